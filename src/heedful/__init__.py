@@ -1,0 +1,40 @@
+"""heedful: sequence models that show where they look.
+
+What the command line does, the library does in as few lines:
+
+    heedful.train("latin-demo", "runs/demo")
+    heedful.load("runs/demo").translate(["Caecilius est in horto."])
+
+Importing heedful imports no torch; that happens when one of these is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "load", "train"]
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from heedful.experiment import Outcome
+    from heedful.translator import Translator
+
+
+def load(folder: str | Path, *, device: str = "auto") -> Translator:
+    """Load a trained model from its run folder."""
+    from heedful.runs import load as load_run
+
+    return load_run(folder, device=device)
+
+
+def train(
+    recipe: str, folder: str | Path, *, overrides: Sequence[str] = (), device: str = "auto"
+) -> Outcome:
+    """Train by a recipe's name or file; `overrides` such as "training.max_steps=500" change it."""
+    from heedful.experiment import train as train_into
+    from heedful.recipes import load_recipe
+
+    return train_into(load_recipe(recipe, overrides), folder, device=device)

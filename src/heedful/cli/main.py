@@ -1,0 +1,60 @@
+"""The command `heedful`: its subcommands, and how it fails.
+
+Exit codes: 0 done, 1 failed, 2 the user can mend it. Errors that heedful raises on purpose are
+printed without a traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from heedful.cli.data import data
+from heedful.cli.demo import demo
+from heedful.cli.evaluate import evaluate
+from heedful.cli.recipes import recipes
+from heedful.cli.show import show
+from heedful.cli.train import train
+from heedful.cli.translate import translate
+from heedful.errors import HeedfulError
+
+app = typer.Typer(
+    help="Sequence models that show where they look: train, decode and explain them.",
+    epilog="A first look, in a few minutes: heedful demo",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for command in (demo, train, translate, evaluate, show, recipes, data):
+    app.command()(command)
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        from heedful import __version__
+
+        typer.echo(f"heedful {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(
+        False, "--version", help="say the version", callback=_say_version, is_eager=True
+    ),
+) -> None:
+    del version
+
+
+def main() -> None:
+    """Run a command; turn what went wrong into a message and an exit code."""
+    try:
+        app()
+    except HeedfulError as error:
+        typer.echo(f"heedful: {error}", err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        typer.echo("heedful: interrupted", err=True)
+        sys.exit(1)

@@ -1,0 +1,61 @@
+"""Options that several commands share, and where their output goes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heedful.errors import HeedfulError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+RunFolder = Annotated[Path, typer.Argument(help="folder written by `heedful train`")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="a.b=c", help="change a setting; repeatable")
+]
+Beam = Annotated[
+    int | None, typer.Option(min=1, help="beam width; 1 is greedy", show_default="the recipe's")
+]
+
+
+class OutputClosedError(HeedfulError):
+    """Whoever read the output went away."""
+
+    exit_code = 1
+
+
+def stderr_console() -> Console:
+    """A console for what is said on the way; results go to standard output."""
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+@contextmanager
+def writing_output() -> Iterator[None]:
+    """Write to standard output; say it plainly if that is closed or full."""
+    from heedful.storage import explaining_failures
+
+    try:
+        with explaining_failures(Path("standard output")):
+            try:
+                yield
+                sys.stdout.flush()
+            except BrokenPipeError:
+                raise OutputClosedError(
+                    "standard output",
+                    "the reader closed the pipe before all was written",
+                    "what it took is complete lines; give the command again for the rest",
+                ) from None
+    except HeedfulError:
+        # Python flushes once more as it exits, which would fail again and say so.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        raise

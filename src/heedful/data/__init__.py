@@ -1,0 +1,1 @@
+"""Data: from files and built-in corpora to batches of tokens."""

@@ -1,0 +1,1 @@
+"""Decoders: models that write a target, looking at what was read."""

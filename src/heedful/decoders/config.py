@@ -1,0 +1,100 @@
+"""The choices of a recurrent decoder, as a configuration names them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveInt
+from torch import nn
+
+from heedful.attention.config import AttentionConfig
+from heedful.config import Choice
+from heedful.decoders.emission import EmissionConfig, VocabularyEmissionConfig
+from heedful.decoders.recurrent import RecurrentDecoder
+from heedful.decoders.wiring import AttendThenStep, StepThenAttend, Wiring
+from heedful.layers.cells import CellKind, CellStack
+from heedful.layers.embeddings import Embedding
+
+
+class AttendThenStepConfig(Choice):
+    """Ask with the last state, then step (Bahdanau et al. 2015)."""
+
+    kind: Literal["attend-then-step"] = "attend-then-step"
+
+    def build(self, decoder: RecurrentDecoderConfig, *, memory_size: int) -> Wiring:
+        """Make the wiring of a decoder."""
+        hidden_size, embedding_size = decoder.hidden_size, decoder.embedding_size
+        told_size = hidden_size + memory_size + embedding_size
+        return AttendThenStep(
+            decoder.attention.build(query_size=hidden_size, memory_size=memory_size),
+            decoder.build_cells(embedding_size + memory_size),
+            nn.Linear(told_size, hidden_size),
+            dropout=decoder.dropout,
+        )
+
+
+class StepThenAttendConfig(Choice):
+    """Step, then ask with the new state (Luong et al. 2015)."""
+
+    kind: Literal["step-then-attend"] = "step-then-attend"
+    input_feeding: bool = True
+    """Whether what was told goes in with the next token."""
+
+    def build(self, decoder: RecurrentDecoderConfig, *, memory_size: int) -> Wiring:
+        """Make the wiring of a decoder."""
+        hidden_size, embedding_size = decoder.hidden_size, decoder.embedding_size
+        fed_size = hidden_size if self.input_feeding else 0
+        return StepThenAttend(
+            decoder.attention.build(query_size=hidden_size, memory_size=memory_size),
+            decoder.build_cells(embedding_size + fed_size),
+            nn.Linear(memory_size + hidden_size, hidden_size),
+            dropout=decoder.dropout,
+            input_feeding=self.input_feeding,
+        )
+
+
+WiringConfig = Annotated[
+    AttendThenStepConfig | StepThenAttendConfig, Field(discriminator="kind")
+]
+
+
+class RecurrentDecoderConfig(Choice):
+    """Write the target with recurrent cells and attention."""
+
+    kind: Literal["recurrent"] = "recurrent"
+    cell: CellKind = "gru"
+    """The recurrent cell."""
+    embedding_size: PositiveInt = 256
+    """Width of a word's vector."""
+    hidden_size: PositiveInt = 256
+    """Width of a state."""
+    num_layers: PositiveInt = 1
+    """Cells on top of one another."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Share of values dropped from embeddings, between layers and before the emission."""
+    wiring: WiringConfig = AttendThenStepConfig()
+    """When attention is asked."""
+    attention: AttentionConfig = AttentionConfig()
+    """How attention works."""
+    emission: EmissionConfig = VocabularyEmissionConfig()
+    """How a token is said."""
+
+    def build(self, *, vocabulary_size: int, memory_size: int) -> RecurrentDecoder:
+        """Make the decoder for a vocabulary and an encoder's width."""
+        bridges = [nn.Linear(memory_size, self.hidden_size) for _ in range(self.num_layers)]
+        return RecurrentDecoder(
+            Embedding(vocabulary_size, self.embedding_size, dropout=self.dropout),
+            bridges,
+            self.wiring.build(self, memory_size=memory_size),
+            self.emission.build(feature_size=self.hidden_size, vocabulary_size=vocabulary_size),
+        )
+
+    def build_cells(self, input_size: int) -> CellStack:
+        """Make the cells for inputs of this width."""
+        return CellStack.of(
+            self.cell,
+            input_size,
+            self.hidden_size,
+            num_layers=self.num_layers,
+            dropout=self.dropout,
+        )

@@ -1,0 +1,131 @@
+"""Wiring: when is attention asked, and where does its answer go?
+
+A wiring takes one embedded token into a recurrent state and says what can be told of the next
+one. It keeps nothing between calls: the state comes in and goes out.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from heedful.attention import Attention, Memory
+from heedful.layers.cells import CellStack, CellState
+from heedful.shapes import Float
+
+
+class WiringState(NamedTuple):
+    """All that a recurrent decoder carries from one token to the next."""
+
+    cells: tuple[CellState, ...]
+    feed: Float[Tensor, "B D"] | None  # the last features, where they are fed back in
+
+
+class Wired(NamedTuple):
+    """The outcome of taking in one token."""
+
+    features: Float[Tensor, "B D"]  # what the next token is told from
+    weights: Float[Tensor, "B S"]
+    state: WiringState
+
+
+class Wiring(nn.Module, ABC):
+    """When attention is asked, and where its answer goes."""
+
+    attention: Attention
+
+    @abstractmethod
+    def begin(self, hidden: Sequence[Float[Tensor, "B D"]]) -> WiringState:
+        """Make the first state, from what is to be seen of each layer."""
+
+    @abstractmethod
+    def forward(
+        self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory
+    ) -> Wired:
+        """Take in one token."""
+
+
+class AttendThenStep(Wiring):
+    """The last state asks; the cell then reads token and context (Bahdanau et al. 2015).
+
+    c_t = attend(s_{t-1}); s_t = cell([y_{t-1}; c_t], s_{t-1});
+    features = tanh(W [s_t; c_t; y_{t-1}])
+    """
+
+    def __init__(
+        self, attention: Attention, cells: CellStack, combine: nn.Linear, *, dropout: float
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.cells = cells
+        self.combine = combine
+        self.dropout = nn.Dropout(dropout)
+
+    def begin(self, hidden: Sequence[Float[Tensor, "B D"]]) -> WiringState:
+        """Make the first state."""
+        return WiringState(self.cells.begin(hidden), feed=None)
+
+    def forward(
+        self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory
+    ) -> Wired:
+        """Ask with the state that was, then step."""
+        query = state.cells[-1][0]
+        context, weights = _ask(self.attention, query, memory)
+        cells = self.cells(torch.cat([embedded, context], dim=-1), state.cells)
+        told = torch.cat([cells[-1][0], context, embedded], dim=-1)
+        features = self.combine(self.dropout(told)).tanh()
+        return Wired(features, weights, WiringState(cells, feed=None))
+
+
+class StepThenAttend(Wiring):
+    """The cell reads the token; the new state then asks (Luong et al. 2015).
+
+    s_t = cell([y_{t-1}; f_{t-1}], s_{t-1}); c_t = attend(s_t); f_t = tanh(W [c_t; s_t])
+
+    With input feeding (section 3.3) f_{t-1} goes in with the next token; without it, only the
+    token does.
+    """
+
+    def __init__(
+        self,
+        attention: Attention,
+        cells: CellStack,
+        combine: nn.Linear,
+        *,
+        dropout: float,
+        input_feeding: bool,
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.cells = cells
+        self.combine = combine
+        self.dropout = nn.Dropout(dropout)
+        self.input_feeding = input_feeding
+
+    def begin(self, hidden: Sequence[Float[Tensor, "B D"]]) -> WiringState:
+        """Make the first state; nothing has been fed back yet."""
+        first = hidden[0]
+        nothing = first.new_zeros(len(first), self.combine.out_features)
+        return WiringState(self.cells.begin(hidden), nothing if self.input_feeding else None)
+
+    def forward(
+        self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory
+    ) -> Wired:
+        """Step, then ask with the state that is."""
+        fed = [] if state.feed is None else [state.feed]
+        cells = self.cells(torch.cat([embedded, *fed], dim=-1), state.cells)
+        hidden = cells[-1][0]
+        context, weights = _ask(self.attention, hidden, memory)
+        features = self.combine(self.dropout(torch.cat([context, hidden], dim=-1))).tanh()
+        return Wired(features, weights, WiringState(cells, features if fed else None))
+
+
+def _ask(
+    attention: Attention, query: Float[Tensor, "B D"], memory: Memory
+) -> tuple[Float[Tensor, "B V"], Float[Tensor, "B S"]]:
+    attended = attention(query.unsqueeze(1), memory)
+    return attended.context.squeeze(1), attended.weights.squeeze(1)

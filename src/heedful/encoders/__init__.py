@@ -1,0 +1,1 @@
+"""Encoders: models that read a source."""

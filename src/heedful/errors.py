@@ -1,0 +1,56 @@
+"""Errors: what went wrong that a user can understand, and what to do about it.
+
+Every message says where, what was found and what to do next. The command line prints it
+without a traceback and exits with `exit_code`: 2 where the user can mend the cause, 1 where
+nothing can be mended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class HeedfulError(Exception):
+    """Base of every error heedful raises on purpose."""
+
+    exit_code = 2
+
+    def __init__(self, at: str, problem: str, remedy: str) -> None:
+        super().__init__(f"{at}: {problem}\n  {remedy}")
+        self.at = at
+        self.problem = problem
+        self.remedy = remedy
+
+
+class ConfigError(HeedfulError):
+    """A setting that cannot be used."""
+
+
+class DataError(HeedfulError):
+    """Text or data that cannot be used."""
+
+
+class RunError(HeedfulError):
+    """A run folder that cannot be used as it stands, but can be mended."""
+
+
+class DamagedRunError(HeedfulError):
+    """A run folder whose contents are lost or altered."""
+
+    exit_code = 1
+
+
+class StorageError(HeedfulError):
+    """A disk that is full, or a folder that cannot be written."""
+
+
+def did_you_mean(got: str, allowed: Iterable[str]) -> str:
+    """Name the nearest allowed word as the end of a sentence, or nothing if none is near."""
+    near = get_close_matches(got, sorted(allowed), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def choose_from(allowed: Iterable[str]) -> str:
+    """List what is allowed, as a remedy."""
+    return f"choose from: {', '.join(sorted(allowed))}"

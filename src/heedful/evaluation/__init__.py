@@ -1,0 +1,1 @@
+"""Evaluation: how good are a model's outputs?"""

@@ -1,0 +1,263 @@
+"""Experiments: from a recipe to a run folder.
+
+The same call goes on where an interrupted one stopped. What a person wants to know on the way
+is said to a console; what a program wants to know is in `metrics.jsonl`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+from heedful.data.collate import Batch, collate
+from heedful.data.prepare import BatchStream, epoch_shapes, fingerprint, hold_out, tokenise
+from heedful.data.records import Pair
+from heedful.data.store import PairStore
+from heedful.errors import ConfigError, RunError
+from heedful.nested import map_tensors
+from heedful.recipes import Recipe
+from heedful.runs import Run, pick_device
+from heedful.storage import sweep
+from heedful.text.config import TextPair
+from heedful.training.checkpoints import Progress, load_checkpoint, save_checkpoint
+from heedful.training.engine import Learner, Report, fit
+from heedful.training.interrupts import listening_for_interrupts
+from heedful.training.objectives import negative_log_likelihood
+from heedful.training.progress import watching
+from heedful.training.validation import validate
+
+_LOG_EVERY = 10  # steps between lines of metrics
+
+
+class Outcome(NamedTuple):
+    """How training ended."""
+
+    step: int
+    ended: str  # why; nothing if it was interrupted
+    best_loss: float
+    seconds: float
+
+
+class Corpora(NamedTuple):
+    """What is learned from and what is validated on, as tokens."""
+
+    text: TextPair
+    train: PairStore
+    dev: PairStore
+
+
+def train(
+    recipe: Recipe, folder: Path | str, *, device: str = "auto", console: Console | None = None
+) -> Outcome:
+    """Train by a recipe into a folder, or go on where that was interrupted."""
+    console = console or Console(stderr=True)
+    run = Run(folder)
+    if run.exists:
+        _refuse_other_recipe(run, recipe)
+        sweep(run.folder)
+    corpora = _read_corpora(recipe, run, console)
+    session = _Session(recipe, run, corpora, pick_device(device), console)
+    session.resume()
+    if not session.progress.ended:
+        session.learn()
+    return session.outcome()
+
+
+def _refuse_other_recipe(run: Run, recipe: Recipe) -> None:
+    there, here = run.read_recipe(), recipe
+    if there != here:
+        place, old, new = _first_difference(there.model_dump(), here.model_dump())
+        raise RunError(
+            str(run.folder),
+            f"the folder holds a run with {place}={old}, but now it is {new}",
+            "give the settings it was begun with to go on, or another folder with --run",
+        )
+
+
+def _first_difference(there: object, here: object, at: str = "") -> tuple[str, object, object]:
+    if isinstance(there, dict) and isinstance(here, dict):
+        for key in [*there, *here]:
+            if there.get(key) != here.get(key):
+                inner = f"{at}.{key}" if at else str(key)
+                return _first_difference(there.get(key), here.get(key), inner)
+    return at, there, here
+
+
+# --- data ----------------------------------------------------------------------------------
+
+
+def _read_corpora(recipe: Recipe, run: Run, console: Console) -> Corpora:
+    learned, held_out = _read_pairs(recipe)
+    if run.exists:
+        text = run.read_text(recipe)
+    else:
+        with console.status("learning the vocabulary"):
+            sources, targets = zip(*learned, strict=True)
+            text = recipe.text.train(sources, targets)
+        run.begin(recipe, text)
+    selection = recipe.data.selection
+    train_store, report = tokenise(learned, text, selection, at="data.train")
+    dev_store, dev_report = tokenise(held_out, text, selection, at="data.dev")
+    for name, lines in (("train", report.lines()), ("dev", dev_report.lines())):
+        for line in lines:
+            console.print(f"{name}: {line}", highlight=False)
+    sizes = f"{len(text.source)} source and {len(text.target)} target tokens"
+    console.print(f"vocabulary: {sizes}", highlight=False)
+    return Corpora(text, train_store, dev_store)
+
+
+def _read_pairs(recipe: Recipe) -> tuple[list[Pair], list[Pair]]:
+    data = recipe.data
+    if data.train is None:
+        raise ConfigError(
+            "data.train",
+            "the recipe does not say what to learn from",
+            "give two files: --source FILE --target FILE",
+        )
+    pairs = data.train.read()
+    if data.dev is not None:
+        return pairs, data.dev.read()
+    return hold_out(pairs, seed=recipe.training.seed)
+
+
+# --- learning ------------------------------------------------------------------------------
+
+
+class _Session:
+    """One training, from its first or its next step to its last or its interruption."""
+
+    def __init__(
+        self, recipe: Recipe, run: Run, corpora: Corpora, device: torch.device, console: Console
+    ) -> None:
+        torch.manual_seed(recipe.training.seed)
+        self.config = recipe.training
+        self.run = run
+        self.corpora = corpora
+        self.device = device
+        self.console = console
+        text = corpora.text
+        model = recipe.model.build(source_size=len(text.source), target_size=len(text.target))
+        self.learner = Learner(
+            model.to(device),
+            self._loss,
+            self.config.optimizer.build(model),
+            self.config.learning_rate,
+            max_grad_norm=self.config.max_grad_norm,
+        )
+        self.progress = Progress(data=fingerprint(corpora.train))
+        self.is_interrupted: Callable[[], bool] = lambda: False
+
+    def _loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        log_probs = model(self._placed(batch)).log_probs
+        targets = batch.targets.to(self.device)
+        return negative_log_likelihood(
+            log_probs, targets, smoothing=self.config.label_smoothing
+        )
+
+    def _placed(self, batch: Batch) -> Batch:
+        return map_tensors(lambda tensor: tensor.to(self.device), batch)
+
+    def resume(self) -> None:
+        """Go back to the last checkpoint, if there is one."""
+        if not self.run.state.exists():
+            weights = sum(weight.numel() for weight in self.learner.model.parameters())
+            self.console.print(f"model: {weights:,} weights on {self.device}", highlight=False)
+            return
+        progress = load_checkpoint(self.run.state, self.learner)
+        if progress.data != self.progress.data:
+            raise RunError(
+                str(self.run.folder),
+                "the training data has changed since this run was begun",
+                "put the data back to go on, or name another folder with --run",
+            )
+        self.progress = progress
+        self.run.forget_metrics_after(self.learner.step)
+        what = f"already trained ({progress.ended})" if progress.ended else "going on"
+        self.console.print(
+            f"{self.run.folder}: {what} at step {self.learner.step}", highlight=False
+        )
+
+    def learn(self) -> None:
+        """Train until an end is reached or an interrupt comes."""
+        config = self.config
+        self.stream = BatchStream(
+            self.corpora.train,
+            config.batching,
+            seed=config.seed,
+            position=self.progress.position,
+        )
+        self.began = time.monotonic() - self.progress.seconds
+        step = self.learner.step
+        with (
+            listening_for_interrupts() as self.is_interrupted,
+            watching(self.console, step=step, max_steps=config.max_steps) as show,
+        ):
+            fit(
+                self.learner,
+                self.stream,
+                until=self._is_over,
+                accumulate=config.accumulate,
+                observers=[show, self._log],
+            )
+
+    def _log(self, report: Report) -> None:
+        if report.step % _LOG_EVERY == 0 or report.step == 1:
+            seconds = round(time.monotonic() - self.began, 3)
+            self.run.log({"kind": "training", **report._asdict(), "seconds": seconds})
+
+    def _is_over(self, report: Report) -> bool:
+        """Validate and save where that is due; say whether this was the last step."""
+        progress, config = self.progress, self.config
+        progress.position = self.stream.position
+        progress.seconds = time.monotonic() - self.began
+        out_of_steps = report.step >= config.max_steps
+        out_of_time = progress.seconds > 60 * (config.max_minutes or math.inf)
+        is_due = report.step % config.validate_every == 0 or out_of_steps or out_of_time
+        if is_due:
+            self._validate(report.step)
+        progress.ended = self._reason(out_of_steps, out_of_time)
+        if is_due or self.is_interrupted():
+            save_checkpoint(self.run.state, self.learner, progress)
+        return bool(progress.ended) or self.is_interrupted()
+
+    def _reason(self, out_of_steps: bool, out_of_time: bool) -> str:
+        patience, waited = self.config.patience, self.progress.validations_since_best
+        if out_of_steps:
+            return f"all {self.config.max_steps} steps taken"
+        if out_of_time:
+            return f"{self.config.max_minutes:g} minutes are over"
+        if patience and waited >= patience:
+            return f"no better in {waited} validations"
+        return ""
+
+    def _validate(self, step: int) -> None:
+        config, dev = self.config, self.corpora.dev
+        shapes = epoch_shapes(dev, config.batching, seed=config.seed, epoch=0)
+        batches = (self._placed(collate(dev, shape)) for shape in shapes)
+        loss, accuracy = validate(self.learner.model, batches)
+        is_best = loss < self.progress.best_loss
+        self.progress.validations_since_best += 1
+        if is_best:
+            self.progress.best_loss, self.progress.validations_since_best = loss, 0
+            self.run.publish(self.learner.model, step=step)
+        self.run.log({"kind": "validation", "step": step, "loss": loss, "accuracy": accuracy})
+        mark = "" if is_best else "  (best so far: " + f"{self.progress.best_loss:.4f})"
+        self.console.print(
+            f"step {step}: validation loss {loss:.4f}, perplexity {math.exp(min(loss, 50)):.2f}, "
+            f"{100 * accuracy:.1f} % of tokens right{mark}",
+            highlight=False,
+        )
+
+    def outcome(self) -> Outcome:
+        """How it ended."""
+        progress = self.progress
+        return Outcome(
+            self.learner.step, progress.ended, progress.best_loss, progress.seconds
+        )

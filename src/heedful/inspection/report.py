@@ -1,0 +1,98 @@
+"""Pages: where each word looked, on a page that answers when it is pointed at.
+
+A page is one file that asks nothing of the network. Its policy lets only its own script and
+style run, by their hashes; tokens travel as JSON and enter the page as text, so a token that
+looks like markup stays a token. The script, the style and the frame are files in `page/`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from string import Template
+
+import numpy as np
+
+from heedful.inspection.alignment import Alignment
+from heedful.inspection.colours import FAINT, STRONG, css_variables
+from heedful.inspection.labels import visible, visible_line
+
+TALLEST_SNIPPET = 720  # pixels; what is taller scrolls inside its frame
+
+
+def html(alignments: Sequence[Alignment], *, title: str) -> str:
+    """Write a self-contained page that shows several alignments."""
+    return _page(alignments, title=title, kind="page")
+
+
+def snippet(alignment: Alignment) -> str:
+    """Write an alignment for a notebook's cell, in a frame that cannot touch the notebook."""
+    page = _page([alignment], title=alignment.title, kind="snippet")
+    return (
+        f'<iframe sandbox="allow-scripts" title="Where each word looked" '
+        f'style="width: 100%; height: {_height(alignment)}px; border: 0;" '
+        f'srcdoc="{escape(page)}"></iframe>'
+    )
+
+
+def _height(alignment: Alignment) -> int:
+    """Guess the pixels that a page needs, since a closed frame cannot ask for them."""
+    rows, columns = alignment.weights.shape
+    if alignment.is_empty:
+        return 120
+    map_height = 210 + 33 * rows
+    # In the width of a usual notebook, a wide map moves below the words.
+    ribbon_height = 260 if columns > 9 else 0
+    return min(TALLEST_SNIPPET, map_height + ribbon_height)
+
+
+def _page(alignments: Sequence[Alignment], *, title: str, kind: str) -> str:
+    style = css_variables() + _asset("page.css")
+    script = _asset("page.js")
+    return Template(_asset("page.html")).substitute(
+        policy=_policy(style=style, script=script),
+        title=escape(visible_line(title)),
+        kind=kind,
+        style=style,
+        data=_data(alignments),
+        script=script,
+    )
+
+
+def _asset(name: str) -> str:
+    return (files("heedful.inspection") / "page" / name).read_text(encoding="utf-8")
+
+
+def _policy(*, style: str, script: str) -> str:
+    return (
+        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _data(alignments: Sequence[Alignment]) -> str:
+    """Write the alignments as JSON that can stand inside a script element."""
+    sentences = [_sentence(alignment) for alignment in alignments]
+    text = json.dumps(
+        {"strong": STRONG, "faint": FAINT, "sentences": sentences}, separators=(",", ":")
+    )
+    # Inside strings, the only place where it can occur, JSON may spell it out.
+    return text.replace("<", "\\u003c")
+
+
+def _sentence(alignment: Alignment) -> dict[str, object]:
+    return {
+        "title": visible_line(alignment.title),
+        "source": [visible(token) for token in alignment.source],
+        "target": [visible(token) for token in alignment.target],
+        "weights": np.round(alignment.weights.astype(np.float64), 4).tolist(),
+    }

@@ -1,0 +1,1 @@
+"""Layers: the parts that encoders and decoders are built from."""

@@ -1,0 +1,34 @@
+"""Nested values: tensors inside tuples inside tuples, handled as one.
+
+Memories and states are such values. What is done to a nested value is done to each tensor in
+it; the nesting itself does not change, and `None` stays `None`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+Nested = TypeVar("Nested")
+
+
+def map_tensors(change: Callable[[Tensor], Tensor], value: Nested) -> Nested:
+    """Change every tensor of a nested value."""
+    return _map(change, value)
+
+
+def select(value: Nested, rows: Tensor) -> Nested:
+    """Keep these batch rows, in this order: how a beam is pruned."""
+    return map_tensors(lambda tensor: tensor[rows], value)
+
+
+def _map(change: Callable[[Tensor], Tensor], value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, Tensor):
+        return change(value)
+    assert isinstance(value, tuple), f"not a nested value: {type(value).__name__}"
+    parts = [_map(change, part) for part in value]
+    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)

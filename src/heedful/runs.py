@@ -1,0 +1,185 @@
+"""Runs: a trained model as a folder.
+
+    config.yaml          the resolved recipe, whole
+    text/                the tokenizers
+    weights.safetensors  the best weights so far
+    manifest.json        versions, and the SHA-256 of every file above
+    metrics.jsonl        how training went, a line at a time
+    state/               what training needs to go on
+
+Nothing in it is pickled, and a file that is lost or altered is noticed before it is used.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from heedful import __version__
+from heedful.config import parse_override, read_settings, resolve, write_yaml
+from heedful.errors import DamagedRunError, RunError, did_you_mean
+from heedful.recipes import Recipe
+from heedful.storage import (
+    MANIFEST,
+    RESTORE,
+    explaining_failures,
+    read_manifest,
+    replacing,
+    write_manifest,
+    write_text,
+)
+from heedful.text.config import TextPair
+from heedful.translator import Translator
+
+FORMAT = 1
+_CONFIG, _TEXT, _WEIGHTS = "config.yaml", "text", "weights.safetensors"
+
+
+class Run:
+    """A run folder."""
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        self.state = self.folder / "state"
+
+    @property
+    def exists(self) -> bool:
+        """Whether a run was begun here."""
+        return (self.folder / _CONFIG).exists()
+
+    def begin(self, recipe: Recipe, text: TextPair) -> None:
+        """Write what does not change while training."""
+        with replacing(self.folder / _TEXT) as temporary:
+            temporary.mkdir()
+            text.save(temporary)
+        write_text(self.folder / _CONFIG, write_yaml(recipe))
+
+    def read_recipe(self) -> Recipe:
+        """The recipe this run was trained by."""
+        path = self.folder / _CONFIG
+        return resolve(Recipe, read_settings(path), origin=str(path))
+
+    def read_text(self, recipe: Recipe) -> TextPair:
+        """The tokenizers this run was trained with."""
+        return recipe.text.load(self.folder / _TEXT)
+
+    def publish(self, model: nn.Module, *, step: int) -> None:
+        """Make these weights the ones the run is used with."""
+        with replacing(self.folder / _WEIGHTS) as temporary:
+            temporary.write_bytes(save(model.state_dict()))
+        files = [path for path in (self.folder / _TEXT).rglob("*") if path.is_file()]
+        files += [self.folder / _CONFIG, self.folder / _WEIGHTS]
+        facts = {
+            "format": FORMAT,
+            "heedful": __version__,
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "step": step,
+        }
+        write_manifest(self.folder, files, facts)
+
+    def log(self, entry: Mapping[str, Any]) -> None:
+        """Add a line to the metrics."""
+        path = self.folder / "metrics.jsonl"
+        with explaining_failures(path), path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def forget_metrics_after(self, step: int) -> None:
+        """Drop the lines of steps that will be taken again."""
+        path = self.folder / "metrics.jsonl"
+        if path.exists():
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            write_text(path, "".join(line for line in lines if _step_of(line) <= step))
+
+
+def _step_of(line: str) -> float:
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return float("inf")  # half a line, from a writer that was killed
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """The device of this name; "auto" is a GPU where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def load(
+    folder: Path | str, *, device: str = "auto", overrides: Sequence[str] = ()
+) -> Translator:
+    """Load a trained model, after holding every file against the manifest.
+
+    `overrides` are settings of decoding, such as "decoding.length_penalty=0".
+    """
+    run = Run(folder)
+    _refuse_other_folders(run.folder)
+    manifest = read_manifest(run.folder)
+    if manifest.get("format") != FORMAT:
+        raise RunError(
+            str(run.folder / MANIFEST),
+            f"the run has format {manifest.get('format')}, and this heedful reads {FORMAT}",
+            f"use the heedful that wrote it ({manifest.get('heedful', 'unknown')}) or a newer one",
+        )
+    recipe = run.read_recipe()
+    changes = [parse_override(text) for text in overrides]
+    recipe = resolve(Recipe, recipe.model_dump(mode="json"), origin="--set", overrides=changes)
+    text = run.read_text(recipe)
+    model = recipe.model.build(source_size=len(text.source), target_size=len(text.target))
+    load_weights(model, run.folder / _WEIGHTS)
+    return Translator(model, text, recipe.decoding, device=pick_device(device))
+
+
+def _refuse_other_folders(folder: Path) -> None:
+    if (folder / MANIFEST).exists():
+        return
+    if (folder / _CONFIG).exists():
+        raise RunError(
+            str(folder),
+            "training has not saved any weights here yet",
+            "wait for the first validation, or give the same `heedful train` command again",
+        )
+    beside = [path.parent.name for path in folder.parent.glob(f"*/{MANIFEST}")]
+    problem = "not a run folder" if folder.exists() else "no such folder"
+    raise RunError(
+        str(folder),
+        f"{problem}{did_you_mean(folder.name, beside)}",
+        "name a folder written by `heedful train`",
+    )
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Put the weights of a file into a model, if they are that model's."""
+    try:
+        found = load_file(path)
+    except SafetensorError as error:
+        raise DamagedRunError(str(path), f"not a weights file ({error})", RESTORE) from None
+    wanted = model.state_dict()
+    difference = _first_difference(wanted, found)
+    if difference:
+        raise RunError(
+            str(path),
+            f"these are the weights of another model: {difference}",
+            "put back the weights and the config.yaml that were written together",
+        )
+    model.load_state_dict(found)
+
+
+def _first_difference(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
+    for name in sorted({*wanted, *found}):
+        if name not in found:
+            return f"{name} is missing"
+        if name not in wanted:
+            return f"{name} has no place in the model"
+        sizes = tuple(found[name].shape), tuple(wanted[name].shape)
+        if sizes[0] != sizes[1]:
+            return f"{name} has shape {sizes[0]}, the model needs {sizes[1]}"
+    return ""

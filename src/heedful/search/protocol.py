@@ -1,0 +1,32 @@
+"""The protocol between search and models: all that search asks of a model.
+
+Search knows no kind of model. Whatever answers `step`, and whose state is a nested value of
+tensors with one row for every hypothesis, can be searched: a recurrent decoder, an ensemble,
+a table of probabilities in a test.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from torch import Tensor
+
+from heedful.shapes import Float, Int
+
+State = TypeVar("State")
+
+
+class Step(NamedTuple, Generic[State]):
+    """The outcome of reading one token."""
+
+    log_probs: Float[Tensor, "B N"]  # of the next token
+    state: State
+    weights: Float[Tensor, "B S"]  # where the model looked
+
+
+class Steps(Protocol[State]):
+    """A model that can be asked step by step."""
+
+    def step(self, tokens: Int[Tensor, B], state: State) -> Step[State]:
+        """Read one token per row."""
+        ...

@@ -1,0 +1,1 @@
+"""Tasks: what models are for."""

@@ -1,0 +1,69 @@
+"""Transduction: one sequence in, another out; translation above all."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from heedful.config import Choice
+from heedful.data.collate import Batch, Sources
+from heedful.decoders.config import RecurrentDecoderConfig
+from heedful.decoders.recurrent import Decoded, DecoderState, RecurrentDecoder
+from heedful.encoders.recurrent import RecurrentEncoder, RecurrentEncoderConfig
+from heedful.search import Hypothesis, LengthPenalty, Step, beam_search, greedy_search
+from heedful.shapes import Int
+from heedful.text.vocabulary import BOS, EOS
+
+
+class Transducer(nn.Module):
+    """An encoder that reads a source and a decoder that writes a target about it."""
+
+    def __init__(self, encoder: RecurrentEncoder, decoder: RecurrentDecoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+
+    def forward(self, batch: Batch) -> Decoded:
+        """Say how likely each token of known targets is."""
+        return self.decoder(batch.inputs, self.encoder(*batch.sources))
+
+    def start(self, sources: Sources) -> DecoderState:
+        """Read sources, to write about them step by step."""
+        return self.decoder.start(self.encoder(*sources))
+
+    def step(self, tokens: Int[Tensor, B], state: DecoderState) -> Step[DecoderState]:
+        """Read one token; say how likely each next one is."""
+        return self.decoder.step(tokens, state)
+
+    def search(
+        self,
+        sources: Sources,
+        *,
+        width: int,
+        max_lengths: Int[Tensor, B],
+        penalty: LengthPenalty,
+    ) -> list[list[Hypothesis]]:
+        """Find likely targets for each source, best first."""
+        state = self.start(sources)
+        if width == 1:
+            found = greedy_search(
+                self, state, begin=BOS, end=EOS, max_lengths=max_lengths, penalty=penalty
+            )
+            return [[hypothesis] for hypothesis in found]
+        return beam_search(
+            self, state, begin=BOS, end=EOS, width=width, max_lengths=max_lengths, penalty=penalty
+        )
+
+
+class TransducerConfig(Choice):
+    """An encoder and a decoder."""
+
+    encoder: RecurrentEncoderConfig = RecurrentEncoderConfig()
+    """What reads the source."""
+    decoder: RecurrentDecoderConfig = RecurrentDecoderConfig()
+    """What writes the target."""
+
+    def build(self, *, source_size: int, target_size: int) -> Transducer:
+        """Make the model for two vocabularies."""
+        encoder = self.encoder.build(vocabulary_size=source_size)
+        decoder = self.decoder.build(vocabulary_size=target_size, memory_size=encoder.size)
+        return Transducer(encoder, decoder)

@@ -1,0 +1,1 @@
+"""Text: from characters to tokens and back."""
