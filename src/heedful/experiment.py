@@ -30,7 +30,7 @@ from heedful.training.checkpoints import Progress, load_checkpoint, save_checkpo
 from heedful.training.engine import Learner, Report, fit
 from heedful.training.interrupts import listening_for_interrupts
 from heedful.training.objectives import negative_log_likelihood
-from heedful.training.progress import watching
+from heedful.training.progress import say, watching
 from heedful.training.validation import validate
 
 _LOG_EVERY = 10  # steps between lines of metrics
@@ -107,9 +107,9 @@ def _read_corpora(recipe: Recipe, run: Run, console: Console) -> Corpora:
     dev_store, dev_report = tokenise(held_out, text, selection, at="data.dev")
     for name, lines in (("train", report.lines()), ("dev", dev_report.lines())):
         for line in lines:
-            console.print(f"{name}: {line}", highlight=False)
+            say(console, f"{name}: {line}")
     sizes = f"{len(text.source)} source and {len(text.target)} target tokens"
-    console.print(f"vocabulary: {sizes}", highlight=False)
+    say(console, f"vocabulary: {sizes}")
     return Corpora(text, train_store, dev_store)
 
 
@@ -157,9 +157,7 @@ class _Session:
     def _loss(self, model: nn.Module, batch: Batch) -> Tensor:
         log_probs = model(self._placed(batch)).log_probs
         targets = batch.targets.to(self.device)
-        return negative_log_likelihood(
-            log_probs, targets, smoothing=self.config.label_smoothing
-        )
+        return negative_log_likelihood(log_probs, targets, smoothing=self.config.label_smoothing)
 
     def _placed(self, batch: Batch) -> Batch:
         return map_tensors(lambda tensor: tensor.to(self.device), batch)
@@ -168,7 +166,7 @@ class _Session:
         """Go back to the last checkpoint, if there is one."""
         if not self.run.state.exists():
             weights = sum(weight.numel() for weight in self.learner.model.parameters())
-            self.console.print(f"model: {weights:,} weights on {self.device}", highlight=False)
+            say(self.console, f"model: {weights:,} weights on {self.device}")
             return
         progress = load_checkpoint(self.run.state, self.learner)
         if progress.data != self.progress.data:
@@ -180,9 +178,7 @@ class _Session:
         self.progress = progress
         self.run.forget_metrics_after(self.learner.step)
         what = f"already trained ({progress.ended})" if progress.ended else "going on"
-        self.console.print(
-            f"{self.run.folder}: {what} at step {self.learner.step}", highlight=False
-        )
+        say(self.console, f"{self.run.folder}: {what} at step {self.learner.step}")
 
     def learn(self) -> None:
         """Train until an end is reached or an interrupt comes."""
@@ -249,15 +245,13 @@ class _Session:
             self.run.publish(self.learner.model, step=step)
         self.run.log({"kind": "validation", "step": step, "loss": loss, "accuracy": accuracy})
         mark = "" if is_best else "  (best so far: " + f"{self.progress.best_loss:.4f})"
-        self.console.print(
+        say(
+            self.console,
             f"step {step}: validation loss {loss:.4f}, perplexity {math.exp(min(loss, 50)):.2f}, "
             f"{100 * accuracy:.1f} % of tokens right{mark}",
-            highlight=False,
         )
 
     def outcome(self) -> Outcome:
         """How it ended."""
         progress = self.progress
-        return Outcome(
-            self.learner.step, progress.ended, progress.best_loss, progress.seconds
-        )
+        return Outcome(self.learner.step, progress.ended, progress.best_loss, progress.seconds)

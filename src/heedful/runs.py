@@ -113,9 +113,7 @@ def pick_device(name: str = "auto") -> torch.device:
     return torch.device(name)
 
 
-def load(
-    folder: Path | str, *, device: str = "auto", overrides: Sequence[str] = ()
-) -> Translator:
+def load(folder: Path | str, *, device: str = "auto", overrides: Sequence[str] = ()) -> Translator:
     """Load a trained model, after holding every file against the manifest.
 
     `overrides` are settings of decoding, such as "decoding.length_penalty=0".

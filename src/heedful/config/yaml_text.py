@@ -36,11 +36,15 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    pass
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        # Only between double quotes does a line break such as U+0085 come back as it was.
+        style = None if text.isprintable() else '"'
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 _Loader.yaml_implicit_resolvers = _RESOLVERS
 _Dumper.yaml_implicit_resolvers = _RESOLVERS
+_Dumper.add_representer(str, _Dumper.represent_text)
 
 
 def read_yaml(text: str, *, origin: str) -> Settings:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -78,10 +79,17 @@ def _unreadable(path: str, error: OSError) -> DataError:
             folder, name = Path(path).parent, Path(path).name
             if not folder.is_dir():
                 return DataError(path, f"there is no folder {str(folder)!r}", "check the path")
-            near = did_you_mean(name, (each.name for each in folder.iterdir()))
+            near = did_you_mean(name, _names_in(folder))
             return DataError(path, f"no such file{near}", "check the path")
         case IsADirectoryError():
             return DataError(path, "this is a folder, not a file", "name a file in it")
         case PermissionError():
             return DataError(path, "no permission to read it", f"try `chmod u+r {path}`")
     return DataError(path, f"cannot be read ({error.strerror})", "check the path and the disk")
+
+
+def _names_in(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:  # a folder may let its files be opened and yet not be listed
+        return []

@@ -56,7 +56,7 @@ class FilesConfig(Choice):
 
 
 class TsvConfig(Choice):
-    """One file of columns parted by tabs. Quotation marks are text; every line is as wide."""
+    """One file of columns parted by tabs. Quotation marks are text; all lines are equally wide."""
 
     kind: Literal["tsv"] = "tsv"
     path: str

@@ -53,9 +53,7 @@ class StepThenAttendConfig(Choice):
         )
 
 
-WiringConfig = Annotated[
-    AttendThenStepConfig | StepThenAttendConfig, Field(discriminator="kind")
-]
+WiringConfig = Annotated[AttendThenStepConfig | StepThenAttendConfig, Field(discriminator="kind")]
 
 
 class RecurrentDecoderConfig(Choice):

@@ -43,9 +43,7 @@ class Wiring(nn.Module, ABC):
         """Make the first state, from what is to be seen of each layer."""
 
     @abstractmethod
-    def forward(
-        self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory
-    ) -> Wired:
+    def forward(self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory) -> Wired:
         """Take in one token."""
 
 
@@ -69,9 +67,7 @@ class AttendThenStep(Wiring):
         """Make the first state."""
         return WiringState(self.cells.begin(hidden), feed=None)
 
-    def forward(
-        self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory
-    ) -> Wired:
+    def forward(self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory) -> Wired:
         """Ask with the state that was, then step."""
         query = state.cells[-1][0]
         context, weights = _ask(self.attention, query, memory)
@@ -112,9 +108,7 @@ class StepThenAttend(Wiring):
         nothing = first.new_zeros(len(first), self.combine.out_features)
         return WiringState(self.cells.begin(hidden), nothing if self.input_feeding else None)
 
-    def forward(
-        self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory
-    ) -> Wired:
+    def forward(self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory) -> Wired:
         """Step, then ask with the state that is."""
         fed = [] if state.feed is None else [state.feed]
         cells = self.cells(torch.cat([embedded, *fed], dim=-1), state.cells)

@@ -2,5 +2,5 @@
 
 Every picture is drawn from an `Alignment`: `terminal.terminal_heatmap` in characters,
 `heatmap.svg` for papers and pages, `report.html` as a page that answers to the pointer and
-`report.snippet` for notebooks. Nothing here imports torch.
+`report.snippet` for notebooks. A picture costs no import of torch.
 """

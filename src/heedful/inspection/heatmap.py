@@ -16,7 +16,14 @@ from rich.cells import cell_len
 from heedful.inspection.alignment import Alignment
 from heedful.inspection.colours import FAINT, STRONG
 from heedful.inspection.drawing import Box, document, draw_box, draw_label, number, write
-from heedful.inspection.labels import NOTHING_TO_DRAW, percent, shortened, visible, visible_line
+from heedful.inspection.labels import (
+    NOTHING_TO_DRAW,
+    exact,
+    percent,
+    shortened,
+    visible,
+    visible_line,
+)
 
 PADDING = 26
 GAP = 3
@@ -150,8 +157,8 @@ def _look_of_digits(weight: float) -> str:
 def _draw_cell(group: Element, weight: float, *, name: str, box: Box) -> None:
     draw_box(group, "track", box, radius=4)
     cell = draw_box(group, "ink", box, radius=4)
-    cell.set("fill-opacity", f"{weight:.4f}")
-    cell.set("data-weight", f"{weight:.4f}")
+    cell.set("fill-opacity", exact(weight))
+    cell.set("data-weight", exact(weight))
     SubElement(cell, "title").text = name
 
 

@@ -22,6 +22,8 @@ _DOTTED_CIRCLE = "\u25cc"
 # Invisible, but part of how Persian, Indic scripts and emoji are spelled.
 _JOINERS = "\u200c\u200d"
 _VARIATION_SELECTORS = "\ufe0e\ufe0f"
+# Letters and signs by the book, but drawn as nothing.
+_BLANKS = "\u115f\u1160\u2800\u3164\uffa0"
 
 
 def visible(token: str) -> str:
@@ -31,9 +33,7 @@ def visible(token: str) -> str:
     become escapes such as `\u202e`; so do unpaired surrogates, which no file could hold.
     """
     label = "".join(map(_visible_character, token))
-    if label and unicodedata.category(label[0]).startswith("M"):
-        return _DOTTED_CIRCLE + label
-    return label or EMPTY
+    return _DOTTED_CIRCLE + label if _leans_left(label) else label or EMPTY
 
 
 def visible_line(text: str) -> str:
@@ -44,12 +44,16 @@ def visible_line(text: str) -> str:
 def _visible_character(character: str) -> str:
     if character == " ":
         return SPACE
-    invisible = unicodedata.category(character)[0] in "CZ" and character not in _JOINERS
-    return _escape(character) if invisible else character
+    unseen = unicodedata.category(character)[0] in "CZ" or character in _BLANKS
+    if unseen and character not in _JOINERS:
+        return character.encode("unicode_escape").decode("ascii")
+    return character
 
 
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+def _leans_left(label: str) -> bool:
+    """Whether a label begins with a mark that would settle on what stands before it."""
+    first = label[:1]
+    return bool(first) and (unicodedata.category(first)[0] == "M" or cell_len(first) == 0)
 
 
 def unjoined(label: str) -> str:
@@ -72,6 +76,11 @@ def shortened(label: str, cells: int) -> str:
             break
         kept += character
     return kept + ELLIPSIS
+
+
+def exact(weight: float) -> str:
+    """Write a weight as a number that can be measured: four digits, however small it is."""
+    return f"{weight:.4g}"
 
 
 def percent(weight: float) -> str:

@@ -15,11 +15,9 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
-import numpy as np
-
 from heedful.inspection.alignment import Alignment
 from heedful.inspection.colours import FAINT, STRONG, css_variables
-from heedful.inspection.labels import visible, visible_line
+from heedful.inspection.labels import exact, visible, visible_line
 
 TALLEST_SNIPPET = 720  # pixels; what is taller scrolls inside its frame
 
@@ -94,5 +92,5 @@ def _sentence(alignment: Alignment) -> dict[str, object]:
         "title": visible_line(alignment.title),
         "source": [visible(token) for token in alignment.source],
         "target": [visible(token) for token in alignment.target],
-        "weights": np.round(alignment.weights.astype(np.float64), 4).tolist(),
+        "weights": [[float(exact(weight)) for weight in row] for row in alignment.weights],
     }

@@ -92,9 +92,7 @@ class _Search:
         self.trellis.grow(rows, tokens.flatten())
         return _Beam(beam.sentences[kept], tokens, totals[kept]), rows
 
-    def _bounded(
-        self, log_probs: Float[Tensor, "R N"], at_limit: Tensor
-    ) -> Float[Tensor, "R N"]:
+    def _bounded(self, log_probs: Float[Tensor, "R N"], at_limit: Tensor) -> Float[Tensor, "R N"]:
         """Leave a hypothesis at its limit nothing but the end."""
         must_end = at_limit.repeat_interleave(len(log_probs) // len(at_limit))
         others = torch.arange(log_probs.size(1), device=log_probs.device) != self.end

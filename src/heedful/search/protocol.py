@@ -7,7 +7,8 @@ a table of probabilities in a test.
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor
 
@@ -16,7 +17,8 @@ from heedful.shapes import Float, Int
 State = TypeVar("State")
 
 
-class Step(NamedTuple, Generic[State]):
+@dataclass(frozen=True)
+class Step(Generic[State]):
     """The outcome of reading one token."""
 
     log_probs: Float[Tensor, "B N"]  # of the next token
@@ -24,6 +26,7 @@ class Step(NamedTuple, Generic[State]):
     weights: Float[Tensor, "B S"]  # where the model looked
 
 
+@runtime_checkable
 class Steps(Protocol[State]):
     """A model that can be asked step by step."""
 

@@ -64,9 +64,12 @@ class SubwordTokenizer(Tokenizer):
         algorithm: Algorithm = "unigram",
         character_coverage: float = 1.0,
     ) -> Self:
-        """Learn at most `size` pieces: fewer where the texts hold no more."""
-        # A list: SentencePiece would turn an error raised in an iterator into one of its own.
-        lines = list(_training_lines(clean_all(texts, normalise)))
+        """Learn at most `size` pieces, fewer where the texts hold no more.
+
+        A line that comes again is learned from once: SentencePiece takes time quadratic in the
+        length of a stretch that repeats (measured: 20 s for 1,000 equal lines of 20 characters).
+        """
+        lines = list(dict.fromkeys(_training_lines(clean_all(texts, normalise))))
         refuse_nothing(lines)
         model = _learn(lines, size, algorithm, character_coverage)
         return cls(model, normalise)

@@ -27,8 +27,6 @@ def negative_log_likelihood(
     return -(chosen * real).sum()
 
 
-def num_correct(
-    log_probs: Float[Tensor, "B T N"], targets: Int[Tensor, "B T"]
-) -> Int[Tensor, ""]:
+def num_correct(log_probs: Float[Tensor, "B T N"], targets: Int[Tensor, "B T"]) -> Int[Tensor, ""]:
     """Count the real targets that the model held the likeliest."""
     return ((log_probs.argmax(dim=-1) == targets) & (targets != PAD)).sum()

@@ -46,6 +46,11 @@ class RunningMeans:
         self._last = now
 
 
+def say(console: Console, line: str) -> None:
+    """Print a line as it is: neither wrapped nor coloured nor read as markup."""
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
 @contextmanager
 def watching(console: Console, *, step: int, max_steps: int) -> Iterator[Observer]:
     """Give an observer that shows how training goes."""
@@ -98,9 +103,9 @@ class _PlainLines:
         self._said = now
         per_step = (now - self._began) / (report.step - self._first_step)
         left = per_step * (self._max_steps - report.step)
-        self._console.print(
+        say(
+            self._console,
             f"step {report.step}/{self._max_steps}  loss {self._means.loss:.3f}  "
             f"{self._means.tokens_per_second:,.0f} tokens/s  "
             f"{int(left // 60)}:{int(left % 60):02d} left",
-            highlight=False,
         )

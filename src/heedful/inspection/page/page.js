@@ -37,7 +37,7 @@ function spoken(token, others, shares) {
   return `${token}: ${said.join(", ") || "nothing"}`;
 }
 
-function drawWords(side, tokens, labels) {
+function drawWords(side, tokens, labelOf) {
   const row = create("div", `words ${side}`);
   row.dir = "auto"; // a right-to-left sentence runs from the right
   row.setAttribute("role", "toolbar");
@@ -47,7 +47,7 @@ function drawWords(side, tokens, labels) {
     word.type = "button";
     word.title = token;
     word.tabIndex = index === 0 ? 0 : -1;
-    word.setAttribute("aria-label", labels[index]);
+    word.setAttribute("aria-label", labelOf(token, index));
     word.append(create("span", "token", token), create("span", "share"));
     return word;
   }));
@@ -127,7 +127,8 @@ function drawCell(weight, row, column, name) {
 
 // The slanted words over the columns stand as high as the longest of them.
 function raise(table) {
-  const longest = Math.max(...[...table.tHead.querySelectorAll("span")].map((word) => word.offsetWidth));
+  const words = [...table.tHead.querySelectorAll("span")];
+  const longest = Math.max(...words.map((word) => word.offsetWidth));
   table.style.setProperty("--rise", `${Math.ceil(longest * Math.SQRT1_2) + 18}px`);
 }
 
@@ -136,7 +137,8 @@ function raise(table) {
 function drawSentence(alignment, number) {
   const section = create("section", "");
   section.id = `sentence-${number + 1}`;
-  section.append(create("h2", "", alignment.title || `Sentence ${number + 1}`));
+  const title = alignment.title || (sentences.length > 1 ? `Sentence ${number + 1}` : "");
+  if (title) section.append(create("h2", "", title));
   document.querySelector("main").append(section);
   if (alignment.source.length === 0 || alignment.target.length === 0) {
     section.append(create("p", "empty", "nothing to draw"));
@@ -144,8 +146,8 @@ function drawSentence(alignment, number) {
   }
   const { source, target, weights } = alignment;
   const columns = source.map((_, column) => weights.map((shares) => shares[column]));
-  const sourceRow = drawWords("source", source, source.map((t, i) => spoken(t, target, columns[i])));
-  const targetRow = drawWords("target", target, target.map((t, i) => spoken(t, source, weights[i])));
+  const sourceRow = drawWords("source", source, (word, at) => spoken(word, target, columns[at]));
+  const targetRow = drawWords("target", target, (word, at) => spoken(word, source, weights[at]));
   const threads = drawThreads(weights);
   const table = drawMap(alignment);
 
@@ -157,13 +159,18 @@ function drawSentence(alignment, number) {
   views.append(ribbon, map);
   section.append(views);
 
-  const parts = { sources: [...sourceRow.children], targets: [...targetRow.children], threads, table };
+  const [sources, targets] = [[...sourceRow.children], [...targetRow.children]];
+  const parts = { sources, targets, threads, table };
   new ResizeObserver(() => {
     raise(table);
-    hang(threads, parts.targets, parts.sources);
+    hang(threads, targets, sources);
   }).observe(ribbon);
   listen(section, parts, (view) => show(view, parts, weights));
   show(REST, parts, weights);
+}
+
+function choose(nodes, isChosen) {
+  nodes.forEach((node, index) => node.classList.toggle("chosen", isChosen(node, index)));
 }
 
 function show({ row, column }, { sources, targets, threads, table }, weights) {
@@ -173,20 +180,20 @@ function show({ row, column }, { sources, targets, threads, table }, weights) {
   sources.forEach((word, index) => {
     const isMet = row !== null && (column ?? index) === index;
     setShare(word, isMet ? weights[row][index] : null);
-    word.classList.toggle("chosen", index === column);
   });
   targets.forEach((word, index) => {
     const isMet = column !== null && (row ?? index) === index;
     setShare(word, isMet ? weights[index][column] : null);
-    word.classList.toggle("chosen", index === row);
   });
+  choose(sources, (_, index) => index === column);
+  choose(targets, (_, index) => index === row);
   const isResting = row === null && column === null;
   threads.classList.toggle("resting", isResting);
   for (const thread of threads.children) thread.classList.toggle("hidden", !isShown(thread));
   table.classList.toggle("aside", !isResting);
-  for (const cell of table.querySelectorAll(".cell")) cell.classList.toggle("chosen", isShown(cell));
-  table.tHead.querySelectorAll("th").forEach((th, index) => th.classList.toggle("chosen", index === column));
-  table.tBodies[0].querySelectorAll("th").forEach((th, index) => th.classList.toggle("chosen", index === row));
+  choose(table.querySelectorAll(".cell"), isShown);
+  choose(table.tHead.querySelectorAll("th"), (_, index) => index === column);
+  choose(table.tBodies[0].querySelectorAll("th"), (_, index) => index === row);
 }
 
 // --- pointing, touching and typing ---------------------------------------------------------

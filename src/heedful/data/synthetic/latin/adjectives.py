@@ -7,14 +7,13 @@ English, and the kinds of noun it is said of, by the letters of `nouns.KINDS`.
 from __future__ import annotations
 
 ADJECTIVES = """
-bonus       bona          good        patfwlbu
-malus       mala          bad         patfwlbu
-magnus      magna         large       atlbus
+bonus       bona          good        patfwrslbu
+malus       mala          bad         patfwrslbu
+magnus      magna         large       atlbu
 parvus      parva         small       patlbu
-novus       nova          new         twbu
+novus       nova          new         twrbu
 antiquus    antiqua       ancient     tlb
-longus      longa         long        wl
-latus       lata          wide        l
+longus      longa         long        wrl
 altus       alta          high        lb
 pretiosus   pretiosa      precious    tu
 albus       alba          white       at
@@ -24,37 +23,34 @@ fessus      fessa         tired       pa
 benignus    benigna       kind        p
 superbus    superba       proud       p
 stultus     stulta        foolish     pa
-clarus      clara         famous      pwb
-callidus    callida       clever      pa
+clarus      clara         famous      pwrb
 validus     valida        strong      pa
-pulcher     pulchra       beautiful   patwlbs
+pulcher     pulchra       beautiful   patwrslbu
 niger       nigra         black       at
 aeger       aegra         sick        pa
 piger       pigra         lazy        pa
 sacer       sacra         sacred      lb
 miser       misera        wretched    pa
 fortis      fortis        brave       pa
-tristis     tristis       sad         pw
+tristis     tristis       sad         pwr
 crudelis    crudelis      cruel       p
 fidelis     fidelis       loyal       pa
-nobilis     nobilis       noble       p
 gravis      gravis        heavy       tu
 levis       levis         light       t
-utilis      utilis        useful      tw
-brevis      brevis        short       w
+utilis      utilis        useful      tru
+brevis      brevis        short       wr
 dulcis      dulcis        sweet       f
 celer       celeris       swift       a
 acer        acris         keen        pa
 felix       felicis       lucky       p
 audax       audacis       bold        pa
 ferox       ferocis       fierce      a
-ingens      ingentis      huge        atlbus
+ingens      ingentis      huge        atlbu
 sapiens     sapientis     wise        p
-potens      potentis      powerful    p
 """
 
 # Said of many, always before the noun; English puts them in the place of "the".
 QUANTIFIERS = """
-multus      multa         many        patlbu
-omnis       omnis         all_the     patlbu
+multus      multa         many        patrlbu
+omnis       omnis         all_the     patrlbu
 """

@@ -1,8 +1,9 @@
 """Particles: the words that do not decline, and the pronouns.
 
 Prepositions: Latin, case, English, the kinds they go with (letters of `nouns.KINDS`), the tag a
-place must carry (or - for any), and with which verbs. "@" stands for what English says with
-the place: in the garden, on the island.
+place must carry (or - for any), and of what it is said: rest, company, motion, being in water.
+"@" stands for what English says with the place: in the garden, on the island. What stands twice
+is drawn twice as often.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ sub     ablative    under           lbu   under     rest
 prope   accusative  near            plbu  -         rest
 ante    accusative  in_front_of     lb    front     rest
 post    accusative  behind          lb    front     rest
-cum     ablative    with            pa    -         rest
-sine    ablative    without         p     -         rest
+cum     ablative    with            pa    -         company
+sine    ablative    without         p     -         company
 in      accusative  @to             lb    place     motion
 in      accusative  @to             lb    place     motion
 ad      accusative  to              plb   -         motion
@@ -26,7 +27,7 @@ per     accusative  through         lb    through   motion
 trans   accusative  across          lb    across    motion
 in      ablative    @               lb    water     water
 trans   accusative  across          l     water     water
-ad      accusative  to              lb    -         water
+ad      accusative  to              lb    coast     water
 cum     ablative    with            p     -         water
 """
 

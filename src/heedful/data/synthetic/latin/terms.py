@@ -7,6 +7,7 @@ readings its letters allow. Two words may agree exactly where their bits overlap
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import cache
 from typing import NamedTuple
 
 
@@ -93,6 +94,7 @@ _ROLES = (
 )
 
 
+@cache  # a few hundred different sets of readings exist
 def roles(readings: int) -> int:
     """Say which roles a form's readings allow."""
     found = 0

@@ -1,0 +1,79 @@
+# Everything a contributor does, by name. `make` alone lists it.
+
+PYTHON ?= python3
+JOBS ?= 2
+
+BIN := .venv/bin
+READY := .venv/.ready
+QUICK := not learning and not slow and not gpu
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --cov --cov-report=term:skip-covered
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all check bench constraints clean
+
+help: ## List what can be made
+	@echo "make TARGET, where TARGET is one of:"
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14 | sed 's/^/  /'
+
+setup: $(READY) ## Make .venv and install heedful into it; does nothing when that is done
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  found=$$($(PYTHON) --version 2>/dev/null || echo "nothing called $(PYTHON)"); \
+	  echo "heedful needs Python 3.11 or newer, found $$found."; \
+	  echo "  Name a newer one, for example: make setup PYTHON=python3.12"; exit 1; }
+	@echo "Setting up .venv (first time only, a minute or two) ..."
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet -c constraints.txt hatchling editables
+	@$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@
+	@echo "Set up. The command is $(BIN)/heedful."
+
+demo: setup ## Train a small Latin-English model, translate with it, draw its attention
+	@echo "Running heedful demo ..."
+	@$(BIN)/heedful demo
+
+test: setup ## Run the tests, but for those that train a model or need a GPU
+	@echo "Running the tests on $(JOBS) processes; coverage must reach its floor ..."
+	@$(PYTEST) -m "$(QUICK)"
+
+test-all: setup ## Run every test; those that need a GPU are skipped where there is none
+	@echo "Running every test on $(JOBS) processes; some train a model for minutes ..."
+	@$(PYTEST)
+
+check: setup ## Check format, style, types and layers
+	@echo "Checking the format ..." && $(BIN)/ruff format --check .
+	@echo "Checking the style ..." && $(BIN)/ruff check .
+	@echo "Checking the types ..." && $(BIN)/mypy
+	@echo "Checking the layers ..." && $(BIN)/lint-imports --no-logo
+
+bench: setup ## Run every benchmark in benchmarks/, one after the other
+	@for script in $$(grep -ls '__name__ == "__main__"' benchmarks/*.py); do \
+	  echo "Running $$script ..."; \
+	  $(BIN)/python -m benchmarks.$$(basename $$script .py) || exit 1; \
+	done
+
+PIN := import json; \
+  found = [each["metadata"] for each in json.load(open(".setup/resolved.json"))["install"]]; \
+  pins = {each["name"]: each["version"].split("+")[0] for each in found}; \
+  pins.pop("heedful"); \
+  head = [line for line in open("constraints.txt") if line.startswith("\#")]; \
+  body = [f"{name}=={pins[name]}\n" for name in sorted(pins, key=str.lower)]; \
+  open("constraints.txt", "w").writelines(head + body)
+
+constraints: setup ## Look for newer versions of everything but torch and write constraints.txt
+	@echo "Resolving every version (about a minute) ..."
+	@mkdir -p .setup
+	@$(BIN)/python -m pip install --isolated --quiet --dry-run --ignore-installed \
+	  --report .setup/resolved.json "$$(grep '^torch==' constraints.txt)" \
+	  hatchling editables '.[dev]'
+	@$(BIN)/python -c '$(PIN)'
+	@echo "Wrote constraints.txt. Now: make check test"
+
+clean: ## Remove the environment and all caches; runs/ is never touched
+	rm -rf .venv .setup dist htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .import_linter_cache .coverage .coverage.*
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	@echo "Removed the environment and the caches; runs/ is left as it was."

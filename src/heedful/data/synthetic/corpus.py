@@ -1,0 +1,71 @@
+"""Corpora: where do examples come from when there are no files?
+
+A corpus draws pairs without end. The same name, split and seed give the same pairs on every
+machine. A pair belongs to one split, decided by a hash of its text, so nothing that is trained
+on is ever tested on, whatever the seeds.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from random import Random
+
+from heedful.data.records import Pair
+from heedful.errors import DataError, choose_from, did_you_mean
+
+_HELD_OUT = {0: "test", 1: "dev"}  # of fifty parts
+_PARTS = 50
+_PATIENCE = 10_000  # repeats in a row after which a split counts as used up
+
+
+class Corpus(ABC):
+    """An endless supply of pairs, deterministic by seed."""
+
+    name: str
+    description: str
+    splits: tuple[str, ...] = ("train", "dev", "test")
+
+    def pairs(self, split: str, *, seed: int = 0) -> Iterator[Pair]:
+        """Give the pairs of a split without end.
+
+        Training pairs may repeat; those of the other splits do not, until a split is used up.
+        """
+        if split not in self.splits:
+            problem = f"no split is called {split!r}{did_you_mean(split, self.splits)}"
+            raise DataError(self.name, problem, choose_from(self.splits))
+        drawn = self.draw(split, Random(_number(f"{self.name}/{split}/{seed}")))
+        kept = (pair for pair in drawn if self.belongs(pair, split))
+        return kept if split == "train" else _distinct(kept)
+
+    @abstractmethod
+    def draw(self, split: str, random: Random) -> Iterator[Pair]:
+        """Draw pairs without end, among them those of the split."""
+
+    def belongs(self, pair: Pair, split: str) -> bool:
+        """Say whether a pair is of the split."""
+        return split_of(pair.source) == split
+
+
+def split_of(text: str) -> str:
+    """Assign a text to train (96 in 100), dev (2) or test (2), for ever."""
+    return _HELD_OUT.get(_number(text) % _PARTS, "train")
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def _distinct(pairs: Iterable[Pair]) -> Iterator[Pair]:
+    """Leave out repeats; begin anew once nothing but repeats has come for long."""
+    seen: set[str] = set()
+    repeats = 0
+    for pair in pairs:
+        repeats = repeats + 1 if pair.source in seen else 0
+        if repeats >= _PATIENCE:
+            seen.clear()
+            repeats = 0
+        if pair.source not in seen:
+            seen.add(pair.source)
+            yield pair

@@ -1,0 +1,332 @@
+"""The page and the picture, driven by a real browser."""
+
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from heedful.inspection.alignment import Alignment
+from heedful.inspection.colours import DARK, LIGHT, shade
+from heedful.inspection.heatmap import svg
+from heedful.inspection.report import html, snippet
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH"),
+]
+
+ARGUMENTS = [
+    "--no-sandbox",
+    "--headless",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+LATIN = Alignment(
+    source=["Servum", "bonum", "puella", "videt", "."],
+    target=["The", "girl", "sees", "the", "good", "slave", "."],
+    weights=np.array(
+        [
+            [0.02, 0.01, 0.9, 0.05, 0.02],
+            [0.015, 0.005, 0.93, 0.04, 0.01],
+            [0.03, 0.01, 0.08, 0.85, 0.03],
+            [0.61, 0.22, 0.02, 0.13, 0.02],
+            [0.12, 0.83, 0.003, 0.042, 0.005],
+            [0.91, 0.06, 0.01, 0.007, 0.013],
+            [0.0, 0.0, 0.0, 0.0, 1.0],
+        ]
+    ),
+    title="Latin to English",
+)
+HEBREW = Alignment(
+    source=["\u05d4\u05d9\u05dc\u05d3\u05d4", "\u05e8\u05d5\u05d0\u05d4"],
+    target=["The", "girl", "sees"],
+    weights=np.array([[0.9, 0.1], [0.95, 0.05], [0.2, 0.8]]),
+)
+HOSTILE_TOKENS = [
+    "<img src=x onerror=window.harmed=1>",
+    "</script><script>window.harmed=1</script>",
+    "<svg onload=window.harmed=1>",
+    "&lt;b&gt;",
+    "{{harmed}}",
+    "javascript:window.harmed=1",
+]
+HOSTILE = Alignment(HOSTILE_TOKENS, HOSTILE_TOKENS, np.eye(6), title=HOSTILE_TOKENS[0])
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=ARGUMENTS
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def show(chromium, tmp_path):
+    """Open text as a page, and hold it to two laws: no complaint, no request but for itself."""
+    contexts, complaints, requests, opened = [], [], [], []
+
+    def open_text(text, *, name="page.html", scheme="light", width=1200, touch=False):
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        contexts.append(
+            chromium.new_context(
+                color_scheme=scheme,
+                reduced_motion="reduce",
+                viewport={"width": width, "height": 900},
+                has_touch=touch,
+            )
+        )
+        page = contexts[-1].new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
+        opened.append(path.as_uri())
+        page.goto(path.as_uri())
+        return page
+
+    yield open_text
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert [url for url in requests if url != "about:srcdoc"] == opened
+
+
+def words(page, side):
+    return page.locator(f".{side} .word")
+
+
+def weights_of(page, side):
+    """The weight each word of a row shows, or None where it shows none."""
+    shown = words(page, side).evaluate_all("nodes => nodes.map(node => node.dataset.weight)")
+    return [float(weight) if weight else None for weight in shown]
+
+
+def colours_of(locator):
+    """The background of each element as the browser paints it, in 0..255."""
+    backgrounds = locator.evaluate_all(
+        "nodes => nodes.map(node => getComputedStyle(node).backgroundColor)"
+    )
+    return [channels(background) for background in backgrounds]
+
+
+def channels(colour):
+    numbers = [float(number) for number in re.findall(r"[\d.]+(?:e-?\d+)?", colour)[:3]]
+    return [255 * n for n in numbers] if colour.startswith("color(") else numbers
+
+
+def shades(palette, weights):
+    return [list(bytes.fromhex(shade(palette, weight)[1:])) for weight in weights]
+
+
+def is_at_rest(page):
+    return {*weights_of(page, "source"), *weights_of(page, "target")} == {None}
+
+
+@pytest.mark.parametrize(("scheme", "palette"), [("light", LIGHT), ("dark", DARK)])
+def test_pointing_at_a_word_shades_what_it_looked_at(show, scheme, palette):
+    page = show(html([LATIN], title="Latin"), scheme=scheme)
+    for row, weights in enumerate(LATIN.weights):
+        words(page, "target").nth(row).hover()
+        assert weights_of(page, "source") == list(weights)
+        painted = colours_of(words(page, "source"))
+        np.testing.assert_allclose(painted, shades(palette, weights), atol=0.6)
+    assert set(weights_of(page, "target")) == {None}
+
+
+def test_pointing_at_a_source_word_shows_who_looked_at_it(show):
+    page = show(html([LATIN], title="Latin"))
+    words(page, "source").nth(2).hover()
+    assert weights_of(page, "target") == list(LATIN.weights[:, 2])
+    assert set(weights_of(page, "source")) == {None}
+
+
+def test_pointing_at_a_cell_shows_one_pair(show):
+    page = show(html([LATIN], title="Latin"))
+    page.locator('.cell[data-row="3"][data-column="1"]').hover()
+    assert weights_of(page, "source") == [None, 0.22, None, None, None]
+    assert weights_of(page, "target") == [None, None, None, 0.22, None, None, None]
+    assert page.locator("th.chosen").all_inner_texts() == ["bonum", "the"]
+
+
+def test_percentages_stand_beside_the_words(show):
+    page = show(html([LATIN], title="Latin"))
+    words(page, "target").nth(4).hover()
+    assert page.locator(".source .share").all_inner_texts() == ["12", "83", "\u00b7", "4", "1"]
+
+
+def test_threads_lead_from_the_word_to_what_it_looked_at(show):
+    page = show(html([LATIN], title="Latin"))
+    words(page, "target").nth(3).hover()
+    threads = page.locator(".thread").evaluate_all(
+        """paths => paths.filter(path => getComputedStyle(path).visibility === "visible").map(
+          path => {
+            const frame = path.ownerSVGElement.getBoundingClientRect();
+            const end = path.getPointAtLength(path.getTotalLength());
+            return [+path.dataset.column, +path.getAttribute("stroke-opacity"), frame.x + end.x];
+          })"""
+    )
+    assert [(column, weight) for column, weight, _ in threads] == list(enumerate(LATIN.weights[3]))
+    for column, _, end in threads:
+        box = words(page, "source").nth(column).bounding_box()
+        assert end == pytest.approx(box["x"] + box["width"] / 2, abs=0.5)
+
+
+def test_every_cell_of_the_map_has_the_shade_and_number_of_its_weight(show):
+    page = show(html([LATIN], title="Latin"))
+    cells = page.locator(".cell")
+    expected = shades(LIGHT, LATIN.weights.flatten())
+    np.testing.assert_allclose(colours_of(cells), expected, atol=0.6)
+    assert cells.all_inner_texts()[15:20] == ["61", "22", "2", "13", "2"]
+    assert cells.all_inner_texts()[-5:] == ["", "", "", "", "100"]
+
+
+def test_the_keyboard_shows_what_the_pointer_shows(show):
+    page = show(html([LATIN], title="Latin"))
+    page.keyboard.press("Tab")
+    assert weights_of(page, "target") == list(LATIN.weights[:, 0])
+    page.keyboard.press("ArrowRight")
+    assert weights_of(page, "target") == list(LATIN.weights[:, 1])
+    page.keyboard.press("Tab")
+    assert weights_of(page, "source") == list(LATIN.weights[0])
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowLeft")
+    assert weights_of(page, "source") == list(LATIN.weights[-2])
+    page.keyboard.press("Tab")
+    for key in ("ArrowDown", "ArrowRight", "ArrowRight"):
+        page.keyboard.press(key)
+    assert weights_of(page, "source") == [None, None, 0.93, None, None]
+    page.keyboard.press("Escape")
+    assert is_at_rest(page)
+
+
+def test_each_row_of_words_and_the_map_is_one_tab_stop(show):
+    page = show(html([LATIN, HEBREW], title="Two"))
+    assert page.locator('[tabindex="0"]').count() == 6
+
+
+def test_arrow_keys_follow_the_direction_of_the_script(show):
+    page = show(html([HEBREW], title="Hebrew"))
+    first, second = (words(page, "source").nth(index).bounding_box() for index in (0, 1))
+    assert first["x"] > second["x"]
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowLeft")
+    assert weights_of(page, "target") == list(HEBREW.weights[:, 1])
+
+
+def test_a_click_holds_the_view_when_the_pointer_has_gone(show):
+    page = show(html([LATIN], title="Latin"))
+    words(page, "target").nth(1).click()
+    words(page, "target").nth(5).hover()
+    assert weights_of(page, "source") == list(LATIN.weights[5])
+    page.mouse.move(1, 1)
+    assert weights_of(page, "source") == list(LATIN.weights[1])
+    page.mouse.click(1, 1)
+    assert is_at_rest(page)
+
+
+def test_a_tap_shows_where_a_word_looked(show):
+    page = show(html([LATIN], title="Latin"), width=400, touch=True)
+    words(page, "target").nth(5).tap()
+    assert weights_of(page, "source") == list(LATIN.weights[5])
+
+
+def test_a_screen_reader_is_told_the_same(show):
+    page = show(html([LATIN], title="Latin"))
+    label = "good: bonum 83%, Servum 12%, videt 4%, . 1%"
+    assert words(page, "target").nth(4).get_attribute("aria-label") == label
+    assert page.get_by_role("button", name="puella: girl 93%, The 90%, sees 8%").count() == 1
+    assert page.get_by_role("columnheader").all_inner_texts() == LATIN.source
+    assert page.get_by_role("rowheader").all_inner_texts() == LATIN.target
+    assert page.get_by_role("gridcell").count() >= LATIN.weights.size
+
+
+def test_hostile_tokens_are_shown_and_not_obeyed(show):
+    page = show(html([HOSTILE], title=HOSTILE_TOKENS[1]))
+    for index in range(len(HOSTILE_TOKENS)):
+        words(page, "target").nth(index).hover()
+    assert page.evaluate("window.harmed") is None
+    shown = [token.replace(" ", "\u2423") for token in HOSTILE_TOKENS]
+    assert page.locator(".target .token").all_inner_texts() == shown
+    assert page.locator("h1").inner_text() == HOSTILE_TOKENS[1]
+    assert page.locator("h2").inner_text() == HOSTILE_TOKENS[0]
+    assert page.locator("img, section script").count() == 0
+
+
+def test_several_sentences_answer_each_for_itself(show):
+    empty = Alignment([], [], np.zeros((0, 0)))
+    page = show(html([LATIN, HEBREW, empty], title="Three"))
+    words(page, "target").nth(7).hover()
+    assert weights_of(page, "source") == [None] * 5 + [0.9, 0.1]
+    assert page.locator("h2").all_inner_texts() == ["Latin to English", "Sentence 2", "Sentence 3"]
+    assert page.locator("#sentence-3 .empty").inner_text() == "nothing to draw"
+
+
+def test_the_page_follows_the_readers_light_or_dark(show):
+    for scheme, palette in (("light", LIGHT), ("dark", DARK)):
+        page = show(html([LATIN], title="Latin"), name=f"{scheme}.html", scheme=scheme)
+        assert colours_of(page.locator("body")) == [list(bytes.fromhex(palette.paper[1:]))]
+
+
+@pytest.mark.parametrize("width", [360, 800, 1400])
+def test_the_page_never_scrolls_sideways(show, width):
+    page = show(html([LATIN, HOSTILE], title="Narrow"), width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_snippet_works_in_a_frame_and_fits_it(show):
+    page = show(f"<!doctype html><body>{snippet(LATIN)}</body>", width=1000)
+    frame = page.frame_locator("iframe")
+    frame.locator(".target .word").nth(1).hover()
+    assert frame.locator(".source .word").nth(2).get_attribute("data-weight") == "0.93"
+    overflow = frame.locator("html").evaluate("node => node.scrollHeight - node.clientHeight")
+    assert overflow <= 0
+
+
+def test_no_slanted_word_over_the_map_is_cut_off(show):
+    page = show(f"<!doctype html><body>{snippet(HOSTILE)}</body>", width=1000)
+    room = page.frame_locator("iframe").locator(".map").bounding_box()
+    for word in page.frame_locator("iframe").locator("thead span").all():
+        box = word.bounding_box()
+        assert box["y"] >= room["y"]
+        assert box["x"] + box["width"] <= room["x"] + room["width"]
+
+
+def test_a_snippet_cannot_reach_the_notebook(show):
+    page = show(f"<!doctype html><body>{snippet(HOSTILE)}</body>")
+    page.frame_locator("iframe").locator(".word").first.wait_for()
+    assert page.evaluate("window.harmed") is None
+    assert page.evaluate("document.querySelector('iframe').contentDocument") is None
+
+
+@pytest.mark.parametrize("alignment", [LATIN, HEBREW, HOSTILE], ids=["latin", "hebrew", "hostile"])
+def test_no_label_of_the_picture_is_cut_off(show, alignment):
+    page = show(svg(alignment), name="picture.svg")
+    boxes = page.locator("text").evaluate_all(
+        """nodes => nodes.map(node => {
+          const { left, top, right, bottom } = node.getBoundingClientRect();
+          return [left, top, right, bottom];
+        })"""
+    )
+    width, height = (float(page.locator("svg").get_attribute(side)) for side in ("width", "height"))
+    left, top, right, bottom = np.array(boxes).T
+    assert left.min() >= 0
+    assert top.min() >= 0
+    assert right.max() <= width
+    assert bottom.max() <= height
+
+
+@pytest.mark.parametrize(("scheme", "palette"), [("light", LIGHT), ("dark", DARK)])
+def test_the_picture_follows_the_readers_light_or_dark(show, scheme, palette):
+    page = show(svg(LATIN), name="picture.svg", scheme=scheme)
+    fill = page.locator(".paper").evaluate("node => getComputedStyle(node).fill")
+    assert channels(fill) == list(bytes.fromhex(palette.paper[1:]))

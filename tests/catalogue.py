@@ -1,0 +1,93 @@
+"""The families that laws and equivalences are tested over, as the configuration lists them."""
+
+from itertools import product
+from typing import Any, get_args
+
+import torch
+
+from heedful.attention import Softmax
+from heedful.attention.config import ScoreConfig
+from heedful.data.collate import Batch, Sources, collate
+from heedful.data.batching import Shape
+from heedful.data.store import PairStore, Ragged
+from heedful.decoders.config import WiringConfig
+from heedful.layers.cells import CELLS
+from heedful.tasks.transduction import Transducer, TransducerConfig
+
+VOCABULARY = 11
+WIDTH = 6
+
+ALIGNMENTS = {"softmax": Softmax()}
+
+
+def _members(choice: Any) -> list[Any]:
+    union = get_args(choice)[0]
+    return list(get_args(union))
+
+
+SCORES = {member().kind: member for member in _members(ScoreConfig)}
+WIRINGS = {member().kind: member for member in _members(WiringConfig)}
+
+SYSTEMS = {
+    f"{cell}, {wiring}, {score}": {
+        "encoder": {"kind": "recurrent", "cell": cell, "embedding_size": 5, "hidden_size": WIDTH},
+        "decoder": {
+            "kind": "recurrent",
+            "cell": cell,
+            "embedding_size": 5,
+            "hidden_size": WIDTH,
+            "wiring": {"kind": wiring},
+            "attention": {"score": {"kind": score}},
+        },
+    }
+    for cell, wiring, score in product(CELLS, WIRINGS, SCORES)
+}
+SYSTEMS["no input feeding"] = {
+    "decoder": {"kind": "recurrent", "wiring": {"kind": "step-then-attend", "input_feeding": False}}
+}
+SYSTEMS["two layers, one direction"] = {
+    "encoder": {"kind": "recurrent", "num_layers": 2, "bidirectional": False},
+    "decoder": {"kind": "recurrent", "num_layers": 2, "cell": "lstm"},
+}
+
+
+def build(name: str) -> Transducer:
+    """An untrained system with weights large enough to make its outputs differ."""
+    torch.manual_seed(1)
+    config = TransducerConfig.model_validate(SYSTEMS[name])
+    model = config.build(source_size=VOCABULARY, target_size=VOCABULARY).double().eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(2)
+    return model
+
+
+def texts(count: int = 7, longest: int = 9) -> list[list[int]]:
+    """Sequences of real tokens of every length from 1 up."""
+    generator = torch.Generator().manual_seed(2)
+    lengths = [1 + (3 * number) % longest for number in range(count)]
+    return [
+        torch.randint(4, VOCABULARY, (length,), generator=generator).tolist() for length in lengths
+    ]
+
+
+def store(count: int = 7) -> PairStore:
+    """A small corpus whose targets are the sources turned round, with one token more."""
+    sources = texts(count)
+    return PairStore(Ragged.pack(sources), Ragged.pack([[*text[::-1], 5] for text in sources]))
+
+
+def batch(corpus: PairStore, rows: list[int], extra: int = 0) -> Batch:
+    """These rows as one batch, `extra` columns wider than needed."""
+    import numpy as np
+
+    places = np.array(rows)
+    source = int(corpus.source.lengths_of(places).max()) + 1 + extra
+    target = int(corpus.target.lengths_of(places).max()) + 1 + extra
+    return collate(corpus, Shape(places, source, target))
+
+
+def only(sources: Sources, row: int) -> Sources:
+    """One row of a batch of sources, without its padding."""
+    length = sources.lengths[row : row + 1]
+    return Sources(sources.tokens[row : row + 1, : int(length)], length)

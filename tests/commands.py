@@ -1,0 +1,87 @@
+"""Running heedful's commands in tests, and the tiny recipe they run."""
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+LETTERS = "abcdefgh"
+
+RECIPE = """
+about: {{summary: letters}}
+data:
+  train: {{kind: files, source: {folder}/source.txt, target: {folder}/target.txt}}
+text:
+  kind: separate
+  source: {{kind: word}}
+  target: {{kind: word}}
+model:
+  encoder: {{kind: recurrent, embedding_size: 32, hidden_size: 32}}
+  decoder:
+    kind: recurrent
+    embedding_size: 32
+    hidden_size: 32
+    wiring: {{kind: step-then-attend}}
+    attention: {{score: {{kind: bilinear}}}}
+training:
+  max_steps: {steps}
+  validate_every: {every}
+  batching: {{max_tokens: 512}}
+  optimizer: {{learning_rate: 1e-2}}
+  schedule: {{kind: linear, warmup_steps: 10}}
+decoding: {{max_source_tokens: 40}}
+"""
+
+
+def write_recipe(folder: Path, letters: str = LETTERS, *, steps: int = 250, every: int = 125) -> Path:
+    """Write a corpus to copy and a recipe that learns it; give the recipe's path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    chance = random.Random(0)
+    lines = [
+        " ".join(chance.choice(letters) for _ in range(chance.randint(1, 5))) for _ in range(600)
+    ]
+    for side in ("source", "target"):
+        (folder / f"{side}.txt").write_text("\n".join(lines) + "\n")
+    recipe = folder / "letters.yaml"
+    recipe.write_text(RECIPE.format(folder=folder, steps=steps, every=every))
+    return recipe
+
+
+def train_tiny(run: Path, letters: str) -> Path:
+    """Train the tiny recipe into a folder."""
+    import heedful
+
+    heedful.train(str(write_recipe(run.parent, letters)), run)
+    return run
+
+
+class Finished:
+    """How a command ended."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code = code
+        self.out = out
+        self.err = err
+
+
+def heedful(capsys, monkeypatch, *words: str | Path, stdin: str = "") -> Finished:
+    """Run a command in this process."""
+    import io
+
+    from heedful.cli.main import main
+
+    monkeypatch.setattr(sys, "argv", ["heedful", *map(str, words)])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+    capsys.readouterr()
+    try:
+        main()
+        code = 0
+    except SystemExit as leaving:
+        code = int(leaving.code or 0)
+    return Finished(code, *capsys.readouterr())
+
+
+def start_heedful(*words: str | Path, **options) -> subprocess.Popen:
+    """Start a command in a process of its own."""
+    command = [sys.executable, "-m", "heedful", *map(str, words)]
+    return subprocess.Popen(command, text=True, **options)

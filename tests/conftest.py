@@ -1,0 +1,71 @@
+"""What every test stands on: checked shapes, fixed seeds, quiet threads, and data if it is there.
+
+Nothing here imports torch: a test that needs none starts at once.
+"""
+
+import os
+import random
+import sys
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # read by torch when it is first imported
+
+import pytest
+from hypothesis import settings
+
+from tests.shape_checking import check_shapes
+
+SEED = 20260101
+
+check_shapes()
+
+settings.register_profile("local", deadline=None, max_examples=50)
+settings.register_profile("ci", deadline=None, max_examples=50, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture(autouse=True)
+def _seeds():
+    """Start every test from the same random numbers, whatever ran before it."""
+    random.seed(SEED)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(SEED)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(SEED)
+
+
+@pytest.fixture(scope="session")
+def heedful_data() -> Path:
+    """The folder of real corpora: $HEEDFUL_DATA, or shared/data beside the checkout."""
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("HEEDFUL_DATA", beside))
+    if not folder.is_dir():
+        pytest.skip(f"no corpora in {folder}; name their folder in HEEDFUL_DATA")
+    return folder
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU where there is none."""
+    needing = [item for item in items if item.get_closest_marker("gpu")]
+    if needing:
+        import torch
+
+        if not torch.cuda.is_available():
+            for item in needing:
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder of a tiny model that has learned to copy letters; do not write into it."""
+    from tests.commands import LETTERS, train_tiny
+
+    return train_tiny(tmp_path_factory.mktemp("trained") / "run", LETTERS)
+
+
+@pytest.fixture
+def copied(trained: Path, tmp_path: Path) -> Path:
+    """A copy of the trained run, to be spoiled."""
+    import shutil
+
+    return Path(shutil.copytree(trained, tmp_path / "run"))

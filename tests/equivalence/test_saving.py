@@ -1,0 +1,31 @@
+"""What is saved and loaded says the same."""
+
+import numpy as np
+import pytest
+import torch
+from tests.catalogue import SYSTEMS, build
+
+from heedful import load
+from heedful.runs import load_weights
+from safetensors.torch import save_file
+
+TEXTS = ["a b c", "", "h g f e d", "a", "unknown words"]
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_saved_weights_are_the_weights_loaded(name, tmp_path):
+    model, other = build(name), build(name)
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight.zero_()
+    save_file(model.state_dict(), tmp_path / "weights.safetensors")
+    load_weights(other, tmp_path / "weights.safetensors")
+    for one, two in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_a_run_loaded_twice_says_the_same_to_the_bit(trained):
+    for one, two in zip(load(trained).translate(TEXTS), load(trained).translate(TEXTS), strict=True):
+        assert one.text == two.text
+        assert one.score == two.score
+        assert np.array_equal(one.weights, two.weights)

@@ -1,0 +1,63 @@
+"""The decoding path is the training path, repeated; padding and neighbours change nothing."""
+
+import pytest
+import torch
+from tests.catalogue import SYSTEMS, batch, build, only, store
+
+from heedful.nested import select
+
+each_system = pytest.mark.parametrize("name", SYSTEMS)
+
+
+@each_system
+def test_step_by_step_is_the_whole_sequence(name):
+    model, examples = build(name), batch(store(), [0, 3, 5, 6])
+    whole = model(examples)
+    state = model.start(examples.sources)
+    for time, tokens in enumerate(examples.inputs.unbind(dim=1)):
+        step = model.step(tokens, state)
+        state = step.state
+        torch.testing.assert_close(step.log_probs, whole.log_probs[:, time])
+        torch.testing.assert_close(step.weights, whole.weights[:, time])
+
+
+@each_system
+def test_padding_has_no_influence(name):
+    model, corpus = build(name), store()
+    tight, loose = batch(corpus, [1, 4]), batch(corpus, [1, 4], extra=5)
+    narrow, wide = model(tight), model(loose)
+    times, places = tight.inputs.size(1), tight.sources.tokens.size(1)
+    torch.testing.assert_close(wide.log_probs[:, :times], narrow.log_probs)
+    torch.testing.assert_close(wide.weights[:, :times, :places], narrow.weights)
+    assert (wide.weights[..., places:] == 0).all()
+
+
+@each_system
+def test_a_batch_of_one_is_a_batch_of_many(name):
+    model, corpus = build(name), store()
+    rows = list(range(len(corpus)))
+    together = model(batch(corpus, rows)).log_probs
+    for row in rows:
+        alone = model(batch(corpus, [row])).log_probs[0]
+        torch.testing.assert_close(together[row, : len(alone)], alone)
+
+
+@each_system
+def test_the_future_has_no_influence_on_the_past(name):
+    model, examples = build(name), batch(store(), [6])
+    changed = examples.inputs.clone()
+    changed[:, 3:] = 4
+    before, after = model(examples), model(examples._replace(inputs=changed))
+    torch.testing.assert_close(before.log_probs[:, :3], after.log_probs[:, :3])
+
+
+@each_system
+def test_rows_of_a_state_go_their_own_way(name):
+    model, examples = build(name), batch(store(), [2, 5])
+    rows = torch.tensor([1, 1, 0])
+    picked = select(model.start(examples.sources), rows)
+    tokens = torch.tensor([4, 7, 9])
+    together = model.step(tokens, picked).log_probs
+    for place, row in enumerate(rows.tolist()):
+        alone = model.step(tokens[place : place + 1], model.start(only(examples.sources, row)))
+        torch.testing.assert_close(together[place : place + 1], alone.log_probs)

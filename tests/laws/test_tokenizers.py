@@ -1,0 +1,217 @@
+"""Laws of tokenizers, for every member of the family."""
+
+from functools import cache
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.errors import DataError
+from heedful.text.config import SubwordConfig, TokenizerConfig
+from heedful.text.normalisation import NormalisationConfig
+from heedful.text.vocabulary import BOS, EOS, PAD, UNK
+
+# Read from the union, so that a new member is tested the moment it is listed.
+FAMILY = {each().kind: each() for each in get_args(get_args(TokenizerConfig)[0])}
+FAMILY["subword-bpe"] = SubwordConfig(model="bpe")
+FAMILY = {
+    name: config.model_copy(update={"size": 400}) if hasattr(config, "size") else config
+    for name, config in FAMILY.items()
+}
+each_tokenizer = pytest.mark.parametrize("config", FAMILY.values(), ids=FAMILY)
+
+CORPUS = ["puella in horto ambulat.", "the girl walks in the garden", "vidit leonem  magnum"]
+
+EDGE_CASES = {
+    "empty": "",
+    "one space": " ",
+    "three spaces": "   ",
+    "spaces on both ends": "  a  b ",
+    "carriage return": "one line of Windows\r",
+    "newline within": "a\r\nb\n",
+    "other line ends": "a\u2028b\u2029c\x85d\x0be\x0cf",
+    "tab": "a\tb",
+    "byte order mark": "\ufeffa\ufeffb",
+    "control characters": "\x01\x02\x1b[31m\x7f",
+    "NUL": "a\0b",
+    "decomposed": "e\u0301",
+    "ligature": "\ufb01n",
+    "replacement character": "a\ufffdb",
+    "right to left": "\u05e9\u05dc\u05d5\u05dd \u200fabc\u200e",
+    "right-to-left override": "abc\u202edef\u202c",
+    "joined emoji": "\U0001f468\u200d\U0001f469\u200d\U0001f467",
+    "unassigned plane": "\U000e0fff\U0010fffe",
+    "noncharacter": "\uffff\ufdd0",
+    "mark of a space": "a\u2581b \u2581",
+    "mark of sentencepiece's trainer": "\u2585 a",
+    "private use": "\ue000\ue001\ue000\ue000\ue002",
+    "devanagari": "\u0939\u093f\u0928\u094d\u0926\u0940 \u092d\u093e\u0937\u093e",
+    "no spaces": "\u6211\u7231\u5317\u4eac\u5929\u5b89\u95e8\u3002",
+    "special symbols": "<unk> <s></s> <pad>[SEP] [PAD] </s>",
+    "byte names": "<0x41><0x00> <0xE2>",
+}
+each_edge_case = pytest.mark.parametrize("text", EDGE_CASES.values(), ids=EDGE_CASES)
+
+anything = st.lists(
+    st.one_of(
+        st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+        st.sampled_from([*EDGE_CASES.values(), *CORPUS]),
+    ),
+    max_size=4,
+).map("".join)
+
+
+@cache
+def trained(config):
+    """A tokenizer trained on the corpus, once per config."""
+    return config.train(CORPUS)
+
+
+@each_tokenizer
+@given(text=anything.filter(bool))
+@settings(deadline=None, max_examples=40)
+def test_a_text_learned_from_comes_back_exactly(config, text):
+    tokenizer = config.train([text])
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@pytest.mark.parametrize("model", ["unigram", "bpe"])
+@given(text=anything)
+@settings(deadline=None)
+def test_subwords_bring_any_text_back_exactly(model, text):
+    tokenizer = trained(SubwordConfig(size=400, model=model))
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    assert UNK not in ids
+
+
+@each_tokenizer
+@each_edge_case
+def test_every_edge_case_comes_back_exactly(config, text):
+    tokenizer = config.train([*CORPUS, text])
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@each_tokenizer
+@pytest.mark.parametrize("unicode", ["none", "nfc", "nfkc"])
+@given(text=anything, lowercase=st.booleans(), strip=st.booleans())
+@settings(deadline=None, max_examples=25)
+def test_what_comes_back_is_the_normalised_text(config, unicode, text, lowercase, strip):
+    choice = NormalisationConfig(unicode=unicode, lowercase=lowercase, strip=strip)
+    tokenizer = config.model_copy(update={"normalisation": choice}).train([*CORPUS, text])
+    assert tokenizer.decode(tokenizer.encode(text)) == choice.build()(text)
+
+
+@each_tokenizer
+@given(text=anything)
+@settings(deadline=None)
+def test_no_spelling_gives_a_symbol_that_begins_ends_or_fills(config, text):
+    assert not {PAD, BOS, EOS} & set(trained(config).encode(text))
+
+
+@each_tokenizer
+def test_special_symbols_that_were_typed_are_plain_text(config):
+    text = EDGE_CASES["special symbols"]
+    ids = config.train([text]).encode(text)
+    assert min(ids) > EOS
+
+
+@each_tokenizer
+@given(texts=st.lists(anything, max_size=5))
+@settings(deadline=None)
+def test_many_texts_are_encoded_like_each_of_them(config, texts):
+    tokenizer = trained(config)
+    assert tokenizer.encode_all(texts) == [tokenizer.encode(text) for text in texts]
+
+
+@each_tokenizer
+@given(text=anything)
+@settings(deadline=None)
+def test_ids_lie_within_the_vocabulary_and_each_is_shown(config, text):
+    tokenizer = trained(config)
+    ids = tokenizer.encode(text)
+    assert all(0 <= each < len(tokenizer) for each in ids)
+    assert len(tokenizer.pieces(ids)) == len(ids)
+    assert all(tokenizer.pieces(range(len(tokenizer))))
+
+
+@each_tokenizer
+def test_pieces_are_shown_without_marks(config):
+    tokenizer = config.train(["horto. horto. horto. horto."] * 9)
+    shown = tokenizer.pieces(tokenizer.encode("horto."))
+    assert "".join(shown).strip() == "horto."
+
+
+@each_tokenizer
+def test_symbols_that_begin_end_and_fill_leave_no_trace(config):
+    tokenizer = trained(config)
+    ids = tokenizer.encode("in horto")
+    assert tokenizer.decode([BOS, *ids, EOS, PAD, PAD]) == "in horto"
+    assert tokenizer.pieces([PAD, UNK, BOS, EOS]) == ["<pad>", "<unk>", "<s>", "</s>"]
+
+
+@each_tokenizer
+def test_an_unknown_token_says_so(config):
+    assert trained(config).decode([UNK]) == "<unk>"
+
+
+@each_tokenizer
+def test_no_text_is_no_tokens(config):
+    tokenizer = trained(config)
+    assert tokenizer.encode("") == []
+    assert tokenizer.decode([]) == ""
+    assert tokenizer.encode_all([]) == []
+
+
+@each_tokenizer
+def test_what_is_saved_and_loaded_encodes_the_same(config, tmp_path):
+    texts = [*CORPUS, *EDGE_CASES.values()]
+    tokenizer = config.train(texts)
+    tokenizer.save(tmp_path)
+    loaded = config.load(tmp_path)
+    ids = tokenizer.encode_all(texts)
+    assert len(loaded) == len(tokenizer)
+    assert loaded.encode_all(texts) == ids
+    assert [loaded.decode(each) for each in ids] == texts
+    assert [loaded.pieces(each) for each in ids] == [tokenizer.pieces(each) for each in ids]
+
+
+@each_tokenizer
+def test_the_same_texts_give_the_same_file(config, tmp_path):
+    texts = [f"{line} {number}" for number in range(200) for line in CORPUS]
+    written = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        config.train(iter(texts)).save(tmp_path / name)
+        written.append({each.name: each.read_bytes() for each in (tmp_path / name).iterdir()})
+    assert written[0] == written[1]
+    assert len(written[0]) == 1
+
+
+@each_tokenizer
+@pytest.mark.parametrize("text", ["a", "\u6f22", " ", "ab. ", "\u2581"])
+def test_a_million_characters_on_one_line_come_back(config, text):
+    line = (text * 10**6)[: 10**6]
+    tokenizer = config.train([*CORPUS, line])
+    assert tokenizer.decode(tokenizer.encode(line)) == line
+
+
+@each_tokenizer
+@given(before=st.text("ab\u6f22", max_size=5), surrogate=st.characters(categories=["Cs"]))
+@settings(deadline=None)
+def test_a_lone_surrogate_is_refused_by_place_and_name(config, before, surrogate):
+    with pytest.raises(DataError) as caught:
+        trained(config).encode(before + surrogate + "b")
+    assert caught.value.at == "text"
+    assert caught.value.problem.startswith(
+        f"character {len(before) + 1} is U+{ord(surrogate):04X}, half of a surrogate pair"
+    )
+
+
+@each_tokenizer
+def test_a_lone_surrogate_among_many_texts_is_named_by_number(config):
+    for refused in (trained(config).encode_all, config.train):
+        with pytest.raises(DataError) as caught:
+            refused(["a", "b", "c\udfff"])
+        assert caught.value.at == "text 3"

@@ -1,0 +1,392 @@
+"""The full text of every error that texts and data files can cause."""
+
+import gzip
+import io
+import lzma
+import os
+import sys
+from contextlib import contextmanager
+from random import Random
+
+import pytest
+
+from heedful.data.lines import read_lines
+from heedful.data.records import Pair
+from heedful.data.selection import SelectionConfig, select
+from heedful.data.sources import BuiltInConfig, FilesConfig, JsonlConfig, TsvConfig
+from heedful.errors import ConfigError, DamagedRunError, DataError, HeedfulError
+from heedful.text import stored
+from heedful.text.config import CharacterConfig, SubwordConfig, WordConfig
+
+
+@pytest.fixture(autouse=True)
+def inside_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(name, content):
+    with open(name, "wb") as file:
+        file.write(content)
+    return name
+
+
+def message(action, kind=DataError):
+    with pytest.raises(HeedfulError) as caught:
+        action()
+    assert type(caught.value) is kind
+    return str(caught.value)
+
+
+def message_of_lines(path):
+    return message(lambda: list(read_lines(path)))
+
+
+def message_of_files(source, target):
+    return message(FilesConfig(source=source, target=target).read)
+
+
+# --- files that cannot be read -------------------------------------------------------------
+
+
+def test_a_missing_file_is_told_with_the_nearest_name():
+    write("train.de", b"a\n")
+    assert message_of_lines("train.ed") == (
+        "train.ed: no such file; did you mean 'train.de'?\n  check the path"
+    )
+
+
+def test_a_missing_file_with_no_name_near_it():
+    write("train.de", b"a\n")
+    assert message_of_lines("corpus.gz") == "corpus.gz: no such file\n  check the path"
+
+
+def test_a_missing_file_in_a_folder_that_cannot_be_listed(inside_an_empty_folder):
+    (inside_an_empty_folder / "data").mkdir()
+    os.chmod("data", 0o111)
+    with without_privileges():
+        found = message_of_lines("data/train.de")
+    os.chmod("data", 0o755)
+    assert found == "data/train.de: no such file\n  check the path"
+
+
+def test_a_missing_folder():
+    assert message_of_lines("data/train.de") == (
+        "data/train.de: there is no folder 'data'\n  check the path"
+    )
+
+
+def test_a_folder_instead_of_a_file(inside_an_empty_folder):
+    (inside_an_empty_folder / "data").mkdir()
+    assert message_of_lines("data") == "data: this is a folder, not a file\n  name a file in it"
+
+
+def test_a_file_without_permission():
+    os.chmod(write("train.de", b"a\n"), 0)
+    with without_privileges():
+        found = message_of_lines("train.de")
+    assert found == "train.de: no permission to read it\n  try `chmod u+r train.de`"
+
+
+@contextmanager
+def without_privileges():
+    """Nothing is forbidden to root, so be somebody else for a while."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.chmod(".", 0o755)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_name_the_system_cannot_open():
+    assert message_of_lines("a" * 300) == (
+        f"{'a' * 300}: cannot be read (File name too long)\n  check the path and the disk"
+    )
+
+
+@pytest.mark.parametrize(("ending", "pack"), [("gz", gzip.compress), ("xz", lzma.compress)])
+def test_packed_data_that_is_cut_off_or_damaged_or_something_else(ending, pack):
+    name, lines = f"train.{ending}", Random(0).randbytes(10**5).hex().encode()
+    packed = pack(b"a\nb\n" + lines)
+    told = (
+        f"{name}: cannot be unpacked beyond line 2: damaged, cut off, or not {ending} data\n"
+        "  copy or download the file again"
+    )
+    write(name, packed[:-50])
+    assert message_of_lines(name) == told
+    write(name, b"only text\n")
+    assert message_of_lines(name) == told.replace("line 2", "line 0")
+    half = len(packed) // 2
+    write(name, packed[:half] + bytes(64) + packed[half + 64 :])
+    assert "damaged, cut off, or not" in message_of_lines(name)
+
+
+# --- text that is not UTF-8 ----------------------------------------------------------------
+
+
+def test_a_byte_that_is_not_utf_8_is_told_by_line_and_column():
+    write("train.de", "gut\n漢 \u00e9t".encode() + "\u00e9\n".encode("latin1"))
+    assert message_of_lines("train.de") == (
+        "train.de:2: byte 0xE9 at column 5 is not UTF-8\n"
+        "  convert the text to UTF-8, for example with `iconv -f latin1 -t utf-8`"
+    )
+
+
+def test_surrogates_written_as_bytes_are_not_utf_8():
+    write("train.de", b"\xed\xa0\x80\n")
+    assert message_of_lines("train.de").startswith("train.de:1: byte 0xED at column 1 is not UTF-8")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_is_recognised(encoding):
+    write("train.de", "\ufeffgut\n".encode(encoding))
+    assert message_of_lines("train.de") == (
+        "train.de: the file is UTF-16, not UTF-8\n"
+        "  convert the text to UTF-8, for example with `iconv -f utf-16 -t utf-8`"
+    )
+
+
+def test_standard_input_is_named_in_words(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\n\xff\n")))
+    assert message_of_lines("-").startswith("standard input:2: byte 0xFF at column 1")
+
+
+# --- pairs that do not fit -----------------------------------------------------------------
+
+
+def test_unequal_line_counts():
+    write("train.de", b"a\n" * 29000)
+    write("train.en", b"a\n" * 28999)
+    assert message_of_files("train.de", "train.en") == (
+        "train.de: 29000 lines, but train.en has 28999\n"
+        "  line n of one must belong to line n of the other: look for lost or added lines"
+    )
+
+
+def test_a_file_without_lines():
+    write("train.de", b"a\n")
+    write("train.en", b"")
+    told = "train.en: holds no lines\n  give a file with text in it"
+    assert message_of_files("train.de", "train.en") == told
+    assert message(TsvConfig(path="train.en").read) == told
+    assert message(JsonlConfig(path="train.en").read) == told
+
+
+def test_standard_input_on_both_sides():
+    assert message(lambda: FilesConfig(source="-", target="-"), ConfigError) == (
+        "source, target: both are '-', but standard input can only be one of them\n"
+        "  name a file for one side, or send both as columns: {kind: tsv, path: '-'}"
+    )
+
+
+def test_a_line_with_more_or_fewer_columns_than_the_first():
+    write("train.tsv", b"a\tb\na\tb\tc\n")
+    assert message(TsvConfig(path="train.tsv").read) == (
+        "train.tsv:2: 3 columns parted by tabs, but line 1 has 2\n"
+        "  look for lost or added tabs; a text must not hold any"
+    )
+    write("train.tsv", b"a\tb\na b\n")
+    assert message(TsvConfig(path="train.tsv").read) == (
+        "train.tsv:2: 1 column parted by tabs, but line 1 has 2\n"
+        "  look for lost or added tabs; a text must not hold any"
+    )
+
+
+def test_a_column_that_is_not_there():
+    write("train.tsv", b"a\tb\n")
+    assert message(TsvConfig(path="train.tsv", target_column=4).read) == (
+        "train.tsv:1: 2 columns parted by tabs, but column 4 is wanted\n"
+        "  set source_column and target_column, or look for lost tabs"
+    )
+
+
+def test_a_header_and_nothing_else():
+    write("train.tsv", b"a\tb\n")
+    assert message(TsvConfig(path="train.tsv", header=True).read) == (
+        "train.tsv: holds only a header\n  set `header: false`, or add lines"
+    )
+
+
+def message_of_json(line):
+    write("train.jsonl", b'{"source": "a", "target": "b"}\n' + line + b"\n")
+    return message(JsonlConfig(path="train.jsonl").read)
+
+
+WANTED = 'each line must be an object such as {"source": "...", "target": "..."}'
+
+
+def test_a_line_that_is_not_json():
+    assert message_of_json(b'{"source": }') == (
+        f"train.jsonl:2: not JSON at column 12: Expecting value\n  {WANTED}"
+    )
+    assert message_of_json(b"") == (
+        f"train.jsonl:2: not JSON at column 1: Expecting value\n  {WANTED}"
+    )
+
+
+@pytest.mark.parametrize("line", [b"[" * 10**5, b'{"source": ' + b"1" * 5000 + b"}"])
+def test_json_that_is_made_to_be_unreadable(line):
+    assert message_of_json(line) == (
+        f"train.jsonl:2: JSON with a number too long, or nested too deep\n  {WANTED}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (b"[]", "an array"),
+        (b'"a"', "a string"),
+        (b"1.5", "a number"),
+        (b"null", "null"),
+        (b"true", "true"),
+        (b"false", "false"),
+    ],
+)
+def test_a_line_of_json_that_is_not_an_object(line, found):
+    assert message_of_json(line) == f"train.jsonl:2: not an object but {found}\n  {WANTED}"
+
+
+def test_a_key_that_is_missing_is_told_with_the_nearest():
+    assert message_of_json(b'{"source": "a", "targets": "b"}') == (
+        "train.jsonl:2: no key is called 'target'; did you mean 'targets'?\n"
+        "  set source_key and target_key; keys found: source, targets"
+    )
+    assert message_of_json(b"{}") == (
+        "train.jsonl:2: no key is called 'source'\n"
+        "  set source_key and target_key; keys found: none"
+    )
+
+
+def test_a_value_that_is_not_a_text():
+    assert message_of_json(b'{"source": "a", "target": 5}') == (
+        "train.jsonl:2: the value of 'target' is a number, not a text\n"
+        "  put the text in quotation marks"
+    )
+
+
+def test_a_lone_surrogate_in_json():
+    assert message_of_json(b'{"source": "ab\\ud800", "target": "b"}') == (
+        "train.jsonl:2, source: character 3 is U+D800, half of a surrogate pair, "
+        "which no text can hold\n"
+        "  remove it, or decode the text again from its bytes"
+    )
+
+
+def test_a_built_in_corpus_that_does_not_exist():
+    assert message(BuiltInConfig(name="latn", size=5).read).startswith(
+        "corpus: no built-in corpus is called 'latn'; did you mean 'latin'?\n  choose from: "
+    )
+
+
+# --- selection -----------------------------------------------------------------------------
+
+
+def message_of_selection(pairs, **settings):
+    pairs = [Pair(*pair) for pair in pairs]
+    ids = [[[4] * len(pair[side]) for pair in pairs] for side in (0, 1)]
+    config = SelectionConfig(**settings)
+    return message(
+        lambda: select(pairs, config, source_ids=ids[0], target_ids=ids[1], at="train.tsv")
+    )
+
+
+def test_nothing_is_left():
+    assert message_of_selection([("", "b"), ("abc", "a"), ("a", "abc")], max_tokens=2) == (
+        "train.tsv: no pair is left of 3: 1 with an empty side, "
+        "2 with more than 2 tokens on a side\n"
+        "  raise max_tokens, or give other data"
+    )
+
+
+@pytest.mark.parametrize(("pair", "side"), [((" ", "b"), "source"), (("a", ""), "target")])
+def test_an_empty_side_that_is_refused(pair, side):
+    assert message_of_selection([("a", "b"), pair], empty="refuse") == (
+        f"train.tsv, pair 2: the {side} is empty\n  mend the pair, or set `empty: drop`"
+    )
+
+
+@pytest.mark.parametrize(("pair", "side"), [(("abc", "b"), "source"), (("a", "abc"), "target")])
+def test_a_long_side_that_is_refused(pair, side):
+    assert message_of_selection([("a", "b"), pair], too_long="refuse", max_tokens=2) == (
+        f"train.tsv, pair 2: the {side} has 3 tokens, more than max_tokens (2)\n"
+        "  raise max_tokens, shorten the pair, or set `too_long: drop`"
+    )
+
+
+# --- tokenizers ----------------------------------------------------------------------------
+
+
+def test_a_lone_surrogate_in_a_text():
+    tokenizer = WordConfig().train(["a"])
+    assert message(lambda: tokenizer.encode("ab\udc80")) == (
+        "text: character 3 is U+DC80, half of a surrogate pair, which no text can hold\n"
+        "  remove it, or decode the text again from its bytes"
+    )
+
+
+@pytest.mark.parametrize("config", [WordConfig(), CharacterConfig(), SubwordConfig()])
+@pytest.mark.parametrize("texts", [[], ["", ""]])
+def test_nothing_to_learn_tokens_from(config, texts):
+    assert message(lambda: config.train(texts)) == (
+        "text: there is nothing to learn tokens from: no text, or only empty ones\n"
+        "  give text that holds something"
+    )
+
+
+def test_a_size_too_small_for_the_characters_of_the_text():
+    texts = ["abcdefghijklmnopqrstuvwxyz"]
+    assert message(lambda: SubwordConfig(size=270).train(texts), ConfigError) == (
+        "tokenizer.size: 270 entries are too few: 4 special symbols, 256 bytes and "
+        "27 characters need 287\n"
+        "  raise size to 287 or more, lower character_coverage, or choose kind: character"
+    )
+
+
+RESTORE = "restore the file from a copy, or train again"
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"{", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b"[" * 10**5, "not JSON"),
+        (b"[]", "no list of tokens in it"),
+        (b"{}", "no list of tokens in it"),
+        (b'{"tokens": ["a", 5]}', "no list of tokens in it"),
+        (b'{"tokens": ["a", "b", "a"]}', "a token stands twice in it"),
+    ],
+)
+def test_a_damaged_vocabulary(content, problem, inside_an_empty_folder):
+    path = inside_an_empty_folder / write("vocabulary.json", content)
+    assert message(lambda: WordConfig().load(path.parent), DamagedRunError) == (
+        f"{path}: {problem}\n  {RESTORE}"
+    )
+
+
+def test_a_damaged_subword_model(inside_an_empty_folder):
+    path = inside_an_empty_folder / write("subwords.model", b"no model")
+    assert message(lambda: SubwordConfig().load(path.parent), DamagedRunError) == (
+        f"{path}: not a subword model that heedful has trained\n  {RESTORE}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "name"), [(WordConfig(), "vocabulary.json"), (SubwordConfig(), "subwords.model")]
+)
+def test_a_tokenizer_file_that_is_missing_or_too_large(
+    config, name, inside_an_empty_folder, monkeypatch
+):
+    path = inside_an_empty_folder / name
+    assert message(lambda: config.load(path.parent), DamagedRunError) == (
+        f"{path}: cannot be read (No such file or directory)\n  {RESTORE}"
+    )
+    write(name, b"x" * 1001)
+    monkeypatch.setattr(stored, "MAX_BYTES", 1000)
+    assert message(lambda: config.load(path.parent), DamagedRunError) == (
+        f"{path}: 1001 bytes, more than the 1000 that are ever written\n  {RESTORE}"
+    )

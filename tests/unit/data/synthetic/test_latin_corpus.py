@@ -1,0 +1,100 @@
+"""The Latin corpus as a user sees it."""
+
+import re
+import time
+from collections import defaultdict
+from itertools import islice
+
+import pytest
+
+from heedful.data.synthetic import corpus
+from heedful.data.synthetic.latin.corpus import RESERVED_NAMES
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return list(islice(corpus("latin").pairs("train"), 20_000))
+
+
+def words(text):
+    return re.findall(r"[\w-]+", text)
+
+
+def draw(split, count, seed=0):
+    return list(islice(corpus("latin").pairs(split, seed=seed), count))
+
+
+def test_sentences_begin_with_a_capital_and_end_with_the_same_mark(pairs):
+    for source, target in pairs:
+        assert source[0].isupper()
+        assert target[0].isupper()
+        assert source[-1] == target[-1]
+        assert source[-1] in ".?!"
+
+
+def test_sentences_are_plain_words_with_single_spaces(pairs):
+    for pair in pairs:
+        for text in pair:
+            assert re.fullmatch(r"[A-Za-z-]+,?( [A-Za-z-]+,?)*[.?!]", text), text
+
+
+def test_sentences_have_up_to_twelve_words(pairs):
+    lengths = {len(words(pair.source)) for pair in pairs}
+    assert max(lengths) <= 12
+    assert {2, 3, 4, 5, 6, 7, 8} <= lengths
+
+
+def test_one_translation_has_several_word_orders(pairs):
+    orders = defaultdict(set)
+    for pair in pairs:
+        orders[pair.target].add(pair.source)
+    several = [sources for sources in orders.values() if len(sources) > 1]
+    assert len(several) > 100
+    assert any(
+        len({tuple(sorted(words(source.lower()))) for source in sources}) == 1
+        for sources in several
+    )
+
+
+def test_all_word_orders_of_a_sentence_fall_in_one_split():
+    trained = {pair.target for pair in draw("train", 30_000)}
+    for split in ("dev", "test"):
+        assert not trained & {pair.target for pair in draw(split, 300, seed=1)}
+
+
+def test_reserved_names_are_in_their_split_only():
+    reserved = set(RESERVED_NAMES)
+    for split, count in (("train", 20_000), ("dev", 200), ("test", 200)):
+        for pair in draw(split, count):
+            assert not reserved & set(words(pair.target))
+    for pair in draw("names", 2000):
+        assert reserved & set(words(pair.target))
+
+
+def test_every_reserved_name_comes_up():
+    assert set(RESERVED_NAMES) <= {
+        word for pair in draw("names", 2000) for word in words(pair.target)
+    }
+
+
+def test_the_vocabulary_stays_small(pairs):
+    assert len({word for pair in pairs for word in words(pair.source)}) < 6000
+    assert len({word for pair in pairs for word in words(pair.target)}) < 900
+
+
+def test_every_mood_and_tense_comes_up(pairs):
+    starts = {words(pair.target)[0] for pair in pairs}
+    assert {"The", "Who", "Whom", "What", "To", "Where", "Why", "When", "Surely"} <= starts
+    assert {"Does", "Did", "Was", "Is", "I", "You", "We", "Many", "All", "Walk"} <= starts
+    seen = {word for pair in pairs for word in words(pair.target)}
+    assert {"walks", "walking", "walked", "sees", "saw", "never", "onto"} <= seen
+
+
+def test_drawing_is_quick():
+    stream = corpus("latin").pairs("train", seed=5)
+    next(stream)
+    start = time.process_time()
+    for _ in islice(stream, 5000):
+        pass
+    # 20,000 in a second on a quiet machine; this bound only catches a change of order.
+    assert time.process_time() - start < 2.5

@@ -1,0 +1,116 @@
+"""English forms, by rule and against it."""
+
+import pytest
+
+from heedful.data.synthetic.latin.english import (
+    BE,
+    english_noun,
+    english_verb,
+    statement_group,
+    supported_group,
+    with_a,
+)
+from heedful.data.synthetic.latin.lexicon import lexicon
+from heedful.data.synthetic.latin.terms import Number, Person, Tense
+
+
+@pytest.mark.parametrize(
+    "forms",
+    [
+        "walk walks walked walking",
+        "watch watches watched watching",
+        "carry carries carried carrying",
+        "obey obeys obeyed obeying",
+        "play plays played playing",
+        "free frees freed freeing",
+        "praise praises praised praising",
+        "see sees saw seeing",
+        "run runs ran running",
+        "lie lies lay lying",
+        "have has had having",
+        "drag drags dragged dragging",
+        "hurry hurries hurried hurrying",
+        "write writes wrote writing",
+        "teach teaches taught teaching",
+        "swim swims swam swimming",
+        "sit sits sat sitting",
+        "lead leads led leading",
+        "forgive forgives forgave forgiving",
+        "seek seeks sought seeking",
+    ],
+)
+def test_verbs_of_the_lexicon_have_their_english_forms(forms):
+    base = forms.split()[0]
+    verb = next(verb for verb in lexicon().verbs if verb.english.base == base)
+    assert list(verb.english[:4]) == forms.split()
+
+
+@pytest.mark.parametrize(
+    ("given", "both"),
+    [
+        ("girl", "girl girls"),
+        ("enemy", "enemy enemies"),
+        ("boy", "boy boys"),
+        ("woman/women", "woman women"),
+        ("wolf/wolves", "wolf wolves"),
+        ("ash", "ash ashes"),
+    ],
+)
+def test_nouns_have_their_plurals(given, both):
+    assert " ".join(english_noun(given)) == both
+
+
+@pytest.mark.parametrize(
+    ("noun", "plural"),
+    [
+        ("vir", "men"),
+        ("femina", "women"),
+        ("uxor", "wives"),
+        ("fur", "thieves"),
+        ("civis", "citizens"),
+        ("urbs", "cities"),
+        ("exercitus", "armies"),
+        ("cista", "chests"),
+        ("pons", "bridges"),
+        ("hostis", "enemies"),
+    ],
+)
+def test_nouns_of_the_lexicon_have_their_plurals(noun, plural):
+    assert next(each for each in lexicon().nouns if each.lemma == noun).english[1] == plural
+
+
+@pytest.mark.parametrize(
+    ("tense", "statement", "question"),
+    [
+        (Tense.PRESENT, ("", "walks"), ("does", "walk")),
+        (Tense.IMPERFECT, ("was", "walking"), ("was", "walking")),
+        (Tense.PERFECT, ("", "walked"), ("did", "walk")),
+    ],
+)
+def test_each_tense_has_one_rendering(tense, statement, question):
+    walk = english_verb("walk", is_state=False)
+    assert statement_group(walk, tense, Person.THIRD, Number.SINGULAR) == statement
+    assert supported_group(walk, tense, Person.THIRD, Number.SINGULAR) == question
+
+
+def test_verbs_of_state_have_no_progressive():
+    love = english_verb("love", is_state=True)
+    third = Person.THIRD, Number.SINGULAR
+    assert statement_group(love, Tense.IMPERFECT, *third) == ("", "loved")
+    assert supported_group(love, Tense.IMPERFECT, *third) == ("did", "love")
+
+
+def test_to_be_agrees_with_its_subject():
+    def be(tense):
+        return " ".join(
+            statement_group(BE, tense, person, number).auxiliary
+            for number in Number
+            for person in Person
+        )
+
+    assert be(Tense.PRESENT) == "am are is are are are"
+    assert be(Tense.IMPERFECT) == be(Tense.PERFECT) == "was were was were were were"
+
+
+def test_the_article_suits_the_sound():
+    assert (with_a("slave"), with_a("angry slave")) == ("a slave", "an angry slave")

@@ -1,0 +1,148 @@
+"""Laws of every built-in corpus."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from itertools import islice
+
+import pytest
+
+from heedful.data.records import Pair
+from heedful.data.synthetic import CORPORA, corpus
+from heedful.data.synthetic.corpus import Corpus, split_of
+from heedful.errors import DataError
+
+each_corpus = pytest.mark.parametrize("name", CORPORA)
+each_split = pytest.mark.parametrize(
+    ("name", "split"), [(name, split) for name, each in CORPORA.items() for split in each.splits]
+)
+
+
+class Coins(Corpus):
+    """A corpus with two pairs in it."""
+
+    name = "coins"
+    description = "heads and tails"
+
+    def draw(self, split, random):
+        while True:
+            side = random.choice(("heads", "tails"))
+            yield Pair(side, side.upper())
+
+    def belongs(self, pair, split):
+        return True
+
+
+def draw(name, split, count, seed=0):
+    return list(islice(corpus(name).pairs(split, seed=seed), count))
+
+
+@each_corpus
+def test_a_corpus_is_listed_under_its_name(name):
+    assert corpus(name) is CORPORA[name]
+    assert corpus(name).name == name
+    assert corpus(name).description
+    assert "\n" not in corpus(name).description
+
+
+@each_split
+def test_a_seed_gives_the_same_pairs_again(name, split):
+    assert draw(name, split, 50, seed=3) == draw(name, split, 50, seed=3)
+
+
+@each_split
+def test_another_seed_gives_other_pairs(name, split):
+    assert draw(name, split, 50, seed=3) != draw(name, split, 50, seed=4)
+
+
+@each_corpus
+def test_splits_are_independent_streams(name):
+    streams = [tuple(draw(name, split, 30)) for split in corpus(name).splits]
+    assert len(set(streams)) == len(streams)
+
+
+@each_corpus
+def test_nothing_trained_on_is_tested_on(name):
+    trained = {pair.source for pair in draw(name, "train", 20_000)}
+    dev = {pair.source for pair in draw(name, "dev", 200)}
+    test = {pair.source for pair in draw(name, "test", 200)}
+    assert not trained & dev
+    assert not trained & test
+    assert not dev & test
+
+
+@each_split
+def test_held_out_pairs_do_not_repeat(name, split):
+    if split != "train":
+        sources = [pair.source for pair in draw(name, split, 300)]
+        assert len(set(sources)) == len(sources)
+
+
+@each_corpus
+def test_a_source_has_one_target(name):
+    targets = {}
+    for source, target in draw(name, "train", 5000):
+        assert targets.setdefault(source, target) == target
+
+
+@each_corpus
+def test_pairs_are_the_same_whatever_the_hash_seed(name):
+    program = (
+        "from itertools import islice; from heedful.data.synthetic import corpus; "
+        f"print(list(islice(corpus({name!r}).pairs('train'), 20)))"
+    )
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert said[0] == said[1] == f"{draw(name, 'train', 20)}\n"
+
+
+def test_a_split_that_is_used_up_begins_anew():
+    assert Counter(islice(Coins().pairs("test"), 6)) == {
+        Pair("heads", "HEADS"): 3,
+        Pair("tails", "TAILS"): 3,
+    }
+
+
+def test_training_pairs_may_repeat():
+    assert len(set(islice(Coins().pairs("train"), 20))) == 2
+
+
+def test_texts_fall_into_splits_by_their_shares():
+    shares = Counter(split_of(str(number)) for number in range(50_000))
+    assert shares["train"] == pytest.approx(48_000, rel=0.01)
+    assert shares["dev"] == pytest.approx(1000, rel=0.15)
+    assert shares["test"] == pytest.approx(1000, rel=0.15)
+
+
+def test_an_unknown_corpus_is_an_error_with_the_nearest_name():
+    with pytest.raises(DataError) as caught:
+        corpus("lattin")
+    assert str(caught.value) == (
+        "corpus: no built-in corpus is called 'lattin'; did you mean 'latin'?\n"
+        "  choose from: arithmetic, copy, dates, latin, reverse, sort"
+    )
+
+
+def test_an_unknown_split_is_an_error_at_once():
+    with pytest.raises(DataError) as caught:
+        corpus("copy").pairs("tests")
+    assert str(caught.value) == (
+        "copy: no split is called 'tests'; did you mean 'test'?\n  choose from: dev, test, train"
+    )
+
+
+def test_only_latin_has_names_never_seen():
+    with pytest.raises(DataError) as caught:
+        corpus("dates").pairs("names")
+    assert str(caught.value) == (
+        "dates: no split is called 'names'\n  choose from: dev, test, train"
+    )

@@ -1,0 +1,92 @@
+"""Batches hold every example once, fit the budget, and are hardly padded."""
+
+import gzip
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.data.batching import BatchingConfig, batches, widths
+
+lengths = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=200).map(
+    lambda pairs: tuple(np.array(pairs).T)
+)
+
+
+def epoch(case, config, seed=0, number=0):
+    return list(batches(*case, config, seed=seed, epoch=number))
+
+
+@given(case=lengths, budget=st.integers(120, 2000), window=st.integers(1, 300))
+def test_every_example_is_in_exactly_one_batch_that_fits(case, budget, window):
+    found = epoch(case, BatchingConfig(max_tokens=budget, window=window))
+    rows = np.concatenate([shape.rows for shape in found])
+    assert sorted(rows.tolist()) == list(range(len(case[0])))
+    for shape in found:
+        assert case[0][shape.rows].max() <= shape.source_width
+        assert case[1][shape.rows].max() <= shape.target_width
+        assert shape.num_tokens <= budget or len(shape.rows) == 1
+
+
+@given(case=lengths)
+def test_an_example_longer_than_the_budget_stands_alone(case):
+    found = epoch(case, BatchingConfig(max_tokens=1))
+    assert [len(shape.rows) for shape in found] == [1] * len(case[0])
+
+
+@given(longest=st.integers(1, 5000))
+def test_widths_are_few_and_pad_little(longest):
+    steps = widths(longest)
+    assert steps[-1] >= longest
+    assert len(steps) <= 8 * max(1, longest.bit_length())
+    wanted = np.arange(1, longest + 1)
+    given = steps[np.searchsorted(steps, wanted)]
+    assert ((given - wanted) <= np.maximum(1, wanted / 8)).all()
+
+
+def test_epochs_differ_and_repeat_exactly():
+    case = tuple(np.random.default_rng(0).integers(1, 30, (2, 500)))
+    config = BatchingConfig(max_tokens=300)
+
+    def rows(number):
+        return [shape.rows.tolist() for shape in epoch(case, config, seed=3, number=number)]
+
+    assert rows(0) == rows(0)
+    assert rows(0) != rows(1)
+
+
+def test_batches_do_not_come_in_the_order_of_length():
+    case = tuple(np.random.default_rng(0).integers(1, 30, (2, 2000)))
+    seen = [shape.target_width for shape in epoch(case, BatchingConfig(max_tokens=400))]
+    rising = sum(a <= b for a, b in zip(seen, seen[1:], strict=False))
+    assert 0.3 < rising / len(seen) < 0.7
+
+
+def test_padding_is_under_a_tenth_and_shapes_recur_on_multi30k(heedful_data):
+    sides = [
+        gzip.open(heedful_data / "multi30k" / f"train.{language}.gz", "rt", encoding="utf-8")
+        for language in ("de", "en")
+    ]
+    words = np.array([[len(line.split()) + 1 for line in side] for side in sides])
+    config = BatchingConfig()
+    found = epoch(tuple(words), config)
+    padded = sum(shape.num_tokens for shape in found)
+    assert 1 - words.sum() / padded < 0.10
+    shapes = {(shape.source_width, shape.target_width) for shape in found}
+    assert len(shapes) < len(found) / 2
+
+
+def test_padding_is_under_a_tenth_on_lengths_like_those_of_a_corpus():
+    """Lengths drawn like a caption corpus: about 14 words, the sides alike but not equal."""
+    random = np.random.default_rng(0)
+    source = np.clip(random.gamma(9, 1.6, 20_000), 4, 50).astype(int)
+    target = np.clip(source + random.normal(0, 2.3, 20_000), 3, 50).astype(int)
+    found = epoch((source, target), BatchingConfig())
+    assert 1 - (source.sum() + target.sum()) / sum(s.num_tokens for s in found) < 0.10
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "window"])
+def test_budgets_must_be_positive(name):
+    with pytest.raises(ValueError, match="greater than 0"):
+        BatchingConfig(**{name: 0})

@@ -1,0 +1,69 @@
+from itertools import islice
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.data.batching import BatchingConfig
+from heedful.data.prepare import BatchStream, Position, fingerprint, hold_out, tokenise
+from heedful.data.records import Pair
+from heedful.data.selection import SelectionConfig
+from heedful.text.config import SeparateTexts, WordConfig
+from tests.catalogue import store
+
+CONFIG = BatchingConfig(max_tokens=60)
+
+
+def stream(position):
+    return BatchStream(store(40), CONFIG, seed=5, position=position)
+
+
+def same(one, other):
+    return torch.equal(one.inputs, other.inputs) and torch.equal(
+        one.sources.tokens, other.sources.tokens
+    )
+
+
+@given(taken=st.integers(0, 60))
+def test_a_stream_goes_on_from_any_position_as_if_never_stopped(taken):
+    whole = stream(Position(0, 0))
+    batches = list(islice(whole, taken + 5))
+    begun = stream(Position(0, 0))
+    for _ in islice(begun, taken):
+        pass
+    resumed = list(islice(stream(begun.position), 5))
+    assert all(map(same, batches[taken:], resumed))
+
+
+def test_epochs_follow_one_another_in_unlike_order():
+    source = stream(Position(0, 0))
+    batches = iter(source)
+    first = [next(batches)]
+    while source.position.epoch == 0:
+        first.append(next(batches))
+    assert source.position == Position(1, 1)
+    rows = sum(len(batch.inputs) for batch in first[:-1])
+    assert rows == 40
+
+
+@given(count=st.integers(2, 200), seed=st.integers(0, 99))
+def test_held_out_pairs_are_few_and_are_not_learned_from(count, seed):
+    pairs = [Pair(str(number), "") for number in range(count)]
+    learned, held_out = hold_out(pairs, seed=seed)
+    assert len(held_out) == max(1, count // 20)
+    assert sorted(learned + held_out) == sorted(pairs)
+    assert not set(learned) & set(held_out)
+
+
+def test_tokenising_drops_and_counts_by_policy():
+    pairs = [Pair("a b", "x"), Pair("", "y"), Pair("a b c d", "z")]
+    text = SeparateTexts(source=WordConfig(), target=WordConfig()).train(*zip(*pairs, strict=True))
+    kept, report = tokenise(pairs, text, SelectionConfig(max_tokens=3), at="data")
+    assert len(kept) == report.kept == 1
+    assert text.source.decode(kept.source.row(0)) == "a b"
+    assert (report.dropped_empty, report.dropped_too_long) == (1, 1)
+
+
+def test_fingerprints_tell_corpora_apart():
+    assert fingerprint(store(7)) == fingerprint(store(7))
+    assert fingerprint(store(7)) != fingerprint(store(8))

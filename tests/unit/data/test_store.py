@@ -1,0 +1,24 @@
+from hypothesis import given
+from hypothesis import strategies as st
+import numpy as np
+
+from heedful.data.store import Ragged
+
+sequences = st.lists(st.lists(st.integers(4, 1000), max_size=8), max_size=12)
+
+
+@given(texts=sequences)
+def test_what_is_packed_comes_out_again(texts):
+    packed = Ragged.pack(texts)
+    assert len(packed) == len(texts)
+    assert [packed.row(index) for index in range(len(texts))] == texts
+    assert packed.lengths.tolist() == [len(text) for text in texts]
+
+
+@given(texts=sequences.filter(bool), data=st.data())
+def test_a_rectangle_holds_the_rows_asked_for_and_fills_up_the_rest(texts, data):
+    rows = np.array(data.draw(st.lists(st.integers(0, len(texts) - 1), min_size=1, max_size=5)))
+    width = max(len(texts[row]) for row in rows) + data.draw(st.integers(0, 3))
+    rectangle = Ragged.pack(texts).padded(rows, width, fill=0)
+    wanted = [texts[row] + [0] * (width - len(texts[row])) for row in rows]
+    assert rectangle.tolist() == wanted

@@ -1,0 +1,62 @@
+"""Each wiring against its paper's equations, step by step."""
+
+import torch
+
+from heedful.attention import padding
+from heedful.attention.config import AttentionConfig, BilinearScoreConfig
+from heedful.decoders.config import (
+    AttendThenStepConfig,
+    RecurrentDecoderConfig,
+    StepThenAttendConfig,
+)
+
+MEMORY, HIDDEN, EMBEDDED = 5, 4, 3
+
+
+def make(wiring):
+    config = RecurrentDecoderConfig(
+        embedding_size=EMBEDDED,
+        hidden_size=HIDDEN,
+        wiring=wiring,
+        attention=AttentionConfig(score=BilinearScoreConfig()),
+    )
+    built = wiring.build(config, memory_size=MEMORY)
+    mask = padding(torch.tensor([3, 2]), 3)
+    return built, built.attention.remember(torch.randn(2, 3, MEMORY), mask)
+
+
+def test_attend_then_step_asks_with_the_state_that_was():
+    wiring, memory = make(AttendThenStepConfig())
+    before, token = torch.randn(2, HIDDEN), torch.randn(2, EMBEDDED)
+    wired = wiring(token, wiring.begin([before]), memory)
+    context, weights = wiring.attention(before[:, None], memory)
+    torch.testing.assert_close(wired.weights, weights[:, 0])
+    read = torch.cat([token, context[:, 0]], -1)
+    (after,) = wiring.cells.cells[0](read, (before,))
+    torch.testing.assert_close(wired.state.cells[0][0], after)
+    told = torch.cat([after, context[:, 0], token], -1)
+    torch.testing.assert_close(wired.features, wiring.combine(told).tanh())
+
+
+def test_step_then_attend_asks_with_the_state_that_is():
+    wiring, memory = make(StepThenAttendConfig(input_feeding=False))
+    before, token = torch.randn(2, HIDDEN), torch.randn(2, EMBEDDED)
+    wired = wiring(token, wiring.begin([before]), memory)
+    (after,) = wiring.cells.cells[0](token, (before,))
+    context, weights = wiring.attention(after[:, None], memory)
+    torch.testing.assert_close(wired.weights, weights[:, 0])
+    wanted = wiring.combine(torch.cat([context[:, 0], after], -1)).tanh()
+    torch.testing.assert_close(wired.features, wanted)
+    assert wired.state.feed is None
+
+
+def test_input_feeding_gives_the_last_features_with_the_next_token():
+    wiring, memory = make(StepThenAttendConfig())
+    state, token = wiring.begin([torch.randn(2, HIDDEN)]), torch.randn(2, EMBEDDED)
+    assert (state.feed == 0).all()
+    first = wiring(token, state, memory)
+    assert first.state.feed is first.features
+    second = wiring(token, first.state, memory)
+    read = torch.cat([token, first.features], -1)
+    (after,) = wiring.cells.cells[0](read, first.state.cells[0])
+    torch.testing.assert_close(second.state.cells[0][0], after)

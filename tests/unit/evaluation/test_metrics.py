@@ -1,0 +1,29 @@
+import sacrebleu
+import pytest
+
+from heedful.evaluation.metrics import bleu, chrf, exact_match, measure
+
+OUTPUTS = ["The girl sees the slave.", "Where is Marcus?", "The dog sleeps."]
+REFERENCES = ["The girl sees the slave.", "Where is Marcus ?", "The dogs sleep in the street."]
+
+
+def test_exact_match_counts_outputs_equal_to_the_letter():
+    assert exact_match(OUTPUTS, REFERENCES).value == pytest.approx(100 / 3)
+
+
+def test_bleu_and_chrf_are_sacrebleus():
+    assert bleu(OUTPUTS, REFERENCES).value == sacrebleu.corpus_bleu(OUTPUTS, [REFERENCES]).score
+    assert chrf(OUTPUTS, REFERENCES).value == sacrebleu.corpus_chrf(OUTPUTS, [REFERENCES]).score
+
+
+def test_every_number_says_how_it_was_computed():
+    exact, of_words, of_characters = measure(OUTPUTS, REFERENCES)
+    version = f"version:{sacrebleu.__version__}"
+    assert exact.signature == "case:mixed|space:kept"
+    assert of_words.signature == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|{version}"
+    assert of_characters.signature == f"nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|{version}"
+
+
+def test_unequal_numbers_of_outputs_and_references_are_refused():
+    with pytest.raises(ValueError, match="shorter"):
+        exact_match(OUTPUTS, REFERENCES[:2])

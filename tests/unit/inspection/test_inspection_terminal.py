@@ -1,0 +1,153 @@
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from heedful.inspection.alignment import Alignment
+from heedful.inspection.colours import LIGHT, shade
+from heedful.inspection.terminal import terminal_heatmap
+
+RULE = "\u2502"
+MARK = "\u200e"
+
+
+def in_cells(line):
+    """A line as a list with one entry per terminal cell."""
+    cells = []
+    for character in line.replace(MARK, ""):
+        width = cell_len(character)
+        if width == 0:
+            cells[-1] += character
+        else:
+            cells += [character] + [""] * (width - 1)
+    return cells
+
+
+def words_in(cells):
+    """The words of a line and the cells at which they begin."""
+    found = []
+    for place, cell in enumerate(cells):
+        if cell == " ":
+            continue
+        if place == 0 or cells[place - 1] == " ":
+            found.append([place, ""])
+        found[-1][1] += cell
+    return found
+
+
+def number(cell):
+    """The percentage a cell stands for; a dot is something between none and half."""
+    return 0.25 if cell == "\u00b7" else int(cell or 0)
+
+
+def read_back(plain, num_targets):
+    """Read source words, target words and percentages from the characters of a drawing.
+
+    A number is found by the place of its column's word, so a word over the wrong column, or a
+    row pushed aside by a strange character, gives wrong numbers.
+    """
+    sources, percentages = [], [[] for _ in range(num_targets)]
+    for band in plain.split("\n\n")[:-1]:
+        lines = [in_cells(line) for line in band.split("\n")]
+        header, rows = lines[:-num_targets], lines[-num_targets:]
+        flags = sorted(word for line in header for word in words_in(line) if word[1] != RULE)
+        sources += [word for _, word in flags]
+        for row, read in zip(rows, percentages, strict=True):
+            read += [number("".join(row[place - 2 : place + 1]).strip()) for place, _ in flags]
+        targets = [words_in(row)[0][1] for row in rows]
+    return sources, targets, np.array(percentages) / 100
+
+
+def untitled(alignment):
+    return Alignment(alignment.source, alignment.target, alignment.weights)
+
+
+@pytest.mark.parametrize("width", [24, 30, 45, 80, 200])
+def test_words_and_weights_can_be_read_back_from_the_drawing(latin, width):
+    plain = terminal_heatmap(untitled(latin), width=width).plain
+    sources, targets, weights = read_back(plain, len(latin.target))
+    assert sources == latin.source
+    assert targets == latin.target
+    np.testing.assert_allclose(weights, latin.weights, atol=0.005 + 1e-9)
+
+
+tokens = st.text(st.characters(codec=None), max_size=30).filter(lambda token: RULE not in token)
+
+
+@st.composite
+def alignments(draw):
+    source = draw(st.lists(tokens, min_size=1, max_size=12))
+    target = draw(st.lists(tokens, min_size=1, max_size=4))
+    seed = draw(st.integers(min_value=0, max_value=1000))
+    weights = np.random.default_rng(seed).dirichlet(np.full(len(source), 0.3), len(target))
+    return Alignment(source, target, weights)
+
+
+@given(alignments(), st.integers(min_value=24, max_value=100))
+@settings(deadline=None)
+def test_no_token_can_break_the_columns_or_the_width(alignment, width):
+    plain = terminal_heatmap(alignment, width=width).plain
+    sources, _, weights = read_back(plain, len(alignment.target))
+    assert len(sources) == len(alignment.source)
+    np.testing.assert_allclose(weights, alignment.weights, atol=0.005 + 1e-9)
+    assert max(cell_len(line) for line in plain.split("\n")) <= width
+
+
+def test_hostile_tokens_are_drawn_in_their_places(hostile):
+    plain = terminal_heatmap(untitled(hostile), width=100).plain
+    sources, _, weights = read_back(plain, 2)
+    assert sources[2:7] == ["&amp;", "]]>", "\\u202eevil", "\\x00\\x1b[31m\\n\\t", "\\ud800"]
+    assert sources[8:12] == ["\u25cc\u0301", "\u25cc", "\u2423", "\u2205"]
+    assert sources[13] == "\U0001f468\U0001f469\U0001f467"
+    assert sources[15] == "w" * 19 + "\u2026"
+    assert (weights == 0.06).all()
+
+
+def test_right_to_left_words_are_fenced_in():
+    hebrew = "\u05d9\u05dc\u05d3\u05d4"
+    plain = terminal_heatmap(Alignment([hebrew], [hebrew], np.ones((1, 1))), width=40).plain
+    assert plain.count(f"{MARK}{hebrew}{MARK}") == plain.count(hebrew) == 2
+
+
+def test_the_colour_behind_a_number_is_the_shade_of_its_weight(latin):
+    console = Console(
+        file=io.StringIO(), force_terminal=True, color_system="truecolor", width=80, no_color=False
+    )
+    lines = console.render_lines(terminal_heatmap(untitled(latin), width=80))
+    header = next(i for i, line in enumerate(lines) if "The" in "".join(s.text for s in line))
+    for row, weights in enumerate(latin.weights):
+        cells = [s for s in lines[header + row] if s.style and s.style.bgcolor]
+        assert [s.style.bgcolor.name for s in cells] == [shade(LIGHT, w) for w in weights]
+        assert [bool(s.style.bold) for s in cells] == list(weights == weights.max())
+
+
+def test_the_drawing_needs_no_colour_and_carries_its_own_scale(latin):
+    output = io.StringIO()
+    Console(file=output, width=80, color_system=None).print(terminal_heatmap(latin, width=80))
+    text = output.getvalue()
+    assert "\x1b" not in text
+    assert text.startswith("Latin to English\n\n")
+    assert text.endswith(
+        "  \u00b7  25  50  75 100   percent of a word's attention (\u00b7 under half, blank none)\n"
+    )
+
+
+def test_a_word_stands_as_high_as_its_rule_hangs_free(latin):
+    lines = terminal_heatmap(untitled(latin), width=80).plain.split("\n")
+    assert [line.replace(RULE, "|") for line in lines[:5]] == [
+        "         Servum      horto",
+        "         |   bonum   |   puella",
+        "         |   |   in  |   |   videt",
+        "         |   |   |   |   |   |   .",
+        "   The   2   1   1   2  88   5   2 ",
+    ]
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(0, 0), (0, 2), (3, 0)])
+def test_an_empty_alignment_says_so(rows, columns):
+    empty = Alignment(["a"] * columns, ["x"] * rows, np.zeros((rows, columns)))
+    assert terminal_heatmap(empty, width=80).plain == "nothing to draw"

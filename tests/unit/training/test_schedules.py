@@ -1,0 +1,60 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.training.config import TrainingConfig
+from heedful.training.schedules import (
+    ConstantConfig,
+    CosineConfig,
+    InverseSquareRootConfig,
+    LinearConfig,
+)
+
+EACH = [ConstantConfig, InverseSquareRootConfig, LinearConfig, CosineConfig]
+each_schedule = pytest.mark.parametrize("schedule", EACH)
+
+
+@each_schedule
+@given(warmup=st.integers(1, 100), more=st.integers(1, 500))
+def test_every_schedule_rises_in_a_straight_line_then_never_rises_again(schedule, warmup, more):
+    chosen, last = schedule(warmup_steps=warmup), warmup + more
+    shares = [chosen.share(step, max_steps=last) for step in range(1, last + 1)]
+    for step in range(1, warmup + 1):
+        assert shares[step - 1] == pytest.approx(step / warmup)
+    falling = shares[warmup - 1 :]
+    assert all(a >= b > 0 for a, b in zip(falling, falling[1:], strict=False))
+
+
+def test_constant_stays():
+    assert ConstantConfig().share(12345, max_steps=20000) == 1
+
+
+def test_inverse_square_root_is_the_transformers_formula_with_its_peak_at_one():
+    schedule = InverseSquareRootConfig(warmup_steps=4000)
+    peak = 4000**-0.5
+    for step in (1, 10, 3999, 4000, 4001, 100_000):
+        wanted = min(step**-0.5, step * 4000**-1.5) / peak
+        assert schedule.share(step, max_steps=1) == pytest.approx(wanted)
+
+
+def test_linear_and_cosine_are_half_way_down_half_way_through():
+    for schedule in (LinearConfig(), CosineConfig()):
+        assert schedule.share(50, max_steps=99) == pytest.approx(0.5)
+
+
+def test_cosine_follows_the_cosine():
+    share = CosineConfig(warmup_steps=10).share(35, max_steps=109)
+    assert share == pytest.approx((1 + math.cos(math.pi * 25 / 100)) / 2)
+
+
+def test_the_rate_is_the_optimizers_times_the_schedules_share():
+    config = TrainingConfig.model_validate(
+        {
+            "optimizer": {"learning_rate": 0.5},
+            "schedule": {"kind": "linear", "warmup_steps": 10},
+            "max_steps": 100,
+        }
+    )
+    assert config.learning_rate(5) == pytest.approx(0.25)
