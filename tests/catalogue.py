@@ -7,8 +7,8 @@ import torch
 
 from heedful.attention import Softmax
 from heedful.attention.config import ScoreConfig
-from heedful.data.collate import Batch, Sources, collate
 from heedful.data.batching import Shape
+from heedful.data.collate import Batch, Sources, collate
 from heedful.data.store import PairStore, Ragged
 from heedful.decoders.config import WiringConfig
 from heedful.layers.cells import CELLS

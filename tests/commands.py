@@ -33,7 +33,9 @@ decoding: {{max_source_tokens: 40}}
 """
 
 
-def write_recipe(folder: Path, letters: str = LETTERS, *, steps: int = 250, every: int = 125) -> Path:
+def write_recipe(
+    folder: Path, letters: str = LETTERS, *, steps: int = 250, every: int = 125
+) -> Path:
     """Write a corpus to copy and a recipe that learns it; give the recipe's path."""
     folder.mkdir(parents=True, exist_ok=True)
     chance = random.Random(0)

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from heedful.version import VERSION
+
+__version__ = VERSION
 __all__ = ["__version__", "load", "train"]
 
 if TYPE_CHECKING:

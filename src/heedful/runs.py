@@ -22,9 +22,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from heedful import __version__
 from heedful.config import parse_override, read_settings, resolve, write_yaml
-from heedful.errors import DamagedRunError, RunError, did_you_mean
+from heedful.errors import ConfigError, DamagedRunError, RunError, did_you_mean
 from heedful.recipes import Recipe
 from heedful.storage import (
     MANIFEST,
@@ -37,6 +36,7 @@ from heedful.storage import (
 )
 from heedful.text.config import TextPair
 from heedful.translator import Translator
+from heedful.version import VERSION
 
 FORMAT = 1
 _CONFIG, _TEXT, _WEIGHTS = "config.yaml", "text", "weights.safetensors"
@@ -78,7 +78,7 @@ class Run:
         files += [self.folder / _CONFIG, self.folder / _WEIGHTS]
         facts = {
             "format": FORMAT,
-            "heedful": __version__,
+            "heedful": VERSION,
             "torch": torch.__version__,
             "threads": torch.get_num_threads(),
             "step": step,
@@ -109,7 +109,15 @@ def _step_of(line: str) -> float:
 def pick_device(name: str = "auto") -> torch.device:
     """The device of this name; "auto" is a GPU where there is one."""
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kind, _, number = name.partition(":")
+    count = torch.cuda.device_count() if kind == "cuda" else int(name == "cpu")
+    if not (number or "0").isdigit() or int(number or 0) >= count:
+        raise ConfigError(
+            "--device",
+            f"there is no device called {name!r}",
+            "choose cpu, cuda (or cuda:1 and so on, where there are several), or auto",
+        )
     return torch.device(name)
 
 

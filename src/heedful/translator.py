@@ -18,7 +18,7 @@ from pydantic import Field, PositiveInt
 from heedful.config import Choice
 from heedful.data.collate import Sources, collate_sources
 from heedful.errors import DataError
-from heedful.inspection.alignment import Alignment
+from heedful.inspection.attention_map import AttentionMap
 from heedful.inspection.report import snippet
 from heedful.search import Hypothesis, LengthPenalty
 from heedful.tasks.transduction import Transducer
@@ -56,12 +56,12 @@ class Translation(NamedTuple):
     weights: NDArray[np.float32]  # (tokens, source tokens); each row sums to one
 
     @property
-    def alignment(self) -> Alignment:
+    def attention_map(self) -> AttentionMap:
         """Where each token looked, ready to be drawn."""
-        return Alignment(self.source_tokens, self.tokens, self.weights, title=self.source)
+        return AttentionMap(self.source_tokens, self.tokens, self.weights, title=self.source)
 
     def _repr_html_(self) -> str:
-        return snippet(self.alignment)
+        return snippet(self.attention_map)
 
 
 class Translator:

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from heedful.inspection.alignment import Alignment
+from heedful.inspection.attention_map import AttentionMap
 from heedful.inspection.colours import DARK, LIGHT, shade
 from heedful.inspection.heatmap import svg
 from heedful.inspection.report import html, snippet
@@ -26,7 +26,7 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 
-LATIN = Alignment(
+LATIN = AttentionMap(
     source=["Servum", "bonum", "puella", "videt", "."],
     target=["The", "girl", "sees", "the", "good", "slave", "."],
     weights=np.array(
@@ -42,7 +42,7 @@ LATIN = Alignment(
     ),
     title="Latin to English",
 )
-HEBREW = Alignment(
+HEBREW = AttentionMap(
     source=["\u05d4\u05d9\u05dc\u05d3\u05d4", "\u05e8\u05d5\u05d0\u05d4"],
     target=["The", "girl", "sees"],
     weights=np.array([[0.9, 0.1], [0.95, 0.05], [0.2, 0.8]]),
@@ -55,7 +55,7 @@ HOSTILE_TOKENS = [
     "{{harmed}}",
     "javascript:window.harmed=1",
 ]
-HOSTILE = Alignment(HOSTILE_TOKENS, HOSTILE_TOKENS, np.eye(6), title=HOSTILE_TOKENS[0])
+HOSTILE = AttentionMap(HOSTILE_TOKENS, HOSTILE_TOKENS, np.eye(6), title=HOSTILE_TOKENS[0])
 
 
 @pytest.fixture(scope="module")
@@ -263,7 +263,7 @@ def test_hostile_tokens_are_shown_and_not_obeyed(show):
 
 
 def test_several_sentences_answer_each_for_itself(show):
-    empty = Alignment([], [], np.zeros((0, 0)))
+    empty = AttentionMap([], [], np.zeros((0, 0)))
     page = show(html([LATIN, HEBREW, empty], title="Three"))
     words(page, "target").nth(7).hover()
     assert weights_of(page, "source") == [None] * 5 + [0.9, 0.1]
@@ -308,9 +308,11 @@ def test_a_snippet_cannot_reach_the_notebook(show):
     assert page.evaluate("document.querySelector('iframe').contentDocument") is None
 
 
-@pytest.mark.parametrize("alignment", [LATIN, HEBREW, HOSTILE], ids=["latin", "hebrew", "hostile"])
-def test_no_label_of_the_picture_is_cut_off(show, alignment):
-    page = show(svg(alignment), name="picture.svg")
+@pytest.mark.parametrize(
+    "attention_map", [LATIN, HEBREW, HOSTILE], ids=["latin", "hebrew", "hostile"]
+)
+def test_no_label_of_the_picture_is_cut_off(show, attention_map):
+    page = show(svg(attention_map), name="picture.svg")
     boxes = page.locator("text").evaluate_all(
         """nodes => nodes.map(node => {
           const { left, top, right, bottom } = node.getBoundingClientRect();

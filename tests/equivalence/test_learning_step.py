@@ -4,11 +4,11 @@ import copy
 
 import pytest
 import torch
-from tests.catalogue import batch, build, store
 
 from heedful.training.config import TrainingConfig
 from heedful.training.engine import Learner
 from heedful.training.objectives import negative_log_likelihood
+from tests.catalogue import batch, build, store
 
 CONFIG = TrainingConfig()
 

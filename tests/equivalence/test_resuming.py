@@ -7,11 +7,11 @@ import time
 
 import pytest
 from safetensors.numpy import load_file
-from tests.commands import start_heedful, write_recipe
 
 import heedful
 from heedful.experiment import train
 from heedful.recipes import load_recipe
+from tests.commands import start_heedful, write_recipe
 
 DROPOUT = ["model.encoder.dropout=0.2", "model.decoder.dropout=0.2"]
 
@@ -66,7 +66,7 @@ def test_a_signal_saves_the_work_and_the_same_command_goes_on(tmp_path, number):
     run = tmp_path / "run"
     command = ["train", recipe, "--run", run, "--set", "training.max_steps=3000"]
     process = start_heedful(*command, stdout=-1, stderr=-1)
-    wait_for(lambda: (run / "metrics.jsonl").exists(), process)
+    wait_for((run / "metrics.jsonl").exists, process)
     process.send_signal(number)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from tests.catalogue import SYSTEMS, build
+from safetensors.torch import save_file
 
 from heedful import load
 from heedful.runs import load_weights
-from safetensors.torch import save_file
+from tests.catalogue import SYSTEMS, build
 
 TEXTS = ["a b c", "", "h g f e d", "a", "unknown words"]
 
@@ -25,7 +25,9 @@ def test_saved_weights_are_the_weights_loaded(name, tmp_path):
 
 
 def test_a_run_loaded_twice_says_the_same_to_the_bit(trained):
-    for one, two in zip(load(trained).translate(TEXTS), load(trained).translate(TEXTS), strict=True):
+    for one, two in zip(
+        load(trained).translate(TEXTS), load(trained).translate(TEXTS), strict=True
+    ):
         assert one.text == two.text
         assert one.score == two.score
         assert np.array_equal(one.weights, two.weights)

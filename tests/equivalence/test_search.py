@@ -4,13 +4,13 @@ from itertools import product
 
 import pytest
 import torch
-from tests.catalogue import SYSTEMS, build, texts
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.data.collate import collate_sources
 from heedful.search import LengthPenalty, Step, beam_search, greedy_search
 from heedful.text.vocabulary import BOS, EOS
+from tests.catalogue import SYSTEMS, build, texts
 
 BEGIN, END, LETTERS = 0, 1, (2, 3)
 VOCABULARY = 4

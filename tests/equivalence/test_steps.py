@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from tests.catalogue import SYSTEMS, batch, build, only, store
 
 from heedful.nested import select
+from tests.catalogue import SYSTEMS, batch, build, only, store
 
 each_system = pytest.mark.parametrize("name", SYSTEMS)
 

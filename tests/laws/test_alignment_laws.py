@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from tests.catalogue import ALIGNMENTS
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.catalogue import ALIGNMENTS
 
 each_alignment = pytest.mark.parametrize("align", ALIGNMENTS.values(), ids=ALIGNMENTS)
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from tests.catalogue import SCORES
 
 SIZE = 4

@@ -23,9 +23,14 @@ def test_a_file_is_replaced_whole(tmp_path):
 def test_a_writer_that_fails_leaves_the_old_contents_and_no_litter(tmp_path):
     path = tmp_path / "file.txt"
     write_text(path, "old")
-    with pytest.raises(RuntimeError), replacing(path) as temporary:
-        temporary.write_text("half")
-        raise RuntimeError
+
+    def write_half():
+        with replacing(path) as temporary:
+            temporary.write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_half()
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["file.txt"]
 
@@ -133,9 +138,14 @@ def test_a_manifest_reads_well(tmp_path):
 
 def test_a_full_disk_is_explained_and_spoils_nothing(tmp_path):
     """/dev/full takes nothing, as a full disk does."""
-    with pytest.raises(StorageError) as caught, replacing(tmp_path / "file") as temporary:
-        os.symlink("/dev/full", temporary)
-        temporary.write_text("contents")
+
+    def write():
+        with replacing(tmp_path / "file") as temporary:
+            os.symlink("/dev/full", temporary)
+            temporary.write_text("contents")
+
+    with pytest.raises(StorageError) as caught:
+        write()
     assert str(caught.value) == (
         f"{tmp_path}/file: cannot be written (no space left on device); "
         "what was saved before is untouched\n"

@@ -11,7 +11,7 @@ from torch import Tensor
 from heedful.shapes import Bool, Int
 
 
-def padding(lengths: Int[Tensor, B], size: int) -> Bool[Tensor, "B 1 S"]:
+def padding(lengths: Int[Tensor, "B"], size: int) -> Bool[Tensor, "B 1 S"]:
     """Hide what lies beyond each sequence's end."""
     positions = torch.arange(size, device=lengths.device)
     return (positions < lengths[:, None])[:, None, :]

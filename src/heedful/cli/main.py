@@ -1,6 +1,6 @@
 """The command `heedful`: its subcommands, and how it fails.
 
-Exit codes: 0 done, 1 failed, 2 the user can mend it. Errors that heedful raises on purpose are
+Exit codes: 0 done, 1 failed, 2 the user can mend it, 130 interrupted outside training. Errors that heedful raises on purpose are
 printed without a traceback.
 """
 
@@ -33,9 +33,9 @@ for command in (demo, train, translate, evaluate, show, recipes, data):
 
 def _say_version(wanted: bool) -> None:
     if wanted:
-        from heedful import __version__
+        from heedful.version import VERSION
 
-        typer.echo(f"heedful {__version__}")
+        typer.echo(f"heedful {VERSION}")
         raise typer.Exit
 
 
@@ -55,6 +55,3 @@ def main() -> None:
     except HeedfulError as error:
         typer.echo(f"heedful: {error}", err=True)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        typer.echo("heedful: interrupted", err=True)
-        sys.exit(1)

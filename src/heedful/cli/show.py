@@ -53,7 +53,7 @@ def draw(results: list[Translation]) -> None:
     console = Console()
     for result in results:
         console.print(f"\n[bold]{_plain(result.source)}[/]\n{_plain(result.text)}\n")
-        console.print(terminal_heatmap(result.alignment, width=console.width))
+        console.print(terminal_heatmap(result.attention_map, width=console.width))
 
 
 def _plain(text: str) -> str:
@@ -71,8 +71,10 @@ def write_pictures(
     from heedful.storage import write_text
 
     if svg:
-        write_text(svg, draw_svg(results[0].alignment))
+        write_text(svg, draw_svg(results[0].attention_map))
     if html:
-        write_text(html, draw_html([each.alignment for each in results], title="Where it looked"))
+        write_text(
+            html, draw_html([each.attention_map for each in results], title="Where it looked")
+        )
     for path in filter(None, (svg, html)):
         typer.echo(f"wrote {path}", err=True)

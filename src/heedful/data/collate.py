@@ -20,7 +20,7 @@ class Sources(NamedTuple):
     """Texts to be read: each ends in the end symbol, then padding."""
 
     tokens: Int[Tensor, "B S"]
-    lengths: Int[Tensor, B]
+    lengths: Int[Tensor, "B"]
 
 
 class Batch(NamedTuple):

@@ -52,7 +52,7 @@ class RecurrentDecoder(nn.Module):
         memory = self.wiring.attention.remember(encoded.states, mask)
         return DecoderState(self.wiring.begin(hidden), memory)
 
-    def step(self, tokens: Int[Tensor, B], state: DecoderState) -> Step[DecoderState]:
+    def step(self, tokens: Int[Tensor, "B"], state: DecoderState) -> Step[DecoderState]:
         """Read one token; say how likely each next one is."""
         wired = self.wiring(self.embedding(tokens), state.wiring, state.memory)
         features, weights = wired.features.unsqueeze(1), wired.weights.unsqueeze(1)

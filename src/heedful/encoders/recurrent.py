@@ -30,7 +30,7 @@ class RecurrentEncoder(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.size = size
 
-    def forward(self, tokens: Int[Tensor, "B S"], lengths: Int[Tensor, B]) -> Encoded:
+    def forward(self, tokens: Int[Tensor, "B S"], lengths: Int[Tensor, "B"]) -> Encoded:
         """Read a batch of sources."""
         states = self.embedding(tokens)
         for number, layer in enumerate(self.layers):
@@ -39,7 +39,7 @@ class RecurrentEncoder(nn.Module):
         return Encoded(states * seen[:, :, None], lengths, self._summary(states, lengths))
 
     def _summary(
-        self, states: Float[Tensor, "B S V"], lengths: Int[Tensor, B]
+        self, states: Float[Tensor, "B S V"], lengths: Int[Tensor, "B"]
     ) -> Float[Tensor, "B V"]:
         rows = torch.arange(len(lengths), device=lengths.device)
         forwards_end, backwards_end = states[rows, lengths - 1], states[:, 0]

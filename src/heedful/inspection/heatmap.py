@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 from rich.cells import cell_len
 
-from heedful.inspection.alignment import Alignment
+from heedful.inspection.attention_map import AttentionMap
 from heedful.inspection.colours import FAINT, STRONG
 from heedful.inspection.drawing import Box, document, draw_box, draw_label, number, write
 from heedful.inspection.labels import (
@@ -58,20 +58,20 @@ class _Grid(NamedTuple):
         return self.top + self.cell_height * (row + 0.5) + 5
 
 
-def svg(alignment: Alignment) -> str:
-    """Draw an alignment as a complete SVG document."""
-    if alignment.is_empty:
-        return _nothing(alignment.title)
-    sources = [shortened(visible(token), LONGEST_LABEL) for token in alignment.source]
-    targets = [shortened(visible(token), LONGEST_LABEL) for token in alignment.target]
-    grid = _grid(sources, targets, has_title=bool(alignment.title))
+def svg(attention_map: AttentionMap) -> str:
+    """Draw an attention map as a complete SVG document."""
+    if attention_map.is_empty:
+        return _nothing(attention_map.title)
+    sources = [shortened(visible(token), LONGEST_LABEL) for token in attention_map.source]
+    targets = [shortened(visible(token), LONGEST_LABEL) for token in attention_map.target]
+    grid = _grid(sources, targets, has_title=bool(attention_map.title))
     width, height = _size(grid, sources, num_rows=len(targets))
-    root = _begin(width, height, title=alignment.title, description=_description(alignment))
+    root = _begin(width, height, title=attention_map.title, description=_description(attention_map))
     _draw_sources(root, sources, grid)
     for row, target in enumerate(targets):
         group = SubElement(root, "g")
         draw_label(group, "target", target, x=grid.left - 12, y=grid.baseline(row))
-        _draw_cells(group, alignment, row=row, grid=grid)
+        _draw_cells(group, attention_map, row=row, grid=grid)
     _draw_legend(root, left=grid.left, bottom=height - PADDING)
     return write(root)
 
@@ -91,12 +91,14 @@ def _begin(width: float, height: float, *, title: str, description: str) -> Elem
     return root
 
 
-def _description(alignment: Alignment) -> str:
+def _description(attention_map: AttentionMap) -> str:
     """Say in words what the picture shows: the place each word looked at most."""
-    strongest = alignment.weights.argmax(axis=1)
+    strongest = attention_map.weights.argmax(axis=1)
     places = (
-        f"{visible(target)}: {visible(alignment.source[place])} {percent(row[place]) or 0}%"
-        for target, place, row in zip(alignment.target, strongest, alignment.weights, strict=True)
+        f"{visible(target)}: {visible(attention_map.source[place])} {percent(row[place]) or 0}%"
+        for target, place, row in zip(
+            attention_map.target, strongest, attention_map.weights, strict=True
+        )
     )
     return f"For each word, where it looked most. {'; '.join(places)}."
 
@@ -138,10 +140,10 @@ def _draw_sources(root: Element, sources: Sequence[str], grid: _Grid) -> None:
         draw_label(root, "source", source, x=x, y=y).set("transform", turn)
 
 
-def _draw_cells(group: Element, alignment: Alignment, *, row: int, grid: _Grid) -> None:
-    target = visible(alignment.target[row])
-    for column, weight in enumerate(alignment.weights[row].tolist()):
-        name = f"{target} \u2192 {visible(alignment.source[column])}: {weight:.2f}"
+def _draw_cells(group: Element, attention_map: AttentionMap, *, row: int, grid: _Grid) -> None:
+    target = visible(attention_map.target[row])
+    for column, weight in enumerate(attention_map.weights[row].tolist()):
+        name = f"{target} \u2192 {visible(attention_map.source[column])}: {weight:.2f}"
         _draw_cell(group, weight, name=name, box=grid.cell(row, column))
         if grid.has_digits:
             look = _look_of_digits(weight)

@@ -15,32 +15,32 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
-from heedful.inspection.alignment import Alignment
+from heedful.inspection.attention_map import AttentionMap
 from heedful.inspection.colours import FAINT, STRONG, css_variables
 from heedful.inspection.labels import exact, visible, visible_line
 
 TALLEST_SNIPPET = 720  # pixels; what is taller scrolls inside its frame
 
 
-def html(alignments: Sequence[Alignment], *, title: str) -> str:
-    """Write a self-contained page that shows several alignments."""
-    return _page(alignments, title=title, kind="page")
+def html(maps: Sequence[AttentionMap], *, title: str) -> str:
+    """Write a self-contained page that shows several maps."""
+    return _page(maps, title=title, kind="page")
 
 
-def snippet(alignment: Alignment) -> str:
-    """Write an alignment for a notebook's cell, in a frame that cannot touch the notebook."""
-    page = _page([alignment], title=alignment.title, kind="snippet")
+def snippet(attention_map: AttentionMap) -> str:
+    """Write an attention map for a notebook's cell, in a frame that cannot touch the notebook."""
+    page = _page([attention_map], title=attention_map.title, kind="snippet")
     return (
         f'<iframe sandbox="allow-scripts" title="Where each word looked" '
-        f'style="width: 100%; height: {_height(alignment)}px; border: 0;" '
+        f'style="width: 100%; height: {_height(attention_map)}px; border: 0;" '
         f'srcdoc="{escape(page)}"></iframe>'
     )
 
 
-def _height(alignment: Alignment) -> int:
+def _height(attention_map: AttentionMap) -> int:
     """Guess the pixels that a page needs, since a closed frame cannot ask for them."""
-    rows, columns = alignment.weights.shape
-    if alignment.is_empty:
+    rows, columns = attention_map.weights.shape
+    if attention_map.is_empty:
         return 120
     map_height = 210 + 33 * rows
     # In the width of a usual notebook, a wide map moves below the words.
@@ -48,7 +48,7 @@ def _height(alignment: Alignment) -> int:
     return min(TALLEST_SNIPPET, map_height + ribbon_height)
 
 
-def _page(alignments: Sequence[Alignment], *, title: str, kind: str) -> str:
+def _page(maps: Sequence[AttentionMap], *, title: str, kind: str) -> str:
     style = css_variables() + _asset("page.css")
     script = _asset("page.js")
     return Template(_asset("page.html")).substitute(
@@ -56,7 +56,7 @@ def _page(alignments: Sequence[Alignment], *, title: str, kind: str) -> str:
         title=escape(visible_line(title)),
         kind=kind,
         style=style,
-        data=_data(alignments),
+        data=_data(maps),
         script=script,
     )
 
@@ -77,9 +77,9 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-def _data(alignments: Sequence[Alignment]) -> str:
-    """Write the alignments as JSON that can stand inside a script element."""
-    sentences = [_sentence(alignment) for alignment in alignments]
+def _data(maps: Sequence[AttentionMap]) -> str:
+    """Write the maps as JSON that can stand inside a script element."""
+    sentences = [_sentence(attention_map) for attention_map in maps]
     text = json.dumps(
         {"strong": STRONG, "faint": FAINT, "sentences": sentences}, separators=(",", ":")
     )
@@ -87,10 +87,10 @@ def _data(alignments: Sequence[Alignment]) -> str:
     return text.replace("<", "\\u003c")
 
 
-def _sentence(alignment: Alignment) -> dict[str, object]:
+def _sentence(attention_map: AttentionMap) -> dict[str, object]:
     return {
-        "title": visible_line(alignment.title),
-        "source": [visible(token) for token in alignment.source],
-        "target": [visible(token) for token in alignment.target],
-        "weights": [[float(exact(weight)) for weight in row] for row in alignment.weights],
+        "title": visible_line(attention_map.title),
+        "source": [visible(token) for token in attention_map.source],
+        "target": [visible(token) for token in attention_map.target],
+        "weights": [[float(exact(weight)) for weight in row] for row in attention_map.weights],
     }

@@ -15,7 +15,7 @@ import numpy as np
 from rich.cells import cell_len
 from rich.text import Text
 
-from heedful.inspection.alignment import Alignment
+from heedful.inspection.attention_map import AttentionMap
 from heedful.inspection.colours import LIGHT, digits, shade
 from heedful.inspection.labels import (
     NOTHING_TO_DRAW,
@@ -37,14 +37,14 @@ _RULE = "\u2502"
 _LEFT_TO_RIGHT_MARK = "\u200e"
 
 
-def terminal_heatmap(alignment: Alignment, *, width: int) -> Text:
-    """Draw an alignment within a number of terminal columns (at least `NARROWEST`)."""
+def terminal_heatmap(attention_map: AttentionMap, *, width: int) -> Text:
+    """Draw an attention map within a number of terminal columns (at least `NARROWEST`)."""
     width = max(width, NARROWEST)
-    lines = _title(alignment.title, width)
-    if alignment.is_empty:
+    lines = _title(attention_map.title, width)
+    if attention_map.is_empty:
         lines.append(Text(NOTHING_TO_DRAW, style="dim"))
     else:
-        lines += _drawing(alignment, width) + _legend(width)
+        lines += _drawing(attention_map, width) + _legend(width)
     return Text("\n", no_wrap=True, overflow="ignore").join(lines)
 
 
@@ -53,14 +53,14 @@ def _title(title: str, width: int) -> list[Text]:
     return [Text(_in_order(label), style="bold"), Text()] if label else []
 
 
-def _drawing(alignment: Alignment, width: int) -> list[Text]:
-    targets = _labels(alignment.target, longest=min(LONGEST_LABEL, width // 3))
+def _drawing(attention_map: AttentionMap, width: int) -> list[Text]:
+    targets = _labels(attention_map.target, longest=min(LONGEST_LABEL, width // 3))
     margin = max(map(cell_len, targets)) + 1
-    sources = _labels(alignment.source, longest=min(LONGEST_LABEL, width - margin - MAST))
+    sources = _labels(attention_map.source, longest=min(LONGEST_LABEL, width - margin - MAST))
     lines = []
     for columns in _bands(sources, room=width - margin):
         lines += _flags(sources[columns], margin)
-        lines += _rows(targets, alignment.weights, columns=columns, margin=margin)
+        lines += _rows(targets, attention_map.weights, columns=columns, margin=margin)
         lines.append(Text())
     return lines
 

@@ -13,5 +13,5 @@ class Encoded(NamedTuple):
     """A source that has been read."""
 
     states: Float[Tensor, "B S V"]  # one for every position; zero past the end
-    lengths: Int[Tensor, B]
+    lengths: Int[Tensor, "B"]
     summary: Float[Tensor, "B V"]  # the whole source in one vector

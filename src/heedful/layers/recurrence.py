@@ -28,7 +28,7 @@ class Recurrence(nn.Module):
         )
 
     def forward(
-        self, inputs: Float[Tensor, "B S E"], lengths: Int[Tensor, B]
+        self, inputs: Float[Tensor, "B S E"], lengths: Int[Tensor, "B"]
     ) -> Float[Tensor, "B S D"]:
         """Run along the sequences."""
         outputs = self.forwards(inputs)[0]
@@ -38,7 +38,7 @@ class Recurrence(nn.Module):
         return torch.cat([outputs, reverse(mirrored, lengths)], dim=-1)
 
 
-def reverse(sequences: Float[Tensor, "B S D"], lengths: Int[Tensor, B]) -> Float[Tensor, "B S D"]:
+def reverse(sequences: Float[Tensor, "B S D"], lengths: Int[Tensor, "B"]) -> Float[Tensor, "B S D"]:
     """Turn each row round up to its own end; what lies past the end stays."""
     positions = torch.arange(sequences.size(1), device=sequences.device)
     mirrored = lengths[:, None] - 1 - positions

@@ -21,7 +21,7 @@ from heedful.shapes import Float, Int
 class _Beam(NamedTuple):
     """The hypotheses that are still open: K for each of B sentences."""
 
-    sentences: Int[Tensor, B]
+    sentences: Int[Tensor, "B"]
     tokens: Int[Tensor, "B K"]  # the last of each hypothesis
     totals: Float[Tensor, "B K"]  # log-probabilities so far; -inf where there is none
 
@@ -42,7 +42,7 @@ def beam_search(
     begin: int,
     end: int,
     width: int,
-    max_lengths: Int[Tensor, B],
+    max_lengths: Int[Tensor, "B"],
     penalty: LengthPenalty | None = None,
 ) -> list[list[Hypothesis]]:
     """Find up to `width` likely outputs for every row of `state`, best first.
@@ -78,7 +78,7 @@ class _Search:
 
     def advance(
         self, beam: _Beam, log_probs: Float[Tensor, "R N"], weights: Float[Tensor, "R S"]
-    ) -> tuple[_Beam, Int[Tensor, R2]]:
+    ) -> tuple[_Beam, Int[Tensor, "R2"]]:
         """Grow the beam by one token; say which rows of the batch the new ones continue."""
         self.trellis.look(weights)
         at_limit = self.trellis.depth >= self.max_lengths[beam.sentences]
@@ -120,7 +120,7 @@ class _Search:
             endings.sort(key=lambda ending: -ending.score)
             del endings[self.width :]
 
-    def _unfinished(self, sentences: Tensor, best: Float[Tensor, B]) -> Int[Tensor, B2]:
+    def _unfinished(self, sentences: Tensor, best: Float[Tensor, "B"]) -> Int[Tensor, "B2"]:
         """The sentences whose beam may still hold something better."""
         length = self.trellis.depth + 1
         going_on = [

@@ -19,7 +19,7 @@ def greedy_search(
     *,
     begin: int,
     end: int,
-    max_lengths: Int[Tensor, B],
+    max_lengths: Int[Tensor, "B"],
     penalty: LengthPenalty | None = None,
 ) -> list[Hypothesis]:
     """Follow the likeliest token of every row; rows that have ended leave the batch.

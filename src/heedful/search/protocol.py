@@ -30,6 +30,6 @@ class Step(Generic[State]):
 class Steps(Protocol[State]):
     """A model that can be asked step by step."""
 
-    def step(self, tokens: Int[Tensor, B], state: State) -> Step[State]:
+    def step(self, tokens: Int[Tensor, "B"], state: State) -> Step[State]:
         """Read one token per row."""
         ...

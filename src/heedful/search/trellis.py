@@ -51,7 +51,7 @@ class Trellis:
         """Record where the rows now alive look for their next token."""
         self._weights.append(weights.float().cpu().numpy())
 
-    def grow(self, parents: Int[Tensor, B], tokens: Int[Tensor, B]) -> None:
+    def grow(self, parents: Int[Tensor, "B"], tokens: Int[Tensor, "B"]) -> None:
         """Let new rows follow, each with its parent and its token."""
         self._parents.append(parents.cpu().numpy())
         self._tokens.append(tokens.cpu().numpy())

@@ -30,7 +30,7 @@ class Transducer(nn.Module):
         """Read sources, to write about them step by step."""
         return self.decoder.start(self.encoder(*sources))
 
-    def step(self, tokens: Int[Tensor, B], state: DecoderState) -> Step[DecoderState]:
+    def step(self, tokens: Int[Tensor, "B"], state: DecoderState) -> Step[DecoderState]:
         """Read one token; say how likely each next one is."""
         return self.decoder.step(tokens, state)
 
@@ -39,7 +39,7 @@ class Transducer(nn.Module):
         sources: Sources,
         *,
         width: int,
-        max_lengths: Int[Tensor, B],
+        max_lengths: Int[Tensor, "B"],
         penalty: LengthPenalty,
     ) -> list[list[Hypothesis]]:
         """Find likely targets for each source, best first."""

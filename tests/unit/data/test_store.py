@@ -1,6 +1,6 @@
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-import numpy as np
 
 from heedful.data.store import Ragged
 

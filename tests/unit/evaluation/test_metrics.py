@@ -1,5 +1,5 @@
-import sacrebleu
 import pytest
+import sacrebleu
 
 from heedful.evaluation.metrics import bleu, chrf, exact_match, measure
 

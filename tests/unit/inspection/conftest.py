@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from heedful.inspection.alignment import Alignment
+from heedful.inspection.attention_map import AttentionMap
 
 
 @pytest.fixture
 def latin():
-    """A sentence whose alignment is far from diagonal, with weights of every size."""
-    return Alignment(
+    """A sentence whose attention_map is far from diagonal, with weights of every size."""
+    return AttentionMap(
         source=["Servum", "bonum", "in", "horto", "puella", "videt", "."],
         target=["The", "girl", "sees", "the", "good", "slave", "in", "the", "garden", "."],
         weights=np.array(
@@ -52,4 +52,4 @@ def hostile():
         "w" * 200,
     ]
     weights = np.full((2, len(source)), 1 / len(source))
-    return Alignment(source, ['"quoted"', "<b>'bold'</b>"], weights, title="<script>&\n\u202e")
+    return AttentionMap(source, ['"quoted"', "<b>'bold'</b>"], weights, title="<script>&\n\u202e")

@@ -4,15 +4,15 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from heedful.inspection.alignment import Alignment
+from heedful.inspection.attention_map import AttentionMap
 from heedful.inspection.colours import DARK, LIGHT
 from heedful.inspection.heatmap import MOST_COLUMNS_WITH_DIGITS, svg
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 
 
-def parse(alignment):
-    return ElementTree.fromstring(svg(alignment))
+def parse(attention_map):
+    return ElementTree.fromstring(svg(attention_map))
 
 
 def of_class(root, tag, name):
@@ -87,18 +87,18 @@ def test_the_style_holds_both_palettes(latin):
 
 @pytest.mark.parametrize("columns", [MOST_COLUMNS_WITH_DIGITS, MOST_COLUMNS_WITH_DIGITS + 1])
 def test_a_wide_picture_keeps_its_weights_and_drops_its_digits(columns):
-    root = parse(Alignment(["a"] * columns, ["x"], np.full((1, columns), 1 / columns)))
+    root = parse(AttentionMap(["a"] * columns, ["x"], np.full((1, columns), 1 / columns)))
     assert len(cells_of(root)) == columns
     digits = of_class(root, "text", "digits")
     assert len(digits) == (columns if columns <= MOST_COLUMNS_WITH_DIGITS else 0)
 
 
 def test_one_word_looking_at_one_word_is_drawn():
-    (cell,) = cells_of(parse(Alignment(["a"], ["x"], np.ones((1, 1)))))
+    (cell,) = cells_of(parse(AttentionMap(["a"], ["x"], np.ones((1, 1)))))
     assert cell.get("data-weight") == "1"
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(0, 0), (0, 2), (3, 0)])
-def test_an_empty_alignment_says_so(rows, columns):
-    root = parse(Alignment(["a"] * columns, ["x"] * rows, np.zeros((rows, columns))))
+def test_an_empty_map_says_so(rows, columns):
+    root = parse(AttentionMap(["a"] * columns, ["x"] * rows, np.zeros((rows, columns))))
     assert [node.text for node in root.iter(f"{NAMESPACE}text")] == ["nothing to draw"]

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from heedful.inspection.alignment import Alignment
+from heedful.inspection.attention_map import AttentionMap
 from heedful.inspection.report import TALLEST_SNIPPET, html, snippet
 
 
@@ -38,7 +38,7 @@ class Elements(HTMLParser):
 
 def data_of(page):
     (attributes, text), _ = Elements(page).named("script")
-    assert attributes == {"type": "application/json", "id": "alignments"}
+    assert attributes == {"type": "application/json", "id": "maps"}
     return json.loads(text)
 
 
@@ -54,8 +54,8 @@ def test_the_page_holds_every_word_and_weight(latin):
 
 
 def test_half_precision_weights_are_written_as_plain_numbers():
-    alignment = Alignment(["a", "b"], ["x"], np.array([[0.25, 0.75]], dtype=np.float16))
-    assert data_of(html([alignment], title=""))["sentences"][0]["weights"] == [[0.25, 0.75]]
+    attention_map = AttentionMap(["a", "b"], ["x"], np.array([[0.25, 0.75]], dtype=np.float16))
+    assert data_of(html([attention_map], title=""))["sentences"][0]["weights"] == [[0.25, 0.75]]
 
 
 def test_hostile_tokens_add_no_elements(latin, hostile):
@@ -112,6 +112,6 @@ def test_a_snippet_is_the_page_in_a_closed_frame(hostile):
 @pytest.mark.parametrize("words", [0, 1, 10, 500])
 def test_a_snippet_is_never_taller_than_a_screen(words):
     weights = np.full((words, words), 1 / max(words, 1))
-    frame = snippet(Alignment(["a"] * words, ["x"] * words, weights))
+    frame = snippet(AttentionMap(["a"] * words, ["x"] * words, weights))
     height = int(re.search(r"height: (\d+)px", frame)[1])
     assert 100 <= height <= TALLEST_SNIPPET

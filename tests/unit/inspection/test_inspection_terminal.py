@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from heedful.inspection.alignment import Alignment
+from heedful.inspection.attention_map import AttentionMap
 from heedful.inspection.colours import LIGHT, shade
 from heedful.inspection.terminal import terminal_heatmap
 
@@ -62,8 +62,8 @@ def read_back(plain, num_targets):
     return sources, targets, np.array(percentages) / 100
 
 
-def untitled(alignment):
-    return Alignment(alignment.source, alignment.target, alignment.weights)
+def untitled(attention_map):
+    return AttentionMap(attention_map.source, attention_map.target, attention_map.weights)
 
 
 @pytest.mark.parametrize("width", [24, 30, 45, 80, 200])
@@ -79,21 +79,21 @@ tokens = st.text(st.characters(codec=None), max_size=30).filter(lambda token: RU
 
 
 @st.composite
-def alignments(draw):
+def maps(draw):
     source = draw(st.lists(tokens, min_size=1, max_size=12))
     target = draw(st.lists(tokens, min_size=1, max_size=4))
     seed = draw(st.integers(min_value=0, max_value=1000))
     weights = np.random.default_rng(seed).dirichlet(np.full(len(source), 0.3), len(target))
-    return Alignment(source, target, weights)
+    return AttentionMap(source, target, weights)
 
 
-@given(alignments(), st.integers(min_value=24, max_value=100))
+@given(maps(), st.integers(min_value=24, max_value=100))
 @settings(deadline=None)
-def test_no_token_can_break_the_columns_or_the_width(alignment, width):
-    plain = terminal_heatmap(alignment, width=width).plain
-    sources, _, weights = read_back(plain, len(alignment.target))
-    assert len(sources) == len(alignment.source)
-    np.testing.assert_allclose(weights, alignment.weights, atol=0.005 + 1e-9)
+def test_no_token_can_break_the_columns_or_the_width(attention_map, width):
+    plain = terminal_heatmap(attention_map, width=width).plain
+    sources, _, weights = read_back(plain, len(attention_map.target))
+    assert len(sources) == len(attention_map.source)
+    np.testing.assert_allclose(weights, attention_map.weights, atol=0.005 + 1e-9)
     assert max(cell_len(line) for line in plain.split("\n")) <= width
 
 
@@ -109,7 +109,7 @@ def test_hostile_tokens_are_drawn_in_their_places(hostile):
 
 def test_right_to_left_words_are_fenced_in():
     hebrew = "\u05d9\u05dc\u05d3\u05d4"
-    plain = terminal_heatmap(Alignment([hebrew], [hebrew], np.ones((1, 1))), width=40).plain
+    plain = terminal_heatmap(AttentionMap([hebrew], [hebrew], np.ones((1, 1))), width=40).plain
     assert plain.count(f"{MARK}{hebrew}{MARK}") == plain.count(hebrew) == 2
 
 
@@ -148,6 +148,6 @@ def test_a_word_stands_as_high_as_its_rule_hangs_free(latin):
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(0, 0), (0, 2), (3, 0)])
-def test_an_empty_alignment_says_so(rows, columns):
-    empty = Alignment(["a"] * columns, ["x"] * rows, np.zeros((rows, columns)))
+def test_an_empty_map_says_so(rows, columns):
+    empty = AttentionMap(["a"] * columns, ["x"] * rows, np.zeros((rows, columns)))
     assert terminal_heatmap(empty, width=80).plain == "nothing to draw"

@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import pytest
@@ -24,7 +25,7 @@ def test_every_schedule_rises_in_a_straight_line_then_never_rises_again(schedule
     for step in range(1, warmup + 1):
         assert shares[step - 1] == pytest.approx(step / warmup)
     falling = shares[warmup - 1 :]
-    assert all(a >= b > 0 for a, b in zip(falling, falling[1:], strict=False))
+    assert all(a >= b > 0 for a, b in itertools.pairwise(falling))
 
 
 def test_constant_stays():

@@ -1,5 +1,5 @@
 "use strict";
-// Draws every alignment of the page, and shows where the word under the pointer looked.
+// Draws every attention_map of the page, and shows where the word under the pointer looked.
 //
 // One state says all: a view { row, column }. A row alone is a word of the output, a column
 // alone a word of the source, both together a cell of the map, neither is rest. `show` draws
@@ -7,7 +7,7 @@
 //
 // Tokens come from anywhere. They enter the page as text (textContent), never as markup.
 
-const { sentences, strong, faint } = JSON.parse(document.getElementById("alignments").textContent);
+const { sentences, strong, faint } = JSON.parse(document.getElementById("maps").textContent);
 
 const REST = { row: null, column: null };
 const THINNEST = 0.01; // shares below one percent get no thread
@@ -134,22 +134,22 @@ function raise(table) {
 
 // --- a sentence ----------------------------------------------------------------------------
 
-function drawSentence(alignment, number) {
+function drawSentence(attention_map, number) {
   const section = create("section", "");
   section.id = `sentence-${number + 1}`;
-  const title = alignment.title || (sentences.length > 1 ? `Sentence ${number + 1}` : "");
+  const title = attention_map.title || (sentences.length > 1 ? `Sentence ${number + 1}` : "");
   if (title) section.append(create("h2", "", title));
   document.querySelector("main").append(section);
-  if (alignment.source.length === 0 || alignment.target.length === 0) {
+  if (attention_map.source.length === 0 || attention_map.target.length === 0) {
     section.append(create("p", "empty", "nothing to draw"));
     return;
   }
-  const { source, target, weights } = alignment;
+  const { source, target, weights } = attention_map;
   const columns = source.map((_, column) => weights.map((shares) => shares[column]));
   const sourceRow = drawWords("source", source, (word, at) => spoken(word, target, columns[at]));
   const targetRow = drawWords("target", target, (word, at) => spoken(word, source, weights[at]));
   const threads = drawThreads(weights);
-  const table = drawMap(alignment);
+  const table = drawMap(attention_map);
 
   const ribbon = create("div", "ribbon");
   ribbon.append(threads, sourceRow, targetRow);

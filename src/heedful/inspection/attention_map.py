@@ -1,6 +1,6 @@
-"""Alignments to look at: which words, and how much each looked at each.
+"""Attention maps: which words, and how much each looked at each.
 
-Every picture in this folder is drawn from an `Alignment` and from nothing else. It obeys one
+Every picture in this folder is drawn from an `AttentionMap` and from nothing else. It obeys one
 law: a row holds the shares that one word of the output gave to the words of the source, so no
 share is negative and a row sums to one, or to less where part of the attention went nowhere.
 """
@@ -20,7 +20,7 @@ TOLERANCE = 0.01
 
 
 @dataclass(frozen=True, eq=False)
-class Alignment:
+class AttentionMap:
     """Where each word of the output looked in the source."""
 
     source: Sequence[str]
@@ -39,23 +39,23 @@ class Alignment:
         return self.weights.size == 0
 
 
-def _check_shape(alignment: Alignment) -> None:
-    wanted = (len(alignment.target), len(alignment.source))
-    if alignment.weights.shape != wanted:
+def _check_shape(attention_map: AttentionMap) -> None:
+    wanted = (len(attention_map.target), len(attention_map.source))
+    if attention_map.weights.shape != wanted:
         raise DataError(
-            "alignment",
+            "attention_map",
             f"{wanted[0]} target and {wanted[1]} source tokens need weights of shape {wanted}, "
-            f"found {alignment.weights.shape}",
+            f"found {attention_map.weights.shape}",
             "give one row per target token and one column per source token",
         )
 
 
-def _check_shares(alignment: Alignment) -> None:
-    for position, row in enumerate(alignment.weights):
+def _check_shares(attention_map: AttentionMap) -> None:
+    for position, row in enumerate(attention_map.weights):
         problem = _problem(row)
         if problem:
             raise DataError(
-                f"alignment: row {position} ({alignment.target[position]!r})",
+                f"attention_map: row {position} ({attention_map.target[position]!r})",
                 problem,
                 "give the shares of one word's attention: none negative, at most one in all",
             )

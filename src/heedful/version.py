@@ -1,0 +1,3 @@
+"""The version of heedful."""
+
+VERSION = "0.1.0"

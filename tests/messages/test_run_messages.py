@@ -1,0 +1,299 @@
+"""The full text of what a user is told when a run folder or a disk is not as it should be."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from heedful.storage import write_manifest
+from tests.commands import heedful, start_heedful, write_recipe
+
+RESTORE = "  restore the folder from a copy, or train again into another folder\n"
+
+
+@pytest.fixture
+def call(capsys, monkeypatch):
+    def run(*words, stdin=""):
+        return heedful(capsys, monkeypatch, *words, stdin=stdin)
+
+    return run
+
+
+def flip(path):
+    contents = bytearray(path.read_bytes())
+    contents[len(contents) // 2] ^= 1
+    path.write_bytes(contents)
+
+
+@pytest.mark.parametrize(
+    "name", ["weights.safetensors", "config.yaml", "text/source/vocabulary.json"]
+)
+def test_a_flipped_byte(call, copied, name):
+    flip(copied / name)
+    ended = call("translate", copied, stdin="a b\n")
+    assert ended.code == 1
+    assert ended.out == ""
+    assert ended.err == (
+        f"heedful: {copied}/{name}: the contents have changed since they were written "
+        f"(SHA-256 differs)\n{RESTORE}"
+    )
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "config.yaml"])
+def test_a_missing_file(call, copied, name):
+    (copied / name).unlink()
+    ended = call("show", copied, "a b")
+    assert ended.code == 1
+    assert ended.err == f"heedful: {copied}/{name}: the file is missing\n{RESTORE}"
+
+
+def test_a_file_cut_short(call, copied):
+    path = copied / "weights.safetensors"
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes()[:-1])
+    ended = call("evaluate", copied)
+    assert ended.code == 1
+    assert ended.err == (
+        f"heedful: {path}: the file holds {size - 1} bytes where {size} were written\n{RESTORE}"
+    )
+
+
+def vouch_for(run):
+    """Write the manifest anew, as someone would who put other files there on purpose."""
+    manifest = json.loads((run / "manifest.json").read_text())
+    files = [run / name for name in manifest.pop("files")]
+    write_manifest(run, files, manifest)
+
+
+def test_weights_of_another_model(call, copied):
+    path = copied / "weights.safetensors"
+    weights = load_file(path)
+    name = "decoder.bridges.0.weight"
+    weights[name] = weights[name][:7].clone()
+    save_file(weights, path)
+    vouch_for(copied)
+    ended = call("translate", copied)
+    assert ended.code == 2
+    assert ended.err == (
+        f"heedful: {path}: these are the weights of another model: "
+        f"{name} has shape (7, 32), the model needs (32, 32)\n"
+        "  put back the weights and the config.yaml that were written together\n"
+    )
+
+
+def test_weights_with_a_part_too_few_or_too_many(call, copied):
+    path = copied / "weights.safetensors"
+    weights = load_file(path)
+    part = weights.pop("decoder.bridges.0.bias")
+    for name, problem in (
+        ("none", "decoder.bridges.0.bias is missing"),
+        ("decoder.bridges.0.bias", "alien has no place in the model"),
+    ):
+        save_file(weights | ({} if name == "none" else {name: part, "alien": part.clone()}), path)
+        vouch_for(copied)
+        ended = call("translate", copied)
+        assert ended.code == 2
+        assert problem in ended.err
+
+
+def test_weights_that_are_no_weights(call, copied):
+    path = copied / "weights.safetensors"
+    path.write_text("nothing of the kind")
+    vouch_for(copied)
+    ended = call("translate", copied)
+    assert ended.code == 1
+    assert ended.err.startswith(f"heedful: {path}: not a weights file (")
+    assert ended.err.endswith(RESTORE)
+
+
+def test_a_run_of_another_format(call, copied):
+    path = copied / "manifest.json"
+    path.write_text(path.read_text().replace('"format": 1', '"format": 99'))
+    ended = call("translate", copied)
+    assert ended.code == 2
+    assert ended.err == (
+        f"heedful: {path}: the run has format 99, and this heedful reads 1\n"
+        "  use the heedful that wrote it (0.1.0) or a newer one\n"
+    )
+
+
+def test_no_such_run(call, copied):
+    ended = call("translate", copied.parent / "rum")
+    assert ended.code == 2
+    assert ended.err == (
+        f"heedful: {copied.parent}/rum: no such folder; did you mean 'run'?\n"
+        "  name a folder written by `heedful train`\n"
+    )
+
+
+def test_a_folder_that_is_no_run(call, tmp_path):
+    ended = call("translate", tmp_path)
+    assert ended.code == 2
+    assert ended.err == (
+        f"heedful: {tmp_path}: not a run folder\n  name a folder written by `heedful train`\n"
+    )
+
+
+def test_a_run_without_weights_yet(call, copied):
+    (copied / "manifest.json").unlink()
+    ended = call("translate", copied)
+    assert ended.code == 2
+    assert ended.err == (
+        f"heedful: {copied}: training has not saved any weights here yet\n"
+        "  wait for the first validation, or give the same `heedful train` command again\n"
+    )
+
+
+def test_a_text_longer_than_the_limit(call, trained):
+    ended = call("translate", trained, stdin="a b\n" + "a " * 60 + "\n")
+    assert ended.code == 2
+    assert ended.err == (
+        "heedful: standard input:2: the text has 61 tokens, and this model takes at most 40\n"
+        "  split the text into sentences, or raise the limit with "
+        "--set decoding.max_source_tokens=N\n"
+    )
+    raised = call(
+        "translate", trained, "--set", "decoding.max_source_tokens=99", stdin="a " * 60 + "\n"
+    )
+    assert raised.code == 0
+
+
+def test_another_recipe_in_the_same_folder(call, copied, trained):
+    recipe = trained.parent / "letters.yaml"
+    ended = call("train", recipe, "--run", copied, "--set", "model.decoder.hidden_size=48")
+    assert ended.code == 2
+    assert ended.err == (
+        f"heedful: {copied}: the folder holds a run with model.decoder.hidden_size=32, "
+        "but now it is 48\n"
+        "  give the settings it was begun with to go on, or another folder with --run\n"
+    )
+
+
+def test_other_data_in_the_same_files(call, tmp_path):
+    recipe = write_recipe(tmp_path, steps=2, every=2)
+    assert call("train", recipe, "--run", tmp_path / "run").code == 0
+    for side in ("source", "target"):
+        path = tmp_path / f"{side}.txt"
+        path.write_text(path.read_text().replace("a", "b"))
+    ended = call("train", recipe, "--run", tmp_path / "run")
+    assert ended.code == 2
+    assert ended.err.endswith(
+        f"heedful: {tmp_path}/run: the training data has changed since this run was begun\n"
+        "  put the data back to go on, or name another folder with --run\n"
+    )
+
+
+def test_a_damaged_checkpoint_is_not_trained_from(call, tmp_path):
+    recipe = write_recipe(tmp_path, steps=2, every=2)
+    run = tmp_path / "run"
+    assert call("train", recipe, "--run", run).code == 0
+    flip(run / "state" / "optimizer.safetensors")
+    ended = call("train", recipe, "--run", run)
+    assert ended.code == 1
+    assert ended.err.endswith(
+        f"{run}/state/optimizer.safetensors: the contents have changed since they were written "
+        f"(SHA-256 differs)\n{RESTORE}"
+    )
+
+
+def test_a_finished_run_says_so_and_is_left_alone(call, copied, trained):
+    before = (copied / "weights.safetensors").read_bytes()
+    ended = call("train", trained.parent / "letters.yaml", "--run", copied)
+    assert ended.code == 0
+    assert f"{copied}: already trained (all 250 steps taken) at step 250\n" in ended.err
+    assert (copied / "weights.safetensors").read_bytes() == before
+
+
+def test_a_closed_pipe(trained):
+    process = start_heedful("translate", trained, stdin=-1, stdout=-1, stderr=-1)
+    process.stdout.close()
+    process.stdin.write("a b\n" * 3)
+    process.stdin.close()
+    err = process.stderr.read()
+    assert process.wait(60) == 1
+    assert err == (
+        "heedful: standard output: the reader closed the pipe before all was written\n"
+        "  what it took is complete lines; give the command again for the rest\n"
+    )
+
+
+def test_a_full_disk_under_the_output(trained):
+    with open("/dev/full", "w") as full:
+        process = start_heedful("translate", trained, stdin=-1, stdout=full, stderr=-1)
+        _, err = process.communicate("a b\n", timeout=60)
+    assert process.returncode == 2
+    assert err == (
+        "heedful: standard output: cannot be written (no space left on device); "
+        "what was saved before is untouched\n"
+        "  make space on the disk and give the same command again\n"
+    )
+
+
+@contextmanager
+def mounted(folder, options):
+    """A disk of its own at a folder."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder]
+    if (
+        not shutil.which("mount")
+        or subprocess.run(command, capture_output=True, check=False).returncode
+    ):
+        pytest.skip("a disk cannot be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_a_full_disk_under_a_run_keeps_what_was_saved(call, tmp_path):
+    """A real disk of 400 kB: the first checkpoint fits, the second does not."""
+    with mounted(tmp_path / "disk", "size=400k") as disk:
+        recipe = write_recipe(tmp_path, steps=40, every=20)
+        run = disk / "run"
+        ended = call("train", recipe, "--run", run)
+        assert ended.code == 2
+        assert ended.err.endswith(
+            "cannot be written (no space left on device); what was saved before is untouched\n"
+            "  make space on the disk and give the same command again\n"
+        )
+        assert not [name for name in os.listdir(run) if name.startswith(".")]
+        subprocess.run(["mount", "-o", "remount,size=4m", disk], check=True)
+        again = call("train", recipe, "--run", run)
+        assert again.code == 0
+        assert call("translate", run, stdin="a\n").code == 0
+
+
+def test_a_disk_that_cannot_be_written(call, tmp_path):
+    recipe = write_recipe(tmp_path, steps=2, every=2)
+    with mounted(tmp_path / "disk", "ro") as disk:
+        ended = call("train", recipe, "--run", disk / "run")
+    assert ended.code == 2
+    assert ended.err == (
+        f"heedful: {disk}/run/text: cannot be written (read-only file system); "
+        "what was saved before is untouched\n"
+        "  name a folder on a disk that can be written\n"
+    )
+
+
+def test_a_folder_where_a_file_stands(call, tmp_path):
+    recipe = write_recipe(tmp_path, steps=2, every=2)
+    (tmp_path / "run").write_text("something else")
+    ended = call("train", recipe, "--run", tmp_path / "run")
+    assert ended.code == 2
+    assert (tmp_path / "run").read_text() == "something else"
+    assert ended.err.endswith(
+        "what was saved before is untouched\n  check the disk and the folder\n"
+    )
+    assert "Traceback" not in ended.err
+
+
+def test_no_traceback_reaches_a_user(trained):
+    command = [sys.executable, "-m", "heedful", "translate", "nowhere"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert "Traceback" not in ended.stderr

@@ -1,0 +1,23 @@
+import json
+
+from heedful.recipes import Recipe, load_recipe, recipe_names
+from tests.commands import heedful
+
+
+def test_recipes_are_listed_with_what_they_are(capsys, monkeypatch):
+    lines = heedful(capsys, monkeypatch, "recipes").out.splitlines()
+    assert [line.split()[0] for line in lines] == recipe_names()
+    assert all(len(line.split()) > 3 for line in lines)
+
+
+def test_a_recipe_is_shown_whole_and_can_be_used_as_a_file(capsys, monkeypatch, tmp_path):
+    shown = heedful(capsys, monkeypatch, "recipes", "latin-demo").out
+    (tmp_path / "mine.yaml").write_text(shown)
+    assert load_recipe(str(tmp_path / "mine.yaml")) == load_recipe("latin-demo")
+
+
+def test_the_schema_names_every_section(capsys, monkeypatch):
+    schema = json.loads(heedful(capsys, monkeypatch, "recipes", "--schema").out)
+    assert set(schema["properties"]) == set(Recipe.model_fields)
+    described = schema["$defs"]["RecurrentEncoderConfig"]["properties"]["num_layers"]
+    assert described["description"] == "Layers on top of one another."

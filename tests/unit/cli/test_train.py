@@ -1,0 +1,87 @@
+"""Training from the command line: two files are enough."""
+
+import json
+
+import yaml
+
+from tests.commands import heedful, write_recipe
+
+QUICK = ["--set", "training.max_steps=4", "--set", "training.validate_every=2"]
+SMALL = [
+    "--set=text.source.kind=word",
+    "--set=text.target.kind=character",
+    "--set=model.encoder.hidden_size=16",
+]
+
+
+def test_two_files_become_a_run(capsys, monkeypatch, tmp_path):
+    write_recipe(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    files = ["--source", "source.txt", "--target", "target.txt"]
+    ended = heedful(capsys, monkeypatch, "train", *files, *QUICK, *SMALL)
+    assert ended.code == 0
+    assert ended.out == (
+        "runs/default: all 4 steps taken; try: heedful translate runs/default FILE\n"
+    )
+    run = tmp_path / "runs" / "default"
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    assert config["data"]["train"] == {
+        "kind": "files",
+        "source": "source.txt",
+        "target": "target.txt",
+    }
+    assert config["text"]["source"]["kind"] == "word"
+    assert config["training"]["max_steps"] == 4
+    assert sorted(path.name for path in run.iterdir()) == [
+        "config.yaml",
+        "manifest.json",
+        "metrics.jsonl",
+        "state",
+        "text",
+        "weights.safetensors",
+    ]
+
+
+def test_metrics_are_lines_of_json(capsys, monkeypatch, tmp_path):
+    recipe = write_recipe(tmp_path, steps=20, every=10)
+    heedful(capsys, monkeypatch, "train", recipe, "--run", tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    training = [line for line in lines if line["kind"] == "training"]
+    assert [line["step"] for line in training] == [1, 10, 20]
+    assert set(training[0]) == {
+        "kind",
+        "step",
+        "loss",
+        "grad_norm",
+        "learning_rate",
+        "num_tokens",
+        "seconds",
+    }
+    assert [line["step"] for line in lines if line["kind"] == "validation"] == [10, 20]
+
+
+def test_progress_is_plain_lines_where_there_is_no_terminal(capsys, monkeypatch, tmp_path):
+    recipe = write_recipe(tmp_path, steps=3, every=2)
+    ended = heedful(capsys, monkeypatch, "train", recipe, "--run", tmp_path / "run")
+    assert "train: 570 of 570 pairs kept\n" in ended.err
+    assert "step 3/3  loss " in ended.err
+    assert "\x1b" not in ended.err
+
+
+def test_dev_files_are_validated_on(capsys, monkeypatch, tmp_path):
+    recipe = write_recipe(tmp_path, steps=2, every=2)
+    for name in ("x", "y"):
+        (tmp_path / name).write_text("a b\n" * 7)
+    ended = heedful(
+        capsys,
+        monkeypatch,
+        "train",
+        recipe,
+        "--run",
+        tmp_path / "run",
+        "--dev-source",
+        tmp_path / "x",
+        "--dev-target",
+        tmp_path / "y",
+    )
+    assert "train: 600 of 600 pairs kept\ndev: 7 of 7 pairs kept\n" in ended.err
