@@ -23,7 +23,7 @@ y = x
 ```
 
 ```bash
-heedful train copy-tiny \\
+heedful train reverse-tiny \\
   --run runs/copy
 ```
 """
@@ -42,7 +42,7 @@ def test_python_keeps_its_line_numbers():
 def test_output_is_no_command_and_a_continued_line_is_one():
     assert [line.split() for line in shell_lines(TEXT)] == [
         ["heedful", "demo"],
-        ["heedful", "train", "copy-tiny", "--run", "runs/copy"],
+        ["heedful", "train", "reverse-tiny", "--run", "runs/copy"],
     ]
 
 

@@ -20,7 +20,7 @@ def test_an_unknown_recipe(call):
     assert ended.code == 2
     assert ended.err == (
         "heedful: latin-demi: no recipe has this name; did you mean 'latin-demo'?\n"
-        "  choose from: copy-tiny, default, latin-demo; or give a file that ends in .yaml\n"
+        "  choose from: default, latin-demo, reverse-tiny; or give a file that ends in .yaml\n"
     )
 
 
@@ -44,7 +44,7 @@ def test_a_recipe_with_a_typo(call, tmp_path):
 
 
 def test_a_mechanism_with_a_typo(call):
-    ended = call("train", "copy-tiny", "--set", "model.decoder.attention.score.kind=aditive")
+    ended = call("train", "reverse-tiny", "--set", "model.decoder.attention.score.kind=aditive")
     assert ended.code == 2
     assert ended.err == (
         "heedful: --set model.decoder.attention.score.kind: no score is called 'aditive'; "
@@ -56,7 +56,7 @@ def test_a_mechanism_with_a_typo(call):
 def test_sizes_that_do_not_fit(call):
     ended = call(
         "train",
-        "copy-tiny",
+        "reverse-tiny",
         "--set",
         "model.decoder.attention.score.kind=dot",
         "--set",

@@ -6,6 +6,7 @@ printed without a traceback.
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
@@ -50,6 +51,9 @@ def _options(
 
 def main() -> None:
     """Run a command; turn what went wrong into a message and an exit code."""
+    # Threads that wait must sleep, not spin: with spinning, one other busy process on a machine
+    # of two cores made a training step a hundred times slower. Torch reads this on import.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         app()
     except HeedfulError as error:

@@ -18,7 +18,7 @@ def recipes(
 ) -> None:
     """List the recipes, show one, or print the schema that editors complete YAML by.
 
-    Example: heedful recipes copy-tiny > mine.yaml
+    Example: heedful recipes reverse-tiny > mine.yaml
     """
     from heedful.config import write_yaml
     from heedful.recipes import Recipe, load_recipe, recipe_names

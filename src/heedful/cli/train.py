@@ -39,7 +39,7 @@ def train(
 
     Example: heedful train --source train.de --target train.en --run runs/de-en
 
-    Example: heedful train copy-tiny --set model.decoder.attention.score.kind=dot
+    Example: heedful train reverse-tiny --set model.decoder.attention.score.kind=dot
     """
     from heedful.experiment import train as train_into
     from heedful.recipes import load_recipe

@@ -9,7 +9,7 @@ def test_a_new_kind_brings_its_own_defaults():
 
 def test_overrides_reach_any_depth():
     recipe = load_recipe(
-        "copy-tiny", ["training.batching.max_tokens=99", "text.source.kind=character"]
+        "reverse-tiny", ["training.batching.max_tokens=99", "text.source.kind=character"]
     )
     assert recipe.training.batching.max_tokens == 99
     assert recipe.text.source.kind == "character"

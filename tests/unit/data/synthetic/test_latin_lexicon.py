@@ -6,6 +6,7 @@ import pytest
 
 from heedful.data.synthetic.latin import names, particles
 from heedful.data.synthetic.latin.lexicon import SUM, lexicon
+from heedful.data.synthetic.latin.nouns import KINDS
 from heedful.data.synthetic.latin.sentences import QUESTIONS
 from heedful.data.synthetic.latin.terms import Case, Number
 
@@ -15,7 +16,7 @@ def rows(table):
 
 
 def forms_by_word():
-    """Every form of every word, in small letters as at the start of a sentence no one can tell."""
+    """Give every form of every word; names too, for a sentence begins with a capital anyway."""
     familiar, reserved = lexicon(), lexicon(reserved_names=True)
     nouns = {noun.lemma: noun for noun in (*familiar.nouns, *reserved.nouns)}
     for noun in nouns.values():
@@ -80,6 +81,18 @@ def test_into_a_place_and_in_it_are_told_apart(noun):
     accusatives = {row[Case.ACCUSATIVE].text for row in noun.words}
     ablatives = {row[Case.ABLATIVE].text for row in noun.words}
     assert not accusatives & ablatives or "place" not in noun.tags
+
+
+def test_every_kind_that_is_named_exists():
+    words = lexicon()
+    named = {letter for verb in words.verbs for letter in verb.subjects + verb.objects}
+    named |= {letter for adjective in words.adjectives for letter in adjective.kinds}
+    assert named - {"-"} == set(KINDS)
+    assert {noun.kind for noun in words.nouns} == set(KINDS)
+
+
+def test_every_preposition_has_more_nouns_than_a_sentence_has_places():
+    assert min(len(preposition.nouns) for preposition in lexicon().prepositions) > 2
 
 
 def test_each_latin_word_has_an_english_word_of_its_own():

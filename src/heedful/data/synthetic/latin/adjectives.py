@@ -13,7 +13,7 @@ magnus      magna         large       atlbu
 parvus      parva         small       patlbu
 novus       nova          new         twrbu
 antiquus    antiqua       ancient     tlb
-longus      longa         long        wrl
+longus      longa         long        wr
 altus       alta          high        lb
 pretiosus   pretiosa      precious    tu
 albus       alba          white       at

@@ -131,16 +131,15 @@ class Speaker:
         is_asked = question is not None and question.fills == "subject"
         subject = None if is_asked else self._subject_of_being(complement)
         is_negated = self._negates(question)
-        is_located, is_identity = complement == "place", complement == "person"
+        is_located = complement == "place"
+        adverb = self._adverb(SUM, tense, question, is_negated=is_negated)
         return Clause(
             SUM,
             subject,
             tense,
             predicate=None if is_located else self._predicate(complement, subject),
             place=self._location(subject) if is_located else None,
-            adverb=None
-            if is_identity
-            else self._adverb(SUM, tense, question, is_negated=is_negated),
+            adverb=adverb if complement != "person" else None,
             is_negated=is_negated,
             question=question,
         )
@@ -180,14 +179,17 @@ class Speaker:
         if not can_have or not self._draw.chance(0.18):
             return None
         adverb = self._draw.adverb(tense, is_deed=not verb.english.is_state)
-        is_doubled = adverb.is_negative and (is_negated or question is not None)
-        return None if is_doubled else adverb
+        # "semper non" is not "non semper"; and what is never so is not asked or denied.
+        is_tangled = adverb.is_middle and is_negated
+        is_doubled = adverb.is_negative and question is not None
+        return None if is_tangled or is_doubled else adverb
 
 
 def _is_one_word(clause: Clause) -> bool:
     is_unspoken = isinstance(clause.subject, Pronoun) and not clause.subject.is_spoken
-    beside = (clause.object, clause.recipient, clause.place, clause.adverb, clause.question)
-    return is_unspoken and not any(beside)
+    asks_with_a_word = clause.question and clause.question is not QUESTIONS["-ne"]
+    beside = (clause.object, clause.recipient, clause.place, clause.adverb, asks_with_a_word)
+    return is_unspoken and not (clause.is_negated or any(beside))
 
 
 def _with_spoken_subject(clause: Clause) -> Clause:

@@ -1,0 +1,76 @@
+"""How fast are batches made, beside how fast a model on the CPU takes them?
+
+Prints tokens a second of the whole pipeline (reading or making pairs, cutting them into tokens,
+batching, collating), of batching and collating alone, and of training the recipe's own model;
+then padding and the number of shapes. The corpora are the built-in Latin, and Multi30k where the
+folder named by HEEDFUL_DATA, or ../shared/data, holds it.
+"""
+
+import os
+import time
+from pathlib import Path
+
+from heedful.data.batching import BatchingConfig
+from heedful.data.collate import collate
+from heedful.data.prepare import epoch_shapes, tokenise
+from heedful.data.sources import BuiltInConfig, FilesConfig
+from heedful.recipes import Recipe, load_recipe
+from heedful.training.engine import Learner
+from heedful.training.objectives import negative_log_likelihood
+
+MODEL_STEPS = 20
+
+
+def bench(name: str, recipe: Recipe) -> None:
+    began = time.perf_counter()
+    pairs = recipe.data.train.read()
+    read = time.perf_counter() - began
+    text = recipe.text.train(*zip(*pairs, strict=True))
+    began = time.perf_counter()
+    store, _ = tokenise(pairs, text, recipe.data.selection, at=name)
+    cut = time.perf_counter() - began
+    began = time.perf_counter()
+    config = recipe.training.batching
+    shapes = list(epoch_shapes(store, config, seed=0, epoch=0))
+    batches = [collate(store, shape) for shape in shapes]
+    made = time.perf_counter() - began
+    tokens = sum(batch.num_tokens for batch in batches)
+    padded = sum(shape.num_tokens for shape in shapes)
+    model = recipe.model.build(source_size=len(text.source), target_size=len(text.target))
+    learner = Learner(
+        model,
+        lambda each, batch: negative_log_likelihood(each(batch).log_probs, batch.targets),
+        recipe.training.optimizer.build(model),
+        lambda step: 1e-3,
+        max_grad_norm=1.0,
+    )
+    learner.update(batches[:1])
+    began = time.perf_counter()
+    learned = sum(learner.update([batch]).num_tokens for batch in batches[1 : 1 + MODEL_STEPS])
+    taken = learned / (time.perf_counter() - began)
+    widths = {(shape.source_width, shape.target_width) for shape in shapes}
+    whole, batching = tokens / (read + cut + made), tokens / made
+    print(f"{name}: {len(pairs):,} pairs, {tokens:,} real tokens, {len(shapes)} batches")
+    print(f"  whole pipeline   {whole:12,.0f} tokens/s  {whole / taken:8.1f} x the model")
+    print(f"  batches alone    {batching:12,.0f} tokens/s  {batching / taken:8.1f} x the model")
+    print(f"  training         {taken:12,.0f} tokens/s")
+    print(f"  padding {100 * (1 - tokens / padded):.1f} %, {len(widths)} shapes (source x target)")
+
+
+def main() -> None:
+    latin = load_recipe("latin-demo", ["data.train.size=50000"])
+    assert isinstance(latin.data.train, BuiltInConfig)
+    assert isinstance(latin.training.batching, BatchingConfig)
+    bench("built-in Latin", latin)
+    data = Path(os.environ.get("HEEDFUL_DATA", "../shared/data")) / "multi30k"
+    if not data.is_dir():
+        print(f"Multi30k: not found in {data}; name its parent folder in HEEDFUL_DATA")
+        return
+    files = FilesConfig(source=str(data / "train.de.gz"), target=str(data / "train.en.gz"))
+    default = load_recipe("default")
+    data_config = default.data.model_copy(update={"train": files})
+    bench("Multi30k de-en", default.model_copy(update={"data": data_config}))
+
+
+if __name__ == "__main__":
+    main()

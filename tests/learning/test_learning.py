@@ -1,0 +1,54 @@
+"""Models learn: within a number of steps, never of seconds."""
+
+import pytest
+
+import heedful
+from heedful.data.sources import BuiltInConfig
+from heedful.evaluation.metrics import exact_match
+from tests.catalogue import SYSTEMS
+from tests.commands import write_recipe
+
+pytestmark = pytest.mark.learning
+
+
+def exact(run, name, split, size):
+    pairs = BuiltInConfig(name=name, split=split, size=size).read()
+    outputs = heedful.load(run).translate([pair.source for pair in pairs])
+    return exact_match([each.text for each in outputs], [pair.target for pair in pairs]).value
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_every_system_learns_to_copy_short_words_in_250_steps(name, tmp_path):
+    model = SYSTEMS[name]
+    overrides = [
+        f"model.{side}.{key}={value}"
+        for side, settings in model.items()
+        for key, value in settings.items()
+        if key not in {"kind", "embedding_size", "hidden_size", "attention", "wiring"}
+    ]
+    wiring = model["decoder"].get("wiring", {"kind": "attend-then-step"})
+    overrides += [f"model.decoder.wiring.{key}={value}" for key, value in wiring.items()]
+    score = model["decoder"].get("attention", {"score": {"kind": "additive"}})["score"]["kind"]
+    overrides.append(f"model.decoder.attention.score.kind={score}")
+    heedful.train(str(write_recipe(tmp_path)), tmp_path / "run", overrides=overrides)
+    words = ["a b c", "h g f e d", "b b a c", "e", "d a d"]
+    outputs = heedful.load(tmp_path / "run").translate(words)
+    assert [each.text for each in outputs] == words
+
+
+def test_the_tiny_recipe_learns_to_turn_letters_round(tmp_path):
+    heedful.train("reverse-tiny", tmp_path / "run")
+    assert exact(tmp_path / "run", "reverse", "test", 200) >= 95
+
+
+def test_the_demo_translates_unseen_latin(tmp_path):
+    heedful.train("latin-demo", tmp_path / "run")
+    assert exact(tmp_path / "run", "latin", "test", 1000) >= 97
+    typed = {
+        "Caecilius est in horto.": "Caecilius is in the garden.",
+        "Puella servum in via videt.": "The girl sees the slave in the street.",
+        "Servum puella in via videt.": "The girl sees the slave in the street.",
+        "Ubi est Marcus?": "Where is Marcus?",
+    }
+    outputs = heedful.load(tmp_path / "run").translate(list(typed))
+    assert {each.source: each.text for each in outputs} == typed
