@@ -16,17 +16,20 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
+from heedful.corpora import Corpora, read_corpora
 from heedful.data.collate import Batch, collate
-from heedful.data.prepare import BatchStream, epoch_shapes, fingerprint, hold_out, tokenise
-from heedful.data.records import Pair
-from heedful.data.store import PairStore
-from heedful.errors import ConfigError, RunError
+from heedful.data.prepare import BatchStream, epoch_shapes, fingerprint
+from heedful.errors import RunError
 from heedful.nested import map_tensors
 from heedful.recipes import Recipe
 from heedful.runs import Run, pick_device
-from heedful.storage import sweep
-from heedful.text.config import TextPair
-from heedful.training.checkpoints import Progress, load_checkpoint, save_checkpoint
+from heedful.storage import read_manifest, sweep
+from heedful.training.checkpoints import (
+    Progress,
+    load_checkpoint,
+    read_progress,
+    save_checkpoint,
+)
 from heedful.training.engine import Learner, Report, fit
 from heedful.training.interrupts import listening_for_interrupts
 from heedful.training.objectives import negative_log_likelihood
@@ -45,29 +48,33 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-class Corpora(NamedTuple):
-    """What is learned from and what is validated on, as tokens."""
-
-    text: TextPair
-    train: PairStore
-    dev: PairStore
-
-
 def train(
     recipe: Recipe, folder: Path | str, *, device: str = "auto", console: Console | None = None
 ) -> Outcome:
     """Train by a recipe into a folder, or go on where that was interrupted."""
     console = console or Console(stderr=True)
     run = Run(folder)
+    place = pick_device(device)
     if run.exists:
         _refuse_other_recipe(run, recipe)
         sweep(run.folder)
-    corpora = _read_corpora(recipe, run, console)
-    session = _Session(recipe, run, corpora, pick_device(device), console)
+        if outcome := _finished(run, console):
+            return outcome
+    session = _Session(recipe, run, read_corpora(recipe, run, console), place, console)
     session.resume()
-    if not session.progress.ended:
-        session.learn()
+    session.learn()
     return session.outcome()
+
+
+def _finished(run: Run, console: Console) -> Outcome | None:
+    if not run.state.exists():
+        return None
+    read_manifest(run.state)
+    step, progress = read_progress(run.state)
+    if not progress.ended:
+        return None
+    say(console, f"{run.folder}: already trained ({progress.ended}) at step {step}")
+    return Outcome(step, progress.ended, progress.best_loss, progress.seconds)
 
 
 def _refuse_other_recipe(run: Run, recipe: Recipe) -> None:
@@ -88,46 +95,6 @@ def _first_difference(there: object, here: object, at: str = "") -> tuple[str, o
                 inner = f"{at}.{key}" if at else str(key)
                 return _first_difference(there.get(key), here.get(key), inner)
     return at, there, here
-
-
-# --- data ----------------------------------------------------------------------------------
-
-
-def _read_corpora(recipe: Recipe, run: Run, console: Console) -> Corpora:
-    learned, held_out = _read_pairs(recipe)
-    if run.exists:
-        text = run.read_text(recipe)
-    else:
-        with console.status("learning the vocabulary"):
-            sources, targets = zip(*learned, strict=True)
-            text = recipe.text.train(sources, targets)
-        run.begin(recipe, text)
-    selection = recipe.data.selection
-    train_store, report = tokenise(learned, text, selection, at="data.train")
-    dev_store, dev_report = tokenise(held_out, text, selection, at="data.dev")
-    for name, lines in (("train", report.lines()), ("dev", dev_report.lines())):
-        for line in lines:
-            say(console, f"{name}: {line}")
-    sizes = f"{len(text.source)} source and {len(text.target)} target tokens"
-    say(console, f"vocabulary: {sizes}")
-    return Corpora(text, train_store, dev_store)
-
-
-def _read_pairs(recipe: Recipe) -> tuple[list[Pair], list[Pair]]:
-    data = recipe.data
-    if data.train is None:
-        raise ConfigError(
-            "data.train",
-            "the recipe does not say what to learn from",
-            "give two files: --source FILE --target FILE",
-        )
-    pairs = data.train.read()
-    if data.dev is not None:
-        return pairs, data.dev.read()
-    return hold_out(pairs, seed=recipe.training.seed)
-
-
-# --- learning ------------------------------------------------------------------------------
 
 
 class _Session:
@@ -177,8 +144,7 @@ class _Session:
             )
         self.progress = progress
         self.run.forget_metrics_after(self.learner.step)
-        what = f"already trained ({progress.ended})" if progress.ended else "going on"
-        say(self.console, f"{self.run.folder}: {what} at step {self.learner.step}")
+        say(self.console, f"{self.run.folder}: going on at step {self.learner.step}")
 
     def learn(self) -> None:
         """Train until an end is reached or an interrupt comes."""

@@ -96,7 +96,7 @@ def test_nothing_to_learn_from(call):
 def test_a_missing_file(call):
     ended = call("train", "--source", "a.txt", "--target", "b.txt")
     assert ended.code == 2
-    assert ended.err.startswith("heedful: a.txt: no such file")
+    assert ended.err.startswith("reading a.txt and b.txt\nheedful: a.txt: no such file")
 
 
 def test_unequal_files_are_refused_before_any_work(call, tmp_path):
@@ -105,8 +105,22 @@ def test_unequal_files_are_refused_before_any_work(call, tmp_path):
     ended = call("train", "--source", "a.txt", "--target", "b.txt", "--run", "run")
     assert ended.code == 2
     assert ended.err == (
+        "reading a.txt and b.txt\n"
         "heedful: a.txt: 3 lines, but b.txt has 2\n"
         "  line n of one must belong to line n of the other: look for lost or added lines\n"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_pair_is_too_few_to_validate_on(call, tmp_path):
+    (tmp_path / "a.txt").write_text("one\n")
+    ended = call("train", "--source", "a.txt", "--target", "a.txt", "--run", "run")
+    assert ended.code == 2
+    assert ended.err == (
+        "reading a.txt and a.txt\n"
+        "heedful: a.txt and a.txt: one pair is too few: one is needed to learn from and one to "
+        "validate on\n"
+        "  give more lines, or files to validate on: --dev-source FILE --dev-target FILE\n"
     )
     assert not (tmp_path / "run").exists()
 

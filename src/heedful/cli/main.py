@@ -1,7 +1,7 @@
 """The command `heedful`: its subcommands, and how it fails.
 
-Exit codes: 0 done, 1 failed, 2 the user can mend it, 130 interrupted outside training. Errors that heedful raises on purpose are
-printed without a traceback.
+Exit codes: 0 done, 1 failed, 2 the user can mend it; 130 interrupted where there was nothing to
+save. Errors that heedful raises on purpose are printed without a traceback.
 """
 
 from __future__ import annotations

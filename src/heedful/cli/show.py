@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,7 +54,8 @@ def draw(results: list[Translation]) -> None:
     console = Console()
     for result in results:
         console.print(f"\n[bold]{_plain(result.source)}[/]\n{_plain(result.text)}\n")
-        console.print(terminal_heatmap(result.attention_map, width=console.width))
+        untitled = replace(result.attention_map, title="")
+        console.print(terminal_heatmap(untitled, width=console.width))
 
 
 def _plain(text: str) -> str:

@@ -15,6 +15,7 @@ from heedful.data.order import permute
 from heedful.data.records import Pair
 from heedful.data.selection import SelectionConfig, SelectionReport, select
 from heedful.data.store import PairStore, Ragged
+from heedful.errors import DataError
 from heedful.text.config import TextPair
 
 MAX_HELD_OUT = 1000
@@ -28,8 +29,14 @@ class Position(NamedTuple):
     batch: int  # batches of the epoch already seen
 
 
-def hold_out(pairs: Sequence[Pair], *, seed: int) -> tuple[list[Pair], list[Pair]]:
+def hold_out(pairs: Sequence[Pair], *, seed: int, at: str) -> tuple[list[Pair], list[Pair]]:
     """Part pairs into those to learn from and a few to validate on."""
+    if len(pairs) < 2:
+        raise DataError(
+            at,
+            "one pair is too few: one is needed to learn from and one to validate on",
+            "give more lines, or files to validate on: --dev-source FILE --dev-target FILE",
+        )
     count = max(1, min(MAX_HELD_OUT, len(pairs) // HELD_OUT_SHARE))
     chosen = permute(np.arange(count), len(pairs), seed=seed, epoch=-1)
     held_out = set(chosen.tolist())

@@ -49,7 +49,7 @@ def test_epochs_follow_one_another_in_unlike_order():
 @given(count=st.integers(2, 200), seed=st.integers(0, 99))
 def test_held_out_pairs_are_few_and_are_not_learned_from(count, seed):
     pairs = [Pair(str(number), "") for number in range(count)]
-    learned, held_out = hold_out(pairs, seed=seed)
+    learned, held_out = hold_out(pairs, seed=seed, at="here")
     assert len(held_out) == max(1, count // 20)
     assert sorted(learned + held_out) == sorted(pairs)
     assert not set(learned) & set(held_out)
