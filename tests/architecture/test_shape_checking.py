@@ -2,14 +2,12 @@
 
 import importlib
 import pkgutil
-from typing import Protocol
 
 import jaxtyping
 import pytest
 import torch
-from beartype.roar import BeartypeCallHintViolation
 
-from tests.shape_checking import TENSOR_PACKAGES, check
+from tests.shape_checking import TENSOR_PACKAGES
 
 
 def test_a_wrong_shape_is_refused():
@@ -32,16 +30,3 @@ def test_every_tensor_package_goes_through_the_hook(name):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         loader = importlib.import_module(module.name).__spec__.loader
         assert type(loader).__module__.startswith("jaxtyping"), module.name
-
-
-def test_beside_a_type_that_cannot_be_checked_the_others_are():
-    class Model(Protocol):
-        def step(self) -> int: ...
-
-    @check
-    def search(model: Model, width: int) -> str:
-        return "found"
-
-    assert search(None, 3) == "found"
-    with pytest.raises(BeartypeCallHintViolation, match="width"):
-        search(None, "three")

@@ -36,7 +36,14 @@ class Wired(NamedTuple):
 class Wiring(nn.Module, ABC):
     """When attention is asked, and where its answer goes."""
 
-    attention: Attention
+    def __init__(
+        self, attention: Attention, cells: CellStack, combine: nn.Linear, *, dropout: float
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.cells = cells
+        self.combine = combine
+        self.dropout = nn.Dropout(dropout)
 
     @abstractmethod
     def begin(self, hidden: Sequence[Float[Tensor, "B D"]]) -> WiringState:
@@ -53,15 +60,6 @@ class AttendThenStep(Wiring):
     c_t = attend(s_{t-1}); s_t = cell([y_{t-1}; c_t], s_{t-1});
     features = tanh(W [s_t; c_t; y_{t-1}])
     """
-
-    def __init__(
-        self, attention: Attention, cells: CellStack, combine: nn.Linear, *, dropout: float
-    ) -> None:
-        super().__init__()
-        self.attention = attention
-        self.cells = cells
-        self.combine = combine
-        self.dropout = nn.Dropout(dropout)
 
     def begin(self, hidden: Sequence[Float[Tensor, "B D"]]) -> WiringState:
         """Make the first state."""
@@ -95,11 +93,7 @@ class StepThenAttend(Wiring):
         dropout: float,
         input_feeding: bool,
     ) -> None:
-        super().__init__()
-        self.attention = attention
-        self.cells = cells
-        self.combine = combine
-        self.dropout = nn.Dropout(dropout)
+        super().__init__(attention, cells, combine, dropout=dropout)
         self.input_feeding = input_feeding
 
     def begin(self, hidden: Sequence[Float[Tensor, "B D"]]) -> WiringState:
