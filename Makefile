@@ -55,21 +55,13 @@ bench: setup ## Run every benchmark in benchmarks/, one after the other
 	  $(BIN)/python -m benchmarks.$$(basename $$script .py) || exit 1; \
 	done
 
-PIN := import json; \
-  found = [each["metadata"] for each in json.load(open(".setup/resolved.json"))["install"]]; \
-  pins = {each["name"]: each["version"].split("+")[0] for each in found}; \
-  pins.pop("heedful"); \
-  head = [line for line in open("constraints.txt") if line.startswith("\#")]; \
-  body = [f"{name}=={pins[name]}\n" for name in sorted(pins, key=str.lower)]; \
-  open("constraints.txt", "w").writelines(head + body)
-
 constraints: setup ## Look for newer versions of everything but torch and write constraints.txt
 	@echo "Resolving every version (about a minute) ..."
 	@mkdir -p .setup
 	@$(BIN)/python -m pip install --isolated --quiet --dry-run --ignore-installed \
 	  --report .setup/resolved.json "$$(grep '^torch==' constraints.txt)" \
 	  hatchling editables '.[dev]'
-	@$(BIN)/python -c '$(PIN)'
+	@$(BIN)/python tools/write_constraints.py .setup/resolved.json
 	@echo "Wrote constraints.txt. Now: make check test"
 
 clean: ## Remove the environment and all caches; runs/ is never touched

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli.options import Beam, Device, RunFolder, stderr_console, writing_output
+from heedful.cli.options import Beam, Device, RunFolder, watched, writing_output
 from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ def evaluate(
 
     Example: heedful evaluate runs/de-en --source test.de --target test.en
     """
-    from rich.progress import track
-
     from heedful.evaluation.metrics import measure
     from heedful.runs import Run, load
 
@@ -39,14 +37,8 @@ def evaluate(
     chosen = _test_set(Run(run).read_recipe(), source, target)
     pairs = chosen.read()
     stream = translator.stream([pair.source for pair in pairs], beam=beam)
-    progress = track(
-        stream,
-        description="translating",
-        total=len(pairs),
-        console=stderr_console(),
-        transient=True,
-    )
-    metrics = measure([result.text for result in progress], [pair.target for pair in pairs])
+    outputs = [result.text for result in watched(stream, total=len(pairs))]
+    metrics = measure(outputs, [pair.target for pair in pairs])
     with writing_output():
         if as_json:
             typer.echo(json.dumps([metric._asdict() for metric in metrics], indent=2))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -16,6 +16,7 @@ from heedful.errors import HeedfulError
 if TYPE_CHECKING:
     from rich.console import Console
 
+Result = TypeVar("Result")
 RunFolder = Annotated[Path, typer.Argument(help="folder written by `heedful train`")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one")]
 Settings = Annotated[
@@ -37,6 +38,17 @@ def stderr_console() -> Console:
     from rich.console import Console
 
     return Console(stderr=True)
+
+
+def watched(results: Iterable[Result], *, total: int | None = None) -> Iterator[Result]:
+    """Give results on, and show on a terminal how many there have been."""
+    from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
+
+    columns = SpinnerColumn(), "translating", MofNCompleteColumn(), TimeElapsedColumn()
+    console = stderr_console()
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with bar:
+        yield from bar.track(results, total=total)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli.options import Beam, Device, RunFolder, Settings, writing_output
+from heedful.cli.options import Beam, Device, RunFolder, Settings, watched, writing_output
 
 if TYPE_CHECKING:
     from heedful.translator import Translation
@@ -39,7 +40,7 @@ def translate(
     translator = load(run, device=device, overrides=settings or ())
     stream = translator.stream(read_lines(file), beam=beam, origin=name_of(file))
     with _recording(attention) as record:
-        for translation in stream:
+        for translation in stream if sys.stdout.isatty() else watched(stream):
             with writing_output():
                 typer.echo(translation.text)
             record(translation)

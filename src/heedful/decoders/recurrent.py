@@ -55,19 +55,19 @@ class RecurrentDecoder(nn.Module):
     def step(self, tokens: Int[Tensor, "B"], state: DecoderState) -> Step[DecoderState]:
         """Read one token; say how likely each next one is."""
         wired = self.wiring(self.embedding(tokens), state.wiring, state.memory)
-        features, weights = wired.features.unsqueeze(1), wired.weights.unsqueeze(1)
-        log_probs = self.emission(features, weights, state.memory).squeeze(1)
+        features = self.wiring.tell(wired.told.unsqueeze(1))
+        log_probs = self.emission(features, wired.weights.unsqueeze(1), state.memory).squeeze(1)
         return Step(log_probs, DecoderState(wired.state, state.memory), wired.weights)
 
     def forward(self, tokens: Int[Tensor, "B T"], encoded: Encoded) -> Decoded:
-        """Read a known target: the steps of decoding, their emissions made all at once."""
+        """Read a known target: the steps of decoding, what no step waits for made at once."""
         state, memory = self.start(encoded)
-        features, weights = [], []
+        told, weights = [], []
         for embedded in self.embedding(tokens).unbind(dim=1):
             wired = self.wiring(embedded, state, memory)
             state = wired.state
-            features.append(wired.features)
+            told.append(wired.told)
             weights.append(wired.weights)
         looked = torch.stack(weights, dim=1)  # (B, T, S)
-        told = torch.stack(features, dim=1)  # (B, T, D)
-        return Decoded(self.emission(told, looked, memory), looked)
+        features = self.wiring.tell(torch.stack(told, dim=1))  # (B, T, D)
+        return Decoded(self.emission(features, looked, memory), looked)

@@ -28,7 +28,7 @@ class WiringState(NamedTuple):
 class Wired(NamedTuple):
     """The outcome of taking in one token."""
 
-    features: Float[Tensor, "B D"]  # what the next token is told from
+    told: Float[Tensor, "B X"]  # all that the next token can be told from
     weights: Float[Tensor, "B S"]
     state: WiringState
 
@@ -53,6 +53,10 @@ class Wiring(nn.Module, ABC):
     def forward(self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory) -> Wired:
         """Take in one token."""
 
+    @abstractmethod
+    def tell(self, told: Float[Tensor, "B T X"]) -> Float[Tensor, "B T D"]:
+        """Turn what steps told into features: the part that no later step waits for."""
+
 
 class AttendThenStep(Wiring):
     """The last state asks; the cell then reads token and context (Bahdanau et al. 2015).
@@ -71,8 +75,11 @@ class AttendThenStep(Wiring):
         context, weights = _ask(self.attention, query, memory)
         cells = self.cells(torch.cat([embedded, context], dim=-1), state.cells)
         told = torch.cat([cells[-1][0], context, embedded], dim=-1)
-        features = self.combine(self.dropout(told)).tanh()
-        return Wired(features, weights, WiringState(cells, feed=None))
+        return Wired(told, weights, WiringState(cells, feed=None))
+
+    def tell(self, told: Float[Tensor, "B T X"]) -> Float[Tensor, "B T D"]:
+        """Combine state, context and token."""
+        return self.combine(self.dropout(told)).tanh()
 
 
 class StepThenAttend(Wiring):
@@ -110,6 +117,10 @@ class StepThenAttend(Wiring):
         context, weights = _ask(self.attention, hidden, memory)
         features = self.combine(self.dropout(torch.cat([context, hidden], dim=-1))).tanh()
         return Wired(features, weights, WiringState(cells, features if fed else None))
+
+    def tell(self, told: Float[Tensor, "B T X"]) -> Float[Tensor, "B T D"]:
+        """Give the features on: they were made within the step, to be fed back."""
+        return told
 
 
 def _ask(

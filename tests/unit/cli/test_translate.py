@@ -1,9 +1,11 @@
 import gzip
 import json
+import os
+import pty
 
 import pytest
 
-from tests.commands import heedful
+from tests.commands import heedful, start_heedful
 
 
 @pytest.fixture
@@ -64,3 +66,15 @@ def test_bad_bytes_are_refused_with_their_line(call, tmp_path):
     ended = call(path)
     assert ended.code == 2
     assert f"{path}:2" in ended.err
+
+
+def test_progress_is_shown_on_a_terminal_while_output_goes_to_a_file(trained, tmp_path):
+    terminal, end = pty.openpty()
+    source = tmp_path / "in.txt"
+    source.write_text("a b\n" * 40)
+    with (tmp_path / "out.txt").open("w") as out:
+        process = start_heedful("translate", trained, source, stdout=out, stderr=end)
+        process.wait(60)
+    os.close(end)
+    assert "translating" in os.read(terminal, 100_000).decode()
+    assert (tmp_path / "out.txt").read_text() == "a b\n" * 40

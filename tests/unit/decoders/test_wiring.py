@@ -35,7 +35,8 @@ def test_attend_then_step_asks_with_the_state_that_was():
     (after,) = wiring.cells.cells[0](read, (before,))
     torch.testing.assert_close(wired.state.cells[0][0], after)
     told = torch.cat([after, context[:, 0], token], -1)
-    torch.testing.assert_close(wired.features, wiring.combine(told).tanh())
+    features = wiring.tell(wired.told[:, None])[:, 0]
+    torch.testing.assert_close(features, wiring.combine(told).tanh())
 
 
 def test_step_then_attend_asks_with_the_state_that_is():
@@ -46,7 +47,7 @@ def test_step_then_attend_asks_with_the_state_that_is():
     context, weights = wiring.attention(after[:, None], memory)
     torch.testing.assert_close(wired.weights, weights[:, 0])
     wanted = wiring.combine(torch.cat([context[:, 0], after], -1)).tanh()
-    torch.testing.assert_close(wired.features, wanted)
+    torch.testing.assert_close(wiring.tell(wired.told[:, None])[:, 0], wanted)
     assert wired.state.feed is None
 
 
@@ -55,8 +56,8 @@ def test_input_feeding_gives_the_last_features_with_the_next_token():
     state, token = wiring.begin([torch.randn(2, HIDDEN)]), torch.randn(2, EMBEDDED)
     assert (state.feed == 0).all()
     first = wiring(token, state, memory)
-    assert first.state.feed is first.features
+    assert first.state.feed is first.told
     second = wiring(token, first.state, memory)
-    read = torch.cat([token, first.features], -1)
+    read = torch.cat([token, first.told], -1)
     (after,) = wiring.cells.cells[0](read, first.state.cells[0])
     torch.testing.assert_close(second.state.cells[0][0], after)
