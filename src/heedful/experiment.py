@@ -118,6 +118,7 @@ class _Session:
             self.config.learning_rate,
             max_grad_norm=self.config.max_grad_norm,
         )
+        self.max_seconds = 60 * (self.config.max_minutes or math.inf)
         self.progress = Progress(data=fingerprint(corpora.train))
         self.is_interrupted: Callable[[], bool] = lambda: False
 
@@ -156,11 +157,13 @@ class _Session:
             position=self.progress.position,
         )
         self.began = time.monotonic() - self.progress.seconds
-        step = self.learner.step
-        with (
-            listening_for_interrupts() as self.is_interrupted,
-            watching(self.console, step=step, max_steps=config.max_steps) as show,
-        ):
+        watched = watching(
+            self.console,
+            step=self.learner.step,
+            max_steps=config.max_steps,
+            max_seconds=self.max_seconds - self.progress.seconds,
+        )
+        with listening_for_interrupts() as self.is_interrupted, watched as show:
             fit(
                 self.learner,
                 self.stream,
@@ -180,7 +183,7 @@ class _Session:
         progress.position = self.stream.position
         progress.seconds = time.monotonic() - self.began
         out_of_steps = report.step >= config.max_steps
-        out_of_time = progress.seconds > 60 * (config.max_minutes or math.inf)
+        out_of_time = progress.seconds > self.max_seconds
         is_due = report.step % config.validate_every == 0 or out_of_steps or out_of_time
         if is_due:
             self._validate(report.step)

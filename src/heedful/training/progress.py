@@ -6,19 +6,13 @@ loss, tokens a second, time left.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from heedful.training.engine import Observer, Report
 
@@ -26,86 +20,85 @@ _PLAIN_EVERY_SECONDS = 10.0
 _MEMORY = 0.95  # of the running means, per step
 
 
-class RunningMeans:
-    """Loss and speed, smoothed over the last steps."""
-
-    def __init__(self) -> None:
-        self.loss = 0.0
-        self.tokens_per_second = 0.0
-        self._weight = 0.0
-        self._last = time.monotonic()
-
-    def take(self, report: Report) -> None:
-        """Take in one more report."""
-        now = time.monotonic()
-        self._weight = _MEMORY * self._weight + 1
-        share = 1 / self._weight
-        speed = report.num_tokens / max(now - self._last, 1e-9)
-        self.loss += share * (report.loss - self.loss)
-        self.tokens_per_second += share * (speed - self.tokens_per_second)
-        self._last = now
-
-
 def say(console: Console, line: str) -> None:
     """Print a line as it is: neither wrapped nor coloured nor read as markup."""
     console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
+class Pace:
+    """Loss and speed, smoothed over the last steps, and the time that is left."""
+
+    def __init__(self, *, max_steps: int, max_seconds: float) -> None:
+        self.max_steps = max_steps
+        self.loss = 0.0
+        self.tokens_per_second = 0.0
+        self.seconds_left = 0.0
+        self._weight = 0.0
+        self._per_step = 0.0
+        self._last = time.monotonic()
+        self._end = self._last + max_seconds
+
+    def take(self, report: Report) -> None:
+        """Take in one more report."""
+        now = time.monotonic()
+        seconds, self._last = max(now - self._last, 1e-9), now
+        self._weight = _MEMORY * self._weight + 1
+        share = 1 / self._weight
+        self.loss += share * (report.loss - self.loss)
+        self.tokens_per_second += share * (report.num_tokens / seconds - self.tokens_per_second)
+        self._per_step += share * (seconds - self._per_step)
+        steps_take = self._per_step * (self.max_steps - report.step)
+        self.seconds_left = max(0.0, min(steps_take, self._end - now))
+
+    def __str__(self) -> str:
+        minutes, seconds = divmod(round(self.seconds_left), 60)
+        return (
+            f"loss {self.loss:.3f}  {self.tokens_per_second:,.0f} tokens/s  "
+            f"{minutes}:{seconds:02d} left"
+        )
+
+
 @contextmanager
-def watching(console: Console, *, step: int, max_steps: int) -> Iterator[Observer]:
+def watching(
+    console: Console, *, step: int, max_steps: int, max_seconds: float = math.inf
+) -> Iterator[Observer]:
     """Give an observer that shows how training goes."""
+    pace = Pace(max_steps=max_steps, max_seconds=max_seconds)
     if not console.is_terminal:
-        yield _PlainLines(console, step=step, max_steps=max_steps)
+        yield _PlainLines(console, pace)
         return
-    bar = Progress(
+    columns = (
         TextColumn("[bold]training"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.3f}"),
-        TextColumn("{task.fields[speed]:,.0f} tokens/s"),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-        console=console,
-        transient=True,
+        TextColumn("{task.fields[pace]}"),
     )
-    with bar:
-        task = bar.add_task("training", total=max_steps, completed=step, loss=0.0, speed=0.0)
-        yield _Bar(bar, task)
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("training", total=max_steps, completed=step, pace="")
+        yield _Bar(bar, task, pace)
 
 
 class _Bar:
-    def __init__(self, bar: Progress, task: TaskID) -> None:
+    def __init__(self, bar: Progress, task: TaskID, pace: Pace) -> None:
         self._bar = bar
         self._task = task
-        self._means = RunningMeans()
+        self._pace = pace
 
     def __call__(self, report: Report) -> None:
-        means = self._means
-        means.take(report)
-        self._bar.update(
-            self._task, completed=report.step, loss=means.loss, speed=means.tokens_per_second
-        )
+        self._pace.take(report)
+        self._bar.update(self._task, completed=report.step, pace=str(self._pace))
 
 
 class _PlainLines:
-    def __init__(self, console: Console, *, step: int, max_steps: int) -> None:
+    def __init__(self, console: Console, pace: Pace) -> None:
         self._console = console
-        self._max_steps = max_steps
-        self._means = RunningMeans()
-        self._first_step = step
-        self._began = self._said = time.monotonic()
+        self._pace = pace
+        self._said = time.monotonic()
 
     def __call__(self, report: Report) -> None:
-        self._means.take(report)
+        self._pace.take(report)
         now = time.monotonic()
-        if now - self._said < _PLAIN_EVERY_SECONDS and report.step < self._max_steps:
-            return
-        self._said = now
-        per_step = (now - self._began) / (report.step - self._first_step)
-        left = per_step * (self._max_steps - report.step)
-        say(
-            self._console,
-            f"step {report.step}/{self._max_steps}  loss {self._means.loss:.3f}  "
-            f"{self._means.tokens_per_second:,.0f} tokens/s  "
-            f"{int(left // 60)}:{int(left % 60):02d} left",
-        )
+        is_last = report.step == self._pace.max_steps
+        if is_last or now - self._said >= _PLAIN_EVERY_SECONDS:
+            self._said = now
+            say(self._console, f"step {report.step}/{self._pace.max_steps}  {self._pace}")
