@@ -60,6 +60,12 @@ def train(
         sweep(run.folder)
         if outcome := _finished(run, console):
             return outcome
+    elif run.state.exists():
+        raise RunError(
+            str(run.state),
+            "a checkpoint lies here without the config.yaml it was trained by",
+            "put config.yaml and text/ back, or name another folder with --run",
+        )
     session = _Session(recipe, run, read_corpora(recipe, run, console), place, console)
     session.resume()
     session.learn()

@@ -18,16 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
-from torch import Tensor, nn
+from torch import nn
 
 from heedful.config import parse_override, read_settings, resolve, write_yaml
-from heedful.errors import ConfigError, DamagedRunError, RunError, did_you_mean
+from heedful.errors import ConfigError, RunError, did_you_mean
 from heedful.recipes import Recipe
 from heedful.storage import (
     MANIFEST,
-    RESTORE,
     explaining_failures,
     read_manifest,
     replacing,
@@ -37,6 +34,7 @@ from heedful.storage import (
 from heedful.text.config import TextPair
 from heedful.translator import Translator
 from heedful.version import VERSION
+from heedful.weights import load_weights, write_weights
 
 FORMAT = 1
 _CONFIG, _TEXT, _WEIGHTS = "config.yaml", "text", "weights.safetensors"
@@ -73,7 +71,7 @@ class Run:
     def publish(self, model: nn.Module, *, step: int) -> None:
         """Make these weights the ones the run is used with."""
         with replacing(self.folder / _WEIGHTS) as temporary:
-            temporary.write_bytes(save(model.state_dict()))
+            write_weights(model, temporary)
         files = [path for path in (self.folder / _TEXT).rglob("*") if path.is_file()]
         files += [self.folder / _CONFIG, self.folder / _WEIGHTS]
         facts = {
@@ -160,32 +158,3 @@ def _refuse_other_folders(folder: Path) -> None:
         f"{problem}{did_you_mean(folder.name, beside)}",
         "name a folder written by `heedful train`",
     )
-
-
-def load_weights(model: nn.Module, path: Path) -> None:
-    """Put the weights of a file into a model, if they are that model's."""
-    try:
-        found = load_file(path)
-    except SafetensorError as error:
-        raise DamagedRunError(str(path), f"not a weights file ({error})", RESTORE) from None
-    wanted = model.state_dict()
-    difference = _first_difference(wanted, found)
-    if difference:
-        raise RunError(
-            str(path),
-            f"these are the weights of another model: {difference}",
-            "put back the weights and the config.yaml that were written together",
-        )
-    model.load_state_dict(found)
-
-
-def _first_difference(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
-    for name in sorted({*wanted, *found}):
-        if name not in found:
-            return f"{name} is missing"
-        if name not in wanted:
-            return f"{name} has no place in the model"
-        sizes = tuple(found[name].shape), tuple(wanted[name].shape)
-        if sizes[0] != sizes[1]:
-            return f"{name} has shape {sizes[0]}, the model needs {sizes[1]}"
-    return ""

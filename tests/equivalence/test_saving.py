@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import save_file
 
 from heedful import load
-from heedful.runs import load_weights
+from heedful.weights import load_weights
 from tests.catalogue import SYSTEMS, build
 
 TEXTS = ["a b c", "", "h g f e d", "a", "unknown words"]

@@ -194,6 +194,19 @@ def test_other_data_in_the_same_files(call, tmp_path):
     )
 
 
+def test_a_checkpoint_without_its_config(call, tmp_path):
+    recipe = write_recipe(tmp_path, steps=2, every=2)
+    run = tmp_path / "run"
+    assert call("train", recipe, "--run", run).code == 0
+    (run / "config.yaml").unlink()
+    ended = call("train", recipe, "--run", run)
+    assert ended.code == 2
+    assert ended.err == (
+        f"heedful: {run}/state: a checkpoint lies here without the config.yaml it was trained by\n"
+        "  put config.yaml and text/ back, or name another folder with --run\n"
+    )
+
+
 def test_a_damaged_checkpoint_is_not_trained_from(call, tmp_path):
     recipe = write_recipe(tmp_path, steps=2, every=2)
     run = tmp_path / "run"

@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from heedful.data.prepare import Position
 from heedful.storage import read_manifest, replacing, write_manifest
 from heedful.training.engine import Learner
+from heedful.weights import load_weights, write_weights
 
 _WEIGHTS, _OPTIMIZER, _PROGRESS = "model.safetensors", "optimizer.safetensors", "progress.json"
 _CPU_RANDOM, _CUDA_RANDOM = "random.cpu", "random.cuda"
@@ -39,7 +40,7 @@ def save_checkpoint(folder: Path, learner: Learner, progress: Progress) -> None:
     """Replace the checkpoint in a folder by where training stands now."""
     with replacing(folder) as temporary:
         temporary.mkdir()
-        (temporary / _WEIGHTS).write_bytes(save(learner.model.state_dict()))
+        write_weights(learner.model, temporary / _WEIGHTS)
         tensors = {**_optimizer_tensors(learner.optimizer), **_random_states()}
         (temporary / _OPTIMIZER).write_bytes(save(tensors))
         facts = json.dumps({"step": learner.step, **asdict(progress)}, indent=2)
@@ -50,7 +51,7 @@ def save_checkpoint(folder: Path, learner: Learner, progress: Progress) -> None:
 def load_checkpoint(folder: Path, learner: Learner) -> Progress:
     """Put a learner where the checkpoint in a folder stands."""
     read_manifest(folder)
-    learner.model.load_state_dict(load_file(folder / _WEIGHTS))
+    load_weights(learner.model, folder / _WEIGHTS)
     tensors = load_file(folder / _OPTIMIZER)
     _restore_random(tensors)
     _restore_optimizer(learner.optimizer, tensors)
