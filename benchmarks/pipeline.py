@@ -1,7 +1,7 @@
 """How fast are batches made, beside how fast a model on the CPU takes them?
 
-Prints tokens a second of the whole pipeline (reading or making pairs, cutting them into tokens,
-batching, collating), of batching and collating alone, and of training the recipe's own model;
+Prints tokens a second of the whole pipeline, which an epoch passes once (reading or making pairs,
+cutting them into tokens, batching), of its later parts, and of training the recipe's own model;
 then padding and the number of shapes. The corpora are the built-in Latin, and Multi30k where the
 folder named by HEEDFUL_DATA, or ../shared/data, holds it.
 """
@@ -49,11 +49,15 @@ def bench(name: str, recipe: Recipe) -> None:
     learned = sum(learner.update([batch]).num_tokens for batch in batches[1 : 1 + MODEL_STEPS])
     taken = learned / (time.perf_counter() - began)
     widths = {(shape.source_width, shape.target_width) for shape in shapes}
-    whole, batching = tokens / (read + cut + made), tokens / made
+    speeds = {
+        "read or make pairs, cut, batch": tokens / (read + cut + made),
+        "cut into tokens, batch": tokens / (cut + made),
+        "batch": tokens / made,
+    }
     print(f"{name}: {len(pairs):,} pairs, {tokens:,} real tokens, {len(shapes)} batches")
-    print(f"  whole pipeline   {whole:12,.0f} tokens/s  {whole / taken:8.1f} x the model")
-    print(f"  batches alone    {batching:12,.0f} tokens/s  {batching / taken:8.1f} x the model")
-    print(f"  training         {taken:12,.0f} tokens/s")
+    for what, speed in speeds.items():
+        print(f"  {what:<31}{speed:12,.0f} tokens/s  {speed / taken:8.1f} x training")
+    print(f"  {'training':<31}{taken:12,.0f} tokens/s")
     print(f"  padding {100 * (1 - tokens / padded):.1f} %, {len(widths)} shapes (source x target)")
 
 
