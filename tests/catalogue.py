@@ -6,7 +6,7 @@ from typing import Any, get_args
 import torch
 
 from heedful.attention import Softmax
-from heedful.attention.config import ScoreConfig
+from heedful.attention.score_choices import ScoreConfig
 from heedful.data.batching import Shape
 from heedful.data.collate import Batch, Sources, collate
 from heedful.data.store import PairStore, Ragged

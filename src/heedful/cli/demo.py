@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -45,4 +46,4 @@ def demo(
     draw(results)
     typer.echo("")
     write_pictures(results, svg=run / "alignment.svg", html=run / "alignments.html")
-    typer.echo(f'\nYour turn: heedful show {run} "Puella in horto ambulat."')
+    typer.echo(f'\nYour turn: heedful show {quote(str(run))} "Puella in horto ambulat."')

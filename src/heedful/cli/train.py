@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -71,6 +72,7 @@ def _files(split: str, source: str | None, target: str | None) -> list[str]:
 
 def _say(outcome: Outcome, folder: Path) -> None:
     if outcome.ended:
-        typer.echo(f"{folder}: {outcome.ended}; try: heedful translate {folder} FILE")
+        command = f"heedful translate {quote(str(folder))} FILE"
+        typer.echo(f"{folder}: {outcome.ended}; try: {command}")
     else:
         typer.echo(f"{folder}: saved at step {outcome.step}; the same command goes on")
