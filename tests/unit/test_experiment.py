@@ -47,7 +47,8 @@ def test_the_best_weights_are_published_and_the_last_are_gone_on_from(learn, tmp
     assert state["step"] == 40
 
 
-def test_a_terminal_sees_a_bar_that_moves(learn):
+def test_a_terminal_sees_a_bar_that_moves(learn, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
     screen = io.StringIO()
     learn(console=Console(file=screen, force_terminal=True, width=100))
     assert "tokens/s" in screen.getvalue()

@@ -25,13 +25,28 @@ class Alignment(nn.Module, ABC):
 
 
 class Softmax(Alignment):
-    """exp(score) / sum of exp(scores) over the visible places."""
+    """exp(score / temperature) / sum of the same over the visible places.
+
+    A temperature below one sharpens the weights, one above it evens them out.
+    """
+
+    def __init__(self, temperature: float = 1.0) -> None:
+        super().__init__()
+        assert temperature > 0, temperature
+        self.temperature = temperature
 
     def forward(
         self, scores: Float[Tensor, "*B T S"], mask: Bool[Tensor, "*#B #T S"]
     ) -> Float[Tensor, "*B T S"]:
         """Share one unit of attention among the visible places."""
-        # finfo.min, not -inf: a fully hidden row must give zeros, in value and in gradient,
-        # and a NaN in the scores must stay visible rather than be mistaken for one.
-        hidden = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-        return hidden.softmax(dim=-1) * mask
+        # Hide after dividing: a low temperature would make finfo.min infinite.
+        return hide(scores / self.temperature, mask).softmax(dim=-1) * mask
+
+
+def hide(
+    scores: Float[Tensor, "*B T S"], mask: Bool[Tensor, "*#B #T S"]
+) -> Float[Tensor, "*B T S"]:
+    """Give the hidden places the least score there is."""
+    # finfo.min, not -inf: a fully hidden row must give zeros, in value and in gradient,
+    # and a NaN in the scores must stay visible rather than be mistaken for one.
+    return scores.masked_fill(~mask, torch.finfo(scores.dtype).min)

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 
-from heedful.attention.scores import AdditiveScore, BilinearScore, DotScore, Score
+from heedful.attention.additive import AdditiveScore, ConcatScore, LinearScore
+from heedful.attention.location import LocationScore
+from heedful.attention.products import (
+    BilinearScore,
+    CosineScore,
+    DotScore,
+    ProjectedDotScore,
+    ScaledDotScore,
+    TrilinearScore,
+)
+from heedful.attention.scores import Score
 from heedful.config import Choice
 from heedful.errors import ConfigError
 
@@ -18,14 +28,19 @@ class DotScoreConfig(Choice):
 
     def build(self, *, query_size: int, key_size: int) -> Score:
         """Make the score for these sizes."""
-        if query_size != key_size:
-            raise ConfigError(
-                "score.kind",
-                f"a dot product needs equal sizes, but queries have {query_size} "
-                f"and keys {key_size}",
-                "make the sizes equal, or choose 'bilinear' or 'additive'",
-            )
+        _require_equal("a dot product", query_size, key_size)
         return DotScore()
+
+
+class ScaledDotScoreConfig(Choice):
+    """Compare by the dot product over the root of the width (Vaswani et al. 2017)."""
+
+    kind: Literal["scaled-dot"] = "scaled-dot"
+
+    def build(self, *, query_size: int, key_size: int) -> Score:
+        """Make the score for these sizes."""
+        _require_equal("a scaled dot product", query_size, key_size)
+        return ScaledDotScore()
 
 
 class BilinearScoreConfig(Choice):
@@ -38,6 +53,54 @@ class BilinearScoreConfig(Choice):
         return BilinearScore(query_size, key_size)
 
 
+class ProjectedDotScoreConfig(Choice):
+    """Compare by the dot product after a matrix for each (Britz et al. 2017)."""
+
+    kind: Literal["projected-dot"] = "projected-dot"
+    hidden_size: PositiveInt = 256
+    """Width in which they are compared."""
+
+    def build(self, *, query_size: int, key_size: int) -> Score:
+        """Make the score for these sizes."""
+        return ProjectedDotScore(query_size, key_size, hidden_size=self.hidden_size)
+
+
+class CosineScoreConfig(Choice):
+    """Compare query and key by their angle (Graves et al. 2014)."""
+
+    kind: Literal["cosine"] = "cosine"
+    sharpness: PositiveFloat = 1.0
+    """What cosines are multiplied by; with 1 no weight is more than 7.4 times another."""
+    learned: bool = False
+    """Whether the sharpness is learned, starting from this one."""
+
+    def build(self, *, query_size: int, key_size: int) -> Score:
+        """Make the score for these sizes."""
+        _require_equal("a cosine", query_size, key_size)
+        return CosineScore(self.sharpness, learned=self.learned)
+
+
+class TrilinearScoreConfig(Choice):
+    """Weigh query, key and their product with one vector (Seo et al. 2017)."""
+
+    kind: Literal["trilinear"] = "trilinear"
+
+    def build(self, *, query_size: int, key_size: int) -> Score:
+        """Make the score for these sizes."""
+        _require_equal("a trilinear score", query_size, key_size)
+        return TrilinearScore(query_size)
+
+
+class LinearScoreConfig(Choice):
+    """Weigh query and key apart and add; a softmax then follows the keys alone."""
+
+    kind: Literal["linear"] = "linear"
+
+    def build(self, *, query_size: int, key_size: int) -> Score:
+        """Make the score for these sizes."""
+        return LinearScore(query_size, key_size)
+
+
 class AdditiveScoreConfig(Choice):
     """Compare query and key through a small tanh layer (Bahdanau et al. 2015)."""
 
@@ -47,9 +110,52 @@ class AdditiveScoreConfig(Choice):
 
     def build(self, *, query_size: int, key_size: int) -> Score:
         """Make the score for these sizes."""
-        return AdditiveScore(query_size, key_size, self.hidden_size)
+        return AdditiveScore(query_size, key_size, hidden_size=self.hidden_size)
+
+
+class ConcatScoreConfig(Choice):
+    """Compare through a small tanh layer with one matrix for both (Luong et al. 2015)."""
+
+    kind: Literal["concat"] = "concat"
+    hidden_size: PositiveInt = 256
+    """Width of that layer."""
+
+    def build(self, *, query_size: int, key_size: int) -> Score:
+        """Make the score for these sizes."""
+        return ConcatScore(query_size, key_size, hidden_size=self.hidden_size)
+
+
+class LocationScoreConfig(Choice):
+    """Let the query call for places, whatever stands there (Luong et al. 2015)."""
+
+    kind: Literal["location"] = "location"
+    max_positions: PositiveInt = 512
+    """Places with a score of their own; those beyond share the score of the last."""
+
+    def build(self, *, query_size: int, key_size: int) -> Score:
+        """Make the score for these sizes."""
+        return LocationScore(query_size, max_positions=self.max_positions)
 
 
 ScoreConfig = Annotated[
-    DotScoreConfig | BilinearScoreConfig | AdditiveScoreConfig, Field(discriminator="kind")
+    DotScoreConfig
+    | ScaledDotScoreConfig
+    | BilinearScoreConfig
+    | ProjectedDotScoreConfig
+    | CosineScoreConfig
+    | TrilinearScoreConfig
+    | LinearScoreConfig
+    | AdditiveScoreConfig
+    | ConcatScoreConfig
+    | LocationScoreConfig,
+    Field(discriminator="kind"),
 ]
+
+
+def _require_equal(score: str, query_size: int, key_size: int) -> None:
+    if query_size != key_size:
+        raise ConfigError(
+            "score.kind",
+            f"{score} needs equal sizes, but queries have {query_size} and keys {key_size}",
+            "make the sizes equal, or choose 'bilinear' or 'additive'",
+        )

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from heedful.cli.options import Device, stderr_console
+from heedful.cli.options import Device, command, stderr_console
 
 RECIPE = "latin-demo"
 SENTENCES = (
@@ -46,4 +46,5 @@ def demo(
     draw(results)
     typer.echo("")
     write_pictures(results, svg=run / "alignment.svg", html=run / "alignments.html")
-    typer.echo(f'\nYour turn: heedful show {quote(str(run))} "Puella in horto ambulat."')
+    hint = f'{command()} show {quote(str(run))} "Puella in horto ambulat."'
+    typer.echo(f"\nYour turn: {hint}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -31,6 +33,15 @@ class OutputClosedError(HeedfulError):
     """Whoever read the output went away."""
 
     exit_code = 1
+
+
+def command() -> str:
+    """How this command was called, so that a hint can be typed as it stands."""
+    called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        return "python -m heedful"
+    is_on_path = shutil.which(called.name) == str(called)
+    return called.name if is_on_path else quote(str(called))
 
 
 def stderr_console() -> Console:

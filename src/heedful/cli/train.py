@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli.options import Device, Settings, stderr_console
+from heedful.cli.options import Device, Settings, command, stderr_console
 from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _files(split: str, source: str | None, target: str | None) -> list[str]:
 
 def _say(outcome: Outcome, folder: Path) -> None:
     if outcome.ended:
-        command = f"heedful translate {quote(str(folder))} FILE"
-        typer.echo(f"{folder}: {outcome.ended}; try: {command}")
+        hint = f"{command()} translate {quote(str(folder))} FILE"
+        typer.echo(f"{folder}: {outcome.ended}; try: {hint}")
     else:
         typer.echo(f"{folder}: saved at step {outcome.step}; the same command goes on")

@@ -64,7 +64,7 @@ def watching(
 ) -> Iterator[Observer]:
     """Give an observer that shows how training goes."""
     pace = Pace(max_steps=max_steps, max_seconds=max_seconds)
-    if not console.is_terminal:
+    if not console.is_terminal or console.is_dumb_terminal:
         yield _PlainLines(console, pace)
         return
     columns = (

@@ -68,7 +68,10 @@ def test_bad_bytes_are_refused_with_their_line(call, tmp_path):
     assert f"{path}:2" in ended.err
 
 
-def test_progress_is_shown_on_a_terminal_while_output_goes_to_a_file(trained, tmp_path):
+def test_progress_is_shown_on_a_terminal_while_output_goes_to_a_file(
+    trained, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TERM", "xterm")
     terminal, end = pty.openpty()
     source = tmp_path / "in.txt"
     source.write_text("a b\n" * 40)

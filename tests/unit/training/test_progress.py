@@ -46,9 +46,13 @@ def test_the_time_left_is_that_of_the_nearer_end(clock):
     assert pace.seconds_left == 0
 
 
-def test_plain_lines_come_every_ten_seconds_and_at_the_end(clock):
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_plain_lines_come_every_ten_seconds_and_at_the_end(clock, monkeypatch, is_terminal):
+    """Also on a terminal that cannot move its cursor."""
+    monkeypatch.setenv("TERM", "dumb")
     screen = io.StringIO()
-    with watching(Console(file=screen), step=0, max_steps=30) as show:
+    console = Console(file=screen, force_terminal=is_terminal)
+    with watching(console, step=0, max_steps=30) as show:
         for step in range(1, 31):
             clock(1)
             show(report(step))
@@ -56,7 +60,8 @@ def test_plain_lines_come_every_ten_seconds_and_at_the_end(clock):
     assert [line.split("  ")[0] for line in lines] == ["step 10/30", "step 20/30", "step 30/30"]
 
 
-def test_a_bar_is_drawn_on_a_terminal():
+def test_a_bar_is_drawn_on_a_terminal(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
     screen = io.StringIO()
     with watching(
         Console(file=screen, force_terminal=True, width=100), step=0, max_steps=2

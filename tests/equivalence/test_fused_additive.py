@@ -1,0 +1,194 @@
+"""Additive scores in chunks are the plain ones, in value and in gradient, without their memory."""
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from heedful.attention.fused.chunked import chunked_additive
+from heedful.attention.fused.rules import (
+    PLAIN_ELEMENTS,
+    additive,
+    additive_form,
+    plain_additive,
+)
+
+WIDTH = 5
+
+# Leading dimensions, queries, keys.
+SHAPES = [
+    ((), 1, 1),
+    ((), 7, 3),
+    ((1,), 4, 6),
+    ((3,), 1, 7),
+    ((3,), 7, 1),
+    ((5,), 3, 9),
+    ((2, 3), 5, 4),
+    ((2,), 0, 4),
+    ((2,), 4, 0),
+    ((0,), 4, 3),
+]
+# Hidden elements: less than one query, one query of 9 keys, an odd number, everything.
+CHUNKS = [1, 9 * WIDTH, 101, 10_000]
+
+each_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
+each_chunk = pytest.mark.parametrize("chunk", CHUNKS)
+
+
+def inputs(shape, *, width=WIDTH, dtype=torch.double):
+    leading, times, places = shape
+    sizes = [(*leading, times, width), (*leading, places, width), (width,)]
+    return [torch.randn(size, dtype=dtype, requires_grad=True) for size in sizes]
+
+
+def value_and_gradients(form, arguments, slopes, **options):
+    scores = form(*arguments, **options)
+    return [scores, *torch.autograd.grad(scores, arguments, slopes)]
+
+
+@each_shape
+@each_chunk
+def test_chunks_agree_with_the_plain_form_in_value_and_gradient(shape, chunk):
+    arguments = inputs(shape)
+    slopes = torch.randn(*shape[0], *shape[1:]).double()
+    plain = value_and_gradients(plain_additive, arguments, slopes)
+    torch.testing.assert_close(
+        value_and_gradients(chunked_additive, arguments, slopes, chunk=chunk), plain
+    )
+
+
+@each_chunk
+def test_every_score_is_a_sum_over_the_hidden_width(chunk):
+    queries, keys, vector = inputs(((2,), 3, 4))
+    scores = chunked_additive(queries, keys, vector, chunk=chunk)
+    for row, time, place in [(0, 0, 0), (0, 2, 1), (1, 1, 3)]:
+        terms = zip(vector, queries[row, time], keys[row, place], strict=True)
+        by_hand = sum(v * torch.tanh(q + k) for v, q, k in terms)
+        torch.testing.assert_close(scores[row, time, place], by_hand)
+
+
+@each_chunk
+def test_gradients_are_those_of_finite_differences(chunk):
+    def score(*arguments):
+        return chunked_additive(*arguments, chunk=chunk)
+
+    assert torch.autograd.gradcheck(score, inputs(((2,), 3, 4)))
+
+
+def test_gradients_of_one_input_need_no_gradients_of_the_others():
+    arguments = inputs(((2,), 3, 4))
+    expected = torch.autograd.grad(plain_additive(*arguments).sum(), arguments)
+    for place, gradient in enumerate(expected):
+        alone = [each.detach() for each in arguments]
+        alone[place].requires_grad_()
+        chunked_additive(*alone, chunk=30).sum().backward()
+        torch.testing.assert_close(alone[place].grad, gradient)
+
+
+def test_inputs_may_be_views():
+    queries, keys, vector = inputs(((2, 3), 4, 6))
+    views = queries.transpose(0, 1), keys[0].unsqueeze(1).expand(-1, 2, -1, -1), vector
+    torch.testing.assert_close(chunked_additive(*views, chunk=50), plain_additive(*views))
+
+
+def test_saturated_units_pass_no_gradient():
+    queries, keys, vector = inputs(((2,), 3, 4))
+    far = (queries.detach() + 1000).requires_grad_()
+    gradient, *_ = torch.autograd.grad(chunked_additive(far, keys, vector, chunk=30).sum(), far)
+    assert (gradient == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_every_precision_is_kept_and_as_near_to_the_truth_as_the_plain_form(dtype):
+    exact = inputs(((2,), 33, 9))
+    slopes = torch.randn(2, 33, 9).double()
+    truth = value_and_gradients(plain_additive, exact, slopes)
+    arguments = [each.detach().to(dtype).requires_grad_() for each in exact]
+    found = value_and_gradients(chunked_additive, arguments, slopes.to(dtype), chunk=50)
+    plain = value_and_gradients(plain_additive, arguments, slopes.to(dtype))
+    for one, other, goal in zip(found, plain, truth, strict=True):
+        assert one.dtype == dtype
+        rounding = torch.finfo(dtype).eps * goal.abs().max()
+        assert (one - goal).norm() <= 2 * (other - goal).norm() + rounding
+
+
+def test_a_vector_wider_than_the_projections_is_rounded_as_autocast_does():
+    queries, keys, vector = (each.detach().bfloat16() for each in inputs(((2,), 3, 4)))
+    exact = vector.float().requires_grad_()
+    scores = chunked_additive(queries, keys, exact, chunk=30)
+    scores.sum().backward()
+    assert scores.dtype == torch.bfloat16
+    assert exact.grad.dtype == torch.float32
+    torch.testing.assert_close(scores, plain_additive(queries, keys, vector))
+
+
+def test_a_second_derivative_is_refused():
+    arguments = inputs(((), 2, 3))
+    scores = chunked_additive(*arguments)
+    first = torch.autograd.grad(scores.square().sum(), arguments, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first[0].sum().backward()
+
+
+def sized(elements, places):
+    """Queries and keys whose hidden layer has so many elements; they take no memory."""
+    queries = torch.zeros(()).expand(1, elements // places, 1)
+    return queries, torch.zeros(()).expand(1, places, 1)
+
+
+@pytest.mark.parametrize("places", [1, 2, 1024])
+def test_small_inputs_are_scored_plainly_and_large_ones_in_chunks(places):
+    assert additive_form(*sized(places, places)) is plain_additive
+    assert additive_form(*sized(PLAIN_ELEMENTS, places)) is plain_additive
+    assert additive_form(*sized(PLAIN_ELEMENTS + places, places)) is chunked_additive
+
+
+def test_both_sides_of_the_border_agree():
+    width, places = 256, 128
+    border = PLAIN_ELEMENTS // (width * places)
+    arguments = inputs(((), border + 1, places), width=width, dtype=torch.float)
+    below = [arguments[0][:-1], *arguments[1:]]
+    assert additive_form(*below[:2]) is plain_additive
+    assert additive_form(*arguments[:2]) is chunked_additive
+    torch.testing.assert_close(additive(*arguments)[:-1], additive(*below))
+
+
+class LargestTensor(TorchDispatchMode):
+    """Notes the most elements that any operation has given a tensor storage for."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        produced = operation(*args, **(kwargs or {}))
+        for each in tree_leaves(produced):
+            if isinstance(each, torch.Tensor):
+                stored = each.untyped_storage().nbytes() // each.element_size()
+                self.elements = max(self.elements, stored)
+        return produced
+
+
+@pytest.mark.parametrize("shape", [((4,), 40, 20), ((200,), 2, 8), ((), 160, 20)], ids=str)
+def test_no_tensor_is_larger_than_a_chunk_an_input_or_the_scores(shape):
+    arguments = inputs(shape, dtype=torch.float)
+    chunk = 300
+    with LargestTensor() as largest:
+        chunked_additive(*arguments, chunk=chunk).sum().backward()
+    scores = plain_additive(*arguments)
+    allowed = max(chunk, scores.numel(), *(each.numel() for each in arguments))
+    assert largest.elements <= allowed < scores.numel() * WIDTH
+    with LargestTensor() as largest:
+        plain_additive(*arguments)
+    assert largest.elements == scores.numel() * WIDTH
+
+
+def test_only_the_inputs_are_kept_for_the_gradient():
+    arguments, kept = inputs(((2,), 8, 6)), []
+    with torch.autograd.graph.saved_tensors_hooks(lambda each: kept.append(each) or each, id):
+        chunked_additive(*arguments, chunk=30)
+    owned = {each.untyped_storage().data_ptr() for each in arguments}
+    assert {each.untyped_storage().data_ptr() for each in kept} <= owned
+
+
+def test_nothing_is_kept_where_no_gradient_is_asked_for():
+    with torch.no_grad():
+        assert chunked_additive(*inputs(((2,), 3, 4)), chunk=30).grad_fn is None
