@@ -21,8 +21,8 @@ from heedful.shapes import Float
 # Measured on two cores with 2 MiB of level-2 cache each (B=16, T=S=128, A=256, single precision):
 # forward and backward take 461 ms at 2**15, 263 at 2**17, 201 at 2**19, 231 at 2**20; plain, 988.
 CPU_CHUNK = 2**19
-# Reckoned, not measured: an accelerator that moves a few TB/s passes over such a chunk (256 MiB in
-# single precision) in about 0.1 ms, which is well over the time that starting a kernel takes.
+# Measured on an H200 (B=16, T=S=A=512, single precision), forward and backward: 526 ms at 2**20,
+# 129 at 2**22, 42 at 2**24, 36 at 2**26 and no less beyond; plain, 29 ms and 24 GiB against 0.6.
 DEVICE_CHUNK = 2**26
 
 
