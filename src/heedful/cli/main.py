@@ -51,8 +51,8 @@ def _options(
 
 def main() -> None:
     """Run a command; turn what went wrong into a message and an exit code."""
-    # Threads that wait must sleep, not spin: with spinning, one other busy process on a machine
-    # of two cores made a training step a hundred times slower. Torch reads this on import.
+    # Threads that wait must sleep, not spin, or one other busy process on a machine of two cores
+    # slows training several times (docs/decisions/0006). Torch reads this when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         app()
