@@ -1,13 +1,14 @@
 """The families that laws and equivalences are tested over, as the configuration lists them."""
 
 from itertools import product
-from typing import Any, get_args
+from typing import Any
 
 import torch
 
 from heedful.attention import Entmax, Softmax
-from heedful.attention.alignment_choices import AlignmentConfig
-from heedful.attention.score_choices import ScoreConfig
+from heedful.attention.choices.alignments import AlignmentConfig
+from heedful.attention.choices.scores import ScoreConfig
+from heedful.config.choice import kind_of, types_in
 from heedful.data.batching import Shape
 from heedful.data.collate import Batch, Sources, collate
 from heedful.data.store import PairStore, Ragged
@@ -19,19 +20,23 @@ VOCABULARY = 11
 WIDTH = 6
 
 
-def _members(choice: Any) -> list[Any]:
-    union = get_args(choice)[0]
-    return list(get_args(union))
-
-
-ALIGNMENTS = {member().kind: member().build() for member in _members(AlignmentConfig)}
+ALIGNMENTS = {
+    kind_of(member): member().build(query_size=WIDTH) for member in types_in(AlignmentConfig)
+}
 ALIGNMENTS["sharp softmax"] = Softmax(temperature=0.1)
 ALIGNMENTS["entmax near softmax"] = Entmax(1.01)
 ALIGNMENTS["entmax beyond sparsemax"] = Entmax(3.0)
 ALIGNMENTS["learned entmax"] = Entmax(1.3, learned=True)
 
-SCORES = {member().kind: member for member in _members(ScoreConfig)}
-WIRINGS = {member().kind: member for member in _members(WiringConfig)}
+# What a family member needs beyond its defaults, as settings.
+REQUIRED: dict[str, dict[str, Any]] = {
+    "sum": {"scores": [{"kind": "bilinear"}, {"kind": "location"}]},
+}
+SCORES = {
+    kind_of(member): member.model_validate(REQUIRED.get(kind_of(member), {}))
+    for member in types_in(ScoreConfig)
+}
+WIRINGS = [kind_of(member) for member in types_in(WiringConfig)]
 
 # Every score with one cell and wiring, every cell and wiring with two scores: a score does not
 # know what surrounds it, so the whole product would say the same at several times the cost.
@@ -51,7 +56,7 @@ SYSTEMS = {
             "embedding_size": 5,
             "hidden_size": WIDTH,
             "wiring": {"kind": wiring},
-            "attention": {"score": {"kind": score}},
+            "attention": {"score": SCORES[score].model_dump()},
         },
     }
     for cell, wiring, score in COMBINATIONS

@@ -31,7 +31,7 @@ def all_visible(scores):
 @given(case=scores_and_mask())
 def test_weights_share_one_unit_among_the_visible(align, case):
     scores, mask = case
-    weights = align(scores, mask)
+    weights = align(scores, mask).weights
     assert (weights >= 0).all()
     assert (weights[~mask] == 0).all()
     torch.testing.assert_close(weights.sum(-1), mask.any(-1).float())
@@ -42,7 +42,7 @@ def test_weights_share_one_unit_among_the_visible(align, case):
 def test_a_larger_score_never_gets_a_smaller_weight(align, case):
     scores, _ = case
     ranks = scores.argsort(dim=-1)
-    weights = align(scores, all_visible(scores)).gather(-1, ranks)
+    weights = align(scores, all_visible(scores)).weights.gather(-1, ranks)
     assert (weights.diff(dim=-1) >= -1e-6).all()
 
 
@@ -51,16 +51,16 @@ def test_a_larger_score_never_gets_a_smaller_weight(align, case):
 def test_permuting_the_keys_permutes_the_weights(align, case, data):
     scores, mask = case
     order = torch.tensor(data.draw(st.permutations(range(scores.size(-1)))))
-    moved = align(scores[..., order], mask[..., order])
-    torch.testing.assert_close(moved, align(scores, mask)[..., order])
+    moved = align(scores[..., order], mask[..., order]).weights
+    torch.testing.assert_close(moved, align(scores, mask).weights[..., order])
 
 
 @each_alignment
 def test_hidden_keys_have_no_influence(align):
     scores = torch.randn(1, 2, 5)
     mask = torch.tensor([True, True, True, False, False]).expand(1, 2, 5)
-    seen = align(scores, mask)[..., :3]
-    torch.testing.assert_close(seen, align(scores[..., :3], mask[..., :3]))
+    seen = align(scores, mask).weights[..., :3]
+    torch.testing.assert_close(seen, align(scores[..., :3], mask[..., :3]).weights)
 
 
 @each_alignment
@@ -69,9 +69,9 @@ def test_whatever_stands_at_a_hidden_key_is_not_read(align, hidden):
     scores = torch.randn(1, 2, 4)
     mask = torch.tensor([True, False, True, True]).expand(1, 2, 4)
     spoiled = scores.masked_fill(~mask, hidden).requires_grad_()
-    weights = align(spoiled, mask)
+    weights = align(spoiled, mask).weights
     weights.square().sum().backward()
-    torch.testing.assert_close(weights, align(scores, mask))
+    torch.testing.assert_close(weights, align(scores, mask).weights)
     assert spoiled.grad.isfinite().all()
     assert (spoiled.grad[~mask] == 0).all()
 
@@ -80,14 +80,16 @@ def test_whatever_stands_at_a_hidden_key_is_not_read(align, hidden):
 def test_one_mask_serves_every_row_and_every_leading_dimension(align):
     scores = torch.randn(2, 3, 4, 5)
     mask = torch.tensor([True, True, False, True, False]).view(1, 1, 1, 5)
-    torch.testing.assert_close(align(scores, mask), align(scores, mask.expand(2, 3, 4, 5)))
+    torch.testing.assert_close(
+        align(scores, mask).weights, align(scores, mask.expand(2, 3, 4, 5)).weights
+    )
 
 
 @each_alignment
 def test_a_fully_hidden_row_gives_zeros_and_a_finite_gradient(align):
     scores = torch.randn(1, 2, 4, requires_grad=True)
     mask = torch.tensor([[[True] * 4, [False] * 4]])
-    weights = align(scores, mask)
+    weights = align(scores, mask).weights
     weights.square().sum().backward()
     assert (weights[0, 1] == 0).all()
     assert scores.grad.isfinite().all()
@@ -98,7 +100,7 @@ def test_a_fully_hidden_row_gives_zeros_and_a_finite_gradient(align):
 @pytest.mark.parametrize("row", [(0.0, float("nan"), 1.0), (float("nan"),) * 3], ids=str)
 def test_nan_in_the_scores_stays_visible_in_its_row_alone(align, row):
     scores = torch.tensor([[row, (0.0, 1.0, 2.0)]])
-    weights = align(scores, all_visible(scores))
+    weights = align(scores, all_visible(scores)).weights
     assert weights[0, 0].isnan().any()
     assert weights[0, 1].isfinite().all()
 
@@ -107,14 +109,14 @@ def test_nan_in_the_scores_stays_visible_in_its_row_alone(align, row):
 def test_shifting_all_scores_changes_nothing(align):
     scores = torch.randn(2, 3, 5, dtype=torch.double)
     mask = torch.rand(2, 3, 5) < 0.8
-    torch.testing.assert_close(align(scores, mask), align(scores + 7, mask))
+    torch.testing.assert_close(align(scores, mask).weights, align(scores + 7, mask).weights)
 
 
 @each_alignment
 def test_large_scores_keep_their_differences(align):
     scores = torch.tensor([[[10000.0, 9999.75, 9000.0, -10000.0]]])
-    weights = align(scores, all_visible(scores))
-    torch.testing.assert_close(weights, align(scores - 10000, all_visible(scores)))
+    weights = align(scores, all_visible(scores)).weights
+    torch.testing.assert_close(weights, align(scores - 10000, all_visible(scores)).weights)
     assert weights[0, 0, 0] > weights[0, 0, 1] >= 0
     assert (weights[0, 0, 2:] == 0).all()
 
@@ -123,8 +125,8 @@ def test_large_scores_keep_their_differences(align):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_half_precision_loses_only_the_last_digits_of_a_weight(align, dtype):
     scores = torch.randn(2, 3, 300).to(dtype)
-    weights = align(scores, all_visible(scores))
-    wide = align(scores.float(), all_visible(scores))
+    weights = align(scores, all_visible(scores)).weights
+    wide = align(scores.float(), all_visible(scores)).weights
     assert weights.dtype == dtype
     torch.testing.assert_close(weights.float(), wide, rtol=0.1, atol=torch.finfo(dtype).eps)
 
@@ -133,8 +135,8 @@ def test_half_precision_loses_only_the_last_digits_of_a_weight(align, dtype):
 def test_gradients_are_those_of_finite_differences(align):
     scores = torch.randn(1, 2, 4, dtype=torch.double, requires_grad=True)
     mask = torch.tensor([[[True, True, False, True], [True, True, True, True]]])
-    assert torch.autograd.gradcheck(lambda each: align(each, mask), scores)
-    assert torch.autograd.gradgradcheck(lambda each: align(each, mask), scores)
+    assert torch.autograd.gradcheck(lambda each: align(each, mask).weights, scores)
+    assert torch.autograd.gradgradcheck(lambda each: align(each, mask).weights, scores)
 
 
 @each_sparse_alignment
@@ -142,5 +144,5 @@ def test_gradients_are_those_of_finite_differences(align):
 def test_a_place_far_below_the_best_gets_exactly_nothing(align, distance, data):
     near = data.draw(st.lists(st.floats(-1, 0, width=32), min_size=1, max_size=6))
     scores = torch.tensor([[[0.0, *near, -distance, -distance]]])
-    weights = align(scores, all_visible(scores))
+    weights = align(scores, all_visible(scores)).weights
     assert (weights[..., -2:] == 0).all()

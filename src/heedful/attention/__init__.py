@@ -1,10 +1,11 @@
 """Attention: what may be seen, how strongly, where it goes, and what is taken."""
 
 from heedful.attention.additive import AdditiveScore, ConcatScore, LinearScore
-from heedful.attention.alignments import Alignment, Softmax
+from heedful.attention.alignments import Aligned, Alignment, Softmax
 from heedful.attention.attend import Attended, Attention, Memory
 from heedful.attention.location import LocationScore
 from heedful.attention.masks import block_local, causal, documents, padding, prefix, window
+from heedful.attention.past import Past
 from heedful.attention.products import (
     BilinearScore,
     CosineScore,
@@ -13,12 +14,13 @@ from heedful.attention.products import (
     ScaledDotScore,
     TrilinearScore,
 )
-from heedful.attention.readouts import Expectation, Readout
-from heedful.attention.scores import Score
+from heedful.attention.readouts import Expectation, Gated, PerPosition, Readout, Selection
+from heedful.attention.scores import Score, SumScore
 from heedful.attention.sparse import Entmax, Sparsemax
 
 __all__ = [
     "AdditiveScore",
+    "Aligned",
     "Alignment",
     "Attended",
     "Attention",
@@ -28,15 +30,20 @@ __all__ = [
     "DotScore",
     "Entmax",
     "Expectation",
+    "Gated",
     "LinearScore",
     "LocationScore",
     "Memory",
+    "Past",
+    "PerPosition",
     "ProjectedDotScore",
     "Readout",
     "ScaledDotScore",
     "Score",
+    "Selection",
     "Softmax",
     "Sparsemax",
+    "SumScore",
     "TrilinearScore",
     "block_local",
     "causal",

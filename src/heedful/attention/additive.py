@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from heedful.attention.fused.rules import additive
-from heedful.attention.scores import Score
+from heedful.attention.scores import Comparison
 from heedful.shapes import Float
 
 
-class LinearScore(Score):
+class LinearScore(Comparison):
     """w . q + u . k  (the trilinear score of Seo et al. 2017 without its product).
 
     What the query says is the same for all keys, so under a softmax, which does not see a shift
@@ -31,14 +31,14 @@ class LinearScore(Score):
         """Weigh the keys: u . k."""
         return self.key_projection(keys)
 
-    def forward(
+    def compare(
         self, queries: Float[Tensor, "*B T Q"], prepared: Float[Tensor, "*B S 1"]
     ) -> Float[Tensor, "*B T S"]:
         """Score every query against every prepared key."""
         return self.query_projection(queries) + prepared.mT
 
 
-class AdditiveScore(Score):
+class AdditiveScore(Comparison):
     """v . tanh(W q + U k)  (Bahdanau et al. 2015, section A.1.2)."""
 
     def __init__(self, query_size: int, key_size: int, *, hidden_size: int) -> None:
@@ -51,7 +51,7 @@ class AdditiveScore(Score):
         """U k."""
         return self.key_projection(keys)
 
-    def forward(
+    def compare(
         self, queries: Float[Tensor, "*B T Q"], prepared: Float[Tensor, "*B S A"]
     ) -> Float[Tensor, "*B T S"]:
         """Score every query against every prepared key."""
@@ -59,7 +59,7 @@ class AdditiveScore(Score):
         return additive(projected, prepared, self.reduction.weight[0])
 
 
-class ConcatScore(Score):
+class ConcatScore(Comparison):
     """v . tanh(W [q; k])  (Luong et al. 2015, equation 8, "concat").
 
     W [q; k] is the sum of two products, one with each half of W, so nothing is concatenated: it
@@ -77,7 +77,7 @@ class ConcatScore(Score):
         """Multiply by the half of W that meets the keys."""
         return linear(keys, self.projection.weight[:, self.query_size :])
 
-    def forward(
+    def compare(
         self, queries: Float[Tensor, "*B T Q"], prepared: Float[Tensor, "*B S A"]
     ) -> Float[Tensor, "*B T S"]:
         """Score every query against every prepared key."""

@@ -1,30 +1,92 @@
 """Alignments: from scores to weights over the memory.
 
 An alignment obeys two laws, tested for every class here: weights are zero wherever the mask is
-False, and a row sums to one unless all of it is hidden, when it is all zero.
+False, and a row sums to one unless all of it is hidden, when it is all zero. Two keep less than
+one by their papers' will, and say so: `leaks`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from heedful.attention.past import Past
 from heedful.shapes import Bool, Float
+
+
+class Aligned(NamedTuple):
+    """Where attention went, and what the mechanism knows of how it got there."""
+
+    weights: Float[Tensor, "*B T S"]
+    probabilities: Float[Tensor, "*B T S"] | None = None  # what places were chosen from
+    log_probs: Float[Tensor, "*B T"] | None = None  # of the places sampled; zero where none was
+    baselines: Float[Tensor, "*B T"] | None = None  # what reward was expected before sampling
+    boundaries: Float[Tensor, "*B T S"] | None = None  # where a monotonic pointer stopped
+    centres: Float[Tensor, "*B T"] | None = None  # the place in the middle of a window
+
+    @property
+    def pointers(self) -> Float[Tensor, "*B T S"]:
+        """Where the next query begins to look, if it begins where this one ended."""
+        return self.weights if self.boundaries is None else self.boundaries
+
+
+def join(parts: Sequence[Aligned]) -> Aligned:
+    """Put together what was found for queries that were asked one after the other."""
+    first = parts[0]
+    joined = {}
+    for name, example in first._asdict().items():
+        if example is not None:
+            axis = first.weights.dim() - 2  # that of the queries, the same in every field
+            joined[name] = torch.cat([getattr(part, name) for part in parts], dim=axis)
+    return Aligned(**joined)
 
 
 class Alignment(nn.Module, ABC):
     """Where attention goes, given how strongly each place calls."""
 
+    leaks = False
+    """Whether a row may sum to less than one."""
+
     @abstractmethod
     def forward(
+        self,
+        scores: Float[Tensor, "*B T S"],
+        mask: Bool[Tensor, "*#B #T S"],
+        queries: Float[Tensor, "*B T Q"] | None = None,
+        past: Past | None = None,
+    ) -> Aligned:
+        """Share one unit of attention among the visible places.
+
+        Several queries are answered in their order, as if they were asked one by one. No past
+        means that these are the first.
+        """
+
+
+class Sharing(Alignment):
+    """An alignment that a row of scores decides by itself."""
+
+    @abstractmethod
+    def share(
         self, scores: Float[Tensor, "*B T S"], mask: Bool[Tensor, "*#B #T S"]
     ) -> Float[Tensor, "*B T S"]:
         """Share one unit of attention among the visible places."""
 
+    def forward(
+        self,
+        scores: Float[Tensor, "*B T S"],
+        mask: Bool[Tensor, "*#B #T S"],
+        queries: Float[Tensor, "*B T Q"] | None = None,
+        past: Past | None = None,
+    ) -> Aligned:
+        """Share one unit of attention among the visible places."""
+        return Aligned(self.share(scores, mask))
 
-class Softmax(Alignment):
+
+class Softmax(Sharing):
     """exp(score / temperature) / sum of the same over the visible places.
 
     A temperature below one sharpens the weights, one above it evens them out.
@@ -35,7 +97,7 @@ class Softmax(Alignment):
         assert temperature > 0, temperature
         self.temperature = temperature
 
-    def forward(
+    def share(
         self, scores: Float[Tensor, "*B T S"], mask: Bool[Tensor, "*#B #T S"]
     ) -> Float[Tensor, "*B T S"]:
         """Share one unit of attention among the visible places."""

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from heedful.attention.scores import Score
+from heedful.attention.scores import Comparison
 from heedful.shapes import Float
 
 
-class LocationScore(Score):
+class LocationScore(Comparison):
     """(W q)_s, for the key in place s  (Luong et al. 2015, equation 9, "location").
 
     W has a row for each of the first `max_positions` places; places beyond them share the score
@@ -26,7 +26,7 @@ class LocationScore(Score):
         """Keep the number of the keys, and nothing of what they hold."""
         return keys[..., :0]
 
-    def forward(
+    def compare(
         self, queries: Float[Tensor, "*B T Q"], prepared: Float[Tensor, "*B S 0"]
     ) -> Float[Tensor, "*B T S"]:
         """Score every query against every place."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from heedful.attention.scores import Score
+from heedful.attention.scores import Comparison
 from heedful.shapes import Float
 
 # A shorter vector counts as this long, so that a zero vector has the cosine zero. It also bounds
@@ -20,35 +20,35 @@ from heedful.shapes import Float
 SHORTEST = 1e-6
 
 
-class DotScore(Score):
+class DotScore(Comparison):
     """q . k  (Luong et al. 2015, equation 8, "dot")."""
 
     def prepare(self, keys: Float[Tensor, "*B S K"]) -> Float[Tensor, "*B S K"]:
         """Keys are compared as they are."""
         return keys
 
-    def forward(
+    def compare(
         self, queries: Float[Tensor, "*B T Q"], prepared: Float[Tensor, "*B S Q"]
     ) -> Float[Tensor, "*B T S"]:
         """Score every query against every key."""
         return queries @ prepared.mT
 
 
-class ScaledDotScore(Score):
+class ScaledDotScore(Comparison):
     """q . k / sqrt(width)  (Vaswani et al. 2017, equation 1)."""
 
     def prepare(self, keys: Float[Tensor, "*B S K"]) -> Float[Tensor, "*B S K"]:
         """Scale here, once: k / sqrt(width)."""
         return keys / math.sqrt(keys.size(-1))
 
-    def forward(
+    def compare(
         self, queries: Float[Tensor, "*B T Q"], prepared: Float[Tensor, "*B S Q"]
     ) -> Float[Tensor, "*B T S"]:
         """Score every query against every prepared key."""
         return queries @ prepared.mT
 
 
-class BilinearScore(Score):
+class BilinearScore(Comparison):
     """q . W k  (Luong et al. 2015, equation 8, "general")."""
 
     def __init__(self, query_size: int, key_size: int) -> None:
@@ -59,14 +59,14 @@ class BilinearScore(Score):
         """W k."""
         return self.projection(keys)
 
-    def forward(
+    def compare(
         self, queries: Float[Tensor, "*B T Q"], prepared: Float[Tensor, "*B S Q"]
     ) -> Float[Tensor, "*B T S"]:
         """Score every query against every prepared key."""
         return queries @ prepared.mT
 
 
-class ProjectedDotScore(Score):
+class ProjectedDotScore(Comparison):
     """(W q) . (U k)  (Britz et al. 2017, "multiplicative").
 
     A bilinear score whose matrix is W^T U, of rank `hidden_size` at most.
@@ -81,14 +81,14 @@ class ProjectedDotScore(Score):
         """U k."""
         return self.key_projection(keys)
 
-    def forward(
+    def compare(
         self, queries: Float[Tensor, "*B T Q"], prepared: Float[Tensor, "*B S A"]
     ) -> Float[Tensor, "*B T S"]:
         """Score every query against every prepared key."""
         return self.query_projection(queries) @ prepared.mT
 
 
-class CosineScore(Score):
+class CosineScore(Comparison):
     """sharpness * cos(q, k)  (Graves et al. 2014, equations 5 and 6).
 
     Scores lie between -sharpness and sharpness. A vector of zeros has the cosine zero with any
@@ -112,7 +112,7 @@ class CosineScore(Score):
         """Keep directions alone: k / |k|."""
         return normalize(keys, dim=-1, eps=SHORTEST)
 
-    def forward(
+    def compare(
         self, queries: Float[Tensor, "*B T Q"], prepared: Float[Tensor, "*B S Q"]
     ) -> Float[Tensor, "*B T S"]:
         """Score every query against every prepared key."""
@@ -120,7 +120,7 @@ class CosineScore(Score):
         return (self.sharpness * directions) @ prepared.mT
 
 
-class TrilinearScore(Score):
+class TrilinearScore(Comparison):
     """w . [q; k; q * k]  (Seo et al. 2017, section 2, attention flow layer).
 
     With w parted in three it is a . q + (b + c * q) . k, so no pair is ever written out.
@@ -134,7 +134,7 @@ class TrilinearScore(Score):
         """Keys are compared as they are."""
         return keys
 
-    def forward(
+    def compare(
         self, queries: Float[Tensor, "*B T Q"], prepared: Float[Tensor, "*B S Q"]
     ) -> Float[Tensor, "*B T S"]:
         """Score every query against every key."""

@@ -9,22 +9,22 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from heedful.attention.alignments import Alignment, hide
+from heedful.attention.alignments import Sharing, hide
 from heedful.attention.simplex import entmax
 from heedful.shapes import Bool, Float
 
 
-class Sparsemax(Alignment):
+class Sparsemax(Sharing):
     """argmin over the simplex of |weights - scores|^2  (Martins & Astudillo 2016, equation 2)."""
 
-    def forward(
+    def share(
         self, scores: Float[Tensor, "*B T S"], mask: Bool[Tensor, "*#B #T S"]
     ) -> Float[Tensor, "*B T S"]:
         """Share one unit of attention among the visible places."""
         return entmax(hide(scores, mask), 2.0) * mask
 
 
-class Entmax(Alignment):
+class Entmax(Sharing):
     """[(alpha - 1) score - threshold]_+ ^ (1 / (alpha - 1))  (Peters et al. 2019).
 
     A learned alpha is 1 + sigmoid(logit), so it stays between 1 and 2: between softmax and
@@ -42,7 +42,7 @@ class Entmax(Alignment):
         """How sparse the weights are: a number, or a tensor where it is learned."""
         return self._alpha if self.logit is None else 1 + self.logit.sigmoid()
 
-    def forward(
+    def share(
         self, scores: Float[Tensor, "*B T S"], mask: Bool[Tensor, "*#B #T S"]
     ) -> Float[Tensor, "*B T S"]:
         """Share one unit of attention among the visible places."""

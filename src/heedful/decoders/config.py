@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveInt
 from torch import nn
 
-from heedful.attention.config import AttentionConfig
+from heedful.attention.choices.attention import AttentionConfig
 from heedful.config import Choice
 from heedful.decoders.emission import EmissionConfig, VocabularyEmissionConfig
 from heedful.decoders.recurrent import RecurrentDecoder

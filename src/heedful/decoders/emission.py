@@ -22,7 +22,7 @@ class Emission(nn.Module, ABC):
     @abstractmethod
     def forward(
         self,
-        features: Float[Tensor, "B T D"],
+        features: Float[Tensor, "B T *S D"],
         weights: Float[Tensor, "B T S"],
         memory: Memory,
     ) -> Float[Tensor, "B T N"]:
@@ -38,7 +38,7 @@ class VocabularyEmission(Emission):
 
     def forward(
         self,
-        features: Float[Tensor, "B T D"],
+        features: Float[Tensor, "B T *S D"],
         weights: Float[Tensor, "B T S"],
         memory: Memory,
     ) -> Float[Tensor, "B T N"]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from heedful.attention import Attention, Memory
+from heedful.attention import Aligned, Attended, Attention, Memory, Past
 from heedful.layers.cells import CellStack, CellState
 from heedful.shapes import Float
 
@@ -23,13 +23,15 @@ class WiringState(NamedTuple):
 
     cells: tuple[CellState, ...]
     feed: Float[Tensor, "B D"] | None  # the last features, where they are fed back in
+    past: Past  # what has been asked of the memory
 
 
 class Wired(NamedTuple):
     """The outcome of taking in one token."""
 
-    told: Float[Tensor, "B X"]  # all that the next token can be told from
-    weights: Float[Tensor, "B S"]
+    told: Float[Tensor, "B X"] | Float[Tensor, "B S X"]  # what the next token can be told from
+    weights: Float[Tensor, "B 1 S"]
+    aligned: Aligned
     state: WiringState
 
 
@@ -46,7 +48,7 @@ class Wiring(nn.Module, ABC):
         self.dropout = nn.Dropout(dropout)
 
     @abstractmethod
-    def begin(self, hidden: Sequence[Float[Tensor, "B D"]]) -> WiringState:
+    def begin(self, hidden: Sequence[Float[Tensor, "B D"]], memory: Memory) -> WiringState:
         """Make the first state, from what is to be seen of each layer."""
 
     @abstractmethod
@@ -54,7 +56,7 @@ class Wiring(nn.Module, ABC):
         """Take in one token."""
 
     @abstractmethod
-    def tell(self, told: Float[Tensor, "B T X"]) -> Float[Tensor, "B T D"]:
+    def tell(self, told: Float[Tensor, "B T *S X"]) -> Float[Tensor, "B T *S D"]:
         """Turn what steps told into features: the part that no later step waits for."""
 
 
@@ -65,19 +67,20 @@ class AttendThenStep(Wiring):
     features = tanh(W [s_t; c_t; y_{t-1}])
     """
 
-    def begin(self, hidden: Sequence[Float[Tensor, "B D"]]) -> WiringState:
+    def begin(self, hidden: Sequence[Float[Tensor, "B D"]], memory: Memory) -> WiringState:
         """Make the first state."""
-        return WiringState(self.cells.begin(hidden), feed=None)
+        return WiringState(self.cells.begin(hidden), None, self.attention.begin(memory))
 
     def forward(self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory) -> Wired:
         """Ask with the state that was, then step."""
         query = state.cells[-1][0]
-        context, weights = _ask(self.attention, query, memory)
+        attended = self.attention(query.unsqueeze(1), memory, state.past)
+        context = attended.context.squeeze(1)
         cells = self.cells(torch.cat([embedded, context], dim=-1), state.cells)
         told = torch.cat([cells[-1][0], context, embedded], dim=-1)
-        return Wired(told, weights, WiringState(cells, feed=None))
+        return _wired(told, attended, cells, feed=None)
 
-    def tell(self, told: Float[Tensor, "B T X"]) -> Float[Tensor, "B T D"]:
+    def tell(self, told: Float[Tensor, "B T *S X"]) -> Float[Tensor, "B T *S D"]:
         """Combine state, context and token."""
         return self.combine(self.dropout(told)).tanh()
 
@@ -103,28 +106,40 @@ class StepThenAttend(Wiring):
         super().__init__(attention, cells, combine, dropout=dropout)
         self.input_feeding = input_feeding
 
-    def begin(self, hidden: Sequence[Float[Tensor, "B D"]]) -> WiringState:
+    def begin(self, hidden: Sequence[Float[Tensor, "B D"]], memory: Memory) -> WiringState:
         """Make the first state; nothing has been fed back yet."""
         first = hidden[0]
         nothing = first.new_zeros(len(first), self.combine.out_features)
-        return WiringState(self.cells.begin(hidden), nothing if self.input_feeding else None)
+        feed = nothing if self.input_feeding else None
+        return WiringState(self.cells.begin(hidden), feed, self.attention.begin(memory))
 
     def forward(self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory) -> Wired:
         """Step, then ask with the state that is."""
         fed = [] if state.feed is None else [state.feed]
         cells = self.cells(torch.cat([embedded, *fed], dim=-1), state.cells)
         hidden = cells[-1][0]
-        context, weights = _ask(self.attention, hidden, memory)
-        features = self.combine(self.dropout(torch.cat([context, hidden], dim=-1))).tanh()
-        return Wired(features, weights, WiringState(cells, features if fed else None))
+        attended = self.attention(hidden.unsqueeze(1), memory, state.past)
+        told = _beside(attended.context.squeeze(1), hidden)
+        features = self.combine(self.dropout(told)).tanh()
+        return _wired(features, attended, cells, feed=features if fed else None)
 
-    def tell(self, told: Float[Tensor, "B T X"]) -> Float[Tensor, "B T D"]:
+    def tell(self, told: Float[Tensor, "B T *S X"]) -> Float[Tensor, "B T *S D"]:
         """Give the features on: they were made within the step, to be fed back."""
         return told
 
 
-def _ask(
-    attention: Attention, query: Float[Tensor, "B D"], memory: Memory
-) -> tuple[Float[Tensor, "B V"], Float[Tensor, "B S"]]:
-    attended = attention(query.unsqueeze(1), memory)
-    return attended.context.squeeze(1), attended.weights.squeeze(1)
+def _beside(
+    context: Float[Tensor, "B *S V"], hidden: Float[Tensor, "B D"]
+) -> Float[Tensor, "B *S X"]:
+    """Put a state beside its context, or beside each where there is one for every place."""
+    if context.dim() > hidden.dim():
+        hidden = hidden.unsqueeze(1).expand(-1, context.size(1), -1)
+    return torch.cat([context, hidden], dim=-1)
+
+
+def _wired(
+    told: Tensor, attended: Attended, cells: tuple[CellState, ...], *, feed: Tensor | None
+) -> Wired:
+    assert attended.past is not None
+    state = WiringState(cells, feed, attended.past)
+    return Wired(told, attended.weights, attended.aligned, state)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from heedful.attention import Entmax, Softmax, Sparsemax
-from heedful.attention.config import AttentionConfig
+from heedful.attention.choices.attention import AttentionConfig
 from heedful.config import resolve
 from heedful.errors import ConfigError
 

@@ -17,7 +17,7 @@ def test_dot_softmax_expectation_is_what_torch_computes():
 
 def test_the_context_is_the_mean_of_the_values_under_the_weights():
     memory = PLAIN.remember(torch.randn(1, 3, 4), torch.ones(1, 1, 3, dtype=torch.bool))
-    context, weights = PLAIN(torch.randn(1, 1, 4), memory)
+    context, weights, *_ = PLAIN(torch.randn(1, 1, 4), memory)
     by_hand = sum(weights[0, 0, place] * memory.values[0, place] for place in range(3))
     torch.testing.assert_close(context[0, 0], by_hand)
 

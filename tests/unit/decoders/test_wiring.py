@@ -3,8 +3,8 @@
 import torch
 
 from heedful.attention import padding
-from heedful.attention.config import AttentionConfig
-from heedful.attention.score_choices import BilinearScoreConfig
+from heedful.attention.choices.attention import AttentionConfig
+from heedful.attention.choices.content import BilinearScoreConfig
 from heedful.decoders.config import (
     AttendThenStepConfig,
     RecurrentDecoderConfig,

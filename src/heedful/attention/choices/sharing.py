@@ -1,4 +1,4 @@
-"""The alignments, as a configuration names them."""
+"""The alignments that a row of scores decides by itself, as a configuration names them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, model_validator
 
-from heedful.attention.alignments import Alignment, Softmax
+from heedful.attention.alignments import Sharing, Softmax
 from heedful.attention.sparse import Entmax, Sparsemax
 from heedful.config import Choice
 
@@ -18,7 +18,7 @@ class SoftmaxConfig(Choice):
     temperature: PositiveFloat = 1.0
     """What scores are divided by: below 1 sharpens the weights, above 1 evens them out."""
 
-    def build(self) -> Alignment:
+    def build(self, *, query_size: int) -> Sharing:
         """Make the alignment."""
         return Softmax(self.temperature)
 
@@ -28,7 +28,7 @@ class SparsemaxConfig(Choice):
 
     kind: Literal["sparsemax"] = "sparsemax"
 
-    def build(self) -> Alignment:
+    def build(self, *, query_size: int) -> Sharing:
         """Make the alignment."""
         return Sparsemax()
 
@@ -48,11 +48,11 @@ class EntmaxConfig(Choice):
             raise ValueError(f"a learned alpha starts between 1 and 2, not at {self.alpha:g}")
         return self
 
-    def build(self) -> Alignment:
+    def build(self, *, query_size: int) -> Sharing:
         """Make the alignment."""
         return Entmax(self.alpha, learned=self.learned)
 
 
-AlignmentConfig = Annotated[
+SharingConfig = Annotated[
     SoftmaxConfig | SparsemaxConfig | EntmaxConfig, Field(discriminator="kind")
 ]

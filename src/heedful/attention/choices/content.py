@@ -1,4 +1,4 @@
-"""The scores, as a configuration names them."""
+"""The scores that compare a query with a key, as a configuration names them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from heedful.attention.additive import AdditiveScore, ConcatScore, LinearScore
+from heedful.attention.heads import headwise
 from heedful.attention.location import LocationScore
 from heedful.attention.products import (
     BilinearScore,
@@ -16,56 +17,68 @@ from heedful.attention.products import (
     ScaledDotScore,
     TrilinearScore,
 )
-from heedful.attention.scores import Score
+from heedful.attention.scores import Comparison, Score
 from heedful.config import Choice
 from heedful.errors import ConfigError
 
 
-class DotScoreConfig(Choice):
+class ContentChoice(Choice):
+    """A score that compares a query with a key."""
+
+    def compare(self, *, query_size: int, key_size: int) -> Comparison:
+        """Make the score for one head."""
+        raise NotImplementedError
+
+    def build(self, *, query_size: int, key_size: int, num_heads: int | None = None) -> Score:
+        """Make the score for these sizes; with heads, for queries (*B, H, T, Q)."""
+        return headwise(lambda: self.compare(query_size=query_size, key_size=key_size), num_heads)
+
+
+class DotScoreConfig(ContentChoice):
     """Compare query and key by their dot product (Luong et al. 2015)."""
 
     kind: Literal["dot"] = "dot"
 
-    def build(self, *, query_size: int, key_size: int) -> Score:
-        """Make the score for these sizes."""
+    def compare(self, *, query_size: int, key_size: int) -> Comparison:
+        """Make the score for one head."""
         _require_equal("a dot product", query_size, key_size)
         return DotScore()
 
 
-class ScaledDotScoreConfig(Choice):
+class ScaledDotScoreConfig(ContentChoice):
     """Compare by the dot product over the root of the width (Vaswani et al. 2017)."""
 
     kind: Literal["scaled-dot"] = "scaled-dot"
 
-    def build(self, *, query_size: int, key_size: int) -> Score:
-        """Make the score for these sizes."""
+    def compare(self, *, query_size: int, key_size: int) -> Comparison:
+        """Make the score for one head."""
         _require_equal("a scaled dot product", query_size, key_size)
         return ScaledDotScore()
 
 
-class BilinearScoreConfig(Choice):
+class BilinearScoreConfig(ContentChoice):
     """Compare query and key through one matrix (Luong et al. 2015, "general")."""
 
     kind: Literal["bilinear"] = "bilinear"
 
-    def build(self, *, query_size: int, key_size: int) -> Score:
-        """Make the score for these sizes."""
+    def compare(self, *, query_size: int, key_size: int) -> Comparison:
+        """Make the score for one head."""
         return BilinearScore(query_size, key_size)
 
 
-class ProjectedDotScoreConfig(Choice):
+class ProjectedDotScoreConfig(ContentChoice):
     """Compare by the dot product after a matrix for each (Britz et al. 2017)."""
 
     kind: Literal["projected-dot"] = "projected-dot"
     hidden_size: PositiveInt = 256
     """Width in which they are compared."""
 
-    def build(self, *, query_size: int, key_size: int) -> Score:
-        """Make the score for these sizes."""
+    def compare(self, *, query_size: int, key_size: int) -> Comparison:
+        """Make the score for one head."""
         return ProjectedDotScore(query_size, key_size, hidden_size=self.hidden_size)
 
 
-class CosineScoreConfig(Choice):
+class CosineScoreConfig(ContentChoice):
     """Compare query and key by their angle (Graves et al. 2014)."""
 
     kind: Literal["cosine"] = "cosine"
@@ -74,70 +87,70 @@ class CosineScoreConfig(Choice):
     learned: bool = False
     """Whether the sharpness is learned, starting from this one."""
 
-    def build(self, *, query_size: int, key_size: int) -> Score:
-        """Make the score for these sizes."""
+    def compare(self, *, query_size: int, key_size: int) -> Comparison:
+        """Make the score for one head."""
         _require_equal("a cosine", query_size, key_size)
         return CosineScore(self.sharpness, learned=self.learned)
 
 
-class TrilinearScoreConfig(Choice):
+class TrilinearScoreConfig(ContentChoice):
     """Weigh query, key and their product with one vector (Seo et al. 2017)."""
 
     kind: Literal["trilinear"] = "trilinear"
 
-    def build(self, *, query_size: int, key_size: int) -> Score:
-        """Make the score for these sizes."""
+    def compare(self, *, query_size: int, key_size: int) -> Comparison:
+        """Make the score for one head."""
         _require_equal("a trilinear score", query_size, key_size)
         return TrilinearScore(query_size)
 
 
-class LinearScoreConfig(Choice):
+class LinearScoreConfig(ContentChoice):
     """Weigh query and key apart and add; a softmax then follows the keys alone."""
 
     kind: Literal["linear"] = "linear"
 
-    def build(self, *, query_size: int, key_size: int) -> Score:
-        """Make the score for these sizes."""
+    def compare(self, *, query_size: int, key_size: int) -> Comparison:
+        """Make the score for one head."""
         return LinearScore(query_size, key_size)
 
 
-class AdditiveScoreConfig(Choice):
+class AdditiveScoreConfig(ContentChoice):
     """Compare query and key through a small tanh layer (Bahdanau et al. 2015)."""
 
     kind: Literal["additive"] = "additive"
     hidden_size: PositiveInt = 256
     """Width of that layer."""
 
-    def build(self, *, query_size: int, key_size: int) -> Score:
-        """Make the score for these sizes."""
+    def compare(self, *, query_size: int, key_size: int) -> Comparison:
+        """Make the score for one head."""
         return AdditiveScore(query_size, key_size, hidden_size=self.hidden_size)
 
 
-class ConcatScoreConfig(Choice):
+class ConcatScoreConfig(ContentChoice):
     """Compare through a small tanh layer with one matrix for both (Luong et al. 2015)."""
 
     kind: Literal["concat"] = "concat"
     hidden_size: PositiveInt = 256
     """Width of that layer."""
 
-    def build(self, *, query_size: int, key_size: int) -> Score:
-        """Make the score for these sizes."""
+    def compare(self, *, query_size: int, key_size: int) -> Comparison:
+        """Make the score for one head."""
         return ConcatScore(query_size, key_size, hidden_size=self.hidden_size)
 
 
-class LocationScoreConfig(Choice):
+class LocationScoreConfig(ContentChoice):
     """Let the query call for places, whatever stands there (Luong et al. 2015)."""
 
     kind: Literal["location"] = "location"
     max_positions: PositiveInt = 512
     """Places with a score of their own; those beyond share the score of the last."""
 
-    def build(self, *, query_size: int, key_size: int) -> Score:
-        """Make the score for these sizes."""
+    def compare(self, *, query_size: int, key_size: int) -> Comparison:
+        """Make the score for one head."""
         return LocationScore(query_size, max_positions=self.max_positions)
 
 
-ScoreConfig = Annotated[
+ContentConfig = Annotated[
     DotScoreConfig
     | ScaledDotScoreConfig
     | BilinearScoreConfig

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from heedful.attention.alignment_choices import AlignmentConfig, SoftmaxConfig
 from heedful.attention.attend import Attention
-from heedful.attention.readout_choices import ExpectationConfig, ReadoutConfig
-from heedful.attention.score_choices import AdditiveScoreConfig, ScoreConfig
+from heedful.attention.choices.alignments import AlignmentConfig
+from heedful.attention.choices.content import AdditiveScoreConfig
+from heedful.attention.choices.readouts import ExpectationConfig, ReadoutConfig
+from heedful.attention.choices.scores import ScoreConfig
+from heedful.attention.choices.sharing import SoftmaxConfig
 from heedful.config import Choice
 
 
@@ -22,4 +24,5 @@ class AttentionConfig(Choice):
     def build(self, *, query_size: int, memory_size: int) -> Attention:
         """Make the mechanism for queries and memories of these widths."""
         score = self.score.build(query_size=query_size, key_size=memory_size)
-        return Attention(score, self.align.build(), self.read.build())
+        align = self.align.build(query_size=query_size)
+        return Attention(score, align, self.read.build(query_size=query_size))

@@ -1,0 +1,1 @@
+"""The choices of attention, as a configuration names them."""
