@@ -34,6 +34,15 @@ class Aligned(NamedTuple):
         return self.weights if self.boundaries is None else self.boundaries
 
 
+class Looked(NamedTuple):
+    """Where attention went for whole targets, and what came of it."""
+
+    aligned: Aligned
+    log_likelihoods: Float[Tensor, "*B T"]  # of the tokens that were to be said
+    real: Bool[Tensor, "*B T"]  # which of them are there, and not padding
+    visible: Bool[Tensor, "*B S"]  # which places of the source are
+
+
 def join(parts: Sequence[Aligned]) -> Aligned:
     """Put together what was found for queries that were asked one after the other."""
     first = parts[0]
@@ -64,6 +73,14 @@ class Alignment(nn.Module, ABC):
         Several queries are answered in their order, as if they were asked one by one. No past
         means that these are the first.
         """
+
+    def penalise(self, looked: Looked) -> dict[str, Float[Tensor, ""]]:
+        """Say, by name, what is added to the loss so that this alignment can learn.
+
+        Each is a sum over the real targets of the batch. An alignment that gradients pass
+        through needs none.
+        """
+        return {}
 
 
 class Sharing(Alignment):

@@ -7,13 +7,15 @@ keeps nothing between calls. Law: queries asked together are answered as if one 
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
-from heedful.attention.alignments import Aligned, Alignment, join
+from heedful.attention.alignments import Aligned, Alignment, Looked, join
 from heedful.attention.past import Past
+from heedful.attention.penalties import Penalty
 from heedful.attention.readouts import Readout
 from heedful.attention.scores import Prepared, Score
 from heedful.errors import DataError
@@ -43,12 +45,19 @@ class Attention(nn.Module):
     """The three choices that make an attention mechanism, and nothing else."""
 
     def __init__(
-        self, score: Score, align: Alignment, read: Readout, *, kind: Kind = "cross"
+        self,
+        score: Score,
+        align: Alignment,
+        read: Readout,
+        *,
+        penalties: Sequence[Penalty] = (),
+        kind: Kind = "cross",
     ) -> None:
         super().__init__()
         self.score = score
         self.align = align
         self.read = read
+        self.penalties = nn.ModuleList(penalties)
         self.kind = kind
 
     def remember(self, values: Float[Tensor, "*B S V"], mask: Bool[Tensor, "*#B #T S"]) -> Memory:
@@ -88,6 +97,11 @@ class Attention(nn.Module):
         """Say where each query looks, without taking anything."""
         scores = self.score(queries, memory.keys, past)
         return self.align(scores, memory.mask, queries, past)
+
+    def penalise(self, looked: Looked) -> dict[str, Float[Tensor, ""]]:
+        """Say, by name, what is added to the loss for where attention went."""
+        penalties = cast(Iterable[Penalty], self.penalties)
+        return self.align.penalise(looked) | {each.name: each(looked) for each in penalties}
 
     def _one_by_one(
         self, queries: Float[Tensor, "*B T Q"], memory: Memory, past: Past | None
