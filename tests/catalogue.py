@@ -21,12 +21,18 @@ WIDTH = 6
 
 
 ALIGNMENTS = {
-    kind_of(member): member().build(query_size=WIDTH) for member in types_in(AlignmentConfig)
+    kind_of(member): member().build(query_size=WIDTH).eval() for member in types_in(AlignmentConfig)
 }
 ALIGNMENTS["sharp softmax"] = Softmax(temperature=0.1)
 ALIGNMENTS["entmax near softmax"] = Entmax(1.01)
 ALIGNMENTS["entmax beyond sparsemax"] = Entmax(3.0)
 ALIGNMENTS["learned entmax"] = Entmax(1.3, learned=True)
+for align in ALIGNMENTS.values():
+    align.eval()
+HARD = {"argmax", "sampled", "straight-through", "gumbel-softmax"}  # one place, when asked
+BY_PLACE = {  # those that ask where a key stands, not only how strongly it calls
+    name for name in ALIGNMENTS if name.startswith(("local", "monotonic", "chunkwise"))
+}
 
 # What a family member needs beyond its defaults, as settings.
 REQUIRED: dict[str, dict[str, Any]] = {

@@ -14,7 +14,7 @@ VISIBLE = torch.ones(1, 1, 3, dtype=torch.bool)
 
 
 def align(settings):
-    return resolve(AttentionConfig, {"align": settings}, origin="recipe.yaml").align.build()
+    return resolve(AttentionConfig, {"align": settings}, origin="recipe.yaml").align.build(query_size=4)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
@@ -22,18 +22,18 @@ def test_softmax_shares_by_the_exponential_of_score_over_temperature(temperature
     scores = [0.3, -1.2, 2.0]
     powers = [math.exp(score / temperature) for score in scores]
     wanted = torch.tensor([[[power / sum(powers) for power in powers]]])
-    weights = Softmax(temperature)(torch.tensor([[scores]]), VISIBLE)
+    weights = Softmax(temperature).share(torch.tensor([[scores]]), VISIBLE)
     torch.testing.assert_close(weights, wanted)
 
 
 def test_a_tiny_temperature_finds_the_best_and_keeps_hidden_rows_at_zero():
     mask = torch.tensor([[[True, True, True], [False, False, False]]])
-    weights = Softmax(1e-6)(torch.tensor([[[1.0, 3.0, 2.0], [1.0, 3.0, 2.0]]]), mask)
+    weights = Softmax(1e-6).share(torch.tensor([[[1.0, 3.0, 2.0], [1.0, 3.0, 2.0]]]), mask)
     assert weights.tolist() == [[[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]]
 
 
 def test_attention_aligns_by_a_plain_softmax_unless_told_otherwise():
-    built = AttentionConfig().align.build()
+    built = AttentionConfig().align.build(query_size=4)
     assert isinstance(built, Softmax)
     assert built.temperature == 1.0
 

@@ -37,14 +37,14 @@ def best_on_any_support(scores):
 def test_sparsemax_is_the_nearest_point_of_the_simplex(spread):
     scores = rows(spread=spread)
     wanted = torch.stack([best_on_any_support(row) for row in scores])
-    torch.testing.assert_close(Sparsemax()(scores, visible(scores)), wanted)
+    torch.testing.assert_close(Sparsemax().share(scores, visible(scores)), wanted)
 
 
 def test_sparsemax_of_two_scores_is_a_clamped_line():
     distances = torch.linspace(-2, 2, 9)
     scores = torch.stack([distances, torch.zeros(9)], dim=-1)
     wanted = ((distances + 1) / 2).clamp(0, 1)
-    weights = Sparsemax()(scores, visible(scores))
+    weights = Sparsemax().share(scores, visible(scores))
     torch.testing.assert_close(weights, torch.stack([wanted, 1 - wanted], dim=-1))
 
 
@@ -53,7 +53,7 @@ def test_entmax_weights_satisfy_the_conditions_of_the_best(alpha):
     # The best of p . z + (sum p - p^alpha) / (alpha (alpha - 1)) has one slope on its support,
     # z - p^(alpha - 1) / (alpha - 1), and no place outside it would do better.
     scores = rows()
-    weights = Entmax(alpha)(scores, visible(scores))
+    weights = Entmax(alpha).share(scores, visible(scores))
     slopes = scores - weights ** (alpha - 1) / (alpha - 1)
     level = slopes.masked_fill(weights == 0, -torch.inf).amax(-1, keepdim=True)
     torch.testing.assert_close(slopes[weights > 0], level.expand_as(slopes)[weights > 0])
@@ -73,26 +73,26 @@ def test_exact_and_bisected_weights_agree(places, spread, dtype):
 def test_entmax_with_alpha_two_is_sparsemax():
     scores = rows()
     mask = torch.rand(scores.shape) < 0.7
-    torch.testing.assert_close(Entmax(2.0)(scores, mask), Sparsemax()(scores, mask))
+    torch.testing.assert_close(Entmax(2.0).share(scores, mask), Sparsemax().share(scores, mask))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_entmax_becomes_softmax_as_alpha_nears_one(dtype):
     scores = rows().to(dtype)
-    softmax = Softmax()(scores, visible(scores))
+    softmax = Softmax().share(scores, visible(scores))
     distances = [
-        (Entmax(1 + excess)(scores, visible(scores)) - softmax).abs().max().item()
+        (Entmax(1 + excess).share(scores, visible(scores)) - softmax).abs().max().item()
         for excess in (1e-1, 1e-2, 1e-3)
     ]
     assert distances == sorted(distances, reverse=True)
-    torch.testing.assert_close(Entmax(1 + 1e-12)(scores, visible(scores)), softmax)
+    torch.testing.assert_close(Entmax(1 + 1e-12).share(scores, visible(scores)), softmax)
 
 
 @pytest.mark.parametrize("alpha", [1.25, 1.5, 2.0, 3.0])
 def test_weight_ends_exactly_where_the_law_says(alpha):
     reach = 1 / (alpha - 1)
     scores = torch.tensor([[0.0, -reach], [0.0, -reach * 1.01], [0.0, -reach * 0.9]])
-    weights = Entmax(alpha)(scores, visible(scores))
+    weights = Entmax(alpha).share(scores, visible(scores))
     assert weights[:2].tolist() == [[1.0, 0.0], [1.0, 0.0]]
     assert (weights[2] > 0).all()
 
@@ -101,7 +101,7 @@ def test_weight_ends_exactly_where_the_law_says(alpha):
 def test_many_far_places_do_not_blur_the_zeros(alpha):
     scores = torch.full((1, 20_000), -1e4)
     scores[0, 7] = 0
-    weights = Entmax(alpha)(scores, visible(scores))
+    weights = Entmax(alpha).share(scores, visible(scores))
     assert weights[0, 7] == 1
     assert weights.count_nonzero() == 1
 
