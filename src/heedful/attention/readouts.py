@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+import torch
 from torch import Tensor, nn
 
 from heedful.shapes import Float
@@ -53,7 +54,7 @@ class Selection(Readout):
         """Pick one value."""
         most, places = weights.max(dim=-1, keepdim=True)  # (*B, T, 1)
         chosen = values.gather(-2, places.expand(*places.shape[:-1], values.size(-1)))
-        return chosen * most.detach().sign()  # the sign of NaN is NaN
+        return torch.where(most > 0, chosen, 0 * most.detach())  # NaN stays NaN
 
 
 class Gated(Readout):
