@@ -6,8 +6,12 @@ from typing import Any
 import torch
 
 from heedful.attention import Entmax, Softmax
+from heedful.attention.centres import PredictedCentre, StepCentre
 from heedful.attention.choices.alignments import AlignmentConfig
 from heedful.attention.choices.scores import ScoreConfig
+from heedful.attention.chunkwise import Chunkwise
+from heedful.attention.local import Local
+from heedful.attention.monotonic import Monotonic
 from heedful.config.choice import kind_of, types_in
 from heedful.data.batching import Shape
 from heedful.data.collate import Batch, Sources, collate
@@ -21,14 +25,25 @@ WIDTH = 6
 
 
 ALIGNMENTS = {
-    kind_of(member): member().build(query_size=WIDTH).eval() for member in types_in(AlignmentConfig)
+    kind_of(member): member().build(query_size=WIDTH) for member in types_in(AlignmentConfig)
 }
 ALIGNMENTS["sharp softmax"] = Softmax(temperature=0.1)
 ALIGNMENTS["entmax near softmax"] = Entmax(1.01)
 ALIGNMENTS["entmax beyond sparsemax"] = Entmax(3.0)
 ALIGNMENTS["learned entmax"] = Entmax(1.3, learned=True)
+ALIGNMENTS["local by step"] = Local(Softmax(), StepCentre(), reach=1)
+ALIGNMENTS["local that shares all"] = Local(
+    Softmax(), PredictedCentre(WIDTH, hidden_size=3), reach=2, taper="before"
+)
+ALIGNMENTS["monotonic in parallel"] = Monotonic(form="parallel", noise=0.0)
+ALIGNMENTS["monotonic in expectation"] = Monotonic(at_test="expected")
+ALIGNMENTS["chunkwise in expectation"] = Chunkwise(Monotonic(at_test="expected"), width=3)
 for align in ALIGNMENTS.values():
     align.eval()
+AT_RANDOM = {  # those that draw while they learn
+    *("sampled", "straight-through", "gumbel-softmax", "monotonic", "chunkwise"),
+    *("monotonic in expectation", "chunkwise in expectation"),
+}
 HARD = {"argmax", "sampled", "straight-through", "gumbel-softmax"}  # one place, when asked
 BY_PLACE = {  # those that ask where a key stands, not only how strongly it calls
     name for name in ALIGNMENTS if name.startswith(("local", "monotonic", "chunkwise"))
