@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import torch
 from rich.console import Console
-from torch import Tensor, nn
+from torch import nn
 
 from heedful.corpora import Corpora, read_corpora
 from heedful.data.collate import Batch, collate
@@ -32,7 +32,7 @@ from heedful.training.checkpoints import (
 )
 from heedful.training.engine import Learner, Report, fit
 from heedful.training.interrupts import listening_for_interrupts
-from heedful.training.objectives import negative_log_likelihood
+from heedful.training.objectives import Loss, negative_log_likelihood
 from heedful.training.progress import say, watching
 from heedful.training.validation import validate
 
@@ -128,10 +128,12 @@ class _Session:
         self.progress = Progress(data=fingerprint(corpora.train))
         self.is_interrupted: Callable[[], bool] = lambda: False
 
-    def _loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        log_probs = model(self._placed(batch)).log_probs
-        targets = batch.targets.to(self.device)
-        return negative_log_likelihood(log_probs, targets, smoothing=self.config.label_smoothing)
+    def _loss(self, model: nn.Module, batch: Batch) -> Loss:
+        batch = self._placed(batch)
+        log_probs, _, penalties = model(batch)
+        smoothing = self.config.label_smoothing
+        error = negative_log_likelihood(log_probs, batch.targets, smoothing=smoothing)
+        return Loss(error, penalties)
 
     def _placed(self, batch: Batch) -> Batch:
         return map_tensors(lambda tensor: tensor.to(self.device), batch)
@@ -181,7 +183,10 @@ class _Session:
     def _log(self, report: Report) -> None:
         if report.step % _LOG_EVERY == 0 or report.step == 1:
             seconds = round(time.monotonic() - self.began, 3)
-            self.run.log({"kind": "training", **report._asdict(), "seconds": seconds})
+            facts = report._asdict()
+            penalties = facts.pop("penalties")
+            named = {"penalties": penalties} if penalties else {}
+            self.run.log({"kind": "training", **facts, **named, "seconds": seconds})
 
     def _is_over(self, report: Report) -> bool:
         """Validate and save where that is due; say whether this was the last step."""

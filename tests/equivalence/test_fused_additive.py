@@ -91,6 +91,34 @@ def test_inputs_may_be_views():
     torch.testing.assert_close(chunked_additive(*views, chunk=50), plain_additive(*views))
 
 
+@pytest.mark.parametrize("form", [plain_additive, chunked_additive, additive])
+@pytest.mark.parametrize(
+    ("of_queries", "of_keys"), [((2, 3), (2, 1)), ((1, 3), (2, 1)), ((3,), (2, 1)), ((), (2,))]
+)
+def test_leading_dimensions_may_broadcast(form, of_queries, of_keys):
+    queries, keys, vector = (
+        inputs((of_queries, 4, 6))[0],
+        inputs((of_keys, 4, 6))[1],
+        inputs(((), 1, 1))[2],
+    )
+    leading = torch.broadcast_shapes(of_queries, of_keys)
+    spread = [each.expand(*leading, -1, -1) for each in (queries, keys)]
+    slopes = torch.randn(*leading, 4, 6).double()
+    wanted = plain_additive(*spread, vector)
+    found = form(queries, keys, vector)
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, (queries, keys, vector), slopes),
+        torch.autograd.grad(wanted, (queries, keys, vector), slopes),
+    )
+
+
+def test_the_size_of_what_broadcasts_is_that_of_the_outcome():
+    queries = torch.zeros(()).expand(1, 1, 1)
+    keys = torch.zeros(()).expand(PLAIN_ELEMENTS, 2, 1)
+    assert additive_form(queries, keys) is chunked_additive
+
+
 def test_saturated_units_pass_no_gradient():
     queries, keys, vector = inputs(((2,), 3, 4))
     far = (queries.detach() + 1000).requires_grad_()

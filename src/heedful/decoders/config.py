@@ -12,6 +12,7 @@ from heedful.config import Choice
 from heedful.decoders.emission import EmissionConfig, VocabularyEmissionConfig
 from heedful.decoders.recurrent import RecurrentDecoder
 from heedful.decoders.wiring import AttendThenStep, StepThenAttend, Wiring
+from heedful.errors import ConfigError
 from heedful.layers.cells import CellKind, CellStack
 from heedful.layers.embeddings import Embedding
 
@@ -80,12 +81,14 @@ class RecurrentDecoderConfig(Choice):
     def build(self, *, vocabulary_size: int, memory_size: int) -> RecurrentDecoder:
         """Make the decoder for a vocabulary and an encoder's width."""
         bridges = [nn.Linear(memory_size, self.hidden_size) for _ in range(self.num_layers)]
-        return RecurrentDecoder(
+        decoder = RecurrentDecoder(
             Embedding(vocabulary_size, self.embedding_size, dropout=self.dropout),
             bridges,
             self.wiring.build(self, memory_size=memory_size),
             self.emission.build(feature_size=self.hidden_size, vocabulary_size=vocabulary_size),
         )
+        _require_agreement(self, decoder)
+        return decoder
 
     def build_cells(self, input_size: int) -> CellStack:
         """Make the cells for inputs of this width."""
@@ -95,4 +98,50 @@ class RecurrentDecoderConfig(Choice):
             self.hidden_size,
             num_layers=self.num_layers,
             dropout=self.dropout,
+        )
+
+
+def _require_agreement(config: RecurrentDecoderConfig, decoder: RecurrentDecoder) -> None:
+    """Refuse parts of which one keeps places apart and another wants them together."""
+    attention = decoder.wiring.attention
+    if decoder.emission.is_per_position and not attention.read.is_per_position:
+        raise ConfigError(
+            "attention.read.kind",
+            f"the {config.emission.kind!r} emission lets every place say a token, but the "
+            f"{config.attention.read.kind!r} readout gives it one context for all",
+            "choose the readout 'per-position', or the emission 'vocabulary'",
+        )
+    if not attention.read.is_per_position:
+        return
+    if not decoder.emission.is_per_position:
+        raise ConfigError(
+            "emission.kind",
+            f"the {config.attention.read.kind!r} readout keeps every place apart, but the "
+            f"{config.emission.kind!r} emission wants one context for all",
+            "choose the emission 'marginal', or the readout 'expectation'",
+        )
+    _require_no_feedback(config.wiring)
+    if attention.align.leaks:
+        raise ConfigError(
+            "attention.align.kind",
+            f"the {config.emission.kind!r} emission shares out its probability by the weights, but "
+            f"those of {config.attention.align.kind!r} may sum to less than one",
+            "choose 'monotonic-marginal' or 'softmax'",
+        )
+
+
+def _require_no_feedback(wiring: WiringConfig) -> None:
+    """Refuse to put a context, or features, for every place into a cell that reads one."""
+    if not isinstance(wiring, StepThenAttendConfig):
+        raise ConfigError(
+            "wiring.kind",
+            f"under {wiring.kind!r} the cell reads the context, but the readout keeps one for "
+            "every place",
+            "choose 'step-then-attend' with `input_feeding: false`",
+        )
+    if wiring.input_feeding:
+        raise ConfigError(
+            "wiring.input_feeding",
+            "features cannot be fed back where the readout keeps them for every place",
+            "set it to false",
         )

@@ -1,23 +1,32 @@
 """Emission: how is a token said?
 
 An emission turns features, and what attention saw, into log-probabilities of tokens. It is not
-part of the recurrence, so a known target is emitted all at once.
+part of the recurrence, so a known target is emitted all at once. Once a token is known, an
+emission may know better where it came from: that is hindsight, and the next step may ask for it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal
+from typing import Annotated, Literal
 
+import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from heedful.attention import Memory
 from heedful.config import Choice
-from heedful.shapes import Float
+from heedful.shapes import Float, Int
 
 
 class Emission(nn.Module, ABC):
     """How a token is said."""
+
+    is_per_position = False
+    """Whether features are wanted for every place, (B, T, S, D), and not one for all."""
+
+    has_hindsight = False
+    """Whether a token, once known, tells where it came from."""
 
     @abstractmethod
     def forward(
@@ -27,6 +36,15 @@ class Emission(nn.Module, ABC):
         memory: Memory,
     ) -> Float[Tensor, "B T N"]:
         """Give the log-probability of every token."""
+
+    def hindsight(
+        self,
+        features: Float[Tensor, "B T *S D"],
+        weights: Float[Tensor, "B T S"],
+        tokens: Int[Tensor, "B T"],
+    ) -> Float[Tensor, "B T S"]:
+        """Say where known tokens came from; as far as most can tell, from where it was looked."""
+        return weights
 
 
 class VocabularyEmission(Emission):
@@ -47,6 +65,55 @@ class VocabularyEmission(Emission):
         return self.projection(features).log_softmax(dim=-1)
 
 
+class MarginalEmission(Emission):
+    """log sum_s weights_s softmax(W f_s + b): each place says a token, the chances are mixed.
+
+    Hard attention made exact: the place is summed out, not sampled (Wu et al. 2018). It costs a
+    softmax over the vocabulary for every place. A place without weight says nothing and gets no
+    gradient.
+    """
+
+    is_per_position = True
+    has_hindsight = True
+
+    def __init__(self, feature_size: int, vocabulary_size: int) -> None:
+        super().__init__()
+        self.projection = nn.Linear(feature_size, vocabulary_size)
+
+    def forward(
+        self,
+        features: Float[Tensor, "B T S D"],
+        weights: Float[Tensor, "B T S"],
+        memory: Memory,
+    ) -> Float[Tensor, "B T N"]:
+        """Give the log-probability of every token."""
+        del memory  # its places have spoken through the features
+        said = self.projection(features).log_softmax(dim=-1)  # (B, T, S, N)
+        return (said + _log(weights).unsqueeze(-1)).logsumexp(dim=-2)
+
+    def hindsight(
+        self,
+        features: Float[Tensor, "B T S D"],
+        weights: Float[Tensor, "B T S"],
+        tokens: Int[Tensor, "B T"],
+    ) -> Float[Tensor, "B T S"]:
+        """Say where tokens came from: weights_s p(token | s) / sum of the same (Bayes)."""
+        logits = self.projection(features)  # (B, T, S, N)
+        spoken = tokens[..., None, None].expand(*weights.shape, 1)  # (B, T, S, 1)
+        said = logits.gather(-1, spoken).squeeze(-1) - logits.logsumexp(dim=-1)
+        return (said + _log(weights)).softmax(dim=-1) * (weights != 0)
+
+
+def _log(weights: Float[Tensor, "B T S"]) -> Float[Tensor, "B T S"]:
+    """Take the logarithm; of nothing, the least there is."""
+    # As in hiding scores: -inf would make a row without any weight NaN. And 1 stands in for
+    # zero, since the gradient of its logarithm is infinite even where it is not taken.
+    nothing = weights == 0
+    logs = weights.masked_fill(nothing, 1).log()
+    # Half of the least: a log-probability is still to be added.
+    return logs.masked_fill(nothing, torch.finfo(weights.dtype).min / 2)
+
+
 class VocabularyEmissionConfig(Choice):
     """Choose every token from the vocabulary."""
 
@@ -57,4 +124,16 @@ class VocabularyEmissionConfig(Choice):
         return VocabularyEmission(feature_size, vocabulary_size)
 
 
-EmissionConfig = VocabularyEmissionConfig
+class MarginalEmissionConfig(Choice):
+    """Let every place choose a token, and mix their chances exactly (Wu et al. 2018)."""
+
+    kind: Literal["marginal"] = "marginal"
+
+    def build(self, *, feature_size: int, vocabulary_size: int) -> Emission:
+        """Make the emission."""
+        return MarginalEmission(feature_size, vocabulary_size)
+
+
+EmissionConfig = Annotated[
+    VocabularyEmissionConfig | MarginalEmissionConfig, Field(discriminator="kind")
+]

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from heedful.attention import Aligned, Attended, Attention, Memory, Past
+from heedful.attention import Aligned, Attended, Memory, Past
+from heedful.attention.attend import Attends
 from heedful.layers.cells import CellStack, CellState
 from heedful.shapes import Float
 
@@ -39,7 +40,7 @@ class Wiring(nn.Module, ABC):
     """When attention is asked, and where its answer goes."""
 
     def __init__(
-        self, attention: Attention, cells: CellStack, combine: nn.Linear, *, dropout: float
+        self, attention: Attends, cells: CellStack, combine: nn.Linear, *, dropout: float
     ) -> None:
         super().__init__()
         self.attention = attention
@@ -96,7 +97,7 @@ class StepThenAttend(Wiring):
 
     def __init__(
         self,
-        attention: Attention,
+        attention: Attends,
         cells: CellStack,
         combine: nn.Linear,
         *,
@@ -140,6 +141,8 @@ def _beside(
 def _wired(
     told: Tensor, attended: Attended, cells: tuple[CellState, ...], *, feed: Tensor | None
 ) -> Wired:
-    assert attended.past is not None
-    state = WiringState(cells, feed, attended.past)
-    return Wired(told, attended.weights, attended.aligned, state)
+    _, weights, aligned, past = attended
+    assert weights is not None
+    assert aligned is not None
+    assert past is not None
+    return Wired(told, weights, aligned, WiringState(cells, feed, past))

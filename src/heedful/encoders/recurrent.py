@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from heedful.attention.masks import padding
 from heedful.config import Choice
-from heedful.layers.cells import CellKind
+from heedful.layers.cell_choices import CellConfig, GruCellConfig
+from heedful.layers.cells import Cell
 from heedful.layers.embeddings import Embedding
 from heedful.layers.encoded import Encoded
 from heedful.layers.recurrence import Recurrence
-from heedful.shapes import Float, Int
+from heedful.shapes import Int
 
 
 class RecurrentEncoder(nn.Module):
@@ -36,26 +36,16 @@ class RecurrentEncoder(nn.Module):
         for number, layer in enumerate(self.layers):
             states = layer(self.dropout(states) if number else states, lengths)
         seen = padding(lengths, tokens.size(1)).squeeze(1)  # (B, S)
-        return Encoded(states * seen[:, :, None], lengths, self._summary(states, lengths))
-
-    def _summary(
-        self, states: Float[Tensor, "B S V"], lengths: Int[Tensor, "B"]
-    ) -> Float[Tensor, "B V"]:
-        rows = torch.arange(len(lengths), device=lengths.device)
-        forwards_end, backwards_end = states[rows, lengths - 1], states[:, 0]
         top = self.layers[-1]
         assert isinstance(top, Recurrence)
-        if top.backwards is None:
-            return forwards_end
-        half = self.size // 2
-        return torch.cat([forwards_end[:, :half], backwards_end[:, half:]], dim=-1)
+        return Encoded(states * seen[:, :, None], lengths, top.seen_at_end(states, lengths))
 
 
 class RecurrentEncoderConfig(Choice):
     """Read the source with recurrent layers."""
 
     kind: Literal["recurrent"] = "recurrent"
-    cell: CellKind = "gru"
+    cell: CellConfig = GruCellConfig()
     """The recurrent cell."""
     embedding_size: PositiveInt = 256
     """Width of a word's vector."""
@@ -70,10 +60,15 @@ class RecurrentEncoderConfig(Choice):
 
     def build(self, *, vocabulary_size: int) -> RecurrentEncoder:
         """Make the encoder for a vocabulary."""
-        width = self.hidden_size // 2 if self.bidirectional else self.hidden_size
         inputs = [self.embedding_size] + [self.hidden_size] * (self.num_layers - 1)
-        layers = [
-            Recurrence(self.cell, size, width, bidirectional=self.bidirectional) for size in inputs
-        ]
+        layers = [self._layer(size) for size in inputs]
         embedding = Embedding(vocabulary_size, self.embedding_size, dropout=self.dropout)
         return RecurrentEncoder(embedding, layers, dropout=self.dropout, size=self.hidden_size)
+
+    def _layer(self, input_size: int) -> Recurrence:
+        width = self.hidden_size // 2 if self.bidirectional else self.hidden_size
+
+        def cell() -> Cell:
+            return self.cell.build(input_size=input_size, hidden_size=width)
+
+        return Recurrence(forwards=cell(), backwards=cell() if self.bidirectional else None)

@@ -1,7 +1,8 @@
 """Cells: how is one more input taken into a recurrent state?
 
-A cell turns an input (B, E) and a state into the next state. A state is a tuple of tensors
-(B, D) whose first is what others see of it.
+A cell turns an input (B, E) and a state into the next state. A state is a tuple of tensors with a
+row for each of the batch, whose first is what others see of it. Law: a cell keeps nothing between
+calls, and rows have no influence on one another.
 """
 
 from __future__ import annotations
@@ -10,73 +11,189 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from heedful.shapes import Float
 
-CellKind = Literal["gru", "lstm"]
+CellKind = Literal["rnn", "gru", "lstm"]
 CellState = tuple[Tensor, ...]
 
 
 class Cell(nn.Module, ABC):
     """One step of a recurrence."""
 
-    @abstractmethod
+    hidden_size: int
+
     def begin(self, hidden: Float[Tensor, "B D"]) -> CellState:
         """Make the first state, of which others see `hidden`."""
+        return (hidden,)
+
+    def prepare(self, inputs: Float[Tensor, "*B E"]) -> Float[Tensor, "*B X"]:
+        """Do to inputs what waits for no state: for a whole sequence, all at once."""
+        return inputs
 
     @abstractmethod
+    def step(
+        self,
+        prepared: Float[Tensor, "B X"],
+        state: CellState,
+        recalled: Float[Tensor, "B D"] | None = None,
+    ) -> CellState:
+        """Take one more prepared input into the state.
+
+        The recurrent products see `recalled` in place of the hidden state, where it is given;
+        what a gate carries over from the hidden state is not touched by it.
+        """
+
     def forward(self, inputs: Float[Tensor, "B E"], state: CellState) -> CellState:
         """Take one more input into the state."""
+        return self.step(self.prepare(inputs), state)
 
 
-class GruCell(Cell):
+class TorchCell(Cell):
+    """A cell for which torch has kernels, for one step and for a whole sequence.
+
+    Its weights lie in torch's own layer, which serves both and keeps them in one piece of memory
+    on a GPU, where cuDNN would otherwise gather them anew at every call.
+    """
+
+    def __init__(self, layer: nn.RNNBase) -> None:
+        super().__init__()
+        self.layer = layer
+        self.hidden_size = layer.hidden_size
+
+    @property
+    def weights(self) -> list[nn.Parameter]:
+        """The parameters, in torch's order: W, U, the bias of W, the bias of U."""
+        return self.layer.all_weights[0]
+
+
+class SimpleCell(TorchCell):
+    """h' = tanh(W x + U h + b)  (Elman 1990)."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__(nn.RNN(input_size, hidden_size, batch_first=True))
+
+    def step(
+        self,
+        prepared: Float[Tensor, "B X"],
+        state: CellState,
+        recalled: Float[Tensor, "B D"] | None = None,
+    ) -> CellState:
+        """Take one more input into the state."""
+        hidden = state[0] if recalled is None else recalled
+        return (torch.rnn_tanh_cell(prepared, hidden, *self.weights),)
+
+
+class GruCell(TorchCell):
     """The gated recurrent unit (Cho et al. 2014), reset after the product, as in torch and cuDNN.
 
     n = tanh(W x + r * (U h)); h' = (1 - z) * n + z * h
     """
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
-        super().__init__()
-        self.cell = nn.GRUCell(input_size, hidden_size)
+        super().__init__(nn.GRU(input_size, hidden_size, batch_first=True))
 
-    def begin(self, hidden: Float[Tensor, "B D"]) -> CellState:
-        """Start from `hidden`."""
-        return (hidden,)
-
-    def forward(self, inputs: Float[Tensor, "B E"], state: CellState) -> CellState:
+    def step(
+        self,
+        prepared: Float[Tensor, "B X"],
+        state: CellState,
+        recalled: Float[Tensor, "B D"] | None = None,
+    ) -> CellState:
         """Take one more input into the state."""
-        return (self.cell(inputs, state[0]),)
+        if recalled is None:
+            return (torch.gru_cell(prepared, state[0], *self.weights),)
+        # The kernel has one place for the state, but z carries over what no product sees.
+        of_input, of_hidden, input_bias, hidden_bias = self.weights
+        told = linear(prepared, of_input, input_bias)
+        return (reset_after(told, linear(recalled, of_hidden, hidden_bias), state[0]),)
 
 
-class LstmCell(Cell):
+class LstmCell(TorchCell):
     """Long short-term memory (Hochreiter & Schmidhuber 1997, with forget gate).
 
     c' = f * c + i * g; h' = o * tanh(c')
     """
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
-        super().__init__()
-        self.cell = nn.LSTMCell(input_size, hidden_size)
+        super().__init__(nn.LSTM(input_size, hidden_size, batch_first=True))
 
     def begin(self, hidden: Float[Tensor, "B D"]) -> CellState:
         """Start from `hidden`, with an empty memory cell."""
-        return (hidden, hidden.new_zeros(hidden.shape))
+        return (hidden, torch.zeros_like(hidden))
 
-    def forward(self, inputs: Float[Tensor, "B E"], state: CellState) -> CellState:
+    def step(
+        self,
+        prepared: Float[Tensor, "B X"],
+        state: CellState,
+        recalled: Float[Tensor, "B D"] | None = None,
+    ) -> CellState:
         """Take one more input into the state."""
-        return self.cell(inputs, state)
+        hidden, memory = state
+        seen = hidden if recalled is None else recalled
+        return torch.lstm_cell(prepared, (seen, memory), *self.weights)
 
 
-CELLS: dict[CellKind, type[GruCell] | type[LstmCell]] = {"gru": GruCell, "lstm": LstmCell}
+def reset_after(
+    told: Float[Tensor, "B X"], recalled: Float[Tensor, "B X"], hidden: Float[Tensor, "B D"]
+) -> Float[Tensor, "B D"]:
+    """The next hidden state, from W x and U h, each r, z and n side by side."""
+    (reset_told, keep_told, new_told), (reset_recalled, keep_recalled, new_recalled) = (
+        part.chunk(3, dim=-1) for part in (told, recalled)
+    )
+    reset = (reset_told + reset_recalled).sigmoid()
+    keep = (keep_told + keep_recalled).sigmoid()
+    return (1 - keep) * (new_told + reset * new_recalled).tanh() + keep * hidden
+
+
+class ResidualCell(Cell):
+    """A cell that shows the sum of what it made and what it read (Wu et al. 2016, section 3.1).
+
+    x' = h' + x, where x is the first of its inputs, as many as its hidden state is wide. Its state
+    is that of the cell, behind x'.
+    """
+
+    def __init__(self, cell: Cell) -> None:
+        super().__init__()
+        self.cell = cell
+        self.hidden_size = cell.hidden_size
+
+    def begin(self, hidden: Float[Tensor, "B D"]) -> CellState:
+        """Start the cell from `hidden`, and show it."""
+        return (hidden, *self.cell.begin(hidden))
+
+    def step(
+        self,
+        prepared: Float[Tensor, "B X"],
+        state: CellState,
+        recalled: Float[Tensor, "B D"] | None = None,
+    ) -> CellState:
+        """Take one more input into the state."""
+        after = self.cell.step(self.cell.prepare(prepared), state[1:], recalled)
+        return (after[0] + prepared[:, : self.hidden_size], *after)
+
+
+CELLS: dict[CellKind, type[SimpleCell] | type[GruCell] | type[LstmCell]] = {
+    "rnn": SimpleCell,
+    "gru": GruCell,
+    "lstm": LstmCell,
+}
 
 
 class CellStack(nn.Module):
-    """Cells on top of one another: each reads the one below."""
+    """Cells on top of one another: each reads the one below.
 
-    def __init__(self, cells: Sequence[Cell], dropout: float) -> None:
+    From layer `residual_from` on, counted from 1, each is a `ResidualCell`.
+    """
+
+    def __init__(
+        self, cells: Sequence[Cell], dropout: float, *, residual_from: int | None = None
+    ) -> None:
         super().__init__()
-        self.cells = nn.ModuleList(cells)
+        plain = len(cells) if residual_from is None else residual_from - 1
+        self.cells = nn.ModuleList([*cells[:plain], *map(ResidualCell, cells[plain:])])
         self.dropout = nn.Dropout(dropout)
 
     @classmethod
@@ -95,11 +212,15 @@ class CellStack(nn.Module):
         )
 
     def forward(
-        self, inputs: Float[Tensor, "B E"], states: tuple[CellState, ...]
+        self,
+        inputs: Float[Tensor, "B E"],
+        states: tuple[CellState, ...],
+        context: Float[Tensor, "B V"] | None = None,
     ) -> tuple[CellState, ...]:
-        """Take one more input into every layer, from the bottom up."""
+        """Take one more input into every layer, from the bottom up; all hear the context."""
         after: list[CellState] = []
         for cell, state in zip(self.cells, states, strict=True):
             below = self.dropout(after[-1][0]) if after else inputs
-            after.append(cell(below, state))
+            heard = below if context is None else torch.cat([below, context], dim=-1)
+            after.append(cell(heard, state))
         return tuple(after)

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from torch import Tensor, nn
 
+from heedful.attention import padding
+from heedful.attention.alignments import Looked
 from heedful.config import Choice
 from heedful.data.collate import Batch, Sources
 from heedful.decoders.config import RecurrentDecoderConfig
 from heedful.decoders.recurrent import Decoded, DecoderState, RecurrentDecoder
 from heedful.encoders.recurrent import RecurrentEncoder, RecurrentEncoderConfig
 from heedful.search import Hypothesis, LengthPenalty, Step, beam_search, greedy_search
-from heedful.shapes import Int
-from heedful.text.vocabulary import BOS, EOS
+from heedful.shapes import Float, Int
+from heedful.text.vocabulary import BOS, EOS, PAD
+
+
+class Transduced(NamedTuple):
+    """Known targets as the model sees them, and what is wrong with where it looked."""
+
+    log_probs: Float[Tensor, "B T N"]
+    weights: Float[Tensor, "B T S"]
+    penalties: dict[str, Float[Tensor, ""]]  # by name; sums over the real targets
 
 
 class Transducer(nn.Module):
@@ -22,9 +34,11 @@ class Transducer(nn.Module):
         self.encoder = encoder
         self.decoder = decoder
 
-    def forward(self, batch: Batch) -> Decoded:
+    def forward(self, batch: Batch) -> Transduced:
         """Say how likely each token of known targets is."""
-        return self.decoder(batch.inputs, self.encoder(*batch.sources))
+        decoded = self.decoder(batch.inputs, self.encoder(*batch.sources))
+        penalties = self.decoder.wiring.attention.penalise(_looked(decoded, batch))
+        return Transduced(decoded.log_probs, decoded.weights, penalties)
 
     def start(self, sources: Sources) -> DecoderState:
         """Read sources, to write about them step by step."""
@@ -52,6 +66,12 @@ class Transducer(nn.Module):
         return beam_search(
             self, state, begin=BOS, end=EOS, width=width, max_lengths=max_lengths, penalty=penalty
         )
+
+
+def _looked(decoded: Decoded, batch: Batch) -> Looked:
+    said = decoded.log_probs.gather(-1, batch.targets.unsqueeze(-1)).squeeze(-1)  # (B, T)
+    visible = padding(batch.sources.lengths, decoded.weights.size(-1)).squeeze(1)  # (B, S)
+    return Looked(decoded.aligned, said, batch.targets != PAD, visible)
 
 
 class TransducerConfig(Choice):

@@ -6,26 +6,28 @@ Observers see what happened and cannot steer it; what ends training is asked of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from heedful.data.collate import Batch
 from heedful.errors import HeedfulError
+from heedful.training.objectives import Loss
 
 
 class Report(NamedTuple):
     """What one update did."""
 
     step: int
-    loss: float  # per real target token
+    loss: float  # per real target token, without penalties
     grad_norm: float  # before clipping
     learning_rate: float
     num_tokens: int  # real tokens of both sides
+    penalties: Mapping[str, float]  # what was added to the loss, by name, per real target token
 
 
 class NonFiniteError(HeedfulError):
@@ -40,7 +42,7 @@ class Learner:
     def __init__(
         self,
         model: nn.Module,
-        loss: Callable[[nn.Module, Batch], Tensor],
+        loss: Callable[[nn.Module, Batch], Loss],
         optimizer: Optimizer,
         learning_rate: Callable[[int], float],
         *,
@@ -60,14 +62,9 @@ class Learner:
         The loss is divided by the real targets of the whole group: two half batches give the
         gradient of the whole one, whatever their padding.
         """
-        num_targets = sum(batch.num_targets for batch in group)
-        total = 0.0
-        for batch in group:
-            loss = self.loss(self.model, batch) / num_targets
-            loss.backward()
-            total += loss.item()
+        error, penalties = self._differentiate(group)
         grad_norm = clip_grad_norm_(self.model.parameters(), self.max_grad_norm).item()
-        self._refuse_non_finite(total, grad_norm)
+        self._refuse_non_finite(error, penalties, grad_norm)
         rate = self.learning_rate(self.step + 1)
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = rate
@@ -75,11 +72,27 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
         num_tokens = sum(batch.num_tokens for batch in group)
-        return Report(self.step, total, grad_norm, rate, num_tokens)
+        return Report(self.step, error, grad_norm, rate, num_tokens, penalties)
 
-    def _refuse_non_finite(self, loss: float, grad_norm: float) -> None:
-        if math.isfinite(loss) and math.isfinite(grad_norm):
+    def _differentiate(self, group: Sequence[Batch]) -> tuple[float, dict[str, float]]:
+        """Add up the gradients of a group; give its error and its penalties, per real target."""
+        num_targets = sum(batch.num_targets for batch in group)
+        error, penalties = 0.0, dict[str, float]()
+        for batch in group:
+            loss = self.loss(self.model, batch)
+            total = sum(loss.penalties.values(), loss.error)
+            (total / num_targets).backward()
+            error += loss.error.item() / num_targets
+            for name, penalty in loss.penalties.items():
+                penalties[name] = penalties.get(name, 0.0) + penalty.item() / num_targets
+        return error, penalties
+
+    def _refuse_non_finite(
+        self, error: float, penalties: Mapping[str, float], grad_norm: float
+    ) -> None:
+        if all(map(math.isfinite, [error, *penalties.values(), grad_norm])):
             return
+        named = "".join(f", the penalty '{name}' {value}" for name, value in penalties.items())
         bad = [
             name
             for name, weight in self.model.named_parameters()
@@ -88,7 +101,7 @@ class Learner:
         where = f"the first bad gradient is that of {bad[0]}" if bad else "gradients are finite"
         raise NonFiniteError(
             f"training step {self.step + 1}",
-            f"the loss is {loss} and the gradient's norm {grad_norm}; {where}",
+            f"the loss is {error}{named} and the gradient's norm {grad_norm}; {where}",
             "nothing was learned from this step; lower training.optimizer.learning_rate "
             "or training.max_grad_norm",
         )

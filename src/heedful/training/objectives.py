@@ -6,11 +6,24 @@ the learner's business, so that no grouping of batches changes the gradient.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from heedful.shapes import Float, Int
 from heedful.text.vocabulary import PAD
+
+
+class Loss(NamedTuple):
+    """What is made small: how wrong the model was, and what else was wrong, by name.
+
+    Apart, because models are compared by the first alone.
+    """
+
+    error: Float[Tensor, ""]
+    penalties: Mapping[str, Float[Tensor, ""]]
 
 
 def negative_log_likelihood(

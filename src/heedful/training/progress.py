@@ -1,7 +1,7 @@
 """Progress: what a person sees while a model learns.
 
 On a terminal a bar moves; elsewhere plain lines come now and then. Both show the same: step,
-loss, tokens a second, time left.
+loss, penalties if there are any, tokens a second, time left.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ def say(console: Console, line: str) -> None:
 
 
 class Pace:
-    """Loss and speed, smoothed over the last steps, and the time that is left."""
+    """Loss, penalties and speed, smoothed over the last steps, and the time that is left."""
 
     def __init__(self, *, max_steps: int, max_seconds: float) -> None:
         self.max_steps = max_steps
         self.loss = 0.0
+        self.penalties: dict[str, float] = {}
         self.tokens_per_second = 0.0
         self.seconds_left = 0.0
         self._weight = 0.0
@@ -45,6 +46,9 @@ class Pace:
         self._weight = _MEMORY * self._weight + 1
         share = 1 / self._weight
         self.loss += share * (report.loss - self.loss)
+        for name, penalty in report.penalties.items():
+            before = self.penalties.get(name, penalty)
+            self.penalties[name] = before + share * (penalty - before)
         self.tokens_per_second += share * (report.num_tokens / seconds - self.tokens_per_second)
         self._per_step += share * (seconds - self._per_step)
         steps_take = self._per_step * (self.max_steps - report.step)
@@ -52,8 +56,9 @@ class Pace:
 
     def __str__(self) -> str:
         minutes, seconds = divmod(round(self.seconds_left), 60)
+        penalties = "".join(f"  {name} {mean:.3f}" for name, mean in self.penalties.items())
         return (
-            f"loss {self.loss:.3f}  {self.tokens_per_second:,.0f} tokens/s  "
+            f"loss {self.loss:.3f}{penalties}  {self.tokens_per_second:,.0f} tokens/s  "
             f"{minutes}:{seconds:02d} left"
         )
 

@@ -1,10 +1,26 @@
+import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from heedful.attention import Attention, DotScore, Expectation, Memory, Softmax, padding
+from heedful.attention import (
+    AdditiveScore,
+    Attention,
+    DotScore,
+    Expectation,
+    Memory,
+    Softmax,
+    Sparsemax,
+    padding,
+)
+from heedful.attention.features import CoverageFeature
+from heedful.errors import DataError
 from heedful.nested import select
 
 PLAIN = Attention(DotScore(), Softmax(), Expectation())
+
+
+def all_visible(rows, places):
+    return torch.ones(rows, 1, places, dtype=torch.bool)
 
 
 def test_dot_softmax_expectation_is_what_torch_computes():
@@ -16,7 +32,7 @@ def test_dot_softmax_expectation_is_what_torch_computes():
 
 
 def test_the_context_is_the_mean_of_the_values_under_the_weights():
-    memory = PLAIN.remember(torch.randn(1, 3, 4), torch.ones(1, 1, 3, dtype=torch.bool))
+    memory = PLAIN.remember(torch.randn(1, 3, 4), all_visible(1, 3))
     context, weights, *_ = PLAIN(torch.randn(1, 1, 4), memory)
     by_hand = sum(weights[0, 0, place] * memory.values[0, place] for place in range(3))
     torch.testing.assert_close(context[0, 0], by_hand)
@@ -31,7 +47,7 @@ def test_keys_are_prepared_once_and_not_per_question():
             return super().prepare(keys)
 
     attention = Attention(Counting(), Softmax(), Expectation())
-    memory = attention.remember(torch.randn(1, 3, 4), torch.ones(1, 1, 3, dtype=torch.bool))
+    memory = attention.remember(torch.randn(1, 3, 4), all_visible(1, 3))
     for _ in range(5):
         attention(torch.randn(1, 1, 4), memory)
     assert len(calls) == 1
@@ -44,3 +60,75 @@ def test_rows_of_a_memory_can_be_selected_and_repeated():
     assert isinstance(chosen, Memory)
     for part, whole in zip(chosen, memory, strict=True):
         torch.testing.assert_close(part, whole[rows])
+
+
+def test_a_source_without_positions_is_refused():
+    with pytest.raises(DataError) as caught:
+        PLAIN.remember(torch.zeros(2, 0, 4), torch.ones(2, 1, 0, dtype=torch.bool))
+    assert str(caught.value) == (
+        "attention: there is nothing to attend to: the source has no positions\n"
+        "  leave empty sources out, or end each with a symbol"
+    )
+
+
+def test_the_past_counts_queries_adds_weights_up_and_keeps_the_last():
+    memory = PLAIN.remember(torch.randn(2, 3, 4), padding(torch.tensor([3, 2]), 3))
+    first = PLAIN(torch.randn(2, 2, 4), memory, PLAIN.begin(memory))
+    second = PLAIN(torch.randn(2, 1, 4), memory, first.past)
+    assert second.past.asked.tolist() == [3, 3]
+    torch.testing.assert_close(second.past.last, second.weights[:, 0])
+    total = first.weights.sum(1) + second.weights.sum(1)
+    torch.testing.assert_close(second.past.total, total)
+    torch.testing.assert_close(second.past.context, second.context[:, 0])
+
+
+def test_a_past_comes_out_only_where_one_came_in():
+    values, queries = torch.randn(1, 3, 4), torch.randn(1, 2, 4)
+    looking_back = AdditiveScore(4, 4, hidden_size=5, features=[CoverageFeature(5)])
+    for score in (DotScore(), looking_back):
+        attention = Attention(score, Softmax(), Expectation())
+        memory = attention.remember(values, all_visible(1, 3))
+        assert attention(queries, memory).past is None
+        assert attention(queries, memory, attention.begin(memory)).past is not None
+
+
+def test_the_past_that_begins_is_drawn_in_training_alone():
+    attention = Attention(DotScore(), Softmax(), Expectation())
+    memory = attention.remember(torch.randn(50, 3, 4), all_visible(50, 3))
+    drawn = attention.train().begin(memory).chance
+    assert ((drawn >= 0) & (drawn < 1)).all()
+    assert drawn.unique().numel() == 50
+    assert (attention.eval().begin(memory).chance == 1).all()
+
+
+def test_a_score_that_looks_back_sees_where_each_query_before_it_looked():
+    score = AdditiveScore(4, 4, hidden_size=5, features=[CoverageFeature(5)]).double()
+    attention = Attention(score, Softmax(), Expectation())
+    mask = torch.ones(3, 3, dtype=torch.bool).tril()  # one row for each query
+    values, queries = torch.randn(1, 3, 4).double(), torch.randn(1, 3, 4).double()
+    weights = attention(queries, attention.remember(values, mask)).weights[0]
+    total = torch.zeros(3, dtype=torch.double)
+    for place in range(3):
+        hidden = score.query_projection(queries[0, place]) + score.key_projection(values[0])
+        hidden = hidden + score.features[0].projection(total[:, None])
+        called = score.reduction(hidden.tanh()).squeeze(-1)
+        by_hand = called[: place + 1].softmax(-1)
+        torch.testing.assert_close(weights[place, : place + 1], by_hand)
+        total = total + weights[place]
+
+
+def test_weights_that_are_not_needed_are_not_made_where_the_context_does_without():
+    memory = PLAIN.remember(torch.randn(2, 3, 4), padding(torch.tensor([3, 2]), 3))
+    queries = torch.randn(2, 2, 4)
+    attended = PLAIN(queries, memory, need_weights=False)
+    assert attended[1:] == (None, None, None)
+    torch.testing.assert_close(attended.context, PLAIN(queries, memory).context)
+
+
+def test_weights_are_made_where_a_past_is_carried_or_no_form_does_without():
+    memory = PLAIN.remember(torch.randn(2, 3, 4), padding(torch.tensor([3, 2]), 3))
+    queries = torch.randn(2, 2, 4)
+    carried = PLAIN(queries, memory, PLAIN.begin(memory), need_weights=False)
+    assert carried.weights is not None
+    sparse = Attention(DotScore(), Sparsemax(), Expectation())
+    assert sparse(queries, memory, need_weights=False).weights is not None

@@ -18,6 +18,7 @@ from heedful.attention import (
     Softmax,
     TrilinearScore,
 )
+from heedful.attention.choices.content import CosineScoreConfig
 from heedful.errors import ConfigError
 from tests.catalogue import SCORES
 
@@ -138,7 +139,9 @@ def test_linear_is_one_vector_on_query_and_key():
 
 def test_under_a_softmax_linear_follows_the_keys_alone():
     score, keys, mask = LinearScore(3, 4), torch.randn(5, 4), torch.ones(2, 5, dtype=torch.bool)
-    one, other = (Softmax()(scores_of(score, torch.randn(2, 3), keys), mask) for _ in range(2))
+    one, other = (
+        Softmax().share(scores_of(score, torch.randn(2, 3), keys), mask) for _ in range(2)
+    )
     torch.testing.assert_close(one, other)
 
 
@@ -214,7 +217,7 @@ def test_places_beyond_the_last_row_share_its_score():
 )
 def test_scores_that_compare_entry_by_entry_refuse_unequal_sizes(kind, name):
     with pytest.raises(ConfigError) as refused:
-        SCORES[kind]().build(query_size=3, key_size=4)
+        SCORES[kind].build(query_size=3, key_size=4)
     assert str(refused.value) == (
         f"score.kind: {name} needs equal sizes, but queries have 3 and keys 4\n"
         "  make the sizes equal, or choose 'bilinear' or 'additive'"
@@ -225,10 +228,10 @@ def test_scores_that_compare_entry_by_entry_refuse_unequal_sizes(kind, name):
     "kind", ["bilinear", "projected-dot", "linear", "additive", "concat", "location"]
 )
 def test_the_other_scores_serve_unequal_sizes(kind):
-    score = SCORES[kind]().build(query_size=3, key_size=4)
+    score = SCORES[kind].build(query_size=3, key_size=4)
     assert scores_of(score, torch.randn(2, 3), torch.randn(5, 4)).shape == (2, 5)
 
 
 def test_the_settings_of_a_cosine_reach_it():
-    score = SCORES["cosine"](sharpness=4, learned=True).build(query_size=3, key_size=3)
+    score = CosineScoreConfig(sharpness=4, learned=True).build(query_size=3, key_size=3)
     assert score.sharpness.item() == pytest.approx(4)

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from heedful.training.engine import Learner, NonFiniteError, fit
+from heedful.training.objectives import Loss
 from tests.catalogue import batch, build, store
 
 
@@ -9,7 +10,8 @@ def student(loss=None, max_grad_norm=1.0):
     model = build("gru, attend-then-step, bilinear")
 
     def nll(each, examples):
-        return -each(examples).log_probs.gather(-1, examples.targets[..., None]).sum()
+        said = each(examples).log_probs.gather(-1, examples.targets[..., None])
+        return Loss(-said.sum(), {})
 
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     return Learner(
@@ -43,7 +45,7 @@ def test_a_long_gradient_is_shortened_to_the_limit():
 
 def test_a_loss_that_is_no_number_stops_before_the_update_and_says_where():
     def broken(model, examples):
-        return model(examples).log_probs.sum() * torch.nan
+        return Loss(model(examples).log_probs.sum() * torch.nan, {})
 
     learner = student(broken)
     before = [weight.detach().clone() for weight in learner.model.parameters()]

@@ -21,8 +21,8 @@ def clock(monkeypatch):
     return move
 
 
-def report(step, loss=2.0, num_tokens=500):
-    return Report(step, loss, 1.0, 0.1, num_tokens)
+def report(step, loss=2.0, num_tokens=500, **penalties):
+    return Report(step, loss, 1.0, 0.1, num_tokens, penalties)
 
 
 def test_steady_steps_give_steady_figures(clock):
@@ -34,6 +34,22 @@ def test_steady_steps_give_steady_figures(clock):
     assert pace.tokens_per_second == pytest.approx(1000)
     assert pace.seconds_left == pytest.approx(0.5 * 90)
     assert str(pace) == "loss 2.000  1,000 tokens/s  0:45 left"
+
+
+def test_penalties_are_shown_by_name_if_there_are_any(clock):
+    pace = Pace(max_steps=3, max_seconds=1e9)
+    for step in range(1, 4):
+        clock(0.5)
+        pace.take(report(step, coverage=0.25, entropy=-1.5))
+    assert str(pace) == "loss 2.000  coverage 0.250  entropy -1.500  1,000 tokens/s  0:00 left"
+
+
+def test_penalties_are_smoothed_as_the_loss_is(clock):
+    pace = Pace(max_steps=3, max_seconds=1e9)
+    for step, number in enumerate([4.0, 1.0, 3.0], start=1):
+        clock(0.5)
+        pace.take(report(step, loss=number, coverage=number))
+    assert pace.penalties["coverage"] == pytest.approx(pace.loss)
 
 
 def test_the_time_left_is_that_of_the_nearer_end(clock):

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from heedful.attention.penalties import CoverageLoss
 from heedful.training.validation import validate
 from tests.catalogue import batch, build, store
 
@@ -21,3 +22,11 @@ def test_validation_drops_nothing_out_and_takes_no_gradient():
     examples = [batch(store(), [0, 1])]
     assert validate(model, examples) == validate(model, examples)
     assert all(weight.grad is None for weight in model.parameters())
+
+
+def test_validation_measures_the_likelihood_alone():
+    model, examples = build("gru, attend-then-step, dot"), [batch(store(), [0, 1])]
+    plain = validate(model, examples)
+    model.decoder.wiring.attention.penalties.append(CoverageLoss(5.0))
+    assert model(examples[0]).penalties["coverage"] > 0
+    assert validate(model, examples) == plain

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from heedful.attention.additive import AdditiveScore, ConcatScore, LinearScore
+from heedful.attention.choices.features import FeatureConfig
 from heedful.attention.heads import headwise
 from heedful.attention.location import LocationScore
 from heedful.attention.products import (
@@ -17,7 +18,7 @@ from heedful.attention.products import (
     ScaledDotScore,
     TrilinearScore,
 )
-from heedful.attention.scores import Comparison, Score
+from heedful.attention.scores import Score
 from heedful.config import Choice
 from heedful.errors import ConfigError
 
@@ -25,13 +26,13 @@ from heedful.errors import ConfigError
 class ContentChoice(Choice):
     """A score that compares a query with a key."""
 
-    def compare(self, *, query_size: int, key_size: int) -> Comparison:
+    def single(self, *, query_size: int, key_size: int) -> Score:
         """Make the score for one head."""
         raise NotImplementedError
 
     def build(self, *, query_size: int, key_size: int, num_heads: int | None = None) -> Score:
         """Make the score for these sizes; with heads, for queries (*B, H, T, Q)."""
-        return headwise(lambda: self.compare(query_size=query_size, key_size=key_size), num_heads)
+        return headwise(lambda: self.single(query_size=query_size, key_size=key_size), num_heads)
 
 
 class DotScoreConfig(ContentChoice):
@@ -39,7 +40,7 @@ class DotScoreConfig(ContentChoice):
 
     kind: Literal["dot"] = "dot"
 
-    def compare(self, *, query_size: int, key_size: int) -> Comparison:
+    def single(self, *, query_size: int, key_size: int) -> Score:
         """Make the score for one head."""
         _require_equal("a dot product", query_size, key_size)
         return DotScore()
@@ -50,7 +51,7 @@ class ScaledDotScoreConfig(ContentChoice):
 
     kind: Literal["scaled-dot"] = "scaled-dot"
 
-    def compare(self, *, query_size: int, key_size: int) -> Comparison:
+    def single(self, *, query_size: int, key_size: int) -> Score:
         """Make the score for one head."""
         _require_equal("a scaled dot product", query_size, key_size)
         return ScaledDotScore()
@@ -61,7 +62,7 @@ class BilinearScoreConfig(ContentChoice):
 
     kind: Literal["bilinear"] = "bilinear"
 
-    def compare(self, *, query_size: int, key_size: int) -> Comparison:
+    def single(self, *, query_size: int, key_size: int) -> Score:
         """Make the score for one head."""
         return BilinearScore(query_size, key_size)
 
@@ -73,7 +74,7 @@ class ProjectedDotScoreConfig(ContentChoice):
     hidden_size: PositiveInt = 256
     """Width in which they are compared."""
 
-    def compare(self, *, query_size: int, key_size: int) -> Comparison:
+    def single(self, *, query_size: int, key_size: int) -> Score:
         """Make the score for one head."""
         return ProjectedDotScore(query_size, key_size, hidden_size=self.hidden_size)
 
@@ -87,7 +88,7 @@ class CosineScoreConfig(ContentChoice):
     learned: bool = False
     """Whether the sharpness is learned, starting from this one."""
 
-    def compare(self, *, query_size: int, key_size: int) -> Comparison:
+    def single(self, *, query_size: int, key_size: int) -> Score:
         """Make the score for one head."""
         _require_equal("a cosine", query_size, key_size)
         return CosineScore(self.sharpness, learned=self.learned)
@@ -98,7 +99,7 @@ class TrilinearScoreConfig(ContentChoice):
 
     kind: Literal["trilinear"] = "trilinear"
 
-    def compare(self, *, query_size: int, key_size: int) -> Comparison:
+    def single(self, *, query_size: int, key_size: int) -> Score:
         """Make the score for one head."""
         _require_equal("a trilinear score", query_size, key_size)
         return TrilinearScore(query_size)
@@ -109,7 +110,7 @@ class LinearScoreConfig(ContentChoice):
 
     kind: Literal["linear"] = "linear"
 
-    def compare(self, *, query_size: int, key_size: int) -> Comparison:
+    def single(self, *, query_size: int, key_size: int) -> Score:
         """Make the score for one head."""
         return LinearScore(query_size, key_size)
 
@@ -120,10 +121,18 @@ class AdditiveScoreConfig(ContentChoice):
     kind: Literal["additive"] = "additive"
     hidden_size: PositiveInt = 256
     """Width of that layer."""
+    bias: bool = False
+    """Whether that layer has a bias (See et al. 2017); Bahdanau's has none."""
+    features: tuple[FeatureConfig, ...] = ()
+    """What else that layer sees: where earlier queries looked, say, or what they took."""
 
-    def compare(self, *, query_size: int, key_size: int) -> Comparison:
-        """Make the score for one head."""
-        return AdditiveScore(query_size, key_size, hidden_size=self.hidden_size)
+    def single(self, *, query_size: int, key_size: int) -> Score:
+        """Make the score for one head; values are as wide as keys."""
+        size = self.hidden_size
+        features = [each.build(hidden_size=size, value_size=key_size) for each in self.features]
+        return AdditiveScore(
+            query_size, key_size, hidden_size=size, bias=self.bias, features=features
+        )
 
 
 class ConcatScoreConfig(ContentChoice):
@@ -133,7 +142,7 @@ class ConcatScoreConfig(ContentChoice):
     hidden_size: PositiveInt = 256
     """Width of that layer."""
 
-    def compare(self, *, query_size: int, key_size: int) -> Comparison:
+    def single(self, *, query_size: int, key_size: int) -> Score:
         """Make the score for one head."""
         return ConcatScore(query_size, key_size, hidden_size=self.hidden_size)
 
@@ -145,7 +154,7 @@ class LocationScoreConfig(ContentChoice):
     max_positions: PositiveInt = 512
     """Places with a score of their own; those beyond share the score of the last."""
 
-    def compare(self, *, query_size: int, key_size: int) -> Comparison:
+    def single(self, *, query_size: int, key_size: int) -> Score:
         """Make the score for one head."""
         return LocationScore(query_size, max_positions=self.max_positions)
 

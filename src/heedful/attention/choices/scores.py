@@ -6,11 +6,40 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from heedful.attention.choices.content import ContentConfig
+from heedful.attention.choices.content import ContentConfig, ScaledDotScoreConfig
+from heedful.attention.choices.distances import DistanceConfig
+from heedful.attention.positions import BASE
+from heedful.attention.relative import RotaryScore
 from heedful.attention.scores import Score, SumScore
 from heedful.config import Choice
+from heedful.errors import ConfigError
 
-SummandConfig = ContentConfig
+
+class RotaryScoreConfig(Choice):
+    """Turn queries and keys by their places, then compare them (Su et al. 2021)."""
+
+    kind: Literal["rotary"] = "rotary"
+    score: ContentConfig = ScaledDotScoreConfig()
+    """How they are compared; by 'dot', 'scaled-dot' and 'cosine' only their distance counts."""
+    base: Annotated[float, Field(gt=1)] = BASE
+    """How much more slowly the last pair of numbers turns than the first, about."""
+
+    def build(self, *, query_size: int, key_size: int, num_heads: int | None = None) -> Score:
+        """Make the score for these sizes; with heads, for queries (*B, H, T, Q)."""
+        if query_size % 2 or key_size % 2:
+            raise ConfigError(
+                "score.kind",
+                f"a rotary score turns pairs of numbers, but queries have {query_size} and "
+                f"keys {key_size}",
+                "make both sizes even, or choose 'alibi' or 'relative-buckets' in a 'sum'",
+            )
+        inner = self.score.build(query_size=query_size, key_size=key_size, num_heads=num_heads)
+        return RotaryScore(inner, self.base)
+
+
+SummandConfig = Annotated[
+    ContentConfig | DistanceConfig | RotaryScoreConfig, Field(discriminator="kind")
+]
 
 
 class SumScoreConfig(Choice):
@@ -21,7 +50,7 @@ class SumScoreConfig(Choice):
     """The scores that are added."""
 
     def build(self, *, query_size: int, key_size: int, num_heads: int | None = None) -> Score:
-        """Make the score for these sizes."""
+        """Make the score for these sizes; with heads, for queries (*B, H, T, Q)."""
         summands = [
             score.build(query_size=query_size, key_size=key_size, num_heads=num_heads)
             for score in self.scores
@@ -29,4 +58,7 @@ class SumScoreConfig(Choice):
         return SumScore(summands)
 
 
-ScoreConfig = Annotated[ContentConfig | SumScoreConfig, Field(discriminator="kind")]
+ScoreConfig = Annotated[
+    ContentConfig | DistanceConfig | RotaryScoreConfig | SumScoreConfig,
+    Field(discriminator="kind"),
+]

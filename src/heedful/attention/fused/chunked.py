@@ -27,8 +27,8 @@ DEVICE_CHUNK = 2**26
 
 
 def chunked_additive(
-    queries: Float[Tensor, "*B T A"],
-    keys: Float[Tensor, "*B S A"],
+    queries: Float[Tensor, "*#B T A"],
+    keys: Float[Tensor, "*#B S A"],
     vector: Float[Tensor, "A"],
     *,
     chunk: int | None = None,
@@ -36,10 +36,11 @@ def chunked_additive(
     """Score by v . tanh(q + k), at most `chunk` hidden elements, or one query, at a time."""
     if chunk is None:
         chunk = CPU_CHUNK if queries.device.type == "cpu" else DEVICE_CHUNK
+    leading = torch.broadcast_shapes(queries.shape[:-2], keys.shape[:-2])
+    rows = [_flatten(each.expand(*leading, -1, -1)) for each in (queries, keys)]
     # Under autocast the projections are narrow and the vector, a parameter, is not.
-    inputs = (_flatten(queries), _flatten(keys), vector.to(queries.dtype))
-    scores: Tensor = _ChunkedAdditive.apply(*inputs, chunk)
-    return scores.view(*queries.shape[:-1], keys.size(-2))
+    scores: Tensor = _ChunkedAdditive.apply(*rows, vector.to(queries.dtype), chunk)
+    return scores.view(*leading, queries.size(-2), keys.size(-2))
 
 
 class _ChunkedAdditive(torch.autograd.Function):

@@ -1,0 +1,48 @@
+"""How is a context taken from products alone, without holding the weights?
+
+The weights of a softmax over inner products are (*B, T, S); torch has kernels that sum the values
+under them piece by piece. Law: values and gradients are those of the plain form. Where torch lets
+through what is hidden, it is taken out again here.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from heedful.shapes import Bool, Float
+
+
+def dot_product_context(
+    queries: Float[Tensor, "*B T Q"],
+    keys: Float[Tensor, "*G S Q"],
+    values: Float[Tensor, "*G S V"],
+    mask: Bool[Tensor, "*#B #T S"],
+    *,
+    temperature: float = 1.0,
+) -> Float[Tensor, "*B T V"]:
+    """Average the values under softmax(q . k / temperature).
+
+    The last leading dimension of the queries may be a multiple of that of keys and values: each
+    of these then serves so many neighbours. A NaN in a key that some queries see and others do
+    not reaches them all, for torch adds its mask to the scores; the plain form shields them.
+    """
+    mask = mask.expand(*queries.shape[:-3], *mask.shape[-3:])
+    seen = mask.any(dim=-2).unsqueeze(-1)  # (*B, S, 1)
+    # Without a mask torch takes a query of NaN for one that sees nothing, and gives zeros: the
+    # mask goes in even where it hides nothing.
+    context = scaled_dot_product_attention(
+        _four(queries),
+        _four(keys.masked_fill(~seen, 0)),
+        _four(values),
+        attn_mask=_four(mask),
+        scale=1 / temperature,
+        enable_gqa=queries.shape[:-2] != keys.shape[:-2],
+    )
+    sees = mask.any(dim=-1, keepdim=True)  # (*B, T or 1, 1)
+    return context.view(*queries.shape[:-1], values.size(-1)).masked_fill(~sees, 0)
+
+
+def _four(inputs: Tensor) -> Tensor:
+    """Give a tensor the four dimensions that the kernels want."""
+    return inputs[None, None].flatten(0, -4)

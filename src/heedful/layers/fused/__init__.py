@@ -1,0 +1,1 @@
+"""Fused forms of recurrences, and the rule that chooses them."""

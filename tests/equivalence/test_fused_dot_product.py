@@ -1,0 +1,198 @@
+"""A context taken without weights is the one taken with them, in value and in gradient."""
+
+import pytest
+import torch
+
+from heedful.attention import (
+    Attention,
+    BilinearScore,
+    CosineScore,
+    DotScore,
+    Expectation,
+    ScaledDotScore,
+    Selection,
+    Softmax,
+    Sparsemax,
+    block_local,
+    causal,
+    documents,
+    padding,
+    prefix,
+    window,
+)
+from heedful.attention.fused.dot_product import dot_product_context
+from heedful.attention.fused.rules import context_form
+from heedful.attention.heads import MultiHead
+
+ROWS, SIZE, WIDTH = 3, 7, 4
+
+MASKS = {
+    "all": torch.ones(1, 1, SIZE, dtype=torch.bool),
+    "padding": padding(torch.tensor([7, 3, 1]), SIZE),
+    "fully hidden rows": padding(torch.tensor([7, 0, 2]), SIZE),
+    "causal": causal(SIZE),
+    "causal, padded": causal(SIZE) & padding(torch.tensor([7, 3, 0]), SIZE),
+    "window": window(SIZE, 1),
+    "window, padded before": window(SIZE, 1) & (torch.arange(SIZE) > 3),
+    "block": block_local(SIZE, 3),
+    "prefix": prefix(SIZE, torch.tensor([2, 7, 0])) | causal(SIZE),
+    "documents": documents(torch.tensor([[0, 0, 0, 1, 1, 1, 2]] * ROWS)),
+}
+SCORES = {
+    "dot": DotScore(),
+    "scaled-dot": ScaledDotScore(),
+    "bilinear": BilinearScore(WIDTH, WIDTH).double(),
+}
+each_mask = pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+each_precision = pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str
+)
+
+
+def attention(score="scaled-dot", temperature=1.0):
+    return Attention(SCORES[score], Softmax(temperature), Expectation())
+
+
+def inputs(*leading, times=SIZE, places=SIZE, dtype=torch.double):
+    sizes = [(*leading, times, WIDTH), (*leading, places, WIDTH)]
+    return [torch.randn(size, dtype=dtype, requires_grad=True) for size in sizes]
+
+
+def value_and_gradients(module, arguments, mask, slopes, *, need_weights):
+    queries, values = arguments
+    attended = module(queries, module.remember(values, mask), need_weights=need_weights)
+    assert (attended.weights is None) == (not need_weights)
+    gradients = torch.autograd.grad(attended.context, arguments, slopes)
+    return [attended.context, *gradients]
+
+
+def both(module, arguments, mask):
+    slopes = torch.randn_like(arguments[0])
+    return [
+        value_and_gradients(module, arguments, mask, slopes, need_weights=need)
+        for need in (False, True)
+    ]
+
+
+@each_mask
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("temperature", [1.0, 0.3])
+def test_both_forms_agree_under_every_mask(mask, score, temperature):
+    found, wanted = both(attention(score, temperature), inputs(ROWS), mask)
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("leading", [(), (1,), (2, 3), (2, 1, 3), (0,)], ids=str)
+@pytest.mark.parametrize(("times", "places"), [(1, 7), (5, 2), (7, 1), (0, 3)])
+def test_both_forms_agree_for_any_leading_dimensions_and_lengths(leading, times, places):
+    arguments = inputs(*leading, times=times, places=places)
+    mask = torch.rand(*leading, times, places) < 0.6
+    found, wanted = both(attention(), arguments, mask)
+    torch.testing.assert_close(found, wanted)
+
+
+@each_mask
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_every_precision_is_kept_and_as_near_to_the_truth_as_the_plain_form(mask, dtype):
+    exact = inputs(ROWS)
+    slopes = torch.randn(ROWS, SIZE, WIDTH).double()
+    module = attention()
+    truth = value_and_gradients(module, exact, mask, slopes, need_weights=True)
+    rounded = [each.detach().to(dtype).requires_grad_() for each in exact]
+    found, plain = (
+        value_and_gradients(module, rounded, mask, slopes.to(dtype), need_weights=need)
+        for need in (False, True)
+    )
+    for one, other, goal in zip(found, plain, truth, strict=True):
+        assert one.dtype == dtype
+        rounding = torch.finfo(dtype).eps * goal.abs().max()
+        assert (one - goal).norm() <= 2 * (other - goal).norm() + 4 * rounding
+
+
+@each_precision
+@pytest.mark.parametrize("heads", [(), (2,)], ids=["no heads", "heads"])
+def test_a_row_that_sees_nothing_takes_zeros_and_passes_none_on(dtype, heads):
+    queries, values = inputs(2, *heads, dtype=dtype)
+    mask = torch.ones(SIZE, SIZE, dtype=torch.bool)
+    mask[2], mask[:, 4] = False, False
+    module = attention()
+    context = module(queries, module.remember(values, mask), need_weights=False).context
+    assert (context[..., 2, :] == 0).all()
+    context.square().sum().backward()
+    assert (queries.grad[..., 2, :] == 0).all()
+    assert (values.grad[..., 4, :] == 0).all()
+    assert queries.grad.isfinite().all()
+    assert values.grad.isfinite().all()
+
+
+@each_precision
+@each_mask
+def test_nan_in_a_query_stays_visible_in_its_row_alone(mask, dtype):
+    queries, values = (each.detach() for each in inputs(ROWS, dtype=dtype))
+    queries[:, 3] = torch.nan
+    module = attention()
+    memory = module.remember(values, mask)
+    found = module(queries, memory, need_weights=False).context
+    assert (found.isnan() == module(queries, memory).context.isnan()).all()
+    assert found[:, [0, 1, 2, 4, 5, 6]].isfinite().all()
+
+
+@each_precision
+@pytest.mark.parametrize("spoiled", [torch.nan, torch.inf, -torch.inf], ids=str)
+def test_whatever_stands_in_a_key_that_nobody_sees_is_not_read(dtype, spoiled):
+    queries, values = (each.detach() for each in inputs(ROWS, dtype=dtype))
+    mask = padding(torch.tensor([5, 3, 1]), SIZE)
+    keys = values.masked_fill(~mask.mT, spoiled)
+    found = dot_product_context(queries, keys, values, mask)
+    torch.testing.assert_close(found, dot_product_context(queries, values, values, mask))
+
+
+def test_nan_in_a_key_that_is_seen_stays_visible():
+    queries, values = (each.detach() for each in inputs(ROWS))
+    keys = values.clone()
+    keys[1, 4] = torch.nan
+    found = dot_product_context(queries, keys, values, causal(SIZE))
+    assert found[1, 4:].isnan().all()
+    assert found[[0, 2]].isfinite().all()
+
+
+def test_gradients_are_those_of_finite_differences():
+    mask = causal(SIZE) & padding(torch.tensor([7, 3, 0]), SIZE)
+
+    def take(queries, keys, values):
+        return dot_product_context(queries, keys, values, mask, temperature=0.7)
+
+    queries, values = inputs(ROWS)
+    assert torch.autograd.gradcheck(take, (queries, inputs(ROWS)[1], values))
+
+
+@pytest.mark.parametrize("num_groups", [1, 2, 4])
+@each_mask
+def test_both_forms_agree_with_heads_in_groups(mask, num_groups):
+    sizes = {"query_size": WIDTH, "memory_size": WIDTH, "head_size": 3}
+    module = MultiHead(attention(), **sizes, num_heads=4, num_groups=num_groups).double()
+    found, wanted = both(module, inputs(ROWS), mask)
+    torch.testing.assert_close(found, wanted)
+
+
+class OtherDot(DotScore):
+    """A score that might compare otherwise."""
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (CosineScore(), Softmax(), Expectation()),
+        (OtherDot(), Softmax(), Expectation()),
+        (DotScore() + DotScore(), Softmax(), Expectation()),
+        (DotScore(), Sparsemax(), Expectation()),
+        (DotScore(), Softmax(), Selection()),
+    ],
+    ids=lambda parts: " ".join(type(part).__name__ for part in parts),
+)
+def test_the_rule_is_for_a_softmax_mean_over_inner_products_alone(parts):
+    assert context_form(*parts) is None
+    module = Attention(*parts).double()
+    queries, values = inputs(ROWS)
+    memory = module.remember(values, MASKS["padding"])
+    assert module(queries, memory, need_weights=False).weights is not None

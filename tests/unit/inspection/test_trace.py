@@ -1,0 +1,257 @@
+import inspect
+import textwrap
+
+import pytest
+import torch
+from torch import nn
+
+from heedful.attention import (
+    AdditiveScore,
+    Attention,
+    DotScore,
+    Expectation,
+    ScaledDotScore,
+    Softmax,
+    causal,
+    padding,
+)
+from heedful.attention.choices.hard import ArgmaxConfig
+from heedful.attention.choices.local import LocalConfig
+from heedful.attention.choices.monotonic import ChunkwiseConfig, MonotonicConfig
+from heedful.attention.features import CoverageFeature
+from heedful.attention.heads import MultiHead
+from heedful.inspection import trace as module
+from heedful.inspection.trace import join_steps, trace
+from tests.catalogue import batch, build, store
+
+SYSTEM = "gru, attend-then-step, additive"
+SITE = "decoder.wiring.attention"
+
+
+def dot():
+    return Attention(ScaledDotScore(), Softmax(), Expectation())
+
+
+def heads(inner=None, *, num_heads=2):
+    sizes = {"query_size": 4, "memory_size": 4, "head_size": 3}
+    return MultiHead(inner or dot(), **sizes, num_heads=num_heads)
+
+
+def asked(attention, rows=2, times=3, places=5):
+    """A memory of two sources, one of them padded, and queries."""
+    memory = attention.remember(
+        torch.randn(rows, places, 4), padding(torch.tensor([places, 2]), places)
+    )
+    return torch.randn(rows, times, 4), memory
+
+
+def test_every_step_of_a_known_target_is_recorded():
+    model, examples = build(SYSTEM), batch(store(), [0, 3, 5])
+    with trace(model) as records:
+        whole = model(examples)
+    assert {(record.site, record.kind, record.layer) for record in records} == {(SITE, "cross", 0)}
+    assert [record.step for record in records] == list(range(examples.inputs.size(1)))
+    for time, record in enumerate(records):
+        torch.testing.assert_close(record.weights, whole.weights[:, None, time : time + 1])
+
+
+def test_steps_of_decoding_join_to_the_map_of_the_known_target():
+    model, examples = build(SYSTEM), batch(store(), [0, 3, 5])
+    with trace(model) as records:
+        state = model.start(examples.sources)
+        for tokens in examples.inputs.unbind(dim=1):
+            state = model.step(tokens, state).state
+    joined = join_steps(records)
+    torch.testing.assert_close(joined.weights, model(examples).weights.unsqueeze(1))
+    assert joined.queries == tuple(range(examples.inputs.size(1)))
+
+
+def test_the_example_of_the_module_runs(capsys):
+    example = textwrap.dedent(inspect.getdoc(module).split("\n\n")[1])
+    model, examples = build(SYSTEM), batch(store(), [0, 3])
+    names = {"trace": trace, "join_steps": join_steps, "model": model, "batch": examples}
+    exec(example, names)
+    torch.testing.assert_close(names["weights"], model(examples).weights.unsqueeze(1))
+    places = examples.sources.tokens.size(1)
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first == f"{SITE} cross 0 torch.Size([2, 1, 1, {places}])"
+
+
+def hooks_of(model):
+    return [each for part in model.modules() for each in part._forward_hooks]
+
+
+def test_a_trace_changes_nothing_and_leaves_nothing_behind():
+    model, examples = build(SYSTEM), batch(store(), [0, 3])
+    before = model(examples).log_probs
+    with trace(model) as records:
+        assert hooks_of(model) != []
+        during = model(examples).log_probs
+    count = len(records)
+    torch.testing.assert_close(during, before, rtol=0, atol=0)
+    model(examples)
+    assert len(records) == count
+    assert hooks_of(model) == []
+
+
+def test_a_trace_that_an_error_ends_leaves_nothing_behind():
+    model = build(SYSTEM)
+    examples = batch(store(), [0, 3])._replace(inputs=torch.tensor([[99], [99]]))
+    with pytest.raises(IndexError), trace(model):
+        model(examples)
+    assert hooks_of(model) == []
+
+
+def test_all_heads_are_one_record():
+    attention = heads()
+    queries, memory = asked(attention)
+    with trace(nn.ModuleDict({"cross": attention})) as records:
+        attended = attention(queries, memory)
+    (record,) = records
+    assert record.site == "cross"
+    assert record.weights.shape == (2, 2, 3, 5)
+    torch.testing.assert_close(record.weights, attended.aligned.weights.detach())
+
+
+def test_the_model_may_be_the_attention():
+    for attention in (dot(), heads()):
+        with trace(attention) as records:
+            attention(*asked(attention))
+        assert [record.site for record in records] == [""]
+
+
+def test_the_layer_is_the_first_number_of_the_path():
+    layers = nn.ModuleList([nn.ModuleDict({"2": dot(), "x": dot()}) for _ in range(4)])
+    model = nn.ModuleDict({"layers": layers})
+    with trace(model) as records:
+        for part in (layers[3]["x"], layers[1]["2"]):
+            part(*asked(part))
+    assert [(each.site, each.layer) for each in records] == [("layers.3.x", 3), ("layers.1.2", 1)]
+
+
+def test_any_leading_dimensions_are_one():
+    attention = dot()
+    for leading in [(), (3,), (2, 3)]:
+        values, queries = torch.randn(*leading, 5, 4), torch.randn(*leading, 2, 4)
+        memory = attention.remember(values, torch.ones(1, 5, dtype=torch.bool))
+        with trace(attention) as records:
+            weights = attention(queries, memory).weights
+        (record,) = records
+        torch.testing.assert_close(record.weights, weights.reshape(-1, 1, 2, 5))
+
+
+def test_records_take_no_part_in_gradients_and_are_kept_where_asked():
+    attention = heads()
+    queries, memory = asked(attention)
+    with trace(attention, device="meta") as records:
+        attention(queries, memory, attention.begin(memory)).context.sum().backward()
+    (record,) = records
+    kept = [record.weights, *record.extras.values(), *record.totals]
+    assert not any(each.requires_grad for each in kept)
+    assert {each.device.type for each in kept} == {"meta"}
+
+
+@pytest.mark.parametrize("make", [dot, heads])
+@pytest.mark.parametrize("rows", [None, [1], [0, 2]], ids=str)
+@pytest.mark.parametrize("is_causal", [False, True], ids=["padding", "causal"])
+def test_only_the_rows_asked_for_are_made_where_a_fast_form_made_none(make, rows, is_causal):
+    attention, asked_about = make(), []
+    attention.score.register_forward_hook(lambda _, args, __: asked_about.append(args[0].size(-2)))
+    mask = padding(torch.tensor([5, 2]), 5)
+    seen = mask & causal(5) if is_causal else mask
+    memory, queries = attention.remember(torch.randn(2, 5, 4), seen), torch.randn(2, 5, 4)
+    with trace(attention, rows=rows) as records:
+        attended = attention(queries, memory, need_weights=False)
+    assert attended.weights is None
+    picked = list(range(5)) if rows is None else rows
+    assert asked_about == [len(picked)]
+    (record,) = records
+    assert record.queries == tuple(picked)
+    whole = attention.weigh(queries, memory).weights.detach().reshape(2, -1, 5, 5)
+    torch.testing.assert_close(record.weights, whole[:, :, picked])
+
+
+def test_nothing_is_made_twice_where_weights_are_there():
+    attention, asked_about = dot(), []
+    attention.score.register_forward_hook(lambda _, args, __: asked_about.append(args[0].size(-2)))
+    with trace(attention, rows=[1]) as records:
+        weights = attention(*asked(attention)).weights
+    assert asked_about == [3]
+    torch.testing.assert_close(records[0].weights[:, 0], weights[:, 1:2])
+
+
+def test_rows_are_numbered_over_all_steps():
+    model, examples = build(SYSTEM), batch(store(), [0, 5])
+    with trace(model, rows={2, 4}) as records:
+        model(examples)
+    assert [record.queries for record in records] == [(2,), (4,)]
+
+
+def test_a_score_that_waits_for_each_query_leaves_one_record_for_all():
+    score = AdditiveScore(4, 4, hidden_size=5, features=[CoverageFeature(5)])
+    attention = Attention(score, Softmax(), Expectation())
+    with trace(attention) as records:
+        weights = attention(*asked(attention)).weights
+    (record,) = records
+    torch.testing.assert_close(record.weights, weights.detach().unsqueeze(1))
+
+
+def test_coverage_is_what_was_looked_at_before():
+    attention = dot()
+    queries, memory = asked(attention, times=4)
+    with trace(attention) as records:
+        past = attention(queries[:, :1], memory, attention.begin(memory)).past
+        attention(queries[:, 1:], memory, past)
+    joined = join_steps(records)
+    for time in range(4):
+        before = joined.weights[:, :, :time].sum(2)
+        torch.testing.assert_close(joined.extras["coverage"][:, :, time], before)
+    torch.testing.assert_close(joined.totals[1], joined.weights.sum(2))
+
+
+def test_what_chose_a_place_tells_it_and_from_what():
+    attention = Attention(DotScore(), ArgmaxConfig().build(query_size=4), Expectation())
+    memory = attention.remember(torch.randn(1, 5, 4), torch.arange(5).view(1, 1, 5) < 3)
+    queries = torch.randn(1, 2, 4)
+    with trace(attention) as records:
+        attention(queries, memory)
+        attention(queries, memory._replace(mask=torch.zeros_like(memory.mask)))
+    scores = (queries @ memory.values.mT)[..., :3]
+    seen, unseen = records
+    probabilities = seen.extras["probabilities"][..., :3]
+    torch.testing.assert_close(probabilities, scores.softmax(-1).unsqueeze(1))
+    assert seen.extras["chosen"].tolist() == scores.argmax(-1).unsqueeze(1).tolist()
+    assert (unseen.extras["chosen"] == -1).all()
+
+
+def test_a_window_tells_its_centre():
+    centred = LocalConfig.model_validate({"centre": {"kind": "step"}, "taper": "none"})
+    attention = Attention(DotScore(), centred.build(query_size=4), Expectation())
+    with trace(attention) as records:
+        attention(*asked(attention))
+    (record,) = records
+    assert record.extras["centres"][0, 0].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("config", [MonotonicConfig(bias=0), ChunkwiseConfig()], ids=["one", "two"])
+def test_a_monotonic_pointer_tells_how_far_it_got(config):
+    align = config.build(query_size=4).eval()
+    attention = Attention(DotScore(), align, Expectation())
+    values = torch.eye(4).unsqueeze(0)
+    memory = attention.remember(values, torch.tensor([[[True, True, True, False]]]))
+    queries = 4 * torch.tensor([[[-1.0, 1, -1, 1], [-1, -1, 1, 1], [-1, -1, -1, 1]]])
+    with trace(attention) as records:
+        attention(queries, memory)
+    # The first two are called to places 1 and 2; the last to a hidden one, and walks off the end.
+    assert records[0].extras["frontier"].tolist() == [[[1, 2, 3]]]
+
+
+def test_a_pointer_of_chances_is_where_it_is_expected():
+    align = MonotonicConfig(bias=0, at_test="expected").build(query_size=4).eval()
+    attention = Attention(DotScore(), align, Expectation())
+    memory = attention.remember(torch.zeros(1, 3, 4), torch.ones(1, 1, 3, dtype=torch.bool))
+    with trace(attention) as records:
+        attention(torch.zeros(1, 1, 4), memory)
+    # It stops with even chances at each of three places: 1/2, 1/4, 1/8, and 1/8 beyond them.
+    expected = 0 / 2 + 1 / 4 + 2 / 8 + 3 / 8
+    torch.testing.assert_close(records[0].extras["frontier"].item(), expected)
