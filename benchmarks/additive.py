@@ -2,14 +2,23 @@
 
 Prints, for each form, the median milliseconds of scoring alone and of scoring with gradients, both
 forms taken in turn so that a busy machine slows them alike, and the most memory that the tensors
-made on the way held at once; then plain as a multiple of chunked.
+made on the way held at once; then plain as a multiple of chunked. Then the case that chunks are
+promised for, learning over long sequences, against what is promised: there each round has a
+process of its own, and memory is what the operating system counted for it.
 """
 
+import math
 import os
+import resource
 import statistics
+import sys
 import time
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 # As the command line does; read by torch when it is first imported.
@@ -27,6 +36,15 @@ REPEATS = 7
 FORMS = {"plain": plain_additive, "chunked": chunked_additive}
 SHAPES = [(16, 128, 128, 256), (32, 16, 16, 256)]  # B, T, S, A
 
+PROMISED = (16, 512, 512, 256)
+ROUNDS = 3
+LEAST_MEMORY_RATIO = 20.0  # plain over chunked
+MOST_TIME_RATIO = 1.3  # chunked over plain
+# The sum, its tanh and the gradient of one of them, each (B, T, S, A) in single precision.
+PLAIN_BYTES = 3 * 4 * math.prod(PROMISED)
+
+Shape = tuple[int, int, int, int]
+Form = Callable[..., Tensor]
 Work = Callable[[], object]
 
 
@@ -82,29 +100,100 @@ def report(what: str, works: dict[str, Work]) -> None:
     print(f"  {'':<22}{'ratio':<9}{ratios[0]:8.1f} x  {ratios[1]:8.1f} x")
 
 
-def bench(rows: int, queries: int, keys: int, width: int) -> None:
+def inputs_of(shape: Shape) -> list[Tensor]:
+    rows, queries, keys, width = shape
     torch.manual_seed(0)
     sizes = [(rows, queries, width), (rows, keys, width), (width,)]
-    inputs = [torch.randn(size, requires_grad=True) for size in sizes]
-    slopes = torch.randn(rows, queries, keys)
+    return [torch.randn(size, requires_grad=True) for size in sizes]
 
-    def score(form: Callable[..., Tensor]) -> None:
-        with torch.no_grad():
-            form(*inputs)
 
-    def learn(form: Callable[..., Tensor]) -> None:
-        torch.autograd.grad(form(*inputs), inputs, slopes)
+def scoring(form: Form, shape: Shape) -> Work:
+    inputs = inputs_of(shape)
+    return torch.no_grad()(lambda: form(*inputs))
 
-    chosen = "plain" if additive_form(*inputs[:2]) is plain_additive else "chunked"
-    print(f"B={rows}, T={queries}, S={keys}, A={width}: the rule chooses {chosen}")
-    for what, work in {"forward": score, "forward and backward": learn}.items():
-        report(what, {name: lambda w=work, f=form: w(f) for name, form in FORMS.items()})
+
+def learning(form: Form, shape: Shape) -> Work:
+    inputs, slopes = inputs_of(shape), torch.randn(shape[:3])
+    return lambda: torch.autograd.grad(form(*inputs), inputs, slopes)
+
+
+def title(shape: Shape) -> str:
+    return ", ".join(f"{letter}={size}" for letter, size in zip("BTSA", shape, strict=True))
+
+
+def bench(shape: Shape) -> None:
+    is_plain = additive_form(*inputs_of(shape)[:2]) is plain_additive
+    print(f"{title(shape)}: the rule chooses {'plain' if is_plain else 'chunked'}")
+    for what, work in {"forward": scoring, "forward and backward": learning}.items():
+        report(what, {name: work(form, shape) for name, form in FORMS.items()})
+
+
+def resident() -> float:
+    """The most memory this process has had, in MiB."""
+    table = Path("/proc/self/status")
+    if table.exists():  # rather than ru_maxrss, which begins with what the parent had
+        return int(_entries(table)["VmHWM"].split()[0]) / 2**10
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+
+
+def _entries(table: Path) -> dict[str, str]:
+    return dict(line.split(":", 1) for line in table.read_text().splitlines())
+
+
+def round_of(name: str) -> tuple[float, float]:
+    """The milliseconds and MiB that learning once takes in this form, in a process of its own."""
+    learning(FORMS[name], (2, 8, 8, 8))()  # loads what torch loads late
+    work = learning(FORMS[name], PROMISED)
+    before, began = resident(), time.perf_counter()
+    work()
+    return 1000 * (time.perf_counter() - began), resident() - before
+
+
+def rounds() -> dict[str, list[tuple[float, float]]]:
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in FORMS}
+    for _ in range(ROUNDS):
+        for name in FORMS:  # in turn, so that a busy machine slows them alike
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+                taken[name].append(process.submit(round_of, name).result())
+    return taken
+
+
+def has_room() -> bool:
+    """Whether the plain form can be run without driving other programs out of memory."""
+    table = Path("/proc/meminfo")
+    if not table.exists():
+        return True
+    return 1024 * int(_entries(table)["MemAvailable"].split()[0]) > 1.2 * PLAIN_BYTES
+
+
+def bench_promise() -> None:
+    print(f"{title(PROMISED)}: forward and backward, as promised")
+    if not has_room():
+        print(f"  left out: the plain form needs {PLAIN_BYTES / 2**30:.0f} GiB of free memory")
+        return
+    try:
+        taken = rounds()
+    except BrokenProcessPool:
+        print("  left out: a process was ended from outside, most likely for want of memory")
+        return
+    middle = {
+        name: [statistics.median(column) for column in zip(*each, strict=True)]
+        for name, each in taken.items()
+    }
+    for name, (duration, size) in middle.items():
+        print(f"  {name:<31}{duration:8.0f} ms {size:8.1f} MiB")
+    slower = middle["chunked"][0] / middle["plain"][0]
+    smaller = middle["plain"][1] / middle["chunked"][1]
+    print(f"  time, chunked over plain   {slower:8.2f} x   (at most {MOST_TIME_RATIO:g})")
+    print(f"  memory, plain over chunked {smaller:8.1f} x   (at least {LEAST_MEMORY_RATIO:g})")
 
 
 def main() -> None:
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, single precision")
     for shape in SHAPES:
-        bench(*shape)
+        bench(shape)
+    bench_promise()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import torch
 from heedful.attention import Entmax, Softmax
 from heedful.attention.centres import PredictedCentre, StepCentre
 from heedful.attention.choices.alignments import AlignmentConfig
+from heedful.attention.choices.features import FeatureConfig
+from heedful.attention.choices.positions import PositionConfig
 from heedful.attention.choices.scores import ScoreConfig
 from heedful.attention.chunkwise import Chunkwise
 from heedful.attention.local import Local
@@ -59,36 +61,61 @@ SCORES = {
 }
 WIRINGS = [kind_of(member) for member in types_in(WiringConfig)]
 
-# Every score with one cell and wiring, every cell and wiring with two scores: a score does not
-# know what surrounds it, so the whole product would say the same at several times the cost.
-COMBINATIONS = dict.fromkeys(
-    [
-        *product(CELLS, WIRINGS, ["additive", "bilinear"]),
-        *product(["gru"], ["attend-then-step"], SCORES),
-    ]
-)
+SMALL = {"kind": "recurrent", "embedding_size": 5, "hidden_size": WIDTH}
+UNFED = {"kind": "step-then-attend", "input_feeding": False}
 
+
+def _system(decoder: dict[str, Any], encoder: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"encoder": {**SMALL, **(encoder or {})}, "decoder": {**SMALL, **decoder}}
+
+
+# Every member of a family once, among usual neighbours: no member knows what surrounds it, so the
+# whole product would say the same at many times the cost.
 SYSTEMS = {
-    f"{cell}, {wiring}, {score}": {
-        "encoder": {"kind": "recurrent", "cell": cell, "embedding_size": 5, "hidden_size": WIDTH},
-        "decoder": {
-            "kind": "recurrent",
-            "cell": cell,
-            "embedding_size": 5,
-            "hidden_size": WIDTH,
-            "wiring": {"kind": wiring},
-            "attention": {"score": SCORES[score].model_dump()},
-        },
-    }
-    for cell, wiring, score in COMBINATIONS
+    f"{cell}, {wiring}, {score}": _system(
+        {"cell": cell, "wiring": {"kind": wiring}, "attention": {"score": {"kind": score}}},
+        {"cell": cell},
+    )
+    for cell, wiring, score in product(CELLS, WIRINGS, ["additive", "bilinear"])
 }
-SYSTEMS["no input feeding"] = {
-    "decoder": {"kind": "recurrent", "wiring": {"kind": "step-then-attend", "input_feeding": False}}
+for kind, score in SCORES.items():
+    SYSTEMS[f"score {kind}"] = _system({"attention": {"score": score.model_dump()}})
+for member in types_in(FeatureConfig):
+    features = {"kind": "additive", "features": [{"kind": kind_of(member)}]}
+    SYSTEMS[f"feature {kind_of(member)}"] = _system({"attention": {"score": features}})
+for member in types_in(AlignmentConfig):
+    SYSTEMS[f"alignment {kind_of(member)}"] = _system({"attention": {"align": member()}})
+for align in ("softmax", "monotonic-marginal"):
+    SYSTEMS[f"marginal over {align}"] = _system(
+        {
+            "wiring": UNFED,
+            "attention": {"align": {"kind": align}, "read": {"kind": "per-position"}},
+            "emission": {"kind": "marginal"},
+        }
+    )
+SYSTEMS |= {
+    "selection": _system({"attention": {"read": {"kind": "selection"}}}),
+    "gated": _system({"attention": {"read": {"kind": "gated"}}}),
+    "heads": _system({"attention": {"heads": {"num_heads": 2}, "score": {"kind": "scaled-dot"}}}),
+    "heads in one group": _system(
+        {"attention": {"heads": {"num_heads": 3, "num_groups": 1}, "score": {"kind": "bilinear"}}}
+    ),
+    "heads with coverage": _system(
+        {
+            "wiring": {"kind": "step-then-attend"},
+            "attention": {
+                "heads": {"num_heads": 2},
+                "score": {"kind": "additive", "features": [{"kind": "coverage"}]},
+            },
+        }
+    ),
+    "no input feeding": _system({"wiring": UNFED}),
+    "two layers, one direction": _system(
+        {"num_layers": 2, "cell": "lstm"}, {"num_layers": 2, "bidirectional": False}
+    ),
 }
-SYSTEMS["two layers, one direction"] = {
-    "encoder": {"kind": "recurrent", "num_layers": 2, "bidirectional": False},
-    "decoder": {"kind": "recurrent", "num_layers": 2, "cell": "lstm"},
-}
+for member in types_in(PositionConfig):
+    SYSTEMS[f"positions {kind_of(member)}"] = _system({}, {"positions": {"kind": kind_of(member)}})
 
 
 def build(name: str) -> Transducer:

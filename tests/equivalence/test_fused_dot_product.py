@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from heedful.attention import (
     Attention,
@@ -91,6 +93,13 @@ def test_both_forms_agree_for_any_leading_dimensions_and_lengths(leading, times,
     torch.testing.assert_close(found, wanted)
 
 
+def test_one_mask_serves_every_leading_dimension():
+    queries, values = inputs(2, 3)
+    found = dot_product_context(queries, values, values, causal(SIZE))
+    whole = causal(SIZE).expand(2, 3, SIZE, SIZE)
+    torch.testing.assert_close(found, dot_product_context(queries, values, values, whole))
+
+
 @each_mask
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_every_precision_is_kept_and_as_near_to_the_truth_as_the_plain_form(mask, dtype):
@@ -173,6 +182,64 @@ def test_both_forms_agree_with_heads_in_groups(mask, num_groups):
     module = MultiHead(attention(), **sizes, num_heads=4, num_groups=num_groups).double()
     found, wanted = both(module, inputs(ROWS), mask)
     torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.gpu
+@each_mask
+@each_precision
+@pytest.mark.parametrize("num_groups", [1, 4])
+def test_a_gpu_gives_what_is_exact_on_a_cpu(mask, dtype, num_groups):
+    queries = torch.randn(ROWS, 4, SIZE, 8, dtype=torch.double)
+    keys, values = torch.randn(2, ROWS, num_groups, SIZE, 8, dtype=torch.double)
+    mask = mask.expand(ROWS, -1, -1).unsqueeze(1)
+    exact = [each.to(dtype).double().requires_grad_() for each in (queries, keys, values)]
+    there = [each.detach().to("cuda", dtype).requires_grad_() for each in exact]
+    slopes = torch.randn_like(queries).to(dtype)
+    wanted = dot_product_context(*exact, mask)
+    found = dot_product_context(*there, mask.cuda())
+    loose = {torch.double: 1e-9, torch.float: 1e-5}.get(dtype, 8 * torch.finfo(dtype).eps)
+    pairs = zip(
+        [found, *torch.autograd.grad(found, there, slopes.cuda())],
+        [wanted, *torch.autograd.grad(wanted, exact, slopes.double())],
+        strict=True,
+    )
+    for one, other in pairs:
+        torch.testing.assert_close(one.cpu().double(), other, rtol=loose, atol=4 * loose)
+    sees = mask.any(dim=-1, keepdim=True).cuda()
+    assert (found.masked_fill(sees, 0) == 0).all()
+
+
+@pytest.mark.gpu
+@each_mask
+@each_precision
+def test_nan_stays_visible_in_its_row_alone_on_a_gpu(mask, dtype):
+    queries, values = (each.detach().cuda() for each in inputs(ROWS, dtype=dtype))
+    queries[:, 3] = torch.nan
+    module = attention()
+    memory = module.remember(values, mask.cuda())
+    found = module(queries, memory, need_weights=False).context
+    assert (found.isnan() == module(queries, memory).context.isnan()).all()
+
+
+class LargestTensor(TorchDispatchMode):
+    """Notes the most elements of any tensor that an operation has given out."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        produced = operation(*args, **(kwargs or {}))
+        for each in tree_leaves(produced):
+            if isinstance(each, torch.Tensor):
+                self.elements = max(self.elements, each.numel())
+        return produced
+
+
+def test_no_tensor_is_as_large_as_the_weights():
+    heads, size = 8, 64
+    queries, values = inputs(2, heads, times=size, places=size, dtype=torch.float)
+    with LargestTensor() as largest:
+        dot_product_context(queries, values, values, causal(size)).sum().backward()
+    assert largest.elements <= 2 * max(queries.numel(), size * size) < 2 * heads * size * size
 
 
 class OtherDot(DotScore):

@@ -7,7 +7,7 @@ import torch
 
 from heedful.training.config import TrainingConfig
 from heedful.training.engine import Learner
-from heedful.training.objectives import negative_log_likelihood
+from heedful.training.objectives import Loss, negative_log_likelihood
 from tests.catalogue import batch, build, store
 
 CONFIG = TrainingConfig()
@@ -15,8 +15,9 @@ CONFIG = TrainingConfig()
 
 def learner(model, smoothing):
     def loss(each, examples):
-        log_probs = each(examples).log_probs
-        return negative_log_likelihood(log_probs, examples.targets, smoothing=smoothing)
+        told = each(examples)
+        error = negative_log_likelihood(told.log_probs, examples.targets, smoothing=smoothing)
+        return Loss(error, told.penalties)
 
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     return Learner(model, loss, optimizer, lambda step: 0.1, max_grad_norm=1e9)

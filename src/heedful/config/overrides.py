@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from heedful.config.choice import Choice, Settings, choices_of, chosen
+from heedful.config.choice import Choice, Settings, choices_of, chosen, kind_of
 from heedful.config.yaml_text import parse_value
 from heedful.errors import ConfigError
 
@@ -49,6 +49,8 @@ def _put(
     value: Any,
     done: tuple[str, ...],
 ) -> Settings:
+    if section in map(kind_of, choices):
+        section = {"kind": section}  # a choice that was named and not set
     if not isinstance(section, dict):
         raise _not_a_section(section, path, done)
     key, *rest = path

@@ -13,7 +13,8 @@ from heedful.decoders.emission import EmissionConfig, VocabularyEmissionConfig
 from heedful.decoders.recurrent import RecurrentDecoder
 from heedful.decoders.wiring import AttendThenStep, StepThenAttend, Wiring
 from heedful.errors import ConfigError
-from heedful.layers.cells import CellKind, CellStack
+from heedful.layers.cell_choices import CellConfig, GruCellConfig
+from heedful.layers.cells import CellStack
 from heedful.layers.embeddings import Embedding
 
 
@@ -61,7 +62,7 @@ class RecurrentDecoderConfig(Choice):
     """Write the target with recurrent cells and attention."""
 
     kind: Literal["recurrent"] = "recurrent"
-    cell: CellKind = "gru"
+    cell: CellConfig = GruCellConfig()
     """The recurrent cell."""
     embedding_size: PositiveInt = 256
     """Width of a word's vector."""
@@ -92,13 +93,9 @@ class RecurrentDecoderConfig(Choice):
 
     def build_cells(self, input_size: int) -> CellStack:
         """Make the cells for inputs of this width."""
-        return CellStack.of(
-            self.cell,
-            input_size,
-            self.hidden_size,
-            num_layers=self.num_layers,
-            dropout=self.dropout,
-        )
+        sizes = [input_size] + [self.hidden_size] * (self.num_layers - 1)
+        cells = [self.cell.build(input_size=size, hidden_size=self.hidden_size) for size in sizes]
+        return CellStack(cells, self.dropout)
 
 
 def _require_agreement(config: RecurrentDecoderConfig, decoder: RecurrentDecoder) -> None:

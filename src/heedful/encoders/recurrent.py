@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 
+from heedful.attention.choices.positions import PositionConfig
 from heedful.attention.masks import padding
 from heedful.config import Choice
 from heedful.layers.cell_choices import CellConfig, GruCellConfig
@@ -57,12 +58,22 @@ class RecurrentEncoderConfig(Choice):
     """Whether each layer reads both ways."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of values dropped from embeddings and between layers."""
+    positions: PositionConfig | None = None
+    """How words are told their places; if not given, the recurrence alone knows."""
+
+    @model_validator(mode="after")
+    def _has_halves(self) -> RecurrentEncoderConfig:
+        if self.bidirectional and self.hidden_size % 2:
+            raise ValueError(f"hidden_size, for both directions, must be even: {self.hidden_size}")
+        return self
 
     def build(self, *, vocabulary_size: int) -> RecurrentEncoder:
         """Make the encoder for a vocabulary."""
-        inputs = [self.embedding_size] + [self.hidden_size] * (self.num_layers - 1)
+        size, places = self.embedding_size, self.positions
+        placing = places.build(embedding_size=size) if places else None
+        embedding = Embedding(vocabulary_size, size, dropout=self.dropout, placing=placing)
+        inputs = [embedding.size] + [self.hidden_size] * (self.num_layers - 1)
         layers = [self._layer(size) for size in inputs]
-        embedding = Embedding(vocabulary_size, self.embedding_size, dropout=self.dropout)
         return RecurrentEncoder(embedding, layers, dropout=self.dropout, size=self.hidden_size)
 
     def _layer(self, input_size: int) -> Recurrence:

@@ -185,24 +185,18 @@ CELLS: dict[CellKind, type[SimpleCell] | type[GruCell] | type[LstmCell]] = {
 class CellStack(nn.Module):
     """Cells on top of one another: each reads the one below.
 
-    From layer `residual_from` on, counted from 1, each is a `ResidualCell`.
+    From layer `residual_from` on, counted from 1, each is a `ResidualCell`; not the first, for
+    what it reads is of another kind than what it shows.
     """
 
     def __init__(
         self, cells: Sequence[Cell], dropout: float, *, residual_from: int | None = None
     ) -> None:
         super().__init__()
+        assert residual_from is None or residual_from > 1, f"residual from layer {residual_from}"
         plain = len(cells) if residual_from is None else residual_from - 1
         self.cells = nn.ModuleList([*cells[:plain], *map(ResidualCell, cells[plain:])])
         self.dropout = nn.Dropout(dropout)
-
-    @classmethod
-    def of(
-        cls, kind: CellKind, input_size: int, hidden_size: int, *, num_layers: int, dropout: float
-    ) -> CellStack:
-        """Stack cells of one kind."""
-        sizes = [input_size] + [hidden_size] * (num_layers - 1)
-        return cls([CELLS[kind](size, hidden_size) for size in sizes], dropout)
 
     def begin(self, hidden: Sequence[Float[Tensor, "B D"]]) -> tuple[CellState, ...]:
         """Make the first states, from what is to be seen of each layer."""

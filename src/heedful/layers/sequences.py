@@ -29,8 +29,9 @@ def states_along(
 ) -> tuple[Float[Tensor, "B S _"], ...]:
     """The whole state after each input."""
     plain = fusible(cell)
-    if plain is not None:
-        return fused_states(plain, inputs, state)
+    states = fused_states(plain, inputs, state) if plain is not None else None
+    if states is not None:
+        return states
     parts = zip(*repeat(cell, inputs, state), strict=True)
     return tuple(torch.stack(part, dim=1) for part in parts)
 

@@ -1,6 +1,8 @@
 import torch
 
 from heedful.encoders.recurrent import RecurrentEncoderConfig
+from heedful.layers.cells import LstmCell
+from heedful.layers.gated import ResetBeforeGruCell
 
 
 def encoder(**settings):
@@ -35,3 +37,20 @@ def test_the_width_of_states_is_the_hidden_size_however_it_reads():
         built = encoder(bidirectional=bidirectional, num_layers=3)
         assert built(TOKENS, LENGTHS).states.shape == (2, 4, 4)
         assert built.size == 4
+
+
+def test_a_cell_may_be_named_or_described():
+    described = {"kind": "gru", "reset": "before", "normalised": True}
+    assert type(encoder(cell="lstm").layers[0].forwards) is LstmCell
+    layer = encoder(cell=described).layers[0]
+    assert type(layer.forwards) is type(layer.backwards) is ResetBeforeGruCell
+    assert layer.forwards is not layer.backwards
+
+
+def test_in_training_what_cells_drop_is_drawn_and_when_asked_it_is_not():
+    built = encoder(cell={"kind": "lstm", "recurrent_dropout": 0.5, "zoneout": 0.3}, num_layers=2)
+    drawn = [built(TOKENS, LENGTHS).states for _ in range(2)]
+    assert not torch.equal(*drawn)
+    built.eval()
+    asked = [built(TOKENS, LENGTHS).states for _ in range(2)]
+    assert torch.equal(*asked)

@@ -5,24 +5,103 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from heedful.layers.cells import CELLS
 from heedful.layers.recurrence import Recurrence, reverse
 
-TORCH = {"gru": nn.GRU, "lstm": nn.LSTM}
+TORCH = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+LENGTHS = torch.tensor([2, 5, 1])
+each_kind = pytest.mark.parametrize("kind", TORCH)
 
 
-@pytest.mark.parametrize("kind", TORCH)
-def test_both_directions_are_those_of_torch_on_packed_sequences(kind):
-    ours = Recurrence(kind, 3, 4, bidirectional=True)
-    theirs = TORCH[kind](3, 4, batch_first=True, bidirectional=True)
-    state = {**ours.forwards.state_dict()}
-    state |= {f"{name}_reverse": weight for name, weight in ours.backwards.state_dict().items()}
+def pair(kind):
+    """A recurrence in both directions and torch's layer with the same weights."""
+    cells = [CELLS[kind](3, 4) for _ in range(2)]
+    ours = Recurrence(forwards=cells[0], backwards=cells[1]).double()
+    theirs = TORCH[kind](3, 4, batch_first=True, bidirectional=True).double()
+    state = {**cells[0].layer.state_dict()}
+    state |= {f"{name}_reverse": each for name, each in cells[1].layer.state_dict().items()}
     theirs.load_state_dict(state)
-    inputs, lengths = torch.randn(3, 5, 3), torch.tensor([2, 5, 1])
-    packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
-    wanted, _ = pad_packed_sequence(theirs(packed)[0], batch_first=True)
-    found = ours(inputs, lengths)
-    for row, length in enumerate(lengths):
-        torch.testing.assert_close(found[row, :length], wanted[row, :length])
+    return ours, theirs
+
+
+def first_states(kind):
+    """One for each direction, and the same as torch takes them."""
+    parts = 2 if kind == "lstm" else 1
+    states = torch.randn(parts, 2, 3, 4, dtype=torch.double)
+    return list(zip(*(part.unbind(0) for part in states), strict=True)), tuple(states)
+
+
+@each_kind
+def test_outputs_ends_and_gradients_are_those_of_torch_on_packed_sequences(kind):
+    ours, theirs = pair(kind)
+    inputs = torch.randn(3, 5, 3, dtype=torch.double, requires_grad=True)
+    first, torch_first = first_states(kind)
+    packed = pack_padded_sequence(inputs, LENGTHS, batch_first=True, enforce_sorted=False)
+    outputs, last = theirs(packed, torch_first if kind == "lstm" else torch_first[0])
+    wanted, _ = pad_packed_sequence(outputs, batch_first=True)
+    seen = (torch.arange(5) < LENGTHS[:, None])[:, :, None]
+    found = ours.read(inputs, LENGTHS, first)
+    torch.testing.assert_close(found.outputs * seen, wanted)
+    torch.testing.assert_close(ours(inputs, LENGTHS, first) * seen, wanted)
+    ends = tuple(torch.stack(part) for part in zip(*found.ends, strict=True))
+    torch.testing.assert_close(ends, last if kind == "lstm" else (last,))
+    losses = [(found.outputs * seen).sin().sum(), wanted.sin().sum()]
+    weights = [[w for cell in ours.cells for w in cell.weights], list(theirs.parameters())]
+    gradients = [
+        torch.autograd.grad(loss, [inputs, *of], retain_graph=True)
+        for loss, of in zip(losses, weights, strict=True)
+    ]
+    for each in zip(*gradients, strict=True):
+        torch.testing.assert_close(*each)
+
+
+@each_kind
+def test_without_first_states_a_recurrence_begins_from_zeros(kind):
+    ours, theirs = pair(kind)
+    inputs = torch.randn(2, 5, 3, dtype=torch.double)
+    found = ours(inputs, torch.tensor([5, 5]))
+    torch.testing.assert_close(found, theirs(inputs)[0])
+
+
+def test_one_direction_is_half_of_both():
+    ours, _ = pair("gru")
+    inputs = torch.randn(3, 5, 3, dtype=torch.double)
+    both = ours(inputs, LENGTHS)
+    forwards = Recurrence(forwards=ours.forwards)(inputs, LENGTHS)
+    backwards = Recurrence(backwards=ours.backwards)(inputs, LENGTHS)
+    assert torch.equal(both, torch.cat([forwards, backwards], -1))
+
+
+def test_backwards_is_forwards_on_the_sequence_turned_round():
+    cell, inputs = CELLS["lstm"](3, 4), torch.randn(2, 5, 3)
+    lengths = torch.tensor([5, 5])
+    forwards = Recurrence(forwards=cell).read(inputs.flip(1), lengths)
+    backwards = Recurrence(backwards=cell).read(inputs, lengths)
+    torch.testing.assert_close(backwards.outputs, forwards.outputs.flip(1))
+    torch.testing.assert_close(backwards.ends, forwards.ends)
+
+
+@pytest.mark.parametrize("directions", ["forwards", "backwards", "both"])
+def test_what_is_seen_at_the_end_is_the_first_part_of_the_last_states(directions):
+    names = ["forwards", "backwards"] if directions == "both" else [directions]
+    ours = Recurrence(**{name: CELLS["lstm"](3, 4) for name in names})
+    outputs, ends = ours.read(torch.randn(3, 5, 3), LENGTHS)
+    wanted = torch.cat([end[0] for end in ends], -1)
+    torch.testing.assert_close(ours.seen_at_end(outputs, LENGTHS), wanted)
+
+
+def test_a_sequence_without_inputs_ends_as_it_began():
+    ours, (first, _) = pair("lstm")[0], first_states("lstm")
+    inputs = torch.randn(3, 5, 3, dtype=torch.double)
+    ends = ours.read(inputs, torch.tensor([0, 5, 0]), first).ends
+    for began, ended in zip(first, ends, strict=True):
+        for before, after in zip(began, ended, strict=True):
+            assert torch.equal(before[[0, 2]], after[[0, 2]])
+
+
+def test_a_recurrence_without_a_direction_is_refused():
+    with pytest.raises(AssertionError, match="some direction"):
+        Recurrence()
 
 
 def test_reversing_turns_each_row_round_up_to_its_own_end():

@@ -27,6 +27,7 @@ def dot_product_context(
     of these then serves so many neighbours. A NaN in a key that some queries see and others do
     not reaches them all, for torch adds its mask to the scores; the plain form shields them.
     """
+    mask = mask[(None,) * (queries.dim() - mask.dim())]
     mask = mask.expand(*queries.shape[:-3], *mask.shape[-3:])
     seen = mask.any(dim=-2).unsqueeze(-1)  # (*B, S, 1)
     # Without a mask torch takes a query of NaN for one that sees nothing, and gives zeros: the

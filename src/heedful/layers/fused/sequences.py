@@ -5,9 +5,7 @@ Law: values and gradients are those of the cell, step by step.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
-from torch.nn.functional import linear
 
 from heedful.layers.cells import Cell, CellState, GruCell, LstmCell, SimpleCell, TorchCell
 from heedful.layers.regularised import RecurrentDropout
@@ -36,29 +34,13 @@ def fused_shown(
 
 def fused_states(
     cell: TorchCell, inputs: Float[Tensor, "B S E"], state: CellState
-) -> tuple[Float[Tensor, "B S D"], ...]:
-    """The whole state after each input."""
-    states = [fused_shown(cell, inputs, state)]
+) -> tuple[Float[Tensor, "B S D"], ...] | None:
+    """The whole state after each input; None for an LSTM, of whose memory kernels tell the last.
+
+    It could be made again from inputs and outputs, all gates at once; on a CPU that took longer
+    than the cell step by step (66 ms against 48, forward and backward, 32 rows of 24, width 128).
+    """
     if type(cell) is LstmCell:
-        states.append(_memories(cell, inputs, states[0], state))
-    carried = state[len(states) :]
-    return (*states, *(part.unsqueeze(1).expand_as(states[0]) for part in carried))
-
-
-def _memories(
-    cell: LstmCell,
-    inputs: Float[Tensor, "B S E"],
-    shown: Float[Tensor, "B S D"],
-    state: CellState,
-) -> Float[Tensor, "B S D"]:
-    # The kernel tells the memory cell of an LSTM at the end of the padding only. But the gates
-    # depend on inputs and on what was shown, which are known: what is left is c' = f * c + i * g.
-    of_input, of_hidden, input_bias, hidden_bias = cell.weights
-    before = torch.cat([state[0].unsqueeze(1), shown[:, :-1]], dim=1)
-    gates = linear(inputs, of_input, input_bias) + linear(before, of_hidden, hidden_bias)
-    take, keep, new, _ = gates.chunk(4, dim=-1)
-    added, kept = take.sigmoid() * new.tanh(), keep.sigmoid()
-    memories = [state[1]]
-    for addition, share in zip(added.unbind(1), kept.unbind(1), strict=True):
-        memories.append(share * memories[-1] + addition)
-    return torch.stack(memories[1:], dim=1)
+        return None
+    shown = fused_shown(cell, inputs, state)
+    return (shown, *(carried.unsqueeze(1).expand_as(shown) for carried in state[1:]))

@@ -1,0 +1,44 @@
+"""How conformance tests ask: one call for a mechanism, and the numbers it is asked about."""
+
+import torch
+from torch import Tensor
+
+from heedful.attention import Alignment, Attended, Attention, Expectation, Score, Softmax, padding
+
+LENGTHS = torch.tensor([5, 3])
+
+
+def sentences(queries: int = 3, places: int = 5, width: int = 4) -> tuple[Tensor, Tensor, Tensor]:
+    """Two rows of queries and memory, the second row with padding at its end."""
+    asked = torch.randn(2, queries, width, dtype=torch.double)
+    held = torch.randn(2, places, width, dtype=torch.double)
+    return asked, held, padding(LENGTHS, places)
+
+
+def attend(
+    score: Score, queries: Tensor, values: Tensor, mask: Tensor, *, align: Alignment | None = None
+) -> Attended:
+    """Ask a mechanism that takes the mean of the values, under a softmax unless told otherwise."""
+    attention = Attention(score, align or Softmax(), Expectation()).double()
+    return attention(queries, attention.remember(values, mask))
+
+
+def column(*numbers: float) -> Tensor:
+    """One row of so many places, each a single number wide."""
+    return torch.tensor(numbers, dtype=torch.double).view(1, -1, 1)
+
+
+def row(*numbers: float) -> Tensor:
+    """A matrix with a single row."""
+    return torch.tensor([numbers], dtype=torch.double)
+
+
+def visible(values: Tensor) -> Tensor:
+    """A mask that hides nothing."""
+    return torch.ones(values.size(0), 1, values.size(1), dtype=torch.bool)
+
+
+def softmax(*numbers: float) -> Tensor:
+    """The weights that a softmax gives to these scores."""
+    exponentials = torch.tensor(numbers, dtype=torch.double).exp()
+    return exponentials / exponentials.sum()

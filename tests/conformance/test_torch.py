@@ -1,0 +1,136 @@
+"""PyTorch's own attention: ours must agree with it, in values, weights and gradients."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from heedful.attention import (
+    Attention,
+    DotScore,
+    Expectation,
+    Memory,
+    ScaledDotScore,
+    Softmax,
+    causal,
+    window,
+)
+from heedful.attention.heads import MultiHead
+from tests.conformance.asking import attend, sentences, visible
+
+WIDTH, NUM_HEADS = 6, 3
+
+SCORES = {"dot": (DotScore(), 1.0), "scaled dot": (ScaledDotScore(), None)}
+each_score = pytest.mark.parametrize(("score", "scale"), SCORES.values(), ids=SCORES)
+
+
+def masks(padded):
+    size = padded.size(-1)
+    return {
+        "padding": padded,
+        "padding and causal": padded & causal(size),
+        "padding and window": padded & window(size, 1),
+    }
+
+
+@each_score
+@pytest.mark.parametrize("name", masks(torch.ones(1, 1, 5, dtype=torch.bool)))
+def test_products_under_a_softmax_are_torchs_attention(score, scale, name):
+    queries, values, padded = sentences(queries=5)
+    mask = masks(padded)[name]
+    # Rows that see nothing have a test of their own.
+    mask = mask | ~mask.any(dim=-1, keepdim=True)
+    ours = [queries.clone().requires_grad_(), values.clone().requires_grad_()]
+    theirs = [queries.clone().requires_grad_(), values.clone().requires_grad_()]
+    context = attend(score, *ours, mask).context
+    wanted = scaled_dot_product_attention(
+        theirs[0], theirs[1], theirs[1], attn_mask=mask, scale=scale
+    )
+    torch.testing.assert_close(context, wanted)
+    context.square().sum().backward()
+    wanted.square().sum().backward()
+    for mine, its in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine.grad, its.grad)
+
+
+def test_keys_apart_from_values_and_heads_before_queries_are_torchs_attention():
+    queries = torch.randn(2, 3, 4, 6)
+    keys, values = torch.randn(2, 3, 5, 6), torch.randn(2, 3, 5, 7)
+    attention = Attention(ScaledDotScore(), Softmax(), Expectation())
+    memory = Memory(values, attention.score.prepare(keys), torch.ones(2, 3, 1, 5) > 0)
+    wanted = scaled_dot_product_attention(queries, keys, values)
+    torch.testing.assert_close(attention(queries, memory).context, wanted)
+
+
+def test_a_row_that_sees_nothing_takes_zeros_as_torchs_does():
+    queries, values, _ = sentences()
+    nothing = torch.zeros(2, 1, 5, dtype=torch.bool)
+    wanted = scaled_dot_product_attention(
+        queries, values, values, attn_mask=nothing.expand(2, 3, 5)
+    )
+    context = attend(ScaledDotScore(), queries, values, nothing).context
+    assert (context == 0).all()
+    torch.testing.assert_close(context, wanted)
+
+
+def test_what_stands_in_padding_reaches_torchs_context_and_not_ours():
+    queries, values, mask = sentences()
+    values[1, 4] = torch.nan
+    theirs = scaled_dot_product_attention(queries, values, values, attn_mask=mask, scale=1.0)
+    assert theirs[1].isnan().all()
+    weights = attend(DotScore(), queries, values, mask).weights
+    assert weights.isfinite().all()
+    torch.testing.assert_close(weights[1, :, 3:], torch.zeros(3, 2).double())
+
+
+def beside_torchs(peer, *, bias):
+    """Many heads of ours with the parameters of torch's."""
+    inner = Attention(ScaledDotScore(), Softmax(), Expectation())
+    sizes = {"query_size": WIDTH, "memory_size": WIDTH, "head_size": WIDTH // NUM_HEADS}
+    ours = MultiHead(inner, num_heads=NUM_HEADS, bias=bias, **sizes).double()
+    parts = ["query_projection", "key_projection", "value_projection"]
+    settings = dict(
+        zip([f"{part}.weight" for part in parts], peer.in_proj_weight.chunk(3), strict=True)
+    )
+    settings["output_projection.weight"] = peer.out_proj.weight
+    if bias:
+        named = zip(parts, peer.in_proj_bias.chunk(3), strict=True)
+        settings |= {f"{part}.bias": each for part, each in named}
+        settings["output_projection.bias"] = peer.out_proj.bias
+    ours.load_state_dict(settings)
+    return ours
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
+def test_many_heads_are_torchs_many_heads(bias):
+    peer = nn.MultiheadAttention(WIDTH, NUM_HEADS, bias=bias, batch_first=True).double()
+    if bias:  # torch starts them at zero
+        nn.init.normal_(peer.in_proj_bias)
+        nn.init.normal_(peer.out_proj.bias)
+    ours = beside_torchs(peer, bias=bias)
+    queries, values, mask = sentences(width=WIDTH)
+    wanted, weights = peer(queries, values, values, key_padding_mask=~mask[:, 0])
+    found = ours(queries, ours.remember(values, mask))
+    torch.testing.assert_close(found.context, wanted)
+    torch.testing.assert_close(found.weights, weights)
+
+
+def test_the_weights_of_each_head_are_those_of_torchs():
+    peer = nn.MultiheadAttention(WIDTH, NUM_HEADS, bias=False, batch_first=True).double()
+    ours = beside_torchs(peer, bias=False)
+    _, values, _ = sentences(width=WIDTH)
+    _, weights = peer(values, values, values, attn_mask=~causal(5), average_attn_weights=False)
+    memory = ours.remember(values, visible(values) & causal(5))
+    torch.testing.assert_close(ours(values, memory).aligned.weights, weights)
+
+
+def test_a_row_that_sees_nothing_is_nan_in_torchs_many_heads_and_not_in_ours():
+    peer = nn.MultiheadAttention(WIDTH, NUM_HEADS, bias=False, batch_first=True).double()
+    ours = beside_torchs(peer, bias=False)
+    queries, values, _ = sentences(width=WIDTH)
+    hidden = torch.ones(2, 5, dtype=torch.bool)
+    theirs, _ = peer(queries, values, values, key_padding_mask=hidden)
+    assert theirs.isnan().all()
+    found = ours(queries, ours.remember(values, ~hidden[:, None]))
+    assert (found.context == 0).all()
+    assert (found.weights == 0).all()

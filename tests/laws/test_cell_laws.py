@@ -1,0 +1,166 @@
+"""What every cell promises, alone and run along sequences."""
+
+from itertools import product
+
+import pytest
+import torch
+
+from heedful.config.choice import kind_of, types_in
+from heedful.layers.cell_choices import CellConfig
+from heedful.layers.recurrence import Recurrence
+from heedful.layers.sequences import repeat, shown_along
+from heedful.nested import select
+
+OPTIONS = {
+    "plain": {},
+    "normalised": {"normalised": True},
+    "recurrent dropout": {"recurrent_dropout": 0.4},
+    "zoneout": {"zoneout": 0.3},
+    "all": {"normalised": True, "recurrent_dropout": 0.4, "zoneout": 0.3},
+}
+FORMS = {kind_of(member): (member, {}) for member in types_in(CellConfig)}
+FORMS["gru, reset before"] = (type(FORMS["gru"][0]()), {"reset": "before"})
+CELLS = {
+    f"{form}, {option}": FORMS[form][0](**FORMS[form][1], **OPTIONS[option])
+    for form, option in product(FORMS, OPTIONS)
+}
+CELLS["lstm, memory zoneout"] = FORMS["lstm"][0](memory_zoneout=0.5)
+WIDTHS = {"input_size": 3, "hidden_size": 4}
+each_cell = pytest.mark.parametrize("name", CELLS)
+each_mode = pytest.mark.parametrize("training", [True, False], ids=["training", "asked"])
+
+
+def build(name, dtype=torch.double, training=False):
+    return CELLS[name].build(**WIDTHS).to(dtype).train(training)
+
+
+def numbers(*shape, dtype=torch.double):
+    return torch.randn(*shape, dtype=dtype)
+
+
+def begun(cell, rows):
+    return cell.begin(numbers(rows, 4))
+
+
+@each_cell
+@each_mode
+def test_a_cell_shows_first_what_it_was_begun_with_and_then_as_much(name, training):
+    cell, hidden = build(name, training=training), numbers(5, 4)
+    first = cell.begin(hidden)
+    assert torch.equal(first[0], hidden)
+    after = cell(numbers(5, 3), first)
+    assert [part.shape for part in after] == [part.shape for part in first]
+
+
+@each_cell
+def test_a_cell_keeps_nothing_between_calls(name):
+    cell, inputs = build(name), numbers(5, 3)
+    first = begun(cell, 5)
+    once = cell(inputs, first)
+    cell(numbers(5, 3), begun(cell, 5))
+    for pair in zip(once, cell(inputs, first), strict=True):
+        assert torch.equal(*pair)
+
+
+@each_cell
+def test_rows_go_their_own_way(name):
+    cell, inputs, rows = build(name), numbers(5, 3), torch.tensor([3, 0, 0])
+    first = begun(cell, 5)
+    chosen = cell(inputs[rows], select(first, rows))
+    for pair in zip(chosen, select(cell(inputs, first), rows), strict=True):
+        torch.testing.assert_close(*pair)
+
+
+@each_cell
+@each_mode
+def test_what_is_no_number_stays_visible_in_its_own_row(name, training):
+    cell, inputs = build(name, training=training), numbers(5, 3)
+    first = begun(cell, 5)
+    inputs[2] = torch.nan
+    seen = shown_along(cell, inputs[:, None].expand(-1, 30, -1), first)[:, -1]
+    assert seen[2].isnan().all()
+    assert seen[[0, 1, 3, 4]].isfinite().all()
+
+
+@each_cell
+def test_preparing_a_sequence_is_preparing_each_input(name):
+    cell, inputs = build(name), numbers(2, 5, 3)
+    apart = torch.stack([cell.prepare(column) for column in inputs.unbind(1)], dim=1)
+    torch.testing.assert_close(cell.prepare(inputs), apart)
+
+
+@each_cell
+def test_step_by_step_is_the_whole_sequence(name):
+    cell, inputs = build(name), numbers(5, 6, 3)
+    state = first = begun(cell, 5)
+    shown = []
+    for column in inputs.unbind(1):
+        state = cell(column, state)
+        shown.append(state[0])
+    torch.testing.assert_close(shown_along(cell, inputs, first), torch.stack(shown, dim=1))
+
+
+@each_cell
+@each_mode
+def test_gradients_are_those_of_finite_differences(name, training):
+    cell = build(name, training=training)
+    hidden, inputs = numbers(2, 4).requires_grad_(), numbers(2, 3, 3).requires_grad_()
+
+    def run(hidden, inputs, *weights):
+        torch.manual_seed(1)  # what is drawn is drawn alike
+        return repeat(cell, inputs, cell.begin(hidden))[-1]
+
+    leaves = (hidden, inputs, *cell.parameters())
+    assert torch.autograd.gradcheck(run, leaves, fast_mode=True)
+
+
+@each_cell
+@each_mode
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
+def test_half_precision_stays_finite_and_half(name, training, dtype):
+    cell = build(name, dtype=dtype, training=training)
+    inputs = (20 * torch.randn(3, 6, 3)).to(dtype).requires_grad_()
+    shown = shown_along(cell, inputs, cell.begin(torch.randn(3, 4).to(dtype)))
+    assert shown.dtype == dtype
+    assert shown.isfinite().all()
+    for gradient in torch.autograd.grad(shown.sum(), [inputs, *cell.parameters()]):
+        assert gradient.isfinite().all()
+
+
+def both_ways(name):
+    return Recurrence(forwards=build(name), backwards=build(name))
+
+
+@each_cell
+def test_padding_has_no_influence_in_either_direction(name):
+    layer, inputs, lengths = both_ways(name), numbers(2, 4, 3), torch.tensor([4, 2])
+    wide = torch.cat([inputs, numbers(2, 3, 3)], dim=1)
+    narrow_read, wide_read = layer.read(inputs, lengths), layer.read(wide, lengths)
+    torch.testing.assert_close(layer(inputs, lengths), narrow_read.outputs)
+    for row, length in enumerate(lengths):
+        found, wanted = wide_read.outputs[row, :length], narrow_read.outputs[row, :length]
+        torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(wide_read.ends, narrow_read.ends)
+
+
+@each_cell
+def test_padding_gets_no_gradient(name):
+    layer, lengths = both_ways(name), torch.tensor([4, 2])
+    inputs = numbers(2, 6, 3).requires_grad_()
+    seen = torch.arange(6) < lengths[:, None]
+    outputs, ends = layer.read(inputs, lengths)
+    told = sum((part**2).sum() for end in ends for part in end)
+    (gradient,) = torch.autograd.grad((outputs[seen] ** 2).sum() + told, inputs)
+    assert (gradient[~seen] == 0).all()
+    assert (gradient[seen] != 0).all()
+
+
+@each_cell
+def test_a_batch_of_one_is_a_batch_of_many(name):
+    layer, inputs, lengths = both_ways(name), numbers(3, 5, 3), torch.tensor([2, 5, 1])
+    together = layer.read(inputs, lengths)
+    for row, length in enumerate(lengths):
+        alone = layer.read(inputs[row : row + 1, :length], lengths[row : row + 1])
+        torch.testing.assert_close(alone.outputs[0], together.outputs[row, :length])
+        ends = select(together.ends, torch.tensor([row]))
+        torch.testing.assert_close(alone.ends, ends)

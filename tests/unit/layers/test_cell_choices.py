@@ -1,0 +1,112 @@
+"""Cells as a configuration names them: in short or in full, built as they are named."""
+
+import pytest
+
+from heedful.config import Choice, read_yaml, resolve, write_yaml
+from heedful.config.choice import kind_of, types_in
+from heedful.errors import ConfigError
+from heedful.layers.cell_choices import (
+    CellConfig,
+    GruCellConfig,
+    LstmCellConfig,
+    SimpleCellConfig,
+)
+from heedful.layers.cells import CELLS, GruCell, LstmCell, SimpleCell
+from heedful.layers.gated import ResetAfterGruCell, ResetBeforeGruCell
+from heedful.layers.normalised import NormalisedLstmCell, NormalisedSimpleCell
+from heedful.layers.regularised import RecurrentDropout, Zoneout
+
+
+class Model(Choice):
+    cell: CellConfig = GruCellConfig()
+
+
+class Recipe(Choice):
+    model: Model = Model()
+
+
+def load(text):
+    return resolve(Recipe, read_yaml(f"model: {text}", origin="a.yaml"), origin="a.yaml").model.cell
+
+
+def complaint(text):
+    with pytest.raises(ConfigError) as caught:
+        load(text)
+    return str(caught.value)
+
+
+def test_the_kinds_of_cells_are_those_with_kernels():
+    assert {kind_of(member) for member in types_in(CellConfig)} == set(CELLS)
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_a_name_alone_is_the_cell_with_its_defaults(kind):
+    assert load(f"{{cell: {kind}}}") == load(f"{{cell: {{kind: {kind}}}}}")
+    assert type(load(f"{{cell: {kind}}}").build(input_size=3, hidden_size=4)) is CELLS[kind]
+
+
+def test_a_cell_is_written_in_full_and_reads_back_equal():
+    recipe = Recipe(model=Model(cell=LstmCellConfig(zoneout=0.05, memory_zoneout=0.5)))
+    written = write_yaml(recipe)
+    assert "    kind: lstm\n    normalised: false\n" in written
+    assert resolve(Recipe, read_yaml(written, origin="a"), origin="a") == recipe
+
+
+@pytest.mark.parametrize("text", ["{cell: grru}", "{cell: {kind: grru}}"])
+def test_a_wrong_name_says_where_which_is_near_and_what_there_is(text):
+    assert complaint(text) == (
+        "a.yaml: model.cell.kind: no cell is called 'grru'; did you mean 'gru'?\n"
+        "  choose from: gru, lstm, rnn"
+    )
+
+
+def test_what_is_no_name_is_refused_with_the_choices():
+    assert complaint("{cell: 3}") == (
+        "a.yaml: model.cell: a section with a `kind` is wanted, found 3\n"
+        "  choose from: {kind: gru}, {kind: lstm}, {kind: rnn}"
+    )
+
+
+def test_a_setting_of_another_cell_is_refused():
+    assert complaint("{cell: {kind: gru, memory_zoneout: 0.5}}") == (
+        "a.yaml: model.cell.memory_zoneout: no setting is called 'memory_zoneout'; "
+        "did you mean 'zoneout'?\n"
+        "  choose from: kind, normalised, recurrent_dropout, reset, zoneout"
+    )
+
+
+def test_the_schema_allows_a_name_and_a_section():
+    schema = Model.model_json_schema()
+    name, *sections = schema["properties"]["cell"]["anyOf"]
+    assert set(name["enum"]) == set(CELLS)
+    kinds = [schema["$defs"][each["$ref"].split("/")[-1]] for each in sections]
+    assert {each["properties"]["kind"]["const"] for each in kinds} == set(CELLS)
+
+
+@pytest.mark.parametrize(
+    ("config", "wanted"),
+    [
+        (SimpleCellConfig(), SimpleCell),
+        (SimpleCellConfig(normalised=True), NormalisedSimpleCell),
+        (GruCellConfig(), GruCell),
+        (GruCellConfig(normalised=True), ResetAfterGruCell),
+        (GruCellConfig(reset="before"), ResetBeforeGruCell),
+        (GruCellConfig(reset="before", normalised=True), ResetBeforeGruCell),
+        (LstmCellConfig(), LstmCell),
+        (LstmCellConfig(normalised=True), NormalisedLstmCell),
+    ],
+    ids=lambda value: value.kind if isinstance(value, Choice) else value.__name__,
+)
+def test_a_cell_is_built_as_it_is_named_within_what_is_wrapped_round_it(config, wanted):
+    sizes = {"input_size": 3, "hidden_size": 4}
+    assert type(config.build(**sizes)) is wanted
+    regularised = config.model_copy(update={"zoneout": 0.1, "recurrent_dropout": 0.2})
+    outer = regularised.build(**sizes)
+    assert (type(outer), outer.rate) == (RecurrentDropout, 0.2)
+    assert (type(outer.cell), outer.cell.rates[0]) == (Zoneout, 0.1)
+    assert type(outer.cell.cell) is wanted
+
+
+def test_the_memory_of_an_lstm_may_stay_where_what_it_shows_does_not():
+    cell = LstmCellConfig(memory_zoneout=0.5).build(input_size=3, hidden_size=4)
+    assert cell.rates == (0.0, 0.5)
