@@ -1,0 +1,235 @@
+"""What does attention cost, as sequences grow?
+
+The claim: without attention the cost of reading l1 and writing l2 tokens grows as l1 + l2, with it
+as l1 l2. Measured: one small encoder and decoder reads and writes known tokens, once with attention
+and once with the same parts but the summary of the source in place of every context. Counted are
+the additions and multiplications of matrix products, as torch counts them; timed is the processor
+time of one thread. Nothing is learned: gradients would about treble every number.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import torch
+import typer
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from experiments import LAB, heading, row, save
+from heedful.attention.choices.attention import AttentionConfig
+from heedful.attention.choices.content import AdditiveScoreConfig, BilinearScoreConfig
+from heedful.attention.choices.scores import ScoreConfig
+from heedful.data.collate import Batch, Sources
+from heedful.decoders.config import RecurrentDecoderConfig
+from heedful.decoders.emission import VocabularyEmission
+from heedful.encoders.recurrent import RecurrentEncoderConfig
+from heedful.inspection.chart import Line, chart
+from heedful.shapes import Float
+from heedful.tasks.transduction import Transducer, TransducerConfig
+
+SIZE = 64  # of embeddings and states
+VOCABULARY = 100
+BATCH = 8
+REPEATS = 7  # after one that warms up
+SHORTEST, LONGEST = 10, 1280
+CROSSED = (100, 400)  # lengths taken for either side, to tell sum from product
+
+# Its every product is counted. The tanh of an additive score, done for each pair and each of its
+# units, is no matrix product and would be left out.
+COUNTED = BilinearScoreConfig()
+
+
+class Operations(NamedTuple):
+    """Additions and multiplications, by what they are done for."""
+
+    without: int  # reading and writing, the same without attention
+    keys: int  # making keys ready, once for each source token
+    pairs: int  # scores and contexts, for each target token and source token
+
+    @property
+    def whole(self) -> int:
+        """All that the model with attention does."""
+        return sum(self)
+
+
+class Unattended(nn.Module):
+    """A transducer's own parts, with the summary of the source for a context (Cho et al. 2014)."""
+
+    def __init__(self, transducer: Transducer) -> None:
+        super().__init__()
+        self.encoder = transducer.encoder
+        self.decoder = transducer.decoder
+
+    def forward(self, batch: Batch) -> Float[Tensor, "B T N"]:
+        """Say how likely each token of known targets is."""
+        encoded, decoder = self.encoder(*batch.sources), self.decoder
+        context, cells, emission = encoded.summary, decoder.wiring.cells, decoder.emission
+        assert isinstance(emission, VocabularyEmission)
+        states = cells.begin([bridge(context).tanh() for bridge in decoder.bridges])
+        told = []
+        for embedded in decoder.embedding(batch.inputs).unbind(dim=1):
+            states = cells(torch.cat([embedded, context], dim=-1), states)
+            told.append(torch.cat([states[-1][0], context, embedded], dim=-1))
+        features = decoder.wiring.tell(torch.stack(told, dim=1))
+        return emission.projection(features).log_softmax(dim=-1)
+
+
+def transducer(score: ScoreConfig) -> Transducer:
+    """A small encoder and decoder that attends by this score."""
+    sizes = {"embedding_size": SIZE, "hidden_size": SIZE}
+    config = TransducerConfig(
+        encoder=RecurrentEncoderConfig(**sizes),
+        decoder=RecurrentDecoderConfig(**sizes, attention=AttentionConfig(score=score)),
+    )
+    return config.build(source_size=VOCABULARY, target_size=VOCABULARY).eval()
+
+
+def batch_of(source_length: int, target_length: int) -> Batch:
+    """Known tokens, none of them special, without padding."""
+    source, target = (
+        torch.randint(VOCABULARY // 2, VOCABULARY, (BATCH, length))
+        for length in (source_length, target_length)
+    )
+    return Batch(Sources(source, torch.full((BATCH,), source_length)), target, target)
+
+
+# --- what is measured ----------------------------------------------------------------------
+
+
+def operations(source_length: int, target_length: int) -> Operations:
+    """Count the operations for sequences of these lengths."""
+    model, batch = transducer(COUNTED), batch_of(source_length, target_length)
+    counts = []
+    for each in (Unattended(model), model):
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            each(batch)
+        counts.append({name: sum(of.values()) for name, of in counter.get_flop_counts().items()})
+    without, attended = counts
+    attention = "Transducer.decoder.wiring.attention"
+    keys = attended[f"{attention}.score.projection"]
+    counted = Operations(without["Global"], keys, attended[attention])
+    assert counted.whole == attended["Global"], f"{counted} is not {attended['Global']}"
+    return counted
+
+
+def milliseconds(models: dict[str, nn.Module], length: int, *, repeats: int) -> dict[str, float]:
+    """The median processor time of each model, all taken in turn."""
+    batch = batch_of(length, length)
+    taken: dict[str, list[float]] = {name: [] for name in models}
+    for repeat in range(1 + repeats):
+        for name, model in models.items():
+            # Not the clock on the wall: others may be using the machine.
+            began = time.process_time()
+            with torch.no_grad():
+                model(batch)
+            if repeat:
+                taken[name].append(1000 * (time.process_time() - began))
+    return {name: statistics.median(times) for name, times in taken.items()}
+
+
+def timed_models() -> dict[str, nn.Module]:
+    """The models whose time is told."""
+    bilinear = transducer(BilinearScoreConfig())
+    return {
+        "without attention": Unattended(bilinear),
+        "bilinear attention": bilinear,
+        "additive attention": transducer(AdditiveScoreConfig(hidden_size=SIZE)),
+    }
+
+
+# --- what is told --------------------------------------------------------------------------
+
+
+def doubled(columns: Iterable[Sequence[float]]) -> str:
+    """The last row of a table: what the last doubling of the length multiplied numbers by."""
+    return row(["last doubling", *(f"x {column[-1] / column[-2]:.2f}" for column in columns)])
+
+
+def tell_operations(lengths: Sequence[int]) -> list[Line]:
+    """Count and print, for both sides of one length; give the lines of the chart."""
+    names = ["without attention", "keys made ready", "scores and contexts", "whole, with attention"]
+    typer.echo("\nOperations, in millions, l1 = l2 = l:\n")
+    typer.echo(heading(["l", *names]))
+    counts = []
+    for length in lengths:
+        counted = operations(length, length)
+        counts.append((*counted, counted.whole))
+        typer.echo(row([str(length), *(f"{count / 1e6:.3f}" for count in counts[-1])]))
+    columns = list(zip(*counts, strict=True))
+    typer.echo(doubled(columns))
+    return [
+        Line(name, list(zip(lengths, column, strict=True)), dashed=name.startswith("whole"))
+        for name, column in zip(names, columns, strict=True)
+    ]
+
+
+def tell_crossed(lengths: Sequence[int]) -> None:
+    """Count and print, for sides of different lengths."""
+    typer.echo("\nOperations, in millions, each side by itself:\n")
+    typer.echo(heading(["l1, l2", "without attention", "scores and contexts"]))
+    for source_length in lengths:
+        for target_length in lengths:
+            counted = operations(source_length, target_length)
+            numbers = [f"{count / 1e6:.3f}" for count in (counted.without, counted.pairs)]
+            typer.echo(row([f"{source_length}, {target_length}", *numbers]))
+
+
+def tell_times(lengths: Sequence[int], *, repeats: int) -> list[Line]:
+    """Time and print, for both sides of one length; give the lines of the chart."""
+    models = timed_models()
+    typer.echo("\nMilliseconds, l1 = l2 = l:\n")
+    typer.echo(heading(["l", *models]))
+    times = []
+    for length in lengths:
+        times.append(list(milliseconds(models, length, repeats=repeats).values()))
+        typer.echo(row([str(length), *(f"{taken:.1f}" for taken in times[-1])]))
+    columns = list(zip(*times, strict=True))
+    typer.echo(doubled(columns))
+    return [
+        Line(name, list(zip(lengths, column, strict=True)))
+        for name, column in zip(models, columns, strict=True)
+    ]
+
+
+def draw(lines: Sequence[Line], title: str, y_label: str) -> str:
+    """Draw costs against length."""
+    return chart(
+        lines,
+        title=title,
+        x_label="tokens read, and as many written",
+        y_label=y_label,
+        logarithmic=(True, True),
+    )
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="the folder whose images/ the charts go to")] = LAB,
+    longest: Annotated[
+        int, typer.Option(help="stop doubling the length here", min=2 * SHORTEST)
+    ] = LONGEST,
+    repeats: Annotated[int, typer.Option(help="how often to time each model", min=1)] = REPEATS,
+) -> None:
+    """Count and time what attention costs as sequences grow.
+
+    Example: python -m experiments.cost --longest 320
+    """
+    torch.set_num_threads(1)
+    typer.echo(f"torch {torch.__version__}, one thread, batch {BATCH}, width {SIZE}")
+    lengths = [SHORTEST]
+    while 2 * lengths[-1] <= longest:
+        lengths.append(2 * lengths[-1])
+    counted = draw(tell_operations(lengths), "Operations against length", "operations")
+    tell_crossed(CROSSED)
+    timed = draw(tell_times(lengths, repeats=repeats), "Time against length", "milliseconds")
+    typer.echo()
+    for name, picture in {"cost-operations": counted, "cost-time": timed}.items():
+        typer.echo(f"wrote {save(picture, out, name)}")
+
+
+if __name__ == "__main__":
+    typer.run(main)
