@@ -21,7 +21,7 @@ from heedful.errors import DataError
 from heedful.inspection.attention_map import AttentionMap
 from heedful.inspection.report import snippet
 from heedful.search import Hypothesis, LengthPenalty
-from heedful.tasks.transduction import Transducer
+from heedful.tasks.model import Model
 from heedful.text.config import TextPair
 
 END_LABEL = "(end)"
@@ -69,7 +69,7 @@ class Translator:
 
     def __init__(
         self,
-        model: Transducer,
+        model: Model,
         text: TextPair,
         decoding: DecodingConfig,
         *,

@@ -8,20 +8,24 @@ from pathlib import Path
 import pytest
 
 import heedful
+from heedful.config import resolve
+from heedful.config.yaml_text import read_yaml
+from heedful.recipes import Recipe
 from tests.documents.commands import mistakes, shell_lines
-from tests.documents.markdown import DOCUMENTS, ROOT, anchors, links, name_of, python_of
+from tests.documents.markdown import DOCUMENTS, ROOT, anchors, blocks, links, name_of, python_of
 
 README = ROOT / "README.md"
-LONGEST = 300  # seconds that the README's Python may take
+LONGEST = 300  # seconds that the Python of a document may take
+PROGRAMS = [each for each in DOCUMENTS if python_of(each.read_text(encoding="utf-8")).strip()]
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 
 
-def test_the_python_in_the_readme_runs(tmp_path):
-    program = python_of(README.read_text(encoding="utf-8"))
-    assert program.strip(), "the README shows no Python"
-    (tmp_path / "README.py").write_text(program, encoding="utf-8")
+@pytest.mark.parametrize("document", PROGRAMS, ids=name_of)
+def test_the_python_in_a_document_runs(document, tmp_path):
+    program = python_of(document.read_text(encoding="utf-8"))
+    (tmp_path / "document.py").write_text(program, encoding="utf-8")
     outcome = subprocess.run(
-        [sys.executable, "README.py"],
+        [sys.executable, "document.py"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -29,6 +33,19 @@ def test_the_python_in_the_readme_runs(tmp_path):
         check=False,
     )
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+
+
+def test_the_readme_shows_python():
+    assert README in PROGRAMS
+
+
+@each_document
+def test_the_yaml_in_a_document_is_part_of_a_recipe(document):
+    for block in blocks(document.read_text(encoding="utf-8")):
+        if block.language == "yaml":
+            settings = read_yaml(block.text, origin=f"{name_of(document)}:{block.line}")
+            recipe = resolve(Recipe, settings, origin=name_of(document))
+            assert recipe.model.build(source_size=9, target_size=9)
 
 
 def test_the_readme_shows_commands():

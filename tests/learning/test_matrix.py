@@ -14,6 +14,12 @@ from heedful.config.choice import kind_of, types_in
 from tests.learning.copying import share_copied
 
 STEPS = 300
+SLOW = {
+    "scaled-dot",
+    "sum",
+    "rotary",
+    "sampled",
+}  # begin flat, or learn from rewards: need twice that
 
 SCORES = {
     "dot": {"kind": "dot"},
@@ -78,7 +84,8 @@ REST = [case for case in product(SCORES, ALIGNMENTS, WIRINGS) if case not in DIA
 
 def check(score, align, wiring):
     attention = {"score": SCORES[score], "align": ALIGNMENTS[align]}
-    assert share_copied(attention, {"wiring": {"kind": wiring}}, steps=STEPS) >= 0.8
+    steps = 2 * STEPS if {score, align} & SLOW else STEPS
+    assert share_copied(attention, {"wiring": {"kind": wiring}}, steps=steps) >= 0.8
 
 
 @pytest.mark.parametrize(("score", "align", "wiring"), DIAGONAL)
@@ -96,7 +103,7 @@ def test_every_other_mechanism_learns_to_copy(score, align, wiring):
 @pytest.mark.parametrize("score", ["scaled-dot", "additive", "bilinear"])
 def test_many_heads_learn_to_copy(score, heads):
     attention = {"score": SCORES[score], "heads": heads}
-    assert share_copied(attention, steps=STEPS) >= 0.8
+    assert share_copied(attention, steps=2 * STEPS) >= 0.8
 
 
 @pytest.mark.parametrize("align", ["softmax", "monotonic-marginal"])

@@ -2,6 +2,9 @@
 
 import pytest
 
+from heedful.attention.choices.scores import ScoreConfig
+from heedful.config.choice import kind_of, types_in
+from heedful.encoders.recurrent import RecurrentEncoderConfig
 from tests.commands import heedful, write_recipe
 
 
@@ -38,8 +41,7 @@ def test_a_recipe_with_a_typo(call, tmp_path):
     assert ended.err == (
         "heedful: letters.yaml: model.encoder.hiden_size: no setting is called 'hiden_size'; "
         "did you mean 'hidden_size'?\n"
-        "  choose from: bidirectional, cell, dropout, embedding_size, hidden_size, kind, "
-        "num_layers\n"
+        f"  choose from: {', '.join(sorted(RecurrentEncoderConfig.model_fields))}\n"
     )
 
 
@@ -49,8 +51,7 @@ def test_a_mechanism_with_a_typo(call):
     assert ended.err == (
         "heedful: --set model.decoder.attention.score.kind: no score is called 'aditive'; "
         "did you mean 'additive'?\n"
-        "  choose from: additive, bilinear, concat, cosine, dot, linear, location, projected-dot, "
-        "scaled-dot, trilinear\n"
+        f"  choose from: {', '.join(sorted(map(kind_of, types_in(ScoreConfig))))}\n"
     )
 
 

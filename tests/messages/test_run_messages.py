@@ -133,10 +133,12 @@ def test_no_such_run(call, copied):
 
 
 def test_a_folder_that_is_no_run(call, tmp_path):
-    ended = call("translate", tmp_path)
+    folder = tmp_path / "apart" / "from" / "runs"  # what lies beside might be meant
+    folder.mkdir(parents=True)
+    ended = call("translate", folder)
     assert ended.code == 2
     assert ended.err == (
-        f"heedful: {tmp_path}: not a run folder\n  name a folder written by `heedful train`\n"
+        f"heedful: {folder}: not a run folder\n  name a folder written by `heedful train`\n"
     )
 
 

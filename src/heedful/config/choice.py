@@ -54,10 +54,11 @@ def kind_of(choice: type[Choice]) -> str | None:
 
 
 def chosen(choices: Sequence[type[Choice]], section: Any) -> type[Choice] | None:
-    """Find which of the choices a section speaks of."""
+    """Find which of the choices a section speaks of: the first, if it says no kind."""
     if len(choices) == 1:
         return choices[0]
-    kind = section.get("kind") if isinstance(section, Mapping) else None
+    assumed = kind_of(choices[0]) if choices else None
+    kind = section.get("kind", assumed) if isinstance(section, Mapping) else None
     return next((each for each in choices if kind_of(each) == kind), None)
 
 

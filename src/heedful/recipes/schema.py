@@ -5,6 +5,7 @@ from __future__ import annotations
 from heedful.config import Choice
 from heedful.data.selection import SelectionConfig
 from heedful.data.sources import PairSourceConfig
+from heedful.tasks.config import ModelConfig
 from heedful.tasks.transduction import TransducerConfig
 from heedful.text.config import SeparateTexts, SubwordConfig, TextConfig
 from heedful.training.config import TrainingConfig
@@ -44,7 +45,7 @@ class Recipe(Choice):
     """What is learned from."""
     text: TextConfig = SeparateTexts(source=SubwordConfig(), target=SubwordConfig())
     """How text becomes tokens."""
-    model: TransducerConfig = TransducerConfig()
+    model: ModelConfig = TransducerConfig()
     """What learns."""
     training: TrainingConfig = TrainingConfig()
     """How it learns."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from heedful.attention import padding
 from heedful.attention.alignments import Looked
@@ -13,20 +13,13 @@ from heedful.data.collate import Batch, Sources
 from heedful.decoders.config import RecurrentDecoderConfig
 from heedful.decoders.recurrent import Decoded, DecoderState, RecurrentDecoder
 from heedful.encoders.recurrent import RecurrentEncoder, RecurrentEncoderConfig
-from heedful.search import Hypothesis, LengthPenalty, Step, beam_search, greedy_search
-from heedful.shapes import Float, Int
-from heedful.text.vocabulary import BOS, EOS, PAD
+from heedful.search import Step
+from heedful.shapes import Int
+from heedful.tasks.model import Model, Transduced
+from heedful.text.vocabulary import PAD
 
 
-class Transduced(NamedTuple):
-    """Known targets as the model sees them, and what is wrong with where it looked."""
-
-    log_probs: Float[Tensor, "B T N"]
-    weights: Float[Tensor, "B T S"]
-    penalties: dict[str, Float[Tensor, ""]]  # by name; sums over the real targets
-
-
-class Transducer(nn.Module):
+class Transducer(Model):
     """An encoder that reads a source and a decoder that writes a target about it."""
 
     def __init__(self, encoder: RecurrentEncoder, decoder: RecurrentDecoder) -> None:
@@ -34,7 +27,7 @@ class Transducer(nn.Module):
         self.encoder = encoder
         self.decoder = decoder
 
-    def forward(self, batch: Batch) -> Transduced:
+    def forward(self, batch: Batch, teacher_share: float = 1.0) -> Transduced:
         """Say how likely each token of known targets is."""
         decoded = self.decoder(batch.inputs, self.encoder(*batch.sources))
         penalties = self.decoder.wiring.attention.penalise(_looked(decoded, batch))
@@ -48,25 +41,6 @@ class Transducer(nn.Module):
         """Read one token; say how likely each next one is."""
         return self.decoder.step(tokens, state)
 
-    def search(
-        self,
-        sources: Sources,
-        *,
-        width: int,
-        max_lengths: Int[Tensor, "B"],
-        penalty: LengthPenalty,
-    ) -> list[list[Hypothesis]]:
-        """Find likely targets for each source, best first."""
-        state = self.start(sources)
-        if width == 1:
-            found = greedy_search(
-                self, state, begin=BOS, end=EOS, max_lengths=max_lengths, penalty=penalty
-            )
-            return [[hypothesis] for hypothesis in found]
-        return beam_search(
-            self, state, begin=BOS, end=EOS, width=width, max_lengths=max_lengths, penalty=penalty
-        )
-
 
 def _looked(decoded: Decoded, batch: Batch) -> Looked:
     said = decoded.log_probs.gather(-1, batch.targets.unsqueeze(-1)).squeeze(-1)  # (B, T)
@@ -77,6 +51,7 @@ def _looked(decoded: Decoded, batch: Batch) -> Looked:
 class TransducerConfig(Choice):
     """An encoder and a decoder."""
 
+    kind: Literal["encoder-decoder"] = "encoder-decoder"
     encoder: RecurrentEncoderConfig = RecurrentEncoderConfig()
     """What reads the source."""
     decoder: RecurrentDecoderConfig = RecurrentDecoderConfig()

@@ -14,7 +14,9 @@ VISIBLE = torch.ones(1, 1, 3, dtype=torch.bool)
 
 
 def align(settings):
-    return resolve(AttentionConfig, {"align": settings}, origin="recipe.yaml").align.build(query_size=4)
+    return resolve(AttentionConfig, {"align": settings}, origin="recipe.yaml").align.build(
+        query_size=4
+    )
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])

@@ -1,0 +1,60 @@
+"""Models: what can be trained on pairs and asked for targets."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from heedful.data.collate import Batch, Sources
+from heedful.search import Hypothesis, LengthPenalty, Step, beam_search, greedy_search
+from heedful.shapes import Float, Int
+from heedful.text.vocabulary import BOS, EOS
+
+
+class Transduced(NamedTuple):
+    """Known targets as the model sees them, and what is wrong with how it came to that."""
+
+    log_probs: Float[Tensor, "B T N"]
+    weights: Float[Tensor, "B T S"]
+    penalties: dict[str, Float[Tensor, ""]]  # by name; sums over the real targets
+
+
+class Model(nn.Module, ABC):
+    """A model of targets, given sources."""
+
+    @abstractmethod
+    def forward(self, batch: Batch, teacher_share: float = 1.0) -> Transduced:
+        """Say how likely each token of known targets is.
+
+        Of the tokens before it each is the known one with probability `teacher_share`, and
+        otherwise what the model itself would have said.
+        """
+
+    @abstractmethod
+    def start(self, sources: Sources) -> Any:
+        """Read sources, to write about them step by step."""
+
+    @abstractmethod
+    def step(self, tokens: Int[Tensor, "B"], state: Any) -> Step[Any]:
+        """Read one token; say how likely each next one is."""
+
+    def search(
+        self,
+        sources: Sources,
+        *,
+        width: int,
+        max_lengths: Int[Tensor, "B"],
+        penalty: LengthPenalty,
+    ) -> list[list[Hypothesis]]:
+        """Find likely targets for each source, best first."""
+        state = self.start(sources)
+        if width == 1:
+            found = greedy_search(
+                self, state, begin=BOS, end=EOS, max_lengths=max_lengths, penalty=penalty
+            )
+            return [[hypothesis] for hypothesis in found]
+        return beam_search(
+            self, state, begin=BOS, end=EOS, width=width, max_lengths=max_lengths, penalty=penalty
+        )
