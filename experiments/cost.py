@@ -9,7 +9,7 @@ time of one thread. Nothing is learned: gradients would about treble every numbe
 
 from __future__ import annotations
 
-import statistics
+import math
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,7 +17,6 @@ from typing import Annotated, NamedTuple
 
 import torch
 import typer
-from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from experiments import LAB, heading, row, save
@@ -26,18 +25,16 @@ from heedful.attention.choices.content import AdditiveScoreConfig, BilinearScore
 from heedful.attention.choices.scores import ScoreConfig
 from heedful.data.collate import Batch, Sources
 from heedful.decoders.config import RecurrentDecoderConfig
-from heedful.decoders.emission import VocabularyEmission
+from heedful.decoders.wiring_choices import ConstantContextConfig
 from heedful.encoders.recurrent import RecurrentEncoderConfig
 from heedful.inspection.chart import Line, chart
-from heedful.shapes import Float
 from heedful.tasks.transduction import Transducer, TransducerConfig
 
 SIZE = 64  # of embeddings and states
 VOCABULARY = 100
 BATCH = 8
-REPEATS = 7  # after one that warms up
+REPEATS = 9
 SHORTEST, LONGEST = 10, 1280
-CROSSED = (100, 400)  # lengths taken for either side, to tell sum from product
 
 # Its every product is counted. The tanh of an additive score, done for each pair and each of its
 # units, is no matrix product and would be left out.
@@ -57,35 +54,18 @@ class Operations(NamedTuple):
         return sum(self)
 
 
-class Unattended(nn.Module):
-    """A transducer's own parts, with the summary of the source for a context (Cho et al. 2014)."""
+def transducer(score: ScoreConfig | None) -> Transducer:
+    """A small encoder and decoder that attends by this score, or not at all.
 
-    def __init__(self, transducer: Transducer) -> None:
-        super().__init__()
-        self.encoder = transducer.encoder
-        self.decoder = transducer.decoder
-
-    def forward(self, batch: Batch) -> Float[Tensor, "B T N"]:
-        """Say how likely each token of known targets is."""
-        encoded, decoder = self.encoder(*batch.sources), self.decoder
-        context, cells, emission = encoded.summary, decoder.wiring.cells, decoder.emission
-        assert isinstance(emission, VocabularyEmission)
-        states = cells.begin([bridge(context).tanh() for bridge in decoder.bridges])
-        told = []
-        for embedded in decoder.embedding(batch.inputs).unbind(dim=1):
-            states = cells(torch.cat([embedded, context], dim=-1), states)
-            told.append(torch.cat([states[-1][0], context, embedded], dim=-1))
-        features = decoder.wiring.tell(torch.stack(told, dim=1))
-        return emission.projection(features).log_softmax(dim=-1)
-
-
-def transducer(score: ScoreConfig) -> Transducer:
-    """A small encoder and decoder that attends by this score."""
-    sizes = {"embedding_size": SIZE, "hidden_size": SIZE}
-    config = TransducerConfig(
-        encoder=RecurrentEncoderConfig(**sizes),
-        decoder=RecurrentDecoderConfig(**sizes, attention=AttentionConfig(score=score)),
-    )
+    Both have the same parts of the same widths; only what is read beside each token is another.
+    """
+    decoder = RecurrentDecoderConfig(embedding_size=SIZE, hidden_size=SIZE)
+    if score is None:
+        decoder = decoder.model_copy(update={"wiring": ConstantContextConfig()})
+    else:
+        decoder = decoder.model_copy(update={"attention": AttentionConfig(score=score)})
+    encoder = RecurrentEncoderConfig(embedding_size=SIZE, hidden_size=SIZE)
+    config = TransducerConfig(encoder=encoder, decoder=decoder)
     return config.build(source_size=VOCABULARY, target_size=VOCABULARY).eval()
 
 
@@ -98,46 +78,58 @@ def batch_of(source_length: int, target_length: int) -> Batch:
     return Batch(Sources(source, torch.full((BATCH,), source_length)), target, target)
 
 
+def write(model: Transducer, batch: Batch) -> None:
+    """Read the sources and write the known targets, as in learning, but for the loss."""
+    model.decoder(batch.inputs, model.encoder(*batch.sources))
+
+
 # --- what is measured ----------------------------------------------------------------------
 
 
 def operations(source_length: int, target_length: int) -> Operations:
     """Count the operations for sequences of these lengths."""
-    model, batch = transducer(COUNTED), batch_of(source_length, target_length)
-    counts = []
-    for each in (Unattended(model), model):
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            each(batch)
-        counts.append({name: sum(of.values()) for name, of in counter.get_flop_counts().items()})
-    without, attended = counts
-    attention = "Transducer.decoder.wiring.attention"
+    batch = batch_of(source_length, target_length)
+    without, attended = (_counts(transducer(score), batch) for score in (None, COUNTED))
+    attention = "RecurrentDecoder.wiring.attention"
     keys = attended[f"{attention}.score.projection"]
     counted = Operations(without["Global"], keys, attended[attention])
-    assert counted.whole == attended["Global"], f"{counted} is not {attended['Global']}"
+    assert counted.whole == attended["Global"], f"{counted} is not {attended['Global']} in all"
     return counted
 
 
-def milliseconds(models: dict[str, nn.Module], length: int, *, repeats: int) -> dict[str, float]:
-    """The median processor time of each model, all taken in turn."""
-    batch = batch_of(length, length)
-    taken: dict[str, list[float]] = {name: [] for name in models}
-    for repeat in range(1 + repeats):
-        for name, model in models.items():
-            # Not the clock on the wall: others may be using the machine.
-            began = time.process_time()
-            with torch.no_grad():
-                model(batch)
-            if repeat:
-                taken[name].append(1000 * (time.process_time() - began))
-    return {name: statistics.median(times) for name, times in taken.items()}
+def _counts(model: Transducer, batch: Batch) -> dict[str, int]:
+    """The operations of each module by its name, and of all as 'Global'."""
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        write(model, batch)
+    return {name: sum(of.values()) for name, of in counter.get_flop_counts().items()}
 
 
-def timed_models() -> dict[str, nn.Module]:
+def milliseconds(
+    models: dict[str, Transducer], lengths: Sequence[int], *, repeats: int
+) -> list[dict[str, float]]:
+    """The least processor time of each model, for each length.
+
+    Neither the clock on the wall nor the median, and every length in every round: others may be
+    using the machine, for a while, and can only add to what is measured.
+    """
+    batches = [batch_of(length, length) for length in lengths]
+    least = [dict.fromkeys(models, math.inf) for _ in lengths]
+    for repeat in range(repeats):
+        typer.echo(f"timing, round {repeat + 1} of {repeats}", err=True)
+        for batch, taken in zip(batches, least, strict=True):
+            for name, model in models.items():
+                began = time.process_time()
+                with torch.no_grad():
+                    write(model, batch)
+                taken[name] = min(taken[name], 1000 * (time.process_time() - began))
+    return least
+
+
+def timed_models() -> dict[str, Transducer]:
     """The models whose time is told."""
-    bilinear = transducer(BilinearScoreConfig())
     return {
-        "without attention": Unattended(bilinear),
-        "bilinear attention": bilinear,
+        "without attention": transducer(None),
+        "bilinear attention": transducer(BilinearScoreConfig()),
         "additive attention": transducer(AdditiveScoreConfig(hidden_size=SIZE)),
     }
 
@@ -169,7 +161,7 @@ def tell_operations(lengths: Sequence[int]) -> list[Line]:
 
 
 def tell_crossed(lengths: Sequence[int]) -> None:
-    """Count and print, for sides of different lengths."""
+    """Count and print, for each length of one side with each of the other: sum or product?"""
     typer.echo("\nOperations, in millions, each side by itself:\n")
     typer.echo(heading(["l1, l2", "without attention", "scores and contexts"]))
     for source_length in lengths:
@@ -182,18 +174,14 @@ def tell_crossed(lengths: Sequence[int]) -> None:
 def tell_times(lengths: Sequence[int], *, repeats: int) -> list[Line]:
     """Time and print, for both sides of one length; give the lines of the chart."""
     models = timed_models()
+    times = milliseconds(models, lengths, repeats=repeats)
     typer.echo("\nMilliseconds, l1 = l2 = l:\n")
     typer.echo(heading(["l", *models]))
-    times = []
-    for length in lengths:
-        times.append(list(milliseconds(models, length, repeats=repeats).values()))
-        typer.echo(row([str(length), *(f"{taken:.1f}" for taken in times[-1])]))
-    columns = list(zip(*times, strict=True))
-    typer.echo(doubled(columns))
-    return [
-        Line(name, list(zip(lengths, column, strict=True)))
-        for name, column in zip(models, columns, strict=True)
-    ]
+    for length, taken in zip(lengths, times, strict=True):
+        typer.echo(row([str(length), *(f"{each:.1f}" for each in taken.values())]))
+    columns = {name: [taken[name] for taken in times] for name in models}
+    typer.echo(doubled(columns.values()))
+    return [Line(name, list(zip(lengths, each, strict=True))) for name, each in columns.items()]
 
 
 def draw(lines: Sequence[Line], title: str, y_label: str) -> str:
@@ -219,12 +207,14 @@ def main(
     Example: python -m experiments.cost --longest 320
     """
     torch.set_num_threads(1)
-    typer.echo(f"torch {torch.__version__}, one thread, batch {BATCH}, width {SIZE}")
+    typer.echo(
+        f"torch {torch.__version__}, one thread, batch {BATCH}, width {SIZE}, best of {repeats}"
+    )
     lengths = [SHORTEST]
     while 2 * lengths[-1] <= longest:
         lengths.append(2 * lengths[-1])
     counted = draw(tell_operations(lengths), "Operations against length", "operations")
-    tell_crossed(CROSSED)
+    tell_crossed([lengths[-1] // 4, lengths[-1]])
     timed = draw(tell_times(lengths, repeats=repeats), "Time against length", "milliseconds")
     typer.echo()
     for name, picture in {"cost-operations": counted, "cost-time": timed}.items():

@@ -4,6 +4,7 @@ from itertools import product
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 
 from heedful.attention import Entmax, Softmax
 from heedful.attention.centres import PredictedCentre, StepCentre
@@ -18,9 +19,13 @@ from heedful.config.choice import kind_of, types_in
 from heedful.data.batching import Shape
 from heedful.data.collate import Batch, Sources, collate
 from heedful.data.store import PairStore, Ragged
-from heedful.decoders.config import WiringConfig
+from heedful.decoders.bridges import BridgeConfig
+from heedful.decoders.outputs import OutputConfig
+from heedful.decoders.wiring_choices import WiringConfig
 from heedful.layers.cells import CELLS
-from heedful.tasks.transduction import Transducer, TransducerConfig
+from heedful.layers.pooling import PoolingConfig
+from heedful.tasks.config import ModelConfig
+from heedful.tasks.model import Model
 
 VOCABULARY = 11
 WIDTH = 6
@@ -72,11 +77,8 @@ def _system(decoder: dict[str, Any], encoder: dict[str, Any] | None = None) -> d
 # Every member of a family once, among usual neighbours: no member knows what surrounds it, so the
 # whole product would say the same at many times the cost.
 SYSTEMS = {
-    f"{cell}, {wiring}, {score}": _system(
-        {"cell": cell, "wiring": {"kind": wiring}, "attention": {"score": {"kind": score}}},
-        {"cell": cell},
-    )
-    for cell, wiring, score in product(CELLS, WIRINGS, ["additive", "bilinear"])
+    f"{cell}, {wiring}": _system({"cell": cell, "wiring": {"kind": wiring}}, {"cell": cell})
+    for cell, wiring in product(CELLS, [each for each in WIRINGS if each != "deep-fusion"])
 }
 for kind, score in SCORES.items():
     SYSTEMS[f"score {kind}"] = _system({"attention": {"score": score.model_dump()}})
@@ -111,17 +113,56 @@ SYSTEMS |= {
     ),
     "no input feeding": _system({"wiring": UNFED}),
     "two layers, one direction": _system(
-        {"num_layers": 2, "cell": "lstm"}, {"num_layers": 2, "bidirectional": False}
+        {"num_layers": 2, "cell": "lstm"}, {"num_layers": 2, "direction": "forwards"}
     ),
 }
+for member in types_in(OutputConfig):
+    for wiring in ("attend-then-step", "constant-context"):
+        SYSTEMS[f"{wiring}, output {kind_of(member)}"] = _system(
+            {"wiring": {"kind": wiring}, "output": {"kind": kind_of(member)}}
+        )
+for member in types_in(BridgeConfig):
+    SYSTEMS[f"bridge {kind_of(member)}"] = _system({"bridge": {"kind": kind_of(member)}})
+for member in types_in(PoolingConfig):
+    SYSTEMS[f"summary {kind_of(member)}"] = _system({}, {"summary": kind_of(member)})
+TAPED = ["self-attentive-rnn", "self-attentive-lstm", "lstmn"]
+for cell in TAPED:
+    SYSTEMS[f"{cell} in both"] = _system({"cell": cell}, {"cell": cell, "direction": "forwards"})
+SYSTEMS |= {
+    "sutskever": _system(
+        {
+            "cell": "lstm",
+            "num_layers": 2,
+            "wiring": {"kind": "final-state"},
+            "bridge": {"kind": "copy"},
+        },
+        {"cell": "lstm", "num_layers": 2, "direction": {"kind": "forwards", "reversed": True}},
+    ),
+    "gnmt": _system(
+        {"num_layers": 3, "residual_from": 2, "wiring": {"kind": "bottom-asks"}},
+        {"num_layers": 4, "direction": "both-then-forwards", "connection": "residual"},
+    ),
+    "deep-att": _system(
+        {}, {"num_layers": 3, "direction": "alternating", "connection": "fast-forward"}
+    ),
+    "experts": _system({}, {"num_layers": 2, "experts": {"num_experts": 4, "hidden_size": 8}}),
+    "looks down": _system({}, {"num_layers": 2, "looks_down": {}}),
+    "deep fusion": _system(
+        {"cell": "lstmn", "wiring": {"kind": "deep-fusion"}},
+        {"cell": "lstmn", "direction": "forwards"},
+    ),
+}
+for cell in CELLS:
+    SYSTEMS[f"continuation, {cell}"] = {**SMALL, "kind": "continuation", "cell": cell}
+SYSTEMS["continuation, two layers"] = {**SMALL, "kind": "continuation", "num_layers": 2}
 for member in types_in(PositionConfig):
     SYSTEMS[f"positions {kind_of(member)}"] = _system({}, {"positions": {"kind": kind_of(member)}})
 
 
-def build(name: str) -> Transducer:
+def build(name: str) -> Model:
     """An untrained system with weights large enough to make its outputs differ."""
     torch.manual_seed(1)
-    config = TransducerConfig.model_validate(SYSTEMS[name])
+    config = TypeAdapter(ModelConfig).validate_python(SYSTEMS[name])
     model = config.build(source_size=VOCABULARY, target_size=VOCABULARY).double().eval()
     with torch.no_grad():
         for weight in model.parameters():

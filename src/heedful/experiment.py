@@ -130,8 +130,9 @@ class _Session:
 
     def _loss(self, model: nn.Module, batch: Batch) -> Loss:
         batch = self._placed(batch)
-        log_probs, _, penalties = model(batch)
-        smoothing = self.config.label_smoothing
+        sampling, smoothing = self.config.sampling, self.config.label_smoothing
+        share = sampling.teacher_share(self.learner.step + 1)
+        log_probs, _, penalties = model(batch, share, sampling.own)
         error = negative_log_likelihood(log_probs, batch.targets, smoothing=smoothing)
         return Loss(error, penalties)
 

@@ -52,7 +52,7 @@ def only(encoded, row):
 def tables(decoder, inputs, targets, encoded):
     """Scores of every place, and what each would give the target, for every step of one source."""
     wiring, values = decoder.wiring, encoded.states[0]
-    state = wiring.cells.begin([bridge(encoded.summary).tanh() for bridge in decoder.bridges])
+    state = wiring.cells.begin(decoder.bridge(encoded))
     scores, chances = [], []
     for given, wanted in zip(inputs.tolist(), targets.tolist(), strict=True):
         state = wiring.cells(decoder.embedding(torch.tensor([given])), state)
@@ -60,7 +60,7 @@ def tables(decoder, inputs, targets, encoded):
         score = wiring.attention.score
         scores.append(score(hidden.view(1, 1, -1), score.prepare(values.unsqueeze(0)))[0, 0])
         told = [torch.cat([value, hidden]) for value in values]
-        features = [wiring.combine(each).tanh() for each in told]
+        features = [wiring.output(each) for each in told]
         said = [decoder.emission.projection(each).softmax(-1)[wanted] for each in features]
         chances.append(torch.stack(said))
     return scores, chances
@@ -128,7 +128,7 @@ def test_the_likelihoods_of_all_targets_sum_to_one(align):
     count = VOCABULARY**3
     every = torch.tensor(list(product(range(VOCABULARY), repeat=3)))
     inputs = torch.cat([torch.full((count, 1), BEGIN), every[:, :-1]], dim=1)
-    repeated = select(encoded, torch.zeros(count, dtype=torch.long))
+    repeated = select(encoded._replace(penalties=None), torch.zeros(count, dtype=torch.long))
     totals = likelihoods(decoder, inputs, every, repeated).sum(-1)
     torch.testing.assert_close(totals.exp().sum(), torch.ones((), dtype=torch.double))
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from heedful.config.choice import kind_of, types_in
-from heedful.layers.cell_choices import CellConfig
+from heedful.layers.cell_choices import CellChoice, CellConfig
 from heedful.layers.recurrence import Recurrence
-from heedful.layers.sequences import repeat, shown_along
+from heedful.layers.sequences import is_tape, repeat, shown_along
 from heedful.nested import select
 
 OPTIONS = {
@@ -18,13 +18,24 @@ OPTIONS = {
     "zoneout": {"zoneout": 0.3},
     "all": {"normalised": True, "recurrent_dropout": 0.4, "zoneout": 0.3},
 }
-FORMS = {kind_of(member): (member, {}) for member in types_in(CellConfig)}
+KINDS = {kind_of(member): member for member in types_in(CellConfig)}
+FORMS = {kind: (member, {}) for kind, member in KINDS.items() if issubclass(member, CellChoice)}
 FORMS["gru, reset before"] = (type(FORMS["gru"][0]()), {"reset": "before"})
 CELLS = {
     f"{form}, {option}": FORMS[form][0](**FORMS[form][1], **OPTIONS[option])
     for form, option in product(FORMS, OPTIONS)
 }
 CELLS["lstm, memory zoneout"] = FORMS["lstm"][0](memory_zoneout=0.5)
+ASKING = {  # how a cell may ask its own past
+    "additive": {"kind": "additive", "hidden_size": 3},
+    "projected-dot": {"kind": "similarity", "score": {"kind": "projected-dot", "hidden_size": 3}},
+    "scaled-dot": {"kind": "similarity", "score": {"kind": "scaled-dot"}},
+    "cosine": {"kind": "similarity", "score": {"kind": "cosine"}},
+    "concat": {"kind": "similarity", "score": {"kind": "concat", "hidden_size": 3}},
+}
+for kind, asking in product(["self-attentive-rnn", "self-attentive-lstm"], ASKING):
+    CELLS[f"{kind}, {asking}"] = KINDS[kind].model_validate({"form": ASKING[asking]})
+CELLS["lstmn"] = KINDS["lstmn"](score_size=3)
 WIDTHS = {"input_size": 3, "hidden_size": 4}
 each_cell = pytest.mark.parametrize("name", CELLS)
 each_mode = pytest.mark.parametrize("training", [True, False], ids=["training", "asked"])
@@ -42,6 +53,20 @@ def begun(cell, rows):
     return cell.begin(numbers(rows, 4))
 
 
+def under_way(cell, rows):
+    """The state after three inputs."""
+    return repeat(cell, numbers(rows, 3, 3), begun(cell, rows))[-1]
+
+
+def replaced(state):
+    """The parts of a state that every step makes anew."""
+    return [part for part in state if not is_tape(part)]
+
+
+def test_every_kind_of_cell_is_tried():
+    assert {cell.kind for cell in CELLS.values()} == set(KINDS)
+
+
 @each_cell
 @each_mode
 def test_a_cell_shows_first_what_it_was_begun_with_and_then_as_much(name, training):
@@ -49,15 +74,19 @@ def test_a_cell_shows_first_what_it_was_begun_with_and_then_as_much(name, traini
     first = cell.begin(hidden)
     assert torch.equal(first[0], hidden)
     after = cell(numbers(5, 3), first)
-    assert [part.shape for part in after] == [part.shape for part in first]
+    wanted = [
+        (len(part), part.size(1) + 1, part.size(2)) if is_tape(part) else part.shape
+        for part in first
+    ]
+    assert [part.shape for part in after] == wanted
 
 
 @each_cell
 def test_a_cell_keeps_nothing_between_calls(name):
     cell, inputs = build(name), numbers(5, 3)
-    first = begun(cell, 5)
+    first = under_way(cell, 5)
     once = cell(inputs, first)
-    cell(numbers(5, 3), begun(cell, 5))
+    cell(numbers(5, 3), under_way(cell, 5))
     for pair in zip(once, cell(inputs, first), strict=True):
         assert torch.equal(*pair)
 
@@ -65,7 +94,7 @@ def test_a_cell_keeps_nothing_between_calls(name):
 @each_cell
 def test_rows_go_their_own_way(name):
     cell, inputs, rows = build(name), numbers(5, 3), torch.tensor([3, 0, 0])
-    first = begun(cell, 5)
+    first = under_way(cell, 5)
     chosen = cell(inputs[rows], select(first, rows))
     for pair in zip(chosen, select(cell(inputs, first), rows), strict=True):
         torch.testing.assert_close(*pair)
@@ -108,7 +137,8 @@ def test_gradients_are_those_of_finite_differences(name, training):
 
     def run(hidden, inputs, *weights):
         torch.manual_seed(1)  # what is drawn is drawn alike
-        return repeat(cell, inputs, cell.begin(hidden))[-1]
+        last = repeat(cell, inputs, cell.begin(hidden))[-1]
+        return tuple(part for part in last if part.is_floating_point())
 
     leaves = (hidden, inputs, *cell.parameters())
     assert torch.autograd.gradcheck(run, leaves, fast_mode=True)
@@ -131,6 +161,20 @@ def both_ways(name):
     return Recurrence(forwards=build(name), backwards=build(name))
 
 
+def go_on(layer, ends, more):
+    """What is seen where each direction goes on from its end."""
+    pairs = zip(layer.cells, ends, strict=True)
+    return [shown_along(cell, more, end) for cell, end in pairs]
+
+
+def assert_same_ends(layer, found, wanted):
+    """Ends are the same where they look alike and lead to the same."""
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(replaced(one), replaced(other))
+    more = numbers(len(found[0][0]), 3, 3)
+    torch.testing.assert_close(go_on(layer, found, more), go_on(layer, wanted, more))
+
+
 @each_cell
 def test_padding_has_no_influence_in_either_direction(name):
     layer, inputs, lengths = both_ways(name), numbers(2, 4, 3), torch.tensor([4, 2])
@@ -140,7 +184,7 @@ def test_padding_has_no_influence_in_either_direction(name):
     for row, length in enumerate(lengths):
         found, wanted = wide_read.outputs[row, :length], narrow_read.outputs[row, :length]
         torch.testing.assert_close(found, wanted)
-    torch.testing.assert_close(wide_read.ends, narrow_read.ends)
+    assert_same_ends(layer, wide_read.ends, narrow_read.ends)
 
 
 @each_cell
@@ -162,5 +206,15 @@ def test_a_batch_of_one_is_a_batch_of_many(name):
     for row, length in enumerate(lengths):
         alone = layer.read(inputs[row : row + 1, :length], lengths[row : row + 1])
         torch.testing.assert_close(alone.outputs[0], together.outputs[row, :length])
-        ends = select(together.ends, torch.tensor([row]))
-        torch.testing.assert_close(alone.ends, ends)
+        assert_same_ends(layer, select(together.ends, torch.tensor([row])), alone.ends)
+
+
+@each_cell
+def test_to_go_on_from_an_end_is_to_have_read_on(name):
+    layer, lengths = Recurrence(forwards=build(name)), torch.tensor([2, 4, 1])
+    inputs, more = numbers(3, 4, 3), numbers(3, 3, 3)
+    (found,) = go_on(layer, layer.read(inputs, lengths).ends, more)
+    for row, length in enumerate(lengths):
+        whole = torch.cat([inputs[row, :length], more[row]])[None]
+        wanted = layer(whole, length[None] + 3)[0, length:]
+        torch.testing.assert_close(found[row], wanted)

@@ -1,16 +1,18 @@
 """Attention that looks at one place can be learned: within a number of steps, never of seconds."""
 
 import json
+import random
 
 import numpy as np
 import pytest
 
 import heedful
-from tests.commands import write_recipe
+from tests.commands import LETTERS, write_recipe
 
 pytestmark = pytest.mark.learning
 
-WORDS = ["a b c", "h g f e d", "b b a c", "e", "d a d"]
+CHANCE = random.Random(1)
+WORDS = [" ".join(CHANCE.choices(LETTERS, k=CHANCE.randint(1, 5))) for _ in range(200)]
 
 
 def learn(folder, *settings, steps=1000):
@@ -21,9 +23,11 @@ def learn(folder, *settings, steps=1000):
     return folder / "run"
 
 
-def looks_at_each_in_turn(output):
-    """Whether all attention goes to the first place, then all to the second, and so on."""
-    return np.array_equal(output.weights, np.eye(*output.weights.shape))
+def copied_and_found(run):
+    """The share of words that are copied, and of letters written while looking at their place."""
+    outputs = heedful.load(run).translate(WORDS)
+    copied = np.mean([each.text == each.source for each in outputs])
+    return copied, np.mean(np.concatenate([np.diagonal(each.weights) for each in outputs]))
 
 
 @pytest.mark.parametrize(
@@ -39,16 +43,15 @@ def looks_at_each_in_turn(output):
     ids=" ".join,
 )
 def test_hard_attention_learns_to_look_at_each_letter_it_copies_in_1000_steps(settings, tmp_path):
-    run = learn(tmp_path, *settings)
-    outputs = heedful.load(run).translate(WORDS)
-    assert [each.text for each in outputs] == WORDS
-    assert all(looks_at_each_in_turn(each) for each in outputs)
+    copied, found = copied_and_found(learn(tmp_path, *settings))
+    assert copied > 0.8
+    assert found > 0.8
 
 
 def test_scores_that_nothing_teaches_do_not_find_the_letters(tmp_path):
-    """The state alone learns to copy most of these words; where it looks tells the difference."""
-    run = learn(tmp_path, "kind=argmax")
-    assert not all(map(looks_at_each_in_turn, heedful.load(run).translate(WORDS)))
+    """The state alone learns to copy many of these words; where it looks tells the difference."""
+    _, found = copied_and_found(learn(tmp_path, "kind=argmax"))
+    assert found < 0.5
 
 
 def test_a_run_that_samples_tells_of_its_terms(tmp_path):

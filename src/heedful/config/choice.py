@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 Settings = dict[str, Any]
 Path = tuple[str | int, ...]
@@ -21,6 +21,19 @@ class Choice(BaseModel):
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
+
+
+def assuming(kind: str) -> BeforeValidator:
+    """Let a section that says no kind be of this one, which must come first in its family."""
+    return BeforeValidator(lambda said: {"kind": kind, **said} if isinstance(said, dict) else said)
+
+
+def naming(schema: Any) -> BeforeValidator:
+    """Let a bare word stand for the choice of that kind with its defaults; `schema` has both."""
+    return BeforeValidator(
+        lambda said: {"kind": said} if isinstance(said, str) else said,
+        json_schema_input_type=schema,
     )
 
 

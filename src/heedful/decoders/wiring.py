@@ -1,21 +1,25 @@
 """Wiring: when is attention asked, and where does its answer go?
 
 A wiring takes one embedded token into a recurrent state and says what can be told of the next
-one. It keeps nothing between calls: the state comes in and goes out.
+one. It keeps nothing between calls: the state comes in and goes out. One without attention looks
+nowhere: its weights are zero, and nothing is known of how they came about.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from heedful.attention import Aligned, Attended, Memory, Past
+from heedful.attention import Aligned, Attended, Looked, Memory, Past, padding
+from heedful.attention.alignments import Sharing
 from heedful.attention.attend import Attends
+from heedful.decoders.outputs import Left, Output, Telling
 from heedful.layers.cells import CellStack, CellState
+from heedful.layers.encoded import Encoded
 from heedful.shapes import Float
 
 
@@ -23,8 +27,9 @@ class WiringState(NamedTuple):
     """All that a recurrent decoder carries from one token to the next."""
 
     cells: tuple[CellState, ...]
-    feed: Float[Tensor, "B D"] | None  # the last features, where they are fed back in
-    past: Past  # what has been asked of the memory
+    feed: Float[Tensor, "B D"] | None = None  # the last features, where they are fed back in
+    past: Past | None = None  # what has been asked of the memory, where anything asks
+    summary: Float[Tensor, "B V"] | None = None  # the source in one vector, where steps hear it
 
 
 class Wired(NamedTuple):
@@ -32,115 +37,144 @@ class Wired(NamedTuple):
 
     told: Float[Tensor, "B X"] | Float[Tensor, "B S X"]  # what the next token can be told from
     weights: Float[Tensor, "B 1 S"]
-    aligned: Aligned
+    aligned: Aligned | None  # all that is known of where was looked, where anything looks
     state: WiringState
 
 
 class Wiring(nn.Module, ABC):
-    """When attention is asked, and where its answer goes."""
+    """When attention is asked, if at all, and where its answer goes."""
 
-    def __init__(
-        self, attention: Attends, cells: CellStack, combine: nn.Linear, *, dropout: float
-    ) -> None:
+    telling: ClassVar[Telling]
+    """Which parts of a step tell of the next token."""
+
+    def __init__(self, cells: CellStack, output: Output) -> None:
         super().__init__()
-        self.attention = attention
         self.cells = cells
-        self.combine = combine
-        self.dropout = nn.Dropout(dropout)
+        self.output = output
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether where the last token came from has a say in where is looked next."""
+        return False
 
     @abstractmethod
-    def begin(self, hidden: Sequence[Float[Tensor, "B D"]], memory: Memory) -> WiringState:
+    def remember(self, encoded: Encoded) -> Memory:
+        """Make a source ready to be looked at."""
+
+    @abstractmethod
+    def begin(
+        self, hidden: Sequence[Float[Tensor, "B D"]], memory: Memory, encoded: Encoded
+    ) -> WiringState:
         """Make the first state, from what is to be seen of each layer."""
 
     @abstractmethod
     def forward(self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory) -> Wired:
         """Take in one token."""
 
-    @abstractmethod
     def tell(self, told: Float[Tensor, "B T *S X"]) -> Float[Tensor, "B T *S D"]:
         """Turn what steps told into features: the part that no later step waits for."""
+        return self.output(told)
+
+    def penalise(self, looked: Looked) -> dict[str, Float[Tensor, ""]]:
+        """Say, by name, what is added to the loss for where attention went; without any, none."""
+        return {}
 
 
-class AttendThenStep(Wiring):
+class Attending(Wiring):
+    """A wiring that asks once at every step."""
+
+    def __init__(self, attention: Attends, cells: CellStack, output: Output) -> None:
+        super().__init__(cells, output)
+        self.attention = attention
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether score or alignment goes by where the last token came from."""
+        is_blind = isinstance(self.attention.align, Sharing)
+        return self.attention.score.looks_back or not is_blind
+
+    def remember(self, encoded: Encoded) -> Memory:
+        """Make a source ready to be looked at."""
+        mask = padding(encoded.lengths, encoded.states.size(1))
+        return self.attention.remember(encoded.states, mask)
+
+    def begin(
+        self, hidden: Sequence[Float[Tensor, "B D"]], memory: Memory, encoded: Encoded
+    ) -> WiringState:
+        """Make the first state; nothing has been asked yet."""
+        return WiringState(self.cells.begin(hidden), past=self.attention.begin(memory))
+
+    def penalise(self, looked: Looked) -> dict[str, Float[Tensor, ""]]:
+        """Say, by name, what is added to the loss for where attention went."""
+        return self.attention.penalise(looked)
+
+
+class AttendThenStep(Attending):
     """The last state asks; the cell then reads token and context (Bahdanau et al. 2015).
 
-    c_t = attend(s_{t-1}); s_t = cell([y_{t-1}; c_t], s_{t-1});
-    features = tanh(W [s_t; c_t; y_{t-1}])
+    c_t = attend(s_{t-1}); s_t = cell([y_{t-1}; c_t], s_{t-1}); told from s_t, c_t and y_{t-1}
     """
 
-    def begin(self, hidden: Sequence[Float[Tensor, "B D"]], memory: Memory) -> WiringState:
-        """Make the first state."""
-        return WiringState(self.cells.begin(hidden), None, self.attention.begin(memory))
+    telling = Telling(("state", "context", "token"), deep=("before", "token", "context"))
 
     def forward(self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory) -> Wired:
         """Ask with the state that was, then step."""
-        query = state.cells[-1][0]
-        attended = self.attention(query.unsqueeze(1), memory, state.past)
+        before = state.cells[-1][0]
+        attended = self.attention(before.unsqueeze(1), memory, state.past)
         context = attended.context.squeeze(1)
         cells = self.cells(torch.cat([embedded, context], dim=-1), state.cells)
-        told = torch.cat([cells[-1][0], context, embedded], dim=-1)
-        return _wired(told, attended, cells, feed=None)
-
-    def tell(self, told: Float[Tensor, "B T *S X"]) -> Float[Tensor, "B T *S D"]:
-        """Combine state, context and token."""
-        return self.combine(self.dropout(told)).tanh()
+        told = self.output.collect(Left(before, cells[-1][0], embedded, context))
+        return wired(told, attended, cells)
 
 
-class StepThenAttend(Wiring):
+class StepThenAttend(Attending):
     """The cell reads the token; the new state then asks (Luong et al. 2015).
 
-    s_t = cell([y_{t-1}; f_{t-1}], s_{t-1}); c_t = attend(s_t); f_t = tanh(W [c_t; s_t])
+    s_t = cell([y_{t-1}; f_{t-1}], s_{t-1}); c_t = attend(s_t); f_t told from c_t and s_t
 
-    With input feeding (section 3.3) f_{t-1} goes in with the next token; without it, only the
-    token does.
+    With input feeding (section 3.3) the features f_{t-1} go in with the next token; without it,
+    only the token does.
     """
 
-    def __init__(
-        self,
-        attention: Attends,
-        cells: CellStack,
-        combine: nn.Linear,
-        *,
-        dropout: float,
-        input_feeding: bool,
-    ) -> None:
-        super().__init__(attention, cells, combine, dropout=dropout)
-        self.input_feeding = input_feeding
+    telling = Telling(("context", "state"), deep=("state", "token", "context"))
 
-    def begin(self, hidden: Sequence[Float[Tensor, "B D"]], memory: Memory) -> WiringState:
-        """Make the first state; nothing has been fed back yet."""
-        first = hidden[0]
-        nothing = first.new_zeros(len(first), self.combine.out_features)
-        feed = nothing if self.input_feeding else None
-        return WiringState(self.cells.begin(hidden), feed, self.attention.begin(memory))
+    def __init__(
+        self, attention: Attends, cells: CellStack, output: Output, *, input_feeding: bool
+    ) -> None:
+        super().__init__(attention, cells, output)
+        self.input_feeding = input_feeding
+        # Features of every place may be asked for again, once the token is known: made twice,
+        # dropout would make two different ones.
+        self.within_step = input_feeding or attention.read.is_per_position
+
+    def begin(
+        self, hidden: Sequence[Float[Tensor, "B D"]], memory: Memory, encoded: Encoded
+    ) -> WiringState:
+        """Make the first state; nothing has been asked or fed back yet."""
+        state = super().begin(hidden, memory, encoded)
+        nothing = hidden[0].new_zeros(len(hidden[0]), self.output.size)
+        return state._replace(feed=nothing) if self.input_feeding else state
 
     def forward(self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory) -> Wired:
         """Step, then ask with the state that is."""
         fed = [] if state.feed is None else [state.feed]
         cells = self.cells(torch.cat([embedded, *fed], dim=-1), state.cells)
-        hidden = cells[-1][0]
+        before, hidden = state.cells[-1][0], cells[-1][0]
         attended = self.attention(hidden.unsqueeze(1), memory, state.past)
-        told = _beside(attended.context.squeeze(1), hidden)
-        features = self.combine(self.dropout(told)).tanh()
-        return _wired(features, attended, cells, feed=features if fed else None)
+        told = self.output.collect(Left(before, hidden, embedded, attended.context.squeeze(1)))
+        if self.within_step:
+            told = self.output(told)
+        return wired(told, attended, cells, feed=told if self.input_feeding else None)
 
     def tell(self, told: Float[Tensor, "B T *S X"]) -> Float[Tensor, "B T *S D"]:
-        """Give the features on: they were made within the step, to be fed back."""
-        return told
+        """Make the features, or give them on if they were made within the step."""
+        return told if self.within_step else self.output(told)
 
 
-def _beside(
-    context: Float[Tensor, "B *S V"], hidden: Float[Tensor, "B D"]
-) -> Float[Tensor, "B *S X"]:
-    """Put a state beside its context, or beside each where there is one for every place."""
-    if context.dim() > hidden.dim():
-        hidden = hidden.unsqueeze(1).expand(-1, context.size(1), -1)
-    return torch.cat([context, hidden], dim=-1)
-
-
-def _wired(
-    told: Tensor, attended: Attended, cells: tuple[CellState, ...], *, feed: Tensor | None
+def wired(
+    told: Tensor, attended: Attended, cells: tuple[CellState, ...], *, feed: Tensor | None = None
 ) -> Wired:
+    """Put together what came of a step that asked attention."""
     _, weights, aligned, past = attended
     assert weights is not None
     assert aligned is not None

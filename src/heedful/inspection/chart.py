@@ -29,6 +29,7 @@ NAME_HEIGHT = 20
 SWATCH = 28
 LONGEST_NAME = 32
 MOST_TICKS = 8
+MOST_FINE_TICKS = 12
 # No font is known here: this much per terminal cell is room enough in every usual one.
 NAME_ADVANCE = 8.2
 TICK_ADVANCE = 7.4
@@ -36,10 +37,10 @@ TITLE_ADVANCE = 9.6
 # Beyond these, differences and powers of ten leave the range of floating point.
 SMALLEST, LARGEST = 1e-300, 1e300
 
-# Blue, orange, teal, purple, ochre, grey: each apart from every other also to eyes that do not tell
-# red from green, and with a contrast of 3 to 1 on the paper.
-LIGHT_LINES = ("#1e2a80", "#c2410c", "#0e9384", "#a21caf", "#a97100", "#6b7280")
-DARK_LINES = ("#80a0ff", "#fb8a3c", "#2dd4bf", "#e879f9", "#fde047", "#a3adbf")
+# Blue, orange, green, pink, brown or yellow, grey: far apart also to eyes that do not tell red from
+# green (18 in CIE 1976, where 2 can be seen), and with a contrast of 3 to 1 on the paper.
+LIGHT_LINES = ("#1e2a80", "#d4620c", "#1b8269", "#c230aa", "#734b01", "#8a92a0")
+DARK_LINES = ("#80a0ff", "#fb8a3c", "#36d6be", "#ffabfd", "#fde047", "#8da4c0")
 # Circle, square, triangle, diamond and the triangle turned, each about as heavy as the others.
 MARKS = (
     "M-4,0 a4,4 0 1,0 8,0 a4,4 0 1,0 -8,0 Z",
@@ -237,20 +238,27 @@ def _round_steps(power: int) -> Iterator[tuple[float, int]]:
 
 
 def _logarithmic_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten; within two of them, also twice and five times a power."""
+    """Powers of ten; while there is room, also twice and five times each.
+
+    About a single one of them, its neighbours.
+    """
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    if first == last:  # all values are one power of ten
-        return [float(f"1e{exponent}") for exponent in (first - 1, first, first + 1)]
-    if last - first > 2:
-        stride = math.ceil((last - first) / (MOST_TICKS - 1))
-        # The highest tick is a power that counts from zero, so that 1 is a tick if it is spanned.
-        last = stride * math.ceil(last / stride)
-        first = stride * math.floor(first / stride)
-        return [float(f"1e{exponent}") for exponent in range(first, last + 1, stride)]
     # One power more on either side: logarithms are rounded.
-    every = [float(f"{factor}e{e}") for e in range(first - 1, last + 2) for factor in (1, 2, 5)]
-    lowest, highest = max(t for t in every if t <= low), min(t for t in every if t >= high)
-    return [tick for tick in every if lowest <= tick <= highest]
+    every = [
+        factor * power for power in _powers(range(first - 1, last + 2)) for factor in (1, 2, 5)
+    ]
+    start = sum(tick <= low for tick in every) - 1
+    end = len(every) - sum(tick >= high for tick in every)
+    fine = every[start : end + 1] if start < end else every[start - 1 : start + 2]
+    if len(fine) <= MOST_FINE_TICKS:
+        return fine
+    stride = math.ceil((last - first) / (MOST_TICKS - 1))
+    # Multiples of the stride, so that 1 is a tick if it is spanned.
+    return _powers(range(first // stride * stride, -(-last // stride) * stride + 1, stride))
+
+
+def _powers(exponents: Iterable[int]) -> list[float]:
+    return [float(f"1e{exponent}") for exponent in exponents]
 
 
 def _written(ticks: Sequence[float]) -> list[str]:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, PositiveInt
 
 from heedful.config import Choice
-from heedful.layers.cells import Cell, CellKind, GruCell, LstmCell, SimpleCell
+from heedful.layers.cells import Cell, GruCell, LstmCell, SimpleCell
 from heedful.layers.gated import ResetAfterGruCell, ResetBeforeGruCell
 from heedful.layers.normalised import NormalisedLstmCell, NormalisedSimpleCell, normalised
+from heedful.layers.own_past_choices import AdditiveFormConfig, FormConfig, named
 from heedful.layers.regularised import RecurrentDropout, Zoneout
+from heedful.layers.self_attentive import (
+    FusedLstmnCell,
+    LstmnCell,
+    SelfAttentiveCell,
+    SelfAttentiveLstmCell,
+)
+from heedful.layers.tapes import OwnPast
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
 
@@ -88,13 +96,63 @@ class LstmCellConfig(CellChoice):
         return (NormalisedLstmCell if self.normalised else LstmCell)(input_size, hidden_size)
 
 
-def _named(said: Any) -> Any:
-    return {"kind": said} if isinstance(said, str) else said
+class SelfAttentiveCellConfig(Choice):
+    """Work with a mean of all past states in place of the last (after Cheng et al. 2016)."""
+
+    kind: Literal["self-attentive-rnn"] = "self-attentive-rnn"
+    form: FormConfig = AdditiveFormConfig()
+    """What asks the past, and how it is compared with each state."""
+
+    def build(self, *, input_size: int, hidden_size: int) -> Cell:
+        """Make the cell for inputs and states of these widths."""
+        past = self.form.build(input_size=input_size, hidden_size=hidden_size)
+        return SelfAttentiveCell(input_size, hidden_size, past)
 
 
-_Cells = SimpleCellConfig | GruCellConfig | LstmCellConfig
+class SelfAttentiveLstmCellConfig(Choice):
+    """Keep all past states and memory cells; show o * c, as lectures have it."""
+
+    kind: Literal["self-attentive-lstm"] = "self-attentive-lstm"
+    form: FormConfig = AdditiveFormConfig()
+    """What asks the past, and how it is compared with each state."""
+
+    def build(self, *, input_size: int, hidden_size: int) -> Cell:
+        """Make the cell for inputs and states of these widths."""
+        past = self.form.build(input_size=input_size, hidden_size=hidden_size)
+        return SelfAttentiveLstmCell(input_size, hidden_size, past)
+
+
+class LstmnCellConfig(Choice):
+    """Keep all past states and memory cells; show o * tanh(c) (Cheng et al. 2016)."""
+
+    kind: Literal["lstmn"] = "lstmn"
+    score_size: PositiveInt = 256
+    """Width of the small tanh layer that compares the past with input and last context."""
+
+    def build(self, *, input_size: int, hidden_size: int) -> LstmnCell:
+        """Make the cell for inputs and states of these widths."""
+        return LstmnCell(input_size, hidden_size, self._past(input_size, hidden_size))
+
+    def build_fused(self, *, input_size: int, hidden_size: int) -> FusedLstmnCell:
+        """Make the cell that is told what to add to its memory."""
+        return FusedLstmnCell(input_size, hidden_size, self._past(input_size, hidden_size))
+
+    def _past(self, input_size: int, hidden_size: int) -> OwnPast:
+        form = AdditiveFormConfig(hidden_size=self.score_size)
+        return form.build(input_size=input_size, hidden_size=hidden_size)
+
+
+CellName = Literal["rnn", "gru", "lstm", "self-attentive-rnn", "self-attentive-lstm", "lstmn"]
+_Cells = (
+    SimpleCellConfig
+    | GruCellConfig
+    | LstmCellConfig
+    | SelfAttentiveCellConfig
+    | SelfAttentiveLstmCellConfig
+    | LstmnCellConfig
+)
 CellConfig = Annotated[
     _Cells,
     Field(discriminator="kind"),
-    BeforeValidator(_named, json_schema_input_type=CellKind | _Cells),
+    BeforeValidator(named, json_schema_input_type=CellName | _Cells),
 ]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from torch import Tensor
 
 from heedful.shapes import Float, Int
+
+NO_PENALTIES: Mapping[str, Tensor] = MappingProxyType({})
 
 
 class Encoded(NamedTuple):
@@ -15,3 +19,6 @@ class Encoded(NamedTuple):
     states: Float[Tensor, "B S V"]  # one for every position; zero past the end
     lengths: Int[Tensor, "B"]
     summary: Float[Tensor, "B V"]  # the whole source in one vector
+    ends: tuple[Float[Tensor, "B D"], ...] = ()  # what is seen of each layer at its own end
+    memories: Float[Tensor, "B S V"] | None = None  # the memory cells beside the states, if kept
+    penalties: Mapping[str, Float[Tensor, ""]] = NO_PENALTIES  # by name, to be added to the loss

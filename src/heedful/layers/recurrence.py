@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.layers.cells import Cell, CellState
-from heedful.layers.sequences import shown_along, states_along
+from heedful.layers.sequences import is_tape, shown_along, states_along
 from heedful.shapes import Float, Int
 
 
@@ -96,8 +96,11 @@ def reverse(sequences: Float[Tensor, "B S D"], lengths: Int[Tensor, "B"]) -> Flo
     return sequences.gather(1, places[:, :, None].expand_as(sequences))
 
 
-def _at_end(
-    first: Float[Tensor, "B D"], states: Float[Tensor, "B S D"], lengths: Int[Tensor, "B"]
-) -> Float[Tensor, "B D"]:
+def _at_end(first: Tensor, states: Tensor, lengths: Int[Tensor, "B"]) -> Tensor:
+    """One part of the state after each row's own last input, from the part along the sequence."""
+    if is_tape(first):
+        places = torch.arange(states.size(1), device=states.device)
+        written = places < first.size(1) + lengths[:, None]  # (B, S)
+        return states.masked_fill(~written[:, :, None], 0)
     rows = torch.arange(len(lengths), device=lengths.device)
     return torch.cat([first.unsqueeze(1), states], dim=1)[rows, lengths]

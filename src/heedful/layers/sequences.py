@@ -1,7 +1,8 @@
 """Sequences: what becomes of a cell's state along a whole sequence of inputs?
 
 The plain form repeats the cell. A rule takes a single kernel where there is one that does the
-same; which cell it is decides that, never a model or a configuration.
+same; which cell it is decides that, never a model or a configuration. A part of a state is
+(B, D), and made anew by every step, or it is a tape, (B, S, D), to which every step adds a place.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ def shown_along(
 
 def states_along(
     cell: Cell, inputs: Float[Tensor, "B S E"], state: CellState
-) -> tuple[Float[Tensor, "B S _"], ...]:
-    """The whole state after each input."""
+) -> tuple[Tensor, ...]:
+    """The whole state after each input; of a tape the last, which has all before it in it."""
     plain = fusible(cell)
     states = fused_states(plain, inputs, state) if plain is not None else None
     if states is not None:
         return states
     parts = zip(*repeat(cell, inputs, state), strict=True)
-    return tuple(torch.stack(part, dim=1) for part in parts)
+    return tuple(part[-1] if is_tape(part[-1]) else torch.stack(part, dim=1) for part in parts)
 
 
 def repeat(cell: Cell, inputs: Float[Tensor, "B S E"], state: CellState) -> list[CellState]:
@@ -43,3 +44,8 @@ def repeat(cell: Cell, inputs: Float[Tensor, "B S E"], state: CellState) -> list
         state = cell.step(prepared, state)
         states.append(state)
     return states
+
+
+def is_tape(part: Tensor) -> bool:
+    """Whether a part of a state has a place for every step so far."""
+    return part.dim() > 2

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
+from heedful.config.choice import assuming
 from heedful.tasks.continuation import ContinuationConfig
 from heedful.tasks.transduction import TransducerConfig
 
-
-def _assumed(said: Any) -> Any:
-    """A model whose kind is not said is an encoder and a decoder."""
-    return {"kind": "encoder-decoder", **said} if isinstance(said, dict) else said
-
-
 ModelConfig = Annotated[
-    TransducerConfig | ContinuationConfig, Field(discriminator="kind"), BeforeValidator(_assumed)
+    TransducerConfig | ContinuationConfig, Field(discriminator="kind"), assuming("encoder-decoder")
 ]

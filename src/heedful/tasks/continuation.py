@@ -16,12 +16,13 @@ from torch import Tensor, nn
 
 from heedful.config import Choice
 from heedful.data.collate import Batch, Sources
+from heedful.decoders.recurrent import Own, choose, mix
 from heedful.layers.cell_choices import CellConfig, LstmCellConfig
 from heedful.layers.cells import Cell, CellState
 from heedful.layers.embeddings import Embedding
 from heedful.layers.recurrence import Recurrence
 from heedful.search import Step
-from heedful.shapes import Bool, Float, Int
+from heedful.shapes import Float, Int
 from heedful.tasks.model import Model, Transduced
 
 
@@ -55,11 +56,13 @@ class Continuation(Model):
         self.projection = projection
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, batch: Batch, teacher_share: float = 1.0) -> Transduced:
+    def forward(
+        self, batch: Batch, teacher_share: float = 1.0, own: Own = "drawn"
+    ) -> Transduced:
         """Say how likely each token of known targets is."""
         state = self.start(batch.sources)
         if teacher_share < 1:
-            log_probs = self._step_by_step(batch.inputs, state, teacher_share)
+            log_probs = self._step_by_step(batch.inputs, state, teacher_share, own)
         else:
             log_probs = self._at_once(batch.inputs, state)
         return Transduced(
@@ -93,24 +96,18 @@ class Continuation(Model):
         return self._say(shown)
 
     def _step_by_step(
-        self, tokens: Int[Tensor, "B T"], state: ContinuationState, teacher_share: float
+        self, tokens: Int[Tensor, "B T"], state: ContinuationState, teacher_share: float, own: Own
     ) -> Float[Tensor, "B T N"]:
-        told, read = list[Tensor](), tokens[:, 0]
-        for column in range(tokens.size(1)):
-            if told:
-                own = torch.distributions.Categorical(logits=told[-1].detach()).sample()
-                read = torch.where(_chosen(own, teacher_share), tokens[:, column], own)
-            said = self.step(read, state)
-            state = said.state
-            told.append(said.log_probs)
-        return torch.stack(told, dim=1)
+        said = list[Tensor]()
+        for known in tokens.unbind(dim=1):
+            taken = mix(known, choose(said[-1].detach(), own), teacher_share) if said else known
+            step = self.step(taken, state)
+            state = step.state
+            said.append(step.log_probs)
+        return torch.stack(said, dim=1)
 
     def _say(self, features: Float[Tensor, "*B D"]) -> Float[Tensor, "*B N"]:
         return self.projection(self.dropout(features)).log_softmax(dim=-1)
-
-
-def _chosen(rows: Int[Tensor, "B"], share: float) -> Bool[Tensor, "B"]:
-    return torch.rand(rows.shape, device=rows.device) < share
 
 
 class ContinuationConfig(Choice):

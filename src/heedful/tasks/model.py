@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from heedful.data.collate import Batch, Sources
+from heedful.decoders.recurrent import Own
 from heedful.search import Hypothesis, LengthPenalty, Step, beam_search, greedy_search
 from heedful.shapes import Float, Int
 from heedful.text.vocabulary import BOS, EOS
@@ -25,11 +26,13 @@ class Model(nn.Module, ABC):
     """A model of targets, given sources."""
 
     @abstractmethod
-    def forward(self, batch: Batch, teacher_share: float = 1.0) -> Transduced:
+    def forward(
+        self, batch: Batch, teacher_share: float = 1.0, own: Own = "drawn"
+    ) -> Transduced:
         """Say how likely each token of known targets is.
 
         Of the tokens before it each is the known one with probability `teacher_share`, and
-        otherwise what the model itself would have said.
+        otherwise the model's own.
         """
 
     @abstractmethod

@@ -68,7 +68,12 @@ def read_progress(folder: Path) -> tuple[int, Progress]:
 
 def _optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
     states = optimizer.state_dict()["state"].items()
-    return {f"{index}.{name}": tensor for index, state in states for name, tensor in state.items()}
+    return {
+        f"{index}.{name}": tensor
+        for index, state in states
+        for name, tensor in state.items()
+        if tensor is not None  # plain gradient descent has no momentum to keep
+    }
 
 
 def _restore_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:

@@ -7,6 +7,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from heedful.config import Choice
 from heedful.data.batching import BatchingConfig
 from heedful.training.optim import AdamWConfig, OptimizerConfig
+from heedful.training.sampling import SamplingConfig, TeacherForcingConfig
 from heedful.training.schedules import InverseSquareRootConfig, ScheduleConfig
 
 
@@ -33,6 +34,8 @@ class TrainingConfig(Choice):
     """How large the learning rate is at each step."""
     max_grad_norm: PositiveFloat = 1.0
     """Gradients longer than this are shortened to it."""
+    sampling: SamplingConfig = TeacherForcingConfig()
+    """How many of the tokens before it the model is told, and how many it says itself."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Share of each target spread evenly over the vocabulary."""
 

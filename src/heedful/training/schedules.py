@@ -65,8 +65,26 @@ class CosineConfig(Choice):
         return _rise(step, self.warmup_steps) * (1 + math.cos(math.pi * gone)) / 2
 
 
+class HalvingConfig(Choice):
+    """Halve the rate again and again from some step on (Sutskever et al. 2014)."""
+
+    kind: Literal["halving"] = "halving"
+    warmup_steps: NonNegativeInt = 0
+    """Steps over which the rate rises."""
+    start: PositiveInt
+    """The last step at the largest rate."""
+    every: PositiveInt
+    """Steps at each rate after that."""
+
+    def share(self, step: int, *, max_steps: int) -> float:
+        """The share of the largest rate at a step."""
+        del max_steps
+        halvings = max(0, math.ceil((step - self.start) / self.every))
+        return _rise(step, self.warmup_steps) * 0.5**halvings
+
+
 ScheduleConfig = Annotated[
-    ConstantConfig | InverseSquareRootConfig | LinearConfig | CosineConfig,
+    ConstantConfig | InverseSquareRootConfig | LinearConfig | CosineConfig | HalvingConfig,
     Field(discriminator="kind"),
 ]
 

@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from heedful.attention import Entmax, Softmax, Sparsemax
+from heedful.attention.choices.alignments import AlignmentConfig
 from heedful.attention.choices.attention import AttentionConfig
 from heedful.config import resolve
+from heedful.config.choice import kind_of, types_in
 from heedful.errors import ConfigError
 
 VISIBLE = torch.ones(1, 1, 3, dtype=torch.bool)
@@ -60,7 +62,7 @@ SCHEMA = "`heedful recipes --schema` lists every setting and what it takes"
         (
             {"kind": "sparsmax"},
             "recipe.yaml: align.kind: no align is called 'sparsmax'; did you mean 'sparsemax'?\n"
-            "  choose from: entmax, softmax, sparsemax",
+            f"  choose from: {', '.join(sorted(map(kind_of, types_in(AlignmentConfig))))}",
         ),
         (
             {"kind": "softmax", "temperature": 0},

@@ -1,17 +1,12 @@
-"""When a decoder remembers what a token was said from, and which choices go together."""
+"""When a decoder remembers what a token was said from."""
 
 import pytest
 import torch
 
 from heedful.attention import PerPosition
-from heedful.attention.choices.monotonic import (
-    ChunkwiseConfig,
-    MonotonicConfig,
-    MonotonicMarginalConfig,
-)
+from heedful.attention.choices.monotonic import MonotonicMarginalConfig
 from heedful.decoders.config import RecurrentDecoderConfig
 from heedful.decoders.emission import MarginalEmission
-from heedful.errors import ConfigError
 from heedful.layers.encoded import Encoded
 
 PER_POSITION = {"read": {"kind": "per-position"}}
@@ -57,47 +52,18 @@ def test_a_marginal_decoder_is_built_where_its_parts_agree():
     assert isinstance(decoder().wiring.attention.read, PerPosition)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            {"emission": {"kind": "marginal"}},
-            "attention.read.kind: the 'marginal' emission lets every place say a token, but the "
-            "'expectation' readout gives it one context for all\n"
-            "  choose the readout 'per-position', or the emission 'vocabulary'",
-        ),
-        (
-            {"attention": PER_POSITION},
-            "emission.kind: the 'per-position' readout keeps every place apart, but the "
-            "'vocabulary' emission wants one context for all\n"
-            "  choose the emission 'marginal', or the readout 'expectation'",
-        ),
-        (
-            {**MARGINAL, "wiring": {"kind": "attend-then-step"}},
-            "wiring.kind: under 'attend-then-step' the cell reads the context, but the readout "
-            "keeps one for every place\n"
-            "  choose 'step-then-attend' with `input_feeding: false`",
-        ),
-        (
-            {**MARGINAL, "wiring": {"kind": "step-then-attend"}},
-            "wiring.input_feeding: features cannot be fed back where the readout keeps them for "
-            "every place\n"
-            "  set it to false",
-        ),
-    ],
-)
-def test_parts_that_do_not_agree_are_named_with_a_remedy(settings, message):
-    with pytest.raises(ConfigError) as caught:
-        decoder(settings=settings)
-    assert str(caught.value) == message
-
-
-@pytest.mark.parametrize("align", [MonotonicConfig(), ChunkwiseConfig()], ids=lambda it: it.kind)
-def test_a_marginal_refuses_weights_that_may_leak(align):
-    with pytest.raises(ConfigError) as caught:
-        decoder(align)
-    assert str(caught.value) == (
-        "attention.align.kind: the 'marginal' emission shares out its probability by the weights, "
-        f"but those of '{align.kind}' may sum to less than one\n"
-        "  choose 'monotonic-marginal' or 'softmax'"
-    )
+def test_dropout_drops_the_same_from_what_is_said_and_from_its_hindsight():
+    model, tokens = decoder(MonotonicMarginalConfig(), {**MARGINAL, "dropout": 0.5}), [4, 6]
+    model.train()
+    torch.manual_seed(5)
+    first = model.step(torch.tensor([1, 1]), model.start(source()))
+    told, weights = first.state.unsettled
+    said = (model.emission.projection(told).softmax(dim=-1) * weights.mT).sum(dim=1)
+    torch.testing.assert_close(first.log_probs.exp(), said)
+    settled = model.emission.hindsight(told[:, None], weights, torch.tensor(tokens)[:, None])
+    torch.manual_seed(6)
+    second = model.step(torch.tensor(tokens), first.state)
+    torch.manual_seed(6)
+    past = first.state.wiring.past._replace(last=settled[:, 0])
+    known = first.state._replace(wiring=first.state.wiring._replace(past=past), unsettled=None)
+    torch.testing.assert_close(second.weights, model.step(torch.tensor(tokens), known).weights)

@@ -3,21 +3,21 @@
 import pytest
 import torch
 
-from heedful.attention import padding
 from heedful.attention.choices.attention import AttentionConfig
 from heedful.attention.choices.content import BilinearScoreConfig
 from heedful.attention.choices.heads import HeadsConfig
-from heedful.decoders.config import (
-    AttendThenStepConfig,
-    RecurrentDecoderConfig,
-    StepThenAttendConfig,
-)
+from heedful.decoders.config import RecurrentDecoderConfig
+from heedful.decoders.outputs import MaxoutOutputConfig
+from heedful.decoders.wiring_choices import AttendThenStepConfig, StepThenAttendConfig
+from heedful.layers.cell_choices import GruCellConfig
+from heedful.layers.encoded import Encoded
 
 MEMORY, HIDDEN, EMBEDDED = 6, 4, 3
 each_number_of_heads = pytest.mark.parametrize("heads", [None, HeadsConfig(num_heads=2)], ids=str)
 
 
 def make(wiring, heads=None):
+    """A wiring, a source made ready for it, and its first state, from one hidden state."""
     config = RecurrentDecoderConfig(
         embedding_size=EMBEDDED,
         hidden_size=HIDDEN,
@@ -25,15 +25,16 @@ def make(wiring, heads=None):
         attention=AttentionConfig(score=BilinearScoreConfig(), heads=heads),
     )
     built = wiring.build(config, memory_size=MEMORY)
-    mask = padding(torch.tensor([3, 2]), 3)
-    return built, built.attention.remember(torch.randn(2, 3, MEMORY), mask)
+    encoded = Encoded(torch.randn(2, 3, MEMORY), torch.tensor([3, 2]), torch.randn(2, MEMORY))
+    memory, before = built.remember(encoded), torch.randn(2, HIDDEN)
+    return built, memory, built.begin([before], memory, encoded), before
 
 
 @each_number_of_heads
 def test_attend_then_step_asks_with_the_state_that_was(heads):
-    wiring, memory = make(AttendThenStepConfig(), heads)
-    before, token = torch.randn(2, HIDDEN), torch.randn(2, EMBEDDED)
-    wired = wiring(token, wiring.begin([before], memory), memory)
+    wiring, memory, state, before = make(AttendThenStepConfig(), heads)
+    token = torch.randn(2, EMBEDDED)
+    wired = wiring(token, state, memory)
     context, weights, *_ = wiring.attention(before[:, None], memory)
     torch.testing.assert_close(wired.weights, weights)
     read = torch.cat([token, context[:, 0]], -1)
@@ -41,25 +42,24 @@ def test_attend_then_step_asks_with_the_state_that_was(heads):
     torch.testing.assert_close(wired.state.cells[0][0], after)
     told = torch.cat([after, context[:, 0], token], -1)
     features = wiring.tell(wired.told[:, None])[:, 0]
-    torch.testing.assert_close(features, wiring.combine(told).tanh())
+    torch.testing.assert_close(features, wiring.output.combine(told).tanh())
 
 
 @each_number_of_heads
 def test_step_then_attend_asks_with_the_state_that_is(heads):
-    wiring, memory = make(StepThenAttendConfig(input_feeding=False), heads)
-    before, token = torch.randn(2, HIDDEN), torch.randn(2, EMBEDDED)
-    wired = wiring(token, wiring.begin([before], memory), memory)
+    wiring, memory, state, before = make(StepThenAttendConfig(input_feeding=False), heads)
+    token = torch.randn(2, EMBEDDED)
+    wired = wiring(token, state, memory)
     (after,) = wiring.cells.cells[0](token, (before,))
     context, weights, *_ = wiring.attention(after[:, None], memory)
     torch.testing.assert_close(wired.weights, weights)
-    wanted = wiring.combine(torch.cat([context[:, 0], after], -1)).tanh()
+    wanted = wiring.output.combine(torch.cat([context[:, 0], after], -1)).tanh()
     torch.testing.assert_close(wiring.tell(wired.told[:, None])[:, 0], wanted)
     assert wired.state.feed is None
 
 
 def test_input_feeding_gives_the_last_features_with_the_next_token():
-    wiring, memory = make(StepThenAttendConfig())
-    state = wiring.begin([torch.randn(2, HIDDEN)], memory)
+    wiring, memory, state, _ = make(StepThenAttendConfig())
     token = torch.randn(2, EMBEDDED)
     assert (state.feed == 0).all()
     first = wiring(token, state, memory)
@@ -73,10 +73,50 @@ def test_input_feeding_gives_the_last_features_with_the_next_token():
 @pytest.mark.parametrize("wiring", [AttendThenStepConfig(), StepThenAttendConfig()], ids=str)
 @each_number_of_heads
 def test_the_past_is_carried_with_the_state(wiring, heads):
-    built, memory = make(wiring, heads)
-    state, token = built.begin([torch.randn(2, HIDDEN)], memory), torch.randn(2, EMBEDDED)
+    built, memory, state, _ = make(wiring, heads)
+    token = torch.randn(2, EMBEDDED)
     first = built(token, state, memory)
     second = built(token, first.state, memory)
     assert (second.state.past.asked == 2).all()
     looked = [wired.aligned.weights[..., 0, :] for wired in (first, second)]
     torch.testing.assert_close(second.state.past.total, sum(looked))
+
+
+def test_the_search_model_is_that_of_bahdanau_2015():
+    """By a slow loop over the equations of appendix A, one sentence at a time."""
+    config = RecurrentDecoderConfig(
+        embedding_size=EMBEDDED,
+        hidden_size=HIDDEN,
+        cell=GruCellConfig(reset="before"),
+        output=MaxoutOutputConfig(size=5),
+    )
+    decoder = config.build(vocabulary_size=7, memory_size=MEMORY)
+    encoded = Encoded(torch.randn(1, 4, MEMORY), torch.tensor([4]), torch.randn(1, MEMORY))
+    tokens = torch.tensor([[1, 5, 3]])
+    found = decoder(tokens, encoded).log_probs[0]
+
+    score, cell = decoder.wiring.attention.score, decoder.wiring.cells.cells[0]
+    W_a, U_a = score.query_projection.weight, score.key_projection.weight
+    v_a = score.reduction.weight[0]
+    bias = cell.gates_of_input.bias + cell.gates_of_hidden.bias
+    W_r, W_z = cell.gates_of_input.weight.chunk(2)
+    U_r, U_z = cell.gates_of_hidden.weight.chunk(2)
+    b_r, b_z = bias.chunk(2)
+    W, U = cell.candidate_of_input.weight, cell.candidate_of_hidden.weight
+    b = cell.candidate_of_input.bias + cell.candidate_of_hidden.bias
+    U_o, V_o, C_o = decoder.wiring.output.combine.weight.split([HIDDEN, EMBEDDED, MEMORY], dim=1)
+    b_o, W_o = decoder.wiring.output.combine.bias, decoder.emission.projection
+
+    (s,) = (row[0] for row in decoder.bridge(encoded))
+    for i, token in enumerate(tokens[0].tolist()):
+        y, h = decoder.embedding.table.weight[token], encoded.states[0]
+        e = torch.stack([v_a @ torch.tanh(W_a @ s + U_a @ h[j]) for j in range(4)])
+        a = e.exp() / e.exp().sum()
+        c = sum(a[j] * h[j] for j in range(4))
+        read = torch.cat([y, c])
+        r = torch.sigmoid(W_r @ read + U_r @ s + b_r)
+        z = torch.sigmoid(W_z @ read + U_z @ s + b_z)
+        t = U_o @ s + V_o @ y + C_o @ c + b_o
+        t = torch.stack([max(t[2 * j], t[2 * j + 1]) for j in range(5)])
+        torch.testing.assert_close(found[i], W_o(t).log_softmax(-1))
+        s = (1 - z) * s + z * torch.tanh(W @ read + U @ (r * s) + b)

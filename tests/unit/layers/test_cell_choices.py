@@ -2,6 +2,7 @@
 
 import pytest
 
+from heedful.attention import CosineScore, ProjectedDotScore
 from heedful.config import Choice, read_yaml, resolve, write_yaml
 from heedful.config.choice import kind_of, types_in
 from heedful.errors import ConfigError
@@ -9,12 +10,27 @@ from heedful.layers.cell_choices import (
     CellConfig,
     GruCellConfig,
     LstmCellConfig,
+    LstmnCellConfig,
     SimpleCellConfig,
 )
 from heedful.layers.cells import CELLS, GruCell, LstmCell, SimpleCell
 from heedful.layers.gated import ResetAfterGruCell, ResetBeforeGruCell
 from heedful.layers.normalised import NormalisedLstmCell, NormalisedSimpleCell
 from heedful.layers.regularised import RecurrentDropout, Zoneout
+from heedful.layers.self_attentive import (
+    FusedLstmnCell,
+    LstmnCell,
+    SelfAttentiveCell,
+    SelfAttentiveLstmCell,
+)
+
+NAMED = {
+    **CELLS,
+    "self-attentive-rnn": SelfAttentiveCell,
+    "self-attentive-lstm": SelfAttentiveLstmCell,
+    "lstmn": LstmnCell,
+}
+SIZES = {"input_size": 3, "hidden_size": 4}
 
 
 class Model(Choice):
@@ -35,14 +51,14 @@ def complaint(text):
     return str(caught.value)
 
 
-def test_the_kinds_of_cells_are_those_with_kernels():
-    assert {kind_of(member) for member in types_in(CellConfig)} == set(CELLS)
+def test_the_kinds_of_cells_are_those_with_kernels_and_those_with_tapes():
+    assert {kind_of(member) for member in types_in(CellConfig)} == set(NAMED)
 
 
-@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize("kind", NAMED)
 def test_a_name_alone_is_the_cell_with_its_defaults(kind):
     assert load(f"{{cell: {kind}}}") == load(f"{{cell: {{kind: {kind}}}}}")
-    assert type(load(f"{{cell: {kind}}}").build(input_size=3, hidden_size=4)) is CELLS[kind]
+    assert type(load(f"{{cell: {kind}}}").build(**SIZES)) is NAMED[kind]
 
 
 def test_a_cell_is_written_in_full_and_reads_back_equal():
@@ -56,14 +72,15 @@ def test_a_cell_is_written_in_full_and_reads_back_equal():
 def test_a_wrong_name_says_where_which_is_near_and_what_there_is(text):
     assert complaint(text) == (
         "a.yaml: model.cell.kind: no cell is called 'grru'; did you mean 'gru'?\n"
-        "  choose from: gru, lstm, rnn"
+        "  choose from: gru, lstm, lstmn, rnn, self-attentive-lstm, self-attentive-rnn"
     )
 
 
 def test_what_is_no_name_is_refused_with_the_choices():
     assert complaint("{cell: 3}") == (
         "a.yaml: model.cell: a section with a `kind` is wanted, found 3\n"
-        "  choose from: {kind: gru}, {kind: lstm}, {kind: rnn}"
+        "  choose from: {kind: gru}, {kind: lstmn}, {kind: lstm}, {kind: rnn}, "
+        "{kind: self-attentive-lstm}, {kind: self-attentive-rnn}"
     )
 
 
@@ -78,9 +95,9 @@ def test_a_setting_of_another_cell_is_refused():
 def test_the_schema_allows_a_name_and_a_section():
     schema = Model.model_json_schema()
     name, *sections = schema["properties"]["cell"]["anyOf"]
-    assert set(name["enum"]) == set(CELLS)
+    assert set(name["enum"]) == set(NAMED)
     kinds = [schema["$defs"][each["$ref"].split("/")[-1]] for each in sections]
-    assert {each["properties"]["kind"]["const"] for each in kinds} == set(CELLS)
+    assert {each["properties"]["kind"]["const"] for each in kinds} == set(NAMED)
 
 
 @pytest.mark.parametrize(
@@ -98,15 +115,65 @@ def test_the_schema_allows_a_name_and_a_section():
     ids=lambda value: value.kind if isinstance(value, Choice) else value.__name__,
 )
 def test_a_cell_is_built_as_it_is_named_within_what_is_wrapped_round_it(config, wanted):
-    sizes = {"input_size": 3, "hidden_size": 4}
-    assert type(config.build(**sizes)) is wanted
+    assert type(config.build(**SIZES)) is wanted
     regularised = config.model_copy(update={"zoneout": 0.1, "recurrent_dropout": 0.2})
-    outer = regularised.build(**sizes)
+    outer = regularised.build(**SIZES)
     assert (type(outer), outer.rate) == (RecurrentDropout, 0.2)
     assert (type(outer.cell), outer.cell.rates[0]) == (Zoneout, 0.1)
     assert type(outer.cell.cell) is wanted
 
 
 def test_the_memory_of_an_lstm_may_stay_where_what_it_shows_does_not():
-    cell = LstmCellConfig(memory_zoneout=0.5).build(input_size=3, hidden_size=4)
+    cell = LstmCellConfig(memory_zoneout=0.5).build(**SIZES)
     assert cell.rates == (0.0, 0.5)
+
+
+def score_of(text):
+    """The score by which a cell asks its past, and whether the input asks."""
+    past = load(text).build(**SIZES).past
+    return past.attention.score, past.input_asks
+
+
+@pytest.mark.parametrize("kind", ["self-attentive-rnn", "self-attentive-lstm"])
+def test_a_form_says_what_asks_and_how_it_is_compared(kind):
+    score, input_asks = score_of(
+        f"{{cell: {{kind: {kind}, form: {{kind: additive, hidden_size: 5}}}}}}"
+    )
+    assert (score.query_projection.weight.shape, input_asks) == ((5, 3 + 4), True)
+    score, input_asks = score_of(f"{{cell: {{kind: {kind}, form: similarity}}}}")
+    assert (type(score), input_asks) == (ProjectedDotScore, False)
+    form = "{kind: similarity, score: {kind: cosine}}"
+    assert type(score_of(f"{{cell: {{kind: {kind}, form: {form}}}}}")[0]) is CosineScore
+
+
+def test_the_score_of_an_lstmn_is_as_wide_as_is_said_in_both_of_its_forms():
+    config = LstmnCellConfig(score_size=5)
+    for cell, kind in (
+        (config.build(**SIZES), LstmnCell),
+        (config.build_fused(**SIZES), FusedLstmnCell),
+    ):
+        assert type(cell) is kind
+        assert cell.past.attention.score.query_projection.weight.shape == (5, 3 + 4)
+
+
+def test_a_wrong_form_says_what_there_is():
+    assert complaint("{cell: {kind: self-attentive-rnn, form: additiv}}") == (
+        "a.yaml: model.cell.form.kind: no form is called 'additiv'; did you mean 'additive'?\n"
+        "  choose from: additive, similarity"
+    )
+
+
+def test_a_score_of_the_own_past_takes_no_features():
+    score = "{kind: additive, features: [{kind: coverage}]}"
+    form = f"{{kind: similarity, score: {score}}}"
+    assert complaint(f"{{cell: {{kind: self-attentive-rnn, form: {form}}}}}") == (
+        "a.yaml: model.cell.form: the score of a cell's own past takes no features; leave them "
+        "out\n  `heedful recipes --schema` lists every setting and what it takes"
+    )
+
+
+def test_a_cell_with_a_tape_has_no_zoneout():
+    assert complaint("{cell: {kind: lstmn, zoneout: 0.1}}") == (
+        "a.yaml: model.cell.zoneout: no setting is called 'zoneout'\n"
+        "  choose from: kind, score_size"
+    )

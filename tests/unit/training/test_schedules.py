@@ -1,5 +1,6 @@
 import itertools
 import math
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -9,11 +10,18 @@ from heedful.training.config import TrainingConfig
 from heedful.training.schedules import (
     ConstantConfig,
     CosineConfig,
+    HalvingConfig,
     InverseSquareRootConfig,
     LinearConfig,
 )
 
-EACH = [ConstantConfig, InverseSquareRootConfig, LinearConfig, CosineConfig]
+EACH = [
+    ConstantConfig,
+    InverseSquareRootConfig,
+    LinearConfig,
+    CosineConfig,
+    partial(HalvingConfig, start=100, every=7),
+]
 each_schedule = pytest.mark.parametrize("schedule", EACH)
 
 
@@ -50,10 +58,16 @@ def test_cosine_follows_the_cosine():
     assert share == pytest.approx((1 + math.cos(math.pi * 25 / 100)) / 2)
 
 
+def test_halving_halves_after_its_start_and_then_at_every_interval():
+    schedule = HalvingConfig(start=10, every=5)
+    shares = [schedule.share(step, max_steps=99) for step in (1, 10, 11, 15, 16, 20, 21)]
+    assert shares == [1, 1, 0.5, 0.5, 0.25, 0.25, 0.125]
+
+
 def test_the_rate_is_the_optimizers_times_the_schedules_share():
     config = TrainingConfig.model_validate(
         {
-            "optimizer": {"learning_rate": 0.5},
+            "optimizer": {"kind": "adamw", "learning_rate": 0.5},
             "schedule": {"kind": "linear", "warmup_steps": 10},
             "max_steps": 100,
         }

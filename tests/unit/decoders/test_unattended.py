@@ -1,0 +1,102 @@
+"""Wirings without attention, by slow loops over their papers' equations."""
+
+import pytest
+import torch
+
+from heedful.attention import Aligned, Looked
+from heedful.decoders.config import RecurrentDecoderConfig
+from heedful.layers.encoded import Encoded
+from heedful.search import greedy_search
+
+HIDDEN, EMBEDDED, MEMORY = 4, 3, 5
+each_kind = pytest.mark.parametrize("kind", ["final-state", "constant-context"])
+
+
+def build(kind, **settings):
+    sizes = {"embedding_size": EMBEDDED, "hidden_size": HIDDEN, "wiring": {"kind": kind}}
+    config = RecurrentDecoderConfig.model_validate({**sizes, **settings})
+    return config.build(vocabulary_size=7, memory_size=MEMORY)
+
+
+def source():
+    return Encoded(torch.randn(2, 4, MEMORY), torch.tensor([4, 2]), torch.randn(2, MEMORY))
+
+
+def test_the_final_state_is_all_that_sutskevers_decoder_knows():
+    decoder = build("final-state", cell="lstm", num_layers=2, output={"kind": "none"})
+    encoded, tokens = source(), torch.randint(3, 7, (2, 3))
+    found = decoder(tokens, encoded)
+    states = [(hidden, torch.zeros_like(hidden)) for hidden in decoder.bridge(encoded)]
+    for time in range(3):
+        below = decoder.embedding(tokens[:, time])
+        for number, cell in enumerate(decoder.wiring.cells.cells):
+            first = tuple(part[None] for part in states[number])
+            _, after = cell.layer(below[:, None], first)
+            states[number] = tuple(part[0] for part in after)
+            below = states[number][0]
+        wanted = decoder.emission.projection(below).log_softmax(-1)
+        torch.testing.assert_close(found.log_probs[:, time], wanted)
+
+
+def test_the_context_is_there_at_every_step_of_chos_decoder():
+    """h_t = g(y_{t-1}, h_{t-1}, c), and maxout over O_h h_t + O_y y_{t-1} + O_c c."""
+    output = {"kind": "maxout", "size": 3}
+    decoder = build("constant-context", cell={"kind": "gru", "reset": "before"}, output=output)
+    encoded, tokens = source(), torch.randint(3, 7, (2, 3))
+    found = decoder(tokens, encoded)
+    (h,), c = decoder.bridge(encoded), encoded.summary
+    cell, combine = decoder.wiring.cells.cells[0], decoder.wiring.output.combine
+    O_h, O_y, O_c = combine.weight.split([HIDDEN, EMBEDDED, MEMORY], dim=1)
+    for time in range(3):
+        y = decoder.embedding(tokens[:, time])
+        read = torch.cat([y, c], -1)
+        r, z = (cell.gates_of_input(read) + cell.gates_of_hidden(h)).sigmoid().chunk(2, -1)
+        new = (cell.candidate_of_input(read) + cell.candidate_of_hidden(r * h)).tanh()
+        h = (1 - z) * h + z * new
+        pairs = (h @ O_h.T + y @ O_y.T + c @ O_c.T + combine.bias).view(2, 3, 2)
+        features = torch.maximum(pairs[..., 0], pairs[..., 1])
+        wanted = decoder.emission.projection(features).log_softmax(-1)
+        torch.testing.assert_close(found.log_probs[:, time], wanted)
+
+
+@each_kind
+def test_it_looks_nowhere_and_nothing_is_known_of_it(kind):
+    decoder, encoded = build(kind), source()
+    found = decoder(torch.randint(3, 7, (2, 3)), encoded)
+    assert found.weights.shape == (2, 3, 4)
+    assert (found.weights == 0).all()
+    assert found.aligned is None
+    assert decoder.step(torch.tensor([1, 1]), decoder.start(encoded)).weights.shape == (2, 4)
+
+
+@each_kind
+def test_nothing_is_penalised(kind):
+    looked = Looked(
+        Aligned(torch.zeros(2, 3, 4)),
+        torch.zeros(2, 3),
+        torch.ones(2, 3, dtype=torch.bool),
+        torch.ones(2, 4, dtype=torch.bool),
+    )
+    assert build(kind).wiring.penalise(looked) == {}
+
+
+@each_kind
+def test_what_lies_between_first_state_and_summary_is_never_read(kind):
+    decoder, encoded, tokens = build(kind), source(), torch.randint(3, 7, (2, 3))
+    broken = encoded._replace(states=torch.full_like(encoded.states, float("nan")))
+    torch.testing.assert_close(decoder(tokens, broken), decoder(tokens, encoded))
+
+
+@each_kind
+def test_a_search_finds_its_way_without_attention(kind):
+    decoder = build(kind)
+    limits = {"begin": 1, "end": 2, "max_lengths": torch.tensor([5, 3])}
+    for found in greedy_search(decoder, decoder.start(source()), **limits):
+        assert all(sum(row) == 0 for row in torch.as_tensor(found.weights).tolist())
+
+
+def test_only_the_constant_context_still_hears_a_source_that_the_first_state_has_forgotten():
+    first, second = source(), source()
+    tokens = torch.randint(3, 7, (2, 3))
+    decoder = build("constant-context", bridge={"kind": "zeros"})
+    assert not torch.allclose(decoder(tokens, first).log_probs, decoder(tokens, second).log_probs)

@@ -1,0 +1,128 @@
+import math
+
+import pytest
+import torch
+from pydantic import TypeAdapter
+
+from heedful.config.choice import kind_of, types_in
+from heedful.errors import ConfigError
+from heedful.inspection.trace import trace
+from heedful.layers.pooling import MaxPooling, MeanPooling, PoolingConfig
+
+STATES = torch.tensor(
+    [[[1.0, -4.0], [3.0, -2.0], [9.0, 9.0]], [[5.0, -7.0], [9.0, 9.0], [9.0, 9.0]]]
+)
+MASK = torch.tensor([[True, True, False], [True, False, False]])
+KINDS = [kind_of(member) for member in types_in(PoolingConfig)]
+POOLED = [kind for kind in KINDS if kind != "last"]
+each_kind = pytest.mark.parametrize("kind", POOLED)
+
+
+def pooling(said, size=2):
+    return TypeAdapter(PoolingConfig).validate_python(said).build(size=size)
+
+
+def test_the_mean_by_hand():
+    assert MeanPooling()(STATES, MASK).tolist() == [[2, -3], [5, -7]]
+
+
+def test_the_highest_values_by_hand():
+    assert MaxPooling()(STATES, MASK).tolist() == [[3, -2], [5, -7]]
+
+
+def test_attention_by_hand():
+    pool = pooling({"kind": "attention", "attention": {"score": {"kind": "dot"}}})
+    first, second = ((pool.query @ state).exp() for state in STATES[0, :2])
+    wanted = (first * STATES[0, 0] + second * STATES[0, 1]) / (first + second)
+    pooled = pool(STATES, MASK)
+    torch.testing.assert_close(pooled[0], wanted)
+    torch.testing.assert_close(pooled[1], STATES[1, 0])
+
+
+def test_a_trace_sees_where_a_pooling_looked():
+    pool = pooling("attention")
+    with trace(pool) as (records):
+        pool(STATES, MASK)
+    (record,) = records
+    assert (record.site, record.kind) == ("attention", "self")
+    assert record.weights.shape == (2, 1, 1, 3)
+    assert (record.weights[:, 0, 0][~MASK] == 0).all()
+
+
+@each_kind
+def test_what_is_hidden_is_never_read(kind):
+    pool = pooling(kind)
+    spoiled = STATES.masked_fill(~MASK[:, :, None], math.nan).requires_grad_()
+    pooled = pool(spoiled, MASK)
+    torch.testing.assert_close(pooled, pool(STATES, MASK))
+    (gradient,) = torch.autograd.grad(pooled.sum(), spoiled)
+    assert (gradient[~MASK] == 0).all()
+    assert gradient.isfinite().all()
+
+
+@each_kind
+def test_a_sequence_of_padding_alone_becomes_zeros(kind):
+    states = STATES.clone().requires_grad_()
+    pooled = pooling(kind)(states, torch.zeros_like(MASK))
+    assert (pooled == 0).all()
+    assert (torch.autograd.grad(pooled.sum(), states)[0] == 0).all()
+
+
+@each_kind
+def test_what_is_no_number_stays_visible_in_its_own_row(kind):
+    states = STATES.clone()
+    states[0, 1] = math.nan
+    pooled = pooling(kind)(states, MASK)
+    assert pooled[0].isnan().all()
+    assert pooled[1].isfinite().all()
+
+
+@each_kind
+def test_any_leading_dimensions_will_do(kind):
+    pool, states, mask = pooling(kind), torch.randn(2, 3, 4, 2), torch.rand(2, 3, 4) < 0.6
+    apart = torch.stack([pool(*part) for part in zip(states, mask, strict=True)])
+    torch.testing.assert_close(pool(states, mask), apart)
+
+
+@each_kind
+def test_gradients_are_those_of_finite_differences(kind):
+    pool, states = pooling(kind).double(), torch.randn(2, 3, 2, dtype=torch.double)
+    assert torch.autograd.gradcheck(lambda states: pool(states, MASK), states.requires_grad_())
+
+
+@each_kind
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
+def test_half_precision_stays_finite_and_half(kind, dtype):
+    pooled = pooling(kind).to(dtype)((1000 * torch.randn(2, 3, 2)).to(dtype), MASK)
+    assert pooled.dtype == dtype
+    assert pooled.isfinite().all()
+
+
+def test_where_the_reading_ended_nothing_is_made():
+    assert pooling("last") is None
+
+
+@pytest.mark.parametrize(
+    ("attention", "message"),
+    [
+        (
+            {"read": {"kind": "per-position"}},
+            "summary.attention.read.kind: 'per-position' keeps every place apart, but here one "
+            "context is wanted\n  choose the readout 'expectation'",
+        ),
+        (
+            {"align": {"kind": "sampled"}},
+            "summary.attention.align.kind: 'sampled' learns from how well a token was said, but "
+            "none is said here\n  choose 'gumbel-softmax' or 'straight-through'",
+        ),
+        (
+            {"penalties": [{"kind": "coverage"}]},
+            "summary.attention.penalties: where a source looks at itself cannot be penalised\n"
+            "  leave penalties out",
+        ),
+    ],
+)
+def test_what_only_a_target_could_teach_is_refused(attention, message):
+    with pytest.raises(ConfigError) as caught:
+        pooling({"kind": "attention", "attention": attention})
+    assert str(caught.value) == message
