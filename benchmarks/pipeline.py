@@ -16,7 +16,7 @@ from heedful.data.prepare import epoch_shapes, tokenise
 from heedful.data.sources import BuiltInConfig, FilesConfig
 from heedful.recipes import Recipe, load_recipe
 from heedful.training.engine import Learner
-from heedful.training.objectives import negative_log_likelihood
+from heedful.training.objectives import Loss, negative_log_likelihood
 
 MODEL_STEPS = 20
 
@@ -39,7 +39,9 @@ def bench(name: str, recipe: Recipe) -> None:
     model = recipe.model.build(source_size=len(text.source), target_size=len(text.target))
     learner = Learner(
         model,
-        lambda each, batch: negative_log_likelihood(each(batch).log_probs, batch.targets),
+        lambda each, batch: Loss(
+            negative_log_likelihood(each(batch).log_probs, batch.targets), penalties={}
+        ),
         recipe.training.optimizer.build(model),
         lambda step: 1e-3,
         max_grad_norm=1.0,

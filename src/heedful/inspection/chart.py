@@ -19,6 +19,7 @@ from heedful.errors import DataError
 from heedful.inspection.colours import DARK, LIGHT, Palette
 from heedful.inspection.drawing import document, draw_label, number, write
 from heedful.inspection.labels import NOTHING_TO_DRAW, shortened, visible_line
+from heedful.inspection.scales import LARGEST, SMALLEST, Scale, ticks, written
 
 WIDTH = 560  # of the plot alone
 HEIGHT = 330
@@ -28,14 +29,10 @@ LABEL_HEIGHT = 30
 NAME_HEIGHT = 20
 SWATCH = 28
 LONGEST_NAME = 32
-MOST_TICKS = 8
-MOST_FINE_TICKS = 12
 # No font is known here: this much per terminal cell is room enough in every usual one.
 NAME_ADVANCE = 8.2
 TICK_ADVANCE = 7.4
 TITLE_ADVANCE = 9.6
-# Beyond these, differences and powers of ten leave the range of floating point.
-SMALLEST, LARGEST = 1e-300, 1e300
 
 # Blue, orange, green, pink, brown or yellow, grey: far apart also to eyes that do not tell red from
 # green (18 in CIE 1976, where 2 can be seen), and with a contrast of 3 to 1 on the paper.
@@ -165,27 +162,11 @@ def _refuse_without_place(at: str, axis: str, value: float, is_logarithmic: bool
 # --- the measures of the page --------------------------------------------------------------
 
 
-class _Scale(NamedTuple):
-    """An axis: the numbers written on it, and where on the page the first and the last stand."""
-
-    ticks: list[float]
-    start: float
-    end: float
-    is_logarithmic: bool
-
-    def place(self, value: float) -> float:
-        first, last, here = (
-            math.log10(each) if self.is_logarithmic else each
-            for each in (self.ticks[0], self.ticks[-1], value)
-        )
-        return self.start + (self.end - self.start) * (here - first) / (last - first)
-
-
 class _Plot(NamedTuple):
     """Where the axes stand, on a page of which size."""
 
-    x: _Scale
-    y: _Scale
+    x: Scale
+    y: Scale
     width: float
     height: float
 
@@ -193,17 +174,17 @@ class _Plot(NamedTuple):
 def _plot(lines: Sequence[Line], words: Sequence[str], logarithmic: tuple[bool, bool]) -> _Plot:
     title, x_label, y_label = words
     x_ticks, y_ticks = (
-        _ticks([point[axis] for line in lines for point in line.known], logarithmic[axis])
+        ticks([point[axis] for line in lines for point in line.known], logarithmic[axis])
         for axis in (0, 1)
     )
-    left = PADDING + TICK_ADVANCE * max(map(cell_len, _written(y_ticks))) + 10
+    left = PADDING + TICK_ADVANCE * max(map(cell_len, written(y_ticks))) + 10
     top = PADDING + (TITLE_HEIGHT if title else 0) + (LABEL_HEIGHT if y_label else 6)
     right, bottom = left + WIDTH, top + max(HEIGHT, NAME_HEIGHT * (len(lines) - 1))
     names = NAME_ADVANCE * max(cell_len(_name(line)) for line in lines)
     heading = PADDING + TITLE_ADVANCE * max(cell_len(title), cell_len(y_label))
     return _Plot(
-        _Scale(x_ticks, left, right, logarithmic[0]),
-        _Scale(y_ticks, bottom, top, logarithmic[1]),
+        Scale(x_ticks, left, right, logarithmic[0]),
+        Scale(y_ticks, bottom, top, logarithmic[1]),
         max(right + 14 + SWATCH + 8 + names, heading) + PADDING,
         bottom + LABEL_HEIGHT + (LABEL_HEIGHT - 6 if x_label else 0) + PADDING / 2,
     )
@@ -211,76 +192,6 @@ def _plot(lines: Sequence[Line], words: Sequence[str], logarithmic: tuple[bool, 
 
 def _name(line: Line) -> str:
     return shortened(visible_line(line.name), LONGEST_NAME)
-
-
-def _ticks(values: Sequence[float], is_logarithmic: bool) -> list[float]:
-    """Round numbers of which the first is no more than every value and the last no less."""
-    low, high = min(values), max(values)
-    return _logarithmic_ticks(low, high) if is_logarithmic else _even_ticks(low, high)
-
-
-def _even_ticks(low: float, high: float) -> list[float]:
-    """Multiples of 1, 2 or 5 times a power of ten; about equal values, some room on both sides."""
-    # Numbers closer than this would all be written alike.
-    if high - low <= max(1e-9 * max(abs(low), abs(high)), SMALLEST):
-        low, high = low - (abs(low) or 1), high + (abs(high) or 1)
-    power = math.floor(math.log10(high - low)) - 1
-    for step, digits in _round_steps(power):
-        first, last = math.floor(low / step), math.ceil(high / step)
-        if last - first < MOST_TICKS:
-            return [round(count * step, digits) for count in range(first, last + 1)]
-    raise AssertionError(f"no step spans {low} to {high}")
-
-
-def _round_steps(power: int) -> Iterator[tuple[float, int]]:
-    for exponent in range(power, power + 4):
-        yield from ((float(f"{factor}e{exponent}"), -exponent) for factor in (1, 2, 5))
-
-
-def _logarithmic_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten; while there is room, also twice and five times each.
-
-    About a single one of them, its neighbours.
-    """
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    # One power more on either side: logarithms are rounded.
-    every = [
-        factor * power for power in _powers(range(first - 1, last + 2)) for factor in (1, 2, 5)
-    ]
-    start = sum(tick <= low for tick in every) - 1
-    end = len(every) - sum(tick >= high for tick in every)
-    fine = every[start : end + 1] if start < end else every[start - 1 : start + 2]
-    if len(fine) <= MOST_FINE_TICKS:
-        return fine
-    stride = math.ceil((last - first) / (MOST_TICKS - 1))
-    # Multiples of the stride, so that 1 is a tick if it is spanned.
-    return _powers(range(first // stride * stride, -(-last // stride) * stride + 1, stride))
-
-
-def _powers(exponents: Iterable[int]) -> list[float]:
-    return [float(f"1e{exponent}") for exponent in exponents]
-
-
-def _written(ticks: Sequence[float]) -> list[str]:
-    """Write ticks alike: all as plain numbers, or, if some are far from one, with powers of ten."""
-    sizes = [abs(tick) for tick in ticks if tick]
-    is_plain = all(1e-3 <= size < 1e6 for size in sizes)
-    return [f"{tick:,.10g}" if is_plain else _with_power(tick) for tick in ticks]
-
-
-_RAISED = str.maketrans(
-    "-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
-)
-
-
-def _with_power(tick: float) -> str:
-    if tick in {0, 1, 10}:
-        return f"{tick:g}"
-    factor, power = f"{tick:.9e}".split("e")
-    raised = "10" + str(int(power)).translate(_RAISED)
-    return {"1": raised, "-1": "-" + raised}.get(
-        short := f"{float(factor):.10g}", f"{short}\u00b7{raised}"
-    )
 
 
 def _spread(wanted: Sequence[float], top: float, bottom: float) -> list[float]:
@@ -318,12 +229,12 @@ def _foot(group: Sequence[int], wanted: Sequence[float], top: float, bottom: flo
 def _draw_axes(root: Element, plot: _Plot, words: Sequence[str]) -> None:
     _, x_label, y_label = words
     left, right, bottom, top = plot.x.start, plot.x.end, plot.y.start, plot.y.end
-    for tick, label in zip(plot.y.ticks, _written(plot.y.ticks), strict=True):
+    for tick, label in zip(plot.y.ticks, written(plot.y.ticks), strict=True):
         y = plot.y.place(tick)
         look = "axis" if tick == 0 or y == bottom else "rule"
         _draw_path(root, look, f"M{number(left)},{number(y)} H{number(right)}")
         _draw_tick(root, "tick end", label, tick, x=left - 10, y=y + 4)
-    for tick, label in zip(plot.x.ticks, _written(plot.x.ticks), strict=True):
+    for tick, label in zip(plot.x.ticks, written(plot.x.ticks), strict=True):
         x = plot.x.place(tick)
         _draw_path(root, "axis", f"M{number(x)},{number(bottom)} v5")
         _draw_tick(root, "tick middle", label, tick, x=x, y=bottom + 20)

@@ -24,7 +24,7 @@ from heedful.inspection import trace as module
 from heedful.inspection.trace import join_steps, trace
 from tests.catalogue import batch, build, store
 
-SYSTEM = "gru, attend-then-step, additive"
+SYSTEM = "gru, attend-then-step"
 SITE = "decoder.wiring.attention"
 
 

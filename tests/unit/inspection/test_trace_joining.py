@@ -9,7 +9,7 @@ from heedful.search import LengthPenalty
 from heedful.tasks.transduction import TransducerConfig
 from tests.catalogue import VOCABULARY, batch, build, store
 
-SYSTEM = "gru, step-then-attend, bilinear"
+SYSTEM = "gru, step-then-attend"
 
 
 def with_heads():

@@ -14,7 +14,7 @@ from tests.catalogue import batch, build, store
 
 
 def system():
-    return copy.deepcopy(build("gru, attend-then-step, additive"))
+    return copy.deepcopy(build("gru, attend-then-step"))
 
 
 def test_without_penalties_there_are_none():

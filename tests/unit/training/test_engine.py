@@ -7,7 +7,7 @@ from tests.catalogue import batch, build, store
 
 
 def student(loss=None, max_grad_norm=1.0):
-    model = build("gru, attend-then-step, bilinear")
+    model = build("gru, attend-then-step")
 
     def nll(each, examples):
         said = each(examples).log_probs.gather(-1, examples.targets[..., None])

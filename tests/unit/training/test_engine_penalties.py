@@ -18,7 +18,7 @@ from tests.commands import write_recipe
 
 
 def system(*penalties):
-    model = copy.deepcopy(build("gru, attend-then-step, additive"))
+    model = copy.deepcopy(build("gru, attend-then-step"))
     model.decoder.wiring.attention.penalties.extend(penalties)
     return model
 

@@ -7,7 +7,7 @@ from tests.catalogue import batch, build, store
 
 
 def test_validation_is_a_mean_over_real_tokens_whatever_the_batches():
-    model, corpus = build("gru, attend-then-step, bilinear"), store()
+    model, corpus = build("gru, attend-then-step"), store()
     whole = validate(model, [batch(corpus, list(range(7)))])
     parts = validate(model, [batch(corpus, [row], extra=2) for row in range(7)])
     assert parts.loss == pytest.approx(whole.loss)
@@ -15,7 +15,7 @@ def test_validation_is_a_mean_over_real_tokens_whatever_the_batches():
 
 
 def test_validation_drops_nothing_out_and_takes_no_gradient():
-    model = build("gru, attend-then-step, bilinear").train()
+    model = build("gru, attend-then-step").train()
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.9
@@ -25,7 +25,7 @@ def test_validation_drops_nothing_out_and_takes_no_gradient():
 
 
 def test_validation_measures_the_likelihood_alone():
-    model, examples = build("gru, attend-then-step, bilinear"), [batch(store(), [0, 1])]
+    model, examples = build("gru, attend-then-step"), [batch(store(), [0, 1])]
     plain = validate(model, examples)
     model.decoder.wiring.attention.penalties.append(CoverageLoss(5.0))
     assert model(examples[0]).penalties["coverage"] > 0

@@ -1,0 +1,141 @@
+"""Copying: small systems that learn to write down the letters they read.
+
+The systems differ in when they ask attention, if at all, and in nothing else; each is as wide as
+one number of parameters, the same for all, lets it be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from string import ascii_lowercase
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from heedful.attention.choices.attention import AttentionConfig
+from heedful.attention.choices.content import AdditiveScoreConfig
+from heedful.data.collate import Batch, Sources
+from heedful.decoders.config import RecurrentDecoderConfig
+from heedful.decoders.wiring_choices import (
+    AttendThenStepConfig,
+    ConstantContextConfig,
+    FinalStateConfig,
+    StepThenAttendConfig,
+    WiringConfig,
+)
+from heedful.encoders.recurrent import RecurrentEncoderConfig
+from heedful.search import LengthPenalty
+from heedful.tasks.transduction import Transducer, TransducerConfig
+from heedful.text.vocabulary import BOS, EOS, NUM_SPECIALS, SPECIAL_NAMES
+from heedful.training.engine import Learner
+from heedful.training.objectives import Loss, negative_log_likelihood
+from heedful.training.optim import AdamWConfig
+from heedful.training.schedules import LinearConfig
+
+SYSTEMS: dict[str, WiringConfig] = {
+    "final-state": FinalStateConfig(),
+    "constant-context": ConstantContextConfig(),
+    "attend-then-step": AttendThenStepConfig(),
+    "step-then-attend": StepThenAttendConfig(),
+}
+ATTENDING = ("attend-then-step", "step-then-attend")
+PARAMETERS = 50_000  # at most
+NAMES = (*SPECIAL_NAMES, *ascii_lowercase)  # of all tokens, by id
+LEARNED = 16  # letters in the longest word that is learned from
+BATCH = 64
+TESTING = 1_000_000  # a seed that is not learned from
+SCHEDULE = LinearConfig(warmup_steps=50)
+
+
+class Written(NamedTuple):
+    """What was to be read, what a system wrote, and what it should have written."""
+
+    sources: list[str]
+    outputs: list[str]
+    references: list[str]
+
+
+# --- the systems ---------------------------------------------------------------------------
+
+
+def transducer(system: str, width: int) -> Transducer:
+    """A small encoder and decoder of one wiring; all else is the same in all systems."""
+    decoder = RecurrentDecoderConfig(
+        embedding_size=width, hidden_size=width, wiring=SYSTEMS[system]
+    )
+    if system in ATTENDING:
+        attention = AttentionConfig(score=AdditiveScoreConfig(hidden_size=width))
+        decoder = decoder.model_copy(update={"attention": attention})
+    encoder = RecurrentEncoderConfig(embedding_size=width, hidden_size=width)
+    config = TransducerConfig(encoder=encoder, decoder=decoder)
+    return config.build(source_size=len(NAMES), target_size=len(NAMES))
+
+
+def num_parameters(model: nn.Module) -> int:
+    """Count the numbers that are learned."""
+    return sum(each.numel() for each in model.parameters())
+
+
+def widest(system: str) -> int:
+    """The greatest even width that stays within the number of parameters."""
+    width = 2
+    while num_parameters(transducer(system, width + 2)) <= PARAMETERS:
+        width += 2
+    return width
+
+
+def words(count: int, length: int, generator: torch.Generator) -> Batch:
+    """Random words of one length, to be copied."""
+    shape = (count, length)
+    letters = torch.randint(NUM_SPECIALS, len(NAMES), shape, generator=generator)
+    begins, ends = (torch.full((count, 1), symbol) for symbol in (BOS, EOS))
+    ended = torch.cat([letters, ends], dim=1)
+    sources = Sources(ended, torch.full((count,), length + 1))
+    return Batch(sources, torch.cat([begins, letters], dim=1), ended)
+
+
+def learned(system: str, *, steps: int, rate: float, seed: int) -> Transducer:
+    """A system that has learned to copy for so many steps, every length equally often."""
+    width = widest(system)
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    model = transducer(system, width)
+    learner = Learner(
+        model,
+        _loss,
+        AdamWConfig().build(model),
+        lambda step: rate * SCHEDULE.share(step, max_steps=steps),
+        max_grad_norm=1.0,
+    )
+    for _ in range(steps):
+        length = int(torch.randint(1, LEARNED + 1, (), generator=generator))
+        learner.update([words(BATCH, length, generator)])
+    return model.eval()
+
+
+def _loss(model: nn.Module, batch: Batch) -> Loss:
+    told = model(batch)
+    return Loss(negative_log_likelihood(told.log_probs, batch.targets), told.penalties)
+
+
+# --- what they write -----------------------------------------------------------------------
+
+
+def write(model: Transducer, *, longest: int, tested: int) -> Written:
+    """Let a system copy random words of every length, greedily; all systems get the same."""
+    generator = torch.Generator().manual_seed(TESTING)
+    written = Written([], [], [])
+    for length in range(1, longest + 1):
+        batch = words(tested, length, generator)
+        limits = torch.full((tested,), 2 * length + 5)
+        found = model.search(batch.sources, width=1, max_lengths=limits, penalty=LengthPenalty(0))
+        letters = [_spelt(word) for word in batch.targets[:, :-1].tolist()]
+        written.sources.extend(letters)
+        written.outputs.extend(_spelt(best.tokens) for best, *_ in found)
+        written.references.extend(letters)
+    return written
+
+
+def _spelt(tokens: Sequence[int]) -> str:
+    return " ".join(NAMES[token] for token in tokens)
