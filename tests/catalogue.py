@@ -152,7 +152,7 @@ SYSTEMS |= {
         {"cell": "lstmn", "direction": "forwards"},
     ),
 }
-for cell in CELLS:
+for cell in (*CELLS, *TAPED):
     SYSTEMS[f"continuation, {cell}"] = {**SMALL, "kind": "continuation", "cell": cell}
 SYSTEMS["continuation, two layers"] = {**SMALL, "kind": "continuation", "num_layers": 2}
 for member in types_in(PositionConfig):
