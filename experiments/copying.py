@@ -1,6 +1,6 @@
 """Copying: small systems that learn to write down the letters they read.
 
-The systems differ in when they ask attention, if at all, and in nothing else; each is as wide as
+The systems have the same parts and differ in when they ask attention, if at all. Each is as wide as
 one number of parameters, the same for all, lets it be.
 """
 
@@ -128,7 +128,7 @@ def write(model: Transducer, *, longest: int, tested: int) -> Written:
     written = Written([], [], [])
     for length in range(1, longest + 1):
         batch = words(tested, length, generator)
-        limits = torch.full((tested,), 2 * length + 5)
+        limits = torch.full((tested,), length + 5)
         found = model.search(batch.sources, width=1, max_lengths=limits, penalty=LengthPenalty(0))
         letters = [_spelt(word) for word in batch.targets[:, :-1].tolist()]
         written.sources.extend(letters)

@@ -6,11 +6,12 @@ import sys
 from xml.etree import ElementTree
 
 import pytest
+import sacrebleu
 import torch
 import typer
 from typer.testing import CliRunner
 
-from experiments import cost, gradients
+from experiments import copying, cost, gradients, length
 from heedful.attention.choices.attention import AttentionConfig
 from tests.documents.markdown import ROOT, links
 
@@ -47,6 +48,12 @@ def drawn(picture):
     }
 
 
+def run(experiment, *options):
+    app = typer.Typer()
+    app.command()(experiment.main)
+    return CliRunner().invoke(app, list(options))
+
+
 def subject(name):
     return next(each for each in gradients.CLAIM + gradients.BEGINNINGS if each.name == name)
 
@@ -54,7 +61,12 @@ def subject(name):
 # --- pages and pictures --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["gradients", "cost"])
+def test_every_page_of_the_lab_is_in_its_list():
+    pages = {path.name for path in LAB.glob("*.md")} - {"README.md"}
+    assert pages == {target for target in links(page("README")) if target.endswith(".md")}
+
+
+@pytest.mark.parametrize("name", ["gradients", "cost", "length"])
 def test_every_picture_of_a_page_is_there_and_is_described(name):
     pictures = [LAB / target for target in links(page(name)) if target.endswith(".svg")]
     assert len(pictures) == 2
@@ -62,7 +74,7 @@ def test_every_picture_of_a_page_is_there_and_is_described(name):
         assert ElementTree.parse(picture).getroot().find(f"{NAMESPACE}desc").text
 
 
-@pytest.mark.parametrize("name", ["gradients", "cost"])
+@pytest.mark.parametrize("name", ["gradients", "cost", "length"])
 def test_the_command_of_a_page_explains_itself(name):
     (command,) = set(re.findall(r"^python -m (experiments\.\w+)$", page(name), re.MULTILINE))
     outcome = subprocess.run(
@@ -98,6 +110,18 @@ def test_the_tables_of_cost_say_what_their_charts_show():
         for line, points in lines.items():
             told = {float(length): unit * float(cells[line]) for length, cells in table.items()}
             assert told == {k: pytest.approx(v, rel=0.04) for k, v in points.items()}
+
+
+def test_the_tables_of_length_say_what_their_charts_show():
+    pictures = ["length", "length-tokens"]
+    for table, name in zip(tables(page("length"))[1:3], pictures, strict=True):
+        lines = drawn(LAB / "images" / f"{name}.svg")
+        assert lines.pop("longest learned from") == {16: 100}
+        assert list(lines) == list(table) == list(copying.SYSTEMS)
+        for line, cells in table.items():
+            told = {float(k): float(v) for k, v in cells.items() if k.isdigit()}
+            assert len(told) == len(length.TOLD)
+            assert told == {k: pytest.approx(lines[line][k], abs=0.51) for k in told}
 
 
 # --- gradients -----------------------------------------------------------------------------
@@ -206,6 +230,170 @@ def test_what_attention_takes_is_not_counted_where_none_is_asked():
     assert not [name for name, _ in model.named_modules() if "attention" in name]
 
 
+# --- length --------------------------------------------------------------------------------
+
+
+def test_systems_have_about_as_many_parameters():
+    counts = {
+        system: length.num_parameters(copying.transducer(system, copying.widest(system)))
+        for system in copying.SYSTEMS
+    }
+    assert max(counts.values()) <= copying.PARAMETERS
+    assert min(counts.values()) > 0.95 * copying.PARAMETERS
+
+
+@pytest.mark.parametrize("system", copying.SYSTEMS)
+def test_a_system_asks_attention_or_has_none(system):
+    names = [name for name, _ in copying.transducer(system, 4).named_modules()]
+    assert any("attention" in name for name in names) == (system in copying.ATTENDING)
+
+
+def test_words_are_to_be_copied():
+    batch = copying.words(5, 7, torch.Generator().manual_seed(0))
+    assert torch.equal(batch.sources.tokens, batch.targets)
+    assert torch.equal(batch.inputs[:, 1:], batch.targets[:, :-1])
+    assert set(batch.sources.lengths.tolist()) == {8}
+    names = [copying.NAMES[token] for token in batch.inputs[:, 1:].flatten().tolist()]
+    assert len(names) == 35
+    assert all("a" <= name <= "z" for name in names)
+
+
+def test_systems_are_tested_on_the_same_words_of_every_length():
+    one, other = (
+        copying.write(copying.transducer(system, 4).eval(), longest=3, tested=2)
+        for system in ("final-state", "attend-then-step")
+    )
+    assert one.sources == other.sources == one.references == other.references
+    assert [len(source.split()) for source in one.sources] == [1, 1, 2, 2, 3, 3]
+    assert len(one.outputs) == 6
+
+
+def test_tokens_are_right_where_the_reference_has_them():
+    outputs, references = ["a b c", "b a", "a b c d", ""], ["a x c", "a b", "a b", "a"]
+    assert length.tokens_right(outputs, references).value == 100 * (2 + 0 + 2 + 0) / 8
+
+
+def test_reach_ends_before_the_first_length_that_is_not_good():
+    assert length.reach({1: 100, 2: 90, 3: 89, 4: 100}) == 2
+    assert length.reach({1: 50, 2: 100}) == 0
+    assert length.reach({1: 100, 2: 95}) == 2
+
+
+def test_curves_are_averaged_length_by_length():
+    assert length.mean([{1: 100, 2: 0}, {1: 50, 2: 10}]) == {1: 75, 2: 5}
+
+
+@pytest.mark.learning
+def test_with_attention_long_words_are_copied_and_without_they_are_not():
+    options = {"steps": 1000, "rate": length.RATE, "seed": 0}
+    with_it, without = (
+        length.curve(
+            copying.write(copying.learned(system, **options), longest=16, tested=50),
+            length.exact_match,
+        )
+        for system in ("attend-then-step", "final-state")
+    )
+    assert min(with_it.values()) >= 95
+    assert min(without[each] for each in (1, 2, 3)) >= 95
+    assert max(without[each] for each in (12, 14, 16)) <= 10
+
+
+# --- length, of texts ----------------------------------------------------------------------
+
+SOURCES = ["eins", "eins zwei", "eins zwei drei", "vier funf sechs", "eins zwei drei vier funf"]
+REFERENCES = [
+    *("one", "one two", "one two three four", "five six seven eight"),
+    "one two three four five six seven",
+]
+GOOD = ["one", "one two", "one two three four", "five six seven nine", "seven six five four"]
+POOR = ["two", "two one", "one two five four", "one six two eight", "one"]
+
+
+@pytest.fixture
+def texts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    files = {"src": SOURCES, "ref": REFERENCES, "good": GOOD, "poor": POOR, "short": GOOD[1:]}
+    for name, lines in files.items():
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (tmp_path / "empty").touch()
+    return tmp_path
+
+
+def run_texts(*outputs, sources="src", references="ref", more=()):
+    given = [part for each in outputs for part in ("--outputs", each)]
+    files = ["--sources", sources, "--references", references]
+    return run(length, "--out", ".", *files, *given, *more)
+
+
+def test_texts_are_measured_by_the_length_of_their_sources(texts):
+    outcome = run_texts("good=good", "poor=poor", more=["--width", "2", "--least", "2"])
+    assert outcome.exit_code == 0, outcome.output
+    expected = {
+        name: [
+            sacrebleu.corpus_bleu(outputs[part], [REFERENCES[part]]).score
+            for part in (slice(0, 2), slice(2, 4), slice(0, 5))
+        ]
+        for name, outputs in {"good": GOOD, "poor": POOR}.items()
+    }
+    (table,) = tables(outcome.stdout)
+    assert list(table) == ["1-2", "3-4", "5-6", "all"]
+    assert [cells["sentences"] for cells in table.values()] == ["2", "2", "1", "5"]
+    for name, (short, long, whole) in expected.items():
+        assert [cells[name] for cells in table.values()] == [
+            *(f"{short:.1f}", f"{long:.1f}", "too few", f"{whole:.1f}")
+        ]
+        points = drawn(texts / "images" / "length-bleu.svg")[name]
+        assert points == {1.5: pytest.approx(short, rel=1e-5), 3.5: pytest.approx(long, rel=1e-5)}
+    assert "BLEU, nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp" in outcome.stdout
+
+
+def test_the_chart_of_texts_can_be_given_a_name(texts):
+    outcome = run_texts("good=good", more=["--least", "1", "--picture", "mine"])
+    assert outcome.exit_code == 0, outcome.output
+    assert (texts / "images" / "mine.svg").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"outputs": ["good=good", "cut=short"]},
+            "short: 4 lines, but src has 5\n  line n of all files must belong together\n",
+        ),
+        (
+            {"outputs": ["good"]},
+            "--outputs: 'good' is not NAME=FILE\n  name what wrote the file\n",
+        ),
+        (
+            {"outputs": []},
+            "experiments.length: some files are missing\n"
+            "  give --sources, --references and --outputs together\n",
+        ),
+        (
+            {"outputs": ["good=good"], "sources": "empty"},
+            "empty: holds no lines\n  give a file with text in it\n",
+        ),
+        (
+            {"outputs": ["good=godo"]},
+            "godo: no such file; did you mean 'good'?\n  check the path\n",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("texts")
+def test_texts_that_cannot_be_measured_are_refused(options, message):
+    outcome = run_texts(*options.pop("outputs"), **options)
+    assert (outcome.exit_code, outcome.stderr) == (2, message)
+
+
+def test_a_system_that_does_not_exist_is_refused():
+    outcome = run(length, "--only", "final-stat")
+    assert outcome.exit_code == 2
+    assert outcome.stderr == (
+        "--only: no system is called 'final-stat'; did you mean 'final-state'?\n"
+        "  choose from: attend-then-step, constant-context, final-state, step-then-attend\n"
+    )
+
+
 # --- the commands --------------------------------------------------------------------------
 
 
@@ -214,13 +402,17 @@ def test_what_attention_takes_is_not_counted_where_none_is_asked():
     [
         (gradients, ["--steps", "20", "--seeds", "1"], ["gradients", "gradients-beginnings"], 6),
         (cost, ["--longest", "20", "--repeats", "1"], ["cost-operations", "cost-time"], 3),
+        (
+            length,
+            ["--steps", "2", "--seeds", "1", "--tested", "1", "--only", "final-state"],
+            ["length", "length-tokens"],
+            1,
+        ),
     ],
-    ids=["gradients", "cost"],
+    ids=["gradients", "cost", "length"],
 )
 def test_an_experiment_prints_tables_and_draws_them(tmp_path, experiment, options, pictures, rows):
-    app = typer.Typer()
-    app.command()(experiment.main)
-    outcome = CliRunner().invoke(app, ["--out", str(tmp_path), *options])
+    outcome = run(experiment, "--out", str(tmp_path), *options)
     assert outcome.exit_code == 0, outcome.output
     assert f"torch {torch.__version__}" in outcome.output
     assert len(tables(outcome.stdout)[0]) == rows

@@ -5,6 +5,7 @@ import pytest
 from heedful.attention.choices.scores import ScoreConfig
 from heedful.config.choice import kind_of, types_in
 from heedful.encoders.recurrent import RecurrentEncoderConfig
+from heedful.recipes import recipe_names
 from tests.commands import heedful, write_recipe
 
 
@@ -23,7 +24,7 @@ def test_an_unknown_recipe(call):
     assert ended.code == 2
     assert ended.err == (
         "heedful: latin-demi: no recipe has this name; did you mean 'latin-demo'?\n"
-        "  choose from: default, latin-demo, reverse-tiny; or give a file that ends in .yaml\n"
+        f"  choose from: {', '.join(recipe_names())}; or give a file that ends in .yaml\n"
     )
 
 

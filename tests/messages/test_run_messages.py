@@ -74,7 +74,7 @@ def vouch_for(run):
 def test_weights_of_another_model(call, copied):
     path = copied / "weights.safetensors"
     weights = load_file(path)
-    name = "decoder.bridges.0.weight"
+    name = "decoder.bridge.layers.0.weight"
     weights[name] = weights[name][:7].clone()
     save_file(weights, path)
     vouch_for(copied)
@@ -90,10 +90,10 @@ def test_weights_of_another_model(call, copied):
 def test_weights_with_a_part_too_few_or_too_many(call, copied):
     path = copied / "weights.safetensors"
     weights = load_file(path)
-    part = weights.pop("decoder.bridges.0.bias")
+    part = weights.pop("decoder.bridge.layers.0.bias")
     for name, problem in (
-        ("none", "decoder.bridges.0.bias is missing"),
-        ("decoder.bridges.0.bias", "alien has no place in the model"),
+        ("none", "decoder.bridge.layers.0.bias is missing"),
+        ("decoder.bridge.layers.0.bias", "alien has no place in the model"),
     ):
         save_file(weights | ({} if name == "none" else {name: part, "alien": part.clone()}), path)
         vouch_for(copied)

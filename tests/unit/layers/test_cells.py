@@ -84,7 +84,7 @@ def test_a_gru_carries_over_its_state_and_not_what_was_recalled():
 
 
 def test_in_a_stack_each_cell_reads_the_one_below():
-    stack = CellStack.of("lstm", 3, 4, num_layers=2, dropout=0.0)
+    stack = CellStack([LstmCell(3, 4), LstmCell(4, 4)], dropout=0.0)
     inputs, states = torch.randn(5, 3), stack.begin([torch.randn(5, 4), torch.randn(5, 4)])
     bottom, top = stack.cells
     lower = bottom(inputs, states[0])
