@@ -1,4 +1,4 @@
-"""LSTMN: the paper's score has a term that its authors' code (cheng6076/SNLI-attention) lacks.
+"""LSTMN: the paper's score has a term that its authors' encoder (cheng6076/SNLI-attention) lacks.
 
 What the code computes is written out here.
 """

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from heedful.attention import Aligned, Attended, Memory, Past
 from heedful.attention.attend import Attends, Kind
 from heedful.attention.heads import MultiHead
+from heedful.attention.local import Local
 from heedful.attention.monotonic import Monotonic
 from heedful.errors import DataError
 from heedful.shapes import Bool, Float, Int
@@ -48,6 +49,7 @@ class Record:
     weights: Float[Tensor, "B H T S"]
     extras: dict[str, Tensor] = field(default_factory=dict)
     """What else is known, by name, each (B, H, T) or (B, H, T, S): the fields of `Aligned`;
+    `reach`, how far a window goes to either side of its centre;
     `chosen`, the place that was looked at, or -1 where it was not one alone; `frontier`, how far a
     monotonic pointer got, in expectation; `coverage`, where was looked before."""
     totals: Totals | None = None
@@ -179,6 +181,8 @@ def _of_alignment(
     if aligned.probabilities is not None:
         most, places = aligned.weights.max(dim=-1)
         yield "chosen", places.masked_fill(most != 1, -1)
+    if aligned.centres is not None and isinstance(module.align, Local):
+        yield "reach", torch.full_like(aligned.centres, module.align.reach)
     if aligned.boundaries is not None or isinstance(module.align, Monotonic):
         yield "frontier", _frontier(aligned.pointers, call.memory.mask)
 

@@ -56,9 +56,7 @@ class Continuation(Model):
         self.projection = projection
         self.dropout = nn.Dropout(dropout)
 
-    def forward(
-        self, batch: Batch, teacher_share: float = 1.0, own: Own = "drawn"
-    ) -> Transduced:
+    def forward(self, batch: Batch, teacher_share: float = 1.0, own: Own = "drawn") -> Transduced:
         """Say how likely each token of known targets is."""
         state = self.start(batch.sources)
         if teacher_share < 1:

@@ -26,9 +26,7 @@ class Model(nn.Module, ABC):
     """A model of targets, given sources."""
 
     @abstractmethod
-    def forward(
-        self, batch: Batch, teacher_share: float = 1.0, own: Own = "drawn"
-    ) -> Transduced:
+    def forward(self, batch: Batch, teacher_share: float = 1.0, own: Own = "drawn") -> Transduced:
         """Say how likely each token of known targets is.
 
         Of the tokens before it each is the known one with probability `teacher_share`, and

@@ -29,9 +29,7 @@ class Transducer(Model):
         self.encoder = encoder
         self.decoder = decoder
 
-    def forward(
-        self, batch: Batch, teacher_share: float = 1.0, own: Own = "drawn"
-    ) -> Transduced:
+    def forward(self, batch: Batch, teacher_share: float = 1.0, own: Own = "drawn") -> Transduced:
         """Say how likely each token of known targets is."""
         encoded = self.encoder(*batch.sources)
         decoded = self.decoder(batch.inputs, encoded, teacher_share, own)

@@ -224,13 +224,14 @@ def test_what_chose_a_place_tells_it_and_from_what():
     assert (unseen.extras["chosen"] == -1).all()
 
 
-def test_a_window_tells_its_centre():
+def test_a_window_tells_its_centre_and_its_reach():
     centred = LocalConfig.model_validate({"centre": {"kind": "step"}, "taper": "none"})
     attention = Attention(DotScore(), centred.build(query_size=4), Expectation())
     with trace(attention) as records:
         attention(*asked(attention))
     (record,) = records
     assert record.extras["centres"][0, 0].tolist() == [0, 1, 2]
+    assert record.extras["reach"][0, 0].tolist() == [10, 10, 10]
 
 
 @pytest.mark.parametrize("config", [MonotonicConfig(bias=0), ChunkwiseConfig()], ids=["one", "two"])
