@@ -31,6 +31,7 @@ VOCABULARY = 11
 WIDTH = 6
 
 
+torch.manual_seed(0)  # the same members in every process
 ALIGNMENTS = {
     kind_of(member): member().build(query_size=WIDTH) for member in types_in(AlignmentConfig)
 }

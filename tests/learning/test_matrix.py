@@ -95,6 +95,7 @@ def test_every_other_mechanism_learns_to_copy(score, align, wiring):
     check(score, align, wiring)
 
 
+@pytest.mark.learning
 @pytest.mark.parametrize(
     ("score", "num_heads", "num_groups"),
     [("scaled-dot", 2, 2), ("additive", 2, 2), ("bilinear", 4, 2)],
@@ -103,6 +104,11 @@ def test_many_heads_learn_to_copy(score, num_heads, num_groups):
     heads = {"num_heads": num_heads, "num_groups": num_groups}
     attention = {"score": SCORES[score], "heads": heads}
     assert share_copied(attention, steps=2 * STEPS) >= 0.8
+
+
+def test_heads_learn_to_copy():
+    attention = {"score": SCORES["projected-dot"], "heads": {"num_heads": 2}}
+    assert share_copied(attention, steps=STEPS) >= 0.8
 
 
 @pytest.mark.parametrize("align", ["softmax", "monotonic-marginal"])
