@@ -78,21 +78,22 @@ DIAGONAL = list(
 REST = [case for case in product(SCORES, ALIGNMENTS, WIRINGS) if case not in DIAGONAL]
 
 
-def check(score, align, wiring):
+def learns(score, align, wiring, steps):
     attention = {"score": SCORES[score], "align": ALIGNMENTS[align]}
-    steps = 2 * STEPS if {score, align} & SLOW else STEPS
-    assert share_copied(attention, {"wiring": {"kind": wiring}}, steps=steps) >= 0.8
+    return share_copied(attention, {"wiring": {"kind": wiring}}, steps=steps) >= 0.8
 
 
 @pytest.mark.parametrize(("score", "align", "wiring"), DIAGONAL)
 def test_a_mechanism_learns_to_copy(score, align, wiring):
-    check(score, align, wiring)
+    steps = 2 * STEPS if {score, align} & SLOW else STEPS
+    assert learns(score, align, wiring, steps)
 
 
 @pytest.mark.learning
 @pytest.mark.parametrize(("score", "align", "wiring"), REST)
 def test_every_other_mechanism_learns_to_copy(score, align, wiring):
-    check(score, align, wiring)
+    """Most need few steps; each gets up to eight times as many, from the beginning again."""
+    assert any(learns(score, align, wiring, share * STEPS) for share in (1, 2, 4, 8))
 
 
 @pytest.mark.learning

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -21,7 +22,7 @@ def recipes(
     Example: heedful recipes reverse-tiny > mine.yaml
     """
     from heedful.config import write_yaml
-    from heedful.recipes import Recipe, load_recipe, recipe_names
+    from heedful.recipes import Recipe, load_recipe
 
     with writing_output():
         if schema:
@@ -29,7 +30,20 @@ def recipes(
         elif name:
             typer.echo(write_yaml(load_recipe(name)), nl=False)
         else:
-            names = recipe_names()
-            width = max(map(len, names))
-            for each in names:
-                typer.echo(f"{each:<{width}}  {load_recipe(each).about.summary}")
+            for line in _listed():
+                typer.echo(line)
+
+
+def _listed() -> Iterator[str]:
+    """List every system in a line, with its other forms, and say how these are named."""
+    from heedful.recipes import load_recipe
+    from heedful.recipes.catalogue import systems
+
+    rows = [(name, ", ".join(forms)) for name, forms in systems()]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, forms in rows:
+        summary = load_recipe(name).about.summary
+        yield f"{name:<{widths[0]}}  {forms:<{widths[1]}}  {summary}"
+    yield ""
+    yield "The second column names other sizes of a system, as in bahdanau-2015-small; a small one"
+    yield "learns a built-in corpus in minutes. The first has its paper's sizes and wants your files."

@@ -1,13 +1,16 @@
 import json
 
-from heedful.recipes import Recipe, load_recipe, recipe_names
+from heedful.recipes import Recipe, load_recipe
+from heedful.recipes.catalogue import systems
 from tests.commands import heedful
 
 
-def test_recipes_are_listed_with_what_they_are(capsys, monkeypatch):
-    lines = heedful(capsys, monkeypatch, "recipes").out.splitlines()
-    assert [line.split()[0] for line in lines] == recipe_names()
-    assert all(len(line.split()) > 3 for line in lines)
+def test_systems_are_listed_with_their_forms_and_what_they_are(capsys, monkeypatch):
+    listed = heedful(capsys, monkeypatch, "recipes").out.split("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in listed] == [system.name for system in systems()]
+    (line,) = (line for line in listed if line.startswith("gnmt-2016 "))
+    assert line.split()[1] == "small"
+    assert line.endswith(load_recipe("gnmt-2016").about.summary)
 
 
 def test_a_recipe_is_shown_whole_and_can_be_used_as_a_file(capsys, monkeypatch, tmp_path):

@@ -1,4 +1,5 @@
-from heedful.recipes import load_recipe
+from heedful.recipes import load_recipe, recipe_names
+from heedful.recipes.catalogue import systems
 
 
 def test_a_new_kind_brings_its_own_defaults():
@@ -13,3 +14,16 @@ def test_overrides_reach_any_depth():
     )
     assert recipe.training.batching.max_tokens == 99
     assert recipe.text.source.kind == "character"
+
+
+def test_every_recipe_is_a_system_or_a_form_of_one():
+    told = [
+        f"{name}{form}" for name, forms in systems() for form in ("", *(f"-{f}" for f in forms))
+    ]
+    assert sorted(told) == recipe_names()
+
+
+def test_recipes_of_one_size_come_first():
+    has_forms = [bool(system.forms) for system in systems()]
+    assert has_forms == sorted(has_forms)
+    assert ("default", ()) in systems()
