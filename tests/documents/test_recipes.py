@@ -1,12 +1,19 @@
 """Recipes: every file that comes with heedful can be used."""
 
+import re
+
 import pytest
+import torch
 
 from heedful.config import read_yaml, resolve, write_yaml
 from heedful.recipes import load_recipe, recipe_names
+from heedful.recipes.catalogue import recipe_text
 from tests.documents.markdown import ROOT
 
 FILES = sorted((ROOT / "src" / "heedful" / "recipes").glob("*.yaml"))
+SMALL = [name for name in recipe_names() if name.endswith("-small")]
+PAPERS = [name.removesuffix("-small") for name in SMALL]
+each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 
 
 def test_every_file_is_a_recipe_with_a_name():
@@ -14,18 +21,136 @@ def test_every_file_is_a_recipe_with_a_name():
     assert recipe_names() == sorted(file.stem for file in FILES)
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@each_file
 def test_a_recipe_loads_the_same_by_name_and_by_file(file):
     assert load_recipe(file.stem) == load_recipe(str(file))
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@each_file
 def test_a_recipe_written_out_whole_is_the_same_recipe(file):
     recipe = load_recipe(file.stem)
     settings = read_yaml(write_yaml(recipe), origin="written")
     assert resolve(type(recipe), settings, origin="written") == recipe
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@each_file
 def test_a_recipe_says_what_it_is_for(file):
-    assert load_recipe(file.stem).about.summary.endswith(".")
+    about = load_recipe(file.stem).about
+    assert about.summary.endswith(".")
+    assert re.search(r"\b(19|20)\d\d\b", about.paper)
+    assert about.expected
+
+
+@each_file
+def test_a_recipe_is_read_without_scrolling_aside(file):
+    assert [line for line in recipe_text(file.stem).splitlines() if len(line) > 100] == []
+
+
+def test_there_are_the_recurrent_systems_at_both_sizes():
+    luong = ["concat", "dot", "general", "local-m", "local-p", "location"]
+    assert sorted(PAPERS) == sorted(
+        [
+            "seq2seq-2014",
+            "rnn-encdec-2014",
+            "lm-seq2seq",
+            "bahdanau-2015",
+            *(f"luong-2015-{kind}" for kind in luong),
+            "multihead-rnn",
+            "gnmt-2016",
+            "deepatt-2016",
+            "lstmn-2016-shallow",
+            "lstmn-2016-deep",
+            "selfattentive-rnn",
+            "moe-2017",
+        ]
+    )
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_recipe_of_a_paper_wants_files_and_says_that_its_score_is_the_papers(name):
+    recipe = load_recipe(name)
+    assert recipe.data.train is None
+    assert recipe.about.expected.endswith("not run by us")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_small_recipe_brings_its_data_and_says_what_was_measured(name):
+    recipe = load_recipe(name)
+    assert recipe.data.train.name in {"latin", "reverse"}
+    assert recipe.data.test.name == recipe.data.train.name
+    steps = f"after {recipe.training.max_steps:,} steps"
+    assert steps in recipe.about.expected
+    assert re.match(r"[\d.]+ % of 500 unseen ", recipe.about.expected)
+
+
+def num_weights(name: str) -> int:
+    """How many weights the model of a recipe has, without giving them any memory."""
+    recipe = load_recipe(name)
+    if recipe.text.kind == "shared":
+        source_size = target_size = recipe.text.tokenizer.size
+    else:
+        source_size, target_size = recipe.text.source.max_size, recipe.text.target.max_size
+    with torch.device("meta"):
+        model = recipe.model.build(source_size=source_size, target_size=target_size)
+    return sum(weight.numel() for weight in model.parameters())
+
+
+# Without biases, from the matrices in the papers: words, then layers, then what is on top.
+BAHDANAU = (
+    2 * 30_000 * 620  # E of both sides
+    + 2 * 3 * (620 + 1000) * 1000  # a GRU each way
+    + 3 * (620 + 1000 + 2000) * 1000  # W, U and C of the decoder
+    + (1000 + 2000 + 1) * 1000  # W_a, U_a and v_a
+    + 1000 * 1000  # W_s
+    + 2 * 500 * (1000 + 620 + 2000)  # U_o, V_o and C_o
+    + 500 * 30_000  # W_o
+)
+LUONG = (
+    3 * 50_000 * 1000  # words of both sides, and W_s
+    + 4 * 4 * 2000 * 1000  # the encoder
+    + 4 * (3000 + 3 * 2000) * 1000  # the decoder, whose first layer is fed what was told
+    + 2000 * 1000  # W_c
+)
+MILLION = 1_000_000
+COUNTED = {
+    "seq2seq-2014": 384 * MILLION,  # as the paper says in section 3.4
+    "bahdanau-2015": BAHDANAU,
+    "luong-2015-dot": LUONG,
+    "luong-2015-general": LUONG + MILLION,
+    "luong-2015-concat": LUONG + 2001 * 1000,
+    "luong-2015-location": LUONG + 50 * 1000,
+    "luong-2015-local-m": LUONG + MILLION,
+    "luong-2015-local-p": LUONG + MILLION + 1001 * 1000,
+    "moe-2017": 2048 * 2 * 512 * 2048 + 3 * 32_000 * 512,  # all but experts and words is little
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_recipe_of_a_paper_has_as_many_weights_as_the_paper_says(name):
+    assert num_weights(name) == pytest.approx(COUNTED[name], rel=0.01)
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_small_recipe_is_its_papers_system_with_fewer_weights(name):
+    small, large = load_recipe(f"{name}-small").model, load_recipe(name).model
+    assert small.kind == large.kind
+    assert _kinds(small) == _kinds(large)
+    sizes = {"source_size": 100, "target_size": 100}
+    count = sum(weight.numel() for weight in small.build(**sizes).parameters())
+    assert count < MILLION < num_weights(name)
+
+
+def _kinds(model) -> dict[str, str]:
+    """The choices that make a system what it is."""
+    if model.kind == "continuation":
+        return {"cell": model.cell.kind}
+    decoder = model.decoder
+    return {
+        "cells": (model.encoder.cell.kind, decoder.cell.kind),
+        "wiring": decoder.wiring.kind,
+        "bridge": decoder.bridge.kind,
+        "output": decoder.output.kind,
+        "score": decoder.attention.score.kind,
+        "align": decoder.attention.align.kind,
+        "heads": decoder.attention.heads and decoder.attention.heads.num_heads,
+    }

@@ -46,4 +46,4 @@ def _listed() -> Iterator[str]:
         yield f"{name:<{widths[0]}}  {forms:<{widths[1]}}  {summary}"
     yield ""
     yield "The second column names other sizes of a system, as in bahdanau-2015-small; a small one"
-    yield "learns a built-in corpus in minutes. The first has its paper's sizes and wants your files."
+    yield "learns a built-in corpus in minutes. The first has the sizes of its paper."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Annotated, Any, Literal
 
 import torch
@@ -35,9 +36,9 @@ class OptimizerChoice(Choice):
         ]
         return self.over(groups)
 
+    @abstractmethod
     def over(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
         """Make the optimizer of groups of weights."""
-        raise NotImplementedError
 
 
 class AdamWConfig(OptimizerChoice):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -26,9 +27,9 @@ from heedful.errors import ConfigError
 class ContentChoice(Choice):
     """A score that compares a query with a key."""
 
+    @abstractmethod
     def single(self, *, query_size: int, key_size: int) -> Score:
         """Make the score for one head."""
-        raise NotImplementedError
 
     def build(self, *, query_size: int, key_size: int, num_heads: int | None = None) -> Score:
         """Make the score for these sizes; with heads, for queries (*B, H, T, Q)."""

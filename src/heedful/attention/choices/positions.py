@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
@@ -32,9 +33,9 @@ class PositionChoice(Choice):
             raise ValueError("size can be chosen with join: concatenate only")
         return self
 
+    @abstractmethod
     def vectors(self, size: int) -> Positions:
         """Make the vectors of the places."""
-        raise NotImplementedError
 
     def build(self, *, embedding_size: int) -> Placing:
         """Make what tells vectors of this width their places."""

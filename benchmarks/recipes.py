@@ -1,0 +1,116 @@
+"""What does each small recipe cost: weights, tokens a second, operations for a token?
+
+Prints a line for each recipe whose name ends in -small. Tokens a second are real tokens of both
+sides, learned from on this machine by batches of the recipe's own corpus. Operations are additions
+and multiplications, forwards and backwards, for one target token; torch counts those of matrix
+products alone. What is done element by element, gates and the tanh of an additive score among it,
+is left out, and so is the optimizer.
+"""
+
+import argparse
+import os
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+# As the command line does; read by torch when it is first imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from heedful.data.batching import BatchingConfig
+from heedful.data.collate import Batch, collate
+from heedful.data.prepare import epoch_shapes, tokenise
+from heedful.data.records import Pair
+from heedful.data.sources import BuiltInConfig
+from heedful.recipes import Recipe, load_recipe, recipe_names
+from heedful.text.config import SeparateTexts, TextPair
+from heedful.training.engine import Learner
+from heedful.training.objectives import Loss, negative_log_likelihood
+
+STEPS = 12
+WARMUP = 2
+PAIRS = 4000  # enough for these steps
+
+
+def loss(model: nn.Module, batch: Batch) -> Loss:
+    told = model(batch)
+    return Loss(negative_log_likelihood(told.log_probs, batch.targets), told.penalties)
+
+
+@cache
+def words(data: BuiltInConfig, text: SeparateTexts) -> tuple[list[Pair], TextPair]:
+    """Some pairs of a corpus, and the vocabulary of all of it; most recipes share theirs."""
+    pairs = data.read()
+    return pairs[:PAIRS], text.train(*zip(*pairs, strict=True))
+
+
+def prepared(recipe: Recipe, name: str) -> tuple[nn.Module, list[Batch]]:
+    """The model of a recipe, and batches as it would learn from."""
+    pairs, text = words(recipe.data.train, recipe.text)
+    store, _ = tokenise(pairs, text, recipe.data.selection, at=name)
+    config: BatchingConfig = recipe.training.batching
+    shapes = list(epoch_shapes(store, config, seed=0, epoch=0))[: WARMUP + STEPS]
+    model = recipe.model.build(source_size=len(text.source), target_size=len(text.target))
+    return model, [collate(store, shape) for shape in shapes]
+
+
+def speed(recipe: Recipe, model: nn.Module, batches: list[Batch]) -> float:
+    """Tokens a second in training."""
+    optimizer = recipe.training.optimizer.build(model)
+    learner = Learner(model, loss, optimizer, recipe.training.learning_rate, max_grad_norm=1.0)
+    for batch in batches[:WARMUP]:
+        learner.update([batch])
+    began = time.perf_counter()
+    learned = sum(learner.update([batch]).num_tokens for batch in batches[WARMUP:])
+    return learned / (time.perf_counter() - began)
+
+
+def operations(model: nn.Module, batch: Batch) -> float:
+    """Operations for each real target token of a batch."""
+    with products_counted() as counter:
+        error, penalties = loss(model, batch)
+        sum(penalties.values(), start=error).backward()
+    model.zero_grad()
+    return counter.get_total_flops() / batch.num_targets
+
+
+@contextmanager
+def products_counted() -> Iterator[FlopCounterMode]:
+    """Count matrix products; those within oneDNN's LSTM would be missed, so it is left aside."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch speaks of GPUs when oneDNN is switched
+        with torch.backends.mkldnn.flags(enabled=False), FlopCounterMode(display=False) as counter:
+            yield counter
+
+
+def bench(name: str) -> None:
+    recipe = load_recipe(name)
+    torch.manual_seed(0)
+    model, batches = prepared(recipe, name)
+    weights = sum(weight.numel() for weight in model.parameters())
+    cost = operations(model, batches[0])
+    taken = speed(recipe, model, batches)
+    corpus = recipe.data.train.name
+    print(f"{name:<28}{corpus:<9}{weights:>11,}{taken:>12,.0f}{cost / 1e6:>14.2f}")
+
+
+def main() -> None:
+    names = [name for name in recipe_names() if name.endswith("-small")]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", metavar="NAME", choices=names, help="this recipe and no other")
+    only = parser.parse_args().only
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, single precision")
+    print(f"{'recipe':<28}{'corpus':<9}{'weights':>11}{'tokens/s':>12}{'MFLOPs/token':>14}")
+    for name in [only] if only else names:
+        bench(name)
+    print("MFLOPs/token: matrix products forwards and backwards for one target token, source and")
+    print("padding included; work done element by element and the optimizer are left out")
+
+
+if __name__ == "__main__":
+    main()
