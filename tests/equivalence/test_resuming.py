@@ -39,10 +39,20 @@ def recipe(tmp_path):
     return write_recipe(tmp_path, steps=30, every=10)
 
 
-def test_interrupted_after_any_step_the_end_is_the_same_to_the_bit(recipe, tmp_path, monkeypatch):
-    chosen = load_recipe(str(recipe), DROPOUT)
+@pytest.mark.parametrize(
+    ("overrides", "steps"),
+    [
+        ([], (1, 10, 17, 29)),
+        (["model.decoder.attention.align.kind=sampled", "training.sampling.kind=linear"], (17,)),
+    ],
+    ids=["plain", "with places and tokens drawn"],
+)
+def test_interrupted_after_any_step_the_end_is_the_same_to_the_bit(
+    overrides, steps, recipe, tmp_path, monkeypatch
+):
+    chosen = load_recipe(str(recipe), [*DROPOUT, *overrides])
     train(chosen, tmp_path / "whole")
-    for step in (1, 10, 17, 29):
+    for step in steps:
         run = tmp_path / f"stopped-{step}"
         monkeypatch.setattr("heedful.experiment._Session._log", _interrupt_at(step))
         assert train(chosen, run).ended == ""
