@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import islice
 
 # As the command line does; read by torch when it is first imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -22,7 +23,6 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from heedful.data.batching import BatchingConfig
 from heedful.data.collate import Batch, collate
 from heedful.data.prepare import epoch_shapes, tokenise
 from heedful.data.records import Pair
@@ -51,10 +51,11 @@ def words(data: BuiltInConfig, text: SeparateTexts) -> tuple[list[Pair], TextPai
 
 def prepared(recipe: Recipe, name: str) -> tuple[nn.Module, list[Batch]]:
     """The model of a recipe, and batches as it would learn from."""
+    assert isinstance(recipe.data.train, BuiltInConfig)
+    assert isinstance(recipe.text, SeparateTexts)
     pairs, text = words(recipe.data.train, recipe.text)
     store, _ = tokenise(pairs, text, recipe.data.selection, at=name)
-    config: BatchingConfig = recipe.training.batching
-    shapes = list(epoch_shapes(store, config, seed=0, epoch=0))[: WARMUP + STEPS]
+    shapes = islice(epoch_shapes(store, recipe.training.batching, seed=0, epoch=0), WARMUP + STEPS)
     model = recipe.model.build(source_size=len(text.source), target_size=len(text.target))
     return model, [collate(store, shape) for shape in shapes]
 
@@ -95,8 +96,7 @@ def bench(name: str) -> None:
     weights = sum(weight.numel() for weight in model.parameters())
     cost = operations(model, batches[0])
     taken = speed(recipe, model, batches)
-    corpus = recipe.data.train.name
-    print(f"{name:<28}{corpus:<9}{weights:>11,}{taken:>12,.0f}{cost / 1e6:>14.2f}")
+    print(f"{name:<28}{weights:>11,}{taken:>12,.0f}{cost / 1e6:>14.2f}")
 
 
 def main() -> None:
@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("--only", metavar="NAME", choices=names, help="this recipe and no other")
     only = parser.parse_args().only
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, single precision")
-    print(f"{'recipe':<28}{'corpus':<9}{'weights':>11}{'tokens/s':>12}{'MFLOPs/token':>14}")
+    print(f"{'recipe':<28}{'weights':>11}{'tokens/s':>12}{'MFLOPs/token':>14}")
     for name in [only] if only else names:
         bench(name)
     print("MFLOPs/token: matrix products forwards and backwards for one target token, source and")
