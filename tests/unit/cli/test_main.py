@@ -34,7 +34,7 @@ def test_an_interrupt_outside_training_ends_the_command(capsys, monkeypatch):
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("heedful.recipes.recipe_names", interrupted)
+    monkeypatch.setattr("heedful.recipes.load_recipe", interrupted)
     ended = heedful(capsys, monkeypatch, "recipes")
     assert ended.code == 128 + signal.SIGINT
 
