@@ -2,17 +2,14 @@
 
 Prints a line for each recipe whose name ends in -small. Tokens a second are real tokens of both
 sides, learned from on this machine by batches of the recipe's own corpus. Operations are additions
-and multiplications, forwards and backwards, for one target token; torch counts those of matrix
-products alone. What is done element by element, gates and the tanh of an additive score among it,
-is left out, and so is the optimizer.
+and multiplications, forwards and backwards, for one target token: those of products, attention,
+convolutions and recurrences. What is done element by element, gates and the tanh of an additive
+score among it, is left out, and so is the optimizer.
 """
 
 import argparse
 import os
 import time
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from itertools import islice
 
@@ -21,12 +18,12 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from heedful.data.collate import Batch, collate
 from heedful.data.prepare import epoch_shapes, tokenise
 from heedful.data.records import Pair
 from heedful.data.sources import BuiltInConfig
+from heedful.evaluation.operations import counting_operations
 from heedful.recipes import Recipe, load_recipe, recipe_names
 from heedful.text.config import SeparateTexts, TextPair
 from heedful.training.engine import Learner
@@ -73,20 +70,11 @@ def speed(recipe: Recipe, model: nn.Module, batches: list[Batch]) -> float:
 
 def operations(model: nn.Module, batch: Batch) -> float:
     """Operations for each real target token of a batch."""
-    with products_counted() as counter:
+    with counting_operations() as counted:
         error, penalties = loss(model, batch)
         sum(penalties.values(), start=error).backward()
     model.zero_grad()
-    return counter.get_total_flops() / batch.num_targets
-
-
-@contextmanager
-def products_counted() -> Iterator[FlopCounterMode]:
-    """Count matrix products; those within oneDNN's LSTM would be missed, so it is left aside."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch speaks of GPUs when oneDNN is switched
-        with torch.backends.mkldnn.flags(enabled=False), FlopCounterMode(display=False) as counter:
-            yield counter
+    return counted.total / batch.num_targets
 
 
 def bench(name: str) -> None:
@@ -108,8 +96,8 @@ def main() -> None:
     print(f"{'recipe':<28}{'weights':>11}{'tokens/s':>12}{'MFLOPs/token':>14}")
     for name in [only] if only else names:
         bench(name)
-    print("MFLOPs/token: matrix products forwards and backwards for one target token, source and")
-    print("padding included; work done element by element and the optimizer are left out")
+    print("MFLOPs/token: operations forwards and backwards for one target token, those for source")
+    print("and padding included; work done element by element and the optimizer are left out")
 
 
 if __name__ == "__main__":

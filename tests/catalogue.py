@@ -75,6 +75,24 @@ def _system(decoder: dict[str, Any], encoder: dict[str, Any] | None = None) -> d
     return {"encoder": {**SMALL, **(encoder or {})}, "decoder": {**SMALL, **decoder}}
 
 
+HEADS = {"heads": {"num_heads": 2}, "score": {"kind": "scaled-dot"}}
+LAYERS = {
+    "size": 8,
+    "num_layers": 2,
+    "attention": HEADS,
+    "feedforwards": [{"hidden_size": 12}],
+}
+
+
+def _transformer(both: dict[str, Any] | None = None, **model: Any) -> dict[str, Any]:
+    side = {"kind": "transformer", **LAYERS, **(both or {})}
+    return {"encoder": side, "decoder": side, **model}
+
+
+def _continuation(reader: dict[str, Any], **model: Any) -> dict[str, Any]:
+    return {"kind": "continuation", "embedding_size": 5, "reader": reader, **model}
+
+
 # Every member of a family once, among usual neighbours: no member knows what surrounds it, so the
 # whole product would say the same at many times the cost.
 SYSTEMS = {
@@ -154,8 +172,76 @@ SYSTEMS |= {
     ),
 }
 for cell in (*CELLS, *TAPED):
-    SYSTEMS[f"continuation, {cell}"] = {**SMALL, "kind": "continuation", "cell": cell}
-SYSTEMS["continuation, two layers"] = {**SMALL, "kind": "continuation", "num_layers": 2}
+    SYSTEMS[f"continuation, {cell}"] = _continuation({"cell": cell, "hidden_size": 6})
+SYSTEMS["continuation, two layers"] = _continuation({"hidden_size": 6, "num_layers": 2})
+SYSTEMS["transformer"] = _transformer()
+for kind, score in SCORES.items():
+    looking = {**HEADS, "score": score.model_dump()}
+    SYSTEMS[f"transformer, score {kind}"] = _transformer({"attention": looking})
+for member in types_in(AlignmentConfig):
+    looking = {**HEADS, "align": {"kind": kind_of(member)}}
+    where = "source_attention" if kind_of(member) == "sampled" else "attention"
+    system = _transformer()
+    SYSTEMS[f"transformer, alignment {kind_of(member)}"] = {
+        **system,
+        "decoder": {**system["decoder"], where: looking},
+    }
+SPANS = {
+    "full": ["full"],
+    "blocks": [{"kind": "blocks", "size": 3}],
+    "compressed": ["compressed"],
+    "pairs": [{"kind": "compressed", "stride": 2}],
+    "both": [{"kind": "blocks", "size": 4}, {"kind": "compressed", "stride": 3}],
+}
+READER = {"kind": "transformer", **LAYERS}
+for span, spans in SPANS.items():
+    SYSTEMS[f"transformer, span {span}"] = _transformer({"spans": spans})
+    SYSTEMS[f"decoder only, span {span}"] = _continuation(
+        {**READER, "spans": spans}, embedding_size=8, positions={"kind": "sinusoidal"}
+    )
+for kind in ("alibi", "rotary", "relative-keys", "relative-buckets"):
+    looking = {**HEADS, "score": {"kind": kind}}
+    SYSTEMS[f"decoder only, score {kind}"] = _continuation(
+        {**READER, "attention": looking}, embedding_size=8
+    )
+    SYSTEMS[f"decoder only, score {kind} in blocks"] = _continuation(
+        {**READER, "attention": looking, "spans": SPANS["blocks"]}, embedding_size=8
+    )
+SYSTEMS |= {
+    "transformer, features": _transformer(
+        {"attention": {**HEADS, "score": {"kind": "additive", "features": [{"kind": "coverage"}]}}}
+    ),
+    "transformer, norms before": _transformer({"norm_placement": "before"}),
+    "transformer, rms norms": _transformer({"norm": "rms", "embedding_norm": True}),
+    "transformer, gated": _transformer(
+        {"feedforwards": [{"hidden_size": 12, "activation": "swish", "gated": True}]}
+    ),
+    "transformer, experts": _transformer(
+        {"feedforwards": [{}, {"kind": "experts", "num_experts": 4, "hidden_size": 8}]}
+    ),
+    "transformer, no heads": _transformer({"attention": {"score": {"kind": "scaled-dot"}}}),
+    "transformer, one group": _transformer(
+        {"attention": {**HEADS, "heads": {"num_heads": 4, "num_groups": 1}}}
+    ),
+    "transformer, no positions": _transformer({"positions": None}),
+    "transformer, learned positions": _transformer({"positions": {"kind": "learned"}}),
+    "transformer, shared embeddings": _transformer(embeddings="shared"),
+    "transformer over a recurrence": {
+        "encoder": {**SMALL},
+        "decoder": {"kind": "transformer", **LAYERS},
+    },
+    "recurrence over a transformer": {
+        "encoder": {"kind": "transformer", **LAYERS},
+        "decoder": {**SMALL},
+    },
+    "decoder only, both learned": _continuation(
+        READER,
+        embedding_size=8,
+        positions={"kind": "sinusoidal"},
+        learned="both",
+        embeddings="tied",
+    ),
+}
 for member in types_in(PositionConfig):
     SYSTEMS[f"positions {kind_of(member)}"] = _system({}, {"positions": {"kind": kind_of(member)}})
 

@@ -10,7 +10,7 @@ Importing heedful imports no torch; that happens when one of these is first used
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from heedful.version import VERSION
 
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from heedful.experiment import Outcome
-    from heedful.translator import Translator
 
 
-def load(folder: str | Path, *, device: str = "auto") -> Translator:
-    """Load a trained model from its run folder."""
+def load(folder: str | Path, *, device: str = "auto") -> Any:
+    """Load a trained model from its run folder.
+
+    It is a `Translator`, a `Writer` (of a language model) or a `MaskedWriter`.
+    """
     from heedful.runs import load as load_run
 
     return load_run(folder, device=device)

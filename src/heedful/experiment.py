@@ -10,15 +10,13 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
 from torch import nn
 
 from heedful.corpora import Corpora, read_corpora
-from heedful.data.collate import Batch, collate
-from heedful.data.prepare import BatchStream, epoch_shapes, fingerprint
 from heedful.errors import RunError
 from heedful.nested import map_tensors
 from heedful.recipes import Recipe
@@ -125,18 +123,18 @@ class _Session:
             max_grad_norm=self.config.max_grad_norm,
         )
         self.max_seconds = 60 * (self.config.max_minutes or math.inf)
-        self.progress = Progress(data=fingerprint(corpora.train))
+        self.progress = Progress(data=corpora.fingerprint)
         self.is_interrupted: Callable[[], bool] = lambda: False
 
-    def _loss(self, model: nn.Module, batch: Batch) -> Loss:
+    def _loss(self, model: nn.Module, batch: Any) -> Loss:
         batch = self._placed(batch)
         sampling, smoothing = self.config.sampling, self.config.label_smoothing
         share = sampling.teacher_share(self.learner.step + 1)
-        log_probs, _, penalties = model(batch, share, sampling.own)
+        log_probs, _, penalties = model(batch, share, sampling.own, need_weights=False)
         error = negative_log_likelihood(log_probs, batch.targets, smoothing=smoothing)
         return Loss(error, penalties)
 
-    def _placed(self, batch: Batch) -> Batch:
+    def _placed(self, batch: Any) -> Any:
         return map_tensors(lambda tensor: tensor.to(self.device), batch)
 
     def resume(self) -> None:
@@ -159,12 +157,7 @@ class _Session:
     def learn(self) -> None:
         """Train until an end is reached or an interrupt comes."""
         config = self.config
-        self.stream = BatchStream(
-            self.corpora.train,
-            config.batching,
-            seed=config.seed,
-            position=self.progress.position,
-        )
+        self.stream = self.corpora.stream(self.progress.position)
         self.began = time.monotonic() - self.progress.seconds
         watched = watching(
             self.console,
@@ -215,9 +208,7 @@ class _Session:
         return ""
 
     def _validate(self, step: int) -> None:
-        config, dev = self.config, self.corpora.dev
-        shapes = epoch_shapes(dev, config.batching, seed=config.seed, epoch=0)
-        batches = (self._placed(collate(dev, shape)) for shape in shapes)
+        batches = map(self._placed, self.corpora.held_out())
         loss, accuracy = validate(self.learner.model, batches)
         is_best = loss < self.progress.best_loss
         self.progress.validations_since_best += 1

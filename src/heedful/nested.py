@@ -6,7 +6,7 @@ it; the nesting itself does not change, and `None` stays `None`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -19,9 +19,23 @@ def map_tensors(change: Callable[[Tensor], Tensor], value: Nested) -> Nested:
     return _map(change, value)
 
 
+def combine(join: Callable[[Tensor, Tensor], Tensor], first: Nested, second: Nested) -> Nested:
+    """Join every tensor of a nested value with the one in its place in another."""
+    others = iter(_leaves(second))
+    return map_tensors(lambda tensor: join(tensor, next(others)), first)
+
+
 def select(value: Nested, rows: Tensor) -> Nested:
     """Keep these batch rows, in this order: how a beam is pruned."""
     return map_tensors(lambda tensor: tensor[rows], value)
+
+
+def _leaves(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif value is not None:
+        for part in value:
+            yield from _leaves(part)
 
 
 def _map(change: Callable[[Tensor], Tensor], value: Any) -> Any:

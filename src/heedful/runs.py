@@ -31,10 +31,13 @@ from heedful.storage import (
     write_manifest,
     write_text,
 )
+from heedful.tasks.language_model import LanguageModel
+from heedful.tasks.masked_language_model import MaskedLanguageModel, MaskedLanguageModelConfig
 from heedful.text.config import TextPair
 from heedful.translator import Translator
 from heedful.version import VERSION
 from heedful.weights import load_weights, write_weights
+from heedful.writer import MaskedWriter, Writer
 
 FORMAT = 1
 _CONFIG, _TEXT, _WEIGHTS = "config.yaml", "text", "weights.safetensors"
@@ -119,10 +122,14 @@ def pick_device(name: str = "auto") -> torch.device:
     return torch.device(name)
 
 
-def load(folder: Path | str, *, device: str = "auto", overrides: Sequence[str] = ()) -> Translator:
+Loaded = Translator | Writer | MaskedWriter
+
+
+def load(folder: Path | str, *, device: str = "auto", overrides: Sequence[str] = ()) -> Loaded:
     """Load a trained model, after holding every file against the manifest.
 
-    `overrides` are settings of decoding, such as "decoding.length_penalty=0".
+    What comes of it depends on what the model is for. `overrides` are settings of decoding, such
+    as "decoding.length_penalty=0".
     """
     run = Run(folder)
     _refuse_other_folders(run.folder)
@@ -139,7 +146,40 @@ def load(folder: Path | str, *, device: str = "auto", overrides: Sequence[str] =
     text = run.read_text(recipe)
     model = recipe.model.build(source_size=len(text.source), target_size=len(text.target))
     load_weights(model, run.folder / _WEIGHTS)
-    return Translator(model, text, recipe.decoding, device=pick_device(device))
+    place, streams = pick_device(device), recipe.data.streams
+    if isinstance(model, LanguageModel):
+        return Writer(model, text.target, streams, device=place)
+    if isinstance(model, MaskedLanguageModel):
+        assert isinstance(recipe.model, MaskedLanguageModelConfig)
+        return MaskedWriter(model, text.target, streams, recipe.model.masking, device=place)
+    return Translator(model, text, recipe.decoding, device=place)
+
+
+def load_translator(
+    folder: Path | str, *, device: str = "auto", overrides: Sequence[str] = ()
+) -> Translator:
+    """Load a trained model that translates."""
+    loaded = load(folder, device=device, overrides=overrides)
+    if not isinstance(loaded, Translator):
+        raise _other_use(folder, loaded)
+    return loaded
+
+
+def load_writer(folder: Path | str, *, device: str = "auto") -> Writer:
+    """Load a trained model that goes on from a beginning."""
+    loaded = load(folder, device=device)
+    if not isinstance(loaded, Writer):
+        raise _other_use(folder, loaded)
+    return loaded
+
+
+def _other_use(folder: Path | str, loaded: Loaded) -> RunError:
+    problem, remedy = {
+        Translator: ("this run was trained on pairs of texts: it translates", "translate"),
+        Writer: ("this run is a language model: it goes on from a beginning", "generate"),
+        MaskedWriter: ("this run is a masked language model: it fills gaps", "evaluate"),
+    }[type(loaded)]
+    return RunError(str(folder), problem, f"use `heedful {remedy} {folder}`")
 
 
 def _refuse_other_folders(folder: Path) -> None:

@@ -15,7 +15,7 @@ from heedful.storage import RESTORE
 
 def write_weights(model: nn.Module, path: Path) -> None:
     """Write the weights of a model."""
-    path.write_bytes(save(model.state_dict()))
+    path.write_bytes(save(_distinct(model)))
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
@@ -24,7 +24,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
         found = load_file(path)
     except SafetensorError as error:
         raise DamagedRunError(str(path), f"not a weights file ({error})", RESTORE) from None
-    wanted = model.state_dict()
+    wanted = _distinct(model)
     difference = _first_difference(wanted, found)
     if difference:
         raise RunError(
@@ -32,7 +32,15 @@ def load_weights(model: nn.Module, path: Path) -> None:
             f"these are the weights of another model: {difference}",
             "put back the weights and the config.yaml that were written together",
         )
-    model.load_state_dict(found)
+    model.load_state_dict(found, strict=False)  # weights with two names are stored once
+
+
+def _distinct(model: nn.Module) -> dict[str, Tensor]:
+    """The state of a model, each weight by the first of its names."""
+    named = dict[int, tuple[str, Tensor]]()
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        named.setdefault(id(tensor), (name, tensor.detach()))
+    return dict(named.values())
 
 
 def _first_difference(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:

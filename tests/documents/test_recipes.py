@@ -1,6 +1,7 @@
 """Recipes: every file that comes with heedful can be used."""
 
 import re
+from itertools import pairwise
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from heedful.config import read_yaml, resolve, write_yaml
 from heedful.recipes import load_recipe, recipe_names
 from heedful.recipes.catalogue import recipe_text
+from tests.documents.commands import shell_lines
 from tests.documents.markdown import ROOT
 
 FILES = sorted((ROOT / "src" / "heedful" / "recipes").glob("*.yaml"))
@@ -46,9 +48,9 @@ def test_a_recipe_is_read_without_scrolling_aside(file):
     assert [line for line in recipe_text(file.stem).splitlines() if len(line) > 100] == []
 
 
-def test_there_are_the_recurrent_systems():
+def test_there_are_the_recurrent_systems_in_both_sizes():
     luong = ["concat", "dot", "general", "local-m", "local-p", "location"]
-    assert set(recipe_names()) >= {
+    systems = {
         "seq2seq-2014",
         "rnn-encdec-2014",
         "lm-seq2seq",
@@ -62,6 +64,7 @@ def test_there_are_the_recurrent_systems():
         "selfattentive-rnn",
         "moe-2017",
     }
+    assert set(recipe_names()) >= systems | {f"{name}-small" for name in systems}
 
 
 @pytest.mark.parametrize("name", PAPERS)
@@ -90,6 +93,16 @@ def test_the_page_on_recipes_tells_the_same_score(name):
     assert told
     cells = [cell.strip() for cell in row.split("|")]
     assert {told[1], told[2]} <= set(cells)
+
+
+def test_the_page_on_recipes_changes_settings_that_there_are():
+    lines = shell_lines((ROOT / "docs" / "recipes.md").read_text(encoding="utf-8"))
+    (line,) = [line for line in lines if "--set" in line]
+    words = line.split()
+    settings = [word for before, word in pairwise(words) if before == "--set"]
+    recipe = load_recipe(words[2], settings)
+    assert recipe.model.encoder.hidden_size == recipe.model.decoder.hidden_size == 512
+    assert recipe.training.schedule.kind == "cosine"
 
 
 def num_weights(name: str) -> int:
@@ -152,7 +165,7 @@ def test_a_small_recipe_is_its_papers_system_with_fewer_weights(name):
 def _kinds(model) -> dict[str, str]:
     """The choices that make a system what it is."""
     if model.kind == "continuation":
-        return {"cell": model.cell.kind}
+        return {"reader": model.reader.kind, "cell": model.reader.cell.kind}
     decoder = model.decoder
     return {
         "cells": (model.encoder.cell.kind, decoder.cell.kind),

@@ -18,7 +18,7 @@ def test_saved_weights_are_the_weights_loaded(name, tmp_path):
     with torch.no_grad():
         for weight in other.parameters():
             weight.zero_()
-    save_file(model.state_dict(), tmp_path / "weights.safetensors")
+    write_weights(model, tmp_path / "weights.safetensors")
     load_weights(other, tmp_path / "weights.safetensors")
     for one, two in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(one, two)

@@ -75,19 +75,28 @@ DIAGONAL = list(
         ]
     )
 )
-# Products over the root of the width begin so flat that an alignment which must be sure of a place
-# has next to nothing to learn from: within these steps it does not.
-FLAT = {"scaled-dot", "sum", "rotary"}
-SURE = {"monotonic", "chunkwise", "sampled", "straight-through", "gumbel-softmax"}
-REST = [
-    (score, align, wiring)
-    for score, align, wiring in product(SCORES, ALIGNMENTS, WIRINGS)
-    if (score, align, wiring) not in DIAGONAL and not (score in FLAT and align in SURE)
-]
+REST = [each for each in product(SCORES, ALIGNMENTS, WIRINGS) if each not in DIAGONAL]
+
+# These begin within a few hundredths of one another and grow slowly: products that have no matrix
+# between them, and sums through a tanh.
+FLAT = {"dot", "scaled-dot", "sum", "rotary", "trilinear", "additive", "concat"} | {
+    "additive, last-context"
+}
+# What takes such scores for the chance of a single place hears them under the noise, or in what is
+# drawn, only if they begin sharper.
+SOFTMAX = {"kind": "softmax", "temperature": 0.1}
+SHARPER = {
+    "monotonic": {"gain": 10.0},
+    "chunkwise": {"boundaries": {"gain": 10.0}},
+    "sampled": {"inner": SOFTMAX},
+    "straight-through": {"inner": SOFTMAX},
+    "gumbel-softmax": {"inner": SOFTMAX},
+}
 
 
 def learns(score, align, wiring, steps):
-    attention = {"score": SCORES[score], "align": ALIGNMENTS[align]}
+    settings = ALIGNMENTS[align] | (SHARPER.get(align, {}) if score in FLAT else {})
+    attention = {"score": SCORES[score], "align": settings}
     return share_copied(attention, {"wiring": {"kind": wiring}}, steps=steps) >= 0.8
 
 

@@ -71,6 +71,11 @@ class AdditiveScore(Score):
         """Whether the past has a say."""
         return len(self.features) > 0
 
+    @property
+    def knows_places(self) -> bool:
+        """Only the past tells a query's number."""
+        return self.looks_back
+
     def prepare(self, keys: Float[Tensor, "*B S K"]) -> Float[Tensor, "*B S A"]:
         """U k + b."""
         return self.key_projection(keys)

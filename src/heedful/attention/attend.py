@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from heedful.attention.alignments import Aligned, Alignment, Looked, join
+from heedful.attention.alignments import Aligned, Alignment, Looked, Sharing, join
 from heedful.attention.fused.rules import context_form
 from heedful.attention.past import Past
 from heedful.attention.penalties import Penalty
 from heedful.attention.readouts import Readout
 from heedful.attention.scores import Prepared, Score
 from heedful.errors import DataError
-from heedful.shapes import Bool, Float
+from heedful.shapes import Bool, Float, Int
 
 Kind = Literal["cross", "self", "own past", "grid"]
 
@@ -65,9 +65,35 @@ class Attends(nn.Module, ABC):
         def read(self) -> Readout:
             """What is taken."""
 
+    @property
+    def has_history(self) -> bool:
+        """Whether where earlier queries looked has a say in where is looked."""
+        return self.score.looks_back or not isinstance(self.align, Sharing)
+
+    @property
+    def knows_places(self) -> bool:
+        """Whether a query must be told its number."""
+        return self.has_history or self.score.knows_places
+
+    @property
     @abstractmethod
-    def remember(self, values: Float[Tensor, "*B S V"], mask: Bool[Tensor, "*#B #T S"]) -> Memory:
-        """Make a source ready to be attended to."""
+    def is_penalised(self) -> bool:
+        """Whether anything is added to the loss for where attention goes."""
+
+    @abstractmethod
+    def remember(
+        self,
+        values: Float[Tensor, "*B S V"],
+        mask: Bool[Tensor, "*#B #T S"],
+        *,
+        keys: Float[Tensor, "*B S V"] | None = None,
+        first: Int[Tensor, "*B"] | None = None,
+    ) -> Memory:
+        """Make a source ready to be attended to.
+
+        It is called for by its `keys`, where these are not what is taken. Of a source that goes
+        on from another, `first` is the number of the first place of each row.
+        """
 
     @abstractmethod
     def begin(self, memory: Memory) -> Past:
@@ -114,19 +140,41 @@ class Attention(Attends):
         *,
         penalties: Sequence[Penalty] = (),
         kind: Kind = "cross",
+        dropout: float = 0.0,
     ) -> None:
+        """`dropout` is the share of weights that are not taken by, in training."""
         super().__init__()
         self.score = score
         self.align = align
         self.read = read
         self.penalties = nn.ModuleList(penalties)
         self.kind = kind
+        self.dropout = nn.Dropout(dropout)
 
-    def remember(self, values: Float[Tensor, "*B S V"], mask: Bool[Tensor, "*#B #T S"]) -> Memory:
+    @property
+    def is_penalised(self) -> bool:
+        """Whether anything is added to the loss for where attention goes."""
+        learns_by_it = type(self.align).penalise is not Alignment.penalise
+        return learns_by_it or len(self.penalties) > 0
+
+    def remember(
+        self,
+        values: Float[Tensor, "*B S V"],
+        mask: Bool[Tensor, "*#B #T S"],
+        *,
+        keys: Float[Tensor, "*B S V"] | None = None,
+        first: Int[Tensor, "*B"] | None = None,
+    ) -> Memory:
         """Make a source ready to be attended to."""
         refuse_nothing(values)
         everywhere = mask.expand(*values.shape[:-2], -1, -1)  # (*B, T or 1, S)
-        return Memory(values, self.score.prepare(values), everywhere)
+        return Memory(values, self.prepare(values if keys is None else keys, first), everywhere)
+
+    def prepare(
+        self, keys: Float[Tensor, "*B S K"], first: Int[Tensor, "_"] | None = None
+    ) -> Prepared:
+        """Do once what concerns the keys alone; they stand from `first` on, or from 0."""
+        return self.score.prepare(keys) if first is None else self.score.prepare_from(first, keys)
 
     def begin(self, memory: Memory) -> Past:
         """Nothing has been asked of this memory."""
@@ -162,7 +210,8 @@ class Attention(Attends):
         The memory may have fewer heads than the queries, if their number divides that of these.
         """
         form = context_form(self.score, self.align, self.read)
-        return form and form(queries, memory.keys, memory.values, memory.mask)
+        dropped = self.dropout.p if self.training else 0.0
+        return form and form(queries, memory.keys, memory.values, memory.mask, dropped)
 
     def weigh(
         self, queries: Float[Tensor, "*B T Q"], memory: Memory, past: Past | None = None
@@ -182,7 +231,7 @@ class Attention(Attends):
         self, queries: Float[Tensor, "*B T Q"], memory: Memory, past: Past | None
     ) -> Attended:
         aligned = self.weigh(queries, memory, past)
-        context = self.read(aligned.weights, memory.values, queries)
+        context = self.read(self.dropout(aligned.weights), memory.values, queries)
         after = past and self._after(past, aligned, context)
         return Attended(context, aligned.weights, aligned, after)
 

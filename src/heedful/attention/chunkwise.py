@@ -21,7 +21,8 @@ class Chunkwise(Alignment):
     """sum_k stop_k softmax(score_l, k - width < l <= k)_j, k from j on  (Chiu & Raffel 2018).
 
     The paper has one energy for the boundaries and another for the chunks. Here one score serves
-    both: it says what stands there, the learned bias of the boundaries what is enough to stop.
+    both: it says what stands there, the learned gain and bias of the boundaries what is enough to
+    stop.
     """
 
     leaks = True

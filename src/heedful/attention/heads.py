@@ -20,7 +20,7 @@ from heedful.attention.penalties import Penalty
 from heedful.attention.readouts import Readout
 from heedful.attention.scores import Prepared, Score
 from heedful.nested import map_tensors
-from heedful.shapes import Bool, Float
+from heedful.shapes import Bool, Float, Int
 
 
 class MultiHead(Attends):
@@ -41,6 +41,7 @@ class MultiHead(Attends):
         num_heads: int,
         head_size: int,
         num_groups: int | None = None,
+        output_size: int | None = None,
         bias: bool = False,
     ) -> None:
         super().__init__()
@@ -54,7 +55,8 @@ class MultiHead(Attends):
         self.query_projection = nn.Linear(query_size, num_heads * head_size, bias=bias)
         self.key_projection = nn.Linear(memory_size, num_groups * head_size, bias=bias)
         self.value_projection = nn.Linear(memory_size, num_groups * head_size, bias=bias)
-        self.output_projection = nn.Linear(num_heads * head_size, memory_size, bias=bias)
+        self.output_size = output_size or memory_size
+        self.output_projection = nn.Linear(num_heads * head_size, self.output_size, bias=bias)
 
     @property
     def score(self) -> Score:
@@ -71,13 +73,26 @@ class MultiHead(Attends):
         """What each head takes."""
         return self.inner.read
 
-    def remember(self, values: Float[Tensor, "*B S V"], mask: Bool[Tensor, "*#B #T S"]) -> Memory:
+    def remember(
+        self,
+        values: Float[Tensor, "*B S V"],
+        mask: Bool[Tensor, "*#B #T S"],
+        *,
+        keys: Float[Tensor, "*B S V"] | None = None,
+        first: Int[Tensor, "*B"] | None = None,
+    ) -> Memory:
         """Make a source ready to be attended to, once for each group."""
         refuse_nothing(values)
         taken = _part(self.value_projection(values), self.num_groups)  # (*B, G, S, V)
-        keys = _part(self.key_projection(values), self.num_groups)  # (*B, G, S, K)
+        called = self.key_projection(values if keys is None else keys)
         everywhere = mask.expand(*values.shape[:-2], -1, -1).unsqueeze(-3)  # (*B, 1, T or 1, S)
-        return Memory(taken, self.inner.score.prepare(keys), everywhere)
+        prepared = self.inner.prepare(_part(called, self.num_groups), first)
+        return Memory(taken, prepared, everywhere)
+
+    @property
+    def is_penalised(self) -> bool:
+        """Whether anything is added to the loss for where any head's attention goes."""
+        return self.inner.is_penalised
 
     def begin(self, memory: Memory) -> Past:
         """Nothing has been asked of this memory, by any head."""
@@ -156,12 +171,24 @@ class HeadwiseScore(Score):
         """Whether any head's score does."""
         return any(head.looks_back for head in self.heads)
 
+    @property
+    def knows_places(self) -> bool:
+        """Whether any head's score does."""
+        return any(head.knows_places for head in self.heads)
+
     def prepare(self, keys: Float[Tensor, "*B G S K"]) -> Prepared:
         """Let each head prepare the keys of its group: (*B, H, S, A), nested as one head's are."""
+        return self._prepare(keys, lambda head, own: head.prepare(own))
+
+    def prepare_from(self, first: Int[Tensor, "B"], keys: Float[Tensor, "B G S K"]) -> Prepared:
+        """Let each head prepare keys that stand further on."""
+        return self._prepare(keys, lambda head, own: head.prepare_from(first, own))
+
+    def _prepare(self, keys: Tensor, prepare: Callable[[Score, Tensor], Prepared]) -> Prepared:
         axis = keys.dim() - 3
         heads = cast(Sequence[Score], self.heads)
         sharing = len(heads) // keys.size(axis)
-        parts = [head.prepare(keys.select(axis, n // sharing)) for n, head in enumerate(heads)]
+        parts = [prepare(head, keys.select(axis, n // sharing)) for n, head in enumerate(heads)]
         return _stack(parts, axis)
 
     def forward(

@@ -25,15 +25,16 @@ AtTest = Literal["hard", "expected"]
 class Monotonic(Alignment):
     """p_ij q_ij, q_ij = (1 - p_i,j-1) q_i,j-1 + weights_i-1,j  (Raffel et al. 2017, eqs. 13, 14).
 
-    The chance to stop is p = sigmoid(score + bias + noise * N(0, 1)), the noise in training only,
-    where it teaches the pointer to be sure. The bias is learned; started below zero it keeps the
-    pointer from stopping at the first places of all. The paper also normalises the energy: that
-    is a matter of the score.
+    The chance to stop is p = sigmoid(gain * score + bias + noise * N(0, 1)), the noise in training
+    only, where it teaches the pointer to be sure. Gain and bias are learned, the g and r of the
+    paper's energy. A bias that begins below zero keeps the pointer from stopping at the first
+    places of all; a gain above one makes scores that begin flat count beside the noise. The paper
+    also divides the additive score's vector by its length: that is a matter of the score.
 
-    In use the pointer stops at the first place with score + bias above zero, and the weights are
-    ones and zeros: `at_test="hard"`; "expected" keeps the chances of training. A row whose pointer
-    walked off the end is zeros, and so are those after it. Of those the paper does not speak, but
-    so it is in expectation, and what is used should be what was trained.
+    In use the pointer stops at the first place with gain * score + bias above zero, and the weights
+    are ones and zeros: `at_test="hard"`; "expected" keeps the chances of training. A row whose
+    pointer walked off the end is zeros, and so are those after it. Of those the paper does not
+    speak, but so it is in expectation, and what is used should be what was trained.
 
     The form "recursive" is exact. "parallel" is the paper's own (appendix C.1), which divides by
     the chance to have come so far and loses a pointer for which that chance is below 1e-10: far
@@ -45,12 +46,14 @@ class Monotonic(Alignment):
     def __init__(
         self,
         *,
+        gain: float = 1.0,
         bias: float = -1.0,
         noise: float = 1.0,
         form: Form = "recursive",
         at_test: AtTest = "hard",
     ) -> None:
         super().__init__()
+        self.gain = nn.Parameter(torch.tensor(float(gain)))
         self.bias = nn.Parameter(torch.tensor(float(bias)))
         self.noise = noise
         self.form = form
@@ -64,7 +67,9 @@ class Monotonic(Alignment):
         past: Past | None = None,
     ) -> Aligned:
         """Walk on for every query, from where the one before it stopped."""
-        energies = hide(self._energies(scores), mask)
+        # Emptied before, so that the gain does not learn from hidden places; hidden after, since
+        # a gain below one would raise the least number there is.
+        energies = hide(self._energies(scores.masked_fill(~mask, 0)), mask)
         if self.training or self.at_test == "expected":
             stop, go = energies.sigmoid(), (-energies).sigmoid()
             walk_on = walk if self.form == "recursive" else _walk_in_parallel
@@ -79,7 +84,7 @@ class Monotonic(Alignment):
         return Aligned(torch.stack(weights, dim=-2).to(scores.dtype))
 
     def _energies(self, scores: Float[Tensor, "*B T S"]) -> Float[Tensor, "*B T S"]:
-        energies = widen(scores) + self.bias
+        energies = self.gain * widen(scores) + self.bias
         return energies + self.noise * torch.randn_like(energies) if self.training else energies
 
 

@@ -75,6 +75,12 @@ class RotaryScore(Score):
         places = torch.arange(keys.size(-2), device=keys.device)
         return self.inner.prepare(rotate(keys, places, base=self.base))
 
+    def prepare_from(self, first: Int[Tensor, "B"], keys: Float[Tensor, "B *H S K"]) -> Prepared:
+        """Turn each key by its place, counted from the first; then what the inner score does."""
+        start = first[(..., *(None,) * (keys.dim() - 2))]  # (B, 1, ..., 1)
+        places = start + torch.arange(keys.size(-2), device=keys.device)
+        return self.inner.prepare(rotate(keys, places, base=self.base))
+
     def forward(
         self, queries: Float[Tensor, "*B T Q"], prepared: Prepared, past: Past | None = None
     ) -> Float[Tensor, "*#B T S"]:

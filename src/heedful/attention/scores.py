@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.attention.past import Past
-from heedful.shapes import Float
+from heedful.shapes import Float, Int
 
 # One tensor (*B, S, A), or a nested tuple of them where several scores prepare keys.
 Prepared = Any
@@ -31,9 +31,21 @@ class Score(nn.Module, ABC):
         """Whether a score depends on where earlier queries looked, and so must wait for them."""
         return False
 
+    @property
+    def knows_places(self) -> bool:
+        """Whether a score depends on the number of the query, and not on what it holds alone."""
+        return True
+
     @abstractmethod
     def prepare(self, keys: Float[Tensor, "*B S K"]) -> Prepared:
         """Do once what concerns the keys alone."""
+
+    def prepare_from(self, first: Int[Tensor, "B"], keys: Float[Tensor, "B *H S K"]) -> Prepared:
+        """Prepare keys of which the first of each row has this number, and not 0.
+
+        Most prepare a key alike wherever it stands.
+        """
+        return self.prepare(keys)
 
     @abstractmethod
     def forward(
@@ -48,6 +60,11 @@ class Score(nn.Module, ABC):
 
 class Comparison(Score):
     """A score that asks what a query and a key hold, whatever was asked before."""
+
+    @property
+    def knows_places(self) -> bool:
+        """A query is compared alike whatever its number."""
+        return False
 
     @abstractmethod
     def compare(
@@ -77,10 +94,20 @@ class SumScore(Score):
         """Whether any summand does."""
         return any(summand.looks_back for summand in self.summands)
 
+    @property
+    def knows_places(self) -> bool:
+        """Whether any summand does."""
+        return any(summand.knows_places for summand in self.summands)
+
     def prepare(self, keys: Float[Tensor, "*B S K"]) -> Prepared:
         """Prepare the keys for each summand."""
         summands = cast(Iterable[Score], self.summands)
         return tuple(summand.prepare(keys) for summand in summands)
+
+    def prepare_from(self, first: Int[Tensor, "B"], keys: Float[Tensor, "B *H S K"]) -> Prepared:
+        """Prepare keys that stand further on for each summand."""
+        summands = cast(Iterable[Score], self.summands)
+        return tuple(summand.prepare_from(first, keys) for summand in summands)
 
     def forward(
         self, queries: Float[Tensor, "*B T Q"], prepared: Prepared, past: Past | None = None

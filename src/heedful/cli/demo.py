@@ -31,7 +31,7 @@ def demo(
     from heedful.cli.show import draw, write_pictures
     from heedful.experiment import train
     from heedful.recipes import load_recipe
-    from heedful.runs import load
+    from heedful.runs import load_translator
 
     console = stderr_console()
     console.print("Training a small Latin-English model; it starts knowing nothing.")
@@ -42,7 +42,7 @@ def demo(
     minutes = f"{int(outcome.seconds // 60)} min {int(outcome.seconds % 60)} s"
     typer.echo(f"\nTrained in {minutes}. On Latin sentences it has never seen:\n")
     evaluate(run, device=device)
-    results = load(run, device=device).translate(SENTENCES)
+    results = load_translator(run, device=device).translate(SENTENCES)
     draw(results)
     typer.echo("")
     write_pictures(results, svg=run / "alignment.svg", html=run / "alignments.html")

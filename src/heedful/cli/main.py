@@ -14,6 +14,7 @@ import typer
 from heedful.cli.data import data
 from heedful.cli.demo import demo
 from heedful.cli.evaluate import evaluate
+from heedful.cli.generate import generate
 from heedful.cli.recipes import recipes
 from heedful.cli.show import show
 from heedful.cli.train import train
@@ -28,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, train, translate, evaluate, show, recipes, data):
+for command in (demo, train, translate, generate, evaluate, show, recipes, data):
     app.command()(command)
 
 

@@ -31,9 +31,9 @@ def show(
 
     Example: heedful show runs/demo "Caecilius est in horto." --html page.html
     """
-    from heedful.runs import load
+    from heedful.runs import load_translator
 
-    results = load(run, device=device).translate(text, beam=beam)
+    results = load_translator(run, device=device).translate(text, beam=beam)
     write_pictures(results, svg=svg, html=html)
     with writing_output():
         if as_json:

@@ -1,4 +1,4 @@
-"""`heedful train`: from a recipe or two files to a run folder."""
+"""`heedful train`: from a recipe, and files if it names none, to a run folder."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
     from heedful.experiment import Outcome
+    from heedful.recipes import Recipe
 
 DEFAULT_RECIPE = "default"
 
@@ -30,6 +31,12 @@ def train(
         str | None, typer.Option(help="texts to validate on; else some are held out")
     ] = None,
     dev_target: Annotated[str | None, typer.Option(help="what should become of them")] = None,
+    text: Annotated[
+        str | None, typer.Option(help="running text, for a language model; .gz and .xz too")
+    ] = None,
+    dev_text: Annotated[
+        str | None, typer.Option(help="text to validate on; else the end is held out")
+    ] = None,
     run: Annotated[
         Path | None, typer.Option(help="folder to write", show_default="runs/RECIPE")
     ] = None,
@@ -46,10 +53,11 @@ def train(
     from heedful.recipes import load_recipe
 
     files = _files("train", source, target) + _files("dev", dev_source, dev_target)
-    chosen = load_recipe(recipe, [*files, *(settings or [])])
+    texts = _text("train", text) + _text("dev", dev_text)
+    chosen = load_recipe(recipe, [*files, *texts, *(settings or [])])
     folder = run or Path("runs") / Path(recipe).stem
     outcome = train_into(chosen, folder, device=device, console=stderr_console())
-    _say(outcome, folder)
+    _say(outcome, folder, chosen)
 
 
 def _files(split: str, source: str | None, target: str | None) -> list[str]:
@@ -70,9 +78,17 @@ def _files(split: str, source: str | None, target: str | None) -> list[str]:
     return [f"data.{split}={json.dumps(names)}"]
 
 
-def _say(outcome: Outcome, folder: Path) -> None:
+def _text(split: str, path: str | None) -> list[str]:
+    """A file of running text as an override of a recipe."""
+    import json
+
+    return [f"data.{split}={json.dumps({'kind': 'text', 'path': path})}"] if path else []
+
+
+def _say(outcome: Outcome, folder: Path, recipe: Recipe) -> None:
+    uses = {"language-model": "generate {}", "masked-language-model": "evaluate {} FILE"}
     if outcome.ended:
-        hint = f"{command()} translate {quote(str(folder))} FILE"
-        typer.echo(f"{folder}: {outcome.ended}; try: {hint}")
+        use = uses.get(recipe.model.kind, "translate {} FILE").format(quote(str(folder)))
+        typer.echo(f"{folder}: {outcome.ended}; try: {command()} {use}")
     else:
         typer.echo(f"{folder}: saved at step {outcome.step}; the same command goes on")

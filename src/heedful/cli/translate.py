@@ -35,9 +35,9 @@ def translate(
     Example: echo "Caecilius est in horto." | heedful translate runs/demo
     """
     from heedful.data.lines import name_of, read_lines
-    from heedful.runs import load
+    from heedful.runs import load_translator
 
-    translator = load(run, device=device, overrides=settings or ())
+    translator = load_translator(run, device=device, overrides=settings or ())
     stream = translator.stream(read_lines(file), beam=beam, origin=name_of(file))
     with _recording(attention) as record:
         for translation in stream if sys.stdout.isatty() else watched(stream):

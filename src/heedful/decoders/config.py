@@ -1,14 +1,18 @@
-"""The choices of a recurrent decoder, as a configuration names them."""
+"""The decoders, as a configuration names them."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
+from pydantic import Field
+
+from heedful.config.choice import assuming
 from heedful.decoders.agreement import require_agreement
 from heedful.decoders.bridges import Banks, BridgeConfig, Ends, TanhBridgeConfig
 from heedful.decoders.emission import EmissionConfig, VocabularyEmissionConfig
 from heedful.decoders.parts import RecurrentParts
 from heedful.decoders.recurrent import RecurrentDecoder
+from heedful.decoders.transformer import TransformerDecoderConfig
 from heedful.decoders.wiring_choices import AttendThenStepConfig, WiringConfig
 from heedful.layers.embeddings import Embedding
 
@@ -40,3 +44,10 @@ class RecurrentDecoderConfig(RecurrentParts):
         )
         require_agreement(self, self.bridge, self.wiring, self.emission, decoder)
         return decoder
+
+
+DecoderConfig = Annotated[
+    RecurrentDecoderConfig | TransformerDecoderConfig,
+    Field(discriminator="kind"),
+    assuming("recurrent"),
+]

@@ -22,17 +22,23 @@ from heedful.shapes import Float, Int
 class Emission(nn.Module, ABC):
     """How a token is said."""
 
+    projection: nn.Linear
+    """From features to a number for every word of the vocabulary."""
+
     is_per_position = False
     """Whether features are wanted for every place, (B, T, S, D), and not one for all."""
 
     has_hindsight = False
     """Whether a token, once known, tells where it came from."""
 
+    needs_weights = False
+    """Whether tokens cannot be said without knowing where was looked."""
+
     @abstractmethod
     def forward(
         self,
         features: Float[Tensor, "B T *S D"],
-        weights: Float[Tensor, "B T S"],
+        weights: Float[Tensor, "B T S"] | None,
         memory: Memory,
     ) -> Float[Tensor, "B T N"]:
         """Give the log-probability of every token."""
@@ -57,7 +63,7 @@ class VocabularyEmission(Emission):
     def forward(
         self,
         features: Float[Tensor, "B T *S D"],
-        weights: Float[Tensor, "B T S"],
+        weights: Float[Tensor, "B T S"] | None,
         memory: Memory,
     ) -> Float[Tensor, "B T N"]:
         """Give the log-probability of every token."""
@@ -75,6 +81,7 @@ class MarginalEmission(Emission):
 
     is_per_position = True
     has_hindsight = True
+    needs_weights = True
 
     def __init__(self, feature_size: int, vocabulary_size: int) -> None:
         super().__init__()
@@ -83,11 +90,12 @@ class MarginalEmission(Emission):
     def forward(
         self,
         features: Float[Tensor, "B T S D"],
-        weights: Float[Tensor, "B T S"],
+        weights: Float[Tensor, "B T S"] | None,
         memory: Memory,
     ) -> Float[Tensor, "B T N"]:
         """Give the log-probability of every token."""
         del memory  # its places have spoken through the features
+        assert weights is not None, "the chances of places are needed to mix what they say"
         said = self.projection(features).log_softmax(dim=-1)  # (B, T, S, N)
         return (said + _log(weights).unsqueeze(-1)).logsumexp(dim=-2)
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from heedful.attention import Aligned, Memory
+from heedful.attention import Memory
 from heedful.attention.alignments import join
 from heedful.decoders.bridges import Bridge
+from heedful.decoders.decoder import Decoded, Decoder, Look
 from heedful.decoders.emission import Emission
-from heedful.decoders.wiring import Wired, Wiring, WiringState
+from heedful.decoders.own_tokens import Own, next_token
+from heedful.decoders.wiring import Attending, Wired, Wiring, WiringState
 from heedful.layers.embeddings import Embedding
 from heedful.layers.encoded import Encoded
 from heedful.search.protocol import Step
 from heedful.shapes import Float, Int
-
-Own = Literal["drawn", "likeliest"]
 
 
 class Unsettled(NamedTuple):
@@ -36,15 +36,7 @@ class DecoderState(NamedTuple):
     unsettled: Unsettled | None = None  # kept where its hindsight will be asked for
 
 
-class Decoded(NamedTuple):
-    """A known target as the decoder sees it."""
-
-    log_probs: Float[Tensor, "B T N"]
-    weights: Float[Tensor, "B T S"]  # zeros where nothing looks
-    aligned: Aligned | None  # all that is known of where each step looked, where any does
-
-
-class RecurrentDecoder(nn.Module):
+class RecurrentDecoder(Decoder):
     """A bridge from the encoder, a wiring round recurrent cells, and an emission."""
 
     def __init__(
@@ -66,41 +58,39 @@ class RecurrentDecoder(nn.Module):
         wired, after = self._read(tokens, self.embedding(tokens), state)
         return Step(self._say(wired, state.memory), after, wired.weights.squeeze(1))
 
-    def forward(
-        self,
-        tokens: Int[Tensor, "B T"],
-        encoded: Encoded,
-        teacher_share: float = 1.0,
-        own: Own = "drawn",
+    def read(
+        self, tokens: Int[Tensor, "B T"], encoded: Encoded, *, need_weights: bool = True
     ) -> Decoded:
-        """Read a known target: the steps of decoding, what no step waits for made at once.
-
-        With a teacher's share below one, each token after the first is known with that
-        probability only. Otherwise it is the decoder's own, drawn as it finds tokens likely, or
-        the likeliest (Bengio et al. 2015, scheduled sampling); no gradient passes through it.
-        """
-        if teacher_share < 1:
-            return self._read_own(tokens, encoded, teacher_share, own)
+        """Read a known target: the steps of decoding, what no step waits for made at once."""
         state, steps = self.start(encoded), []
         columns = zip(tokens.unbind(dim=1), self.embedding(tokens).unbind(dim=1), strict=True)
         for column, embedded in columns:
             wired, state = self._read(column, embedded, state)
             steps.append(wired)
-        weights, aligned = _looked(steps)
+        weights, looks = self._looked(steps)
         told = torch.stack([wired.told for wired in steps], dim=1)
         features = self.wiring.tell(told)  # (B, T, D) or (B, T, S, D)
-        return Decoded(self.emission(features, weights, state.memory), weights, aligned)
+        return Decoded(self.emission(features, weights, state.memory), weights, looks)
 
-    def _read_own(
+    def read_own(
         self, tokens: Int[Tensor, "B T"], encoded: Encoded, teacher_share: float, own: Own
     ) -> Decoded:
+        """Read a target of which some tokens are the decoder's own, step by step."""
         state, steps, said = self.start(encoded), list[Wired](), list[Tensor]()
         for known in tokens.unbind(dim=1):
-            taken = mix(known, choose(said[-1].detach(), own), teacher_share) if said else known
+            taken = next_token(known, said[-1] if said else None, teacher_share, own)
             wired, state = self._read(taken, self.embedding(taken), state)
             steps.append(wired)
             said.append(self._say(wired, state.memory))
-        return Decoded(torch.stack(said, dim=1), *_looked(steps))
+        return Decoded(torch.stack(said, dim=1), *self._looked(steps))
+
+    def _looked(self, steps: Sequence[Wired]) -> tuple[Float[Tensor, "B T S"], Sequence[Look]]:
+        """Put together where each step looked, and what is known of it."""
+        weights = torch.cat([wired.weights for wired in steps], dim=1)
+        if not isinstance(self.wiring, Attending):
+            return weights, ()
+        known = [wired.aligned for wired in steps if wired.aligned is not None]
+        return weights, (Look(self.wiring.attention, join(known)),)
 
     def _say(self, wired: Wired, memory: Memory) -> Float[Tensor, "B N"]:
         features = self.wiring.tell(wired.told.unsqueeze(1))
@@ -121,25 +111,3 @@ class RecurrentDecoder(nn.Module):
         asks_for_hindsight = self.emission.has_hindsight and self.wiring.looks_back
         unsettled = Unsettled(wired.told, wired.weights) if asks_for_hindsight else None
         return wired, DecoderState(wired.state, state.memory, unsettled)
-
-
-def _looked(steps: Sequence[Wired]) -> tuple[Float[Tensor, "B T S"], Aligned | None]:
-    """Put together where each step looked, and what is known of it."""
-    known = [wired.aligned for wired in steps if wired.aligned is not None]
-    weights = torch.cat([wired.weights for wired in steps], dim=1)
-    return weights, join(known) if known else None
-
-
-def mix(known: Int[Tensor, "B"], own: Int[Tensor, "B"], teacher_share: float) -> Int[Tensor, "B"]:
-    """Take each known token with this probability, and the decoder's own otherwise."""
-    is_known = torch.rand(known.shape, device=known.device) < teacher_share
-    return torch.where(is_known, known, own)
-
-
-def choose(log_probs: Float[Tensor, "B N"], own: Own) -> Int[Tensor, "B"]:
-    """Choose the tokens that the decoder itself would say."""
-    if own == "likeliest":
-        return log_probs.argmax(dim=-1)
-    # A race of exponential clocks, not torch.multinomial, which ends a process on a GPU when it
-    # meets NaN: the loss is to show it, with the step it came from.
-    return (log_probs - torch.empty_like(log_probs).exponential_().log()).argmax(dim=-1)

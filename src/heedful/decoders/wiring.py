@@ -14,8 +14,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from heedful.attention import Aligned, Attended, Looked, Memory, Past, padding
-from heedful.attention.alignments import Sharing
+from heedful.attention import Aligned, Attended, Memory, Past, padding
 from heedful.attention.attend import Attends
 from heedful.decoders.outputs import Left, Output, Telling
 from heedful.layers.cells import CellStack, CellState
@@ -75,10 +74,6 @@ class Wiring(nn.Module, ABC):
         """Turn what steps told into features: the part that no later step waits for."""
         return self.output(told)
 
-    def penalise(self, looked: Looked) -> dict[str, Float[Tensor, ""]]:
-        """Say, by name, what is added to the loss for where attention went; without any, none."""
-        return {}
-
 
 class Attending(Wiring):
     """A wiring that asks once at every step."""
@@ -90,8 +85,7 @@ class Attending(Wiring):
     @property
     def looks_back(self) -> bool:
         """Whether score or alignment goes by where the last token came from."""
-        is_blind = isinstance(self.attention.align, Sharing)
-        return self.attention.score.looks_back or not is_blind
+        return self.attention.has_history
 
     def remember(self, encoded: Encoded) -> Memory:
         """Make a source ready to be looked at."""
@@ -103,10 +97,6 @@ class Attending(Wiring):
     ) -> WiringState:
         """Make the first state; nothing has been asked yet."""
         return WiringState(self.cells.begin(hidden), past=self.attention.begin(memory))
-
-    def penalise(self, looked: Looked) -> dict[str, Float[Tensor, ""]]:
-        """Say, by name, what is added to the loss for where attention went."""
-        return self.attention.penalise(looked)
 
 
 class AttendThenStep(Attending):

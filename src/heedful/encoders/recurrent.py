@@ -5,7 +5,7 @@ Law: padding has no influence, and a state stands where its word stands, whichev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, cast
 
 from pydantic import Field, PositiveInt, model_validator
@@ -18,12 +18,13 @@ from heedful.attention.masks import padding
 from heedful.config import Choice
 from heedful.encoders.connections import ConnectionConfig, PlainConfig
 from heedful.encoders.directions import BothConfig, DirectionConfig
+from heedful.encoders.encoder import Encoder
 from heedful.encoders.floors import Floor
 from heedful.encoders.memories import read_with_memories
 from heedful.layers.cell_choices import CellConfig, GruCellConfig
 from heedful.layers.cells import Cell
 from heedful.layers.embeddings import Embedding
-from heedful.layers.encoded import Encoded
+from heedful.layers.encoded import Encoded, add_up
 from heedful.layers.expert_choices import ExpertsConfig
 from heedful.layers.experts import ExpertSublayer
 from heedful.layers.looking_within import within_a_source
@@ -32,7 +33,7 @@ from heedful.layers.recurrence import Recurrence
 from heedful.shapes import Bool, Float, Int
 
 
-class RecurrentEncoder(nn.Module):
+class RecurrentEncoder(Encoder):
     """Recurrent layers on top of one another, each on its own floor.
 
     Without a pooling the summary is what is seen of the top layer where it ends.
@@ -72,18 +73,17 @@ class RecurrentEncoder(nn.Module):
         """Read a batch of sources."""
         mask = padding(lengths, tokens.size(1)).squeeze(1)  # (B, S)
         shown = read = self.entry(self.embedding(tokens))
-        ends, memories, penalties = [], None, dict[str, Tensor]()
+        ends, memories, penalties = [], None, list[Mapping[str, Tensor]]()
         layers = cast(Iterable[Recurrence], self.layers)
         for layer, floor in zip(layers, cast(Iterable[Floor], self.floors), strict=True):
             shown, memories = read_with_memories(layer, floor.hear(read, shown, mask), lengths)
             ends.append(layer.seen_at_end(shown, lengths))
             read, found = floor.pass_on(read, shown, mask)
-            for name, penalty in found.items():
-                penalties[name] = penalties.get(name, 0) + penalty
+            penalties.append(found)
         states = _only(read, mask)
         summary = ends[-1] if self.pooling is None else self.pooling(states, mask)
         kept = None if memories is None else _only(memories, mask)
-        return Encoded(states, lengths, summary, tuple(ends), kept, penalties)
+        return Encoded(states, lengths, summary, tuple(ends), kept, add_up(*penalties))
 
 
 def _only(values: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"]) -> Float[Tensor, "B S D"]:

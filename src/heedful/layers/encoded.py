@@ -22,3 +22,13 @@ class Encoded(NamedTuple):
     ends: tuple[Float[Tensor, "B D"], ...] = ()  # what is seen of each layer at its own end
     memories: Float[Tensor, "B S V"] | None = None  # the memory cells beside the states, if kept
     penalties: Mapping[str, Float[Tensor, ""]] = NO_PENALTIES  # by name, to be added to the loss
+    called_by: Float[Tensor, "B S V"] | None = None  # the keys, where they are not the states
+
+
+def add_up(*parts: Mapping[str, Float[Tensor, ""]]) -> dict[str, Float[Tensor, ""]]:
+    """Add up penalties of the same name."""
+    total = dict[str, Tensor]()
+    for part in parts:
+        for name, penalty in part.items():
+            total[name] = total[name] + penalty if name in total else penalty
+    return total

@@ -26,10 +26,7 @@ class ExpertsConfig(Choice):
 
     @model_validator(mode="after")
     def _are_enough(self) -> ExpertsConfig:
-        if self.num_chosen > self.num_experts:
-            raise ValueError(
-                f"num_chosen is {self.num_chosen}, but there are {self.num_experts} experts"
-            )
+        require_enough(self.num_experts, self.num_chosen)
         return self
 
     @property
@@ -52,3 +49,9 @@ class ExpertsConfig(Choice):
             load_weight=self.load_weight,
         )
         return ExpertSublayer(experts, dropout=dropout)
+
+
+def require_enough(num_experts: int, num_chosen: int) -> None:
+    """Refuse to choose more experts than there are."""
+    if num_chosen > num_experts:
+        raise ValueError(f"num_chosen is {num_chosen}, but there are {num_experts} experts")

@@ -1,19 +1,21 @@
 """Experts: which few of many small networks should see a word?
 
 A gate sends every word to a few experts and mixes what they make of it, so a layer can hold far
-more weights than a word costs. Law: words have no influence on one another's outputs; padding is
-sent to nobody, counts for nothing and comes out as zeros.
+more weights than a word costs. Law: words have no influence on one another's outputs, unless
+experts have a capacity; padding is sent to nobody, counts for nothing and comes out as zeros.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from heedful.layers.feedforward import ACTIVATIONS, Activation
 from heedful.shapes import Bool, Float, Int
 
 NOISE_FLOOR = 1e-2
@@ -69,11 +71,15 @@ class Mixed(NamedTuple):
 
     outputs: Float[Tensor, "*B S D"]  # zero where there is no word
     penalties: dict[str, Float[Tensor, ""]]  # by name, to be added to the loss
-    loads: Float[Tensor, "X"]  # the share of each expert in all that was sent
+    loads: Float[Tensor, "X"]  # the share of each expert in all that was sent to them
+    sent: Int[Tensor, ""]  # to how many experts words were sent, all words together
+    dropped: Int[Tensor, ""]  # of these, how often the expert was full
 
 
 class Experts(nn.Module):
-    """sum over the chosen i of G(x)_i E_i(x), E_i(x) = V_i relu(U_i x)  (Shazeer et al. 2017).
+    """sum over the chosen i of G(x)_i E_i(x), E_i(x) = V_i a(U_i x)  (Shazeer et al. 2017).
+
+    The paper's experts have a = max(0, .) and no biases.
 
     Two penalties keep a few experts from getting all the words: weight * CV^2 of the sums over
     words of G(x)_i (importance, equation 7) and of the chances (load, equation 11), with
@@ -81,6 +87,12 @@ class Experts(nn.Module):
 
     The paper adds CV^2 once for a batch, whose error is a mean over words. Here penalties are sums
     like the error, for a learner to divide, so each is multiplied by the number of words.
+
+    With a capacity an expert takes at most ceil(factor * words * k / experts) words, those that
+    come first in the batch; it adds nothing for the others, and the shares of those who see them
+    stay what they were. Words of one batch then compete for places, though none ever loses its
+    place to a later one. That is so in training alone, unless `is_limited_in_use`: who asks a
+    trained model gets the same answer in any company.
     """
 
     def __init__(
@@ -92,34 +104,61 @@ class Experts(nn.Module):
         num_chosen: int,
         importance_weight: float,
         load_weight: float,
+        capacity_factor: float | None = None,
+        is_limited_in_use: bool = False,
+        activation: Activation = "relu",
+        bias: bool = False,
     ) -> None:
         super().__init__()
         self.gate = NoisyTopGate(size, num_experts=num_experts, num_chosen=num_chosen)
-        self.experts = nn.ModuleList(_expert(size, hidden_size) for _ in range(num_experts))
+        self.experts = nn.ModuleList(
+            _expert(size, hidden_size, activation=activation, bias=bias) for _ in range(num_experts)
+        )
         self.importance_weight = importance_weight
         self.load_weight = load_weight
+        self.capacity_factor = capacity_factor
+        self.is_limited_in_use = is_limited_in_use
+
+    def capacity(self, num_words: int) -> int | None:
+        """How many of so many words an expert takes; None for all that it is sent."""
+        if self.capacity_factor is None or not (self.training or self.is_limited_in_use):
+            return None
+        evenly = num_words * self.gate.num_chosen / len(self.experts)
+        return math.ceil(self.capacity_factor * evenly)
 
     def forward(self, inputs: Float[Tensor, "*B S D"], mask: Bool[Tensor, "*B S"]) -> Mixed:
         """Let experts see the words where the mask is True."""
         words = inputs[mask]  # (W, D)
         gated = self.gate(words)
+        counts = _counts(gated.chosen, len(self.experts))
+        taken = self._take(gated.chosen, counts)
         outputs = torch.zeros_like(inputs)
-        outputs[mask] = self._mix(words, gated).to(inputs.dtype)
-        counts = gated.chosen.flatten().bincount(minlength=len(self.experts))
+        outputs[mask] = self._mix(words, gated.shares, taken).to(inputs.dtype)
         loads = counts / counts.sum().clamp(min=1)
-        return Mixed(outputs, self._penalise(gated), loads)
+        num_taken = sum(map(len, taken))
+        dropped = counts.new_tensor(gated.chosen.numel() - num_taken)
+        sent = counts.new_tensor(gated.chosen.numel())
+        return Mixed(outputs, self._penalise(gated), loads, sent, dropped)
 
-    def _mix(self, words: Float[Tensor, "W D"], gated: Gated) -> Float[Tensor, "W D"]:
+    def _take(self, chosen: Int[Tensor, "W C"], counts: Int[Tensor, "X"]) -> list[Int[Tensor, "_"]]:
+        """Say what each expert takes: the places in `chosen`, read row by row, of what it gets."""
+        order = chosen.flatten().argsort(stable=True)
+        limit = self.capacity(len(chosen))
+        return [part[:limit] for part in order.split(_sizes(counts, chosen.numel()))]
+
+    def _mix(
+        self,
+        words: Float[Tensor, "W D"],
+        shares: Float[Tensor, "W C"],
+        taken: Sequence[Int[Tensor, "_"]],
+    ) -> Float[Tensor, "W D"]:
         """Give each expert all of its words at once, and add up what comes back."""
-        chosen, num_chosen = gated.chosen.flatten(), gated.chosen.size(-1)
-        order = chosen.argsort(stable=True)
-        counts = chosen.bincount(minlength=len(self.experts)).tolist()
-        sent = order // num_chosen  # which word
+        places = torch.cat(list(taken))
+        sent = places // shares.size(-1)  # which word
+        parts = words[sent].split([len(each) for each in taken])
         experts = cast(Iterable[nn.Module], self.experts)
-        parts = zip(experts, words[sent].split(counts), strict=True)
-        made = torch.cat([expert(part) for expert, part in parts])  # (W * C, D)
-        shares = gated.shares.flatten()[order].unsqueeze(-1)
-        given = made * shares
+        made = [expert(part) for expert, part in zip(experts, parts, strict=True)]
+        given = torch.cat(made) * shares.flatten()[places].unsqueeze(-1)
         return given.new_zeros(words.shape).index_add(0, sent, given)
 
     def _penalise(self, gated: Gated) -> dict[str, Float[Tensor, ""]]:
@@ -156,10 +195,24 @@ def unevenness(amounts: Float[Tensor, "X"]) -> Float[Tensor, ""]:
     return amounts.var(correction=0) / (amounts.mean().square() + 1e-10)
 
 
-def _expert(size: int, hidden_size: int) -> nn.Module:
-    """One hidden layer and no biases, as the paper counts its weights."""
-    into, out = nn.Linear(size, hidden_size, bias=False), nn.Linear(hidden_size, size, bias=False)
-    return nn.Sequential(into, nn.ReLU(), out)
+def _expert(size: int, hidden_size: int, *, activation: Activation, bias: bool) -> nn.Module:
+    """One hidden layer; without biases, as the paper counts its weights."""
+    into, out = nn.Linear(size, hidden_size, bias=bias), nn.Linear(hidden_size, size, bias=bias)
+    return nn.Sequential(into, ACTIVATIONS[activation](), out)
+
+
+def _counts(chosen: Int[Tensor, "W C"], num_experts: int) -> Int[Tensor, "X"]:
+    """How many words each expert is sent."""
+    sends = chosen.flatten()
+    return sends.new_zeros(num_experts).index_add(0, sends, torch.ones_like(sends))
+
+
+def _sizes(counts: Int[Tensor, "X"], total: int) -> list[int]:
+    """The counts as plain numbers; where tensors hold none, as if words were spread evenly."""
+    if not counts.is_meta:
+        return counts.tolist()
+    each, more = divmod(total, len(counts))
+    return [each + 1] * more + [each] * (len(counts) - more)
 
 
 def _precise(numbers: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:

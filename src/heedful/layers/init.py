@@ -18,6 +18,7 @@ from torch import nn
 from heedful.attention import AdditiveScore, ConcatScore, Score
 from heedful.config import Choice
 from heedful.layers.cells import Cell
+from heedful.layers.experts import NoisyTopGate
 
 _LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Embedding, nn.RNNBase)
 _RECURRENT = ("weight_hh", "of_hidden", "of_recalled")  # what meets a state, by name
@@ -70,8 +71,49 @@ class BahdanauInitConfig(Choice):
         _empty_padding(model)
 
 
+class XavierInitConfig(Choice):
+    """Keep the variance of what goes through a layer, there and back (Glorot & Bengio 2010).
+
+    Matrices are drawn from +-sqrt(6 / (fan_in + fan_out)) and biases are zero; tables of words stay
+    as they were made. Transformers normalised after their sublayers learn better from here.
+    """
+
+    kind: Literal["xavier"] = "xavier"
+
+    @torch.no_grad()
+    def initialise(self, model: nn.Module) -> None:
+        """Give the weights of a model their first values."""
+        for name, weight in _weights(model, but=nn.Embedding):
+            if weight.dim() > 1:
+                nn.init.xavier_uniform_(weight)
+            elif "bias" in name:
+                weight.zero_()
+
+
+class NormalInitConfig(Choice):
+    """Draw every weight from a normal distribution, biases being zero.
+
+    The spread is 0.02 in GPT and BERT (Radford et al. 2018; Devlin et al. 2019).
+    """
+
+    kind: Literal["normal"] = "normal"
+    std: PositiveFloat = 0.02
+    """The standard deviation."""
+
+    @torch.no_grad()
+    def initialise(self, model: nn.Module) -> None:
+        """Give the weights of a model their first values."""
+        _draw(model, std=self.std)
+        _empty_padding(model)
+
+
 InitConfig = Annotated[
-    DefaultInitConfig | UniformInitConfig | BahdanauInitConfig, Field(discriminator="kind")
+    DefaultInitConfig
+    | UniformInitConfig
+    | BahdanauInitConfig
+    | XavierInitConfig
+    | NormalInitConfig,
+    Field(discriminator="kind"),
 ]
 
 
@@ -91,10 +133,19 @@ def _make_orthogonal(cell: Cell) -> None:
                 nn.init.orthogonal_(square)
 
 
-def _weights(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+def _weights(
+    model: nn.Module, *, but: type[nn.Module] | None = None
+) -> Iterator[tuple[str, nn.Parameter]]:
     """Find the weights of the layers of torch, with the name each has in its layer."""
+    # At zero a gate sends words to its experts evenly: a part of what it is.
+    gates = [module for module in model.modules() if isinstance(module, NoisyTopGate)]
+    left = {layer for gate in gates for layer in gate.modules()}
     for layer in model.modules():
-        if isinstance(layer, _LAYERS):
+        if (
+            isinstance(layer, _LAYERS)
+            and layer not in left
+            and not (but and isinstance(layer, but))
+        ):
             yield from layer.named_parameters()
 
 

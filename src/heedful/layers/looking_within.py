@@ -5,7 +5,6 @@ Whatever a mechanism learns from targets, or keeps for them, has no place here, 
 
 from __future__ import annotations
 
-from heedful.attention.alignments import Alignment
 from heedful.attention.attend import Attends
 from heedful.attention.choices.attention import AttentionConfig
 from heedful.errors import ConfigError
@@ -23,16 +22,16 @@ def within_a_source(
             f"{config.read.kind!r} keeps every place apart, but here one context is wanted",
             "choose the readout 'expectation'",
         )
-    if type(attention.align).penalise is not Alignment.penalise:
-        raise ConfigError(
-            f"{at}.align.kind",
-            f"{config.align.kind!r} learns from how well a token was said, but none is said here",
-            "choose 'gumbel-softmax' or 'straight-through'",
-        )
     if config.penalties:
         raise ConfigError(
             f"{at}.penalties",
             "where a source looks at itself cannot be penalised",
             "leave penalties out",
+        )
+    if attention.is_penalised:
+        raise ConfigError(
+            f"{at}.align.kind",
+            f"{config.align.kind!r} learns from how well a token was said, but none is said here",
+            "choose 'gumbel-softmax' or 'straight-through'",
         )
     return attention

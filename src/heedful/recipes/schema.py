@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
 from heedful.config import Choice
+from heedful.data.running import StreamsConfig
 from heedful.data.selection import SelectionConfig
-from heedful.data.sources import PairSourceConfig
+from heedful.data.sources import BuiltInConfig, FilesConfig, JsonlConfig, TsvConfig
+from heedful.data.text_sources import BuiltInTextConfig, TextFilesConfig
+from heedful.errors import ConfigError
 from heedful.tasks.config import ModelConfig
+from heedful.tasks.language_model import LanguageModelConfig
+from heedful.tasks.masked_language_model import MaskedLanguageModelConfig
 from heedful.tasks.transduction import TransducerConfig
-from heedful.text.config import SeparateTexts, SubwordConfig, TextConfig
+from heedful.text.config import SeparateTexts, SharedText, SubwordConfig, TextConfig
 from heedful.training.config import TrainingConfig
+from heedful.training.sampling import TeacherForcingConfig
 from heedful.translator import DecodingConfig
 
 
@@ -23,17 +33,25 @@ class AboutConfig(Choice):
     """The score it reaches, on what, at what cost."""
 
 
-class DataConfig(Choice):
-    """What is learned from."""
+SourceConfig = Annotated[
+    FilesConfig | TsvConfig | JsonlConfig | BuiltInConfig | TextFilesConfig | BuiltInTextConfig,
+    Field(discriminator="kind"),
+]
 
-    train: PairSourceConfig | None = None
+
+class DataConfig(Choice):
+    """What is learned from: pairs of texts, or, for language models, running text."""
+
+    train: SourceConfig | None = None
     """What the model learns from."""
-    dev: PairSourceConfig | None = None
-    """What it is validated on; if not given, some of the training pairs are held out."""
-    test: PairSourceConfig | None = None
+    dev: SourceConfig | None = None
+    """What it is validated on; if not given, some of what there is to learn from is held out."""
+    test: SourceConfig | None = None
     """What `heedful evaluate` measures it on when given no files."""
     selection: SelectionConfig = SelectionConfig()
     """Which pairs are left out."""
+    streams: StreamsConfig = StreamsConfig()
+    """How running text is read; pairs are grouped by `training.batching`."""
 
 
 class Recipe(Choice):
@@ -51,3 +69,47 @@ class Recipe(Choice):
     """How it learns."""
     decoding: DecodingConfig = DecodingConfig()
     """How it is asked."""
+
+    @property
+    def is_of_text(self) -> bool:
+        """Whether the model learns from running text, and not from pairs."""
+        return isinstance(self.model, LanguageModelConfig | MaskedLanguageModelConfig)
+
+    @model_validator(mode="after")
+    def _has_data_of_its_kind(self) -> Recipe:
+        for name in ("train", "dev", "test"):
+            source = getattr(self.data, name)
+            is_text = isinstance(source, TextFilesConfig | BuiltInTextConfig)
+            if source is not None and is_text != self.is_of_text:
+                raise _other_data(f"data.{name}.kind", source.kind, self)
+        return self
+
+    @model_validator(mode="after")
+    def _has_one_tokenizer_for_one_text(self) -> Recipe:
+        if self.is_of_text and not isinstance(self.text, SharedText):
+            raise ConfigError(
+                "text.kind",
+                f"a {self.model.kind} reads one kind of text, but this is '{self.text.kind}'",
+                "set `text: {kind: shared, tokenizer: {kind: character}}`, or another tokenizer",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _says_tokens_it_could_go_on_from(self) -> Recipe:
+        sampling = self.training.sampling
+        is_masked = isinstance(self.model, MaskedLanguageModelConfig)
+        if is_masked and not isinstance(sampling, TeacherForcingConfig):
+            raise ConfigError(
+                "training.sampling.kind",
+                f"a {self.model.kind} goes on from no token of its own, so '{sampling.kind}' "
+                "has no meaning",
+                "leave training.sampling out",
+            )
+        return self
+
+
+def _other_data(at: str, kind: str, recipe: Recipe) -> ConfigError:
+    wanted, remedy = "pairs of texts", "choose from: built-in, files, jsonl, tsv"
+    if recipe.is_of_text:
+        wanted, remedy = "running text", "choose from: built-in-text, text"
+    return ConfigError(at, f"a {recipe.model.kind} learns from {wanted}, not from '{kind}'", remedy)

@@ -1,138 +1,195 @@
 """Continuation: a language model that reads a source and goes on with the target.
 
-Source, separator and target are one sequence, read by one recurrence from left to right. There
-is no encoder and no attention: what is known of the source is what the state remembers. Only
-the target is learned.
+Source, separator and target are one sequence, read by one reader from left to right. There is no
+encoder: what is known of the source is what the reader kept of it, in a state or by looking back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
+from heedful.attention.choices.positions import PositionConfig
+from heedful.attention.masks import padding
 from heedful.config import Choice
 from heedful.data.collate import Batch, Sources
-from heedful.decoders.recurrent import Own, choose, mix
-from heedful.layers.cell_choices import CellConfig, LstmCellConfig
-from heedful.layers.cells import Cell, CellState
+from heedful.decoders.own_tokens import Own, next_token
 from heedful.layers.embeddings import Embedding
-from heedful.layers.recurrence import Recurrence
+from heedful.layers.encoded import NO_PENALTIES, add_up
+from heedful.layers.init import DefaultInitConfig, InitConfig
+from heedful.layers.reader import Read, Reader
+from heedful.layers.tying import require_one_vocabulary, tie
+from heedful.readers.choices import ReaderConfig
+from heedful.readers.recurrent import RecurrentReaderConfig
 from heedful.search import Step
-from heedful.shapes import Float, Int
+from heedful.shapes import Bool, Float, Int
 from heedful.tasks.model import Model, Transduced
+
+Learned = Literal["target", "both"]
 
 
 class ContinuationState(NamedTuple):
-    """All that is needed to go on: what each layer remembers."""
+    """All that is needed to go on: what was read, how much, and what of it is the source."""
 
-    cells: tuple[CellState, ...]
-    nowhere: Float[Tensor, "B S"]  # where the model looks: it does not
+    read: Any
+    first: Int[Tensor, "B"]  # the number of the next place
+    is_source: Bool[Tensor, "B S"]
 
 
 class Continuation(Model):
-    """p(y_t | x, separator, y_<t), by one recurrence over all of them.
+    """p(y_t | x, separator, y_<t), by one reader over all of them.
 
-    The separator is the symbol that a target begins with. Words of the two sides have vectors of
-    their own; the recurrence is the same.
+    The separator is the symbol that a source ends with and the one that a target begins with.
+    Words of the two sides have vectors of their own, unless both embeddings are one. Where it
+    `learns_both`, how unlikely the source is is added to the loss (Liu et al. 2018, section 4.2.1).
     """
 
     def __init__(
         self,
         source_embedding: Embedding,
         target_embedding: Embedding,
-        layers: Sequence[Recurrence],
+        reader: Reader,
         projection: nn.Linear,
         *,
         dropout: float,
+        learns_both: bool = False,
     ) -> None:
         super().__init__()
         self.source_embedding = source_embedding
         self.target_embedding = target_embedding
-        self.layers = nn.ModuleList(layers)
+        self.reader = reader
         self.projection = projection
         self.dropout = nn.Dropout(dropout)
+        self.learns_both = learns_both
 
-    def forward(self, batch: Batch, teacher_share: float = 1.0, own: Own = "drawn") -> Transduced:
+    def forward(
+        self,
+        batch: Batch,
+        teacher_share: float = 1.0,
+        own: Own = "drawn",
+        *,
+        need_weights: bool = True,
+    ) -> Transduced:
         """Say how likely each token of known targets is."""
-        state = self.start(batch.sources)
+        source, state = self._read_source(batch.sources)
+        penalties = self._unlikeliness(source, batch) if self.learns_both else NO_PENALTIES
         if teacher_share < 1:
-            log_probs = self._step_by_step(batch.inputs, state, teacher_share, own)
-        else:
-            log_probs = self._at_once(batch.inputs, state)
-        return Transduced(
-            log_probs, state.nowhere.unsqueeze(1).expand(*log_probs.shape[:2], -1), {}
-        )
+            told = self._step_by_step(batch.inputs, state, teacher_share, own)
+            return Transduced(*told, add_up(source.penalties, penalties))
+        target = self._read_on(batch.inputs, state, need_weights=need_weights, need_state=False)
+        weights = self._at_source(target, state) if need_weights else None
+        penalties = add_up(source.penalties, penalties, target.penalties)
+        return Transduced(self._say(target.outputs), weights, penalties)
 
     def start(self, sources: Sources) -> ContinuationState:
         """Read sources, to go on from them."""
-        shown, ends = self.source_embedding(sources.tokens), list[CellState]()
-        for layer in cast(Iterable[Recurrence], self.layers):
-            shown, (end,) = layer.read(self.dropout(shown) if ends else shown, sources.lengths)
-            ends.append(end)
-        return ContinuationState(tuple(ends), shown.new_zeros(sources.tokens.shape))
+        return self._read_source(sources)[1]
 
     def step(self, tokens: Int[Tensor, "B"], state: ContinuationState) -> Step[ContinuationState]:
         """Read one token; say how likely each next one is."""
-        below, cells = self.target_embedding(tokens), list[CellState]()
-        for layer, before in zip(cast(Iterable[Recurrence], self.layers), state.cells, strict=True):
-            cells.append(layer.cells[0](self.dropout(below) if cells else below, before))
-            below = cells[-1][0]
-        return Step(self._say(below), state._replace(cells=tuple(cells)), state.nowhere)
+        read = self._read_on(tokens.unsqueeze(1), state, need_weights=True)
+        after = state._replace(read=read.state, first=state.first + 1)
+        weights = self._at_source(read, state).squeeze(1)
+        return Step(self._say(read.outputs).squeeze(1), after, weights)
 
-    def _at_once(
-        self, tokens: Int[Tensor, "B T"], state: ContinuationState
-    ) -> Float[Tensor, "B T N"]:
-        shown = self.target_embedding(tokens)
-        lengths = tokens.new_full((len(tokens),), tokens.size(1))
-        pairs = zip(cast(Iterable[Recurrence], self.layers), state.cells, strict=True)
-        for number, (layer, before) in enumerate(pairs):
-            shown = layer(self.dropout(shown) if number else shown, lengths, [before])
-        return self._say(shown)
+    def _read_source(self, sources: Sources) -> tuple[Read, ContinuationState]:
+        tokens, lengths = sources
+        embedded = self.source_embedding(tokens)
+        read = self.reader(embedded, lengths, self.reader.begin(embedded))
+        is_source = padding(lengths, tokens.size(1)).squeeze(1)
+        return read, ContinuationState(read.state, lengths, is_source)
+
+    def _read_on(
+        self,
+        tokens: Int[Tensor, "B T"],
+        state: ContinuationState,
+        *,
+        need_weights: bool,
+        need_state: bool = True,
+    ) -> Read:
+        embedded = self.target_embedding(tokens, state.first)
+        lengths = torch.full_like(state.first, tokens.size(1))
+        return self.reader(
+            embedded, lengths, state.read, need_weights=need_weights, need_state=need_state
+        )
+
+    def _at_source(self, read: Read, state: ContinuationState) -> Float[Tensor, "B T S"]:
+        """Where was looked in the source; nowhere, if the reader does not look."""
+        times, places = read.outputs.size(1), state.is_source.size(1)
+        if read.weights is None:
+            return read.outputs.new_zeros(len(read.outputs), times, places)
+        return read.weights[..., :places] * state.is_source.unsqueeze(1)
+
+    def _unlikeliness(self, source: Read, batch: Batch) -> dict[str, Float[Tensor, ""]]:
+        """How unlikely each token of the sources is but the first, which nothing goes before."""
+        said = self._say(source.outputs[:, :-1])
+        wanted = batch.sources.tokens[:, 1:]
+        chosen = said.gather(-1, wanted.unsqueeze(-1)).squeeze(-1)
+        real = padding(batch.sources.lengths - 1, wanted.size(1)).squeeze(1)
+        return {"source": -(chosen * real).sum()}
 
     def _step_by_step(
         self, tokens: Int[Tensor, "B T"], state: ContinuationState, teacher_share: float, own: Own
-    ) -> Float[Tensor, "B T N"]:
-        said = list[Tensor]()
+    ) -> tuple[Float[Tensor, "B T N"], Float[Tensor, "B T S"]]:
+        said, weights = list[Tensor](), list[Tensor]()
         for known in tokens.unbind(dim=1):
-            taken = mix(known, choose(said[-1].detach(), own), teacher_share) if said else known
+            taken = next_token(known, said[-1] if said else None, teacher_share, own)
             step = self.step(taken, state)
             state = step.state
             said.append(step.log_probs)
-        return torch.stack(said, dim=1)
+            weights.append(step.weights)
+        return torch.stack(said, dim=1), torch.stack(weights, dim=1)
 
     def _say(self, features: Float[Tensor, "*B D"]) -> Float[Tensor, "*B N"]:
         return self.projection(self.dropout(features)).log_softmax(dim=-1)
 
 
 class ContinuationConfig(Choice):
-    """One language model over "source, separator, target"; learned on the target alone."""
+    """One language model over "source, separator, target"."""
 
     kind: Literal["continuation"] = "continuation"
-    cell: CellConfig = LstmCellConfig()
-    """The recurrent cell."""
+    reader: ReaderConfig = RecurrentReaderConfig()
+    """What reads both."""
     embedding_size: PositiveInt = 256
     """Width of a word's vector."""
-    hidden_size: PositiveInt = 256
-    """Width of a state."""
-    num_layers: PositiveInt = 1
-    """Layers on top of one another."""
+    positions: PositionConfig | None = None
+    """How words are told their places, counted over both sides; if not given, they are not."""
+    embeddings: Literal["separate", "shared", "tied"] = "separate"
+    """Whether words of both sides have one vector, and, tied, the emission has it too."""
+    learned: Learned = "target"
+    """Whether the model learns to say the target alone, or the source too (Liu et al. 2018)."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Share of values dropped from embeddings, between layers and before the emission."""
+    """Share of values dropped from embeddings and before the emission."""
+    init: InitConfig = DefaultInitConfig()
+    """Which values the weights begin with."""
 
     def build(self, *, source_size: int, target_size: int) -> Continuation:
         """Make the model for two vocabularies."""
-        inputs = [self.embedding_size] + [self.hidden_size] * (self.num_layers - 1)
-        return Continuation(
-            Embedding(source_size, self.embedding_size, dropout=self.dropout),
-            Embedding(target_size, self.embedding_size, dropout=self.dropout),
-            [Recurrence(forwards=self._cell(size)) for size in inputs],
-            nn.Linear(self.hidden_size, target_size),
+        if self.embeddings != "separate" or self.learned == "both":
+            require_one_vocabulary(source_size, target_size)
+        source = self._embedding(source_size)
+        target = source if self.embeddings != "separate" else self._embedding(target_size)
+        reader = self.reader.build(input_size=target.size)
+        projection = nn.Linear(reader.size, target_size)
+        model = Continuation(
+            source,
+            target,
+            reader,
+            projection,
             dropout=self.dropout,
+            learns_both=self.learned == "both",
         )
+        self.init.initialise(model)
+        if self.embeddings == "tied":
+            tie(projection, target)
+        return model
 
-    def _cell(self, input_size: int) -> Cell:
-        return self.cell.build(input_size=input_size, hidden_size=self.hidden_size)
+    def _embedding(self, vocabulary_size: int) -> Embedding:
+        size, is_tied = self.embedding_size, self.embeddings == "tied"
+        placing = self.positions.build(embedding_size=size) if self.positions else None
+        return Embedding(
+            vocabulary_size, size, dropout=self.dropout, placing=placing, scaled=is_tied
+        )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from heedful.data.collate import Batch, Sources
-from heedful.decoders.recurrent import Own
+from heedful.decoders.own_tokens import Own
 from heedful.search import Hypothesis, LengthPenalty, Step, beam_search, greedy_search
 from heedful.shapes import Float, Int
 from heedful.text.vocabulary import BOS, EOS
@@ -18,7 +18,7 @@ class Transduced(NamedTuple):
     """Known targets as the model sees them, and what is wrong with how it came to that."""
 
     log_probs: Float[Tensor, "B T N"]
-    weights: Float[Tensor, "B T S"]
+    weights: Float[Tensor, "B T S"] | None  # where it looked; None if not needed
     penalties: dict[str, Float[Tensor, ""]]  # by name; sums over the real targets
 
 
@@ -26,11 +26,18 @@ class Model(nn.Module, ABC):
     """A model of targets, given sources."""
 
     @abstractmethod
-    def forward(self, batch: Batch, teacher_share: float = 1.0, own: Own = "drawn") -> Transduced:
+    def forward(
+        self,
+        batch: Batch,
+        teacher_share: float = 1.0,
+        own: Own = "drawn",
+        *,
+        need_weights: bool = True,
+    ) -> Transduced:
         """Say how likely each token of known targets is.
 
         Of the tokens before it each is the known one with probability `teacher_share`, and
-        otherwise the model's own.
+        otherwise the model's own. Whoever does not need to know where was looked may not be told.
         """
 
     @abstractmethod

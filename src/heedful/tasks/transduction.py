@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
 from heedful.attention import padding
-from heedful.attention.alignments import Looked
 from heedful.config import Choice
 from heedful.data.collate import Batch, Sources
 from heedful.decoders.bridges import Ends
-from heedful.decoders.config import RecurrentDecoderConfig
-from heedful.decoders.recurrent import Decoded, DecoderState, Own, RecurrentDecoder
-from heedful.encoders.recurrent import RecurrentEncoder, RecurrentEncoderConfig
+from heedful.decoders.config import DecoderConfig, RecurrentDecoderConfig
+from heedful.decoders.decoder import Decoded, Decoder, penalise
+from heedful.decoders.own_tokens import Own
+from heedful.encoders.config import EncoderConfig
+from heedful.encoders.encoder import Encoder
+from heedful.encoders.recurrent import RecurrentEncoderConfig
+from heedful.layers.encoded import add_up
 from heedful.layers.init import DefaultInitConfig, InitConfig
+from heedful.layers.tying import share, tie
 from heedful.search import Step
 from heedful.shapes import Float, Int
 from heedful.tasks.model import Model, Transduced
@@ -24,43 +28,53 @@ from heedful.text.vocabulary import PAD
 class Transducer(Model):
     """An encoder that reads a source and a decoder that writes a target about it."""
 
-    def __init__(self, encoder: RecurrentEncoder, decoder: RecurrentDecoder) -> None:
+    def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
 
-    def forward(self, batch: Batch, teacher_share: float = 1.0, own: Own = "drawn") -> Transduced:
+    def forward(
+        self,
+        batch: Batch,
+        teacher_share: float = 1.0,
+        own: Own = "drawn",
+        *,
+        need_weights: bool = True,
+    ) -> Transduced:
         """Say how likely each token of known targets is."""
         encoded = self.encoder(*batch.sources)
-        decoded = self.decoder(batch.inputs, encoded, teacher_share, own)
-        penalties = {**encoded.penalties, **self._penalise(decoded, batch)}
+        decoded = self.decoder(batch.inputs, encoded, teacher_share, own, need_weights=need_weights)
+        penalties = add_up(encoded.penalties, decoded.penalties, _penalties(decoded, batch))
         return Transduced(decoded.log_probs, decoded.weights, penalties)
 
-    def start(self, sources: Sources) -> DecoderState:
+    def start(self, sources: Sources) -> Any:
         """Read sources, to write about them step by step."""
         return self.decoder.start(self.encoder(*sources))
 
-    def step(self, tokens: Int[Tensor, "B"], state: DecoderState) -> Step[DecoderState]:
+    def step(self, tokens: Int[Tensor, "B"], state: Any) -> Step[Any]:
         """Read one token; say how likely each next one is."""
         return self.decoder.step(tokens, state)
 
-    def _penalise(self, decoded: Decoded, batch: Batch) -> dict[str, Float[Tensor, ""]]:
-        if decoded.aligned is None:
-            return {}
-        said = decoded.log_probs.gather(-1, batch.targets.unsqueeze(-1)).squeeze(-1)  # (B, T)
-        visible = padding(batch.sources.lengths, decoded.weights.size(-1)).squeeze(1)  # (B, S)
-        looked = Looked(decoded.aligned, said, batch.targets != PAD, visible)
-        return self.decoder.wiring.penalise(looked)
+
+def _penalties(decoded: Decoded, batch: Batch) -> dict[str, Float[Tensor, ""]]:
+    """Say, by name, what is added to the loss for where the decoder looked."""
+    if not decoded.looks:
+        return {}
+    said = decoded.log_probs.gather(-1, batch.targets.unsqueeze(-1)).squeeze(-1)  # (B, T)
+    visible = padding(batch.sources.lengths, batch.sources.tokens.size(1)).squeeze(1)  # (B, S)
+    return penalise(decoded.looks, said, batch.targets != PAD, visible)
 
 
 class TransducerConfig(Choice):
     """An encoder and a decoder."""
 
     kind: Literal["encoder-decoder"] = "encoder-decoder"
-    encoder: RecurrentEncoderConfig = RecurrentEncoderConfig()
+    encoder: EncoderConfig = RecurrentEncoderConfig()
     """What reads the source."""
-    decoder: RecurrentDecoderConfig = RecurrentDecoderConfig()
+    decoder: DecoderConfig = RecurrentDecoderConfig()
     """What writes the target."""
+    embeddings: Literal["separate", "tied", "shared"] = "separate"
+    """Whether words are said by the vectors they are read by (tied), on both sides (shared)."""
     init: InitConfig = DefaultInitConfig()
     """Which values the weights begin with."""
 
@@ -74,4 +88,11 @@ class TransducerConfig(Choice):
         )
         model = Transducer(encoder, decoder)
         self.init.initialise(model)
+        self._tie(encoder, decoder)
         return model
+
+    def _tie(self, encoder: Encoder, decoder: Decoder) -> None:
+        if self.embeddings != "separate":
+            tie(decoder.emission.projection, decoder.embedding)
+        if self.embeddings == "shared":
+            share(encoder.embedding, decoder.embedding)

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from heedful.config import Choice
-from heedful.decoders.recurrent import Own
+from heedful.decoders.own_tokens import Own
 
 Share = Annotated[float, Field(ge=0, le=1)]
 

@@ -25,7 +25,7 @@ def validate(model: nn.Module, batches: Iterable[Batch]) -> Validated:
     model.eval()
     loss, correct, num_targets = 0.0, 0, 0
     for batch in batches:
-        log_probs = model(batch).log_probs
+        log_probs = model(batch, need_weights=False).log_probs
         loss += negative_log_likelihood(log_probs, batch.targets).item()
         correct += int(num_correct(log_probs, batch.targets))
         num_targets += batch.num_targets

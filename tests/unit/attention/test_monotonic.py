@@ -134,6 +134,32 @@ def test_noise_is_for_training_and_the_bias_is_added_and_learned():
     torch.testing.assert_close(align(scores, everything(scores)).weights.logit(), scores - 2)
 
 
+@pytest.mark.parametrize("gain", [0.1, 1.0, 10.0, -2.0])
+def test_the_gain_multiplies_scores_before_the_bias_is_added(gain):
+    align = Monotonic(gain=gain, bias=-2.0, at_test="expected").double().eval()
+    scores = torch.randn(2, 3, 5, dtype=torch.double)
+    wanted = expected(bias=-2.0).double()(gain * scores, everything(scores)).weights
+    torch.testing.assert_close(align(scores, everything(scores)).weights, wanted)
+    hard = Monotonic(gain=gain, bias=-2.0).double().eval()(scores, everything(scores)).weights
+    scaled = Monotonic(bias=-2.0).double().eval()(gain * scores, everything(scores)).weights
+    torch.testing.assert_close(hard, scaled)
+
+
+@pytest.mark.parametrize("gain", [0.1, 10.0, -2.0])
+@pytest.mark.parametrize("hidden", [NAN, float("inf"), 5.0])
+def test_whatever_the_gain_hidden_places_stay_hidden_and_teach_it_nothing(gain, hidden):
+    align = Monotonic(gain=gain, at_test="expected").eval()
+    seen = torch.tensor([[1.0, 2.0]])
+    align(seen, everything(seen)).weights.square().sum().backward()
+    wanted, align.gain.grad = align.gain.grad, None
+    scores = torch.tensor([[1.0, hidden, 2.0]])
+    weights = align(scores, torch.tensor([[True, False, True]])).weights
+    weights.square().sum().backward()
+    assert weights[0, 1] == 0
+    assert wanted != 0
+    torch.testing.assert_close(align.gain.grad, wanted)
+
+
 @pytest.mark.parametrize("at_test", ["hard", "expected"])
 def test_queries_one_by_one_are_answered_like_all_together(at_test):
     attention = Attention(DotScore(), Monotonic(bias=0.0, at_test=at_test), Expectation()).eval()
@@ -162,11 +188,11 @@ def test_gradients_are_those_of_finite_differences(form):
     mask = torch.tensor([[True, True, False, True], [True, True, True, True]])
     scores = torch.randn(2, 4, dtype=torch.double, requires_grad=True)
 
-    def weigh(scores, _):
+    def weigh(scores, *_):
         return align(scores, mask).weights
 
-    assert torch.autograd.gradcheck(weigh, (scores, align.bias))
-    assert torch.autograd.gradgradcheck(weigh, (scores, align.bias))
+    assert torch.autograd.gradcheck(weigh, (scores, align.gain, align.bias))
+    assert torch.autograd.gradgradcheck(weigh, (scores, align.gain, align.bias))
 
 
 @pytest.mark.parametrize("align", [Monotonic().eval(), expected()], ids=["hard", "expected"])
@@ -191,10 +217,16 @@ def test_half_precision_loses_only_the_last_digits(form, dtype):
 
 
 def test_each_kind_builds_its_alignment_with_its_settings():
-    walking = MonotonicConfig(bias=-3, noise=0.5, form="parallel", at_test="expected")
+    walking = MonotonicConfig(gain=2, bias=-3, noise=0.5, form="parallel", at_test="expected")
     built = walking.build(query_size=4)
-    settings = (built.bias.item(), built.noise, built.form, built.at_test)
-    assert settings == (-3, 0.5, "parallel", "expected")
+    learned = (built.gain.item(), built.bias.item())
+    assert (*learned, built.noise, built.form, built.at_test) == (
+        2,
+        -3,
+        0.5,
+        "parallel",
+        "expected",
+    )
     chunked = ChunkwiseConfig(width=3, boundaries=walking).build(query_size=4)
     assert (chunked.width, chunked.boundaries.noise) == (3, 0.5)
     assert not MonotonicMarginalConfig().build(query_size=4).leaks

@@ -54,7 +54,7 @@ def test_with_one_layer_it_attends_then_steps():
     other = build(num_layers=1, wiring={"kind": "attend-then-step"})
     other.load_state_dict(one.state_dict())
     encoded, tokens = source(), torch.randint(3, 7, (2, 5))
-    torch.testing.assert_close(one(tokens, encoded), other(tokens, encoded))
+    torch.testing.assert_close(one(tokens, encoded)[:2], other(tokens, encoded)[:2])
 
 
 def test_the_top_layer_has_no_say_in_where_is_looked():

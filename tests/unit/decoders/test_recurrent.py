@@ -91,8 +91,9 @@ def test_several_heads_ask_within_a_recurrent_decoder(wiring, score):
     attention = {"score": {"kind": score}, "heads": {"num_heads": 3}}
     decoder, encoded = build(wiring, attention=attention), source(4, 2)
     found = decoder(torch.randint(3, VOCABULARY, (2, 5)), encoded)
-    assert found.aligned.weights.shape == (2, 3, 5, 4)
-    torch.testing.assert_close(found.weights, found.aligned.weights.mean(dim=1))
+    (look,) = found.looks
+    assert look.aligned.weights.shape == (2, 3, 5, 4)
+    torch.testing.assert_close(found.weights, look.aligned.weights.mean(dim=1))
 
 
 @pytest.mark.parametrize("wiring", WIRINGS)
@@ -110,7 +111,7 @@ def test_a_share_of_one_draws_nothing(wiring, output):
     before = torch.get_rng_state()
     told = decoder(tokens, encoded, teacher_share=1.0)
     assert torch.equal(torch.get_rng_state(), before)
-    torch.testing.assert_close(told, decoder(tokens, encoded), rtol=0, atol=0)
+    torch.testing.assert_close(told[:2], decoder(tokens, encoded)[:2], rtol=0, atol=0)
 
 
 def test_no_gradient_passes_through_the_decoders_own_choice():

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from heedful.attention import Aligned, Looked
 from heedful.decoders.config import RecurrentDecoderConfig
 from heedful.layers.encoded import Encoded
 from heedful.search import greedy_search
@@ -65,19 +64,8 @@ def test_it_looks_nowhere_and_nothing_is_known_of_it(kind):
     found = decoder(torch.randint(3, 7, (2, 3)), encoded)
     assert found.weights.shape == (2, 3, 4)
     assert (found.weights == 0).all()
-    assert found.aligned is None
+    assert found.looks == ()
     assert decoder.step(torch.tensor([1, 1]), decoder.start(encoded)).weights.shape == (2, 4)
-
-
-@each_kind
-def test_nothing_is_penalised(kind):
-    looked = Looked(
-        Aligned(torch.zeros(2, 3, 4)),
-        torch.zeros(2, 3),
-        torch.ones(2, 3, dtype=torch.bool),
-        torch.ones(2, 4, dtype=torch.bool),
-    )
-    assert build(kind).wiring.penalise(looked) == {}
 
 
 @each_kind

@@ -11,7 +11,8 @@ SIZES = {"source_size": 9, "target_size": 11}
 
 def build(**settings):
     torch.manual_seed(0)
-    config = ContinuationConfig(embedding_size=5, hidden_size=6, **settings)
+    reader = {"kind": "recurrent", "hidden_size": 6, **settings.pop("reader", {})}
+    config = ContinuationConfig.model_validate({"embedding_size": 5, "reader": reader, **settings})
     return config.build(**SIZES).double().eval()
 
 
@@ -21,13 +22,13 @@ def example(source, target):
 
 
 def test_source_separator_and_target_are_one_sequence():
-    model = build(cell="lstm", num_layers=2)
+    model = build(reader={"cell": "lstm", "num_layers": 2})
     batch = example([4, 5, 6], [7, 8])
     read = torch.cat(
         [model.source_embedding(batch.sources.tokens), model.target_embedding(batch.inputs)], dim=1
     )
     stack = torch.nn.LSTM(5, 6, num_layers=2, batch_first=True).double()
-    for number, layer in enumerate(model.layers):
+    for number, layer in enumerate(model.reader.layers):
         for name, weight in layer.forwards.layer.named_parameters():
             getattr(stack, name.replace("l0", f"l{number}")).data.copy_(weight)
     shown = stack(read)[0][:, 4:]

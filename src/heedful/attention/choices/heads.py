@@ -44,7 +44,14 @@ class HeadsConfig(Choice):
             )
         return memory_size // self.num_heads
 
-    def build(self, inner: Attention, *, query_size: int, memory_size: int) -> MultiHead:
+    def build(
+        self,
+        inner: Attention,
+        *,
+        query_size: int,
+        memory_size: int,
+        output_size: int | None = None,
+    ) -> MultiHead:
         """Put heads round a mechanism that was made for one."""
         if inner.read.is_per_position:
             raise ConfigError(
@@ -60,5 +67,6 @@ class HeadsConfig(Choice):
             num_heads=self.num_heads,
             num_groups=self.num_groups,
             head_size=self.size(memory_size),
+            output_size=output_size,
             bias=self.bias,
         )

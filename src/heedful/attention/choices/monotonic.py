@@ -16,6 +16,8 @@ class MonotonicConfig(Choice):
     """Walk over the source with a pointer that never turns back (Raffel et al. 2017)."""
 
     kind: Literal["monotonic"] = "monotonic"
+    gain: float = 1.0
+    """What every score is multiplied by, at first; raise it for scores that begin flat."""
     bias: float = -1.0
     """What is added to every score, at first; the longer the sources, the lower it should be."""
     noise: NonNegativeFloat = 1.0
@@ -27,7 +29,13 @@ class MonotonicConfig(Choice):
 
     def build(self, *, query_size: int) -> Monotonic:
         """Make the alignment."""
-        return Monotonic(bias=self.bias, noise=self.noise, form=self.form, at_test=self.at_test)
+        return Monotonic(
+            gain=self.gain,
+            bias=self.bias,
+            noise=self.noise,
+            form=self.form,
+            at_test=self.at_test,
+        )
 
 
 class ChunkwiseConfig(Choice):

@@ -18,6 +18,7 @@ def dot_product_context(
     keys: Float[Tensor, "*G S Q"],
     values: Float[Tensor, "*G S V"],
     mask: Bool[Tensor, "*#B #T S"],
+    dropout: float = 0.0,
     *,
     temperature: float = 1.0,
 ) -> Float[Tensor, "*B T V"]:
@@ -37,6 +38,7 @@ def dot_product_context(
         _four(keys.masked_fill(~seen, 0)),
         _four(values),
         attn_mask=_four(mask),
+        dropout_p=dropout,
         scale=1 / temperature,
         enable_gqa=queries.shape[:-2] != keys.shape[:-2],
     )

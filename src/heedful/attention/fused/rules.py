@@ -31,7 +31,7 @@ PLAIN_ELEMENTS = 2**22
 INNER_PRODUCTS = (DotScore, ScaledDotScore, BilinearScore)
 
 AdditiveForm = Callable[[Tensor, Tensor, Tensor], Tensor]
-ContextForm = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+ContextForm = Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]
 
 
 def context_form(score: Score, align: Alignment, read: Readout) -> ContextForm | None:

@@ -1,0 +1,1 @@
+"""Readers: stacks that read from left to right."""
