@@ -17,7 +17,7 @@ from heedful.errors import ConfigError, DataError
 from heedful.evaluation.metrics import Metric
 from heedful.evaluation.perplexity import perplexity, surprise
 from heedful.search.sampling import Sampling, sample, sampling_steps
-from heedful.tasks.language_model import Bounded, LanguageModel
+from heedful.tasks.language_model import Bounded, BoundedState, LanguageModel
 from heedful.tasks.masked_language_model import MaskedLanguageModel
 from heedful.text.tokenizers import Tokenizer
 from heedful.text.vocabulary import BOS, EOS, PAD, UNK
@@ -74,7 +74,7 @@ class Writer:
             how=how,
             seed=seed,
         )
-        return [prompt + "".join(_tell(self.tokenizer, told, tokens)) for tokens in found]
+        return [prompt + "".join(tell(self.tokenizer, told, tokens)) for tokens in found]
 
     def stream(self, prompt: str, *, length: int, how: Sampling, seed: int = 0) -> Iterator[str]:
         """Go on from a prompt; give what follows it, as it comes."""
@@ -88,7 +88,7 @@ class Writer:
             how=how,
             seed=seed,
         )
-        return _tell(self.tokenizer, told, (step.tokens[0] for step in steps))
+        return tell(self.tokenizer, told, (step.tokens[0] for step in steps))
 
     def measure(self, lines: Sequence[str]) -> list[Metric]:
         """Say how much a text surprises the model, each token seen with at least half a context."""
@@ -103,7 +103,7 @@ class Writer:
         return Bounded(self.model, self.streams.context)
 
     @torch.no_grad()
-    def _start(self, prompt: str, count: int) -> tuple[list[int], object, Tensor]:
+    def _start(self, prompt: str, count: int) -> tuple[list[int], BoundedState, Tensor]:
         """Read all of a prompt but its last token, as often as wanted."""
         ids = encode_text(prompt, self.tokenizer)
         rows = torch.tensor(ids, device=self.device).expand(count, -1)
@@ -125,7 +125,7 @@ def _unfit(name: str, value: float, allowed: str) -> ConfigError:
     return ConfigError(name, f"cannot be {value}", f"give {allowed}")
 
 
-def _tell(tokenizer: Tokenizer, before: list[int], tokens: Iterable[int]) -> Iterator[str]:
+def tell(tokenizer: Tokenizer, before: list[int], tokens: Iterable[int]) -> Iterator[str]:
     """Give the text of tokens as they come, after those `before`, character by whole character."""
     line = before[len(before) - before[::-1].index(EOS) :]
     shown = tokenizer.decode(line)

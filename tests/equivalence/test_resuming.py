@@ -12,6 +12,8 @@ import heedful
 from heedful.experiment import train
 from heedful.recipes import load_recipe
 from tests.commands import start_heedful, write_recipe
+from tests.running_text import MODELS as TEXT_MODELS
+from tests.running_text import write_text_recipe
 
 DROPOUT = ["model.encoder.dropout=0.2", "model.decoder.dropout=0.2"]
 
@@ -51,6 +53,16 @@ def test_interrupted_after_any_step_the_end_is_the_same_to_the_bit(
     overrides, steps, recipe, tmp_path, monkeypatch
 ):
     chosen = load_recipe(str(recipe), [*DROPOUT, *overrides])
+    assert_resuming_changes_nothing(chosen, steps, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("model", TEXT_MODELS)
+def test_interrupted_amid_running_text_the_end_is_the_same_to_the_bit(model, tmp_path, monkeypatch):
+    chosen = load_recipe(str(write_text_recipe(tmp_path, model, steps=30, every=10)))
+    assert_resuming_changes_nothing(chosen, (10, 23), tmp_path, monkeypatch)
+
+
+def assert_resuming_changes_nothing(chosen, steps, tmp_path, monkeypatch):
     train(chosen, tmp_path / "whole")
     for step in steps:
         run = tmp_path / f"stopped-{step}"

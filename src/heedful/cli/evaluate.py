@@ -56,18 +56,18 @@ def evaluate(
         _print(metrics, f"{len(examples)} pairs of {chosen.describe()}", as_json)
         return
     metrics = loaded.measure(examples)
-    _print(metrics, f"{len(examples)} lines of {chosen.describe()}", as_json)
+    _print(metrics, f"{len(examples)} lines of {chosen.describe()}", as_json, digits=4)
 
 
-def _print(metrics: Sequence[Metric], title: str, as_json: bool) -> None:
+def _print(metrics: Sequence[Metric], title: str, as_json: bool, *, digits: int = 2) -> None:
     width = max(12, *(len(metric.name) for metric in metrics))
     with writing_output():
         if as_json:
             typer.echo(json.dumps([metric._asdict() for metric in metrics], indent=2))
             return
         typer.echo(title)
-        for metric in metrics:
-            typer.echo(f"{metric.name:<{width}} {metric.value:6.2f}   {metric.signature}")
+        for name, value, signature in metrics:
+            typer.echo(f"{name:<{width}} {value:{digits + 4}.{digits}f}   {signature}")
 
 
 def _test_set(recipe: Recipe, file: str | None, source: str | None, target: str | None) -> Any:

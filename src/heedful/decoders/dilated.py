@@ -27,7 +27,7 @@ from heedful.shapes import Bool, Float, Int
 class DilatedState(NamedTuple):
     """All that is needed to go on writing: what was written, and what is written about."""
 
-    blocks: tuple[Float[Tensor, "B R E"], ...]  # what each block made of the last places
+    blocks: tuple[Float[Tensor, "B _ E"], ...]  # what each block made of the last places
     unfolded: Float[Tensor, "B U D"]  # what the encoder made of each place; zero past the end
     mask: Bool[Tensor, "B 1 S"]  # where the source has words
     first: Int[Tensor, "B"]  # the number of the next place

@@ -91,13 +91,13 @@ class DilatedStack(nn.Module):
             inputs = block.both_ways(inputs, mask)
         return inputs
 
-    def begin(self, inputs: Float[Tensor, "B S D"]) -> tuple[Float[Tensor, "B R E"], ...]:
+    def begin(self, inputs: Float[Tensor, "B S D"]) -> tuple[Float[Tensor, "B _ E"], ...]:
         """Make the state of having read nothing, for as many rows as these."""
         return tuple(block.begin(inputs) for block in self._blocks)
 
     def forward(
-        self, inputs: Float[Tensor, "B T D"], state: tuple[Float[Tensor, "B R E"], ...]
-    ) -> tuple[Float[Tensor, "B T D"], tuple[Float[Tensor, "B R E"], ...]]:
+        self, inputs: Float[Tensor, "B T D"], state: tuple[Float[Tensor, "B _ E"], ...]
+    ) -> tuple[Float[Tensor, "B T D"], tuple[Float[Tensor, "B _ E"], ...]]:
         """Read on from a state, seeing nothing of the future."""
         after = list[Tensor]()
         for block, recent in zip(self._blocks, state, strict=True):

@@ -17,9 +17,7 @@ from heedful.shapes import Bool, Float
 class ExpertFeedForward(PlaceWise):
     """sum over the chosen i of G(x)_i E_i(x), in place of one network for all.
 
-    (Shazeer et al. 2017; in a Transformer, Liu et al. 2018.) Where experts have a capacity, its
-    facts are "expert-sends", to how many experts words were sent, and "expert-drops", how often
-    these were full.
+    (Shazeer et al. 2017; in a Transformer, Liu et al. 2018.)
     """
 
     def __init__(self, experts: Experts) -> None:
@@ -29,7 +27,4 @@ class ExpertFeedForward(PlaceWise):
     def forward(self, inputs: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]) -> Fed:
         """Let experts see the places where the mask is True."""
         mixed: Mixed = self.experts(inputs, mask)
-        if self.experts.capacity_factor is None:
-            return Fed(mixed.outputs, mixed.penalties)
-        facts = {"expert-sends": mixed.sent, "expert-drops": mixed.dropped}
-        return Fed(mixed.outputs, mixed.penalties, facts)
+        return Fed(mixed.outputs, mixed.penalties)

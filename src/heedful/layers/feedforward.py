@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from torch import Tensor, nn
 
 from heedful.layers.encoded import NO_PENALTIES
-from heedful.shapes import Bool, Float, Int
+from heedful.shapes import Bool, Float
 
 Activation = Literal["relu", "gelu", "swish"]
 ACTIVATIONS: Mapping[Activation, type[nn.Module]] = {
@@ -22,15 +21,12 @@ ACTIVATIONS: Mapping[Activation, type[nn.Module]] = {
     "swish": nn.SiLU,
 }
 
-NO_FACTS: Mapping[str, Tensor] = MappingProxyType({})
-
 
 class Fed(NamedTuple):
     """What places made of themselves."""
 
     outputs: Float[Tensor, "B T D"]
     penalties: Mapping[str, Float[Tensor, ""]] = NO_PENALTIES  # by name, to be added to the loss
-    facts: Mapping[str, Int[Tensor, ""]] = NO_FACTS  # by name, counts worth telling; they add up
 
 
 class PlaceWise(nn.Module, ABC):

@@ -91,6 +91,9 @@ class PlacedTransformerParts(TransformerParts):
 
     positions: PositionConfig | None = SinusoidalPositionsConfig()
     """How words are told their places; if not given, only a score that knows distances does."""
+    scaled_embeddings: bool = True
+    """Whether words are multiplied by the root of the width (Vaswani et al. 2017), or not
+    (Devlin et al. 2019)."""
     embedding_norm: bool = False
     """Whether embeddings are normalised before the first layer (Devlin et al. 2019)."""
 
@@ -102,6 +105,6 @@ class PlacedTransformerParts(TransformerParts):
             self.size,
             dropout=self.dropout,
             placing=placing,
-            scaled=True,
+            scaled=self.scaled_embeddings,
             norm=self._norm() if self.embedding_norm else None,
         )

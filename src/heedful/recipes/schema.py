@@ -112,4 +112,6 @@ def _other_data(at: str, kind: str, recipe: Recipe) -> ConfigError:
     wanted, remedy = "pairs of texts", "choose from: built-in, files, jsonl, tsv"
     if recipe.is_of_text:
         wanted, remedy = "running text", "choose from: built-in-text, text"
-    return ConfigError(at, f"a {recipe.model.kind} learns from {wanted}, not from '{kind}'", remedy)
+    return ConfigError(
+        at, f"the model (kind: {recipe.model.kind}) learns from {wanted}, not from '{kind}'", remedy
+    )

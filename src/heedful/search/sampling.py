@@ -45,7 +45,7 @@ class Sampling(NamedTuple):
         last = (chances > 0).sum(dim=-1, keepdim=True) - 1
         return tokens.gather(1, found.minimum(last).clamp(min=0)).squeeze(1)
 
-    def _keep(self, ranked: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
+    def _keep(self, ranked: Float[Tensor, "B N"]) -> Float[Tensor, "B _"]:
         """Turn ranked logits into the chances of the tokens that may be drawn."""
         chances = ranked[:, : self.top_k].softmax(dim=-1)
         before = chances.cumsum(dim=-1) - chances

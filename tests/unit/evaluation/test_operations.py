@@ -12,6 +12,9 @@ from heedful.evaluation.operations import counting_operations, operations_per_to
 from heedful.layers.experts import Experts
 from heedful.layers.transformer_choices import TransformerParts
 from heedful.recipes import load_recipe, recipe_names
+from heedful.tasks.language_model import LanguageModelConfig
+from heedful.tasks.masked_language_model import MaskedLanguageModelConfig
+from heedful.tasks.model import Model
 
 ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention
 CUDNN = torch.ops.aten._cudnn_rnn
@@ -227,23 +230,31 @@ def test_on_the_meta_device_experts_see_every_place():
     assert count(lambda: experts(inputs, mask).outputs) > 2 * forward
 
 
-def without_numbers(name):
-    """The model of a recipe, at its full size, and lengths of what it could read."""
-    config = load_recipe(name).model
+def check(config):
+    """Count a model that holds nothing, so that it may be as large as it likes."""
     with torch.device("meta"):
-        if config.kind in {"language-model", "masked-language-model"}:
-            return config.build(vocabulary_size=50), {"target_length": 3}
         model = config.build(source_size=50, target_size=50)
-        return model, {"source_length": 4, "target_length": 3}
+    source = {"source_length": 4} if isinstance(model, Model) else {}
+    found = operations_per_token(model, target_length=3, **source)
+    # Backwards each product is made twice, but for those whose inputs are data.
+    assert 2 * found.forward < found.training <= 3 * found.forward
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_recipe_can_be_counted(name):
-    model, lengths = without_numbers(name)
-    found = operations_per_token(model, **lengths)
-    # Backwards each product is made twice, but for those whose inputs are data.
-    assert 2 * found.forward < found.training <= 3.2 * found.forward
+    check(load_recipe(name).model)
+
+
+@pytest.mark.parametrize("config", [LanguageModelConfig(), MaskedLanguageModelConfig()])
+def test_models_of_running_text_need_no_source(config):
+    check(config)
+
+
+def test_a_source_is_asked_for_where_there_is_one():
+    model = load_recipe("reverse-tiny").model.build(source_size=12, target_size=12)
+    with pytest.raises(AssertionError):
+        operations_per_token(model, target_length=3)
 
 
 def real_batch(*, source_length, target_length):

@@ -12,10 +12,18 @@ from heedful.decoders.config import RecurrentDecoderConfig
 from heedful.layers.cell_choices import CellConfig
 from heedful.layers.cells import Cell
 from heedful.layers.encoded import Encoded
-from heedful.layers.init import BahdanauInitConfig, DefaultInitConfig, UniformInitConfig
+from heedful.layers.experts import NoisyTopGate
+from heedful.layers.init import (
+    BahdanauInitConfig,
+    DefaultInitConfig,
+    NormalInitConfig,
+    UniformInitConfig,
+    XavierInitConfig,
+)
 from heedful.text.vocabulary import PAD
 
 SIZE, MEMORY, VOCABULARY = 64, 48, 50
+ALL = [UniformInitConfig(), BahdanauInitConfig(), XavierInitConfig(), NormalInitConfig()]
 
 
 def build(**settings):
@@ -55,7 +63,7 @@ def test_uniform_draws_every_weight_evenly_within_its_range(limit):
     assert model.emission.projection.bias.detach().abs().sum() > 0
 
 
-@pytest.mark.parametrize("init", [UniformInitConfig(), BahdanauInitConfig()], ids=str)
+@pytest.mark.parametrize("init", ALL, ids=str)
 def test_padding_stays_zero_and_learned_settings_stay_as_they_were(init):
     score = {"kind": "cosine", "sharpness": 3.0, "learned": True}
     model = build(hidden_size=MEMORY, attention={"score": score})
@@ -65,7 +73,7 @@ def test_padding_stays_zero_and_learned_settings_stay_as_they_were(init):
     assert model.wiring.attention.score.sharpness.item() == pytest.approx(3.0)
 
 
-@pytest.mark.parametrize("init", [UniformInitConfig(), BahdanauInitConfig()], ids=str)
+@pytest.mark.parametrize("init", ALL, ids=str)
 def test_norms_keep_their_gains(init):
     model = build(cell={"kind": "gru", "normalised": True})
     init.initialise(model)
@@ -74,13 +82,46 @@ def test_norms_keep_their_gains(init):
     assert all((gain == 1).all() for gain in gains)
 
 
-@pytest.mark.parametrize("init", [UniformInitConfig(), BahdanauInitConfig()], ids=str)
+@pytest.mark.parametrize("init", ALL, ids=str)
 def test_the_seed_decides(init):
-    one, other = build(), build()
-    for model in (one, other):
+    models = list[nn.Module]()
+    for _ in range(2):
         torch.manual_seed(3)
-        init.initialise(model)
+        models.append(build())
+        init.initialise(models[-1])
+    one, other = models
     torch.testing.assert_close(one.state_dict(), other.state_dict(), rtol=0, atol=0)
+
+
+def test_normal_draws_all_alike():
+    model = build(cell="lstm")
+    NormalInitConfig(std=0.02).initialise(model)
+    for name, weight in model.named_parameters():
+        if "bias" in name:
+            assert (weight == 0).all(), name
+    assert_drawn_around_zero(model.emission.projection.weight.detach(), std=0.02)
+    assert_drawn_around_zero(model.embedding.table.weight[PAD + 1 :].detach(), std=0.02)
+
+
+def test_xavier_keeps_variance_there_and_back_and_words_as_they_were():
+    """A variance of 2 / (fan_in + fan_out) lies between what keeps either (Glorot & Bengio)."""
+    model = build()
+    words = model.embedding.table.weight.clone()
+    XavierInitConfig().initialise(model)
+    weight = model.emission.projection.weight.detach()  # (VOCABULARY, SIZE)
+    assert weight.var().item() == pytest.approx(2 / sum(weight.shape), rel=0.1)
+    assert weight.abs().max() <= math.sqrt(6 / sum(weight.shape))
+    assert (model.emission.projection.bias == 0).all()
+    assert torch.equal(model.embedding.table.weight, words)
+
+
+@pytest.mark.parametrize("init", ALL, ids=str)
+def test_gates_of_experts_begin_at_zero(init):
+    gate = nn.ModuleList([NoisyTopGate(4, num_experts=3, num_chosen=1), nn.Linear(2, 2)])
+    init.initialise(gate)
+    assert (gate[0].score.weight == 0).all()
+    assert (gate[0].noise.weight == 0).all()
+    assert (gate[1].weight != 0).any()
 
 
 def test_bahdanaus_weights_are_small_and_his_biases_zero():

@@ -1,0 +1,107 @@
+"""Hugging Face's encoder-decoder layers beside ours: whose weight is called what."""
+
+import torch
+from torch import nn
+
+from heedful.data.collate import Batch
+from heedful.tasks.transduction import Transducer, TransducerConfig
+from tests.catalogue import VOCABULARY, batch, store
+
+SIZE, NUM_HEADS, HIDDEN, NUM_LAYERS, MAX_POSITIONS = 16, 2, 24, 2, 20
+SIZES = {  # what their configurations call these
+    "vocab_size": VOCABULARY,
+    "d_model": SIZE,
+    "max_position_embeddings": MAX_POSITIONS,
+    "pad_token_id": 0,
+    "decoder_start_token_id": 2,
+    "eos_token_id": 3,
+    "forced_eos_token_id": None,
+    "dropout": 0.0,
+    **{f"{side}_layers": NUM_LAYERS for side in ("encoder", "decoder")},
+    **{f"{side}_attention_heads": NUM_HEADS for side in ("encoder", "decoder")},
+    **{f"{side}_ffn_dim": HIDDEN for side in ("encoder", "decoder")},
+}
+NAMES = {  # parts of the names of our parameters, and what they are called there
+    "encoder.embedding.table": "model.shared",
+    "decoder.embedding.table": "model.shared",
+    "coder.embedding.": "coder.",
+    "placing.positions.table": "embed_positions",
+    "coder.norm": "coder.layernorm_embedding",
+    "decoder.emission.projection.weight": "model.shared.weight",
+    "decoder.emission.projection.bias": "final_logits_bias",
+    "coder.stack.": "coder.",
+    "self_attention.attention": "self_attn",
+    "self_residual.norm": "self_attn_layer_norm",
+    "source_attention.attention": "encoder_attn",
+    "source_attention.residual.norm": "encoder_attn_layer_norm",
+    "feedforward.into": "fc1",
+    "feedforward.out": "fc2",
+    "residual.norm": "final_layer_norm",
+    "query_projection": "q_proj",
+    "key_projection": "k_proj",
+    "value_projection": "v_proj",
+    "output_projection": "out_proj",
+}
+
+
+def their_name(name: str) -> str:
+    """What they call one of our parameters."""
+    for ours, theirs in NAMES.items():
+        name = name.replace(ours, theirs)
+    is_inner = name.startswith(("encoder", "decoder"))
+    return f"model.{name}" if is_inner else name
+
+
+def ours(side: dict[str, object]) -> Transducer:
+    """Our model of these sizes, with one table of words; `side` holds settings of both sides."""
+    both = {
+        "kind": "transformer",
+        "size": SIZE,
+        "num_layers": NUM_LAYERS,
+        "attention": {
+            "heads": {"num_heads": NUM_HEADS, "bias": True},
+            "score": {"kind": "scaled-dot"},
+        },
+        "dropout": 0.0,
+        **side,
+    }
+    config = TransducerConfig.model_validate(
+        {"encoder": both, "decoder": both, "embeddings": "shared"}
+    )
+    return config.build(source_size=VOCABULARY, target_size=VOCABULARY).double()
+
+
+def drawn(peer: nn.Module) -> nn.Module:
+    """The same model with every weight drawn, gains, biases and that of the emission too."""
+    peer = peer.double().eval()
+    frozen = {name for name, weight in peer.named_parameters() if not weight.requires_grad}
+    with torch.no_grad():
+        for name, weight in peer.named_parameters():
+            if name not in frozen:
+                weight.normal_(std=0.5)
+        peer.final_logits_bias.normal_()
+    peer.final_logits_bias.requires_grad_()
+    return peer
+
+
+def everything(peer: nn.Module) -> dict[str, torch.Tensor]:
+    """All that they learn, by name, and the bias of the emission, which they do not."""
+    learned = {name: each for name, each in peer.named_parameters() if each.requires_grad}
+    return learned | {"final_logits_bias": peer.final_logits_bias}
+
+
+def examples() -> Batch:
+    """Sentences of unlike lengths."""
+    return batch(store(), [0, 3, 5, 6])
+
+
+def their_log_probs(peer: nn.Module, given: Batch) -> torch.Tensor:
+    """What they say of the same sentences."""
+    tokens, _ = given.sources
+    logits = peer(
+        input_ids=tokens,
+        attention_mask=(tokens != 0).long(),
+        decoder_input_ids=given.inputs,
+        use_cache=False,
+    ).logits
+    return logits.log_softmax(dim=-1)

@@ -1,0 +1,130 @@
+"""Sampling: as likely as the model finds, and no row at the expense of another."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.search import Step, greedy_search
+from heedful.search.sampling import Sampling, sample
+
+SIZE, BEGIN, END = 6, 0, 1
+# P(chi-square > 38) is less than 1e-6 for four degrees of freedom, and less for fewer.
+UNLIKELY = 38.0
+
+
+class Table:
+    """A model in which what comes next depends on the last token, and on the row's own number."""
+
+    def __init__(self, seed=0, rows=1):
+        generator = torch.Generator().manual_seed(seed)
+        logits = 2 * torch.randn(rows, SIZE, SIZE, generator=generator)
+        logits[:, :, BEGIN] = -torch.inf
+        self.log_probs = logits.log_softmax(dim=-1)
+
+    def step(self, tokens, state):
+        said = self.log_probs[state % len(self.log_probs), tokens]
+        return Step(said, state, said.new_zeros(len(tokens), 0))
+
+
+def draws(model, rows, length, how=None, *, end=END, seed=0):
+    numbers = torch.as_tensor(rows)
+    return sample(
+        model,
+        numbers,
+        begin=torch.full_like(numbers, BEGIN),
+        end=end,
+        max_lengths=torch.full_like(numbers, length),
+        how=how,
+        seed=seed,
+    )
+
+
+def first_tokens(how, count=20_000):
+    found = draws(Table(), [0] * count, 1, how, end=None)
+    return torch.bincount(torch.tensor(found).flatten(), minlength=SIZE)
+
+
+def kept(how):
+    """The distribution that is drawn from, by the definitions, token by token."""
+    chances = (Table().log_probs[0, BEGIN].double() / how.temperature).exp().tolist()
+    ranking = sorted(range(SIZE), key=lambda token: -chances[token])[: how.top_k]
+    total, nucleus = sum(chances[token] for token in ranking), []
+    for token in ranking:
+        if sum(chances[each] for each in nucleus) / total < how.top_p:
+            nucleus.append(token)
+    total = sum(chances[token] for token in nucleus)
+    return [chances[token] / total if token in nucleus else 0 for token in range(SIZE)]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        Sampling(),
+        Sampling(temperature=0.5),
+        Sampling(temperature=3.0),
+        Sampling(top_k=3),
+        Sampling(top_p=0.8),
+        Sampling(top_p=1e-9),
+        Sampling(temperature=2.0, top_k=4, top_p=0.7),
+    ],
+    ids=str,
+)
+def test_tokens_are_drawn_as_often_as_they_are_likely(how):
+    counts, shares = first_tokens(how), torch.tensor(kept(how))
+    assert counts[shares == 0].sum() == 0
+    due = counts.sum() * shares[shares > 0]
+    assert ((counts[shares > 0] - due) ** 2 / due).sum() < UNLIKELY
+
+
+def test_successive_draws_of_a_row_do_not_know_of_one_another():
+    """Pairs of tokens are as frequent as the chances of both, multiplied."""
+    model = Table()
+    model.log_probs = model.log_probs[:, BEGIN : BEGIN + 1].expand(1, SIZE, SIZE)
+    found = torch.tensor(draws(model, [0] * 20_000, 2, end=None))
+    counts = torch.bincount(found[:, 0] * SIZE + found[:, 1], minlength=SIZE**2)
+    chances = model.log_probs[0, 0].exp()
+    due = 20_000 * (chances[:, None] * chances).flatten()
+    is_possible = due > 0
+    # For 24 degrees of freedom P(chi-square > 80) is less than 1e-6.
+    assert ((counts - due)[is_possible] ** 2 / due[is_possible]).sum() < 80
+
+
+@given(seed=st.integers(0, 99), count=st.integers(1, 6), length=st.integers(0, 8))
+def test_a_row_does_not_depend_on_its_neighbours(seed, count, length):
+    model = Table(seed, rows=count)
+    together = draws(model, range(count), length, seed=seed)
+    more = draws(model, [*range(count), 0, 0], length, seed=seed)
+    assert more[:count] == together
+    assert all(len(tokens) <= length and END not in tokens for tokens in together)
+
+
+def test_a_row_depends_on_its_number_and_the_seed():
+    model = Table()
+    rows = draws(model, [0] * 50, 20, end=None)
+    others = draws(model, [0] * 50, 20, end=None, seed=1)
+    assert len({tuple(row) for row in rows + others}) == 100
+    assert draws(model, [0] * 50, 20, end=None) == rows
+
+
+@pytest.mark.parametrize("how", [Sampling(temperature=0), Sampling(top_k=1)])
+@given(seed=st.integers(0, 99))
+def test_what_leaves_only_the_likeliest_token_is_greedy(how, seed):
+    model = Table(seed, rows=4)
+    rows, limits = torch.arange(4), torch.full((4,), 7)
+    greedy = greedy_search(model, rows, begin=BEGIN, end=END, max_lengths=limits)
+    assert draws(model, rows, 7, how, seed=seed) == [each.tokens for each in greedy]
+
+
+def test_rows_have_lengths_of_their_own():
+    limits = torch.tensor([3, 0, 1])
+    begin = torch.full((3,), BEGIN)
+    found = sample(Table(), torch.zeros(3).long(), begin=begin, end=None, max_lengths=limits)
+    assert [len(tokens) for tokens in found] == [3, 0, 1]
+
+
+def test_what_is_ruled_out_is_never_drawn():
+    how = Sampling(temperature=5.0, without=(1, 3))
+    counts = first_tokens(how)
+    assert counts[[1, 3]].sum() == 0
+    assert (counts[[2, 4, 5]] > 0).all()

@@ -1,0 +1,96 @@
+"""Masked language models: they see both sides, and never say the mask."""
+
+import pytest
+import torch
+from torch.optim import Adam
+
+from heedful.attention.choices.attention import AttentionConfig
+from heedful.attention.choices.content import ScaledDotScoreConfig
+from heedful.attention.choices.heads import HeadsConfig
+from heedful.data.masking import MaskingConfig, hide
+from heedful.data.running import TextBatch
+from heedful.encoders.recurrent import RecurrentEncoderConfig
+from heedful.encoders.transformer import TransformerEncoderConfig
+from heedful.layers.feedforward_choices import FeedForwardConfig
+from heedful.layers.init import XavierInitConfig
+from heedful.tasks.masked_language_model import MaskedLanguageModelConfig
+from heedful.text.vocabulary import NUM_SPECIALS, PAD
+from heedful.training.objectives import negative_log_likelihood
+from tests.shape_checking import unchecked
+
+SIZE = 12
+CONFIGS = {
+    "transformer": MaskedLanguageModelConfig(
+        encoder=TransformerEncoderConfig(
+            size=16,
+            num_layers=2,
+            dropout=0.0,
+            attention=AttentionConfig(score=ScaledDotScoreConfig(), heads=HeadsConfig(num_heads=2)),
+            feedforwards=(FeedForwardConfig(hidden_size=32),),
+        ),
+        init=XavierInitConfig(),
+    ),
+    "recurrent": MaskedLanguageModelConfig(
+        encoder=RecurrentEncoderConfig(embedding_size=6, hidden_size=10), tied=False
+    ),
+}
+each_model = pytest.mark.parametrize("name", CONFIGS)
+
+
+def build(name):
+    return CONFIGS[name].build(source_size=SIZE, target_size=SIZE)
+
+
+def texts(rows, length):
+    return torch.randint(NUM_SPECIALS, SIZE, (rows, length))
+
+
+@each_model
+def test_the_mask_is_read_and_never_said(name):
+    model, tokens = build(name).eval(), texts(2, 5)
+    tokens[0, 2] = model.mask
+    said = model(TextBatch(tokens, tokens)).log_probs
+    assert said.shape == (2, 5, SIZE)
+    torch.testing.assert_close(said.exp().sum(dim=-1), torch.ones(2, 5))
+
+
+@each_model
+def test_both_sides_are_seen_and_padding_is_not(name):
+    model, tokens = build(name).double().eval(), texts(1, 6)
+    at = model.guess(tokens[0])[3]
+    for place in range(6):
+        changed = tokens[0].clone()
+        changed[place] = (changed[place] - NUM_SPECIALS + 1) % (SIZE - NUM_SPECIALS) + NUM_SPECIALS
+        assert not torch.allclose(model.guess(changed)[3], at)
+    padded = torch.cat([tokens, torch.full((1, 3), PAD)], dim=1)
+    torch.testing.assert_close(model(TextBatch(padded, padded)).log_probs[0, 3], at)
+
+
+def test_tied_tokens_are_said_by_the_vectors_they_are_read_by():
+    model = build("transformer")
+    assert model.projection.weight is model.encoder.embedding.table.weight
+    assert model.projection.weight.shape == (SIZE + 1, 16)
+
+
+@each_model
+def test_it_learns_to_fill_in(name):
+    """Each text counts upwards from where it will, round and round: any gap can be filled."""
+    model, kinds = build(name).train(), SIZE - NUM_SPECIALS
+
+    def counting(rows):
+        starts = torch.randint(kinds, (rows, 1))
+        return (starts + torch.arange(10)) % kinds + NUM_SPECIALS
+
+    optimizer = Adam(model.parameters(), lr=5e-3)
+    with unchecked():
+        for step in range(250):
+            batch = hide(counting(32), MaskingConfig(), vocabulary_size=SIZE, seed=str(step))
+            loss = negative_log_likelihood(model(batch).log_probs, batch.targets)
+            optimizer.zero_grad()
+            (loss / batch.num_targets).backward()
+            optimizer.step()
+        tokens = counting(kinds)
+        shown = tokens.clone()
+        shown[:, 4] = model.mask
+        guessed = model.eval()(TextBatch(shown, tokens)).log_probs.argmax(dim=-1)
+    assert torch.equal(guessed[:, 4], tokens[:, 4])
