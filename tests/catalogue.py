@@ -23,6 +23,7 @@ from heedful.decoders.bridges import BridgeConfig
 from heedful.decoders.outputs import OutputConfig
 from heedful.decoders.wiring_choices import WiringConfig
 from heedful.layers.cells import CELLS
+from heedful.layers.experts import NoisyTopGate
 from heedful.layers.pooling import PoolingConfig
 from heedful.tasks.config import ModelConfig
 from heedful.tasks.model import Model
@@ -254,6 +255,9 @@ def build(name: str) -> Model:
     with torch.no_grad():
         for weight in model.parameters():
             weight.mul_(2)
+        for module in model.modules():
+            if isinstance(module, NoisyTopGate):  # at zero all experts are as good
+                module.score.weight.normal_()
     return model
 
 

@@ -28,6 +28,8 @@ from heedful.training.checkpoints import (
     read_progress,
     save_checkpoint,
 )
+from heedful.training.devices import suit
+from heedful.training.drops import DropCount
 from heedful.training.engine import Learner, Report, fit
 from heedful.training.interrupts import listening_for_interrupts
 from heedful.training.objectives import Loss, negative_log_likelihood
@@ -107,6 +109,7 @@ class _Session:
     def __init__(
         self, recipe: Recipe, run: Run, corpora: Corpora, device: torch.device, console: Console
     ) -> None:
+        suit(device)
         torch.manual_seed(recipe.training.seed)
         self.config = recipe.training
         self.run = run
@@ -122,6 +125,7 @@ class _Session:
             self.config.learning_rate,
             max_grad_norm=self.config.max_grad_norm,
         )
+        self.drops = DropCount(self.learner.model)
         self.max_seconds = 60 * (self.config.max_minutes or math.inf)
         self.progress = Progress(data=corpora.fingerprint)
         self.is_interrupted: Callable[[], bool] = lambda: False
@@ -180,7 +184,9 @@ class _Session:
             facts = report._asdict()
             penalties = facts.pop("penalties")
             named = {"penalties": penalties} if penalties else {}
-            self.run.log({"kind": "training", **facts, **named, "seconds": seconds})
+            dropped = self.drops.take()
+            counted = {} if dropped is None else {"dropped_by_experts": round(dropped, 6)}
+            self.run.log({"kind": "training", **facts, **named, **counted, "seconds": seconds})
 
     def _is_over(self, report: Report) -> bool:
         """Validate and save where that is due; say whether this was the last step."""

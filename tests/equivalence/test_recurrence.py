@@ -4,11 +4,17 @@ import pytest
 import torch
 
 from heedful.layers.cells import CELLS, GruCell
-from heedful.layers.fused.sequences import fused_shown, fused_states, fusible
+from heedful.layers.fused.sequences import (
+    fused_shown,
+    fused_states,
+    fusible,
+    holding,
+    ragged,
+)
 from heedful.layers.gated import ResetAfterGruCell, ResetBeforeGruCell
 from heedful.layers.recurrence import Recurrence
 from heedful.layers.regularised import RecurrentDropout, Zoneout
-from heedful.layers.sequences import repeat, shown_along, states_along
+from heedful.layers.sequences import read_along, repeat, shown_along, states_along
 
 each_kind = pytest.mark.parametrize("kind", CELLS)
 each_dtype = pytest.mark.parametrize("dtype", [torch.float, torch.double], ids=str)
@@ -65,6 +71,45 @@ def test_cells_of_torch_are_fused_in_training_and_when_asked(kind):
     assert fusible(cell.eval()) is cell
 
 
+@pytest.mark.parametrize(("form", "beyond"), [(holding, torch.nan), (ragged, 1e3)])
+@each_dtype
+def test_a_memory_at_the_end_is_that_of_the_steps_up_to_it(form, beyond, dtype):
+    """With a row that has no inputs, and anything past the ends."""
+    cell, inputs, state, hidden = setting("lstm", dtype)
+    lengths = torch.tensor([5, 0, 2])
+    seen = torch.arange(5) < lengths[:, None]
+    spoiled = torch.where(seen[..., None], inputs, beyond)
+    shown, memory = form(cell, spoiled, lengths, state)
+    steps = [state, *repeat(cell, inputs, state)]
+    wanted = torch.stack([steps[length][1][row] for row, length in enumerate(lengths)])
+    wanted_shown = torch.stack([step[0] for step in steps[1:]], dim=1)
+    for found, value in ((memory, wanted), (shown[seen], wanted_shown[seen])):
+        torch.testing.assert_close(found, value)
+        leaves = (cell, inputs, hidden)
+        for pair in zip(gradients(found, *leaves), gradients(value, *leaves), strict=True):
+            torch.testing.assert_close(*pair)
+
+
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
+def test_in_half_precision_a_memory_is_held_as_it_was(dtype):
+    cell, inputs, state, _ = setting("lstm", dtype)
+    lengths = torch.tensor([2, 2, 2])
+    _, held = holding(cell, 20 * inputs, lengths, state)
+    _, last = holding(cell, 20 * inputs[:, :2], lengths, state)
+    torch.testing.assert_close(held, last)
+
+
+@each_kind
+def test_where_a_row_ends_is_the_state_of_the_steps_up_to_it(kind):
+    cell, inputs, state, _ = setting(kind, torch.double)
+    lengths = torch.tensor([5, 0, 2])
+    steps = [state, *repeat(cell, inputs, state)]
+    _, found = read_along(cell, inputs, lengths, state)
+    for place, part in enumerate(found):
+        wanted = [steps[length][place][row] for row, length in enumerate(lengths)]
+        torch.testing.assert_close(part, torch.stack(wanted))
+
+
 def test_only_the_memory_of_an_lstm_is_told_by_no_kernel():
     told = {kind for kind in CELLS if fused_states(*setting(kind, torch.float)[:3]) is not None}
     assert told == {"rnn", "gru"}
@@ -104,7 +149,9 @@ def test_on_a_gpu_one_kernel_reads_what_the_cpu_reads_and_finds_the_weights_toge
     lengths = torch.tensor([5, 1, 3])
     here = ours.read(inputs, lengths)
     there = ours.cuda().read(inputs.cuda(), lengths.cuda())
-    torch.testing.assert_close(ours(inputs.cuda(), lengths.cuda()).cpu(), here.outputs)
+    seen = torch.arange(5) < lengths[:, None]
+    for outputs in (there.outputs, ours(inputs.cuda(), lengths.cuda())):
+        torch.testing.assert_close(outputs.cpu()[seen], here.outputs[seen])
     for found, wanted in zip(there.ends, here.ends, strict=True):
         for pair in zip(found, wanted, strict=True):
             torch.testing.assert_close(pair[0].cpu(), pair[1])

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from heedful import load
-from heedful.weights import load_weights
+from heedful.weights import load_weights, write_weights
 from tests.catalogue import SYSTEMS, build
 
 TEXTS = ["a b c", "", "h g f e d", "a", "unknown words"]

@@ -1,14 +1,15 @@
 """Bridges: what does a decoder's first state take over from the encoder?
 
-A bridge says what is to be seen of each layer before the first token is read. It speaks of the
-hidden state alone: where a cell keeps more, a memory cell for one, that begins empty.
+A bridge says what is to be seen of each layer before the first token is read, and what memory
+cells hold then: nothing, unless it takes over those of the encoder. Whatever else a cell keeps, a
+tape for one, it begins anew.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -29,9 +30,16 @@ class Ends(NamedTuple):
 class Bridge(nn.Module, ABC):
     """What is to be seen of each layer before the first token is read."""
 
+    takes_memories: ClassVar[bool] = False
+    """Whether memory cells begin with what the encoder's hold at the ends."""
+
     @abstractmethod
     def forward(self, encoded: Encoded) -> list[Float[Tensor, "B D"]]:
         """Make the first hidden states, bottom first."""
+
+    def memories(self, encoded: Encoded) -> Sequence[Float[Tensor, "B D"]]:
+        """What memory cells hold first, bottom first; none where they begin empty."""
+        return encoded.end_memories if self.takes_memories else ()
 
 
 class ProjectedBridge(Bridge):
@@ -60,7 +68,9 @@ class ProjectedBridge(Bridge):
 
 
 class CopyBridge(Bridge):
-    """Each layer begins with what is seen of the encoder's layer at its end."""
+    """Each layer begins in the state in which the encoder's layer ended, memory cell and all."""
+
+    takes_memories = True
 
     def forward(self, encoded: Encoded) -> list[Float[Tensor, "B D"]]:
         """Make the first hidden states, bottom first."""
@@ -133,10 +143,7 @@ class BackwardBridgeConfig(Choice):
 
 
 class CopyBridgeConfig(Choice):
-    """Begin each layer where the encoder's layer ended (Sutskever et al. 2014).
-
-    The paper hands over memory cells as well; what an encoder shows at its ends has none.
-    """
+    """Begin each layer where the encoder's ended, memory cells too (Sutskever et al. 2014)."""
 
     kind: Literal["copy"] = "copy"
 

@@ -9,6 +9,8 @@ from pydantic import Field
 from heedful.config.choice import assuming
 from heedful.decoders.agreement import require_agreement
 from heedful.decoders.bridges import Banks, BridgeConfig, Ends, TanhBridgeConfig
+from heedful.decoders.convolutional import ConvolutionalDecoderConfig
+from heedful.decoders.dilated import DilatedDecoderConfig
 from heedful.decoders.emission import EmissionConfig, VocabularyEmissionConfig
 from heedful.decoders.parts import RecurrentParts
 from heedful.decoders.recurrent import RecurrentDecoder
@@ -47,7 +49,10 @@ class RecurrentDecoderConfig(RecurrentParts):
 
 
 DecoderConfig = Annotated[
-    RecurrentDecoderConfig | TransformerDecoderConfig,
+    RecurrentDecoderConfig
+    | TransformerDecoderConfig
+    | ConvolutionalDecoderConfig
+    | DilatedDecoderConfig,
     Field(discriminator="kind"),
     assuming("recurrent"),
 ]

@@ -44,6 +44,11 @@ class Decoder(nn.Module, ABC):
     embedding: Embedding
     emission: Emission
 
+    @property
+    def wants_memories(self) -> bool:
+        """Whether it begins with what the encoder's memory cells hold at the ends."""
+        return False
+
     @abstractmethod
     def start(self, encoded: Encoded) -> Any:
         """Make ready to write about a source."""

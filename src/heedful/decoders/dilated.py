@@ -117,7 +117,7 @@ class DilatedDecoderConfig(DilatedParts):
                 "give both sides kind 'dilated' and the same hidden_size",
             )
         return DilatedDecoder(
-            Embedding(vocabulary_size, stack.size, dropout=0.0),
+            self.build_embedding(vocabulary_size),
             stack,
             VocabularyEmission(stack.size, vocabulary_size),
             dropout=self.dropout,

@@ -48,10 +48,16 @@ class RecurrentDecoder(Decoder):
         self.wiring = wiring
         self.emission = emission
 
+    @property
+    def wants_memories(self) -> bool:
+        """Whether the bridge takes memory cells over, and the cells have room for them."""
+        return self.bridge.takes_memories and self.wiring.cells.has_memories
+
     def start(self, encoded: Encoded) -> DecoderState:
         """Make ready to write about a source."""
         memory = self.wiring.remember(encoded)
-        return DecoderState(self.wiring.begin(self.bridge(encoded), memory, encoded), memory)
+        first = self.wiring.cells.begin(self.bridge(encoded), self.bridge.memories(encoded))
+        return DecoderState(self.wiring.begin(first, memory, encoded), memory)
 
     def step(self, tokens: Int[Tensor, "B"], state: DecoderState) -> Step[DecoderState]:
         """Read one token; say how likely each next one is."""

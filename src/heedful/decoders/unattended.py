@@ -6,14 +6,13 @@ Weights are zero: attention went nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from heedful.attention import Memory, padding
 from heedful.decoders.outputs import Left, Telling
 from heedful.decoders.wiring import Wired, Wiring, WiringState
+from heedful.layers.cells import CellState
 from heedful.layers.encoded import Encoded
 from heedful.shapes import Float
 
@@ -39,11 +38,9 @@ class FinalState(Unattended):
 
     telling = Telling(("state",), deep=("state", "token"))
 
-    def begin(
-        self, hidden: Sequence[Float[Tensor, "B D"]], memory: Memory, encoded: Encoded
-    ) -> WiringState:
+    def begin(self, first: tuple[CellState, ...], memory: Memory, encoded: Encoded) -> WiringState:
         """Make the first state."""
-        return WiringState(self.cells.begin(hidden))
+        return WiringState(first)
 
     def forward(self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory) -> Wired:
         """Step."""
@@ -60,11 +57,9 @@ class ConstantContext(Unattended):
 
     telling = Telling(("state", "context", "token"), deep=("state", "token", "context"))
 
-    def begin(
-        self, hidden: Sequence[Float[Tensor, "B D"]], memory: Memory, encoded: Encoded
-    ) -> WiringState:
+    def begin(self, first: tuple[CellState, ...], memory: Memory, encoded: Encoded) -> WiringState:
         """Make the first state, and keep the summary."""
-        return WiringState(self.cells.begin(hidden), summary=encoded.summary)
+        return WiringState(first, summary=encoded.summary)
 
     def forward(self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory) -> Wired:
         """Step, with the summary."""

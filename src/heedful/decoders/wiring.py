@@ -8,7 +8,6 @@ nowhere: its weights are zero, and nothing is known of how they came about.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -61,10 +60,8 @@ class Wiring(nn.Module, ABC):
         """Make a source ready to be looked at."""
 
     @abstractmethod
-    def begin(
-        self, hidden: Sequence[Float[Tensor, "B D"]], memory: Memory, encoded: Encoded
-    ) -> WiringState:
-        """Make the first state, from what is to be seen of each layer."""
+    def begin(self, first: tuple[CellState, ...], memory: Memory, encoded: Encoded) -> WiringState:
+        """Make the first state, from the first states of the cells."""
 
     @abstractmethod
     def forward(self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory) -> Wired:
@@ -92,11 +89,9 @@ class Attending(Wiring):
         mask = padding(encoded.lengths, encoded.states.size(1))
         return self.attention.remember(encoded.states, mask)
 
-    def begin(
-        self, hidden: Sequence[Float[Tensor, "B D"]], memory: Memory, encoded: Encoded
-    ) -> WiringState:
+    def begin(self, first: tuple[CellState, ...], memory: Memory, encoded: Encoded) -> WiringState:
         """Make the first state; nothing has been asked yet."""
-        return WiringState(self.cells.begin(hidden), past=self.attention.begin(memory))
+        return WiringState(first, past=self.attention.begin(memory))
 
 
 class AttendThenStep(Attending):
@@ -137,12 +132,11 @@ class StepThenAttend(Attending):
         # dropout would make two different ones.
         self.within_step = input_feeding or attention.read.is_per_position
 
-    def begin(
-        self, hidden: Sequence[Float[Tensor, "B D"]], memory: Memory, encoded: Encoded
-    ) -> WiringState:
+    def begin(self, first: tuple[CellState, ...], memory: Memory, encoded: Encoded) -> WiringState:
         """Make the first state; nothing has been asked or fed back yet."""
-        state = super().begin(hidden, memory, encoded)
-        nothing = hidden[0].new_zeros(len(hidden[0]), self.output.size)
+        state = super().begin(first, memory, encoded)
+        shown = first[0][0]
+        nothing = shown.new_zeros(len(shown), self.output.size)
         return state._replace(feed=nothing) if self.input_feeding else state
 
     def forward(self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory) -> Wired:

@@ -91,7 +91,7 @@ class DilatedEncoderConfig(DilatedParts):
         """Make the encoder for a vocabulary."""
         stack = self.build_stack()
         return DilatedEncoder(
-            Embedding(vocabulary_size, stack.size, dropout=0.0),
+            self.build_embedding(vocabulary_size),
             stack,
             Unfolding(self.length_factor, self.length_offset),
         )

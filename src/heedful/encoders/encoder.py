@@ -20,6 +20,8 @@ class Encoder(nn.Module, ABC):
     embedding: Embedding
     size: int
     """Width of a state."""
+    keeps_memories: bool = False
+    """Whether what memory cells hold at the ends is told, where layers have them."""
 
     @property
     def end_sizes(self) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from heedful.encoders.connections import ConnectionConfig, PlainConfig
 from heedful.encoders.directions import BothConfig, DirectionConfig
 from heedful.encoders.encoder import Encoder
 from heedful.encoders.floors import Floor
-from heedful.encoders.memories import read_with_memories
+from heedful.encoders.memories import Kept, read_with_memories
 from heedful.layers.cell_choices import CellConfig, GruCellConfig
 from heedful.layers.cells import Cell
 from heedful.layers.embeddings import Embedding
@@ -73,17 +73,27 @@ class RecurrentEncoder(Encoder):
         """Read a batch of sources."""
         mask = padding(lengths, tokens.size(1)).squeeze(1)  # (B, S)
         shown = read = self.entry(self.embedding(tokens))
-        ends, memories, penalties = [], None, list[Mapping[str, Tensor]]()
+        ends, kept, penalties = [], list[Kept](), list[Mapping[str, Tensor]]()
         layers = cast(Iterable[Recurrence], self.layers)
         for layer, floor in zip(layers, cast(Iterable[Floor], self.floors), strict=True):
-            shown, memories = read_with_memories(layer, floor.hear(read, shown, mask), lengths)
+            heard = floor.hear(read, shown, mask)
+            kept.append(read_with_memories(layer, heard, lengths, keep_ends=self.keeps_memories))
+            shown = kept[-1].shown
             ends.append(layer.seen_at_end(shown, lengths))
             read, found = floor.pass_on(read, shown, mask)
             penalties.append(found)
         states = _only(read, mask)
         summary = ends[-1] if self.pooling is None else self.pooling(states, mask)
-        kept = None if memories is None else _only(memories, mask)
-        return Encoded(states, lengths, summary, tuple(ends), kept, add_up(*penalties))
+        memories = kept[-1].memories
+        return Encoded(
+            states,
+            lengths,
+            summary,
+            tuple(ends),
+            None if memories is None else _only(memories, mask),
+            add_up(*penalties),
+            end_memories=tuple(each.at_end for each in kept if each.at_end is not None),
+        )
 
 
 def _only(values: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"]) -> Float[Tensor, "B S D"]:

@@ -8,8 +8,8 @@ calls, and rows have no influence on one another.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,10 +25,19 @@ class Cell(nn.Module, ABC):
     """One step of a recurrence."""
 
     hidden_size: int
+    memory_place: int | None = None
+    """Which part of a state is the memory cell, in a cell that has one; a tape is none."""
 
     def begin(self, hidden: Float[Tensor, "B D"]) -> CellState:
-        """Make the first state, of which others see `hidden`."""
+        """Make the first state, of which others see `hidden`; a memory cell is empty."""
         return (hidden,)
+
+    def begin_with(self, hidden: Float[Tensor, "B D"], memory: Float[Tensor, "B D"]) -> CellState:
+        """Make the first state, of which others see `hidden` and whose memory cell is given."""
+        assert self.memory_place is not None, f"{type(self).__name__} has no memory cell"
+        parts = list(self.begin(hidden))
+        parts[self.memory_place] = memory
+        return tuple(parts)
 
     def prepare(self, inputs: Float[Tensor, "*B E"]) -> Float[Tensor, "*B X"]:
         """Do to inputs what waits for no state: for a whole sequence, all at once."""
@@ -117,6 +126,8 @@ class LstmCell(TorchCell):
     c' = f * c + i * g; h' = o * tanh(c')
     """
 
+    memory_place = 1
+
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__(nn.LSTM(input_size, hidden_size, batch_first=True))
 
@@ -159,6 +170,7 @@ class ResidualCell(Cell):
         super().__init__()
         self.cell = cell
         self.hidden_size = cell.hidden_size
+        self.memory_place = None if cell.memory_place is None else cell.memory_place + 1
 
     def begin(self, hidden: Float[Tensor, "B D"]) -> CellState:
         """Start the cell from `hidden`, and show it."""
@@ -198,12 +210,24 @@ class CellStack(nn.Module):
         self.cells = nn.ModuleList([*cells[:plain], *map(ResidualCell, cells[plain:])])
         self.dropout = nn.Dropout(dropout)
 
-    def begin(self, hidden: Sequence[Float[Tensor, "B D"]]) -> tuple[CellState, ...]:
-        """Make the first states, from what is to be seen of each layer."""
-        return tuple(
-            cell.begin(seen)  # type: ignore[operator]
-            for cell, seen in zip(self.cells, hidden, strict=True)
-        )
+    @property
+    def has_memories(self) -> bool:
+        """Whether every layer has a memory cell."""
+        return all(cell.memory_place is not None for cell in self._cells)
+
+    def begin(
+        self,
+        hidden: Sequence[Float[Tensor, "B D"]],
+        memories: Sequence[Float[Tensor, "B D"]] = (),
+    ) -> tuple[CellState, ...]:
+        """Make the first states, from what is to be seen of each layer.
+
+        Memory cells hold `memories`, or nothing where there are none.
+        """
+        if not memories:
+            return tuple(cell.begin(seen) for cell, seen in zip(self._cells, hidden, strict=True))
+        layers = zip(self._cells, hidden, memories, strict=True)
+        return tuple(cell.begin_with(seen, memory) for cell, seen, memory in layers)
 
     def forward(
         self,
@@ -218,3 +242,7 @@ class CellStack(nn.Module):
             heard = below if context is None else torch.cat([below, context], dim=-1)
             after.append(cell(heard, state))
         return tuple(after)
+
+    @property
+    def _cells(self) -> Iterable[Cell]:
+        return cast(Iterable[Cell], self.cells)

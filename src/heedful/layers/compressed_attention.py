@@ -11,9 +11,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
-from torch.utils.checkpoint import checkpoint
 
-from heedful.attention.attend import Attends
+from heedful.attention.attend import Attended, Attends
+from heedful.layers.fused.in_chunks import in_chunks
 from heedful.layers.self_attention import (
     Cache,
     Held,
@@ -26,7 +26,7 @@ from heedful.shapes import Float, Int
 
 CHUNK = 512
 """Queries that are asked together: the mask of all of them would be as large as the square of a
-long sequence. Each chunk is asked again for its gradient."""
+long sequence."""
 
 
 class CompressedSelfAttention(SelfAttention):
@@ -36,9 +36,10 @@ class CompressedSelfAttention(SelfAttention):
     they were projected, here before: two linear maps in a row, and the same maps can be learned.
     """
 
-    def __init__(self, attention: Attends, *, size: int, stride: int) -> None:
+    def __init__(self, attention: Attends, *, size: int, stride: int, chunk: int = CHUNK) -> None:
         super().__init__(attention)
         self.stride = stride
+        self.chunk = chunk
         self.press_keys = nn.Conv1d(size, size, stride, stride=stride)
         self.press_values = nn.Conv1d(size, size, stride, stride=stride)
 
@@ -84,7 +85,7 @@ class CompressedSelfAttention(SelfAttention):
         """Press what has become whole, and what has not: that is pressed again when it is."""
         if held is None:
             return self._press(known[:, self.stride - 1 :])
-        num_pieces = (known.size(1) - self.stride + 1) // self.stride + 2
+        num_pieces = (known.size(1) - 1) // self.stride + 1  # that the new places can lie in
         numbers = first.unsqueeze(1) // self.stride + torch.arange(num_pieces, device=first.device)
         begins = numbers * self.stride - first.unsqueeze(1) + self.stride - 1  # (B, pieces)
         within = begins.unsqueeze(-1) + torch.arange(self.stride, device=first.device)
@@ -114,15 +115,19 @@ class CompressedSelfAttention(SelfAttention):
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T S"] | None]:
         ends = torch.arange(1, held.values.size(-2) + 1, device=places.device) * self.stride - 1
 
-        def ask(queries: Tensor, own: Tensor) -> tuple[Tensor, Tensor | None]:
+        def ask(queries: Tensor, own: Tensor, held: Held) -> Attended:
             memory = shown(held, ends <= own.unsqueeze(-1))
-            found = self.attention(queries, memory, need_weights=need_weights)
-            return found.context, found.weights
+            return self.attention(queries, memory, need_weights=need_weights)
 
-        if inputs.size(1) <= CHUNK:
-            return ask(inputs, places)
-        chunks = zip(inputs.split(CHUNK, dim=1), places.split(CHUNK, dim=1), strict=True)
-        found = [checkpoint(ask, *chunk, use_reentrant=False) for chunk in chunks]
-        contexts, weights = zip(*found, strict=True)
-        joined = torch.cat(weights, dim=1) if need_weights else None
-        return torch.cat(contexts, dim=1), joined
+        if need_weights or inputs.size(1) <= self.chunk:
+            found = ask(inputs, places, held)
+            return found.context, found.weights
+        contexts = in_chunks(
+            lambda *asked: ask(*asked).context,
+            inputs,
+            places,
+            held,
+            weights=list(self.attention.parameters()),
+            chunk=self.chunk,
+        )
+        return contexts, None

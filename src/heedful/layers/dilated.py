@@ -16,7 +16,9 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from heedful.config import Choice
+from heedful.layers.embeddings import Embedding
 from heedful.shapes import Bool, Float
+from heedful.text.vocabulary import PAD
 
 
 class DilatedBlock(nn.Module):
@@ -117,6 +119,15 @@ class DilatedParts(Choice):
     """How far apart the places stand that each block of a set puts together, bottom first."""
     kernel: PositiveInt = 3
     """How many places a block puts together."""
+
+    def build_embedding(self, vocabulary_size: int) -> Embedding:
+        """Make the vectors of words, as tall as what norms make of them."""
+        # Shorter ones would drown in what blocks add to them, and where the two sides meet, what
+        # the source says would drown what the target does.
+        embedding = Embedding(vocabulary_size, 2 * self.hidden_size, dropout=0.0)
+        nn.init.normal_(embedding.table.weight)
+        nn.init.zeros_(embedding.table.weight[PAD].detach())
+        return embedding
 
     def build_stack(self) -> DilatedStack:
         """Make the blocks."""

@@ -23,6 +23,7 @@ class Encoded(NamedTuple):
     memories: Float[Tensor, "B S V"] | None = None  # the memory cells beside the states, if kept
     penalties: Mapping[str, Float[Tensor, ""]] = NO_PENALTIES  # by name, to be added to the loss
     called_by: Float[Tensor, "B S V"] | None = None  # the keys, where they are not the states
+    end_memories: tuple[Float[Tensor, "B D"], ...] = ()  # what memory cells hold there, if asked
 
 
 def add_up(*parts: Mapping[str, Float[Tensor, ""]]) -> dict[str, Float[Tensor, ""]]:

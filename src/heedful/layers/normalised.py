@@ -51,6 +51,8 @@ class NormalisedLstmCell(Cell):
     (Ba et al. 2016, supplementary material)
     """
 
+    memory_place = 1
+
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
         self.hidden_size = hidden_size

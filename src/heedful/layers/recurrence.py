@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from heedful.layers.cells import Cell, CellState
-from heedful.layers.sequences import is_tape, shown_along, states_along
+from heedful.layers.sequences import read_along, shown_along
 from heedful.shapes import Float, Int
 
 
 class Reading(NamedTuple):
     """A batch of sequences that has been read."""
 
-    outputs: Float[Tensor, "B S D"]  # what is seen of the state at each position
+    outputs: Float[Tensor, "B S D"]  # what is seen at each position; past the end, anything
     ends: tuple[CellState, ...]  # for each direction, the state after a row's own last input
 
 
@@ -64,9 +64,9 @@ class Recurrence(nn.Module):
         """Run along the sequences, and tell also the states in which they end."""
         outputs, ends = [], []
         for cell, state in zip(self.cells, first or self.begin(inputs), strict=True):
-            states = states_along(cell, self._as_read(cell, inputs, lengths), state)
-            outputs.append(self._as_read(cell, states[0], lengths))
-            ends.append(tuple(_at_end(*part, lengths) for part in zip(state, states, strict=True)))
+            shown, end = read_along(cell, self._as_read(cell, inputs, lengths), lengths, state)
+            outputs.append(self._as_read(cell, shown, lengths))
+            ends.append(end)
         return Reading(torch.cat(outputs, dim=-1), tuple(ends))
 
     def seen_at_end(
@@ -94,13 +94,3 @@ def reverse(sequences: Float[Tensor, "B S D"], lengths: Int[Tensor, "B"]) -> Flo
     mirrored = lengths[:, None] - 1 - positions
     places = torch.where(mirrored >= 0, mirrored, positions)  # (B, S)
     return sequences.gather(1, places[:, :, None].expand_as(sequences))
-
-
-def _at_end(first: Tensor, states: Tensor, lengths: Int[Tensor, "B"]) -> Tensor:
-    """One part of the state after each row's own last input, from the part along the sequence."""
-    if is_tape(first):
-        places = torch.arange(states.size(1), device=states.device)
-        written = places < first.size(1) + lengths[:, None]  # (B, S)
-        return states.masked_fill(~written[:, :, None], 0)
-    rows = torch.arange(len(lengths), device=lengths.device)
-    return torch.cat([first.unsqueeze(1), states], dim=1)[rows, lengths]

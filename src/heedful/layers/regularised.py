@@ -29,6 +29,7 @@ class Zoneout(Cell):
         self.cell = cell
         self.rates = tuple(rates)
         self.hidden_size = cell.hidden_size
+        self.memory_place = cell.memory_place
 
     def begin(self, hidden: Float[Tensor, "B D"]) -> CellState:
         """Begin as the cell does."""
@@ -68,6 +69,7 @@ class RecurrentDropout(Cell):
         self.cell = cell
         self.rate = rate
         self.hidden_size = cell.hidden_size
+        self.memory_place = cell.memory_place
 
     def begin(self, hidden: Float[Tensor, "B D"]) -> CellState:
         """Begin as the cell does, and draw the mask; when asked, it drops nothing."""

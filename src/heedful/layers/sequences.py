@@ -10,9 +10,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from heedful.layers.cells import Cell, CellState
-from heedful.layers.fused.sequences import fused_shown, fused_states, fusible
-from heedful.shapes import Float
+from heedful.layers.cells import Cell, CellState, LstmCell
+from heedful.layers.fused.sequences import fused_memories, fused_shown, fused_states, fusible
+from heedful.shapes import Float, Int
 
 
 def shown_along(
@@ -35,6 +35,28 @@ def states_along(
         return states
     parts = zip(*repeat(cell, inputs, state), strict=True)
     return tuple(part[-1] if is_tape(part[-1]) else torch.stack(part, dim=1) for part in parts)
+
+
+def read_along(
+    cell: Cell, inputs: Float[Tensor, "B S E"], lengths: Int[Tensor, "B"], state: CellState
+) -> tuple[Float[Tensor, "B S D"], CellState]:
+    """What is seen of the state after each input, and the state after each row's own last."""
+    plain = fusible(cell)
+    if isinstance(plain, LstmCell) and inputs.size(1) > 1:  # one step is soonest made as a step
+        shown, memory = fused_memories(plain, inputs, lengths, state)
+        return shown, (_at_end(state[0], shown, lengths), memory, *state[2:])
+    states = states_along(cell, inputs, state)
+    return states[0], tuple(_at_end(*part, lengths) for part in zip(state, states, strict=True))
+
+
+def _at_end(first: Tensor, states: Tensor, lengths: Int[Tensor, "B"]) -> Tensor:
+    """One part of the state after each row's own last input, from the part along the sequence."""
+    if is_tape(first):
+        places = torch.arange(states.size(1), device=states.device)
+        written = places < first.size(1) + lengths[:, None]  # (B, S)
+        return states.masked_fill(~written[:, :, None], 0)
+    rows = torch.arange(len(lengths), device=lengths.device)
+    return torch.cat([first.unsqueeze(1), states], dim=1)[rows, lengths]
 
 
 def repeat(cell: Cell, inputs: Float[Tensor, "B S E"], state: CellState) -> list[CellState]:

@@ -164,6 +164,8 @@ class LanguageModelConfig(Choice):
     """How tokens are told their places in what is read at once; if not given, they are not."""
     tied: bool = False
     """Whether a token is said by the vector it is read by (Press & Wolf 2017)."""
+    scaled: bool = False
+    """Whether a token's vector is multiplied by the root of its width (Vaswani et al. 2017)."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of values dropped from embeddings and before the emission."""
     init: InitConfig = DefaultInitConfig()
@@ -178,7 +180,7 @@ class LanguageModelConfig(Choice):
             size,
             dropout=self.dropout,
             placing=places.build(embedding_size=size) if places else None,
-            scaled=self.tied,
+            scaled=self.scaled,
         )
         reader = self.reader.build(input_size=embedding.size)
         projection = nn.Linear(reader.size, target_size)

@@ -32,6 +32,7 @@ class Transducer(Model):
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
+        encoder.keeps_memories = decoder.wants_memories
 
     def forward(
         self,

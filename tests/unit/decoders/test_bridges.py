@@ -20,9 +20,10 @@ def build(kind, ends=BOTH_WAYS, **settings):
     return config.build(vocabulary_size=7, memory_size=6, ends=ends)
 
 
-def source():
+def source(end_memories=()):
     ends = (torch.randn(2, 4), torch.randn(2, 4))
-    return Encoded(torch.randn(2, 3, 6), torch.tensor([3, 2]), torch.randn(2, 6), ends)
+    states, lengths, summary = torch.randn(2, 3, 6), torch.tensor([3, 2]), torch.randn(2, 6)
+    return Encoded(states, lengths, summary, ends, end_memories=end_memories)
 
 
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
@@ -51,6 +52,30 @@ def test_linear_is_the_same_without_a_tanh():
 def test_copy_begins_each_layer_where_the_encoders_ended():
     encoded = source()
     torch.testing.assert_close(build("copy").bridge(encoded), list(encoded.ends))
+
+
+def test_copy_hands_over_memory_cells_where_the_encoder_tells_them():
+    encoded = source(end_memories=(torch.randn(2, 4), torch.randn(2, 4)))
+    wanted = tuple(zip(encoded.ends, encoded.end_memories, strict=True))
+    torch.testing.assert_close(build("copy", cell="lstm").start(encoded).wiring.cells, wanted)
+
+
+@pytest.mark.parametrize("kind", ["tanh", "linear", "backward", "zeros"])
+def test_other_bridges_leave_memory_cells_empty(kind):
+    encoded = source(end_memories=(torch.randn(2, 4), torch.randn(2, 4)))
+    decoder = build(kind, cell="lstm")
+    assert not decoder.wants_memories
+    for _, memory in decoder.start(encoded).wiring.cells:
+        assert (memory == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("cell", "wants"),
+    [("rnn", False), ("gru", False), ("lstm", True), ("self-attentive-lstm", False)],
+)
+def test_copy_wants_memories_for_cells_that_have_room_for_them(cell, wants):
+    assert build("copy", cell=cell).wants_memories == wants
+    assert build("copy", cell=cell, residual_from=2).wants_memories == wants
 
 
 def test_zeros_are_zeros():

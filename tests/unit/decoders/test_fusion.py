@@ -47,7 +47,7 @@ def source():
 
 def run(wiring, encoded, tokens, hidden):
     memory = wiring.remember(encoded)
-    state, found = wiring.begin(hidden, memory, encoded), []
+    state, found = wiring.begin(wiring.cells.begin(hidden), memory, encoded), []
     for column in tokens.unbind(1):
         found.append(wiring(column, state, memory))
         state = found[-1].state

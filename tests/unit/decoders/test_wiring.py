@@ -27,7 +27,7 @@ def make(wiring, heads=None):
     built = wiring.build(config, memory_size=MEMORY)
     encoded = Encoded(torch.randn(2, 3, MEMORY), torch.tensor([3, 2]), torch.randn(2, MEMORY))
     memory, before = built.remember(encoded), torch.randn(2, HIDDEN)
-    return built, memory, built.begin([before], memory, encoded), before
+    return built, memory, built.begin(built.cells.begin([before]), memory, encoded), before
 
 
 @each_number_of_heads

@@ -8,6 +8,18 @@ TOKENS, LENGTHS = torch.tensor([[5, 6, 7, 8], [4, 3, 0, 0]]), torch.tensor([4, 2
 TAPED = ["lstmn", "self-attentive-lstm"]
 
 
+WITH_MEMORY = {
+    "plain": {},
+    "normalised": {"normalised": True},
+    "dropped and zoned out": {"recurrent_dropout": 0.4, "zoneout": 0.3, "memory_zoneout": 0.2},
+}
+DIRECTIONS = {
+    "forwards": "forwards",
+    "reversed": {"kind": "forwards", "reversed": True},
+    "both": "both",
+}
+
+
 def encoder(cell, **settings):
     config = RecurrentEncoderConfig(embedding_size=3, hidden_size=4, cell=cell, **settings)
     return config.build(vocabulary_size=9).double()
@@ -49,3 +61,64 @@ def test_states_are_the_same_whether_memories_are_kept_or_not(kind):
 @pytest.mark.parametrize("kind", ["rnn", "gru", "lstm", "self-attentive-rnn"])
 def test_cells_without_a_tape_of_memory_cells_give_none_away(kind):
     assert encoder(kind)(TOKENS, LENGTHS).memories is None
+
+
+def asked(cell, **settings):
+    """An encoder that is asked for memories at the ends, and does not drop."""
+    built = encoder(cell, **settings).eval()
+    built.keeps_memories = True
+    return built
+
+
+def last_state(cell, words):
+    """The state after all words, one by one."""
+    state = cell.begin(torch.zeros(1, cell.hidden_size, dtype=torch.double))
+    for word in words:
+        state = cell(word[None], state)
+    return state
+
+
+@pytest.mark.parametrize("option", WITH_MEMORY)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_asked_for_memories_are_those_after_each_rows_own_last_word(option, direction):
+    settings = {"kind": "lstm", **WITH_MEMORY[option]}
+    built = asked(settings, direction=DIRECTIONS[direction], num_layers=2)
+    encoded = built(TOKENS, LENGTHS)
+    for row, length in enumerate(LENGTHS.tolist()):
+        read = built.embedding(TOKENS[row : row + 1, :length])
+        for layer, end, memory in zip(
+            built.layers, encoded.ends, encoded.end_memories, strict=True
+        ):
+            there, back = read[0], read[0].flip(0)
+            states = [
+                last_state(cell, back if cell is layer.backwards else there) for cell in layer.cells
+            ]
+            torch.testing.assert_close(end[row], torch.cat([state[0][0] for state in states]))
+            torch.testing.assert_close(memory[row], torch.cat([state[1][0] for state in states]))
+            read = layer(read, LENGTHS[row : row + 1])
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_padding_has_no_influence_on_memories_at_the_ends(direction):
+    built = asked("lstm", direction=DIRECTIONS[direction], num_layers=2)
+    wide = torch.cat([TOKENS, torch.full((2, 3), 7)], dim=1)
+    torch.testing.assert_close(
+        built(wide, LENGTHS).end_memories, built(TOKENS, LENGTHS).end_memories
+    )
+
+
+def test_an_lstm_is_the_same_whether_asked_for_memories_or_not():
+    built = asked("lstm", num_layers=2)
+    found = built(TOKENS, LENGTHS)
+    built.keeps_memories = False
+    wanted = built(TOKENS, LENGTHS)
+    assert len(found.end_memories) == 2
+    assert wanted.end_memories == ()
+    torch.testing.assert_close(found.states, wanted.states)
+    torch.testing.assert_close(found.ends, wanted.ends)
+
+
+@pytest.mark.parametrize("kind", ["rnn", "gru", "self-attentive-rnn", *TAPED])
+def test_cells_without_a_memory_cell_have_none_at_the_ends(kind):
+    """A tape is none: whoever goes on from the end begins one of its own."""
+    assert asked(kind)(TOKENS, LENGTHS).end_memories == ()

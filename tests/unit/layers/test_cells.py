@@ -62,6 +62,17 @@ def test_an_lstm_begins_with_an_empty_memory():
     assert (memory == 0).all()
 
 
+def test_an_lstm_may_begin_with_a_memory():
+    cell, hidden, memory = LstmCell(3, 2), torch.randn(4, 2), torch.randn(4, 2)
+    torch.testing.assert_close(cell.begin_with(hidden, memory), (hidden, memory))
+
+
+@pytest.mark.parametrize("kind", ["rnn", "gru"])
+def test_a_cell_without_a_memory_cannot_begin_with_one(kind):
+    with pytest.raises(AssertionError, match="Cell has no memory cell"):
+        CELLS[kind](3, 2).begin_with(torch.randn(4, 2), torch.randn(4, 2))
+
+
 @pytest.mark.parametrize("kind", ["rnn", "lstm"])
 def test_where_only_products_see_the_state_recalling_another_is_having_another(kind):
     cell, inputs = CELLS[kind](3, 2), torch.randn(4, 3)
@@ -140,6 +151,25 @@ def test_from_its_layer_on_a_residual_stack_adds_what_each_layer_read():
 def test_a_residual_cell_shows_first_what_it_was_begun_with():
     hidden = torch.randn(2, 4)
     assert torch.equal(ResidualCell(LstmCell(4, 4)).begin(hidden)[0], hidden)
+
+
+def test_a_stack_begins_with_what_is_seen_and_with_memories_where_told():
+    stack = CellStack([LstmCell(3, 4), LstmCell(4, 4)], dropout=0.0, residual_from=2)
+    hidden, memories = torch.randn(2, 5, 4), torch.randn(2, 5, 4)
+    lower, upper = stack.begin([*hidden], [*memories])
+    torch.testing.assert_close(lower, (hidden[0], memories[0]))
+    torch.testing.assert_close(upper, (hidden[1], hidden[1], memories[1]))
+    nothing = torch.zeros(5, 4)
+    lower, upper = stack.begin([*hidden])
+    torch.testing.assert_close(lower, (hidden[0], nothing))
+    torch.testing.assert_close(upper, (hidden[1], hidden[1], nothing))
+
+
+@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize("residual_from", [None, 2])
+def test_a_stack_has_memories_where_its_cells_have(kind, residual_from):
+    stack = CellStack([CELLS[kind](4, 4)] * 2, dropout=0.0, residual_from=residual_from)
+    assert stack.has_memories == (kind == "lstm")
 
 
 @pytest.mark.parametrize("layer", [0, 1])

@@ -82,3 +82,9 @@ def test_with_a_kernel_of_one_places_have_no_influence_on_one_another():
     for place in range(5):
         alone, _ = block(inputs[:, place : place + 1], block.begin(inputs))
         torch.testing.assert_close(together[:, place : place + 1], alone)
+
+
+def test_words_begin_as_tall_as_what_norms_make_of_them():
+    table = DilatedParts(hidden_size=32).build_embedding(500).table.weight
+    assert table[1:].std().item() == pytest.approx(1, rel=0.02)
+    assert (table[0] == 0).all()

@@ -40,14 +40,16 @@ def test_models_of_pairs_take_pairs(kind):
 def test_pairs_are_no_running_text(split):
     said = message(model={"kind": "language-model"}, text=SHARED, data={split: PAIRS})
     assert said == (
-        f"data.{split}.kind: the model (kind: language-model) learns from running text, not from 'built-in'\n"
+        f"data.{split}.kind: the model (kind: language-model) learns from running text, "
+        "not from 'built-in'\n"
         "  choose from: built-in-text, text"
     )
 
 
 def test_running_text_is_no_pairs():
     assert message(data={"train": TEXT}) == (
-        "data.train.kind: the model (kind: encoder-decoder) learns from pairs of texts, not from 'text'\n"
+        "data.train.kind: the model (kind: encoder-decoder) learns from pairs of texts, "
+        "not from 'text'\n"
         "  choose from: built-in, files, jsonl, tsv"
     )
 

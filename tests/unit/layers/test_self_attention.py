@@ -1,0 +1,125 @@
+"""Full self-attention: against torch's, step by step, and under dropout."""
+
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from heedful.attention import Expectation, ScaledDotScore, Softmax, causal, padding
+from heedful.attention.attend import Attention
+from heedful.attention.choices.attention import AttentionConfig
+from heedful.attention.masks import block_local, documents, prefix, window
+from heedful.layers.self_attention import FullSelfAttention, Held, write
+
+ROWS, SIZE, LENGTH = 3, 6, 7
+MASKS = {
+    "padding": padding(torch.tensor([7, 3, 1]), LENGTH),
+    "causal": causal(LENGTH),
+    "window": window(LENGTH, 1),
+    "blocks": block_local(LENGTH, 3),
+    "prefix": prefix(LENGTH, torch.tensor([2, 7, 0])) | causal(LENGTH),
+    "documents": documents(torch.tensor([[0, 0, 0, 1, 1, 1, 2]] * ROWS)),
+}
+
+
+def build(**settings):
+    config = AttentionConfig.model_validate(
+        {"score": {"kind": "scaled-dot"}, "heads": {"num_heads": 2}, **settings}
+    )
+    attention = config.build(query_size=SIZE, memory_size=SIZE)
+    return FullSelfAttention(attention).double()
+
+
+def vectors(*shape):
+    return torch.randn(*shape, SIZE, dtype=torch.double)
+
+
+def read(module, inputs, **options):
+    lengths, first = torch.full((ROWS,), inputs.size(1)), torch.zeros(ROWS, dtype=torch.long)
+    return module(inputs, module.begin(inputs), first, lengths, **options)
+
+
+def torchs(attention, inputs, mask):
+    """Torch's attention between our projections."""
+
+    def part(projected):
+        return projected.unflatten(-1, (2, -1)).transpose(1, 2)
+
+    found = scaled_dot_product_attention(
+        part(attention.query_projection(inputs)),
+        part(attention.key_projection(inputs)),
+        part(attention.value_projection(inputs)),
+        attn_mask=mask,
+    )
+    return attention.output_projection(found.transpose(1, 2).flatten(2))
+
+
+def test_a_place_sees_itself_and_all_before():
+    module, inputs = build(), vectors(ROWS, LENGTH)
+    wanted = torchs(module.attention, inputs, causal(LENGTH))
+    torch.testing.assert_close(read(module, inputs).outputs, wanted)
+
+
+def test_looking_both_ways_a_place_sees_all_that_is_there():
+    module, inputs, lengths = build(), vectors(ROWS, LENGTH), torch.tensor([7, 3, 1])
+    wanted = torchs(module.attention, inputs, padding(lengths, LENGTH).unsqueeze(1))
+    torch.testing.assert_close(module.both_ways(inputs, lengths), wanted)
+
+
+def test_it_is_called_self_attention():
+    assert build().attention.kind == "self"
+
+
+def test_what_is_written_stands_at_each_rows_own_places():
+    kept = Held(torch.zeros(2, 1, 2, 1), torch.zeros(2, 1, 2, 1))
+    added = Held(torch.tensor([1.0, 2, 3, 4]).view(2, 1, 2, 1), torch.ones(2, 1, 2, 1))
+    grown = write(kept, added, torch.tensor([[2, 3], [0, 1]]))
+    assert grown.values.flatten(1).tolist() == [[0, 0, 1, 2], [3, 4, 0, 0]]
+    assert grown.keys.flatten(1).tolist() == [[0, 0, 1, 1], [1, 1, 0, 0]]
+
+
+# Weights that are dropped: the sum over many draws comes near what is taken without dropping.
+
+DRAWS, DROPOUT = 4000, 0.3
+
+
+def dropping(need_weights, mask, dropout=DROPOUT):
+    """The mean context of many draws, and that of none; one row of scores, drawn again."""
+    torch.manual_seed(5)
+    attention = Attention(ScaledDotScore(), Softmax(), Expectation(), dropout=dropout).double()
+    inputs = vectors(1, LENGTH)
+    many = inputs.expand(DRAWS, -1, -1)
+    memory = attention.remember(many, mask[:1] if mask.dim() == 3 else mask)
+    drawn = attention.train()(many, memory, need_weights=need_weights).context
+    whole = attention.eval()(many, memory, need_weights=need_weights).context[:1]
+    return drawn, whole
+
+
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+@pytest.mark.parametrize("need_weights", [True, False], ids=["plain", "fused"])
+def test_dropped_weights_change_nothing_in_the_mean(mask, need_weights):
+    drawn, whole = dropping(need_weights, mask)
+    assert not torch.allclose(drawn[:1], whole)
+    error = drawn.std(dim=0) / DRAWS**0.5
+    # Five standard errors, in one of 42 numbers: once in some 40,000 runs.
+    assert ((drawn.mean(dim=0) - whole[0]).abs() <= 5 * error + 1e-12).all()
+
+
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+def test_plain_and_fused_drop_equally_much(mask):
+    spread = [dropping(need_weights, mask)[0].var(dim=0) for need_weights in (True, False)]
+    torch.testing.assert_close(*spread, rtol=0.2, atol=1e-9)
+
+
+@pytest.mark.parametrize("need_weights", [True, False], ids=["plain", "fused"])
+def test_nothing_is_dropped_outside_training(need_weights):
+    module, inputs = build(dropout=0.5).eval(), vectors(ROWS, LENGTH)
+    with_dropout = read(module, inputs, need_weights=need_weights).outputs
+    module.attention.inner.dropout.p = 0.0
+    without = read(module.train(), inputs, need_weights=need_weights).outputs
+    torch.testing.assert_close(with_dropout, without)
+
+
+def test_the_weights_that_are_told_are_those_before_dropping():
+    module, inputs = build(dropout=0.5), vectors(ROWS, LENGTH)
+    told = read(module.train(), inputs, need_weights=True).weights
+    torch.testing.assert_close(told, read(module.eval(), inputs, need_weights=True).weights)
