@@ -206,7 +206,9 @@ for kind in ("alibi", "rotary", "relative-keys", "relative-buckets"):
         {**READER, "attention": looking}, embedding_size=8
     )
     SYSTEMS[f"decoder only, score {kind} in blocks"] = _continuation(
-        {**READER, "attention": looking, "spans": SPANS["blocks"]}, embedding_size=8
+        {**READER, "attention": looking, "spans": SPANS["blocks"]},
+        embedding_size=8,
+        positions={"kind": "sinusoidal"},  # without, blocks can change places for the same score
     )
 SYSTEMS |= {
     "transformer, features": _transformer(
@@ -242,6 +244,29 @@ SYSTEMS |= {
         learned="both",
         embeddings="tied",
     ),
+}
+CONVOLVED = {
+    "kind": "convolutional",
+    "embedding_size": 5,
+    "layers": [{"count": 2, "size": 6, "kernel": 3}, {"size": 4, "kernel": 1}],
+}
+DILATED = {"kind": "dilated", "hidden_size": 3, "dilations": [1, 2]}
+SYSTEMS |= {
+    "convolutional": {"encoder": CONVOLVED, "decoder": CONVOLVED},
+    "convolutional, additive": {
+        "encoder": CONVOLVED,
+        "decoder": {**CONVOLVED, "attention": {"score": {"kind": "additive"}}},
+    },
+    "dilated": {"encoder": {**DILATED, "length_factor": 1.3}, "decoder": DILATED},
+    "recurrence over convolutions": {"encoder": CONVOLVED, "decoder": {**SMALL}},
+    "transformer over convolutions": {
+        "encoder": CONVOLVED,
+        "decoder": {
+            "kind": "transformer",
+            **LAYERS,
+            "attention": {**HEADS, "heads": {"num_heads": 2, "head_size": 4}},
+        },
+    },
 }
 for member in types_in(PositionConfig):
     SYSTEMS[f"positions {kind_of(member)}"] = _system({}, {"positions": {"kind": kind_of(member)}})

@@ -78,7 +78,7 @@ def encode(encoder):
 def test_the_encoder_is_the_papers_place_by_place():
     encoder, _ = built()
     encoded, wanted = encode(encoder), torch.stack(unfold(encoder, SOURCE, 7))
-    torch.testing.assert_close(encoded.memories[0], wanted)
+    torch.testing.assert_close(encoded.unfolded[0], wanted)
     torch.testing.assert_close(encoded.states[0], wanted[:5])
 
 

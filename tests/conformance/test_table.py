@@ -46,6 +46,12 @@ def test_every_row_of_the_table_names_a_test_or_says_that_there_is_none():
 def test_the_versions_in_the_table_are_those_that_are_installed_for_the_tests():
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     text = TABLE.read_text(encoding="utf-8")
-    for name, called in (("torch", "torch"), ("keras", "Keras"), ("entmax", "entmax")):
+    peers = {
+        "torch": "torch",
+        "keras": "Keras",
+        "entmax": "entmax",
+        "transformers": "Hugging Face transformers",
+    }
+    for name, called in peers.items():
         (version,) = [pin.partition("==")[2] for pin in pins if pin.startswith(f"{name}==")]
         assert f"{called} {version}" in text

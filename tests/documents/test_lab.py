@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from experiments import copying, cost, gradients, length
 from heedful.attention.choices.attention import AttentionConfig
+from heedful.recipes import load_recipe
 from tests.documents.markdown import ROOT, links
 
 LAB = ROOT / "docs" / "lab"
@@ -122,6 +123,58 @@ def test_the_tables_of_length_say_what_their_charts_show():
             told = {float(k): float(v) for k, v in cells.items() if k.isdigit()}
             assert len(told) == len(length.TOLD)
             assert told == {k: pytest.approx(lines[line][k], abs=0.51) for k in told}
+
+
+@pytest.mark.parametrize("name", ["multi30k", "transformers"])
+def test_every_picture_of_a_page_of_systems_is_there_and_is_described(name):
+    targets = [target for target in links(page(name)) if target.endswith(".svg")]
+    assert len(targets) >= 4
+    assert set(targets) == {f"images/{path.name}" for path in LAB.glob(f"images/{name}-*.svg")}
+    for target in targets:
+        assert ElementTree.parse(LAB / target).getroot().find(f"{NAMESPACE}desc").text
+
+
+@pytest.mark.parametrize("name", ["multi30k", "transformers"])
+def test_the_tables_of_systems_against_length_say_what_their_charts_show(name):
+    (table,) = [each for each in tables(page(name)) if "all" in each]
+    del table["all"]
+    for line, points in drawn(LAB / "images" / f"{name}-length.svg").items():
+        told = {span: cells[line] for span, cells in table.items() if cells[line] != "too few"}
+        middles = [sum(map(int, span.split("-"))) / 2 for span in told]
+        assert dict(zip(middles, map(float, told.values()), strict=True)) == {
+            middle: pytest.approx(value, abs=0.051) for middle, value in points.items()
+        }
+
+
+def systems_of(name):
+    """The first table of a page of systems: their scores, by recipe."""
+    return {recipe.strip("`"): cells for recipe, cells in tables(page(name))[0].items()}
+
+
+def test_recurrent_systems_have_the_same_scores_on_both_of_their_pages():
+    alone, beside = systems_of("multi30k"), systems_of("transformers")
+    shared = ["BLEU", "chrF", "minutes", "steps", "best validation loss"]
+    assert len(alone) == 3
+    for recipe, cells in alone.items():
+        assert cells == {column: beside[recipe][column] for column in shared}
+
+
+def test_systems_have_as_many_weights_as_their_table_says():
+    for recipe, cells in systems_of("transformers").items():
+        with torch.device("meta"):
+            model = load_recipe(recipe).model.build(source_size=8000, target_size=8000)
+        count = sum(weight.numel() for weight in model.parameters())
+        assert cells["weights"] == f"{count / 1e6:.1f} M"
+
+
+def test_best_losses_are_the_lowest_of_the_chart():
+    lines = drawn(LAB / "images" / "multi30k-curves.svg")
+    for points, cells in zip(lines.values(), systems_of("multi30k").values(), strict=True):
+        told, _, where = cells["best validation loss"].partition(" at ")
+        best = min(points, key=points.get)
+        assert float(told) == pytest.approx(points[best], abs=0.00051)
+        assert where == ("the last step" if best == max(points) else f"step {best:,.0f}")
+        assert cells["steps"] == f"{max(points):,.0f}"
 
 
 # --- gradients -----------------------------------------------------------------------------

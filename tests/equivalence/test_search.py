@@ -11,6 +11,7 @@ from heedful.data.collate import Batch, collate_sources
 from heedful.search import LengthPenalty, Step, beam_search, greedy_search
 from heedful.text.vocabulary import BOS, EOS
 from tests.catalogue import SYSTEMS, build, texts
+from tests.shape_checking import unchecked
 
 BEGIN, END, LETTERS = 0, 1, (2, 3)
 VOCABULARY = 4
@@ -106,15 +107,22 @@ def test_attention_follows_its_hypothesis(seed):
 each_system = pytest.mark.parametrize("name", SYSTEMS)
 
 
+@pytest.fixture(autouse=True)
+def without_shape_checks():
+    """Searches take hundreds of steps, and `test_steps.py` has checked the shapes of each."""
+    with unchecked():
+        yield
+
+
 def run(model, sources, width):
-    limits = torch.full((len(sources.lengths),), 12)
+    limits = torch.full((len(sources.lengths),), 8)
     return model.search(sources, width=width, max_lengths=limits, penalty=LengthPenalty(0.6))
 
 
 @each_system
 def test_beam_1_is_greedy_for_every_system(name):
     model, sources = build(name), collate_sources(texts())
-    limits = torch.full((len(sources.lengths),), 12)
+    limits = torch.full((len(sources.lengths),), 8)
     state = model.start(sources)
     beam = beam_search(model, state, begin=BOS, end=EOS, width=1, max_lengths=limits)
     for (greedy,), (other,) in zip(run(model, sources, 1), beam, strict=True):

@@ -58,7 +58,8 @@ class LearnedPositions(Positions):
     def __init__(self, size: int, *, max_positions: int) -> None:
         super().__init__(size)
         self.table = nn.Embedding(max_positions, size)
-        nn.init.normal_(self.table.weight, std=size**-0.5)  # as long as a word's vector
+        # As long as the vectors of words that are told their places: see layers/embeddings.py.
+        nn.init.normal_(self.table.weight, std=1.0)
 
     def forward(
         self, places: Int[Tensor, "*B T"], dtype: torch.dtype = torch.float32

@@ -16,6 +16,7 @@ from heedful.attention.alignments import Aligned, Looked
 from heedful.attention.attend import Attends
 from heedful.decoders.emission import Emission
 from heedful.decoders.own_tokens import Own, next_token
+from heedful.errors import ConfigError
 from heedful.layers.embeddings import Embedding
 from heedful.layers.encoded import NO_PENALTIES, Encoded, add_up
 from heedful.search.protocol import Step
@@ -66,7 +67,12 @@ class Decoder(nn.Module, ABC):
     def read_own(
         self, tokens: Int[Tensor, "B T"], encoded: Encoded, teacher_share: float, own: Own
     ) -> Decoded:
-        """Read a target of which some tokens are the decoder's own, step by step."""
+        """Read a target of which some tokens are the decoder's own, step by step.
+
+        Nothing is known of its looks but the weights: a decoder whose attention is penalised must
+        read otherwise.
+        """
+        self._refuse_penalties()
         state, said, weights = self.start(encoded), list[Tensor](), list[Tensor]()
         for known in tokens.unbind(dim=1):
             taken = next_token(known, said[-1] if said else None, teacher_share, own)
@@ -75,6 +81,18 @@ class Decoder(nn.Module, ABC):
             said.append(step.log_probs)
             weights.append(step.weights)
         return Decoded(torch.stack(said, dim=1), torch.stack(weights, dim=1))
+
+    def _refuse_penalties(self) -> None:
+        """Complain where something is added to the loss for where attention goes."""
+        penalised = [each for each in self.modules() if isinstance(each, Attends)]
+        if any(each.is_penalised for each in penalised):
+            raise ConfigError(
+                "training.sampling",
+                "this decoder's attention learns by a penalty, which is lost where a decoder reads "
+                "tokens of its own",
+                "set training.sampling.kind to 'teacher-forcing', or choose an alignment such as "
+                "'softmax' and no penalties",
+            )
 
     def forward(
         self,

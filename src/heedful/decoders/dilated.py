@@ -55,7 +55,7 @@ class DilatedDecoder(Decoder):
     def start(self, encoded: Encoded) -> DilatedState:
         """Make ready to write about a source."""
         # An encoder that does not unfold is read as far as it goes.
-        unfolded = encoded.states if encoded.memories is None else encoded.memories
+        unfolded = encoded.states if encoded.unfolded is None else encoded.unfolded
         return DilatedState(
             self.stack.begin(unfolded),
             unfolded,

@@ -67,7 +67,7 @@ class DilatedEncoder(Encoder):
         there = padding(self.unfolding(lengths, size), unfolded_size).squeeze(1)  # (B, U)
         unfolded = self.stack.both_ways(pad(embedded, (0, 0, 0, unfolded_size - size)), there)
         states = unfolded[:, :size].masked_fill(~mask.unsqueeze(-1), 0)
-        return Encoded(states, lengths, self.pooling(states, mask), memories=unfolded)
+        return Encoded(states, lengths, self.pooling(states, mask), unfolded=unfolded)
 
 
 class DilatedEncoderConfig(DilatedParts):

@@ -22,6 +22,7 @@ class Encoded(NamedTuple):
     ends: tuple[Float[Tensor, "B D"], ...] = ()  # what is seen of each layer at its own end
     memories: Float[Tensor, "B S V"] | None = None  # the memory cells beside the states, if kept
     penalties: Mapping[str, Float[Tensor, ""]] = NO_PENALTIES  # by name, to be added to the loss
+    unfolded: Float[Tensor, "B U V"] | None = None  # the source as long as a target may grow
     called_by: Float[Tensor, "B S V"] | None = None  # the keys, where they are not the states
     end_memories: tuple[Float[Tensor, "B D"], ...] = ()  # what memory cells hold there, if asked
 

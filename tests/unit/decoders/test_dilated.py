@@ -115,13 +115,13 @@ def test_a_place_reads_what_the_encoder_made_of_it_and_beyond_the_end_nothing():
     model = strengthened(Transducer(system().encoder, decoder(kernel=1, dilations=(1,))))
     examples = batch(store(), [6])
     encoded = model.encoder(*examples.sources)
-    unfolded = encoded.memories
+    unfolded = encoded.unfolded
     tokens = torch.full((1, unfolded.size(1) + 3), 5)
     said = model.decoder.read(tokens, encoded).log_probs[0]
     for place in range(unfolded.size(1)):
         changed = unfolded.clone()
         changed[:, place] += 1
-        other = model.decoder.read(tokens, encoded._replace(memories=changed)).log_probs[0]
+        other = model.decoder.read(tokens, encoded._replace(unfolded=changed)).log_probs[0]
         assert (said != other).any(dim=-1).nonzero().flatten().tolist() == [place]
     torch.testing.assert_close(said[-1], said[-3])
 
@@ -132,7 +132,7 @@ def test_an_encoder_that_does_not_unfold_is_read_as_far_as_it_goes():
     examples = batch(store(), [2, 5])
     encoded = model.encoder(*examples.sources)
     whole = model(examples).log_probs
-    unfolded = encoded._replace(memories=encoded.states)
+    unfolded = encoded._replace(unfolded=encoded.states)
     torch.testing.assert_close(model.decoder.read(examples.inputs, unfolded).log_probs, whole)
 
 

@@ -35,10 +35,10 @@ def test_states_are_those_of_words_and_what_lies_behind_is_kept_beside_them():
     encoded = built(TOKENS, LENGTHS)
     assert built.size == 6
     assert encoded.states.shape == (3, 5, 6)
-    assert encoded.memories.shape == (3, 8, 6)  # 1.5 * 5 + 1 = 8.5, the nearest even number
+    assert encoded.unfolded.shape == (3, 8, 6)  # 1.5 * 5 + 1 = 8.5, the nearest even number
     assert (encoded.states[~SEEN] == 0).all()
-    torch.testing.assert_close(encoded.states[SEEN], encoded.memories[:, :5][SEEN])
-    there = encoded.memories.abs().sum(dim=-1) > 0
+    torch.testing.assert_close(encoded.states[SEEN], encoded.unfolded[:, :5][SEEN])
+    there = encoded.unfolded.abs().sum(dim=-1) > 0
     assert there.sum(dim=1).tolist() == [8, 2, 6]  # of 8.5, 2.5 and 5.5
 
 
@@ -46,7 +46,7 @@ def test_words_have_a_say_in_the_places_behind_them():
     built = encoder()
     changed = TOKENS.clone()
     changed[0, 4] = 4 if TOKENS[0, 4] != 4 else 5
-    one, other = built(TOKENS, LENGTHS).memories, built(changed, LENGTHS).memories
+    one, other = built(TOKENS, LENGTHS).unfolded, built(changed, LENGTHS).unfolded
     assert (one[0, 5:] != other[0, 5:]).any(dim=-1).all()
 
 
@@ -55,9 +55,9 @@ def test_padding_and_what_stands_in_it_have_no_influence():
     spoiled = torch.cat([torch.where(SEEN, TOKENS, 7), torch.full((3, 4), 9)], dim=1)
     narrow, wide = built(TOKENS, LENGTHS), built(spoiled, LENGTHS)
     torch.testing.assert_close(wide.states[:, :5], narrow.states)
-    torch.testing.assert_close(wide.memories[:, :8], narrow.memories)
+    torch.testing.assert_close(wide.unfolded[:, :8], narrow.unfolded)
     torch.testing.assert_close(wide.summary, narrow.summary)
-    assert (wide.memories[:, 8:] == 0).all()
+    assert (wide.unfolded[:, 8:] == 0).all()
 
 
 def test_a_row_is_read_in_a_batch_as_it_is_read_alone_in_value_and_gradient():
@@ -65,7 +65,7 @@ def test_a_row_is_read_in_a_batch_as_it_is_read_alone_in_value_and_gradient():
     weights = list(built.parameters())
 
     def gradients(encoded):
-        loss = encoded.memories.sin().sum() + encoded.summary.sin().sum()
+        loss = encoded.unfolded.sin().sum() + encoded.summary.sin().sum()
         return torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
 
     whole = built(TOKENS, LENGTHS)
@@ -73,7 +73,7 @@ def test_a_row_is_read_in_a_batch_as_it_is_read_alone_in_value_and_gradient():
     for row, length in enumerate(LENGTHS.tolist()):
         own = built(TOKENS[row : row + 1, :length], LENGTHS[row : row + 1])
         torch.testing.assert_close(whole.states[row, :length], own.states[0])
-        torch.testing.assert_close(whole.memories[row, : own.memories.size(1)], own.memories[0])
+        torch.testing.assert_close(whole.unfolded[row, : own.unfolded.size(1)], own.unfolded[0])
         alone.append(gradients(own))
     for together, *parts in zip(gradients(whole), *alone, strict=True):
         torch.testing.assert_close(together, sum(parts))

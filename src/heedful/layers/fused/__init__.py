@@ -1,1 +1,1 @@
-"""Fused forms of recurrences, and the rule that chooses them."""
+"""Fast forms of layers: rules that replace a plain form by an equal one."""
