@@ -21,15 +21,16 @@ from heedful.recipes import load_recipe
 from heedful.training.devices import suit
 
 LENGTH, VOCABULARY = 32, 8000
-SYSTEMS = {
-    "transformer-2017-base": [],
-    "transformer-2017-small": [],
-    "moe-transformer": [],
-    "transformer-decoder-2018": [],
-    "dmca-2018": [],
-    "convs2s-2017-multi30k": [],
-    "bahdanau-2015-multi30k": [],
-}
+SYSTEMS = (
+    "transformer-2017-base",
+    "transformer-2017-small",
+    "moe-transformer",
+    "transformer-decoder-2018",
+    "dmca-2018",
+    "convs2s-2017-multi30k",
+    "bahdanau-2015-multi30k",
+)
+LARGE = {"moe-transformer"}  # 841 million weights: for a GPU
 
 
 def main() -> None:
@@ -38,8 +39,10 @@ def main() -> None:
     suit(device)
     batch = synthetic(arguments.pairs, device)
     print(f"{'system':34}{'weights':>12}{'single':>12}{'bf16':>12}  target tokens/s")
-    for name, overrides in SYSTEMS.items():
-        model = load_recipe(name, overrides).model
+    for name in SYSTEMS:
+        if name in LARGE and device.type == "cpu":
+            continue
+        model = load_recipe(name).model
         built = model.build(source_size=VOCABULARY, target_size=VOCABULARY).to(device)
         _report(name, built, lambda built=built: _ours(built, batch), arguments)
     plain = PlainTransformer().to(device)
@@ -53,7 +56,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="training throughput of whole systems")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--pairs", type=int, default=400 if torch.cuda.is_available() else 8)
-    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--seconds", type=float, default=3.0)
     return parser.parse_args()
 
 
@@ -80,6 +83,7 @@ class PlainTransformer(nn.Module):
         self.transformer = nn.Transformer(size, 8, 6, 6, 2048, 0.1, batch_first=True)
 
     def forward(self, batch: Batch) -> torch.Tensor:
+        """Give the loss."""
         places = self.places.weight
         mask = nn.Transformer.generate_square_subsequent_mask(LENGTH, device=places.device)
         features = self.transformer(

@@ -9,13 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from heedful.attention.alignments import Aligned, Looked
 from heedful.attention.attend import Attends
 from heedful.decoders.emission import Emission
-from heedful.decoders.own_tokens import Own, next_token
+from heedful.decoders.own_tokens import Own, step_by_step
 from heedful.errors import ConfigError
 from heedful.layers.embeddings import Embedding
 from heedful.layers.encoded import NO_PENALTIES, Encoded, add_up
@@ -73,14 +72,7 @@ class Decoder(nn.Module, ABC):
         read otherwise.
         """
         self._refuse_penalties()
-        state, said, weights = self.start(encoded), list[Tensor](), list[Tensor]()
-        for known in tokens.unbind(dim=1):
-            taken = next_token(known, said[-1] if said else None, teacher_share, own)
-            step = self.step(taken, state)
-            state = step.state
-            said.append(step.log_probs)
-            weights.append(step.weights)
-        return Decoded(torch.stack(said, dim=1), torch.stack(weights, dim=1))
+        return Decoded(*step_by_step(self, tokens, self.start(encoded), teacher_share, own))
 
     def _refuse_penalties(self) -> None:
         """Complain where something is added to the loss for where attention goes."""

@@ -12,9 +12,27 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from heedful.search.protocol import State, Steps
 from heedful.shapes import Float, Int
 
 Own = Literal["drawn", "likeliest"]
+
+
+def step_by_step(
+    model: Steps[State], tokens: Int[Tensor, "B T"], state: State, teacher_share: float, own: Own
+) -> tuple[Float[Tensor, "B T N"], Float[Tensor, "B T S"]]:
+    """Read a target of which some tokens are the model's own.
+
+    Gives how likely each token was at every step, and where the model looked.
+    """
+    said, weights = list[Tensor](), list[Tensor]()
+    for known in tokens.unbind(dim=1):
+        taken = next_token(known, said[-1] if said else None, teacher_share, own)
+        step = model.step(taken, state)
+        state = step.state
+        said.append(step.log_probs)
+        weights.append(step.weights)
+    return torch.stack(said, dim=1), torch.stack(weights, dim=1)
 
 
 def next_token(

@@ -16,7 +16,7 @@ from heedful.attention.choices.positions import PositionConfig
 from heedful.attention.masks import padding
 from heedful.config import Choice
 from heedful.data.collate import Batch, Sources
-from heedful.decoders.own_tokens import Own, next_token
+from heedful.decoders.own_tokens import Own, step_by_step
 from heedful.layers.embeddings import Embedding
 from heedful.layers.encoded import NO_PENALTIES, add_up
 from heedful.layers.init import DefaultInitConfig, InitConfig
@@ -77,7 +77,7 @@ class Continuation(Model):
         source, state = self._read_source(batch.sources)
         penalties = self._unlikeliness(source, batch) if self.learns_both else NO_PENALTIES
         if teacher_share < 1:
-            told = self._step_by_step(batch.inputs, state, teacher_share, own)
+            told = step_by_step(self, batch.inputs, state, teacher_share, own)
             return Transduced(*told, add_up(source.penalties, penalties))
         target = self._read_on(batch.inputs, state, need_weights=need_weights, need_state=False)
         weights = self._at_source(target, state) if need_weights else None
@@ -130,18 +130,6 @@ class Continuation(Model):
         chosen = said.gather(-1, wanted.unsqueeze(-1)).squeeze(-1)
         real = padding(batch.sources.lengths - 1, wanted.size(1)).squeeze(1)
         return {"source": -(chosen * real).sum()}
-
-    def _step_by_step(
-        self, tokens: Int[Tensor, "B T"], state: ContinuationState, teacher_share: float, own: Own
-    ) -> tuple[Float[Tensor, "B T N"], Float[Tensor, "B T S"]]:
-        said, weights = list[Tensor](), list[Tensor]()
-        for known in tokens.unbind(dim=1):
-            taken = next_token(known, said[-1] if said else None, teacher_share, own)
-            step = self.step(taken, state)
-            state = step.state
-            said.append(step.log_probs)
-            weights.append(step.weights)
-        return torch.stack(said, dim=1), torch.stack(weights, dim=1)
 
     def _say(self, features: Float[Tensor, "*B D"]) -> Float[Tensor, "*B N"]:
         return self.projection(self.dropout(features)).log_softmax(dim=-1)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from heedful.attention.choices.positions import PositionConfig
 from heedful.config import Choice
 from heedful.data.running import TextBatch
-from heedful.decoders.own_tokens import Own, next_token
+from heedful.decoders.own_tokens import Own, step_by_step
 from heedful.errors import ConfigError
 from heedful.layers.embeddings import Embedding
 from heedful.layers.init import DefaultInitConfig, InitConfig
@@ -58,7 +58,8 @@ class LanguageModel(nn.Module):
         """Say how likely each token of known texts is."""
         state = self.begin(batch.inputs)
         if teacher_share < 1:
-            return Transduced(self._step_by_step(batch.inputs, state, teacher_share, own), None, {})
+            said, _ = step_by_step(self, batch.inputs, state, teacher_share, own)
+            return Transduced(said, None, {})
         read = self._read_on(
             batch.inputs, batch.lengths, state, need_weights=need_weights, need_state=False
         )
@@ -100,18 +101,6 @@ class LanguageModel(nn.Module):
         return self.reader(
             embedded, lengths, state.read, need_weights=need_weights, need_state=need_state
         )
-
-    def _step_by_step(
-        self, tokens: Int[Tensor, "B T"], state: LanguageState, teacher_share: float, own: Own
-    ) -> Float[Tensor, "B T N"]:
-        said = list[Tensor]()
-        for known in tokens.unbind(dim=1):
-            step = self.step(
-                next_token(known, said[-1] if said else None, teacher_share, own), state
-            )
-            state = step.state
-            said.append(step.log_probs)
-        return torch.stack(said, dim=1)
 
     def _say(self, features: Float[Tensor, "*B D"]) -> Float[Tensor, "*B N"]:
         return self.projection(self.dropout(features)).log_softmax(dim=-1)
