@@ -133,7 +133,7 @@ def test_beam_1_is_greedy_for_every_system(name):
 @each_system
 @pytest.mark.parametrize("width", [1, 3])
 def test_a_sentence_gives_the_same_alone_and_in_company(name, width):
-    model, sequences = build(name), texts()
+    model, sequences = build(name), texts(4)
     together = run(model, collate_sources(sequences), width)
     for sequence, company in zip(sequences, together, strict=True):
         alone = run(model, collate_sources([sequence]), width)[0]
