@@ -3,7 +3,7 @@
 Neighbouring places are pressed into one by a convolution that does not overlap, and only what is
 pressed can be looked at. Law: a place sees a piece when all of it lies at or before the place,
 so nothing of the future leaks; a place with no whole piece before it finds nothing, and gets
-zeros.
+zeros, or the bias of its heads where they have one.
 """
 
 from __future__ import annotations
