@@ -5,13 +5,14 @@ JOBS ?= 2
 
 BIN := .venv/bin
 READY := .venv/.ready
-QUICK := not learning and not slow and not gpu
+EXTRAS := .venv/.extras
+QUICK := not learning and not slow and not faults and not extras and not gpu
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --cov --cov-report=term:skip-covered
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check bench constraints clean
+.PHONY: help setup demo test test-faults test-extras test-all check bench constraints clean
 
 help: ## List what can be made
 	@echo "make TARGET, where TARGET is one of:"
@@ -35,11 +36,23 @@ demo: setup ## Train a small Latin-English model, translate with it, draw its at
 	@echo "Running heedful demo ..."
 	@$(BIN)/heedful demo
 
-test: setup ## Run the tests, but for those that train a model or need a GPU
+test: setup ## Run the tests, but for those that train a model, kill processes or need a GPU
 	@echo "Running the tests on $(JOBS) processes; coverage must reach its floor ..."
 	@$(PYTEST) -m "$(QUICK)"
 
-test-all: setup ## Run every test; those that need a GPU are skipped where there is none
+test-faults: setup ## Kill, starve and multiply real training processes and see that nothing is lost
+	@echo "Running the fault tests, on $(JOBS) processes (some minutes) ..."
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) -m faults
+
+test-extras: $(EXTRAS) ## Run the tests of what needs optional packages, which are installed first
+	@$(BIN)/pytest -m extras
+
+$(EXTRAS): $(READY)
+	@echo "Installing the trackers TensorBoard, MLflow and wandb ..."
+	@$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev,track]'
+	@touch $@
+
+test-all: setup $(EXTRAS) ## Run every test; those that need a GPU are skipped where there is none
 	@echo "Running every test on $(JOBS) processes; some train a model for minutes ..."
 	@$(PYTEST)
 
@@ -60,7 +73,7 @@ constraints: setup ## Look for newer versions of everything but torch and write 
 	@mkdir -p .setup
 	@$(BIN)/python -m pip install --isolated --quiet --dry-run --ignore-installed \
 	  --report .setup/resolved.json "$$(grep '^torch==' constraints.txt)" \
-	  hatchling editables '.[dev]'
+	  hatchling editables '.[dev,track]'
 	@$(BIN)/python tools/write_constraints.py .setup/resolved.json
 	@echo "Wrote constraints.txt. Now: make check test"
 

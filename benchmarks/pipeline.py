@@ -16,7 +16,7 @@ from heedful.data.prepare import epoch_shapes, tokenise
 from heedful.data.sources import BuiltInConfig, FilesConfig
 from heedful.recipes import Recipe, load_recipe
 from heedful.training.engine import Learner
-from heedful.training.objectives import Loss, negative_log_likelihood
+from heedful.training.objectives import Likelihood
 
 MODEL_STEPS = 20
 
@@ -37,15 +37,8 @@ def bench(name: str, recipe: Recipe) -> None:
     tokens = sum(batch.num_tokens for batch in batches)
     padded = sum(shape.num_tokens for shape in shapes)
     model = recipe.model.build(source_size=len(text.source), target_size=len(text.target))
-    learner = Learner(
-        model,
-        lambda each, batch: Loss(
-            negative_log_likelihood(each(batch).log_probs, batch.targets), penalties={}
-        ),
-        recipe.training.optimizer.build(model),
-        lambda step: 1e-3,
-        max_grad_norm=1.0,
-    )
+    optimizer = recipe.training.optimizer.build(model)
+    learner = Learner(model, Likelihood(), optimizer, lambda step: 1e-3)
     learner.update(batches[:1])
     began = time.perf_counter()
     learned = sum(learner.update([batch]).num_tokens for batch in batches[1 : 1 + MODEL_STEPS])

@@ -27,7 +27,7 @@ from heedful.evaluation.operations import counting_operations
 from heedful.recipes import Recipe, load_recipe, recipe_names
 from heedful.runs import Run
 from heedful.training.engine import Learner
-from heedful.training.objectives import Loss, negative_log_likelihood
+from heedful.training.objectives import Likelihood, Loss, negative_log_likelihood
 
 STEPS = 12
 WARMUP = 2
@@ -54,7 +54,7 @@ def prepared(recipe: Recipe) -> tuple[nn.Module, list[Any]]:
 def speed(recipe: Recipe, model: nn.Module, batches: list[Any]) -> float:
     """Tokens a second in training."""
     optimizer = recipe.training.optimizer.build(model)
-    learner = Learner(model, loss, optimizer, recipe.training.learning_rate, max_grad_norm=1.0)
+    learner = Learner(model, Likelihood(), optimizer, recipe.training.learning_rate)
     for batch in batches[:WARMUP]:
         learner.update([batch])
     began = time.perf_counter()

@@ -29,9 +29,9 @@ from heedful.search import LengthPenalty
 from heedful.tasks.transduction import Transducer, TransducerConfig
 from heedful.text.vocabulary import BOS, EOS, NUM_SPECIALS, SPECIAL_NAMES
 from heedful.training.engine import Learner
-from heedful.training.objectives import Loss, negative_log_likelihood
+from heedful.training.objectives import Likelihood
 from heedful.training.optim import AdamWConfig
-from heedful.training.schedules import LinearConfig
+from heedful.training.schedules import Course, LinearConfig
 
 SYSTEMS: dict[str, WiringConfig] = {
     "final-state": FinalStateConfig(),
@@ -101,22 +101,17 @@ def learned(system: str, *, steps: int, rate: float, seed: int) -> Transducer:
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     model = transducer(system, width)
+    course = Course(max_steps=steps)
     learner = Learner(
         model,
-        _loss,
+        Likelihood(),
         AdamWConfig().build(model),
-        lambda step: rate * SCHEDULE.share(step, max_steps=steps),
-        max_grad_norm=1.0,
+        lambda step: rate * SCHEDULE.share(step, course),
     )
     for _ in range(steps):
         length = int(torch.randint(1, LEARNED + 1, (), generator=generator))
         learner.update([words(BATCH, length, generator)])
     return model.eval()
-
-
-def _loss(model: nn.Module, batch: Batch) -> Loss:
-    told = model(batch)
-    return Loss(negative_log_likelihood(told.log_probs, batch.targets), told.penalties)
 
 
 # --- what they write -----------------------------------------------------------------------

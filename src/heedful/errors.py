@@ -42,7 +42,11 @@ class DamagedRunError(HeedfulError):
 
 
 class StorageError(HeedfulError):
-    """A disk that is full, or a folder that cannot be written."""
+    """A disk or a folder that cannot be written or read."""
+
+
+class DiskFullError(StorageError):
+    """A disk without room for what is to be written."""
 
 
 def did_you_mean(got: str, allowed: Iterable[str]) -> str:

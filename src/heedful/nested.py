@@ -21,7 +21,7 @@ def map_tensors(change: Callable[[Tensor], Tensor], value: Nested) -> Nested:
 
 def combine(join: Callable[[Tensor, Tensor], Tensor], first: Nested, second: Nested) -> Nested:
     """Join every tensor of a nested value with the one in its place in another."""
-    others = iter(_leaves(second))
+    others = iter(leaves(second))
     return map_tensors(lambda tensor: join(tensor, next(others)), first)
 
 
@@ -30,12 +30,13 @@ def select(value: Nested, rows: Tensor) -> Nested:
     return map_tensors(lambda tensor: tensor[rows], value)
 
 
-def _leaves(value: Any) -> Iterator[Tensor]:
+def leaves(value: Any) -> Iterator[Tensor]:
+    """Give every tensor of a nested value."""
     if isinstance(value, Tensor):
         yield value
     elif value is not None:
         for part in value:
-            yield from _leaves(part)
+            yield from leaves(part)
 
 
 def _map(change: Callable[[Tensor], Tensor], value: Any) -> Any:

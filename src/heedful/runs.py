@@ -5,7 +5,9 @@
     weights.safetensors  the best weights so far
     manifest.json        versions, and the SHA-256 of every file above
     metrics.jsonl        how training went, a line at a time
-    state/               what training needs to go on
+    samples.jsonl        what the model made of a few texts at each validation
+    checkpoints/         what training needs to go on, a folder for each step that is kept
+    bad-steps/           what is needed to look at steps that went wrong
 
 Nothing in it is pickled, and a file that is lost or altered is noticed before it is used.
 """
@@ -13,12 +15,12 @@ Nothing in it is pickled, and a file that is lost or altered is noticed before i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from heedful.config import parse_override, read_settings, resolve, write_yaml
 from heedful.errors import ConfigError, RunError, did_you_mean
@@ -27,13 +29,14 @@ from heedful.storage import (
     MANIFEST,
     explaining_failures,
     read_manifest,
+    replace_listed,
     replacing,
-    write_manifest,
     write_text,
 )
 from heedful.tasks.language_model import LanguageModel
 from heedful.tasks.masked_language_model import MaskedLanguageModel, MaskedLanguageModelConfig
 from heedful.text.config import TextPair
+from heedful.training.observers import Sample
 from heedful.translator import Translator
 from heedful.version import VERSION
 from heedful.weights import load_weights, write_weights
@@ -41,6 +44,7 @@ from heedful.writer import MaskedWriter, Writer
 
 FORMAT = 1
 _CONFIG, _TEXT, _WEIGHTS = "config.yaml", "text", "weights.safetensors"
+_METRICS, _SAMPLES = "metrics.jsonl", "samples.jsonl"
 
 
 class Run:
@@ -48,7 +52,7 @@ class Run:
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
-        self.state = self.folder / "state"
+        self.checkpoints = self.folder / "checkpoints"
 
     @property
     def exists(self) -> bool:
@@ -71,12 +75,17 @@ class Run:
         """The tokenizers this run was trained with."""
         return recipe.text.load(self.folder / _TEXT)
 
-    def publish(self, model: nn.Module, *, step: int) -> None:
+    def replace_recipe(self, recipe: Recipe) -> None:
+        """Write a recipe in the place of the one this run was begun by."""
+        if (self.folder / MANIFEST).exists():
+            facts = read_manifest(self.folder)
+            del facts["files"]
+            self._replace({_CONFIG: lambda path: _write_config(recipe, path)}, facts)
+        else:
+            write_text(self.folder / _CONFIG, write_yaml(recipe))
+
+    def publish(self, weights: Mapping[str, Tensor], *, step: int) -> None:
         """Make these weights the ones the run is used with."""
-        with replacing(self.folder / _WEIGHTS) as temporary:
-            write_weights(model, temporary)
-        files = [path for path in (self.folder / _TEXT).rglob("*") if path.is_file()]
-        files += [self.folder / _CONFIG, self.folder / _WEIGHTS]
         facts = {
             "format": FORMAT,
             "heedful": VERSION,
@@ -84,20 +93,57 @@ class Run:
             "threads": torch.get_num_threads(),
             "step": step,
         }
-        write_manifest(self.folder, files, facts)
+        self._replace({_WEIGHTS: lambda path: write_weights(weights, path)}, facts)
+
+    def _replace(
+        self, writers: Mapping[str, Callable[[Path], None]], facts: dict[str, Any]
+    ) -> None:
+        files = [path for path in (self.folder / _TEXT).rglob("*") if path.is_file()]
+        files += [self.folder / _CONFIG, self.folder / _WEIGHTS]
+        kept = [path for path in files if path.name not in writers]
+        replace_listed(self.folder, writers, kept, facts)
+
+    def verify(self) -> dict[str, Any]:
+        """Hold every file against the manifest, and give that."""
+        _refuse_other_folders(self.folder)
+        manifest = read_manifest(self.folder)
+        if manifest.get("format") != FORMAT:
+            raise RunError(
+                str(self.folder / MANIFEST),
+                f"the run has format {manifest.get('format')}, and this heedful reads {FORMAT}",
+                f"use the heedful that wrote it ({manifest.get('heedful', 'unknown')}) "
+                "or a newer one",
+            )
+        return manifest
+
+    def put_weights_into(self, model: nn.Module) -> None:
+        """Give a model the weights of this run."""
+        load_weights(model, self.folder / _WEIGHTS)
 
     def log(self, entry: Mapping[str, Any]) -> None:
         """Add a line to the metrics."""
-        path = self.folder / "metrics.jsonl"
-        with explaining_failures(path), path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        self._add_lines(_METRICS, [entry])
 
-    def forget_metrics_after(self, step: int) -> None:
+    def log_samples(self, step: int, samples: Iterable[Sample]) -> None:
+        """Add what the model made of a few texts."""
+        self._add_lines(_SAMPLES, [{"step": step, **sample._asdict()} for sample in samples])
+
+    def _add_lines(self, name: str, entries: Sequence[Mapping[str, Any]]) -> None:
+        path = self.folder / name
+        with explaining_failures(path), path.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(entry) + "\n" for entry in entries)
+
+    def forget_after(self, step: int) -> None:
         """Drop the lines of steps that will be taken again."""
-        path = self.folder / "metrics.jsonl"
-        if path.exists():
-            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-            write_text(path, "".join(line for line in lines if _step_of(line) <= step))
+        for name in (_METRICS, _SAMPLES):
+            path = self.folder / name
+            if path.exists():
+                lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+                write_text(path, "".join(line for line in lines if _step_of(line) <= step))
+
+
+def _write_config(recipe: Recipe, path: Path) -> None:
+    path.write_text(write_yaml(recipe), encoding="utf-8")
 
 
 def _step_of(line: str) -> float:
@@ -132,20 +178,13 @@ def load(folder: Path | str, *, device: str = "auto", overrides: Sequence[str] =
     as "decoding.length_penalty=0".
     """
     run = Run(folder)
-    _refuse_other_folders(run.folder)
-    manifest = read_manifest(run.folder)
-    if manifest.get("format") != FORMAT:
-        raise RunError(
-            str(run.folder / MANIFEST),
-            f"the run has format {manifest.get('format')}, and this heedful reads {FORMAT}",
-            f"use the heedful that wrote it ({manifest.get('heedful', 'unknown')}) or a newer one",
-        )
+    run.verify()
     recipe = run.read_recipe()
     changes = [parse_override(text) for text in overrides]
     recipe = resolve(Recipe, recipe.model_dump(mode="json"), origin="--set", overrides=changes)
     text = run.read_text(recipe)
     model = recipe.model.build(source_size=len(text.source), target_size=len(text.target))
-    load_weights(model, run.folder / _WEIGHTS)
+    run.put_weights_into(model)
     place, streams = pick_device(device), recipe.data.streams
     if isinstance(model, LanguageModel):
         return Writer(model, text.target, streams, device=place)

@@ -16,16 +16,6 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH"),
 ]
 
-ARGUMENTS = [
-    "--no-sandbox",
-    "--headless",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
 LATIN = AttentionMap(
     source=["Servum", "bonum", "puella", "videt", "."],
     target=["The", "girl", "sees", "the", "good", "slave", "."],
@@ -56,49 +46,6 @@ HOSTILE_TOKENS = [
     "javascript:window.harmed=1",
 ]
 HOSTILE = AttentionMap(HOSTILE_TOKENS, HOSTILE_TOKENS, np.eye(6), title=HOSTILE_TOKENS[0])
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=ARGUMENTS
-        )
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def show(chromium, tmp_path):
-    """Open text as a page, and hold it to two laws: no complaint, no request but for itself."""
-    contexts, complaints, requests, opened = [], [], [], []
-
-    def open_text(text, *, name="page.html", scheme="light", width=1200, touch=False):
-        path = tmp_path / name
-        path.write_text(text, encoding="utf-8")
-        contexts.append(
-            chromium.new_context(
-                color_scheme=scheme,
-                reduced_motion="reduce",
-                viewport={"width": width, "height": 900},
-                has_touch=touch,
-            )
-        )
-        page = contexts[-1].new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: requests.append(request.url))
-        opened.append(path.as_uri())
-        page.goto(path.as_uri())
-        return page
-
-    yield open_text
-    for context in contexts:
-        context.close()
-    assert complaints == []
-    assert [url for url in requests if url != "about:srcdoc"] == opened
 
 
 def words(page, side):

@@ -5,27 +5,21 @@ import copy
 import pytest
 import torch
 
-from heedful.training.config import TrainingConfig
+from heedful.training.clipping import Clipping
 from heedful.training.engine import Learner
-from heedful.training.objectives import Loss, negative_log_likelihood
+from heedful.training.objectives import Likelihood
 from tests.catalogue import batch, build, store
-
-CONFIG = TrainingConfig()
 
 
 def learner(model, smoothing):
-    def loss(each, examples):
-        told = each(examples)
-        error = negative_log_likelihood(told.log_probs, examples.targets, smoothing=smoothing)
-        return Loss(error, told.penalties)
-
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return Learner(model, loss, optimizer, lambda step: 0.1, max_grad_norm=1e9)
+    objective = Likelihood(smoothing=smoothing)
+    return Learner(model, objective, optimizer, lambda step: 0.1, clipping=Clipping())
 
 
-def learned(groups, smoothing=0.1):
+def learned(groups, smoothing=0.1, size=12):
     """The weights and the loss after one update from these groups of rows."""
-    corpus = store(12)
+    corpus = store(size)
     student = learner(copy.deepcopy(build("gru, attend-then-step")), smoothing)
     report = student.update([batch(corpus, rows, extra) for rows, extra in groups])
     return report, dict(student.model.named_parameters())
@@ -48,5 +42,14 @@ def test_many_small_batches_are_one_large_batch(groups):
     assert parts_report.loss == pytest.approx(whole_report.loss)
     assert parts_report.grad_norm == pytest.approx(whole_report.grad_norm)
     assert parts_report.num_tokens == whole_report.num_tokens
+    for name, weight in whole.items():
+        torch.testing.assert_close(parts[name], weight)
+
+
+def test_one_batch_of_32_is_eight_of_4():
+    one = [(list(range(32)), 0)]
+    eight = [(list(range(first, first + 4)), first % 3) for first in range(0, 32, 4)]
+    _, whole = learned(one, size=32)
+    _, parts = learned(eight, size=32)
     for name, weight in whole.items():
         torch.testing.assert_close(parts[name], weight)

@@ -16,16 +16,38 @@ from tests.running_text import MODELS as TEXT_MODELS
 from tests.running_text import write_text_recipe
 
 DROPOUT = ["model.encoder.dropout=0.2", "model.decoder.dropout=0.2"]
+EVERYTHING = [
+    *DROPOUT,
+    "training.accumulate=2",
+    "training.precision=fp16",
+    "training.average.decay=0.9",
+    "training.schedule={kind: plateau, patience: 1, warmup_steps: 5}",
+    "training.validate_every=3",
+    "training.patience=100",
+]
 
 
-def weights(run):
-    return load_file(run / "state" / "model.safetensors")
+def last_checkpoint(run):
+    return max((run / "checkpoints").glob("step-*"))
 
 
-def assert_same_weights(one, other):
-    assert one.keys() == other.keys()
-    for name, tensor in one.items():
-        assert (tensor == other[name]).all(), name
+def state(run):
+    """Every tensor that training would go on from: weights, optimizer, averages, chance."""
+    folder = last_checkpoint(run)
+    return load_file(folder / "model.safetensors") | load_file(folder / "training.safetensors")
+
+
+def facts(run):
+    found = json.loads((last_checkpoint(run) / "progress.json").read_text())
+    return {name: fact for name, fact in found.items() if name != "seconds"}
+
+
+def assert_same_end(one, other):
+    assert facts(one) == facts(other)
+    ours, theirs = state(one), state(other)
+    assert ours.keys() == theirs.keys()
+    for name, tensor in ours.items():
+        assert (tensor == theirs[name]).all(), name
 
 
 def wait_for(condition, process, seconds=60):
@@ -36,42 +58,16 @@ def wait_for(condition, process, seconds=60):
         time.sleep(0.02)
 
 
-@pytest.fixture
-def recipe(tmp_path):
-    return write_recipe(tmp_path, steps=30, every=10)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "steps"),
-    [
-        ([], (1, 10, 17, 29)),
-        (["model.decoder.attention.align.kind=sampled", "training.sampling.kind=linear"], (17,)),
-    ],
-    ids=["plain", "with places and tokens drawn"],
-)
-def test_interrupted_after_any_step_the_end_is_the_same_to_the_bit(
-    overrides, steps, recipe, tmp_path, monkeypatch
-):
-    chosen = load_recipe(str(recipe), [*DROPOUT, *overrides])
-    assert_resuming_changes_nothing(chosen, steps, tmp_path, monkeypatch)
-
-
-@pytest.mark.parametrize("model", TEXT_MODELS)
-def test_interrupted_amid_running_text_the_end_is_the_same_to_the_bit(model, tmp_path, monkeypatch):
-    chosen = load_recipe(str(write_text_recipe(tmp_path, model, steps=30, every=10)))
-    assert_resuming_changes_nothing(chosen, (10, 23), tmp_path, monkeypatch)
-
-
 def assert_resuming_changes_nothing(chosen, steps, tmp_path, monkeypatch):
     train(chosen, tmp_path / "whole")
     for step in steps:
         run = tmp_path / f"stopped-{step}"
-        monkeypatch.setattr("heedful.experiment._Session._log", _interrupt_at(step))
+        monkeypatch.setattr("heedful.training.metrics_log.MetricsLog.updated", _interrupt_at(step))
         assert train(chosen, run).ended == ""
         monkeypatch.undo()
         outcome = train(chosen, run)
-        assert outcome.ended == "all 30 steps taken"
-        assert_same_weights(weights(tmp_path / "whole"), weights(run))
+        assert outcome.ended == f"all {chosen.training.max_steps} steps taken"
+        assert_same_end(tmp_path / "whole", run)
 
 
 def _interrupt_at(step):
@@ -82,17 +78,48 @@ def _interrupt_at(step):
     return observe
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("overrides", "steps"),
+    [
+        (DROPOUT, (1, 10, 17)),
+        (["model.decoder.attention.align.kind=sampled", "training.sampling.kind=linear"], (17,)),
+        (EVERYTHING, (1, 13)),
+    ],
+    ids=["plain", "with places and tokens drawn", "with everything that has a state"],
+)
+def test_interrupted_after_a_step_the_end_is_the_same_to_the_bit(
+    overrides, steps, tmp_path, monkeypatch
+):
+    chosen = load_recipe(str(write_recipe(tmp_path, steps=20, every=10)), overrides)
+    assert_resuming_changes_nothing(chosen, steps, tmp_path, monkeypatch)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("overrides", [DROPOUT, EVERYTHING], ids=["plain", "everything"])
+def test_interrupted_after_any_step_of_twenty_the_end_is_the_same_to_the_bit(
+    overrides, tmp_path, monkeypatch
+):
+    chosen = load_recipe(str(write_recipe(tmp_path, steps=20, every=10)), overrides)
+    assert_resuming_changes_nothing(chosen, range(1, 20), tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("model", TEXT_MODELS)
+def test_interrupted_amid_running_text_the_end_is_the_same_to_the_bit(model, tmp_path, monkeypatch):
+    chosen = load_recipe(str(write_text_recipe(tmp_path, model, steps=30, every=10)))
+    assert_resuming_changes_nothing(chosen, (10, 23), tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_saves_the_work_and_the_same_command_goes_on(tmp_path, number):
     recipe = write_recipe(tmp_path, steps=3000, every=1000)
     run = tmp_path / "run"
     command = ["train", recipe, "--run", run, "--set", "training.max_steps=3000"]
     process = start_heedful(*command, stdout=-1, stderr=-1)
-    wait_for((run / "metrics.jsonl").exists, process)
+    wait_for(lambda: _last_step(run) > 0, process)
     process.send_signal(number)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
-    step = json.loads((run / "state" / "progress.json").read_text())["step"]
+    step = int(last_checkpoint(run).name.removeprefix("step-"))
     assert 0 < step < 3000
     assert out == f"{run}: saved at step {step}; the same command goes on\n"
     again = start_heedful(*command, stdout=-1, stderr=-1)
@@ -103,7 +130,8 @@ def test_a_signal_saves_the_work_and_the_same_command_goes_on(tmp_path, number):
 
 
 def _last_step(run):
-    lines = (run / "metrics.jsonl").read_text().splitlines()
+    path = run / "metrics.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
     return json.loads(lines[-1])["step"] if lines else 0
 
 
@@ -111,12 +139,38 @@ def test_killed_without_warning_the_last_checkpoint_is_gone_on_from(tmp_path):
     recipe = write_recipe(tmp_path, steps=200, every=20)
     run = tmp_path / "run"
     process = start_heedful("train", recipe, "--run", run, stderr=-1)
-    wait_for(lambda: (run / "state").exists() and _last_step(run) > 30, process)
+    wait_for(lambda: (run / "checkpoints").exists() and _last_step(run) > 30, process)
     process.kill()
     process.communicate()
     heedful.train(str(recipe), run)
     heedful.train(str(recipe), tmp_path / "whole")
-    assert_same_weights(weights(tmp_path / "whole"), weights(run))
+    assert_same_end(tmp_path / "whole", run)
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     seen = [entry["step"] for entry in steps if entry["kind"] == "training"]
     assert seen == sorted(set(seen))
+
+
+def test_a_run_that_is_over_is_extended_and_says_so(tmp_path, capsys):
+    recipe = str(write_recipe(tmp_path, steps=20, every=10))
+    run = tmp_path / "run"
+    heedful.train(recipe, run)
+    heedful.train(recipe, run)
+    assert f"{run}: already trained (all 20 steps taken) at step 20\n" in capsys.readouterr().err
+    outcome = heedful.train(recipe, run, overrides=["training.max_steps=30"])
+    assert (outcome.step, outcome.ended) == (30, "all 30 steps taken")
+    said = capsys.readouterr().err
+    assert f"{run}: training.max_steps was 20 and is now 30\n" in said
+    assert f"{run}: was over (all 20 steps taken) and is now extended\n" in said
+    # After 10 steps of warm-up, 1/11 of the rate is left at step 20 of 20, 10/21 at 21 of 30.
+    assert "the learning rate of its last step was 0.000909; it goes on at 0.00476\n" in said
+    heedful.load(run)  # the recipe in the folder was replaced, and still belongs to it
+
+
+def test_with_a_constant_rate_an_extended_run_is_as_if_it_had_never_ended(tmp_path):
+    recipe = str(write_recipe(tmp_path, steps=20, every=10))
+    constant = "training.schedule={kind: constant}"
+    heedful.train(recipe, tmp_path / "whole", overrides=[constant, "training.max_steps=30"])
+    for steps in (20, 30):
+        overrides = [constant, f"training.max_steps={steps}"]
+        heedful.train(recipe, tmp_path / "extended", overrides=overrides)
+    assert_same_end(tmp_path / "whole", tmp_path / "extended")

@@ -3,14 +3,13 @@
 from typing import Any
 
 import torch
-from torch import nn
 
 from heedful.data.collate import Batch, Sources
 from heedful.search import LengthPenalty
 from heedful.tasks.transduction import Transducer, TransducerConfig
 from heedful.text.vocabulary import BOS, EOS
 from heedful.training.engine import Learner
-from heedful.training.objectives import Loss, negative_log_likelihood
+from heedful.training.objectives import Likelihood
 from tests.shape_checking import unchecked
 
 LETTERS = 12
@@ -46,7 +45,7 @@ def learn(settings: dict[str, Any], steps: int) -> float:
     config = TransducerConfig.model_validate(settings)
     model = config.build(source_size=VOCABULARY, target_size=VOCABULARY)
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.0)
-    learner = Learner(model, _loss, optimizer, lambda step: _rate(step, steps), max_grad_norm=1.0)
+    learner = Learner(model, Likelihood(), optimizer, lambda step: _rate(step, steps))
     for _ in range(steps):
         model.train()
         learner.update([words(32, generator)])
@@ -55,11 +54,6 @@ def learn(settings: dict[str, Any], steps: int) -> float:
 
 def _rate(step: int, steps: int) -> float:
     return 0.01 * min(1.0, step / 20, 2 * (1 - step / (steps + 1)))
-
-
-def _loss(model: nn.Module, batch: Batch) -> Loss:
-    told = model(batch)
-    return Loss(negative_log_likelihood(told.log_probs, batch.targets), told.penalties)
 
 
 def _share(model: Transducer, batches: list[Batch]) -> float:

@@ -1,7 +1,6 @@
 """The full text of what a user is told when a run folder or a disk is not as it should be."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -115,6 +114,7 @@ def test_weights_that_are_no_weights(call, copied):
 def test_a_run_of_another_format(call, copied):
     path = copied / "manifest.json"
     path.write_text(path.read_text().replace('"format": 1', '"format": 99'))
+    vouch_for(copied)
     ended = call("translate", copied)
     assert ended.code == 2
     assert ended.err == (
@@ -180,7 +180,7 @@ def test_another_recipe_in_the_same_folder(call, copied, trained):
 def test_other_data_in_the_same_files(call, tmp_path):
     recipe = write_recipe(tmp_path, steps=3000, every=1)
     process = start_heedful("train", recipe, "--run", tmp_path / "run", stdout=-1, stderr=-1)
-    while not (tmp_path / "run" / "state").exists():
+    while not (tmp_path / "run" / "checkpoints").exists():
         assert process.poll() is None
         time.sleep(0.02)
     process.terminate()
@@ -204,7 +204,8 @@ def test_a_checkpoint_without_its_config(call, tmp_path):
     ended = call("train", recipe, "--run", run)
     assert ended.code == 2
     assert ended.err == (
-        f"heedful: {run}/state: a checkpoint lies here without the config.yaml it was trained by\n"
+        f"heedful: {run}/checkpoints: checkpoints lie here without the config.yaml they were "
+        "trained by\n"
         "  put config.yaml and text/ back, or name another folder with --run\n"
     )
 
@@ -213,12 +214,15 @@ def test_a_damaged_checkpoint_is_not_trained_from(call, tmp_path):
     recipe = write_recipe(tmp_path, steps=2, every=2)
     run = tmp_path / "run"
     assert call("train", recipe, "--run", run).code == 0
-    flip(run / "state" / "optimizer.safetensors")
+    flip(run / "checkpoints" / "step-00000002" / "training.safetensors")
     ended = call("train", recipe, "--run", run)
     assert ended.code == 1
-    assert ended.err.endswith(
-        f"{run}/state/optimizer.safetensors: the contents have changed since they were written "
-        f"(SHA-256 differs)\n{RESTORE}"
+    assert ended.err == (
+        f"DAMAGED CHECKPOINT: {run}/checkpoints/step-00000002/training.safetensors: the contents "
+        "have changed since they were written (SHA-256 differs); "
+        "put aside as damaged-step-00000002\n"
+        f"heedful: {run}/checkpoints: no checkpoint is good (put aside: damaged-step-00000002)\n"
+        "  restore the folder from a copy, or remove it to train from the beginning\n"
     )
 
 
@@ -282,7 +286,7 @@ def test_a_full_disk_under_a_run_keeps_what_was_saved(call, tmp_path):
             "cannot be written (no space left on device); what was saved before is untouched\n"
             "  make space on the disk and give the same command again\n"
         )
-        assert not [name for name in os.listdir(run) if name.startswith(".")]
+        assert not list(run.rglob(".writing-*"))
         subprocess.run(["mount", "-o", "remount,size=4m", disk], check=True)
         again = call("train", recipe, "--run", run)
         assert again.code == 0
@@ -295,7 +299,7 @@ def test_a_disk_that_cannot_be_written(call, tmp_path):
         ended = call("train", recipe, "--run", disk / "run")
     assert ended.code == 2
     assert ended.err.endswith(
-        f"heedful: {disk}/run/text: cannot be written (read-only file system); "
+        f"heedful: {disk}/run/.lock: cannot be written (read-only file system); "
         "what was saved before is untouched\n"
         "  name a folder on a disk that can be written\n"
     )

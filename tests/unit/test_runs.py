@@ -34,7 +34,7 @@ def test_metrics_of_steps_to_be_taken_again_are_forgotten(tmp_path):
         run.log({"kind": "training", "step": step})
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"kind": "training", "st')
-    run.forget_metrics_after(10)
+    run.forget_after(10)
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [1, 10]
 

@@ -1,15 +1,30 @@
 """What is written is there whole or not at all."""
 
+import errno
+import hashlib
+import itertools
 import json
 import os
-import subprocess
-import sys
-import textwrap
+import signal
+from functools import partial
+from threading import Event, Thread
 
 import pytest
 
-from heedful.errors import DamagedRunError, StorageError
-from heedful.storage import read_manifest, replacing, sweep, write_manifest, write_text
+from heedful.errors import DamagedRunError, DiskFullError, StorageError
+from heedful.storage import (
+    discard,
+    read_listing,
+    read_manifest,
+    replace_listed,
+    replacing,
+    require_space,
+    strengthen,
+    sweep,
+    write_listed,
+    write_manifest,
+    write_text,
+)
 
 
 def test_a_file_is_replaced_whole(tmp_path):
@@ -44,53 +59,155 @@ def test_a_folder_is_replaced_whole(tmp_path):
     assert os.listdir(tmp_path / "folder") == ["new"]
 
 
-KILLED = """
-    import os, sys
-    from pathlib import Path
-    import heedful.storage as storage
-
-    calls = 0
-    kill_at = int(sys.argv[2])
-
-    def dying(function):
-        def call(*arguments):
-            global calls
-            calls += 1
-            if calls == kill_at:
-                os.kill(os.getpid(), 9)
-            return function(*arguments)
-        return call
-
-    for name in ("fsync", "rename", "replace"):
-        setattr(os, name, dying(getattr(os, name)))
-    folder = Path(sys.argv[1]) / "state"
-    with storage.replacing(folder) as temporary:
+def test_a_folder_that_cannot_take_its_place_leaves_the_old_one_there(tmp_path, monkeypatch):
+    with replacing(tmp_path / "folder") as temporary:
         temporary.mkdir()
-        (temporary / "contents").write_text("new")
-        storage.write_manifest(temporary, [temporary / "contents"], {})
-"""
+        (temporary / "old").write_text("old")
+    rename = os.rename
+
+    def failing(source, target):
+        if ".writing-" in str(source):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", failing)
+    with pytest.raises(StorageError), replacing(tmp_path / "folder") as temporary:
+        temporary.mkdir()
+    assert os.listdir(tmp_path) == ["folder"]
+    assert os.listdir(tmp_path / "folder") == ["old"]
+
+
+def die(work, moment):
+    """Do work in a process that is killed at its so-manieth call to the disk; whether it ended."""
+    child = os.fork()
+    if child == 0:
+        calls = itertools.count(1)
+
+        def dying(function, *arguments):
+            if next(calls) == moment:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments)
+
+        for name in ("fsync", "rename", "replace"):
+            setattr(os, name, partial(dying, getattr(os, name)))
+        try:
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, -signal.SIGKILL)
+    return code == 0
+
+
+def put_folder(folder, contents):
+    with replacing(folder) as temporary:
+        temporary.mkdir()
+        (temporary / "contents").write_text(contents)
+        write_manifest(temporary, [temporary / "contents"], {})
 
 
 def test_killed_at_any_moment_a_folder_is_the_old_or_the_new(tmp_path):
-    died = 0
     for moment in range(1, 20):
         place = tmp_path / str(moment)
-        with replacing(place / "state") as temporary:
-            temporary.mkdir()
-            (temporary / "contents").write_text("old")
-            write_manifest(temporary, [temporary / "contents"], {})
-        program = [sys.executable, "-c", textwrap.dedent(KILLED), str(place), str(moment)]
-        code = subprocess.run(program, check=False).returncode
+        put_folder(place / "state", "old")
+        is_done = die(partial(put_folder, place / "state", "new"), moment)
         sweep(place)
         read_manifest(place / "state")
         contents = (place / "state" / "contents").read_text()
-        assert contents in {"old", "new"}
+        assert contents in ({"new"} if is_done else {"old", "new"})
         assert os.listdir(place) == ["state"]
-        if code == 0:
-            assert contents == "new"
+        if is_done:
             break
-        died += 1
-    assert died >= 5
+    assert moment > 5
+
+
+def listed(folder, contents):
+    write = partial(write_plainly, contents)
+    replace_listed(folder, {"contents": write}, [folder / "kept"], {"is": contents})
+
+
+def write_plainly(contents, path):
+    path.write_text(contents)
+
+
+def test_killed_at_any_moment_of_replacing_listed_files_the_folder_is_whole(tmp_path):
+    for moment in range(1, 20):
+        folder = tmp_path / str(moment) / "state"
+        folder.mkdir(parents=True)
+        (folder / "kept").write_text("kept")
+        listed(folder, "older")
+        # Killed twice: what the first left half done, the second goes on from.
+        for _ in range(2):
+            is_done = die(partial(listed, folder, "new"), moment)
+            contents = (folder / "contents").read_text()
+            assert read_manifest(folder)["is"] == contents
+            assert contents in ({"new"} if is_done else {"older", "new"})
+        sweep(folder)
+        assert sorted(os.listdir(folder)) == ["contents", "kept", "manifest.json"]
+        if is_done:
+            break
+    assert moment > 5
+
+
+def test_killed_before_there_was_a_manifest_there_is_none_or_a_good_one(tmp_path):
+    for moment in range(1, 20):
+        folder = tmp_path / str(moment) / "state"
+        folder.mkdir(parents=True)
+        (folder / "kept").write_text("kept")
+        if die(partial(listed, folder, "new"), moment):
+            break
+        if (folder / "manifest.json").exists():
+            read_manifest(folder)
+    assert moment > 2
+    assert read_manifest(folder)["files"].keys() == {"contents", "kept"}
+
+
+def test_what_happened_to_a_kept_file_is_not_vouched_for(tmp_path):
+    (tmp_path / "kept").write_text("kept")
+    listed(tmp_path, "old")
+    (tmp_path / "kept").write_text("bent")
+    listed(tmp_path, "new")
+    with pytest.raises(DamagedRunError, match="kept: the contents have changed"):
+        read_manifest(tmp_path)
+
+
+def test_a_writer_of_a_listed_file_that_fails_changes_nothing(tmp_path):
+    (tmp_path / "kept").write_text("kept")
+    listed(tmp_path, "old")
+
+    def write_half(path):
+        path.write_text("half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(DiskFullError):
+        replace_listed(tmp_path, {"contents": write_half}, [], {})
+    assert read_manifest(tmp_path)["is"] == "old"
+    assert sorted(os.listdir(tmp_path)) == ["contents", "kept", "manifest.json"]
+
+
+def test_whoever_reads_while_files_are_replaced_finds_them_whole(tmp_path):
+    (tmp_path / "kept").write_text("kept")
+    listed(tmp_path, "0")
+    is_over = Event()
+
+    def replace_again_and_again():
+        for number in range(40):
+            listed(tmp_path, str(number))
+        is_over.set()
+
+    writer = Thread(target=replace_again_and_again)
+    writer.start()
+    while not is_over.is_set():
+        read_manifest(tmp_path)
+    writer.join()
+
+
+def test_what_is_discarded_is_gone(tmp_path):
+    (tmp_path / "folder" / "inner").mkdir(parents=True)
+    (tmp_path / "folder" / "inner" / "file").write_text("contents")
+    discard(tmp_path / "folder")
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_manifest_vouches_for_every_file(tmp_path):
@@ -116,6 +233,92 @@ def test_any_flipped_byte_is_noticed(tmp_path, place):
         read_manifest(tmp_path)
 
 
+def flipped(contents, place, bits):
+    return contents[:place] + bytes([contents[place] ^ bits]) + contents[place + 1 :]
+
+
+def test_any_flipped_byte_of_a_manifest_is_noticed(tmp_path):
+    (tmp_path / "a").write_text("contents")
+    write_manifest(tmp_path, [tmp_path / "a"], {"format": 1, "score": 0.1, "name": None})
+    manifest = tmp_path / "manifest.json"
+    contents = manifest.read_bytes()
+    for place in range(len(contents)):
+        bits = 7 if contents[place : place + 1] == b"\n" else 1 << place % 8  # 7 makes it "\r"
+        manifest.write_bytes(flipped(contents, place, bits))
+        with pytest.raises(DamagedRunError):
+            read_manifest(tmp_path)
+    manifest.write_bytes(contents)
+    read_manifest(tmp_path)
+
+
+def test_facts_come_back_as_json_says_them(tmp_path):
+    facts = {"counts": {10: 1, 9: 2}, "pair": (1, 2), "bound": float("inf"), "word": "\u00e9"}
+    write_manifest(tmp_path, [], facts)
+    assert read_manifest(tmp_path) == {
+        "counts": {"10": 1, "9": 2},
+        "pair": [1, 2],
+        "bound": float("inf"),
+        "word": "\u00e9",
+        "files": {},
+    }
+
+
+def test_a_manifest_that_is_altered_is_told_from_what_is_none(tmp_path):
+    write_manifest(tmp_path, [], {"format": 1})
+    path = tmp_path / "manifest.json"
+    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(DamagedRunError) as caught:
+        read_manifest(tmp_path)
+    assert str(caught.value) == (
+        f"{path}: the manifest has changed since it was written\n"
+        "  restore the folder from a copy, or train again into another folder"
+    )
+
+
+def test_a_folder_without_a_manifest_is_damaged(tmp_path):
+    with pytest.raises(DamagedRunError, match=r"manifest\.json: the file is missing"):
+        read_manifest(tmp_path)
+
+
+def test_what_cannot_be_read_is_damaged_unless_it_is_only_forbidden(tmp_path, monkeypatch):
+    (tmp_path / "a").write_text("contents")
+    write_manifest(tmp_path, [tmp_path / "a"], {})
+
+    def failing_with(number):
+        def digest(file, kind):
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(hashlib, "file_digest", digest)
+
+    failing_with(errno.EIO)
+    with pytest.raises(DamagedRunError, match=r"a: cannot be read \(input/output error\)"):
+        read_manifest(tmp_path)
+    failing_with(errno.EACCES)
+    with pytest.raises(StorageError, match=r"a: cannot be read \(permission denied\)"):
+        read_manifest(tmp_path)
+
+
+def test_quick_hashes_vouch_until_they_are_strengthened(tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    pieces = [b"", b"some", memoryview(bytes(10_000)), b"more"]
+    write_listed(folder, {"a": pieces, "b": []}, {"step": 3})
+    for kind in ("page_sums", "sha256"):
+        assert read_manifest(folder)["step"] == 3
+        assert (folder / "a").read_bytes() == b"".join(pieces)
+        assert (folder / "b").read_bytes() == b""
+        assert all(entry.keys() == {"size", kind} for entry in listing_of(folder))
+        (folder / "a").write_bytes(flipped(b"".join(pieces), 5000, 1))
+        with pytest.raises(DamagedRunError, match="the contents have changed since"):
+            read_manifest(folder)
+        (folder / "a").write_bytes(b"".join(pieces))
+        strengthen(folder)
+
+
+def listing_of(folder):
+    return read_listing(folder)["files"].values()
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"files": 3}', '{"files": {"a": {}}}'])
 def test_what_is_no_manifest_is_refused(tmp_path, text):
     (tmp_path / "manifest.json").write_text(text)
@@ -132,6 +335,8 @@ def test_a_manifest_reads_well(tmp_path):
     write_manifest(tmp_path, [tmp_path / "a"], {"format": 1})
     empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
     wanted = {"files": {"a": {"sha256": empty, "size": 0}}, "format": 1}
+    seal = hashlib.sha256(json.dumps(wanted).encode()).hexdigest()
+    wanted["manifest_sha256"] = seal
     text = (tmp_path / "manifest.json").read_text()
     assert text == json.dumps(wanted, indent=2) + "\n"
 
@@ -151,4 +356,15 @@ def test_a_full_disk_is_explained_and_spoils_nothing(tmp_path):
         "what was saved before is untouched\n"
         "  make space on the disk and give the same command again"
     )
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_will_not_fit_is_not_begun(tmp_path):
+    require_space(tmp_path / "missing" / "small", 1000)
+    with pytest.raises(DiskFullError) as caught:
+        require_space(tmp_path / "large", 10**18)
+    problem, remedy = str(caught.value).split("\n")
+    assert problem.startswith(f"{tmp_path}/large: needs 1,200,000,000,000 MB, and ")
+    assert problem.endswith(" MB are free; what was saved before is untouched")
+    assert remedy == "  make space on the disk and give the same command again"
     assert os.listdir(tmp_path) == []

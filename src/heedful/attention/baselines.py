@@ -84,8 +84,11 @@ class MovingBaseline(Baseline):
         real: Bool[Tensor, "*B T"],
     ) -> dict[str, Float[Tensor, ""]]:
         """Move towards the mean reward, in training only; nothing is added to the loss."""
-        if self.training and real.any():
-            self.value.lerp_(rewards[real].mean().to(self.value.dtype), 1 - self.momentum)
+        if self.training:
+            # No question is put to a GPU: a batch without real targets moves nothing.
+            mean = rewards.masked_fill(~real, 0).sum() / real.sum().clamp(min=1)
+            pull = (1 - self.momentum) * real.any()
+            self.value.lerp_(mean.to(self.value.dtype), pull.to(self.value.dtype))
         return {}
 
 

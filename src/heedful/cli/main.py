@@ -1,7 +1,8 @@
 """The command `heedful`: its subcommands, and how it fails.
 
-Exit codes: 0 done, 1 failed, 2 the user can mend it; 130 interrupted where there was nothing to
-save. Errors that heedful raises on purpose are printed without a traceback.
+Exit codes: 0 done, or interrupted and saved; 1 failed; 2 the user can mend it; 3 training met too
+many losses in a row that are no numbers; 130 interrupted where there was nothing to save; 143
+interrupted and not saved. Errors that heedful raises on purpose are printed without a traceback.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import sys
 
 import typer
 
+from heedful.cli.average import average
 from heedful.cli.data import data
 from heedful.cli.demo import demo
 from heedful.cli.evaluate import evaluate
 from heedful.cli.generate import generate
+from heedful.cli.prepare import prepare
 from heedful.cli.recipes import recipes
+from heedful.cli.report import report
 from heedful.cli.show import show
 from heedful.cli.train import train
 from heedful.cli.translate import translate
@@ -29,7 +33,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, train, translate, generate, evaluate, show, recipes, data):
+for command in (
+    demo,
+    train,
+    translate,
+    generate,
+    evaluate,
+    show,
+    report,
+    average,
+    prepare,
+    recipes,
+    data,
+):
     app.command()(command)
 
 

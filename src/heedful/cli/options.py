@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from heedful.errors import HeedfulError
+from heedful.errors import ConfigError, HeedfulError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,6 +43,15 @@ def command() -> str:
         return "python -m heedful"
     is_on_path = shutil.which(called.name) == str(called)
     return called.name if is_on_path else quote(str(called))
+
+
+def parse_bytes(text: str) -> int:
+    """Read an amount of memory such as 512MiB, 4GiB or 4g."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
+    if found is None:
+        raise ConfigError(text, "not an amount of memory", "write it as 512MiB or 4GiB")
+    number, unit = found.groups()
+    return int(float(number) * 1024 ** " kmgt".index(unit or " "))
 
 
 def stderr_console() -> Console:

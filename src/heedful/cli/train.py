@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli.options import Device, Settings, command, stderr_console
+from heedful.cli.options import Device, Settings, command, parse_bytes, stderr_console
 from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
     from heedful.recipes import Recipe
 
 DEFAULT_RECIPE = "default"
+
+
+class Tracker(StrEnum):
+    """Where else a run can be looked at."""
+
+    TENSORBOARD = "tensorboard"
+    MLFLOW = "mlflow"
+    WANDB = "wandb"
 
 
 def train(
@@ -42,22 +51,47 @@ def train(
     ] = None,
     settings: Settings = None,
     device: Device = "auto",
+    track: Annotated[
+        list[Tracker] | None, typer.Option(help="also tell this tracker; repeatable")
+    ] = None,
+    memory_fit: Annotated[
+        bool, typer.Option("--memory-fit", help="find the largest batch that fits in memory")
+    ] = False,
+    memory_limit: Annotated[
+        str | None, typer.Option(help="memory that --memory-fit may fill, such as 4GiB")
+    ] = None,
 ) -> None:
     """Train a model. The same command goes on where it was interrupted.
+
+    Ctrl-C, SIGTERM or SIGUSR1 saves and ends with code 0, or 143 if the work could not be saved.
+    A loss that is no number, many steps in a row, ends it with code 3. A run that is over goes on
+    with more: --set training.max_steps=N.
 
     Example: heedful train --source train.de --target train.en --run runs/de-en
 
     Example: heedful train reverse-tiny --set model.decoder.attention.score.kind=dot
+
+    Example: torchrun --nproc-per-node 2 -m heedful train latin-demo --run runs/both
     """
     from heedful.experiment import train as train_into
     from heedful.recipes import load_recipe
+    from heedful.training.distributed import is_first_rank
 
     files = _files("train", source, target) + _files("dev", dev_source, dev_target)
     texts = _text("train", text) + _text("dev", dev_text)
     chosen = load_recipe(recipe, [*files, *texts, *(settings or [])])
     folder = run or Path("runs") / Path(recipe).stem
-    outcome = train_into(chosen, folder, device=device, console=stderr_console())
-    _say(outcome, folder, chosen)
+    outcome = train_into(
+        chosen,
+        folder,
+        device=device,
+        console=stderr_console(),
+        track=[each.value for each in track or []],
+        memory_fit=memory_fit or memory_limit is not None,
+        memory_limit=None if memory_limit is None else parse_bytes(memory_limit),
+    )
+    if is_first_rank():
+        _say(outcome, folder, chosen)
 
 
 def _files(split: str, source: str | None, target: str | None) -> list[str]:

@@ -15,6 +15,7 @@ from pydantic import PositiveInt
 
 from heedful.config import Choice
 from heedful.data.order import Integers, permute
+from heedful.data.store import Pairs
 
 
 class BatchingConfig(Choice):
@@ -47,23 +48,31 @@ def widths(longest: int) -> Integers:
     return np.array(steps)
 
 
-def batches(
-    source_lengths: Integers,
-    target_lengths: Integers,
-    config: BatchingConfig,
-    *,
-    seed: int,
-    epoch: int,
-) -> Iterator[Shape]:
-    """Give the batches of one epoch."""
-    size = len(source_lengths)
-    for number, start in enumerate(range(0, size, config.window)):
+class Placed(NamedTuple):
+    """A batch to be, and where in its epoch it stands."""
+
+    shape: Shape
+    window: int  # which it is of
+    place: int  # among the batches of its window
+
+
+def epoch_batches(
+    store: Pairs, config: BatchingConfig, *, seed: int, epoch: int, window: int = 0
+) -> Iterator[Placed]:
+    """Give the batches of one epoch, from this window on."""
+    store = store.in_epoch(epoch)
+    size = len(store)
+    for number in range(window, -(-size // config.window)):
+        start = number * config.window
         positions = np.arange(start, min(start + config.window, size))
         rows = permute(positions, size, seed=seed, epoch=epoch)
-        window = list(cut(rows, source_lengths[rows], target_lengths[rows], config.max_tokens))
-        numbers = np.arange(len(window))
-        for place in permute(numbers, len(window), seed=seed, epoch=epoch + (number << 32)):
-            yield window[place]
+        # Each side has one symbol more: the source its end, the target its begin or its end.
+        source_lengths, target_lengths = (lengths + 1 for lengths in store.lengths(rows))
+        cuts = list(cut(rows, source_lengths, target_lengths, config.max_tokens))
+        numbers = np.arange(len(cuts))
+        order = permute(numbers, len(cuts), seed=seed, epoch=epoch + (number << 32))
+        for place, chosen in enumerate(order):
+            yield Placed(cuts[chosen], number, place)
 
 
 def cut(

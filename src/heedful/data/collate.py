@@ -11,7 +11,7 @@ from torch import Tensor
 
 from heedful.data.batching import Shape
 from heedful.data.order import Integers
-from heedful.data.store import PairStore, Ragged
+from heedful.data.store import Pairs, Ragged
 from heedful.shapes import Int
 from heedful.text.vocabulary import BOS, EOS, PAD
 
@@ -41,23 +41,19 @@ class Batch(NamedTuple):
         return int(self.sources.lengths.sum()) + self.num_targets
 
 
-def side_lengths(side: Ragged) -> Integers:
-    """How long each sequence is with its begin or end symbol."""
-    return side.lengths + 1
-
-
-def collate(store: PairStore, shape: Shape) -> Batch:
+def collate(store: Pairs, shape: Shape) -> Batch:
     """Make the tensors of one batch."""
-    rows = shape.rows
-    target = store.target.padded(rows, shape.target_width - 1, fill=PAD)
+    source, target = store.take(shape.rows)
+    rows = np.arange(len(shape.rows))
     begins = np.full((len(rows), 1), BOS)
+    said = target.padded(rows, shape.target_width - 1, fill=PAD)
     return Batch(
         sources=Sources(
-            torch.from_numpy(_ended(store.source, rows, shape.source_width)),
-            torch.from_numpy(store.source.lengths_of(rows) + 1),
+            torch.from_numpy(_ended(source, rows, shape.source_width)),
+            torch.from_numpy(source.lengths + 1),
         ),
-        inputs=torch.from_numpy(np.concatenate([begins, target], axis=1)),
-        targets=torch.from_numpy(_ended(store.target, rows, shape.target_width)),
+        inputs=torch.from_numpy(np.concatenate([begins, said], axis=1)),
+        targets=torch.from_numpy(_ended(target, rows, shape.target_width)),
     )
 
 

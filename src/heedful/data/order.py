@@ -6,10 +6,14 @@ position without a table of all of them. Where training stands is therefore one 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
+Member = TypeVar("Member")
 _Words = NDArray[np.uint64]
 
 _NUM_ROUNDS = 6
@@ -28,6 +32,17 @@ def permute(positions: Integers, size: int, *, seed: int, epoch: int) -> Integer
     while (outside := values >= size).any():
         values[outside] = _feistel(values[outside], half_bits, keys)
     return values.astype(np.int64)
+
+
+def marking_last(members: Iterable[Member]) -> Iterator[tuple[Member, bool]]:
+    """Give members on, and with each whether it is the last: an epoch must know its end."""
+    held = list[Member]()
+    for member in members:
+        for earlier in held:
+            yield earlier, False
+        held = [member]
+    for last in held:
+        yield last, True
 
 
 def _round_keys(seed: int, epoch: int) -> _Words:

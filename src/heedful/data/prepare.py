@@ -9,12 +9,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from heedful.data.batching import BatchingConfig, Shape, batches
-from heedful.data.collate import Batch, collate, side_lengths
-from heedful.data.order import permute
+from heedful.data.batching import BatchingConfig, Shape, epoch_batches
+from heedful.data.collate import Batch, collate
+from heedful.data.cutting import CHUNK, Cut, cut_pairs, unweave
+from heedful.data.order import marking_last, permute
 from heedful.data.records import Pair
-from heedful.data.selection import SelectionConfig, SelectionReport, select
-from heedful.data.store import PairStore, Ragged
+from heedful.data.selection import (
+    Seen,
+    SelectionConfig,
+    SelectionReport,
+    join_reports,
+    refuse_nothing_left,
+)
+from heedful.data.store import Pairs, PairStore
 from heedful.errors import DataError
 from heedful.text.config import TextPair
 
@@ -27,35 +34,57 @@ class Position(NamedTuple):
 
     epoch: int
     batch: int  # batches of the epoch already seen
+    window: int = 0  # which the last of them was of: what lies before need not be cut again
+    before: int = 0  # batches of the epoch before that window
 
 
-def hold_out(pairs: Sequence[Pair], *, seed: int, at: str) -> tuple[list[Pair], list[Pair]]:
-    """Part pairs into those to learn from and a few to validate on."""
-    if len(pairs) < 2:
+def held_out_rows(count: int, *, seed: int, at: str) -> list[int]:
+    """Choose the few of so many pairs that are validated on."""
+    if count < 2:
         raise DataError(
             at,
             "one pair is too few: one is needed to learn from and one to validate on",
             "give more lines, or files to validate on: --dev-source FILE --dev-target FILE",
         )
-    count = max(1, min(MAX_HELD_OUT, len(pairs) // HELD_OUT_SHARE))
-    chosen = permute(np.arange(count), len(pairs), seed=seed, epoch=-1)
-    held_out = set(chosen.tolist())
-    learned = [pair for row, pair in enumerate(pairs) if row not in held_out]
-    return learned, [pairs[row] for row in sorted(held_out)]
+    few = max(1, min(MAX_HELD_OUT, count // HELD_OUT_SHARE))
+    return sorted(permute(np.arange(few), count, seed=seed, epoch=-1).tolist())
+
+
+def hold_out(pairs: Sequence[Pair], *, seed: int, at: str) -> tuple[list[Pair], list[Pair]]:
+    """Part pairs into those to learn from and a few to validate on."""
+    rows = held_out_rows(len(pairs), seed=seed, at=at)
+    chosen = set(rows)
+    learned = [pair for row, pair in enumerate(pairs) if row not in chosen]
+    return learned, [pairs[row] for row in rows]
 
 
 def tokenise(
     pairs: Sequence[Pair], text: TextPair, config: SelectionConfig, *, at: str
 ) -> tuple[PairStore, SelectionReport]:
     """Turn pairs into tokens and leave out those that are not fit."""
-    sources = text.source.encode_all([pair.source for pair in pairs])
-    targets = text.target.encode_all([pair.target for pair in pairs])
-    selected = select(pairs, config, source_ids=sources, target_ids=targets, at=at)
-    store = PairStore(
-        Ragged.pack([sources[row] for row in selected.rows]),
-        Ragged.pack([targets[row] for row in selected.rows]),
-    )
-    return store, selected.report
+    (store,), report = tokenise_parts([pairs], text, config, at=at)
+    return store, report
+
+
+def tokenise_parts(
+    parts: Sequence[Sequence[Pair]], text: TextPair, config: SelectionConfig, *, at: str
+) -> tuple[list[PairStore], SelectionReport]:
+    """Turn the pairs of several sources into tokens; they are numbered through."""
+    seen, number = Seen(), 1
+    stores, reports = list[PairStore](), list[SelectionReport]()
+    for pairs in parts:
+        cuts = list[Cut]()
+        for start in range(0, max(1, len(pairs)), CHUNK):
+            some = pairs[start : start + CHUNK]
+            cut, report = cut_pairs(some, text, config, at=at, first=number, seen=seen)
+            cuts.append(cut)
+            reports.append(report)
+            number += len(some)
+        values = np.concatenate([cut.values for cut in cuts])
+        stores.append(unweave(values, np.concatenate([cut.lengths for cut in cuts])))
+    whole = join_reports(reports)
+    refuse_nothing_left(whole, at=at)
+    return stores, whole
 
 
 def fingerprint(store: PairStore) -> str:
@@ -67,19 +96,17 @@ def fingerprint(store: PairStore) -> str:
     return digest.hexdigest()
 
 
-def epoch_shapes(
-    store: PairStore, config: BatchingConfig, *, seed: int, epoch: int
-) -> Iterator[Shape]:
+def epoch_shapes(store: Pairs, config: BatchingConfig, *, seed: int, epoch: int) -> Iterator[Shape]:
     """The batches of an epoch, before they are tensors."""
-    lengths = side_lengths(store.source), side_lengths(store.target)
-    return batches(*lengths, config, seed=seed, epoch=epoch)
+    for placed in epoch_batches(store, config, seed=seed, epoch=epoch):
+        yield placed.shape
 
 
 class BatchStream:
     """Batches without end, epoch after epoch; `position` says where to go on."""
 
     def __init__(
-        self, store: PairStore, config: BatchingConfig, *, seed: int, position: Position
+        self, store: Pairs, config: BatchingConfig, *, seed: int, position: Position
     ) -> None:
         self.store = store
         self.config = config
@@ -88,10 +115,14 @@ class BatchStream:
 
     def __iter__(self) -> Iterator[Batch]:
         while True:
-            epoch, seen = self.position
-            shapes = epoch_shapes(self.store, self.config, seed=self.seed, epoch=epoch)
-            for shape in islice(shapes, seen, None):
-                seen += 1
-                self.position = Position(epoch, seen)
-                yield collate(self.store, shape)
-            self.position = Position(epoch + 1, 0)
+            start, epoch = self.position, self.position.epoch
+            store = self.store.in_epoch(epoch)
+            placed = epoch_batches(
+                store, self.config, seed=self.seed, epoch=epoch, window=start.window
+            )
+            left = islice(enumerate(placed, start.before), start.batch - start.before, None)
+            for (number, (shape, window, place)), is_last in marking_last(left):
+                here = Position(epoch, number + 1, window, number - place)
+                self.position = Position(epoch + 1, 0) if is_last else here
+                yield collate(store, shape)
+            self.position = Position(epoch + 1, 0)  # a mixture may have an epoch of no rows

@@ -19,8 +19,9 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from heedful.config import Choice
-from heedful.data.order import Integers, permute
+from heedful.data.order import Integers, marking_last, permute
 from heedful.data.prepare import HELD_OUT_SHARE, Position
+from heedful.data.shards import ShardedRow
 from heedful.errors import DataError
 from heedful.shapes import Int
 from heedful.text.tokenizers import Tokenizer
@@ -30,6 +31,8 @@ MAX_HELD_OUT_LINES = 5000
 _LINES_AT_ONCE = 10_000  # lists of ids take many times the memory of the array they become
 
 Tokens = NDArray[np.int32]
+Row = Tokens | ShardedRow
+"""Running text, in memory or in files."""
 Member = TypeVar("Member")
 
 
@@ -64,16 +67,21 @@ class TextBatch(NamedTuple):
         return int((self.inputs != PAD).sum())
 
 
-def hold_out_end(lines: Sequence[str], *, at: str) -> tuple[list[str], list[str]]:
-    """Part lines into those to learn from and a few at the end to validate on."""
-    if len(lines) < 2:
+def held_out_lines(count: int, *, at: str) -> range:
+    """Choose the few of so many lines, at their end, that are validated on."""
+    if count < 2:
         raise DataError(
             at,
             "one line is too few: some are needed to learn from and some to validate on",
             "give a text of more lines, or one to validate on: --dev-text FILE",
         )
-    count = max(1, min(MAX_HELD_OUT_LINES, len(lines) // HELD_OUT_SHARE))
-    return list(lines[:-count]), list(lines[-count:])
+    return range(count - max(1, min(MAX_HELD_OUT_LINES, count // HELD_OUT_SHARE)), count)
+
+
+def hold_out_end(lines: Sequence[str], *, at: str) -> tuple[list[str], list[str]]:
+    """Part lines into those to learn from and a few at the end to validate on."""
+    first = held_out_lines(len(lines), at=at).start
+    return list(lines[:first]), list(lines[first:])
 
 
 def run_together(lines: Sequence[str], tokenizer: Tokenizer) -> Tokens:
@@ -105,7 +113,7 @@ class TextStream:
 
     def __init__(
         self,
-        tokens: Tokens,
+        tokens: Row,
         config: StreamsConfig,
         *,
         seed: int,
@@ -120,18 +128,17 @@ class TextStream:
 
     def __iter__(self) -> Iterator[TextBatch]:
         while True:
-            epoch, seen = self.position
+            epoch, seen = self.position.epoch, self.position.batch
             batches = epoch_pieces(self.tokens, self.config, seed=self.seed, epoch=epoch)
-            for batch in islice(batches, seen, None):
+            for batch, is_last in marking_last(islice(batches, seen, None)):
                 place = Position(epoch, seen)
                 seen += 1
-                self.position = Position(epoch, seen)
+                self.position = Position(epoch + 1, 0) if is_last else Position(epoch, seen)
                 yield self.change(batch, place) if self.change else batch
-            self.position = Position(epoch + 1, 0)
 
 
 def epoch_pieces(
-    tokens: Tokens, config: StreamsConfig, *, seed: int, epoch: int
+    tokens: Row, config: StreamsConfig, *, seed: int, epoch: int
 ) -> Iterator[TextBatch]:
     """The batches of an epoch."""
     latest = min(config.context, len(tokens) - 1)
@@ -144,7 +151,7 @@ def epoch_pieces(
         yield pieces(tokens, starts + begin, min(config.context, length - begin))
 
 
-def pieces(tokens: Tokens, starts: Integers, width: int) -> TextBatch:
+def pieces(tokens: Row, starts: Integers, width: int) -> TextBatch:
     """Cut pieces of equal length out of a text; each token is to say the next."""
     places = starts[:, None] + np.arange(width)
     inputs, targets = (

@@ -1,14 +1,15 @@
 """Sources: where pairs of texts come from.
 
-A source is read whole and checked whole before its first pair is given out, so nothing is
-learned from the sound half of a broken file.
+`read` reads a source whole and checks it whole before the first pair is given out, so nothing is
+learned from the sound half of a broken file. `stream` gives pairs as they are read, for data that
+does not fit into memory: whoever uses it goes through it whole before learning from it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from itertools import islice
+from collections.abc import Iterator, Mapping
+from itertools import chain, islice, zip_longest
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
@@ -41,14 +42,28 @@ class FilesConfig(Choice):
 
     def read(self) -> list[Pair]:
         """Read both files and see that they are equally long."""
+        return list(self.stream())
+
+    def stream(self) -> Iterator[Pair]:
+        """Give the pairs as they are read."""
         sources, targets = _lines_of(self.source), _lines_of(self.target)
-        if len(sources) != len(targets):
-            raise DataError(
-                name_of(self.source),
-                f"{len(sources)} lines, but {name_of(self.target)} has {len(targets)}",
-                "line n of one must belong to line n of the other: look for lost or added lines",
-            )
-        return list(map(Pair, sources, targets))
+        for number, (source, target) in enumerate(zip_longest(sources, targets)):
+            if source is None or target is None:
+                longer = 1 + number + sum(1 for _ in chain(sources, targets))
+                raise self._unlike(*((longer, number) if target is None else (number, longer)))
+            yield Pair(source, target)
+
+    def _unlike(self, *counts: int) -> DataError:
+        return DataError(
+            name_of(self.source),
+            f"{counts[0]} lines, but {name_of(self.target)} has {counts[1]}",
+            "line n of one must belong to line n of the other: look for lost or added lines",
+        )
+
+    @property
+    def is_read_once(self) -> bool:
+        """Whether it cannot be gone through a second time."""
+        return STANDARD_INPUT in {self.source, self.target}
 
     def describe(self) -> str:
         """Name the source in a report."""
@@ -70,27 +85,43 @@ class TsvConfig(Choice):
 
     def read(self) -> list[Pair]:
         """Read the two columns."""
-        rows = [line.split("\t") for line in _lines_of(self.path)]
-        self._refuse_ragged(rows)
-        source, target = self.source_column - 1, self.target_column - 1
-        pairs = [Pair(row[source], row[target]) for row in rows]
-        return _below_header(pairs, self.path) if self.header else pairs
+        return list(self.stream())
 
-    def _refuse_ragged(self, rows: list[list[str]]) -> None:
-        needed, width = max(self.source_column, self.target_column), len(rows[0])
-        if width < needed:
+    def stream(self) -> Iterator[Pair]:
+        """Give the pairs as they are read."""
+        width = number = 0
+        for number, line in enumerate(_lines_of(self.path), start=1):
+            row = line.split("\t")
+            width = width or self._width(row)
+            if len(row) != width:
+                raise self._ragged(row, number, width)
+            if number > 1 or not self.header:
+                yield Pair(row[self.source_column - 1], row[self.target_column - 1])
+        if self.header and number == 1:
+            problem, remedy = "holds only a header", "set `header: false`, or add lines"
+            raise DataError(name_of(self.path), problem, remedy)
+
+    def _width(self, row: list[str]) -> int:
+        needed = max(self.source_column, self.target_column)
+        if len(row) < needed:
             raise DataError(
                 f"{name_of(self.path)}:1",
-                f"{_count(width, 'column')} parted by tabs, but column {needed} is wanted",
+                f"{_count(len(row), 'column')} parted by tabs, but column {needed} is wanted",
                 "set source_column and target_column, or look for lost tabs",
             )
-        for number, row in enumerate(rows, start=1):
-            if len(row) != width:
-                raise DataError(
-                    f"{name_of(self.path)}:{number}",
-                    f"{_count(len(row), 'column')} parted by tabs, but line 1 has {width}",
-                    "look for lost or added tabs; a text must not hold any",
-                )
+        return len(row)
+
+    def _ragged(self, row: list[str], number: int, width: int) -> DataError:
+        return DataError(
+            f"{name_of(self.path)}:{number}",
+            f"{_count(len(row), 'column')} parted by tabs, but line 1 has {width}",
+            "look for lost or added tabs; a text must not hold any",
+        )
+
+    @property
+    def is_read_once(self) -> bool:
+        """Whether it cannot be gone through a second time."""
+        return self.path == STANDARD_INPUT
 
     def describe(self) -> str:
         """Name the source in a report."""
@@ -110,10 +141,17 @@ class JsonlConfig(Choice):
 
     def read(self) -> list[Pair]:
         """Read the two keys of every object."""
-        return [
-            self._pair(line, f"{name_of(self.path)}:{number}")
-            for number, line in enumerate(_lines_of(self.path), start=1)
-        ]
+        return list(self.stream())
+
+    def stream(self) -> Iterator[Pair]:
+        """Give the pairs as they are read."""
+        for number, line in enumerate(_lines_of(self.path), start=1):
+            yield self._pair(line, f"{name_of(self.path)}:{number}")
+
+    @property
+    def is_read_once(self) -> bool:
+        """Whether it cannot be gone through a second time."""
+        return self.path == STANDARD_INPUT
 
     def _pair(self, line: str, at: str) -> Pair:
         record = self._object(line, at)
@@ -154,9 +192,18 @@ class BuiltInConfig(Choice):
 
     def read(self) -> list[Pair]:
         """Make the pairs."""
+        return list(self.stream())
+
+    def stream(self) -> Iterator[Pair]:
+        """Give the pairs as they are made."""
         from heedful.data.synthetic import corpus
 
-        return list(islice(corpus(self.name).pairs(self.split, seed=self.seed), self.size))
+        return islice(corpus(self.name).pairs(self.split, seed=self.seed), self.size)
+
+    @property
+    def is_read_once(self) -> bool:
+        """Whether it cannot be gone through a second time."""
+        return False
 
     def describe(self) -> str:
         """Name the source in a report."""
@@ -168,17 +215,13 @@ PairSourceConfig = Annotated[
 ]
 
 
-def _lines_of(path: str) -> list[str]:
-    lines = list(read_lines(path))
-    if not lines:
+def _lines_of(path: str) -> Iterator[str]:
+    is_empty = True
+    for line in read_lines(path):
+        is_empty = False
+        yield line
+    if is_empty:
         raise DataError(name_of(path), "holds no lines", "give a file with text in it")
-    return lines
-
-
-def _below_header(pairs: list[Pair], path: str) -> list[Pair]:
-    if len(pairs) == 1:
-        raise DataError(name_of(path), "holds only a header", "set `header: false`, or add lines")
-    return pairs[1:]
 
 
 def _text(record: Mapping[str, Any], key: str, at: str) -> str:

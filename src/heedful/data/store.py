@@ -1,9 +1,14 @@
-"""Store: the tokens of a corpus, packed into flat arrays."""
+"""Store: the tokens of a corpus, packed into flat arrays.
+
+Whatever holds a parallel corpus is asked three things: how many rows it has, how long some of them
+are, and for some of them to be taken out. What is asked for is never as long as the corpus.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from itertools import chain
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +25,10 @@ class Ragged(NamedTuple):
     @classmethod
     def pack(cls, sequences: Iterable[Sequence[int]]) -> Ragged:
         """Put sequences into one array."""
-        arrays = [np.asarray(sequence, dtype=np.int32) for sequence in sequences]
-        lengths = np.array([len(array) for array in arrays], dtype=np.int64)
-        values = np.concatenate(arrays) if arrays else np.empty(0, dtype=np.int32)
-        return cls(values, np.concatenate([np.zeros(1, np.int64), lengths.cumsum()]))
+        listed = list(sequences)
+        offsets = offsets_of(np.array([len(each) for each in listed], dtype=np.int64))
+        values = np.fromiter(chain.from_iterable(listed), dtype=np.int32, count=offsets[-1])
+        return cls(values, offsets)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -50,12 +55,61 @@ class Ragged(NamedTuple):
         """How long these sequences are."""
         return self.offsets[rows + 1] - self.offsets[rows]
 
+    def take(self, rows: Integers) -> Ragged:
+        """These sequences, in this order."""
+        lengths = self.lengths_of(rows)
+        return Ragged(self.values[places(self.offsets[rows], lengths)], offsets_of(lengths))
+
+
+class Pairs(Protocol):
+    """A parallel corpus in tokens, wherever they lie."""
+
+    def __len__(self) -> int:
+        """Count the rows of an epoch."""
+        ...
+
+    def lengths(self, rows: Integers) -> tuple[Integers, Integers]:
+        """How long the sources and the targets of these rows are."""
+        ...
+
+    def take(self, rows: Integers) -> PairStore:
+        """These rows, in this order, in memory."""
+        ...
+
+    def in_epoch(self, epoch: int) -> Pairs:
+        """What this epoch goes through, once."""
+        ...
+
 
 class PairStore(NamedTuple):
-    """A tokenised parallel corpus; neither side holds begin or end symbols."""
+    """A tokenised parallel corpus in memory; neither side holds begin or end symbols."""
 
     source: Ragged
     target: Ragged
 
     def __len__(self) -> int:
         return len(self.source)
+
+    def lengths(self, rows: Integers) -> tuple[Integers, Integers]:
+        """How long the sources and the targets of these rows are."""
+        return self.source.lengths_of(rows), self.target.lengths_of(rows)
+
+    def take(self, rows: Integers) -> PairStore:
+        """These rows, in this order."""
+        return PairStore(self.source.take(rows), self.target.take(rows))
+
+    def in_epoch(self, epoch: int) -> PairStore:
+        """All of it, in every epoch."""
+        del epoch
+        return self
+
+
+def offsets_of(lengths: Integers) -> Integers:
+    """Where each of some sequences begins when they stand one after the other, and the end."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+
+
+def places(starts: Integers, lengths: Integers) -> Integers:
+    """List the places of stretches that begin here and are so long, one after the other."""
+    offsets = offsets_of(lengths)
+    return np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)

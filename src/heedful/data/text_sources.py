@@ -1,18 +1,19 @@
 """Text sources: where does running text come from?
 
-Running text is a list of lines. An empty line is text too. As with pairs, a source is read whole
-and checked whole before its first line is given out.
+Running text is a list of lines. An empty line is text too. As with pairs, `read` checks a source
+whole before its first line is given out, and `stream` gives lines as they are read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
 from heedful.config import Choice
-from heedful.data.lines import name_of, read_lines
+from heedful.data.lines import STANDARD_INPUT, name_of, read_lines
 from heedful.errors import DataError
 
 
@@ -29,10 +30,22 @@ class TextFilesConfig(Choice):
 
     def read(self) -> list[str]:
         """Read the lines of every file."""
-        lines = [line for path in self._paths for line in read_lines(path)]
-        if not any(line.strip() for line in lines):
+        return list(self.stream())
+
+    def stream(self) -> Iterator[str]:
+        """Give the lines as they are read."""
+        is_empty = True
+        for path in self._paths:
+            for line in read_lines(path):
+                is_empty = is_empty and not line.strip()
+                yield line
+        if is_empty:
             raise DataError(self.describe(), "holds no text", "give a file with text in it")
-        return lines
+
+    @property
+    def is_read_once(self) -> bool:
+        """Whether it cannot be gone through a second time."""
+        return STANDARD_INPUT in self._paths
 
     def describe(self) -> str:
         """Name the source in a report."""
@@ -56,10 +69,19 @@ class BuiltInTextConfig(Choice):
 
     def read(self) -> list[str]:
         """Make the lines."""
+        return list(self.stream())
+
+    def stream(self) -> Iterator[str]:
+        """Give the lines as they are made."""
         from heedful.data.synthetic import corpus
 
         pairs = islice(corpus(self.name).pairs(self.split, seed=self.seed), self.size)
-        return [pair.source if self.side == "source" else pair.target for pair in pairs]
+        return (pair.source if self.side == "source" else pair.target for pair in pairs)
+
+    @property
+    def is_read_once(self) -> bool:
+        """Whether it cannot be gone through a second time."""
+        return False
 
     def describe(self) -> str:
         """Name the source in a report."""

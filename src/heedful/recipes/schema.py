@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from heedful.config import Choice
+from heedful.data.mixing import SeveralConfig
+from heedful.data.prepared import TokensConfig
 from heedful.data.running import StreamsConfig
 from heedful.data.selection import SelectionConfig
 from heedful.data.sources import BuiltInConfig, FilesConfig, JsonlConfig, TsvConfig
 from heedful.data.text_sources import BuiltInTextConfig, TextFilesConfig
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, choose_from
 from heedful.tasks.config import ModelConfig
 from heedful.tasks.language_model import LanguageModelConfig
 from heedful.tasks.masked_language_model import MaskedLanguageModelConfig
 from heedful.tasks.transduction import TransducerConfig
 from heedful.text.config import SeparateTexts, SharedText, SubwordConfig, TextConfig
 from heedful.training.config import TrainingConfig
+from heedful.training.objectives import refuse_whole_outputs
 from heedful.training.sampling import TeacherForcingConfig
 from heedful.translator import DecodingConfig
 
@@ -39,10 +42,23 @@ SourceConfig = Annotated[
 ]
 
 
+TrainingSourceConfig = Annotated[
+    FilesConfig
+    | TsvConfig
+    | JsonlConfig
+    | BuiltInConfig
+    | SeveralConfig
+    | TextFilesConfig
+    | BuiltInTextConfig
+    | TokensConfig,
+    Field(discriminator="kind"),
+]
+
+
 class DataConfig(Choice):
     """What is learned from: pairs of texts, or, for language models, running text."""
 
-    train: SourceConfig | None = None
+    train: TrainingSourceConfig | None = None
     """What the model learns from."""
     dev: SourceConfig | None = None
     """What it is validated on; if not given, some of what there is to learn from is held out."""
@@ -52,6 +68,10 @@ class DataConfig(Choice):
     """Which pairs are left out."""
     streams: StreamsConfig = StreamsConfig()
     """How running text is read; pairs are grouped by `training.batching`."""
+    in_memory: PositiveInt = 1_000_000
+    """Most pairs, or lines of running text, held in memory; more are cut into files, once."""
+    vocabulary_lines: PositiveInt = 1_000_000
+    """Most pairs or lines, drawn by lot, that tokens are learned from where data lies in files."""
 
 
 class Recipe(Choice):
@@ -80,8 +100,9 @@ class Recipe(Choice):
         for name in ("train", "dev", "test"):
             source = getattr(self.data, name)
             is_text = isinstance(source, TextFilesConfig | BuiltInTextConfig)
-            if source is not None and is_text != self.is_of_text:
-                raise _other_data(f"data.{name}.kind", source.kind, self)
+            is_either = source is None or isinstance(source, TokensConfig)
+            if not is_either and is_text != self.is_of_text:
+                raise _other_data(name, source.kind, self)
         return self
 
     @model_validator(mode="after")
@@ -107,11 +128,34 @@ class Recipe(Choice):
             )
         return self
 
+    @model_validator(mode="after")
+    def _cuts_anew_only_pairs(self) -> Recipe:
+        tokenizer = self.text.tokenizer if isinstance(self.text, SharedText) else None
+        is_cut_anew = isinstance(tokenizer, SubwordConfig) and tokenizer.regularisation is not None
+        if self.is_of_text and is_cut_anew:
+            raise ConfigError(
+                "text.tokenizer.regularisation",
+                "running text is cut once: only pairs of texts are cut anew in every epoch",
+                "leave it out",
+            )
+        return self
 
-def _other_data(at: str, kind: str, recipe: Recipe) -> ConfigError:
-    wanted, remedy = "pairs of texts", "choose from: built-in, files, jsonl, tsv"
+    @model_validator(mode="after")
+    def _has_an_objective_that_can_be_built(self) -> Recipe:
+        training = self.training
+        if self.is_of_text:
+            refuse_whole_outputs(training.objective, self.model.kind)
+        training.objective.build(smoothing=training.label_smoothing, sampling=training.sampling)
+        return self
+
+
+def _other_data(name: str, kind: str, recipe: Recipe) -> ConfigError:
+    wanted, kinds = "pairs of texts", ["built-in", "files", "jsonl", "tsv"]
+    only_learned_from = ["several", "tokens"]
     if recipe.is_of_text:
-        wanted, remedy = "running text", "choose from: built-in-text, text"
+        wanted, kinds, only_learned_from = "running text", ["built-in-text", "text"], ["tokens"]
     return ConfigError(
-        at, f"the model (kind: {recipe.model.kind}) learns from {wanted}, not from '{kind}'", remedy
+        f"data.{name}.kind",
+        f"the model (kind: {recipe.model.kind}) learns from {wanted}, not from '{kind}'",
+        choose_from([*kinds, *only_learned_from] if name == "train" else kinds),
     )

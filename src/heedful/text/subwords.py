@@ -16,6 +16,7 @@ from typing import Literal, Self
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
 from heedful.errors import ConfigError
+from heedful.text.cuts import Piece
 from heedful.text.escapes import NOT_IN_TEXT, SPACE_MARK, escape, restore
 from heedful.text.normalisation import Normalisation
 from heedful.text.stored import damaged, read_stored
@@ -100,6 +101,14 @@ class SubwordTokenizer(Tokenizer):
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Say how each id is shown to people; a byte as "<0xE2>"."""
         return [self._shown[each] for each in ids]
+
+    @property
+    def learned(self) -> dict[str, Piece]:
+        """The pieces by name, with the scores by which SentencePiece chooses among them."""
+        return {
+            self._processor.IdToPiece(each): Piece(each, self._processor.GetScore(each))
+            for each in range(len(_FIXED_NAMES), len(self))
+        }
 
     def __len__(self) -> int:
         return len(self._spellings)

@@ -7,33 +7,48 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from torch import nn
-from torch.nn.utils import clip_grad_norm_
+import torch
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from heedful.data.collate import Batch
 from heedful.errors import HeedfulError
-from heedful.training.objectives import Loss
+from heedful.nested import map_tensors
+from heedful.training.averaging import MovingAverage
+from heedful.training.clipping import Clipping
+from heedful.training.objectives import Objective
+from heedful.training.observers import Observer, Report
+from heedful.training.precision import Precision
+from heedful.training.random_states import random_states
+from heedful.training.ranks import ALONE, Ranks
 
 
-class Report(NamedTuple):
-    """What one update did."""
-
-    step: int
-    loss: float  # per real target token, without penalties
-    grad_norm: float  # before clipping
-    learning_rate: float
-    num_tokens: int  # real tokens of both sides
-    penalties: Mapping[str, float]  # what was added to the loss, by name, per real target token
+SHORT = Clipping(max_norm=1.0)
 
 
 class NonFiniteError(HeedfulError):
-    """A loss or gradient that is not a number; nothing was learned from it."""
+    """Too many losses or gradients in a row that are not numbers; nothing was learned from them."""
 
-    exit_code = 1
+    exit_code = 3
+
+
+class _Found(NamedTuple):
+    """What a group of batches gave, beside gradients: all per unit of the objective."""
+
+    error: float
+    penalties: Mapping[str, float]
+    grad_norm: float
+
+    @property
+    def has_sound_loss(self) -> bool:
+        return all(map(math.isfinite, [self.error, *self.penalties.values()]))
+
+    @property
+    def is_finite(self) -> bool:
+        return self.has_sound_loss and math.isfinite(self.grad_norm)
 
 
 class Learner:
@@ -42,88 +57,125 @@ class Learner:
     def __init__(
         self,
         model: nn.Module,
-        loss: Callable[[nn.Module, Batch], Loss],
+        objective: Objective,
         optimizer: Optimizer,
         learning_rate: Callable[[int], float],
         *,
-        max_grad_norm: float,
+        clipping: Clipping = SHORT,
+        precision: Precision | None = None,
+        average: MovingAverage | None = None,
+        ranks: Ranks = ALONE,
+        device: torch.device | str = "cpu",
     ) -> None:
-        """`loss` sums over real target tokens; `learning_rate` is a function of the step."""
+        """`learning_rate` is a function of the step; groups of weights take a share of it."""
         self.model = model
-        self.loss = loss
+        self.objective = objective
         self.optimizer = optimizer
         self.learning_rate = learning_rate
-        self.max_grad_norm = max_grad_norm
+        self.clipping = clipping
+        self.precision = precision or Precision("fp32", "cpu")
+        self.average = average
+        self.ranks = ranks
+        self.device = device
         self.step = 0
+        self.random_before = random_states()
+        self._spread = ranks.spread(model)
+        self._weights = [weight for weight in model.parameters() if weight.requires_grad]
 
-    def update(self, group: Sequence[Batch]) -> Report:
-        """Learn once from a group of batches.
+    def update(self, group: Sequence[Any]) -> Report:
+        """Learn once from a group of batches, or say why nothing was learned.
 
-        The loss is divided by the real targets of the whole group: two half batches give the
-        gradient of the whole one, whatever their padding.
+        The loss is divided by the real targets of the whole group, on all ranks: two half batches
+        give the gradient of the whole one, whatever their padding.
         """
-        error, penalties = self._differentiate(group)
-        grad_norm = clip_grad_norm_(self.model.parameters(), self.max_grad_norm).item()
-        self._refuse_non_finite(error, penalties, grad_norm)
-        rate = self.learning_rate(self.step + 1)
-        for parameters in self.optimizer.param_groups:
-            parameters["lr"] = rate
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
-        num_tokens = sum(batch.num_tokens for batch in group)
-        return Report(self.step, error, grad_norm, rate, num_tokens, penalties)
+        self.random_before = random_states()
+        found = self._differentiate(group)
+        rate = self.learning_rate(self.step)
+        skipped = "" if found.is_finite else self._why_skipped(found)
+        if not skipped:
+            for weights in self.optimizer.param_groups:
+                weights["lr"] = rate * weights.get("scale", 1.0)
+            self.precision.step(self.optimizer)
+            if self.average is not None:
+                self.average.update(self.step)
+        self.optimizer.zero_grad(set_to_none=True)
+        return Report(
+            self.step,
+            found.error,
+            found.grad_norm,
+            rate,
+            num_tokens=sum(batch.num_tokens for batch in group),
+            num_targets=sum(batch.num_targets for batch in group),
+            penalties=found.penalties,
+            skipped=skipped,
+        )
 
-    def _differentiate(self, group: Sequence[Batch]) -> tuple[float, dict[str, float]]:
-        """Add up the gradients of a group; give its error and its penalties, per real target."""
-        num_targets = sum(batch.num_targets for batch in group)
-        error, penalties = 0.0, dict[str, float]()
-        for batch in group:
-            loss = self.loss(self.model, batch)
-            total = sum(loss.penalties.values(), loss.error)
-            (total / num_targets).backward()
-            error += loss.error.item() / num_targets
-            for name, penalty in loss.penalties.items():
-                penalties[name] = penalties.get(name, 0.0) + penalty.item() / num_targets
-        return error, penalties
+    def averaged(self) -> AbstractContextManager[None]:
+        """Let the model have the weights it is used with: their average, if one is kept."""
+        return self.average.applied() if self.average is not None else nullcontext()
 
-    def _refuse_non_finite(
-        self, error: float, penalties: Mapping[str, float], grad_norm: float
-    ) -> None:
-        if all(map(math.isfinite, [error, *penalties.values(), grad_norm])):
-            return
-        named = "".join(f", the penalty '{name}' {value}" for name, value in penalties.items())
+    def _differentiate(self, group: Sequence[Any]) -> _Found:
+        """Add up the gradients of a group, over its batches and over the ranks."""
+        count = sum(self.objective.count(batch) for batch in group)
+        names, numbers = list[str](), list[Tensor]()
+        for number, batch in enumerate(group, start=1):
+            is_last = number == len(group)
+            with nullcontext() if is_last else self.ranks.apart(self._spread):
+                named = self._learn_from(batch, count)
+            names, numbers = list(named), [*numbers, torch.stack(list(named.values()))]
+        self.precision.unscale(self.optimizer)
+        norm = self.clipping(self._weights)
+        total = self.ranks.total(torch.stack(numbers).sum(dim=0))
+        # One list of everything: each question put to a GPU waits for all it has been told to do.
+        error, *penalties, grad_norm = torch.cat([total, norm.to(total).view(1)]).tolist()
+        return _Found(error, dict(zip(names[1:], penalties, strict=True)), grad_norm)
+
+    def _learn_from(self, batch: Any, count: int) -> dict[str, Tensor]:
+        """Add the gradient of one batch; give its error and its penalties, divided by the count."""
+        rows, weight = self.ranks.portion(batch)
+        rows = map_tensors(lambda tensor: tensor.to(self.device, non_blocking=True), rows)
+        with self.precision.computing():
+            loss = self.objective(self._spread, rows, self.step, self.model)
+        share = weight / count
+        total = sum(loss.penalties.values(), loss.error) * share
+        # Ranks divide the gradient among them; the sum is wanted.
+        self.precision.differentiate(total * self.ranks.world)
+        named = {"": loss.error, **loss.penalties}
+        return {name: number.detach().float() * share for name, number in named.items()}
+
+    def _why_skipped(self, found: _Found) -> str:
+        """Say what is not a number, and where it was first."""
+        if found.has_sound_loss and self.precision.is_overflow(norm_is_finite=False):
+            return "overflow"
+        named = "".join(
+            f", the penalty '{name}' {value}" for name, value in found.penalties.items()
+        )
         bad = [
             name
             for name, weight in self.model.named_parameters()
             if weight.grad is not None and not weight.grad.isfinite().all()
         ]
         where = f"the first bad gradient is that of {bad[0]}" if bad else "gradients are finite"
-        raise NonFiniteError(
-            f"training step {self.step + 1}",
-            f"the loss is {error}{named} and the gradient's norm {grad_norm}; {where}",
-            "nothing was learned from this step; lower training.optimizer.learning_rate "
-            "or training.max_grad_norm",
+        return (
+            f"the loss is {found.error}{named} and the gradient's norm {found.grad_norm}; {where}"
         )
-
-
-Observer = Callable[[Report], None]
 
 
 def fit(
     learner: Learner,
-    batches: Iterable[Batch],
+    batches: Iterable[Any],
     *,
-    until: Callable[[Report], bool],
+    until: Callable[[Report, Sequence[Any]], bool],
     accumulate: int = 1,
     observers: Sequence[Observer] = (),
 ) -> None:
-    """Learn until told to stop or the batches run out."""
+    """Learn until told to stop or the batches run out; `until` is also shown the batches."""
     stream = iter(batches)
     while group := list(islice(stream, accumulate)):
         learner.model.train()
         report = learner.update(group)
-        for observe in observers:
-            observe(report)
-        if until(report):
+        for observer in observers:
+            observer.updated(report)
+        if until(report, group):
             return

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from heedful.data.collate import Batch
 from heedful.training.objectives import negative_log_likelihood, num_correct
+from heedful.training.ranks import ALONE, Ranks
 
 
 class Validated(NamedTuple):
@@ -20,13 +20,25 @@ class Validated(NamedTuple):
 
 
 @torch.no_grad()
-def validate(model: nn.Module, batches: Iterable[Batch]) -> Validated:
-    """Measure a model on held-out batches."""
+def validate(
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    place: Callable[[Any], Any] = lambda batch: batch,
+    ranks: Ranks = ALONE,
+) -> Validated:
+    """Measure a model on held-out batches, each of which is first put in its place."""
     model.eval()
-    loss, correct, num_targets = 0.0, 0, 0
+    sums = torch.zeros(3, dtype=torch.float64)
     for batch in batches:
-        log_probs = model(batch, need_weights=False).log_probs
-        loss += negative_log_likelihood(log_probs, batch.targets).item()
-        correct += int(num_correct(log_probs, batch.targets))
-        num_targets += batch.num_targets
+        rows, weight = ranks.portion(batch)
+        rows = place(rows)
+        log_probs = model(rows, need_weights=False).log_probs
+        numbers = (
+            negative_log_likelihood(log_probs, rows.targets).item(),
+            num_correct(log_probs, rows.targets).item(),
+            rows.num_targets,
+        )
+        sums += weight * torch.tensor(numbers, dtype=torch.float64)
+    loss, correct, num_targets = ranks.total(sums).tolist()
     return Validated(loss / num_targets, correct / num_targets)

@@ -33,10 +33,12 @@ def test_two_files_become_a_run(capsys, monkeypatch, tmp_path):
     assert config["text"]["source"]["kind"] == "word"
     assert config["training"]["max_steps"] == 4
     assert sorted(path.name for path in run.iterdir()) == [
+        ".lock",
+        "checkpoints",
         "config.yaml",
         "manifest.json",
         "metrics.jsonl",
-        "state",
+        "samples.jsonl",
         "text",
         "weights.safetensors",
     ]
@@ -51,10 +53,16 @@ def test_metrics_are_lines_of_json(capsys, monkeypatch, tmp_path):
     assert set(training[0]) == {
         "kind",
         "step",
+        "epoch",
         "loss",
         "grad_norm",
         "learning_rate",
         "num_tokens",
+        "num_targets",
+        "skipped",
+        "tokens_per_second",
+        "operations",
+        "memory",
         "seconds",
     }
     assert [line["step"] for line in lines if line["kind"] == "validation"] == [10, 20]
@@ -64,7 +72,7 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(capsys, monkeypatch,
     recipe = write_recipe(tmp_path, steps=3, every=2)
     ended = heedful(capsys, monkeypatch, "train", recipe, "--run", tmp_path / "run")
     assert "train: 570 of 570 pairs kept\n" in ended.err
-    assert "step 3/3  loss " in ended.err
+    assert "step 3 (100 %)  loss " in ended.err
     assert "\x1b" not in ended.err
 
 

@@ -8,15 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.data.batching import BatchingConfig, batches, widths
+from heedful.data.batching import BatchingConfig, epoch_batches, widths
+from heedful.data.store import PairStore, Ragged, offsets_of
 
 lengths = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=200).map(
     lambda pairs: tuple(np.array(pairs).T)
 )
 
 
-def epoch(case, config, seed=0, number=0):
-    return list(batches(*case, config, seed=seed, epoch=number))
+def of_lengths(case):
+    """A store of sequences that are so long with the symbol that begins or ends them."""
+    sides = (Ragged(np.zeros(sum(side), np.int32), offsets_of(side - 1)) for side in case)
+    return PairStore(*sides)
+
+
+def epoch(case, config, seed=0, number=0, window=0):
+    found = epoch_batches(of_lengths(case), config, seed=seed, epoch=number, window=window)
+    return [placed.shape for placed in found]
 
 
 @given(case=lengths, budget=st.integers(120, 2000), window=st.integers(1, 300))
@@ -55,6 +63,18 @@ def test_epochs_differ_and_repeat_exactly():
 
     assert rows(0) == rows(0)
     assert rows(0) != rows(1)
+
+
+@given(case=lengths, window=st.integers(1, 60), skipped=st.integers(0, 20))
+def test_an_epoch_can_be_begun_at_any_window(case, window, skipped):
+    config = BatchingConfig(max_tokens=300, window=window)
+    whole = list(epoch_batches(of_lengths(case), config, seed=1, epoch=2))
+    begun = list(epoch_batches(of_lengths(case), config, seed=1, epoch=2, window=skipped))
+    left = [each for each in whole if each.window >= skipped]
+    assert [each.shape.rows.tolist() for each in begun] == [
+        each.shape.rows.tolist() for each in left
+    ]
+    assert [each[1:] for each in begun] == [each[1:] for each in left]
 
 
 def test_batches_do_not_come_in_the_order_of_length():

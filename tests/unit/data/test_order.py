@@ -1,10 +1,11 @@
 """The order of an epoch is a permutation that (seed, epoch) decides."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.data.order import permute
+from heedful.data.order import marking_last, permute
 
 sizes, keys = st.integers(1, 3000), st.integers(0, 2**62)
 
@@ -38,3 +39,9 @@ def test_an_order_is_well_mixed():
         order = permute(np.arange(size), size, seed=seed, epoch=0)
         correlation = np.corrcoef(np.arange(size), order)[0, 1]
         assert abs(correlation) < 5 / np.sqrt(size)
+
+
+@pytest.mark.parametrize("count", range(4))
+def test_the_last_member_is_marked_and_no_other(count):
+    marks = list(marking_last(range(count)))
+    assert marks == [(member, member == count - 1) for member in range(count)]

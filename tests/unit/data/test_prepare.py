@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from heedful.data.batching import BatchingConfig
 from heedful.data.prepare import BatchStream, Position, fingerprint, hold_out, tokenise
 from heedful.data.records import Pair
-from heedful.data.selection import SelectionConfig
+from heedful.data.selection import Reason, SelectionConfig
 from heedful.text.config import SeparateTexts, WordConfig
 from tests.catalogue import store
 
-CONFIG = BatchingConfig(max_tokens=60)
+CONFIG = BatchingConfig(max_tokens=60, window=16)
 
 
 def stream(position):
@@ -38,12 +38,21 @@ def test_a_stream_goes_on_from_any_position_as_if_never_stopped(taken):
 def test_epochs_follow_one_another_in_unlike_order():
     source = stream(Position(0, 0))
     batches = iter(source)
-    first = [next(batches)]
+    first = []
     while source.position.epoch == 0:
         first.append(next(batches))
-    assert source.position == Position(1, 1)
-    rows = sum(len(batch.inputs) for batch in first[:-1])
-    assert rows == 40
+    assert source.position == Position(1, 0)
+    assert sum(len(batch.inputs) for batch in first) == 40
+
+
+def test_a_position_without_its_window_is_the_same_place():
+    begun = stream(Position(0, 0))
+    for _ in islice(begun, 9):
+        pass
+    epoch, batch, window, before = begun.position
+    assert window > 0 < before < batch
+    resumed = islice(stream(begun.position), 20), islice(stream(Position(epoch, batch)), 20)
+    assert all(map(same, *resumed))
 
 
 @given(count=st.integers(2, 200), seed=st.integers(0, 99))
@@ -61,7 +70,7 @@ def test_tokenising_drops_and_counts_by_policy():
     kept, report = tokenise(pairs, text, SelectionConfig(max_tokens=3), at="data")
     assert len(kept) == report.kept == 1
     assert text.source.decode(kept.source.row(0)) == "a b"
-    assert (report.dropped_empty, report.dropped_too_long) == (1, 1)
+    assert report.counts[Reason.EMPTY] == report.counts[Reason.TOO_LONG] == 1
 
 
 def test_fingerprints_tell_corpora_apart():

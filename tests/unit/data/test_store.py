@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.data.store import Ragged
+from heedful.data.store import PairStore, Ragged
 
 sequences = st.lists(st.lists(st.integers(4, 1000), max_size=8), max_size=12)
 
@@ -22,3 +22,17 @@ def test_a_rectangle_holds_the_rows_asked_for_and_fills_up_the_rest(texts, data)
     rectangle = Ragged.pack(texts).padded(rows, width, fill=0)
     wanted = [texts[row] + [0] * (width - len(texts[row])) for row in rows]
     assert rectangle.tolist() == wanted
+
+
+@given(texts=sequences.filter(bool), data=st.data())
+def test_rows_are_taken_in_the_order_they_are_asked_for(texts, data):
+    rows = np.array(data.draw(st.lists(st.integers(0, len(texts) - 1), max_size=8)), dtype=int)
+    pairs = PairStore(Ragged.pack(texts), Ragged.pack(reversed(texts)))
+    taken = pairs.take(rows)
+    assert [taken.source.row(place) for place in range(len(rows))] == [texts[row] for row in rows]
+    assert [taken.target.row(place) for place in range(len(rows))] == [
+        texts[-1 - row] for row in rows
+    ]
+    assert [side.tolist() for side in pairs.lengths(rows)] == [
+        side.lengths.tolist() for side in taken
+    ]

@@ -42,7 +42,7 @@ def test_pairs_are_no_running_text(split):
     assert said == (
         f"data.{split}.kind: the model (kind: language-model) learns from running text, "
         "not from 'built-in'\n"
-        "  choose from: built-in-text, text"
+        f"  choose from: built-in-text, text{', tokens' if split == 'train' else ''}"
     )
 
 
@@ -50,7 +50,7 @@ def test_running_text_is_no_pairs():
     assert message(data={"train": TEXT}) == (
         "data.train.kind: the model (kind: encoder-decoder) learns from pairs of texts, "
         "not from 'text'\n"
-        "  choose from: built-in, files, jsonl, tsv"
+        "  choose from: built-in, files, jsonl, several, tokens, tsv"
     )
 
 

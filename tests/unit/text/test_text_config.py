@@ -4,10 +4,11 @@ import sys
 import pytest
 from pydantic import TypeAdapter
 
-from heedful.config import Choice, resolve, write_yaml
+from heedful.config import Choice, read_yaml, resolve, write_yaml
 from heedful.errors import ConfigError
 from heedful.text.config import (
     CharacterConfig,
+    SamplingConfig,
     SeparateTexts,
     SharedText,
     SubwordConfig,
@@ -67,6 +68,8 @@ def test_a_choice_reads_back_from_what_is_written(config):
         {"kind": "subword", "size": 260},
         {"kind": "subword", "character_coverage": 0.5},
         {"kind": "subword", "model": "word"},
+        {"kind": "subword", "regularisation": {"kind": "sampling", "alpha": 0}},
+        {"kind": "subword", "model": "bpe", "regularisation": {"kind": "dropout", "p": 1}},
         {"kind": "bytes"},
     ],
 )
@@ -76,6 +79,39 @@ def test_settings_that_cannot_work_are_refused(settings):
 
     with pytest.raises(ConfigError):
         resolve(Holder, {"text": {"kind": "shared", "tokenizer": settings}}, origin="test.yaml")
+
+
+@pytest.mark.parametrize(
+    ("kind", "needed", "model"), [("sampling", "unigram", "bpe"), ("dropout", "bpe", "unigram")]
+)
+def test_regularisation_that_does_not_fit_the_model_is_refused(kind, needed, model):
+    settings = {"kind": "subword", "model": model, "regularisation": {"kind": kind}}
+    with pytest.raises(ConfigError) as caught:
+        resolve(SharedText, {"tokenizer": settings}, origin="test.yaml")
+    assert str(caught.value) == (
+        f"test.yaml: tokenizer: regularisation of kind '{kind}' needs `model: {needed}`, "
+        f"but the model is '{model}'\n"
+        "  `heedful recipes --schema` lists every setting and what it takes"
+    )
+
+
+@pytest.mark.parametrize("settings", [{"kind": "sampling"}, {"kind": "dropout"}])
+def test_a_regularisation_reads_back_from_what_is_written(settings):
+    model = "unigram" if settings["kind"] == "sampling" else "bpe"
+    tokenizer = {"kind": "subword", "model": model, "regularisation": settings}
+    config = resolve(SharedText, {"tokenizer": tokenizer}, origin="test.yaml")
+    assert resolve(SharedText, read_yaml(write_yaml(config), origin="x"), origin="x") == config
+
+
+@pytest.mark.parametrize(
+    ("regularised", "expected"),
+    [("both", (True, True)), ("source", (True, False)), ("target", (False, True))],
+)
+def test_a_shared_text_can_be_cut_anew_on_one_side_only(regularised, expected):
+    tokenizer = SubwordConfig(size=400, regularisation=SamplingConfig())
+    config = SharedText(tokenizer=tokenizer, regularised=regularised)
+    recutters = config.recutters(config.train(SOURCES, TARGETS))
+    assert tuple(each is not None for each in recutters) == expected
 
 
 def test_choosing_text_imports_neither_torch_nor_sentencepiece():

@@ -1,22 +1,35 @@
+import copy
+
 import pytest
 import torch
 
-from heedful.training.engine import Learner, NonFiniteError, fit
-from heedful.training.objectives import Loss
+from heedful.training.averaging import MovingAverage
+from heedful.training.clipping import Clipping
+from heedful.training.engine import Learner, fit
+from heedful.training.objectives import Likelihood, Loss
+from heedful.training.observers import Observer
 from tests.catalogue import batch, build, store
 
 
-def student(loss=None, max_grad_norm=1.0):
-    model = build("gru, attend-then-step")
+class Broken(Likelihood):
+    """Not a number."""
 
-    def nll(each, examples):
-        said = each(examples).log_probs.gather(-1, examples.targets[..., None])
-        return Loss(-said.sum(), {})
+    def __call__(self, model, examples, step, bare):
+        return Loss(model(examples).log_probs.sum() * torch.nan, {})
 
+
+class Counting(Observer):
+    def __init__(self):
+        self.seen = []
+
+    def updated(self, report):
+        self.seen.append(report.step)
+
+
+def student(objective=None, **options):
+    model = copy.deepcopy(build("gru, attend-then-step"))
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    return Learner(
-        model, loss or nll, optimizer, lambda step: step / 10, max_grad_norm=max_grad_norm
-    )
+    return Learner(model, objective or Likelihood(), optimizer, lambda step: step / 10, **options)
 
 
 def examples():
@@ -30,8 +43,15 @@ def test_an_update_takes_the_learning_rate_of_its_step():
     assert learner.optimizer.param_groups[0]["lr"] == 0.3
 
 
+def test_a_group_of_weights_takes_its_share_of_the_rate():
+    learner = student()
+    learner.optimizer.param_groups[0]["scale"] = 0.5
+    learner.update([examples()])
+    assert learner.optimizer.param_groups[0]["lr"] == 0.05
+
+
 def test_a_long_gradient_is_shortened_to_the_limit():
-    learner = student(max_grad_norm=1e-3)
+    learner = student(clipping=Clipping(max_norm=1e-3))
     before = [weight.detach().clone() for weight in learner.model.parameters()]
     report = learner.update([examples()])
     assert report.grad_norm > 1e-3
@@ -43,38 +63,43 @@ def test_a_long_gradient_is_shortened_to_the_limit():
     assert length == pytest.approx(1e-3, rel=1e-3)
 
 
-def test_a_loss_that_is_no_number_stops_before_the_update_and_says_where():
-    def broken(model, examples):
-        return Loss(model(examples).log_probs.sum() * torch.nan, {})
-
-    learner = student(broken)
-    before = [weight.detach().clone() for weight in learner.model.parameters()]
-    with pytest.raises(NonFiniteError) as caught:
-        learner.update([examples()])
-    assert str(caught.value) == (
-        "training step 1: the loss is nan and the gradient's norm nan; the first bad gradient is "
-        "that of encoder.embedding.table.weight\n"
-        "  nothing was learned from this step; lower training.optimizer.learning_rate "
-        "or training.max_grad_norm"
+def test_from_a_loss_that_is_no_number_nothing_is_learned_and_it_says_why():
+    learner = student(Broken())
+    learner.average = MovingAverage(learner.model, 0.5)
+    before = copy.deepcopy(learner.model.state_dict())
+    report = learner.update([examples()])
+    assert report.skipped == (
+        "the loss is nan and the gradient's norm nan; the first bad gradient is that of "
+        "encoder.embedding.table.weight"
     )
-    for weight, old in zip(learner.model.parameters(), before, strict=True):
-        assert torch.equal(weight, old)
+    assert learner.step == 1
+    for kept in (learner.model.state_dict(), learner.average.weights()):
+        for name, weight in kept.items():
+            assert torch.equal(weight, before[name])
+    learner.objective = Likelihood()
+    assert learner.update([examples()]).skipped == "", "what was no number is forgotten"
+
+
+def test_where_the_generators_stood_before_an_update_is_known_after_it():
+    learner = student()
+    stood = torch.get_rng_state()
+    learner.update([examples()])
+    assert torch.equal(learner.random_before["cpu"], stood)
 
 
 def test_fit_groups_batches_and_stops_when_told():
-    learner, seen = student(), []
+    learner, counting = student(), Counting()
     endless = iter(examples, None)
-    fit(
-        learner,
-        endless,
-        until=lambda report: report.step == 3,
-        accumulate=2,
-        observers=[lambda report: seen.append(report.step)],
-    )
-    assert seen == [1, 2, 3]
+
+    def until(report, group):
+        assert len(group) == 2
+        return report.step == 3
+
+    fit(learner, endless, until=until, accumulate=2, observers=[counting])
+    assert counting.seen == [1, 2, 3]
 
 
 def test_fit_ends_when_the_batches_do():
     learner = student()
-    fit(learner, [examples()] * 5, until=lambda report: False, accumulate=2)
+    fit(learner, [examples()] * 5, until=lambda report, group: False, accumulate=2)
     assert learner.step == 3

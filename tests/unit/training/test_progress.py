@@ -1,12 +1,13 @@
 """What is shown while training: the same on a terminal and off it."""
 
 import io
+import math
 
 import pytest
 from rich.console import Console
 
-from heedful.training.engine import Report
-from heedful.training.progress import Pace, watching
+from heedful.training.observers import Report, Validation
+from heedful.training.progress import Pace, Standing, watching
 
 
 @pytest.fixture
@@ -21,12 +22,20 @@ def clock(monkeypatch):
     return move
 
 
-def report(step, loss=2.0, num_tokens=500, **penalties):
-    return Report(step, loss, 1.0, 0.1, num_tokens, penalties)
+def report(step, loss=2.0, num_tokens=500, skipped="", **penalties):
+    return Report(step, loss, 1.0, 0.1, num_tokens, 200, penalties, skipped)
+
+
+def validation(step, loss, *, is_best, **scores):
+    return Validation(step, 1.0, {"loss": loss, **scores}, is_best)
+
+
+def steps(most):
+    return lambda step: step / most
 
 
 def test_steady_steps_give_steady_figures(clock):
-    pace = Pace(max_steps=100, max_seconds=1e9)
+    pace = Pace(steps(100))
     for step in range(1, 11):
         clock(0.5)
         pace.take(report(step))
@@ -36,8 +45,22 @@ def test_steady_steps_give_steady_figures(clock):
     assert str(pace) == "loss 2.000  1,000 tokens/s  0:45 left"
 
 
+def test_a_run_that_goes_on_is_not_thought_faster_for_what_lies_behind(clock):
+    pace = Pace(steps(100), step=50)
+    clock(2)
+    pace.take(report(51))
+    assert pace.seconds_left == pytest.approx(2 * 49)
+
+
+def test_hours_are_told_from_minutes(clock):
+    pace = Pace(steps(10_000))
+    clock(1)
+    pace.take(report(1))
+    assert str(pace).endswith("2:46:39 left")
+
+
 def test_penalties_are_shown_by_name_if_there_are_any(clock):
-    pace = Pace(max_steps=3, max_seconds=1e9)
+    pace = Pace(steps(3))
     for step in range(1, 4):
         clock(0.5)
         pace.take(report(step, coverage=0.25, entropy=-1.5))
@@ -45,21 +68,67 @@ def test_penalties_are_shown_by_name_if_there_are_any(clock):
 
 
 def test_penalties_are_smoothed_as_the_loss_is(clock):
-    pace = Pace(max_steps=3, max_seconds=1e9)
+    pace = Pace(steps(3))
     for step, number in enumerate([4.0, 1.0, 3.0], start=1):
         clock(0.5)
         pace.take(report(step, loss=number, coverage=number))
     assert pace.penalties["coverage"] == pytest.approx(pace.loss)
 
 
-def test_the_time_left_is_that_of_the_nearer_end(clock):
-    pace = Pace(max_steps=1000, max_seconds=60)
-    clock(20)
+def test_the_time_left_is_that_of_the_nearer_limit(clock):
+    """Steps would go on for long, but the minutes are soon over."""
+    seconds = [0.0]
+    pace = Pace(lambda step: max(step / 1000, seconds[0] / 60))
+    for step in range(1, 5):
+        clock(10)
+        seconds[0] += 10
+        pace.take(report(step))
+    assert pace.seconds_left == pytest.approx(20)
+
+
+def test_nothing_is_promised_while_no_limit_comes_nearer(clock):
+    pace = Pace(lambda step: 0.0)
+    clock(1)
     pace.take(report(1))
-    assert pace.seconds_left == pytest.approx(40)
-    clock(100)
+    assert pace.seconds_left == math.inf
+    assert "left" not in str(pace)
+
+
+def test_a_validation_does_not_make_training_look_slow(clock):
+    pace = Pace(steps(100))
+    clock(0.5)
+    pace.take(report(1))
+    clock(60)
+    pace.pause()
+    clock(0.5)
     pace.take(report(2))
-    assert pace.seconds_left == 0
+    assert pace.tokens_per_second == pytest.approx(1000)
+
+
+def test_skipped_steps_are_counted_and_leave_the_loss_alone(clock):
+    pace = Pace(steps(10))
+    for step, skipped in enumerate(["overflow", "", "the loss is nan", ""], start=1):
+        clock(0.5)
+        pace.take(report(step, loss=math.nan if skipped else 2.0, skipped=skipped))
+    assert str(pace) == "loss 2.000  1,000 tokens/s  0:03 left  2 skipped"
+
+
+def test_dev_scores_are_told_beside_the_best():
+    standing = Standing("loss")
+    assert str(standing) == ""
+    standing.take(validation(400, 1.3, is_best=False))
+    assert str(standing) == "dev loss 1.300"  # the best was before an interruption
+    standing.take(validation(500, 1.2, is_best=True))
+    assert str(standing) == "dev loss 1.200, the best so far"
+    standing.take(validation(600, 1.234, is_best=False, accuracy=0.5))
+    assert str(standing) == "dev loss 1.234, best 1.200 at step 500  accuracy 0.500"
+
+
+def test_the_best_is_told_in_the_metric_that_counts():
+    standing = Standing("bleu")
+    standing.take(validation(500, 1.2, is_best=True, bleu=21.0))
+    standing.take(validation(600, 1.1, is_best=False, bleu=20.5))
+    assert str(standing) == "dev bleu 20.500, best 21.000 at step 500  loss 1.100"
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])
@@ -68,22 +137,38 @@ def test_plain_lines_come_every_ten_seconds_and_at_the_end(clock, monkeypatch, i
     monkeypatch.setenv("TERM", "dumb")
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=is_terminal)
-    with watching(console, step=0, max_steps=30) as show:
-        for step in range(1, 31):
+    with watching(console, step=0, share=steps(25)) as shown:
+        for step in range(1, 26):
             clock(1)
-            show(report(step))
+            shown.updated(report(step))
+            if step == 15:
+                shown.validated(validation(15, 1.5, is_best=True))
     lines = screen.getvalue().splitlines()
-    assert [line.split("  ")[0] for line in lines] == ["step 10/30", "step 20/30", "step 30/30"]
+    starts = ["step 10 (40 %)", "step 20 (80 %)", "step 25 (100 %)"]
+    assert [line.split("  ")[0] for line in lines] == starts
+    assert ["dev loss 1.500" in line for line in lines] == [False, True, True]
 
 
-def test_a_bar_is_drawn_on_a_terminal(monkeypatch):
+def test_a_bar_is_drawn_on_a_terminal_with_dev_scores_below(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     screen = io.StringIO()
-    with watching(
-        Console(file=screen, force_terminal=True, width=100), step=0, max_steps=2
-    ) as show:
-        show(report(1))
-        show(report(2))
+    console = Console(file=screen, force_terminal=True, width=100)
+    with watching(console, step=0, share=steps(2)) as shown:
+        shown.updated(report(1))
+        shown.validated(validation(1, 1.5, is_best=True))
+        shown.updated(report(2))
     drawn = screen.getvalue()
-    assert "2/2" in drawn
+    assert "100%" in drawn
+    assert "step 2" in drawn
     assert "tokens/s" in drawn
+    assert "dev loss 1.500, the best so far" in drawn
+
+
+def test_a_quiet_console_is_told_nothing(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, quiet=True)
+    with watching(console, step=0, share=steps(1)) as shown:
+        shown.updated(report(1))
+        shown.validated(validation(1, 1.5, is_best=True))
+    assert screen.getvalue() == ""

@@ -10,9 +10,11 @@ from heedful.training.config import TrainingConfig
 from heedful.training.schedules import (
     ConstantConfig,
     CosineConfig,
+    Course,
     HalvingConfig,
     InverseSquareRootConfig,
     LinearConfig,
+    PlateauConfig,
 )
 
 EACH = [
@@ -21,6 +23,7 @@ EACH = [
     LinearConfig,
     CosineConfig,
     partial(HalvingConfig, start=100, every=7),
+    PlateauConfig,
 ]
 each_schedule = pytest.mark.parametrize("schedule", EACH)
 
@@ -29,7 +32,7 @@ each_schedule = pytest.mark.parametrize("schedule", EACH)
 @given(warmup=st.integers(1, 100), more=st.integers(1, 500))
 def test_every_schedule_rises_in_a_straight_line_then_never_rises_again(schedule, warmup, more):
     chosen, last = schedule(warmup_steps=warmup), warmup + more
-    shares = [chosen.share(step, max_steps=last) for step in range(1, last + 1)]
+    shares = [chosen.share(step, Course(last)) for step in range(1, last + 1)]
     for step in range(1, warmup + 1):
         assert shares[step - 1] == pytest.approx(step / warmup)
     falling = shares[warmup - 1 :]
@@ -37,7 +40,7 @@ def test_every_schedule_rises_in_a_straight_line_then_never_rises_again(schedule
 
 
 def test_constant_stays():
-    assert ConstantConfig().share(12345, max_steps=20000) == 1
+    assert ConstantConfig().share(12345, Course(20000)) == 1
 
 
 def test_inverse_square_root_is_the_transformers_formula_with_its_peak_at_one():
@@ -45,22 +48,22 @@ def test_inverse_square_root_is_the_transformers_formula_with_its_peak_at_one():
     peak = 4000**-0.5
     for step in (1, 10, 3999, 4000, 4001, 100_000):
         wanted = min(step**-0.5, step * 4000**-1.5) / peak
-        assert schedule.share(step, max_steps=1) == pytest.approx(wanted)
+        assert schedule.share(step, Course(1)) == pytest.approx(wanted)
 
 
 def test_linear_and_cosine_are_half_way_down_half_way_through():
     for schedule in (LinearConfig(), CosineConfig()):
-        assert schedule.share(50, max_steps=99) == pytest.approx(0.5)
+        assert schedule.share(50, Course(99)) == pytest.approx(0.5)
 
 
 def test_cosine_follows_the_cosine():
-    share = CosineConfig(warmup_steps=10).share(35, max_steps=109)
+    share = CosineConfig(warmup_steps=10).share(35, Course(109))
     assert share == pytest.approx((1 + math.cos(math.pi * 25 / 100)) / 2)
 
 
 def test_halving_halves_after_its_start_and_then_at_every_interval():
     schedule = HalvingConfig(start=10, every=5)
-    shares = [schedule.share(step, max_steps=99) for step in (1, 10, 11, 15, 16, 20, 21)]
+    shares = [schedule.share(step, Course(99)) for step in (1, 10, 11, 15, 16, 20, 21)]
     assert shares == [1, 1, 0.5, 0.5, 0.25, 0.25, 0.125]
 
 
@@ -73,3 +76,37 @@ def test_the_rate_is_the_optimizers_times_the_schedules_share():
         }
     )
     assert config.learning_rate(5) == pytest.approx(0.25)
+
+
+@given(scores=st.lists(st.floats(0, 1), max_size=30), step=st.integers(1, 200))
+def test_no_schedule_rises_for_having_been_validated_once_more(scores, step):
+    for schedule in EACH:
+        chosen = schedule(warmup_steps=10)
+        shares = [chosen.share(step, Course(200, scores[:count])) for count in range(len(scores))]
+        assert all(a >= b for a, b in itertools.pairwise(shares))
+
+
+def plateau(scores, **settings):
+    return PlateauConfig(**settings).share(1, Course(99, scores))
+
+
+def test_a_plateau_lowers_the_rate_after_patience_and_again_after_as_many():
+    scores = [5, 4, 4, 4.5, 4, 3, 3, 3, 3, 3, 3, 3]
+    shares = [plateau(scores[:count]) for count in range(len(scores) + 1)]
+    assert shares == [1, 1, 1, 1, 1, 0.5, 0.5, 0.5, 0.5, 0.25, 0.25, 0.25, 0.125]
+
+
+def test_a_better_score_resets_patience_and_keeps_the_rate():
+    assert plateau([4, 4, 4, 3, 3, 3, 2]) == 1
+    assert plateau([4, 4, 3, 3], patience=1, factor=0.1) == pytest.approx(0.01)
+
+
+def test_a_plateau_stops_at_the_minimum_but_warms_up_from_nothing():
+    chosen = PlateauConfig(patience=1, minimum=0.3, warmup_steps=4)
+    course = Course(99, [1] * 9)
+    assert [chosen.share(step, course) for step in (1, 2, 4, 50)] == [0.075, 0.15, 0.3, 0.3]
+
+
+def test_a_score_that_is_no_number_is_no_better():
+    assert plateau([2, math.nan, math.nan, math.nan]) == 0.5
+    assert plateau([math.nan, 2, 1]) == 1

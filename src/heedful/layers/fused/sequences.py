@@ -20,7 +20,15 @@ def fusible(cell: Cell) -> TorchCell | None:
         return fusible(cell.cell)
     # The very types: a subclass may step otherwise.
     is_plain = type(cell) in {SimpleCell, GruCell, LstmCell}
-    return cell if is_plain and isinstance(cell, TorchCell) else None
+    if not is_plain or not isinstance(cell, TorchCell) or _lacks_kernel(cell):
+        return None
+    return cell
+
+
+def _lacks_kernel(cell: TorchCell) -> bool:
+    """Whether torch would fail: on a CPU it learns no long short-term memory in fp16."""
+    is_half = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.float16
+    return is_half and type(cell) is LstmCell and cell.weights[0].device.type == "cpu"
 
 
 def fused_shown(

@@ -1,0 +1,110 @@
+"""What does the engine cost beside a bare training loop?
+
+Trains the model of the demo twice on the same batches, a block of steps at a time in turn: by a
+loop of forward, loss, backward, clipping and optimizer, and by the engine as `heedful train` runs
+it, with its counting, checks, log and progress. Prints milliseconds a step and the ratio of the
+two, as the median over blocks. Validation and saving are left out: the first is asked for, and
+benchmarks/saving.py measures the second.
+"""
+
+import argparse
+import copy
+import os
+import statistics
+import time
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+# As the command line does; read by torch when it is first imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import torch
+from rich.console import Console
+from torch import nn
+from torch.nn.utils import clip_grad_norm_
+
+from heedful.corpora import read_corpora
+from heedful.data.prepare import Position
+from heedful.experiment.session import Session
+from heedful.recipes import load_recipe
+from heedful.runs import Run
+from heedful.training.checkpoints import Checkpoints
+from heedful.training.engine import fit
+from heedful.training.objectives import negative_log_likelihood
+from heedful.training.ranks import ALONE
+
+STEPS_IN_A_BLOCK = 10
+
+
+class BareLoop:
+    """What everyone writes first."""
+
+    def __init__(self, model: nn.Module, session: Session) -> None:
+        self.model = model
+        self.optimizer = session.config.optimizer.build(model)
+        self.smoothing = session.config.label_smoothing
+
+    def __call__(self, batches: list[Any]) -> None:
+        """Learn from each batch."""
+        for batch in batches:
+            log_probs, *_ = self.model(batch, need_weights=False)
+            loss = negative_log_likelihood(log_probs, batch.targets, smoothing=self.smoothing)
+            (loss / (batch.targets != 0).sum()).backward()
+            clip_grad_norm_(self.model.parameters(), 1.0)
+            loss.item()
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+
+
+def seconds(action: Any, batches: list[Any]) -> float:
+    began = time.perf_counter()
+    action(batches)
+    return time.perf_counter() - began
+
+
+def bench(folder: Path, blocks: int) -> None:
+    console = Console(file=(folder / "said").open("w"))
+    recipe = load_recipe("latin-demo", ["training.validate_every=1000000"])
+    run = Run(folder / "run")
+    corpora = read_corpora(recipe, run, console)
+    checkpoints = Checkpoints(run.checkpoints, recipe.training.checkpoints, lambda line: None)
+    cpu = torch.device("cpu")
+    session = Session(recipe, run, corpora, checkpoints, ranks=ALONE, device=cpu, console=console)
+    bare = BareLoop(copy.deepcopy(session.learner.model).train(), session)
+    stream = corpora.stream(Position(0, 0))
+    session.stream = stream
+    batches = list(islice(stream, STEPS_IN_A_BLOCK))
+    with session.observed():
+
+        def engine(batches: list[Any]) -> None:
+            fit(session.learner, batches, until=session.is_over, observers=session.observers)
+
+        for action in (bare, engine):
+            action(batches)  # warm up
+        # Turn about, and in either order: a machine that grows slower must not favour one.
+        pairs = [
+            (seconds(bare, batches), seconds(engine, batches))
+            if block % 2
+            else tuple(reversed((seconds(engine, batches), seconds(bare, batches))))
+            for block in range(blocks)
+        ]
+    bare_ms, engine_ms = (
+        1000 * statistics.median(each) / STEPS_IN_A_BLOCK for each in zip(*pairs, strict=True)
+    )
+    ratio = statistics.median(engine / bare for bare, engine in pairs)
+    print(f"a bare loop {bare_ms:.1f} ms a step, the engine {engine_ms:.1f} ms")
+    print(f"the engine takes {ratio:.3f} x the bare loop (median of {blocks} blocks in turn)")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--blocks", type=int, default=30, help="how often each is timed")
+    torch.manual_seed(0)
+    with TemporaryDirectory() as folder:
+        bench(Path(folder), parser.parse_args().blocks)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""`heedful average`: one model from several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heedful.errors import ConfigError
+
+
+def average(
+    runs: Annotated[list[Path], typer.Argument(help="folders written by `heedful train`")],
+    *,
+    to: Annotated[Path, typer.Option(help="folder to write")],
+    last: Annotated[
+        int | None, typer.Option(min=1, help="take this many of the newest checkpoints of each")
+    ] = None,
+    best: Annotated[
+        int | None, typer.Option(min=1, help="take this many checkpoints with the best scores")
+    ] = None,
+) -> None:
+    """Write a run whose weights are the mean of checkpoints, or of runs that began alike.
+
+    Example: heedful average runs/de-en --last 5 --to runs/de-en-averaged
+
+    Example: heedful average runs/tuned-1 runs/tuned-2 --to runs/both
+    """
+    from heedful.averages import average as average_into
+
+    if last is not None and best is not None:
+        raise ConfigError("--best", "given together with --last", "leave out one of the two")
+    members = average_into(runs, to, last=last, best=best)
+    for member in members:
+        score = "" if member.score is None else f", score {member.score:.4f}"
+        typer.echo(f"{member.folder} (step {member.step}{score})", err=True)
+    typer.echo(f"{to}: the mean of {len(members)} models")

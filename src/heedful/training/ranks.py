@@ -1,0 +1,80 @@
+"""Ranks: the processes that learn one model together.
+
+Every rank sees every batch and takes its share of the rows, so what all of them find, added up,
+is what one alone would have found: results do not depend on how many there are. This module is
+about one rank alone; what several do is in `distributed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from heedful.weights import distinct_weights
+
+
+class Portion(NamedTuple):
+    """What one rank takes of a batch."""
+
+    batch: Any
+    weight: float  # 0 where the rank has no row of its own and only keeps in step with the others
+
+
+class Ranks:
+    """One rank alone."""
+
+    rank = 0
+    world = 1
+    is_sharded = False  # then weights are whole only while a model computes
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank is the one that talks and writes."""
+        return self.rank == 0
+
+    def place(self, model: nn.Module) -> nn.Module:
+        """Put a model where it is to be trained, before it has an optimizer."""
+        return model
+
+    def spread(self, model: nn.Module) -> nn.Module:
+        """Make of a model what is called to learn."""
+        return model
+
+    def apart(self, spread: nn.Module) -> AbstractContextManager[None]:
+        """Add up gradients without telling the other ranks yet."""
+        del spread
+        return nullcontext()
+
+    def whole(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Let a model have all its weights while within, to be asked anything; all must come."""
+        del model
+        return nullcontext()
+
+    def portion(self, batch: Any) -> Portion:
+        """Take this rank's rows of a batch."""
+        return Portion(batch, 1.0)
+
+    def total(self, numbers: Tensor) -> Tensor:
+        """Add up numbers over all ranks."""
+        return numbers
+
+    def any(self, *flags: bool) -> tuple[bool, ...]:
+        """Whether the answer of any rank is yes, for each of some questions."""
+        return flags
+
+    def gather(self, tensors: Mapping[str, Tensor]) -> list[Mapping[str, Tensor]]:
+        """Give the first rank what every rank has, in their order; the others get nothing."""
+        return [tensors]
+
+    def weights(self, model: nn.Module) -> dict[str, Tensor]:
+        """The weights of a model, whole, as they are saved; only the first rank gets them all."""
+        return distinct_weights(model)
+
+    def wait(self) -> None:
+        """Wait until every rank has come here, however long that takes."""
+
+
+ALONE = Ranks()

@@ -1,0 +1,256 @@
+"""Several ranks learn what one learns, and lose no more than one when something happens to them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import heedful
+from tests.commands import write_recipe
+from tests.equivalence.test_resuming import assert_same_end, last_checkpoint, wait_for
+
+pytestmark = pytest.mark.faults
+
+TRANSFORMER = """
+about: {{summary: letters}}
+data:
+  train: {{kind: files, source: {folder}/source.txt, target: {folder}/target.txt}}
+text: {{kind: shared, tokenizer: {{kind: word}}}}
+model:
+  encoder: {{kind: transformer, size: 16, num_layers: 2, dropout: 0.0}}
+  decoder: {{kind: transformer, size: 16, num_layers: 2, dropout: 0.0}}
+  embeddings: shared
+training:
+  max_steps: 20
+  validate_every: 10
+  batching: {{max_tokens: 512}}
+decoding: {{max_source_tokens: 40}}
+"""
+SHARDED = "training.parallel=sharded"
+LONG = 100_000
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    return write_recipe(tmp_path, steps=20, every=10)
+
+
+@pytest.fixture
+def transformer(recipe):
+    path = recipe.with_name("transformer.yaml")
+    path.write_text(TRANSFORMER.format(folder=recipe.parent))
+    return path
+
+
+def start(recipe, run, *overrides, restarts=0):
+    """Start training on two ranks; what each of them says goes to a file of its own."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    options = ["--log-dir", f"{run}-logs", "--redirects", "3", "--max-restarts", str(restarts)]
+    words = ["-m", "--", "heedful", "train", str(recipe), "--run", str(run)]
+    words += [word for override in overrides for word in ("--set", override)]
+    return subprocess.Popen([*launcher, *options, *words], stdout=-1, stderr=-1, text=True)
+
+
+def train(recipe, run, *overrides, ranks=2):
+    if ranks == 1:
+        heedful.train(str(recipe), run, overrides=list(overrides))
+        return run
+    process = start(recipe, run, *overrides)
+    _, err = process.communicate(timeout=180)
+    assert process.returncode == 0, err + said(run, "stderr")
+    return run
+
+
+def said(run, stream, rank=0):
+    logs = Path(f"{run}-logs").glob(f"*/attempt_*/{rank}/{stream}.log")
+    return "".join(path.read_text() for path in sorted(logs))
+
+
+def weights(run):
+    return load_file(last_checkpoint(run) / "model.safetensors")
+
+
+def assert_alike(one, other):
+    one, other = weights(one), weights(other)
+    assert one.keys() == other.keys()
+    for name, weight in one.items():
+        torch.testing.assert_close(other[name], weight, rtol=1e-4, atol=1e-5)
+
+
+def metrics(run, kind="training"):
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [line for line in lines if line["kind"] == kind]
+
+
+def assert_no_step_is_told_twice(run):
+    for kind in ("training", "validation"):
+        steps = [line["step"] for line in metrics(run, kind)]
+        assert steps == sorted(set(steps))
+
+
+def has_taken(run, step):
+    return lambda: (
+        (run / "metrics.jsonl").exists() and any(line["step"] >= step for line in metrics(run))
+    )
+
+
+def pids(run):
+    """The processes that train into a folder, by rank."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_text().split("\0")
+            names = (folder / "environ").read_text().split("\0")
+        except OSError:
+            continue
+        ranks = [name.removeprefix("RANK=") for name in names if name.startswith("RANK=")]
+        if ranks and str(run) in words and "heedful" in " ".join(words):
+            found[int(ranks[0])] = int(folder.name)
+    return found
+
+
+FEW_ROWS = "training.batching.max_tokens=14"  # one row of the longest, two of most
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [[], ["training.accumulate=3", FEW_ROWS, "training.average.decay=0.9"]],
+    ids=["plain", "three batches a step of a row or two, with an average"],
+)
+@pytest.mark.parametrize("parallel", ["replicated", "sharded"])
+def test_two_ranks_learn_what_one_learns(overrides, parallel, recipe, tmp_path):
+    one = train(recipe, tmp_path / "one", *overrides, ranks=1)
+    two = train(recipe, tmp_path / "two", *overrides, f"training.parallel={parallel}")
+    assert_alike(one, two)
+    for mine, theirs in zip(metrics(one), metrics(two), strict=True):
+        for name in ("loss", "grad_norm", "num_tokens", "num_targets", "epoch"):
+            assert theirs[name] == pytest.approx(mine[name], rel=1e-4), name
+    for mine, theirs in zip(metrics(one, "validation"), metrics(two, "validation"), strict=True):
+        assert theirs["loss"] == pytest.approx(mine["loss"], rel=1e-4)
+
+
+@pytest.mark.parametrize("parallel", ["replicated", "sharded"])
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["training.accumulate=2"],
+        ["model.decoder.attention.score.kind=relative-buckets"],
+        ["training.precision=bf16", "training.metric=bleu"],
+    ],
+    ids=["tied weights", "weights that get no gradient", "bf16, judged by what it writes"],
+)
+def test_two_ranks_train_a_transformer(overrides, parallel, transformer, tmp_path):
+    one = train(transformer, tmp_path / "one", *overrides, ranks=1)
+    two = train(transformer, tmp_path / "two", *overrides, f"training.parallel={parallel}")
+    if "training.precision=bf16" in overrides:
+        losses = [line["loss"] for run in (one, two) for line in metrics(run)[-1:]]
+        assert losses[0] == pytest.approx(losses[1], rel=0.05)
+    else:
+        assert_alike(one, two)
+
+
+def test_the_first_rank_alone_speaks_and_writes(recipe, tmp_path):
+    run = train(recipe, tmp_path / "run")
+    assert "step 20" in said(run, "stderr")
+    assert "all 20 steps taken" in said(run, "stdout")
+    assert said(run, "stderr", rank=1) + said(run, "stdout", rank=1) == ""
+    assert [line["step"] for line in metrics(run, "validation")] == [10, 20]
+    assert_no_step_is_told_twice(run)
+
+
+@pytest.mark.parametrize("parallel", ["replicated", "sharded"])
+def test_two_ranks_resumed_are_two_ranks_uninterrupted_to_the_bit(parallel, recipe, tmp_path):
+    how = [
+        f"training.parallel={parallel}",
+        "training.average.decay=0.9",
+        "model.encoder.dropout=0.2",
+        "model.decoder.dropout=0.2",
+    ]
+    whole = train(recipe, tmp_path / "whole", *how)
+    run = train(recipe, tmp_path / "run", *how, "training.max_steps=13")
+    train(recipe, run, *how)
+    assert_same_end(whole, run)
+
+
+@pytest.mark.parametrize("parallel", ["replicated", "sharded"])
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
+def test_another_number_of_ranks_goes_on(before, after, parallel, recipe, tmp_path):
+    how = [f"training.parallel={parallel}", "training.average.decay=0.9"]
+    whole = train(recipe, tmp_path / "whole", *how, ranks=1)
+    run = train(recipe, tmp_path / "run", *how, "training.max_steps=13", ranks=before)
+    train(recipe, run, *how, ranks=after)
+    assert_alike(whole, run)
+    assert_no_step_is_told_twice(run)
+
+
+@pytest.mark.parametrize("target", ["torchrun", 0, 1])
+def test_a_signal_to_any_saves_all_at_one_step(target, recipe, tmp_path):
+    run = tmp_path / "run"
+    longer = f"training.max_steps={LONG}"
+    process = start(recipe, run, longer)
+    wait_for(has_taken(run, 10), process)
+    os.kill(process.pid if target == "torchrun" else pids(run)[target], signal.SIGTERM)
+    process.communicate(timeout=60)
+    # Told to stop, torchrun itself always ends with 1.
+    assert process.returncode == int(target == "torchrun")
+    step = json.loads((last_checkpoint(run) / "manifest.json").read_text())["step"]
+    assert step % 10, "what was saved is where it stopped, not where it was validated"
+    train(recipe, run, f"training.max_steps={step + 5}")
+    whole = train(recipe, tmp_path / "whole", f"training.max_steps={step + 5}")
+    assert_same_end(whole, run)
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_rank_that_is_killed_ends_the_others(lost, recipe, tmp_path):
+    run = tmp_path / "run"
+    process = start(recipe, run, f"training.max_steps={LONG}")
+    wait_for(has_taken(run, 20), process)
+    began = time.monotonic()
+    os.kill(pids(run)[lost], signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert time.monotonic() - began < 15
+    assert process.returncode == 1
+    assert not pids(run)
+    assert json.loads((last_checkpoint(run) / "manifest.json").read_text())["step"] >= 10
+
+
+@pytest.mark.parametrize("parallel", ["replicated", "sharded"])
+def test_after_a_kill_torchrun_starts_again_and_all_ends_well(parallel, recipe, tmp_path):
+    how = ["training.max_steps=400", "training.validate_every=20", f"training.parallel={parallel}"]
+    whole = train(recipe, tmp_path / "whole", *how)
+    run = tmp_path / "run"
+    process = start(recipe, run, *how, restarts=1)
+    wait_for(has_taken(run, 30), process)
+    os.kill(pids(run)[1], signal.SIGKILL)
+    process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert "going on at step" in said(run, "stderr")
+    assert_same_end(whole, run)
+    assert_no_step_is_told_twice(run)
+
+
+def test_parts_that_are_damaged_are_noticed(recipe, tmp_path):
+    run = train(recipe, tmp_path / "run", SHARDED)
+    whole = train(recipe, tmp_path / "whole", SHARDED)
+    listing = last_checkpoint(run) / "parts" / ".metadata"
+    contents = bytearray(listing.read_bytes())
+    contents[len(contents) // 2] ^= 1
+    listing.write_bytes(contents)
+    train(recipe, run, SHARDED)
+    assert "put aside" in said(run, "stderr")
+    assert_same_end(whole, run)
+
+
+def test_sharded_weights_refuse_to_write_at_every_step(recipe, tmp_path):
+    run = tmp_path / "run"
+    process = start(recipe, run, SHARDED, "training.objective.kind=minimum-risk")
+    process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "training.parallel: the objective 'minimum-risk' lets" in said(run, "stderr")

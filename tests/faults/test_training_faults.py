@@ -1,0 +1,244 @@
+"""Whatever happens to a training, what was saved can be gone on from."""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+from contextlib import contextmanager
+
+import pytest
+from safetensors.torch import load_file
+
+import heedful
+from heedful.errors import RunError
+from heedful.storage import read_manifest
+from tests.commands import start_heedful, write_recipe
+from tests.equivalence.test_resuming import assert_same_end, last_checkpoint, wait_for
+
+pytestmark = pytest.mark.faults
+
+KILLS = 50
+STEPS = 60
+OFTEN = ["training.max_steps=60", "training.save_every=3", "training.validate_every=7"]
+is_root = os.geteuid() == 0
+
+
+@pytest.fixture(scope="module")
+def starting():
+    """Start training in processes of their own that have imported everything already."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["heedful.experiment", "heedful.data.synthetic"])
+
+    def start(recipe, run):
+        process = context.Process(target=_train, args=(str(recipe), str(run)))
+        process.start()
+        return process
+
+    return start
+
+
+def _train(recipe, run):
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    heedful.train(recipe, run, overrides=OFTEN)
+
+
+def assert_nothing_is_broken(run):
+    """Every file that claims to be whole is, and nothing but whole files is left after a sweep."""
+    if (run / "manifest.json").exists():
+        heedful.load(run)
+    for checkpoint in (run / "checkpoints").glob("step-*"):
+        read_manifest(checkpoint)
+
+
+def test_killed_at_any_moment_it_goes_on_and_ends_the_same(tmp_path, starting):
+    """Killed again and again, at moments drawn by chance, while it trains, validates and saves."""
+    recipe = write_recipe(tmp_path, steps=STEPS, every=7)
+    chance, kills = random.Random(0), 0
+    heedful.train(str(recipe), tmp_path / "whole", overrides=OFTEN)
+    for attempt in range(KILLS):
+        run = tmp_path / f"run-{attempt // 10}"  # ten kills to a run, if it lasts
+        process = starting(recipe, run)
+        # From before the first save to about when it would be done.
+        process.join(timeout=chance.uniform(0.2, 2.5))
+        kills += process.is_alive()
+        process.kill()
+        process.join()
+        assert_nothing_is_broken(run)
+    assert kills > KILLS // 2, "most must have been killed before they were done"
+    for run in sorted(tmp_path.glob("run-*")):
+        heedful.train(str(recipe), run, overrides=OFTEN)
+        assert_same_end(tmp_path / "whole", run)
+        assert not list(run.rglob(".writing-*")), "what the killed left behind is swept away"
+
+
+def test_a_damaged_checkpoint_is_put_aside_and_the_one_before_is_gone_on_from(tmp_path, capsys):
+    recipe = str(write_recipe(tmp_path, steps=20, every=10))
+    heedful.train(recipe, tmp_path / "whole")
+    run = tmp_path / "run"
+    heedful.train(recipe, run)
+    weights = last_checkpoint(run) / "model.safetensors"
+    contents = bytearray(weights.read_bytes())
+    contents[len(contents) // 2] ^= 1
+    weights.write_bytes(contents)
+    heedful.train(recipe, run)
+    said = capsys.readouterr().err
+    assert "going on at step 10" in said
+    assert str(weights) in said
+    assert_same_end(tmp_path / "whole", run)
+
+
+def test_two_trainers_in_one_folder_are_refused(tmp_path):
+    recipe = write_recipe(tmp_path, steps=100_000, every=50_000)
+    run = tmp_path / "run"
+    first = start_heedful("train", recipe, "--run", run, stderr=subprocess.DEVNULL)
+    try:
+        wait_for((run / "metrics.jsonl").exists, first)
+        with pytest.raises(RunError, match=str(first.pid)):
+            heedful.train(str(recipe), run)
+        assert first.poll() is None
+    finally:
+        first.kill()
+        first.wait()
+    heedful.train(str(recipe), run, overrides=["training.max_steps=5"])
+
+
+@contextmanager
+def small_disk(folder, megabytes):
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "none", folder], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+needs_root = pytest.mark.skipif(not is_root, reason="mounting a small disk needs root")
+
+
+@needs_root
+def test_on_a_full_disk_the_last_good_state_is_kept_and_gone_on_from(tmp_path):
+    recipe = str(write_recipe(tmp_path, steps=40, every=10))
+    heedful.train(recipe, tmp_path / "whole")
+    with small_disk(tmp_path / "disk", 4) as disk:
+        run = disk / "run"
+        heedful.train(recipe, run, overrides=["training.max_steps=10"])
+        filler = disk / "filler"
+        with filler.open("wb", buffering=0) as file:
+            os.posix_fallocate(file.fileno(), 0, disk_free(disk))
+        finished = subprocess_train(recipe, run)
+        assert finished.returncode == 2
+        assert "no space left on device" in finished.stderr
+        assert_nothing_is_broken(run)
+        assert last_checkpoint(run).name == "step-00000010"
+        filler.unlink()
+        heedful.train(recipe, run)
+        assert_same_end(tmp_path / "whole", run)
+
+
+@needs_root
+def test_told_to_go_on_it_trains_past_a_full_disk(tmp_path):
+    recipe = str(write_recipe(tmp_path, steps=40, every=10))
+    with small_disk(tmp_path / "disk", 2) as disk:
+        run = disk / "run"
+        heedful.train(recipe, run, overrides=["training.max_steps=10"])
+        # Room for weights, which are published, and not for a whole checkpoint.
+        (disk / "filler").write_bytes(bytes(disk_free(disk) - 200_000))
+        finished = subprocess_train(recipe, run, "training.checkpoints.if_disk_full=go-on")
+        assert "NOT SAVED" in finished.stderr
+        assert finished.returncode == 2, "the last state must be saved, or it is an error"
+        assert_nothing_is_broken(run)
+
+
+@needs_root
+def test_in_a_folder_that_has_become_read_only_nothing_is_lost(tmp_path):
+    recipe = str(write_recipe(tmp_path, steps=40, every=10))
+    with small_disk(tmp_path / "disk", 8) as disk:
+        run = disk / "run"
+        heedful.train(recipe, run, overrides=["training.max_steps=10"])
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        finished = subprocess_train(recipe, run)
+        assert finished.returncode == 2
+        assert "read-only file system" in finished.stderr
+        subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
+        assert_nothing_is_broken(run)
+        assert heedful.train(recipe, run).step == 40
+
+
+@needs_root
+def test_a_signal_whose_save_fails_ends_with_its_own_code(tmp_path):
+    recipe = write_recipe(tmp_path, steps=100_000, every=50_000)
+    with small_disk(tmp_path / "disk", 4) as disk:
+        run = disk / "run"
+        process = start_heedful("train", recipe, "--run", run, stderr=subprocess.PIPE)
+        wait_for((run / "metrics.jsonl").exists, process)
+        (disk / "filler").write_bytes(bytes(disk_free(disk) - 60_000))
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 143, err
+
+
+def disk_free(folder):
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
+def subprocess_train(recipe, run, *overrides):
+    sets = [word for each in overrides for word in ("--set", each)]
+    process = start_heedful("train", recipe, "--run", run, *sets, stderr=-1, stdout=-1)
+    out, err = process.communicate(timeout=120)
+    return subprocess.CompletedProcess([], process.returncode, out, err)
+
+
+class TestAPoisonedRow:
+    """A word whose embedding is infinite: whoever reads it finds no number."""
+
+    @pytest.fixture
+    def poisoned(self, tmp_path):
+        recipe = write_recipe(tmp_path, steps=30, every=10)
+        clean = tmp_path / "clean"
+        heedful.train(str(recipe), clean, overrides=["training.max_steps=10"])
+        words = json.loads((clean / "text" / "source" / "vocabulary.json").read_text())
+        return recipe, clean, words
+
+    def poison(self, run, row):
+        """Spoil one row of the source's embedding, and make the run whole again."""
+        from heedful.runs import Run
+
+        weights = load_file(run / "weights.safetensors")
+        weights["encoder.embedding.table.weight"][row] = float("inf")
+        Run(run).publish(weights, step=10)
+
+    def test_its_steps_are_skipped_counted_and_kept_to_be_looked_at(self, poisoned, tmp_path):
+        recipe, clean, _ = poisoned
+        self.poison(clean, row=4 + 7)  # the rarest letter
+        run = tmp_path / "run"
+        smaller = "training.batching.max_tokens=16"
+        initial = f"training.initial={clean}"
+        finished = subprocess_train(
+            recipe, run, initial, smaller, "training.max_bad_steps=1000", "training.patience=null"
+        )
+        assert finished.returncode == 0, finished.stderr
+        progress = json.loads((last_checkpoint(run) / "progress.json").read_text())
+        assert 0 < progress["skipped"] < 30
+        bundles = sorted((run / "bad-steps").glob("step-*"))
+        assert 0 < len(bundles) <= progress["skipped"]
+        kept = json.loads((bundles[0] / "facts.json").read_text())
+        assert "encoder.embedding.table.weight" in kept["problem"]
+        batch = load_file(bundles[0] / "batch-0.safetensors")
+        assert (batch["0"] == 11).any(), "the batch that is kept holds the word"
+
+    def test_after_many_in_a_row_it_stops_and_says_where(self, poisoned, tmp_path):
+        recipe, clean, _ = poisoned
+        for row in range(4, 12):
+            self.poison(clean, row)
+        run = tmp_path / "run"
+        finished = subprocess_train(
+            recipe, run, f"training.initial={clean}", "training.max_bad_steps=3"
+        )
+        assert finished.returncode == 3
+        assert "training step 3 (epoch 1, batch 3): the loss is nan" in finished.stderr
+        assert "the first bad gradient is that of encoder." in finished.stderr
+        assert "this is step 3 of its kind in a row" in finished.stderr
+        assert str(run / "bad-steps" / "step-00000003") in finished.stderr

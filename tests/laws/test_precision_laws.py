@@ -1,0 +1,150 @@
+"""Every system learns in 16 bits: what it finds is finite and near what 32 bits find."""
+
+import pytest
+import torch
+
+from heedful.attention.fused.chunked import chunked_additive
+from heedful.attention.fused.rules import plain_additive
+from heedful.attention.simplex import entmax
+from heedful.layers.convolutions import share_gradient
+from heedful.layers.fused.in_chunks import in_chunks
+from heedful.training.objectives import negative_log_likelihood
+from heedful.training.precision import Precision
+from tests.catalogue import SYSTEMS, batch, build, store
+
+# Every alignment, what has derivatives of its own, and some of each family else.
+QUICK = ("alignment ", "score additive", "score cosine", "marginal over softmax")
+QUICK += ("transformer, span both", "convolutional", "dilated", "experts", "feature coverage")
+each_system = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name.startswith(QUICK) else pytest.mark.slow)
+        for name in SYSTEMS
+    ],
+)
+BATCH = batch(store(), [0, 1, 2, 3])
+
+
+def learned(model, precision):
+    """The loss, and all gradients in one row, once the scale is one that fits them."""
+    torch.manual_seed(0)
+    model.zero_grad()
+    with precision.computing():
+        log_probs = model(BATCH, need_weights=False).log_probs
+    loss = negative_log_likelihood(log_probs.float(), BATCH.targets) / BATCH.num_targets
+    precision.differentiate(loss)
+    precision.unscale(torch.optim.SGD(model.parameters(), 0.1))
+    parts = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    gradient = torch.cat([part.flatten() for part in parts])
+    if precision.is_overflow(bool(gradient.isfinite().all())):
+        return learned(model, precision)
+    return loss.item(), gradient
+
+
+def near(name, precision):
+    model = build(name).float()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(0.5)  # as they are drawn: wider ones make rounding grow with every layer
+    loss, gradient = learned(model, Precision("fp32", "cpu"))
+    narrow_loss, narrow_gradient = learned(model, Precision(precision, "cpu"))
+    assert narrow_gradient.isfinite().all()
+    assert narrow_loss == pytest.approx(loss, rel=0.01)
+    cosine = torch.nn.functional.cosine_similarity(gradient, narrow_gradient, dim=0)
+    assert cosine > 0.99
+
+
+@each_system
+def test_bf16_is_finite_and_near_fp32(name):
+    near(name, "bf16")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_fp16_is_finite_and_near_fp32(name):
+    near(name, "fp16")
+
+
+@pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
+def test_every_cell_learns_in_fp16_on_a_cpu(cell):
+    near(f"{cell}, step-then-attend", "fp16")
+
+
+def gradients(form, tensors, *, is_inside):
+    """Gradients of what a form makes in bf16, differentiated inside or outside of autocast."""
+    leaves = [tensor.clone().requires_grad_() for tensor in tensors]
+    with Precision("bf16", "cpu").computing():
+        outputs = form(*leaves)
+        if is_inside:
+            outputs.float().square().sum().backward()
+    if not is_inside:
+        outputs.float().square().sum().backward()
+    return [leaf.grad for leaf in leaves]
+
+
+def asked(queries, memory, weight):
+    return (queries @ weight) @ memory.transpose(1, 2) @ memory
+
+
+def asked_in_chunks(queries, memory, weight):
+    places = torch.zeros(queries.shape[:2], dtype=torch.long)
+    return in_chunks(
+        lambda own, _, held: asked(own, held, weight),
+        queries,
+        places,
+        memory,
+        weights=[weight],
+        chunk=2,
+    )
+
+
+def additive(form):
+    return lambda queries, keys, matrix, vector: form(queries @ matrix, keys @ matrix, vector)
+
+
+def plain_share(values, weight):
+    return values @ weight
+
+
+def shared(values, weight):
+    return share_gradient(values @ weight, 1.0)
+
+
+def sparse(alpha):
+    return lambda values, weight: entmax(values @ weight, alpha)
+
+
+def sparse_wide(alpha):
+    def form(values, weight):
+        products = values @ weight
+        with torch.autocast("cpu", enabled=False):
+            return entmax(products.float(), alpha).to(products.dtype)
+
+    return form
+
+
+LONG, SHORT, SQUARE = (2, 5, 4), (2, 3, 4), (4, 4)
+PAIRS = {
+    "in chunks": (asked, asked_in_chunks, [LONG, SHORT, SQUARE]),
+    "additive in chunks": (
+        additive(plain_additive),
+        additive(lambda *parts: chunked_additive(*parts, chunk=1)),
+        [LONG, SHORT, SQUARE, (4,)],
+    ),
+    "shared gradient": (plain_share, shared, [LONG, SQUARE]),
+    "sparsemax": (sparse_wide(2.0), sparse(2.0), [LONG, SQUARE]),
+    "entmax": (sparse_wide(1.3), sparse(1.3), [LONG, SQUARE]),
+}
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+@pytest.mark.parametrize("name", PAIRS)
+def test_own_derivatives_are_those_of_the_plain_form_in_bf16(name, is_inside):
+    """None is lost, wherever they are asked for; weights of a kind stay of that kind."""
+    plain, own, shapes = PAIRS[name]
+    tensors = [torch.randn(shape) for shape in shapes]
+    wanted = gradients(plain, tensors, is_inside=False)
+    found = gradients(own, tensors, is_inside=is_inside)
+    for one, other in zip(wanted, found, strict=True):
+        assert other.dtype == torch.float32
+        assert (one - other).norm() <= 0.03 * one.norm()

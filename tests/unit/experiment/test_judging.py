@@ -1,0 +1,209 @@
+"""Judging: the model writes by itself, and nothing of that is left behind."""
+
+import json
+from typing import get_args
+
+import pytest
+import torch
+from rich.console import Console
+
+from heedful.corpora import read_corpora
+from heedful.data.running import hold_out_end
+from heedful.errors import ConfigError
+from heedful.evaluation.metrics import measure
+from heedful.experiment.judging import METRICS, Judge, cost
+from heedful.recipes import load_recipe
+from heedful.runs import Run, load
+from heedful.training.config import MetricName
+from heedful.training.observers import Sample
+from heedful.translator import Translator
+from heedful.writer import Writer
+from tests.commands import write_recipe
+from tests.running_text import write_text_recipe
+
+CPU = torch.device("cpu")
+EXPERTS = ["model.encoder.num_layers=2", "model.encoder.experts={num_experts: 4, hidden_size: 8}"]
+
+
+@pytest.fixture
+def judge(tmp_path):
+    """Make a judge of a model that has learned nothing."""
+
+    def make(*overrides, write=write_recipe, folder="run"):
+        recipe = load_recipe(str(write(tmp_path)), overrides)
+        corpora = read_corpora(recipe, Run(tmp_path / folder), Console(quiet=True))
+        torch.manual_seed(3)
+        text = corpora.text
+        model = recipe.model.build(source_size=len(text.source), target_size=len(text.target))
+        return Judge(model, corpora, recipe, CPU)
+
+    return make
+
+
+@pytest.fixture
+def learned(trained):
+    """A judge of a model that has learned to copy."""
+    run = Run(trained)
+    recipe = run.read_recipe()
+    corpora = read_corpora(recipe, run, Console(quiet=True))
+    return Judge(load(trained).model, corpora, recipe, CPU)
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
+def masked_recipe(folder):
+    return write_text_recipe(folder, "masked-language-model")
+
+
+def transformer_recipe(folder):
+    return write_text_recipe(folder, "transformer")
+
+
+def test_scores_are_those_of_greedy_outputs(learned):
+    pairs = learned.corpora.held_out_pairs
+    translator = Translator(learned.model, learned.corpora.text, learned.recipe.decoding)
+    outputs = [each.text for each in translator.translate([pair.source for pair in pairs], beam=1)]
+    expected = [metric.value for metric in measure(outputs, [pair.target for pair in pairs])]
+    scores = learned.scores(["exact-match", "bleu", "chrf"])
+    assert list(scores.values()) == expected
+    assert scores["exact-match"] > 50
+
+
+def test_what_needs_no_outputs_is_left_to_others(judge):
+    assert judge().scores(["loss", "accuracy"]) == {}
+
+
+def test_only_so_many_texts_are_judged(judge):
+    few = judge("training.judged=3")
+    asked = [each.reference for each in few.samples(10)]
+    assert asked == [pair.target for pair in few.corpora.held_out_pairs[:3]]
+
+
+def test_samples_show_the_same_texts_every_time_and_where_the_model_looked(learned):
+    samples = learned.samples(3)
+    assert samples == learned.samples(3)
+    pairs = learned.corpora.held_out_pairs[:3]
+    assert [each.source for each in samples] == [[*p.source.split(), "(end)"] for p in pairs]
+    assert [each.reference for each in samples] == [pair.target for pair in pairs]
+    for sample in samples:
+        assert len(sample.weights) == len(sample.output)
+        for row in sample.weights:
+            assert len(row) == len(sample.source)
+            assert sum(row) == pytest.approx(1, abs=1e-3)
+            assert row == [round(share, 4) for share in row]
+
+
+def test_samples_can_be_written_as_json(learned, judge):
+    for judged in (learned, judge("training.samples=1", write=write_text_recipe)):
+        (sample,) = judged.samples(1)
+        read = Sample(**json.loads(json.dumps(sample._asdict())))
+        assert read == sample._replace(weights=list(sample.weights))
+
+
+def test_a_model_that_does_not_look_gives_no_weights(judge):
+    decoder = "{kind: recurrent, embedding_size: 8, hidden_size: 8, wiring: {kind: final-state}}"
+    (sample,) = judge(f"model.decoder={decoder}").samples(1)
+    assert sample.weights == ()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "write"),
+    [
+        (["model.encoder.dropout=0.5", "model.decoder.dropout=0.5"], write_recipe),
+        (["model.decoder.attention.align.kind=sampled"], write_recipe),
+        (EXPERTS, write_recipe),
+        ([], write_text_recipe),
+        ([], transformer_recipe),
+        ([], masked_recipe),
+    ],
+    ids=["dropout", "hard attention", "experts", "language model", "transformer", "masked"],
+)
+def test_judging_leaves_no_trace(judge, overrides, write):
+    """Modes, weights and random numbers stay, so what is learned next stays what it was."""
+    judged = judge(*overrides, write=write)
+    model = judged.model.train()
+    next(model.children()).eval()  # as a frozen part might be
+    modes = [module.training for module in model.modules()]
+    state = {name: each.clone() for name, each in model.state_dict().items()}
+    random = torch.get_rng_state()
+    judged.scores(["bleu"] if write is write_recipe else [])
+    judged.samples(2)
+    assert [module.training for module in model.modules()] == modes
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(torch.equal(state[name], each) for name, each in model.state_dict().items())
+    assert all(weight.requires_grad and weight.grad is None for weight in model.parameters())
+
+
+def test_the_modes_are_put_back_even_if_decoding_fails(judge, monkeypatch):
+    judged = judge()
+    judged.model.train()
+    monkeypatch.setattr(judged.model, "step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        judged.samples(1)
+    assert all(module.training for module in judged.model.modules())
+
+
+def test_a_held_out_text_too_long_to_decode_is_not_asked_about(judge):
+    sources = [each.source for each in judge("decoding.max_source_tokens=2").samples(100)]
+    assert sources
+    assert max(map(len, sources)) == 3  # with the end
+
+
+def test_a_language_model_goes_on_from_the_beginning_of_the_held_out_text(judge):
+    judged = judge(write=write_text_recipe)
+    (sample,) = judged.samples(1)
+    prompt = "".join(sample.source[1:]).replace("\u21b5", "\n")
+    streams = judged.recipe.data.streams
+    writer = Writer(judged.model, judged.corpora.text.target, streams)
+    assert prompt + sample.text == writer.generate(prompt, length=40, temperature=0)
+    assert len(sample.output) == 40
+    _, held_out = hold_out_end(judged.recipe.data.train.read(), at="text")
+    assert "\n".join([*held_out, ""]).startswith(prompt + sample.reference)
+    assert len(sample.reference) == 40
+    assert sample.weights == ()
+
+
+def test_no_more_beginnings_are_shown_than_there_are_lines(judge):
+    judged = judge(write=write_text_recipe)
+    beginnings = {tuple(each.source) for each in judged.samples(3)}
+    assert all(beginning[0] == "\u21b5" for beginning in beginnings)
+    assert len(beginnings) == 3
+    assert len(judged.samples(1000)) < 1000
+
+
+def test_a_masked_language_model_has_nothing_to_show(judge):
+    assert judge(write=masked_recipe).samples(3) == []
+
+
+def test_every_metric_that_can_be_set_has_a_direction():
+    assert set(METRICS) == set(get_args(MetricName))
+    assert cost("loss", 2.0) < cost("loss", 3.0)
+    assert cost("bleu", 30.0) < cost("bleu", 20.0)
+
+
+def test_a_metric_of_outputs_is_refused_where_there_are_none(judge):
+    with pytest.raises(ConfigError) as caught:
+        judge("training.metric=bleu", write=write_text_recipe)
+    assert str(caught.value) == (
+        "training.metric: bleu compares outputs with references, and running text has none\n"
+        "  set training.metric to loss or accuracy"
+    )
+
+
+def test_a_metric_of_outputs_is_refused_where_nothing_can_be_decoded(judge, monkeypatch):
+    judged = judge()
+    for each in ("source", "target"):
+        pairs = [pair._replace(**{each: " "}) for pair in judged.corpora.held_out_pairs]
+        monkeypatch.setattr(judged.corpora, "held_out_pairs", pairs)
+        recipe = judged.recipe.model_copy(
+            update={"training": judged.recipe.training.model_copy(update={"metric": "chrf"})}
+        )
+        with pytest.raises(ConfigError) as caught:
+            Judge(judged.model, judged.corpora, recipe, CPU)
+        assert str(caught.value) == (
+            "training.metric: chrf needs outputs, and no held-out text is short enough to be "
+            "decoded\n"
+            "  raise decoding.max_source_tokens, or set training.metric to loss or accuracy"
+        )

@@ -1,0 +1,234 @@
+"""A checkpoint comes back as it was saved, and the ones asked for are there."""
+
+import json
+import math
+import os
+from pathlib import Path
+from threading import Event
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.errors import DamagedRunError, DiskFullError
+from heedful.storage import read_listing, read_manifest
+from heedful.training.checkpoints import (
+    Checkpoints,
+    KeepConfig,
+    Saved,
+    Snapshot,
+    choose_kept,
+    list_checkpoints,
+)
+
+
+def snapshot(step):
+    weights = {"layer.weight": torch.full((7, 5), float(step)), "layer.bias": torch.tensor(step)}
+    tensors = {"optimizer.0.exp_avg": torch.full((3,), step, dtype=torch.float64)}
+    return Snapshot(step, weights, tensors, {"seconds": step / 2, "ended": ""})
+
+
+def assert_same(found, wanted):
+    assert found.step == wanted.step
+    assert found.facts == wanted.facts
+    for one, other in ((found.weights, wanted.weights), (found.tensors, wanted.tensors)):
+        assert one.keys() == other.keys()
+        for name, tensor in one.items():
+            assert tensor.dtype == other[name].dtype
+            assert torch.equal(tensor, other[name]), name
+
+
+def flip(path, place=-1):
+    contents = bytearray(path.read_bytes())
+    contents[place] ^= 1
+    path.write_bytes(contents)
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def checkpoints(tmp_path, told):
+    opened = Checkpoints(tmp_path / "checkpoints", KeepConfig(), told.append)
+    yield opened
+    opened.close()
+
+
+def save(checkpoints, *steps):
+    for step in steps:
+        checkpoints.save(snapshot(step))
+    checkpoints.wait()
+
+
+def test_what_is_saved_comes_back(checkpoints, told):
+    assert checkpoints.load() is None
+    assert checkpoints.newest_step is None
+    save(checkpoints, 3, 120)
+    assert checkpoints.newest_step == 120
+    assert_same(checkpoints.load(), snapshot(120))
+    assert told == []
+
+
+def test_a_checkpoint_is_a_folder_anyone_can_read(checkpoints):
+    save(checkpoints, 120)
+    place = checkpoints.folder / "step-00000120"
+    assert sorted(os.listdir(place)) == [
+        "manifest.json",
+        "model.safetensors",
+        "progress.json",
+        "training.safetensors",
+    ]
+    assert json.loads((place / "progress.json").read_text()) == {"seconds": 60.0, "ended": ""}
+    manifest = read_manifest(place)
+    assert (manifest["step"], manifest["score"]) == (120, None)
+    assert all(entry.keys() == {"size", "sha256"} for entry in manifest["files"].values())
+
+
+def test_a_snapshot_is_what_it_was_when_it_was_saved(checkpoints):
+    changing = snapshot(1)
+    checkpoints.save(changing)
+    changing.weights["layer.weight"].zero_()
+    checkpoints.wait()
+    assert_same(checkpoints.load(), snapshot(1))
+
+
+def test_steps_sort_as_numbers(checkpoints):
+    save(checkpoints, 99_999_999, 100_000_000)
+    assert checkpoints.load().step == 100_000_000
+
+
+def test_what_is_no_checkpoint_is_left_alone(checkpoints):
+    save(checkpoints, 1, 2)
+    (checkpoints.folder / "step-of-mine").mkdir()
+    save(checkpoints, 3)
+    assert checkpoints.newest_step == 3
+    assert (checkpoints.folder / "step-of-mine").exists()
+
+
+SCORES = st.dictionaries(st.integers(0, 20), st.none() | st.sampled_from([0.5, 1.0, 2.0]))
+KEPT = st.builds(
+    KeepConfig, last=st.integers(1, 3), best=st.integers(0, 3), every=st.none() | st.integers(1, 4)
+)
+
+
+@given(SCORES, KEPT)
+def test_those_that_are_kept_are_the_last_the_best_and_every_so_many(scores, config):
+    saved = [Saved(step, score, Path()) for step, score in scores.items()]
+    assert choose_kept(saved, config) == set(expected(scores, config))
+
+
+def expected(scores, config):
+    """Which of the steps are kept, each asked for itself."""
+    for step, score in scores.items():
+        newer = sum(other > step for other in scores)
+        rivals = [pair for pair in scores.items() if None not in (score, pair[1])]
+        better = sum((rival, other) < (score, step) for other, rival in rivals)
+        is_best = score is not None and better < config.best
+        is_multiple = config.every is not None and step % config.every == 0
+        if newer < config.last or is_best or is_multiple:
+            yield step
+
+
+def test_those_that_are_not_kept_are_removed(tmp_path):
+    checkpoints = Checkpoints(tmp_path, KeepConfig(last=1, best=1, every=4), pytest.fail)
+    for step, score in enumerate([3.0, 1.0, 2.0, math.nan, -math.inf, None], start=1):
+        checkpoints.save(snapshot(step), score=score)
+    checkpoints.close()
+    assert sorted(os.listdir(tmp_path)) == ["step-00000002", "step-00000004", "step-00000006"]
+
+
+def test_a_step_saved_again_is_replaced_and_as_good_as_it_was(checkpoints):
+    checkpoints.save(snapshot(5), score=0.25)
+    checkpoints.save(snapshot(5)._replace(facts={"ended": "all steps taken"}))
+    assert checkpoints.load().facts == {"ended": "all steps taken"}
+    (saved,) = list_checkpoints(checkpoints.folder)
+    assert (saved.step, saved.score) == (5, 0.25)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "progress.json", "manifest.json"])
+def test_a_damaged_checkpoint_is_put_aside_loudly_and_the_one_before_is_taken(
+    checkpoints, told, name
+):
+    save(checkpoints, 1, 2)
+    damaged = checkpoints.folder / "step-00000002" / name
+    flip(damaged)
+    assert_same(checkpoints.load(), snapshot(1))
+    problem, advice = told
+    assert problem.startswith(f"DAMAGED CHECKPOINT: {damaged}: ")
+    assert problem.endswith("; put aside as damaged-step-00000002")
+    assert advice == f"{checkpoints.folder}: going back to step 1, which is good"
+    assert sorted(os.listdir(checkpoints.folder)) == ["damaged-step-00000002", "step-00000001"]
+
+
+def test_a_second_damaged_one_of_the_same_step_takes_the_place_of_the_first(checkpoints, told):
+    for _ in range(2):
+        save(checkpoints, 1, 2)
+        flip(checkpoints.folder / "step-00000002" / "progress.json")
+        assert checkpoints.load().step == 1
+    assert len(told) == 4
+
+
+def test_where_no_checkpoint_is_good_training_does_not_begin_anew_by_itself(checkpoints):
+    save(checkpoints, 1, 2)
+    for saved in list_checkpoints(checkpoints.folder):
+        flip(saved.folder / "model.safetensors")
+    for _ in range(2):
+        with pytest.raises(DamagedRunError) as caught:
+            checkpoints.load()
+        assert str(caught.value) == (
+            f"{checkpoints.folder}: no checkpoint is good "
+            "(put aside: damaged-step-00000001, damaged-step-00000002)\n"
+            "  restore the folder from a copy, or remove it to train from the beginning"
+        )
+
+
+def test_nothing_is_removed_before_the_new_one_has_been_found_good(tmp_path, told):
+    checkpoints = Checkpoints(tmp_path, KeepConfig(last=1, best=0), told.append)
+    save(checkpoints, 1)
+    may_check = Event()
+    checkpoints._background.submit(may_check.wait)
+    checkpoints.save(snapshot(2))
+    assert [each.step for each in list_checkpoints(tmp_path)] == [1, 2]
+    flip(tmp_path / "step-00000002" / "training.safetensors")
+    may_check.set()
+    checkpoints.close()
+    assert [each.step for each in list_checkpoints(tmp_path)] == [1]
+    (message,) = told
+    assert message == (
+        f"DAMAGED CHECKPOINT: {tmp_path}/step-00000002/training.safetensors: the contents have "
+        "changed since they were written (the hash of its pages differs); "
+        "put aside as damaged-step-00000002"
+    )
+    assert_same(checkpoints.load(), snapshot(1))
+
+
+def test_what_an_interrupted_save_left_is_swept(checkpoints):
+    save(checkpoints, 1)
+    (checkpoints.folder / ".writing-1-step-00000002").mkdir()
+    (checkpoints.folder / "step-00000001").rename(checkpoints.folder / ".aside-step-00000001")
+    assert checkpoints.load().step == 1
+    assert os.listdir(checkpoints.folder) == ["step-00000001"]
+
+
+def test_a_full_disk_while_hashes_are_strengthened_does_no_harm(checkpoints, monkeypatch):
+    def full(folder):
+        raise DiskFullError(str(folder), "", "")
+
+    monkeypatch.setattr("heedful.training.checkpoints.strengthen", full)
+    save(checkpoints, 1)
+    entries = read_listing(checkpoints.folder / "step-00000001")["files"].values()
+    assert all("page_sums" in entry for entry in entries)
+    assert_same(checkpoints.load(), snapshot(1))
+
+
+def test_what_failed_in_the_background_is_told_at_the_next_occasion(checkpoints, monkeypatch):
+    def forbidden(folder):
+        raise PermissionError
+
+    monkeypatch.setattr("heedful.training.checkpoints.strengthen", forbidden)
+    checkpoints.save(snapshot(1))
+    with pytest.raises(PermissionError):
+        checkpoints.save(snapshot(2))
