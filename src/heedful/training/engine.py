@@ -25,7 +25,6 @@ from heedful.training.precision import Precision
 from heedful.training.random_states import random_states
 from heedful.training.ranks import ALONE, Ranks
 
-
 SHORT = Clipping(max_norm=1.0)
 
 
