@@ -1,68 +1,29 @@
 """Search against what it must equal: greedy, exhaustive, one by one, forced decoding."""
 
-from itertools import product
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.data.collate import Batch, collate_sources
-from heedful.search import LengthPenalty, Step, beam_search, greedy_search
+from heedful.search import LengthPenalty, Searching, beam_search, greedy_search, must_say
+from heedful.search.penalties import LookedAgain
+from heedful.search.repetition import NoRepeats
 from heedful.text.vocabulary import BOS, EOS
 from tests.catalogue import SYSTEMS, build, texts
 from tests.shape_checking import unchecked
-
-BEGIN, END, LETTERS = 0, 1, (2, 3)
-VOCABULARY = 4
+from tests.unit.search.tables import BEGIN, END, Table, contains, search
 
 
-class Table:
-    """A model that is a table: log-probabilities for every history of up to `depth` tokens."""
-
-    def __init__(self, seed, depth):
-        generator = torch.Generator().manual_seed(seed)
-        histories = [
-            history for length in range(depth + 1) for history in product(LETTERS, repeat=length)
-        ]
-        logits = 3 * torch.randn(len(histories), VOCABULARY, generator=generator).double()
-        logits[:, BEGIN] = -torch.inf
-        self.table = dict(zip(histories, logits.log_softmax(-1), strict=True))
-        self.depth = depth
-
-    def start(self, sentences):
-        return torch.full((sentences, self.depth + 1), BEGIN)
-
-    def step(self, tokens, state):
-        """The state is the history itself, newest token last."""
-        state = torch.cat([state[:, 1:], tokens[:, None]], dim=1)
-        histories = [tuple(t for t in row if t != BEGIN) for row in state.tolist()]
-        impossible = torch.zeros(VOCABULARY).double()  # rows the beam has no hypothesis for
-        log_probs = torch.stack([self.table.get(history, impossible) for history in histories])
-        return Step(log_probs, state, state.double())
-
-    def exhaust(self, longest):
-        """Every complete output of up to `longest` tokens with its log-probability, best first."""
-        outputs = []
-        for length in range(longest + 1):
-            for history in product(LETTERS, repeat=length):
-                parts = [self.table[history[:t]][history[t]] for t in range(length)]
-                total = sum(parts) + self.table[history][END]
-                outputs.append((float(total), list(history)))
-        return sorted(outputs, reverse=True)
-
-
-def search(model, state, *, width, longest, alpha=0.0):
-    limits = torch.full((len(state),), longest)
-    options = {"begin": BEGIN, "end": END, "max_lengths": limits, "penalty": LengthPenalty(alpha)}
-    return beam_search(model, state, width=width, **options)
+def table_search(model, *, width, longest, alpha=0.0):
+    return search(model, width=width, longest=longest, penalty=LengthPenalty(alpha))
 
 
 @given(seed=st.integers(0, 10_000), longest=st.integers(1, 4))
 def test_a_beam_as_wide_as_the_space_is_exhaustive_search(seed, longest):
     table = Table(seed, longest)
-    width = len(LETTERS) ** longest * 2
-    found = search(table, table.start(1), width=width, longest=longest)[0]
+    width = len(table.letters) ** longest * 2
+    found = table_search(table, width=width, longest=longest)[0]
     best = table.exhaust(longest)[: len(found)]
     assert [hypothesis.tokens for hypothesis in found] == [tokens for _, tokens in best]
     for hypothesis, (total, _) in zip(found, best, strict=True):
@@ -73,7 +34,7 @@ def test_a_beam_as_wide_as_the_space_is_exhaustive_search(seed, longest):
 def test_what_a_beam_finds_has_the_log_probability_it_says_and_is_ranked(seed, width):
     table = Table(seed, 4)
     known = {tuple(tokens): total for total, tokens in table.exhaust(4)}
-    found = search(table, table.start(1), width=width, longest=4, alpha=0.6)[0]
+    found = table_search(table, width=width, longest=4, alpha=0.6)[0]
     assert len({tuple(hypothesis.tokens) for hypothesis in found}) == len(found) <= width
     scores = [hypothesis.score for hypothesis in found]
     assert scores == sorted(scores, reverse=True)
@@ -86,22 +47,13 @@ def test_what_a_beam_finds_has_the_log_probability_it_says_and_is_ranked(seed, w
 
 @given(seed=st.integers(0, 10_000))
 def test_beam_1_is_greedy_on_tables(seed):
-    table = Table(seed, 4)
+    table = Table(seed, 4, sentences=3)
     limits = torch.tensor([4, 2, 0])
     greedy = greedy_search(table, table.start(3), begin=BEGIN, end=END, max_lengths=limits)
     beam = beam_search(table, table.start(3), begin=BEGIN, end=END, width=1, max_lengths=limits)
     assert [each.tokens for each in greedy] == [each[0].tokens for each in beam]
     for one, (other,) in zip(greedy, beam, strict=True):
         assert one.log_prob == pytest.approx(other.log_prob)
-
-
-@given(seed=st.integers(0, 10_000))
-def test_attention_follows_its_hypothesis(seed):
-    """The table looks at its own history, so each row of weights tells what came before."""
-    table = Table(seed, 4)
-    for hypothesis in search(table, table.start(1), width=4, longest=4)[0]:
-        for time, row in enumerate(hypothesis.weights.tolist()):
-            assert [t for t in row if t != BEGIN] == hypothesis.tokens[:time]
 
 
 each_system = pytest.mark.parametrize("name", SYSTEMS)
@@ -157,3 +109,63 @@ def test_attention_under_a_beam_is_that_of_forced_decoding(name):
             seen = torch.tensor(hypothesis.weights)[:, : sources.tokens.size(1)]
             looked = forced.weights[0, : len(hypothesis.tokens)].float().detach()
             torch.testing.assert_close(seen, looked, atol=1e-5, rtol=1e-4)
+
+
+SOME = [  # a few that look, and keep, in unlike ways
+    "gru, attend-then-step",
+    "alignment argmax",
+    "alignment monotonic",
+    "alignment chunkwise",
+    "feature coverage",
+    "marginal over softmax",
+    "heads with coverage",
+    "sutskever",
+    "lstmn in both",
+    "continuation, gru",
+    "decoder only, span both",
+    "transformer",
+    "transformer, alignment monotonic",
+    "convolutional",
+    "dilated",
+]
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_given_outputs_are_worth_what_a_search_says_of_them(name):
+    """All that a hypothesis carries is what the model says when it is told that output."""
+    model, sources = build(name), collate_sources(texts(4))
+    limits = torch.full((len(sources.lengths),), 8)
+    options = {"penalty": LengthPenalty(0.6)}
+    how = Searching(coverage=LookedAgain(0.3))
+    found = model.search(sources, width=4, max_lengths=limits, how=how, **options)
+    for rank in range(4):
+        outputs = [row[rank].tokens for row in found]
+        forced = model.score(sources, outputs, coverage=how.coverage, **options)
+        for told, row in zip(forced, found, strict=True):
+            assert told.log_prob == pytest.approx(row[rank].log_prob)
+            assert told.score == pytest.approx(row[rank].score)
+            assert told.log_probs == pytest.approx(row[rank].log_probs)
+            assert told.weights == pytest.approx(row[rank].weights, abs=1e-5)
+            assert told.end_weights == pytest.approx(row[rank].end_weights, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize("width", [1, 3])
+def test_rules_and_constraints_hold_in_any_company(name, width):
+    model, sequences = build(name), texts(4)
+    musts = [[must_say([5, 6])], [], [must_say([4], [7, 7])], [must_say([8]), must_say([9, 4])]]
+
+    def found_for(rows):
+        sources = collate_sources([sequences[row] for row in rows])
+        how = Searching(rules=(NoRepeats(2),), musts=[musts[row] for row in rows])
+        limits = torch.full((len(rows),), 8)
+        penalty = LengthPenalty(0.6)
+        return model.search(sources, width=width, max_lengths=limits, penalty=penalty, how=how)
+
+    together = found_for([3, 1, 0, 2])
+    for row, company in zip([3, 1, 0, 2], together, strict=True):
+        (alone,) = found_for([row])
+        assert [each.tokens for each in alone] == [each.tokens for each in company]
+        for must in musts[row]:
+            for each in alone:
+                assert any(contains(each.tokens, phrase) for phrase in must.phrases)

@@ -7,13 +7,11 @@ measured. Law: every output is in one bin.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from heedful.evaluation.metrics import Metric
-
-Measure = Callable[[Sequence[str], Sequence[str]], Metric]
-"""What is to be known of outputs and their references."""
+from heedful.evaluation.groups import Measuring
+from heedful.evaluation.measures import Metric, References
 
 
 class Bin(NamedTuple):
@@ -39,8 +37,8 @@ class Bin(NamedTuple):
 def by_length(
     sources: Sequence[str],
     outputs: Sequence[str],
-    references: Sequence[str],
-    measure: Measure,
+    references: References,
+    measure: Measuring,
     *,
     width: int = 1,
     least: int = 1,
@@ -52,7 +50,7 @@ def by_length(
     Bins of fewer than `least` outputs are not measured.
     """
     assert width >= 1, f"no bin is {width} wide"
-    found: dict[int, list[tuple[str, str]]] = {}
+    found: dict[int, list[tuple[str, str | Sequence[str]]]] = {}
     for source, output, reference in zip(sources, outputs, references, strict=True):
         number = -(-len(source.split()) // width)  # from 1; 0 without a word
         found.setdefault(number, []).append((output, reference))
@@ -67,6 +65,6 @@ def by_length(
     ]
 
 
-def _measured(pairs: Sequence[tuple[str, str]], measure: Measure) -> Metric:
+def _measured(pairs: Sequence[tuple[str, str | Sequence[str]]], measure: Measuring) -> Metric:
     outputs, references = zip(*pairs, strict=True)
     return measure(outputs, references)

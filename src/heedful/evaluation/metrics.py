@@ -1,46 +1,84 @@
 """Metrics: how near are outputs to their references?
 
-BLEU and chrF are sacreBLEU's, and carry its signatures, without which such numbers cannot be
-compared.
+Every metric here is a measure that adds up from sentences, so that intervals and tests of
+significance can be had for it (`resampling`, `significance`); these are the ways to ask for its
+number alone. A number comes with its signature, without which it cannot be compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
 
-from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.metrics.chrf import CHRF
+from heedful.errors import ConfigError, choose_from, did_you_mean
+from heedful.evaluation.accuracy import ExactMatch, TokenAccuracy
+from heedful.evaluation.alignment_errors import AlignmentErrors
+from heedful.evaluation.error_rates import CHARACTER_ERRORS, FREE_ERRORS, WORD_ERRORS
+from heedful.evaluation.measures import Measure, Metric, References, score
+from heedful.evaluation.rouge import ROUGE_1, ROUGE_2, ROUGE_L
+from heedful.evaluation.spans import SpanF1
+from heedful.evaluation.translation import BLEU, CHRF, MULTI_BLEU, TER, TOKENISED_BLEU
+
+__all__ = ["MEASURES", "USUAL", "Metric", "bleu", "choose", "chrf", "exact_match", "measure", "ter"]
+
+MEASURES: Mapping[str, Measure] = {
+    "exact-match": ExactMatch(),
+    "bleu": BLEU,
+    "chrf": CHRF,
+    "ter": TER,
+    "tokenised-bleu": TOKENISED_BLEU,
+    "multi-bleu": MULTI_BLEU,
+    "rouge-1": ROUGE_1,
+    "rouge-2": ROUGE_2,
+    "rouge-l": ROUGE_L,
+    "token-accuracy": TokenAccuracy(),
+    "wer": WORD_ERRORS,
+    "per": FREE_ERRORS,
+    "cer": CHARACTER_ERRORS,
+    "span-f1": SpanF1(),
+    "span-f1-iob2": SpanF1("span F1 (IOB2)", scheme="iob2"),
+    "aer": AlignmentErrors(),
+}
+"""Every measure of outputs, by the name it is asked for."""
+
+USUAL = ("exact-match", "bleu", "chrf")
+"""What is measured unless other metrics are asked for."""
 
 
-class Metric(NamedTuple):
-    """A number, and exactly how it was computed."""
-
-    name: str
-    value: float  # of 100
-    signature: str
+def exact_match(outputs: Sequence[str], references: References) -> Metric:
+    """The share of outputs equal to a reference, character for character."""
+    return score(MEASURES["exact-match"], outputs, references)
 
 
-def exact_match(outputs: Sequence[str], references: Sequence[str]) -> Metric:
-    """The share of outputs equal to their reference, character for character."""
-    equal = sum(out == ref for out, ref in zip(outputs, references, strict=True))
-    return Metric("exact match", 100 * equal / len(outputs), "case:mixed|space:kept")
-
-
-def bleu(outputs: Sequence[str], references: Sequence[str]) -> Metric:
+def bleu(outputs: Sequence[str], references: References) -> Metric:
     """BLEU (Papineni et al. 2002) as sacreBLEU computes it."""
-    metric = BLEU()
-    score = metric.corpus_score(list(outputs), [list(references)]).score
-    return Metric("BLEU", score, str(metric.get_signature()))
+    return score(BLEU, outputs, references)
 
 
-def chrf(outputs: Sequence[str], references: Sequence[str]) -> Metric:
+def chrf(outputs: Sequence[str], references: References) -> Metric:
     """The character n-gram F-score chrF (Popovic 2015) as sacreBLEU computes it."""
-    metric = CHRF()
-    score = metric.corpus_score(list(outputs), [list(references)]).score
-    return Metric("chrF", score, str(metric.get_signature()))
+    return score(CHRF, outputs, references)
 
 
-def measure(outputs: Sequence[str], references: Sequence[str]) -> list[Metric]:
-    """Every metric of translation."""
-    return [metric(outputs, references) for metric in (exact_match, bleu, chrf)]
+def ter(outputs: Sequence[str], references: References) -> Metric:
+    """Translation edit rate (Snover et al. 2006) as sacreBLEU computes it; lower is better."""
+    return score(TER, outputs, references)
+
+
+def measure(
+    outputs: Sequence[str], references: References, names: Iterable[str] = USUAL
+) -> list[Metric]:
+    """Every metric that is asked for."""
+    return [score(each, outputs, references) for each in choose(names)]
+
+
+def choose(names: Iterable[str], *, at: str = "metrics") -> list[Measure]:
+    """The measures of these names."""
+    wanted = list(names)
+    for name in wanted:
+        if name not in MEASURES:
+            raise ConfigError(
+                at,
+                f"no metric is called {name!r}{did_you_mean(name, MEASURES)}",
+                choose_from(MEASURES),
+            )
+    return [MEASURES[name] for name in wanted]

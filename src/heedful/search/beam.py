@@ -1,37 +1,45 @@
 """Beam search: the few likeliest beginnings, grown side by side.
 
 All sentences are searched in one batch; a sentence that is done leaves it. With width 1 this
-is greedy search, and with a beam as wide as the space of outputs it is exhaustive.
+is greedy search, and with a beam as wide as the space of outputs it is exhaustive. What the model
+says is ranked where the model is; the few candidates come to the host, where the book is kept.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from heedful.errors import RunError
 from heedful.nested import select
-from heedful.search.penalties import LengthPenalty
+from heedful.search.candidates import Candidates, find
+from heedful.search.choosing import Chosen, Diversity, avoid, choose, note
+from heedful.search.constraints import Constraints
+from heedful.search.following import Follower
+from heedful.search.lengths import AtMost
+from heedful.search.penalties import CoveragePenalty, LengthPenalty
+from heedful.search.phrases import Must
 from heedful.search.protocol import State, Steps
+from heedful.search.rules import BeginWith, Rule, apply_all
+from heedful.search.stopping import Settled, SoFar, Stopping
 from heedful.search.trellis import Ending, Hypothesis, Trellis
 from heedful.shapes import Float, Int
 
 
-class _Beam(NamedTuple):
-    """The hypotheses that are still open: K for each of B sentences."""
+class Searching(NamedTuple):
+    """How outputs are searched for, beside the width of the beam; as it stands, plainly."""
 
-    sentences: Int[Tensor, "B"]
-    tokens: Int[Tensor, "B K"]  # the last of each hypothesis
-    totals: Float[Tensor, "B K"]  # log-probabilities so far; -inf where there is none
-
-
-class _Candidates(NamedTuple):
-    """The best continuations of every sentence, best first."""
-
-    totals: Float[Tensor, "B C"]
-    tokens: Int[Tensor, "B C"]
-    rows: Int[Tensor, "B C"]  # the hypotheses they continue, as rows of the batch
+    coverage: CoveragePenalty | None = None
+    stopping: Stopping = Settled()
+    diversity: Diversity = Diversity()
+    rules: tuple[Rule, ...] = ()
+    musts: Sequence[Sequence[Must]] | None = None  # what each sentence's outputs must contain
 
 
 @torch.no_grad()
@@ -44,94 +52,231 @@ def beam_search(
     width: int,
     max_lengths: Int[Tensor, "B"],
     penalty: LengthPenalty | None = None,
+    how: Searching | None = None,
+    source_lengths: Int[Tensor, "B"] | None = None,
+    trellis: Trellis | None = None,
 ) -> list[list[Hypothesis]]:
     """Find up to `width` likely outputs for every row of `state`, best first.
 
-    A hypothesis that has `max_lengths` tokens must end. A sentence is done when `width`
-    hypotheses have ended and none still open, were it to end now, would rank among them:
-    without a length penalty nothing the beam holds could do better.
+    A hypothesis that has `max_lengths` tokens must end. When a sentence is done is for the policy
+    `how.stopping` to say. Where weights reach past `source_lengths` they look at nothing. Whoever
+    wants to see the whole search gives a `trellis` to be filled.
     """
-    search = _Search(end, width, max_lengths, penalty or LengthPenalty())
-    sentences = torch.arange(len(max_lengths), device=max_lengths.device)
-    tokens = torch.full((len(sentences), 1), begin, device=sentences.device)
-    beam = _Beam(sentences, tokens, torch.zeros(tokens.shape, device=sentences.device))
-    while len(beam.sentences):
-        step = model.step(beam.tokens.flatten(), state)
-        beam, rows = search.advance(beam, step.log_probs, step.weights)
-        state = select(step.state, rows)
+    how, trellis = how or Searching(), trellis or Trellis()
+    judge = _Judge(trellis, penalty or LengthPenalty(), how.coverage, source_lengths)
+    search = _Search(judge, how, end=end, width=width, max_lengths=max_lengths)
+    tokens = torch.full_like(search.sentences, begin)
+    if len(tokens) != len(max_lengths):
+        state = select(state, search.sentences)
+    follower = Follower(state)
+    while len(tokens):
+        step = model.step(tokens, state)
+        rows, tokens = search.advance(step.log_probs, step.weights)
+        state = follower.follow(
+            step.state, rows, same_rows=search.same_rows, same_sentences=search.same_sentences
+        )
     return search.hypotheses()
 
 
-class _Search:
-    """What has ended so far, and the rules by which a beam advances."""
+class _Judge:
+    """What an output is worth once it has ended."""
 
-    def __init__(self, end: int, width: int, max_lengths: Tensor, penalty: LengthPenalty) -> None:
-        self.end = end
-        self.width = width
-        self.max_lengths = max_lengths
+    def __init__(
+        self,
+        trellis: Trellis,
+        penalty: LengthPenalty,
+        coverage: CoveragePenalty | None,
+        source_lengths: Int[Tensor, "B"] | None,
+    ) -> None:
+        self.trellis = trellis
         self.penalty = penalty
-        self.trellis = Trellis()
-        self.ended: list[list[Ending]] = [[] for _ in max_lengths]
+        self.coverage = coverage
+        self.places = source_lengths.tolist() if source_lengths is not None else None
+
+    def score(self, total: float, row: int, sentence: int) -> float:
+        """Score a row of the present depth that ends here."""
+        worth = self.penalty(total, self.trellis.depth + 1)
+        if self.coverage is None:
+            return worth
+        looked = self.trellis.looked(self.trellis.depth, row)
+        return worth + self.coverage(looked[:, : self.places[sentence] if self.places else None])
+
+
+class _Search:
+    """The beams that are open, what has ended so far, and how to go on.
+
+    A sentence has a beam, or one for each group; each beam holds as many rows of the batch.
+    """
+
+    def __init__(
+        self, judge: _Judge, how: Searching, *, end: int, width: int, max_lengths: Int[Tensor, "B"]
+    ) -> None:
+        self.judge, self.trellis, self.how, self.end = judge, judge.trellis, how, end
+        self.width = how.diversity.share(width)
+        # A group may have to pass over all that it shares with the groups before it.
+        crowd = width * self.width if how.diversity.groups > 1 else 0
+        self.num_candidates = 2 * self.width + crowd
+        self.limits: list[int] = max_lengths.tolist()
+        self.at_most = AtMost(max_lengths, end=end)
+        self.constraints = Constraints(how.musts, end=end) if how.musts is not None else None
+        self._refuse()
+        count, groups = len(max_lengths), how.diversity.groups
+        self.beams = np.arange(count * groups)  # number of a beam: groups of a sentence together
+        self.totals = np.zeros((len(self.beams), 1))
+        self.sentences = torch.from_numpy(self.beams // groups).to(max_lengths.device)
+        self.written = self.sentences.new_empty(len(self.beams), 0)
+        self.ended: list[list[Ending]] = [[] for _ in self.beams]
+        self.num_ended = [0 for _ in self.beams]
+        self.same_rows = self.same_sentences = False
+        self.trellis.begin(self._owners)
+        if self.constraints:
+            self.constraints.begin(self._owners)
 
     def hypotheses(self) -> list[list[Hypothesis]]:
-        return [[self.trellis.read(ending) for ending in endings] for endings in self.ended]
+        """Read back the best of each sentence, no output twice."""
+        groups = self.how.diversity.groups
+        return [
+            self._distinct([each for beam in self.ended[first : first + groups] for each in beam])
+            for first in range(0, len(self.ended), groups)
+        ]
 
     def advance(
-        self, beam: _Beam, log_probs: Float[Tensor, "R N"], weights: Float[Tensor, "R S"]
-    ) -> tuple[_Beam, Int[Tensor, "R2"]]:
-        """Grow the beam by one token; say which rows of the batch the new ones continue."""
+        self, log_probs: Float[Tensor, "R N"], weights: Float[Tensor, "R S"]
+    ) -> tuple[Int[Tensor, "R2"], Int[Tensor, "R2"]]:
+        """Grow the beams by a token; say which rows of the batch the new ones continue, and how."""
         self.trellis.look(weights)
-        at_limit = self.trellis.depth >= self.max_lengths[beam.sentences]
-        candidates = self._rank(beam, self._bounded(log_probs, at_limit))
-        self._put_aside(beam.sentences, candidates)
-        opened = candidates.totals.masked_fill(candidates.tokens == self.end, -torch.inf)
-        totals, picks = opened.topk(min(self.width, opened.size(1)))
-        kept = self._unfinished(beam.sentences, totals[:, 0])
-        tokens = candidates.tokens.gather(1, picks)[kept]
-        rows = candidates.rows.gather(1, picks)[kept].flatten()
-        self.trellis.grow(rows, tokens.flatten())
-        return _Beam(beam.sentences[kept], tokens, totals[kept]), rows
+        candidates = self._candidates(log_probs)
+        chosen = self._choose(candidates)
+        self._put_aside(chosen)
+        kept = np.flatnonzero([self._goes_on(*beam) for beam in self._standing(chosen)])
+        return self._keep(chosen, kept)
 
-    def _bounded(self, log_probs: Float[Tensor, "R N"], at_limit: Tensor) -> Float[Tensor, "R N"]:
-        """Leave a hypothesis at its limit nothing but the end."""
-        must_end = at_limit.repeat_interleave(len(log_probs) // len(at_limit))
-        others = torch.arange(log_probs.size(1), device=log_probs.device) != self.end
-        return log_probs.masked_fill(must_end[:, None] & others, -torch.inf)
+    def _candidates(self, said: Float[Tensor, "R N"]) -> Candidates:
+        left, bound = self._allowed(said)
+        if self.constraints:
+            left = self.constraints.hold_back(left)
+        precision = torch.promote_types(said.dtype, torch.float32)
+        totals = torch.from_numpy(self.totals).to(said.device, precision)
+        found = find(left, said, totals, self.num_candidates)
+        if np.isnan(found.totals).any():
+            raise _not_a_number(self.trellis.depth)
+        if not self.constraints:
+            return found
+        room = [self.limits[owner] - self.trellis.depth - 1 for owner in self._owners.tolist()]
+        return self.constraints.extend(
+            found, self.totals, left=left, bound=bound, said=said, room=room
+        )
 
-    def _rank(self, beam: _Beam, log_probs: Float[Tensor, "R N"]) -> _Candidates:
-        """Order the continuations; twice the width, since half of them may end at once."""
-        num_beams, num_tokens = beam.tokens.size(1), log_probs.size(1)
-        grown = beam.totals.flatten()[:, None] + log_probs
-        grown = grown.view(len(beam.sentences), -1)  # (B, K * N)
-        totals, places = grown.topk(min(2 * self.width, grown.size(1)))
-        firsts = torch.arange(len(grown), device=grown.device)[:, None] * num_beams
-        return _Candidates(totals, places % num_tokens, firsts + places // num_tokens)
+    def _allowed(
+        self, said: Float[Tensor, "R N"]
+    ) -> tuple[Float[Tensor, "R N"], Float[Tensor, "R N"]]:
+        """What the rules leave, and what the binding ones leave."""
+        is_at_limit = any(
+            self.trellis.depth >= self.limits[owner] for owner in self._owners.tolist()
+        )
+        rules = (*self.how.rules, self.at_most) if is_at_limit else self.how.rules
+        if not rules:
+            return said, said
+        rows = self.sentences.repeat_interleave(self.totals.shape[1])
+        return apply_all(rules, said, self.written, rows, end=self.end)
 
-    def _put_aside(self, sentences: Tensor, candidates: _Candidates) -> None:
-        """Keep the hypotheses that end among the best `width`."""
-        length = self.trellis.depth + 1
-        ends = (candidates.tokens == self.end) & candidates.totals.isfinite()
-        for place, rank in ends[:, : self.width].nonzero().tolist():
-            log_prob = candidates.totals[place, rank].item()
-            score = self.penalty(log_prob, length)
-            row = int(candidates.rows[place, rank])
-            endings = self.ended[int(sentences[place])]
-            endings.append(Ending(self.trellis.depth, row, log_prob, score))
-            endings.sort(key=lambda ending: -ending.score)
-            del endings[self.width :]
+    @property
+    def _owners(self) -> NDArray[np.int64]:
+        return self.beams // self.how.diversity.groups
 
-    def _unfinished(self, sentences: Tensor, best: Float[Tensor, "B"]) -> Int[Tensor, "B2"]:
-        """The sentences whose beam may still hold something better."""
-        length = self.trellis.depth + 1
-        going_on = [
-            place
-            for place, (sentence, total) in enumerate(
-                zip(sentences.tolist(), best.tolist(), strict=True)
-            )
-            if total > -torch.inf and self._would_rank(self.penalty(total, length), sentence)
+    def _choose(self, candidates: Candidates) -> Chosen:
+        """Choose in every beam; groups of a sentence one after another."""
+        groups = self.how.diversity.groups
+        if groups == 1:
+            return choose(candidates, end=self.end, width=self.width)
+        taken: list[Counter[int]] = [Counter() for _ in self.limits]
+        parts, order = [], []
+        for group in range(groups):
+            beams = np.flatnonzero(self.beams % groups == group)
+            owners = self._owners[beams]
+            some = avoid(candidates.only(beams), owners, taken, self.how.diversity.strength)
+            parts.append(choose(some, end=self.end, width=self.width))
+            note(taken, owners, parts[-1])
+            order.append(beams)
+        places = np.argsort(np.concatenate(order))
+        joined = [
+            np.concatenate(part)[places] for part in zip(*(p[1:] for p in parts), strict=True)
         ]
-        return torch.tensor(going_on, dtype=torch.long, device=sentences.device)
+        tables = zip(*(part.candidates for part in parts), strict=True)
+        return Chosen(Candidates(*(np.concatenate(each)[places] for each in tables)), *joined)
 
-    def _would_rank(self, score: float, sentence: int) -> bool:
-        endings = self.ended[sentence]
-        return len(endings) < self.width or score > endings[-1].score
+    def _put_aside(self, chosen: Chosen) -> None:
+        """Keep the best of those that have ended."""
+        found = chosen.candidates
+        for place, rank in np.argwhere(chosen.ends).tolist():
+            beam, row = int(self.beams[place]), int(found.rows[place, rank])
+            owner = beam // self.how.diversity.groups
+            score = self.judge.score(float(found.totals[place, rank]), row, owner)
+            own = float(found.log_probs[place, rank])
+            ending = Ending(self.trellis.depth, row, own, score)
+            self.trellis.end(ending)
+            self.num_ended[beam] += 1
+            self.ended[beam].append(ending)
+            self.ended[beam].sort(key=lambda each: -each.score)
+            del self.ended[beam][self.width :]
+
+    def _standing(self, chosen: Chosen) -> list[tuple[int, float]]:
+        """Each beam with the best total among its open hypotheses."""
+        return list(zip(self.beams.tolist(), chosen.totals.max(axis=1).tolist(), strict=True))
+
+    def _goes_on(self, beam: int, best: float) -> bool:
+        if best == -np.inf:
+            return False
+        ended, penalty, length = self.ended[beam], self.judge.penalty, self.trellis.depth + 1
+        longest = self.limits[beam // self.how.diversity.groups] + 1
+        so_far = SoFar(
+            width=self.width,
+            num_ended=self.num_ended[beam],
+            worst=ended[-1].score if len(ended) == self.width else -np.inf,
+            standing=penalty(best, length),
+            hope=penalty.bound(best, length, longest),
+        )
+        return not self.how.stopping.is_done(so_far)
+
+    def _keep(
+        self, chosen: Chosen, kept: NDArray[np.int64]
+    ) -> tuple[Int[Tensor, "R2"], Int[Tensor, "R2"]]:
+        """Leave only the beams that go on, and their open hypotheses."""
+        found = chosen.candidates.only(kept).ordered(chosen.opens[kept])
+        rows, tokens, totals = found.rows.flatten(), found.tokens.flatten(), chosen.totals[kept]
+        own = np.where(totals > -np.inf, found.log_probs, -np.inf)
+        self.trellis.grow(rows, tokens, own.flatten())
+        if self.constraints:
+            self.constraints.follow(rows, tokens)
+        self.same_sentences = self.totals.shape == totals.shape
+        self.same_rows = self.same_sentences and bool((rows == np.arange(len(rows))).all())
+        device = self.sentences.device
+        parents, said = torch.from_numpy(rows).to(device), torch.from_numpy(tokens).to(device)
+        if len(kept) < len(self.beams):
+            self.beams = self.beams[kept]
+            self.sentences = torch.from_numpy(self._owners).to(device)
+        self.totals = totals
+        self.written = torch.cat([self.written[parents], said.unsqueeze(1)], dim=1)
+        return parents, said
+
+    def _distinct(self, endings: list[Ending]) -> list[Hypothesis]:
+        found: dict[tuple[int, ...], Hypothesis] = {}
+        for ending in sorted(endings, key=lambda each: -each.score):
+            hypothesis = self.trellis.read(ending)
+            found.setdefault(tuple(hypothesis.tokens), hypothesis)
+        return list(found.values())
+
+    def _refuse(self) -> None:
+        for rule in self.how.rules:
+            rule.refuse(self.limits)
+        if self.constraints:
+            prefixes = [rule.prefixes for rule in self.how.rules if isinstance(rule, BeginWith)]
+            self.constraints.refuse(self.limits, prefixes[0] if prefixes else [])
+
+
+def _not_a_number(depth: int) -> RunError:
+    return RunError(
+        "search",
+        f"the model's log-probabilities after {depth} tokens are not numbers",
+        "its weights or its arithmetic have overflowed: use an earlier checkpoint, or float32",
+    )

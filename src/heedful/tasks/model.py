@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
 from heedful.data.collate import Batch, Sources
 from heedful.decoders.own_tokens import Own
-from heedful.search import Hypothesis, LengthPenalty, Step, beam_search, greedy_search
+from heedful.search import (
+    FIRST,
+    CoveragePenalty,
+    Hypothesis,
+    LengthPenalty,
+    Searching,
+    Step,
+    Trellis,
+    beam_search,
+    score,
+)
 from heedful.shapes import Float, Int
 from heedful.text.vocabulary import BOS, EOS
 
@@ -55,14 +66,41 @@ class Model(nn.Module, ABC):
         width: int,
         max_lengths: Int[Tensor, "B"],
         penalty: LengthPenalty,
+        how: Searching | None = None,
+        trellis: Trellis | None = None,
     ) -> list[list[Hypothesis]]:
-        """Find likely targets for each source, best first."""
-        state = self.start(sources)
-        if width == 1:
-            found = greedy_search(
-                self, state, begin=BOS, end=EOS, max_lengths=max_lengths, penalty=penalty
-            )
-            return [[hypothesis] for hypothesis in found]
+        """Find likely targets for each source, best first; with width 1 greedily."""
+        how = how or Searching()
         return beam_search(
-            self, state, begin=BOS, end=EOS, width=width, max_lengths=max_lengths, penalty=penalty
+            self,
+            self.start(sources),
+            begin=BOS,
+            end=EOS,
+            width=width,
+            max_lengths=max_lengths,
+            penalty=penalty,
+            how=how._replace(stopping=FIRST) if width == 1 else how,
+            source_lengths=sources.lengths,
+            trellis=trellis,
+        )
+
+    def score(
+        self,
+        sources: Sources,
+        targets: Sequence[Sequence[int]],
+        *,
+        penalty: LengthPenalty | None = None,
+        coverage: CoveragePenalty | None = None,
+    ) -> list[Hypothesis]:
+        """Say of given targets, one for each source, what a search would say of them."""
+        return score(
+            self,
+            self.start(sources),
+            targets,
+            begin=BOS,
+            end=EOS,
+            device=sources.tokens.device,
+            penalty=penalty,
+            coverage=coverage,
+            source_lengths=sources.lengths,
         )

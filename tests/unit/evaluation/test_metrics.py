@@ -1,7 +1,17 @@
 import pytest
 import sacrebleu
 
-from heedful.evaluation.metrics import bleu, chrf, exact_match, measure
+from heedful.errors import ConfigError
+from heedful.evaluation.metrics import (
+    MEASURES,
+    USUAL,
+    bleu,
+    choose,
+    chrf,
+    exact_match,
+    measure,
+    ter,
+)
 
 OUTPUTS = ["The girl sees the slave.", "Where is Marcus?", "The dog sleeps."]
 REFERENCES = ["The girl sees the slave.", "Where is Marcus ?", "The dogs sleep in the street."]
@@ -27,3 +37,20 @@ def test_every_number_says_how_it_was_computed():
 def test_unequal_numbers_of_outputs_and_references_are_refused():
     with pytest.raises(ValueError, match="shorter"):
         exact_match(OUTPUTS, REFERENCES[:2])
+
+
+def test_ter_is_sacrebleus_and_several_references_are_taken():
+    both = list(zip(REFERENCES, OUTPUTS, strict=True))
+    assert ter(OUTPUTS, REFERENCES).value == sacrebleu.corpus_ter(OUTPUTS, [REFERENCES]).score
+    assert [metric(OUTPUTS, both).value for metric in (exact_match, ter)] == [100, 0]
+
+
+def test_metrics_are_asked_for_by_name():
+    found = measure(OUTPUTS, REFERENCES, ["wer", "rouge-l"])
+    assert [each.name for each in found] == ["WER", "ROUGE-L"]
+    assert choose(USUAL) == [MEASURES[name] for name in USUAL]
+
+
+def test_an_unknown_metric_is_refused_by_name():
+    with pytest.raises(ConfigError, match="no metric is called 'blue'; did you mean 'bleu'"):
+        choose(["chrf", "blue"])

@@ -1,11 +1,16 @@
 """Sampling: as likely as the model finds, and no row at the expense of another."""
 
+from math import log
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.search import Step, greedy_search
+from heedful.search.lengths import AtLeast
+from heedful.search.repetition import NoRepeats
+from heedful.search.rules import NeverSay
 from heedful.search.sampling import Sampling, sample
 
 SIZE, BEGIN, END = 6, 0, 1
@@ -53,8 +58,17 @@ def kept(how):
     for token in ranking:
         if sum(chances[each] for each in nucleus) / total < how.top_p:
             nucleus.append(token)
+    nucleus = [token for token in nucleus if chances[token] >= how.min_p * chances[ranking[0]]]
     total = sum(chances[token] for token in nucleus)
-    return [chances[token] / total if token in nucleus else 0 for token in range(SIZE)]
+    shares = {token: chances[token] / total for token in nucleus}
+    entropy = -sum(share * log(share) for share in shares.values())
+    typical, mass = [], 0.0
+    for token in sorted(nucleus, key=lambda token: abs(-log(shares[token]) - entropy)):
+        if mass < how.typical:
+            typical.append(token)
+        mass += shares[token]
+    total = sum(shares[token] for token in typical)
+    return [shares[token] / total if token in typical else 0 for token in range(SIZE)]
 
 
 @pytest.mark.parametrize(
@@ -67,6 +81,12 @@ def kept(how):
         Sampling(top_p=0.8),
         Sampling(top_p=1e-9),
         Sampling(temperature=2.0, top_k=4, top_p=0.7),
+        Sampling(min_p=0.1),
+        Sampling(min_p=1.0),
+        Sampling(typical=0.5),
+        Sampling(typical=0.95),
+        Sampling(typical=1e-9),
+        Sampling(temperature=3.0, top_k=5, top_p=0.95, min_p=0.05, typical=0.8),
     ],
     ids=str,
 )
@@ -128,3 +148,53 @@ def test_what_is_ruled_out_is_never_drawn():
     counts = first_tokens(how)
     assert counts[[1, 3]].sum() == 0
     assert (counts[[2, 4, 5]] > 0).all()
+
+
+@given(seed=st.integers(0, 99))
+def test_typical_draws_can_leave_out_the_likeliest(seed):
+    """Of 0.6 and ten of 0.04 the surprise that is expected is 1.59 nats; of 0.3 and 0.07, 2.22."""
+    said = torch.tensor([[0.6, *[0.04] * 10]]).log()
+    luck = torch.rand(1, generator=torch.Generator().manual_seed(seed)).tolist()
+    # |-log 0.6 - 1.59| = 1.08 and |-log 0.04 - 1.59| = 1.63: here the likeliest is nearer.
+    assert Sampling(typical=0.2).draw(said, luck).tolist() == [0]
+    flat = torch.tensor([[0.3, *[0.07] * 10]]).log()  # 1.02 from the one, 0.44 from the ten
+    assert Sampling(typical=0.2).draw(flat, luck).tolist() != [0]
+
+
+@given(seed=st.integers(0, 99))
+def test_draws_keep_to_rules(seed):
+    model, rows = Table(seed, rows=4), torch.arange(4)
+    rules = (NoRepeats(1), NeverSay([4]), AtLeast(torch.full((4,), 2), end=END))
+    found = sample(
+        model,
+        rows,
+        begin=torch.full_like(rows, BEGIN),
+        end=END,
+        max_lengths=torch.full_like(rows, 7),
+        seed=seed,
+        rules=rules,
+    )
+    for tokens in found:
+        assert 4 not in tokens
+        assert len(set(tokens)) == len(tokens) >= 2
+
+
+def test_rules_leave_the_chances_of_what_is_left_in_proportion():
+    rules = (NeverSay([2]),)
+    count = 20_000
+    begin = torch.full((count,), BEGIN)
+    found = sample(
+        Table(),
+        torch.zeros(count).long(),
+        begin=begin,
+        end=None,
+        max_lengths=torch.ones_like(begin),
+        rules=rules,
+    )
+    counts = torch.bincount(torch.tensor(found).flatten(), minlength=SIZE)
+    shares = Table().log_probs[0, BEGIN].exp()
+    shares[2] = 0
+    due = count * shares / shares.sum()
+    is_possible = due > 0
+    assert counts[~is_possible].sum() == 0
+    assert ((counts - due)[is_possible] ** 2 / due[is_possible]).sum() < UNLIKELY

@@ -1,0 +1,119 @@
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sacrebleu.metrics import BLEU as SacreBLEU  # noqa: N811
+from sacrebleu.significance import PairedTest
+
+from heedful.evaluation.measures import per_cent, several
+from heedful.evaluation.metrics import MEASURES
+from heedful.evaluation.significance import (
+    approximate_randomisation,
+    compare,
+    paired_bootstrap,
+)
+from heedful.evaluation.translation import BLEU
+from tests.unit.evaluation.systems import REFERENCES, system
+
+TESTS = [paired_bootstrap, approximate_randomisation]
+TEST_NAMES = ["bootstrap", "randomisation"]
+ADDING = ["exact-match", "bleu", "chrf", "ter", "rouge-1", "rouge-l", "token-accuracy", "wer"]
+
+both_tests = pytest.mark.parametrize("test", TESTS)
+
+
+def share(sums):
+    return per_cent(sums[..., 0], sums[..., 1], of_nothing=0.0)
+
+
+def outcomes(right):
+    return np.stack([right, np.ones_like(right)], axis=1).astype(np.float64)
+
+
+def counted(outputs, measure=BLEU):
+    return measure.statistics(outputs, several(REFERENCES))
+
+
+@both_tests
+@pytest.mark.parametrize("name", ADDING)
+def test_a_system_against_itself_has_p_one(test, name):
+    measure = MEASURES[name]
+    found = counted(system(0.3), measure)
+    assert test(found, found, measure.total, samples=50) == (0.0, 1.0)
+
+
+@both_tests
+@given(rows=st.lists(st.tuples(*[st.booleans()] * 2), min_size=2, max_size=12))
+def test_which_of_the_two_is_the_baseline_has_no_influence(test, rows):
+    one, other = (outcomes(np.array(right)) for right in zip(*rows, strict=True))
+    found, turned = (test(*pair, share, samples=100) for pair in ((one, other), (other, one)))
+    assert found.value == pytest.approx(-turned.value)
+    assert found.p == pytest.approx(turned.p)
+    assert 0 < found.p <= 1
+
+
+@both_tests
+def test_a_clear_difference_is_significant_and_none_is_not(test):
+    better, worse, like = (counted(system(*rest)) for rest in ((0.1,), (0.4,), (0.1,)))
+    found = test(better, worse, BLEU.total)
+    assert found.is_significant
+    assert found.value == pytest.approx(
+        float(BLEU.total(better.sum(axis=0)) - BLEU.total(worse.sum(axis=0)))
+    )
+    assert test(worse, better, BLEU.total).value < 0
+    assert not test(better, like, BLEU.total).is_significant
+
+
+def test_randomisation_approaches_the_test_that_tries_every_exchange():
+    one, other = np.array([1, 1, 1, 1, 0, 1, 1, 1]), np.array([0, 0, 1, 0, 1, 0, 1, 0])
+    real, as_large = abs(int((one - other).sum())), 0
+    for signs in product((1, -1), repeat=8):
+        as_large += abs(int((np.array(signs) * (one - other)).sum())) >= real
+    found = approximate_randomisation(outcomes(one), outcomes(other), share)
+    assert found.p == pytest.approx(as_large / 2**8, abs=0.015)
+
+
+@both_tests
+def test_equally_good_systems_are_called_different_about_as_often_as_it_says(test):
+    chance, called, trials = np.random.default_rng(5), 0, 300
+    for _ in range(trials):
+        one, other = (outcomes(chance.random(120) < 0.6) for _ in range(2))
+        called += test(one, other, share, samples=200).is_significant
+    # 5 % of 300 is 15, give or take three times 3.8.
+    assert 4 <= called <= 27
+
+
+def sacre(outputs, baseline, kind, samples):
+    named = [("baseline", baseline), ("system", outputs)]
+    _, scores = PairedTest(named, {"BLEU": SacreBLEU()}, [REFERENCES], kind, samples)()
+    return scores["BLEU"][1].p_value
+
+
+def test_randomisation_agrees_with_sacrebleu():
+    unclear = system(0.3, seed=1), system(0.32, seed=4)
+    theirs = sacre(*unclear, "ar", 4000)
+    found = compare(*map(counted, unclear), BLEU.total)
+    assert 0.05 < theirs < 0.2
+    assert found.p == pytest.approx(theirs, abs=0.02)
+
+
+def test_bootstrap_counts_both_tails_and_sacrebleu_one():
+    clear = system(0.3, seed=1), system(0.33, seed=4)
+    theirs = sacre(*clear, "bs", 4000)
+    found = paired_bootstrap(*map(counted, clear), BLEU.total, samples=4000)
+    assert 0.015 < theirs < 0.035
+    assert found.p == pytest.approx(2 * theirs, abs=0.02)
+
+
+def test_both_tests_say_about_the_same():
+    unclear = [counted(system(0.3, seed=1)), counted(system(0.32, seed=4))]
+    one, other = (compare(*unclear, BLEU.total, test=test) for test in TEST_NAMES)
+    assert one.value == other.value
+    assert one.p == pytest.approx(other.p, abs=0.04)
+
+
+def test_systems_of_unlike_test_sets_cannot_be_paired():
+    with pytest.raises(AssertionError, match="paired"):
+        approximate_randomisation(np.ones((2, 2)), np.ones((3, 2)), share)

@@ -1,0 +1,91 @@
+"""A model that is a table, small enough to say everything it can say."""
+
+from itertools import product
+
+import torch
+
+from heedful.search import Step, Stopping, beam_search
+
+BEGIN, END = 0, 1
+
+
+class Table:
+    """Log-probabilities for every history of up to `depth` letters, for each of some sentences.
+
+    The state is the number of the sentence and the history itself, newest token last; where the
+    model looks is a fixed row of weights for every token and place.
+    """
+
+    def __init__(self, seed, depth, num_letters=2, sentences=1, places=3):
+        generator = torch.Generator().manual_seed(seed)
+        self.letters = tuple(range(2, 2 + num_letters))
+        self.size = 2 + num_letters
+        self.depth = depth
+        histories = [
+            history
+            for length in range(depth + 1)
+            for history in product(self.letters, repeat=length)
+        ]
+        shape = (sentences, len(histories), self.size)
+        logits = 3 * torch.randn(shape, generator=generator).double()
+        logits[..., BEGIN] = -torch.inf
+        self.numbers = {history: number for number, history in enumerate(histories)}
+        self.log_probs = logits.log_softmax(-1)
+        self.looks = torch.rand(depth + 2, self.size, places, generator=generator).double()
+        self.looks /= self.looks.sum(-1, keepdim=True)
+
+    def start(self, sentences=1):
+        return torch.arange(sentences), torch.full((sentences, self.depth + 2), BEGIN)
+
+    def step(self, tokens, state):
+        sentences, histories = state
+        histories = torch.cat([histories[:, 1:], tokens[:, None]], dim=1)
+        said = [tuple(t for t in row if t != BEGIN) for row in histories.tolist()]
+        known = torch.tensor([self.numbers.get(each, 0) for each in said])
+        depths = torch.tensor([min(len(each), self.depth + 1) for each in said])
+        looked = self.looks[depths, tokens]
+        return Step(self.log_probs[sentences, known], (sentences, histories), looked)
+
+    def of(self, tokens, sentence=0):
+        """The log-probabilities of each token of an output, and last of its end."""
+        table = self.log_probs[sentence]
+        said = [*tokens, END]
+        return [
+            float(table[self.numbers[tuple(tokens[:time])], said[time]])
+            for time in range(len(said))
+        ]
+
+    def looked(self, tokens):
+        """Where an output looked: for each token and the end, by the token read before it."""
+        read = [BEGIN, *tokens]
+        return torch.stack([self.looks[time, read[time]] for time in range(len(read))])
+
+    def outputs(self, longest):
+        """Every output of up to `longest` tokens."""
+        for length in range(longest + 1):
+            yield from map(list, product(self.letters, repeat=length))
+
+    def exhaust(self, longest, sentence=0, keep=lambda tokens: True):
+        """Every output that is kept, with its log-probability, best first."""
+        kept = [tokens for tokens in self.outputs(longest) if keep(tokens)]
+        return sorted([(sum(self.of(tokens, sentence)), tokens) for tokens in kept], reverse=True)
+
+
+class Never(Stopping):
+    """Go on as long as the lengths allow."""
+
+    def is_done(self, so_far):
+        return False
+
+
+def search(table, *, width, longest, sentences=1, **options):
+    """Search a table by a beam; all sentences have the same longest length, or each its own."""
+    limits = torch.tensor([longest] * sentences if isinstance(longest, int) else longest)
+    found = {"begin": BEGIN, "end": END, "width": width, "max_lengths": limits, **options}
+    return beam_search(table, table.start(sentences), **found)
+
+
+def contains(tokens, phrase):
+    """Whether a phrase is in an output, looked for place by place."""
+    last = len(tokens) - len(phrase)
+    return any(tokens[first : first + len(phrase)] == list(phrase) for first in range(last + 1))

@@ -1,0 +1,54 @@
+"""Candidates: the best by chunks are the best of all."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.errors import RunError
+from heedful.search.candidates import find, rank
+from tests.unit.search.tables import Table, search
+
+
+@given(
+    seed=st.integers(0, 9999),
+    size=st.sampled_from([3, 127, 640, 1280, 1281, 1300, 2559]),
+    held=st.integers(1, 3),
+    count=st.integers(1, 4),
+    forbidden=st.sampled_from([0.0, 0.5, 0.999]),
+)
+def test_the_best_are_those_of_sorting_everything(seed, size, held, count, forbidden):
+    generator = torch.Generator().manual_seed(seed)
+    log_probs = torch.randn(2 * held, size, generator=generator).double()
+    log_probs[torch.rand(log_probs.shape, generator=generator) < forbidden] = -torch.inf
+    totals = torch.randn(2, held, generator=generator).double()
+    best, rows, tokens = rank(log_probs, totals, count)
+    for beam in range(2):
+        mine = log_probs[beam * held : (beam + 1) * held] + totals[beam, :, None]
+        wanted = mine.flatten().sort(descending=True).values[:count]
+        assert torch.equal(best[beam], wanted)
+        said = log_probs[rows[beam], tokens[beam]] + totals.flatten()[rows[beam]]
+        assert torch.equal(said, best[beam])
+        is_real = wanted > -torch.inf
+        places = set(zip(rows[beam].tolist(), tokens[beam].tolist(), strict=True))
+        assert len(places) >= int(is_real.sum())
+
+
+def test_what_the_model_said_is_kept_beside_what_rules_left():
+    said = torch.tensor([[-1.0, -2.0, -3.0]])
+    allowed = torch.tensor([[-torch.inf, -2.5, -3.0]])
+    found = find(allowed, said, torch.tensor([[-10.0]]), 2)
+    assert found.totals.tolist() == [[-12.5, -13.0]]
+    assert found.log_probs.tolist() == [[-2.0, -3.0]]
+    assert found.tokens.tolist() == [[1, 2]]
+
+
+def test_a_model_that_gives_no_numbers_is_named():
+    table = Table(0, 3)
+    table.log_probs[:, 1:] = torch.nan
+    with pytest.raises(RunError) as caught:
+        search(table, width=2, longest=3)
+    assert str(caught.value) == (
+        "search: the model's log-probabilities after 1 tokens are not numbers\n"
+        "  its weights or its arithmetic have overflowed: use an earlier checkpoint, or float32"
+    )

@@ -1,0 +1,38 @@
+"""Lengths: what is neither too short nor too long."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.errors import ConfigError
+from heedful.search import Searching
+from heedful.search.lengths import AtLeast, AtMost, by_ratio
+from tests.unit.search.tables import END, Table, search
+
+
+@given(seed=st.integers(0, 999), least=st.integers(0, 3), most=st.integers(0, 3))
+def test_every_output_between_the_lengths_and_no_other_is_found(seed, least, most):
+    table = Table(seed, 3)
+    rules = (AtMost(torch.tensor([max(least, most)]), end=END),)
+    rules += (AtLeast(torch.tensor([least]), end=END),)
+    found = search(table, width=40, longest=3, how=Searching(rules=rules))[0]
+    wanted = table.exhaust(max(least, most), keep=lambda tokens: len(tokens) >= least)
+    assert [each.tokens for each in found] == [tokens for _, tokens in wanted]
+
+
+def test_lengths_follow_from_those_of_sources():
+    assert by_ratio(torch.tensor([1, 4, 10]), 0.5).tolist() == [0, 2, 5]
+    assert by_ratio(torch.tensor([1, 4, 10]), 1.5, extra=2).tolist() == [3, 8, 17]
+
+
+def test_what_must_be_longer_than_it_may_is_refused():
+    rules = (AtLeast(torch.tensor([1, 4]), end=END),)
+    with pytest.raises(ConfigError) as caught:
+        search(
+            Table(0, 3, sentences=2), width=2, longest=3, sentences=2, how=Searching(rules=rules)
+        )
+    assert str(caught.value) == (
+        "lengths of sentence 2: its output must have at least 4 tokens and may have 3\n"
+        "  lower the least length, or raise the longest"
+    )

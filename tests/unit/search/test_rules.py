@@ -1,0 +1,174 @@
+"""Rules: the laws all of them keep, and what each of them keeps out of outputs."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.errors import ConfigError
+from heedful.search import Searching
+from heedful.search.lengths import AtLeast, AtMost
+from heedful.search.repetition import NoRepeats, RepetitionPenalty
+from heedful.search.rules import BeginWith, NeverPhrases, NeverSay, PerSentence, apply_all
+from tests.unit.search.tables import END, Table, contains, search
+
+SIZE, ROWS = 7, 5
+LIMITS = torch.tensor([0, 2, 9])
+RULES = {
+    "never": NeverSay([2, 5]),
+    "phrases": NeverPhrases([[2, 3], [4], [3, 3, 2]]),
+    "begin": BeginWith([[2, 2, 3], [], [4]]),
+    "at least": AtLeast(LIMITS, end=END),
+    "at most": AtMost(LIMITS, end=END),
+    "no repeats": NoRepeats(2),
+    "no word twice": NoRepeats(1),
+    "repetition": RepetitionPenalty(1.3),
+    "per sentence": PerSentence([NeverSay([3]), None, NoRepeats(1)]),
+}
+EMPTY = {
+    "never": NeverSay([]),
+    "phrases": NeverPhrases([]),
+    "begin": BeginWith([[], [], []]),
+    "at least": AtLeast(torch.zeros(3).long(), end=END),
+    "at most": AtMost(torch.full((3,), 99), end=END),
+    "no repeats": NoRepeats(99),
+    "repetition": RepetitionPenalty(1.0),
+    "per sentence": PerSentence([None, None, None]),
+}
+each_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+
+
+def asked(seed, depth):
+    generator = torch.Generator().manual_seed(seed)
+    log_probs = torch.randn(ROWS, SIZE, generator=generator).double()
+    log_probs[:, 0] = -torch.inf
+    written = torch.randint(2, 5, (ROWS, depth), generator=generator)
+    sentences = torch.randint(0, 3, (ROWS,), generator=generator)
+    return log_probs.log_softmax(-1), written, sentences
+
+
+cases = given(seed=st.integers(0, 9999), depth=st.integers(0, 6))
+
+
+@each_rule
+@cases
+def test_a_rule_only_lowers_and_leaves_what_it_was_given_alone(rule, seed, depth):
+    log_probs, written, sentences = asked(seed, depth)
+    before = log_probs.clone()
+    after = rule.apply(log_probs, written, sentences)
+    assert torch.equal(log_probs, before)
+    assert not after.isnan().any()
+    assert (after <= before).all()
+
+
+@each_rule
+@cases
+def test_rows_do_not_know_of_one_another(rule, seed, depth):
+    log_probs, written, sentences = asked(seed, depth)
+    together = rule.apply(log_probs, written, sentences)
+    for row in range(ROWS):
+        one = slice(row, row + 1)
+        alone = rule.apply(log_probs[one], written[one], sentences[one])
+        assert torch.equal(alone, together[one])
+
+
+@given(
+    seed=st.integers(0, 9999),
+    depth=st.integers(0, 6),
+    names=st.sets(st.sampled_from(sorted(RULES))),
+)
+def test_no_rules_together_forbid_everything(seed, depth, names):
+    rules = [RULES[name] for name in names] + [NeverSay(range(2, SIZE))]
+    log_probs, written, sentences = asked(seed, depth)
+    left, bound = apply_all(rules, log_probs, written, sentences, end=END)
+    assert (left > -torch.inf).any(dim=-1).all()
+    assert (left <= bound).all()
+    assert (bound <= log_probs).all()
+    is_forced = (bound > -torch.inf).sum(-1) == 1
+    assert torch.equal(left[is_forced] > -torch.inf, bound[is_forced] > -torch.inf)
+
+
+def test_where_there_is_no_end_what_is_all_forbidden_is_free():
+    log_probs, written, sentences = asked(0, 2)
+    left, _ = apply_all([NeverSay(range(SIZE))], log_probs, written, sentences, end=None)
+    assert torch.equal(left, log_probs)
+
+
+@pytest.mark.parametrize("rule", EMPTY.values(), ids=EMPTY)
+@cases
+def test_an_empty_rule_is_no_rule(rule, seed, depth):
+    log_probs, written, sentences = asked(seed, depth)
+    assert torch.equal(rule.apply(log_probs, written, sentences), log_probs)
+
+
+def test_what_is_no_number_stays_none():
+    log_probs, written, sentences = asked(0, 3)
+    log_probs[2] = torch.nan
+    left, _ = apply_all(list(RULES.values()), log_probs, written, sentences, end=END)
+    assert left[2].isnan().any()
+
+
+def kept(rules, keep, seed, width=80):
+    """What a beam as wide as the space finds is everything that is allowed, best first."""
+    table = Table(seed, 3, num_letters=3)
+    found = search(table, width=width, longest=3, how=Searching(rules=rules))[0]
+    allowed = table.exhaust(3, keep=keep)
+    assert [each.tokens for each in found] == [tokens for _, tokens in allowed]
+    assert [each.log_prob for each in found] == pytest.approx([total for total, _ in allowed])
+
+
+@given(seed=st.integers(0, 999))
+def test_forbidden_tokens_and_phrases_are_in_no_output(seed):
+    kept((NeverSay([3]),), lambda tokens: 3 not in tokens, seed)
+    phrases = [[2, 3], [4]]
+    kept(
+        (NeverPhrases(phrases),),
+        lambda tokens: not any(contains(tokens, phrase) for phrase in phrases),
+        seed,
+    )
+
+
+@given(seed=st.integers(0, 999))
+def test_outputs_begin_as_they_must(seed):
+    kept((BeginWith([[4, 2]]),), lambda tokens: tokens[:2] == [4, 2], seed)
+    kept(
+        (BeginWith([[4, 2]]), NeverSay([2])),
+        lambda tokens: tokens in ([4, 2, 3], [4, 2, 4], [4, 2]),
+        seed,
+    )
+
+
+@given(seed=st.integers(0, 999))
+def test_sentences_keep_rules_of_their_own(seed):
+    table = Table(seed, 3, num_letters=3, sentences=3)
+    rules = (
+        BeginWith([[4], [], [2, 3]]),
+        PerSentence([NeverPhrases([[4, 4]]), NeverSay([2]), None]),
+    )
+    first, second, third = search(
+        table, width=4, longest=[3, 2, 3], sentences=3, how=Searching(rules=rules)
+    )
+    assert all(each.tokens[0] == 4 and each.tokens[:2] != [4, 4] for each in first)
+    assert all(2 not in each.tokens for each in second)
+    assert all(each.tokens[:2] == [2, 3] for each in third)
+
+
+def complaint(rule, longest):
+    with pytest.raises(ConfigError) as caught:
+        search(Table(0, 3), width=2, longest=longest, how=Searching(rules=(rule,)))
+    return str(caught.value)
+
+
+def test_a_prefix_that_does_not_fit_is_refused():
+    assert complaint(BeginWith([[2, 3]]), 1) == (
+        "prefix of sentence 1: it has 2 tokens, but the output may have 1\n"
+        "  give a shorter prefix, or let outputs be longer"
+    )
+
+
+def test_a_phrase_of_nothing_cannot_be_forbidden():
+    with pytest.raises(ConfigError) as caught:
+        NeverPhrases([[2], []])
+    assert str(caught.value) == (
+        "rules.never: an empty phrase is in every output, and cannot be forbidden\n  leave it out"
+    )
