@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from heedful.cli.given import given_pairs, given_text
 from heedful.cli.options import Device, Settings, command, parse_bytes, stderr_console
-from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
     from heedful.experiment import Outcome
@@ -71,14 +71,14 @@ def train(
 
     Example: heedful train reverse-tiny --set model.decoder.attention.score.kind=dot
 
-    Example: torchrun --nproc-per-node 2 -m heedful train latin-demo --run runs/both
+    Example: torchrun --nproc-per-node 2 -m -- heedful train latin-demo --run runs/both
     """
     from heedful.experiment import train as train_into
     from heedful.recipes import load_recipe
     from heedful.training.distributed import is_first_rank
 
-    files = _files("train", source, target) + _files("dev", dev_source, dev_target)
-    texts = _text("train", text) + _text("dev", dev_text)
+    files = given_pairs("train", source, target) + given_pairs("dev", dev_source, dev_target)
+    texts = given_text("train", text) + given_text("dev", dev_text)
     chosen = load_recipe(recipe, [*files, *texts, *(settings or [])])
     folder = run or Path("runs") / Path(recipe).stem
     outcome = train_into(
@@ -92,31 +92,6 @@ def train(
     )
     if is_first_rank():
         _say(outcome, folder, chosen)
-
-
-def _files(split: str, source: str | None, target: str | None) -> list[str]:
-    """Two files as overrides of a recipe."""
-    import json
-
-    if source is None and target is None:
-        return []
-    if source is None or target is None:
-        prefix = "--" if split == "train" else f"--{split}-"
-        given, missing = ("source", "target") if target is None else ("target", "source")
-        raise ConfigError(
-            f"{prefix}{given}",
-            f"given without {prefix}{missing}",
-            f"add {prefix}{missing} FILE, whose lines belong to these",
-        )
-    names = {"kind": "files", "source": source, "target": target}
-    return [f"data.{split}={json.dumps(names)}"]
-
-
-def _text(split: str, path: str | None) -> list[str]:
-    """A file of running text as an override of a recipe."""
-    import json
-
-    return [f"data.{split}={json.dumps({'kind': 'text', 'path': path})}"] if path else []
 
 
 def _say(outcome: Outcome, folder: Path, recipe: Recipe) -> None:
