@@ -109,6 +109,7 @@ def test_interrupted_amid_running_text_the_end_is_the_same_to_the_bit(model, tmp
     assert_resuming_changes_nothing(chosen, (10, 23), tmp_path, monkeypatch)
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_saves_the_work_and_the_same_command_goes_on(tmp_path, number):
     recipe = write_recipe(tmp_path, steps=3000, every=1000)
@@ -135,6 +136,7 @@ def _last_step(run):
     return json.loads(lines[-1])["step"] if lines else 0
 
 
+@pytest.mark.faults
 def test_killed_without_warning_the_last_checkpoint_is_gone_on_from(tmp_path):
     recipe = write_recipe(tmp_path, steps=200, every=20)
     run = tmp_path / "run"

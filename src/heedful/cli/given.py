@@ -3,8 +3,31 @@
 from __future__ import annotations
 
 import json
+from typing import Annotated
+
+import typer
 
 from heedful.errors import ConfigError
+
+DEFAULT_RECIPE = "default"
+
+RecipeName = Annotated[
+    str, typer.Argument(help="a recipe's name (see `heedful recipes`) or a .yaml file")
+]
+SourceFile = Annotated[
+    str | None, typer.Option(help="texts to read, one on a line; .gz and .xz too")
+]
+TargetFile = Annotated[str | None, typer.Option(help="texts to write, line by line")]
+DevSourceFile = Annotated[
+    str | None, typer.Option(help="texts to validate on; else some are held out")
+]
+DevTargetFile = Annotated[str | None, typer.Option(help="what should become of them")]
+TextFile = Annotated[
+    str | None, typer.Option(help="running text, for a language model; .gz and .xz too")
+]
+DevTextFile = Annotated[
+    str | None, typer.Option(help="text to validate on; else the end is held out")
+]
 
 
 def given_pairs(split: str, source: str | None, target: str | None) -> list[str]:

@@ -9,14 +9,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli.given import given_pairs, given_text
+from heedful.cli.given import (
+    DEFAULT_RECIPE,
+    DevSourceFile,
+    DevTargetFile,
+    DevTextFile,
+    RecipeName,
+    SourceFile,
+    TargetFile,
+    TextFile,
+    given_pairs,
+    given_text,
+)
 from heedful.cli.options import Device, Settings, command, parse_bytes, stderr_console
 
 if TYPE_CHECKING:
     from heedful.experiment import Outcome
     from heedful.recipes import Recipe
-
-DEFAULT_RECIPE = "default"
 
 
 class Tracker(StrEnum):
@@ -28,24 +37,14 @@ class Tracker(StrEnum):
 
 
 def train(
-    recipe: Annotated[
-        str, typer.Argument(help="a recipe's name (see `heedful recipes`) or a .yaml file")
-    ] = DEFAULT_RECIPE,
+    recipe: RecipeName = DEFAULT_RECIPE,
     *,
-    source: Annotated[
-        str | None, typer.Option(help="texts to read, one on a line; .gz and .xz too")
-    ] = None,
-    target: Annotated[str | None, typer.Option(help="texts to write, line by line")] = None,
-    dev_source: Annotated[
-        str | None, typer.Option(help="texts to validate on; else some are held out")
-    ] = None,
-    dev_target: Annotated[str | None, typer.Option(help="what should become of them")] = None,
-    text: Annotated[
-        str | None, typer.Option(help="running text, for a language model; .gz and .xz too")
-    ] = None,
-    dev_text: Annotated[
-        str | None, typer.Option(help="text to validate on; else the end is held out")
-    ] = None,
+    source: SourceFile = None,
+    target: TargetFile = None,
+    dev_source: DevSourceFile = None,
+    dev_target: DevTargetFile = None,
+    text: TextFile = None,
+    dev_text: DevTextFile = None,
     run: Annotated[
         Path | None, typer.Option(help="folder to write", show_default="runs/RECIPE")
     ] = None,

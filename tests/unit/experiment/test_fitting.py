@@ -38,7 +38,7 @@ def wide(tmp_path):
     return recipe, read_corpora(recipe, run, QUIET), run
 
 
-@pytest.mark.slow
+@pytest.mark.faults
 def test_the_chosen_batch_fits_when_tried_and_one_half_larger_would_not(wide):
     recipe, corpora, _ = wide
     told = []
@@ -58,6 +58,7 @@ def test_the_chosen_batch_fits_when_tried_and_one_half_larger_would_not(wide):
     assert "the learning rate of 0.01 was chosen for 512" in told[3]
 
 
+@pytest.mark.faults
 def test_text_is_fitted_in_streams_as_far_as_there_are_and_recorded(tmp_path):
     recipe = load_recipe(str(write_text_recipe(tmp_path)), [])
     run = Run(tmp_path / "run")
@@ -76,7 +77,7 @@ def test_a_run_that_is_only_beginning_has_no_recorded_batch(tmp_path):
     assert with_recorded_batch(recipe, Run(tmp_path / "run")) == recipe
 
 
-@pytest.mark.slow
+@pytest.mark.faults
 def test_no_room_at_all_is_said_and_random_numbers_are_left_alone(wide):
     recipe, corpora, _ = wide
     state = torch.random.get_rng_state()
