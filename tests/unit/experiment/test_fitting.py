@@ -58,7 +58,6 @@ def test_the_chosen_batch_fits_when_tried_and_one_half_larger_would_not(wide):
     assert "the learning rate of 0.01 was chosen for 512" in told[3]
 
 
-@pytest.mark.faults
 def test_text_is_fitted_in_streams_as_far_as_there_are_and_recorded(tmp_path):
     recipe = load_recipe(str(write_text_recipe(tmp_path)), [])
     run = Run(tmp_path / "run")
