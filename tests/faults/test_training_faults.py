@@ -55,19 +55,21 @@ def assert_nothing_is_broken(run):
 def test_killed_at_any_moment_it_goes_on_and_ends_the_same(tmp_path, starting):
     """Killed again and again, at moments drawn by chance, while it trains, validates and saves."""
     recipe = write_recipe(tmp_path, steps=STEPS, every=7)
-    chance, kills = random.Random(0), 0
+    chance, kills, runs = random.Random(0), 0, [tmp_path / "run-0"]
     heedful.train(str(recipe), tmp_path / "whole", overrides=OFTEN)
-    for attempt in range(KILLS):
-        run = tmp_path / f"run-{attempt // 10}"  # ten kills to a run, if it lasts
-        process = starting(recipe, run)
+    while kills < KILLS:
+        process = starting(recipe, runs[-1])
         # From before the first save to about when it would be done.
         process.join(timeout=chance.uniform(0.2, 2.5))
-        kills += process.is_alive()
-        process.kill()
-        process.join()
-        assert_nothing_is_broken(run)
-    assert kills > KILLS // 2, "most must have been killed before they were done"
-    for run in sorted(tmp_path.glob("run-*")):
+        if process.is_alive():
+            kills += 1
+            process.kill()
+            process.join()
+            assert_nothing_is_broken(runs[-1])
+        else:
+            assert process.exitcode == 0
+            runs.append(tmp_path / f"run-{len(runs)}")
+    for run in runs:
         heedful.train(str(recipe), run, overrides=OFTEN)
         assert_same_end(tmp_path / "whole", run)
         assert not list(run.rglob(".writing-*")), "what the killed left behind is swept away"

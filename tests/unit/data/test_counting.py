@@ -10,6 +10,7 @@ from heedful.data.counting import Counting
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_what_is_done_is_shown_with_how_far_it_has_come(is_terminal, monkeypatch):
     monkeypatch.setattr(counting, "_PLAIN_EVERY_SECONDS", 0.0)
+    monkeypatch.setenv("TERM", "xterm")  # a dumb one is shown plain lines
     console = Console(file=io.StringIO(), force_terminal=is_terminal, width=80)
     with Counting(console) as watch:
         watch("reading", 1000, None)
