@@ -30,8 +30,21 @@ DevTextFile = Annotated[
 ]
 
 
-def given_pairs(split: str, source: str | None, target: str | None) -> list[str]:
-    """Two files whose lines belong together."""
+def given_files(
+    *,
+    source: str | None,
+    target: str | None,
+    dev_source: str | None,
+    dev_target: str | None,
+    text: str | None,
+    dev_text: str | None,
+) -> list[str]:
+    """Every file that was named, to learn from and to validate on."""
+    pairs = _pairs("train", source, target) + _pairs("dev", dev_source, dev_target)
+    return pairs + _text("train", text) + _text("dev", dev_text)
+
+
+def _pairs(split: str, source: str | None, target: str | None) -> list[str]:
     if source is None and target is None:
         return []
     if source is None or target is None:
@@ -46,6 +59,5 @@ def given_pairs(split: str, source: str | None, target: str | None) -> list[str]
     return [f"data.{split}={json.dumps(names)}"]
 
 
-def given_text(split: str, path: str | None) -> list[str]:
-    """A file of running text."""
+def _text(split: str, path: str | None) -> list[str]:
     return [f"data.{split}={json.dumps({'kind': 'text', 'path': path})}"] if path else []

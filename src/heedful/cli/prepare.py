@@ -18,8 +18,7 @@ from heedful.cli.given import (
     SourceFile,
     TargetFile,
     TextFile,
-    given_pairs,
-    given_text,
+    given_files,
 )
 from heedful.cli.options import Settings, command, stderr_console
 from heedful.errors import ConfigError
@@ -64,9 +63,15 @@ def prepare(
     from heedful.recipes import load_recipe
     from heedful.training.locks import locked
 
-    files = given_pairs("train", source, target) + given_pairs("dev", dev_source, dev_target)
-    texts = given_text("train", text) + given_text("dev", dev_text)
-    chosen = load_recipe(recipe, [*files, *texts, *(settings or [])])
+    files = given_files(
+        source=source,
+        target=target,
+        dev_source=dev_source,
+        dev_target=dev_target,
+        text=text,
+        dev_text=dev_text,
+    )
+    chosen = load_recipe(recipe, [*files, *(settings or [])])
     _refuse_no_texts(chosen)
     with locked(to):
         prepared = build_tokens(

@@ -18,8 +18,7 @@ from heedful.cli.given import (
     SourceFile,
     TargetFile,
     TextFile,
-    given_pairs,
-    given_text,
+    given_files,
 )
 from heedful.cli.options import Device, Settings, command, parse_bytes, stderr_console
 
@@ -76,9 +75,15 @@ def train(
     from heedful.recipes import load_recipe
     from heedful.training.distributed import is_first_rank
 
-    files = given_pairs("train", source, target) + given_pairs("dev", dev_source, dev_target)
-    texts = given_text("train", text) + given_text("dev", dev_text)
-    chosen = load_recipe(recipe, [*files, *texts, *(settings or [])])
+    files = given_files(
+        source=source,
+        target=target,
+        dev_source=dev_source,
+        dev_target=dev_target,
+        text=text,
+        dev_text=dev_text,
+    )
+    chosen = load_recipe(recipe, [*files, *(settings or [])])
     folder = run or Path("runs") / Path(recipe).stem
     outcome = train_into(
         chosen,
