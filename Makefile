@@ -6,13 +6,13 @@ JOBS ?= 2
 BIN := .venv/bin
 READY := .venv/.ready
 EXTRAS := .venv/.extras
-QUICK := not learning and not slow and not faults and not extras and not gpu
+QUICK := not learning and not diagonal and not slow and not faults and not extras and not gpu
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --cov --cov-report=term:skip-covered
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-faults test-extras test-all check bench constraints clean
+.PHONY: help setup demo test test-learning test-faults test-extras test-all check bench constraints clean
 
 help: ## List what can be made
 	@echo "make TARGET, where TARGET is one of:"
@@ -39,6 +39,10 @@ demo: setup ## Train a small Latin-English model, translate with it, draw its at
 test: setup ## Run the tests, but for those that train a model, kill processes or need a GPU
 	@echo "Running the tests on $(JOBS) processes; coverage must reach its floor ..."
 	@$(PYTEST) -m "$(QUICK)"
+
+test-learning: setup ## See every mechanism learn, once: some minutes
+	@echo "Training every mechanism until it has learned, on $(JOBS) processes ..."
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) -m diagonal
 
 test-faults: setup ## Kill, starve and multiply real training processes and see that nothing is lost
 	@echo "Running the fault tests, on $(JOBS) processes (some minutes) ..."

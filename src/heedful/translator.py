@@ -75,10 +75,7 @@ class Translator:
         *,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.model = model.eval()
-        # Moved only if it must be: a sharded model that has been made whole would be parted again.
-        if any(weight.device != torch.device(device) for weight in model.parameters()):
-            model.to(device)
+        self.model = model.eval().to(device)
         self.text = text
         self.decoding = decoding
         self.device = device

@@ -81,9 +81,9 @@ def _interrupt_at(step):
 @pytest.mark.parametrize(
     ("overrides", "steps"),
     [
-        (DROPOUT, (1, 10, 17)),
+        (DROPOUT, (10,)),
         (["model.decoder.attention.align.kind=sampled", "training.sampling.kind=linear"], (17,)),
-        (EVERYTHING, (1, 13)),
+        (EVERYTHING, (13,)),
     ],
     ids=["plain", "with places and tokens drawn", "with everything that has a state"],
 )
@@ -106,9 +106,10 @@ def test_interrupted_after_any_step_of_twenty_the_end_is_the_same_to_the_bit(
 @pytest.mark.parametrize("model", TEXT_MODELS)
 def test_interrupted_amid_running_text_the_end_is_the_same_to_the_bit(model, tmp_path, monkeypatch):
     chosen = load_recipe(str(write_text_recipe(tmp_path, model, steps=30, every=10)))
-    assert_resuming_changes_nothing(chosen, (10, 23), tmp_path, monkeypatch)
+    assert_resuming_changes_nothing(chosen, (23,), tmp_path, monkeypatch)
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_saves_the_work_and_the_same_command_goes_on(tmp_path, number):
     recipe = write_recipe(tmp_path, steps=3000, every=1000)
@@ -135,6 +136,7 @@ def _last_step(run):
     return json.loads(lines[-1])["step"] if lines else 0
 
 
+@pytest.mark.faults
 def test_killed_without_warning_the_last_checkpoint_is_gone_on_from(tmp_path):
     recipe = write_recipe(tmp_path, steps=200, every=20)
     run = tmp_path / "run"

@@ -1,6 +1,5 @@
 """Tokens that are being made: killed at any moment, the same command makes the same tokens."""
 
-import os
 import random
 import signal
 import subprocess
@@ -137,11 +136,12 @@ def flip(path, place):
         file.write(bytes([byte ^ 1]))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
 def test_a_full_disk_is_told_of_and_what_is_finished_is_kept(corpus, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=240k", "none", disk], check=True)
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=240k", "none", disk]
+    if subprocess.run(mounting, capture_output=True, check=False).returncode:
+        pytest.skip("a disk cannot be mounted here")
     try:
         for side in ("source", "target"):
             (disk / side).symlink_to(corpus / side)

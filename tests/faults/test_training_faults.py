@@ -22,7 +22,6 @@ pytestmark = pytest.mark.faults
 KILLS = 50
 STEPS = 60
 OFTEN = ["training.max_steps=60", "training.save_every=3", "training.validate_every=7"]
-is_root = os.geteuid() == 0
 
 
 @pytest.fixture(scope="module")
@@ -55,19 +54,21 @@ def assert_nothing_is_broken(run):
 def test_killed_at_any_moment_it_goes_on_and_ends_the_same(tmp_path, starting):
     """Killed again and again, at moments drawn by chance, while it trains, validates and saves."""
     recipe = write_recipe(tmp_path, steps=STEPS, every=7)
-    chance, kills = random.Random(0), 0
+    chance, kills, runs = random.Random(0), 0, [tmp_path / "run-0"]
     heedful.train(str(recipe), tmp_path / "whole", overrides=OFTEN)
-    for attempt in range(KILLS):
-        run = tmp_path / f"run-{attempt // 10}"  # ten kills to a run, if it lasts
-        process = starting(recipe, run)
+    while kills < KILLS:
+        process = starting(recipe, runs[-1])
         # From before the first save to about when it would be done.
         process.join(timeout=chance.uniform(0.2, 2.5))
-        kills += process.is_alive()
-        process.kill()
-        process.join()
-        assert_nothing_is_broken(run)
-    assert kills > KILLS // 2, "most must have been killed before they were done"
-    for run in sorted(tmp_path.glob("run-*")):
+        if process.is_alive():
+            kills += 1
+            process.kill()
+            process.join()
+            assert_nothing_is_broken(runs[-1])
+        else:
+            assert process.exitcode == 0
+            runs.append(tmp_path / f"run-{len(runs)}")
+    for run in runs:
         heedful.train(str(recipe), run, overrides=OFTEN)
         assert_same_end(tmp_path / "whole", run)
         assert not list(run.rglob(".writing-*")), "what the killed left behind is swept away"
@@ -107,17 +108,15 @@ def test_two_trainers_in_one_folder_are_refused(tmp_path):
 @contextmanager
 def small_disk(folder, megabytes):
     folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "none", folder], check=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "none", folder]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("a disk cannot be mounted here")
     try:
         yield folder
     finally:
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-needs_root = pytest.mark.skipif(not is_root, reason="mounting a small disk needs root")
-
-
-@needs_root
 def test_on_a_full_disk_the_last_good_state_is_kept_and_gone_on_from(tmp_path):
     recipe = str(write_recipe(tmp_path, steps=40, every=10))
     heedful.train(recipe, tmp_path / "whole")
@@ -137,7 +136,6 @@ def test_on_a_full_disk_the_last_good_state_is_kept_and_gone_on_from(tmp_path):
         assert_same_end(tmp_path / "whole", run)
 
 
-@needs_root
 def test_told_to_go_on_it_trains_past_a_full_disk(tmp_path):
     recipe = str(write_recipe(tmp_path, steps=40, every=10))
     with small_disk(tmp_path / "disk", 2) as disk:
@@ -151,7 +149,6 @@ def test_told_to_go_on_it_trains_past_a_full_disk(tmp_path):
         assert_nothing_is_broken(run)
 
 
-@needs_root
 def test_in_a_folder_that_has_become_read_only_nothing_is_lost(tmp_path):
     recipe = str(write_recipe(tmp_path, steps=40, every=10))
     with small_disk(tmp_path / "disk", 8) as disk:
@@ -166,7 +163,6 @@ def test_in_a_folder_that_has_become_read_only_nothing_is_lost(tmp_path):
         assert heedful.train(recipe, run).step == 40
 
 
-@needs_root
 def test_a_signal_whose_save_fails_ends_with_its_own_code(tmp_path):
     recipe = write_recipe(tmp_path, steps=100_000, every=50_000)
     with small_disk(tmp_path / "disk", 4) as disk:

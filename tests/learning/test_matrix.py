@@ -100,6 +100,7 @@ def learns(score, align, wiring, steps):
     return share_copied(attention, {"wiring": {"kind": wiring}}, steps=steps) >= 0.8
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize(("score", "align", "wiring"), DIAGONAL)
 def test_a_mechanism_learns_to_copy(score, align, wiring):
     steps = 2 * STEPS if {score, align} & SLOW else STEPS
@@ -124,11 +125,13 @@ def test_many_heads_learn_to_copy(score, num_heads, num_groups):
     assert share_copied(attention, steps=2 * STEPS) >= 0.8
 
 
+@pytest.mark.diagonal
 def test_heads_learn_to_copy():
     attention = {"score": SCORES["projected-dot"], "heads": {"num_heads": 2}}
     assert share_copied(attention, steps=STEPS) >= 0.8
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("align", ["softmax", "monotonic-marginal"])
 def test_exact_hard_attention_learns_to_copy(align):
     attention = {
@@ -141,6 +144,7 @@ def test_exact_hard_attention_learns_to_copy(align):
     assert share_copied(attention, decoder, steps=STEPS) >= 0.8
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("score", ["linear", "alibi"])
 def test_the_task_cannot_be_done_without_looking(score):
     assert share_copied({"score": {"kind": score}}, steps=STEPS) <= 0.3

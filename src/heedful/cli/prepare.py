@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli.given import given_pairs, given_text
+from heedful.cli.given import (
+    DEFAULT_RECIPE,
+    DevSourceFile,
+    DevTargetFile,
+    DevTextFile,
+    RecipeName,
+    SourceFile,
+    TargetFile,
+    TextFile,
+    given_files,
+)
 from heedful.cli.options import Settings, command, stderr_console
 from heedful.errors import ConfigError
 
@@ -17,29 +27,17 @@ if TYPE_CHECKING:
     from heedful.recipes import Recipe
     from heedful.text.config import TextPair
 
-DEFAULT_RECIPE = "default"
-
 
 def prepare(
-    recipe: Annotated[
-        str, typer.Argument(help="a recipe's name (see `heedful recipes`) or a .yaml file")
-    ] = DEFAULT_RECIPE,
+    recipe: RecipeName = DEFAULT_RECIPE,
     *,
     to: Annotated[Path, typer.Option(help="folder to write the tokens to")],
-    source: Annotated[
-        str | None, typer.Option(help="texts to read, one on a line; .gz and .xz too")
-    ] = None,
-    target: Annotated[str | None, typer.Option(help="texts to write, line by line")] = None,
-    dev_source: Annotated[
-        str | None, typer.Option(help="texts to validate on; else some are held out")
-    ] = None,
-    dev_target: Annotated[str | None, typer.Option(help="what should become of them")] = None,
-    text: Annotated[
-        str | None, typer.Option(help="running text, for a language model; .gz and .xz too")
-    ] = None,
-    dev_text: Annotated[
-        str | None, typer.Option(help="text to validate on; else the end is held out")
-    ] = None,
+    source: SourceFile = None,
+    target: TargetFile = None,
+    dev_source: DevSourceFile = None,
+    dev_target: DevTargetFile = None,
+    text: TextFile = None,
+    dev_text: DevTextFile = None,
     text_of: Annotated[
         Path | None,
         typer.Option(help="cut by the tokenizers of this run or folder of tokens", metavar="RUN"),
@@ -65,9 +63,15 @@ def prepare(
     from heedful.recipes import load_recipe
     from heedful.training.locks import locked
 
-    files = given_pairs("train", source, target) + given_pairs("dev", dev_source, dev_target)
-    texts = given_text("train", text) + given_text("dev", dev_text)
-    chosen = load_recipe(recipe, [*files, *texts, *(settings or [])])
+    files = given_files(
+        source=source,
+        target=target,
+        dev_source=dev_source,
+        dev_target=dev_target,
+        text=text,
+        dev_text=dev_text,
+    )
+    chosen = load_recipe(recipe, [*files, *(settings or [])])
     _refuse_no_texts(chosen)
     with locked(to):
         prepared = build_tokens(

@@ -9,14 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from heedful.cli.given import (
+    DEFAULT_RECIPE,
+    DevSourceFile,
+    DevTargetFile,
+    DevTextFile,
+    RecipeName,
+    SourceFile,
+    TargetFile,
+    TextFile,
+    given_files,
+)
 from heedful.cli.options import Device, Settings, command, parse_bytes, stderr_console
-from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
     from heedful.experiment import Outcome
     from heedful.recipes import Recipe
-
-DEFAULT_RECIPE = "default"
 
 
 class Tracker(StrEnum):
@@ -28,24 +36,14 @@ class Tracker(StrEnum):
 
 
 def train(
-    recipe: Annotated[
-        str, typer.Argument(help="a recipe's name (see `heedful recipes`) or a .yaml file")
-    ] = DEFAULT_RECIPE,
+    recipe: RecipeName = DEFAULT_RECIPE,
     *,
-    source: Annotated[
-        str | None, typer.Option(help="texts to read, one on a line; .gz and .xz too")
-    ] = None,
-    target: Annotated[str | None, typer.Option(help="texts to write, line by line")] = None,
-    dev_source: Annotated[
-        str | None, typer.Option(help="texts to validate on; else some are held out")
-    ] = None,
-    dev_target: Annotated[str | None, typer.Option(help="what should become of them")] = None,
-    text: Annotated[
-        str | None, typer.Option(help="running text, for a language model; .gz and .xz too")
-    ] = None,
-    dev_text: Annotated[
-        str | None, typer.Option(help="text to validate on; else the end is held out")
-    ] = None,
+    source: SourceFile = None,
+    target: TargetFile = None,
+    dev_source: DevSourceFile = None,
+    dev_target: DevTargetFile = None,
+    text: TextFile = None,
+    dev_text: DevTextFile = None,
     run: Annotated[
         Path | None, typer.Option(help="folder to write", show_default="runs/RECIPE")
     ] = None,
@@ -71,15 +69,21 @@ def train(
 
     Example: heedful train reverse-tiny --set model.decoder.attention.score.kind=dot
 
-    Example: torchrun --nproc-per-node 2 -m heedful train latin-demo --run runs/both
+    Example: torchrun --nproc-per-node 2 -m -- heedful train latin-demo --run runs/both
     """
     from heedful.experiment import train as train_into
     from heedful.recipes import load_recipe
     from heedful.training.distributed import is_first_rank
 
-    files = _files("train", source, target) + _files("dev", dev_source, dev_target)
-    texts = _text("train", text) + _text("dev", dev_text)
-    chosen = load_recipe(recipe, [*files, *texts, *(settings or [])])
+    files = given_files(
+        source=source,
+        target=target,
+        dev_source=dev_source,
+        dev_target=dev_target,
+        text=text,
+        dev_text=dev_text,
+    )
+    chosen = load_recipe(recipe, [*files, *(settings or [])])
     folder = run or Path("runs") / Path(recipe).stem
     outcome = train_into(
         chosen,
@@ -92,31 +96,6 @@ def train(
     )
     if is_first_rank():
         _say(outcome, folder, chosen)
-
-
-def _files(split: str, source: str | None, target: str | None) -> list[str]:
-    """Two files as overrides of a recipe."""
-    import json
-
-    if source is None and target is None:
-        return []
-    if source is None or target is None:
-        prefix = "--" if split == "train" else f"--{split}-"
-        given, missing = ("source", "target") if target is None else ("target", "source")
-        raise ConfigError(
-            f"{prefix}{given}",
-            f"given without {prefix}{missing}",
-            f"add {prefix}{missing} FILE, whose lines belong to these",
-        )
-    names = {"kind": "files", "source": source, "target": target}
-    return [f"data.{split}={json.dumps(names)}"]
-
-
-def _text(split: str, path: str | None) -> list[str]:
-    """A file of running text as an override of a recipe."""
-    import json
-
-    return [f"data.{split}={json.dumps({'kind': 'text', 'path': path})}"] if path else []
 
 
 def _say(outcome: Outcome, folder: Path, recipe: Recipe) -> None:

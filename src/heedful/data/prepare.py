@@ -21,7 +21,7 @@ from heedful.data.selection import (
     join_reports,
     refuse_nothing_left,
 )
-from heedful.data.store import Pairs, PairStore
+from heedful.data.store import Held, Pairs, PairStore
 from heedful.errors import DataError
 from heedful.text.config import TextPair
 
@@ -116,7 +116,7 @@ class BatchStream:
     def __iter__(self) -> Iterator[Batch]:
         while True:
             start, epoch = self.position, self.position.epoch
-            store = self.store.in_epoch(epoch)
+            store = Held(self.store.in_epoch(epoch))
             placed = epoch_batches(
                 store, self.config, seed=self.seed, epoch=epoch, window=start.window
             )

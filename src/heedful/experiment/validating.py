@@ -26,13 +26,14 @@ class Validator:
         self.metric = recipe.training.metric
         self.num_samples = recipe.training.samples
         self.device = device
-        self.judge = Judge(learner.model, corpora, recipe, device)
+        self.model = learner.ranks.asked(learner.model)
+        self.judge = Judge(self.model, corpora, recipe, device)
 
     def scores(self) -> dict[str, float]:
         """Loss and accuracy, and the metric that counts if it is neither."""
         with self.learner.precision.computing():
             validated = validate(
-                self.learner.model,
+                self.model,
                 self.corpora.held_out(),
                 place=lambda batch: map_tensors(lambda each: each.to(self.device), batch),
                 ranks=self.learner.ranks,

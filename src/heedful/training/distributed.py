@@ -8,6 +8,7 @@ rank that is lost ends the others.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -209,7 +210,7 @@ def _meet(place: _Place, device: torch.device, patience: timedelta) -> Store:
     except (RuntimeError, ValueError) as error:
         raise RankError(
             place.address,
-            f"rank {place.rank} of {place.world} does not find the others ({_first_line(error)})",
+            f"rank {place.rank} of {place.world} does not find the others ({_reason(error)})",
             "see that all are started and that every machine can reach this address",
         ) from error
     return PrefixStore("ranks", store)
@@ -234,10 +235,12 @@ def _explaining_losses(place: _Place) -> Iterator[None]:
             raise
         raise RankError(
             f"rank {place.rank} of {place.world}",
-            f"another rank has ended or cannot be reached ({_first_line(error)})",
+            f"another rank has ended or cannot be reached ({_reason(error)})",
             "see what that one said; the same command goes on from the last checkpoint",
         ) from error
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+def _reason(error: Exception) -> str:
+    """The first sentence of a message, without the place in the source of gloo that it names."""
+    line = str(error).partition("\n")[0]
+    return re.sub(r"^\[\S*\] ", "", line).partition(". ")[0]

@@ -9,6 +9,7 @@ writer is trusted.
 from __future__ import annotations
 
 import errno
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -46,7 +47,9 @@ def read_parts(folder: Path, like: Callable[[str], Tensor]) -> dict[str, Tensor]
     names = FileSystemReader(folder).read_metadata().state_dict_metadata
     found = {name: torch.empty_like(like(name)) for name in names}
     is_alone = not any(map(is_parted, found.values()))
-    load(found, storage_reader=FileSystemReader(folder), no_dist=is_alone)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # as is meant
+        load(found, storage_reader=FileSystemReader(folder), no_dist=is_alone)
     return found
 
 
@@ -54,9 +57,9 @@ def _make_ready(folder: Path, size: int, ranks: Ranks) -> None:
     problem: HeedfulError | None = None
     if ranks.is_first:
         try:
-            require_space(folder, size)
-            if folder.exists():
+            if folder.exists():  # of a checkpoint that could not be saved
                 discard(folder)
+            require_space(folder, size)
         except HeedfulError as error:
             problem = error
     (is_refused,) = ranks.any(problem is not None)

@@ -48,8 +48,12 @@ class Ranks:
         del spread
         return nullcontext()
 
+    def asked(self, model: nn.Module) -> nn.Module:
+        """Give what stands for a model where it is not to learn but to be asked."""
+        return model
+
     def whole(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Let a model have all its weights while within, to be asked anything; all must come."""
+        """Let what is asked for a model have its weights while within; all ranks must come."""
         del model
         return nullcontext()
 

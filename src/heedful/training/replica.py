@@ -1,7 +1,7 @@
 """Replicas: a model that several ranks have whole, and that tells the others its gradients.
 
 Torch's DistributedDataParallel does the telling. It waits for the gradient of every weight, unless
-it looks after every forward pass for those that will get none, which took 5 to 10 % of a step
+it looks after every forward pass for those that will get none, which took 5 to 17 % of a step
 (small recipes, two ranks on CPUs). Some models have such weights and most have not, so it is looked
 once, before the first step.
 """
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.nn.parallel import DistributedDataParallel
 
+from heedful.decoders.own_tokens import Own
 from heedful.tasks.model import Transduced
 from heedful.training.random_states import random_states, restore_random
 from heedful.training.ranks import Ranks
@@ -32,8 +33,10 @@ class _Said(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, *inputs: Any, **options: Any) -> Transduced:
-        return self.model(*inputs, **options)._replace(weights=None)
+    def forward(self, batch: Any, teacher_share: float, own: Own) -> Transduced:
+        """Ask the model, and not where it looked."""
+        said: Transduced = self.model(batch, teacher_share, own, need_weights=False)
+        return said._replace(weights=None)
 
 
 class Replica(nn.Module):
@@ -48,10 +51,18 @@ class Replica(nn.Module):
         self._telling: list[DistributedDataParallel] = []
         self._is_apart = False
 
-    def forward(self, *inputs: Any, **options: Any) -> Any:
-        """Ask the model."""
+    def forward(
+        self,
+        batch: Any,
+        teacher_share: float = 1.0,
+        own: Own = "drawn",
+        *,
+        need_weights: bool = False,
+    ) -> Transduced:
+        """Ask the model as it is asked to learn."""
+        assert not need_weights, "who learns does not ask where was looked"
         if not self._telling:
-            (is_needed,) = self._ranks.any(self._has_idle_weights(*inputs, **options))
+            (is_needed,) = self._ranks.any(self._has_idle_weights(batch, teacher_share, own))
             self._telling = [
                 DistributedDataParallel(
                     self._said, gradient_as_bucket_view=True, find_unused_parameters=is_needed
@@ -59,7 +70,7 @@ class Replica(nn.Module):
             ]
         (telling,) = self._telling
         with telling.no_sync() if self._is_apart else nullcontext():
-            return telling(*inputs, **options)
+            return telling(batch, teacher_share, own)
 
     @contextmanager
     def apart(self) -> Iterator[None]:
@@ -70,11 +81,11 @@ class Replica(nn.Module):
         finally:
             self._is_apart = False
 
-    def _has_idle_weights(self, *inputs: Any, **options: Any) -> bool:
+    def _has_idle_weights(self, batch: Any, teacher_share: float, own: Own) -> bool:
         """Whether some weights have no part in what the model says; asking leaves no trace."""
         random = random_states()
         buffers = [buffer.clone() for buffer in self.model.buffers()]
-        reached = weights_behind(self._said(*inputs, **options))
+        reached = weights_behind(self._said(batch, teacher_share, own))
         for buffer, before in zip(self.model.buffers(), buffers, strict=True):
             buffer.copy_(before)
         restore_random(random)

@@ -7,6 +7,7 @@ words, and all of models without such layers, is whole for the length of a step.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +36,8 @@ class Sharded(Replicated):
         _refuse_single_numbers(model)
         # Of blocks whose outputs may not be changed in place: ours are not.
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view")
+        self._twin = copy.deepcopy(model)
+        _let_go(self._twin)
         device = next(model.parameters()).device
         mesh = init_device_mesh(device.type, (self.world,))
         for block in _blocks(model):
@@ -62,28 +65,40 @@ class Sharded(Replicated):
             spread.set_requires_gradient_sync(True)
             spread.set_is_last_backward(True)
 
+    def asked(self, model: nn.Module) -> nn.Module:
+        """Give the twin: one rank may ask it without the others, and not only by `forward`."""
+        del model
+        return self._twin
+
     @contextmanager
     def whole(self, model: nn.Module) -> Iterator[None]:
-        """Gather all weights, once; within, no rank needs another to ask the model anything."""
-        parts = [part for part in model.modules() if isinstance(part, FSDPModule)]
-        for part in parts:
-            part.unshard()
-            part.set_reshard_after_forward(False, recurse=False)
+        """Gather the weights of a model for its twin, and let go of them afterwards."""
+        twin = self._twin.state_dict(keep_vars=True)
+        for name, tensor in distinct_weights(model).items():
+            twin[name].data = _gathered(tensor)  # in its own place, which may have two names
         try:
             yield
         finally:
-            for part in parts:
-                part.set_reshard_after_forward(part is not model, recurse=False)
-                part.reshard()
+            _let_go(self._twin)
 
     def weights(self, model: nn.Module) -> dict[str, Tensor]:
         """The weights of a model, whole and in main memory; others than the first get none."""
         found = dict[str, Tensor]()
         for name, tensor in distinct_weights(model).items():
-            full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+            whole = _gathered(tensor)
             if self.is_first:
-                found[name] = full.cpu()
+                found[name] = whole.cpu()
         return found
+
+
+def _gathered(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor.clone()
+
+
+def _let_go(model: nn.Module) -> None:
+    """Leave nothing of a model but what it is made of."""
+    for tensor in model.state_dict(keep_vars=True).values():
+        tensor.data = tensor.new_empty(0)
 
 
 def _refuse_single_numbers(model: nn.Module) -> None:

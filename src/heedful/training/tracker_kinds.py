@@ -183,12 +183,13 @@ class _WandB(Tracker):
 
         known = run.known_as("wandb")
         name = known or uuid4().hex
+        mode: Any = os.environ.get("WANDB_MODE", "offline")
         self._run = wandb.init(
             id=name,
             resume="allow" if known else None,
             name=run.title,
             project=os.environ.get("WANDB_PROJECT", "heedful"),
-            mode=os.environ.get("WANDB_MODE", "offline"),
+            mode=mode,
             dir=str(run.folder),
             config=dict(run.settings),
             reinit="create_new",

@@ -1,28 +1,27 @@
-import sys
-
 import pytest
 
-from heedful.cli.options import command
+from heedful.cli.options import parse_bytes
+from heedful.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("called", "said"),
+    ("text", "count"),
     [
-        ("heedful", "heedful"),
-        (".venv/bin/heedful", ".venv/bin/heedful"),
-        ("my folder/heedful", "'my folder/heedful'"),
-        ("/somewhere/heedful/__main__.py", "python -m heedful"),
+        ("512", 512),
+        ("2k", 2048),
+        ("1.5 KiB", 1536),
+        ("512MiB", 2**29),
+        ("4GiB", 2**32),
+        ("4gb", 2**32),
+        ("1T", 2**40),
     ],
 )
-def test_a_hint_can_be_typed_as_it_stands(monkeypatch, called, said):
-    monkeypatch.setattr(sys, "argv", [called])
-    assert command() == said
+def test_memory_is_read_as_people_write_it(text, count):
+    assert parse_bytes(text) == count
 
 
-def test_a_command_on_the_path_is_called_by_its_name(monkeypatch, tmp_path):
-    script = tmp_path / "heedful"
-    script.write_text("")
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "argv", [str(script)])
-    assert command() == "heedful"
+@pytest.mark.parametrize("text", ["", "much", "4 XB", "-1g"])
+def test_what_is_no_amount_is_refused(text):
+    with pytest.raises(ConfigError) as caught:
+        parse_bytes(text)
+    assert str(caught.value) == (f"{text}: not an amount of memory\n  write it as 512MiB or 4GiB")

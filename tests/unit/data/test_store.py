@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.data.store import PairStore, Ragged
+from heedful.data.store import Held, PairStore, Ragged
 
 sequences = st.lists(st.lists(st.integers(4, 1000), max_size=8), max_size=12)
 
@@ -36,3 +36,19 @@ def test_rows_are_taken_in_the_order_they_are_asked_for(texts, data):
     assert [side.tolist() for side in pairs.lengths(rows)] == [
         side.lengths.tolist() for side in taken
     ]
+
+
+@given(texts=sequences.filter(bool), data=st.data())
+def test_rows_that_are_held_are_the_rows_themselves(texts, data):
+    some_rows = st.lists(st.integers(0, len(texts) - 1), max_size=8, unique=True)
+    pairs = PairStore(Ragged.pack(texts), Ragged.pack(reversed(texts)))
+    held = Held(pairs)
+    assert len(held) == len(pairs)
+    assert held.in_epoch(3) is held
+    for _ in range(3):
+        window, rows = (np.array(data.draw(some_rows), dtype=int) for _ in range(2))
+        for one, other in zip(held.lengths(window), pairs.lengths(window), strict=True):
+            assert one.tolist() == other.tolist()
+        for one, other in zip(held.take(rows), pairs.take(rows), strict=True):
+            assert one.values.tolist() == other.values.tolist()
+            assert one.offsets.tolist() == other.offsets.tolist()

@@ -38,7 +38,7 @@ def wide(tmp_path):
     return recipe, read_corpora(recipe, run, QUIET), run
 
 
-@pytest.mark.slow
+@pytest.mark.faults
 def test_the_chosen_batch_fits_when_tried_and_one_half_larger_would_not(wide):
     recipe, corpora, _ = wide
     told = []
@@ -76,7 +76,7 @@ def test_a_run_that_is_only_beginning_has_no_recorded_batch(tmp_path):
     assert with_recorded_batch(recipe, Run(tmp_path / "run")) == recipe
 
 
-@pytest.mark.slow
+@pytest.mark.faults
 def test_no_room_at_all_is_said_and_random_numbers_are_left_alone(wide):
     recipe, corpora, _ = wide
     state = torch.random.get_rng_state()
@@ -111,6 +111,7 @@ def test_a_gpu_is_asked_until_it_refuses(wide):
     asked = Demand.by(recipe, corpora)
     trial = Trial(recipe, asked.sizes, device)
     form = asked.worst(trial.saved)
+    torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     trial.learn(form, size // sum(form))
-    assert torch.cuda.max_memory_reserved() <= 400 * MIB
+    assert torch.cuda.max_memory_allocated() <= 400 * MIB

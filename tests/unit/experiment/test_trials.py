@@ -26,6 +26,7 @@ def test_more_than_any_machine_has_is_memory_that_ran_out():
     assert not is_out_of_memory(RuntimeError("shapes (2, 3) and (4, 5) do not go together"))
 
 
+@pytest.mark.faults
 def test_a_trial_that_is_refused_memory_or_killed_took_more_than_there_is(recipe):
     with TrialProcess(recipe, SIZES) as process:
         small = process.peak(Form(6, 6), 2)
@@ -35,7 +36,7 @@ def test_a_trial_that_is_refused_memory_or_killed_took_more_than_there_is(recipe
         assert process.peak(Form(6, 6), 2) == math.inf
 
 
-@pytest.mark.slow
+@pytest.mark.faults
 def test_a_trial_that_fails_for_another_reason_says_so(recipe, capfd):
     with TrialProcess(recipe, Vocabularies(0, 0)) as process, pytest.raises(RunError) as caught:
         process.peak(Form(6, 6), 2)

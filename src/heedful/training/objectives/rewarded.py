@@ -13,13 +13,14 @@ from torch import Tensor, nn
 
 from heedful.shapes import Float
 from heedful.training.objectives.likelihood import negative_log_likelihood
-from heedful.training.objectives.objective import Loss, Objective
+from heedful.training.objectives.objective import Loss
 from heedful.training.objectives.trial import Trial, Tried
+from heedful.training.objectives.whole_outputs import WholeOutputs
 
 BaselineName = Literal["mean", "greedy"]
 
 
-class Rewarded(Objective):
+class Rewarded(WholeOutputs):
     """weight * -log p(y* | x) - E[reward(y)], y drawn from p(y | x)  (Wu et al. 2016, equation 9).
 
     The gradient of the second part is the mean over draws of -(reward(y) - b) d log p(y | x). The
@@ -40,15 +41,10 @@ class Rewarded(Objective):
         smoothing: float,
         penalty_weight: float,
     ) -> None:
-        self.trial = trial
+        super().__init__(trial, penalty_weight=penalty_weight)
         self.baseline = baseline
         self.likelihood_weight = likelihood_weight
         self.smoothing = smoothing
-        self.penalty_weight = penalty_weight
-
-    def count(self, batch: Any) -> int:
-        """Count the sentences."""
-        return len(batch.targets)
 
     def __call__(self, model: nn.Module, batch: Any, step: int, bare: nn.Module) -> Loss:
         """Say how unlikely the references are and how much reward is missed."""
@@ -62,8 +58,7 @@ class Rewarded(Objective):
         unlikely = negative_log_likelihood(told.log_probs, batch.targets, smoothing=self.smoothing)
         # The value is that of `missed`, the gradient that of `gained`.
         error = self.likelihood_weight * unlikely + missed - (gained - gained.detach())
-        penalties = {name: self.penalty_weight * each for name, each in told.penalties.items()}
-        return Loss(error, penalties)
+        return Loss(error, self.penalties(tried))
 
     def _expected(self, tried: Tried, batch: Any, bare: nn.Module) -> Float[Tensor, "B #K"]:
         if self.baseline == "greedy":
