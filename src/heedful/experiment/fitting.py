@@ -19,11 +19,12 @@ from heedful.config import resolve
 from heedful.corpora import Corpora
 from heedful.errors import ConfigError
 from heedful.experiment.demands import Demand, size_in
-from heedful.experiment.room import free_memory, resident_memory
+from heedful.experiment.room import free_memory
 from heedful.experiment.sizing import largest, weigh
 from heedful.experiment.trials import Form, Trial, TrialProcess, is_out_of_memory
 from heedful.recipes import Recipe
 from heedful.runs import Run
+from heedful.training.memory import resident_memory
 from heedful.training.ranks import Ranks
 
 Tell = Callable[[str], None]

@@ -10,9 +10,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import torch
-
-from heedful.training.memory import peak_memory
+from heedful.training.memory import field, kibibytes
 
 _UNLIMITED = 1 << 60  # control groups say "no limit" with numbers about as large as an address
 
@@ -22,14 +20,8 @@ def free_memory(root: Path = Path("/")) -> int:
     return min([_free_on_machine(root), *_left_in_groups(root)])
 
 
-def resident_memory() -> int:
-    """Count the bytes that this process has taken."""
-    # Where there is no /proc, the most that it ever took must do.
-    return 1024 * _field(Path("/proc/self/status"), "VmRSS:") or peak_memory(torch.device("cpu"))
-
-
 def _free_on_machine(root: Path) -> int:
-    free = 1024 * _field(root / "proc/meminfo", "MemAvailable:")
+    free = kibibytes(root / "proc/meminfo", "MemAvailable:")
     return free or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
@@ -48,7 +40,7 @@ def _left_in_groups(root: Path) -> Iterator[int]:
             limit = _number(group / most)
             if limit is not None and limit < _UNLIMITED:
                 # Files that were read long ago are dropped before anything is killed.
-                taken = (_number(group / used) or 0) - _field(group / "memory.stat", cached)
+                taken = (_number(group / used) or 0) - field(group / "memory.stat", cached)
                 yield max(0, limit - taken)
 
 
@@ -58,14 +50,6 @@ def _upwards(top: Path, path: str) -> Iterator[Path]:
     while group != top:
         group = group.parent
         yield group
-
-
-def _field(path: Path, name: str) -> int:
-    for line in _read(path).splitlines():
-        words = line.split()
-        if words and words[0] == name:
-            return int(words[1])
-    return 0
 
 
 def _number(path: Path) -> int | None:

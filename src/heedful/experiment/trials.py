@@ -23,11 +23,10 @@ from heedful.data.collate import Batch, Sources
 from heedful.data.running import TextBatch
 from heedful.errors import RunError
 from heedful.experiment.learners import build_learner
-from heedful.experiment.room import resident_memory
 from heedful.recipes import Recipe
 from heedful.text.config import TextPair
 from heedful.text.vocabulary import NUM_SPECIALS
-from heedful.training.memory import peak_memory
+from heedful.training.memory import peak_memory, resident_memory
 from heedful.training.ranks import ALONE
 
 _CPU = torch.device("cpu")

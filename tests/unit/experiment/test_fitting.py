@@ -11,10 +11,10 @@ from heedful.corpora import read_corpora
 from heedful.errors import ConfigError
 from heedful.experiment.demands import Demand
 from heedful.experiment.fitting import fit_batch, fitted, with_recorded_batch
-from heedful.experiment.room import resident_memory
 from heedful.experiment.trials import Form, Trial, TrialProcess
 from heedful.recipes import load_recipe
 from heedful.runs import Run
+from heedful.training.memory import resident_memory
 from heedful.training.ranks import ALONE
 from tests.commands import write_recipe
 from tests.running_text import write_text_recipe
