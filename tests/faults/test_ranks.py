@@ -57,10 +57,12 @@ def transformer(recipe):
 def start(recipe, run, *overrides, restarts=0):
     """Start training on two ranks; what each of them says goes to a file of its own."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    launcher.append("--standalone")  # a port of its own
     options = ["--log-dir", f"{run}-logs", "--redirects", "3", "--max-restarts", str(restarts)]
     words = ["-m", "--", "heedful", "train", str(recipe), "--run", str(run)]
     words += [word for override in overrides for word in ("--set", override)]
-    return subprocess.Popen([*launcher, *options, *words], stdout=-1, stderr=-1, text=True)
+    env = {**os.environ, "PYTHONFAULTHANDLER": "1"}  # whoever crashes says where
+    return subprocess.Popen([*launcher, *options, *words], stdout=-1, stderr=-1, text=True, env=env)
 
 
 def train(recipe, run, *overrides, ranks=2):
@@ -69,7 +71,7 @@ def train(recipe, run, *overrides, ranks=2):
         return run
     process = start(recipe, run, *overrides)
     _, err = process.communicate(timeout=180)
-    assert process.returncode == 0, err + said(run, "stderr")
+    assert process.returncode == 0, said(run, "stderr", rank=1) + said(run, "stderr") + err
     return run
 
 
