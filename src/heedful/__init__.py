@@ -24,14 +24,21 @@ if TYPE_CHECKING:
     from heedful.experiment import Outcome
 
 
-def load(folder: str | Path, *, device: str = "auto") -> Any:
+def load(
+    folder: str | Path,
+    *,
+    device: str = "auto",
+    overrides: Sequence[str] = (),
+    others: Sequence[str | Path] = (),
+) -> Any:
     """Load a trained model from its run folder.
 
-    It is a `Translator`, a `Writer` (of a language model) or a `MaskedWriter`.
+    It is a `Translator`, a `Writer` (of a language model) or a `MaskedWriter`. `overrides` such as
+    "decoding.beam=10" change its settings; `others` are runs that are asked together with it.
     """
     from heedful.runs import load as load_run
 
-    return load_run(folder, device=device)
+    return load_run(folder, device=device, overrides=overrides, others=others)
 
 
 def train(

@@ -17,12 +17,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from heedful.config import parse_override, read_settings, resolve, write_yaml
+from heedful.decoding.company import (
+    refuse_company,
+    refuse_other_text,
+    refuse_other_vocabularies,
+    refused_language_model,
+    refused_member,
+)
 from heedful.errors import ConfigError, RunError, did_you_mean
 from heedful.recipes import Recipe
 from heedful.storage import (
@@ -33,8 +40,12 @@ from heedful.storage import (
     replacing,
     write_text,
 )
+from heedful.tasks.decodable import Decodable
+from heedful.tasks.ensembles import Ensemble
+from heedful.tasks.fusion import Fused
 from heedful.tasks.language_model import LanguageModel
 from heedful.tasks.masked_language_model import MaskedLanguageModel, MaskedLanguageModelConfig
+from heedful.tasks.model import Model
 from heedful.text.config import TextPair
 from heedful.training.observers import Sample
 from heedful.translator import Translator
@@ -171,12 +182,48 @@ def pick_device(name: str = "auto") -> torch.device:
 Loaded = Translator | Writer | MaskedWriter
 
 
-def load(folder: Path | str, *, device: str = "auto", overrides: Sequence[str] = ()) -> Loaded:
+class Opened(NamedTuple):
+    """What a run folder holds, put together."""
+
+    folder: Path | str
+    recipe: Recipe
+    text: TextPair
+    model: nn.Module
+
+    def placed(self, device: torch.device) -> Opened:
+        """Make the model ready to be asked where it is to be asked."""
+        return self._replace(model=self.model.eval().to(device))
+
+
+def load(
+    folder: Path | str,
+    *,
+    device: str = "auto",
+    overrides: Sequence[str] = (),
+    others: Sequence[Path | str] = (),
+) -> Loaded:
     """Load a trained model, after holding every file against the manifest.
 
     What comes of it depends on what the model is for. `overrides` are settings of decoding, such
-    as "decoding.length_penalty=0".
+    as "decoding.length_penalty=0". `others` are further runs, whose models are asked together with
+    this one.
     """
+    place = pick_device(device)
+    opened = _open(folder, overrides).placed(place)
+    _, recipe, text, model = opened
+    if isinstance(model, Model):
+        asked_together = [opened, *(_open(other).placed(place) for other in others)]
+        return Translator(_together(asked_together, place), text, recipe.decoding, device=place)
+    refuse_company(recipe.decoding, others, kind=recipe.model.kind)
+    streams = recipe.data.streams
+    if isinstance(model, LanguageModel):
+        return Writer(model, text.target, streams, device=place)
+    assert isinstance(model, MaskedLanguageModel), type(model)
+    assert isinstance(recipe.model, MaskedLanguageModelConfig), recipe.model.kind
+    return MaskedWriter(model, text.target, streams, recipe.model.masking, device=place)
+
+
+def _open(folder: Path | str, overrides: Sequence[str] = ()) -> Opened:
     run = Run(folder)
     run.verify()
     recipe = run.read_recipe()
@@ -185,20 +232,38 @@ def load(folder: Path | str, *, device: str = "auto", overrides: Sequence[str] =
     text = run.read_text(recipe)
     model = recipe.model.build(source_size=len(text.source), target_size=len(text.target))
     run.put_weights_into(model)
-    place, streams = pick_device(device), recipe.data.streams
-    if isinstance(model, LanguageModel):
-        return Writer(model, text.target, streams, device=place)
-    if isinstance(model, MaskedLanguageModel):
-        assert isinstance(recipe.model, MaskedLanguageModelConfig)
-        return MaskedWriter(model, text.target, streams, recipe.model.masking, device=place)
-    return Translator(model, text, recipe.decoding, device=place)
+    return Opened(folder, recipe, text, model)
+
+
+def _together(runs: Sequence[Opened], device: torch.device) -> Decodable:
+    """Join the models of several runs, and the language model that the first of them names."""
+    first, decoding = runs[0], runs[0].recipe.decoding
+    models = list[Decodable]()
+    for run in runs:
+        if not isinstance(run.model, Model):
+            raise refused_member(run.folder, run.recipe.model.kind)
+        refuse_other_vocabularies(first.text, run.text, folder=run.folder)
+        models.append(run.model)
+    joined = Ensemble(models, decoding.ensemble) if len(models) > 1 else models[0]
+    if decoding.language_model is None:
+        return joined
+    said = _open(decoding.language_model.run).placed(device)
+    if not isinstance(said.model, LanguageModel):
+        raise refused_language_model(said.folder, said.recipe.model.kind)
+    refuse_other_text(first.text.target, said.text.target, folder=said.folder)
+    weight, context = decoding.language_model.weight, said.recipe.data.streams.context
+    return Fused(joined, said.model, weight=weight, context=context)
 
 
 def load_translator(
-    folder: Path | str, *, device: str = "auto", overrides: Sequence[str] = ()
+    folder: Path | str,
+    *,
+    device: str = "auto",
+    overrides: Sequence[str] = (),
+    others: Sequence[Path | str] = (),
 ) -> Translator:
-    """Load a trained model that translates."""
-    loaded = load(folder, device=device, overrides=overrides)
+    """Load a trained model that translates, and others to be asked together with it."""
+    loaded = load(folder, device=device, overrides=overrides, others=others)
     if not isinstance(loaded, Translator):
         raise _other_use(folder, loaded)
     return loaded

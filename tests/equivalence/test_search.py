@@ -1,5 +1,6 @@
 """Search against what it must equal: greedy, exhaustive, one by one, forced decoding."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -98,17 +99,25 @@ def test_a_sentence_gives_the_same_alone_and_in_company(name, width):
 def test_attention_under_a_beam_is_that_of_forced_decoding(name):
     """What a hypothesis says it looked at is what the model looks at when told that output."""
     model, sequences = build(name), texts(4)
-    for sequence, found in zip(sequences, run(model, collate_sources(sequences), 4), strict=True):
-        sources = collate_sources([sequence])
-        for hypothesis in (found[0], found[-1]):
-            inputs = torch.tensor([[BOS, *hypothesis.tokens]])
-            targets = torch.tensor([[*hypothesis.tokens, EOS]])
-            forced = model(Batch(sources, inputs, targets))
-            total = forced.log_probs[0].gather(1, targets[0, :, None]).sum()
-            assert hypothesis.log_prob == pytest.approx(total.item())
-            seen = torch.tensor(hypothesis.weights)[:, : sources.tokens.size(1)]
-            looked = forced.weights[0, : len(hypothesis.tokens)].float().detach()
-            torch.testing.assert_close(seen, looked, atol=1e-5, rtol=1e-4)
+    found = run(model, collate_sources(sequences), 4)
+    outputs = [row[rank] for rank in (0, -1) for row in found]
+    told = model.score(collate_sources(sequences * 2), [each.tokens for each in outputs])
+    for sequence, hypothesis, forced in zip(sequences * 2, outputs, told, strict=True):
+        whole, log_probs = read_whole(model, sequence, hypothesis.tokens)
+        looked = np.concatenate([hypothesis.weights, hypothesis.end_weights[None]])
+        assert looked[:, : whole.shape[1]] == pytest.approx(whole, abs=1e-5)
+        assert hypothesis.log_probs == pytest.approx(log_probs)
+        assert hypothesis.weights == pytest.approx(forced.weights, abs=1e-6)
+        assert hypothesis.end_weights == pytest.approx(forced.end_weights, abs=1e-6)
+        assert hypothesis.log_probs == pytest.approx(forced.log_probs)
+
+
+@torch.no_grad()
+def read_whole(model, sequence, tokens):
+    """Where a model looks when it reads an output at once, and how likely each token is."""
+    inputs, targets = torch.tensor([[BOS, *tokens]]), torch.tensor([[*tokens, EOS]])
+    said = model(Batch(collate_sources([sequence]), inputs, targets))
+    return said.weights[0].numpy(), said.log_probs[0].gather(1, targets[0, :, None])[:, 0].numpy()
 
 
 SOME = [  # a few that look, and keep, in unlike ways

@@ -3,7 +3,7 @@
 import pytest
 
 from heedful import train
-from heedful.evaluation.metrics import MEASURES
+from heedful.evaluation.metrics import MEASURES, TOLD_BESIDE
 from tests.commands import heedful
 from tests.running_text import write_text_recipe
 
@@ -50,7 +50,7 @@ def test_outputs_without_references(call):
 def test_an_unknown_metric(call):
     assert call(*FILES, "--metrics", "bleu,roug-l") == (
         "--metrics: no metric is called 'roug-l'; did you mean 'rouge-l'?\n"
-        f"  choose from: {', '.join(sorted(MEASURES))}"
+        f"  choose from: {', '.join(sorted({**MEASURES, **TOLD_BESIDE}))}"
     )
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heedful.cli.options import Beam, Device, watched, writing_output
+from heedful.cli.answers import Answers, Asked, Written, answers_of
+from heedful.cli.options import Beam, Device, writing_output
 from heedful.cli.references import (
     By,
     Files,
@@ -24,12 +24,12 @@ from heedful.cli.references import (
 from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
-    from heedful.evaluation.measures import Measure
+    from heedful.evaluation.measures import Measure, References
     from heedful.evaluation.partings import Parting
     from heedful.evaluation.sheet import Entry
     from heedful.recipes import Recipe
 
-Translate = Callable[[Path, Sequence[str]], list[str]]
+_NOTHING: tuple[None, Any] = (None, None)
 
 
 def evaluate(
@@ -52,6 +52,9 @@ def evaluate(
             show_default="exact-match,bleu,chrf",
         ),
     ] = None,
+    alignments: Annotated[
+        str | None, typer.Option(help="for aer: links of the references that people made")
+    ] = None,
     by: Annotated[By | None, typer.Option(help="also measure parts of the test set")] = None,
     train: Annotated[
         str | None, typer.Option(help="for --by rare: target texts that were learned from")
@@ -71,6 +74,10 @@ def evaluate(
     own. A difference from a baseline is marked if equally good systems would differ as much less
     than once in 20 times.
 
+    Beside its outputs a run can be measured by how likely it finds the references (perplexity), by
+    which words of theirs it links (aer), and by how widely it looks as it writes
+    (attention-entropy).
+
     Of a language model: perplexity per token, word (parted by white space) and character (line
     ends counted), each token predicted from at least half a context of text before it. Of a masked
     one: how well it finds tokens that are hidden, always the same.
@@ -81,51 +88,76 @@ def evaluate(
 
     Example: heedful evaluate runs/new --baseline runs/old --by length
 
+    Example: heedful evaluate runs/new --metrics perplexity,aer --alignments gold.txt
+
     Example: heedful evaluate runs/shakespeare test.txt
     """
-    from heedful.evaluation.metrics import USUAL, choose
+    from heedful.evaluation.metrics import MEASURES, TOLD_BESIDE, USUAL, choose
 
-    measures = choose(metrics.split(",") if metrics else USUAL, at="--metrics")
+    names = [name.strip() for name in metrics.split(",")] if metrics else USUAL
+    measures = choose(names, at="--metrics", among={**MEASURES, **TOLD_BESIDE})
     files = Files(file, outputs, source, target or [], baseline, train, kinds)
-    refuse_what_does_not_fit(run, files, by)
-    recipe = _read_recipe(run) if run else None
-    if run and recipe and recipe.is_of_text:
+    refuse_what_does_not_fit(run, files, by, links=alignments, is_linking="aer" in names)
+    recipe, loaded = _load(run, device) if run else _NOTHING
+    if recipe and recipe.is_of_text:
         given = {"--metrics": metrics, "--by": by, "--confidence": confidence}
         _refuse_for_text({**given, "--baseline": baseline})
-        _measure_text(run, recipe, files, device=device, as_json=as_json)
+        _measure_text(loaded, recipe, files, as_json=as_json)
         return
     test = of_recipe(recipe, files) if recipe else of_files(files)
+    links = lines_like(alignments, test) if alignments else None
     parting = _parting(by, files, test)
-    translate = partial(_translate, beam=beam, device=device)
-    written = lines_like(outputs, test) if outputs else []
-    others = _read_baseline(baseline, test, translate) if baseline else None
-    said = translate(run, test.sources or []) if run else written
-    entries = _judge(measures, said, test, others, parting, confidence=confidence)
+    said = Written(lines_like(outputs, test)) if outputs else Asked(loaded, test, beam)
+    others = answers_of(baseline, test, beam=beam, device=device) if baseline else None
+    entries = []
+    for measure in measures:
+        wanted = _wanted(measure, test, links)
+        entries.append(_judge(measure, said, others, wanted, parting, confidence=confidence))
+    entries += _recall(said, test, parting)
     _print(_as_json(entries) if as_json else _as_text(entries, test, parting))
 
 
+def _load(run: Path, device: str) -> tuple[Recipe, Any]:
+    """Load a run, which holds its files against the manifest; then its recipe can be trusted."""
+    from heedful.runs import Run, load
+
+    loaded = load(run, device=device)
+    return Run(run).read_recipe(), loaded
+
+
+def _wanted(measure: Measure, test: ReferenceSet, links: Sequence[str] | None) -> References:
+    """What answers are held against: references, or links of theirs."""
+    from heedful.evaluation.metrics import MEASURES
+
+    return links if links is not None and measure is MEASURES["aer"] else test.references
+
+
 def _judge(
-    measures: Sequence[Measure],
-    said: Sequence[str],
-    test: ReferenceSet,
-    others: Sequence[str] | None,
+    measure: Measure,
+    said: Answers,
+    others: Answers | None,
+    wanted: References,
     parting: Parting | None,
     *,
     confidence: bool,
-) -> list[Entry]:
+) -> Entry:
+    from heedful.evaluation.sheet import judge
+
+    lines, baseline = said.lines(measure), others.lines(measure) if others else None
+    entry = judge(measure, lines, wanted, baseline=baseline, confidence=confidence)
+    return entry._replace(groups=parting.groups(measure, lines, wanted) if parting else [])
+
+
+def _recall(said: Answers, test: ReferenceSet, parting: Parting | None) -> list[Entry]:
+    """Where rare words are asked about, which of them were said."""
     from heedful.evaluation.by_rarity import recall_by_rarity, word_recall
     from heedful.evaluation.partings import ByRarity
-    from heedful.evaluation.sheet import Entry, judge
+    from heedful.evaluation.sheet import Entry
 
-    entries = list[Entry]()
-    for measure in measures:
-        entry = judge(measure, said, test.references, baseline=others, confidence=confidence)
-        groups = parting.groups(measure, said, test.references) if parting else []
-        entries.append(entry._replace(groups=groups))
-    if isinstance(parting, ByRarity):
-        words = recall_by_rarity(said, test.references, seen=parting.seen)
-        entries.append(Entry(word_recall(said, test.references), groups=words))
-    return entries
+    if not isinstance(parting, ByRarity):
+        return []
+    words = recall_by_rarity(said.texts, test.references, seen=parting.seen)
+    return [Entry(word_recall(said.texts, test.references), groups=words)]
 
 
 def _as_json(entries: Sequence[Entry]) -> Iterator[str]:
@@ -158,14 +190,10 @@ def _print(lines: Iterable[str]) -> None:
             typer.echo(line)
 
 
-def _measure_text(run: Path, recipe: Recipe, files: Files, *, device: str, as_json: bool) -> None:
+def _measure_text(loaded: Any, recipe: Recipe, files: Files, *, as_json: bool) -> None:
     """Measure a language model, which has no outputs."""
     from heedful.evaluation.sheet import Entry
-    from heedful.runs import load
-    from heedful.translator import Translator
 
-    loaded = load(run, device=device)
-    assert not isinstance(loaded, Translator), run
     chosen = chosen_source(recipe, files)
     lines: list[Any] = chosen.read()
     title = f"{len(lines)} lines of {chosen.describe()}"
@@ -173,31 +201,6 @@ def _measure_text(run: Path, recipe: Recipe, files: Files, *, device: str, as_js
     _print(
         _as_json(entries) if as_json else _as_text(entries, ReferenceSet(title, []), None, digits=4)
     )
-
-
-def _translate(run: Path, sources: Sequence[str], *, beam: int | None, device: str) -> list[str]:
-    from heedful.runs import load_translator
-
-    stream = load_translator(run, device=device).stream(sources, beam=beam)
-    return [result.text for result in watched(stream, total=len(sources))]
-
-
-def _read_recipe(run: Path) -> Recipe:
-    from heedful.runs import Run
-
-    found = Run(run)
-    found.verify()
-    return found.read_recipe()
-
-
-def _read_baseline(given: str, test: ReferenceSet, translate: Translate) -> list[str]:
-    if not Path(given).is_dir():
-        return lines_like(given, test)
-    if test.sources is None:
-        raise ConfigError(
-            "--baseline", "a run needs texts to translate", "name them, too: --source FILE"
-        )
-    return translate(Path(given), test.sources)
 
 
 def _parting(by: By | None, files: Files, test: ReferenceSet) -> Parting | None:
@@ -213,7 +216,7 @@ def _parting(by: By | None, files: Files, test: ReferenceSet) -> Parting | None:
                 "it is not known what was learned from",
                 "name the target texts of training: --train FILE",
             )
-        return partings.ByRarity(count_words(seen))
+        return partings.ByRarity(count_words(seen), test.references)
     if by == "kind" and files.kinds:
         return partings.ByLabel(lines_like(files.kinds, test))
     if by and test.sources is None:

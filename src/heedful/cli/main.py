@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import NoReturn
 
 import typer
 
 from heedful.cli.average import average
+from heedful.cli.compare import compare
 from heedful.cli.data import data
 from heedful.cli.demo import demo
 from heedful.cli.evaluate import evaluate
@@ -39,6 +41,7 @@ for command in (
     translate,
     generate,
     evaluate,
+    compare,
     show,
     report,
     average,
@@ -75,4 +78,19 @@ def main() -> None:
         app()
     except HeedfulError as error:
         typer.echo(f"heedful: {error}", err=True)
-        sys.exit(error.exit_code)
+        _end(error.exit_code)
+    except SystemExit as ending:
+        _end(ending.code)
+
+
+def _end(code: str | int | None) -> NoReturn:
+    """End this process; one of several ranks without letting Python take itself apart.
+
+    Threads of gloo may still hold tensors then, and letting go of them too late aborts a process
+    that has done all it had to (pytorch pull request 179291).
+    """
+    if isinstance(code, int) and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
@@ -61,15 +61,27 @@ def stderr_console() -> Console:
     return Console(stderr=True)
 
 
-def watched(results: Iterable[Result], *, total: int | None = None) -> Iterator[Result]:
-    """Give results on, and show on a terminal how many there have been."""
+def watched(
+    results: Iterable[Result],
+    *,
+    total: int | None = None,
+    size: Callable[[Result], int] = lambda result: 1,
+) -> Iterator[Result]:
+    """Give results on, and show on a terminal how many there have been.
+
+    A result may stand for several, as `size` says.
+    """
+    if not sys.stderr.isatty():
+        yield from results
+        return
     from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
 
     columns = SpinnerColumn(), "translating", MofNCompleteColumn(), TimeElapsedColumn()
-    console = stderr_console()
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    with bar:
-        yield from bar.track(results, total=total)
+    with Progress(*columns, console=stderr_console(), transient=True) as bar:
+        task = bar.add_task("", total=total)
+        for result in results:
+            yield result
+            bar.advance(task, size(result))
 
 
 @contextmanager

@@ -101,9 +101,20 @@ def _count(lines: int) -> str:
     return f"{lines} line{'' if lines == 1 else 's'}"
 
 
-def refuse_what_does_not_fit(run: Path | None, files: Files, by: By | None) -> None:
-    """Refuse options that would be overlooked, before anything is read."""
+def refuse_what_does_not_fit(
+    run: Path | None,
+    files: Files,
+    by: By | None,
+    *,
+    links: str | None = None,
+    is_linking: bool = False,
+) -> None:
+    """Refuse options that would be overlooked, before anything is read.
+
+    `links` are a file that people made, and `is_linking` says whether a metric reads it.
+    """
     named = [files.outputs, files.source, *files.targets, files.baseline, files.train, files.kinds]
+    named.append(links)
     refused = [
         (
             run is None and files.outputs is None,
@@ -134,6 +145,24 @@ def refuse_what_does_not_fit(run: Path | None, files: Files, by: By | None) -> N
             "--kinds",
             "given without --by kind, which reads its labels",
             "add --by kind, or leave it out",
+        ),
+        (
+            links is not None and run is None,
+            "--alignments",
+            "given without a run, whose links would be held against them",
+            "give links as outputs: --outputs LINKS --target GOLD --metrics aer",
+        ),
+        (
+            links is not None and not is_linking,
+            "--alignments",
+            "given without the metric that reads them",
+            "add aer to --metrics, or leave it out",
+        ),
+        (
+            is_linking and run is not None and links is None,
+            "--metrics",
+            "aer of a run needs links that people made between sources and references",
+            "name them: --alignments FILE",
         ),
         (
             named.count("-") > 1,

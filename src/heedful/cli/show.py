@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli.options import Beam, Device, RunFolder, writing_output
+from heedful.cli.translations import to_json
 
 if TYPE_CHECKING:
     from heedful.translator import Translation
@@ -24,25 +24,42 @@ def show(
     html: Annotated[
         Path | None, typer.Option(help="write a page: hover a word to see where it looked")
     ] = None,
+    tree: Annotated[
+        bool, typer.Option("--tree", help="draw the search for the first text instead")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON lines instead")] = False,
     device: Device = "auto",
 ) -> None:
     """Translate and draw where each word looked.
 
     Example: heedful show runs/demo "Caecilius est in horto." --html page.html
+
+    Example: heedful show runs/demo "Caecilius est in horto." --tree --beam 3
     """
+    from heedful.cli.translating import refuse_tree_of_drawn
     from heedful.runs import load_translator
 
-    results = load_translator(run, device=device).translate(text, beam=beam)
+    translator = load_translator(run, device=device)
+    if tree:
+        refuse_tree_of_drawn(translator.decoding)
+    results = translator.translate(text, beam=beam, want_tree=tree)
     write_pictures(results, svg=svg, html=html)
     with writing_output():
         if as_json:
-            from heedful.cli.translate import as_json as plain
-
             for result in results:
-                typer.echo(json.dumps(plain(result), ensure_ascii=False))
+                typer.echo(to_json(result, weights=True, tree=tree))
+        elif tree:
+            _draw_tree(results[0])
         else:
             draw(results)
+
+
+def _draw_tree(result: Translation) -> None:
+    from rich.console import Console
+
+    from heedful.cli.search_tree import draw_tree
+
+    Console().print(draw_tree(result))
 
 
 def draw(results: list[Translation]) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from heedful.attention import Memory
 from heedful.config import Choice
+from heedful.layers.fused.packing import few_rows
 from heedful.shapes import Float, Int
 
 
@@ -68,7 +69,7 @@ class VocabularyEmission(Emission):
     ) -> Float[Tensor, "B T N"]:
         """Give the log-probability of every token."""
         del weights, memory  # a vocabulary knows no source
-        return self.projection(features).log_softmax(dim=-1)
+        return few_rows(self.projection, features).log_softmax(dim=-1)
 
 
 class MarginalEmission(Emission):

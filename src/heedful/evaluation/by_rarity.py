@@ -37,14 +37,17 @@ def by_rarity(
     *,
     seen: Mapping[str, int],
     edges: Sequence[int] = EDGES,
+    texts: References | None = None,
     least: int = 1,
 ) -> list[Group]:
     """Measure outputs by how often the rarest word of their reference was seen, rarest first.
 
-    References without a word are in a group of their own.
+    References without a word are in a group of their own. If outputs are held against something
+    that has no words, such as links, `texts` are those whose words count.
     """
     bins = _names(edges)
-    names = [[_rarest(choices[0], seen, edges, bins)] for choices in several(references)]
+    told_by = several(references if texts is None else texts)
+    names = [[_rarest(choices[0], seen, edges, bins)] for choices in told_by]
     order = [*bins, "no word"]
     return by_group(names, outputs, references, measure, order=order, least=least)
 

@@ -23,7 +23,7 @@ class Metric(NamedTuple):
     """A number, and exactly how it was computed."""
 
     name: str
-    value: float  # of 100
+    value: float  # of 100 where it is a share
     signature: str
 
 

@@ -16,9 +16,21 @@ from heedful.evaluation.error_rates import CHARACTER_ERRORS, FREE_ERRORS, WORD_E
 from heedful.evaluation.measures import Measure, Metric, References, score
 from heedful.evaluation.rouge import ROUGE_1, ROUGE_2, ROUGE_L
 from heedful.evaluation.spans import SpanF1
+from heedful.evaluation.surprises import ATTENTION_ENTROPY, PERPLEXITY, PERPLEXITY_PER_WORD
 from heedful.evaluation.translation import BLEU, CHRF, MULTI_BLEU, TER, TOKENISED_BLEU
 
-__all__ = ["MEASURES", "USUAL", "Metric", "bleu", "choose", "chrf", "exact_match", "measure", "ter"]
+__all__ = [
+    "MEASURES",
+    "TOLD_BESIDE",
+    "USUAL",
+    "Metric",
+    "bleu",
+    "choose",
+    "chrf",
+    "exact_match",
+    "measure",
+    "ter",
+]
 
 MEASURES: Mapping[str, Measure] = {
     "exact-match": ExactMatch(),
@@ -38,7 +50,14 @@ MEASURES: Mapping[str, Measure] = {
     "span-f1-iob2": SpanF1("span F1 (IOB2)", scheme="iob2"),
     "aer": AlignmentErrors(),
 }
-"""Every measure of outputs, by the name it is asked for."""
+"""Every measure of outputs beside references, by the name it is asked for."""
+
+TOLD_BESIDE: Mapping[str, Measure] = {
+    "perplexity": PERPLEXITY,
+    "perplexity-per-word": PERPLEXITY_PER_WORD,
+    "attention-entropy": ATTENTION_ENTROPY,
+}
+"""Measures of numbers that a model tells beside its outputs."""
 
 USUAL = ("exact-match", "bleu", "chrf")
 """What is measured unless other metrics are asked for."""
@@ -71,14 +90,16 @@ def measure(
     return [score(each, outputs, references) for each in choose(names)]
 
 
-def choose(names: Iterable[str], *, at: str = "metrics") -> list[Measure]:
+def choose(
+    names: Iterable[str], *, at: str = "metrics", among: Mapping[str, Measure] = MEASURES
+) -> list[Measure]:
     """The measures of these names."""
     wanted = list(names)
     for name in wanted:
-        if name not in MEASURES:
+        if name not in among:
             raise ConfigError(
                 at,
-                f"no metric is called {name!r}{did_you_mean(name, MEASURES)}",
-                choose_from(MEASURES),
+                f"no metric is called {name!r}{did_you_mean(name, among)}",
+                choose_from(among),
             )
-    return [MEASURES[name] for name in wanted]
+    return [among[name] for name in wanted]

@@ -51,16 +51,18 @@ class ByLength:
 
 @dataclass(frozen=True)
 class ByRarity:
-    """By how often the rarest word of a reference was seen in training."""
+    """By how often the rarest word of a text, the first of several, was seen in training."""
 
     seen: Mapping[str, int]
+    texts: References
     title: str = "times the rarest word was seen"
 
     def groups(
         self, measure: Measure, outputs: Sequence[str], references: References
     ) -> list[Group]:
         """Measure each bin."""
-        return by_rarity(outputs, references, partial(score, measure), seen=self.seen)
+        asking = partial(score, measure)
+        return by_rarity(outputs, references, asking, seen=self.seen, texts=self.texts)
 
 
 @dataclass(frozen=True)

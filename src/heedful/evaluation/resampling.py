@@ -47,7 +47,9 @@ def bootstrap(
     """Find the interval within which `level` of the scores of resampled sets lie."""
     assert 0 < level < 1, f"{level} is no share between 0 and 1"
     scores = np.concatenate([total(sums) for sums in resampled(statistics, samples, seed)])
-    low, high = np.quantile(scores, [(1 - level) / 2, (1 + level) / 2])
+    ends = (1 - level) / 2, (1 + level) / 2
+    # Scores that came about, not points between two of them: one of these may be infinite.
+    low, high = np.quantile(scores, ends, method="inverted_cdf")
     return Interval(float(low), float(high), level)
 
 

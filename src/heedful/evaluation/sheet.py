@@ -6,7 +6,7 @@ signature. Where sentences were parted, a table follows with a row for each grou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from heedful.evaluation.groups import Group
@@ -70,10 +70,15 @@ def as_json(entry: Entry) -> dict[str, Any]:
 def as_text(entries: Sequence[Entry], *, digits: int = 2) -> Iterator[str]:
     """The lines of all metrics, and what their signs mean."""
     width = max(12, *(len(entry.metric.name) for entry in entries))
-    for entry in entries:
-        name, value, signature = entry.metric
-        beside = [*_interval(entry, digits), *_difference(entry, digits), signature]
-        yield f"{name:<{width}} {value:{digits + 4}.{digits}f}   {'   '.join(beside)}"
+    numbers = _aligned(f"{entry.metric.value:{digits + 4}.{digits}f}" for entry in entries)
+    beside = zip(
+        _aligned(_interval(entry, digits) for entry in entries),
+        _aligned(_difference(entry, digits) for entry in entries),
+        strict=True,
+    )
+    for entry, number, cells in zip(entries, numbers, beside, strict=True):
+        told = [number, *filter(None, cells), entry.metric.signature]
+        yield f"{entry.metric.name:<{width}} {'   '.join(told)}"
     if interval := entries[0].interval:
         yield f"[ ] {100 * interval.level:g} % of {SAMPLES} test sets drawn from these sentences"
     if entries[0].difference:
@@ -100,17 +105,24 @@ def as_table(title: str, unit: str, entries: Sequence[Entry], *, digits: int = 2
         yield "  ".join([f"{name:<{widths[0]}}", *aligned])
 
 
-def _interval(entry: Entry, digits: int) -> list[str]:
+def _interval(entry: Entry, digits: int) -> str:
     if entry.interval is None:
-        return []
-    return [f"[{entry.interval.low:.{digits}f}, {entry.interval.high:.{digits}f}]"]
+        return ""
+    return f"[{entry.interval.low:.{digits}f}, {entry.interval.high:.{digits}f}]"
 
 
-def _difference(entry: Entry, digits: int) -> list[str]:
+def _difference(entry: Entry, digits: int) -> str:
     if entry.difference is None:
-        return []
+        return ""
     mark = MARK if entry.difference.is_significant else " "
-    return [f"{entry.difference.value:+{digits + 5}.{digits}f} p={entry.difference.p:.4f}{mark}"]
+    return f"{entry.difference.value:+{digits + 5}.{digits}f} p={entry.difference.p:.4f}{mark}"
+
+
+def _aligned(cells: Iterable[str]) -> list[str]:
+    """Make cells of a column equally wide, their ends below one another."""
+    column = list(cells)
+    width = max(map(len, column))
+    return [cell.rjust(width) for cell in column]
 
 
 def _value(group: Group, digits: int) -> str:

@@ -8,9 +8,8 @@ it would have learned otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Literal
 
 import numpy as np
 import torch
@@ -18,8 +17,9 @@ from torch import nn
 
 from heedful.corpora import Corpora, PairCorpora, TextCorpora
 from heedful.data.records import Pair
-from heedful.errors import ConfigError
-from heedful.evaluation.metrics import Metric, bleu, chrf, exact_match
+from heedful.errors import ConfigError, DataError
+from heedful.evaluation.measures import Direction, Measure, score
+from heedful.evaluation.metrics import MEASURES
 from heedful.recipes import Recipe
 from heedful.search.sampling import sample
 from heedful.tasks.language_model import Bounded, LanguageModel
@@ -30,31 +30,28 @@ from heedful.training.observers import Sample
 from heedful.translator import Translation, Translator
 from heedful.writer import sampling, tell
 
-Direction = Literal["lower", "higher"]
-
-METRICS: dict[str, Direction] = {
+_OF_OUTPUTS: Mapping[str, Measure] = {
+    # Links are not what a model writes.
+    name: measure
+    for name, measure in MEASURES.items()
+    if name != "aer"
+}
+METRICS: Mapping[str, Direction] = {
     "loss": "lower",
     "accuracy": "higher",
-    "bleu": "higher",
-    "chrf": "higher",
-    "exact-match": "higher",
+    **{name: measure.better for name, measure in _OF_OUTPUTS.items()},
 }
 """What a validation can be judged by, and which scores are the better ones."""
 
-_OF_OUTPUTS: dict[str, Callable[[Sequence[str], Sequence[str]], Metric]] = {
-    "bleu": bleu,
-    "chrf": chrf,
-    "exact-match": exact_match,
-}
 _TOLD = 20  # tokens of a text that a language model is shown
 _WRITTEN = 40  # tokens that it goes on for
 _DIGITS = 4  # of a weight
 _LINE_END = "\u21b5"  # how it is shown
 
 
-def cost(name: str, score: float) -> float:
+def cost(name: str, value: float) -> float:
     """Turn a score into a number of which the smaller is the better."""
-    return score if METRICS[name] == "lower" else -score
+    return value if METRICS[name] == "lower" else -value
 
 
 class Judge:
@@ -77,7 +74,7 @@ class Judge:
             return {}
         outputs = [result.text for result in self._translate(self._pairs)]
         references = [pair.target for pair in self._pairs]
-        return {name: _OF_OUTPUTS[name](outputs, references).value for name in wanted}
+        return {name: score(_OF_OUTPUTS[name], outputs, references).value for name in wanted}
 
     def samples(self, count: int) -> list[Sample]:
         """Show what the model writes about a few texts; nothing where a model cannot write."""
@@ -93,9 +90,9 @@ class Judge:
         assert isinstance(self.model, Model), type(self.model)
         with _leaving_no_trace(self.model, self.device):
             translator = Translator(
-                self.model, self.corpora.text, self.recipe.decoding, device=self.device
+                self.model, self.corpora.text, self.recipe.decoding.plain(), device=self.device
             )
-            return translator.translate([pair.source for pair in pairs], beam=1)
+            return translator.translate([pair.source for pair in pairs])
 
     def _continuations(
         self, corpora: TextCorpora, model: LanguageModel, count: int
@@ -129,7 +126,10 @@ class Judge:
 
     def _refuse_what_cannot_be_judged(self) -> None:
         metric = self.recipe.training.metric
-        if metric not in _OF_OUTPUTS or self._pairs:
+        if metric not in _OF_OUTPUTS:
+            return
+        if self._pairs:
+            _refuse_unreadable(metric, [pair.target for pair in self._pairs])
             return
         if isinstance(self.corpora, PairCorpora):
             raise ConfigError(
@@ -142,6 +142,18 @@ class Judge:
             f"{metric} compares outputs with references, and running text has none",
             "set training.metric to loss or accuracy",
         )
+
+
+def _refuse_unreadable(metric: str, references: Sequence[str]) -> None:
+    """Refuse references that a metric cannot read, such as words where it wants tags."""
+    try:
+        score(_OF_OUTPUTS[metric], references, references)
+    except DataError as unreadable:
+        raise ConfigError(
+            "training.metric",
+            f"{metric} cannot read the held-out texts: {unreadable.problem}",
+            "set training.metric to one that measures text, such as bleu or exact-match",
+        ) from unreadable
 
 
 def _fit_to_ask(corpora: PairCorpora, recipe: Recipe) -> list[Pair]:

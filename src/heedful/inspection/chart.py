@@ -3,7 +3,7 @@
 A point stands where its numbers say, and carries them as `data-x` and `data-y`, so the picture can
 be measured as well as seen. Lines differ in colour and in the shape of their points, so they can be
 told apart in print and by every kind of eye; their names stand beside their ends, outside the plot,
-where no line can run through them.
+where no line can run through them (`axes`).
 """
 
 from __future__ import annotations
@@ -13,26 +13,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 from xml.etree.ElementTree import Element, SubElement
 
-from rich.cells import cell_len
-
 from heedful.errors import DataError
+from heedful.inspection.axes import (
+    PADDING,
+    SWATCH,
+    Plot,
+    Stop,
+    Words,
+    draw_axes,
+    draw_path,
+    exact,
+    lay_out,
+    short_name,
+    spread,
+)
 from heedful.inspection.colours import DARK, LIGHT, Palette
 from heedful.inspection.drawing import document, draw_label, number, write
-from heedful.inspection.labels import NOTHING_TO_DRAW, shortened, visible_line
-from heedful.inspection.scales import LARGEST, SMALLEST, Scale, ticks, written
-
-WIDTH = 560  # of the plot alone
-HEIGHT = 330
-PADDING = 26
-TITLE_HEIGHT = 34
-LABEL_HEIGHT = 30
-NAME_HEIGHT = 20
-SWATCH = 28
-LONGEST_NAME = 32
-# No font is known here: this much per terminal cell is room enough in every usual one.
-NAME_ADVANCE = 8.2
-TICK_ADVANCE = 7.4
-TITLE_ADVANCE = 9.6
+from heedful.inspection.labels import NOTHING_TO_DRAW, visible_line
+from heedful.inspection.scales import LARGEST, SMALLEST
 
 # Blue, orange, green, pink, brown or yellow, grey: far apart also to eyes that do not tell red from
 # green (18 in CIE 1976, where 2 can be seen), and with a contrast of 3 to 1 on the paper.
@@ -58,6 +56,9 @@ _STYLE = """
 .name {{ font-size: 14px; stroke: none; }}
 .line {{ fill: none; stroke-width: 2.2; stroke-linejoin: round; stroke-linecap: round; }}
 .dashed {{ stroke-dasharray: 3 6; }}
+.strand, .whisker {{ fill: none; stroke-width: 1.3; }}
+.strand {{ opacity: 0.4; }}
+.guide {{ fill: none; stroke: {muted}; stroke-width: 1.3; stroke-dasharray: 5 4; }}
 .mark {{ stroke: {paper}; stroke-width: 1.2; }}
 """
 
@@ -68,11 +69,27 @@ class Line(NamedTuple):
     name: str
     points: Sequence[tuple[float, float | None]]
     dashed: bool = False
+    look: int | None = None  # which colour and mark; by its place among the lines unless given
+    strands: Sequence[Sequence[tuple[float, float | None]]] = ()  # thin lines behind, of its look
+    most_marks: int | None = None  # on so many of its points, spread evenly; on all unless given
 
     @property
     def known(self) -> list[tuple[float, float]]:
         """The points that are there."""
-        return [(x, y) for x, y in self.points if y is not None]
+        return known(self.points)
+
+    @property
+    def marked(self) -> list[tuple[float, float]]:
+        """The points that carry a mark, the first and the last among them."""
+        most, last = self.most_marks, len(self.known) - 1
+        if most is None or last < most:
+            return self.known
+        return [self.known[place * last // (most - 1)] for place in range(most)]
+
+
+def known(points: Iterable[tuple[float, float | None]]) -> list[tuple[float, float]]:
+    """The points that are no gaps."""
+    return [(x, y) for x, y in points if y is not None]
 
 
 def chart(
@@ -82,29 +99,42 @@ def chart(
     x_label: str = "",
     y_label: str = "",
     logarithmic: tuple[bool, bool] = (False, False),
+    stops: Sequence[Stop] = (),
 ) -> str:
-    """Draw lines over a common x axis as a complete SVG document."""
+    """Draw lines over a common x axis as a complete SVG document.
+
+    `stops` are written along x in the place of numbers.
+    """
     _refuse_the_impossible(lines, logarithmic)
     drawn = [line for line in lines if line.known]
-    words = [visible_line(each) for each in (title, x_label, y_label)]
+    words = Words.visible(title, x_label, y_label)
     if not drawn:
-        return _nothing(words[0])
-    plot = _plot(drawn, words, logarithmic)
-    root = _begin(plot.width, plot.height, title=words[0], description=_description(drawn, words))
-    _draw_axes(root, plot, words)
-    places = _spread([plot.y.place(line.known[-1][1]) for line in drawn], plot.y.end, plot.y.start)
+        return draw_nothing(words.title)
+    names, points = [line.name for line in drawn], [point for line in drawn for point in _all(line)]
+    xs, ys = ([point[axis] for point in points] for axis in (0, 1))
+    plot = lay_out(xs, ys, names=names, words=words, logarithmic=logarithmic, stops=stops)
+    root = begin(plot.width, plot.height, title=words.title, description=_said(drawn, words))
+    draw_axes(root, plot, words)
+    places = spread((plot.y.place(line.known[-1][1]) for line in drawn), plot)
     for index, (line, place) in enumerate(zip(drawn, places, strict=True)):
-        _draw_line(root, line, index, plot=plot, place=place)
+        look = index if line.look is None else line.look
+        _draw_line(root, line, look, plot=plot, place=place)
     return write(root)
 
 
-def _nothing(title: str) -> str:
-    root = _begin(350, 90, title=title, description=NOTHING_TO_DRAW)
+def _all(line: Line) -> list[tuple[float, float]]:
+    return [*line.known, *(point for strand in line.strands for point in known(strand))]
+
+
+def draw_nothing(title: str) -> str:
+    """Draw a picture that says that there is nothing to draw."""
+    root = begin(350, 90, title=title, description=NOTHING_TO_DRAW)
     draw_label(root, "note", NOTHING_TO_DRAW, x=PADDING, y=64)
     return write(root)
 
 
-def _begin(width: float, height: float, *, title: str, description: str) -> Element:
+def begin(width: float, height: float, *, title: str, description: str) -> Element:
+    """Begin a picture of lines or points: its size, its words, its style."""
     root = document(width, height, title=title or "Lines", description=description)
     dark = f"@media (prefers-color-scheme: dark) {{{_style(DARK, DARK_LINES)}}}"
     SubElement(root, "style").text = _style(LIGHT, LIGHT_LINES) + dark
@@ -118,36 +148,49 @@ def _style(palette: Palette, colours: Iterable[str]) -> str:
     return "\n" + "".join(rules) + _STYLE.lstrip().format_map(palette._asdict())
 
 
-def _description(lines: Sequence[Line], words: Sequence[str]) -> str:
+def _said(lines: Sequence[Line], words: Words) -> str:
     """Say in words what the picture shows: where each line begins and where it ends."""
-    _, x_label, y_label = words
     told = (
         f"{visible_line(line.name)}: from {y:.3g} at {x:.3g} to {last_y:.3g} at {last_x:.3g}"
         for line in lines
         for (x, y), (last_x, last_y) in [(line.known[0], line.known[-1])]
     )
-    return f"{y_label or 'Lines'} over {x_label or 'a common axis'}. {'; '.join(told)}."
+    across = words.x_label or "a common axis"
+    return f"{words.y_label or 'Lines'} over {across}. {'; '.join(told)}."
 
 
 # --- what cannot be drawn ------------------------------------------------------------------
 
 
 def _refuse_the_impossible(lines: Sequence[Line], logarithmic: tuple[bool, bool]) -> None:
-    if len(lines) > MOST_LINES:
+    refuse_too_many(len(lines), "lines")
+    for line in lines:
+        for points in (line.points, *line.strands):
+            for order, point in enumerate(points, start=1):
+                at = f"chart, line {line.name!r}, point {order}"
+                refuse_without_place(at, point, logarithmic)
+
+
+def refuse_too_many(count: int, what: str) -> None:
+    """Refuse more than there are looks for."""
+    if count > MOST_LINES:
         raise DataError(
             "chart",
-            f"{len(lines)} lines cannot be told apart; there are looks for {MOST_LINES}",
+            f"{count} {what} cannot be told apart; there are looks for {MOST_LINES}",
             "leave some out, or draw several charts",
         )
-    for line in lines:
-        for order, point in enumerate(line.points, start=1):
-            at = f"chart, line {line.name!r}, point {order}"
-            for axis, value, is_logarithmic in zip("xy", point, logarithmic, strict=True):
-                if value is not None:
-                    _refuse_without_place(at, axis, value, is_logarithmic)
 
 
-def _refuse_without_place(at: str, axis: str, value: float, is_logarithmic: bool) -> None:
+def refuse_without_place(
+    at: str, point: tuple[float, float | None], logarithmic: tuple[bool, bool]
+) -> None:
+    """Refuse a point with a number that no axis, or no logarithmic one, has a place for."""
+    for axis, value, is_logarithmic in zip("xy", point, logarithmic, strict=True):
+        if value is not None:
+            _refuse_number(at, axis, value, is_logarithmic)
+
+
+def _refuse_number(at: str, axis: str, value: float, is_logarithmic: bool) -> None:
     if not abs(value) <= LARGEST:  # nor NaN
         remedy = "leave the point out, or give None for a y that is missing"
         raise DataError(at, f"{axis} is {value}, which has no place on an axis", remedy)
@@ -159,132 +202,57 @@ def _refuse_without_place(at: str, axis: str, value: float, is_logarithmic: bool
         )
 
 
-# --- the measures of the page --------------------------------------------------------------
-
-
-class _Plot(NamedTuple):
-    """Where the axes stand, on a page of which size."""
-
-    x: Scale
-    y: Scale
-    width: float
-    height: float
-
-
-def _plot(lines: Sequence[Line], words: Sequence[str], logarithmic: tuple[bool, bool]) -> _Plot:
-    title, x_label, y_label = words
-    x_ticks, y_ticks = (
-        ticks([point[axis] for line in lines for point in line.known], logarithmic[axis])
-        for axis in (0, 1)
-    )
-    left = PADDING + TICK_ADVANCE * max(map(cell_len, written(y_ticks))) + 10
-    top = PADDING + (TITLE_HEIGHT if title else 0) + (LABEL_HEIGHT if y_label else 6)
-    right, bottom = left + WIDTH, top + max(HEIGHT, NAME_HEIGHT * (len(lines) - 1))
-    names = NAME_ADVANCE * max(cell_len(_name(line)) for line in lines)
-    heading = PADDING + TITLE_ADVANCE * max(cell_len(title), cell_len(y_label))
-    return _Plot(
-        Scale(x_ticks, left, right, logarithmic[0]),
-        Scale(y_ticks, bottom, top, logarithmic[1]),
-        max(right + 14 + SWATCH + 8 + names, heading) + PADDING,
-        bottom + LABEL_HEIGHT + (LABEL_HEIGHT - 6 if x_label else 0) + PADDING / 2,
-    )
-
-
-def _name(line: Line) -> str:
-    return shortened(visible_line(line.name), LONGEST_NAME)
-
-
-def _spread(wanted: Sequence[float], top: float, bottom: float) -> list[float]:
-    """Move names apart, each as near to its line's end as the others let it."""
-    order = sorted(range(len(wanted)), key=lambda index: wanted[index])
-    groups: list[list[int]] = []
-    for index in order:
-        groups.append([index])
-        # Two groups that would overlap become one, round the middle of all its ends.
-        while len(groups) > 1 and _foot(groups[-2], wanted, top, bottom) + NAME_HEIGHT > _head(
-            groups[-1], wanted, top, bottom
-        ):
-            groups[-2:] = [groups[-2] + groups[-1]]
-    places = [0.0] * len(wanted)
-    for group in groups:
-        head = _head(group, wanted, top, bottom)
-        for row, index in enumerate(group):
-            places[index] = head + NAME_HEIGHT * row
-    return places
-
-
-def _head(group: Sequence[int], wanted: Sequence[float], top: float, bottom: float) -> float:
-    reach = NAME_HEIGHT * (len(group) - 1)
-    head = sum(wanted[index] for index in group) / len(group) - reach / 2
-    return max(top, min(head, bottom - reach))
-
-
-def _foot(group: Sequence[int], wanted: Sequence[float], top: float, bottom: float) -> float:
-    return _head(group, wanted, top, bottom) + NAME_HEIGHT * (len(group) - 1)
-
-
 # --- the marks on it -----------------------------------------------------------------------
 
 
-def _draw_axes(root: Element, plot: _Plot, words: Sequence[str]) -> None:
-    _, x_label, y_label = words
-    left, right, bottom, top = plot.x.start, plot.x.end, plot.y.start, plot.y.end
-    for tick, label in zip(plot.y.ticks, written(plot.y.ticks), strict=True):
-        y = plot.y.place(tick)
-        look = "axis" if tick == 0 or y == bottom else "rule"
-        _draw_path(root, look, f"M{number(left)},{number(y)} H{number(right)}")
-        _draw_tick(root, "tick end", label, tick, x=left - 10, y=y + 4)
-    for tick, label in zip(plot.x.ticks, written(plot.x.ticks), strict=True):
-        x = plot.x.place(tick)
-        _draw_path(root, "axis", f"M{number(x)},{number(bottom)} v5")
-        _draw_tick(root, "tick middle", label, tick, x=x, y=bottom + 20)
-    middle = (left + right) / 2
-    if x_label:
-        draw_label(root, "axis-label middle", x_label, x=middle, y=bottom + LABEL_HEIGHT + 14)
-    if y_label:
-        draw_label(root, "axis-label", y_label, x=PADDING, y=top - 16)
-
-
-def _draw_tick(root: Element, look: str, label: str, tick: float, *, x: float, y: float) -> None:
-    draw_label(root, look, label, x=x, y=y).set("data-value", _exact(tick))
-
-
-def _exact(value: float) -> str:
-    """Write a number so that it can be measured: six digits, however small it is."""
-    return f"{value:.6g}"
-
-
-def _draw_path(parent: Element, look: str, path: str) -> Element:
-    return SubElement(parent, "path", {"class": look, "d": path})
-
-
-def _draw_line(root: Element, line: Line, index: int, *, plot: _Plot, place: float) -> None:
+def _draw_line(root: Element, line: Line, look: int, *, plot: Plot, place: float) -> None:
     """Draw a line, its points over it, and its name with a piece of it beside the plot."""
-    name, look = visible_line(line.name), "line dashed" if line.dashed else "line"
-    colour, mark = index % len(LIGHT_LINES), MARKS[index % len(MARKS)]
-    group = SubElement(root, "g", {"class": f"line-{colour}", "data-name": name})
-    _draw_path(group, look, " ".join(_pieces(line, plot)))
-    for x, y in line.known:
-        point = _draw_mark(group, mark, x=plot.x.place(x), y=plot.y.place(y))
-        point.set("data-x", _exact(x))
-        point.set("data-y", _exact(y))
-        SubElement(point, "title").text = f"{name}: {_exact(y)} at {_exact(x)}"
+    style = "line dashed" if line.dashed else "line"
+    group = begin_group(root, line.name, look)
+    for strand in line.strands:
+        draw_path(group, "strand", " ".join(_pieces(strand, plot)))
+    draw_path(group, style, " ".join(_pieces(line.points, plot)))
+    for x, y in line.marked:
+        draw_point(group, look, x, y, plot=plot)
     left = plot.x.end + 14
-    _draw_path(group, look, f"M{number(left)},{number(place)} h{SWATCH}")
-    _draw_mark(group, mark, x=left + SWATCH / 2, y=place)
-    draw_label(group, "name", _name(line), x=left + SWATCH + 8, y=place + 5)
+    draw_path(group, style, f"M{number(left)},{number(place)} h{SWATCH}")
+    draw_name(group, line.name, look, plot=plot, place=place)
 
 
-def _draw_mark(group: Element, mark: str, *, x: float, y: float) -> Element:
-    point = _draw_path(group, "mark", mark)
-    point.set("transform", f"translate({number(x)} {number(y)})")
+def begin_group(root: Element, name: str, look: int) -> Element:
+    """Begin all that is drawn of a line or a point, in its colour."""
+    colour = f"line-{look % len(LIGHT_LINES)}"
+    return SubElement(root, "g", {"class": colour, "data-name": visible_line(name)})
+
+
+def draw_point(
+    group: Element, look: int, x: float, y: float, *, plot: Plot, size: float = 1
+) -> None:
+    """Draw a point where its numbers say; they are read when it is pointed at."""
+    point = _draw_mark(group, look, x=plot.x.place(x), y=plot.y.place(y), size=size)
+    point.set("data-x", exact(x))
+    point.set("data-y", exact(y))
+    SubElement(point, "title").text = f"{group.get('data-name')}: {exact(y)} at {exact(x)}"
+
+
+def draw_name(group: Element, name: str, look: int, *, plot: Plot, place: float) -> None:
+    """Draw a name beside the plot, after its mark."""
+    left = plot.x.end + 14
+    _draw_mark(group, look, x=left + SWATCH / 2, y=place)
+    draw_label(group, "name", short_name(name), x=left + SWATCH + 8, y=place + 5)
+
+
+def _draw_mark(group: Element, look: int, *, x: float, y: float, size: float = 1) -> Element:
+    point = draw_path(group, "mark", MARKS[look % len(MARKS)])
+    scale = "" if size == 1 else f" scale({size:g})"
+    point.set("transform", f"translate({number(x)} {number(y)}){scale}")
     return point
 
 
-def _pieces(line: Line, plot: _Plot) -> Iterator[str]:
-    """The path along a line, begun anew after each gap."""
+def _pieces(points: Iterable[tuple[float, float | None]], plot: Plot) -> Iterator[str]:
+    """The path along points, begun anew after each gap."""
     pen = "M"
-    for x, y in line.points:
+    for x, y in points:
         if y is None:
             pen = "M"
         else:

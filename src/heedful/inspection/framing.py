@@ -27,10 +27,12 @@ def frame(
     data: Mapping[str, object],
     variables: str = "",
     kind: str = "page",
+    content: str = "",
 ) -> str:
     """Fill a template in `page/` with assets of the same folder and data by name.
 
-    `variables` are rules of style that stand before the others, `kind` is the class of the body.
+    `variables` are rules of style that stand before the others, `kind` is the class of the body,
+    `content` is markup that has been escaped already.
     """
     style = css_variables() + variables + "".join(map(asset, styles))
     script = "".join(map(asset, scripts))
@@ -38,6 +40,7 @@ def frame(
         policy=_policy(style=style, script=script),
         title=escape(visible_line(title)),
         kind=kind,
+        content=content,
         style=style,
         script=script,
         **{name: as_script(value) for name, value in data.items()},

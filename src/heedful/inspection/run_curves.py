@@ -29,14 +29,27 @@ class Look(NamedTuple):
     unit: str = ""
     is_logarithmic: bool = False
     from_zero: bool = False
+    falls: bool = False  # whether it is the better, the lower it is
 
 
 LOOKS = {
-    "loss": Look("Loss"),
+    "loss": Look("Loss", falls=True),
     "accuracy": Look("Accuracy", "share"),
     "bleu": Look("BLEU"),
     "chrf": Look("chrF"),
     "exact-match": Look("Exact match"),
+    "ter": Look("TER", falls=True),
+    "wer": Look("WER", falls=True),
+    "per": Look("PER", falls=True),
+    "cer": Look("CER", falls=True),
+    "tokenised-bleu": Look("Tokenised BLEU"),
+    "multi-bleu": Look("multi-bleu"),
+    "rouge-1": Look("ROUGE-1"),
+    "rouge-2": Look("ROUGE-2"),
+    "rouge-l": Look("ROUGE-L"),
+    "token-accuracy": Look("Token accuracy"),
+    "span-f1": Look("Span F1"),
+    "span-f1-iob2": Look("Span F1 (IOB2)"),
     "learning_rate": Look("Learning rate", from_zero=True),
     "grad_norm": Look("Gradient norm", is_logarithmic=True),
     "tokens_per_second": Look("Tokens per second", from_zero=True),

@@ -158,7 +158,7 @@ def _best(name: str, held_out: Sequence[Entry]) -> dict[str, Any]:
 
 
 def _place_of_best(name: str, held_out: Sequence[Entry]) -> int | None:
-    sign = 1 if name == "loss" else -1
+    sign = 1 if look_of(name).falls else -1
     known = [
         (sign * value, place)
         for place, entry in enumerate(held_out)

@@ -17,6 +17,14 @@ from heedful.attention.attend import Attends, Memory
 from heedful.attention.past import Past
 from heedful.layers.encoded import add_up
 from heedful.layers.feedforward import PlaceWise
+from heedful.layers.fused.one_place import (
+    Sublayers,
+    are_common,
+    linears_of,
+    pack_layers,
+    read_one_place,
+)
+from heedful.layers.fused.packing import made_of, may_pack
 from heedful.layers.residual import Residual
 from heedful.layers.self_attention import Cache, SelfAttention
 from heedful.shapes import Bool, Float, Int
@@ -93,6 +101,18 @@ class TransformerLayer(nn.Module):
         self.source_attention = source_attention
         self.feedforward = feedforward
         self.residual = residual
+
+    @property
+    def sublayers(self) -> Sublayers:
+        """What this layer is made of."""
+        source = self.source_attention
+        return Sublayers(
+            self.self_attention,
+            self.self_residual,
+            (source.attention, source.residual) if source else None,
+            self.feedforward,
+            self.residual,
+        )
 
     def both_ways(
         self,
@@ -227,6 +247,8 @@ class TransformerStack(nn.Module):
         need_weights: bool = False,
     ) -> Stacked:
         """Read on from a state, with the top layer's weights where they are needed."""
+        if self._reads_one_place(inputs, state):
+            return self._read_one_place(inputs, lengths, state, sources, need_weights=need_weights)
         places = Places.of(inputs, state.first, lengths)
         made, looks = list[Layered](), list[tuple[Attends, Aligned]]()
         for number, layer in enumerate(self._layers):
@@ -248,6 +270,39 @@ class TransformerStack(nn.Module):
             add_up(*(each.penalties for each in made)),
             StackState(tuple(each.state for each in made), state.first + lengths),
         )
+
+    def _reads_one_place(self, inputs: Float[Tensor, "B T D"], state: StackState) -> bool:
+        """Whether these are one place of each row, right behind what all rows hold."""
+        if inputs.size(1) != 1 or self.training or not may_pack(inputs):
+            return False
+        held = state.layers[0].cache.held
+        num_held = 0 if held is None else held.values.size(-2)
+        return bool((state.first == num_held).all()) and are_common(self._sublayers)
+
+    def _read_one_place(
+        self,
+        inputs: Float[Tensor, "B 1 D"],
+        lengths: Int[Tensor, "B"],
+        state: StackState,
+        sources: Sequence[Memory],
+        *,
+        need_weights: bool,
+    ) -> Stacked:
+        sublayers = self._sublayers
+        read = read_one_place(
+            made_of(self, linears_of(sublayers), lambda: pack_layers(sublayers)),
+            inputs.squeeze(1),
+            [layer.cache.held for layer in state.layers],
+            sources,
+            need_weights=need_weights,
+        )
+        layers = tuple(LayerState(Cache(held)) for held in read.held)
+        outputs = self._finish(read.outputs.unsqueeze(1))
+        return Stacked(outputs, read.weights, (), {}, StackState(layers, state.first + lengths))
+
+    @property
+    def _sublayers(self) -> list[Sublayers]:
+        return [layer.sublayers for layer in self._layers]
 
     def _finish(self, outputs: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         return outputs if self.norm is None else self.norm(outputs)

@@ -13,6 +13,7 @@ from heedful.data.running import StreamsConfig
 from heedful.data.selection import SelectionConfig
 from heedful.data.sources import BuiltInConfig, FilesConfig, JsonlConfig, TsvConfig
 from heedful.data.text_sources import BuiltInTextConfig, TextFilesConfig
+from heedful.decoding.config import DecodingConfig
 from heedful.errors import ConfigError, choose_from
 from heedful.tasks.config import ModelConfig
 from heedful.tasks.language_model import LanguageModelConfig
@@ -22,7 +23,6 @@ from heedful.text.config import SeparateTexts, SharedText, SubwordConfig, TextCo
 from heedful.training.config import TrainingConfig
 from heedful.training.objectives import refuse_whole_outputs
 from heedful.training.sampling import TeacherForcingConfig
-from heedful.translator import DecodingConfig
 
 
 class AboutConfig(Choice):

@@ -1,8 +1,9 @@
 """Beam search: the few likeliest beginnings, grown side by side.
 
-All sentences are searched in one batch; a sentence that is done leaves it. With width 1 this
-is greedy search, and with a beam as wide as the space of outputs it is exhaustive. What the model
-says is ranked where the model is; the few candidates come to the host, where the book is kept.
+All sentences are searched in one batch; those that are done leave it, a few at a time. With width 1
+this is greedy search, and with a beam as wide as the space of outputs it is exhaustive. What the
+model says is ranked where the model is; the few candidates come to the host, where the book is
+kept.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from heedful.errors import RunError
 from heedful.nested import select
 from heedful.search.candidates import Candidates, find
 from heedful.search.choosing import Chosen, Diversity, avoid, choose, note
 from heedful.search.constraints import Constraints
+from heedful.search.evidence import not_a_number
 from heedful.search.following import Follower
 from heedful.search.lengths import AtMost
 from heedful.search.penalties import CoveragePenalty, LengthPenalty
@@ -30,6 +31,9 @@ from heedful.search.rules import BeginWith, Rule, apply_all
 from heedful.search.stopping import Settled, SoFar, Stopping
 from heedful.search.trellis import Ending, Hypothesis, Trellis
 from heedful.shapes import Float, Int
+
+_IDLE = 0.25
+"""The share of a batch that may have nothing to do. Whoever leaves makes all others move."""
 
 
 class Searching(NamedTuple):
@@ -148,8 +152,13 @@ class _Search:
         candidates = self._candidates(log_probs)
         chosen = self._choose(candidates)
         self._put_aside(chosen)
-        kept = np.flatnonzero([self._goes_on(*beam) for beam in self._standing(chosen)])
-        return self._keep(chosen, kept)
+        is_open = np.array([self._goes_on(*beam) for beam in self._standing(chosen)])
+        chosen.totals[~is_open] = -np.inf
+        return self._keep(chosen, np.flatnonzero(is_open | self._stays_behind(is_open)))
+
+    def _stays_behind(self, is_open: NDArray[np.bool_]) -> bool:
+        """Whether beams that are done stay in the batch for now: few cost less than moving all."""
+        return self.constraints is None and is_open.sum() > (1 - _IDLE) * len(is_open)
 
     def _candidates(self, said: Float[Tensor, "R N"]) -> Candidates:
         left, bound = self._allowed(said)
@@ -159,7 +168,7 @@ class _Search:
         totals = torch.from_numpy(self.totals).to(said.device, precision)
         found = find(left, said, totals, self.num_candidates)
         if np.isnan(found.totals).any():
-            raise _not_a_number(self.trellis.depth)
+            raise not_a_number(self.trellis.depth)
         if not self.constraints:
             return found
         room = [self.limits[owner] - self.trellis.depth - 1 for owner in self._owners.tolist()]
@@ -171,8 +180,9 @@ class _Search:
         self, said: Float[Tensor, "R N"]
     ) -> tuple[Float[Tensor, "R N"], Float[Tensor, "R N"]]:
         """What the rules leave, and what the binding ones leave."""
+        is_open = self.totals.max(axis=1) > -np.inf
         is_at_limit = any(
-            self.trellis.depth >= self.limits[owner] for owner in self._owners.tolist()
+            self.trellis.depth >= self.limits[owner] for owner in self._owners[is_open].tolist()
         )
         rules = (*self.how.rules, self.at_most) if is_at_limit else self.how.rules
         if not rules:
@@ -225,8 +235,8 @@ class _Search:
         return list(zip(self.beams.tolist(), chosen.totals.max(axis=1).tolist(), strict=True))
 
     def _goes_on(self, beam: int, best: float) -> bool:
-        if best == -np.inf:
-            return False
+        if best == -np.inf or not self.num_ended[beam]:
+            return best > -np.inf  # no policy stops before anything has ended
         ended, penalty, length = self.ended[beam], self.judge.penalty, self.trellis.depth + 1
         longest = self.limits[beam // self.how.diversity.groups] + 1
         so_far = SoFar(
@@ -272,11 +282,3 @@ class _Search:
         if self.constraints:
             prefixes = [rule.prefixes for rule in self.how.rules if isinstance(rule, BeginWith)]
             self.constraints.refuse(self.limits, prefixes[0] if prefixes else [])
-
-
-def _not_a_number(depth: int) -> RunError:
-    return RunError(
-        "search",
-        f"the model's log-probabilities after {depth} tokens are not numbers",
-        "its weights or its arithmetic have overflowed: use an earlier checkpoint, or float32",
-    )

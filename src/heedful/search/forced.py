@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from heedful.nested import select
+from heedful.search.evidence import Evidence
 from heedful.search.penalties import CoveragePenalty, LengthPenalty
 from heedful.search.protocol import State, Steps
-from heedful.search.trellis import Ending, Hypothesis, Trellis
+from heedful.search.trellis import Hypothesis
 from heedful.shapes import Int
 
 
@@ -35,27 +36,20 @@ def score(
     """Judge a target for every row of `state`, without its begin and end symbols."""
     penalty = penalty or LengthPenalty()
     places = source_lengths.tolist() if source_lengths is not None else [None] * len(targets)
-    wanted = [[*target, end] for target in targets]
-    rows = np.arange(len(wanted))
-    read = torch.full((len(rows),), begin, device=device)
-    trellis, endings = Trellis(), [Ending(0, 0, 0.0, 0.0)] * len(rows)
-    trellis.begin(rows)
-    while len(rows):
-        step = model.step(read, state)
-        trellis.look(step.weights)
-        tokens = np.array([wanted[row][trellis.depth] for row in rows])
-        read = torch.from_numpy(tokens).to(device)
-        own = step.log_probs.gather(1, read[:, None]).squeeze(1).double().cpu().numpy()
-        is_last = np.array([len(wanted[row]) == trellis.depth + 1 for row in rows])
-        for place in np.flatnonzero(is_last).tolist():
-            endings[rows[place]] = Ending(trellis.depth, place, float(own[place]), 0.0)
-        alive = np.flatnonzero(~is_last)
-        kept = torch.from_numpy(alive).to(device)
-        state, read, rows = select(step.state, kept), read[kept], rows[alive]
-        trellis.grow(alive, tokens[alive], own[alive])
+    evidence, wanted = Evidence(len(targets)), [[*target, end] for target in targets]
+    tokens, depth = torch.full((len(targets),), begin, device=device), 0
+    while wanted:
+        step = model.step(tokens, state)
+        tokens = torch.tensor([row[depth] for row in wanted], device=device)
+        depth += 1
+        alive = [place for place, row in enumerate(wanted) if len(row) > depth]
+        kept = torch.tensor(alive, dtype=torch.long, device=device)
+        evidence.note(step, tokens, kept)
+        state = step.state if len(alive) == len(wanted) else select(step.state, kept)
+        tokens, wanted = tokens[kept], [wanted[place] for place in alive]
     return [
-        _judged(trellis.read(ending), penalty, coverage, end_of_source)
-        for ending, end_of_source in zip(endings, places, strict=True)
+        _judged(found, penalty, coverage, end_of_source)
+        for found, end_of_source in zip(evidence.hypotheses(), places, strict=True)
     ]
 
 

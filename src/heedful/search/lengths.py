@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, RunError
 from heedful.search.rules import Rule
 from heedful.shapes import Float, Int
 
@@ -76,6 +76,16 @@ class AtMost(Rule):
         if not len(rows):
             return log_probs
         log_probs, ends = log_probs.clone(), log_probs[rows, self.end]
+        if (ends == -torch.inf).any():
+            raise _endless(written.size(1))
         log_probs[rows] = -torch.inf  # a mask over the whole vocabulary takes seven times as long
         log_probs[rows, self.end] = ends
         return log_probs
+
+
+def _endless(length: int) -> RunError:
+    return RunError(
+        "search",
+        f"the model rules out that an output ends after {length} tokens, the most it may have",
+        "let outputs be longer, or use another checkpoint",
+    )

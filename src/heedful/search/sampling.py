@@ -6,15 +6,15 @@ it, and never on its neighbours: each row has a stream of random numbers of its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from heedful.nested import select
-from heedful.search.protocol import State, Steps
+from heedful.search.protocol import State, Step, Steps
 from heedful.search.rules import Rule, apply_all
 from heedful.shapes import Float, Int
 
@@ -41,16 +41,26 @@ class Sampling(NamedTuple):
         """Draw a token for each row, by a number from 0 to 1 that chance gave it."""
         if self.without:
             log_probs = log_probs.index_fill(1, _ids(self.without, log_probs), -torch.inf)
-        ranked, tokens = log_probs.double().sort(dim=-1, descending=True, stable=True)
         if self.temperature == 0:
-            return tokens[:, 0]
-        chances = self._keep(ranked / self.temperature)
-        heap = chances.cumsum(dim=-1)
-        aims = torch.tensor(luck, dtype=heap.dtype, device=heap.device).unsqueeze(1)
-        found = torch.searchsorted(heap, aims * heap[:, -1:], right=True)
-        places = torch.arange(heap.size(1), device=heap.device)
-        last = places.where(chances > 0, 0).amax(dim=-1, keepdim=True)
-        return tokens.gather(1, found.minimum(last)).squeeze(1)
+            return log_probs.argmax(dim=-1)
+        heap = self._chances(log_probs.double() / self.temperature).cumsum(dim=-1)
+        whole = heap[:, -1]
+        aims = torch.tensor(luck, dtype=heap.dtype, device=heap.device) * whole
+        aims = aims.minimum(whole.nextafter(torch.zeros_like(whole)))  # rounding may reach the top
+        found = torch.searchsorted(heap, aims.unsqueeze(1), right=True).squeeze(1)
+        return found.clamp(max=heap.size(1) - 1)  # past the end where chances are not numbers
+
+    def _chances(self, logits: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
+        """Say how likely each token is drawn, in the order of the vocabulary.
+
+        Were they in the order of their ranks, two that are all but equally likely could change
+        places when rounding differs, and with it what is drawn.
+        """
+        if self.top_k is None and self.min_p == 0 and min(self.top_p, self.typical) >= 1:
+            return logits.softmax(dim=-1)
+        ranked, tokens = logits.sort(dim=-1, descending=True, stable=True)
+        kept = self._keep(ranked)
+        return torch.zeros_like(logits).scatter(1, tokens[:, : kept.size(1)], kept)
 
     def _keep(self, ranked: Float[Tensor, "B N"]) -> Float[Tensor, "B _"]:
         """Turn ranked logits into the chances of the tokens that may be drawn."""
@@ -76,6 +86,54 @@ def _typical(chances: Float[Tensor, "B N"], share: float) -> Float[Tensor, "B N"
     return torch.zeros_like(chances).scatter(1, order, kept)
 
 
+class Draw(NamedTuple):
+    """One step of drawing."""
+
+    rows: Int[Tensor, "R"]  # those that were in the batch
+    step: Step[Any]  # what the model said of them
+    tokens: Int[Tensor, "R"]  # what was drawn for each
+    alive: Int[Tensor, "R2"]  # places among them of those that go on
+
+
+@torch.no_grad()
+def draws(
+    model: Steps[State],
+    state: State,
+    *,
+    begin: Int[Tensor, "R"],
+    end: int | None,
+    limits: Int[Tensor, "R"],
+    how: Sampling,
+    chance: Sequence[Random],
+    rules: Sequence[Rule] = (),
+    sentences: Int[Tensor, "R"] | None = None,
+) -> Iterator[Draw]:
+    """Draw outputs a token at a time; a row that has ended, or is at its limit, leaves the batch.
+
+    Each row has its own `chance`. Rules know a row by its sentence, or else by its number.
+    """
+    rows, depth = limits.nonzero().flatten(), 0
+    tokens, state = begin[rows], select(state, rows)
+    written = begin.new_empty(len(rows), 0)
+    while len(rows):
+        step = model.step(tokens, state)
+        owners = rows if sentences is None else sentences[rows]
+        left, _ = apply_all(rules, step.log_probs, written, owners, end=end)
+        tokens = how.draw(left, [chance[row].random() for row in rows.tolist()])
+        depth += 1
+        goes_on = limits[rows] > depth
+        alive = (goes_on if end is None else goes_on & (tokens != end)).nonzero().flatten()
+        yield Draw(rows, step, tokens, alive)
+        state = step.state if len(alive) == len(rows) else select(step.state, alive)
+        rows, tokens = rows[alive], tokens[alive]
+        written = torch.cat([written[alive], tokens.unsqueeze(1)], dim=1)
+
+
+def streams(seed: int, keys: Iterable[int | str]) -> list[Random]:
+    """Make random numbers for each key; what a stream holds follows from the seed and its key."""
+    return [Random(f"{seed} {key}") for key in keys]
+
+
 class Drawn(NamedTuple):
     """The tokens of one step: which rows go on, and with what."""
 
@@ -83,7 +141,6 @@ class Drawn(NamedTuple):
     tokens: list[int]
 
 
-@torch.no_grad()
 def sampling_steps(
     model: Steps[State],
     state: State,
@@ -101,21 +158,19 @@ def sampling_steps(
     """
     for rule in rules:
         rule.refuse(max_lengths.tolist())
-    chance = [Random(f"{seed} {row}") for row in range(len(begin))]
-    rows, depth = max_lengths.nonzero().flatten(), 0
-    tokens, state = begin[rows], select(state, rows)
-    written = begin.new_empty(len(rows), 0)
-    while len(rows):
-        step = model.step(tokens, state)
-        left, _ = apply_all(rules, step.log_probs, written, rows, end=end)
-        tokens = how.draw(left, [chance[row].random() for row in rows.tolist()])
-        depth += 1
-        goes_on = torch.ones_like(tokens, dtype=torch.bool) if end is None else tokens != end
-        yield Drawn(rows[goes_on].tolist(), tokens[goes_on].tolist())
-        alive = (goes_on & (depth < max_lengths[rows])).nonzero().flatten()
-        state = step.state if len(alive) == len(rows) else select(step.state, alive)
-        rows, tokens = rows[alive], tokens[alive]
-        written = torch.cat([written[alive], tokens.unsqueeze(1)], dim=1)
+    chance = streams(seed, range(len(begin)))
+    for rows, _, tokens, _ in draws(
+        model,
+        state,
+        begin=begin,
+        end=end,
+        limits=max_lengths,
+        how=how,
+        chance=chance,
+        rules=rules,
+    ):
+        said = slice(None) if end is None else tokens != end
+        yield Drawn(rows[said].tolist(), tokens[said].tolist())
 
 
 def sample(

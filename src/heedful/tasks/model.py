@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from abc import abstractmethod
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from heedful.data.collate import Batch, Sources
+from heedful.data.collate import Batch
 from heedful.decoders.own_tokens import Own
-from heedful.search import (
-    FIRST,
-    CoveragePenalty,
-    Hypothesis,
-    LengthPenalty,
-    Searching,
-    Step,
-    Trellis,
-    beam_search,
-    score,
-)
-from heedful.shapes import Float, Int
-from heedful.text.vocabulary import BOS, EOS
+from heedful.shapes import Float
+from heedful.tasks.decodable import Decodable
 
 
 class Transduced(NamedTuple):
@@ -33,7 +21,7 @@ class Transduced(NamedTuple):
     penalties: dict[str, Float[Tensor, ""]]  # by name; sums over the real targets
 
 
-class Model(nn.Module, ABC):
+class Model(nn.Module, Decodable):
     """A model of targets, given sources."""
 
     @abstractmethod
@@ -50,57 +38,3 @@ class Model(nn.Module, ABC):
         Of the tokens before it each is the known one with probability `teacher_share`, and
         otherwise the model's own. Whoever does not need to know where was looked may not be told.
         """
-
-    @abstractmethod
-    def start(self, sources: Sources) -> Any:
-        """Read sources, to write about them step by step."""
-
-    @abstractmethod
-    def step(self, tokens: Int[Tensor, "B"], state: Any) -> Step[Any]:
-        """Read one token; say how likely each next one is."""
-
-    def search(
-        self,
-        sources: Sources,
-        *,
-        width: int,
-        max_lengths: Int[Tensor, "B"],
-        penalty: LengthPenalty,
-        how: Searching | None = None,
-        trellis: Trellis | None = None,
-    ) -> list[list[Hypothesis]]:
-        """Find likely targets for each source, best first; with width 1 greedily."""
-        how = how or Searching()
-        return beam_search(
-            self,
-            self.start(sources),
-            begin=BOS,
-            end=EOS,
-            width=width,
-            max_lengths=max_lengths,
-            penalty=penalty,
-            how=how._replace(stopping=FIRST) if width == 1 else how,
-            source_lengths=sources.lengths,
-            trellis=trellis,
-        )
-
-    def score(
-        self,
-        sources: Sources,
-        targets: Sequence[Sequence[int]],
-        *,
-        penalty: LengthPenalty | None = None,
-        coverage: CoveragePenalty | None = None,
-    ) -> list[Hypothesis]:
-        """Say of given targets, one for each source, what a search would say of them."""
-        return score(
-            self,
-            self.start(sources),
-            targets,
-            begin=BOS,
-            end=EOS,
-            device=sources.tokens.device,
-            penalty=penalty,
-            coverage=coverage,
-            source_lengths=sources.lengths,
-        )

@@ -17,7 +17,27 @@ from heedful.training.precision import PrecisionName
 from heedful.training.sampling import SamplingConfig, TeacherForcingConfig
 from heedful.training.schedules import Course, InverseSquareRootConfig, ScheduleConfig
 
-MetricName = Literal["loss", "accuracy", "bleu", "chrf", "exact-match"]
+MetricName = Literal[
+    "loss",
+    "accuracy",
+    "exact-match",
+    "bleu",
+    "chrf",
+    "ter",
+    "tokenised-bleu",
+    "multi-bleu",
+    "rouge-1",
+    "rouge-2",
+    "rouge-l",
+    "token-accuracy",
+    "wer",
+    "per",
+    "cer",
+    "span-f1",
+    "span-f1-iob2",
+]
+"""What a validation can be judged by: told the truth word by word (loss, accuracy), or else by what
+the model writes by itself."""
 
 
 class TrainingConfig(Choice):

@@ -1,8 +1,13 @@
 import json
+import math
 
+import numpy as np
 import pytest
 import sacrebleu
 
+from heedful import load
+from heedful.storage import manifests
+from heedful.translator import Translator
 from tests.commands import heedful
 
 
@@ -161,3 +166,103 @@ def test_a_run_knows_what_it_learned_from(call, trained, tmp_path):
     told = json.loads(call(trained, *files, "--by", "rare", "--json").out)
     assert [group["name"] for group in told[0]["groups"]] == ["0", "100-999"]
     assert told[-1]["name"] == "word recall"
+
+
+SOURCES, WANTED = ["a b c", "d", "e f"], ["a b c", "d", "e g"]
+
+
+def by_hand(run):
+    """Perplexity of the references and entropy of what a run looks at, sum by sum."""
+    translator = load(run)
+    given = translator.score(list(zip(SOURCES, WANTED, strict=True)))
+    found = translator.translate(SOURCES)
+    nats = -sum(float(number) for each in given for number in each.log_probs)
+    tokens = sum(len(each.tokens) + 1 for each in given)
+    rows = [row for each in found for row in each.weights.astype(np.float64)]
+    spread = [-sum(share * math.log(share) for share in row if share > 0) for row in rows]
+    return math.exp(nats / tokens), math.exp(nats / (6 + 3)), sum(spread) / len(spread)
+
+
+def test_a_run_tells_how_likely_references_are_and_how_widely_it_looks(call, trained, tmp_path):
+    files = write(tmp_path, SOURCES, WANTED)
+    names = "perplexity, perplexity-per-word, attention-entropy"
+    told = json.loads(call(trained, *files, "--metrics", names, "--json").out)
+    assert [each["name"] for each in told] == [
+        *("perplexity per token", "perplexity per word", "attention entropy")
+    ]
+    assert [each["value"] for each in told] == pytest.approx(by_hand(trained), rel=1e-4)
+
+
+def test_links_of_a_run_are_held_against_those_that_people_made(call, trained, tmp_path):
+    files = write(tmp_path, SOURCES, WANTED)
+    (tmp_path / "gold").write_text("0-0 1-1 2?1\n0-0\n0-0 1p1\n")
+    links = "--metrics", "exact-match,aer", "--alignments", tmp_path / "gold"
+    told = json.loads(call(trained, *files, *links, "--by", "length", "--json").out)
+    given = load(trained).score(list(zip(SOURCES, WANTED, strict=True)))
+    found, sure = set(), {(0, 0, 0), (0, 1, 1), (1, 0, 0), (2, 0, 0)}
+    possible = {*sure, (0, 2, 1), (2, 1, 1)}
+    for number, each in enumerate(given):
+        best = each.weights.argmax(axis=1).tolist()  # one token is one word here; the last the end
+        places = enumerate(best)
+        found |= {
+            (number, place, row) for row, place in places if place < each.weights.shape[1] - 1
+        }
+    right = len(found & sure) + len(found & possible)
+    assert told[1]["name"] == "AER"
+    assert told[1]["value"] == pytest.approx(100 * (1 - right / (len(found) + len(sure))))
+    assert told[1]["groups"] == [{"name": "1-5", "size": 3, "value": told[1]["value"]}]
+
+
+def test_what_a_run_tells_has_intervals_and_is_compared_with_a_baseline(call, trained, tmp_path):
+    files = write(tmp_path, SOURCES, WANTED)
+    names = "--metrics", "perplexity,attention-entropy"
+    ended = call(trained, *files, *names, "--baseline", trained, "--confidence", "--by", "rare")
+    lines = ended.out.splitlines()
+    for line in lines[1:3]:
+        assert "[" in line
+        assert "p=1.0000" in line
+    assert lines[3].startswith("word recall")
+    told = json.loads(call(trained, *files, *names, "--json").out)
+    numbers = [line.split()[3] for line in lines[1:2]] + [line.split()[2] for line in lines[2:3]]
+    assert numbers == [f"{each['value']:.2f}" for each in told]
+
+
+def test_log_probabilities_of_any_system_can_be_measured(call, files, tmp_path):
+    (tmp_path / "scores").write_text("-1.5 -0.5\n-1\n-1\n")
+    ended = call("--outputs", "scores", "--target", "target", "--metrics", "perplexity")
+    assert ended.out.splitlines()[1] == "perplexity per token   2.72   per:token|end:counted"
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """All that translators are asked from here on."""
+    stream, noted = Translator.stream, []
+
+    def noting(self, texts, **options):
+        noted.append(list(texts))
+        return stream(self, noted[-1], **options)
+
+    monkeypatch.setattr(Translator, "stream", noting)
+    return noted
+
+
+def test_a_run_is_asked_no_more_than_it_must(call, trained, tmp_path, asked):
+    files = write(tmp_path, SOURCES, WANTED)
+    call(trained, *files, "--metrics", "bleu,chrf,attention-entropy")
+    assert asked == [SOURCES]
+    asked.clear()
+    call(trained, *files, "--metrics", "perplexity,perplexity-per-word")
+    assert [[each.target for each in texts] for texts in asked] == [WANTED]
+
+
+def test_files_of_a_run_are_held_against_its_manifest_once(call, trained, tmp_path, monkeypatch):
+    verify, seen = manifests._verify, []
+
+    def noting(path, entry):
+        seen.append(path)
+        verify(path, entry)
+
+    monkeypatch.setattr(manifests, "_verify", noting)
+    assert call(trained, *write(tmp_path, ["a"], ["a"])).code == 0
+    assert seen
+    assert len(seen) == len(set(seen))

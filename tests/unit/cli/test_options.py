@@ -1,6 +1,10 @@
+import os
+import pty
+import sys
+
 import pytest
 
-from heedful.cli.options import parse_bytes
+from heedful.cli.options import parse_bytes, watched
 from heedful.errors import ConfigError
 
 
@@ -25,3 +29,21 @@ def test_what_is_no_amount_is_refused(text):
     with pytest.raises(ConfigError) as caught:
         parse_bytes(text)
     assert str(caught.value) == (f"{text}: not an amount of memory\n  write it as 512MiB or 4GiB")
+
+
+def test_a_terminal_shows_how_many_results_there_have_been(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    terminal, end = pty.openpty()
+    with open(end, "w") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        words = list(watched(["one", "three", "four"], total=12, size=len))
+        shown = os.read(terminal, 100_000).decode()
+    os.close(terminal)
+    assert words == ["one", "three", "four"]
+    assert "translating" in shown
+    assert "12/12" in shown
+
+
+def test_without_a_terminal_nothing_is_shown(capsys):
+    assert list(watched(iter("abc"))) == ["a", "b", "c"]
+    assert capsys.readouterr().err == ""

@@ -4,6 +4,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.commands import heedful
+from tests.messages.test_run_messages import vouch_for
 
 
 @pytest.fixture
@@ -34,7 +35,29 @@ def test_pictures_are_written_where_asked(call, tmp_path):
 
 def test_json_holds_the_weights(call):
     ended = call("a b", "--json")
-    assert json.loads(ended.out)["tokens"] == ["a", "b"]
+    line = json.loads(ended.out)
+    assert line["tokens"] == ["a", "b"]
+    assert [len(row) for row in line["weights"]] == [3, 3]
+    assert "tree" not in line
+    assert json.loads(call("a b", "--json", "--tree").out)["tree"][0]["token"] is None
+
+
+def test_the_search_is_drawn_as_a_tree(call):
+    ended = call("a b c", "d", "--tree", "--beam", "2")
+    assert ended.code == 0
+    lines = ended.out.splitlines()
+    assert lines[0] == "a b c"
+    assert any(line.split()[-3:-1] == ["ended", "at"] for line in lines)
+    assert any("pruned at" in line for line in lines)
+
+
+def test_what_is_drawn_by_chance_has_no_tree(capsys, monkeypatch, copied):
+    config = copied / "config.yaml"
+    config.write_text(config.read_text().replace("sampling: null", "sampling: {}"))
+    vouch_for(copied)
+    ended = heedful(capsys, monkeypatch, "show", copied, "a", "--tree")
+    assert ended.code == 2
+    assert ended.err.startswith("heedful: --tree: only a beam has a tree")
 
 
 def test_brackets_in_a_text_are_text(call):

@@ -36,6 +36,19 @@ def test_lines_tell_the_score_and_how_sure_it_is():
     assert list(as_text([Entry(METRIC)], digits=1)) == ["BLEU          31.3   tok:13a"]
 
 
+def test_numbers_of_a_kind_stand_below_one_another():
+    sure = Entry(METRIC, Interval(9.8, 100, 0.95), Difference(-1.5, 0.0123))
+    large = Entry(
+        Metric("perplexity", 12345.6, "per:token"), Interval(9, 10, 0.95), sure.difference
+    )
+    alone = Entry(Metric("word recall", 9.5, "tok:words"))
+    assert list(as_text([sure, large, alone]))[:3] == [
+        "BLEU            31.26   [9.80, 100.00]     -1.50 p=0.0123*   tok:13a",
+        "perplexity   12345.60    [9.00, 10.00]     -1.50 p=0.0123*   per:token",
+        "word recall      9.50                                        tok:words",
+    ]
+
+
 def test_a_difference_that_may_be_chance_has_no_mark():
     (line, _) = as_text([Entry(METRIC, difference=Difference(0.5, 0.3))])
     assert "+0.50 p=0.3000 " in line

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sacrebleu.metrics import BLEU as SacreBLEU  # noqa: N811
 from sacrebleu.significance import PairedTest
 
 from heedful.evaluation.measures import per_cent, several
@@ -14,7 +13,7 @@ from heedful.evaluation.significance import (
     compare,
     paired_bootstrap,
 )
-from heedful.evaluation.translation import BLEU
+from heedful.evaluation.translation import BLEU, CHRF, TER
 from tests.unit.evaluation.systems import REFERENCES, system
 
 TESTS = [paired_bootstrap, approximate_randomisation]
@@ -85,18 +84,21 @@ def test_equally_good_systems_are_called_different_about_as_often_as_it_says(tes
     assert 4 <= called <= 27
 
 
-def sacre(outputs, baseline, kind, samples):
+def sacre(outputs, baseline, kind, samples, measure=BLEU):
     named = [("baseline", baseline), ("system", outputs)]
-    _, scores = PairedTest(named, {"BLEU": SacreBLEU()}, [REFERENCES], kind, samples)()
-    return scores["BLEU"][1].p_value
+    _, table = PairedTest(named, {measure.name: measure.make()}, [REFERENCES], kind, samples)()
+    *_, (_, found) = table.values()  # its names, then its only metric
+    return found.p_value
 
 
-def test_randomisation_agrees_with_sacrebleu():
+@pytest.mark.parametrize("measure", [BLEU, CHRF, TER], ids=lambda measure: measure.name)
+def test_randomisation_agrees_with_sacrebleu(measure):
     unclear = system(0.3, seed=1), system(0.32, seed=4)
-    theirs = sacre(*unclear, "ar", 4000)
-    found = compare(*map(counted, unclear), BLEU.total)
-    assert 0.05 < theirs < 0.2
-    assert found.p == pytest.approx(theirs, abs=0.02)
+    theirs = sacre(*unclear, "ar", 4000, measure)
+    found = compare(*(counted(outputs, measure) for outputs in unclear), measure.total)
+    assert 0.005 < theirs < 0.5
+    # Shares of 4,000 and of 10,000 trials: three times their deviation at p = 1/4 is 0.025.
+    assert found.p == pytest.approx(theirs, abs=0.025)
 
 
 def test_bootstrap_counts_both_tails_and_sacrebleu_one():

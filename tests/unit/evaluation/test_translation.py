@@ -38,7 +38,17 @@ def test_signatures_are_sacrebleus():
     assert TER.signature(several(FIRST)) == (
         f"nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|{VERSION}"
     )
+    assert CHRF.signature(several(FIRST)) == (
+        f"nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|{VERSION}"
+    )
     assert CHRF.signature([["a"], ["a", "b"]]).startswith("nrefs:var|")
+
+
+@pytest.mark.parametrize("measure", [BLEU, CHRF, TER, TOKENISED_BLEU, MULTI_BLEU])
+def test_signatures_are_those_sacrebleu_gives_after_scoring(measure):
+    metric = measure.make()
+    metric.corpus_score(OUTPUTS, [FIRST, SECOND])
+    assert measure.signature(BOTH) == str(metric.get_signature())
 
 
 def tokens(line):

@@ -10,7 +10,8 @@ from rich.console import Console
 from heedful.corpora import read_corpora
 from heedful.data.running import hold_out_end
 from heedful.errors import ConfigError
-from heedful.evaluation.metrics import measure
+from heedful.evaluation.measures import score
+from heedful.evaluation.metrics import MEASURES, measure
 from heedful.experiment.judging import METRICS, Judge, cost
 from heedful.recipes import load_recipe
 from heedful.runs import Run, load
@@ -65,8 +66,10 @@ def test_scores_are_those_of_greedy_outputs(learned):
     pairs = learned.corpora.held_out_pairs
     translator = Translator(learned.model, learned.corpora.text, learned.recipe.decoding)
     outputs = [each.text for each in translator.translate([pair.source for pair in pairs], beam=1)]
-    expected = [metric.value for metric in measure(outputs, [pair.target for pair in pairs])]
-    scores = learned.scores(["exact-match", "bleu", "chrf"])
+    names = ["exact-match", "bleu", "ter", "rouge-l", "wer", "token-accuracy"]
+    references = [pair.target for pair in pairs]
+    expected = [metric.value for metric in measure(outputs, references, names)]
+    scores = learned.scores(names)
     assert list(scores.values()) == expected
     assert scores["exact-match"] > 50
 
@@ -179,17 +182,46 @@ def test_a_masked_language_model_has_nothing_to_show(judge):
 
 def test_every_metric_that_can_be_set_has_a_direction():
     assert set(METRICS) == set(get_args(MetricName))
+    assert set(METRICS) == {"loss", "accuracy", *MEASURES} - {"aer"}
     assert cost("loss", 2.0) < cost("loss", 3.0)
     assert cost("bleu", 30.0) < cost("bleu", 20.0)
+    assert cost("wer", 20.0) < cost("wer", 30.0)
 
 
-def test_a_metric_of_outputs_is_refused_where_there_are_none(judge):
+@pytest.mark.parametrize("name", sorted(MEASURES.keys() - {"aer"}))
+def test_the_better_of_two_outputs_costs_less_by_every_metric(name):
+    is_of_tags = name.startswith("span")
+    reference = "B-x I-x O O B-y" if is_of_tags else "a b c d e"
+    worse = "B-x O O O B-x" if is_of_tags else "b d x y"
+    costs = [
+        cost(name, score(MEASURES[name], [output], [reference]).value)
+        for output in (reference, worse)
+    ]
+    assert costs[0] < costs[1]
+
+
+@pytest.mark.parametrize("name", ["bleu", "wer"])
+def test_a_metric_of_outputs_is_refused_where_there_are_none(judge, name):
     with pytest.raises(ConfigError) as caught:
-        judge("training.metric=bleu", write=write_text_recipe)
+        judge(f"training.metric={name}", write=write_text_recipe)
     assert str(caught.value) == (
-        "training.metric: bleu compares outputs with references, and running text has none\n"
+        f"training.metric: {name} compares outputs with references, and running text has none\n"
         "  set training.metric to loss or accuracy"
     )
+
+
+def test_a_metric_that_cannot_read_the_references_is_refused_before_training(judge):
+    with pytest.raises(ConfigError) as caught:
+        judge("training.metric=span-f1")
+    assert str(caught.value).startswith("training.metric: span-f1 cannot read the held-out texts: ")
+    assert str(caught.value).endswith(
+        "is no tag\n  set training.metric to one that measures text, such as bleu or exact-match"
+    )
+
+
+def test_links_are_not_what_a_model_writes(judge):
+    with pytest.raises(ConfigError, match=r"training\.metric: .*aer"):
+        judge("training.metric=aer")
 
 
 def test_a_metric_of_outputs_is_refused_where_nothing_can_be_decoded(judge, monkeypatch):

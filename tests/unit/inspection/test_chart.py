@@ -6,12 +6,12 @@ from xml.etree import ElementTree
 import pytest
 
 from heedful.errors import DataError
+from heedful.inspection.axes import NAME_HEIGHT
 from heedful.inspection.chart import (
     DARK_LINES,
     LIGHT_LINES,
     MARKS,
     MOST_LINES,
-    NAME_HEIGHT,
     Line,
     chart,
 )
@@ -371,3 +371,42 @@ def test_more_lines_than_looks_are_refused():
         "chart: 31 lines cannot be told apart; there are looks for 30\n"
         "  leave some out, or draw several charts"
     )
+
+
+# --- looks, strands and fewer marks --------------------------------------------------------
+
+
+def test_a_look_can_be_chosen_and_is_that_of_its_place_otherwise():
+    looks = [
+        (group.get("class"), points(group)[0].get("d"))
+        for group in groups(draw(*(Line(str(i), [(0, i)]) for i in range(8))))
+    ]
+    (chosen,) = groups(draw(Line("a", [(0, 1)], look=7)))
+    assert (chosen.get("class"), points(chosen)[0].get("d")) == looks[7]
+
+
+def test_strands_are_thin_lines_that_the_axes_cover():
+    root = draw(
+        Line("a", [(0, 1), (1, 2)], strands=[[(0, 0), (1, 5)], [(0, 1), (1, None), (2, 1)]])
+    )
+    strands = [node.get("d") for node in of_class(root, "path", "strand")]
+    assert [re.sub(r"[^ML]", "", path) for path in strands] == ["ML", "MM"]
+    assert (values(root, "y")[-1], values(root, "x")[-1]) >= (5, 2)
+    assert len(points(groups(root)[0])) == 2
+
+
+def test_what_has_no_place_is_refused_on_strands_too():
+    with pytest.raises(DataError, match="y is inf"):
+        draw(Line("a", [(0, 1)], strands=[[(0, math.inf)]]))
+
+
+@pytest.mark.parametrize(("count", "most"), [(100, 8), (9, 8), (8, 8), (3, 8), (2, 2)])
+def test_marks_can_be_fewer_than_points_and_the_ends_keep_theirs(count, most):
+    root = draw(Line("a", [(x, x) for x in range(count)], most_marks=most))
+    found = [int(mark.get("data-x")) for mark in points(groups(root)[0])]
+    assert len(found) == min(count, most)
+    assert (found[0], found[-1]) == (0, count - 1)
+    gaps = {later - earlier for earlier, later in itertools.pairwise(found)}
+    assert max(gaps) - min(gaps) <= 1
+    path = of_class(groups(root)[0], "path", "line")[0].get("d")
+    assert path.count("L") == count - 1

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.inspection.run_curves import Point, Timeline, draw_charts, of_kind, smooth, thin
+from heedful.experiment.judging import METRICS
+from heedful.inspection.run_curves import (
+    LOOKS,
+    Point,
+    Timeline,
+    draw_charts,
+    look_of,
+    of_kind,
+    smooth,
+    thin,
+)
 
 
 def training(step, **facts):
@@ -117,3 +127,9 @@ def test_a_long_run_is_still_few_points():
     entries = [training(step, grad_norm=math.sin(step) + 2) for step in range(1, 5000)]
     for chart in draw_charts(entries):
         assert all(len(line["columns"][0]) <= 2000 for line in chart["lines"])
+
+
+def test_every_metric_that_can_judge_has_a_look_that_falls_if_lower_is_better():
+    for name, better in METRICS.items():
+        assert name in LOOKS, name
+        assert look_of(name).falls == (better == "lower"), name

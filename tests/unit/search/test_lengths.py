@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, RunError
 from heedful.search import Searching
 from heedful.search.lengths import AtLeast, AtMost, by_ratio
 from tests.unit.search.tables import END, Table, search
@@ -35,4 +35,15 @@ def test_what_must_be_longer_than_it_may_is_refused():
     assert str(caught.value) == (
         "lengths of sentence 2: its output must have at least 4 tokens and may have 3\n"
         "  lower the least length, or raise the longest"
+    )
+
+
+def test_a_model_that_rules_the_end_out_is_named_and_not_asked_for_ever():
+    table = Table(0, 2)
+    table.log_probs[..., END] = -torch.inf
+    with pytest.raises(RunError) as caught:
+        search(table, width=2, longest=2)
+    assert str(caught.value) == (
+        "search: the model rules out that an output ends after 2 tokens, the most it may have\n"
+        "  let outputs be longer, or use another checkpoint"
     )

@@ -11,7 +11,7 @@ from heedful.search import Step, greedy_search
 from heedful.search.lengths import AtLeast
 from heedful.search.repetition import NoRepeats
 from heedful.search.rules import NeverSay
-from heedful.search.sampling import Sampling, sample
+from heedful.search.sampling import Sampling, sample, streams
 
 SIZE, BEGIN, END = 6, 0, 1
 # P(chi-square > 38) is less than 1e-6 for four degrees of freedom, and less for fewer.
@@ -198,3 +198,30 @@ def test_rules_leave_the_chances_of_what_is_left_in_proportion():
     is_possible = due > 0
     assert counts[~is_possible].sum() == 0
     assert ((counts - due)[is_possible] ** 2 / due[is_possible]).sum() < UNLIKELY
+
+
+@pytest.mark.parametrize("how", [Sampling(), Sampling(top_k=4), Sampling(top_p=0.99)], ids=str)
+def test_what_is_all_but_equally_likely_does_not_change_places(how):
+    """A batch of another size rounds in another way, and must not thereby draw anew."""
+    said = torch.tensor([0.3, 0.2, 0.2, 0.2, 0.1]).double().log()
+    nudges = 1e-12 * torch.tensor([[0, 1, 0, -1, 0], [0, -1, 0, 1, 0], [0, 0, 1, 0, 0]])
+    luck = [place / 100 + 0.005 for place in range(100)]
+    drawn = [
+        how.draw((said + nudge).expand(100, -1).log_softmax(dim=-1), luck).tolist()
+        for nudge in nudges
+    ]
+    assert drawn[0] == drawn[1] == drawn[2]
+
+
+def test_the_greatest_luck_draws_what_can_be_drawn():
+    """Rounding may carry it to the very top, where nothing is left."""
+    said = torch.tensor([[0.1, 0.2, 0.7, 0.0]]).log()
+    for how in (Sampling(), Sampling(temperature=1.7), Sampling(top_k=2), Sampling(top_p=0.7)):
+        assert how.draw(said, [1 - 2**-53]).item() == 2
+        assert how.draw(said, [1.0]).item() == 2
+
+
+def test_the_random_numbers_of_a_key_follow_from_it_and_the_seed():
+    ours = [each.random() for each in streams(3, [7, "7 0", 8])]
+    assert [each.random() for each in streams(3, [8, 7])] == [ours[2], ours[0]]
+    assert len({*ours, *(each.random() for each in streams(4, [7, "7 0", 8]))}) == 6

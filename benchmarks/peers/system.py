@@ -1,0 +1,69 @@
+"""How is a system asked, when it is a process of its own?"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any
+
+from benchmarks.peers.environments import ROOT
+from benchmarks.peers.workload import NUM_STEPS, Task
+
+
+class BrokenSystemError(Exception):
+    """A system ended, or did something other than it was asked; says what in a line."""
+
+
+class System:
+    """A process that sleeps until it is given a task."""
+
+    def __init__(self, name: str, process: subprocess.Popen[str], errors: IO[str]) -> None:
+        self.name = name
+        self._process = process
+        self._errors = errors
+        self.weights: int = self._read()["weights"]
+
+    def seconds(self, task: Task) -> float:
+        """Let it decode, and give what that took."""
+        assert self._process.stdin is not None
+        print(json.dumps(task), file=self._process.stdin, flush=True)
+        answer = self._read()
+        if answer["steps"] != [NUM_STEPS]:
+            raise BrokenSystemError(f"{self.name} took {answer['steps']} steps, not {NUM_STEPS}")
+        return answer["seconds"]
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise BrokenSystemError(f"it ended: {self._last_words()}")
+        return json.loads(line)
+
+    def _last_words(self) -> str:
+        self._process.wait()
+        self._errors.seek(0)
+        return (self._errors.read().strip().splitlines() or ["it said nothing"])[-1]
+
+
+@contextmanager
+def running(name: str, python: Path, module: str, *arguments: str) -> Iterator[System]:
+    """Run a module of this package by some Python, for as long as tasks come."""
+    with (
+        TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            [python, "-m", f"benchmarks.peers.{module}", *arguments],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            # Read by torch when it is imported: threads that spin would slow whoever is timed next.
+            env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE"},
+        ) as process,
+    ):
+        yield System(name, process, errors)

@@ -1,0 +1,1 @@
+"""Comparison: which of several systems is better, at which cost?"""

@@ -1,0 +1,1 @@
+"""Decoding: what is asked of a trained model, in words, and what is told of its answers."""

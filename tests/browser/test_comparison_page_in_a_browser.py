@@ -1,0 +1,230 @@
+"""The page of a comparison, driven by a real browser.
+
+The fixture `show` holds every page to the laws of all: no complaint, no request but for itself.
+"""
+
+import re
+import shutil
+
+import pytest
+
+from heedful.comparison.page import draw_comparison
+from heedful.comparison.results import Failure, Over
+from heedful.inspection.chart import DARK_LINES, LIGHT_LINES
+from heedful.inspection.colours import DARK, LIGHT
+from tests.made_comparisons import HOSTILE, bare_system, made_comparison, made_system
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH"),
+]
+
+
+@pytest.fixture
+def opened(show):
+    def open_comparison(comparison=None, *, scheme="light", width=1200):
+        page = draw_comparison(comparison or made_comparison(4))
+        return show(page, scheme=scheme, width=width)
+
+    return open_comparison
+
+
+def order(page):
+    return page.locator(".sortable tbody .system").all_inner_texts()
+
+
+def sort_by(page, name):
+    page.locator(".sortable thead").get_by_role("button", name=name, exact=True).click()
+
+
+def systems(*places):
+    return [f"system-{place}" for place in places]
+
+
+# --- sorting -------------------------------------------------------------------------------
+
+
+def test_a_click_brings_the_best_to_the_top_then_the_worst_then_the_order_given(opened):
+    page = opened()
+    assert order(page) == systems(0, 1, 2, 3)
+    sort_by(page, "BLEU")  # where higher is better
+    assert order(page) == systems(3, 2, 1, 0)
+    header = page.locator(".sortable th").nth(1)
+    assert header.get_attribute("aria-sort") == "descending"
+    assert page.locator(".sorted").inner_text() == "Sorted by BLEU, the best first."
+    sort_by(page, "BLEU")
+    assert order(page) == systems(0, 1, 2, 3)
+    assert header.get_attribute("aria-sort") == "ascending"
+    sort_by(page, "sentences/s")
+    assert order(page) == systems(0, 1, 2, 3)
+    sort_by(page, "sentences/s")
+    assert order(page) == systems(3, 2, 1, 0)
+    assert header.get_attribute("aria-sort") == "none"
+    sort_by(page, "sentences/s")
+    assert order(page) == systems(0, 1, 2, 3)
+    assert page.locator(".sorted").inner_text() == "In the order given."
+
+
+def test_numbers_are_sorted_as_numbers_and_what_is_not_known_comes_last(opened):
+    costs = [9e12, 1e13, None, 2e9]
+    found = [
+        system._replace(cost=system.cost._replace(operations=cost and Over(cost)))
+        for system, cost in zip(made_comparison(4).systems, costs, strict=True)
+    ]
+    page = opened(made_comparison(systems=found))
+    sort_by(page, "training FLOPs")
+    assert order(page) == systems(3, 0, 1, 2)
+    sort_by(page, "training FLOPs")
+    assert order(page) == systems(1, 0, 3, 2)
+
+
+@pytest.mark.slow
+def test_names_are_sorted_by_the_alphabet_with_the_keyboard_too(opened):
+    names = ["banana", "cherry", "apple"]
+    page = opened(made_comparison(systems=[made_system(i, name=n) for i, n in enumerate(names)]))
+    page.locator(".sortable thead button").first.focus()
+    page.keyboard.press("Enter")
+    assert order(page) == ["apple", "banana", "cherry"]
+    page.keyboard.press("Enter")
+    assert order(page) == ["cherry", "banana", "apple"]
+
+
+# --- learning curves -----------------------------------------------------------------------
+
+
+def shown_curves(page):
+    return page.locator(".curves:visible svg > title").all_text_contents()
+
+
+def test_score_and_axis_of_the_curves_are_switched_without_reloading(opened):
+    page = opened()
+    assert shown_curves(page) == ["Loss on held-out texts over steps"]
+    page.locator(".switches").get_by_text("Time", exact=True).click()
+    assert shown_curves(page) == ["Loss on held-out texts over time"]
+    page.locator(".switches").get_by_text("BLEU", exact=True).click()
+    assert shown_curves(page) == ["BLEU on held-out texts over time"]
+    page.locator(".switches").get_by_text("FLOPs", exact=True).click()
+    assert shown_curves(page) == ["BLEU on held-out texts over FLOPs"]
+
+
+@pytest.mark.slow
+def test_the_switch_answers_to_the_keyboard(opened):
+    page = opened()
+    page.locator('input[name="axis"]').first.focus()
+    page.keyboard.press("ArrowRight")
+    assert shown_curves(page) == ["Loss on held-out texts over time"]
+
+
+# --- pointing a system out -----------------------------------------------------------------
+
+
+def faded(page):
+    """The systems that step back in the first plot."""
+    return (
+        page.locator("#cost svg")
+        .first.locator("g[data-name]")
+        .evaluate_all(
+            "groups => groups.filter(g => getComputedStyle(g).opacity < 1).map(g => g.dataset.name)"
+        )
+    )
+
+
+def test_pointing_at_a_name_points_it_out_in_every_plot(opened):
+    page = opened()
+    assert faded(page) == []
+    page.locator(".sortable .system").nth(1).hover()
+    assert faded(page) == systems(0, 2, 3)
+    page.locator("h1").hover()
+    assert faded(page) == []
+
+
+def test_a_click_holds_a_system_and_escape_lets_go(opened):
+    page = opened()
+    page.locator("#length .system").nth(2).click()
+    page.locator("h1").hover()
+    assert faded(page) == systems(0, 1, 3)
+    assert page.locator('.system[aria-pressed="true"]').first.inner_text() == "system-2"
+    page.keyboard.press("Escape")
+    assert faded(page) == []
+    page.locator("#cost svg").first.locator("g[data-name] .name").first.click()
+    page.locator("h1").hover()
+    assert faded(page) == systems(1, 2, 3)
+
+
+# --- looks ---------------------------------------------------------------------------------
+
+
+def channels(colour):
+    return [int(number) for number in re.findall(r"\d+", colour)]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "palette", "lines"),
+    [("light", LIGHT, LIGHT_LINES), ("dark", DARK, DARK_LINES)],
+    ids=["light", "dark"],
+)
+def test_page_and_plots_follow_the_readers_light_or_dark(opened, scheme, palette, lines):
+    page = opened(scheme=scheme)
+    ground = page.locator("body").evaluate("node => getComputedStyle(node).backgroundColor")
+    assert channels(ground) == list(bytes.fromhex(palette.paper[1:]))
+    for place in ("#cost g.line-1 .mark", ".sortable .swatch .line-1"):
+        fill = page.locator(place).first.evaluate("node => getComputedStyle(node).fill")
+        assert channels(fill) == list(bytes.fromhex(lines[1][1:]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [360, 800, 1400])
+def test_the_page_never_scrolls_sideways(opened, width):
+    long = made_system(0, name="w" * 300)._replace(
+        summary="s" * 400, runs=["r" * 400], outputs=["o" * 500, "p " * 500]
+    )
+    comparison = made_comparison(
+        systems=[long, *(made_system(place) for place in range(1, 12))], title="t" * 300
+    )
+    comparison = comparison._replace(
+        command="c" * 400,
+        environment={"e" * 200: "f" * 400},
+        test="u" * 300,
+        failures=[Failure("a", "b" * 300, "c" * 300)],
+    )
+    page = opened(comparison, width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_comparison_of_which_little_is_known_has_a_page(opened):
+    bare = bare_system(made_system(0, seeds=1))
+    page = opened(made_comparison(systems=[bare])._replace(sources=[], references=[]))
+    assert page.locator("#learning .nothing").inner_text() == "No run has told how it learned."
+    sort_by(page, "training FLOPs")
+    assert order(page) == ["system-0"]
+
+
+def test_hostile_texts_are_shown_and_not_obeyed(opened):
+    system = made_system(0, name=HOSTILE)._replace(summary=HOSTILE, outputs=[HOSTILE, HOSTILE])
+    judged = [
+        each._replace(metric=each.metric._replace(name=HOSTILE, signature=HOSTILE))
+        for each in system.judged
+    ]
+    comparison = made_comparison(systems=[system._replace(judged=judged)], title=HOSTILE)
+    comparison = comparison._replace(
+        sources=[HOSTILE, HOSTILE], references=[HOSTILE, "b"], command=HOSTILE
+    )
+    page = opened(comparison)
+    page.locator(".sortable .system").first.click()
+    page.locator(".sortable thead button").nth(1).click()
+    assert page.evaluate("window.harmed") is None
+    assert page.locator("img, main script").count() == 0
+    assert page.locator("h1").inner_text() == HOSTILE
+    assert page.locator("pre").inner_text() == HOSTILE
+    assert order(page) == [HOSTILE]
+
+
+def test_without_a_script_everything_is_there(chromium, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(draw_comparison(made_comparison(2)), encoding="utf-8")
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(path.as_uri())
+    assert page.locator("figure svg:visible").count() == 3 + 3 * 3
+    assert page.locator(".sortable tbody tr:visible").count() == 2
+    context.close()

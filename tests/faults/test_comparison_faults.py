@@ -1,0 +1,89 @@
+"""Whatever happens to a comparison that trains, the same command goes on."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from heedful.inspection.run_page import read_lines
+from tests.commands import start_heedful, write_recipe
+
+pytestmark = pytest.mark.faults
+
+PATIENCE = 240  # seconds
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start a comparison of two recipes that are trained for so many steps."""
+    text = write_recipe(tmp_path / "data").read_text()
+    (tmp_path / "one.yaml").write_text(text)
+    (tmp_path / "two.yaml").write_text(text.replace("bilinear", "additive"))
+    lines = (tmp_path / "data" / "source.txt").read_text().splitlines()[:20]
+    (tmp_path / "src").write_text("\n".join(lines) + "\n")
+
+    def begin(budget):
+        return start_heedful(
+            *("compare", "--data", "one.yaml", "--recipes", "one.yaml,two.yaml"),
+            *("--budget", budget, "--source", "src", "--target", "src", "--device", "cpu"),
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+
+    return begin
+
+
+def wait_for_steps(run, least):
+    ends = time.monotonic() + PATIENCE
+    while time.monotonic() < ends:
+        steps = [entry["step"] for entry in read_lines(run / "metrics.jsonl")]
+        if max(steps, default=0) >= least:
+            return
+        time.sleep(0.05)
+    pytest.fail(f"{run} did not come to step {least}")
+
+
+def child_of(process):
+    path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return int(path.read_text().split()[0])
+
+
+def test_an_interrupted_comparison_goes_on_where_it_stopped(start, tmp_path):
+    process = start("120steps")
+    second = tmp_path / "comparison" / "runs" / "two-0"
+    wait_for_steps(second, 20)
+    first = (tmp_path / "comparison" / "runs" / "one-0" / "metrics.jsonl").read_bytes()
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (0, "comparison: saved; the same command goes on\n")
+    stopped = read_lines(second / "metrics.jsonl")
+    assert not (tmp_path / "comparison" / "report.html").exists()
+
+    process = start("120steps")
+    out, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, out
+    assert (tmp_path / "comparison" / "runs" / "one-0" / "metrics.jsonl").read_bytes() == first
+    entries = read_lines(second / "metrics.jsonl")
+    assert entries[: len(stopped)] == stopped, "half a run is gone on with, not begun anew"
+    told = json.loads((tmp_path / "comparison" / "comparison.json").read_text())
+    assert [system["cost"]["steps"]["mean"] for system in told["systems"]] == [120, 120]
+
+
+def test_a_training_that_is_killed_is_told_of(start, tmp_path):
+    process = start("60steps")
+    wait_for_steps(tmp_path / "comparison" / "runs" / "one-0", 10)
+    os.kill(child_of(process), signal.SIGKILL)
+    out, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    assert (
+        "failed: one (comparison/runs/one-0): its process was killed; perhaps memory ran out"
+        in out.splitlines()
+    )
+    process = start("60steps")
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, "the same command mends it"

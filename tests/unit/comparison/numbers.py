@@ -1,0 +1,53 @@
+"""Comparisons of numbers that are made up, to be written in every form."""
+
+from heedful.comparison.results import Comparison, Cost, Judged, Over, Point, System
+from heedful.evaluation.measures import Metric
+from heedful.evaluation.resampling import Interval
+from heedful.evaluation.significance import Difference
+
+
+def judged(value, *, name="BLEU", better="higher", deviation=None, p=None):
+    return Judged(
+        Metric(name, value, "tok:13a"),
+        better,
+        Over(value, deviation),
+        Interval(value - 1, value + 1, 0.95),
+        None if p is None else Difference(value - 20, p),
+        [("1-5", 3, value)],
+    )
+
+
+def cost(
+    *, parameters=1_500_000, seconds=120.0, operations=2.3e14, memory=float(1 << 29), speed=10.0
+):
+    return Cost(
+        parameters,
+        Over(500),
+        None if seconds is None else Over(seconds),
+        None if operations is None else Over(operations),
+        None if memory is None else Over(memory),
+        Over(speed),
+        Over(speed * 11),
+    )
+
+
+def system(name, *found, spent=None, num_runs=1):
+    curve = [Point(10, 1.5, 1e9, {"loss": 2.5}), Point(20, None, None, {"loss": 1.5})]
+    runs = [f"runs/{name}-{seed}" for seed in range(num_runs)]
+    return System(name, "a system", runs, found, spent or cost(), [curve] * num_runs, ["An output"])
+
+
+def comparison(*systems, failures=(), budget=None):
+    return Comparison(
+        title="systems compared",
+        test="3 pairs of a and b",
+        num_sentences=3,
+        budget=budget,
+        baseline=systems[0].name,
+        systems=systems,
+        sources=["A source"],
+        references=["A reference"],
+        environment={"torch": "2"},
+        command="heedful compare",
+        failures=failures,
+    )

@@ -1,0 +1,73 @@
+"""Translators that have learned nothing: any output is as good as another, but never by chance."""
+
+from functools import cache
+
+import torch
+
+from heedful.config import resolve
+from heedful.recipes import Recipe
+from heedful.text.config import CharacterConfig, SubwordConfig, TextPair, WordConfig
+from heedful.translator import DecodingConfig, Translator
+
+CORPUS = [
+    "the slave is in the garden .",
+    "the gardener (a slave) sees the garden, and the dog.",
+    "a dog is not a cat; the cat is in the garden",
+    "caf\u00e9 au lait, she said: the dog",
+] * 3
+SOURCES = ["the dog", "", "a cat is in the garden .", "slave", "the garden, and the cat", "  "]
+KINDS = ["word", "character", "subword"]
+_TOKENIZERS = {
+    "word": WordConfig(),
+    "character": CharacterConfig(),
+    "subword": SubwordConfig(size=300, character_coverage=0.98),
+}
+_MODEL = {
+    "encoder": {"kind": "recurrent", "embedding_size": 12, "hidden_size": 12},
+    "decoder": {
+        "kind": "recurrent",
+        "embedding_size": 12,
+        "hidden_size": 12,
+        "wiring": {"kind": "step-then-attend"},
+        "attention": {"score": {"kind": "bilinear"}},
+    },
+}
+
+
+@cache
+def text_pair(kind):
+    """Tokenizers of one kind, learned from the corpus."""
+    tokenizer = _TOKENIZERS[kind].train(CORPUS)
+    return TextPair(tokenizer, tokenizer)
+
+
+@cache
+def model_for(text, *, seed=0):
+    """A model of random weights, large enough that it makes up its mind."""
+    torch.manual_seed(seed)
+    config = resolve(Recipe, {"model": _MODEL}, origin="test").model
+    made = config.build(source_size=len(text.source), target_size=len(text.target)).eval()
+    with torch.no_grad():
+        for weights in made.parameters():
+            weights.mul_(2.5)
+    return made
+
+
+def settings(**given):
+    """Settings of short outputs."""
+    return DecodingConfig.model_validate({"max_output_ratio": 1.0, "max_output_extra": 5, **given})
+
+
+def translator(kind="word", *, seed=0, **given):
+    """A translator by these settings."""
+    text = text_pair(kind)
+    return Translator(model_for(text, seed=seed), text, settings(**given))
+
+
+def language_model_for(text, *, seed=5):
+    """A language model of the target text, of random weights."""
+    torch.manual_seed(seed)
+    said = {"kind": "language-model", "embedding_size": 8, "reader": {"hidden_size": 8}}
+    recipe = {"model": said, "text": {"kind": "shared"}}
+    config = resolve(Recipe, recipe, origin="test").model
+    return config.build(source_size=len(text.target), target_size=len(text.target)).eval()

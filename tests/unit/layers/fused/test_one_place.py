@@ -1,0 +1,176 @@
+"""One place at a time: the fast form of common Transformer layers is the plain one."""
+
+import itertools
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from heedful.decoders.transformer import TransformerDecoderConfig
+from heedful.inspection.trace import trace
+from heedful.layers.encoded import Encoded
+from heedful.layers.fused import one_place
+from heedful.nested import leaves, select
+from heedful.readers.transformer import TransformerReaderConfig
+
+ROWS, SIZE, STEPS = 3, 8, 4
+LENGTHS = torch.tensor([5, 2, 4])
+
+COMMON = [
+    {"norm_placement": placement, "norm": norm, "feedforwards": [{"activation": activation}]}
+    for placement, norm, activation in itertools.product(
+        ("before", "after"), ("layer", "rms"), ("relu", "gelu")
+    )
+] + [
+    {"attention": {"score": {"kind": "dot"}, "heads": {"num_heads": 2, "bias": True}}},
+    {
+        "attention": {
+            "score": {"kind": "scaled-dot"},
+            "align": {"kind": "softmax", "temperature": 0.5},
+            "heads": {"num_heads": 4},
+        }
+    },
+]
+OTHERS = {
+    "groups": {"attention": {"score": {"kind": "dot"}, "heads": {"num_heads": 4, "num_groups": 2}}},
+    "other scores": {
+        "attention": {"score": {"kind": "relative-buckets"}, "heads": {"num_heads": 2}}
+    },
+    "gated": {"feedforwards": [{"gated": True}]},
+    "blocks": {"spans": [{"kind": "blocks"}]},
+}
+
+
+class Case(NamedTuple):
+    decoder: object
+    state: object
+
+    @property
+    def stack(self):
+        return self.decoder.stack
+
+
+def make(settings):
+    torch.manual_seed(1)
+    config = TransformerDecoderConfig.model_validate(
+        {"kind": "transformer", "size": SIZE, "num_layers": 2, "dropout": 0.3}
+        | {"attention": {"score": {"kind": "scaled-dot"}, "heads": {"num_heads": 2}}}
+        | settings
+    )
+    decoder = config.build(vocabulary_size=11, memory_size=SIZE).double().eval()
+    for weight in decoder.parameters():
+        torch.nn.init.normal_(weight, std=0.7)
+    states = torch.randn(ROWS, 5, SIZE, dtype=torch.double)
+    return Case(decoder, decoder.start(Encoded(states, LENGTHS, states[:, 0])))
+
+
+@contextmanager
+def counted(monkeypatch):
+    """Count the places that the fast form reads."""
+    calls = []
+    import heedful.layers.transformer as transformer
+
+    def read(*arguments, **named):
+        calls.append(0)
+        return one_place.read_one_place(*arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transformer, "read_one_place", read)
+        yield calls
+
+
+def run(decoder, state, tokens, *, fast):
+    said = []
+    for column in tokens.T:
+        with torch.set_grad_enabled(not fast[len(said)]):
+            step = decoder.step(column, state)
+        state = step.state
+        said.append((step.log_probs.detach(), step.weights.detach()))
+    return said, [leaf.detach() for leaf in leaves(state)]
+
+
+TOKENS = torch.randint(4, 11, (ROWS, STEPS), generator=torch.Generator().manual_seed(2))
+
+
+@pytest.mark.parametrize("settings", COMMON, ids=str)
+@pytest.mark.parametrize("fast", [[1, 1, 1, 1], [0, 1, 1, 0], [1, 0, 1, 1]], ids=str)
+def test_outputs_weights_and_states_are_those_of_the_layers(settings, fast, monkeypatch):
+    case = make(settings)
+    wanted = run(*case, TOKENS, fast=[0] * STEPS)
+    with counted(monkeypatch) as calls:
+        found = run(*case, TOKENS, fast=fast)
+    assert len(calls) == sum(fast)
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("settings", OTHERS.values(), ids=OTHERS)
+def test_layers_of_other_kinds_keep_their_own_form(settings, monkeypatch):
+    case = make(settings)
+    with counted(monkeypatch) as calls:
+        found = run(*case, TOKENS, fast=[1] * STEPS)
+    assert not calls
+    torch.testing.assert_close(found, run(*case, TOKENS, fast=[0] * STEPS))
+
+
+def test_a_reader_reads_on_as_it_would_have(monkeypatch):
+    torch.manual_seed(1)
+    config = TransformerReaderConfig(
+        size=SIZE, num_layers=2, attention={"score": {"kind": "dot"}, "heads": {"num_heads": 2}}
+    )
+    reader = config.build(input_size=SIZE).double().eval()
+    inputs = torch.randn(ROWS, STEPS, SIZE, dtype=torch.double)
+    whole = reader(inputs, torch.full((ROWS,), STEPS), reader.begin(inputs), need_weights=True)
+    state = reader.begin(inputs)
+    with counted(monkeypatch) as calls, torch.no_grad():
+        for place in range(STEPS):
+            one = inputs[:, place : place + 1]
+            read = reader(one, torch.ones(ROWS, dtype=torch.long), state, need_weights=True)
+            state = read.state
+            torch.testing.assert_close(read.outputs[:, 0], whole.outputs[:, place].detach())
+            seen = whole.weights[:, place, : place + 1].detach()
+            torch.testing.assert_close(read.weights[:, 0], seen)
+    assert len(calls) == STEPS
+
+
+@pytest.mark.parametrize("why", ["grad", "training", "several places", "a trace"])
+def test_whoever_learns_reads_more_or_is_watched_gets_the_plain_form(why, monkeypatch):
+    case = make({})
+    case.decoder.train(why == "training")
+    tokens = TOKENS[:, :2] if why == "several places" else TOKENS[:, :1]
+    with counted(monkeypatch) as calls, torch.set_grad_enabled(why == "grad"):
+        if why == "a trace":
+            with trace(case.decoder) as records:
+                case.decoder.step(tokens[:, 0], case.state)
+            assert records
+        else:
+            case.decoder._read(tokens, case.state, need_weights=False)
+    assert not calls
+
+
+def test_rows_of_unlike_length_get_the_plain_form(monkeypatch):
+    case = make({})
+    with counted(monkeypatch) as calls, torch.no_grad():
+        written = case.state.written._replace(first=torch.tensor([0, 1, 0]))
+        case.decoder.step(TOKENS[:, 0], case.state._replace(written=written))
+    assert not calls
+
+
+def test_weights_that_change_between_steps_count(monkeypatch):
+    case = make({})
+    with torch.no_grad():
+        before = case.decoder.step(TOKENS[:, 0], case.state).log_probs
+        case.stack.layers[0].feedforward.out.weight.neg_()
+        found = case.decoder.step(TOKENS[:, 0], case.state).log_probs
+    torch.testing.assert_close(found, case.decoder.step(TOKENS[:, 0], case.state).log_probs)
+    assert not torch.allclose(before, found)
+
+
+def test_states_are_selected_like_any_other():
+    case = make({})
+    rows = torch.tensor([2, 0])
+    with torch.no_grad():
+        first = case.decoder.step(TOKENS[:, 0], case.state).state
+        all_rows = case.decoder.step(TOKENS[:, 1], first)
+        some = case.decoder.step(TOKENS[rows, 1], select(first, rows))
+    torch.testing.assert_close(some.log_probs, all_rows.log_probs[rows])
