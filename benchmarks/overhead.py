@@ -68,7 +68,6 @@ def unlike(sources: Sources) -> Tensor:
 LENGTHS: dict[str, Lengths] = {"equal": equal, "unlike": unlike}
 
 
-@torch.inference_mode()
 def share_outside(model: Decodable, task: Task, lengths: Lengths) -> float:
     """Decode once; of all the seconds, give the share that the model did not take.
 

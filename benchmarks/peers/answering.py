@@ -24,7 +24,6 @@ Decode = Callable[[Batch, int], list[int]]
 """Takes sources and the width of a beam, says how many steps the best output of each took."""
 
 
-@torch.inference_mode()
 def serve(make: Callable[[], tuple[nn.Module, Decode]]) -> None:
     """Make a system, say what it is, then do every task that comes, until no more come."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")

@@ -56,7 +56,7 @@ def _requirements(package: str) -> Path:
 
 def install(python: Path, *what: str) -> None:
     """Install by pip, or say why that cannot be done."""
-    command = [python, "-m", "pip", "install", "--quiet", "--no-compile", *what]
+    command = [python, "-m", "pip", "install", "--quiet", "--no-compile", "--retries=2", *what]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli.exams import Asked, make_exam
+from heedful.cli.exams import USUAL, Asked, make_exam
 from heedful.cli.options import Beam, Device, Settings, command, stderr_console, writing_output
 from heedful.errors import ConfigError
 
@@ -49,7 +49,7 @@ def compare(
         str | None,
         typer.Option(
             help="as in `heedful evaluate`; the first is the main one",
-            show_default="exact-match,bleu,chrf",
+            show_default=USUAL,
         ),
     ] = None,
     baseline: Annotated[

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 Named = Sequence[tuple[str, "Recipe"]]
 """Systems by name."""
 
+USUAL = "bleu,chrf,exact-match"
+"""The metrics of a comparison, unless others are asked for; the first decides."""
+
 
 class Asked(NamedTuple):
     """What the command line says of an exam."""
@@ -43,9 +46,9 @@ def make_exam(systems: Named, asked: Asked) -> Exam:
 
 def _of_pairs(recipe: Recipe, files: Files, asked: Asked) -> Exam:
     from heedful.comparison.exams import PairExam
-    from heedful.evaluation.metrics import USUAL, choose
+    from heedful.evaluation.metrics import choose
 
-    measures = choose(asked.metrics.split(",") if asked.metrics else USUAL, at="--metrics")
+    measures = choose((asked.metrics or USUAL).split(","), at="--metrics")
     title, references, sources, _ = of_recipe(recipe, files)
     return PairExam(
         title,

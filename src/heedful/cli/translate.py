@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from itertools import chain, islice
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -117,9 +118,17 @@ def _stream(job: Translating, asked: Asked, evidence: Mapping[str, Path], *, wor
     count = num_processes(workers, device=job.device, num_texts=num_texts)
     cut = as_they_arrive if any(map(arrives, asked.files)) else in_full
     chunks = numbered(cut(read_requests(asked), most=WINDOW if count == 1 else SHARED_WINDOW))
-    with working(job, chunks, count=count) as blocks, outlets(list(evidence.values())) as write:
-        for block in _shown(blocks, num_texts):
-            write(block.parts)
+    with working(job, chunks, count=count) as answers:
+        blocks = _begun(answers)
+        with outlets(list(evidence.values())) as write:
+            for block in _shown(blocks, num_texts):
+                write(block.parts)
+
+
+def _begun(blocks: Iterator[Block]) -> Iterator[Block]:
+    """Wait for the first: what cannot be translated at all must not empty any file."""
+    first = list(islice(blocks, 1))
+    return chain(first, blocks)
 
 
 def _shown(blocks: Iterator[Block], total: int | None) -> Iterator[Block]:

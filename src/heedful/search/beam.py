@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.nested import select
+from heedful.search.bounds import Bounds, Standing, take_out_least
 from heedful.search.candidates import Candidates, find
 from heedful.search.choosing import Chosen, Diversity, avoid, choose, note
 from heedful.search.constraints import Constraints
@@ -119,8 +120,11 @@ class _Search:
         self.width = how.diversity.share(width)
         # A group may have to pass over all that it shares with the groups before it.
         crowd = width * self.width if how.diversity.groups > 1 else 0
-        self.num_candidates = 2 * self.width + crowd
+        self.rules, least = take_out_least(how.rules) if how.musts is None else (how.rules, None)
+        # Without the one end of each hypothesis there must still be enough.
+        self.num_candidates = (3 if least else 2) * self.width + crowd
         self.limits: list[int] = max_lengths.tolist()
+        self.bounds = Bounds(least, self.limits, end=end)
         self.at_most = AtMost(max_lengths, end=end)
         self.constraints = Constraints(how.musts, end=end) if how.musts is not None else None
         self._refuse()
@@ -158,7 +162,7 @@ class _Search:
 
     def _stays_behind(self, is_open: NDArray[np.bool_]) -> bool:
         """Whether beams that are done stay in the batch for now: few cost less than moving all."""
-        return self.constraints is None and is_open.sum() > (1 - _IDLE) * len(is_open)
+        return self.constraints is None and bool(is_open.sum() > (1 - _IDLE) * len(is_open))
 
     def _candidates(self, said: Float[Tensor, "R N"]) -> Candidates:
         left, bound = self._allowed(said)
@@ -170,7 +174,9 @@ class _Search:
         if np.isnan(found.totals).any():
             raise not_a_number(self.trellis.depth)
         if not self.constraints:
-            return found
+            beams = Standing(self._owners, self.totals, self.trellis.depth)
+            found = self.bounds.keep_short_ones_open(found, beams)
+            return self.bounds.end_long_ones(found, beams, left=left, said=said)
         room = [self.limits[owner] - self.trellis.depth - 1 for owner in self._owners.tolist()]
         return self.constraints.extend(
             found, self.totals, left=left, bound=bound, said=said, room=room
@@ -180,11 +186,7 @@ class _Search:
         self, said: Float[Tensor, "R N"]
     ) -> tuple[Float[Tensor, "R N"], Float[Tensor, "R N"]]:
         """What the rules leave, and what the binding ones leave."""
-        is_open = self.totals.max(axis=1) > -np.inf
-        is_at_limit = any(
-            self.trellis.depth >= self.limits[owner] for owner in self._owners[is_open].tolist()
-        )
-        rules = (*self.how.rules, self.at_most) if is_at_limit else self.how.rules
+        rules = (*self.rules, self.at_most) if self.constraints else self.rules
         if not rules:
             return said, said
         rows = self.sentences.repeat_interleave(self.totals.shape[1])

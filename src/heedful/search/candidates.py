@@ -48,6 +48,29 @@ class Candidates(NamedTuple):
         """Those at these places (beams, K) of each beam, in this order."""
         return self.each(lambda table: np.take_along_axis(table, order, axis=1))
 
+    def replaced(self, beams: NDArray[np.int64], others: Candidates) -> Candidates:
+        """These, but as many others for some beams."""
+        tables: list[NDArray[Any]] = [table.copy() for table in self]
+        for table, other in zip(tables, others, strict=True):
+            table[beams] = other
+        return Candidates(*tables)
+
+
+def ends(
+    totals: NDArray[np.float64],
+    log_probs: NDArray[np.float64],
+    rows: NDArray[np.int64],
+    *,
+    end: int,
+    count: int,
+) -> Candidates:
+    """So many candidates of beams that can only end; there is one for each of their rows."""
+    order = np.argsort(-totals, axis=1, kind="stable")[:, np.arange(count) % totals.shape[1]]
+    found = Candidates(totals, log_probs, np.full_like(rows, end), rows, np.zeros_like(rows))
+    found = found.ordered(order)
+    found.totals[:, totals.shape[1] :] = -np.inf
+    return found
+
 
 def find(
     allowed: Float[Tensor, "R N"],

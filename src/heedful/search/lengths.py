@@ -77,13 +77,14 @@ class AtMost(Rule):
             return log_probs
         log_probs, ends = log_probs.clone(), log_probs[rows, self.end]
         if (ends == -torch.inf).any():
-            raise _endless(written.size(1))
+            raise endless(written.size(1))
         log_probs[rows] = -torch.inf  # a mask over the whole vocabulary takes seven times as long
         log_probs[rows, self.end] = ends
         return log_probs
 
 
-def _endless(length: int) -> RunError:
+def endless(length: int) -> RunError:
+    """Name a model that would go on for ever."""
     return RunError(
         "search",
         f"the model rules out that an output ends after {length} tokens, the most it may have",

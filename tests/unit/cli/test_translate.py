@@ -170,3 +170,16 @@ def test_progress_is_shown_on_a_terminal_while_output_goes_to_a_file(
     os.close(end)
     assert "translating" in os.read(terminal, 100_000).decode()
     assert (tmp_path / "out.txt").read_text() == "a b\n" * 40
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_run_that_cannot_be_loaded_leaves_files_as_they_were(
+    workers, capsys, monkeypatch, tmp_path
+):
+    (tmp_path / "scores.txt").write_text("of yesterday\n")
+    (tmp_path / "in.txt").write_text("a b\n" * 300)
+    words = [tmp_path / "in.txt", "--scores", tmp_path / "scores.txt", "--workers", workers]
+    ended = heedful(capsys, monkeypatch, "translate", tmp_path / "no-run", *words)
+    assert ended.code == 2
+    assert "no such folder" in ended.err
+    assert (tmp_path / "scores.txt").read_text() == "of yesterday\n"

@@ -1,0 +1,52 @@
+"""Bounds: what they leave of candidates is what the rules of lengths leave of all words."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.search import Diversity, Searching
+from heedful.search.bounds import take_out_least
+from heedful.search.lengths import AtLeast, AtMost
+from heedful.search.repetition import NoRepeats
+from heedful.search.rules import NeverSay
+from tests.unit.search.tables import END, Table, search
+
+
+def told(found):
+    return [
+        [(each.tokens, each.score, each.log_probs.tolist()) for each in outputs]
+        for outputs in found
+    ]
+
+
+@given(
+    seed=st.integers(0, 999),
+    least=st.lists(st.integers(0, 4), min_size=3, max_size=3),
+    width=st.sampled_from([1, 2, 4]),
+    groups=st.sampled_from([1, 2]),
+)
+def test_bounds_are_what_the_rules_are(seed, least, width, groups):
+    table = Table(seed, 4, sentences=3)
+    diversity = Diversity(groups if width % groups == 0 else 1)
+    at_least = AtLeast(torch.tensor(least), end=END)
+    # A second rule, that forbids nothing, makes the search apply them one by one.
+    by_rules = (at_least, AtMost(torch.full((3,), 4), end=END), NeverSay([]))
+    found, wanted = (
+        search(
+            table,
+            width=width,
+            longest=4,
+            sentences=3,
+            how=Searching(rules=rules, diversity=diversity),
+        )
+        for rules in ((at_least,), by_rules)
+    )
+    assert told(found) == told(wanted)
+
+
+def test_only_a_lone_rule_is_taken_out():
+    least, other = AtLeast(torch.tensor([1]), end=END), NoRepeats(2)
+    assert take_out_least((least,)) == ((), least)
+    assert take_out_least((least, other)) == ((least, other), None)
+    assert take_out_least((other,)) == ((other,), None)
+    assert take_out_least(()) == ((), None)
