@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,8 +61,6 @@ def running(name: str, python: Path, module: str, *arguments: str) -> Iterator[S
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            # Read by torch when it is imported: threads that spin would slow whoever is timed next.
-            env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE"},
         ) as process,
     ):
         yield System(name, process, errors)

@@ -27,6 +27,7 @@ from heedful.layers.fused.one_place import (
 from heedful.layers.fused.packing import made_of, may_pack
 from heedful.layers.residual import Residual
 from heedful.layers.self_attention import Cache, SelfAttention
+from heedful.nested import map_tensors
 from heedful.shapes import Bool, Float, Int
 
 
@@ -214,7 +215,11 @@ class TransformerStack(nn.Module):
     ) -> tuple[Memory, ...]:
         """Make a source ready to be looked at, by each layer."""
         sublayers = [layer.source_attention for layer in self._layers]
-        return tuple(each.attention.remember(states, mask, keys=keys) for each in sublayers if each)
+        found = tuple(
+            each.attention.remember(states, mask, keys=keys) for each in sublayers if each
+        )
+        # Products would copy what heads see, which lies apart, again at every step.
+        return found if self.training else map_tensors(Tensor.contiguous, found)
 
     def begin(self, inputs: Float[Tensor, "B T D"], sources: Sequence[Memory] = ()) -> StackState:
         """Make the state of having read nothing, for as many rows as these."""
