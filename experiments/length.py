@@ -31,7 +31,8 @@ from experiments.copying import (
 )
 from heedful.data.lines import read_lines
 from heedful.errors import DataError, HeedfulError, choose_from, did_you_mean
-from heedful.evaluation.by_length import Bin, Measure, by_length
+from heedful.evaluation.by_length import Bin, by_length
+from heedful.evaluation.groups import Measuring
 from heedful.evaluation.metrics import Metric, bleu, exact_match
 from heedful.inspection.chart import Line, chart
 
@@ -51,13 +52,13 @@ def tokens_right(outputs: Sequence[str], references: Sequence[str]) -> Metric:
     return Metric("tokens right", 100 * right / sum(len(ref) for _, ref in pairs), "by:place")
 
 
-MEASURES: dict[str, Measure] = {
+MEASURES: dict[str, Measuring] = {
     "Whole outputs right": exact_match,
     "Tokens right": tokens_right,
 }
 
 
-def curve(written: Written, measure: Measure) -> dict[int, float]:
+def curve(written: Written, measure: Measuring) -> dict[int, float]:
     """A measure at every length."""
     found = {each.longest: each.metric for each in by_length(*written, measure)}
     return {length: metric.value for length, metric in found.items() if metric is not None}
@@ -92,7 +93,7 @@ def tell_copying(
     return {name: _tell_measure(written, *measure) for name, measure in pictures}
 
 
-def _tell_measure(written: Mapping[str, Sequence[Written]], title: str, measure: Measure) -> str:
+def _tell_measure(written: Mapping[str, Sequence[Written]], title: str, measure: Measuring) -> str:
     typer.echo(f"\n{title}, of 100, by the number of letters:\n")
     typer.echo(heading(["letters", *map(str, TOLD), f"{GOOD} or more up to"]))
     lines = []

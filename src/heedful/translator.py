@@ -20,6 +20,7 @@ from heedful.decoding.telling import Telling
 from heedful.decoding.translation import END_LABEL, Translation
 from heedful.decoding.ways import Found, Ways
 from heedful.errors import ConfigError
+from heedful.layers.fused.packing import weights_at_rest
 from heedful.tasks.decodable import Decodable
 from heedful.text.config import TextPair
 
@@ -90,9 +91,11 @@ class Translator:
         self, asked: list[Asked], ways: Ways, *, want_tree: bool
     ) -> Iterator[Translation]:
         found: dict[int, Found] = {}
-        for batch in _batches(asked, ways.settings):
-            answers = ways.find(batch, want_tree=want_tree)
-            found.update((each.number, answer) for each, answer in zip(batch, answers, strict=True))
+        with weights_at_rest():
+            for batch in _batches(asked, ways.settings):
+                answers = ways.find(batch, want_tree=want_tree)
+                numbers = (each.number for each in batch)
+                found.update(zip(numbers, answers, strict=True))
         for each in asked:
             if each.number in found:
                 yield self._telling.tell(each, found[each.number])

@@ -20,7 +20,6 @@ from heedful.layers.feedforward import PlaceWise
 from heedful.layers.fused.one_place import (
     Sublayers,
     are_common,
-    linears_of,
     pack_layers,
     read_one_place,
 )
@@ -295,7 +294,7 @@ class TransformerStack(nn.Module):
     ) -> Stacked:
         sublayers = self._sublayers
         read = read_one_place(
-            made_of(self, linears_of(sublayers), lambda: pack_layers(sublayers)),
+            made_of(self, lambda: pack_layers(sublayers)),
             inputs.squeeze(1),
             [layer.cache.held for layer in state.layers],
             sources,

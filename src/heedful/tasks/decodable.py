@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from heedful.data.collate import Sources
+from heedful.layers.fused.packing import weights_at_rest
 from heedful.nested import select
 from heedful.search import (
     FIRST,
@@ -46,6 +47,7 @@ class Decodable(ABC):
         """Read one token; say how likely each next one is."""
 
     @torch.no_grad()
+    @weights_at_rest()
     def search(
         self,
         sources: Sources,
@@ -72,6 +74,7 @@ class Decodable(ABC):
         )
 
     @torch.no_grad()
+    @weights_at_rest()
     def score(
         self,
         sources: Sources,
@@ -94,6 +97,7 @@ class Decodable(ABC):
         )
 
     @torch.no_grad()
+    @weights_at_rest()
     def sample(
         self,
         sources: Sources,

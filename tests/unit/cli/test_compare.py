@@ -55,9 +55,9 @@ def test_runs_are_compared_in_one_table_and_in_files(call, trained, other, test_
     ended = call(trained, other, *test_set)
     assert ended.code == 0
     lines = ended.out.splitlines()
-    assert lines[0].split()[:4] == ["system", "exact", "match", "BLEU"]
-    assert lines[2].split()[:2] == ["run", "66.67"]
-    assert lines[3].split()[:2] == ["other", "66.67"]
+    assert lines[0].split()[:4] == ["system", "BLEU", "chrF", "exact"]
+    for line, name in zip(lines[2:4], ("run", "other"), strict=True):
+        assert (line.split()[0], line.split()[3]) == (name, "66.67")
     assert "tested on 3 pairs of src and tgt" in lines
     assert max(map(len, lines)) <= 100
     assert sorted(path.name for path in (tmp_path / "comparison").iterdir()) == FILES

@@ -9,7 +9,7 @@ stopped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -101,22 +101,6 @@ def _has_plain_heads(attention: Attends) -> bool:
         and not attention.is_penalised
         and not attention._forward_hooks
     )
-
-
-def linears_of(layers: Sequence[Sublayers]) -> list[nn.Linear]:
-    """The maps whose weights are laid out."""
-    return [linear for layer in layers for linear in _linears(layer)]
-
-
-def _linears(layer: Sublayers) -> Iterator[nn.Linear]:
-    lookers = [layer.self_attention.attention]
-    lookers += [layer.source_attention[0]] if layer.source_attention else []
-    for each in lookers:
-        assert isinstance(each, MultiHead), type(each)
-        yield from (each.query_projection, each.key_projection)
-        yield from (each.value_projection, each.output_projection)
-    assert isinstance(layer.feedforward, FeedForward), type(layer.feedforward)
-    yield from (layer.feedforward.into, layer.feedforward.out)
 
 
 def pack_layers(layers: Sequence[Sublayers]) -> list[Layer]:

@@ -1,15 +1,17 @@
 """Packing: how are weights laid out, so that few rows are multiplied by them fastest?
 
 Search multiplies a few rows at a time, over and over. On a CPU that takes up to half as long again
-by weights as torch keeps them, (out, in), as by a copy laid out (in, out). A copy is made once, and
-made anew when a weight has changed. Law: what comes of it is what the linear map gives.
+by weights as torch keeps them, (out, in), as by a copy laid out (in, out). Nobody can tell for sure
+whether a weight has changed (torch's fused optimizers leave no trace), so copies are made and used
+only while somebody promises that none does. Law: what comes of it is what the linear map gives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +22,20 @@ Made = TypeVar("Made")
 
 FEW = 256  # rows; from there on the layout makes no difference
 
-_KNOWN: WeakKeyDictionary[nn.Module, tuple[Any, Any]] = WeakKeyDictionary()
+_AT_REST: ContextVar[dict[nn.Module, Any] | None] = ContextVar("at rest", default=None)
+
+
+@contextmanager
+def weights_at_rest() -> Iterator[None]:
+    """Promise that no weight changes while within; what is then made of them is used again."""
+    if _AT_REST.get() is not None:
+        yield
+        return
+    token = _AT_REST.set({})
+    try:
+        yield
+    finally:
+        _AT_REST.reset(token)
 
 
 class Packed(NamedTuple):
@@ -44,22 +59,14 @@ def pack(linears: Sequence[nn.Linear]) -> Packed:
     return Packed(torch.cat(weights).t().contiguous(), torch.cat(biases) if biases else None)
 
 
-def made_of(owner: nn.Module, linears: Sequence[nn.Linear], make: Callable[[], Made]) -> Made:
-    """What `make` gives, kept for its owner as long as none of these maps changes."""
-    state = [_state(weight) for linear in linears for weight in (linear.weight, linear.bias)]
-    known = _KNOWN.get(owner)
-    if known is None or known[0] != state:
-        known = state, make()
-        _KNOWN[owner] = known
-    made: Made = known[1]
+def made_of(owner: nn.Module, make: Callable[[], Made]) -> Made:
+    """What `make` makes of an owner's weights, once while they are at rest."""
+    known = _AT_REST.get()
+    assert known is not None, "weights may change"
+    if owner not in known:
+        known[owner] = make()
+    made: Made = known[owner]
     return made
-
-
-def _state(weight: Tensor | None) -> tuple[object, ...]:
-    """What is no longer the same once a weight has been changed, moved or replaced."""
-    if weight is None:
-        return ()
-    return weight.data_ptr(), weight._version, weight.dtype
 
 
 def few_rows(linear: nn.Linear, inputs: Float[Tensor, "*B D"]) -> Float[Tensor, "*B N"]:
@@ -68,13 +75,13 @@ def few_rows(linear: nn.Linear, inputs: Float[Tensor, "*B D"]) -> Float[Tensor, 
     if not is_few or not may_pack(inputs) or type(linear) is not nn.Linear:
         outputs: Tensor = linear(inputs)
         return outputs
-    packed = made_of(linear, [linear], lambda: pack([linear]))
+    packed = made_of(linear, lambda: pack([linear]))
     return packed(inputs.reshape(-1, linear.in_features)).view(
         *inputs.shape[:-1], linear.out_features
     )
 
 
 def may_pack(inputs: Tensor) -> bool:
-    """Whether nothing is to be learned here, on a CPU, in the precision of the weights."""
-    is_cast = torch.is_autocast_enabled("cpu")
-    return inputs.device.type == "cpu" and not torch.is_grad_enabled() and not is_cast
+    """Whether weights are at rest, on a CPU, and nothing is to be learned or cast."""
+    is_plain = not torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+    return is_plain and inputs.device.type == "cpu" and _AT_REST.get() is not None
