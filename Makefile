@@ -27,7 +27,7 @@ $(READY): pyproject.toml constraints.txt
 	  echo "  Name a newer one, for example: make setup PYTHON=python3.12"; exit 1; }
 	@echo "Setting up .venv (first time only, a minute or two) ..."
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet -c constraints.txt hatchling editables
+	@$(BIN)/python -m pip install --quiet -c constraints.txt hatchling editables setuptools
 	@$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 	@echo "Set up. The command is $(BIN)/heedful."
@@ -77,7 +77,7 @@ constraints: setup ## Look for newer versions of everything but torch and write 
 	@mkdir -p .setup
 	@$(BIN)/python -m pip install --isolated --quiet --dry-run --ignore-installed \
 	  --report .setup/resolved.json "$$(grep '^torch==' constraints.txt)" \
-	  hatchling editables '.[dev,track]'
+	  hatchling editables setuptools '.[dev,track]'
 	@$(BIN)/python tools/write_constraints.py .setup/resolved.json
 	@echo "Wrote constraints.txt. Now: make check test"
 
