@@ -6,13 +6,13 @@ JOBS ?= 2
 BIN := .venv/bin
 READY := .venv/.ready
 EXTRAS := .venv/.extras
-QUICK := not learning and not diagonal and not slow and not faults and not extras and not gpu
+QUICK := not learning and not diagonal and not wide and not slow and not faults and not extras and not gpu
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --cov --cov-report=term:skip-covered
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-learning test-faults test-extras test-all check bench constraints clean
+.PHONY: help setup demo test test-learning test-wide test-faults test-extras test-all check bench constraints clean
 
 help: ## List what can be made
 	@echo "make TARGET, where TARGET is one of:"
@@ -43,6 +43,10 @@ test: setup ## Run the tests, but for those that train a model, kill processes o
 test-learning: setup ## See every mechanism learn, once: some minutes
 	@echo "Training every mechanism until it has learned, on $(JOBS) processes ..."
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) -m diagonal
+
+test-wide: setup ## See laws hold for every recipe and every pair of options: a minute or two
+	@echo "Asking every recipe and every pair of options, on $(JOBS) processes ..."
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) -m "wide and not slow"
 
 test-faults: setup ## Kill, starve and multiply real training processes and see that nothing is lost
 	@echo "Running the fault tests, on $(JOBS) processes (some minutes) ..."

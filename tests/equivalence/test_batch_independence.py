@@ -34,8 +34,19 @@ OF_TEXT = [name for name in recipe_names() if load_recipe(name).is_of_text]
 OF_PAIRS = [name for name in recipe_names() if name not in OF_TEXT]
 WRITING = [name for name in OF_TEXT if load_recipe(name).model.kind == "language-model"]
 
-each_recipe_of_pairs = pytest.mark.parametrize("name", OF_PAIRS)
-each_recipe_of_text = pytest.mark.parametrize("name", OF_TEXT)
+
+def asked_widely(names):
+    """Ask quickly of a small form, where there is one, and of the others in `make test-wide`."""
+    families = {name.removesuffix("-small") for name in recipe_names() if name.endswith("-small")}
+    is_told = [name.removesuffix("-multi30k") in families for name in names]
+    return [
+        pytest.param(name, marks=pytest.mark.wide) if told else name
+        for name, told in zip(names, is_told, strict=True)
+    ]
+
+
+each_recipe_of_pairs = pytest.mark.parametrize("name", asked_widely(OF_PAIRS))
+each_recipe_of_text = pytest.mark.parametrize("name", asked_widely(OF_TEXT))
 
 
 @pytest.fixture(autouse=True)

@@ -39,6 +39,7 @@ from tests.catalogue import VOCABULARY, build, texts
 from tests.shape_checking import unchecked
 from tests.unit.search.tables import contains
 
+pytestmark = pytest.mark.wide
 TEXTS = texts(3)
 LONGEST = [7, 5, 8]  # tokens of the output of each text
 MEMBERS = ["lstm, step-then-attend", "transformer", "convolutional"]

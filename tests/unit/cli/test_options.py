@@ -1,6 +1,7 @@
 import os
 import pty
 import sys
+from select import select
 
 import pytest
 
@@ -37,7 +38,10 @@ def test_a_terminal_shows_how_many_results_there_have_been(monkeypatch):
     with open(end, "w") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
         words = list(watched(["one", "three", "four"], total=12, size=len))
-        shown = os.read(terminal, 100_000).decode()
+        stderr.flush()
+        shown = ""
+        while select([terminal], [], [], 1)[0]:  # it comes in pieces
+            shown += os.read(terminal, 100_000).decode()
     os.close(terminal)
     assert words == ["one", "three", "four"]
     assert "translating" in shown

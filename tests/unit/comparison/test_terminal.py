@@ -11,7 +11,8 @@ from tests.unit.comparison.numbers import comparison, cost, judged, system
 
 def shown(found, *, width=WIDTH, terminal=False):
     text = io.StringIO()
-    print_table(found, Console(file=text, width=width, force_terminal=terminal), width=width)
+    console = Console(file=text, width=width, force_terminal=terminal, _environ={"TERM": "xterm"})
+    print_table(found, console, width=width)
     return text.getvalue()
 
 
