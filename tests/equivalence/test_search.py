@@ -85,6 +85,7 @@ def test_beam_1_is_greedy_for_every_system(name):
 
 @each_system
 @pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.wide
 def test_a_sentence_gives_the_same_alone_and_in_company(name, width):
     model, sequences = build(name), texts(4)
     together = run(model, collate_sources(sequences), width)

@@ -190,10 +190,17 @@ def test_a_killed_worker_ends_the_command_at_once(translating, tmp_path, is_busy
     assert_all_end(below)
 
 
+def hear_interrupts():
+    """Whoever was started in the background is deaf to them, and so is whoever it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("moment", ["starting", "working"])
 def test_an_interrupt_from_the_keyboard_ends_all(translating, moment):
     """Ctrl-C reaches every process of the group; one of them answers."""
-    process = translating("--workers", 2, "--device", "cpu", start_new_session=True)
+    process = translating(
+        "--workers", 2, "--device", "cpu", start_new_session=True, preexec_fn=hear_interrupts
+    )
     if moment == "working":
         assert ask(process, "a") == "a\n"
     else:

@@ -21,6 +21,7 @@ from heedful.errors import ConfigError, DataError
 from heedful.evaluation.measures import Direction, Measure, score
 from heedful.evaluation.metrics import MEASURES
 from heedful.recipes import Recipe
+from heedful.search.evidence import NotNumbersError
 from heedful.search.sampling import sample
 from heedful.tasks.language_model import Bounded, LanguageModel
 from heedful.tasks.model import Model
@@ -72,7 +73,8 @@ class Judge:
         wanted = [name for name in names if name in _OF_OUTPUTS]
         if not wanted:
             return {}
-        outputs = [result.text for result in self._translate(self._pairs)]
+        found = self._translate(self._pairs)
+        outputs = [result.text for result in found] or [""] * len(self._pairs)
         references = [pair.target for pair in self._pairs]
         return {name: score(_OF_OUTPUTS[name], outputs, references).value for name in wanted}
 
@@ -81,10 +83,16 @@ class Judge:
         if isinstance(self.model, LanguageModel) and isinstance(self.corpora, TextCorpora):
             return self._continuations(self.corpora, self.model, count)
         pairs = self._pairs[:count]
-        shown = zip(self._translate(pairs), pairs, strict=True)
-        return [_sample(result, pair.target) for result, pair in shown]
+        found = self._translate(pairs)
+        return [
+            _sample(result, pair.target) for result, pair in zip(found, pairs, strict=bool(found))
+        ]
 
     def _translate(self, pairs: Sequence[Pair]) -> list[Translation]:
+        """Translate; where weights have overflowed there is nothing to tell, and training goes on.
+
+        What is wrong with them is for the engine to say.
+        """
         if not pairs:
             return []
         assert isinstance(self.model, Model), type(self.model)
@@ -92,7 +100,10 @@ class Judge:
             translator = Translator(
                 self.model, self.corpora.text, self.recipe.decoding.plain(), device=self.device
             )
-            return translator.translate([pair.source for pair in pairs])
+            try:
+                return translator.translate([pair.source for pair in pairs])
+            except NotNumbersError:
+                return []
 
     def _continuations(
         self, corpora: TextCorpora, model: LanguageModel, count: int

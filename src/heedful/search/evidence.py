@@ -45,9 +45,13 @@ class Evidence:
         return [each._replace(score=each.log_prob) for each in found]
 
 
-def not_a_number(depth: int) -> RunError:
+class NotNumbersError(RunError):
+    """A model that has nothing to say."""
+
+
+def not_a_number(depth: int) -> NotNumbersError:
     """Name a model that has nothing to say."""
-    return RunError(
+    return NotNumbersError(
         "search",
         f"the model's log-probabilities after {depth} tokens are not numbers",
         "its weights or its arithmetic have overflowed: use an earlier checkpoint, or float32",

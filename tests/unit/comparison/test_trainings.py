@@ -80,6 +80,7 @@ def test_time_that_is_left_follows_from_a_budget_of_time(plans):
     assert told[0] == "run 1 of 2: bad, seed 0, for 2 minutes; about 4 min left"
 
 
+@pytest.mark.faults
 def test_a_process_of_its_own_says_what_went_wrong(plans):
     ended = train_apart(plans[0], BUDGET, "cpu")
     assert ended == (

@@ -239,3 +239,12 @@ def test_a_metric_of_outputs_is_refused_where_nothing_can_be_decoded(judge, monk
             "decoded\n"
             "  raise decoding.max_source_tokens, or set training.metric to loss or accuracy"
         )
+
+
+def test_weights_that_are_no_numbers_say_nothing_and_stop_nobody(judge):
+    asked = judge("training.metric=bleu")
+    with torch.no_grad():
+        for weight in asked.model.parameters():
+            weight.fill_(torch.nan)
+    assert asked.samples(2) == []
+    assert asked.scores(["bleu"]) == {"bleu": 0.0}
