@@ -20,7 +20,7 @@ from heedful.shapes import Float
 
 Made = TypeVar("Made")
 
-FEW = 256  # rows; from there on the layout makes no difference
+FEWEST, FEW = 8, 256  # rows; below and beyond the layout makes no difference
 
 _AT_REST: ContextVar[dict[nn.Module, Any] | None] = ContextVar("at rest", default=None)
 
@@ -71,7 +71,7 @@ def made_of(owner: nn.Module, make: Callable[[], Made]) -> Made:
 
 def few_rows(linear: nn.Linear, inputs: Float[Tensor, "*B D"]) -> Float[Tensor, "*B N"]:
     """Apply a linear map, by the faster layout where that is one."""
-    is_few = inputs.numel() <= FEW * linear.in_features
+    is_few = FEWEST <= inputs.numel() / linear.in_features <= FEW
     if not is_few or not may_pack(inputs) or type(linear) is not nn.Linear:
         outputs: Tensor = linear(inputs)
         return outputs
