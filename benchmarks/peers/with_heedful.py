@@ -8,6 +8,7 @@ import torch
 from benchmarks.peers.answering import Decode, serve
 from benchmarks.peers.workload import NUM_STEPS, VOCABULARY, WIDTH, Batch
 from heedful.data.collate import collate_sources
+from heedful.layers.fused.packing import weights_at_rest
 from heedful.recipes import load_recipe
 from heedful.search import LengthPenalty, Searching
 from heedful.search.lengths import AtLeast
@@ -61,4 +62,5 @@ def make(kind: str) -> tuple[Model, Decode]:
 
 
 if __name__ == "__main__":
-    serve(partial(make, sys.argv[1]))
+    with weights_at_rest():  # as a `Translator` promises
+        serve(partial(make, sys.argv[1]))

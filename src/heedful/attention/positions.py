@@ -8,14 +8,19 @@ with the place of its first word, is told the same as one read whole.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import suppress
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from heedful.shapes import Float, Int
 
 # Pair i of a vector turns once in 2 pi base^(2 i / width) places (Vaswani et al. 2017, 3.5).
 BASE = 10000.0
+
+_NUM_NEAR = 512
 
 
 class Positions(nn.Module, ABC):
@@ -43,9 +48,23 @@ class SinusoidalPositions(Positions):
         self, places: Int[Tensor, "*B T"], dtype: torch.dtype = torch.float32
     ) -> Float[Tensor, "*B T E"]:
         """Give the vectors of these places, the first being 0, in this precision."""
-        turns = angles(places, self.size)  # (*B, T, (E + 1) / 2)
-        pairs = torch.stack([turns.sin(), turns.cos()], dim=-1)
-        return pairs.flatten(-2)[..., : self.size].to(dtype)
+        if places.device.type == "cpu":  # a GPU cannot say in time that a place is far off
+            with suppress(IndexError):
+                return functional.embedding(places, _near_places(self.size, dtype))
+        return _waves(places, self.size, dtype)
+
+
+def _waves(places: Int[Tensor, "*B T"], size: int, dtype: torch.dtype) -> Float[Tensor, "*B T E"]:
+    turns = angles(places, size)  # (*B, T, (E + 1) / 2)
+    pairs = torch.stack([turns.sin(), turns.cos()], dim=-1)
+    return pairs.flatten(-2)[..., :size].to(dtype)
+
+
+@lru_cache(maxsize=16)
+def _near_places(size: int, dtype: torch.dtype) -> Float[Tensor, "places E"]:
+    """The vectors of the first places, which are asked for again at every step of a search."""
+    with torch.inference_mode(mode=False):
+        return _waves(torch.arange(_NUM_NEAR), size, dtype)
 
 
 class LearnedPositions(Positions):

@@ -15,15 +15,12 @@ from torch import Tensor, nn
 from heedful.attention.alignments import Aligned
 from heedful.attention.attend import Attends, Memory
 from heedful.attention.past import Past
-from heedful.layers.encoded import add_up
+from heedful.layers.encoded import NO_PENALTIES, add_up
 from heedful.layers.feedforward import PlaceWise
-from heedful.layers.fused.one_place import (
-    Sublayers,
-    are_common,
-    pack_layers,
-    read_one_place,
-)
+from heedful.layers.fused.common import Sublayers, are_common, listeners
+from heedful.layers.fused.one_place import OnePlace, PackedLayers, pack_layers
 from heedful.layers.fused.packing import made_of, may_pack
+from heedful.layers.fused.real_places import read_real_places
 from heedful.layers.residual import Residual
 from heedful.layers.self_attention import Cache, SelfAttention
 from heedful.nested import map_tensors
@@ -235,6 +232,8 @@ class TransformerStack(nn.Module):
     ) -> tuple[Float[Tensor, "B S D"], Mapping[str, Float[Tensor, ""]]]:
         """Read whole sequences; give also what is added to the loss."""
         mask = Places.of(inputs, torch.zeros_like(lengths), lengths).mask
+        if self._may_leave_out_padding(inputs):
+            return self._finish(read_real_places(self._sublayers, inputs, mask)), NO_PENALTIES
         penalties = list[Mapping[str, Tensor]]()
         for layer in self._layers:
             inputs, found = layer.both_ways(inputs, lengths, mask)
@@ -251,8 +250,10 @@ class TransformerStack(nn.Module):
         need_weights: bool = False,
     ) -> Stacked:
         """Read on from a state, with the top layer's weights where they are needed."""
-        if self._reads_one_place(inputs, state):
-            return self._read_one_place(inputs, lengths, state, sources, need_weights=need_weights)
+        if (packed := self._packed(inputs, state)) is not None:
+            held = [layer.cache.held for layer in state.layers]
+            read = packed.read(inputs.squeeze(1), held, sources, need_weights=need_weights)
+            return self._one_place(read, state.first + lengths)
         places = Places.of(inputs, state.first, lengths)
         made, looks = list[Layered](), list[tuple[Attends, Aligned]]()
         for number, layer in enumerate(self._layers):
@@ -275,34 +276,31 @@ class TransformerStack(nn.Module):
             StackState(tuple(each.state for each in made), state.first + lengths),
         )
 
-    def _reads_one_place(self, inputs: Float[Tensor, "B T D"], state: StackState) -> bool:
-        """Whether these are one place of each row, right behind what all rows hold."""
+    def _may_leave_out_padding(self, inputs: Float[Tensor, "B S D"]) -> bool:
+        """Whether nothing is to be learned from it; a GPU would wait to be told the real places."""
+        is_read = not torch.is_grad_enabled() and not self.training
+        layers = self._sublayers
+        return (
+            is_read
+            and inputs.device.type == "cpu"
+            and are_common(layers)
+            and not any(listeners(layers))
+        )
+
+    def _packed(self, inputs: Float[Tensor, "B T D"], state: StackState) -> PackedLayers | None:
+        """Layers for one place of each row, right behind what all rows hold, where that fits."""
         if inputs.size(1) != 1 or self.training or not may_pack(inputs):
-            return False
+            return None
+        packed = made_of(self, lambda: pack_layers(self._sublayers))
         held = state.layers[0].cache.held
         num_held = 0 if held is None else held.values.size(-2)
-        return bool((state.first == num_held).all()) and are_common(self._sublayers)
+        is_next = packed is not None and bool((state.first == num_held).all())
+        return packed if is_next and not packed.are_heard else None
 
-    def _read_one_place(
-        self,
-        inputs: Float[Tensor, "B 1 D"],
-        lengths: Int[Tensor, "B"],
-        state: StackState,
-        sources: Sequence[Memory],
-        *,
-        need_weights: bool,
-    ) -> Stacked:
-        sublayers = self._sublayers
-        read = read_one_place(
-            made_of(self, lambda: pack_layers(sublayers)),
-            inputs.squeeze(1),
-            [layer.cache.held for layer in state.layers],
-            sources,
-            need_weights=need_weights,
-        )
+    def _one_place(self, read: OnePlace, next_place: Int[Tensor, "B"]) -> Stacked:
         layers = tuple(LayerState(Cache(held)) for held in read.held)
         outputs = self._finish(read.outputs.unsqueeze(1))
-        return Stacked(outputs, read.weights, (), {}, StackState(layers, state.first + lengths))
+        return Stacked(outputs, read.weights, (), {}, StackState(layers, next_place))
 
     @property
     def _sublayers(self) -> list[Sublayers]:

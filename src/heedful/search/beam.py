@@ -168,9 +168,7 @@ class _Search:
         left, bound = self._allowed(said)
         if self.constraints:
             left = self.constraints.hold_back(left)
-        precision = torch.promote_types(said.dtype, torch.float32)
-        totals = torch.from_numpy(self.totals).to(said.device, precision)
-        found = find(left, said, totals, self.num_candidates)
+        found = find(left, said, self.totals, self.num_candidates)
         if np.isnan(found.totals).any():
             raise not_a_number(self.trellis.depth)
         if not self.constraints:
@@ -254,7 +252,9 @@ class _Search:
         self, chosen: Chosen, kept: NDArray[np.int64]
     ) -> tuple[Int[Tensor, "R2"], Int[Tensor, "R2"]]:
         """Leave only the beams that go on, and their open hypotheses."""
-        found = chosen.candidates.only(kept).ordered(chosen.opens[kept])
+        is_whole = len(kept) == len(self.beams)
+        found = chosen.candidates if is_whole else chosen.candidates.only(kept)
+        found = found.ordered(chosen.opens[kept])
         rows, tokens, totals = found.rows.flatten(), found.tokens.flatten(), chosen.totals[kept]
         own = np.where(totals > -np.inf, found.log_probs, -np.inf)
         self.trellis.grow(rows, tokens, own.flatten())
@@ -264,11 +264,12 @@ class _Search:
         self.same_rows = self.same_sentences and bool((rows == np.arange(len(rows))).all())
         device = self.sentences.device
         parents, said = torch.from_numpy(rows).to(device), torch.from_numpy(tokens).to(device)
-        if len(kept) < len(self.beams):
+        if not is_whole:
             self.beams = self.beams[kept]
             self.sentences = torch.from_numpy(self._owners).to(device)
         self.totals = totals
-        self.written = torch.cat([self.written[parents], said.unsqueeze(1)], dim=1)
+        if self.rules or self.constraints:
+            self.written = torch.cat([self.written[parents], said.unsqueeze(1)], dim=1)
         return parents, said
 
     def _distinct(self, endings: list[Ending]) -> list[Hypothesis]:

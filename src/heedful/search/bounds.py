@@ -42,6 +42,8 @@ class Bounds:
             return found
         is_short = self.shortest[beams.owners] > beams.depth
         is_out = is_short[:, None] & (found.tokens == self.end)
+        if not is_out.any():
+            return found
         totals = np.where(is_out, -np.inf, found.totals)
         return found._replace(totals=totals).ordered(np.argsort(is_out, axis=1, kind="stable"))
 

@@ -46,7 +46,8 @@ class Candidates(NamedTuple):
 
     def ordered(self, order: NDArray[np.int64]) -> Candidates:
         """Those at these places (beams, K) of each beam, in this order."""
-        return self.each(lambda table: np.take_along_axis(table, order, axis=1))
+        beams = np.arange(len(order))[:, None]
+        return self.each(lambda table: table[beams, order])
 
     def replaced(self, beams: NDArray[np.int64], others: Candidates) -> Candidates:
         """These, but as many others for some beams."""
@@ -72,40 +73,94 @@ def ends(
     return found
 
 
+class Ranked(NamedTuple):
+    """The best continuations of beams: what they come to, their rows and their tokens."""
+
+    totals: Float[Tensor, "U C"]
+    rows: Int[Tensor, "U C"]
+    tokens: Int[Tensor, "U C"]
+
+
 def find(
+    allowed: Float[Tensor, "R N"],
+    said: Float[Tensor, "R N"],
+    totals: NDArray[np.float64],
+    count: int,
+) -> Candidates:
+    """Find the best continuations of each beam by what the rules left of the log-probabilities."""
+    precision = torch.promote_types(said.dtype, torch.float32)
+    so_far = torch.from_numpy(totals).to(said.device, precision)
+    if said.device.type == "cpu" and said.dtype == precision:
+        return _find_here(allowed, said, so_far, count)
+    ranked = rank(allowed, so_far, count)
+    own = said[ranked.rows, ranked.tokens].to(precision)
+    worth, log_probs = torch.stack([ranked.totals, own]).cpu().numpy().astype(np.float64)
+    tokens, rows = torch.stack([ranked.tokens, ranked.rows]).cpu().numpy()
+    return Candidates(worth, log_probs, tokens, rows, np.zeros_like(tokens))
+
+
+def rank(log_probs: Float[Tensor, "R N"], totals: Float[Tensor, "U K"], count: int) -> Ranked:
+    """Rank the `count` best continuations of each beam without waiting for a device."""
+    num_beams, held = totals.shape
+    size, num_chunks = log_probs.size(1), _num_chunks(log_probs)
+    firsts = held * torch.arange(num_beams, device=totals.device)[:, None]
+    if num_chunks <= 2 * count:
+        best, places = _rank_all(log_probs, totals, count)
+        return Ranked(best, firsts + places // size, places % size)
+    peaks = (totals.view(-1, 1) + _peaks(log_probs)).view(num_beams, -1)
+    chunks = peaks.topk(count).indices  # (U, C) of K * chunks
+    rows, starts = firsts + chunks // num_chunks, chunks % num_chunks * _CHUNK
+    fitting = starts.clamp(max=size - _CHUNK)
+    found = _windows(log_probs, rows * size + fitting)
+    if size % _CHUNK:
+        inside = torch.arange(_CHUNK, device=rows.device)
+        found.masked_fill_(inside < (starts - fitting).unsqueeze(-1), -torch.inf)
+    grown = found + totals.flatten()[rows].unsqueeze(-1)
+    best, places = grown.flatten(1).topk(count)
+    chosen = places // _CHUNK
+    return Ranked(best, rows.gather(1, chosen), fitting.gather(1, chosen) + places % _CHUNK)
+
+
+def _find_here(
     allowed: Float[Tensor, "R N"],
     said: Float[Tensor, "R N"],
     totals: Float[Tensor, "U K"],
     count: int,
 ) -> Candidates:
-    """Find the best continuations of each beam by what the rules left of the log-probabilities."""
-    ranked, rows, tokens = rank(allowed, totals, count)
-    own = said[rows, tokens].to(ranked.dtype)
-    worth = torch.stack([ranked, own]).cpu().numpy().astype(np.float64)
-    where = torch.stack([tokens, rows]).cpu().numpy()
-    return Candidates(worth[0], worth[1], where[0], where[1], np.zeros_like(where[0]))
-
-
-def rank(
-    log_probs: Float[Tensor, "R N"], totals: Float[Tensor, "U K"], count: int
-) -> tuple[Float[Tensor, "U C"], Int[Tensor, "U C"], Int[Tensor, "U C"]]:
-    """Give totals, rows and tokens of the `count` best continuations of each beam."""
+    """The same on the host, where numpy does small sums sooner than torch."""
     num_beams, held = totals.shape
-    num_chunks = -(-log_probs.size(1) // _CHUNK)
-    firsts = held * torch.arange(num_beams, device=totals.device)[:, None]
+    size, num_chunks = allowed.size(1), _num_chunks(allowed)
+    beams = np.arange(num_beams)[:, None]
     if num_chunks <= 2 * count:
-        grown = (totals.view(-1, 1) + log_probs).view(num_beams, -1)  # (U, K * N)
-        best, places = grown.topk(min(count, grown.size(1)))
-        size = log_probs.size(1)
-        return best, firsts + places // size, places % size
-    peaks = (totals.view(-1, 1) + _peaks(log_probs)).view(num_beams, -1)
-    chunks = peaks.topk(count).indices  # (U, C) of K * chunks
-    rows, starts = firsts + chunks // num_chunks, chunks % num_chunks * _CHUNK
-    grown = _inside(log_probs, rows, starts) + totals.flatten()[rows].unsqueeze(-1)
-    best, places = grown.flatten(1).topk(count)
-    theirs = places // _CHUNK
-    tokens = starts.clamp(max=log_probs.size(1) - _CHUNK).gather(1, theirs) + places % _CHUNK
-    return best, rows.gather(1, theirs), tokens
+        best, places = _rank_all(allowed, totals, count)
+        own, tokens = np.divmod(places.numpy(), size)
+        rows = held * beams + own
+    else:
+        peaks = (totals.view(-1, 1) + _peaks(allowed)).view(num_beams, -1)
+        own, number = np.divmod(peaks.topk(count).indices.numpy(), num_chunks)
+        those, starts = held * beams + own, number * _CHUNK
+        fitting = np.minimum(starts, size - _CHUNK)
+        found = _windows(allowed, torch.from_numpy(those * size + fitting))
+        if size % _CHUNK:
+            found.numpy()[starts > fitting, : -(size % _CHUNK)] = -np.inf
+        grown = found.add_(torch.from_numpy(totals.numpy()[beams, own]).unsqueeze(-1))
+        best, places = grown.flatten(1).topk(count)
+        chosen, beyond = np.divmod(places.numpy(), _CHUNK)
+        rows, tokens = those[beams, chosen], fitting[beams, chosen] + beyond
+    worth, log_probs = best.double().numpy(), said.numpy()[rows, tokens].astype(np.float64)
+    return Candidates(worth, log_probs, tokens, rows, np.zeros_like(tokens))
+
+
+def _num_chunks(log_probs: Float[Tensor, "R N"]) -> int:
+    return -(-log_probs.size(1) // _CHUNK)
+
+
+def _rank_all(
+    log_probs: Float[Tensor, "R N"], totals: Float[Tensor, "U K"], count: int
+) -> tuple[Float[Tensor, "U C"], Int[Tensor, "U C"]]:
+    """Rank the tokens of all rows of a beam; there are too few chunks to leave any out."""
+    grown = (totals.view(-1, 1) + log_probs).view(len(totals), -1)  # (U, K * N)
+    return grown.topk(min(count, grown.size(1)))
 
 
 def _peaks(log_probs: Float[Tensor, "R N"]) -> Float[Tensor, "R chunks"]:
@@ -117,18 +172,12 @@ def _peaks(log_probs: Float[Tensor, "R N"]) -> Float[Tensor, "R chunks"]:
     return torch.cat([peaks, log_probs[:, whole:].amax(dim=-1, keepdim=True)], dim=1)
 
 
-def _inside(
-    log_probs: Float[Tensor, "R N"], rows: Int[Tensor, "U C"], starts: Int[Tensor, "U C"]
+def _windows(
+    log_probs: Float[Tensor, "R N"], starts: Int[Tensor, "U C"]
 ) -> Float[Tensor, "U C chunk"]:
-    """What stands in the chunks that start here; a shorter last one is filled up from its left.
+    """As many tokens as a chunk has, from these places of the flattened rows on.
 
-    What fills it up belongs to the chunk before, and is -inf here.
+    A shorter last chunk is filled up from its left; what fills it belongs to the one before.
     """
-    size = log_probs.size(1)
-    fitting = starts.clamp(max=size - _CHUNK)
     windows = log_probs.flatten().unfold(0, _CHUNK, 1)  # one at every place: a view, not a copy
-    found = windows.index_select(0, (rows * size + fitting).flatten()).view(*rows.shape, _CHUNK)
-    if size % _CHUNK:
-        inside = torch.arange(_CHUNK, device=rows.device)
-        found.masked_fill_(inside < (starts - fitting).unsqueeze(-1), -torch.inf)
-    return found
+    return windows.index_select(0, starts.flatten()).view(*starts.shape, _CHUNK)

@@ -59,9 +59,8 @@ def choose(candidates: Candidates, *, end: int, width: int) -> Chosen:
         ranks = np.arange(is_real.shape[1])
         opens = np.argsort(~is_open, axis=1, kind="stable")[:, :width]
     totals = np.where(is_open, candidates.totals, -np.inf)
-    return Chosen(
-        candidates, is_end & (ranks < width), opens, np.take_along_axis(totals, opens, axis=1)
-    )
+    beams = np.arange(len(opens))[:, None]
+    return Chosen(candidates, is_end & (ranks < width), opens, totals[beams, opens])
 
 
 def avoid(

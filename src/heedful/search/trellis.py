@@ -135,7 +135,8 @@ class Trellis:
         return line[::-1]
 
     def _looked(self, line: list[int]) -> NDArray[np.float32]:
-        return np.stack([self._weights_at(depth)[row] for depth, row in enumerate(line)])
+        looked = [self._weights_at(depth)[row] for depth, row in enumerate(line)]
+        return np.concatenate(looked).reshape(len(line), -1)
 
     def _weights_at(self, depth: int) -> NDArray[np.float32]:
         """Weights stay where the model put them until somebody asks."""

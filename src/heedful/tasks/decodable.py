@@ -46,7 +46,7 @@ class Decodable(ABC):
     def step(self, tokens: Int[Tensor, "B"], state: Any) -> Step[Any]:
         """Read one token; say how likely each next one is."""
 
-    @torch.no_grad()
+    @torch.inference_mode()
     @weights_at_rest()
     def search(
         self,
@@ -73,7 +73,7 @@ class Decodable(ABC):
             trellis=trellis,
         )
 
-    @torch.no_grad()
+    @torch.inference_mode()
     @weights_at_rest()
     def score(
         self,
@@ -96,7 +96,7 @@ class Decodable(ABC):
             source_lengths=sources.lengths,
         )
 
-    @torch.no_grad()
+    @torch.inference_mode()
     @weights_at_rest()
     def sample(
         self,

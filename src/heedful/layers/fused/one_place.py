@@ -9,33 +9,21 @@ stopped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from heedful.attention.alignments import Softmax, hide
+from heedful.attention.alignments import hide
 from heedful.attention.attend import Attends, Memory
 from heedful.attention.heads import MultiHead
-from heedful.attention.products import DotScore, ScaledDotScore
-from heedful.attention.readouts import Expectation
-from heedful.attention.scores import Score
-from heedful.layers.feedforward import FeedForward, PlaceWise
-from heedful.layers.fused.packing import Packed, pack
+from heedful.layers.fused.common import Sublayers, are_common, heads_of, listeners, maps_of
+from heedful.layers.fused.packing import Packed, pack, side_by_side
+from heedful.layers.fused.room import add_behind
 from heedful.layers.residual import Residual
-from heedful.layers.self_attention import FullSelfAttention, Held, SelfAttention
+from heedful.layers.self_attention import Held
 from heedful.shapes import Float
-
-
-class Sublayers(NamedTuple):
-    """What a Transformer layer is made of."""
-
-    self_attention: SelfAttention
-    self_residual: Residual
-    source_attention: tuple[Attends, Residual] | None
-    feedforward: PlaceWise
-    residual: Residual
 
 
 class OnePlace(NamedTuple):
@@ -46,15 +34,43 @@ class OnePlace(NamedTuple):
     held: list[Held]
 
 
+class Path(NamedTuple):
+    """What goes past a sublayer, and where it is normalised."""
+
+    norm: Callable[[Tensor], Tensor]
+    is_before: bool
+
+    @classmethod
+    def of(cls, residual: Residual) -> Path:
+        """Take a residual's, without its detours."""
+        norm = residual.norm
+        if type(norm) is nn.LayerNorm:
+            shape, weight, bias = norm.normalized_shape, norm.weight, norm.bias
+            return cls(
+                lambda inputs: torch.layer_norm(inputs, shape, weight, bias, norm.eps),
+                residual.placement == "before",
+            )
+        return cls(norm, residual.placement == "before")
+
+    def enter(self, inputs: Float[Tensor, "B D"]) -> Float[Tensor, "B D"]:
+        """Give what is to be changed."""
+        return self.norm(inputs) if self.is_before else inputs
+
+    def leave(
+        self, inputs: Float[Tensor, "B D"], out: Packed, changed: Float[Tensor, "B E"]
+    ) -> Float[Tensor, "B D"]:
+        """Add what comes of it to what went past."""
+        outputs = out.added_to(inputs, changed)
+        return outputs if self.is_before else self.norm(outputs)
+
+
 class Looking(NamedTuple):
-    """Attention of many heads, as its products."""
+    """Attention of many heads, as its products; their scores need nothing but a softmax."""
 
     into: Packed  # queries; keys and values, too, where a place looks at its own sequence
     out: Packed
     num_heads: int
-    score: Score
-    temperature: float
-    residual: Residual
+    path: Path
 
 
 class Thinking(NamedTuple):
@@ -63,7 +79,7 @@ class Thinking(NamedTuple):
     into: Packed
     activation: nn.Module
     out: Packed
-    residual: Residual
+    path: Path
 
 
 class Layer(NamedTuple):
@@ -74,111 +90,96 @@ class Layer(NamedTuple):
     thinking: Thinking
 
 
-def are_common(layers: Sequence[Sublayers]) -> bool:
-    """Whether layers are of the kinds that have this form; nobody must listen at them."""
-    return all(map(_is_common, layers))
+class PackedLayers(NamedTuple):
+    """Layers on top of one another, as their products."""
+
+    layers: Sequence[Layer]
+    listeners: Sequence[Mapping[int, Any]]  # those of every attention, as they come and go
+
+    @property
+    def are_heard(self) -> bool:
+        """Whether somebody listens where the layers look; this form would tell nothing."""
+        return any(self.listeners)
+
+    def read(
+        self,
+        inputs: Float[Tensor, "B D"],
+        held: Sequence[Held | None],
+        sources: Sequence[Memory],
+        *,
+        need_weights: bool,
+    ) -> OnePlace:
+        """Read a place of every row, right after those that are held."""
+        kept, looked = list[Held](), None
+        for number, layer in enumerate(self.layers):
+            inputs, looked, now = _look_within(layer.within, inputs, held[number])
+            if layer.at_source is not None:
+                inputs, looked = _look_at(layer.at_source, inputs, sources[number])
+            inputs = _think(layer.thinking, inputs)
+            kept.append(now)
+        assert looked is not None, "there is no layer"
+        return OnePlace(inputs, looked.mean(dim=1) if need_weights else None, kept)
 
 
-def _is_common(layer: Sublayers) -> bool:
-    # The very types: a subclass may look or think otherwise.
-    source = layer.source_attention
-    return (
-        type(layer.self_attention) is FullSelfAttention
-        and _has_plain_heads(layer.self_attention.attention)
-        and (source is None or _has_plain_heads(source[0]))
-        and type(layer.feedforward) is FeedForward
-        and layer.feedforward.gate is None
-    )
-
-
-def _has_plain_heads(attention: Attends) -> bool:
-    return (
-        type(attention) is MultiHead
-        and attention.num_groups == attention.num_heads
-        and type(attention.score) in {DotScore, ScaledDotScore}
-        and type(attention.align) is Softmax
-        and type(attention.read) is Expectation
-        and not attention.is_penalised
-        and not attention._forward_hooks
-    )
-
-
-def pack_layers(layers: Sequence[Sublayers]) -> list[Layer]:
-    """Lay out the weights of layers."""
-    return [_pack_layer(layer) for layer in layers]
+def pack_layers(layers: Sequence[Sublayers]) -> PackedLayers | None:
+    """Lay out the weights of layers, if all are of the kinds that have this form."""
+    if not are_common(layers):
+        return None
+    return PackedLayers(list(map(_pack_layer, layers)), listeners(layers))
 
 
 def _pack_layer(layer: Sublayers) -> Layer:
-    feedforward = layer.feedforward
-    assert isinstance(feedforward, FeedForward), type(feedforward)
+    feedforward = maps_of(layer.feedforward)
     return Layer(
         _pack_looking(layer.self_attention.attention, layer.self_residual, is_within=True),
         layer.source_attention and _pack_looking(*layer.source_attention, is_within=False),
         Thinking(
-            pack([feedforward.into]),
+            pack(feedforward.into),
             feedforward.activation,
-            pack([feedforward.out]),
-            layer.residual,
+            pack(feedforward.out),
+            Path.of(layer.residual),
         ),
     )
 
 
 def _pack_looking(attention: Attends, residual: Residual, *, is_within: bool) -> Looking:
-    assert isinstance(attention, MultiHead), type(attention)
-    assert isinstance(attention.align, Softmax), type(attention.align)
-    into = [attention.query_projection]
+    heads, temperature = heads_of(attention)
+    # Queries are divided by the temperature here, once.
+    into = [pack(heads.query_projection).changed(lambda each: each / temperature)]
     if is_within:
-        into += [attention.key_projection, attention.value_projection]
-    return Looking(
-        pack(into),
-        pack([attention.output_projection]),
-        attention.num_heads,
-        attention.score,
-        attention.align.temperature,
-        residual,
-    )
+        into += [_pack_keys(heads), pack(heads.value_projection)]
+    out = pack(heads.output_projection)
+    return Looking(side_by_side(into), out, heads.num_heads, Path.of(residual))
 
 
-def read_one_place(
-    layers: Sequence[Layer],
-    inputs: Float[Tensor, "B D"],
-    held: Sequence[Held | None],
-    sources: Sequence[Memory],
-    *,
-    need_weights: bool,
-) -> OnePlace:
-    """Read a place of every row, right after those that are held."""
-    kept, looked = list[Held](), None
-    for number, layer in enumerate(layers):
-        inputs, looked, now = _look_within(layer.within, inputs, held[number])
-        if layer.at_source is not None:
-            inputs, looked = _look_at(layer.at_source, inputs, sources[number])
-        inputs = _think(layer.thinking, inputs)
-        kept.append(now)
-    assert looked is not None, "there is no layer"
-    return OnePlace(inputs, looked.mean(dim=1) if need_weights else None, kept)
+def _pack_keys(heads: MultiHead) -> Packed:
+    """Prepare here, once: what products do to keys they may as well do to what makes them."""
+
+    def prepare(each: Tensor) -> Tensor:
+        keys: Tensor = heads.score.prepare(each.unflatten(-1, (heads.num_heads, -1)))
+        return keys.flatten(-2)
+
+    return pack(heads.key_projection).changed(prepare)
 
 
 def _look_within(
     look: Looking, inputs: Float[Tensor, "B D"], held: Held | None
 ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B H 1 S"], Held]:
-    asked = look.into(_enter(look.residual, inputs))
+    asked = look.into(look.path.enter(inputs))
     queries, keys, values = asked.view(len(asked), 3, look.num_heads, 1, -1).unbind(dim=1)
-    keys = look.score.prepare(keys)
     if held is not None:
-        values = torch.cat([held.values, values], dim=-2)
-        keys = torch.cat([held.keys, keys], dim=-2)
+        values, keys = add_behind(held.values, values), add_behind(held.keys, keys)
     # Every row holds as many places as there are, and sees them all.
-    weights = (queries @ keys.mT / look.temperature).softmax(dim=-1)
+    weights = _multiply(queries, keys.mT).softmax(dim=-1)
     return _take(look, inputs, weights, values), weights, Held(values, keys)
 
 
 def _look_at(
     look: Looking, inputs: Float[Tensor, "B D"], memory: Memory
 ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B H 1 S"]]:
-    queries = look.into(_enter(look.residual, inputs)).view(len(inputs), look.num_heads, 1, -1)
-    scores = hide(queries @ memory.keys.mT / look.temperature, memory.mask)
-    weights = scores.softmax(dim=-1) * memory.mask
+    queries = look.into(look.path.enter(inputs)).view(len(inputs), look.num_heads, 1, -1)
+    scores = _multiply(queries, memory.keys.mT)
+    weights = hide(scores, memory.mask).softmax(dim=-1).mul_(memory.mask)
     return _take(look, inputs, weights, memory.values), weights
 
 
@@ -188,21 +189,17 @@ def _take(
     weights: Float[Tensor, "B H 1 S"],
     values: Float[Tensor, "B H S V"],
 ) -> Float[Tensor, "B D"]:
-    return _leave(look.residual, inputs, look.out((weights @ values).flatten(1)))
+    return look.path.leave(inputs, look.out, _multiply(weights, values).flatten(1))
+
+
+def _multiply(
+    rows: Float[Tensor, "B H 1 K"], matrices: Float[Tensor, "B H K N"]
+) -> Float[Tensor, "B H 1 N"]:
+    """Rows @ matrices; torch would first spread and copy both."""
+    products = torch.bmm(rows.flatten(0, 1), matrices.flatten(0, 1))
+    return products.view(*rows.shape[:-1], matrices.size(-1))
 
 
 def _think(think: Thinking, inputs: Float[Tensor, "B D"]) -> Float[Tensor, "B D"]:
-    hidden = think.activation(think.into(_enter(think.residual, inputs)))
-    return _leave(think.residual, inputs, think.out(hidden))
-
-
-def _enter(residual: Residual, inputs: Float[Tensor, "B D"]) -> Float[Tensor, "B D"]:
-    entering: Tensor = residual.norm(inputs) if residual.placement == "before" else inputs
-    return entering
-
-
-def _leave(
-    residual: Residual, inputs: Float[Tensor, "B D"], changed: Float[Tensor, "B D"]
-) -> Float[Tensor, "B D"]:
-    outputs: Tensor = inputs + changed
-    return residual.norm(outputs) if residual.placement == "after" else outputs
+    hidden = think.activation(think.into(think.path.enter(inputs)))
+    return think.path.leave(inputs, think.out, hidden)

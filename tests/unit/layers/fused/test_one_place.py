@@ -10,7 +10,7 @@ import torch
 from heedful.decoders.transformer import TransformerDecoderConfig
 from heedful.inspection.trace import trace
 from heedful.layers.encoded import Encoded
-from heedful.layers.fused import one_place
+from heedful.layers.fused.one_place import PackedLayers
 from heedful.layers.fused.packing import weights_at_rest
 from heedful.nested import leaves, select
 from heedful.readers.transformer import TransformerReaderConfig
@@ -70,14 +70,14 @@ def make(settings):
 def counted(monkeypatch):
     """Count the places that the fast form reads."""
     calls = []
-    import heedful.layers.transformer as transformer
+    read = PackedLayers.read
 
-    def read(*arguments, **named):
+    def counting(*arguments, **named):
         calls.append(0)
-        return one_place.read_one_place(*arguments, **named)
+        return read(*arguments, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr(transformer, "read_one_place", read)
+        patch.setattr(PackedLayers, "read", counting)
         yield calls
 
 

@@ -1,0 +1,86 @@
+"""Real places: how do common Transformer layers read whole sequences, and no padding?
+
+A batch is a table as wide as its longest sequence; of one that is not sorted by length, two places
+in five may be padding. Only attention needs the table: all else is done to the places that are
+there, one below the other. Law: they come out as the layers as they are written give them, but for
+rounding; padding comes out zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from heedful.attention.attend import Attends
+from heedful.layers.fused.common import Sublayers, heads_of, maps_of
+from heedful.layers.residual import Residual
+from heedful.shapes import Bool, Float, Int
+
+
+class Table(NamedTuple):
+    """Where the real places of a batch stand."""
+
+    mask: Bool[Tensor, "B S"]
+    numbers: Int[Tensor, "N"]  # of all places, row by row
+
+    @classmethod
+    def of(cls, mask: Bool[Tensor, "B S"]) -> Table:
+        """Number the places that are there."""
+        return cls(mask, mask.flatten().nonzero().squeeze(1))
+
+    def take(self, table: Float[Tensor, "B S D"]) -> Float[Tensor, "N D"]:
+        """Take the real places out of a table."""
+        return table.flatten(0, 1).index_select(0, self.numbers)
+
+    def put(self, places: Float[Tensor, "N D"]) -> Float[Tensor, "B S D"]:
+        """Put real places into a table of zeros."""
+        table = places.new_zeros(self.mask.numel(), places.size(1))
+        return table.index_copy_(0, self.numbers, places).view(*self.mask.shape, -1)
+
+
+def read_real_places(
+    layers: Sequence[Sublayers], inputs: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"]
+) -> Float[Tensor, "B S D"]:
+    """Let the places of whole sequences look both ways, layer by layer."""
+    table = Table.of(mask)
+    places = table.take(inputs)
+    for layer in layers:
+        found = _look(layer.self_attention.attention, _enter(layer.self_residual, places), table)
+        places = _leave(layer.self_residual, places, found)
+        feedforward = maps_of(layer.feedforward)
+        hidden = feedforward.activation(feedforward.into(_enter(layer.residual, places)))
+        places = _leave(layer.residual, places, feedforward.out(hidden))
+    return table.put(places)
+
+
+def _look(attention: Attends, places: Float[Tensor, "N D"], table: Table) -> Float[Tensor, "N D"]:
+    heads, temperature = heads_of(attention)
+    projections = heads.query_projection, heads.key_projection, heads.value_projection
+    queries, keys, values = (
+        table.put(project(places)).unflatten(-1, (heads.num_heads, -1)).transpose(1, 2)
+        for project in projections
+    )
+    context = scaled_dot_product_attention(
+        queries,
+        heads.score.prepare(keys),
+        values,
+        attn_mask=table.mask[:, None, None],  # where it hides all, nobody is there to look
+        scale=1 / temperature,
+    )
+    outputs: Tensor = heads.output_projection(table.take(context.transpose(1, 2).flatten(2)))
+    return outputs
+
+
+def _enter(residual: Residual, inputs: Float[Tensor, "N D"]) -> Float[Tensor, "N D"]:
+    entering: Tensor = residual.norm(inputs) if residual.placement == "before" else inputs
+    return entering
+
+
+def _leave(
+    residual: Residual, inputs: Float[Tensor, "N D"], changed: Float[Tensor, "N D"]
+) -> Float[Tensor, "N D"]:
+    outputs: Tensor = inputs + changed
+    return residual.norm(outputs) if residual.placement == "after" else outputs
