@@ -35,6 +35,9 @@ class Emission(nn.Module, ABC):
     needs_weights = False
     """Whether tokens cannot be said without knowing where was looked."""
 
+    needs_memory = False
+    """Whether tokens cannot be said without the source."""
+
     @abstractmethod
     def forward(
         self,

@@ -18,7 +18,10 @@ from heedful.decoders.emission import Emission, EmissionConfig, VocabularyEmissi
 from heedful.errors import ConfigError
 from heedful.layers.embeddings import Embedding
 from heedful.layers.encoded import Encoded
-from heedful.layers.transformer import Stacked, StackState, TransformerStack
+from heedful.layers.fused.families import Families
+from heedful.layers.fused.one_place import PackedLayers
+from heedful.layers.self_attention import Cache
+from heedful.layers.transformer import LayerState, Stacked, StackState, TransformerStack
 from heedful.layers.transformer_choices import PlacedTransformerParts
 from heedful.search.protocol import Step
 from heedful.shapes import Int
@@ -40,32 +43,65 @@ class TransformerDecoder(Decoder):
         self.stack = stack
         self.emission = emission
 
-    def start(self, encoded: Encoded) -> TransformerDecoderState:
-        """Make ready to write about a source."""
-        mask = padding(encoded.lengths, encoded.states.size(1))
-        sources = self.stack.remember(encoded.states, mask, encoded.called_by)
-        return TransformerDecoderState(self.stack.begin(encoded.states, sources), sources)
+    def start(self, encoded: Encoded) -> TransformerDecoderState | Families:
+        """Make ready to write about a source, which hypotheses have in common where they can."""
+        state = self._begin(encoded)
+        if self.stack.packed(encoded.states) is None or self.emission.needs_memory:
+            return state
+        return Families.of(state.sources, state.written.first)
 
     def step(
-        self, tokens: Int[Tensor, "B"], state: TransformerDecoderState
-    ) -> Step[TransformerDecoderState]:
+        self, tokens: Int[Tensor, "B"], state: TransformerDecoderState | Families
+    ) -> Step[TransformerDecoderState | Families]:
         """Read one token; say how likely each next one is."""
+        if isinstance(state, Families):
+            if (layers := self.stack.packed(tokens)) is not None:
+                return self._step_together(tokens, state.in_order(), layers)
+            state = self._apart(state)
         read = self._read(tokens.unsqueeze(1), state, need_weights=True)
         assert read.weights is not None, "weights were asked for"
         said = self.emission(read.outputs, read.weights, state.sources[-1])
         after = state._replace(written=read.state)
         return Step(said.squeeze(1), after, read.weights.squeeze(1))
 
+    def _step_together(
+        self, tokens: Int[Tensor, "B"], state: Families, layers: PackedLayers
+    ) -> Step[TransformerDecoderState | Families]:
+        sources, held = state.shared
+        seen = state.seen_next()
+        read = layers.read(
+            self.embedding(tokens.unsqueeze(1), state.first).squeeze(1),
+            held or [None] * len(sources),
+            sources,
+            seen,
+            need_weights=True,
+        )
+        assert read.weights is not None, "weights were asked for"
+        said = self.emission(self.stack.finish(read.outputs), read.weights, sources[-1])
+        after = state.after(tuple(read.held), seen)
+        return Step(said.squeeze(1), after, read.weights.squeeze(1))
+
+    def _apart(self, state: Families) -> TransformerDecoderState:
+        """The same, for layers that know nothing of families."""
+        sources, held = state.apart()
+        layers = [LayerState(Cache(each)) for each in held or [None] * len(sources)]
+        return TransformerDecoderState(StackState(tuple(layers), state.first), sources)
+
     def read(
         self, tokens: Int[Tensor, "B T"], encoded: Encoded, *, need_weights: bool = True
     ) -> Decoded:
         """Read a known target, all places at once."""
-        state = self.start(encoded)
+        state = self._begin(encoded)
         wanted = need_weights or self.emission.needs_weights
         read = self._read(tokens, state, need_weights=wanted)
         said = self.emission(read.outputs, read.weights, state.sources[-1])
         looks = [Look(*look) for look in read.looks]
         return Decoded(said, read.weights, looks, read.penalties)
+
+    def _begin(self, encoded: Encoded) -> TransformerDecoderState:
+        mask = padding(encoded.lengths, encoded.states.size(1))
+        sources = self.stack.remember(encoded.states, mask, encoded.called_by)
+        return TransformerDecoderState(self.stack.begin(encoded.states, sources), sources)
 
     def _read(
         self, tokens: Int[Tensor, "B T"], state: TransformerDecoderState, *, need_weights: bool

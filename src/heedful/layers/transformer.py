@@ -18,7 +18,7 @@ from heedful.attention.past import Past
 from heedful.layers.encoded import NO_PENALTIES, add_up
 from heedful.layers.feedforward import PlaceWise
 from heedful.layers.fused.common import Sublayers, are_common, listeners
-from heedful.layers.fused.one_place import OnePlace, PackedLayers, pack_layers
+from heedful.layers.fused.one_place import PackedLayers, pack_layers
 from heedful.layers.fused.packing import made_of, may_pack
 from heedful.layers.fused.real_places import read_real_places
 from heedful.layers.residual import Residual
@@ -233,12 +233,12 @@ class TransformerStack(nn.Module):
         """Read whole sequences; give also what is added to the loss."""
         mask = Places.of(inputs, torch.zeros_like(lengths), lengths).mask
         if self._may_leave_out_padding(inputs):
-            return self._finish(read_real_places(self._sublayers, inputs, mask)), NO_PENALTIES
+            return self.finish(read_real_places(self._sublayers, inputs, mask)), NO_PENALTIES
         penalties = list[Mapping[str, Tensor]]()
         for layer in self._layers:
             inputs, found = layer.both_ways(inputs, lengths, mask)
             penalties.append(found)
-        return self._finish(inputs), add_up(*penalties)
+        return self.finish(inputs), add_up(*penalties)
 
     def forward(
         self,
@@ -250,10 +250,13 @@ class TransformerStack(nn.Module):
         need_weights: bool = False,
     ) -> Stacked:
         """Read on from a state, with the top layer's weights where they are needed."""
-        if (packed := self._packed(inputs, state)) is not None:
+        packed = self.packed(inputs)
+        if packed is not None and _goes_on_everywhere(inputs, state):
             held = [layer.cache.held for layer in state.layers]
             read = packed.read(inputs.squeeze(1), held, sources, need_weights=need_weights)
-            return self._one_place(read, state.first + lengths)
+            kept = tuple(LayerState(Cache(each)) for each in read.held)
+            after = StackState(kept, state.first + lengths)
+            return Stacked(self.finish(read.outputs), read.weights, (), {}, after)
         places = Places.of(inputs, state.first, lengths)
         made, looks = list[Layered](), list[tuple[Attends, Aligned]]()
         for number, layer in enumerate(self._layers):
@@ -269,7 +272,7 @@ class TransformerStack(nn.Module):
             if layer.source_attention is not None and made[-1].aligned is not None:
                 looks.append((layer.source_attention.attention, made[-1].aligned))
         return Stacked(
-            self._finish(made[-1].outputs),
+            self.finish(made[-1].outputs),
             made[-1].weights,
             tuple(looks),
             add_up(*(each.penalties for each in made)),
@@ -287,24 +290,24 @@ class TransformerStack(nn.Module):
             and not any(listeners(layers))
         )
 
-    def _packed(self, inputs: Float[Tensor, "B T D"], state: StackState) -> PackedLayers | None:
-        """Layers for one place of each row, right behind what all rows hold, where that fits."""
-        if inputs.size(1) != 1 or self.training or not may_pack(inputs):
+    def packed(self, inputs: Tensor) -> PackedLayers | None:
+        """The layers as they read one place of every row, where they have such a form."""
+        if self.training or not may_pack(inputs):
             return None
-        packed = made_of(self, lambda: pack_layers(self._sublayers))
-        held = state.layers[0].cache.held
-        num_held = 0 if held is None else held.values.size(-2)
-        is_next = packed is not None and bool((state.first == num_held).all())
-        return packed if is_next and not packed.are_heard else None
-
-    def _one_place(self, read: OnePlace, next_place: Int[Tensor, "B"]) -> Stacked:
-        layers = tuple(LayerState(Cache(held)) for held in read.held)
-        outputs = self._finish(read.outputs.unsqueeze(1))
-        return Stacked(outputs, read.weights, (), {}, StackState(layers, next_place))
+        layers = made_of(self, lambda: pack_layers(self._sublayers))
+        return None if layers is None or layers.are_heard else layers
 
     @property
     def _sublayers(self) -> list[Sublayers]:
         return [layer.sublayers for layer in self._layers]
 
-    def _finish(self, outputs: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+    def finish(self, outputs: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """What is left to do on top of the layers."""
         return outputs if self.norm is None else self.norm(outputs)
+
+
+def _goes_on_everywhere(inputs: Float[Tensor, "B T D"], state: StackState) -> bool:
+    """Whether these are one place of each row, right behind what all rows hold."""
+    held = state.layers[0].cache.held
+    num_held = 0 if held is None else held.values.size(-2)
+    return inputs.size(1) == 1 and bool((state.first == num_held).all())

@@ -3,7 +3,8 @@
 Every tensor of a state has a row for each hypothesis, and kept rows are copied. Two kinds of copy
 are spared. Where every row stays where it is, nothing is copied. And a tensor that each step so
 far has handed on untouched is what the source gave, the same for all hypotheses of a sentence: it
-is copied only when sentences leave the batch or new hypotheses are opened.
+is copied only when sentences leave the batch or new hypotheses are opened. What a model itself
+gives out as `Shared` is not moved at all: rows only say anew which of it is theirs.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from heedful.nested import leaves, map_tensors
+from heedful.nested import leaves, map_rows
 from heedful.shapes import Int
 
 
@@ -36,6 +37,6 @@ class Follower:
                 untouched[id(moved)] = moved
             return moved
 
-        followed = map_tensors(change, state)
+        followed = map_rows(change, state)
         self._untouched = untouched
         return followed

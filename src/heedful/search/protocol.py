@@ -3,7 +3,8 @@
 Search knows no kind of model. Whatever answers `step`, and whose state is a nested value of
 tensors with one row for every hypothesis, can be searched: a recurrent decoder, an ensemble,
 a table of probabilities in a test. A state is a value: a step makes a new one and changes nothing
-in the one it was given, so that what it hands on untouched is known to be untouched.
+in the one it was given, so that what it hands on untouched is known to be untouched. What several
+hypotheses have in common a state may hold once, `Shared`.
 """
 
 from __future__ import annotations

@@ -23,14 +23,14 @@ from heedful.layers.fused.packing import Packed, pack, side_by_side
 from heedful.layers.fused.room import add_behind
 from heedful.layers.residual import Residual
 from heedful.layers.self_attention import Held
-from heedful.shapes import Float
+from heedful.shapes import Bool, Float
 
 
 class OnePlace(NamedTuple):
     """What layers made of one place."""
 
-    outputs: Float[Tensor, "B D"]
-    weights: Float[Tensor, "B 1 S"] | None  # where the top one looked last, on average
+    outputs: Float[Tensor, "R 1 D"]
+    weights: Float[Tensor, "R 1 S"] | None  # where the top one looked last, on average
     held: list[Held]
 
 
@@ -103,22 +103,33 @@ class PackedLayers(NamedTuple):
 
     def read(
         self,
-        inputs: Float[Tensor, "B D"],
+        inputs: Float[Tensor, "R D"],
         held: Sequence[Held | None],
         sources: Sequence[Memory],
+        seen: Bool[Tensor, "R P"] | None = None,
         *,
         need_weights: bool,
     ) -> OnePlace:
-        """Read a place of every row, right after those that are held."""
+        """Read a place of every row, right after those that are held.
+
+        Sources, and what is held, may have fewer rows: each then serves so many neighbours, and
+        `seen` says which of the places, their own included, each of these has come by.
+        """
         kept, looked = list[Held](), None
+        num_families = len(sources[0].values) if sources else len(inputs)
+        if seen is not None:
+            seen = seen.view(num_families, 1, -1, seen.size(1))
         for number, layer in enumerate(self.layers):
-            inputs, looked, now = _look_within(layer.within, inputs, held[number])
+            inputs, looked, now = _look_within(
+                layer.within, inputs, held[number], seen, num_families
+            )
             if layer.at_source is not None:
                 inputs, looked = _look_at(layer.at_source, inputs, sources[number])
             inputs = _think(layer.thinking, inputs)
             kept.append(now)
         assert looked is not None, "there is no layer"
-        return OnePlace(inputs, looked.mean(dim=1) if need_weights else None, kept)
+        weights = looked.mean(dim=1).view(len(inputs), 1, -1) if need_weights else None
+        return OnePlace(inputs.unsqueeze(1), weights, kept)
 
 
 def pack_layers(layers: Sequence[Sublayers]) -> PackedLayers | None:
@@ -163,38 +174,45 @@ def _pack_keys(heads: MultiHead) -> Packed:
 
 
 def _look_within(
-    look: Looking, inputs: Float[Tensor, "B D"], held: Held | None
-) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B H 1 S"], Held]:
+    look: Looking,
+    inputs: Float[Tensor, "R D"],
+    held: Held | None,
+    seen: Bool[Tensor, "F 1 K P"] | None,
+    num_families: int,
+) -> tuple[Float[Tensor, "R D"], Float[Tensor, "F H K P"], Held]:
     asked = look.into(look.path.enter(inputs))
-    queries, keys, values = asked.view(len(asked), 3, look.num_heads, 1, -1).unbind(dim=1)
+    parted = asked.view(num_families, -1, 3, look.num_heads, asked.size(1) // (3 * look.num_heads))
+    queries, keys, values = parted.permute(2, 0, 3, 1, 4)  # (F, H, K, Q) each
     if held is not None:
         values, keys = add_behind(held.values, values), add_behind(held.keys, keys)
-    # Every row holds as many places as there are, and sees them all.
-    weights = _multiply(queries, keys.mT).softmax(dim=-1)
+    scores = _multiply(queries, keys.mT)
+    weights = (scores if seen is None else hide(scores, seen)).softmax(dim=-1)
     return _take(look, inputs, weights, values), weights, Held(values, keys)
 
 
 def _look_at(
-    look: Looking, inputs: Float[Tensor, "B D"], memory: Memory
-) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B H 1 S"]]:
-    queries = look.into(look.path.enter(inputs)).view(len(inputs), look.num_heads, 1, -1)
-    scores = _multiply(queries, memory.keys.mT)
+    look: Looking, inputs: Float[Tensor, "R D"], memory: Memory
+) -> tuple[Float[Tensor, "R D"], Float[Tensor, "F H K S"]]:
+    num_families, num_heads, _, size = memory.keys.shape
+    asked = look.into(look.path.enter(inputs)).view(num_families, -1, num_heads, size)
+    scores = _multiply(asked.transpose(1, 2), memory.keys.mT)
     weights = hide(scores, memory.mask).softmax(dim=-1).mul_(memory.mask)
     return _take(look, inputs, weights, memory.values), weights
 
 
 def _take(
     look: Looking,
-    inputs: Float[Tensor, "B D"],
-    weights: Float[Tensor, "B H 1 S"],
-    values: Float[Tensor, "B H S V"],
-) -> Float[Tensor, "B D"]:
-    return look.path.leave(inputs, look.out, _multiply(weights, values).flatten(1))
+    inputs: Float[Tensor, "R D"],
+    weights: Float[Tensor, "F H K S"],
+    values: Float[Tensor, "F H S V"],
+) -> Float[Tensor, "R D"]:
+    context = _multiply(weights, values).transpose(1, 2)  # (F, K, H, V)
+    return look.path.leave(inputs, look.out, context.reshape(len(inputs), -1))
 
 
 def _multiply(
-    rows: Float[Tensor, "B H 1 K"], matrices: Float[Tensor, "B H K N"]
-) -> Float[Tensor, "B H 1 N"]:
+    rows: Float[Tensor, "F H K X"], matrices: Float[Tensor, "F H X N"]
+) -> Float[Tensor, "F H K N"]:
     """Rows @ matrices; torch would first spread and copy both."""
     products = torch.bmm(rows.flatten(0, 1), matrices.flatten(0, 1))
     return products.view(*rows.shape[:-1], matrices.size(-1))
