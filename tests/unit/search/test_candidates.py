@@ -1,5 +1,6 @@
 """Candidates: the best by chunks are the best of all."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -23,6 +24,11 @@ def test_the_best_are_those_of_sorting_everything(seed, size, held, count, forbi
     log_probs[torch.rand(log_probs.shape, generator=generator) < forbidden] = -torch.inf
     totals = torch.randn(2, held, generator=generator).double()
     best, rows, tokens = rank(log_probs, totals, count)
+    here = find(log_probs, log_probs, totals.numpy(), count)
+    assert here.totals.tolist() == best.tolist()
+    said = log_probs.numpy()[here.rows, here.tokens]
+    assert here.log_probs.tolist() == said.tolist()
+    assert (said + totals.flatten().numpy()[here.rows]).tolist() == here.totals.tolist()
     for beam in range(2):
         mine = log_probs[beam * held : (beam + 1) * held] + totals[beam, :, None]
         wanted = mine.flatten().sort(descending=True).values[:count]
@@ -34,10 +40,19 @@ def test_the_best_are_those_of_sorting_everything(seed, size, held, count, forbi
         assert len(places) >= int(is_real.sum())
 
 
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_less_precise_models_are_ranked_in_single_precision(kind):
+    said = torch.randn(4, 1300).to(kind)
+    totals = np.array([[-1.0, -1.001], [-2.0, -2.001]])
+    found, wanted = find(said, said, totals, 3), find(said.float(), said.float(), totals, 3)
+    assert found.totals.tolist() == wanted.totals.tolist()
+    assert found.tokens.tolist() == wanted.tokens.tolist()
+
+
 def test_what_the_model_said_is_kept_beside_what_rules_left():
     said = torch.tensor([[-1.0, -2.0, -3.0]])
     allowed = torch.tensor([[-torch.inf, -2.5, -3.0]])
-    found = find(allowed, said, torch.tensor([[-10.0]]), 2)
+    found = find(allowed, said, np.array([[-10.0]]), 2)
     assert found.totals.tolist() == [[-12.5, -13.0]]
     assert found.log_probs.tolist() == [[-2.0, -3.0]]
     assert found.tokens.tolist() == [[1, 2]]

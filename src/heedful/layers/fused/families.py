@@ -74,7 +74,7 @@ class Families(NamedTuple):
         common = select(self.shared, torch.from_numpy(chosen))
         return self._replace(common=Shared(common, torch.from_numpy(own)))
 
-    def seen_next(self) -> Bool[Tensor, "R P+K"] | None:
+    def seen_next(self) -> Bool[Tensor, "R P2"] | None:
         """What rows have come by once each has added a place to those of its family."""
         num_rows = len(self.first)
         siblings = num_rows // self.num_families

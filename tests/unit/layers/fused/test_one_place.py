@@ -1,6 +1,5 @@
 """One place at a time: the fast form of common Transformer layers is the plain one."""
 
-import itertools
 from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
@@ -14,33 +13,10 @@ from heedful.layers.fused.one_place import PackedLayers
 from heedful.layers.fused.packing import weights_at_rest
 from heedful.nested import leaves, select
 from heedful.readers.transformer import TransformerReaderConfig
+from tests.unit.layers.fused.common_layers import COMMON, OTHERS
 
 ROWS, SIZE, STEPS = 3, 8, 4
 LENGTHS = torch.tensor([5, 2, 4])
-
-COMMON = [
-    {"norm_placement": placement, "norm": norm, "feedforwards": [{"activation": activation}]}
-    for placement, norm, activation in itertools.product(
-        ("before", "after"), ("layer", "rms"), ("relu", "gelu")
-    )
-] + [
-    {"attention": {"score": {"kind": "dot"}, "heads": {"num_heads": 2, "bias": True}}},
-    {
-        "attention": {
-            "score": {"kind": "scaled-dot"},
-            "align": {"kind": "softmax", "temperature": 0.5},
-            "heads": {"num_heads": 4},
-        }
-    },
-]
-OTHERS = {
-    "groups": {"attention": {"score": {"kind": "dot"}, "heads": {"num_heads": 4, "num_groups": 2}}},
-    "other scores": {
-        "attention": {"score": {"kind": "relative-buckets"}, "heads": {"num_heads": 2}}
-    },
-    "gated": {"feedforwards": [{"gated": True}]},
-    "blocks": {"spans": [{"kind": "blocks"}]},
-}
 
 
 class Case(NamedTuple):

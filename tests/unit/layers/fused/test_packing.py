@@ -4,7 +4,17 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.layers.fused.packing import FEW, few_rows, made_of, may_pack, pack, weights_at_rest
+from heedful.layers.fused.packing import (
+    FEW,
+    OFTEN,
+    can_fit,
+    few_rows,
+    made_of,
+    may_pack,
+    pack,
+    side_by_side,
+    weights_at_rest,
+)
 
 
 @pytest.fixture
@@ -24,7 +34,7 @@ def test_few_rows_are_mapped_as_the_map_does(leading, bias):
 def test_maps_side_by_side_give_what_each_gives():
     maps = [nn.Linear(5, size).double() for size in (2, 3, 4)]
     inputs = torch.randn(6, 5, dtype=torch.double)
-    found = pack(maps)(inputs)
+    found = side_by_side([pack(each) for each in maps])(inputs)
     torch.testing.assert_close(found, torch.cat([each(inputs) for each in maps], dim=1))
 
 
@@ -74,4 +84,49 @@ def test_what_is_to_be_learned_goes_through_the_map_itself(linear):
 
 def test_biases_are_all_there_or_none():
     with pytest.raises(AssertionError, match="some have none"):
-        pack([nn.Linear(2, 2), nn.Linear(2, 2, bias=False)])
+        side_by_side([pack(nn.Linear(2, 2)), pack(nn.Linear(2, 2, bias=False))])
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_map_can_be_added_to_sums_and_changed(bias):
+    linear = nn.Linear(5, 7, bias=bias).double()
+    inputs, sums = torch.randn(3, 5).double(), torch.randn(3, 7).double()
+    packed = pack(linear)
+    torch.testing.assert_close(packed.added_to(sums, inputs), sums + linear(inputs))
+    torch.testing.assert_close(packed.changed(lambda each: each / 3)(inputs), linear(inputs) / 3)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@torch.no_grad()
+def test_a_map_fitted_to_the_rows_that_usually_come_gives_the_same_for_any(bias):
+    linear = nn.Linear(48, 32, bias=bias)
+    packed, usual, other = pack(linear), torch.randn(16, 48), torch.randn(9, 48)
+    if not can_fit(packed.weight, len(usual)):
+        pytest.skip("torch has no MKL here")
+    for time in range(OFTEN + 2):
+        assert (packed._fitted is None) == (time < OFTEN)
+        torch.testing.assert_close(packed(usual), linear(usual))
+    sums = torch.randn(16, 32)
+    torch.testing.assert_close(packed.added_to(sums, usual), sums + linear(usual))
+    torch.testing.assert_close(packed(other), linear(other))
+    assert packed._fitted.num_rows == 16
+    for _ in range(OFTEN):
+        torch.testing.assert_close(packed(other), linear(other))
+    assert packed._fitted.num_rows == 9
+
+
+@torch.no_grad()
+def test_rows_that_come_and_go_are_not_worth_a_fit():
+    packed = pack(nn.Linear(6, 4))
+    for _ in range(OFTEN):
+        for count in (10, 11):
+            packed(torch.randn(count, 6))
+    assert packed._fitted is None
+
+
+@pytest.mark.parametrize(
+    ("weight", "count"),
+    [(torch.ones(2, 2).double(), 16), (torch.ones(2, 2), 1), (torch.ones(2, 2), FEW)],
+)
+def test_only_some_rows_in_single_precision_are_fitted(weight, count):
+    assert not can_fit(weight, count)
