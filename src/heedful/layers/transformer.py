@@ -20,7 +20,7 @@ from heedful.layers.feedforward import PlaceWise
 from heedful.layers.fused.common import Sublayers, are_common, listeners
 from heedful.layers.fused.one_place import PackedLayers, pack_layers
 from heedful.layers.fused.packing import made_of, may_pack
-from heedful.layers.fused.real_places import read_real_places
+from heedful.layers.fused.real_places import read_real_places, remember_real_places
 from heedful.layers.residual import Residual
 from heedful.layers.self_attention import Cache, SelfAttention
 from heedful.nested import map_tensors
@@ -210,6 +210,8 @@ class TransformerStack(nn.Module):
         keys: Float[Tensor, "B S V"] | None = None,
     ) -> tuple[Memory, ...]:
         """Make a source ready to be looked at, by each layer."""
+        if keys is None and self._may_leave_out_padding(states):
+            return remember_real_places(self._sublayers, states, mask.squeeze(1))
         sublayers = [layer.source_attention for layer in self._layers]
         found = tuple(
             each.attention.remember(states, mask, keys=keys) for each in sublayers if each

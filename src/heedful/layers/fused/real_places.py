@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from heedful.attention.attend import Attends
+from heedful.attention.attend import Attends, Memory
+from heedful.attention.heads import MultiHead
 from heedful.layers.fused.common import Sublayers, heads_of, maps_of
 from heedful.layers.residual import Residual
 from heedful.shapes import Bool, Float, Int
@@ -56,22 +57,40 @@ def read_real_places(
     return table.put(places)
 
 
+def remember_real_places(
+    layers: Sequence[Sublayers], states: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"]
+) -> tuple[Memory, ...]:
+    """Make a source ready to be looked at by the layers that look at one."""
+    table = Table.of(mask)
+    places = table.take(states)
+    found = []
+    for attention, _ in (layer.source_attention for layer in layers if layer.source_attention):
+        heads, _ = heads_of(attention)
+        values = _spread(heads.value_projection, places, table, heads)
+        keys = heads.score.prepare(_spread(heads.key_projection, places, table, heads))
+        found.append(Memory(values.contiguous(), keys.contiguous(), mask[:, None, None]))
+    return tuple(found)
+
+
 def _look(attention: Attends, places: Float[Tensor, "N D"], table: Table) -> Float[Tensor, "N D"]:
     heads, temperature = heads_of(attention)
-    projections = heads.query_projection, heads.key_projection, heads.value_projection
-    queries, keys, values = (
-        table.put(project(places)).unflatten(-1, (heads.num_heads, -1)).transpose(1, 2)
-        for project in projections
-    )
+    keys = _spread(heads.key_projection, places, table, heads)
     context = scaled_dot_product_attention(
-        queries,
+        _spread(heads.query_projection, places, table, heads),
         heads.score.prepare(keys),
-        values,
+        _spread(heads.value_projection, places, table, heads),
         attn_mask=table.mask[:, None, None],  # where it hides all, nobody is there to look
         scale=1 / temperature,
     )
     outputs: Tensor = heads.output_projection(table.take(context.transpose(1, 2).flatten(2)))
     return outputs
+
+
+def _spread(
+    project: nn.Linear, places: Float[Tensor, "N D"], table: Table, heads: MultiHead
+) -> Float[Tensor, "B H S K"]:
+    """Project real places, and put them into the tables of the heads."""
+    return table.put(project(places)).unflatten(-1, (heads.num_heads, -1)).transpose(1, 2)
 
 
 def _enter(residual: Residual, inputs: Float[Tensor, "N D"]) -> Float[Tensor, "N D"]:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from heedful.decoders.transformer import TransformerDecoderConfig
 from heedful.inspection.trace import trace
 from heedful.layers.fused import real_places
 from heedful.layers.fused.real_places import Table
@@ -65,6 +66,24 @@ def test_a_sequence_of_no_places_disturbs_nobody():
         wanted, _ = stack.both_ways(inputs(), LENGTHS)
     torch.testing.assert_close(found[[0, 2]], wanted[[0, 2]])
     assert not found[1].any() or stack.norm is not None
+
+
+@pytest.mark.parametrize("settings", COMMON, ids=str)
+def test_a_source_is_remembered_as_the_layers_remember_it(settings):
+    config = TransformerDecoderConfig.model_validate(
+        {"kind": "transformer", "size": SIZE, "num_layers": 2}
+        | {"attention": {"score": {"kind": "scaled-dot"}, "heads": {"num_heads": 2}}}
+        | settings
+    )
+    stack = config.build(vocabulary_size=5, memory_size=SIZE).double().eval().stack
+    wanted = stack.remember(inputs(), MASK.unsqueeze(1))
+    with torch.no_grad():
+        found = stack.remember(inputs(), MASK.unsqueeze(1))
+    for one, other in zip(found, wanted, strict=True):
+        seen = other.mask.expand_as(other.values[..., :1].mT).squeeze(-2)
+        assert torch.equal(one.mask, other.mask)
+        torch.testing.assert_close(one.values[seen], other.values[seen].detach())
+        torch.testing.assert_close(one.keys[seen], other.keys[seen].detach())
 
 
 @pytest.mark.parametrize("settings", OTHERS.values(), ids=OTHERS)
