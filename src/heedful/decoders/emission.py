@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from heedful.attention import Memory
 from heedful.config import Choice
-from heedful.layers.fused.packing import few_rows
+from heedful.layers.fused.packing import few_rows, log_softmax
 from heedful.shapes import Float, Int
 
 
@@ -72,7 +72,7 @@ class VocabularyEmission(Emission):
     ) -> Float[Tensor, "B T N"]:
         """Give the log-probability of every token."""
         del weights, memory  # a vocabulary knows no source
-        return few_rows(self.projection, features).log_softmax(dim=-1)
+        return log_softmax(few_rows(self.projection, features))
 
 
 class MarginalEmission(Emission):

@@ -29,7 +29,7 @@ from heedful.search.penalties import CoveragePenalty, LengthPenalty
 from heedful.search.phrases import Must
 from heedful.search.protocol import State, Steps
 from heedful.search.rules import BeginWith, Rule, apply_all
-from heedful.search.stopping import Settled, SoFar, Stopping
+from heedful.search.stopping import FIRST, Settled, SoFar, Stopping
 from heedful.search.trellis import Ending, Hypothesis, Trellis
 from heedful.shapes import Float, Int
 
@@ -121,8 +121,10 @@ class _Search:
         # A group may have to pass over all that it shares with the groups before it.
         crowd = width * self.width if how.diversity.groups > 1 else 0
         self.rules, least = take_out_least(how.rules) if how.musts is None else (how.rules, None)
-        # Without the one end of each hypothesis there must still be enough.
-        self.num_candidates = (3 if least else 2) * self.width + crowd
+        # Without the one end of each hypothesis there must still be enough; who stops at the best
+        # end has enough with the best.
+        stops_there = width == 1 and how.stopping is FIRST and how.musts is None
+        self.num_candidates = 1 if stops_there else 2 * self.width + crowd
         self.limits: list[int] = max_lengths.tolist()
         self.bounds = Bounds(least, self.limits, end=end)
         self.at_most = AtMost(max_lengths, end=end)
@@ -173,7 +175,9 @@ class _Search:
             raise not_a_number(self.trellis.depth)
         if not self.constraints:
             beams = Standing(self._owners, self.totals, self.trellis.depth)
-            found = self.bounds.keep_short_ones_open(found, beams)
+            if self.bounds.ends_too_soon(found, beams).any():
+                found = find(left, said, self.totals, self.num_candidates + self.width)
+                found = found.without(self.bounds.ends_too_soon(found, beams))
             return self.bounds.end_long_ones(found, beams, left=left, said=said)
         room = [self.limits[owner] - self.trellis.depth - 1 for owner in self._owners.tolist()]
         return self.constraints.extend(

@@ -33,19 +33,17 @@ class Bounds:
 
     def __init__(self, least: AtLeast | None, limits: Sequence[int], *, end: int) -> None:
         self.shortest = least.lengths.cpu().numpy() if least else None
+        self.most_short = 0 if self.shortest is None else int(self.shortest.max(initial=0))
         self.longest = np.array(limits, dtype=np.int64)
+        self.least_long = min(limits, default=0)
         self.end = end
 
-    def keep_short_ones_open(self, found: Candidates, beams: Standing) -> Candidates:
-        """Let no beam end that is too short."""
-        if self.shortest is None or beams.depth >= self.shortest.max(initial=0):
-            return found
-        is_short = self.shortest[beams.owners] > beams.depth
-        is_out = is_short[:, None] & (found.tokens == self.end)
-        if not is_out.any():
-            return found
-        totals = np.where(is_out, -np.inf, found.totals)
-        return found._replace(totals=totals).ordered(np.argsort(is_out, axis=1, kind="stable"))
+    def ends_too_soon(self, found: Candidates, beams: Standing) -> NDArray[np.bool_]:
+        """Say which candidates would end beams that are too short."""
+        is_end = found.tokens == self.end
+        if self.shortest is None or beams.depth >= self.most_short:
+            return np.zeros_like(is_end)
+        return is_end & (self.shortest[beams.owners] > beams.depth)[:, None]
 
     def end_long_ones(
         self,
@@ -59,6 +57,8 @@ class Bounds:
 
         `left` is what rules left of what the model `said`.
         """
+        if beams.depth < self.least_long:
+            return found
         is_long = self.longest[beams.owners] <= beams.depth
         late = np.flatnonzero(is_long & (beams.totals.max(axis=1) > -np.inf))
         if not len(late):

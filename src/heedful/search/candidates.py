@@ -49,6 +49,11 @@ class Candidates(NamedTuple):
         beams = np.arange(len(order))[:, None]
         return self.each(lambda table: table[beams, order])
 
+    def without(self, is_out: NDArray[np.bool_]) -> Candidates:
+        """These, but some (beams, C) are none, and stand last."""
+        totals = np.where(is_out, -np.inf, self.totals)
+        return self._replace(totals=totals).ordered(np.argsort(is_out, axis=1, kind="stable"))
+
     def replaced(self, beams: NDArray[np.int64], others: Candidates) -> Candidates:
         """These, but as many others for some beams."""
         tables: list[NDArray[Any]] = [table.copy() for table in self]
@@ -128,27 +133,37 @@ def _find_here(
     count: int,
 ) -> Candidates:
     """The same on the host, where numpy does small sums sooner than torch."""
-    num_beams, held = totals.shape
-    size, num_chunks = allowed.size(1), _num_chunks(allowed)
-    beams = np.arange(num_beams)[:, None]
-    if num_chunks <= 2 * count:
-        best, places = _rank_all(allowed, totals, count)
-        own, tokens = np.divmod(places.numpy(), size)
-        rows = held * beams + own
+    if count == totals.size(1) == 1:
+        tokens = allowed.numpy().argmax(axis=1)[:, None]
+        rows = np.arange(len(tokens))[:, None]
     else:
-        peaks = (totals.view(-1, 1) + _peaks(allowed)).view(num_beams, -1)
-        own, number = np.divmod(peaks.topk(count).indices.numpy(), num_chunks)
-        those, starts = held * beams + own, number * _CHUNK
-        fitting = np.minimum(starts, size - _CHUNK)
-        found = _windows(allowed, torch.from_numpy(those * size + fitting))
-        if size % _CHUNK:
-            found.numpy()[starts > fitting, : -(size % _CHUNK)] = -np.inf
-        grown = found.add_(torch.from_numpy(totals.numpy()[beams, own]).unsqueeze(-1))
-        best, places = grown.flatten(1).topk(count)
-        chosen, beyond = np.divmod(places.numpy(), _CHUNK)
-        rows, tokens = those[beams, chosen], fitting[beams, chosen] + beyond
-    worth, log_probs = best.double().numpy(), said.numpy()[rows, tokens].astype(np.float64)
-    return Candidates(worth, log_probs, tokens, rows, np.zeros_like(tokens))
+        rows, tokens = _rank_here(allowed, totals, count)
+    worth = totals.numpy().reshape(-1)[rows] + allowed.numpy()[rows, tokens]
+    own = said.numpy()[rows, tokens]
+    zeros = np.zeros_like(tokens)
+    return Candidates(worth.astype(np.float64), own.astype(np.float64), tokens, rows, zeros)
+
+
+def _rank_here(
+    log_probs: Float[Tensor, "R N"], totals: Float[Tensor, "U K"], count: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows and tokens of the `count` best continuations of each beam."""
+    size, num_chunks = log_probs.size(1), _num_chunks(log_probs)
+    beams = np.arange(len(totals))[:, None]
+    firsts = totals.size(1) * beams
+    if num_chunks <= 2 * count:
+        own, tokens = np.divmod(_rank_all(log_probs, totals, count)[1].numpy(), size)
+        return firsts + own, tokens
+    peaks = (totals.view(-1, 1) + _peaks(log_probs)).view(len(totals), -1)
+    own, number = np.divmod(peaks.topk(count).indices.numpy(), num_chunks)
+    rows, starts = firsts + own, number * _CHUNK
+    fitting = np.minimum(starts, size - _CHUNK)
+    found = _windows(log_probs, torch.from_numpy(rows * size + fitting))
+    if size % _CHUNK:
+        found.numpy()[starts > fitting, : -(size % _CHUNK)] = -np.inf
+    grown = found.add_(torch.from_numpy(totals.numpy()[beams, own]).unsqueeze(-1))
+    chosen, beyond = np.divmod(grown.flatten(1).topk(count).indices.numpy(), _CHUNK)
+    return rows[beams, chosen], fitting[beams, chosen] + beyond
 
 
 def _num_chunks(log_probs: Float[Tensor, "R N"]) -> int:

@@ -61,7 +61,7 @@ def plain_additive(
 ) -> Float[Tensor, "*B T S"]:
     """Score by v . tanh(q + k), as it is written."""
     hidden = queries.unsqueeze(-2) + keys.unsqueeze(-3)  # (*B, T, S, A)
-    return hidden.tanh() @ vector
+    return hidden.tanh_() @ vector
 
 
 def _is_small(queries: Tensor, keys: Tensor) -> bool:
