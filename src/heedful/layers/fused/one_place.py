@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from heedful.attention.alignments import hide
 from heedful.attention.attend import Attends, Memory
 from heedful.attention.heads import MultiHead
-from heedful.layers.fused.common import Sublayers, are_common, heads_of, listeners, maps_of
+from heedful.layers.fused.common import Sublayers, are_common, bend, heads_of, listeners, maps_of
 from heedful.layers.fused.packing import Packed, pack, side_by_side
 from heedful.layers.fused.room import add_behind
 from heedful.layers.residual import Residual
@@ -219,5 +219,5 @@ def _multiply(
 
 
 def _think(think: Thinking, inputs: Float[Tensor, "B D"]) -> Float[Tensor, "B D"]:
-    hidden = think.activation(think.into(think.path.enter(inputs)))
+    hidden = bend(think.activation, think.into(think.path.enter(inputs)))
     return think.path.leave(inputs, think.out, hidden)

@@ -16,7 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from heedful.attention.attend import Attends, Memory
 from heedful.attention.heads import MultiHead
-from heedful.layers.fused.common import Sublayers, heads_of, maps_of
+from heedful.layers.fused.common import Sublayers, bend, heads_of, maps_of
 from heedful.layers.residual import Residual
 from heedful.shapes import Bool, Float, Int
 
@@ -52,7 +52,7 @@ def read_real_places(
         found = _look(layer.self_attention.attention, _enter(layer.self_residual, places), table)
         places = _leave(layer.self_residual, places, found)
         feedforward = maps_of(layer.feedforward)
-        hidden = feedforward.activation(feedforward.into(_enter(layer.residual, places)))
+        hidden = bend(feedforward.activation, feedforward.into(_enter(layer.residual, places)))
         places = _leave(layer.residual, places, feedforward.out(hidden))
     return table.put(places)
 
