@@ -145,10 +145,10 @@ class _Search:
     def hypotheses(self) -> list[list[Hypothesis]]:
         """Read back the best of each sentence, no output twice."""
         groups = self.how.diversity.groups
-        return [
-            self._distinct([each for beam in self.ended[first : first + groups] for each in beam])
-            for first in range(0, len(self.ended), groups)
-        ]
+        firsts = range(0, len(self.ended), groups)
+        ended = [[each for beam in self.ended[at : at + groups] for each in beam] for at in firsts]
+        read = iter(self.trellis.read([ending for endings in ended for ending in endings]))
+        return [_distinct([next(read) for _ in endings]) for endings in ended]
 
     def advance(
         self, log_probs: Float[Tensor, "R N"], weights: Float[Tensor, "R S"]
@@ -276,16 +276,17 @@ class _Search:
             self.written = torch.cat([self.written[parents], said.unsqueeze(1)], dim=1)
         return parents, said
 
-    def _distinct(self, endings: list[Ending]) -> list[Hypothesis]:
-        found: dict[tuple[int, ...], Hypothesis] = {}
-        for ending in sorted(endings, key=lambda each: -each.score):
-            hypothesis = self.trellis.read(ending)
-            found.setdefault(tuple(hypothesis.tokens), hypothesis)
-        return list(found.values())
-
     def _refuse(self) -> None:
         for rule in self.how.rules:
             rule.refuse(self.limits)
         if self.constraints:
             prefixes = [rule.prefixes for rule in self.how.rules if isinstance(rule, BeginWith)]
             self.constraints.refuse(self.limits, prefixes[0] if prefixes else [])
+
+
+def _distinct(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+    """Those that say something of their own, best first."""
+    found: dict[tuple[int, ...], Hypothesis] = {}
+    for hypothesis in sorted(hypotheses, key=lambda each: -each.score):
+        found.setdefault(tuple(hypothesis.tokens), hypothesis)
+    return list(found.values())

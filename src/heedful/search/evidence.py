@@ -41,7 +41,7 @@ class Evidence:
 
     def hypotheses(self) -> list[Hypothesis]:
         """Read every output back once all have ended; each scores what the model gives it."""
-        found = [self._trellis.read(ending) for ending in self._endings]
+        found = self._trellis.read(self._endings)
         return [each._replace(score=each.log_prob) for each in found]
 
 

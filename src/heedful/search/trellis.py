@@ -7,6 +7,7 @@ it has. Attention thus follows the beam without being copied at every step.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -56,10 +57,10 @@ class Trellis:
     """The choices of a search, step by step."""
 
     def __init__(self) -> None:
-        self._sentences: list[list[int]] = []
-        self._parents: list[list[int]] = []
-        self._tokens: list[list[int]] = []
-        self._log_probs: list[list[float]] = []
+        self._sentences: list[NDArray[np.int64]] = []
+        self._parents: list[NDArray[np.int64]] = []
+        self._tokens: list[NDArray[np.int64]] = []
+        self._log_probs: list[NDArray[np.float64]] = []
         self._weights: list[Tensor | NDArray[np.float32]] = []
         self._endings: list[Ending] = []
 
@@ -70,7 +71,7 @@ class Trellis:
 
     def begin(self, sentences: NDArray[np.int64]) -> None:
         """Open a row for each of these sentences."""
-        self._sentences.append(sentences.tolist())
+        self._sentences.append(sentences)
 
     def look(self, weights: Float[Tensor, "R S"]) -> None:
         """Record where the rows now alive look for their next token."""
@@ -86,11 +87,10 @@ class Trellis:
 
         A row whose token is worth -inf is there only to fill the batch.
         """
-        above = self._sentences[-1]
-        self._parents.append(parents.tolist())
-        self._sentences.append([above[parent] for parent in self._parents[-1]])
-        self._tokens.append(tokens.tolist())
-        self._log_probs.append(log_probs.tolist())
+        self._sentences.append(self._sentences[-1][parents])
+        self._parents.append(parents)
+        self._tokens.append(tokens)
+        self._log_probs.append(log_probs)
 
     def end(self, ending: Ending) -> None:
         """Let a row end."""
@@ -98,45 +98,61 @@ class Trellis:
 
     def looked(self, depth: int, row: int) -> NDArray[np.float32]:
         """All weights (depth + 1, S) of a row of this depth, its next token's included."""
-        return self._looked(self._line(depth, row))
+        line = [row]
+        for parents in reversed(self._parents[:depth]):
+            line.append(int(parents[line[-1]]))
+        looked = [self._weights_at(number)[row] for number, row in enumerate(reversed(line))]
+        return np.concatenate(looked).reshape(len(line), -1)
 
-    def read(self, ending: Ending) -> Hypothesis:
-        """Follow a hypothesis back to its beginning."""
-        line = self._line(ending.depth, ending.row)
-        tokens = [said[row] for said, row in zip(self._tokens, line[1:], strict=False)]
-        worth = [own[row] for own, row in zip(self._log_probs, line[1:], strict=False)]
-        looked, own = self._looked(line), np.array([*worth, ending.log_prob])
-        return Hypothesis(tokens, sum(own.tolist()), ending.score, looked[:-1], own, looked[-1])
+    def read(self, endings: Sequence[Ending]) -> list[Hypothesis]:
+        """Follow hypotheses back to their beginnings, all of them side by side."""
+        if not endings:
+            return []
+        depths = np.array([ending.depth for ending in endings])
+        rows = np.array([ending.row for ending in endings])
+        deepest = int(depths.max())
+        tokens = np.zeros((len(endings), deepest), dtype=np.int64)
+        worth = np.zeros((len(endings), deepest))
+        looking = [self._weights_at(depth) for depth in range(deepest + 1)]
+        firsts = np.cumsum([0, *map(len, looking[:-1])])  # where each depth begins, all in one
+        places = np.zeros((len(endings), deepest + 1), dtype=np.int64)
+        for depth in range(deepest, -1, -1):
+            there = np.flatnonzero(depths >= depth)
+            own = rows[there]
+            places[there, depth] = firsts[depth] + own
+            if depth:
+                tokens[there, depth - 1] = self._tokens[depth - 1][own]
+                worth[there, depth - 1] = self._log_probs[depth - 1][own]
+                rows[there] = self._parents[depth - 1][own]
+        weights = np.concatenate(looking)
+        return [
+            _hypothesis(
+                ending,
+                tokens[number, : ending.depth],
+                worth[number, : ending.depth],
+                weights[places[number, : ending.depth + 1]],
+            )
+            for number, ending in enumerate(endings)
+        ]
 
     def tree(self, sentence: int, *, end: int) -> list[Node]:
         """All that was held for a sentence, parents before children."""
         nodes: list[Node] = []
         numbers: dict[tuple[int, int], int] = {}
         for depth, sentences in enumerate(self._sentences):
-            for row in (row for row, owner in enumerate(sentences) if owner == sentence):
+            for row in np.flatnonzero(sentences == sentence).tolist():
                 if depth == 0:
                     numbers[depth, row] = len(nodes)
                     nodes.append(Node(None, None, 0.0, 0.0, "pruned"))
                 elif self._log_probs[depth - 1][row] > -np.inf:
                     numbers[depth, row] = len(nodes)
-                    parent = numbers[depth - 1, self._parents[depth - 1][row]]
-                    token = self._tokens[depth - 1][row]
-                    _continue(nodes, parent, token, self._log_probs[depth - 1][row])
+                    parent = numbers[depth - 1, int(self._parents[depth - 1][row])]
+                    token = int(self._tokens[depth - 1][row])
+                    _continue(nodes, parent, token, float(self._log_probs[depth - 1][row]))
         for ending in self._endings:
             if (parent_of_end := numbers.get((ending.depth, ending.row))) is not None:
                 _continue(nodes, parent_of_end, end, ending.log_prob, "ended")
         return nodes
-
-    def _line(self, depth: int, row: int) -> list[int]:
-        """The rows of a hypothesis, at depth 0 and every one up to this."""
-        line = [row]
-        for parents in reversed(self._parents[:depth]):
-            line.append(parents[line[-1]])
-        return line[::-1]
-
-    def _looked(self, line: list[int]) -> NDArray[np.float32]:
-        looked = [self._weights_at(depth)[row] for depth, row in enumerate(line)]
-        return np.concatenate(looked).reshape(len(line), -1)
 
     def _weights_at(self, depth: int) -> NDArray[np.float32]:
         """Weights stay where the model put them until somebody asks."""
@@ -145,6 +161,17 @@ class Trellis:
             weights = weights.float().cpu().numpy()
             self._weights[depth] = weights
         return weights
+
+
+def _hypothesis(
+    ending: Ending,
+    tokens: NDArray[np.int64],
+    worth: NDArray[np.float64],
+    looked: NDArray[np.float32],
+) -> Hypothesis:
+    own = np.append(worth, ending.log_prob)
+    total = sum(own.tolist())
+    return Hypothesis(tokens.tolist(), total, ending.score, looked[:-1], own, looked[-1])
 
 
 def _continue(
