@@ -17,10 +17,10 @@ from heedful.attention.attend import Attends, Memory
 from heedful.attention.past import Past
 from heedful.layers.encoded import NO_PENALTIES, add_up
 from heedful.layers.feedforward import PlaceWise
-from heedful.layers.fused.common import Sublayers, are_common, listeners
 from heedful.layers.fused.one_place import PackedLayers, pack_layers
 from heedful.layers.fused.packing import made_of, may_pack
 from heedful.layers.fused.real_places import read_real_places, remember_real_places
+from heedful.layers.fused.usual import Sublayers, are_usual, listeners
 from heedful.layers.residual import Residual
 from heedful.layers.self_attention import Cache, SelfAttention
 from heedful.nested import map_tensors
@@ -288,7 +288,7 @@ class TransformerStack(nn.Module):
         return (
             is_read
             and inputs.device.type == "cpu"
-            and are_common(layers)
+            and are_usual(layers)
             and not any(listeners(layers))
         )
 

@@ -1,4 +1,4 @@
-"""One place: how does a common Transformer read the next token, without detours?
+"""One place: how does a usual Transformer read the next token, without detours?
 
 Search asks for one place of every row, again and again, and what stands between the products then
 takes longer than they do. Here a layer is its products and little else: queries, keys and values
@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from heedful.attention.alignments import hide
 from heedful.attention.attend import Attends, Memory
 from heedful.attention.heads import MultiHead
-from heedful.layers.fused.common import Sublayers, are_common, bend, heads_of, listeners, maps_of
 from heedful.layers.fused.packing import Packed, pack, side_by_side
 from heedful.layers.fused.room import add_behind
+from heedful.layers.fused.usual import Sublayers, are_usual, bend, heads_of, listeners, maps_of
 from heedful.layers.residual import Residual
 from heedful.layers.self_attention import Held
 from heedful.shapes import Bool, Float
@@ -134,7 +134,7 @@ class PackedLayers(NamedTuple):
 
 def pack_layers(layers: Sequence[Sublayers]) -> PackedLayers | None:
     """Lay out the weights of layers, if all are of the kinds that have this form."""
-    if not are_common(layers):
+    if not are_usual(layers):
         return None
     return PackedLayers(list(map(_pack_layer, layers)), listeners(layers))
 

@@ -1,4 +1,4 @@
-"""Real places: how do common Transformer layers read whole sequences, and no padding?
+"""Real places: how do usual Transformer layers read whole sequences, and no padding?
 
 A batch is a table as wide as its longest sequence; of one that is not sorted by length, two places
 in five may be padding. Only attention needs the table: all else is done to the places that are
@@ -16,7 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from heedful.attention.attend import Attends, Memory
 from heedful.attention.heads import MultiHead
-from heedful.layers.fused.common import Sublayers, bend, heads_of, maps_of
+from heedful.layers.fused.usual import Sublayers, bend, heads_of, maps_of
 from heedful.layers.residual import Residual
 from heedful.shapes import Bool, Float, Int
 

@@ -13,7 +13,7 @@ from heedful.layers.fused.one_place import PackedLayers
 from heedful.layers.fused.packing import weights_at_rest
 from heedful.nested import leaves, select
 from heedful.readers.transformer import TransformerReaderConfig
-from tests.unit.layers.fused.common_layers import COMMON, OTHERS
+from tests.unit.layers.fused.usual_layers import OTHERS, USUAL
 
 ROWS, SIZE, STEPS = 3, 8, 4
 LENGTHS = torch.tensor([5, 2, 4])
@@ -70,7 +70,7 @@ def run(decoder, state, tokens, *, fast):
 TOKENS = torch.randint(4, 11, (ROWS, STEPS), generator=torch.Generator().manual_seed(2))
 
 
-@pytest.mark.parametrize("settings", COMMON, ids=str)
+@pytest.mark.parametrize("settings", USUAL, ids=str)
 @pytest.mark.parametrize("fast", [[1, 1, 1, 1], [0, 1, 1, 0], [1, 0, 1, 1]], ids=str)
 def test_outputs_weights_and_states_are_those_of_the_layers(settings, fast, monkeypatch):
     case = make(settings)

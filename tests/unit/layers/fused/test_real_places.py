@@ -8,7 +8,7 @@ from heedful.inspection.trace import trace
 from heedful.layers.fused import real_places
 from heedful.layers.fused.real_places import Table
 from heedful.layers.transformer_choices import TransformerParts
-from tests.unit.layers.fused.common_layers import COMMON, OTHERS
+from tests.unit.layers.fused.usual_layers import OTHERS, USUAL
 
 SIZE, LENGTHS = 8, torch.tensor([5, 1, 3])
 MASK = torch.arange(5) < LENGTHS[:, None]
@@ -39,7 +39,7 @@ def inputs():
     return torch.randn(3, 5, SIZE, generator=torch.Generator().manual_seed(2)).double()
 
 
-@pytest.mark.parametrize("settings", COMMON, ids=str)
+@pytest.mark.parametrize("settings", USUAL, ids=str)
 def test_places_that_are_there_come_out_as_the_layers_give_them(settings, counted):
     stack = make(settings)
     wanted, _ = stack.both_ways(inputs(), LENGTHS)
@@ -68,7 +68,7 @@ def test_a_sequence_of_no_places_disturbs_nobody():
     assert not found[1].any() or stack.norm is not None
 
 
-@pytest.mark.parametrize("settings", COMMON, ids=str)
+@pytest.mark.parametrize("settings", USUAL, ids=str)
 def test_a_source_is_remembered_as_the_layers_remember_it(settings):
     config = TransformerDecoderConfig.model_validate(
         {"kind": "transformer", "size": SIZE, "num_layers": 2}

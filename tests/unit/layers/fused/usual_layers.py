@@ -2,7 +2,7 @@
 
 import itertools
 
-COMMON = [
+USUAL = [
     {"norm_placement": placement, "norm": norm, "feedforwards": [{"activation": activation}]}
     for placement, norm, activation in itertools.product(
         ("before", "after"), ("layer", "rms"), ("relu", "gelu")

@@ -1,4 +1,4 @@
-"""Common layers: which Transformer layers are so usual that they have faster forms?"""
+"""Usual layers: which Transformer layers are so usual that they have faster forms?"""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Sublayers(NamedTuple):
     residual: Residual
 
 
-def are_common(layers: Sequence[Sublayers]) -> bool:
+def are_usual(layers: Sequence[Sublayers]) -> bool:
     """Whether layers have plain heads that see everything, and two maps with a bend between."""
-    return all(map(_is_common, layers))
+    return all(map(_is_usual, layers))
 
 
-def _is_common(layer: Sublayers) -> bool:
+def _is_usual(layer: Sublayers) -> bool:
     # The very types: a subclass may look or think otherwise.
     return (
         type(layer.self_attention) is FullSelfAttention
@@ -64,14 +64,14 @@ def _attentions(layer: Sublayers) -> list[Attends]:
 
 
 def heads_of(attention: Attends) -> tuple[MultiHead, float]:
-    """The heads of a common layer's attention, and the temperature of their weights."""
+    """The heads of a usual layer's attention, and the temperature of their weights."""
     assert isinstance(attention, MultiHead), type(attention)
     assert isinstance(attention.align, Softmax), type(attention.align)
     return attention, attention.align.temperature
 
 
 def maps_of(feedforward: PlaceWise) -> FeedForward:
-    """The feed-forward network of a common layer."""
+    """The feed-forward network of a usual layer."""
     assert isinstance(feedforward, FeedForward), type(feedforward)
     return feedforward
 
