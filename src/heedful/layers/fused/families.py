@@ -20,6 +20,9 @@ from heedful.layers.self_attention import Held
 from heedful.nested import Shared, map_tensors, select
 from heedful.shapes import Bool, Int
 
+MOST_SIBLINGS = 16
+"""Rows of a family; each is shown the places of all others, which it is told to overlook."""
+
 
 class Common(NamedTuple):
     """What families have, with a row for each; each layer has its own."""
@@ -59,18 +62,20 @@ class Families(NamedTuple):
     def in_order(self) -> Families:
         """These, so that the rows of a family stand together, and all have as many.
 
-        Families without rows are left out. Where some have more rows than others, every row gets
-        a family of its own.
+        Families without rows are left out. Where some have more rows than others, or more than
+        can be told apart at little cost, every row gets a family of its own.
         """
         rows = self.common.rows.numpy()
-        count, rest = divmod(len(rows), self.num_families)
-        if not rest and (rows == np.arange(self.num_families).repeat(count)).all():
+        siblings, rest = divmod(len(rows), self.num_families)
+        is_small = 0 < siblings <= MOST_SIBLINGS and not rest
+        if is_small and (rows == np.arange(self.num_families).repeat(siblings)).all():
             return self
         chosen, counts = np.unique(rows, return_counts=True)
         is_even = (counts == counts[0]).all() and (rows == chosen.repeat(counts)).all()
-        if not is_even:
-            chosen = rows
-        own = np.arange(len(chosen)).repeat(len(rows) // len(chosen))
+        if not is_even or counts[0] > MOST_SIBLINGS:
+            sources, held = self.apart()
+            return Families.of(sources, self.first, held)
+        own = np.arange(len(chosen)).repeat(counts)
         common = select(self.shared, torch.from_numpy(chosen))
         return self._replace(common=Shared(common, torch.from_numpy(own)))
 

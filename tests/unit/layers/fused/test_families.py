@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.decoders.transformer import TransformerDecoderConfig
 from heedful.layers.encoded import Encoded
+from heedful.layers.fused import families
 from heedful.layers.fused.families import Families
 from heedful.layers.fused.packing import weights_at_rest
 from heedful.nested import Shared, leaves, select
@@ -59,8 +60,17 @@ def rows_of(data, owners):
     return data.draw(st.lists(st.sampled_from(range(len(owners))), min_size=1, max_size=6))
 
 
+@pytest.fixture(params=[1, 2, 16], scope="module")
+def most_siblings(request):
+    """As many rows as a family may have."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(families, "MOST_SIBLINGS", request.param)
+        yield request.param
+
+
+@settings(max_examples=30)
 @given(data=st.data())
-def test_whatever_rows_are_selected_each_goes_on_as_it_would_alone(data):
+def test_whatever_rows_are_selected_each_goes_on_as_it_would_alone(data, most_siblings):
     together, apart = begin()
     owners = [0, 1, 2]
     with weights_at_rest():
@@ -70,6 +80,7 @@ def test_whatever_rows_are_selected_each_goes_on_as_it_would_alone(data):
             )
             with torch.no_grad():
                 found = DECODER.step(tokens, together)
+            assert len(owners) <= most_siblings * found.state.num_families
             wanted = plainly(tokens, apart)
             assert_alike(found, wanted)
             rows = rows_of(data, owners)
@@ -113,6 +124,8 @@ def test_a_beam_is_pruned_without_moving_what_is_held():
     uneven = select(state, torch.tensor([0, 1, 4])).in_order()
     assert uneven.num_families == 3
     assert uneven.common.rows.tolist() == [0, 1, 2]
+    assert uneven.seen is None
+    assert uneven.shared.held[0].values.size(-2) == 2  # nobody holds what it has not come by
 
 
 @pytest.mark.parametrize("why", ["training", "no rest", "grad"])
