@@ -7,12 +7,13 @@ BIN := .venv/bin
 READY := .venv/.ready
 EXTRAS := .venv/.extras
 QUICK := not learning and not diagonal and not wide and not slow and not faults and not extras and not gpu
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --cov --cov-report=term:skip-covered
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS)
+COVERED := $(PYTEST) --cov --cov-report=term:skip-covered
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-learning test-wide test-faults test-extras test-all check bench constraints clean
+.PHONY: help setup demo test coverage test-learning test-wide test-faults test-extras test-all check bench constraints clean
 
 help: ## List what can be made
 	@echo "make TARGET, where TARGET is one of:"
@@ -37,20 +38,24 @@ demo: setup ## Train a small Latin-English model, translate with it, draw its at
 	@$(BIN)/heedful demo
 
 test: setup ## Run the tests, but for those that train a model, kill processes or need a GPU
-	@echo "Running the tests on $(JOBS) processes; coverage must reach its floor ..."
+	@echo "Running the tests on $(JOBS) processes ..."
 	@$(PYTEST) -m "$(QUICK)"
+
+coverage: setup ## Run the same tests and see that they reach most of the code: half as long again
+	@echo "Running the tests on $(JOBS) processes; coverage must reach its floor ..."
+	@$(COVERED) -m "$(QUICK)"
 
 test-learning: setup ## See every mechanism learn, once: some minutes
 	@echo "Training every mechanism until it has learned, on $(JOBS) processes ..."
-	@OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) -m diagonal
+	@$(PYTEST) -m diagonal
 
 test-wide: setup ## See laws hold for every recipe and every pair of options: a minute or two
 	@echo "Asking every recipe and every pair of options, on $(JOBS) processes ..."
-	@OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) -m "wide and not slow"
+	@$(PYTEST) -m "wide and not slow"
 
 test-faults: setup ## Kill, starve and multiply real training processes and see that nothing is lost
 	@echo "Running the fault tests, on $(JOBS) processes (some minutes) ..."
-	@OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) -m faults
+	@$(PYTEST) -m faults
 
 test-extras: $(EXTRAS) ## Run the tests of what needs optional packages, which are installed first
 	@$(BIN)/pytest -m extras
@@ -62,7 +67,7 @@ $(EXTRAS): $(READY)
 
 test-all: setup $(EXTRAS) ## Run every test; those that need a GPU are skipped where there is none
 	@echo "Running every test on $(JOBS) processes; some train a model for minutes ..."
-	@$(PYTEST)
+	@$(COVERED)
 
 check: setup ## Check format, style, types and layers
 	@echo "Checking the format ..." && $(BIN)/ruff format --check .
