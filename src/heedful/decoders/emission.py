@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from heedful.attention import Memory
 from heedful.config import Choice
-from heedful.layers.fused.packing import few_rows, log_softmax
+from heedful.layers.fused.in_place import log_softmax
+from heedful.layers.fused.packing import few_rows
 from heedful.shapes import Float, Int
 
 

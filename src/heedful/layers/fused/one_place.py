@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from heedful.attention.alignments import hide
 from heedful.attention.attend import Attends, Memory
 from heedful.attention.heads import MultiHead
+from heedful.layers.fused.in_place import bend
 from heedful.layers.fused.packing import Packed, pack, side_by_side
 from heedful.layers.fused.room import add_behind
-from heedful.layers.fused.usual import Sublayers, are_usual, bend, heads_of, listeners, maps_of
+from heedful.layers.fused.usual import Sublayers, are_usual, heads_of, listeners, maps_of
 from heedful.layers.residual import Residual
 from heedful.layers.self_attention import Held
 from heedful.shapes import Bool, Float

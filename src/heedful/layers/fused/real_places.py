@@ -16,7 +16,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from heedful.attention.attend import Attends, Memory
 from heedful.attention.heads import MultiHead
-from heedful.layers.fused.usual import Sublayers, bend, heads_of, maps_of
+from heedful.layers.fused.in_place import bend
+from heedful.layers.fused.usual import Sublayers, heads_of, maps_of
 from heedful.layers.residual import Residual
 from heedful.shapes import Bool, Float, Int
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from torch import Tensor, nn
-
 from heedful.attention.alignments import Softmax
 from heedful.attention.attend import Attends
 from heedful.attention.heads import MultiHead
@@ -74,9 +72,3 @@ def maps_of(feedforward: PlaceWise) -> FeedForward:
     """The feed-forward network of a usual layer."""
     assert isinstance(feedforward, FeedForward), type(feedforward)
     return feedforward
-
-
-def bend(activation: nn.Module, hidden: Tensor) -> Tensor:
-    """Bend a hidden layer that nobody else has; in place, where the activation can."""
-    bent: Tensor = hidden.relu_() if type(activation) is nn.ReLU else activation(hidden)
-    return bent

@@ -9,7 +9,6 @@ from heedful.layers.fused.packing import (
     OFTEN,
     can_fit,
     few_rows,
-    log_softmax,
     made_of,
     may_pack,
     pack,
@@ -131,17 +130,3 @@ def test_rows_that_come_and_go_are_not_worth_a_fit():
 )
 def test_only_some_rows_in_single_precision_are_fitted(weight, count):
     assert not can_fit(weight, count)
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (2, 1, 1000), (5, 8000), (0, 4)], ids=str)
-@pytest.mark.parametrize("precision", [torch.float32, torch.float64, torch.bfloat16])
-@torch.no_grad()
-def test_scores_normalised_in_place_are_those_normalised_apart(shape, precision):
-    scores = (10 * torch.randn(shape)).to(precision)
-    scores[..., :1] = -torch.inf if shape[-1] > 1 else 0
-    wanted = scores.clone().log_softmax(dim=-1)
-    assert torch.equal(log_softmax(scores), wanted)
-    assert not torch.equal(scores, wanted) or scores.numel() <= 1
-    with weights_at_rest():
-        assert torch.equal(log_softmax(scores), wanted)
-    assert torch.equal(scores, wanted)
