@@ -41,18 +41,18 @@ class Residual(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.skipped = skipped
 
-    def enter(self, inputs: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+    def enter(self, inputs: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
         """Give what is to be changed."""
         return self.norm(inputs) if self.placement == "before" else inputs
 
     def leave(
-        self, inputs: Float[Tensor, "B T D"], changed: Float[Tensor, "B T D"]
-    ) -> Float[Tensor, "B T D"]:
+        self, inputs: Float[Tensor, "*B D"], changed: Float[Tensor, "*B D"]
+    ) -> Float[Tensor, "*B D"]:
         """Add what came of it to what went past."""
         outputs = inputs + self._kept(self.dropout(changed))
         return self.norm(outputs) if self.placement == "after" else outputs
 
-    def _kept(self, changed: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+    def _kept(self, changed: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
         if not (self.training and self.skipped):
             return changed
         is_kept = torch.rand(len(changed), 1, 1, device=changed.device) >= self.skipped

@@ -18,7 +18,6 @@ from heedful.attention.attend import Attends, Memory
 from heedful.attention.heads import MultiHead
 from heedful.layers.fused.in_place import bend
 from heedful.layers.fused.usual import Sublayers, heads_of, maps_of
-from heedful.layers.residual import Residual
 from heedful.shapes import Bool, Float, Int
 
 
@@ -50,11 +49,12 @@ def read_real_places(
     table = Table.of(mask)
     places = table.take(inputs)
     for layer in layers:
-        found = _look(layer.self_attention.attention, _enter(layer.self_residual, places), table)
-        places = _leave(layer.self_residual, places, found)
+        heard = layer.self_residual.enter(places)
+        found = _look(layer.self_attention.attention, heard, table)
+        places = layer.self_residual.leave(places, found)
         feedforward = maps_of(layer.feedforward)
-        hidden = bend(feedforward.activation, feedforward.into(_enter(layer.residual, places)))
-        places = _leave(layer.residual, places, feedforward.out(hidden))
+        hidden = bend(feedforward.activation, feedforward.into(layer.residual.enter(places)))
+        places = layer.residual.leave(places, feedforward.out(hidden))
     return table.put(places)
 
 
@@ -92,15 +92,3 @@ def _spread(
 ) -> Float[Tensor, "B H S K"]:
     """Project real places, and put them into the tables of the heads."""
     return table.put(project(places)).unflatten(-1, (heads.num_heads, -1)).transpose(1, 2)
-
-
-def _enter(residual: Residual, inputs: Float[Tensor, "N D"]) -> Float[Tensor, "N D"]:
-    entering: Tensor = residual.norm(inputs) if residual.placement == "before" else inputs
-    return entering
-
-
-def _leave(
-    residual: Residual, inputs: Float[Tensor, "N D"], changed: Float[Tensor, "N D"]
-) -> Float[Tensor, "N D"]:
-    outputs: Tensor = inputs + changed
-    return residual.norm(outputs) if residual.placement == "after" else outputs
