@@ -48,7 +48,8 @@ class SinusoidalPositions(Positions):
         self, places: Int[Tensor, "*B T"], dtype: torch.dtype = torch.float32
     ) -> Float[Tensor, "*B T E"]:
         """Give the vectors of these places, the first being 0, in this precision."""
-        if places.device.type == "cpu":  # a GPU cannot say in time that a place is far off
+        # A GPU cannot say in time that a place is far off.
+        if places.device.type == "cpu" and type(places) is Tensor:
             with suppress(IndexError):
                 return functional.embedding(places, _near_places(self.size, dtype))
         return _waves(places, self.size, dtype)
@@ -64,7 +65,7 @@ def _waves(places: Int[Tensor, "*B T"], size: int, dtype: torch.dtype) -> Float[
 def _near_places(size: int, dtype: torch.dtype) -> Float[Tensor, "places E"]:
     """The vectors of the first places, which are asked for again at every step of a search."""
     with torch.inference_mode(mode=False):
-        return _waves(torch.arange(_NUM_NEAR), size, dtype)
+        return _waves(torch.arange(_NUM_NEAR, device="cpu"), size, dtype)
 
 
 class LearnedPositions(Positions):

@@ -59,6 +59,14 @@ def test_sinusoids_in_half_precision_are_rounded_once_at_the_end(dtype):
     assert torch.equal(found, sinusoids(PLACES, 8).to(dtype))
 
 
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_place_has_the_same_vector_beside_near_and_far_ones(precision):
+    positions, near = SinusoidalPositions(6), torch.tensor([[0, 7], [511, 3]])
+    beside_far = positions(torch.cat([near, torch.tensor([[512, 10**6]])]), precision)
+    assert torch.equal(positions(near, precision), beside_far[:2])
+    assert beside_far.dtype == precision
+
+
 def test_learned_positions_have_a_vector_for_each_place_and_the_last_for_all_beyond():
     positions = LearnedPositions(3, max_positions=4)
     table = positions.table.weight.detach()
