@@ -137,6 +137,7 @@ class Checkpoints:
 
         There is none if none was ever saved; that none is good is an error.
         """
+        self.wait()  # what is being written to vouch for the last one is nothing to be swept up
         sweep(self.folder)
         saved = list_checkpoints(self.folder)
         for each in saved:
