@@ -5,6 +5,7 @@ import math
 import os
 from pathlib import Path
 from threading import Event
+from time import sleep
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from heedful.errors import DamagedRunError, DiskFullError
 from heedful.storage import read_listing, read_manifest
+from heedful.storage.writing import replacing
 from heedful.training.checkpoints import (
     Checkpoints,
     KeepConfig,
@@ -146,6 +148,22 @@ def test_a_step_saved_again_is_replaced_and_as_good_as_it_was(checkpoints):
     assert checkpoints.load().facts == {"ended": "all steps taken"}
     (saved,) = list_checkpoints(checkpoints.folder)
     assert (saved.step, saved.score) == (5, 0.25)
+
+
+def test_loading_sweeps_up_nothing_that_is_being_written(checkpoints, monkeypatch):
+    begun = Event()
+
+    def write_slowly(path, text):
+        with replacing(path) as temporary:
+            temporary.write_text(text)
+            begun.set()
+            sleep(0.3)
+
+    monkeypatch.setattr("heedful.storage.listed.write_text", write_slowly)
+    checkpoints.save(snapshot(5))
+    assert begun.wait(10)
+    assert_same(checkpoints.load(), snapshot(5))
+    checkpoints.wait()  # the manifest was written after all
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "progress.json", "manifest.json"])
