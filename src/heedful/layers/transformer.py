@@ -252,8 +252,8 @@ class TransformerStack(nn.Module):
         need_weights: bool = False,
     ) -> Stacked:
         """Read on from a state, with the top layer's weights where they are needed."""
-        packed = self.packed(inputs)
-        if packed is not None and _goes_on_everywhere(inputs, state):
+        packed = self.packed(inputs) if inputs.size(1) == 1 else None
+        if packed is not None and _goes_on_everywhere(state):
             held = [layer.cache.held for layer in state.layers]
             read = packed.read(inputs.squeeze(1), held, sources, need_weights=need_weights)
             kept = tuple(LayerState(Cache(each)) for each in read.held)
@@ -308,8 +308,8 @@ class TransformerStack(nn.Module):
         return outputs if self.norm is None else self.norm(outputs)
 
 
-def _goes_on_everywhere(inputs: Float[Tensor, "B T D"], state: StackState) -> bool:
-    """Whether these are one place of each row, right behind what all rows hold."""
+def _goes_on_everywhere(state: StackState) -> bool:
+    """Whether the next place of each row is right behind what all rows hold."""
     held = state.layers[0].cache.held
     num_held = 0 if held is None else held.values.size(-2)
-    return inputs.size(1) == 1 and bool((state.first == num_held).all())
+    return bool((state.first == num_held).all())
