@@ -1,1 +1,1 @@
-"""Benchmarks: what is measured, and printed by `make bench`."""
+"""Benchmarks: what is measured, and printed by `factory bench`."""

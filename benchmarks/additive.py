@@ -29,11 +29,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from heedful.attention.fused.chunked import chunked_additive
-from heedful.attention.fused.rules import additive_form, plain_additive
+from heedful.acceleration.attach import select_additive_kernel
+from heedful.acceleration.attention import chunked_additive_score
+from heedful.attention.additive_scores import naive_additive_score
 
 REPEATS = 7
-FORMS = {"plain": plain_additive, "chunked": chunked_additive}
+FORMS = {"plain": naive_additive_score, "chunked": chunked_additive_score}
 SHAPES = [(16, 128, 128, 256), (32, 16, 16, 256)]  # B, T, S, A
 
 PROMISED = (16, 512, 512, 256)
@@ -88,7 +89,7 @@ def milliseconds(works: dict[str, Work]) -> dict[str, float]:
 def mebibytes(work: Work) -> float:
     with PeakMemory() as memory:
         work()
-    return memory.peak / 2**20
+    return memory.peak_bytes / 2**20
 
 
 def report(what: str, works: dict[str, Work]) -> None:
@@ -122,7 +123,7 @@ def title(shape: Shape) -> str:
 
 
 def bench(shape: Shape) -> None:
-    is_plain = additive_form(*inputs_of(shape)[:2]) is plain_additive
+    is_plain = select_additive_kernel(*inputs_of(shape)[:2]) is naive_additive_score
     print(f"{title(shape)}: the rule chooses {'plain' if is_plain else 'chunked'}")
     for what, work in {"forward": scoring, "forward and backward": learning}.items():
         report(what, {name: work(form, shape) for name, form in FORMS.items()})

@@ -129,7 +129,7 @@ def main() -> None:
     parser.add_argument("--only", choices=list(CASES), help="one of the two models")
     arguments = parser.parse_args()
     rounds = QUICK_ROUNDS if arguments.quick else arguments.rounds
-    for kind in [arguments.only] if arguments.only else CASES:
+    for kind in [arguments.select_beams] if arguments.select_beams else CASES:
         bench(kind, rounds)
 
 

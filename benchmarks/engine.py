@@ -25,15 +25,15 @@ from rich.console import Console
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
-from heedful.corpora import read_corpora
-from heedful.data.prepare import Position
-from heedful.experiment.session import Session
+from heedful.data.loader import DataCursor
+from heedful.experiment import load_data
+from heedful.experiment.training_loop import TrainingLoop
 from heedful.recipes import load_recipe
 from heedful.runs import Run
-from heedful.training.checkpoints import Checkpoints
-from heedful.training.engine import fit
-from heedful.training.objectives import negative_log_likelihood
-from heedful.training.ranks import ALONE
+from heedful.training import negative_log_likelihood
+from heedful.training.checkpoints import CheckpointManager
+from heedful.training.distributed import SINGLE_PROCESS
+from heedful.training.trainer import fit
 
 STEPS_IN_A_BLOCK = 10
 
@@ -41,7 +41,7 @@ STEPS_IN_A_BLOCK = 10
 class BareLoop:
     """What everyone writes first."""
 
-    def __init__(self, model: nn.Module, session: Session) -> None:
+    def __init__(self, model: nn.Module, session: TrainingLoop) -> None:
         self.model = model
         self.optimizer = session.config.optimizer.build(model)
         self.smoothing = session.config.label_smoothing
@@ -50,7 +50,7 @@ class BareLoop:
         """Learn from each batch."""
         for batch in batches:
             log_probs, *_ = self.model(batch, need_weights=False)
-            loss = negative_log_likelihood(log_probs, batch.targets, smoothing=self.smoothing)
+            loss = negative_log_likelihood(log_probs, batch.targets, label_smoothing=self.smoothing)
             (loss / (batch.targets != 0).sum()).backward()
             clip_grad_norm_(self.model.parameters(), 1.0)
             loss.item()
@@ -68,18 +68,25 @@ def bench(folder: Path, blocks: int) -> None:
     console = Console(file=(folder / "said").open("w"))
     recipe = load_recipe("latin-demo", ["training.validate_every=1000000"])
     run = Run(folder / "run")
-    corpora = read_corpora(recipe, run, console)
-    checkpoints = Checkpoints(run.checkpoints, recipe.training.checkpoints, lambda line: None)
+    corpora = load_data(recipe, run, console)
+    checkpoints = CheckpointManager(run.checkpoints, recipe.training.checkpoints, lambda line: None)
     cpu = torch.device("cpu")
-    session = Session(recipe, run, corpora, checkpoints, ranks=ALONE, device=cpu, console=console)
-    bare = BareLoop(copy.deepcopy(session.learner.model).train(), session)
-    stream = corpora.stream(Position(0, 0))
+    session = TrainingLoop(
+        recipe, run, corpora, checkpoints, dist_context=SINGLE_PROCESS, device=cpu, console=console
+    )
+    bare = BareLoop(copy.deepcopy(session.trainer.model).train(), session)
+    stream = corpora.train_batches(DataCursor(0, 0))
     session.stream = stream
     batches = list(islice(stream, STEPS_IN_A_BLOCK))
-    with session.observed():
+    with session.running_callbacks():
 
         def engine(batches: list[Any]) -> None:
-            fit(session.learner, batches, until=session.is_over, observers=session.observers)
+            fit(
+                session.trainer,
+                batches,
+                should_stop=session.on_step_finished,
+                callbacks=session.callbacks,
+            )
 
         for action in (bare, engine):
             action(batches)  # warm up

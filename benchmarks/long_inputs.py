@@ -17,15 +17,14 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import torch
 
 from benchmarks.additive import PeakMemory, resident
-from heedful.layers.reader import Reader
-from heedful.readers.transformer import TransformerReaderConfig
+from heedful.models.causal_decoders import CausalBackbone, TransformerBackboneConfig
 
 WIDTH, NUM_HEADS = 64, 2
 LENGTHS = [1024, 2048, 4096, 8192, 16384]
-BLOCKS = {"kind": "blocks", "size": 256}
-COMPRESSED = {"kind": "compressed", "stride": 3}
+BLOCKS = {"type": "block", "size": 256}
+COMPRESSED = {"type": "compressed", "stride": 3}
 SPANS = {
-    "full": [{"kind": "full"}],
+    "full": [{"type": "full"}],
     "blocks of 256": [BLOCKS],
     "compressed by 3": [COMPRESSED],
     "LMLML": [BLOCKS, COMPRESSED, BLOCKS, COMPRESSED, BLOCKS],
@@ -34,13 +33,13 @@ FLAT = ["blocks of 256", "compressed by 3", "LMLML"]
 MOST_GROWTH = 1.3  # of the bytes for a token, from the second length to the last
 
 
-def reader(name: str) -> Reader:
+def reader(name: str) -> CausalBackbone:
     torch.manual_seed(0)
-    config = TransformerReaderConfig.model_validate(
+    config = TransformerBackboneConfig.model_validate(
         {
             "size": WIDTH,
             "num_layers": len(SPANS[name]),
-            "attention": {"heads": {"num_heads": NUM_HEADS}, "score": {"kind": "scaled-dot"}},
+            "attention": {"heads": {"num_heads": NUM_HEADS}, "score": {"type": "scaled-dot"}},
             "feedforwards": [{"hidden_size": 4 * WIDTH}],
             "spans": SPANS[name],
         }
@@ -48,10 +47,10 @@ def reader(name: str) -> Reader:
     return config.build(input_size=WIDTH)
 
 
-def learn(module: Reader, length: int) -> None:
+def learn(module: CausalBackbone, length: int) -> None:
     """Read one text of so many tokens and find the gradients."""
     inputs = torch.randn(1, length, WIDTH, requires_grad=True)
-    read = module(inputs, torch.tensor([length]), module.begin(inputs))
+    read = module(inputs, torch.tensor([length]), module.initial_state(inputs))
     read.outputs.square().sum().backward()
 
 
@@ -59,7 +58,7 @@ def tensor_bytes(name: str, length: int) -> int:
     module = reader(name)
     with PeakMemory() as memory:
         learn(module, length)
-    return memory.peak
+    return memory.peak_bytes
 
 
 def process_bytes(name: str, length: int) -> float:

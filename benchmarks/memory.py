@@ -78,13 +78,13 @@ def anonymous(process: str) -> int:
 def build(folder: Path) -> None:
     from rich.console import Console
 
-    from heedful.corpora import build_tokens
+    from heedful.experiment import build_prepared_data
 
     began = time.perf_counter()
     with Watched() as watched:
-        prepared = build_tokens(_recipe(folder), folder / "tokens", Console(quiet=True))
+        prepared = build_prepared_data(_recipe(folder), folder / "tokens", Console(quiet=True))
     seconds = time.perf_counter() - began
-    pairs = prepared.report().total
+    pairs = prepared.filter_report().num_pairs
     print(f"  building: {watched.most / 1e6:7.0f} MB  {pairs / seconds:9,.0f} pairs/s")
     size = sum(path.stat().st_size for path in (folder / "tokens").rglob("*.bin"))
     print(f"            {size / 1e6:7.0f} MB of tokens in {len(prepared.shards)} shards")
@@ -93,17 +93,17 @@ def build(folder: Path) -> None:
 def read(folder: Path) -> None:
     from rich.console import Console
 
-    from heedful.corpora import read_corpora
-    from heedful.data.prepare import Position
+    from heedful.data.loader import DataCursor
+    from heedful.experiment import load_data
     from heedful.runs import Run
 
-    recipe = _recipe(folder, f"data.train={{kind: tokens, path: {folder / 'tokens'}}}")
+    recipe = _recipe(folder, f"data.train={{type: tokens, path: {folder / 'tokens'}}}")
     with Watched() as watched:
         began = time.perf_counter()
-        corpora = read_corpora(recipe, Run(folder / "run"), Console(quiet=True))
+        corpora = load_data(recipe, Run(folder / "run"), Console(quiet=True))
         opened = time.perf_counter() - began
         began = time.perf_counter()
-        batches = islice(corpora.stream(Position(0, 0)), BATCHES)
+        batches = islice(corpora.train_batches(DataCursor(0, 0)), BATCHES)
         pairs = sum(len(batch.inputs) for batch in batches)
         seconds = time.perf_counter() - began
     print(f"  reading:  {watched.most / 1e6:7.0f} MB  {pairs / seconds:9,.0f} pairs/s")
@@ -113,8 +113,8 @@ def read(folder: Path) -> None:
 def _recipe(folder: Path, *overrides: str):  # noqa: ANN202
     from heedful.recipes import load_recipe
 
-    files = f"data.train={{kind: files, source: {folder}/source, target: {folder}/target}}"
-    lines = f"data.vocabulary_lines={VOCABULARY_LINES}"
+    files = f"data.train={{type: files, source: {folder}/source, target: {folder}/target}}"
+    lines = f"data.max_tokenizer_lines={VOCABULARY_LINES}"
     return load_recipe("default", [files, lines, *overrides])
 
 
@@ -124,16 +124,16 @@ def main() -> None:
     parser.add_argument("--folder", help="where to write; a temporary folder if not given")
     parser.add_argument("--only", choices=["build", "read"], help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.only:
-        {"build": build, "read": read}[given.only](Path(given.folder))
+    if given.select_beams:
+        {"build": build, "read": read}[given.select_beams](Path(given.folder))
         return
     for pairs in given.pairs:
         with tempfile.TemporaryDirectory(dir=given.folder) as folder:
             write_pairs(Path(folder), pairs)
             print(f"{pairs:,} pairs:", flush=True)
-            for only in ("build", "read"):
+            for select_beams in ("build", "read"):
                 command = [sys.executable, "-m", "benchmarks.memory", "--folder", folder]
-                subprocess.run([*command, "--only", only], check=True)
+                subprocess.run([*command, "--only", select_beams], check=True)
 
 
 if __name__ == "__main__":

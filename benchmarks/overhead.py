@@ -5,7 +5,7 @@
 A Transformer of 3+3 layers, width 256, with random weights, writes about 64 sources in batches of
 32, greedily and with a beam of 5: outputs of one length, which leave the batch together, and of
 unlike lengths, which leave it one by one. Printed is the share of the time that is not spent in
-`Decodable.start` or `Decodable.step`: ranking, keeping the book, moving the state of the model.
+`DecodableModel.start` or `DecodableModel.step`: ranking, keeping the book, moving the state of the model.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from torch import Tensor
 
 from benchmarks.peers.with_heedful import build
 from benchmarks.peers.workload import NUM_STEPS, Task, batches
-from heedful.data.collate import Sources, collate_sources
-from heedful.search import LengthPenalty, Step
-from heedful.tasks.decodable import Decodable
+from heedful.data.batching import SourceBatch, collate_sources
+from heedful.models.base import DecodableModel
+from heedful.search import LengthPenalty, StepOutput
 
 BATCH_SIZE, NUM_SOURCES = 32, 64
 MOST_OUTSIDE = 0.10
-Lengths = Callable[[Sources], Tensor]
+Lengths = Callable[[SourceBatch], Tensor]
 
 
-class Timed(Decodable):
+class Timed(DecodableModel):
     """A model that counts the seconds spent in it."""
 
-    def __init__(self, model: Decodable) -> None:
+    def __init__(self, model: DecodableModel) -> None:
         self.model = model
         self.seconds = 0.0
 
-    def start(self, sources: Sources) -> Any:
+    def initial_state(self, sources: SourceBatch) -> Any:
         """Read sources."""
         began = time.perf_counter()
-        state = self.model.start(sources)
+        state = self.model.initial_state(sources)
         self.seconds += time.perf_counter() - began
         return state
 
-    def step(self, tokens: Tensor, state: Any) -> Step[Any]:
+    def step(self, tokens: Tensor, state: Any) -> StepOutput[Any]:
         """Read one token."""
         began = time.perf_counter()
         step = self.model.step(tokens, state)
@@ -56,11 +56,11 @@ class Timed(Decodable):
         return step
 
 
-def equal(sources: Sources) -> Tensor:
+def equal(sources: SourceBatch) -> Tensor:
     return torch.full_like(sources.lengths, NUM_STEPS - 1)
 
 
-def unlike(sources: Sources) -> Tensor:
+def unlike(sources: SourceBatch) -> Tensor:
     """As long as the source: from 6 to some 25 tokens."""
     return sources.lengths
 
@@ -68,7 +68,7 @@ def unlike(sources: Sources) -> Tensor:
 LENGTHS: dict[str, Lengths] = {"equal": equal, "unlike": unlike}
 
 
-def share_outside(model: Decodable, task: Task, lengths: Lengths) -> float:
+def share_outside(model: DecodableModel, task: Task, lengths: Lengths) -> float:
     """Decode once; of all the seconds, give the share that the model did not take.
 
     No output ends before its longest length: to random weights its end is one word of 8,000.
@@ -77,7 +77,10 @@ def share_outside(model: Decodable, task: Task, lengths: Lengths) -> float:
     began = time.perf_counter()
     for sources in work:
         timed.search(
-            sources, width=task.beam, max_lengths=lengths(sources), penalty=LengthPenalty()
+            sources,
+            beam_size=task.beam,
+            max_lengths=lengths(sources),
+            length_penalty=LengthPenalty(),
         )
     return 1 - timed.seconds / (time.perf_counter() - began)
 

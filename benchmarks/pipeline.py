@@ -10,13 +10,12 @@ import os
 import time
 from pathlib import Path
 
-from heedful.data.batching import BatchingConfig
-from heedful.data.collate import collate
-from heedful.data.prepare import epoch_shapes, tokenise
-from heedful.data.sources import BuiltInConfig, FilesConfig
+from heedful.data.batching import BatchingConfig, collate
+from heedful.data.loader import epoch_batch_specs, tokenize_pairs_in_memory
+from heedful.data.sources import ParallelFilesConfig, SyntheticPairsConfig
 from heedful.recipes import Recipe, load_recipe
-from heedful.training.engine import Learner
-from heedful.training.objectives import Likelihood
+from heedful.training import CrossEntropyObjective
+from heedful.training.trainer import Trainer
 
 MODEL_STEPS = 20
 
@@ -25,23 +24,23 @@ def bench(name: str, recipe: Recipe) -> None:
     began = time.perf_counter()
     pairs = recipe.data.train.read()
     read = time.perf_counter() - began
-    text = recipe.text.train(*zip(*pairs, strict=True))
+    text = recipe.tokenizers.train(*zip(*pairs, strict=True))
     began = time.perf_counter()
-    store, _ = tokenise(pairs, text, recipe.data.selection, at=name)
+    store, _ = tokenize_pairs_in_memory(pairs, text, recipe.data.filtering, location=name)
     cut = time.perf_counter() - began
     began = time.perf_counter()
     config = recipe.training.batching
-    shapes = list(epoch_shapes(store, config, seed=0, epoch=0))
+    shapes = list(epoch_batch_specs(store, config, seed=0, epoch=0))
     batches = [collate(store, shape) for shape in shapes]
     made = time.perf_counter() - began
     tokens = sum(batch.num_tokens for batch in batches)
     padded = sum(shape.num_tokens for shape in shapes)
     model = recipe.model.build(source_size=len(text.source), target_size=len(text.target))
     optimizer = recipe.training.optimizer.build(model)
-    learner = Learner(model, Likelihood(), optimizer, lambda step: 1e-3)
-    learner.update(batches[:1])
+    learner = Trainer(model, CrossEntropyObjective(), optimizer, lambda step: 1e-3)
+    learner.train_step(batches[:1])
     began = time.perf_counter()
-    learned = sum(learner.update([batch]).num_tokens for batch in batches[1 : 1 + MODEL_STEPS])
+    learned = sum(learner.train_step([batch]).num_tokens for batch in batches[1 : 1 + MODEL_STEPS])
     taken = learned / (time.perf_counter() - began)
     widths = {(shape.source_width, shape.target_width) for shape in shapes}
     speeds = {
@@ -58,14 +57,14 @@ def bench(name: str, recipe: Recipe) -> None:
 
 def main() -> None:
     latin = load_recipe("latin-demo", ["data.train.size=50000"])
-    assert isinstance(latin.data.train, BuiltInConfig)
+    assert isinstance(latin.data.train, SyntheticPairsConfig)
     assert isinstance(latin.training.batching, BatchingConfig)
     bench("built-in Latin", latin)
     data = Path(os.environ.get("HEEDFUL_DATA", "../shared/data")) / "multi30k"
     if not data.is_dir():
         print(f"Multi30k: not found in {data}; name its parent folder in HEEDFUL_DATA")
         return
-    files = FilesConfig(source=str(data / "train.de.gz"), target=str(data / "train.en.gz"))
+    files = ParallelFilesConfig(source=str(data / "train.de.gz"), target=str(data / "train.en.gz"))
     default = load_recipe("default")
     data_config = default.data.model_copy(update={"train": files})
     bench("Multi30k de-en", default.model_copy(update={"data": data_config}))

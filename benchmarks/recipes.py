@@ -21,52 +21,55 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from heedful.corpora import Corpora, read_corpora
-from heedful.data.prepare import Position
-from heedful.evaluation.operations import counting_operations
+from heedful.data.loader import DataCursor
+from heedful.experiment import DataModule, load_data
+from heedful.experiment.flops import count_flops
 from heedful.recipes import Recipe, load_recipe, recipe_names
 from heedful.runs import Run
-from heedful.training.engine import Learner
-from heedful.training.objectives import Likelihood, Loss, negative_log_likelihood
+from heedful.training import CrossEntropyObjective, LossTerms, negative_log_likelihood
+from heedful.training.trainer import Trainer
 
 STEPS = 12
 WARMUP = 2
-CORPORA: dict[Any, Corpora] = {}
+CORPORA: dict[Any, DataModule] = {}
 
 
-def loss(model: nn.Module, batch: Any) -> Loss:
+def loss(model: nn.Module, batch: Any) -> LossTerms:
     told = model(batch, need_weights=False)
-    return Loss(negative_log_likelihood(told.log_probs, batch.targets), told.penalties)
+    return LossTerms(negative_log_likelihood(told.log_probs, batch.targets), told.auxiliary_losses)
 
 
 def prepared(recipe: Recipe) -> tuple[nn.Module, list[Any]]:
     """The model of a recipe, and batches as it would learn from."""
-    key = (recipe.data, recipe.text, recipe.training.batching, recipe.model.kind)
+    key = (recipe.data, recipe.tokenizers, recipe.training.batching, recipe.model.type)
     if key not in CORPORA:  # most recipes share theirs
         with TemporaryDirectory() as folder:
-            CORPORA[key] = read_corpora(recipe, Run(folder), Console(quiet=True))
+            CORPORA[key] = load_data(recipe, Run(folder), Console(quiet=True))
     corpora = CORPORA[key]
-    sizes = {"source_size": len(corpora.text.source), "target_size": len(corpora.text.target)}
-    batches = islice(corpora.stream(Position(0, 0)), WARMUP + STEPS)
+    sizes = {
+        "source_size": len(corpora.tokenizers.source),
+        "target_size": len(corpora.tokenizers.target),
+    }
+    batches = islice(corpora.train_batches(DataCursor(0, 0)), WARMUP + STEPS)
     return recipe.model.build(**sizes), list(batches)
 
 
 def speed(recipe: Recipe, model: nn.Module, batches: list[Any]) -> float:
     """Tokens a second in training."""
     optimizer = recipe.training.optimizer.build(model)
-    learner = Learner(model, Likelihood(), optimizer, recipe.training.learning_rate)
+    learner = Trainer(model, CrossEntropyObjective(), optimizer, recipe.training.learning_rate)
     for batch in batches[:WARMUP]:
-        learner.update([batch])
+        learner.train_step([batch])
     began = time.perf_counter()
-    learned = sum(learner.update([batch]).num_tokens for batch in batches[WARMUP:])
+    learned = sum(learner.train_step([batch]).num_tokens for batch in batches[WARMUP:])
     return learned / (time.perf_counter() - began)
 
 
 def operations(model: nn.Module, batch: Any) -> float:
     """Operations for each real target token of a batch."""
-    with counting_operations() as counted:
-        error, penalties = loss(model, batch)
-        sum(penalties.values(), start=error).backward()
+    with count_flops() as counted:
+        error, auxiliary_losses = loss(model, batch)
+        sum(auxiliary_losses.values(), start=error).backward()
     model.zero_grad()
     return counted.total / batch.num_targets
 
@@ -89,10 +92,10 @@ def main() -> None:
     ]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", metavar="NAME", choices=names, help="this recipe and no other")
-    only = parser.parse_args().only
+    select_beams = parser.parse_args().select_beams
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, single precision")
     print(f"{'recipe':<32}{'weights':>11}{'tokens/s':>12}{'MFLOPs/token':>14}")
-    for name in [only] if only else names:
+    for name in [select_beams] if select_beams else names:
         bench(name)
     print("MFLOPs/token: operations forwards and backwards for one target token, those for source")
     print("and padding included; work done element by element and the optimizer are left out")

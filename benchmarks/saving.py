@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from heedful.training.checkpoints import Checkpoints, KeepConfig, Snapshot
+from heedful.training.checkpoints import CheckpointConfig, CheckpointManager, Snapshot
 
 SIZES = {100: 15, 500: 9}  # megabytes of weights and Adam's two moments together: repeats
 MOST_RATIO = 1.2
@@ -44,7 +44,10 @@ def seconds(work: Callable[[], None]) -> float:
 
 def bare_seconds(folder: Path, saved: Snapshot) -> float:
     def write() -> None:
-        for name, tensors in (("weights", saved.weights), ("tensors", saved.tensors)):
+        for name, tensors in (
+            ("weights", saved.model_state_dict),
+            ("tensors", saved.training_tensors),
+        ):
             path = folder / name
             save_file(dict(tensors), path)
             with path.open("rb") as file:
@@ -63,12 +66,12 @@ def main() -> None:
         with tempfile.TemporaryDirectory(dir=".", prefix=".saving-") as folder:
             plain, ours = Path(folder, "bare"), Path(folder, "checkpoints")
             plain.mkdir()
-            checkpoints = Checkpoints(ours, KeepConfig(last=1, best=0), print)
+            checkpoints = CheckpointManager(ours, CheckpointConfig(keep_last=1, keep_best=0), print)
             for step in range(repeats + 1):
                 bare = bare_seconds(plain, saved)
                 now = saved._replace(step=step)
                 taken = seconds(partial(checkpoints.save, now))
-                checkpoints.wait()
+                checkpoints.wait_until_verified()
                 times.append((bare, taken))
             checkpoints.close()
         report(megabytes, times[1:])  # the first pays for what is used the first time

@@ -16,9 +16,9 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from heedful.data.collate import Batch, Sources
+from heedful.data.batching import Batch, SourceBatch
+from heedful.experiment.environment import configure_backends
 from heedful.recipes import load_recipe
-from heedful.training.devices import suit
 
 LENGTH, VOCABULARY = 32, 8000
 SYSTEMS = (
@@ -36,7 +36,7 @@ LARGE = {"moe-transformer"}  # 841 million weights: for a GPU
 def main() -> None:
     arguments = _arguments()
     device = torch.device(arguments.device)
-    suit(device)
+    configure_backends(device)
     batch = synthetic(arguments.pairs, device)
     print(f"{'system':34}{'weights':>12}{'single':>12}{'bf16':>12}  target tokens/s")
     for name in SYSTEMS:
@@ -64,13 +64,13 @@ def synthetic(pairs: int, device: torch.device) -> Batch:
     """Pairs of real tokens, none of them padding."""
     source, target = torch.randint(4, VOCABULARY, (2, pairs, LENGTH), device=device)
     lengths = torch.full((pairs,), LENGTH, device=device)
-    return Batch(Sources(source, lengths), target, target)
+    return Batch(SourceBatch(source, lengths), target, target)
 
 
 def _ours(model: nn.Module, batch: Batch) -> torch.Tensor:
     told = model(batch, need_weights=False)
     chosen = told.log_probs.gather(-1, batch.targets.unsqueeze(-1))
-    return sum(told.penalties.values(), -chosen.sum()) / batch.targets.numel()
+    return sum(told.auxiliary_losses.values(), -chosen.sum()) / batch.targets.numel()
 
 
 class PlainTransformer(nn.Module):
@@ -88,7 +88,7 @@ class PlainTransformer(nn.Module):
         mask = nn.Transformer.generate_square_subsequent_mask(LENGTH, device=places.device)
         features = self.transformer(
             self.words(batch.sources.tokens) + places,
-            self.words(batch.inputs) + places,
+            self.words(batch.decoder_inputs) + places,
             tgt_mask=mask,
             tgt_is_causal=True,
         )
@@ -120,7 +120,7 @@ SIDES = (("layers", 6), ("attention_heads", 8), ("ffn_dim", 2048))
 
 def _marian_loss(model: nn.Module, batch: Batch) -> torch.Tensor:
     return model(
-        input_ids=batch.sources.tokens, decoder_input_ids=batch.inputs, labels=batch.targets
+        input_ids=batch.sources.tokens, decoder_input_ids=batch.decoder_inputs, labels=batch.targets
     ).loss
 
 

@@ -13,25 +13,23 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from heedful.attention.choices.attention import AttentionConfig
-from heedful.attention.choices.content import AdditiveScoreConfig
-from heedful.data.collate import Batch, Sources
-from heedful.decoders.config import RecurrentDecoderConfig
-from heedful.decoders.wiring_choices import (
+from heedful.attention.additive_scores import AdditiveScoreConfig
+from heedful.attention.config import AttentionConfig
+from heedful.data.batching import Batch, SourceBatch
+from heedful.models.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel
+from heedful.models.recurrent.decoder import RecurrentDecoderConfig, WiringConfig
+from heedful.models.recurrent.encoder import RecurrentEncoderConfig
+from heedful.models.recurrent.wiring import (
     AttendThenStepConfig,
     ConstantContextConfig,
     FinalStateConfig,
     StepThenAttendConfig,
-    WiringConfig,
 )
-from heedful.encoders.recurrent import RecurrentEncoderConfig
 from heedful.search import LengthPenalty
-from heedful.tasks.transduction import Transducer, TransducerConfig
-from heedful.text.vocabulary import BOS, EOS, NUM_SPECIALS, SPECIAL_NAMES
-from heedful.training.engine import Learner
-from heedful.training.objectives import Likelihood
-from heedful.training.optim import AdamWConfig
-from heedful.training.schedules import Course, LinearConfig
+from heedful.tokenization.vocabulary import BOS, EOS, NUM_SPECIAL_TOKENS, SPECIAL_TOKENS
+from heedful.training import CrossEntropyObjective
+from heedful.training.optim import AdamWConfig, LinearScheduleConfig, TrainingHistory
+from heedful.training.trainer import Trainer
 
 SYSTEMS: dict[str, WiringConfig] = {
     "final-state": FinalStateConfig(),
@@ -41,11 +39,11 @@ SYSTEMS: dict[str, WiringConfig] = {
 }
 ATTENDING = ("attend-then-step", "step-then-attend")
 PARAMETERS = 50_000  # at most
-NAMES = (*SPECIAL_NAMES, *ascii_lowercase)  # of all tokens, by id
+NAMES = (*SPECIAL_TOKENS, *ascii_lowercase)  # of all tokens, by id
 LEARNED = 16  # letters in the longest word that is learned from
 BATCH = 64
 TESTING = 1_000_000  # a seed that is not learned from
-SCHEDULE = LinearConfig(warmup_steps=50)
+SCHEDULE = LinearScheduleConfig(warmup_steps=50)
 
 
 class Written(NamedTuple):
@@ -59,7 +57,7 @@ class Written(NamedTuple):
 # --- the systems ---------------------------------------------------------------------------
 
 
-def transducer(system: str, width: int) -> Transducer:
+def transducer(system: str, width: int) -> EncoderDecoderModel:
     """A small encoder and decoder of one wiring; all else is the same in all systems."""
     decoder = RecurrentDecoderConfig(
         embedding_size=width, hidden_size=width, wiring=SYSTEMS[system]
@@ -68,7 +66,7 @@ def transducer(system: str, width: int) -> Transducer:
         attention = AttentionConfig(score=AdditiveScoreConfig(hidden_size=width))
         decoder = decoder.model_copy(update={"attention": attention})
     encoder = RecurrentEncoderConfig(embedding_size=width, hidden_size=width)
-    config = TransducerConfig(encoder=encoder, decoder=decoder)
+    config = EncoderDecoderConfig(encoder=encoder, decoder=decoder)
     return config.build(source_size=len(NAMES), target_size=len(NAMES))
 
 
@@ -88,43 +86,45 @@ def widest(system: str) -> int:
 def words(count: int, length: int, generator: torch.Generator) -> Batch:
     """Random words of one length, to be copied."""
     shape = (count, length)
-    letters = torch.randint(NUM_SPECIALS, len(NAMES), shape, generator=generator)
+    letters = torch.randint(NUM_SPECIAL_TOKENS, len(NAMES), shape, generator=generator)
     begins, ends = (torch.full((count, 1), symbol) for symbol in (BOS, EOS))
     ended = torch.cat([letters, ends], dim=1)
-    sources = Sources(ended, torch.full((count,), length + 1))
+    sources = SourceBatch(ended, torch.full((count,), length + 1))
     return Batch(sources, torch.cat([begins, letters], dim=1), ended)
 
 
-def learned(system: str, *, steps: int, rate: float, seed: int) -> Transducer:
+def learned(system: str, *, steps: int, rate: float, seed: int) -> EncoderDecoderModel:
     """A system that has learned to copy for so many steps, every length equally often."""
     width = widest(system)
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     model = transducer(system, width)
-    course = Course(max_steps=steps)
-    learner = Learner(
+    course = TrainingHistory(max_steps=steps)
+    learner = Trainer(
         model,
-        Likelihood(),
+        CrossEntropyObjective(),
         AdamWConfig().build(model),
-        lambda step: rate * SCHEDULE.share(step, course),
+        lambda step: rate * SCHEDULE.lr_factor(step, course),
     )
     for _ in range(steps):
         length = int(torch.randint(1, LEARNED + 1, (), generator=generator))
-        learner.update([words(BATCH, length, generator)])
+        learner.train_step([words(BATCH, length, generator)])
     return model.eval()
 
 
 # --- what they write -----------------------------------------------------------------------
 
 
-def write(model: Transducer, *, longest: int, tested: int) -> Written:
+def write(model: EncoderDecoderModel, *, longest: int, tested: int) -> Written:
     """Let a system copy random words of every length, greedily; all systems get the same."""
     generator = torch.Generator().manual_seed(TESTING)
     written = Written([], [], [])
     for length in range(1, longest + 1):
         batch = words(tested, length, generator)
         limits = torch.full((tested,), length + 5)
-        found = model.search(batch.sources, width=1, max_lengths=limits, penalty=LengthPenalty(0))
+        found = model.search(
+            batch.sources, beam_size=1, max_lengths=limits, length_penalty=LengthPenalty(0)
+        )
         letters = [_spelt(word) for word in batch.targets[:, :-1].tolist()]
         written.sources.extend(letters)
         written.outputs.extend(_spelt(best.tokens) for best, *_ in found)

@@ -20,21 +20,22 @@ import typer
 from torch.utils.flop_counter import FlopCounterMode
 
 from experiments import LAB, heading, row, save
-from heedful.attention.choices.attention import AttentionConfig
-from heedful.attention.choices.content import AdditiveScoreConfig, BilinearScoreConfig
-from heedful.attention.choices.scores import ScoreConfig
-from heedful.data.collate import Batch, Sources
-from heedful.decoders.config import RecurrentDecoderConfig
-from heedful.decoders.wiring_choices import ConstantContextConfig
-from heedful.encoders.recurrent import RecurrentEncoderConfig
-from heedful.inspection.chart import Line, chart
-from heedful.tasks.transduction import Transducer, TransducerConfig
+from heedful.attention.additive_scores import AdditiveScoreConfig
+from heedful.attention.composite_scores import ScoreConfig
+from heedful.attention.config import AttentionConfig
+from heedful.attention.dot_product_scores import BilinearScoreConfig
+from heedful.data.batching import Batch, SourceBatch
+from heedful.models.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel
+from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+from heedful.models.recurrent.encoder import RecurrentEncoderConfig
+from heedful.models.recurrent.wiring import ConstantContextConfig
+from heedful.plotting.charts import LineSeries, render_line_chart
 
 SIZE = 64  # of embeddings and states
 VOCABULARY = 100
 BATCH = 8
 REPEATS = 9
-SHORTEST, LONGEST = 10, 1280
+NORM_EPSILON, LONGEST = 10, 1280
 
 # Its every product is counted. The tanh of an additive score, done for each pair and each of its
 # units, is no matrix product and would be left out.
@@ -54,7 +55,7 @@ class Operations(NamedTuple):
         return sum(self)
 
 
-def transducer(score: ScoreConfig | None) -> Transducer:
+def transducer(score: ScoreConfig | None) -> EncoderDecoderModel:
     """A small encoder and decoder that attends by this score, or not at all.
 
     Both have the same parts of the same widths; only what is read beside each token is another.
@@ -65,7 +66,7 @@ def transducer(score: ScoreConfig | None) -> Transducer:
     else:
         decoder = decoder.model_copy(update={"attention": AttentionConfig(score=score)})
     encoder = RecurrentEncoderConfig(embedding_size=SIZE, hidden_size=SIZE)
-    config = TransducerConfig(encoder=encoder, decoder=decoder)
+    config = EncoderDecoderConfig(encoder=encoder, decoder=decoder)
     return config.build(source_size=VOCABULARY, target_size=VOCABULARY).eval()
 
 
@@ -75,12 +76,12 @@ def batch_of(source_length: int, target_length: int) -> Batch:
         torch.randint(VOCABULARY // 2, VOCABULARY, (BATCH, length))
         for length in (source_length, target_length)
     )
-    return Batch(Sources(source, torch.full((BATCH,), source_length)), target, target)
+    return Batch(SourceBatch(source, torch.full((BATCH,), source_length)), target, target)
 
 
-def write(model: Transducer, batch: Batch) -> None:
+def write(model: EncoderDecoderModel, batch: Batch) -> None:
     """Read the sources and write the known targets, as in learning, but for the loss."""
-    model.decoder(batch.inputs, model.encoder(*batch.sources))
+    model.decoder(batch.decoder_inputs, model.encoder(*batch.sources))
 
 
 # --- what is measured ----------------------------------------------------------------------
@@ -89,7 +90,7 @@ def write(model: Transducer, batch: Batch) -> None:
 def operations(source_length: int, target_length: int) -> Operations:
     """Count the operations for sequences of these lengths."""
     batch = batch_of(source_length, target_length)
-    without, attended = (_counts(transducer(score), batch) for score in (None, COUNTED))
+    without, attended = (_tokens_per_expert(transducer(score), batch) for score in (None, COUNTED))
     attention = "RecurrentDecoder.wiring.attention"
     keys = attended[f"{attention}.score.projection"]
     counted = Operations(without["Global"], keys, attended[attention])
@@ -97,7 +98,7 @@ def operations(source_length: int, target_length: int) -> Operations:
     return counted
 
 
-def _counts(model: Transducer, batch: Batch) -> dict[str, int]:
+def _tokens_per_expert(model: EncoderDecoderModel, batch: Batch) -> dict[str, int]:
     """The operations of each module by its name, and of all as 'Global'."""
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         write(model, batch)
@@ -105,7 +106,7 @@ def _counts(model: Transducer, batch: Batch) -> dict[str, int]:
 
 
 def milliseconds(
-    models: dict[str, Transducer], lengths: Sequence[int], *, repeats: int
+    models: dict[str, EncoderDecoderModel], lengths: Sequence[int], *, repeats: int
 ) -> list[dict[str, float]]:
     """The least processor time of each model, for each length.
 
@@ -125,7 +126,7 @@ def milliseconds(
     return least
 
 
-def timed_models() -> dict[str, Transducer]:
+def timed_models() -> dict[str, EncoderDecoderModel]:
     """The models whose time is told."""
     return {
         "without attention": transducer(None),
@@ -142,7 +143,7 @@ def doubled(columns: Iterable[Sequence[float]]) -> str:
     return row(["last doubling", *(f"x {column[-1] / column[-2]:.2f}" for column in columns)])
 
 
-def tell_operations(lengths: Sequence[int]) -> list[Line]:
+def tell_operations(lengths: Sequence[int]) -> list[LineSeries]:
     """Count and print, for both sides of one length; give the lines of the chart."""
     names = ["without attention", "keys made ready", "scores and contexts", "whole, with attention"]
     typer.echo("\nOperations, in millions, l1 = l2 = l:\n")
@@ -155,7 +156,7 @@ def tell_operations(lengths: Sequence[int]) -> list[Line]:
     columns = list(zip(*counts, strict=True))
     typer.echo(doubled(columns))
     return [
-        Line(name, list(zip(lengths, column, strict=True)), dashed=name.startswith("whole"))
+        LineSeries(name, list(zip(lengths, column, strict=True)), dashed=name.startswith("whole"))
         for name, column in zip(names, columns, strict=True)
     ]
 
@@ -171,7 +172,7 @@ def tell_crossed(lengths: Sequence[int]) -> None:
             typer.echo(row([f"{source_length}, {target_length}", *numbers]))
 
 
-def tell_times(lengths: Sequence[int], *, repeats: int) -> list[Line]:
+def tell_times(lengths: Sequence[int], *, repeats: int) -> list[LineSeries]:
     """Time and print, for both sides of one length; give the lines of the chart."""
     models = timed_models()
     times = milliseconds(models, lengths, repeats=repeats)
@@ -181,24 +182,28 @@ def tell_times(lengths: Sequence[int], *, repeats: int) -> list[Line]:
         typer.echo(row([str(length), *(f"{each:.1f}" for each in taken.values())]))
     columns = {name: [taken[name] for taken in times] for name in models}
     typer.echo(doubled(columns.values()))
-    return [Line(name, list(zip(lengths, each, strict=True))) for name, each in columns.items()]
+    return [
+        LineSeries(name, list(zip(lengths, each, strict=True))) for name, each in columns.items()
+    ]
 
 
-def draw(lines: Sequence[Line], title: str, y_label: str) -> str:
+def draw(lines: Sequence[LineSeries], title: str, y_label: str) -> str:
     """Draw costs against length."""
-    return chart(
+    return render_line_chart(
         lines,
         title=title,
         x_label="tokens read, and as many written",
         y_label=y_label,
-        logarithmic=(True, True),
+        log_axes=(True, True),
     )
 
 
 def main(
-    out: Annotated[Path, typer.Option(help="the folder whose images/ the charts go to")] = LAB,
+    output_projection: Annotated[
+        Path, typer.Option(help="the folder whose images/ the charts go to")
+    ] = LAB,
     longest: Annotated[
-        int, typer.Option(help="stop doubling the length here", min=2 * SHORTEST)
+        int, typer.Option(help="stop doubling the length here", min=2 * NORM_EPSILON)
     ] = LONGEST,
     repeats: Annotated[int, typer.Option(help="how often to time each model", min=1)] = REPEATS,
 ) -> None:
@@ -210,7 +215,7 @@ def main(
     typer.echo(
         f"torch {torch.__version__}, one thread, batch {BATCH}, width {SIZE}, best of {repeats}"
     )
-    lengths = [SHORTEST]
+    lengths = [NORM_EPSILON]
     while 2 * lengths[-1] <= longest:
         lengths.append(2 * lengths[-1])
     counted = draw(tell_operations(lengths), "Operations against length", "operations")
@@ -218,7 +223,7 @@ def main(
     timed = draw(tell_times(lengths, repeats=repeats), "Time against length", "milliseconds")
     typer.echo()
     for name, picture in {"cost-operations": counted, "cost-time": timed}.items():
-        typer.echo(f"wrote {save(picture, out, name)}")
+        typer.echo(f"wrote {save(picture, output_projection, name)}")
 
 
 if __name__ == "__main__":

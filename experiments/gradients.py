@@ -19,17 +19,17 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from experiments import LAB, heading, row, save
-from heedful.attention import padding
-from heedful.attention.choices.attention import AttentionConfig
-from heedful.inspection.chart import Line, chart
-from heedful.layers.cell_choices import (
-    CellChoice,
-    GruCellConfig,
-    LstmCellConfig,
-    SimpleCellConfig,
+from heedful.attention import padding_mask
+from heedful.attention.config import AttentionConfig
+from heedful.layers.rnn import RecurrentLayer
+from heedful.layers.rnn_cells import (
+    CellConfigBase,
+    GRUCellConfig,
+    LSTMCellConfig,
+    RNNCellConfig,
+    TorchCell,
 )
-from heedful.layers.cells import TorchCell
-from heedful.layers.recurrence import Recurrence
+from heedful.plotting.charts import LineSeries, render_line_chart
 from heedful.shapes import Float
 
 SIZE = 64  # of an input and of a state
@@ -44,7 +44,7 @@ class Subject(NamedTuple):
     """What is differentiated: a cell, how its parameters begin, and who looks at its states."""
 
     name: str
-    cell: CellChoice
+    cell: CellConfigBase
     start: Start
     attends: bool = False
 
@@ -89,10 +89,10 @@ def set_gate(cell: TorchCell, gate: int, bias: Float[Tensor, "D"]) -> None:
         cell.weights[3][here] = 0
 
 
-CELLS: dict[str, CellChoice] = {
-    "rnn": SimpleCellConfig(),
-    "gru": GruCellConfig(),
-    "lstm": LstmCellConfig(),
+CELLS: dict[str, CellConfigBase] = {
+    "rnn": RNNCellConfig(),
+    "gru": GRUCellConfig(),
+    "lstm": LSTMCellConfig(),
 }
 CLAIM = [
     *(Subject(name, cell, as_built) for name, cell in CELLS.items()),
@@ -136,10 +136,10 @@ def _norms(subject: Subject, steps: int, seed: int) -> Float[Tensor, "B S"]:
     inputs, directions = (torch.randn(SEQUENCES, n, SIZE).double() for n in (steps + 1, 1))
     inputs.requires_grad_()
     lengths = torch.full((SEQUENCES,), steps + 1)
-    states = Recurrence(forwards=cell.double())(inputs, lengths)
+    states = RecurrentLayer(forward_cell=cell.double())(inputs, lengths)
     seen = states[:, -1:]  # (B, 1, D)
     if subject.attends:
-        memory = attention.remember(states, padding(lengths, steps + 1))
+        memory = attention.build_memory(states, padding_mask(lengths, steps + 1))
         seen = attention(seen, memory).context
     (slopes,) = torch.autograd.grad((seen * normalize(directions, dim=-1)).sum(), inputs)
     return slopes.norm(dim=-1).flip(1)
@@ -154,7 +154,7 @@ def kept_per_step(norms: list[float]) -> float:
 # --- what is told --------------------------------------------------------------------------
 
 
-def tell(subjects: list[Subject], *, steps: int, seeds: int) -> list[Line]:
+def tell(subjects: list[Subject], *, steps: int, seeds: int) -> list[LineSeries]:
     """Measure and print a table, a row at a time; give the lines of its chart."""
     told = [distance for distance in TOLD if distance <= steps]
     typer.echo("\n" + heading(["steps back", *map(str, told), "kept a step"]))
@@ -164,23 +164,25 @@ def tell(subjects: list[Subject], *, steps: int, seeds: int) -> list[Line]:
         numbers = [f"{norms[distance]:.1e}" for distance in told]
         typer.echo(row([subject.name, *numbers, f"{kept_per_step(norms):.2f}"]))
         points = [(place, norms[place]) for place in range(0, steps + 1, APART)]
-        lines.append(Line(subject.name, points, dashed=subject.attends))
+        lines.append(LineSeries(subject.name, points, dashed=subject.attends))
     return lines
 
 
-def draw(lines: list[Line], title: str) -> str:
+def draw(lines: list[LineSeries], title: str) -> str:
     """Draw norms against distance."""
-    return chart(
+    return render_line_chart(
         lines,
         title=title,
         x_label="steps from the input to the last state",
         y_label="norm of the gradient; that of the cell's own last input is 1",
-        logarithmic=(False, True),
+        log_axes=(False, True),
     )
 
 
 def main(
-    out: Annotated[Path, typer.Option(help="the folder whose images/ the charts go to")] = LAB,
+    output_projection: Annotated[
+        Path, typer.Option(help="the folder whose images/ the charts go to")
+    ] = LAB,
     steps: Annotated[int, typer.Option(help="how far back to go", min=10, max=500)] = 100,
     seeds: Annotated[int, typer.Option(help="how many to average over", min=1)] = 5,
 ) -> None:
@@ -194,7 +196,7 @@ def main(
     beginnings = draw(tell(BEGINNINGS, steps=steps, seeds=seeds), "The same cells, begun otherwise")
     typer.echo()
     for name, picture in {"gradients": claim, "gradients-beginnings": beginnings}.items():
-        typer.echo(f"wrote {save(picture, out, name)}")
+        typer.echo(f"wrote {save(picture, output_projection, name)}")
 
 
 if __name__ == "__main__":

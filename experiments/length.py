@@ -29,12 +29,12 @@ from experiments.copying import (
     widest,
     write,
 )
-from heedful.data.lines import read_lines
-from heedful.errors import DataError, HeedfulError, choose_from, did_you_mean
-from heedful.evaluation.by_length import Bin, by_length
-from heedful.evaluation.groups import Measuring
-from heedful.evaluation.metrics import Metric, bleu, exact_match
-from heedful.inspection.chart import Line, chart
+from heedful.data.text_files import read_lines
+from heedful.errors import DataError, HeedfulError, choices_hint, did_you_mean
+from heedful.evaluation.base import MetricScore
+from heedful.evaluation.breakdowns import LengthBin, MetricFunction, scores_by_length
+from heedful.evaluation.registry import bleu, exact_match
+from heedful.plotting.charts import LineSeries, render_line_chart
 
 LONGEST = 24  # letters in the longest word of testing
 TOLD = (4, 6, 8, 10, 12, 14, 16, 17, 18, 20, 24)  # the lengths in the tables
@@ -45,22 +45,29 @@ RATE = 0.005
 # --- what is measured ----------------------------------------------------------------------
 
 
-def tokens_right(outputs: Sequence[str], references: Sequence[str]) -> Metric:
+def tokens_right(outputs: Sequence[str], references: Sequence[str]) -> MetricScore:
     """The share of tokens that stand in the output where the reference has them."""
-    pairs = [(out.split(), ref.split()) for out, ref in zip(outputs, references, strict=True)]
-    right = sum(a == b for out, ref in pairs for a, b in zip(out, ref, strict=False))
-    return Metric("tokens right", 100 * right / sum(len(ref) for _, ref in pairs), "by:place")
+    pairs = [
+        (output_projection.split(), ref.split())
+        for output_projection, ref in zip(outputs, references, strict=True)
+    ]
+    right = sum(
+        a == b
+        for output_projection, ref in pairs
+        for a, b in zip(output_projection, ref, strict=False)
+    )
+    return MetricScore("tokens right", 100 * right / sum(len(ref) for _, ref in pairs), "by:place")
 
 
-MEASURES: dict[str, Measuring] = {
+MEASURES: dict[str, MetricFunction] = {
     "Whole outputs right": exact_match,
     "Tokens right": tokens_right,
 }
 
 
-def curve(written: Written, measure: Measuring) -> dict[int, float]:
+def curve(written: Written, measure: MetricFunction) -> dict[int, float]:
     """A measure at every length."""
-    found = {each.longest: each.metric for each in by_length(*written, measure)}
+    found = {each.longest: each.score for each in scores_by_length(*written, measure)}
     return {length: metric.value for length, metric in found.items() if metric is not None}
 
 
@@ -93,7 +100,9 @@ def tell_copying(
     return {name: _tell_measure(written, *measure) for name, measure in pictures}
 
 
-def _tell_measure(written: Mapping[str, Sequence[Written]], title: str, measure: Measuring) -> str:
+def _tell_measure(
+    written: Mapping[str, Sequence[Written]], title: str, measure: MetricFunction
+) -> str:
     typer.echo(f"\n{title}, of 100, by the number of letters:\n")
     typer.echo(heading(["letters", *map(str, TOLD), f"{GOOD} or more up to"]))
     lines = []
@@ -102,10 +111,12 @@ def _tell_measure(written: Mapping[str, Sequence[Written]], title: str, measure:
         values = mean(curves)
         reached = ", ".join(str(reach(each)) for each in curves)
         typer.echo(row([system, *(f"{values[length]:.0f}" for length in TOLD), reached]))
-        lines.append(Line(system, list(values.items()), dashed=system not in ATTENDING))
-    lines.append(Line("longest learned from", [(LEARNED, 0), (LEARNED, 100)], dashed=True))
+        lines.append(LineSeries(system, list(values.items()), dashed=system not in ATTENDING))
+    lines.append(LineSeries("longest learned from", [(LEARNED, 0), (LEARNED, 100)], dashed=True))
     label = f"{title.lower()}, of 100"
-    return chart(lines, title=f"{title} against length", x_label="letters", y_label=label)
+    return render_line_chart(
+        lines, title=f"{title} against length", x_label="letters", y_label=label
+    )
 
 
 def tell_texts(
@@ -114,10 +125,10 @@ def tell_texts(
     """Measure files by BLEU and print it; give a chart."""
     texts = {path: list(read_lines(path)) for path in (sources, references, *outputs.values())}
     _refuse_unequal(texts)
-    bins, whole = dict[str, list[Bin]](), dict[str, Metric]()
+    bins, whole = dict[str, list[LengthBin]](), dict[str, MetricScore]()
     for name, path in outputs.items():
         written = Written(texts[sources], texts[path], texts[references])
-        bins[name] = by_length(*written, bleu, width=width, least=least)
+        bins[name] = scores_by_length(*written, bleu, width=width, min_group_size=least)
         whole[name] = bleu(written.outputs, written.references)
     typer.echo(f"BLEU, {next(iter(whole.values())).signature}\n")
     typer.echo(heading(["words", "sentences", *bins]))
@@ -127,10 +138,12 @@ def tell_texts(
     values = [f"{metric.value:.1f}" for metric in whole.values()]
     typer.echo(row(["all", str(len(texts[sources])), *values]))
     lines = [
-        Line(name, [(each.middle, each.metric and each.metric.value) for each in found])
+        LineSeries(name, [(each.middle, each.score and each.score.value) for each in found])
         for name, found in bins.items()
     ]
-    return chart(lines, title="BLEU against length", x_label="words of the source", y_label="BLEU")
+    return render_line_chart(
+        lines, title="BLEU against length", x_label="words of the source", y_label="BLEU"
+    )
 
 
 def _refuse_unequal(texts: Mapping[str, Sequence[str]]) -> None:
@@ -160,18 +173,22 @@ def known(systems: Sequence[str]) -> list[str]:
     for each in systems:
         if each not in SYSTEMS:
             problem = f"no system is called {each!r}{did_you_mean(each, SYSTEMS)}"
-            raise DataError("--only", problem, choose_from(SYSTEMS))
+            raise DataError("--only", problem, choices_hint(SYSTEMS))
     return list(systems or SYSTEMS)
 
 
 def main(
     *,
-    out: Annotated[Path, typer.Option(help="the folder whose images/ the charts go to")] = LAB,
+    output_projection: Annotated[
+        Path, typer.Option(help="the folder whose images/ the charts go to")
+    ] = LAB,
     steps: Annotated[int, typer.Option(help="how long to learn", min=1)] = 1000,
     seeds: Annotated[int, typer.Option(help="how many to average over", min=1)] = 3,
     rate: Annotated[float, typer.Option(help="the largest learning rate", min=0)] = RATE,
     tested: Annotated[int, typer.Option(help="words of each length to copy", min=1)] = 200,
-    only: Annotated[list[str] | None, typer.Option(help="a system; if none is named, all")] = None,
+    select_beams: Annotated[
+        list[str] | None, typer.Option(help="a system; if none is named, all")
+    ] = None,
     sources: Annotated[str | None, typer.Option(help="texts that were read, by line")] = None,
     references: Annotated[str | None, typer.Option(help="what should be written, by line")] = None,
     outputs: Annotated[
@@ -183,7 +200,7 @@ def main(
 ) -> None:
     """Measure quality against length: of small systems that learn to copy, or of files of text.
 
-    Example: python -m experiments.length --steps 500 --seeds 1
+    Example: python -m experiments.length --steps 500 --num-seeds 1
 
     Example: python -m experiments.length --sources test.en --references test.de --outputs a=a.de
     """
@@ -196,7 +213,7 @@ def main(
             remedy = "give --sources, --references and --outputs together"
             raise DataError("experiments.length", "some files are missing", remedy)
         else:
-            systems = known(only or [])
+            systems = known(select_beams or [])
             typer.echo(f"torch {torch.__version__}, {steps} steps at {rate}, {seeds} seeds\n")
             pictures = tell_copying(systems, steps=steps, seeds=seeds, rate=rate, tested=tested)
     except HeedfulError as error:
@@ -204,7 +221,7 @@ def main(
         raise typer.Exit(error.exit_code) from None
     typer.echo()
     for name, drawn in pictures.items():
-        typer.echo(f"wrote {save(drawn, out, name)}")
+        typer.echo(f"wrote {save(drawn, output_projection, name)}")
 
 
 if __name__ == "__main__":

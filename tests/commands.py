@@ -8,27 +8,27 @@ from pathlib import Path
 LETTERS = "abcdefgh"
 
 RECIPE = """
-about: {{summary: letters}}
+info: {{summary: letters}}
 data:
-  train: {{kind: files, source: {folder}/source.txt, target: {folder}/target.txt}}
-text:
-  kind: separate
-  source: {{kind: word}}
-  target: {{kind: word}}
+  train: {{type: parallel-files, source: {folder}/source.txt, target: {folder}/target.txt}}
+tokenizers:
+  type: separate
+  source: {{type: word}}
+  target: {{type: word}}
 model:
-  encoder: {{kind: recurrent, embedding_size: 32, hidden_size: 32}}
+  encoder: {{type: recurrent, embedding_size: 32, hidden_size: 32}}
   decoder:
-    kind: recurrent
+    type: recurrent
     embedding_size: 32
     hidden_size: 32
-    wiring: {{kind: step-then-attend}}
-    attention: {{score: {{kind: bilinear}}}}
+    wiring: {{type: step-then-attend}}
+    attention: {{score: {{type: bilinear}}}}
 training:
   max_steps: {steps}
   validate_every: {every}
   batching: {{max_tokens: 512}}
   optimizer: {{learning_rate: 1e-2}}
-  schedule: {{kind: linear, warmup_steps: 10}}
+  lr_scheduler: {{type: linear, warmup_steps: 10}}
 decoding: {{max_source_tokens: 40}}
 """
 
@@ -60,9 +60,9 @@ def train_tiny(run: Path, letters: str) -> Path:
 class Finished:
     """How a command ended."""
 
-    def __init__(self, code: int, out: str, err: str) -> None:
+    def __init__(self, code: int, output_projection: str, err: str) -> None:
         self.code = code
-        self.out = out
+        self.output_projection = output_projection
         self.err = err
 
 

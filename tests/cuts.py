@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from heedful.text.cuts import Sequences
+from heedful.tokenization.segments import IdSequences
 
 TOO_RARE = 1e-4
 """Counts that chance brings about more rarely than this are thought wrong; keys are fixed."""
@@ -12,7 +12,7 @@ TOO_RARE = 1e-4
 def sequences(*rows):
     """Rows of ids, one after the other."""
     flat = np.array([each for row in rows for each in row], dtype=np.int32)
-    return Sequences(flat, np.array([len(row) for row in rows], dtype=np.int64))
+    return IdSequences(flat, np.array([len(row) for row in rows], dtype=np.int64))
 
 
 def rows_of(found):

@@ -1,9 +1,15 @@
 """Comparisons of made-up systems, by formulas that a test can follow."""
 
-from heedful.comparison.results import Comparison, Cost, Judged, Over, Point, System
-from heedful.evaluation.measures import Metric
-from heedful.evaluation.resampling import Interval
-from heedful.evaluation.significance import Difference
+from heedful.comparison.results import (
+    Comparison,
+    Cost,
+    RunStatistics,
+    System,
+    SystemScore,
+    ValidationPoint,
+)
+from heedful.evaluation.base import MetricScore
+from heedful.evaluation.significance import Difference, Interval
 
 HOSTILE = "</script><script>window.harmed=1</script><img src=x onerror=window.harmed=1>"
 MADE_BUDGET = "2 minutes"
@@ -24,13 +30,15 @@ def made_system(place, *, seeds=3, name=None):
             made_judged("chrF", [2 * each for each in bleu], is_baseline=place == 0),
         ],
         Cost(
-            parameters=1000 * (place + 1),
-            steps=Over(500.0),
-            seconds=Over.of([120.0] * seeds),
-            operations=Over.of([operations * (1 + 0.1 * seed) for seed in range(seeds)]),
-            memory=Over(2.0**28),
-            sentences_per_second=Over(800.0 / (place + 1)),
-            tokens_per_second=Over(8000.0 / (place + 1)),
+            num_parameters=1000 * (place + 1),
+            steps=RunStatistics(500.0),
+            training_seconds=RunStatistics.from_values([120.0] * seeds),
+            training_flops=RunStatistics.from_values(
+                [operations * (1 + 0.1 * seed) for seed in range(seeds)]
+            ),
+            peak_memory=RunStatistics(2.0**28),
+            sentences_per_second=RunStatistics(800.0 / (place + 1)),
+            tokens_per_second=RunStatistics(8000.0 / (place + 1)),
         ),
         [made_curve(operations, seed) for seed in range(seeds)],
         ["the girl sees the slave", "nothing at all"],
@@ -39,9 +47,9 @@ def made_system(place, *, seeds=3, name=None):
 
 def made_judged(name, values, *, is_baseline):
     """The first system is the baseline; others differ from it beyond chance."""
-    over = Over.of(values)
-    return Judged(
-        Metric(name, over.mean, f"made:{name}"),
+    over = RunStatistics.from_values(values)
+    return SystemScore(
+        MetricScore(name, over.mean, f"made:{name}"),
         "higher",
         over,
         Interval(over.mean - 1, over.mean + 1, 0.95),
@@ -53,10 +61,10 @@ def made_judged(name, values, *, is_baseline):
 def made_curve(operations, seed):
     """A training of which every seed is a little slower than the one before."""
     return [
-        Point(
+        ValidationPoint(
             step,
             seconds=step * (0.2 + 0.02 * seed),
-            operations=operations * step / 500,
+            flops=operations * step / 500,
             scores={"loss": 500 / step + 0.1 * seed, "bleu": step / 25, "accuracy": step / 1000},
         )
         for step in STEPS
@@ -68,7 +76,7 @@ def made_comparison(count=5, *, seeds=3, systems=None, title="Made up", budget=M
     found = systems or [made_system(place, seeds=seeds) for place in range(count)]
     return Comparison(
         title=title,
-        test="test.la",
+        test_set="test.la",
         num_sentences=1000,
         budget=budget,
         baseline=found[0].name,
@@ -82,6 +90,6 @@ def made_comparison(count=5, *, seeds=3, systems=None, title="Made up", budget=M
 
 def bare_system(system):
     """The same system, of which nothing is known that may be missing."""
-    judged = [each._replace(interval=None, difference=None, by_length=()) for each in system.judged]
-    cost = system.cost._replace(seconds=None, operations=None, memory=None)
-    return system._replace(summary="", judged=judged, cost=cost, curves=[], outputs=[])
+    judged = [each._replace(interval=None, difference=None, by_length=()) for each in system.scores]
+    cost = system.cost._replace(training_seconds=None, training_flops=None, peak_memory=None)
+    return system._replace(summary="", scores=judged, cost=cost, curves=[], outputs=[])

@@ -5,42 +5,42 @@ from pathlib import Path
 LINES = ["abcd efgh", "efgh ijkl", "ijkl abcd"]
 
 RECIPE = """
-about: {{summary: letters that follow one another}}
+info: {{summary: letters that follow one another}}
 data:
-  train: {{kind: text, path: {folder}/text.txt}}
-  streams: {{count: 4, context: 16}}
-text: {{kind: shared, tokenizer: {{kind: {tokenizer}}}}}
+  train: {{type: text, path: {folder}/text.txt}}
+  lm_batching: {{batch_size: 4, context_length: 16}}
+tokenizers: {{type: shared, tokenizer: {{type: {tokenizer}}}}}
 model: {model}
 training:
   max_steps: {steps}
   validate_every: {every}
   optimizer: {{learning_rate: 2e-2}}
-  schedule: {{kind: linear, warmup_steps: 10}}
+  lr_scheduler: {{type: linear, warmup_steps: 10}}
 """
 
 MODELS = {
     "language-model": """
-  kind: language-model
+  type: language-model
   embedding_size: 16
   dropout: 0.1
-  reader: {kind: recurrent, hidden_size: 32}
+  backbone: {type: recurrent, hidden_size: 32}
 """,
     "transformer": """
-  kind: language-model
+  type: language-model
   embedding_size: 16
-  positions: {kind: learned, max_positions: 16}
-  tied: true
-  reader:
-    kind: transformer
+  positions: {type: learned, max_positions: 16}
+  tie_embeddings: true
+  backbone:
+    type: transformer
     size: 16
     num_layers: 1
-    attention: {score: {kind: scaled-dot}, heads: {num_heads: 2}}
-    feedforwards: [{kind: plain, hidden_size: 32}]
+    attention: {score: {type: scaled-dot}, heads: {num_heads: 2}}
+    feedforwards: [{type: plain, hidden_size: 32}]
 """,
     "masked-language-model": """
-  kind: masked-language-model
-  encoder: {kind: recurrent, embedding_size: 16, hidden_size: 32, dropout: 0.1}
-  tied: false
+  type: masked-language-model
+  encoder: {type: recurrent, embedding_size: 16, hidden_size: 32, dropout: 0.1}
+  tie_embeddings: false
 """,
 }
 

@@ -28,13 +28,12 @@ from pydantic import TypeAdapter
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from heedful.attention.alignments import Looked
-from heedful.attention.attend import Attended, Attends
-from heedful.attention.choices.attention import AttentionConfig
-from heedful.attention.choices.positions import PositionConfig
-from heedful.attention.masks import padding
-from heedful.inspection.attention_map import AttentionMap
-from heedful.inspection.heatmap import svg
+from heedful.attention.attention import Attention
+from heedful.attention.config import AttentionConfig
+from heedful.attention.masks import padding_mask
+from heedful.attention.outputs import AlignmentLossInputs, AttentionOutput
+from heedful.attention.positional_encoding import PositionalEncodingConfig
+from heedful.inspection.attention_map import AttentionMap, render_svg
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "attention"
 MASKS = PAGES / "masks.md"
@@ -82,13 +81,13 @@ READING = Exercise(
 def main(names: Sequence[str]) -> None:
     """Draw these pages, or all of them."""
     for page in [Path(name).resolve() for name in names] or sorted(PAGES.rglob("*.md")):
-        for picture, drawn in maps_of(page):
+        for picture, drawn in as_feed_forward(page):
             picture.parent.mkdir(exist_ok=True)
-            picture.write_text(svg(drawn), encoding="utf-8")
+            picture.write_text(render_svg(drawn), encoding="utf-8")
             print(f"{page.relative_to(PAGES)}: drew {picture.name}")  # noqa: T201
 
 
-def maps_of(page: Path) -> Iterator[tuple[Path, AttentionMap]]:
+def as_feed_forward(page: Path) -> Iterator[tuple[Path, AttentionMap]]:
     """Give the pictures that a page shows: where each lies and what is on it."""
     text, picture = page.read_text(encoding="utf-8"), picture_of(page)
     if page == MASKS:
@@ -100,7 +99,10 @@ def maps_of(page: Path) -> Iterator[tuple[Path, AttentionMap]]:
         exercise = READING if page.parent.name == "features" else TRANSLATION
         yield picture, fitted_map(attention, exercise)
     elif positions := chosen(text, "encoder", "positions"):
-        yield picture, likeness_map(TypeAdapter(PositionConfig).validate_python(positions))
+        yield (
+            picture,
+            likeness_map(TypeAdapter(PositionalEncodingConfig).validate_python(positions)),
+        )
 
 
 def picture_of(page: Path) -> Path:
@@ -157,10 +159,10 @@ def fitted_map(config: AttentionConfig, exercise: Exercise = TRANSLATION) -> Att
     return AttentionMap(SOURCE, [word for word, _ in exercise.wanted], weights)
 
 
-def likeness_map(config: PositionConfig) -> AttentionMap:
+def likeness_map(config: PositionalEncodingConfig) -> AttentionMap:
     """Share the attention of each place among all, by how alike their vectors are."""
     torch.manual_seed(SEED)
-    vectors = config.vectors(PLACE_SIZE)(torch.arange(PLACES), torch.double)
+    vectors = config.build_encoding(PLACE_SIZE)(torch.arange(PLACES), torch.double)
     directions = normalize(vectors.detach(), dim=-1)
     weights = (SHARPNESS * directions @ directions.mT).softmax(dim=-1)
     labels = [str(place) for place in range(PLACES)]
@@ -175,13 +177,13 @@ def even_map(mask: Tensor) -> AttentionMap:
     return AttentionMap(SOURCE, SOURCE, weights.numpy())
 
 
-def _ask(attention: Attends, questions: Tensor, words: Tensor) -> Attended:
-    mask = padding(torch.tensor([len(SOURCE)]), len(SOURCE))
-    memory = attention.remember(words, mask)
-    return attention(questions, memory, attention.begin(memory))
+def _ask(attention: Attention, questions: Tensor, words: Tensor) -> AttentionOutput:
+    mask = padding_mask(torch.tensor([len(SOURCE)]), len(SOURCE))
+    memory = attention.build_memory(words, mask)
+    return attention(questions, memory, attention.initial_state(memory))
 
 
-def _loss(attention: Attends, questions: Tensor, words: Tensor, exercise: Exercise) -> Tensor:
+def _loss(attention: Attention, questions: Tensor, words: Tensor, exercise: Exercise) -> Tensor:
     """How far each question is from what it should take, and what the mechanism adds to that."""
     wanted = words[:, [SOURCE.index(word) for _, word in exercise.wanted]]  # (1, T, V)
     attended = _ask(attention, questions, words)
@@ -190,8 +192,10 @@ def _loss(attention: Attends, questions: Tensor, words: Tensor, exercise: Exerci
         context = (attended.weights.unsqueeze(-1) * context).sum(dim=-2)
     log_likelihoods = -(context - wanted).square().mean(dim=-1)  # (1, T)
     everywhere = torch.ones_like(log_likelihoods, dtype=torch.bool)
-    looked = Looked(attended.aligned, log_likelihoods, everywhere, words[..., 0].isfinite())
-    return sum(attention.penalise(looked).values(), -log_likelihoods.sum())
+    looked = AlignmentLossInputs(
+        attended.alignment, log_likelihoods, everywhere, words[..., 0].isfinite()
+    )
+    return sum(attention.compute_auxiliary_losses(looked).values(), -log_likelihoods.sum())
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from heedful.experiment import Outcome
+    from heedful.experiment import TrainingResult
 
 
 def load(
@@ -29,21 +29,21 @@ def load(
     *,
     device: str = "auto",
     overrides: Sequence[str] = (),
-    others: Sequence[str | Path] = (),
+    ensemble_with: Sequence[str | Path] = (),
 ) -> Any:
     """Load a trained model from its run folder.
 
-    It is a `Translator`, a `Writer` (of a language model) or a `MaskedWriter`. `overrides` such as
-    "decoding.beam=10" change its settings; `others` are runs that are asked together with it.
+    It is a `Translator`, a `TextGenerator` (of a language model) or a `MaskFiller`. `overrides` such as
+    "decoding.beam=10" change its settings; `ensemble_with` are runs that are asked together with it.
     """
     from heedful.runs import load as load_run
 
-    return load_run(folder, device=device, overrides=overrides, others=others)
+    return load_run(folder, device=device, overrides=overrides, ensemble_with=ensemble_with)
 
 
 def train(
     recipe: str, folder: str | Path, *, overrides: Sequence[str] = (), device: str = "auto"
-) -> Outcome:
+) -> TrainingResult:
     """Train by a recipe's name or file; `overrides` such as "training.max_steps=500" change it."""
     from heedful.experiment import train as train_into
     from heedful.recipes import load_recipe

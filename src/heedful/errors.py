@@ -16,11 +16,11 @@ class HeedfulError(Exception):
 
     exit_code = 2
 
-    def __init__(self, at: str, problem: str, remedy: str) -> None:
-        super().__init__(f"{at}: {problem}\n  {remedy}")
-        self.at = at
-        self.problem = problem
-        self.remedy = remedy
+    def __init__(self, location: str, message: str, hint: str) -> None:
+        super().__init__(f"{location}: {message}\n  {hint}")
+        self.location = location
+        self.message = message
+        self.hint = hint
 
 
 class ConfigError(HeedfulError):
@@ -55,6 +55,6 @@ def did_you_mean(got: str, allowed: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def choose_from(allowed: Iterable[str]) -> str:
+def choices_hint(allowed: Iterable[str]) -> str:
     """List what is allowed, as a remedy."""
     return f"choose from: {', '.join(sorted(allowed))}"

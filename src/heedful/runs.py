@@ -22,39 +22,38 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from heedful.config import parse_override, read_settings, resolve, write_yaml
-from heedful.decoding.company import (
-    refuse_company,
-    refuse_other_text,
-    refuse_other_vocabularies,
-    refused_language_model,
-    refused_member,
-)
+from heedful.config import parse_override, read_settings, to_yaml, validate_settings
 from heedful.errors import ConfigError, RunError, did_you_mean
+from heedful.models.base import DecodableModel, Seq2SeqModel
+from heedful.models.ensembles import Ensemble, ShallowFusion
+from heedful.models.language_model import LanguageModel
+from heedful.models.masked_language_model import MaskedLanguageModel, MaskedLanguageModelConfig
 from heedful.recipes import Recipe
 from heedful.storage import (
     MANIFEST,
-    explaining_failures,
-    read_manifest,
-    replace_listed,
-    replacing,
+    atomic_replace,
+    explain_os_errors,
+    read_and_verify_manifest,
+    replace_with_manifest,
     write_text,
 )
-from heedful.tasks.decodable import Decodable
-from heedful.tasks.ensembles import Ensemble
-from heedful.tasks.fusion import Fused
-from heedful.tasks.language_model import LanguageModel
-from heedful.tasks.masked_language_model import MaskedLanguageModel, MaskedLanguageModelConfig
-from heedful.tasks.model import Model
-from heedful.text.config import TextPair
-from heedful.training.observers import Sample
-from heedful.translator import Translator
+from heedful.storage.state_dict import load_weights, save_weights
+from heedful.tasks.language_modeling.generator import TextGenerator
+from heedful.tasks.masked_language_modeling.task import MaskFiller
+from heedful.tasks.seq2seq.task import (
+    check_no_ensemble,
+    check_same_target_vocabulary,
+    check_same_vocabularies,
+    not_ensemble_member_error,
+    not_language_model_error,
+)
+from heedful.tasks.seq2seq.translator import Translator
+from heedful.tokenization.text_pair import TokenizerPair
+from heedful.training.callbacks import SampleOutput
 from heedful.version import VERSION
-from heedful.weights import load_weights, write_weights
-from heedful.writer import MaskedWriter, Writer
 
-FORMAT = 1
-_CONFIG, _TEXT, _WEIGHTS = "config.yaml", "text", "weights.safetensors"
+FORMAT_VERSION = 1
+_CONFIG, _TOKENIZERS_FOLDER, _WEIGHTS = "config.yaml", "text", "weights.safetensors"
 _METRICS, _SAMPLES = "metrics.jsonl", "samples.jsonl"
 
 
@@ -70,101 +69,101 @@ class Run:
         """Whether a run was begun here."""
         return (self.folder / _CONFIG).exists()
 
-    def begin(self, recipe: Recipe, text: TextPair) -> None:
+    def initialize(self, recipe: Recipe, text: TokenizerPair) -> None:
         """Write what does not change while training."""
-        with replacing(self.folder / _TEXT) as temporary:
+        with atomic_replace(self.folder / _TOKENIZERS_FOLDER) as temporary:
             temporary.mkdir()
             text.save(temporary)
-        write_text(self.folder / _CONFIG, write_yaml(recipe))
+        write_text(self.folder / _CONFIG, to_yaml(recipe))
 
     def read_recipe(self) -> Recipe:
         """The recipe this run was trained by."""
         path = self.folder / _CONFIG
-        return resolve(Recipe, read_settings(path), origin=str(path))
+        return validate_settings(Recipe, read_settings(path), origin=str(path))
 
-    def read_text(self, recipe: Recipe) -> TextPair:
+    def read_tokenizers(self, recipe: Recipe) -> TokenizerPair:
         """The tokenizers this run was trained with."""
-        return recipe.text.load(self.folder / _TEXT)
+        return recipe.tokenizers.load(self.folder / _TOKENIZERS_FOLDER)
 
     def replace_recipe(self, recipe: Recipe) -> None:
         """Write a recipe in the place of the one this run was begun by."""
         if (self.folder / MANIFEST).exists():
-            facts = read_manifest(self.folder)
+            facts = read_and_verify_manifest(self.folder)
             del facts["files"]
             self._replace({_CONFIG: lambda path: _write_config(recipe, path)}, facts)
         else:
-            write_text(self.folder / _CONFIG, write_yaml(recipe))
+            write_text(self.folder / _CONFIG, to_yaml(recipe))
 
-    def publish(self, weights: Mapping[str, Tensor], *, step: int) -> None:
+    def save_model(self, weights: Mapping[str, Tensor], *, step: int) -> None:
         """Make these weights the ones the run is used with."""
         facts = {
-            "format": FORMAT,
+            "format": FORMAT_VERSION,
             "heedful": VERSION,
             "torch": torch.__version__,
             "threads": torch.get_num_threads(),
             "step": step,
         }
-        self._replace({_WEIGHTS: lambda path: write_weights(weights, path)}, facts)
+        self._replace({_WEIGHTS: lambda path: save_weights(weights, path)}, facts)
 
     def _replace(
-        self, writers: Mapping[str, Callable[[Path], None]], facts: dict[str, Any]
+        self, writers: Mapping[str, Callable[[Path], None]], metadata: dict[str, Any]
     ) -> None:
-        files = [path for path in (self.folder / _TEXT).rglob("*") if path.is_file()]
+        files = [path for path in (self.folder / _TOKENIZERS_FOLDER).rglob("*") if path.is_file()]
         files += [self.folder / _CONFIG, self.folder / _WEIGHTS]
         kept = [path for path in files if path.name not in writers]
-        replace_listed(self.folder, writers, kept, facts)
+        replace_with_manifest(self.folder, writers, kept, metadata)
 
     def verify(self) -> dict[str, Any]:
         """Hold every file against the manifest, and give that."""
-        _refuse_other_folders(self.folder)
-        manifest = read_manifest(self.folder)
-        if manifest.get("format") != FORMAT:
+        _check_is_run(self.folder)
+        manifest = read_and_verify_manifest(self.folder)
+        if manifest.get("format") != FORMAT_VERSION:
             raise RunError(
                 str(self.folder / MANIFEST),
-                f"the run has format {manifest.get('format')}, and this heedful reads {FORMAT}",
+                f"the run has format {manifest.get('format')}, and this heedful reads {FORMAT_VERSION}",
                 f"use the heedful that wrote it ({manifest.get('heedful', 'unknown')}) "
                 "or a newer one",
             )
         return manifest
 
-    def put_weights_into(self, model: nn.Module) -> None:
+    def load_weights_into(self, model: nn.Module) -> None:
         """Give a model the weights of this run."""
         load_weights(model, self.folder / _WEIGHTS)
 
-    def log(self, entry: Mapping[str, Any]) -> None:
+    def append_metrics(self, entry: Mapping[str, Any]) -> None:
         """Add a line to the metrics."""
-        self._add_lines(_METRICS, [entry])
+        self._append_lines(_METRICS, [entry])
 
-    def log_samples(self, step: int, samples: Iterable[Sample]) -> None:
+    def append_samples(self, step: int, samples: Iterable[SampleOutput]) -> None:
         """Add what the model made of a few texts."""
-        self._add_lines(_SAMPLES, [{"step": step, **sample._asdict()} for sample in samples])
+        self._append_lines(_SAMPLES, [{"step": step, **sample._asdict()} for sample in samples])
 
-    def _add_lines(self, name: str, entries: Sequence[Mapping[str, Any]]) -> None:
+    def _append_lines(self, name: str, entries: Sequence[Mapping[str, Any]]) -> None:
         path = self.folder / name
-        with explaining_failures(path), path.open("a", encoding="utf-8") as file:
+        with explain_os_errors(path), path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(entry) + "\n" for entry in entries)
 
-    def forget_after(self, step: int) -> None:
+    def truncate_logs_after(self, step: int) -> None:
         """Drop the lines of steps that will be taken again."""
         for name in (_METRICS, _SAMPLES):
             path = self.folder / name
             if path.exists():
                 lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-                write_text(path, "".join(line for line in lines if _step_of(line) <= step))
+                write_text(path, "".join(line for line in lines if _read_step(line) <= step))
 
 
 def _write_config(recipe: Recipe, path: Path) -> None:
-    path.write_text(write_yaml(recipe), encoding="utf-8")
+    path.write_text(to_yaml(recipe), encoding="utf-8")
 
 
-def _step_of(line: str) -> float:
+def _read_step(line: str) -> float:
     try:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
         return float("inf")  # half a line, from a writer that was killed
 
 
-def pick_device(name: str = "auto") -> torch.device:
+def resolve_device(name: str = "auto") -> torch.device:
     """The device of this name; "auto" is a GPU where there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -179,18 +178,18 @@ def pick_device(name: str = "auto") -> torch.device:
     return torch.device(name)
 
 
-Loaded = Translator | Writer | MaskedWriter
+LoadedModel = Translator | TextGenerator | MaskFiller
 
 
-class Opened(NamedTuple):
+class LoadedRun(NamedTuple):
     """What a run folder holds, put together."""
 
     folder: Path | str
     recipe: Recipe
-    text: TextPair
+    tokenizers: TokenizerPair
     model: nn.Module
 
-    def placed(self, device: torch.device) -> Opened:
+    def to_device(self, device: torch.device) -> LoadedRun:
         """Make the model ready to be asked where it is to be asked."""
         return self._replace(model=self.model.eval().to(device))
 
@@ -200,59 +199,78 @@ def load(
     *,
     device: str = "auto",
     overrides: Sequence[str] = (),
-    others: Sequence[Path | str] = (),
-) -> Loaded:
+    ensemble_with: Sequence[Path | str] = (),
+) -> LoadedModel:
     """Load a trained model, after holding every file against the manifest.
 
     What comes of it depends on what the model is for. `overrides` are settings of decoding, such
-    as "decoding.length_penalty=0". `others` are further runs, whose models are asked together with
+    as "decoding.length_penalty=0". `ensemble_with` are further runs, whose models are asked together with
     this one.
     """
-    place = pick_device(device)
-    opened = _open(folder, overrides).placed(place)
+    torch_device = resolve_device(device)
+    opened = _load_run(folder, overrides).to_device(torch_device)
     _, recipe, text, model = opened
-    if isinstance(model, Model):
-        asked_together = [opened, *(_open(other).placed(place) for other in others)]
-        return Translator(_together(asked_together, place), text, recipe.decoding, device=place)
-    refuse_company(recipe.decoding, others, kind=recipe.model.kind)
-    streams = recipe.data.streams
+    if isinstance(model, Seq2SeqModel):
+        asked_together = [
+            opened,
+            *(_load_run(other).to_device(torch_device) for other in ensemble_with),
+        ]
+        return Translator(
+            _build_ensemble(asked_together, torch_device),
+            text,
+            recipe.decoding,
+            device=torch_device,
+        )
+    check_no_ensemble(recipe.decoding, ensemble_with, kind=recipe.model.type)
+    streams = recipe.data.lm_batching
     if isinstance(model, LanguageModel):
-        return Writer(model, text.target, streams, device=place)
+        return TextGenerator(model, text.target, streams, device=torch_device)
     assert isinstance(model, MaskedLanguageModel), type(model)
-    assert isinstance(recipe.model, MaskedLanguageModelConfig), recipe.model.kind
-    return MaskedWriter(model, text.target, streams, recipe.model.masking, device=place)
+    assert isinstance(recipe.model, MaskedLanguageModelConfig), recipe.model.type
+    return MaskFiller(model, text.target, streams, recipe.model.masking, device=torch_device)
 
 
-def _open(folder: Path | str, overrides: Sequence[str] = ()) -> Opened:
+def _load_run(folder: Path | str, overrides: Sequence[str] = ()) -> LoadedRun:
     run = Run(folder)
     run.verify()
     recipe = run.read_recipe()
     changes = [parse_override(text) for text in overrides]
-    recipe = resolve(Recipe, recipe.model_dump(mode="json"), origin="--set", overrides=changes)
-    text = run.read_text(recipe)
+    recipe = validate_settings(
+        Recipe, recipe.model_dump(mode="json"), origin="--set", overrides=changes
+    )
+    text = run.read_tokenizers(recipe)
     model = recipe.model.build(source_size=len(text.source), target_size=len(text.target))
-    run.put_weights_into(model)
-    return Opened(folder, recipe, text, model)
+    run.load_weights_into(model)
+    return LoadedRun(folder, recipe, text, model)
 
 
-def _together(runs: Sequence[Opened], device: torch.device) -> Decodable:
+def _build_ensemble(runs: Sequence[LoadedRun], device: torch.device) -> DecodableModel:
     """Join the models of several runs, and the language model that the first of them names."""
     first, decoding = runs[0], runs[0].recipe.decoding
-    models = list[Decodable]()
+    models = list[DecodableModel]()
     for run in runs:
-        if not isinstance(run.model, Model):
-            raise refused_member(run.folder, run.recipe.model.kind)
-        refuse_other_vocabularies(first.text, run.text, folder=run.folder)
+        if not isinstance(run.model, Seq2SeqModel):
+            raise not_ensemble_member_error(run.folder, run.recipe.model.type)
+        check_same_vocabularies(first.tokenizers, run.tokenizers, run_dir=run.folder)
         models.append(run.model)
     joined = Ensemble(models, decoding.ensemble) if len(models) > 1 else models[0]
     if decoding.language_model is None:
         return joined
-    said = _open(decoding.language_model.run).placed(device)
-    if not isinstance(said.model, LanguageModel):
-        raise refused_language_model(said.folder, said.recipe.model.kind)
-    refuse_other_text(first.text.target, said.text.target, folder=said.folder)
-    weight, context = decoding.language_model.weight, said.recipe.data.streams.context
-    return Fused(joined, said.model, weight=weight, context=context)
+    language_model_run = _load_run(decoding.language_model.run).to_device(device)
+    if not isinstance(language_model_run.model, LanguageModel):
+        raise not_language_model_error(
+            language_model_run.folder, language_model_run.recipe.model.type
+        )
+    check_same_target_vocabulary(
+        first.tokenizers.target,
+        language_model_run.tokenizers.target,
+        run_dir=language_model_run.folder,
+    )
+    weight, context = (
+        decoding.language_model.weight,
+        language_model_run.recipe.data.lm_batching.context_length,
+    )
+    return ShallowFusion(joined, language_model_run.model, weight=weight, context_size=context)
 
 
 def load_translator(
@@ -260,33 +278,33 @@ def load_translator(
     *,
     device: str = "auto",
     overrides: Sequence[str] = (),
-    others: Sequence[Path | str] = (),
+    ensemble_with: Sequence[Path | str] = (),
 ) -> Translator:
     """Load a trained model that translates, and others to be asked together with it."""
-    loaded = load(folder, device=device, overrides=overrides, others=others)
+    loaded = load(folder, device=device, overrides=overrides, ensemble_with=ensemble_with)
     if not isinstance(loaded, Translator):
-        raise _other_use(folder, loaded)
+        raise _wrong_task_error(folder, loaded)
     return loaded
 
 
-def load_writer(folder: Path | str, *, device: str = "auto") -> Writer:
+def load_text_generator(folder: Path | str, *, device: str = "auto") -> TextGenerator:
     """Load a trained model that goes on from a beginning."""
     loaded = load(folder, device=device)
-    if not isinstance(loaded, Writer):
-        raise _other_use(folder, loaded)
+    if not isinstance(loaded, TextGenerator):
+        raise _wrong_task_error(folder, loaded)
     return loaded
 
 
-def _other_use(folder: Path | str, loaded: Loaded) -> RunError:
+def _wrong_task_error(folder: Path | str, loaded: LoadedModel) -> RunError:
     problem, remedy = {
         Translator: ("this run was trained on pairs of texts: it translates", "translate"),
-        Writer: ("this run is a language model: it goes on from a beginning", "generate"),
-        MaskedWriter: ("this run is a masked language model: it fills gaps", "evaluate"),
+        TextGenerator: ("this run is a language model: it goes on from a beginning", "generate"),
+        MaskFiller: ("this run is a masked language model: it fills gaps", "evaluate"),
     }[type(loaded)]
     return RunError(str(folder), problem, f"use `heedful {remedy} {folder}`")
 
 
-def _refuse_other_folders(folder: Path) -> None:
+def _check_is_run(folder: Path) -> None:
     if (folder / MANIFEST).exists():
         return
     if (folder / _CONFIG).exists():
@@ -295,10 +313,10 @@ def _refuse_other_folders(folder: Path) -> None:
             "training has not saved any weights here yet",
             "wait for the first validation, or give the same `heedful train` command again",
         )
-    beside = [path.parent.name for path in folder.parent.glob(f"*/{MANIFEST}")]
+    siblings = [path.parent.name for path in folder.parent.glob(f"*/{MANIFEST}")]
     problem = "not a run folder" if folder.exists() else "no such folder"
     raise RunError(
         str(folder),
-        f"{problem}{did_you_mean(folder.name, beside)}",
+        f"{problem}{did_you_mean(folder.name, siblings)}",
         "name a folder written by `heedful train`",
     )

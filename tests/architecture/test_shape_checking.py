@@ -14,14 +14,14 @@ def test_a_wrong_shape_is_refused():
     from heedful.attention import masks
 
     with pytest.raises(jaxtyping.TypeCheckError, match="lengths"):
-        masks.padding(torch.ones(2, 2, dtype=torch.long), 3)
+        masks.padding_mask(torch.ones(2, 2, dtype=torch.long), 3)
 
 
 def test_a_wrong_type_of_numbers_is_refused():
     from heedful.attention import masks
 
     with pytest.raises(jaxtyping.TypeCheckError, match="lengths"):
-        masks.padding(torch.ones(2), 3)
+        masks.padding_mask(torch.ones(2), 3)
 
 
 @pytest.mark.parametrize("name", TENSOR_PACKAGES)

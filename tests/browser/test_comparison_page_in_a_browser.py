@@ -8,10 +8,10 @@ import shutil
 
 import pytest
 
-from heedful.comparison.page import draw_comparison
-from heedful.comparison.results import Failure, Over
-from heedful.inspection.chart import DARK_LINES, LIGHT_LINES
-from heedful.inspection.colours import DARK, LIGHT
+from heedful.comparison.report import render_comparison_page
+from heedful.comparison.results import Failure, RunStatistics
+from heedful.plotting.charts import DARK_LINE_COLORS, LIGHT_LINE_COLORS
+from heedful.plotting.svg import DARK, LIGHT
 from tests.made_comparisons import HOSTILE, bare_system, made_comparison, made_system
 
 pytestmark = [
@@ -23,7 +23,7 @@ pytestmark = [
 @pytest.fixture
 def opened(show):
     def open_comparison(comparison=None, *, scheme="light", width=1200):
-        page = draw_comparison(comparison or made_comparison(4))
+        page = render_comparison_page(comparison or made_comparison(4))
         return show(page, scheme=scheme, width=width)
 
     return open_comparison
@@ -68,7 +68,7 @@ def test_a_click_brings_the_best_to_the_top_then_the_worst_then_the_order_given(
 def test_numbers_are_sorted_as_numbers_and_what_is_not_known_comes_last(opened):
     costs = [9e12, 1e13, None, 2e9]
     found = [
-        system._replace(cost=system.cost._replace(operations=cost and Over(cost)))
+        system._replace(cost=system.cost._replace(operations=cost and RunStatistics(cost)))
         for system, cost in zip(made_comparison(4).systems, costs, strict=True)
     ]
     page = opened(made_comparison(systems=found))
@@ -160,7 +160,7 @@ def channels(colour):
 
 @pytest.mark.parametrize(
     ("scheme", "palette", "lines"),
-    [("light", LIGHT, LIGHT_LINES), ("dark", DARK, DARK_LINES)],
+    [("light", LIGHT, LIGHT_LINE_COLORS), ("dark", DARK, DARK_LINE_COLORS)],
     ids=["light", "dark"],
 )
 def test_page_and_plots_follow_the_readers_light_or_dark(opened, scheme, palette, lines):
@@ -221,7 +221,7 @@ def test_hostile_texts_are_shown_and_not_obeyed(opened):
 
 def test_without_a_script_everything_is_there(chromium, tmp_path):
     path = tmp_path / "page.html"
-    path.write_text(draw_comparison(made_comparison(2)), encoding="utf-8")
+    path.write_text(render_comparison_page(made_comparison(2)), encoding="utf-8")
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(path.as_uri())

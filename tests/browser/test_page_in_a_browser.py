@@ -6,10 +6,13 @@ import shutil
 import numpy as np
 import pytest
 
-from heedful.inspection.attention_map import AttentionMap
-from heedful.inspection.colours import DARK, LIGHT, shade
-from heedful.inspection.heatmap import svg
-from heedful.inspection.report import html, snippet
+from heedful.inspection.attention_map import (
+    AttentionMap,
+    render_html,
+    render_notebook_html,
+    render_svg,
+)
+from heedful.plotting.svg import DARK, LIGHT, weight_color
 
 pytestmark = [
     pytest.mark.browser,
@@ -72,7 +75,7 @@ def channels(colour):
 
 
 def shades(palette, weights):
-    return [list(bytes.fromhex(shade(palette, weight)[1:])) for weight in weights]
+    return [list(bytes.fromhex(weight_color(palette, weight)[1:])) for weight in weights]
 
 
 def is_at_rest(page):
@@ -81,7 +84,7 @@ def is_at_rest(page):
 
 @pytest.mark.parametrize(("scheme", "palette"), [("light", LIGHT), ("dark", DARK)])
 def test_pointing_at_a_word_shades_what_it_looked_at(show, scheme, palette):
-    page = show(html([LATIN], title="Latin"), scheme=scheme)
+    page = show(render_html([LATIN], title="Latin"), scheme=scheme)
     for row, weights in enumerate(LATIN.weights):
         words(page, "target").nth(row).hover()
         assert weights_of(page, "source") == list(weights)
@@ -91,14 +94,14 @@ def test_pointing_at_a_word_shades_what_it_looked_at(show, scheme, palette):
 
 
 def test_pointing_at_a_source_word_shows_who_looked_at_it(show):
-    page = show(html([LATIN], title="Latin"))
+    page = show(render_html([LATIN], title="Latin"))
     words(page, "source").nth(2).hover()
     assert weights_of(page, "target") == list(LATIN.weights[:, 2])
     assert set(weights_of(page, "source")) == {None}
 
 
 def test_pointing_at_a_cell_shows_one_pair(show):
-    page = show(html([LATIN], title="Latin"))
+    page = show(render_html([LATIN], title="Latin"))
     page.locator('.cell[data-row="3"][data-column="1"]').hover()
     assert weights_of(page, "source") == [None, 0.22, None, None, None]
     assert weights_of(page, "target") == [None, None, None, 0.22, None, None, None]
@@ -106,13 +109,13 @@ def test_pointing_at_a_cell_shows_one_pair(show):
 
 
 def test_percentages_stand_beside_the_words(show):
-    page = show(html([LATIN], title="Latin"))
+    page = show(render_html([LATIN], title="Latin"))
     words(page, "target").nth(4).hover()
     assert page.locator(".source .share").all_inner_texts() == ["12", "83", "\u00b7", "4", "1"]
 
 
 def test_threads_lead_from_the_word_to_what_it_looked_at(show):
-    page = show(html([LATIN], title="Latin"))
+    page = show(render_html([LATIN], title="Latin"))
     words(page, "target").nth(3).hover()
     threads = page.locator(".thread").evaluate_all(
         """paths => paths.filter(path => getComputedStyle(path).visibility === "visible").map(
@@ -129,7 +132,7 @@ def test_threads_lead_from_the_word_to_what_it_looked_at(show):
 
 
 def test_every_cell_of_the_map_has_the_shade_and_number_of_its_weight(show):
-    page = show(html([LATIN], title="Latin"))
+    page = show(render_html([LATIN], title="Latin"))
     cells = page.locator(".cell")
     expected = shades(LIGHT, LATIN.weights.flatten())
     np.testing.assert_allclose(colours_of(cells), expected, atol=0.6)
@@ -138,7 +141,7 @@ def test_every_cell_of_the_map_has_the_shade_and_number_of_its_weight(show):
 
 
 def test_the_keyboard_shows_what_the_pointer_shows(show):
-    page = show(html([LATIN], title="Latin"))
+    page = show(render_html([LATIN], title="Latin"))
     page.keyboard.press("Tab")
     assert weights_of(page, "target") == list(LATIN.weights[:, 0])
     page.keyboard.press("ArrowRight")
@@ -157,12 +160,12 @@ def test_the_keyboard_shows_what_the_pointer_shows(show):
 
 
 def test_each_row_of_words_and_the_map_is_one_tab_stop(show):
-    page = show(html([LATIN, HEBREW], title="Two"))
+    page = show(render_html([LATIN, HEBREW], title="Two"))
     assert page.locator('[tabindex="0"]').count() == 6
 
 
 def test_arrow_keys_follow_the_direction_of_the_script(show):
-    page = show(html([HEBREW], title="Hebrew"))
+    page = show(render_html([HEBREW], title="Hebrew"))
     first, second = (words(page, "source").nth(index).bounding_box() for index in (0, 1))
     assert first["x"] > second["x"]
     page.keyboard.press("Tab")
@@ -171,7 +174,7 @@ def test_arrow_keys_follow_the_direction_of_the_script(show):
 
 
 def test_a_click_holds_the_view_when_the_pointer_has_gone(show):
-    page = show(html([LATIN], title="Latin"))
+    page = show(render_html([LATIN], title="Latin"))
     words(page, "target").nth(1).click()
     words(page, "target").nth(5).hover()
     assert weights_of(page, "source") == list(LATIN.weights[5])
@@ -182,13 +185,13 @@ def test_a_click_holds_the_view_when_the_pointer_has_gone(show):
 
 
 def test_a_tap_shows_where_a_word_looked(show):
-    page = show(html([LATIN], title="Latin"), width=400, touch=True)
+    page = show(render_html([LATIN], title="Latin"), width=400, touch=True)
     words(page, "target").nth(5).tap()
     assert weights_of(page, "source") == list(LATIN.weights[5])
 
 
 def test_a_screen_reader_is_told_the_same(show):
-    page = show(html([LATIN], title="Latin"))
+    page = show(render_html([LATIN], title="Latin"))
     label = "good: bonum 83%, Servum 12%, videt 4%, . 1%"
     assert words(page, "target").nth(4).get_attribute("aria-label") == label
     assert page.get_by_role("button", name="puella: girl 93%, The 90%, sees 8%").count() == 1
@@ -198,7 +201,7 @@ def test_a_screen_reader_is_told_the_same(show):
 
 
 def test_hostile_tokens_are_shown_and_not_obeyed(show):
-    page = show(html([HOSTILE], title=HOSTILE_TOKENS[1]))
+    page = show(render_html([HOSTILE], title=HOSTILE_TOKENS[1]))
     for index in range(len(HOSTILE_TOKENS)):
         words(page, "target").nth(index).hover()
     assert page.evaluate("window.harmed") is None
@@ -211,7 +214,7 @@ def test_hostile_tokens_are_shown_and_not_obeyed(show):
 
 def test_several_sentences_answer_each_for_itself(show):
     empty = AttentionMap([], [], np.zeros((0, 0)))
-    page = show(html([LATIN, HEBREW, empty], title="Three"))
+    page = show(render_html([LATIN, HEBREW, empty], title="Three"))
     words(page, "target").nth(7).hover()
     assert weights_of(page, "source") == [None] * 5 + [0.9, 0.1]
     assert page.locator("h2").all_inner_texts() == ["Latin to English", "Sentence 2", "Sentence 3"]
@@ -220,18 +223,18 @@ def test_several_sentences_answer_each_for_itself(show):
 
 def test_the_page_follows_the_readers_light_or_dark(show):
     for scheme, palette in (("light", LIGHT), ("dark", DARK)):
-        page = show(html([LATIN], title="Latin"), name=f"{scheme}.html", scheme=scheme)
-        assert colours_of(page.locator("body")) == [list(bytes.fromhex(palette.paper[1:]))]
+        page = show(render_html([LATIN], title="Latin"), name=f"{scheme}.html", scheme=scheme)
+        assert colours_of(page.locator("body")) == [list(bytes.fromhex(palette.background[1:]))]
 
 
 @pytest.mark.parametrize("width", [360, 800, 1400])
 def test_the_page_never_scrolls_sideways(show, width):
-    page = show(html([LATIN, HOSTILE], title="Narrow"), width=width)
+    page = show(render_html([LATIN, HOSTILE], title="Narrow"), width=width)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_a_snippet_works_in_a_frame_and_fits_it(show):
-    page = show(f"<!doctype html><body>{snippet(LATIN)}</body>", width=1000)
+    page = show(f"<!doctype html><body>{render_notebook_html(LATIN)}</body>", width=1000)
     frame = page.frame_locator("iframe")
     frame.locator(".target .word").nth(1).hover()
     assert frame.locator(".source .word").nth(2).get_attribute("data-weight") == "0.93"
@@ -240,7 +243,7 @@ def test_a_snippet_works_in_a_frame_and_fits_it(show):
 
 
 def test_no_slanted_word_over_the_map_is_cut_off(show):
-    page = show(f"<!doctype html><body>{snippet(HOSTILE)}</body>", width=1000)
+    page = show(f"<!doctype html><body>{render_notebook_html(HOSTILE)}</body>", width=1000)
     room = page.frame_locator("iframe").locator(".map").bounding_box()
     for word in page.frame_locator("iframe").locator("thead span").all():
         box = word.bounding_box()
@@ -249,7 +252,7 @@ def test_no_slanted_word_over_the_map_is_cut_off(show):
 
 
 def test_a_snippet_cannot_reach_the_notebook(show):
-    page = show(f"<!doctype html><body>{snippet(HOSTILE)}</body>")
+    page = show(f"<!doctype html><body>{render_notebook_html(HOSTILE)}</body>")
     page.frame_locator("iframe").locator(".word").first.wait_for()
     assert page.evaluate("window.harmed") is None
     assert page.evaluate("document.querySelector('iframe').contentDocument") is None
@@ -259,7 +262,7 @@ def test_a_snippet_cannot_reach_the_notebook(show):
     "attention_map", [LATIN, HEBREW, HOSTILE], ids=["latin", "hebrew", "hostile"]
 )
 def test_no_label_of_the_picture_is_cut_off(show, attention_map):
-    page = show(svg(attention_map), name="picture.svg")
+    page = show(render_svg(attention_map), name="picture.svg")
     boxes = page.locator("text").evaluate_all(
         """nodes => nodes.map(node => {
           const { left, top, right, bottom } = node.getBoundingClientRect();
@@ -276,6 +279,6 @@ def test_no_label_of_the_picture_is_cut_off(show, attention_map):
 
 @pytest.mark.parametrize(("scheme", "palette"), [("light", LIGHT), ("dark", DARK)])
 def test_the_picture_follows_the_readers_light_or_dark(show, scheme, palette):
-    page = show(svg(LATIN), name="picture.svg", scheme=scheme)
+    page = show(render_svg(LATIN), name="picture.svg", scheme=scheme)
     fill = page.locator(".paper").evaluate("node => getComputedStyle(node).fill")
     assert channels(fill) == list(bytes.fromhex(palette.paper[1:]))

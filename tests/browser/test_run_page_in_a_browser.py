@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from heedful.inspection.colours import DARK, LIGHT
-from heedful.inspection.run_page import draw_run
+from heedful.inspection.run_report import render_run_page
+from heedful.plotting.svg import DARK, LIGHT
 
 pytestmark = [
     pytest.mark.browser,
@@ -16,15 +16,15 @@ pytestmark = [
 
 HOSTILE = "</script><script>window.harmed=1</script><img src=x onerror=window.harmed=1>"
 CONFIG = """\
-about:
+info:
   summary: letters
 model:
   decoder:
     attention:
       score:
-        kind: additive
+        type: additive
     layers:
-    - kind: plain
+    - type: plain
       size: 32
 training:
   max_steps: 300
@@ -60,7 +60,7 @@ ENTRIES = [
         for step, loss in ((100, 2.0), (200, 1.0), (300, 1.5))
     ),
 ]
-SAMPLES = [
+NUM_BOOTSTRAP_SAMPLES = [
     {
         "step": step,
         "source": ["servum", "videt", "(end)"],
@@ -75,7 +75,7 @@ SAMPLES = [
         (300, "sees the slave", 0.75),
     )
 ]
-SAMPLES += [
+NUM_BOOTSTRAP_SAMPLES += [
     {"step": step, "source": ["a"], "reference": "b", "output": [], "text": "", "weights": []}
     for step in (100, 200, 300)
 ]
@@ -88,11 +88,11 @@ def opened(show):
         title="letters",
         config=CONFIG,
         entries=ENTRIES,
-        samples=SAMPLES,
+        samples=NUM_BOOTSTRAP_SAMPLES,
         scheme="light",
         width=1200,
     ):
-        return show(draw_run(title, config, entries, samples), scheme=scheme, width=width)
+        return show(render_run_page(title, config, entries, samples), scheme=scheme, width=width)
 
     return open_run
 
@@ -254,7 +254,7 @@ def test_the_best_of_each_score_stands_out_in_the_table(opened):
 
 def test_settings_are_folded_and_found(opened):
     page = opened()
-    assert page.locator(".setting:visible").all_inner_texts() == ["about:", "model:", "training:"]
+    assert page.locator(".setting:visible").all_inner_texts() == ["info:", "model:", "training:"]
     page.locator("#find").fill("Optimizer.Learning")
     assert page.locator(".setting:visible").all_inner_texts() == [
         "training:",
@@ -342,7 +342,7 @@ def test_the_page_never_scrolls_sideways(opened, width):
         title="t" * 300,
         config=f"{'k' * 400}:\n  {'v' * 400}: {'x' * 400}",
         entries=[*ENTRIES, {"kind": "environment", "step": 1, "e" * 300: "f" * 900}],
-        samples=[*SAMPLES, long],
+        samples=[*NUM_BOOTSTRAP_SAMPLES, long],
         width=width,
     )
     slide(page, 0)

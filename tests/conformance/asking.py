@@ -3,7 +3,15 @@
 import torch
 from torch import Tensor
 
-from heedful.attention import Alignment, Attended, Attention, Expectation, Score, Softmax, padding
+from heedful.attention import (
+    AlignmentFunction,
+    AttentionOutput,
+    ScoreFunction,
+    SingleHeadAttention,
+    SoftmaxAlignment,
+    WeightedSumReadout,
+    padding_mask,
+)
 
 LENGTHS = torch.tensor([5, 3])
 
@@ -12,15 +20,22 @@ def sentences(queries: int = 3, places: int = 5, width: int = 4) -> tuple[Tensor
     """Two rows of queries and memory, the second row with padding at its end."""
     asked = torch.randn(2, queries, width, dtype=torch.double)
     held = torch.randn(2, places, width, dtype=torch.double)
-    return asked, held, padding(LENGTHS, places)
+    return asked, held, padding_mask(LENGTHS, places)
 
 
 def attend(
-    score: Score, queries: Tensor, values: Tensor, mask: Tensor, *, align: Alignment | None = None
-) -> Attended:
+    score: ScoreFunction,
+    queries: Tensor,
+    values: Tensor,
+    mask: Tensor,
+    *,
+    align: AlignmentFunction | None = None,
+) -> AttentionOutput:
     """Ask a mechanism that takes the mean of the values, under a softmax unless told otherwise."""
-    attention = Attention(score, align or Softmax(), Expectation()).double()
-    return attention(queries, attention.remember(values, mask))
+    attention = SingleHeadAttention(
+        score, align or SoftmaxAlignment(), WeightedSumReadout()
+    ).double()
+    return attention(queries, attention.build_memory(values, mask))
 
 
 def column(*numbers: float) -> Tensor:

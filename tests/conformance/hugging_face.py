@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from heedful.data.collate import Batch
-from heedful.tasks.transduction import Transducer, TransducerConfig
+from heedful.data.batching import Batch
+from heedful.models.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel
 from tests.catalogue import VOCABULARY, batch, store
 
 SIZE, NUM_HEADS, HIDDEN, NUM_LAYERS, MAX_POSITIONS = 16, 2, 24, 2, 20
@@ -52,20 +52,20 @@ def their_name(name: str) -> str:
     return f"model.{name}" if is_inner else name
 
 
-def ours(side: dict[str, object]) -> Transducer:
+def ours(side: dict[str, object]) -> EncoderDecoderModel:
     """Our model of these sizes, with one table of words; `side` holds settings of both sides."""
     both = {
-        "kind": "transformer",
+        "type": "transformer",
         "size": SIZE,
         "num_layers": NUM_LAYERS,
         "attention": {
             "heads": {"num_heads": NUM_HEADS, "bias": True},
-            "score": {"kind": "scaled-dot"},
+            "score": {"type": "scaled-dot"},
         },
         "dropout": 0.0,
         **side,
     }
-    config = TransducerConfig.model_validate(
+    config = EncoderDecoderConfig.model_validate(
         {"encoder": both, "decoder": both, "embeddings": "shared"}
     )
     return config.build(source_size=VOCABULARY, target_size=VOCABULARY).double()
@@ -101,7 +101,7 @@ def their_log_probs(peer: nn.Module, given: Batch) -> torch.Tensor:
     logits = peer(
         input_ids=tokens,
         attention_mask=(tokens != 0).long(),
-        decoder_input_ids=given.inputs,
+        decoder_input_ids=given.decoder_inputs,
         use_cache=False,
     ).logits
     return logits.log_softmax(dim=-1)

@@ -33,7 +33,7 @@ def pairs(similarity, queries, keys):
 def agree(score, similarity):
     queries, keys, _ = sentences()
     score = score.double()
-    found = score(queries, score.prepare(keys)).detach()
+    found = score(queries, score.prepare_keys(keys)).detach()
     torch.testing.assert_close(found, pairs(similarity, queries, keys))
 
 
@@ -58,7 +58,7 @@ def test_additive_is_ours():
 
     def similarity(query, key):
         asked, held = score.query_projection.weight @ query, score.key_projection.weight @ key
-        return score.reduction.weight[0] @ (asked + held).tanh()
+        return score.score_vector.weight[0] @ (asked + held).tanh()
 
     agree(score, similarity)
 

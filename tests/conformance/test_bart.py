@@ -35,9 +35,9 @@ def test_a_transformer_is_barts_in_value_and_gradient(scaled):
     model = ours(
         {
             "feedforwards": [{"hidden_size": HIDDEN, "activation": "gelu"}],
-            "positions": {"kind": "learned", "max_positions": MAX_POSITIONS},
+            "positions": {"type": "learned", "max_positions": MAX_POSITIONS},
             "embedding_norm": True,
-            "scaled_embeddings": scaled,
+            "scale_embeddings": scaled,
         }
     )
     names = {name: their_name(name) for name, _ in model.named_parameters()}

@@ -3,11 +3,10 @@
 import pytest
 import torch
 
-from heedful.decoders.dilated import DilatedDecoderConfig
-from heedful.encoders.dilated import DilatedEncoderConfig
+from heedful.models.bytenet import DilatedDecoderConfig, DilatedEncoderConfig
 
 SOURCE, TARGET = [4, 7, 5, 9, 6], [2, 8, 5, 7, 7, 9, 10, 4]
-SIZES = {"hidden_size": 3, "dilations": (1, 2), "num_sets": 2}
+SIZES = {"hidden_size": 3, "dilations": (1, 2), "num_repeats": 2}
 VOCABULARY = 11
 
 
@@ -19,7 +18,7 @@ def built():
         with torch.no_grad():
             for weight in part.parameters():
                 weight.add_(0.4 * torch.randn_like(weight))
-            part.embedding.table.weight[0] = 0
+            part.embedding.embedding.weight[0] = 0
     return encoder, decoder
 
 
@@ -36,8 +35,8 @@ def matrix(layer, vector):
 
 def block(part, states, offsets):
     """One residual block; `offsets` are those of the places that the convolution puts together."""
-    first, _, narrow, second, _ = part.narrow
-    third, _, widen = part.widen
+    first, _, narrow, second, _ = part.reduce
+    third, _, widen = part.expand
     inner = [activated(second, matrix(narrow, activated(first, state))) for state in states]
     after = []
     for place, state in enumerate(states):
@@ -51,7 +50,7 @@ def block(part, states, offsets):
 
 def unfold(encoder, tokens, length):
     """What the encoder makes of every place, the source filled up with zeros to its length."""
-    table = encoder.embedding.table.weight
+    table = encoder.embedding.embedding.weight
     states = [table[token] for token in tokens]
     states += [torch.zeros(6, dtype=torch.double)] * (length - len(tokens))
     for part, dilation in zip(encoder.stack.blocks, (1, 2, 1, 2), strict=True):
@@ -61,13 +60,13 @@ def unfold(encoder, tokens, length):
 
 def write(decoder, tokens, unfolded):
     """What is said after each token."""
-    states = [decoder.embedding.table.weight[token] for token in tokens]
+    states = [decoder.embedding.embedding.weight[token] for token in tokens]
     pairs = zip(states, unfolded, strict=False)
     states = [state + own for state, own in pairs] + states[len(unfolded) :]
     for part, dilation in zip(decoder.stack.blocks, (1, 2, 1, 2), strict=True):
         states = block(part, states, (-2 * dilation, -dilation, 0))
-    norm = decoder.finish[0]
-    logits = [matrix(decoder.emission.projection, activated(norm, state)) for state in states]
+    norm = decoder.output_layers[0]
+    logits = [matrix(decoder.output_head.projection, activated(norm, state)) for state in states]
     return torch.stack([each - each.exp().sum().log() for each in logits])
 
 

@@ -8,9 +8,15 @@ import math
 import pytest
 import torch
 
-from heedful.attention import AdditiveScore, Attention, Expectation, Gated, Softmax
-from heedful.attention.alignments import Aligned, Looked
-from heedful.attention.penalties import DoublyStochastic
+from heedful.attention import (
+    AdditiveScore,
+    GatedReadout,
+    SingleHeadAttention,
+    SoftmaxAlignment,
+    WeightedSumReadout,
+)
+from heedful.attention.auxiliary_losses import DoublyStochasticLoss
+from heedful.attention.outputs import AlignmentLossInputs, AlignmentOutput
 from tests.conformance.asking import attend, column, row, softmax, visible
 
 
@@ -44,7 +50,7 @@ def test_where_all_sums_are_zero_tanh_and_relu_agree():
 
 def gated(weight, bias):
     """A gate of ours on the one value that there is to see."""
-    read = Gated(Expectation(), query_size=1).double()
+    read = GatedReadout(WeightedSumReadout(), query_size=1).double()
     read.load_state_dict({"gate.weight": row(weight), "gate.bias": row(bias)[0]})
     queries = column(1.0)
     values = torch.tensor([[[3.0, 5.0]]], dtype=torch.double)
@@ -83,24 +89,24 @@ def looked(copies=1):
     weights = torch.tensor([[[1.0, 0, 0], [1, 0, 0]], [[1, 0, 0], [0, 1, 0]]]).repeat(copies, 1, 1)
     real = torch.ones(weights.shape[:2], dtype=torch.bool)
     seen = torch.ones(len(weights), 3, dtype=torch.bool)
-    return Looked(Aligned(weights), torch.zeros(weights.shape[:2]), real, seen)
+    return AlignmentLossInputs(AlignmentOutput(weights), torch.zeros(weights.shape[:2]), real, seen)
 
 
 def missing(copies):
     """(1 - sum_t a)^2 for each picture and place."""
-    return (1 - looked(copies).aligned.weights.sum(dim=1)).square()
+    return (1 - looked(copies).alignment.weights.sum(dim=1)).square()
 
 
 def test_the_regulariser_is_summed_over_the_places_as_in_the_paper():
     torch.testing.assert_close(missing(1).sum(dim=-1), torch.tensor([3.0, 1.0]))
-    torch.testing.assert_close(DoublyStochastic()(looked()), torch.tensor(3.0 + 1.0))
-    torch.testing.assert_close(DoublyStochastic(0.5)(looked()), torch.tensor(2.0))
+    torch.testing.assert_close(DoublyStochasticLoss()(looked()), torch.tensor(3.0 + 1.0))
+    torch.testing.assert_close(DoublyStochasticLoss(0.5)(looked()), torch.tensor(2.0))
 
 
 @pytest.mark.parametrize("copies", [1, 5])
 def test_three_versions_of_the_regulariser_differ_by_places_and_by_pictures(copies):
     pictures, places = 2 * copies, 3
-    ours = DoublyStochastic()(looked(copies))
+    ours = DoublyStochasticLoss()(looked(copies))
     authors = missing(copies).sum(dim=0).mean()
     tutorial = missing(copies).mean()
     torch.testing.assert_close(ours, torch.tensor(4.0 * copies))
@@ -112,10 +118,10 @@ def test_three_versions_of_the_regulariser_differ_by_places_and_by_pictures(copi
 
 
 def test_the_gate_belongs_to_the_whole_mechanism():
-    read = Gated(Expectation(), query_size=1)
-    attention = Attention(in_one_dimension(), Softmax(), read).double()
+    read = GatedReadout(WeightedSumReadout(), query_size=1)
+    attention = SingleHeadAttention(in_one_dimension(), SoftmaxAlignment(), read).double()
     queries, values = column(0.7), column(2.0, 4.0)
-    found = attention(queries, attention.remember(values, visible(values)))
+    found = attention(queries, attention.build_memory(values, visible(values)))
     beta = torch.sigmoid(0.7 * read.gate.weight + read.gate.bias)
     mean = found.weights[0, 0] @ values[0]
     torch.testing.assert_close(found.context[0], beta * mean)

@@ -10,17 +10,20 @@ import math
 import pytest
 import torch
 
-from heedful.decoders.convolutional import ConvolutionalDecoderConfig
-from heedful.encoders.convolutional import ConvolutionalEncoderConfig
+from heedful.models.convolutional import ConvolutionalDecoderConfig, ConvolutionalEncoderConfig
 
 ROOT = math.sqrt(0.5)
 SOURCE, TARGET = [4, 7, 5, 9, 6], [2, 8, 5, 7]
-LAYERS = [{"count": 2, "size": 4, "kernel": 3}, {"size": 6, "kernel": 3}, {"size": 5, "kernel": 1}]
+LAYERS = [
+    {"num_layers": 2, "size": 4, "kernel_size": 3},
+    {"size": 6, "kernel_size": 3},
+    {"size": 5, "kernel_size": 1},
+]
 VOCABULARY = 11
 
 
 def built():
-    sizes = {"embedding_size": 3, "layers": LAYERS, "positions": {"kind": "learned"}}
+    sizes = {"embedding_size": 3, "layers": LAYERS, "positions": {"type": "learned"}}
     encoder = ConvolutionalEncoderConfig(**sizes).build(vocabulary_size=VOCABULARY)
     decoder = ConvolutionalDecoderConfig(**sizes).build(vocabulary_size=VOCABULARY, memory_size=3)
     for part in (encoder.double(), decoder.double()):
@@ -55,29 +58,29 @@ def gated(layer, places, window):
 
 
 def past(layer, vector):
-    return vector if layer.input_size == layer.size else apply(layer.past, vector)
+    return vector if layer.input_size == layer.size else apply(layer.residual_projection, vector)
 
 
 def embedded(embedding, tokens):
-    places = embedding.placing.positions.table.weight
-    return [embedding.table.weight[token] + places[n] for n, token in enumerate(tokens)]
+    places = embedding.position_combiner.encoding.embedding.weight
+    return [embedding.embedding.weight[token] + places[n] for n, token in enumerate(tokens)]
 
 
 def read_source(encoder, words):
     """z for every word."""
-    states = [apply(encoder.enter, word) for word in words]
+    states = [apply(encoder.input_projection, word) for word in words]
     for layer in encoder.layers:
-        aside = layer.kernel // 2
+        aside = layer.kernel_size // 2
         states = [
             (past(layer, state) + gated(layer, states, range(n - aside, n + aside + 1))) * ROOT
             for n, state in enumerate(states)
         ]
-    return [apply(encoder.leave, state) for state in states]
+    return [apply(encoder.output_projection, state) for state in states]
 
 
 def attend(layer, hidden, word, keys, words, constant):
     """The context of one place: equations 1 and 2, with a constant for the sums in them."""
-    query = (apply(layer.ask, hidden) + word) * constant
+    query = (apply(layer.query_projection, hidden) + word) * constant
     scores = [torch.dot(query, key).exp() for key in keys]
     shares = [score / sum(scores) for score in scores]
     pairs = zip(shares, keys, words, strict=True)
@@ -89,18 +92,18 @@ def attend(layer, hidden, word, keys, words, constant):
 def write_target(decoder, tokens, keys, words, constant):
     """What is said at every place, and where each layer looked."""
     inputs = embedded(decoder.embedding, tokens)
-    states, looked = [apply(decoder.enter, word) for word in inputs], []
+    states, looked = [apply(decoder.input_projection, word) for word in inputs], []
     for layer in decoder.layers:
         conv, after = layer.layer, []
         for n, state in enumerate(states):
-            hidden = gated(conv, states, range(n - conv.kernel + 1, n + 1))
+            hidden = gated(conv, states, range(n - conv.kernel_size + 1, n + 1))
             context, shares = attend(layer, hidden, inputs[n], keys, words, constant)
-            told = (hidden + apply(layer.hear, context)) * ROOT
+            told = (hidden + apply(layer.context_projection, context)) * ROOT
             after.append((past(conv, state) + told) * ROOT)
             looked.append(shares)
         states = after
-    emission = decoder.emission.projection
-    logits = [emission(apply(decoder.leave, state)) for state in states]
+    output_head = decoder.output_head.projection
+    logits = [output_head(apply(decoder.output_projection, state)) for state in states]
     said = [each - each.exp().sum().log() for each in logits]
     weights = torch.stack(looked).unflatten(0, (len(decoder.layers), -1))
     return torch.stack(said), weights.mean(dim=0)
@@ -116,7 +119,7 @@ def test_the_encoder_is_the_papers_place_by_place():
     words = embedded(encoder.embedding, SOURCE)
     keys = read_source(encoder, words)
     encoded, _ = ours(encoder, decoder)
-    torch.testing.assert_close(encoded.called_by[0], torch.stack(keys))
+    torch.testing.assert_close(encoded.keys[0], torch.stack(keys))
     torch.testing.assert_close(encoded.states[0], (torch.stack(keys) + torch.stack(words)) * ROOT)
 
 

@@ -8,15 +8,15 @@ import torch
 
 from heedful.attention import (
     AdditiveScore,
-    Attention,
     ConcatScore,
     DotScore,
-    Expectation,
     ScaledDotScore,
-    Softmax,
-    causal,
+    SingleHeadAttention,
+    SoftmaxAlignment,
+    WeightedSumReadout,
+    causal_mask,
 )
-from heedful.attention.heads import MultiHead
+from heedful.attention.multi_head import MultiHeadAttention
 from tests.conformance.asking import attend, row, sentences, visible
 
 WIDTH, HEAD_SIZE, NUM_HEADS = 4, 3, 4
@@ -55,7 +55,7 @@ def single():
 
 def test_keras_attention_is_the_dot_score(layers):
     queries, values, mask = sentences()
-    context, weights = told(layers.Attention(dtype="float64"), queries, values, mask)
+    context, weights = told(layers.SingleHeadAttention(dtype="float64"), queries, values, mask)
     ours = attend(DotScore(), queries, values, mask)
     close(ours.context, context)
     close(ours.weights, weights)
@@ -63,15 +63,15 @@ def test_keras_attention_is_the_dot_score(layers):
 
 def test_keras_attention_hides_the_future_as_ours_does(layers):
     _, values, mask = sentences()
-    layer = layers.Attention(dtype="float64")
+    layer = layers.SingleHeadAttention(dtype="float64")
     context = layer([values, values], mask=[None, mask[:, 0]], use_causal_mask=True)
-    ours = attend(DotScore(), values, values, mask & causal(5))
+    ours = attend(DotScore(), values, values, mask & causal_mask(5))
     close(ours.context, context.detach())
 
 
 def test_a_scale_of_one_over_the_root_of_the_width_makes_keras_the_scaled_dot_score(layers):
     queries, values, mask = sentences()
-    layer = layers.Attention(use_scale=True, dtype="float64")
+    layer = layers.SingleHeadAttention(use_scale=True, dtype="float64")
     layer.build([queries.shape, values.shape])
     layer.scale.assign(1 / math.sqrt(WIDTH))
     context, _ = told(layer, queries, values, mask)
@@ -82,7 +82,7 @@ def test_a_row_that_sees_nothing_takes_padding_in_keras_and_zeros_in_ours(layers
     # Keras lowers hidden scores by 1e9, all alike: where all are hidden nothing is.
     queries, values, _ = sentences()
     nothing = torch.zeros(2, 1, 5, dtype=torch.bool)
-    _, weights = told(layers.Attention(dtype="float64"), queries, values, nothing)
+    _, weights = told(layers.SingleHeadAttention(dtype="float64"), queries, values, nothing)
     close(torch.ones(2, 3).double(), weights.sum(dim=-1))
     assert (attend(DotScore(), queries, values, nothing).weights == 0).all()
 
@@ -134,7 +134,7 @@ def test_keras_additive_attention_cannot_do_what_bahdanaus_does(layers):
     layer.scale.assign([1.0, -1.0])
     bahdanau = row(math.tanh(2) - math.tanh(1), math.tanh(3) + math.tanh(1))
     without = row(math.tanh(1) - math.tanh(1), math.tanh(2) + math.tanh(1))
-    torch.testing.assert_close(score(queries, score.prepare(keys)).detach()[0], bahdanau)
+    torch.testing.assert_close(score(queries, score.prepare_keys(keys)).detach()[0], bahdanau)
     _, weights = told(layer, queries, keys, visible(keys))
     torch.testing.assert_close(weights[0], without.softmax(dim=-1))
     assert not torch.allclose(bahdanau.softmax(dim=-1), without.softmax(dim=-1))
@@ -146,13 +146,13 @@ def test_keras_concat_neither_concatenates_nor_has_a_vector(layers):
     queries, keys = single()
     score = ConcatScore(2, 2, hidden_size=1).double()
     score.load_state_dict({"projection.weight": row(1, 0, 0, 2), "reduction.weight": row(3)})
-    layer = layers.Attention(score_mode="concat", dtype="float64")
+    layer = layers.SingleHeadAttention(score_mode="concat", dtype="float64")
     layer.build([queries.shape, keys.shape])
     assert [tuple(each.shape) for each in layer.weights] == [()]
     layer.concat_score_weight.assign(3.0)
     luong = row(3 * math.tanh(3), 3 * math.tanh(-1))
     keras = row(3 * (math.tanh(1) + math.tanh(1)), 3 * (math.tanh(2) + math.tanh(-1)))
-    torch.testing.assert_close(score(queries, score.prepare(keys)).detach()[0], luong)
+    torch.testing.assert_close(score(queries, score.prepare_keys(keys)).detach()[0], luong)
     _, weights = told(layer, queries, keys, visible(keys))
     torch.testing.assert_close(weights[0], keras.softmax(dim=-1))
     assert not torch.allclose(luong.softmax(dim=-1), keras.softmax(dim=-1))
@@ -160,7 +160,7 @@ def test_keras_concat_neither_concatenates_nor_has_a_vector(layers):
 
 def test_keras_concat_is_ours_where_w_adds_and_v_is_one_number(layers):
     queries, values, mask = sentences()
-    layer = layers.Attention(score_mode="concat", dtype="float64")
+    layer = layers.SingleHeadAttention(score_mode="concat", dtype="float64")
     layer.build([queries.shape, values.shape])
     layer.concat_score_weight.assign(0.7)
     one = torch.eye(WIDTH, dtype=torch.double)
@@ -175,12 +175,12 @@ def test_keras_concat_is_ours_where_w_adds_and_v_is_one_number(layers):
     close(attend(score, queries, values, mask).context, context)
 
 
-def with_the_parameters_of(layer, num_groups):
+def with_the_parameters_of(layer, num_kv_heads):
     """Many heads of ours with the parameters of Keras's, which have an axis for the heads."""
-    inner = Attention(ScaledDotScore(), Softmax(), Expectation())
+    inner = SingleHeadAttention(ScaledDotScore(), SoftmaxAlignment(), WeightedSumReadout())
     sizes = {"query_size": WIDTH, "memory_size": WIDTH, "head_size": HEAD_SIZE}
-    groups = {"num_heads": NUM_HEADS, "num_groups": num_groups}
-    ours = MultiHead(inner, bias=True, **sizes, **groups).double()
+    groups = {"num_heads": NUM_HEADS, "num_kv_heads": num_kv_heads}
+    ours = MultiHeadAttention(inner, bias=True, **sizes, **groups).double()
     named = {each.path.split("/", 1)[1]: each.value.detach() for each in layer.weights}
     settings = {
         "output_projection.weight": named["attention_output/kernel"].flatten(0, 1).T,
@@ -193,7 +193,7 @@ def with_the_parameters_of(layer, num_groups):
     return ours
 
 
-def agree(layer, num_groups):
+def agree(layer, num_kv_heads):
     queries, values, mask = sentences()
     layer.build(queries.shape, values.shape)
     for each in layer.weights:
@@ -201,16 +201,19 @@ def agree(layer, num_groups):
     context, weights = layer(
         queries, values, attention_mask=mask.expand(-1, 3, -1), return_attention_scores=True
     )
-    ours = with_the_parameters_of(layer, num_groups)
-    found = ours(queries, ours.remember(values, mask))
+    ours = with_the_parameters_of(layer, num_kv_heads)
+    found = ours(queries, ours.build_memory(values, mask))
     close(found.context, context.detach())
-    close(found.aligned.weights, weights.detach())
+    close(found.alignment.weights, weights.detach())
 
 
 def test_many_heads_are_keras_many_heads(layers):
     agree(layers.MultiHeadAttention(NUM_HEADS, HEAD_SIZE, dtype="float64"), NUM_HEADS)
 
 
-@pytest.mark.parametrize("num_groups", [1, 2])
-def test_heads_in_groups_are_keras_grouped_queries(layers, num_groups):
-    agree(layers.GroupQueryAttention(HEAD_SIZE, NUM_HEADS, num_groups, dtype="float64"), num_groups)
+@pytest.mark.parametrize("num_kv_heads", [1, 2])
+def test_heads_in_groups_are_keras_grouped_queries(layers, num_kv_heads):
+    agree(
+        layers.GroupQueryAttention(HEAD_SIZE, NUM_HEADS, num_kv_heads, dtype="float64"),
+        num_kv_heads,
+    )

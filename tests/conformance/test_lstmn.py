@@ -7,12 +7,17 @@ import math
 
 import torch
 
-from heedful.attention import AdditiveScore, Attention, Expectation, Softmax
-from heedful.attention.features import ContextFeature
+from heedful.attention import (
+    AdditiveScore,
+    SingleHeadAttention,
+    SoftmaxAlignment,
+    WeightedSumReadout,
+)
+from heedful.attention.additive_scores import ContextFeature
 from tests.conformance.asking import column, row, softmax, visible
 
 
-def looking_back(strength):
+def looking_back(penalty):
     """v tanh(W_h h + W_x x + strength * h~), with the other matrices one, in one dimension."""
     score = AdditiveScore(1, 1, hidden_size=1, features=[ContextFeature(1, value_size=1)]).double()
     score.load_state_dict(
@@ -20,15 +25,15 @@ def looking_back(strength):
             "query_projection.weight": row(1),
             "key_projection.weight": row(1),
             "reduction.weight": row(1),
-            "features.0.projection.weight": row(strength),
+            "features.0.projection.weight": row(penalty),
         }
     )
-    return Attention(score, Softmax(), Expectation())
+    return SingleHeadAttention(score, SoftmaxAlignment(), WeightedSumReadout())
 
 
-def asked(strength, inputs, tape):
-    attention = looking_back(strength)
-    return attention(inputs, attention.remember(tape, visible(tape))).weights[0]
+def asked(penalty, inputs, tape):
+    attention = looking_back(penalty)
+    return attention(inputs, attention.build_memory(tape, visible(tape))).weights[0]
 
 
 def test_what_was_taken_last_enters_the_score_as_in_the_paper():

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import MarianConfig, MarianMTModel
 
-from heedful.attention.positions import SinusoidalPositions
+from heedful.attention.positional_encoding import SinusoidalPositionalEncoding
 from tests.conformance.hugging_face import (
     HIDDEN,
     MAX_POSITIONS,
@@ -44,7 +44,7 @@ def marian(activation):
 
 
 def waves():
-    return SinusoidalPositions(SIZE)(torch.arange(MAX_POSITIONS), torch.double)
+    return SinusoidalPositionalEncoding(SIZE)(torch.arange(MAX_POSITIONS), torch.double)
 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])

@@ -7,7 +7,7 @@ padding must not matter however large it is.
 import pytest
 import torch
 
-from heedful.attention import Softmax
+from heedful.attention import SoftmaxAlignment
 
 TINY = 1e-13  # AllenNLP's, for single and double precision alike
 LEAST = 1e-7  # neural-transducer's
@@ -34,13 +34,13 @@ MASK = torch.tensor([[True, True, False, False]])
 
 
 def ours(*scores):
-    return Softmax().share(torch.tensor([scores]), MASK)
+    return SoftmaxAlignment().normalize(torch.tensor([scores]), MASK)
 
 
 @each_peer
 def test_with_small_scores_masking_late_comes_to_the_same(peer):
     scores = torch.tensor([[0.3, -0.2, 1.0, -1.0]])
-    weights = Softmax().share(scores, MASK)
+    weights = SoftmaxAlignment().normalize(scores, MASK)
     torch.testing.assert_close(weights, peer(scores, MASK), atol=1e-6, rtol=0)
     alone = scores[:, :2].softmax(dim=-1)
     torch.testing.assert_close(weights[:, :2], alone)
@@ -89,6 +89,6 @@ def test_a_row_that_sees_nothing_is_zeros_in_allennlp_as_in_ours():
     nothing = torch.zeros(1, 4, dtype=torch.bool)
     scores = torch.randn(1, 4)
     assert (allennlp(scores, nothing) == 0).all()
-    assert (Softmax().share(scores, nothing) == 0).all()
+    assert (SoftmaxAlignment().normalize(scores, nothing) == 0).all()
     assert pointer_generator(scores, nothing).isnan().all()
     torch.testing.assert_close(neural_transducer(scores, nothing), torch.full((1, 4), 0.25))

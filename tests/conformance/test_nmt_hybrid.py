@@ -7,9 +7,8 @@ import math
 
 import torch
 
-from heedful.attention import ConcatScore, Softmax
-from heedful.attention.centres import PredictedCentre
-from heedful.attention.local import Local
+from heedful.attention import ConcatScore, SoftmaxAlignment
+from heedful.attention.local_alignment import LocalAlignment, PredictiveCenter
 from tests.conformance.asking import column, row, sentences
 
 WIDTH, PLACES = 4, 4
@@ -28,7 +27,7 @@ def test_concat_has_a_matrix_for_the_keys_too():
     score = ConcatScore(1, 1, hidden_size=1).double()
     score.load_state_dict({"projection.weight": row(1, 2), "reduction.weight": row(3)})
     queries, keys = column(1.0), column(0.5)
-    found = score(queries, score.prepare(keys)).item()
+    found = score(queries, score.prepare_keys(keys)).item()
     assert math.isclose(found, 3 * math.tanh(2))
     code = authors_concat(queries, keys, row(1), row(3)[0]).item()
     assert math.isclose(code, 3 * math.tanh(1.5))
@@ -43,17 +42,17 @@ def test_concat_is_the_codes_where_the_matrix_of_the_keys_is_one():
         {"projection.weight": torch.cat([matrix, one], dim=1), "reduction.weight": vector[None]}
     )
     code = authors_concat(queries, keys, matrix, vector)
-    torch.testing.assert_close(score(queries, score.prepare(keys)), code)
+    torch.testing.assert_close(score(queries, score.prepare_keys(keys)), code)
 
 
-def local(scores, taper):
+def local(scores, gaussian):
     """Weights round the middle of four places, with a reach of two."""
-    centre = PredictedCentre(1, hidden_size=1)
-    torch.nn.init.zeros_(centre.reduction.weight)  # 4 sigmoid(0) = 2
-    align = Local(Softmax(), centre, reach=2, taper=taper)
+    center = PredictiveCenter(1, hidden_size=1)
+    torch.nn.init.zeros_(center.reduction.weight)  # 4 sigmoid(0) = 2
+    align = LocalAlignment(SoftmaxAlignment(), center, half_width=2, gaussian=gaussian)
     mask = torch.ones(1, 1, PLACES, dtype=torch.bool)
     aligned = align(row(*scores)[None], mask, torch.zeros(1, 1, 1))
-    assert aligned.centres.item() == 2
+    assert aligned.centers.item() == 2
     return aligned.weights[0]
 
 
@@ -78,8 +77,8 @@ def test_the_codes_newer_form_prefers_far_places_where_scores_are_negative():
     code = normalised_by_the_code(scores)
     assert code.argmax().item() == 0  # the farthest
     assert code.argmin().item() == 2  # the centre
-    for taper in ("before", "after"):
-        weights = local(scores, taper)
+    for gaussian in ("before", "after"):
+        weights = local(scores, gaussian)
         assert weights.argmax().item() == 2
         assert weights.argmin().item() == 0
 
@@ -93,9 +92,11 @@ def test_a_taper_before_the_softmax_is_the_papers_shared_out_again():
 
 
 def test_a_centre_learns_through_the_taper_alone():
-    centre = PredictedCentre(1, hidden_size=1)
+    center = PredictiveCenter(1, hidden_size=1)
     queries, scores = torch.ones(1, 1, 1), torch.randn(1, 1, PLACES)
     mask = torch.ones(1, 1, PLACES, dtype=torch.bool)
-    for taper, learns in (("none", False), ("after", True), ("before", True)):
-        aligned = Local(Softmax(), centre, reach=1, taper=taper)(scores, mask, queries)
+    for gaussian, learns in (("none", False), ("after", True), ("before", True)):
+        aligned = LocalAlignment(SoftmaxAlignment(), center, half_width=1, gaussian=gaussian)(
+            scores, mask, queries
+        )
         assert aligned.weights.requires_grad is learns

@@ -9,20 +9,20 @@ import torch
 
 from heedful.attention import (
     AdditiveScore,
-    Attention,
     BilinearScore,
     DotScore,
-    Expectation,
-    Softmax,
-    Sparsemax,
+    SingleHeadAttention,
+    SoftmaxAlignment,
+    SparsemaxAlignment,
+    WeightedSumReadout,
 )
-from heedful.attention.features import CoverageFeature
+from heedful.attention.additive_scores import CoverageFeature
 from tests.conformance.asking import attend, column, row, sentences, softmax, visible
 
 WIDTH = 4
 
 
-def with_coverage(strength):
+def with_coverage(penalty):
     """See's score in one dimension, with W = U = v = 1: tanh(q + k + strength * total)."""
     score = AdditiveScore(1, 1, hidden_size=1, features=[CoverageFeature(1)]).double()
     score.load_state_dict(
@@ -30,10 +30,10 @@ def with_coverage(strength):
             "query_projection.weight": row(1),
             "key_projection.weight": row(1),
             "reduction.weight": row(1),
-            "features.0.projection.weight": row(strength),
+            "features.0.projection.weight": row(penalty),
         }
     )
-    return Attention(score, Softmax(), Expectation())
+    return SingleHeadAttention(score, SoftmaxAlignment(), WeightedSumReadout())
 
 
 def test_general_attention_is_the_bilinear_score():
@@ -52,7 +52,7 @@ def test_mlp_attention_is_the_additive_score_with_a_bias():
     asked = queries @ score.query_projection.weight.T + score.key_projection.bias
     held = values @ score.key_projection.weight.T
     hidden = (asked[:, :, None] + held[:, None]).tanh()
-    scores = (hidden * score.reduction.weight[0]).sum(dim=-1)
+    scores = (hidden * score.score_vector.weight[0]).sum(dim=-1)
     wanted = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
     torch.testing.assert_close(attend(score, queries, values, mask).weights, wanted)
 
@@ -60,7 +60,9 @@ def test_mlp_attention_is_the_additive_score_with_a_bias():
 def test_its_other_alignment_is_sparsemax():
     # Scores 1, 0.5 and -1: the nearest shares are 0.75 and 0.25, each 0.25 below its score.
     queries, values = column(1.0), column(1.0, 0.5, -1.0)
-    weights = attend(DotScore(), queries, values, visible(values), align=Sparsemax()).weights
+    weights = attend(
+        DotScore(), queries, values, visible(values), align=SparsemaxAlignment()
+    ).weights
     torch.testing.assert_close(weights[0], row(0.75, 0.25, 0))
 
 
@@ -71,7 +73,7 @@ def test_coverage_reaches_our_scores_and_not_those_of_opennmt():
     second = softmax(math.tanh(1 - 3 * first[0]), math.tanh(0 - 3 * first[1]))
     opennmt = torch.stack([first, first])
     attention = with_coverage(-3.0)
-    weights = attention(queries, attention.remember(values, visible(values))).weights[0]
+    weights = attention(queries, attention.build_memory(values, visible(values))).weights[0]
     torch.testing.assert_close(weights, torch.stack([first, second]))
     torch.testing.assert_close(weights[0], opennmt[0])
     assert (weights[1] - opennmt[1]).abs().max() > 0.1
@@ -80,7 +82,7 @@ def test_coverage_reaches_our_scores_and_not_those_of_opennmt():
 def test_without_strength_coverage_is_what_opennmt_computes():
     queries, values = column(0.0, 0.0), column(1.0, 0.0)
     attention = with_coverage(0.0)
-    weights = attention(queries, attention.remember(values, visible(values))).weights[0]
+    weights = attention(queries, attention.build_memory(values, visible(values))).weights[0]
     first = softmax(math.tanh(1), math.tanh(0))
     torch.testing.assert_close(weights, torch.stack([first, first]))
 
@@ -92,7 +94,7 @@ def test_coverage_leaves_our_values_alone_where_opennmts_unused_branch_spoils_th
     second = softmax(math.tanh(1 - 3 * first[0]), math.tanh(0 - 3 * first[1]))
     spoiled = (values[0, :, 0] - 3 * first).tanh()
     attention = with_coverage(-3.0)
-    memory = attention.remember(values, visible(values))
+    memory = attention.build_memory(values, visible(values))
     context = attention(queries, memory).context[0, :, 0]
     torch.testing.assert_close(context[1], second[0] * 1.0 + second[1] * 0.0)
     torch.testing.assert_close(memory.values, column(1.0, 0.0))

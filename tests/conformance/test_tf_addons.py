@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from heedful.attention import AdditiveScore, BilinearScore
-from heedful.attention.monotonic import Monotonic
+from heedful.attention.monotonic_alignment import MonotonicAlignment
 from tests.conformance.asking import attend, sentences
 
 WIDTH, HIDDEN = 4, 3
@@ -23,7 +23,7 @@ def test_bahdanau_attention_is_the_additive_score():
     score = AdditiveScore(WIDTH, WIDTH, hidden_size=HIDDEN).double()
     asked = queries @ score.query_projection.weight.T
     held = values @ score.key_projection.weight.T
-    scores = (asked[:, :, None] + held[:, None]).tanh() @ score.reduction.weight[0]
+    scores = (asked[:, :, None] + held[:, None]).tanh() @ score.score_vector.weight[0]
     found = attend(score, queries, values, mask)
     torch.testing.assert_close(found.weights, under_a_softmax(scores, mask))
 
@@ -34,7 +34,7 @@ def test_its_normed_form_is_the_additive_score_with_a_bias_and_another_v():
     length, vector = 1.7, torch.randn(HIDDEN, dtype=torch.double)
     score = AdditiveScore(WIDTH, WIDTH, hidden_size=HIDDEN, bias=True).double()
     with torch.no_grad():
-        score.reduction.weight.copy_(length * vector / vector.norm())
+        score.score_vector.weight.copy_(length * vector / vector.norm())
     hidden = queries @ score.query_projection.weight.T + score.key_projection.bias
     held = values @ score.key_projection.weight.T
     normed = length * vector * vector.square().sum().rsqrt()
@@ -65,7 +65,11 @@ def recursive(chances, before):
 @pytest.mark.parametrize("form", ["recursive", "parallel"])
 def test_monotonic_attention_is_ours_in_expectation(form):
     scores = torch.randn(1, 4, 6, dtype=torch.double)
-    align = Monotonic(bias=0.0, noise=0.0, form=form, at_test="expected").double().eval()
+    align = (
+        MonotonicAlignment(bias=0.0, noise=0.0, algorithm=form, inference="expected")
+        .double()
+        .eval()
+    )
     found = align(scores, torch.ones(1, 1, 6, dtype=torch.bool)).weights[0]
     before = torch.eye(6, dtype=torch.double)[0]
     for row, weights in zip(scores[0].sigmoid(), found, strict=True):
@@ -76,7 +80,9 @@ def test_monotonic_attention_is_ours_in_expectation(form):
 def test_hard_monotonic_attention_is_ours_in_use():
     # Its mode "hard": the first place from the last one on whose chance rounds to one, or none.
     scores = torch.randn(20, 4, 6, dtype=torch.double)
-    found = Monotonic(bias=0.0).eval()(scores, torch.ones(1, 1, 6, dtype=torch.bool)).weights
+    found = (
+        MonotonicAlignment(bias=0.0).eval()(scores, torch.ones(1, 1, 6, dtype=torch.bool)).weights
+    )
     for row, weights in zip(scores, found, strict=True):
         place = 0
         for energies, stopped in zip(row.tolist(), weights, strict=True):

@@ -6,16 +6,16 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from heedful.attention import (
-    Attention,
     DotScore,
-    Expectation,
     Memory,
     ScaledDotScore,
-    Softmax,
-    causal,
-    window,
+    SingleHeadAttention,
+    SoftmaxAlignment,
+    WeightedSumReadout,
+    causal_mask,
+    window_mask,
 )
-from heedful.attention.heads import MultiHead
+from heedful.attention.multi_head import MultiHeadAttention
 from tests.conformance.asking import attend, sentences, visible
 
 WIDTH, NUM_HEADS = 6, 3
@@ -28,8 +28,8 @@ def masks(padded):
     size = padded.size(-1)
     return {
         "padding": padded,
-        "padding and causal": padded & causal(size),
-        "padding and window": padded & window(size, 1),
+        "padding and causal": padded & causal_mask(size),
+        "padding and window": padded & window_mask(size, 1),
     }
 
 
@@ -56,8 +56,8 @@ def test_products_under_a_softmax_are_torchs_attention(score, scale, name):
 def test_keys_apart_from_values_and_heads_before_queries_are_torchs_attention():
     queries = torch.randn(2, 3, 4, 6)
     keys, values = torch.randn(2, 3, 5, 6), torch.randn(2, 3, 5, 7)
-    attention = Attention(ScaledDotScore(), Softmax(), Expectation())
-    memory = Memory(values, attention.score.prepare(keys), torch.ones(2, 3, 1, 5) > 0)
+    attention = SingleHeadAttention(ScaledDotScore(), SoftmaxAlignment(), WeightedSumReadout())
+    memory = Memory(values, attention.score.prepare_keys(keys), torch.ones(2, 3, 1, 5) > 0)
     wanted = scaled_dot_product_attention(queries, keys, values)
     torch.testing.assert_close(attention(queries, memory).context, wanted)
 
@@ -85,9 +85,9 @@ def test_what_stands_in_padding_reaches_torchs_context_and_not_ours():
 
 def beside_torchs(peer, *, bias):
     """Many heads of ours with the parameters of torch's."""
-    inner = Attention(ScaledDotScore(), Softmax(), Expectation())
+    inner = SingleHeadAttention(ScaledDotScore(), SoftmaxAlignment(), WeightedSumReadout())
     sizes = {"query_size": WIDTH, "memory_size": WIDTH, "head_size": WIDTH // NUM_HEADS}
-    ours = MultiHead(inner, num_heads=NUM_HEADS, bias=bias, **sizes).double()
+    ours = MultiHeadAttention(inner, num_heads=NUM_HEADS, bias=bias, **sizes).double()
     parts = ["query_projection", "key_projection", "value_projection"]
     settings = dict(
         zip([f"{part}.weight" for part in parts], peer.in_proj_weight.chunk(3), strict=True)
@@ -110,7 +110,7 @@ def test_many_heads_are_torchs_many_heads(bias):
     ours = beside_torchs(peer, bias=bias)
     queries, values, mask = sentences(width=WIDTH)
     wanted, weights = peer(queries, values, values, key_padding_mask=~mask[:, 0])
-    found = ours(queries, ours.remember(values, mask))
+    found = ours(queries, ours.build_memory(values, mask))
     torch.testing.assert_close(found.context, wanted)
     torch.testing.assert_close(found.weights, weights)
 
@@ -119,9 +119,9 @@ def test_the_weights_of_each_head_are_those_of_torchs():
     peer = nn.MultiheadAttention(WIDTH, NUM_HEADS, bias=False, batch_first=True).double()
     ours = beside_torchs(peer, bias=False)
     _, values, _ = sentences(width=WIDTH)
-    _, weights = peer(values, values, values, attn_mask=~causal(5), average_attn_weights=False)
-    memory = ours.remember(values, visible(values) & causal(5))
-    torch.testing.assert_close(ours(values, memory).aligned.weights, weights)
+    _, weights = peer(values, values, values, attn_mask=~causal_mask(5), average_attn_weights=False)
+    memory = ours.build_memory(values, visible(values) & causal_mask(5))
+    torch.testing.assert_close(ours(values, memory).alignment.weights, weights)
 
 
 def test_a_row_that_sees_nothing_is_nan_in_torchs_many_heads_and_not_in_ours():
@@ -131,6 +131,6 @@ def test_a_row_that_sees_nothing_is_nan_in_torchs_many_heads_and_not_in_ours():
     hidden = torch.ones(2, 5, dtype=torch.bool)
     theirs, _ = peer(queries, values, values, key_padding_mask=hidden)
     assert theirs.isnan().all()
-    found = ours(queries, ours.remember(values, ~hidden[:, None]))
+    found = ours(queries, ours.build_memory(values, ~hidden[:, None]))
     assert (found.context == 0).all()
     assert (found.weights == 0).all()

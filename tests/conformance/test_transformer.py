@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.attention import causal, padding
-from heedful.data.collate import Batch
-from heedful.tasks.transduction import TransducerConfig
+from heedful.attention import causal_mask, padding_mask
+from heedful.data.batching import Batch
+from heedful.models.encoder_decoder import EncoderDecoderConfig
 from tests.catalogue import VOCABULARY, batch, store
 
 SIZE, NUM_HEADS, HIDDEN, NUM_LAYERS = 8, 2, 12, 2
@@ -42,19 +42,19 @@ PROJECTIONS = ("query_projection", "key_projection", "value_projection")
 
 def ours(placement, activation):
     side = {
-        "kind": "transformer",
+        "type": "transformer",
         "size": SIZE,
         "num_layers": NUM_LAYERS,
         "attention": {
             "heads": {"num_heads": NUM_HEADS, "bias": True},
-            "score": {"kind": "scaled-dot"},
+            "score": {"type": "scaled-dot"},
         },
         "feedforwards": [{"hidden_size": HIDDEN, "activation": activation}],
         "norm_placement": placement,
-        "norm_epsilon": EPSILON,
+        "norm_eps": EPSILON,
         "dropout": 0.0,
     }
-    config = TransducerConfig.model_validate({"encoder": side, "decoder": side})
+    config = EncoderDecoderConfig.model_validate({"encoder": side, "decoder": side})
     return config.build(source_size=VOCABULARY, target_size=VOCABULARY).double()
 
 
@@ -103,15 +103,15 @@ def by_our_names(tensors):
 def torchs_log_probs(peer, model, examples: Batch):
     """What torch's layers say between our embeddings and our emission."""
     tokens, lengths = examples.sources
-    hidden = ~padding(lengths, tokens.size(1)).squeeze(1)
+    hidden = ~padding_mask(lengths, tokens.size(1)).squeeze(1)
     outputs = peer(
         model.encoder.embedding(tokens),
-        model.decoder.embedding(examples.inputs),
-        tgt_mask=~causal(examples.inputs.size(1)),
+        model.decoder.embedding(examples.decoder_inputs),
+        tgt_mask=~causal_mask(examples.decoder_inputs.size(1)),
         src_key_padding_mask=hidden,
         memory_key_padding_mask=hidden,
     )
-    return model.decoder.emission.projection(outputs).log_softmax(dim=-1)
+    return model.decoder.output_head.projection(outputs).log_softmax(dim=-1)
 
 
 @each_form
@@ -153,5 +153,5 @@ def test_without_a_last_norm_torchs_sum_goes_out_as_it_is():
         }
     )
     last, stack.norm = stack.norm, None
-    sums, _ = stack.both_ways(inputs, torch.tensor([4]))
+    sums, _ = stack.forward_bidirectional(inputs, torch.tensor([4]))
     torch.testing.assert_close(last(sums), peer.encoder(inputs))

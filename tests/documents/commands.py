@@ -29,7 +29,7 @@ def commands() -> dict[str, Any]:
 
 
 def mistakes(line: str) -> list[str]:
-    """What is wrong with each `heedful` and `make` call of a command line."""
+    """What is wrong with each `heedful` and `factory` call of a command line."""
     words = list(shlex.shlex(line, posix=True, punctuation_chars=True))
     found = []
     while words:

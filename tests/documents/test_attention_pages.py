@@ -8,29 +8,29 @@ from typing import Any
 import pytest
 import yaml
 
-from heedful.attention.choices.alignments import AlignmentConfig
-from heedful.attention.choices.features import FeatureConfig
-from heedful.attention.choices.heads import HeadsConfig
-from heedful.attention.choices.penalties import PenaltyConfig
-from heedful.attention.choices.positions import PositionConfig
-from heedful.attention.choices.readouts import ReadoutConfig
-from heedful.attention.choices.scores import ScoreConfig
-from heedful.config import Choice, read_yaml, resolve
-from heedful.config.choice import choices_of, kind_of, types_in
+from heedful.attention.additive_scores import ScoreFeatureConfig
+from heedful.attention.auxiliary_losses import AttentionLossConfig
+from heedful.attention.composite_scores import ScoreConfig
+from heedful.attention.config import AlignmentConfig
+from heedful.attention.multi_head import MultiHeadConfig
+from heedful.attention.positional_encoding import PositionalEncodingConfig
+from heedful.attention.readouts import ReadoutConfig
+from heedful.config import BaseConfig, read_yaml, validate_settings
+from heedful.config.base import configs_of, type_of, types_in
 from heedful.recipes import Recipe
 from tests.documents.markdown import ROOT, blocks, links, name_of
-from tools.draw_attention import MASKS, PAGES, SOURCE, maps_of, picture_of
+from tools.draw_attention import MASKS, PAGES, SOURCE, as_feed_forward, picture_of
 
 FAMILIES = {
     "scores": ScoreConfig,
-    "features": FeatureConfig,
+    "features": ScoreFeatureConfig,
     "alignments": AlignmentConfig,
     "readouts": ReadoutConfig,
-    "positions": PositionConfig,
-    "penalties": PenaltyConfig,
+    "positions": PositionalEncodingConfig,
+    "penalties": AttentionLossConfig,
 }
 KINDS = {
-    PAGES / family / f"{kind_of(member)}.md": member
+    PAGES / family / f"{type_of(member)}.md": member
     for family, union in FAMILIES.items()
     for member in types_in(union)
 }
@@ -52,12 +52,12 @@ each_page_and_masks = pytest.mark.parametrize("page", [*WRITTEN, HEADS, MASKS], 
 
 
 @cache
-def text_of(page: Path) -> str:
+def tokenizer_from(page: Path) -> str:
     return page.read_text(encoding="utf-8")
 
 
 def settings_of(page: Path) -> list[dict[str, Any]]:
-    texts = [block.text for block in blocks(text_of(page)) if block.language == "yaml"]
+    texts = [block.text for block in blocks(tokenizer_from(page)) if block.language == "yaml"]
     return [read_yaml(text, origin=name_of(page)) for text in texts]
 
 
@@ -71,7 +71,9 @@ def kinds_in(settings: Any) -> set[str]:
 
 
 def paragraph(page: Path, name: str) -> str:
-    found = re.search(rf"^\*\*{name}\*\*(.*?)(?=\n\n|\Z)", text_of(page), re.MULTILINE | re.DOTALL)
+    found = re.search(
+        rf"^\*\*{name}\*\*(.*?)(?=\n\n|\Z)", tokenizer_from(page), re.MULTILINE | re.DOTALL
+    )
     assert found, f"no paragraph begins with **{name}**"
     return found[1]
 
@@ -80,7 +82,7 @@ def table_of(page: Path) -> dict[str, str]:
     """The settings that a page lists, with their defaults."""
     found = re.search(
         r"^\| setting \| default \| meaning \|\n\|[-|]+\|\n((?:\|.*\n)+)",
-        text_of(page),
+        tokenizer_from(page),
         re.MULTILINE,
     )
     rows = found[1].splitlines() if found else []
@@ -88,11 +90,11 @@ def table_of(page: Path) -> dict[str, str]:
     return dict(cells)
 
 
-def has_setting(choice: type[Choice], path: list[str]) -> bool:
+def has_setting(choice: type[BaseConfig], path: list[str]) -> bool:
     """Whether a choice, or one that it holds, has a setting: `baseline.momentum`, say."""
     if len(path) == 1:
         return path[0] in choice.model_fields
-    return any(has_setting(inner, path[1:]) for inner in choices_of(choice, path[0]))
+    return any(has_setting(inner, path[1:]) for inner in configs_of(choice, path[0]))
 
 
 def test_every_kind_has_a_page_and_every_page_is_of_a_kind():
@@ -101,7 +103,7 @@ def test_every_kind_has_a_page_and_every_page_is_of_a_kind():
 
 @each_page
 def test_a_page_has_all_its_parts_in_order(page):
-    text = text_of(page)
+    text = tokenizer_from(page)
     parts = [r"# \w", "```text", r"!\[", r"\*\*Good at\*\*", r"\*\*Bad at\*\*", r"\*\*Source\*\*"]
     parts += [r"\*\*Choose it\*\*", "```yaml", r"\*\*In code\*\*"]
     places = [re.search(rf"^{part}", text, re.MULTILINE) for part in parts]
@@ -113,7 +115,7 @@ def test_a_page_has_all_its_parts_in_order(page):
 
 @each_page
 def test_a_page_shows_its_picture(page):
-    shown = [page.parent / link for link in links(text_of(page)) if link.endswith(".svg")]
+    shown = [page.parent / link for link in links(tokenizer_from(page)) if link.endswith(".svg")]
     assert [picture.resolve() for picture in shown] == [picture_of(page)]
     assert picture_of(page).exists()
 
@@ -128,13 +130,13 @@ def test_the_yaml_of_a_page_chooses_its_kind(page):
 @each_page
 def test_a_model_can_be_built_from_the_yaml_of_a_page(page):
     for settings in settings_of(page):
-        recipe = resolve(Recipe, settings, origin=name_of(page))
+        recipe = validate_settings(Recipe, settings, origin=name_of(page))
         recipe.model.build(source_size=9, target_size=9)
 
 
 @each_page
 def test_a_page_lists_the_settings_of_its_kind_with_their_defaults(page):
-    choice = HeadsConfig if page == HEADS else KINDS[page]
+    choice = MultiHeadConfig if page == HEADS else KINDS[page]
     fields = {name: field for name, field in choice.model_fields.items() if name != "kind"}
     table = table_of(page)
     assert [name for name in table if "." not in name] == list(fields)
@@ -160,7 +162,7 @@ def test_the_code_that_a_page_names_exists(page):
 
 @pytest.mark.parametrize("page", REDRAWN, ids=name_of)
 def test_pictures_are_what_is_drawn_today(page):
-    drawn = dict(maps_of(page))
+    drawn = dict(as_feed_forward(page))
     assert drawn
     for picture, attention_map in drawn.items():
         shown = re.findall(r'data-weight="([^"]+)"', picture.read_text(encoding="utf-8"))
@@ -172,13 +174,13 @@ def test_every_picture_is_shown_and_every_mask_has_one():
     shown = {
         (page.parent / link).resolve()
         for page in PAGES.rglob("*.md")
-        for link in links(text_of(page))
+        for link in links(tokenizer_from(page))
         if link.endswith(".svg")
     }
     assert {picture for picture in (PAGES / "images").iterdir() if picture not in shown} == set()
-    assert {picture for picture, _ in maps_of(MASKS) if picture not in shown} == set()
+    assert {picture for picture, _ in as_feed_forward(MASKS) if picture not in shown} == set()
 
 
 def test_the_pictures_of_masks_are_as_wide_as_the_sentence():
-    for _, attention_map in maps_of(MASKS):
+    for _, attention_map in as_feed_forward(MASKS):
         assert attention_map.weights.shape == (len(SOURCE), len(SOURCE))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import heedful
-from heedful.config import resolve
-from heedful.config.yaml_text import read_yaml
+from heedful.config import validate_settings
+from heedful.config.loading import read_yaml
 from heedful.recipes import Recipe
 from tests.documents.commands import mistakes, shell_lines
 from tests.documents.markdown import DOCUMENTS, ROOT, anchors, blocks, links, name_of, python_of
@@ -44,7 +44,7 @@ def test_the_yaml_in_a_document_is_part_of_a_recipe(document):
     for block in blocks(document.read_text(encoding="utf-8")):
         if block.language == "yaml":
             settings = read_yaml(block.text, origin=f"{name_of(document)}:{block.line}")
-            recipe = resolve(Recipe, settings, origin=name_of(document))
+            recipe = validate_settings(Recipe, settings, origin=name_of(document))
             assert recipe.model.build(source_size=9, target_size=9)
 
 

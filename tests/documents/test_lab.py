@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from experiments import copying, cost, gradients, length
-from heedful.attention.choices.attention import AttentionConfig
+from heedful.attention.config import AttentionConfig
 from heedful.recipes import load_recipe
 from tests.documents.markdown import ROOT, links
 
@@ -304,9 +304,9 @@ def test_a_system_asks_attention_or_has_none(system):
 def test_words_are_to_be_copied():
     batch = copying.words(5, 7, torch.Generator().manual_seed(0))
     assert torch.equal(batch.sources.tokens, batch.targets)
-    assert torch.equal(batch.inputs[:, 1:], batch.targets[:, :-1])
+    assert torch.equal(batch.decoder_inputs[:, 1:], batch.targets[:, :-1])
     assert set(batch.sources.lengths.tolist()) == {8}
-    names = [copying.NAMES[token] for token in batch.inputs[:, 1:].flatten().tolist()]
+    names = [copying.NAMES[token] for token in batch.decoder_inputs[:, 1:].flatten().tolist()]
     assert len(names) == 35
     assert all("a" <= name <= "z" for name in names)
 
@@ -424,7 +424,7 @@ def test_the_chart_of_texts_can_be_given_a_name(texts):
         ),
         (
             {"outputs": ["good=good"], "sources": "empty"},
-            "empty: holds no lines\n  give a file with text in it\n",
+            "on_empty: holds no lines\n  give a file with text in it\n",
         ),
         (
             {"outputs": ["good=godo"]},
@@ -453,11 +453,16 @@ def test_a_system_that_does_not_exist_is_refused():
 @pytest.mark.parametrize(
     ("experiment", "options", "pictures", "rows"),
     [
-        (gradients, ["--steps", "20", "--seeds", "1"], ["gradients", "gradients-beginnings"], 6),
+        (
+            gradients,
+            ["--steps", "20", "--num-seeds", "1"],
+            ["gradients", "gradients-beginnings"],
+            6,
+        ),
         (cost, ["--longest", "20", "--repeats", "1"], ["cost-operations", "cost-time"], 3),
         (
             length,
-            ["--steps", "2", "--seeds", "1", "--tested", "1", "--only", "final-state"],
+            ["--steps", "2", "--num-seeds", "1", "--tested", "1", "--only", "final-state"],
             ["length", "length-tokens"],
             1,
         ),

@@ -6,9 +6,9 @@ from itertools import pairwise
 import pytest
 import torch
 
-from heedful.config import read_yaml, resolve, write_yaml
+from heedful.config import read_yaml, to_yaml, validate_settings
 from heedful.recipes import load_recipe, recipe_names
-from heedful.recipes.catalogue import recipe_text
+from heedful.recipes.recipe import read_recipe_text
 from tests.documents.commands import shell_lines
 from tests.documents.markdown import ROOT
 
@@ -41,13 +41,13 @@ def test_a_recipe_loads_the_same_by_name_and_by_file(file):
 @each_file
 def test_a_recipe_written_out_whole_is_the_same_recipe(file):
     recipe = load_recipe(file.stem)
-    settings = read_yaml(write_yaml(recipe), origin="written")
-    assert resolve(type(recipe), settings, origin="written") == recipe
+    settings = read_yaml(to_yaml(recipe), origin="written")
+    assert validate_settings(type(recipe), settings, origin="written") == recipe
 
 
 @each_file
 def test_a_recipe_says_what_it_is_for(file):
-    about = load_recipe(file.stem).about
+    about = load_recipe(file.stem).info
     assert about.summary.endswith(".")
     assert re.search(r"\b(19|20)\d\d\b", about.paper)
     assert about.expected
@@ -55,7 +55,7 @@ def test_a_recipe_says_what_it_is_for(file):
 
 @each_file
 def test_a_recipe_is_read_without_scrolling_aside(file):
-    assert [line for line in recipe_text(file.stem).splitlines() if len(line) > 100] == []
+    assert [line for line in read_recipe_text(file.stem).splitlines() if len(line) > 100] == []
 
 
 def test_there_are_the_recurrent_systems_in_both_sizes():
@@ -92,7 +92,7 @@ def test_there_are_the_systems_without_recurrence_in_both_sizes():
 def test_a_recipe_of_a_paper_wants_files_and_says_that_its_score_is_the_papers(name):
     recipe = load_recipe(name)
     assert recipe.data.train is None
-    assert recipe.about.expected.endswith("not run by us")
+    assert recipe.info.expected.endswith("not run by us")
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -101,15 +101,15 @@ def test_a_small_recipe_brings_its_data_and_says_what_was_measured(name):
     assert recipe.data.train.name in {"latin", "reverse", "sort"}
     assert recipe.data.test.name == recipe.data.train.name
     steps = f"after {recipe.training.max_steps:,} steps"
-    assert steps in recipe.about.expected
-    assert re.match(r"[\d.]+ (% of|nats per character on) .*500 unseen ", recipe.about.expected)
+    assert steps in recipe.info.expected
+    assert re.match(r"[\d.]+ (% of|nats per character on) .*500 unseen ", recipe.info.expected)
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_the_page_on_recipes_tells_the_same_score(name):
     page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
     (row,) = re.findall(rf"^\| `{PAPER_OF[name]}` \|.*", page, re.MULTILINE)
-    about = load_recipe(name).about
+    about = load_recipe(name).info
     told = re.match(r"([\d.]+ (?:%|nats)).*, (.*) on one core$", about.expected)
     assert told
     cells = [cell.strip() for cell in row.split("|")]
@@ -123,19 +123,19 @@ def test_the_page_on_recipes_changes_settings_that_there_are():
     settings = [word for before, word in pairwise(words) if before == "--set"]
     recipe = load_recipe(words[2], settings)
     assert recipe.model.encoder.hidden_size == recipe.model.decoder.hidden_size == 512
-    assert recipe.training.schedule.kind == "cosine"
+    assert recipe.training.lr_scheduler.type == "cosine"
 
 
 def vocabulary_sizes(text) -> tuple[int, int]:
     """How many tokens a recipe has at most on either side."""
     sides = [text.tokenizer] * 2 if text.kind == "shared" else [text.source, text.target]
-    return tuple(side.size if side.kind == "subword" else side.max_size for side in sides)
+    return tuple(side.size if side.kind == "subword" else side.max_vocab_size for side in sides)
 
 
 def num_weights(name: str) -> int:
     """How many weights the model of a recipe has, without giving them any memory."""
     recipe = load_recipe(name)
-    source_size, target_size = vocabulary_sizes(recipe.text)
+    source_size, target_size = vocabulary_sizes(recipe.tokenizers)
     with torch.device("meta"):
         model = recipe.model.build(source_size=source_size, target_size=target_size)
     return sum(weight.numel() for weight in model.parameters())

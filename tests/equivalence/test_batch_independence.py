@@ -14,14 +14,14 @@ import torch
 from pydantic import TypeAdapter
 from torch.nn.functional import pad
 
-from heedful.data.collate import Sources, collate_sources
-from heedful.data.running import TextBatch
+from heedful.data.batching import SourceBatch, collate_sources
+from heedful.data.token_stream import LMBatch
+from heedful.models.base import Seq2SeqModel
+from heedful.models.language_model import BoundedContextModel
 from heedful.recipes import load_recipe, recipe_names
-from heedful.search.sampling import Sampling, draws, streams
-from heedful.tasks.config import ModelConfig
-from heedful.tasks.language_model import Bounded
-from heedful.tasks.model import Model
-from heedful.text.vocabulary import PAD
+from heedful.search.sampling import SamplingOptions, random_generators, sampling_loop
+from heedful.tasks.registry import ModelConfig
+from heedful.tokenization.vocabulary import PAD
 from tests.shape_checking import unchecked
 
 VOCABULARY = 13
@@ -30,13 +30,13 @@ MOST = {  # of settings that say how large a model is: small, and past every win
     **dict.fromkeys(("size", "embedding_size", "hidden_size", "score_size"), 8),
     **{"num_layers": 4, "num_heads": 2, "num_experts": 4, "num_sets": 1, "reach": 2},
 }
-OF_TEXT = [name for name in recipe_names() if load_recipe(name).is_of_text]
+OF_TEXT = [name for name in recipe_names() if load_recipe(name).is_monolingual]
 OF_PAIRS = [name for name in recipe_names() if name not in OF_TEXT]
-WRITING = [name for name in OF_TEXT if load_recipe(name).model.kind == "language-model"]
+WRITING = [name for name in OF_TEXT if load_recipe(name).model.type == "language-model"]
 
 
 def asked_widely(names):
-    """Ask quickly of a small form, where there is one, and of the others in `make test-wide`."""
+    """Ask quickly of a small form, where there is one, and of the others in `factory test-wide`."""
     families = {name.removesuffix("-small") for name in recipe_names() if name.endswith("-small")}
     is_told = [name.removesuffix("-multi30k") in families for name in names]
     return [
@@ -85,16 +85,16 @@ def texts():
     return [torch.randint(4, VOCABULARY, (size,), generator=generator).tolist() for size in LENGTHS]
 
 
-def wider(sources: Sources, by: int = 6) -> Sources:
-    return Sources(pad(sources.tokens, (0, by), value=PAD), sources.lengths)
+def wider(sources: SourceBatch, by: int = 6) -> SourceBatch:
+    return SourceBatch(pad(sources.tokens, (0, by), value=PAD), sources.lengths)
 
 
-def search(model: Model, sources: Sources, decoding: Any, *, width: int):
+def search(model: Seq2SeqModel, sources: SourceBatch, decoding: Any, *, width: int):
     return model.search(
         sources,
-        width=width,
+        beam_size=width,
         max_lengths=sources.lengths // 3 + 2,
-        penalty=decoding.length_penalty.build(),
+        length_penalty=decoding.length_penalty.build(),
     )
 
 
@@ -120,7 +120,7 @@ def assert_same(found, wanted, *, tolerance):
 @pytest.mark.parametrize("is_greedy", [True, False], ids=["greedy", "beam"])
 def test_a_sentence_gives_the_same_alone_and_in_any_company(name, is_greedy):
     model, decoding = build(name).double(), load_recipe(name).decoding
-    width = 1 if is_greedy else decoding.beam
+    width = 1 if is_greedy else decoding.beam_size
     alone = [search(model, collate_sources([text]), decoding, width=width)[0] for text in texts()]
     for together in ways_to_ask(lambda sources: search(model, sources, decoding, width=width)):
         for one, company in zip(alone, together, strict=True):
@@ -155,7 +155,7 @@ def test_a_text_is_as_likely_alone_and_in_any_company(name, precision):
 
     def ask(sources):
         with torch.no_grad():
-            said = model(TextBatch(sources.tokens, sources.tokens), need_weights=False).log_probs
+            said = model(LMBatch(sources.tokens, sources.tokens), need_weights=False).log_probs
         return [row[:length] for row, length in zip(said, sources.lengths.tolist(), strict=True)]
 
     alone = [ask(collate_sources([text]))[0] for text in texts()]
@@ -167,19 +167,19 @@ def test_a_text_is_as_likely_alone_and_in_any_company(name, precision):
 @pytest.mark.parametrize("name", WRITING)
 def test_a_beginning_is_continued_the_same_alone_and_in_any_company(name):
     """Beginnings are as long as one another, and are gone on from past the end of a context."""
-    bounded = Bounded(build(name).double(), context=6)
+    bounded = BoundedContextModel(build(name).double(), context_size=6)
     beginnings = torch.randint(4, VOCABULARY, (3, 4), generator=torch.Generator().manual_seed(3))
 
     def go_on(rows):
         read = beginnings[rows]
-        drawn = draws(
+        drawn = sampling_loop(
             bounded,
-            bounded.start(read[:, :-1]),
-            begin=read[:, -1],
-            end=None,
-            limits=torch.full((len(rows),), 10),
-            how=Sampling(),
-            chance=streams(0, rows),
+            bounded.encode_prompt(read[:, :-1]),
+            bos=read[:, -1],
+            eos=None,
+            length_limits=torch.full((len(rows),), 10),
+            options=SamplingOptions(),
+            generators=random_generators(0, rows),
         )
         told = [(draw.tokens, draw.step.log_probs) for draw in drawn]
         tokens, log_probs = (torch.stack(each, dim=1) for each in zip(*told, strict=True))

@@ -9,7 +9,7 @@ import zlib
 import pytest
 import torch
 
-from heedful.tasks.continuation import Continuation
+from heedful.models.prefix_lm import PrefixLanguageModel
 from tests.catalogue import SYSTEMS, batch, build, store
 
 each_system = pytest.mark.parametrize("name", SYSTEMS)
@@ -18,7 +18,7 @@ each_system = pytest.mark.parametrize("name", SYSTEMS)
 def words_of_the_target(model):
     """A list that fills with the vectors of target words as the model looks them up."""
     seen = []
-    is_one = isinstance(model, Continuation)
+    is_one = isinstance(model, PrefixLanguageModel)
     embedding = model.target_embedding if is_one else model.decoder.embedding
     embedding.register_forward_hook(lambda _, __, vectors: seen.append(vectors))
     return seen
@@ -30,9 +30,9 @@ def test_what_is_said_has_no_slope_to_later_words(name):
     seen = words_of_the_target(model)
     said = model(examples, need_weights=False).log_probs
     vectors = seen[-1]  # where both sides share an embedding, the source was looked up before
-    assert vectors.shape[:2] == examples.inputs.shape
+    assert vectors.shape[:2] == examples.decoder_inputs.shape
     # Any step will do; another for every system.
-    step = zlib.crc32(name.encode()) % (examples.inputs.size(1) - 1)
+    step = zlib.crc32(name.encode()) % (examples.decoder_inputs.size(1) - 1)
     slopes = torch.randn_like(said[:, step])
     (found,) = torch.autograd.grad(said[:, step], vectors, slopes)
     assert (found[:, step + 1 :] == 0).all()
@@ -43,7 +43,7 @@ def test_a_leak_would_be_noticed():
     """Two attentions that see all of the target: the same test, turned round."""
     model, examples = build("transformer"), batch(store(), [5, 6])
     for layer in model.decoder.stack.layers:
-        layer.self_attention.visible = lambda seen, own: seen >= 0 * own
+        layer.self_attention.visibility = lambda seen, own: seen >= 0 * own
     seen = words_of_the_target(model)
     said = model(examples, need_weights=False).log_probs
     (found,) = torch.autograd.grad(said[:, 2].square().sum(), seen[-1])

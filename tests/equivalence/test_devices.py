@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import heedful
-from heedful.nested import map_tensors
+from heedful.pytree import map_tensors
 from tests.catalogue import SYSTEMS, batch, build, store
 from tests.commands import write_recipe
 

@@ -5,13 +5,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from heedful.attention.fused.chunked import chunked_additive
-from heedful.attention.fused.rules import (
-    PLAIN_ELEMENTS,
-    additive,
-    additive_form,
-    plain_additive,
-)
+from heedful.acceleration.attach import MAX_NAIVE_ELEMENTS, additive_score, select_additive_kernel
+from heedful.acceleration.attention import chunked_additive_score
+from heedful.attention.additive_scores import naive_additive_score
 
 WIDTH = 5
 
@@ -51,16 +47,16 @@ def value_and_gradients(form, arguments, slopes, **options):
 def test_chunks_agree_with_the_plain_form_in_value_and_gradient(shape, chunk):
     arguments = inputs(shape)
     slopes = torch.randn(*shape[0], *shape[1:]).double()
-    plain = value_and_gradients(plain_additive, arguments, slopes)
+    plain = value_and_gradients(naive_additive_score, arguments, slopes)
     torch.testing.assert_close(
-        value_and_gradients(chunked_additive, arguments, slopes, chunk=chunk), plain
+        value_and_gradients(chunked_additive_score, arguments, slopes, max_elements=chunk), plain
     )
 
 
 @each_chunk
 def test_every_score_is_a_sum_over_the_hidden_width(chunk):
     queries, keys, vector = inputs(((2,), 3, 4))
-    scores = chunked_additive(queries, keys, vector, chunk=chunk)
+    scores = chunked_additive_score(queries, keys, vector, max_elements=chunk)
     for row, time, place in [(0, 0, 0), (0, 2, 1), (1, 1, 3)]:
         terms = zip(vector, queries[row, time], keys[row, place], strict=True)
         by_hand = sum(v * torch.tanh(q + k) for v, q, k in terms)
@@ -70,28 +66,30 @@ def test_every_score_is_a_sum_over_the_hidden_width(chunk):
 @each_chunk
 def test_gradients_are_those_of_finite_differences(chunk):
     def score(*arguments):
-        return chunked_additive(*arguments, chunk=chunk)
+        return chunked_additive_score(*arguments, max_elements=chunk)
 
     assert torch.autograd.gradcheck(score, inputs(((2,), 3, 4)))
 
 
 def test_gradients_of_one_input_need_no_gradients_of_the_others():
     arguments = inputs(((2,), 3, 4))
-    expected = torch.autograd.grad(plain_additive(*arguments).sum(), arguments)
+    expected = torch.autograd.grad(naive_additive_score(*arguments).sum(), arguments)
     for place, gradient in enumerate(expected):
         alone = [each.detach() for each in arguments]
         alone[place].requires_grad_()
-        chunked_additive(*alone, chunk=30).sum().backward()
+        chunked_additive_score(*alone, max_elements=30).sum().backward()
         torch.testing.assert_close(alone[place].grad, gradient)
 
 
 def test_inputs_may_be_views():
     queries, keys, vector = inputs(((2, 3), 4, 6))
     views = queries.transpose(0, 1), keys[0].unsqueeze(1).expand(-1, 2, -1, -1), vector
-    torch.testing.assert_close(chunked_additive(*views, chunk=50), plain_additive(*views))
+    torch.testing.assert_close(
+        chunked_additive_score(*views, max_elements=50), naive_additive_score(*views)
+    )
 
 
-@pytest.mark.parametrize("form", [plain_additive, chunked_additive, additive])
+@pytest.mark.parametrize("form", [naive_additive_score, chunked_additive_score, additive_score])
 @pytest.mark.parametrize(
     ("of_queries", "of_keys"), [((2, 3), (2, 1)), ((1, 3), (2, 1)), ((3,), (2, 1)), ((), (2,))]
 )
@@ -104,7 +102,7 @@ def test_leading_dimensions_may_broadcast(form, of_queries, of_keys):
     leading = torch.broadcast_shapes(of_queries, of_keys)
     spread = [each.expand(*leading, -1, -1) for each in (queries, keys)]
     slopes = torch.randn(*leading, 4, 6).double()
-    wanted = plain_additive(*spread, vector)
+    wanted = naive_additive_score(*spread, vector)
     found = form(queries, keys, vector)
     torch.testing.assert_close(found, wanted)
     torch.testing.assert_close(
@@ -115,14 +113,16 @@ def test_leading_dimensions_may_broadcast(form, of_queries, of_keys):
 
 def test_the_size_of_what_broadcasts_is_that_of_the_outcome():
     queries = torch.zeros(()).expand(1, 1, 1)
-    keys = torch.zeros(()).expand(PLAIN_ELEMENTS, 2, 1)
-    assert additive_form(queries, keys) is chunked_additive
+    keys = torch.zeros(()).expand(MAX_NAIVE_ELEMENTS, 2, 1)
+    assert select_additive_kernel(queries, keys) is chunked_additive_score
 
 
 def test_saturated_units_pass_no_gradient():
     queries, keys, vector = inputs(((2,), 3, 4))
     far = (queries.detach() + 1000).requires_grad_()
-    gradient, *_ = torch.autograd.grad(chunked_additive(far, keys, vector, chunk=30).sum(), far)
+    gradient, *_ = torch.autograd.grad(
+        chunked_additive_score(far, keys, vector, max_elements=30).sum(), far
+    )
     assert (gradient == 0).all()
 
 
@@ -130,10 +130,12 @@ def test_saturated_units_pass_no_gradient():
 def test_every_precision_is_kept_and_as_near_to_the_truth_as_the_plain_form(dtype):
     exact = inputs(((2,), 33, 9))
     slopes = torch.randn(2, 33, 9).double()
-    truth = value_and_gradients(plain_additive, exact, slopes)
+    truth = value_and_gradients(naive_additive_score, exact, slopes)
     arguments = [each.detach().to(dtype).requires_grad_() for each in exact]
-    found = value_and_gradients(chunked_additive, arguments, slopes.to(dtype), chunk=50)
-    plain = value_and_gradients(plain_additive, arguments, slopes.to(dtype))
+    found = value_and_gradients(
+        chunked_additive_score, arguments, slopes.to(dtype), max_elements=50
+    )
+    plain = value_and_gradients(naive_additive_score, arguments, slopes.to(dtype))
     for one, other, goal in zip(found, plain, truth, strict=True):
         assert one.dtype == dtype
         rounding = torch.finfo(dtype).eps * goal.abs().max()
@@ -143,16 +145,16 @@ def test_every_precision_is_kept_and_as_near_to_the_truth_as_the_plain_form(dtyp
 def test_a_vector_wider_than_the_projections_is_rounded_as_autocast_does():
     queries, keys, vector = (each.detach().bfloat16() for each in inputs(((2,), 3, 4)))
     exact = vector.float().requires_grad_()
-    scores = chunked_additive(queries, keys, exact, chunk=30)
+    scores = chunked_additive_score(queries, keys, exact, max_elements=30)
     scores.sum().backward()
     assert scores.dtype == torch.bfloat16
     assert exact.grad.dtype == torch.float32
-    torch.testing.assert_close(scores, plain_additive(queries, keys, vector))
+    torch.testing.assert_close(scores, naive_additive_score(queries, keys, vector))
 
 
 def test_a_second_derivative_is_refused():
     arguments = inputs(((), 2, 3))
-    scores = chunked_additive(*arguments)
+    scores = chunked_additive_score(*arguments)
     first = torch.autograd.grad(scores.square().sum(), arguments, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         first[0].sum().backward()
@@ -166,19 +168,22 @@ def sized(elements, places):
 
 @pytest.mark.parametrize("places", [1, 2, 1024])
 def test_small_inputs_are_scored_plainly_and_large_ones_in_chunks(places):
-    assert additive_form(*sized(places, places)) is plain_additive
-    assert additive_form(*sized(PLAIN_ELEMENTS, places)) is plain_additive
-    assert additive_form(*sized(PLAIN_ELEMENTS + places, places)) is chunked_additive
+    assert select_additive_kernel(*sized(places, places)) is naive_additive_score
+    assert select_additive_kernel(*sized(MAX_NAIVE_ELEMENTS, places)) is naive_additive_score
+    assert (
+        select_additive_kernel(*sized(MAX_NAIVE_ELEMENTS + places, places))
+        is chunked_additive_score
+    )
 
 
 def test_both_sides_of_the_border_agree():
     width, places = 256, 128
-    border = PLAIN_ELEMENTS // (width * places)
+    border = MAX_NAIVE_ELEMENTS // (width * places)
     arguments = inputs(((), border + 1, places), width=width, dtype=torch.float)
     below = [arguments[0][:-1], *arguments[1:]]
-    assert additive_form(*below[:2]) is plain_additive
-    assert additive_form(*arguments[:2]) is chunked_additive
-    torch.testing.assert_close(additive(*arguments)[:-1], additive(*below))
+    assert select_additive_kernel(*below[:2]) is naive_additive_score
+    assert select_additive_kernel(*arguments[:2]) is chunked_additive_score
+    torch.testing.assert_close(additive_score(*arguments)[:-1], additive_score(*below))
 
 
 class LargestTensor(TorchDispatchMode):
@@ -200,23 +205,23 @@ def test_no_tensor_is_larger_than_a_chunk_an_input_or_the_scores(shape):
     arguments = inputs(shape, dtype=torch.float)
     chunk = 300
     with LargestTensor() as largest:
-        chunked_additive(*arguments, chunk=chunk).sum().backward()
-    scores = plain_additive(*arguments)
+        chunked_additive_score(*arguments, max_elements=chunk).sum().backward()
+    scores = naive_additive_score(*arguments)
     allowed = max(chunk, scores.numel(), *(each.numel() for each in arguments))
     assert largest.elements <= allowed < scores.numel() * WIDTH
     with LargestTensor() as largest:
-        plain_additive(*arguments)
+        naive_additive_score(*arguments)
     assert largest.elements == scores.numel() * WIDTH
 
 
 def test_only_the_inputs_are_kept_for_the_gradient():
     arguments, kept = inputs(((2,), 8, 6)), []
     with torch.autograd.graph.saved_tensors_hooks(lambda each: kept.append(each) or each, id):
-        chunked_additive(*arguments, chunk=30)
+        chunked_additive_score(*arguments, max_elements=30)
     owned = {each.untyped_storage().data_ptr() for each in arguments}
     assert {each.untyped_storage().data_ptr() for each in kept} <= owned
 
 
 def test_nothing_is_kept_where_no_gradient_is_asked_for():
     with torch.no_grad():
-        assert chunked_additive(*inputs(((2,), 3, 4)), chunk=30).grad_fn is None
+        assert chunked_additive_score(*inputs(((2,), 3, 4)), max_elements=30).grad_fn is None

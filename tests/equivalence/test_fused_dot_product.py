@@ -5,40 +5,40 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from heedful.acceleration.attach import select_context_kernel
+from heedful.acceleration.attention import sdpa_context
 from heedful.attention import (
-    Attention,
+    ArgmaxReadout,
     BilinearScore,
     CosineScore,
     DotScore,
-    Expectation,
     ScaledDotScore,
-    Selection,
-    Softmax,
-    Sparsemax,
-    block_local,
-    causal,
-    documents,
-    padding,
-    prefix,
-    window,
+    SingleHeadAttention,
+    SoftmaxAlignment,
+    SparsemaxAlignment,
+    WeightedSumReadout,
+    block_local_mask,
+    causal_mask,
+    document_mask,
+    padding_mask,
+    prefix_mask,
+    window_mask,
 )
-from heedful.attention.fused.dot_product import dot_product_context
-from heedful.attention.fused.rules import context_form
-from heedful.attention.heads import MultiHead
+from heedful.attention.multi_head import MultiHeadAttention
 
 ROWS, SIZE, WIDTH = 3, 7, 4
 
 MASKS = {
     "all": torch.ones(1, 1, SIZE, dtype=torch.bool),
-    "padding": padding(torch.tensor([7, 3, 1]), SIZE),
-    "fully hidden rows": padding(torch.tensor([7, 0, 2]), SIZE),
-    "causal": causal(SIZE),
-    "causal, padded": causal(SIZE) & padding(torch.tensor([7, 3, 0]), SIZE),
-    "window": window(SIZE, 1),
-    "window, padded before": window(SIZE, 1) & (torch.arange(SIZE) > 3),
-    "block": block_local(SIZE, 3),
-    "prefix": prefix(SIZE, torch.tensor([2, 7, 0])) | causal(SIZE),
-    "documents": documents(torch.tensor([[0, 0, 0, 1, 1, 1, 2]] * ROWS)),
+    "padding": padding_mask(torch.tensor([7, 3, 1]), SIZE),
+    "fully hidden rows": padding_mask(torch.tensor([7, 0, 2]), SIZE),
+    "causal": causal_mask(SIZE),
+    "causal, padded": causal_mask(SIZE) & padding_mask(torch.tensor([7, 3, 0]), SIZE),
+    "window": window_mask(SIZE, 1),
+    "window, padded before": window_mask(SIZE, 1) & (torch.arange(SIZE) > 3),
+    "block": block_local_mask(SIZE, 3),
+    "prefix": prefix_mask(SIZE, torch.tensor([2, 7, 0])) | causal_mask(SIZE),
+    "documents": document_mask(torch.tensor([[0, 0, 0, 1, 1, 1, 2]] * ROWS)),
 }
 SCORES = {
     "dot": DotScore(),
@@ -52,7 +52,7 @@ each_precision = pytest.mark.parametrize(
 
 
 def attention(score="scaled-dot", temperature=1.0):
-    return Attention(SCORES[score], Softmax(temperature), Expectation())
+    return SingleHeadAttention(SCORES[score], SoftmaxAlignment(temperature), WeightedSumReadout())
 
 
 def inputs(*leading, times=SIZE, places=SIZE, dtype=torch.double):
@@ -62,7 +62,7 @@ def inputs(*leading, times=SIZE, places=SIZE, dtype=torch.double):
 
 def value_and_gradients(module, arguments, mask, slopes, *, need_weights):
     queries, values = arguments
-    attended = module(queries, module.remember(values, mask), need_weights=need_weights)
+    attended = module(queries, module.build_memory(values, mask), need_weights=need_weights)
     assert (attended.weights is None) == (not need_weights)
     gradients = torch.autograd.grad(attended.context, arguments, slopes)
     return [attended.context, *gradients]
@@ -95,9 +95,9 @@ def test_both_forms_agree_for_any_leading_dimensions_and_lengths(leading, times,
 
 def test_one_mask_serves_every_leading_dimension():
     queries, values = inputs(2, 3)
-    found = dot_product_context(queries, values, values, causal(SIZE))
-    whole = causal(SIZE).expand(2, 3, SIZE, SIZE)
-    torch.testing.assert_close(found, dot_product_context(queries, values, values, whole))
+    found = sdpa_context(queries, values, values, causal_mask(SIZE))
+    whole = causal_mask(SIZE).expand(2, 3, SIZE, SIZE)
+    torch.testing.assert_close(found, sdpa_context(queries, values, values, whole))
 
 
 @each_mask
@@ -125,7 +125,7 @@ def test_a_row_that_sees_nothing_takes_zeros_and_passes_none_on(dtype, heads):
     mask = torch.ones(SIZE, SIZE, dtype=torch.bool)
     mask[2], mask[:, 4] = False, False
     module = attention()
-    context = module(queries, module.remember(values, mask), need_weights=False).context
+    context = module(queries, module.build_memory(values, mask), need_weights=False).context
     assert (context[..., 2, :] == 0).all()
     context.square().sum().backward()
     assert (queries.grad[..., 2, :] == 0).all()
@@ -140,7 +140,7 @@ def test_nan_in_a_query_stays_visible_in_its_row_alone(mask, dtype):
     queries, values = (each.detach() for each in inputs(ROWS, dtype=dtype))
     queries[:, 3] = torch.nan
     module = attention()
-    memory = module.remember(values, mask)
+    memory = module.build_memory(values, mask)
     found = module(queries, memory, need_weights=False).context
     assert (found.isnan() == module(queries, memory).context.isnan()).all()
     assert found[:, [0, 1, 2, 4, 5, 6]].isfinite().all()
@@ -150,36 +150,38 @@ def test_nan_in_a_query_stays_visible_in_its_row_alone(mask, dtype):
 @pytest.mark.parametrize("spoiled", [torch.nan, torch.inf, -torch.inf], ids=str)
 def test_whatever_stands_in_a_key_that_nobody_sees_is_not_read(dtype, spoiled):
     queries, values = (each.detach() for each in inputs(ROWS, dtype=dtype))
-    mask = padding(torch.tensor([5, 3, 1]), SIZE)
+    mask = padding_mask(torch.tensor([5, 3, 1]), SIZE)
     keys = values.masked_fill(~mask.mT, spoiled)
-    found = dot_product_context(queries, keys, values, mask)
-    torch.testing.assert_close(found, dot_product_context(queries, values, values, mask))
+    found = sdpa_context(queries, keys, values, mask)
+    torch.testing.assert_close(found, sdpa_context(queries, values, values, mask))
 
 
 def test_nan_in_a_key_that_is_seen_stays_visible():
     queries, values = (each.detach() for each in inputs(ROWS))
     keys = values.clone()
     keys[1, 4] = torch.nan
-    found = dot_product_context(queries, keys, values, causal(SIZE))
+    found = sdpa_context(queries, keys, values, causal_mask(SIZE))
     assert found[1, 4:].isnan().all()
     assert found[[0, 2]].isfinite().all()
 
 
 def test_gradients_are_those_of_finite_differences():
-    mask = causal(SIZE) & padding(torch.tensor([7, 3, 0]), SIZE)
+    mask = causal_mask(SIZE) & padding_mask(torch.tensor([7, 3, 0]), SIZE)
 
     def take(queries, keys, values):
-        return dot_product_context(queries, keys, values, mask, temperature=0.7)
+        return sdpa_context(queries, keys, values, mask, temperature=0.7)
 
     queries, values = inputs(ROWS)
     assert torch.autograd.gradcheck(take, (queries, inputs(ROWS)[1], values))
 
 
-@pytest.mark.parametrize("num_groups", [1, 2, 4])
+@pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
 @each_mask
-def test_both_forms_agree_with_heads_in_groups(mask, num_groups):
+def test_both_forms_agree_with_heads_in_groups(mask, num_kv_heads):
     sizes = {"query_size": WIDTH, "memory_size": WIDTH, "head_size": 3}
-    module = MultiHead(attention(), **sizes, num_heads=4, num_groups=num_groups).double()
+    module = MultiHeadAttention(
+        attention(), **sizes, num_heads=4, num_kv_heads=num_kv_heads
+    ).double()
     found, wanted = both(module, inputs(ROWS), mask)
     torch.testing.assert_close(found, wanted)
 
@@ -187,16 +189,16 @@ def test_both_forms_agree_with_heads_in_groups(mask, num_groups):
 @pytest.mark.gpu
 @each_mask
 @each_precision
-@pytest.mark.parametrize("num_groups", [1, 4])
-def test_a_gpu_gives_what_is_exact_on_a_cpu(mask, dtype, num_groups):
+@pytest.mark.parametrize("num_kv_heads", [1, 4])
+def test_a_gpu_gives_what_is_exact_on_a_cpu(mask, dtype, num_kv_heads):
     queries = torch.randn(ROWS, 4, SIZE, 8, dtype=torch.double)
-    keys, values = torch.randn(2, ROWS, num_groups, SIZE, 8, dtype=torch.double)
+    keys, values = torch.randn(2, ROWS, num_kv_heads, SIZE, 8, dtype=torch.double)
     mask = mask.expand(ROWS, -1, -1).unsqueeze(1)
     exact = [each.to(dtype).double().requires_grad_() for each in (queries, keys, values)]
     there = [each.detach().to("cuda", dtype).requires_grad_() for each in exact]
     slopes = torch.randn_like(queries).to(dtype)
-    wanted = dot_product_context(*exact, mask)
-    found = dot_product_context(*there, mask.cuda())
+    wanted = sdpa_context(*exact, mask)
+    found = sdpa_context(*there, mask.cuda())
     loose = {torch.double: 1e-9, torch.float: 1e-5}.get(dtype, 8 * torch.finfo(dtype).eps)
     pairs = zip(
         [found, *torch.autograd.grad(found, there, slopes.cuda())],
@@ -238,7 +240,7 @@ def test_no_tensor_is_as_large_as_the_weights():
     heads, size = 8, 64
     queries, values = inputs(2, heads, times=size, places=size, dtype=torch.float)
     with LargestTensor() as largest:
-        dot_product_context(queries, values, values, causal(size)).sum().backward()
+        sdpa_context(queries, values, values, causal_mask(size)).sum().backward()
     assert largest.elements <= 2 * max(queries.numel(), size * size) < 2 * heads * size * size
 
 
@@ -249,17 +251,17 @@ class OtherDot(DotScore):
 @pytest.mark.parametrize(
     "parts",
     [
-        (CosineScore(), Softmax(), Expectation()),
-        (OtherDot(), Softmax(), Expectation()),
-        (DotScore() + DotScore(), Softmax(), Expectation()),
-        (DotScore(), Sparsemax(), Expectation()),
-        (DotScore(), Softmax(), Selection()),
+        (CosineScore(), SoftmaxAlignment(), WeightedSumReadout()),
+        (OtherDot(), SoftmaxAlignment(), WeightedSumReadout()),
+        (DotScore() + DotScore(), SoftmaxAlignment(), WeightedSumReadout()),
+        (DotScore(), SparsemaxAlignment(), WeightedSumReadout()),
+        (DotScore(), SoftmaxAlignment(), ArgmaxReadout()),
     ],
     ids=lambda parts: " ".join(type(part).__name__ for part in parts),
 )
 def test_the_rule_is_for_a_softmax_mean_over_inner_products_alone(parts):
-    assert context_form(*parts) is None
-    module = Attention(*parts).double()
+    assert select_context_kernel(*parts) is None
+    module = SingleHeadAttention(*parts).double()
     queries, values = inputs(ROWS)
-    memory = module.remember(values, MASKS["padding"])
+    memory = module.build_memory(values, MASKS["padding"])
     assert module(queries, memory, need_weights=False).weights is not None

@@ -9,26 +9,25 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from heedful.training.clipping import Clipping
-from heedful.training.distributed import joining
-from heedful.training.engine import Learner
-from heedful.training.objectives import Likelihood
-from heedful.training.ranks import ALONE
+from heedful.training import CrossEntropyObjective
+from heedful.training.distributed import SINGLE_PROCESS
+from heedful.training.process_group import init_distributed
+from heedful.training.trainer import GradientClipper, Trainer
 from tests.catalogue import batch, build, store
 
 
-def learner(model, smoothing, ranks=ALONE):
+def learner(model, smoothing, ranks=SINGLE_PROCESS):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    objective = Likelihood(smoothing=smoothing)
-    clipping = Clipping()
-    return Learner(model, objective, optimizer, lambda step: 0.1, clipping=clipping, ranks=ranks)
+    objective = CrossEntropyObjective(label_smoothing=smoothing)
+    clipping = GradientClipper()
+    return Trainer(model, objective, optimizer, lambda step: 0.1, clipping=clipping, ranks=ranks)
 
 
-def learned(groups, smoothing=0.1, size=12, ranks=ALONE):
+def learned(groups, smoothing=0.1, size=12, ranks=SINGLE_PROCESS):
     """The weights and the loss after one update from these groups of rows."""
     corpus = store(size)
     student = learner(copy.deepcopy(build("gru, attend-then-step")), smoothing, ranks)
-    report = student.update([batch(corpus, rows, extra) for rows, extra in groups])
+    report = student.train_step([batch(corpus, rows, extra) for rows, extra in groups])
     return report, dict(student.model.named_parameters())
 
 
@@ -89,7 +88,7 @@ def _learn_as(rank, port, folder):
     names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in names.items()})
     os.environ["MASTER_ADDR"] = "127.0.0.1"
-    with joining(torch.device("cpu")) as (ranks, _):
+    with init_distributed(torch.device("cpu")) as (ranks, _):
         report, weights = learned(ONE_OF_32, size=32, ranks=ranks)
     kept = {name: weight.detach() for name, weight in weights.items()}
     save_file({**kept, "loss": torch.tensor(report.loss)}, folder / f"{rank}.safetensors")

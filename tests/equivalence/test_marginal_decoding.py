@@ -5,30 +5,30 @@ from itertools import product
 import pytest
 import torch
 
-from heedful.attention.choices.monotonic import MonotonicMarginalConfig
-from heedful.attention.choices.sharing import SoftmaxConfig
-from heedful.decoders.config import RecurrentDecoderConfig
-from heedful.layers.encoded import Encoded
-from heedful.nested import select
+from heedful.attention.alignments import SoftmaxAlignmentConfig
+from heedful.attention.monotonic_alignment import MonotonicMarginalAlignmentConfig
+from heedful.models.base import EncoderOutput
+from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+from heedful.pytree import select_rows
 from heedful.search import LengthPenalty, beam_search, greedy_search
 
 VOCABULARY, MEMORY, BEGIN, END = 6, 5, 1, 2
-ALIGNMENTS = [MonotonicMarginalConfig(), SoftmaxConfig()]
-each_alignment = pytest.mark.parametrize("align", ALIGNMENTS, ids=lambda it: it.kind)
+ALIGNMENTS = [MonotonicMarginalAlignmentConfig(), SoftmaxAlignmentConfig()]
+each_alignment = pytest.mark.parametrize("align", ALIGNMENTS, ids=lambda it: it.type)
 
 SETTINGS = {
     "embedding_size": 3,
     "hidden_size": 4,
-    "wiring": {"kind": "step-then-attend", "input_feeding": False},
-    "attention": {"score": {"kind": "bilinear"}, "read": {"kind": "per-position"}},
-    "emission": {"kind": "marginal"},
+    "wiring": {"type": "step-then-attend", "input_feeding": False},
+    "attention": {"score": {"type": "bilinear"}, "readout": {"type": "per-position"}},
+    "output_head": {"type": "marginal"},
 }
 
 
 def build(align):
     """A decoder whose weights are large enough to prefer some places and some tokens."""
     config = RecurrentDecoderConfig.model_validate(SETTINGS)
-    attention = config.attention.model_copy(update={"align": align})
+    attention = config.attention.model_copy(update={"alignment": align})
     config = config.model_copy(update={"attention": attention})
     decoder = config.build(vocabulary_size=VOCABULARY, memory_size=MEMORY).double().eval()
     with torch.no_grad():
@@ -40,28 +40,30 @@ def build(align):
 def sources(*lengths):
     states = torch.randn(len(lengths), max(lengths), MEMORY, dtype=torch.double)
     summary = torch.randn(len(lengths), MEMORY, dtype=torch.double)
-    return Encoded(states, torch.tensor(lengths), summary)
+    return EncoderOutput(states, torch.tensor(lengths), summary)
 
 
-def only(encoded, row):
+def select_beams(encoded, row):
     """One source without its padding."""
     length = encoded.lengths[row : row + 1]
-    return Encoded(encoded.states[row : row + 1, : int(length)], length, encoded.summary[[row]])
+    return EncoderOutput(
+        encoded.states[row : row + 1, : int(length)], length, encoded.summary[[row]]
+    )
 
 
 def tables(decoder, inputs, targets, encoded):
     """Scores of every place, and what each would give the target, for every step of one source."""
     wiring, values = decoder.wiring, encoded.states[0]
-    state = wiring.cells.begin(decoder.bridge(encoded))
+    state = wiring.cells.initial_state(decoder.bridge(encoded))
     scores, chances = [], []
     for given, wanted in zip(inputs.tolist(), targets.tolist(), strict=True):
         state = wiring.cells(decoder.embedding(torch.tensor([given])), state)
         hidden = state[-1][0][0]
         score = wiring.attention.score
-        scores.append(score(hidden.view(1, 1, -1), score.prepare(values.unsqueeze(0)))[0, 0])
+        scores.append(score(hidden.view(1, 1, -1), score.prepare_keys(values.unsqueeze(0)))[0, 0])
         told = [torch.cat([value, hidden]) for value in values]
-        features = [wiring.output(each) for each in told]
-        said = [decoder.emission.projection(each).softmax(-1)[wanted] for each in features]
+        features = [wiring.pre_output(each) for each in told]
+        said = [decoder.output_head.projection(each).softmax(-1)[wanted] for each in features]
         chances.append(torch.stack(said))
     return scores, chances
 
@@ -102,16 +104,16 @@ def test_the_likelihood_of_a_target_is_the_sum_over_all_paths(align):
     decoder, encoded = build(align), sources(4, 2)
     inputs, targets = examples()
     totals = likelihoods(decoder, inputs, targets, encoded).sum(-1)
-    monotonic = align.kind == "monotonic-marginal"
+    monotonic = align.type == "monotonic-marginal"
     for row in range(2):
-        alone = (inputs[row], targets[row], only(encoded, row))
+        alone = (inputs[row], targets[row], select_beams(encoded, row))
         torch.testing.assert_close(
             totals[row], by_enumeration(decoder, *alone, monotonic=monotonic)
         )
 
 
 def test_gradients_are_those_of_the_sum_over_all_paths():
-    align = MonotonicMarginalConfig()
+    align = MonotonicMarginalAlignmentConfig()
     decoder, encoded = build(align), sources(3)
     inputs, targets = examples()
     inputs, targets = inputs[:1, :3], targets[:1, :3]
@@ -128,7 +130,9 @@ def test_the_likelihoods_of_all_targets_sum_to_one(align):
     count = VOCABULARY**3
     every = torch.tensor(list(product(range(VOCABULARY), repeat=3)))
     inputs = torch.cat([torch.full((count, 1), BEGIN), every[:, :-1]], dim=1)
-    repeated = select(encoded._replace(penalties=None), torch.zeros(count, dtype=torch.long))
+    repeated = select_rows(
+        encoded._replace(auxiliary_losses=None), torch.zeros(count, dtype=torch.long)
+    )
     totals = likelihoods(decoder, inputs, every, repeated).sum(-1)
     torch.testing.assert_close(totals.exp().sum(), torch.ones((), dtype=torch.double))
 
@@ -139,7 +143,7 @@ def test_step_by_step_is_the_whole_sequence_and_padding_changes_nothing(align):
     inputs, _ = examples()
     whole = decoder(inputs, encoded)
     for row in range(2):
-        state = decoder.start(only(encoded, row))
+        state = decoder.initial_state(select_beams(encoded, row))
         for time, tokens in enumerate(inputs[row].split(1)):
             step = decoder.step(tokens, state)
             state = step.state
@@ -152,12 +156,12 @@ def test_step_by_step_is_the_whole_sequence_and_padding_changes_nothing(align):
 @each_alignment
 def test_a_search_carries_what_is_yet_unsettled_and_finds_what_training_says(align):
     decoder, encoded = build(align), sources(4, 2, 3)
-    rows = {"begin": BEGIN, "end": END, "max_lengths": torch.tensor([4, 4, 4])}
-    found = beam_search(decoder, decoder.start(encoded), width=3, **rows)
-    greedy = greedy_search(decoder, decoder.start(encoded), penalty=LengthPenalty(), **rows)
+    rows = {"bos": BEGIN, "eos": END, "max_lengths": torch.tensor([4, 4, 4])}
+    found = beam_search(decoder, decoder.initial_state(encoded), beam_size=3, **rows)
+    greedy = greedy_search(decoder, decoder.initial_state(encoded), penalty=LengthPenalty(), **rows)
     for row, hypotheses in enumerate([*found, *([each] for each in greedy)]):
         for hypothesis in hypotheses:
             targets = torch.tensor([[*hypothesis.tokens, END]])
             inputs = torch.tensor([[BEGIN, *hypothesis.tokens]])
-            total = likelihoods(decoder, inputs, targets, only(encoded, row % 3)).sum()
+            total = likelihoods(decoder, inputs, targets, select_beams(encoded, row % 3)).sum()
             assert hypothesis.log_prob == pytest.approx(total.item(), rel=1e-5)

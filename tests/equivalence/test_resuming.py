@@ -18,10 +18,10 @@ from tests.running_text import write_text_recipe
 DROPOUT = ["model.encoder.dropout=0.2", "model.decoder.dropout=0.2"]
 EVERYTHING = [
     *DROPOUT,
-    "training.accumulate=2",
+    "training.gradient_accumulation_steps=2",
     "training.precision=fp16",
-    "training.average.decay=0.9",
-    "training.schedule={kind: plateau, patience: 1, warmup_steps: 5}",
+    "training.ema.decay=0.9",
+    "training.lr_scheduler={type: plateau, patience: 1, warmup_steps: 5}",
     "training.validate_every=3",
     "training.patience=100",
 ]
@@ -62,11 +62,13 @@ def assert_resuming_changes_nothing(chosen, steps, tmp_path, monkeypatch):
     train(chosen, tmp_path / "whole")
     for step in steps:
         run = tmp_path / f"stopped-{step}"
-        monkeypatch.setattr("heedful.training.metrics_log.MetricsLog.updated", _interrupt_at(step))
-        assert train(chosen, run).ended == ""
+        monkeypatch.setattr(
+            "heedful.training.callbacks.MetricsLogger.on_step_end", _interrupt_at(step)
+        )
+        assert train(chosen, run).stop_reason == ""
         monkeypatch.undo()
         outcome = train(chosen, run)
-        assert outcome.ended == f"all {chosen.training.max_steps} steps taken"
+        assert outcome.stop_reason == f"all {chosen.training.max_steps} steps taken"
         assert_same_end(tmp_path / "whole", run)
 
 
@@ -82,7 +84,13 @@ def _interrupt_at(step):
     ("overrides", "steps"),
     [
         (DROPOUT, (10,)),
-        (["model.decoder.attention.align.kind=sampled", "training.sampling.kind=linear"], (17,)),
+        (
+            [
+                "model.decoder.attention.alignment.type=sampled",
+                "training.scheduled_sampling.type=linear",
+            ],
+            (17,),
+        ),
         (EVERYTHING, (13,)),
     ],
     ids=["plain", "with places and tokens drawn", "with everything that has a state"],
@@ -118,11 +126,11 @@ def test_a_signal_saves_the_work_and_the_same_command_goes_on(tmp_path, number):
     process = start_heedful(*command, stdout=-1, stderr=-1)
     wait_for(lambda: _last_step(run) > 0, process)
     process.send_signal(number)
-    out, _ = process.communicate(timeout=60)
+    output_projection, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     step = int(last_checkpoint(run).name.removeprefix("step-"))
     assert 0 < step < 3000
-    assert out == f"{run}: saved at step {step}; the same command goes on\n"
+    assert output_projection == f"{run}: saved at step {step}; the same command goes on\n"
     again = start_heedful(*command, stdout=-1, stderr=-1)
     wait_for(lambda: _last_step(run) > step, again)
     again.send_signal(signal.SIGINT)
@@ -159,7 +167,7 @@ def test_a_run_that_is_over_is_extended_and_says_so(tmp_path, capsys):
     heedful.train(recipe, run)
     assert f"{run}: already trained (all 20 steps taken) at step 20\n" in capsys.readouterr().err
     outcome = heedful.train(recipe, run, overrides=["training.max_steps=30"])
-    assert (outcome.step, outcome.ended) == (30, "all 30 steps taken")
+    assert (outcome.step, outcome.stop_reason) == (30, "all 30 steps taken")
     said = capsys.readouterr().err
     assert f"{run}: training.max_steps was 20 and is now 30\n" in said
     assert f"{run}: was over (all 20 steps taken) and is now extended\n" in said
@@ -170,7 +178,7 @@ def test_a_run_that_is_over_is_extended_and_says_so(tmp_path, capsys):
 
 def test_with_a_constant_rate_an_extended_run_is_as_if_it_had_never_ended(tmp_path):
     recipe = str(write_recipe(tmp_path, steps=20, every=10))
-    constant = "training.schedule={kind: constant}"
+    constant = "training.lr_scheduler={type: constant}"
     heedful.train(recipe, tmp_path / "whole", overrides=[constant, "training.max_steps=30"])
     for steps in (20, 30):
         overrides = [constant, f"training.max_steps={steps}"]

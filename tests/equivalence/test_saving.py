@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from heedful import load
-from heedful.weights import distinct_weights, load_weights, write_weights
+from heedful.storage.state_dict import load_weights, save_weights, unique_weights
 from tests.catalogue import SYSTEMS, build
 
 TEXTS = ["a b c", "", "h g f e d", "a", "unknown words"]
@@ -17,7 +17,7 @@ def test_saved_weights_are_the_weights_loaded(name, tmp_path):
     with torch.no_grad():
         for weight in other.parameters():
             weight.zero_()
-    write_weights(distinct_weights(model), tmp_path / "weights.safetensors")
+    save_weights(unique_weights(model), tmp_path / "weights.safetensors")
     load_weights(other, tmp_path / "weights.safetensors")
     for one, two in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(one, two)

@@ -3,18 +3,18 @@
 import pytest
 import torch
 
-from heedful.config.choice import kind_of, types_in
-from heedful.decoders.config import RecurrentDecoderConfig, WiringConfig
-from heedful.layers.encoded import Encoded
+from heedful.config.base import type_of, types_in
+from heedful.models.base import EncoderOutput
+from heedful.models.recurrent.decoder import RecurrentDecoderConfig, WiringConfig
 from heedful.search import greedy_search
 
 BEGIN, END, VOCABULARY, MEMORY, LONGEST = 1, 2, 12, 6, 9
 MARGINAL = {
-    "wiring": {"kind": "step-then-attend", "input_feeding": False},
-    "attention": {"align": {"kind": "monotonic-marginal"}, "read": {"kind": "per-position"}},
-    "emission": {"kind": "marginal"},
+    "wiring": {"type": "step-then-attend", "input_feeding": False},
+    "attention": {"alignment": {"type": "monotonic-marginal"}, "readout": {"type": "per-position"}},
+    "output_head": {"type": "marginal"},
 }
-DECODERS = {kind_of(each): {"wiring": {"kind": kind_of(each)}} for each in types_in(WiringConfig)}
+DECODERS = {type_of(each): {"wiring": {"type": type_of(each)}} for each in types_in(WiringConfig)}
 DECODERS["deep-fusion"] |= {"cell": "lstmn"}
 DECODERS["marginal over places"] = MARGINAL
 each_decoder = pytest.mark.parametrize("name", DECODERS)
@@ -27,7 +27,7 @@ def build(name):
     with torch.no_grad():
         for weight in decoder.parameters():
             weight.mul_(4)
-        decoder.emission.projection.bias[END] = 2  # some end early
+        decoder.output_head.projection.bias[END] = 2  # some end early
     return decoder
 
 
@@ -35,7 +35,7 @@ def sources():
     lengths = torch.tensor([5, 3, 1, 4])
     states, memories = (torch.randn(4, 5, MEMORY, dtype=torch.double) for _ in range(2))
     summary = torch.randn(4, MEMORY, dtype=torch.double)
-    return Encoded(states, lengths, summary, memories=memories)
+    return EncoderOutput(states, lengths, summary, memory_cells=memories)
 
 
 @each_decoder
@@ -44,9 +44,9 @@ def test_with_no_teacher_the_likeliest_tokens_are_those_of_greedy_search(name):
     wrong = torch.full((4, LONGEST + 1), 7)
     wrong[:, 0] = BEGIN
     with torch.no_grad():
-        found = decoder(wrong, encoded, teacher_share=0.0, own="likeliest")
-    limits = {"begin": BEGIN, "end": END, "max_lengths": torch.full((4,), LONGEST)}
-    for row, greedy in enumerate(greedy_search(decoder, decoder.start(encoded), **limits)):
+        found = decoder(wrong, encoded, teacher_forcing_ratio=0.0, own="likeliest")
+    limits = {"bos": BEGIN, "eos": END, "max_lengths": torch.full((4,), LONGEST)}
+    for row, greedy in enumerate(greedy_search(decoder, decoder.initial_state(encoded), **limits)):
         count = len(greedy.tokens)
         said = found.log_probs[row].argmax(-1).tolist()
         assert said[:count] == list(greedy.tokens)

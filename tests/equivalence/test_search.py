@@ -6,11 +6,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.data.collate import Batch, collate_sources
-from heedful.search import LengthPenalty, Searching, beam_search, greedy_search, must_say
-from heedful.search.penalties import LookedAgain
-from heedful.search.repetition import NoRepeats
-from heedful.text.vocabulary import BOS, EOS
+from heedful.data.batching import Batch, collate_sources
+from heedful.search import (
+    BeamSearchOptions,
+    LengthPenalty,
+    beam_search,
+    greedy_search,
+    require_phrase,
+)
+from heedful.search.logits_processors import NoRepeatNgram
+from heedful.search.penalties import RepeatedCoveragePenalty
+from heedful.tokenization.vocabulary import BOS, EOS
 from tests.catalogue import SYSTEMS, build, texts
 from tests.shape_checking import unchecked
 from tests.unit.search.tables import BEGIN, END, Table, contains, search
@@ -50,8 +56,8 @@ def test_what_a_beam_finds_has_the_log_probability_it_says_and_is_ranked(seed, w
 def test_beam_1_is_greedy_on_tables(seed):
     table = Table(seed, 4, sentences=3)
     limits = torch.tensor([4, 2, 0])
-    greedy = greedy_search(table, table.start(3), begin=BEGIN, end=END, max_lengths=limits)
-    beam = beam_search(table, table.start(3), begin=BEGIN, end=END, width=1, max_lengths=limits)
+    greedy = greedy_search(table, table.start(3), bos=BEGIN, eos=END, max_lengths=limits)
+    beam = beam_search(table, table.start(3), bos=BEGIN, eos=END, beam_size=1, max_lengths=limits)
     assert [each.tokens for each in greedy] == [each[0].tokens for each in beam]
     for one, (other,) in zip(greedy, beam, strict=True):
         assert one.log_prob == pytest.approx(other.log_prob)
@@ -69,15 +75,17 @@ def without_shape_checks():
 
 def run(model, sources, width):
     limits = torch.full((len(sources.lengths),), 8)
-    return model.search(sources, width=width, max_lengths=limits, penalty=LengthPenalty(0.6))
+    return model.search(
+        sources, beam_size=width, max_lengths=limits, length_penalty=LengthPenalty(0.6)
+    )
 
 
 @each_system
 def test_beam_1_is_greedy_for_every_system(name):
     model, sources = build(name), collate_sources(texts())
     limits = torch.full((len(sources.lengths),), 8)
-    state = model.start(sources)
-    beam = beam_search(model, state, begin=BOS, end=EOS, width=1, max_lengths=limits)
+    state = model.initial_state(sources)
+    beam = beam_search(model, state, bos=BOS, eos=EOS, beam_size=1, max_lengths=limits)
     for (greedy,), (other,) in zip(run(model, sources, 1), beam, strict=True):
         assert greedy.tokens == other.tokens
         torch.testing.assert_close(torch.tensor(greedy.weights), torch.tensor(other.weights))
@@ -145,12 +153,12 @@ def test_given_outputs_are_worth_what_a_search_says_of_them(name):
     """All that a hypothesis carries is what the model says when it is told that output."""
     model, sources = build(name), collate_sources(texts(4))
     limits = torch.full((len(sources.lengths),), 8)
-    options = {"penalty": LengthPenalty(0.6)}
-    how = Searching(coverage=LookedAgain(0.3))
-    found = model.search(sources, width=4, max_lengths=limits, how=how, **options)
+    options = {"length_penalty": LengthPenalty(0.6)}
+    how = BeamSearchOptions(coverage_penalty=RepeatedCoveragePenalty(0.3))
+    found = model.search(sources, beam_size=4, max_lengths=limits, options=how, **options)
     for rank in range(4):
         outputs = [row[rank].tokens for row in found]
-        forced = model.score(sources, outputs, coverage=how.coverage, **options)
+        forced = model.score(sources, outputs, coverage_penalty=how.coverage_penalty, **options)
         for told, row in zip(forced, found, strict=True):
             assert told.log_prob == pytest.approx(row[rank].log_prob)
             assert told.score == pytest.approx(row[rank].score)
@@ -163,19 +171,28 @@ def test_given_outputs_are_worth_what_a_search_says_of_them(name):
 @pytest.mark.parametrize("width", [1, 3])
 def test_rules_and_constraints_hold_in_any_company(name, width):
     model, sequences = build(name), texts(4)
-    musts = [[must_say([5, 6])], [], [must_say([4], [7, 7])], [must_say([8]), must_say([9, 4])]]
+    constraints = [
+        [require_phrase([5, 6])],
+        [],
+        [require_phrase([4], [7, 7])],
+        [require_phrase([8]), require_phrase([9, 4])],
+    ]
 
     def found_for(rows):
         sources = collate_sources([sequences[row] for row in rows])
-        how = Searching(rules=(NoRepeats(2),), musts=[musts[row] for row in rows])
+        how = BeamSearchOptions(
+            processors=(NoRepeatNgram(2),), constraints=[constraints[row] for row in rows]
+        )
         limits = torch.full((len(rows),), 8)
         penalty = LengthPenalty(0.6)
-        return model.search(sources, width=width, max_lengths=limits, penalty=penalty, how=how)
+        return model.search(
+            sources, beam_size=width, max_lengths=limits, length_penalty=penalty, options=how
+        )
 
     together = found_for([3, 1, 0, 2])
     for row, company in zip([3, 1, 0, 2], together, strict=True):
         (alone,) = found_for([row])
         assert [each.tokens for each in alone] == [each.tokens for each in company]
-        for must in musts[row]:
+        for must in constraints[row]:
             for each in alone:
                 assert any(contains(each.tokens, phrase) for phrase in must.phrases)

@@ -13,28 +13,38 @@ from typing import Any
 import pytest
 import torch
 
-from heedful.data.collate import collate_sources
-from heedful.readers.recurrent import RecurrentReaderConfig
+from heedful.data.batching import collate_sources
+from heedful.models.causal_decoders import RecurrentBackboneConfig
+from heedful.models.ensembles import Ensemble, ShallowFusion
+from heedful.models.language_model import LanguageModelConfig
 from heedful.search import (
-    AVERAGE,
-    FIRST,
-    Diversity,
+    FIRST_FINISHED,
+    MEAN_LOG_PROB,
+    BeamGroups,
+    BeamSearchOptions,
+    HeuristicStopping,
     LengthPenalty,
-    Optimal,
-    Patience,
-    Searching,
-    Settled,
-    must_say,
+    OptimalStopping,
+    PatienceStopping,
+    require_phrase,
 )
-from heedful.search.lengths import AtLeast, by_ratio
-from heedful.search.penalties import LookedAgain, LookedTooLong, Overlooked
-from heedful.search.repetition import NoRepeats, RepetitionPenalty
-from heedful.search.rules import BeginWith, NeverPhrases, NeverSay, PerSentence
-from heedful.search.sampling import Sampling
-from heedful.tasks.ensembles import Ensemble
-from heedful.tasks.fusion import Fused
-from heedful.tasks.language_model import LanguageModelConfig
-from heedful.text.vocabulary import EOS
+from heedful.search.logits_processors import (
+    ForbiddenPhrases,
+    ForbiddenTokens,
+    ForcedPrefix,
+    MinLength,
+    NoRepeatNgram,
+    PerSentenceProcessor,
+    RepetitionPenalty,
+    lengths_from_ratio,
+)
+from heedful.search.penalties import (
+    GNMTCoveragePenalty,
+    RepeatedCoveragePenalty,
+    SummaryCoveragePenalty,
+)
+from heedful.search.sampling import SamplingOptions
+from heedful.tokenization.vocabulary import EOS
 from tests.catalogue import VOCABULARY, build, texts
 from tests.shape_checking import unchecked
 from tests.unit.search.tables import contains
@@ -69,36 +79,48 @@ RULES: dict[str, list[Any]] = {
 SEARCHES: dict[str, list[Any]] = {
     "system": [*LOOKING, *TOGETHER],
     "beam": ["greedy", "beam", "diverse"],
-    "penalty": [LengthPenalty(), LengthPenalty(0.6), LengthPenalty(0.8, "power"), AVERAGE],
-    "coverage": [None, Overlooked(0.2), LookedAgain(0.3), LookedTooLong(0.3)],
+    "penalty": [LengthPenalty(), LengthPenalty(0.6), LengthPenalty(0.8, "power"), MEAN_LOG_PROB],
+    "coverage": [
+        None,
+        GNMTCoveragePenalty(0.2),
+        RepeatedCoveragePenalty(0.3),
+        SummaryCoveragePenalty(0.3),
+    ],
     "musts": [None, "one", "one of several", "two"],
-    "stopping": [Settled(), Optimal(), FIRST, Patience(2.0)],
+    "stopping": [HeuristicStopping(), OptimalStopping(), FIRST_FINISHED, PatienceStopping(2.0)],
     **RULES,
 }
 DRAWS: dict[str, list[Any]] = {
     "system": ["alignment monotonic", "transformer", "fused ensemble"],
     "sampling": [
-        Sampling(),
-        Sampling(temperature=0),
-        Sampling(temperature=2.0),
-        Sampling(top_k=3),
-        Sampling(top_p=0.7),
-        Sampling(min_p=0.2),
-        Sampling(typical=0.5),
-        Sampling(without=(0,)),
+        SamplingOptions(),
+        SamplingOptions(temperature=0),
+        SamplingOptions(temperature=2.0),
+        SamplingOptions(top_k=3),
+        SamplingOptions(top_p=0.7),
+        SamplingOptions(min_p=0.2),
+        SamplingOptions(typical_p=0.5),
+        SamplingOptions(excluded_tokens=(0,)),
     ],
     **RULES,
 }
-BEAMS = {"greedy": (1, Diversity()), "beam": (3, Diversity()), "diverse": (4, Diversity(2, 1.0))}
+BEAMS = {"greedy": (1, BeamGroups()), "beam": (3, BeamGroups()), "diverse": (4, BeamGroups(2, 1.0))}
 MUSTS = {
-    "one": [[must_say([5, 6])], [], [must_say([5])]],
-    "one of several": [[must_say([5, 6], [10])], [must_say([10, 5], [6, 4])], []],
-    "two": [[must_say([5]), must_say([10, 6])], [must_say([6]), must_say([4, 5])], []],
+    "one": [[require_phrase([5, 6])], [], [require_phrase([5])]],
+    "one of several": [[require_phrase([5, 6], [10])], [require_phrase([10, 5], [6, 4])], []],
+    "two": [
+        [require_phrase([5]), require_phrase([10, 6])],
+        [require_phrase([6]), require_phrase([4, 5])],
+        [],
+    ],
 }
 NEVER = {  # nothing of it is in what must be said
-    "tokens": ([[8], [1]], lambda rows: NeverSay([8, 1])),
-    "phrases": ([[8], [9, 2], [7, 3]], lambda rows: NeverPhrases([[8], [9, 2], [7, 3]])),
-    "of one text": ([[9]], lambda rows: PerSentence([NeverSay([9]) if r else None for r in rows])),
+    "tokens": ([[8], [1]], lambda rows: ForbiddenTokens([8, 1])),
+    "phrases": ([[8], [9, 2], [7, 3]], lambda rows: ForbiddenPhrases([[8], [9, 2], [7, 3]])),
+    "of one text": (
+        [[9]],
+        lambda rows: PerSentenceProcessor([ForbiddenTokens([9]) if r else None for r in rows]),
+    ),
 }
 
 
@@ -124,13 +146,15 @@ def covering(options: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
 
 
 def show(case: dict[str, Any]) -> str:
-    drawing = case.get("sampling")
-    return f"{case['system']}, {case['beam'] if drawing is None else _changed(drawing)}"
+    sampling_setting = case.get("sampling")
+    return f"{case['system']}, {case['beam'] if sampling_setting is None else _changed(sampling_setting)}"
 
 
-def _changed(how: Sampling) -> str:
+def _changed(how: SamplingOptions) -> str:
     changes = {
-        key: value for key, value in how._asdict().items() if value != Sampling()._asdict()[key]
+        key: value
+        for key, value in how._asdict().items()
+        if value != SamplingOptions()._asdict()[key]
     }
     return str(changes or "plain")
 
@@ -150,14 +174,14 @@ def decodable(name):
     if name == "ensemble":
         return Ensemble(members, "log-probabilities")
     torch.manual_seed(3)
-    config = LanguageModelConfig(reader=RecurrentReaderConfig(hidden_size=5), embedding_size=4)
+    config = LanguageModelConfig(backbone=RecurrentBackboneConfig(hidden_size=5), embedding_size=4)
     spoken = config.build(source_size=VOCABULARY, target_size=VOCABULARY).double().eval()
-    return Fused(Ensemble(members, "probabilities"), spoken, weight=0.3, context=4)
+    return ShallowFusion(Ensemble(members, "probabilities"), spoken, weight=0.3, context_size=4)
 
 
 def shortest(case, rows):
     lengths = torch.tensor([len(TEXTS[row]) for row in rows])
-    return {None: 0 * lengths, "2": 0 * lengths + 2, "by ratio": by_ratio(lengths, 0.5)}[
+    return {None: 0 * lengths, "2": 0 * lengths + 2, "by ratio": lengths_from_ratio(lengths, 0.5)}[
         case["shortest"]
     ]
 
@@ -165,26 +189,26 @@ def shortest(case, rows):
 def rules_of(case, rows):
     rules = []
     if case["shortest"]:
-        rules.append(AtLeast(shortest(case, rows), end=EOS))
+        rules.append(MinLength(shortest(case, rows), eos=EOS))
     if case["repeats"]:
-        rules.append(NoRepeats(case["repeats"]))
+        rules.append(NoRepeatNgram(case["repeats"]))
     if case["repetition"]:
         rules.append(RepetitionPenalty(case["repetition"]))
     if case["never"]:
         rules.append(NEVER[case["never"]][1](rows))
     if case["prefix"]:
-        rules.append(BeginWith([case["prefix"][row] for row in rows]))
+        rules.append(ForcedPrefix([case["prefix"][row] for row in rows]))
     return tuple(rules)
 
 
 def searched(case, rows):
     width, diversity = BEAMS[case["beam"]]
-    how = Searching(
-        coverage=case["coverage"],
+    how = BeamSearchOptions(
+        coverage_penalty=case["coverage"],
         stopping=case["stopping"],
         diversity=diversity,
-        rules=rules_of(case, rows),
-        musts=[MUSTS[case["musts"]][row] for row in rows] if case["musts"] else None,
+        processors=rules_of(case, rows),
+        constraints=[MUSTS[case["musts"]][row] for row in rows] if case["musts"] else None,
     )
     return decodable(case["system"]).search(
         collate_sources([TEXTS[row] for row in rows]),
@@ -208,19 +232,21 @@ def drawn(case, rows):
 
 
 def assert_promises_are_kept(case, row, tokens):
-    musts = MUSTS[case["musts"]][row] if case.get("musts") else []
+    constraints = MUSTS[case["musts"]][row] if case.get("musts") else []
     prefix = case["prefix"][row] if case["prefix"] else []
     assert shortest(case, [row]).item() <= len(tokens) <= LONGEST[row]
     assert EOS not in tokens
     assert tokens[: len(prefix)] == prefix
-    for must in musts:
+    for must in constraints:
         assert any(contains(tokens, phrase) for phrase in must.phrases)
     if case["never"] and not (case["never"] == "of one text" and row == 0):
         # What must come first may not be taken back.
         free = tokens[len(prefix) :]
         assert not any(contains(free, phrase) for phrase in NEVER[case["never"]][0])
     if case["repeats"]:
-        assert_no_repeats(tokens, case["repeats"], {t for m in musts for p in m.phrases for t in p})
+        assert_no_repeats(
+            tokens, case["repeats"], {t for m in constraints for p in m.phrases for t in p}
+        )
 
 
 def assert_no_repeats(tokens, size, excused):

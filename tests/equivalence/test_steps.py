@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from heedful.nested import select
-from tests.catalogue import SYSTEMS, batch, build, only, store
+from heedful.pytree import select_rows
+from tests.catalogue import SYSTEMS, batch, build, select_beams, store
 from tests.shape_checking import unchecked
 
 each_system = pytest.mark.parametrize("name", SYSTEMS)
@@ -24,8 +24,8 @@ quickly = pytest.mark.usefixtures("without_shape_checks")
 def test_step_by_step_is_the_whole_sequence(name):
     model, examples = build(name), batch(store(), [0, 3, 5, 6])
     whole = model(examples)
-    state = model.start(examples.sources)
-    for time, tokens in enumerate(examples.inputs.unbind(dim=1)):
+    state = model.initial_state(examples.sources)
+    for time, tokens in enumerate(examples.decoder_inputs.unbind(dim=1)):
         step = model.step(tokens, state)
         state = step.state
         torch.testing.assert_close(step.log_probs, whole.log_probs[:, time])
@@ -38,7 +38,7 @@ def test_padding_has_no_influence(name):
     model, corpus = build(name), store()
     tight, loose = batch(corpus, [1, 4]), batch(corpus, [1, 4], extra=5)
     narrow, wide = model(tight), model(loose)
-    times, places = tight.inputs.size(1), tight.sources.tokens.size(1)
+    times, places = tight.decoder_inputs.size(1), tight.sources.tokens.size(1)
     torch.testing.assert_close(wide.log_probs[:, :times], narrow.log_probs)
     torch.testing.assert_close(wide.weights[:, :times, :places], narrow.weights)
     assert (wide.weights[..., places:] == 0).all()
@@ -59,9 +59,9 @@ def test_a_batch_of_one_is_a_batch_of_many(name):
 @each_system
 def test_the_future_has_no_influence_on_the_past(name):
     model, examples = build(name), batch(store(), [6])
-    changed = examples.inputs.clone()
+    changed = examples.decoder_inputs.clone()
     changed[:, 3:] = 4
-    before, after = model(examples), model(examples._replace(inputs=changed))
+    before, after = model(examples), model(examples._replace(decoder_inputs=changed))
     torch.testing.assert_close(before.log_probs[:, :3], after.log_probs[:, :3])
 
 
@@ -70,9 +70,11 @@ def test_the_future_has_no_influence_on_the_past(name):
 def test_rows_of_a_state_go_their_own_way(name):
     model, examples = build(name), batch(store(), [2, 5])
     rows = torch.tensor([1, 1, 0])
-    picked = select(model.start(examples.sources), rows)
+    picked = select_rows(model.initial_state(examples.sources), rows)
     tokens = torch.tensor([4, 7, 9])
     together = model.step(tokens, picked).log_probs
     for place, row in enumerate(rows.tolist()):
-        alone = model.step(tokens[place : place + 1], model.start(only(examples.sources, row)))
+        alone = model.step(
+            tokens[place : place + 1], model.initial_state(select_beams(examples.sources, row))
+        )
         torch.testing.assert_close(together[place : place + 1], alone.log_probs)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from heedful.data.prepared import open_prepared
+from heedful.data.sharded_dataset import open_prepared
 from heedful.errors import DamagedRunError
 from heedful.storage import MANIFEST
 
@@ -23,10 +23,10 @@ import sys
 from pathlib import Path
 from heedful.data import building, survey
 building.CHUNK = survey.CHUNK = 100
-from heedful.data.building import Builder, Building
-from heedful.data.selection import SelectionConfig
+from heedful.data.sharded_builder import Builder, Building
+from heedful.data.filtering import SelectionConfig
 from heedful.data.sources import FilesConfig
-from heedful.text.config import SeparateTexts, WordConfig
+from heedful.tokenization.text_pair import SeparateTexts, WordConfig
 folder = Path(sys.argv[1])
 source = FilesConfig(source=str(folder / "source"), target=str(folder / "target"))
 settings = Building(

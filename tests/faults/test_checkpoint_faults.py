@@ -17,9 +17,19 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save
 
 from heedful.errors import DiskFullError, StorageError
-from heedful.storage import read_listing, read_manifest, replace_listed, sweep
-from heedful.training.checkpoints import Checkpoints, KeepConfig, Snapshot, list_checkpoints
-from heedful.training.locks import locked
+from heedful.storage import (
+    clean_up_interrupted,
+    read_and_verify_manifest,
+    read_manifest_unverified,
+    replace_with_manifest,
+)
+from heedful.storage.atomic import lock_folder
+from heedful.training.checkpoints import (
+    CheckpointConfig,
+    CheckpointManager,
+    Snapshot,
+    list_checkpoints,
+)
 
 pytestmark = pytest.mark.faults
 
@@ -37,13 +47,13 @@ def snapshot(step, width=WIDTH):
 
 def assert_is_of_its_step(found):
     assert found.facts == {"seconds": float(found.step)}
-    for tensor in (*found.weights.values(), *found.tensors.values()):
+    for tensor in (*found.weights.values(), *found.training_tensors.values()):
         assert (tensor == found.step).all()
 
 
 def publish(run, step):
     weights = save({"weights": torch.full((WIDTH,), step)})
-    replace_listed(
+    replace_with_manifest(
         run,
         {"weights.safetensors": lambda path: path.write_bytes(weights)},
         [run / "config.yaml"],
@@ -54,16 +64,18 @@ def publish(run, step):
 def assert_published_whole(run):
     if not (run / "manifest.json").exists():
         return 0
-    step = read_manifest(run)["step"]
+    step = read_and_verify_manifest(run)["step"]
     assert (load_file(run / "weights.safetensors")["weights"] == step).all()
     return step
 
 
 def train_until_killed(run):
     """Save and publish step after step, going on from what is there."""
-    with locked(run):
-        sweep(run)
-        checkpoints = Checkpoints(run / "checkpoints", KeepConfig(last=2, best=1), print)
+    with lock_folder(run):
+        clean_up_interrupted(run)
+        checkpoints = CheckpointManager(
+            run / "checkpoints", CheckpointConfig(keep_last=2, keep_best=1), print
+        )
         last = checkpoints.load()
         for step in itertools.count(last.step + 1 if last else 1):
             checkpoints.save(snapshot(step), score=random.random())
@@ -74,7 +86,7 @@ def seconds_to_save(run):
     run.mkdir()
     (run / "config.yaml").write_text("seed: 0\n")
     began = time.monotonic()
-    checkpoints = Checkpoints(run / "checkpoints", KeepConfig(), print)
+    checkpoints = CheckpointManager(run / "checkpoints", CheckpointConfig(), print)
     checkpoints.save(snapshot(1))
     publish(run, 1)
     checkpoints.close()
@@ -103,14 +115,14 @@ def test_killed_at_any_moment_everything_is_whole_and_training_goes_on(tmp_path)
         os.waitpid(child, 0)
         step = assert_published_whole(tmp_path)
         assert step >= published
-        checkpoints = Checkpoints(tmp_path / "checkpoints", KeepConfig(), told.append)
+        checkpoints = CheckpointManager(tmp_path / "checkpoints", CheckpointConfig(), told.append)
         found = checkpoints.load()
         if found is not None:
             assert_is_of_its_step(found)
             assert found.step >= max(reached, step)  # it was saved before it was published
             reached = found.step
         for saved in list_checkpoints(tmp_path / "checkpoints"):
-            read_manifest(saved.folder)
+            read_and_verify_manifest(saved.folder)
         assert not list((tmp_path / "checkpoints").rglob(".*"))
         checkpoints.close()
         published = step
@@ -124,7 +136,10 @@ SAVES = st.lists(
     max_size=10,
 )
 KEPT = st.builds(
-    KeepConfig, last=st.integers(1, 3), best=st.integers(0, 3), every=st.none() | st.integers(1, 4)
+    CheckpointConfig,
+    last=st.integers(1, 3),
+    best=st.integers(0, 3),
+    every=st.none() | st.integers(1, 4),
 )
 
 
@@ -133,16 +148,18 @@ def test_after_any_saves_the_last_the_best_and_every_so_many_are_there(
     tmp_path_factory, saves, config
 ):
     folder = tmp_path_factory.mktemp("kept")
-    checkpoints = Checkpoints(folder, config, pytest.fail)
+    checkpoints = CheckpointManager(folder, config, pytest.fail)
     step, scores = 0, {}
     for further, score in saves:
         step += further  # the same step may be saved again
         checkpoints.save(snapshot(step, width=5), score=score)
-        read_manifest(folder / f"step-{step:08d}")  # good even before it has been read back
-        checkpoints.wait()
+        read_and_verify_manifest(
+            folder / f"step-{step:08d}"
+        )  # good even before it has been read back
+        checkpoints.wait_until_verified()
         scores[step] = scores.get(step) if score is None else score
         ranked = sorted((s, at) for at, s in scores.items() if s is not None and math.isfinite(s))
-        kept = set(sorted(scores)[-config.last :]) | {at for _, at in ranked[: config.best]}
+        kept = set(sorted(scores)[-config.last :]) | {at for _, at in ranked[: config.keep_best]}
         kept |= {at for at in scores if config.every and at % config.every == 0}
         scores = {at: scores[at] for at in kept}
         assert sorted(os.listdir(folder)) == [f"step-{at:08d}" for at in sorted(kept)]
@@ -153,7 +170,7 @@ def test_after_any_saves_the_last_the_best_and_every_so_many_are_there(
 @pytest.fixture
 def saved(tmp_path):
     """Two checkpoints, each of a few pages."""
-    checkpoints = Checkpoints(tmp_path / "saved", KeepConfig(), pytest.fail)
+    checkpoints = CheckpointManager(tmp_path / "saved", CheckpointConfig(), pytest.fail)
     for step in (1, 2):
         checkpoints.save(snapshot(step, width=3000))
     checkpoints.close()
@@ -163,7 +180,7 @@ def saved(tmp_path):
 def assert_damage_is_noticed(folder, spoiled):
     """Load beside a damaged file, then put everything back as it was."""
     told = []
-    checkpoints = Checkpoints(folder, KeepConfig(), told.append)
+    checkpoints = CheckpointManager(folder, CheckpointConfig(), told.append)
     found = checkpoints.load()
     checkpoints.close()
     assert found.step == 1
@@ -176,11 +193,11 @@ def assert_damage_is_noticed(folder, spoiled):
 @pytest.mark.parametrize("are_strengthened", [True, False], ids=["sha-256", "quick hashes"])
 def test_every_thousandth_byte_flipped_is_noticed(tmp_path, saved, monkeypatch, are_strengthened):
     if not are_strengthened:
-        monkeypatch.setattr("heedful.training.checkpoints.strengthen", lambda place: None)
-        checkpoints = Checkpoints(saved, KeepConfig(), pytest.fail)
+        monkeypatch.setattr("heedful.training.checkpoints.add_sha256", lambda place: None)
+        checkpoints = CheckpointManager(saved, CheckpointConfig(), pytest.fail)
         checkpoints.save(snapshot(2, width=3000))
         checkpoints.close()
-    entries = read_listing(saved / "step-00000002")["files"].values()
+    entries = read_manifest_unverified(saved / "step-00000002")["files"].values()
     assert all(("sha256" in entry) == are_strengthened for entry in entries)
     count = 0
     for path in sorted((saved / "step-00000002").iterdir()):
@@ -229,10 +246,12 @@ MEGABYTES_8 = 8_000_000 // (3 * 4 + 4 * 8)  # numbers a tensor of a snapshot of 
 
 
 def test_a_disk_without_room_is_refused_before_anything_is_written(small_disk):
-    checkpoints = Checkpoints(small_disk / "checkpoints", KeepConfig(last=9), pytest.fail)
+    checkpoints = CheckpointManager(
+        small_disk / "checkpoints", CheckpointConfig(keep_last=9), pytest.fail
+    )
     for step in (1, 2):
         checkpoints.save(snapshot(step, MEGABYTES_8))
-    checkpoints.wait()
+    checkpoints.wait_until_verified()
     (small_disk / "other").write_bytes(bytes(8_000_000))
     with pytest.raises(DiskFullError) as caught:
         checkpoints.save(snapshot(3, MEGABYTES_8))
@@ -241,7 +260,7 @@ def test_a_disk_without_room_is_refused_before_anything_is_written(small_disk):
         "what was saved before is untouched"
     )
     assert_is_of_its_step(checkpoints.load())
-    assert checkpoints.newest_step == 2
+    assert checkpoints.latest_step == 2
     (small_disk / "other").unlink()  # and when there is room again it goes on
     checkpoints.save(snapshot(3, MEGABYTES_8))
     checkpoints.close()
@@ -251,11 +270,13 @@ def test_a_disk_without_room_is_refused_before_anything_is_written(small_disk):
 def test_a_disk_that_fills_while_a_checkpoint_is_written_keeps_the_old_ones(
     small_disk, monkeypatch
 ):
-    checkpoints = Checkpoints(small_disk / "checkpoints", KeepConfig(last=9), pytest.fail)
+    checkpoints = CheckpointManager(
+        small_disk / "checkpoints", CheckpointConfig(keep_last=9), pytest.fail
+    )
     checkpoints.save(snapshot(1, MEGABYTES_8))
-    checkpoints.wait()
+    checkpoints.wait_until_verified()
     # Others take the room between the look at it and the writing.
-    monkeypatch.setattr("heedful.training.checkpoints.require_space", lambda place, size: None)
+    monkeypatch.setattr("heedful.training.checkpoints.check_free_space", lambda place, size: None)
     for left in (0, 4096, 1_000_000, 5_000_000, 7_900_000):
         (small_disk / "other").unlink(missing_ok=True)
         free = shutil.disk_usage(small_disk).free
@@ -286,9 +307,9 @@ def test_a_full_disk_leaves_what_is_published_as_it_was(small_disk):
 
 def test_a_disk_that_cannot_be_written_can_be_read(small_disk):
     folder = small_disk / "checkpoints"
-    checkpoints = Checkpoints(folder, KeepConfig(), pytest.fail)
+    checkpoints = CheckpointManager(folder, CheckpointConfig(), pytest.fail)
     checkpoints.save(snapshot(1))
-    checkpoints.wait()
+    checkpoints.wait_until_verified()
     assert mount("-o", "remount,ro", str(small_disk)).returncode == 0
     with pytest.raises(StorageError) as caught:
         checkpoints.save(snapshot(2))
@@ -298,7 +319,7 @@ def test_a_disk_that_cannot_be_written_can_be_read(small_disk):
         "  name a folder on a disk that can be written"
     )
     assert not isinstance(caught.value, DiskFullError)
-    with pytest.raises(StorageError, match=r"\.lock: cannot be written"), locked(small_disk):
+    with pytest.raises(StorageError, match=r"\.lock: cannot be written"), lock_folder(small_disk):
         pass
     assert_is_of_its_step(checkpoints.load())
     checkpoints.close()
@@ -308,19 +329,19 @@ def try_to_save(checkpoints, step):
     try:
         checkpoints.save(snapshot(step))
     except StorageError as error:
-        return error.problem
+        return error.message
     return ""
 
 
 @pytest.mark.parametrize("step", [2, 1], ids=["a new step", "a step saved again"])
 @pytest.mark.parametrize("name", ["fsync", "rename", "replace"])
 def test_a_disk_that_fails_at_any_call_spoils_nothing(tmp_path, monkeypatch, name, step):
-    checkpoints = Checkpoints(tmp_path / "checkpoints", KeepConfig(), pytest.fail)
-    monkeypatch.setattr("heedful.training.checkpoints.strengthen", lambda place: None)
+    checkpoints = CheckpointManager(tmp_path / "checkpoints", CheckpointConfig(), pytest.fail)
+    monkeypatch.setattr("heedful.training.checkpoints.add_sha256", lambda place: None)
     working, failed = getattr(os, name), 0
     for moment in itertools.count(1):
         checkpoints.save(snapshot(1))
-        checkpoints.wait()
+        checkpoints.wait_until_verified()
         calls = itertools.count(1)
 
         def fail(*arguments, moment=moment, calls=calls):
@@ -335,7 +356,7 @@ def test_a_disk_that_fails_at_any_call_spoils_nothing(tmp_path, monkeypatch, nam
             break
         failed += 1
         assert problem.startswith("cannot be written (input/output error)")
-        checkpoints.wait()
+        checkpoints.wait_until_verified()
         assert_is_of_its_step(checkpoints.load())
         assert not list((tmp_path / "checkpoints").glob(".*"))
     assert failed >= {"fsync": 5, "rename": 2 * (step == 1), "replace": step == 2}[name]

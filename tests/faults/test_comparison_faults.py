@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from heedful.inspection.run_page import read_lines
+from heedful.inspection.run_report import read_json_lines
 from tests.commands import start_heedful, write_recipe
 
 pytestmark = pytest.mark.faults
 
-PATIENCE = 240  # seconds
+MAX_WAIT_SECONDS = 240  # seconds
 
 
 @pytest.fixture
@@ -39,9 +39,9 @@ def start(tmp_path):
 
 
 def wait_for_steps(run, least):
-    ends = time.monotonic() + PATIENCE
+    ends = time.monotonic() + MAX_WAIT_SECONDS
     while time.monotonic() < ends:
-        steps = [entry["step"] for entry in read_lines(run / "metrics.jsonl")]
+        steps = [entry["step"] for entry in read_json_lines(run / "metrics.jsonl")]
         if max(steps, default=0) >= least:
             return
         time.sleep(0.05)
@@ -59,16 +59,19 @@ def test_an_interrupted_comparison_goes_on_where_it_stopped(start, tmp_path):
     wait_for_steps(second, 20)
     first = (tmp_path / "comparison" / "runs" / "one-0" / "metrics.jsonl").read_bytes()
     process.send_signal(signal.SIGTERM)
-    out, _ = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, out) == (0, "comparison: saved; the same command goes on\n")
-    stopped = read_lines(second / "metrics.jsonl")
+    output_projection, _ = process.communicate(timeout=MAX_WAIT_SECONDS)
+    assert (process.returncode, output_projection) == (
+        0,
+        "comparison: saved; the same command goes on\n",
+    )
+    stopped = read_json_lines(second / "metrics.jsonl")
     assert not (tmp_path / "comparison" / "report.html").exists()
 
     process = start("120steps")
-    out, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, out
+    output_projection, _ = process.communicate(timeout=MAX_WAIT_SECONDS)
+    assert process.returncode == 0, output_projection
     assert (tmp_path / "comparison" / "runs" / "one-0" / "metrics.jsonl").read_bytes() == first
-    entries = read_lines(second / "metrics.jsonl")
+    entries = read_json_lines(second / "metrics.jsonl")
     assert entries[: len(stopped)] == stopped, "half a run is gone on with, not begun anew"
     told = json.loads((tmp_path / "comparison" / "comparison.json").read_text())
     assert [system["cost"]["steps"]["mean"] for system in told["systems"]] == [120, 120]
@@ -78,12 +81,12 @@ def test_a_training_that_is_killed_is_told_of(start, tmp_path):
     process = start("60steps")
     wait_for_steps(tmp_path / "comparison" / "runs" / "one-0", 10)
     os.kill(child_of(process), signal.SIGKILL)
-    out, _ = process.communicate(timeout=PATIENCE)
+    output_projection, _ = process.communicate(timeout=MAX_WAIT_SECONDS)
     assert process.returncode == 1
     assert (
         "failed: one (comparison/runs/one-0): its process was killed; perhaps memory ran out"
-        in out.splitlines()
+        in output_projection.splitlines()
     )
     process = start("60steps")
-    process.communicate(timeout=PATIENCE)
+    process.communicate(timeout=MAX_WAIT_SECONDS)
     assert process.returncode == 0, "the same command mends it"

@@ -19,13 +19,13 @@ from tests.equivalence.test_resuming import assert_same_end, last_checkpoint, wa
 pytestmark = pytest.mark.faults
 
 TRANSFORMER = """
-about: {{summary: letters}}
+info: {{summary: letters}}
 data:
-  train: {{kind: files, source: {folder}/source.txt, target: {folder}/target.txt}}
-text: {{kind: shared, tokenizer: {{kind: word}}}}
+  train: {{type: parallel-files, source: {folder}/source.txt, target: {folder}/target.txt}}
+tokenizers: {{type: shared, tokenizer: {{type: word}}}}
 model:
-  encoder: {{kind: transformer, size: 16, num_layers: 2, dropout: 0.0}}
-  decoder: {{kind: transformer, size: 16, num_layers: 2, dropout: 0.0}}
+  encoder: {{type: transformer, size: 16, num_layers: 2, dropout: 0.0}}
+  decoder: {{type: transformer, size: 16, num_layers: 2, dropout: 0.0}}
   embeddings: shared
 training:
   max_steps: 20
@@ -33,7 +33,7 @@ training:
   batching: {{max_tokens: 512}}
 decoding: {{max_source_tokens: 40}}
 """
-SHARDED = "training.parallel=sharded"
+SHARDED = "training.distributed_strategy=fsdp"
 LONG = "training.max_steps=100000"
 
 
@@ -42,7 +42,7 @@ def recipe(tmp_path):
     path = write_recipe(tmp_path, steps=20, every=10)
     # However long it is meant to go on, it begins the same.
     path.write_text(
-        path.read_text().replace("{kind: linear, warmup_steps: 10}", "{kind: constant}")
+        path.read_text().replace("{type: linear, warmup_steps: 10}", "{type: constant}")
     )
     return path
 
@@ -132,13 +132,13 @@ FEW_ROWS = "training.batching.max_tokens=14"  # one row of the longest, two of m
 
 @pytest.mark.parametrize(
     "overrides",
-    [[], ["training.accumulate=3", FEW_ROWS, "training.average.decay=0.9"]],
+    [[], ["training.gradient_accumulation_steps=3", FEW_ROWS, "training.ema.decay=0.9"]],
     ids=["plain", "three batches a step of a row or two, with an average"],
 )
 @pytest.mark.parametrize("parallel", ["replicated", "sharded"])
 def test_two_ranks_learn_what_one_learns(overrides, parallel, recipe, tmp_path):
     one = train(recipe, tmp_path / "one", *overrides, ranks=1)
-    two = train(recipe, tmp_path / "two", *overrides, f"training.parallel={parallel}")
+    two = train(recipe, tmp_path / "two", *overrides, f"training.distributed_strategy={parallel}")
     assert_alike(one, two)
     for mine, theirs in zip(metrics(one), metrics(two), strict=True):
         for name in ("loss", "grad_norm", "num_tokens", "num_targets", "epoch"):
@@ -151,15 +151,17 @@ def test_two_ranks_learn_what_one_learns(overrides, parallel, recipe, tmp_path):
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["training.accumulate=2"],
-        ["model.decoder.attention.score.kind=relative-buckets"],
-        ["training.precision=bf16", "training.metric=bleu"],
+        ["training.gradient_accumulation_steps=2"],
+        ["model.decoder.attention.score.type=relative-position-bias"],
+        ["training.precision=bf16", "training.metric_for_best_model=bleu"],
     ],
     ids=["tied weights", "weights that get no gradient", "bf16, judged by what it writes"],
 )
 def test_two_ranks_train_a_transformer(overrides, parallel, transformer, tmp_path):
     one = train(transformer, tmp_path / "one", *overrides, ranks=1)
-    two = train(transformer, tmp_path / "two", *overrides, f"training.parallel={parallel}")
+    two = train(
+        transformer, tmp_path / "two", *overrides, f"training.distributed_strategy={parallel}"
+    )
     if "training.precision=bf16" in overrides:
         losses = [line["loss"] for run in (one, two) for line in metrics(run)[-1:]]
         assert losses[0] == pytest.approx(losses[1], rel=0.05)
@@ -179,8 +181,8 @@ def test_the_first_rank_alone_speaks_and_writes(recipe, tmp_path):
 @pytest.mark.parametrize("parallel", ["replicated", "sharded"])
 def test_two_ranks_resumed_are_two_ranks_uninterrupted_to_the_bit(parallel, recipe, tmp_path):
     how = [
-        f"training.parallel={parallel}",
-        "training.average.decay=0.9",
+        f"training.distributed_strategy={parallel}",
+        "training.ema.decay=0.9",
         "model.encoder.dropout=0.2",
         "model.decoder.dropout=0.2",
     ]
@@ -193,7 +195,7 @@ def test_two_ranks_resumed_are_two_ranks_uninterrupted_to_the_bit(parallel, reci
 @pytest.mark.parametrize("parallel", ["replicated", "sharded"])
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
 def test_another_number_of_ranks_goes_on(before, after, parallel, recipe, tmp_path):
-    how = [f"training.parallel={parallel}", "training.average.decay=0.9"]
+    how = [f"training.distributed_strategy={parallel}", "training.ema.decay=0.9"]
     whole = train(recipe, tmp_path / "whole", *how, ranks=1)
     run = train(recipe, tmp_path / "run", *how, "training.max_steps=10", ranks=before)
     train(recipe, run, *how, ranks=after)
@@ -232,7 +234,11 @@ def test_a_rank_that_is_killed_ends_the_others(lost, recipe, tmp_path):
 
 @pytest.mark.parametrize("parallel", ["replicated", "sharded"])
 def test_after_a_kill_torchrun_starts_again_and_all_ends_well(parallel, recipe, tmp_path):
-    how = ["training.max_steps=400", "training.validate_every=20", f"training.parallel={parallel}"]
+    how = [
+        "training.max_steps=400",
+        "training.validate_every=20",
+        f"training.distributed_strategy={parallel}",
+    ]
     whole = train(recipe, tmp_path / "whole", *how)
     run = tmp_path / "run"
     process = start(recipe, run, *how, restarts=1)
@@ -259,7 +265,7 @@ def test_parts_that_are_damaged_are_noticed(recipe, tmp_path):
 
 def test_sharded_weights_refuse_to_write_at_every_step(recipe, tmp_path):
     run = tmp_path / "run"
-    process = start(recipe, run, SHARDED, "training.objective.kind=minimum-risk")
+    process = start(recipe, run, SHARDED, "training.objective.type=minimum-risk")
     process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "training.parallel: the objective 'minimum-risk' lets" in said(run, "stderr")
+    assert "training.distributed_strategy: the objective 'minimum-risk' lets" in said(run, "stderr")

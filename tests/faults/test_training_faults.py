@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 import heedful
 from heedful.errors import RunError
-from heedful.storage import read_manifest
+from heedful.storage import read_and_verify_manifest
 from tests.commands import start_heedful, write_recipe
 from tests.equivalence.test_resuming import assert_same_end, last_checkpoint, wait_for
 
@@ -48,7 +48,7 @@ def assert_nothing_is_broken(run):
     if (run / "manifest.json").exists():
         heedful.load(run)
     for checkpoint in (run / "checkpoints").glob("step-*"):
-        read_manifest(checkpoint)
+        read_and_verify_manifest(checkpoint)
 
 
 def test_killed_at_any_moment_it_goes_on_and_ends_the_same(tmp_path, starting):
@@ -143,7 +143,7 @@ def test_told_to_go_on_it_trains_past_a_full_disk(tmp_path):
         heedful.train(recipe, run, overrides=["training.max_steps=10"])
         # Room for weights, which are published, and not for a whole checkpoint.
         (disk / "filler").write_bytes(bytes(disk_free(disk) - 200_000))
-        finished = subprocess_train(recipe, run, "training.checkpoints.if_disk_full=go-on")
+        finished = subprocess_train(recipe, run, "training.checkpoints.on_disk_full=continue")
         assert "NOT SAVED" in finished.stderr
         assert finished.returncode == 2, "the last state must be saved, or it is an error"
         assert_nothing_is_broken(run)
@@ -183,8 +183,8 @@ def disk_free(folder):
 def subprocess_train(recipe, run, *overrides):
     sets = [word for each in overrides for word in ("--set", each)]
     process = start_heedful("train", recipe, "--run", run, *sets, stderr=-1, stdout=-1)
-    out, err = process.communicate(timeout=120)
-    return subprocess.CompletedProcess([], process.returncode, out, err)
+    output_projection, err = process.communicate(timeout=120)
+    return subprocess.CompletedProcess([], process.returncode, output_projection, err)
 
 
 class TestAPoisonedRow:
@@ -204,16 +204,21 @@ class TestAPoisonedRow:
 
         weights = load_file(run / "weights.safetensors")
         weights["encoder.embedding.table.weight"][row] = float("inf")
-        Run(run).publish(weights, step=10)
+        Run(run).save_model(weights, step=10)
 
     def test_its_steps_are_skipped_counted_and_kept_to_be_looked_at(self, poisoned, tmp_path):
         recipe, clean, _ = poisoned
         self.poison(clean, row=4 + 7)  # the rarest letter
         run = tmp_path / "run"
         smaller = "training.batching.max_tokens=16"
-        initial = f"training.initial={clean}"
+        initial = f"training.init_from={clean}"
         finished = subprocess_train(
-            recipe, run, initial, smaller, "training.max_bad_steps=1000", "training.patience=null"
+            recipe,
+            run,
+            initial,
+            smaller,
+            "training.max_nonfinite_steps=1000",
+            "training.patience=null",
         )
         assert finished.returncode == 0, finished.stderr
         progress = json.loads((last_checkpoint(run) / "progress.json").read_text())
@@ -231,7 +236,7 @@ class TestAPoisonedRow:
             self.poison(clean, row)
         run = tmp_path / "run"
         finished = subprocess_train(
-            recipe, run, f"training.initial={clean}", "training.max_bad_steps=3"
+            recipe, run, f"training.init_from={clean}", "training.max_nonfinite_steps=3"
         )
         assert finished.returncode == 3
         assert "training step 3 (epoch 1, batch 3): the loss is nan" in finished.stderr

@@ -92,7 +92,7 @@ def is_dead(process):
 
 @EACH_WAY
 def test_a_line_is_answered_before_the_next_is_sent(translating, workers):
-    process = translating("--workers", workers)
+    process = translating("--num-workers", workers)
     assert ask(process, "a b") == "a b\n"  # loads the model
     began = time.monotonic()
     for text in ("c", "", "d e f", "a"):
@@ -105,7 +105,7 @@ def test_a_line_is_answered_before_the_next_is_sent(translating, workers):
 
 @EACH_WAY
 def test_a_reader_that_goes_away_ends_the_command_though_the_writer_stays(translating, workers):
-    process = translating("--workers", workers)
+    process = translating("--num-workers", workers)
     assert ask(process, "a b") == "a b\n"
     below = descendants(process)
     process.stdout.close()
@@ -152,18 +152,18 @@ def test_memory_stays_flat_and_every_line_comes_back(translating):
 @EACH_WAY
 def test_no_more_is_read_than_can_be_written(translating, workers):
     """Nobody reads the output: the command stops reading too, long before memory fills."""
-    process = translating("--workers", workers, "--beam", 1)
+    process = translating("--num-workers", workers, "--beam", 1)
     assert ask(process, "a") == "a\n"
     os.set_blocking(process.stdin.fileno(), False)
-    sent, quiet = 0, time.monotonic()
+    num_routed, quiet = 0, time.monotonic()
     while time.monotonic() - quiet < 5:
         try:
-            sent += os.write(process.stdin.fileno(), b"a b c d\n" * 64) // 8
+            num_routed += os.write(process.stdin.fileno(), b"a b c d\n" * 64) // 8
             quiet = time.monotonic()
         except BlockingIOError:
             time.sleep(0.01)
-        assert sent < 40_000
-    assert sent > 1000  # two full pipes of 64 KiB, and a few chunks between them
+        assert num_routed < 40_000
+    assert num_routed > 1000  # two full pipes of 64 KiB, and a few chunks between them
 
 
 @pytest.mark.parametrize("is_busy", [True, False])
@@ -171,10 +171,12 @@ def test_a_killed_worker_ends_the_command_at_once(translating, tmp_path, is_busy
     if is_busy:
         source = tmp_path / "in.txt"
         source.write_text("a b c d\n" * 20_000)
-        process = translating(source, "--workers", 2, "--device", "cpu", stdin=subprocess.DEVNULL)
+        process = translating(
+            source, "--num-workers", 2, "--device", "cpu", stdin=subprocess.DEVNULL
+        )
         assert read_line(process) == "a b c d\n"
     else:
-        process = translating("--workers", 2, "--device", "cpu")
+        process = translating("--num-workers", 2, "--device", "cpu")
         assert ask(process, "a") == "a\n"
     below, workers = descendants(process), workers_of(process)
     assert len(workers) == 2
@@ -185,7 +187,7 @@ def test_a_killed_worker_ends_the_command_at_once(translating, tmp_path, is_busy
     assert said.startswith("heedful: worker ")
     assert said.endswith(
         ": the process ended before its work was done (killed by SIGKILL)\n"
-        "  if memory ran out, give fewer --workers; what was written so far is complete lines\n"
+        "  if memory ran out, give fewer --num-workers; what was written so far is complete lines\n"
     )
     assert_all_end(below)
 
@@ -199,7 +201,7 @@ def hear_interrupts():
 def test_an_interrupt_from_the_keyboard_ends_all(translating, moment):
     """Ctrl-C reaches every process of the group; one of them answers."""
     process = translating(
-        "--workers", 2, "--device", "cpu", start_new_session=True, preexec_fn=hear_interrupts
+        "--num-workers", 2, "--device", "cpu", start_new_session=True, preexec_fn=hear_interrupts
     )
     if moment == "working":
         assert ask(process, "a") == "a\n"
@@ -219,7 +221,7 @@ def test_an_interrupt_from_the_keyboard_ends_all(translating, moment):
 def test_workers_do_not_outlive_the_command(translating, tmp_path, how):
     source = tmp_path / "in.txt"
     source.write_text("a b c d\n" * 50_000)
-    process = translating(source, "--workers", 2, "--device", "cpu", stdin=subprocess.DEVNULL)
+    process = translating(source, "--num-workers", 2, "--device", "cpu", stdin=subprocess.DEVNULL)
     read_line(process)
     below = descendants(process)
     process.send_signal(how)
@@ -241,19 +243,27 @@ def test_several_processes_write_what_one_writes(capsys, monkeypatch, trained, t
     def translate(*more):
         links = tmp_path / "links"
         ended = heedful(
-            capsys, monkeypatch, "translate", trained, source, *words, "--alignments", links, *more
+            capsys,
+            monkeypatch,
+            "translate",
+            trained,
+            source,
+            *words,
+            "--save-alignments",
+            links,
+            *more,
         )
         assert (ended.code, ended.err) == (0, "")
-        return ended.out, links.read_text()
+        return ended.output_projection, links.read_text()
 
-    assert translate("--workers", "2", "--device", "cpu") == translate()
+    assert translate("--num-workers", "2", "--device", "cpu") == translate()
 
 
 def test_a_run_that_is_not_there_is_said_once_by_several_processes(capsys, monkeypatch, tmp_path):
     source = tmp_path / "in.txt"
     source.write_text("a\n" * 600)
     absent = tmp_path / "absent" / "run"
-    words = ("translate", absent, source, "--workers", "2", "--device", "cpu")
+    words = ("translate", absent, source, "--num-workers", "2", "--device", "cpu")
     ended = heedful(capsys, monkeypatch, *words)
     assert ended.code == 2
     assert ended.err == (

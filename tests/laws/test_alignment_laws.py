@@ -5,10 +5,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.attention import Entmax, Past, Sparsemax
-from heedful.attention.alignments import Sharing, join
-from heedful.attention.local import Local
-from heedful.nested import map_tensors, select
+from heedful.attention import AttentionState, EntmaxAlignment, SparsemaxAlignment
+from heedful.attention.alignments import SoftAlignment
+from heedful.attention.local_alignment import LocalAlignment
+from heedful.attention.outputs import concat_alignments
+from heedful.pytree import map_tensors, select_rows
 from tests.catalogue import ALIGNMENTS, AT_RANDOM, BY_PLACE, HARD, WIDTH
 
 
@@ -17,9 +18,15 @@ def each_of(names):
 
 
 each_alignment = each_of(list(ALIGNMENTS))
-each_sharing = each_of([name for name, each in ALIGNMENTS.items() if isinstance(each, Sharing)])
+each_sharing = each_of(
+    [name for name, each in ALIGNMENTS.items() if isinstance(each, SoftAlignment)]
+)
 each_sparse = each_of(
-    [name for name, each in ALIGNMENTS.items() if isinstance(each, Sparsemax | Entmax)]
+    [
+        name
+        for name, each in ALIGNMENTS.items()
+        if isinstance(each, SparsemaxAlignment | EntmaxAlignment)
+    ]
 )
 each_smooth = each_of([name for name in ALIGNMENTS if name not in HARD])
 each_hard = each_of([name for name in ALIGNMENTS if name in HARD])
@@ -68,9 +75,11 @@ def test_weights_share_one_unit_among_the_visible(align, training, case):
     assert (weights >= 0).all()
     assert (weights[~mask] == 0).all()
     total = weights.sum(-1)
-    if align.leaks:
+    if align.is_unnormalized:
         assert (total <= mask.any(-1) + 1e-5).all()
-    elif isinstance(align, Local):  # a window may show nothing although something is visible
+    elif isinstance(
+        align, LocalAlignment
+    ):  # a window may show nothing although something is visible
         assert ((total - 1).abs().minimum(total.abs()) <= 1e-5).all()
     else:
         torch.testing.assert_close(total, mask.any(-1).float())
@@ -202,7 +211,7 @@ def test_large_scores_keep_their_differences(align):
 def test_half_precision_loses_only_the_last_digits_of_a_weight(align, dtype):
     # One query: what several carry on to one another loses digits at every one. And few places
     # where a centre is predicted: it is a share of their number, so its last digits are places.
-    is_local = isinstance(align, Local)
+    is_local = isinstance(align, LocalAlignment)
     scores = torch.randn(6, 1, 12 if is_local else 300).to(dtype)
     mask, queries = all_visible(scores), queries_for(scores)
     weights = align.to(dtype)(scores, mask, queries).weights
@@ -243,15 +252,17 @@ def test_queries_asked_together_are_answered_as_if_one_by_one(name, training):
     scores = torch.randn(2, 5, 6, dtype=torch.double)
     mask = (torch.arange(6) < torch.tensor([[6], [4]]))[:, None]
     queries, nowhere = queries_for(scores), scores.new_zeros(2, 6)
-    start = Past(
+    start = AttentionState(
         torch.zeros(2, dtype=torch.long), nowhere, nowhere, queries[:, 0], torch.ones(2).double()
     )
     together, past, parts = align(scores, mask, queries, start), start, []
     for step in range(5):
         rows = slice(step, step + 1)
         parts.append(align(scores[:, rows], mask, queries[:, rows], past))
-        past = past._replace(asked=past.asked + 1, last=parts[-1].pointers[:, 0])
-    apart = join(parts)
+        past = past._replace(
+            num_queries=past.num_queries + 1, last_weights=parts[-1].pointers[:, 0]
+        )
+    apart = concat_alignments(parts)
     for name, whole in together._asdict().items():
         torch.testing.assert_close(getattr(apart, name), whole, msg=name)
 
@@ -260,7 +271,7 @@ def test_queries_asked_together_are_answered_as_if_one_by_one(name, training):
 def test_what_is_known_can_be_selected_by_rows(align):
     scores, rows = torch.randn(3, 2, 5), torch.tensor([2, 0, 0])
     known = align.float()(scores, all_visible(scores), queries_for(scores))
-    chosen = select(known, rows)
+    chosen = select_rows(known, rows)
     torch.testing.assert_close(chosen.weights, known.weights[rows])
     assert map_tensors(len, chosen)  # every part leads with the batch
 

@@ -5,16 +5,15 @@ from typing import Any
 import pytest
 import torch
 
-from heedful.config.choice import kind_of, types_in
-from heedful.encoders.connections import ConnectionConfig
-from heedful.encoders.directions import DirectionConfig
-from heedful.encoders.recurrent import RecurrentEncoderConfig
-from heedful.layers.cell_choices import CellConfig
+from heedful.config.base import type_of, types_in
 from heedful.layers.pooling import PoolingConfig
+from heedful.layers.rnn import CellConfig
+from heedful.models.recurrent.encoder import RecurrentEncoderConfig
+from heedful.models.recurrent.encoder_layers import ConnectionConfig, DirectionConfig
 
-EXPERTS = {"num_experts": 3, "num_chosen": 2}
-HEADS = {"heads": {"num_heads": 2}, "score": {"kind": "scaled-dot"}}
-COVERING = {"score": {"kind": "additive", "features": [{"kind": "coverage"}]}}
+EXPERTS = {"num_experts": 3, "num_experts_per_token": 2}
+HEADS = {"heads": {"num_heads": 2}, "score": {"type": "scaled-dot"}}
+COVERING = {"score": {"type": "additive", "features": [{"type": "coverage"}]}}
 SETTINGS: dict[str, dict[str, Any]] = {}
 for family, union in {
     "cell": CellConfig,
@@ -23,26 +22,30 @@ for family, union in {
     "summary": PoolingConfig,
 }.items():
     for member in types_in(union):
-        SETTINGS[f"{family} {kind_of(member)}"] = {family: kind_of(member)}
+        SETTINGS[f"{family} {type_of(member)}"] = {family: type_of(member)}
 SETTINGS |= {
-    "reversed": {"direction": {"kind": "forwards", "reversed": True}},
-    "alternating, reversed": {"direction": {"kind": "alternating", "reversed": True}},
-    "gnmt": {"cell": "lstm", "direction": "both-then-forwards", "connection": "residual"},
+    "reversed": {"direction": {"type": "forward", "reverse_source": True}},
+    "alternating, reversed": {"direction": {"type": "alternating", "reverse_source": True}},
+    "gnmt": {"cell": "lstm", "direction": "bidirectional-then-forward", "connection": "residual"},
     "deep-att": {"cell": "lstm", "direction": "alternating", "connection": "fast-forward"},
     "experts": {"experts": EXPERTS},
     "experts beside a straight path": {"experts": EXPERTS, "connection": "fast-forward"},
-    "looks down": {"looks_down": {}},
-    "looks down with heads": {"looks_down": HEADS, "connection": "fast-forward"},
-    "looks down, covering": {"looks_down": COVERING, "connection": "residual"},
-    "positions": {"positions": {"kind": "learned"}},
+    "looks down": {"lower_attention": {}},
+    "looks down with heads": {"lower_attention": HEADS, "connection": "fast-forward"},
+    "looks down, covering": {"lower_attention": COVERING, "connection": "residual"},
+    "positions": {"positions": {"type": "learned"}},
     "all at once": {
         "cell": "lstm",
-        "direction": {"kind": "both-then-forwards", "num_both": 2, "reversed": True},
+        "direction": {
+            "type": "bidirectional-then-forward",
+            "num_bidirectional": 2,
+            "reverse_source": True,
+        },
         "connection": "residual",
-        "looks_down": HEADS,
-        "experts": EXPERTS | {"above": [2]},
-        "summary": {"kind": "attention", "attention": {"align": {"kind": "sparsemax"}}},
-        "positions": {"kind": "sinusoidal"},
+        "lower_attention": HEADS,
+        "experts": EXPERTS | {"after_layers": [2]},
+        "summary": {"type": "attention", "attention": {"alignment": {"type": "sparsemax"}}},
+        "positions": {"type": "sinusoidal"},
     },
 }
 each_setting = pytest.mark.parametrize("name", SETTINGS)
@@ -64,8 +67,8 @@ def build(name, **settings):
 
 def told(encoded):
     """All that is said of the rows."""
-    memories = () if encoded.memories is None else (encoded.memories,)
-    return (encoded.states, *memories), (encoded.summary, *encoded.ends)
+    memories = () if encoded.memory_cells is None else (encoded.memory_cells,)
+    return (encoded.states, *memories), (encoded.summary, *encoded.final_states)
 
 
 @each_setting
@@ -74,7 +77,7 @@ def test_states_and_summary_have_the_promised_shapes(name):
     encoded = encoder(TOKENS, LENGTHS)
     assert encoded.states.shape == (3, 5, 6)
     assert encoded.summary.shape == (3, encoder.size)
-    assert [end.shape for end in encoded.ends] == [(3, 6)] * 3
+    assert [end.shape for end in encoded.final_states] == [(3, 6)] * 3
     assert (encoded.states[~SEEN] == 0).all()
     assert encoded.states[SEEN].abs().sum(dim=-1).all()
 
@@ -89,8 +92,8 @@ def test_padding_has_no_influence(name):
     for narrow, widened in zip(narrow_places, wide_places, strict=True):
         torch.testing.assert_close(widened[:, :5], narrow)
     torch.testing.assert_close(wide_rows, narrow_rows)
-    penalties = (encoder(tokens, LENGTHS).penalties for tokens in (TOKENS, wide))
-    torch.testing.assert_close(*map(dict, penalties))
+    auxiliary_losses = (encoder(tokens, LENGTHS).auxiliary_losses for tokens in (TOKENS, wide))
+    torch.testing.assert_close(*map(dict, auxiliary_losses))
 
 
 @each_setting
@@ -118,7 +121,9 @@ def test_every_weight_has_a_finite_gradient_in_training(name):
     encoder = build(name, dropout=0.2).train()
     encoded = encoder(TOKENS, LENGTHS)
     places, rows = told(encoded)
-    total = sum(part.sin().sum() for part in (*places, *rows)) + sum(encoded.penalties.values())
+    total = sum(part.sin().sum() for part in (*places, *rows)) + sum(
+        encoded.auxiliary_losses.values()
+    )
     total.backward()
     for parameter, weight in encoder.named_parameters():
         assert weight.grad is not None, parameter

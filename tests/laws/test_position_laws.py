@@ -5,13 +5,13 @@ from itertools import product
 import pytest
 import torch
 
-from heedful.attention.choices.positions import PositionConfig
-from heedful.config.choice import kind_of, types_in
+from heedful.attention.positional_encoding import PositionalEncodingConfig
+from heedful.config.base import type_of, types_in
 
 SIZE = 6
 PLACINGS = {
-    f"{kind_of(member)}, {join}": member(join=join)
-    for member, join in product(types_in(PositionConfig), ["add", "concatenate"])
+    f"{type_of(member)}, {join}": member(join=join)
+    for member, join in product(types_in(PositionalEncodingConfig), ["add", "concatenate"])
 }
 each_placing = pytest.mark.parametrize("name", PLACINGS)
 

@@ -3,13 +3,12 @@
 import pytest
 import torch
 
-from heedful.attention.fused.chunked import chunked_additive
-from heedful.attention.fused.rules import plain_additive
-from heedful.attention.simplex import entmax
-from heedful.layers.convolutions import share_gradient
-from heedful.layers.fused.in_chunks import in_chunks
-from heedful.training.objectives import negative_log_likelihood
-from heedful.training.precision import Precision
+from heedful.acceleration.attention import attend_in_chunks, chunked_additive_score
+from heedful.attention.additive_scores import naive_additive_score
+from heedful.attention.alignments import entmax
+from heedful.layers.convolution import scale_gradient
+from heedful.training import negative_log_likelihood
+from heedful.training.trainer import MixedPrecision
 from tests.catalogue import SYSTEMS, batch, build, store
 
 # Every alignment, what has derivatives of its own, and some of each family else.
@@ -29,14 +28,14 @@ def learned(model, precision):
     """The loss, and all gradients in one row, once the scale is one that fits them."""
     torch.manual_seed(0)
     model.zero_grad()
-    with precision.computing():
+    with precision.autocast():
         log_probs = model(BATCH, need_weights=False).log_probs
     loss = negative_log_likelihood(log_probs.float(), BATCH.targets) / BATCH.num_targets
-    precision.differentiate(loss)
-    precision.unscale(torch.optim.SGD(model.parameters(), 0.1))
+    precision.backward(loss)
+    precision.unscale_gradients(torch.optim.SGD(model.parameters(), 0.1))
     parts = [weight.grad for weight in model.parameters() if weight.grad is not None]
     gradient = torch.cat([part.flatten() for part in parts])
-    if precision.is_overflow(bool(gradient.isfinite().all())):
+    if precision.handle_overflow(bool(gradient.isfinite().all())):
         return learned(model, precision)
     return loss.item(), gradient
 
@@ -46,8 +45,8 @@ def near(name, precision):
     with torch.no_grad():
         for weight in model.parameters():
             weight.mul_(0.5)  # as they are drawn: wider ones make rounding grow with every layer
-    loss, gradient = learned(model, Precision("fp32", "cpu"))
-    narrow_loss, narrow_gradient = learned(model, Precision(precision, "cpu"))
+    loss, gradient = learned(model, MixedPrecision("fp32", "cpu"))
+    narrow_loss, narrow_gradient = learned(model, MixedPrecision(precision, "cpu"))
     assert narrow_gradient.isfinite().all()
     assert narrow_loss == pytest.approx(loss, rel=0.01)
     cosine = torch.nn.functional.cosine_similarity(gradient, narrow_gradient, dim=0)
@@ -73,7 +72,7 @@ def test_every_cell_learns_in_fp16_on_a_cpu(cell):
 def gradients(form, tensors, *, is_inside):
     """Gradients of what a form makes in bf16, differentiated inside or outside of autocast."""
     leaves = [tensor.clone().requires_grad_() for tensor in tensors]
-    with Precision("bf16", "cpu").computing():
+    with MixedPrecision("bf16", "cpu").autocast():
         outputs = form(*leaves)
         if is_inside:
             outputs.float().square().sum().backward()
@@ -88,13 +87,13 @@ def asked(queries, memory, weight):
 
 def asked_in_chunks(queries, memory, weight):
     places = torch.zeros(queries.shape[:2], dtype=torch.long)
-    return in_chunks(
+    return attend_in_chunks(
         lambda own, _, held: asked(own, held, weight),
         queries,
         places,
         memory,
-        weights=[weight],
-        chunk=2,
+        parameters_used=[weight],
+        chunk_size=2,
     )
 
 
@@ -107,7 +106,7 @@ def plain_share(values, weight):
 
 
 def shared(values, weight):
-    return share_gradient(values @ weight, 1.0)
+    return scale_gradient(values @ weight, 1.0)
 
 
 def sparse(alpha):
@@ -123,13 +122,13 @@ def sparse_wide(alpha):
     return form
 
 
-LONG, SHORT, SQUARE = (2, 5, 4), (2, 3, 4), (4, 4)
+LONG, DEFAULT_CLIPPER, SQUARE = (2, 5, 4), (2, 3, 4), (4, 4)
 PAIRS = {
-    "in chunks": (asked, asked_in_chunks, [LONG, SHORT, SQUARE]),
+    "in chunks": (asked, asked_in_chunks, [LONG, DEFAULT_CLIPPER, SQUARE]),
     "additive in chunks": (
-        additive(plain_additive),
-        additive(lambda *parts: chunked_additive(*parts, chunk=1)),
-        [LONG, SHORT, SQUARE, (4,)],
+        additive(naive_additive_score),
+        additive(lambda *parts: chunked_additive_score(*parts, max_elements=1)),
+        [LONG, DEFAULT_CLIPPER, SQUARE, (4,)],
     ),
     "shared gradient": (plain_share, shared, [LONG, SQUARE]),
     "sparsemax": (sparse_wide(2.0), sparse(2.0), [LONG, SQUARE]),

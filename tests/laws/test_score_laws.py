@@ -3,15 +3,21 @@
 import pytest
 import torch
 
-from heedful.attention import Past
-from heedful.nested import select
+from heedful.attention import AttentionState
+from heedful.pytree import select_rows
 from tests.catalogue import SCORES
 
 SIZE = 4
 BY_NUMBER = {"location", "sum"}  # those that ask where a key stands, counted from the first
-BY_DISTANCE = {"alibi", "gaussian", "relative-buckets", "relative-keys", "rotary"}  # from the query
+BY_DISTANCE = {
+    "alibi",
+    "gaussian",
+    "relative-position-bias",
+    "relative-key",
+    "rotary",
+}  # from the query
 BY_PLACE = BY_NUMBER | BY_DISTANCE
-BLIND = {"alibi", "gaussian", "relative-buckets"}  # those that look at no vector at all
+BLIND = {"alibi", "gaussian", "relative-position-bias"}  # those that look at no vector at all
 each_score = pytest.mark.parametrize("kind", SCORES)
 each_score_by_content = pytest.mark.parametrize(
     "kind", [kind for kind in SCORES if kind not in BY_PLACE]
@@ -31,13 +37,13 @@ def vectors(*shape):
 
 
 def score(module, queries, keys, past=None):
-    return module(queries, module.prepare(keys), past)
+    return module(queries, module.prepare_keys(keys), past)
 
 
 def after(asked, keys):
     """The past of sources of which so many queries were asked; where they looked is forgotten."""
     nowhere, nothing = torch.zeros_like(keys[..., 0]), torch.zeros_like(keys[..., 0, :])
-    return Past(asked, nowhere, nowhere, nothing, torch.ones_like(nothing[..., 0]))
+    return AttentionState(asked, nowhere, nowhere, nothing, torch.ones_like(nothing[..., 0]))
 
 
 @each_score
@@ -123,8 +129,8 @@ def test_heads_stand_before_the_queries_and_do_not_see_one_another(kind):
 def test_rows_of_prepared_keys_can_be_selected_and_repeated(kind):
     module = build(kind)
     queries, keys = vectors(3, 2), vectors(3, 5)
-    prepared, rows = module.prepare(keys), torch.tensor([2, 0, 0])
-    chosen = module(queries[rows], select(prepared, rows))
+    prepared, rows = module.prepare_keys(keys), torch.tensor([2, 0, 0])
+    chosen = module(queries[rows], select_rows(prepared, rows))
     torch.testing.assert_close(chosen, module(queries, prepared)[rows])
 
 

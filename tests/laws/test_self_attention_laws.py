@@ -8,34 +8,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from heedful.attention.choices.attention import AttentionConfig
-from heedful.config.choice import types_in
-from heedful.layers.span_choices import SpanConfig
-from heedful.nested import select
+from heedful.attention.config import AttentionConfig
+from heedful.config.base import types_in
+from heedful.layers.self_attention import SpanConfig
+from heedful.pytree import select_rows
 
 ROWS, SIZE = 3, 8
 SPANS = {
-    "full": {"kind": "full"},
-    "blocks of 1": {"kind": "blocks", "size": 1},
-    "blocks of 3": {"kind": "blocks", "size": 3},
-    "compressed by 1": {"kind": "compressed", "stride": 1},
-    "compressed by 3": {"kind": "compressed", "stride": 3},
+    "full": {"type": "full"},
+    "blocks of 1": {"type": "block", "size": 1},
+    "blocks of 3": {"type": "block", "size": 3},
+    "compressed by 1": {"type": "compressed", "stride": 1},
+    "compressed by 3": {"type": "compressed", "stride": 3},
 }
 ATTENTIONS = {
-    "heads": {"score": {"kind": "scaled-dot"}, "heads": {"num_heads": 2}},
+    "heads": {"score": {"type": "scaled-dot"}, "heads": {"num_heads": 2}},
     "one group": {
-        "score": {"kind": "scaled-dot"},
-        "heads": {"num_heads": 4, "num_groups": 1, "head_size": 3},
+        "score": {"type": "scaled-dot"},
+        "heads": {"num_heads": 4, "num_kv_heads": 1, "head_size": 3},
     },
-    "no heads": {"score": {"kind": "scaled-dot"}},
-    "additive": {"score": {"kind": "additive", "hidden_size": 5}, "heads": {"num_heads": 2}},
+    "no heads": {"score": {"type": "scaled-dot"}},
+    "additive": {"score": {"type": "additive", "hidden_size": 5}, "heads": {"num_heads": 2}},
     "sparsemax": {
-        "score": {"kind": "scaled-dot"},
-        "align": {"kind": "sparsemax"},
+        "score": {"type": "scaled-dot"},
+        "alignment": {"type": "sparsemax"},
         "heads": {"num_heads": 2},
     },
-    "rotary": {"score": {"kind": "rotary"}, "heads": {"num_heads": 2}},
-    "relative buckets": {"score": {"kind": "relative-buckets"}, "heads": {"num_heads": 2}},
+    "rotary": {"score": {"type": "rotary"}, "heads": {"num_heads": 2}},
+    "relative buckets": {"score": {"type": "relative-position-bias"}, "heads": {"num_heads": 2}},
 }
 BY_PLACE = {"rotary", "relative buckets"}  # nothing for what is pressed
 MEMBERS = [
@@ -69,12 +69,12 @@ def read(module, inputs, lengths=None, **options):
     if lengths is None:
         lengths = torch.full((rows,), inputs.size(1))
     first = torch.zeros(rows, dtype=torch.long)
-    return module(inputs, module.begin(inputs), first, lengths, **options)
+    return module(inputs, module.initial_state(inputs), first, lengths, **options)
 
 
 def test_every_span_is_tried():
-    assert {span["kind"] for span in SPANS.values()} == {
-        member.model_fields["kind"].default for member in types_in(SpanConfig)
+    assert {span["type"] for span in SPANS.values()} == {
+        member.model_fields["type"].default for member in types_in(SpanConfig)
     }
 
 
@@ -91,7 +91,7 @@ def test_pieces_of_any_sizes_are_read_as_the_whole(span, looking, pieces):
     totals = torch.tensor(pieces).sum(dim=0)
     whole = vectors(ROWS, max(1, int(totals.max())))
     wanted = read(module, whole, totals).outputs
-    cache, first = module.begin(whole), torch.zeros(ROWS, dtype=torch.long)
+    cache, first = module.initial_state(whole), torch.zeros(ROWS, dtype=torch.long)
     for piece in pieces:
         inputs = vectors(ROWS, max(1, *piece))  # past a row's end anything may stand
         for row, length in enumerate(piece):
@@ -153,7 +153,7 @@ def test_rows_of_a_cache_can_be_selected_and_repeated(span, looking):
     more, ones = vectors(ROWS, 1), torch.ones(ROWS, dtype=torch.long)
     rows = torch.tensor([2, 0, 2, 1])
     whole = module(more, cache, lengths, ones).outputs
-    picked = module(more[rows], select(cache, rows), lengths[rows], ones[[0] * 4]).outputs
+    picked = module(more[rows], select_rows(cache, rows), lengths[rows], ones[[0] * 4]).outputs
     torch.testing.assert_close(picked, whole[rows])
 
 
@@ -161,9 +161,9 @@ def test_rows_of_a_cache_can_be_selected_and_repeated(span, looking):
 def test_looking_both_ways_rows_are_read_alone_whatever_stands_in_their_padding(span, looking):
     module, lengths = build(span, looking), torch.tensor([8, 3, 1])
     inputs = vectors(ROWS, 8)
-    found = module.both_ways(inputs, lengths)
+    found = module.forward_bidirectional(inputs, lengths)
     for row, length in enumerate(lengths.tolist()):
-        alone = module.both_ways(inputs[row : row + 1, :length], lengths[row : row + 1])
+        alone = module.forward_bidirectional(inputs[row : row + 1, :length], lengths[row : row + 1])
         torch.testing.assert_close(found[row, :length], alone[0])
 
 
@@ -175,4 +175,4 @@ def test_precision_is_kept(span, looking):
         found = read(module, inputs, need_weights=need_weights)
         assert found.outputs.dtype == dtype
         assert found.outputs.isfinite().all()
-    assert module.both_ways(inputs, torch.tensor([7, 3, 1])).dtype == dtype
+    assert module.forward_bidirectional(inputs, torch.tensor([7, 3, 1])).dtype == dtype

@@ -8,13 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.errors import DataError
-from heedful.text.config import SubwordConfig, TokenizerConfig
-from heedful.text.normalisation import NormalisationConfig
-from heedful.text.vocabulary import BOS, EOS, PAD, UNK
+from heedful.tokenization.subword import SubwordTokenizerConfig
+from heedful.tokenization.text_pair import TokenizerConfig
+from heedful.tokenization.tokenizer import NormalizerConfig
+from heedful.tokenization.vocabulary import BOS, EOS, PAD, UNK
 
 # Read from the union, so that a new member is tested the moment it is listed.
-FAMILY = {each().kind: each() for each in get_args(get_args(TokenizerConfig)[0])}
-FAMILY["subword-bpe"] = SubwordConfig(model="bpe")
+FAMILY = {each().type: each() for each in get_args(get_args(TokenizerConfig)[0])}
+FAMILY["subword-bpe"] = SubwordTokenizerConfig(model_type="bpe")
 FAMILY = {
     name: config.model_copy(update={"size": 400}) if hasattr(config, "size") else config
     for name, config in FAMILY.items()
@@ -80,7 +81,7 @@ def test_a_text_learned_from_comes_back_exactly(config, text):
 @given(text=anything)
 @settings(deadline=None)
 def test_subwords_bring_any_text_back_exactly(model, text):
-    tokenizer = trained(SubwordConfig(size=400, model=model))
+    tokenizer = trained(SubwordTokenizerConfig(vocab_size=400, model_type=model))
     ids = tokenizer.encode(text)
     assert tokenizer.decode(ids) == text
     assert UNK not in ids
@@ -98,8 +99,8 @@ def test_every_edge_case_comes_back_exactly(config, text):
 @given(text=anything, lowercase=st.booleans(), strip=st.booleans())
 @settings(deadline=None, max_examples=25)
 def test_what_comes_back_is_the_normalised_text(config, unicode, text, lowercase, strip):
-    choice = NormalisationConfig(unicode=unicode, lowercase=lowercase, strip=strip)
-    tokenizer = config.model_copy(update={"normalisation": choice}).train([*CORPUS, text])
+    choice = NormalizerConfig(unicode=unicode, lowercase=lowercase, strip=strip)
+    tokenizer = config.model_copy(update={"normalization": choice}).train([*CORPUS, text])
     assert tokenizer.decode(tokenizer.encode(text)) == choice.build()(text)
 
 
@@ -122,7 +123,7 @@ def test_special_symbols_that_were_typed_are_plain_text(config):
 @settings(deadline=None)
 def test_many_texts_are_encoded_like_each_of_them(config, texts):
     tokenizer = trained(config)
-    assert tokenizer.encode_all(texts) == [tokenizer.encode(text) for text in texts]
+    assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
 
 
 @each_tokenizer
@@ -132,14 +133,14 @@ def test_ids_lie_within_the_vocabulary_and_each_is_shown(config, text):
     tokenizer = trained(config)
     ids = tokenizer.encode(text)
     assert all(0 <= each < len(tokenizer) for each in ids)
-    assert len(tokenizer.pieces(ids)) == len(ids)
-    assert all(tokenizer.pieces(range(len(tokenizer))))
+    assert len(tokenizer.ids_to_tokens(ids)) == len(ids)
+    assert all(tokenizer.ids_to_tokens(range(len(tokenizer))))
 
 
 @each_tokenizer
 def test_pieces_are_shown_without_marks(config):
     tokenizer = config.train(["horto. horto. horto. horto."] * 9)
-    shown = tokenizer.pieces(tokenizer.encode("horto."))
+    shown = tokenizer.ids_to_tokens(tokenizer.encode("horto."))
     assert "".join(shown).strip() == "horto."
 
 
@@ -148,7 +149,7 @@ def test_symbols_that_begin_end_and_fill_leave_no_trace(config):
     tokenizer = trained(config)
     ids = tokenizer.encode("in horto")
     assert tokenizer.decode([BOS, *ids, EOS, PAD, PAD]) == "in horto"
-    assert tokenizer.pieces([PAD, UNK, BOS, EOS]) == ["<pad>", "<unk>", "<s>", "</s>"]
+    assert tokenizer.ids_to_tokens([PAD, UNK, BOS, EOS]) == ["<pad>", "<unk>", "<s>", "</s>"]
 
 
 @each_tokenizer
@@ -161,7 +162,7 @@ def test_no_text_is_no_tokens(config):
     tokenizer = trained(config)
     assert tokenizer.encode("") == []
     assert tokenizer.decode([]) == ""
-    assert tokenizer.encode_all([]) == []
+    assert tokenizer.encode_batch([]) == []
 
 
 @each_tokenizer
@@ -170,11 +171,13 @@ def test_what_is_saved_and_loaded_encodes_the_same(config, tmp_path):
     tokenizer = config.train(texts)
     tokenizer.save(tmp_path)
     loaded = config.load(tmp_path)
-    ids = tokenizer.encode_all(texts)
+    ids = tokenizer.encode_batch(texts)
     assert len(loaded) == len(tokenizer)
-    assert loaded.encode_all(texts) == ids
+    assert loaded.encode_batch(texts) == ids
     assert [loaded.decode(each) for each in ids] == texts
-    assert [loaded.pieces(each) for each in ids] == [tokenizer.pieces(each) for each in ids]
+    assert [loaded.ids_to_tokens(each) for each in ids] == [
+        tokenizer.ids_to_tokens(each) for each in ids
+    ]
 
 
 @each_tokenizer
@@ -203,15 +206,15 @@ def test_a_million_characters_on_one_line_come_back(config, text):
 def test_a_lone_surrogate_is_refused_by_place_and_name(config, before, surrogate):
     with pytest.raises(DataError) as caught:
         trained(config).encode(before + surrogate + "b")
-    assert caught.value.at == "text"
-    assert caught.value.problem.startswith(
+    assert caught.value.location == "text"
+    assert caught.value.message.startswith(
         f"character {len(before) + 1} is U+{ord(surrogate):04X}, half of a surrogate pair"
     )
 
 
 @each_tokenizer
 def test_a_lone_surrogate_among_many_texts_is_named_by_number(config):
-    for refused in (trained(config).encode_all, config.train):
+    for refused in (trained(config).encode_batch, config.train):
         with pytest.raises(DataError) as caught:
             refused(["a", "b", "c\udfff"])
-        assert caught.value.at == "text 3"
+        assert caught.value.location == "text 3"

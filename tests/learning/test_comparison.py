@@ -7,7 +7,7 @@ import pytest
 from tests.commands import heedful, write_recipe
 
 NO_ATTENTION = """
-    wiring: {kind: final-state}
+    wiring: {type: final-state}
 """
 
 
@@ -15,7 +15,7 @@ NO_ATTENTION = """
 def test_two_recipes_are_trained_under_one_budget_and_compared(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     text = write_recipe(tmp_path / "data").read_text()
-    looking = "    wiring: {kind: step-then-attend}\n    attention: {score: {kind: bilinear}}\n"
+    looking = "    wiring: {type: step-then-attend}\n    attention: {score: {type: bilinear}}\n"
     assert looking in text
     (tmp_path / "looks.yaml").write_text(text)
     (tmp_path / "blind.yaml").write_text(text.replace(looking, NO_ATTENTION))
@@ -23,18 +23,18 @@ def test_two_recipes_are_trained_under_one_budget_and_compared(capsys, monkeypat
     (tmp_path / "src").write_text("\n".join(lines) + "\n")
     ended = heedful(
         *(capsys, monkeypatch, "compare", "--data", "looks.yaml"),
-        *("--recipes", "blind.yaml,looks.yaml", "--budget", "200steps", "--seeds", "2"),
+        *("--recipes", "blind.yaml,looks.yaml", "--budget", "200steps", "--num-seeds", "2"),
         *("--source", "src", "--target", "src", "--device", "cpu", "--json"),
     )
     assert ended.code == 0, ended.err
-    told = json.loads(ended.out)
-    blind, looks = told["systems"]
-    assert [blind["name"], looks["name"]] == ["blind", "looks"]
-    for system in (blind, looks):
+    told = json.loads(ended.output_projection)
+    blind, attention_records = told["systems"]
+    assert [blind["name"], attention_records["name"]] == ["blind", "looks"]
+    for system in (blind, attention_records):
         assert system["cost"]["steps"] == {"mean": 200, "deviation": 0}
         assert [point["step"] for point in system["curves"][0]] == list(range(20, 201, 20))
         assert len(system["runs"]) == 2
-    exact = looks["judged"][0]
-    assert exact["over"]["mean"] > blind["judged"][0]["over"]["mean"]
+    exact = attention_records["max_eval_samples"][0]
+    assert exact["over"]["mean"] > blind["max_eval_samples"][0]["over"]["mean"]
     assert exact["over"]["mean"] > 80
     assert exact["difference"]["p"] < 0.05

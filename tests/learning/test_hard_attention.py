@@ -35,7 +35,7 @@ def copied_and_found(run):
     [
         ["kind=sampled"],
         ["kind=sampled", "credit=future"],
-        ["kind=sampled", "baseline.kind=learned", "credit=future"],
+        ["kind=sampled", "baseline.type=learned", "credit=future"],
         ["kind=straight-through"],
         ["kind=gumbel-softmax"],
         ["kind=gumbel-softmax", "straight_through=true"],

@@ -3,8 +3,8 @@
 import pytest
 
 import heedful
-from heedful.data.sources import BuiltInConfig
-from heedful.evaluation.metrics import exact_match
+from heedful.data.sources import SyntheticPairsConfig
+from heedful.evaluation.registry import exact_match
 from tests.catalogue import SYSTEMS
 from tests.commands import write_recipe
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.learning
 
 
 def exact(run, name, split, size):
-    pairs = BuiltInConfig(name=name, split=split, size=size).read()
+    pairs = SyntheticPairsConfig(name=name, split=split, size=size).read()
     outputs = heedful.load(run).translate([pair.source for pair in pairs])
     return exact_match([each.text for each in outputs], [pair.target for pair in pairs]).value
 
@@ -30,10 +30,10 @@ def test_every_system_learns_to_copy_short_words_in_600_steps(name, tmp_path):
         for key, value in settings.items()
         if key not in {"kind", "embedding_size", "hidden_size", "attention", "wiring"}
     ]
-    wiring = model["decoder"].get("wiring", {"kind": "attend-then-step"})
+    wiring = model["decoder"].get("wiring", {"type": "attend-then-step"})
     overrides += [f"model.decoder.wiring.{key}={value}" for key, value in wiring.items()]
-    score = model["decoder"].get("attention", {"score": {"kind": "additive"}})["score"]["kind"]
-    overrides.append(f"model.decoder.attention.score.kind={score}")
+    score = model["decoder"].get("attention", {"score": {"type": "additive"}})["score"]["type"]
+    overrides.append(f"model.decoder.attention.score.type={score}")
     recipe = write_recipe(tmp_path, steps=600, every=200)
     heedful.train(str(recipe), tmp_path / "run", overrides=overrides)
     words = ["a b c", "h g f e d", "b b a c", "e", "d a d"]

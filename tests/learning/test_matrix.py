@@ -1,16 +1,16 @@
 """Every score with every alignment in every wiring learns to copy, where together they can.
 
-A diagonal of the matrix runs with `make test`; the rest of it with `make test-all`.
+A diagonal of the matrix runs with `factory test`; the rest of it with `factory test-all`.
 """
 
 from itertools import product
 
 import pytest
 
-from heedful.attention.choices.alignments import AlignmentConfig
-from heedful.attention.choices.features import FeatureConfig
-from heedful.attention.choices.scores import ScoreConfig
-from heedful.config.choice import kind_of, types_in
+from heedful.attention.additive_scores import ScoreFeatureConfig
+from heedful.attention.composite_scores import ScoreConfig
+from heedful.attention.config import AlignmentConfig
+from heedful.config.base import type_of, types_in
 from tests.learning.copying import share_copied
 
 STEPS = 300
@@ -18,37 +18,42 @@ STEPS = 300
 SLOW = {"scaled-dot", "sum", "rotary", "sampled", "straight-through", "gumbel-softmax"}
 
 SCORES = {
-    "dot": {"kind": "dot"},
-    "scaled-dot": {"kind": "scaled-dot"},
-    "bilinear": {"kind": "bilinear"},
-    "projected-dot": {"kind": "projected-dot", "hidden_size": 24},
-    "cosine": {"kind": "cosine", "sharpness": 10.0, "learned": True},
-    "trilinear": {"kind": "trilinear"},
-    "additive": {"kind": "additive", "hidden_size": 24},
-    "concat": {"kind": "concat", "hidden_size": 24},
-    "location": {"kind": "location", "max_positions": 16},
-    "relative-buckets": {"kind": "relative-buckets"},
-    "gaussian": {"kind": "gaussian", "sigma": 0.5},
-    "relative-keys": {"kind": "relative-keys"},
-    "rotary": {"kind": "rotary"},
-    "sum": {"kind": "sum", "scores": [{"kind": "scaled-dot"}, {"kind": "alibi"}]},
+    "dot": {"type": "dot"},
+    "scaled-dot": {"type": "scaled-dot"},
+    "bilinear": {"type": "bilinear"},
+    "projected-dot": {"type": "projected-dot", "hidden_size": 24},
+    "cosine": {"type": "cosine", "scale": 10.0, "learned": True},
+    "trilinear": {"type": "trilinear"},
+    "additive": {"type": "additive", "hidden_size": 24},
+    "concat": {"type": "concat", "hidden_size": 24},
+    "location": {"type": "location", "max_positions": 16},
+    "relative-position-bias": {"type": "relative-position-bias"},
+    "gaussian": {"type": "gaussian", "sigma": 0.5},
+    "relative-key": {"type": "relative-key"},
+    "rotary": {"type": "rotary"},
+    "sum": {"type": "sum", "scores": [{"type": "scaled-dot"}, {"type": "alibi"}]},
 }
-for feature in types_in(FeatureConfig):
-    kind = kind_of(feature)
-    SCORES[f"additive, {kind}"] = SCORES["additive"] | {"features": [{"kind": kind}]}
+for feature in types_in(ScoreFeatureConfig):
+    kind = type_of(feature)
+    SCORES[f"additive, {kind}"] = SCORES["additive"] | {"features": [{"type": kind}]}
 
 ALIGNMENTS = {
-    "softmax": {"kind": "softmax"},
-    "sparsemax": {"kind": "sparsemax"},
-    "entmax": {"kind": "entmax"},
-    "local": {"kind": "local", "reach": 4},
-    "local by step": {"kind": "local", "centre": {"kind": "step"}, "reach": 2, "taper": "none"},
-    "monotonic": {"kind": "monotonic"},
-    "chunkwise": {"kind": "chunkwise"},
-    "monotonic-marginal": {"kind": "monotonic-marginal"},
-    "sampled": {"kind": "sampled", "credit": "future"},
-    "straight-through": {"kind": "straight-through"},
-    "gumbel-softmax": {"kind": "gumbel-softmax"},
+    "softmax": {"type": "softmax"},
+    "sparsemax": {"type": "sparsemax"},
+    "entmax": {"type": "entmax"},
+    "local": {"type": "local", "half_width": 4},
+    "local by step": {
+        "type": "local",
+        "center": {"type": "monotonic"},
+        "half_width": 2,
+        "gaussian": "none",
+    },
+    "monotonic": {"type": "monotonic"},
+    "chunkwise": {"type": "monotonic-chunkwise"},
+    "monotonic-marginal": {"type": "monotonic-marginal"},
+    "sampled": {"type": "sampled", "credit": "future"},
+    "straight-through": {"type": "straight-through"},
+    "gumbel-softmax": {"type": "gumbel-softmax"},
 }
 
 WIRINGS = ["attend-then-step", "step-then-attend"]
@@ -62,8 +67,8 @@ UNABLE = {
 
 
 def test_every_kind_is_in_the_matrix_or_said_to_be_unable():
-    listed = {each["kind"] for each in [*SCORES.values(), *ALIGNMENTS.values()]} | set(UNABLE)
-    known = {kind_of(each) for each in [*types_in(ScoreConfig), *types_in(AlignmentConfig)]}
+    listed = {each["type"] for each in [*SCORES.values(), *ALIGNMENTS.values()]} | set(UNABLE)
+    known = {type_of(each) for each in [*types_in(ScoreConfig), *types_in(AlignmentConfig)]}
     assert listed == known
 
 
@@ -84,7 +89,7 @@ FLAT = {"dot", "scaled-dot", "sum", "rotary", "trilinear", "additive", "concat"}
 }
 # What takes such scores for the chance of a single place hears them under the noise, or in what is
 # drawn, only if they begin sharper.
-SOFTMAX = {"kind": "softmax", "temperature": 0.1}
+SOFTMAX = {"type": "softmax", "temperature": 0.1}
 SHARPER = {
     "monotonic": {"gain": 10.0},
     "chunkwise": {"boundaries": {"gain": 10.0}},
@@ -96,8 +101,8 @@ SHARPER = {
 
 def learns(score, align, wiring, steps):
     settings = ALIGNMENTS[align] | (SHARPER.get(align, {}) if score in FLAT else {})
-    attention = {"score": SCORES[score], "align": settings}
-    return share_copied(attention, {"wiring": {"kind": wiring}}, steps=steps) >= 0.8
+    attention = {"score": SCORES[score], "alignment": settings}
+    return share_copied(attention, {"wiring": {"type": wiring}}, steps=steps) >= 0.8
 
 
 @pytest.mark.diagonal
@@ -116,11 +121,11 @@ def test_every_other_mechanism_learns_to_copy(score, align, wiring):
 
 @pytest.mark.learning
 @pytest.mark.parametrize(
-    ("score", "num_heads", "num_groups"),
+    ("score", "num_heads", "num_kv_heads"),
     [("scaled-dot", 2, 2), ("additive", 2, 2), ("bilinear", 4, 2)],
 )
-def test_many_heads_learn_to_copy(score, num_heads, num_groups):
-    heads = {"num_heads": num_heads, "num_groups": num_groups}
+def test_many_heads_learn_to_copy(score, num_heads, num_kv_heads):
+    heads = {"num_heads": num_heads, "num_kv_heads": num_kv_heads}
     attention = {"score": SCORES[score], "heads": heads}
     assert share_copied(attention, steps=2 * STEPS) >= 0.8
 
@@ -136,15 +141,15 @@ def test_heads_learn_to_copy():
 def test_exact_hard_attention_learns_to_copy(align):
     attention = {
         "score": SCORES["bilinear"],
-        "align": ALIGNMENTS[align],
-        "read": {"kind": "per-position"},
+        "alignment": ALIGNMENTS[align],
+        "readout": {"type": "per-position"},
     }
-    wiring = {"kind": "step-then-attend", "input_feeding": False}
-    decoder = {"wiring": wiring, "emission": {"kind": "marginal"}}
+    wiring = {"type": "step-then-attend", "input_feeding": False}
+    decoder = {"wiring": wiring, "output_head": {"type": "marginal"}}
     assert share_copied(attention, decoder, steps=STEPS) >= 0.8
 
 
 @pytest.mark.diagonal
 @pytest.mark.parametrize("score", ["linear", "alibi"])
 def test_the_task_cannot_be_done_without_looking(score):
-    assert share_copied({"score": {"kind": score}}, steps=STEPS) <= 0.3
+    assert share_copied({"score": {"type": score}}, steps=STEPS) <= 0.3

@@ -5,12 +5,10 @@ import copy
 import pytest
 import torch
 
-from heedful.tasks.transduction import Transducer, TransducerConfig
-from heedful.training.objectives import LikelihoodConfig, MinimumRiskConfig, MixedConfig, Objective
-from heedful.training.objectives.outputs import Limits
-from heedful.training.objectives.rewards import gleu
-from heedful.training.objectives.trial import Trial
-from heedful.training.sampling import TeacherForcingConfig
+from heedful.models.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel
+from heedful.models.scheduled_sampling import TeacherForcingConfig
+from heedful.training import CrossEntropyConfig, MinimumRiskConfig, MixedObjectiveConfig, Objective
+from heedful.training.rollouts import LengthLimit, OutputSampler, gleu
 from tests.learning.copying import VOCABULARY, WIDTH, words
 from tests.shape_checking import unchecked
 
@@ -19,40 +17,42 @@ pytestmark = pytest.mark.learning
 LIKELIHOOD_STEPS, STEPS = 150, 40
 
 
-def learn(model: Transducer, objective: Objective, steps: int, *, rate: float) -> None:
+def learn(model: EncoderDecoderModel, objective: Objective, steps: int, *, rate: float) -> None:
     chance = torch.Generator().manual_seed(6)
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     model.train()
     for step in range(1, steps + 1):
         batch = words(32, chance)
         loss = objective(model, batch, step, model)
-        (loss.error / objective.count(batch)).backward()
+        (loss.main_loss / objective.normalizer(batch)).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
 
 
-def mean_rewards(model: Transducer) -> tuple[float, float]:
+def mean_rewards(model: EncoderDecoderModel) -> tuple[float, float]:
     """The reward of new words, drawn and greedy."""
     chance = torch.Generator().manual_seed(7)
-    trial, drawn, greedy = Trial(gleu, Limits(1.5, 5), num_samples=5), [], []
+    trial, drawn, greedy = OutputSampler(gleu, LengthLimit(1.5, 5), num_samples=5), [], []
     for _ in range(4):
         batch = words(50, chance)
         with torch.no_grad():
             tried = trial(model, batch, model)
             drawn.append((tried.counts * tried.rewards).sum(dim=1).mean().item() / 5)
-            greedy.append(trial.reward_likeliest(batch, model, tried).mean().item())
+            greedy.append(trial.greedy_rewards(batch, model, tried).mean().item())
     return sum(drawn) / 4, sum(greedy) / 4
 
 
 @pytest.fixture(scope="module")
-def beginner() -> Transducer:
+def beginner() -> EncoderDecoderModel:
     """A model that has learned by likelihood for a while."""
     torch.manual_seed(5)
-    sizes = {"kind": "recurrent", "embedding_size": WIDTH, "hidden_size": WIDTH}
-    config = TransducerConfig.model_validate({"encoder": sizes, "decoder": sizes})
+    sizes = {"type": "recurrent", "embedding_size": WIDTH, "hidden_size": WIDTH}
+    config = EncoderDecoderConfig.model_validate({"encoder": sizes, "decoder": sizes})
     model = config.build(source_size=VOCABULARY, target_size=VOCABULARY)
-    taught = LikelihoodConfig().build(smoothing=0.0, sampling=TeacherForcingConfig())
+    taught = CrossEntropyConfig().build(
+        label_smoothing=0.0, scheduled_sampling=TeacherForcingConfig()
+    )
     with unchecked():
         learn(model, taught, LIKELIHOOD_STEPS, rate=0.01)
     return model
@@ -61,11 +61,11 @@ def beginner() -> Transducer:
 @pytest.mark.parametrize(
     "config",
     [
-        MinimumRiskConfig(samples=10),
-        MinimumRiskConfig(samples=10, reward="gleu", sharpness=0.1),
-        MixedConfig(),
-        MixedConfig(likelihood_weight=0.0),
-        MixedConfig(samples=1, baseline="greedy"),
+        MinimumRiskConfig(num_samples=10),
+        MinimumRiskConfig(num_samples=10, reward="gleu", alpha=0.1),
+        MixedObjectiveConfig(),
+        MixedObjectiveConfig(mle_weight=0.0),
+        MixedObjectiveConfig(num_samples=1, baseline="greedy"),
     ],
     ids=["minimum risk", "sharper, with gleu", "mixed", "reward alone", "self-critical"],
 )

@@ -2,9 +2,9 @@
 
 import pytest
 
-from heedful.attention.choices.scores import ScoreConfig
-from heedful.config.choice import kind_of, types_in
-from heedful.encoders.recurrent import RecurrentEncoderConfig
+from heedful.attention.composite_scores import ScoreConfig
+from heedful.config.base import type_of, types_in
+from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.recipes import recipe_names
 from tests.commands import heedful, write_recipe
 
@@ -47,12 +47,12 @@ def test_a_recipe_with_a_typo(call, tmp_path):
 
 
 def test_a_mechanism_with_a_typo(call):
-    ended = call("train", "reverse-tiny", "--set", "model.decoder.attention.score.kind=aditive")
+    ended = call("train", "reverse-tiny", "--set", "model.decoder.attention.score.type=aditive")
     assert ended.code == 2
     assert ended.err == (
-        "heedful: --set model.decoder.attention.score.kind: no score is called 'aditive'; "
+        "heedful: --set model.decoder.attention.score.type: no score is called 'aditive'; "
         "did you mean 'additive'?\n"
-        f"  choose from: {', '.join(sorted(map(kind_of, types_in(ScoreConfig))))}\n"
+        f"  choose from: {', '.join(sorted(map(type_of, types_in(ScoreConfig))))}\n"
     )
 
 
@@ -61,13 +61,13 @@ def test_sizes_that_do_not_fit(call):
         "train",
         "reverse-tiny",
         "--set",
-        "model.decoder.attention.score.kind=dot",
+        "model.decoder.attention.score.type=dot",
         "--set",
         "model.decoder.hidden_size=32",
     )
     assert ended.code == 2
     assert ended.err.endswith(
-        "heedful: score.kind: a dot product needs equal sizes, but queries have 32 and keys 64\n"
+        "heedful: score.type: a dot product needs equal sizes, but queries have 32 and keys 64\n"
         "  make the sizes equal, or choose 'bilinear' or 'additive'\n"
     )
 

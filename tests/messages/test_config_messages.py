@@ -5,39 +5,39 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field, PositiveInt, model_validator
 
-from heedful.config import Choice, parse_override, read_settings, read_yaml, resolve
+from heedful.config import BaseConfig, parse_override, read_settings, read_yaml, validate_settings
 from heedful.errors import ConfigError
 
 SCHEMA = "`heedful recipes --schema` lists every setting and what it takes"
 QUOTES = "YAML reads yes, no, on and off as true and false: put a name in quotes"
 
 
-class Additive(Choice):
-    kind: Literal["additive"] = "additive"
+class Additive(BaseConfig):
+    type: Literal["additive"] = "additive"
     hidden_size: PositiveInt = 256
     additive: int = 1  # a setting with the name of its own kind
 
 
-class Dot(Choice):
-    kind: Literal["dot"] = "dot"
+class ScatterPoint(BaseConfig):
+    type: Literal["dot"] = "dot"
     scale: float = 1.0
 
 
-Score = Annotated[Additive | Dot, Field(discriminator="kind")]
+ScoreFunction = Annotated[Additive | ScatterPoint, Field(discriminator="type")]
 
 
-class Model(Choice):
-    score: Score = Additive()
-    layers: tuple[Score, ...] = ()
+class Seq2SeqModel(BaseConfig):
+    score: ScoreFunction = Additive()
+    layers: tuple[ScoreFunction, ...] = ()
 
 
-class Recipe(Choice):
+class Recipe(BaseConfig):
     name: str = "nobody"
     rate: float = 0.1
     max_steps: int | None = None
     shuffle: bool = True
     direction: Literal["up", "down"] = "up"
-    model: Model = Model()
+    model: Seq2SeqModel = Seq2SeqModel()
 
     @model_validator(mode="after")
     def _is_quick_enough(self):
@@ -49,7 +49,7 @@ class Recipe(Choice):
 def load(text, changes, choice):
     overrides = [parse_override(change) for change in changes]
     settings = read_yaml(text, origin="recipe.yaml")
-    return resolve(choice, settings, origin="recipe.yaml", overrides=overrides)
+    return validate_settings(choice, settings, origin="recipe.yaml", overrides=overrides)
 
 
 def complaint(text="", *changes, choice=Recipe):
@@ -68,22 +68,22 @@ NAMES = "choose from: direction, max_steps, model, name, rate, shuffle"
         ("rat: 3", f"rat: no setting is called 'rat'; did you mean 'rate'?\n  {NAMES}"),
         ("colour: 3", f"colour: no setting is called 'colour'\n  {NAMES}"),
         (
-            "model: {score: {kind: additive, hiden_size: 3}}",
+            "model: {score: {type: additive, hiden_size: 3}}",
             "model.score.hiden_size: no setting is called 'hiden_size'; "
             "did you mean 'hidden_size'?\n  choose from: additive, hidden_size, kind",
         ),
         (
             "model: {score: {kind: aditive}}",
-            "model.score.kind: no score is called 'aditive'; did you mean 'additive'?\n"
+            "model.score.type: no score is called 'aditive'; did you mean 'additive'?\n"
             "  choose from: additive, dot",
         ),
         (
-            "model: {layers: [{kind: dot}, {kind: dto}]}",
+            "model: {layers: [{type: dot}, {kind: dto}]}",
             "model.layers.1.kind: no layers is called 'dto'; did you mean 'dot'?\n"
             "  choose from: additive, dot",
         ),
         (
-            "model: {layers: [{kind: dot, scael: 1}]}",
+            "model: {layers: [{type: dot, scael: 1}]}",
             "model.layers.0.scael: no setting is called 'scael'; did you mean 'scale'?\n"
             "  choose from: kind, scale",
         ),
@@ -97,11 +97,11 @@ NAMES = "choose from: direction, max_steps, model, name, rate, shuffle"
         ("direction: off", f"direction: no or off (false) is not a choice\n  {QUOTES}"),
         (
             "model: {score: {kind: yes}}",
-            f"model.score.kind: a name is wanted, found yes or on (true)\n  {QUOTES}",
+            f"model.score.type: a name is wanted, found yes or on (true)\n  {QUOTES}",
         ),
         ("max_steps: yes", f"max_steps: a number is wanted, found yes or on (true)\n  {SCHEMA}"),
         (
-            "model: {layers: [{kind: dot, scale: no}]}",
+            "model: {layers: [{type: dot, scale: no}]}",
             f"model.layers.0.scale: a number is wanted, found no or off (false)\n  {SCHEMA}",
         ),
         # values of the wrong type
@@ -119,20 +119,20 @@ NAMES = "choose from: direction, max_steps, model, name, rate, shuffle"
         (
             "model: {score: dot}",
             "model.score: a section with a `kind` is wanted, found 'dot'\n"
-            "  choose from: {kind: additive}, {kind: dot}",
+            "  choose from: {type: additive}, {type: dot}",
         ),
         (
             "model: {score: {scale: 3}}",
-            "model.score.kind: it is not said which kind\n  choose from: additive, dot",
+            "model.score.type: it is not said which kind\n  choose from: additive, dot",
         ),
         # values out of range
         ("rate: .inf", f"rate: should be a finite number, found inf\n  {SCHEMA}"),
         (
-            "model: {score: {kind: additive, hidden_size: 0}}",
+            "model: {score: {type: additive, hidden_size: 0}}",
             f"model.score.hidden_size: should be greater than 0, found 0\n  {SCHEMA}",
         ),
         (
-            "model: {score: {kind: additive, additive: one}}",
+            "model: {score: {type: additive, additive: one}}",
             f"model.score.additive: a whole number is wanted, found 'one'\n  {SCHEMA}",
         ),
     ],
@@ -183,7 +183,7 @@ def test_a_mistake_in_one_line(text, message):
 
 
 def test_a_setting_without_a_default():
-    class Job(Choice):
+    class Job(BaseConfig):
         source: str
 
     expected = "recipe.yaml: source: this setting has no default\n  give it a value"
@@ -207,12 +207,12 @@ def test_an_override_that_is_none(change):
         ),
         ("rat=1", f"rat: no setting is called 'rat'; did you mean 'rate'?\n  {NAMES}"),
         (
-            "modle.score.kind=dot",
+            "modle.score.type=dot",
             f"modle: no setting is called 'modle'; did you mean 'model'?\n  {NAMES}",
         ),
         (
-            "model.score.kind=dto",
-            "model.score.kind: no score is called 'dto'; did you mean 'dot'?\n"
+            "model.score.type=dto",
+            "model.score.type: no score is called 'dto'; did you mean 'dot'?\n"
             "  choose from: additive, dot",
         ),
         (
@@ -241,8 +241,8 @@ def test_a_mistake_in_the_file_is_not_blamed_on_an_override():
 
 
 def test_a_mistake_beside_a_new_kind_is_blamed_on_the_override():
-    text = "model: {score: {kind: additive, scale: fast}}"
-    assert complaint(text, "model.score.kind=dot") == (
+    text = "model: {score: {type: additive, scale: fast}}"
+    assert complaint(text, "model.score.type=dot") == (
         f"--set model.score.scale: a number is wanted, found 'fast'\n  {SCHEMA}"
     )
 

@@ -10,13 +10,14 @@ from random import Random
 
 import pytest
 
-from heedful.data.lines import read_lines
-from heedful.data.records import Pair
-from heedful.data.selection import SelectionConfig, select
-from heedful.data.sources import BuiltInConfig, FilesConfig, JsonlConfig, TsvConfig
+from heedful.data.filtering import FilterConfig, filter_pairs
+from heedful.data.sources import JSONLConfig, ParallelFilesConfig, SyntheticPairsConfig, TSVConfig
+from heedful.data.text_files import read_lines
+from heedful.data.token_store import Pair
 from heedful.errors import ConfigError, DamagedRunError, DataError, HeedfulError
-from heedful.text import stored
-from heedful.text.config import CharacterConfig, SubwordConfig, WordConfig
+from heedful.tokenization import vocabulary
+from heedful.tokenization.subword import SubwordTokenizerConfig
+from heedful.tokenization.tokenizer import CharacterTokenizerConfig, WordTokenizerConfig
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +44,7 @@ def message_of_lines(path):
 
 
 def message_of_files(source, target):
-    return message(FilesConfig(source=source, target=target).read)
+    return message(ParallelFilesConfig(source=source, target=target).read)
 
 
 # --- files that cannot be read -------------------------------------------------------------
@@ -172,25 +173,25 @@ def test_a_file_without_lines():
     write("train.en", b"")
     told = "train.en: holds no lines\n  give a file with text in it"
     assert message_of_files("train.de", "train.en") == told
-    assert message(TsvConfig(path="train.en").read) == told
-    assert message(JsonlConfig(path="train.en").read) == told
+    assert message(TSVConfig(path="train.en").read) == told
+    assert message(JSONLConfig(path="train.en").read) == told
 
 
 def test_standard_input_on_both_sides():
-    assert message(lambda: FilesConfig(source="-", target="-"), ConfigError) == (
+    assert message(lambda: ParallelFilesConfig(source="-", target="-"), ConfigError) == (
         "source, target: both are '-', but standard input can only be one of them\n"
-        "  name a file for one side, or send both as columns: {kind: tsv, path: '-'}"
+        "  name a file for one side, or send both as columns: {type: tsv, path: '-'}"
     )
 
 
 def test_a_line_with_more_or_fewer_columns_than_the_first():
     write("train.tsv", b"a\tb\na\tb\tc\n")
-    assert message(TsvConfig(path="train.tsv").read) == (
+    assert message(TSVConfig(path="train.tsv").read) == (
         "train.tsv:2: 3 columns parted by tabs, but line 1 has 2\n"
         "  look for lost or added tabs; a text must not hold any"
     )
     write("train.tsv", b"a\tb\na b\n")
-    assert message(TsvConfig(path="train.tsv").read) == (
+    assert message(TSVConfig(path="train.tsv").read) == (
         "train.tsv:2: 1 column parted by tabs, but line 1 has 2\n"
         "  look for lost or added tabs; a text must not hold any"
     )
@@ -198,7 +199,7 @@ def test_a_line_with_more_or_fewer_columns_than_the_first():
 
 def test_a_column_that_is_not_there():
     write("train.tsv", b"a\tb\n")
-    assert message(TsvConfig(path="train.tsv", target_column=4).read) == (
+    assert message(TSVConfig(path="train.tsv", target_column=4).read) == (
         "train.tsv:1: 2 columns parted by tabs, but column 4 is wanted\n"
         "  set source_column and target_column, or look for lost tabs"
     )
@@ -206,14 +207,14 @@ def test_a_column_that_is_not_there():
 
 def test_a_header_and_nothing_else():
     write("train.tsv", b"a\tb\n")
-    assert message(TsvConfig(path="train.tsv", header=True).read) == (
+    assert message(TSVConfig(path="train.tsv", header=True).read) == (
         "train.tsv: holds only a header\n  set `header: false`, or add lines"
     )
 
 
 def message_of_json(line):
     write("train.jsonl", b'{"source": "a", "target": "b"}\n' + line + b"\n")
-    return message(JsonlConfig(path="train.jsonl").read)
+    return message(JSONLConfig(path="train.jsonl").read)
 
 
 WANTED = 'each line must be an object such as {"source": "...", "target": "..."}'
@@ -277,7 +278,7 @@ def test_a_lone_surrogate_in_json():
 
 
 def test_a_built_in_corpus_that_does_not_exist():
-    assert message(BuiltInConfig(name="latn", size=5).read).startswith(
+    assert message(SyntheticPairsConfig(name="latn", size=5).read).startswith(
         "corpus: no built-in corpus is called 'latn'; did you mean 'latin'?\n  choose from: "
     )
 
@@ -288,14 +289,16 @@ def test_a_built_in_corpus_that_does_not_exist():
 def message_of_selection(pairs, **settings):
     pairs = [Pair(*pair) for pair in pairs]
     ids = [[[4] * len(pair[side]) for pair in pairs] for side in (0, 1)]
-    config = SelectionConfig(**settings)
+    config = FilterConfig(**settings)
     return message(
-        lambda: select(pairs, config, source_ids=ids[0], target_ids=ids[1], at="train.tsv")
+        lambda: filter_pairs(
+            pairs, config, source_ids=ids[0], target_ids=ids[1], location="train.tsv"
+        )
     )
 
 
 def test_nothing_is_left():
-    assert message_of_selection([("", "b"), ("abc", "a"), ("a", "abc")], max_tokens=2) == (
+    assert message_of_selection([("", "b"), ("abc", "a"), ("a", "abc")], max_length=2) == (
         "train.tsv: no pair is left of 3: 1 with an empty side, "
         "2 with more than 2 tokens on a side\n"
         "  raise max_tokens, or give other data"
@@ -304,14 +307,14 @@ def test_nothing_is_left():
 
 @pytest.mark.parametrize(("pair", "side"), [((" ", "b"), "source"), (("a", ""), "target")])
 def test_an_empty_side_that_is_refused(pair, side):
-    assert message_of_selection([("a", "b"), pair], empty="refuse") == (
+    assert message_of_selection([("a", "b"), pair], on_empty="error") == (
         f"train.tsv, pair 2: the {side} is empty\n  mend the pair, or set `empty: drop`"
     )
 
 
 @pytest.mark.parametrize(("pair", "side"), [(("abc", "b"), "source"), (("a", "abc"), "target")])
 def test_a_long_side_that_is_refused(pair, side):
-    assert message_of_selection([("a", "b"), pair], too_long="refuse", max_tokens=2) == (
+    assert message_of_selection([("a", "b"), pair], on_too_long="error", max_length=2) == (
         f"train.tsv, pair 2: the {side} has 3 tokens, more than max_tokens (2)\n"
         "  raise max_tokens, shorten the pair, or set `too_long: drop`"
     )
@@ -321,14 +324,16 @@ def test_a_long_side_that_is_refused(pair, side):
 
 
 def test_a_lone_surrogate_in_a_text():
-    tokenizer = WordConfig().train(["a"])
+    tokenizer = WordTokenizerConfig().train(["a"])
     assert message(lambda: tokenizer.encode("ab\udc80")) == (
-        "text: character 3 is U+DC80, half of a surrogate pair, which no text can hold\n"
+        "tokenizers: character 3 is U+DC80, half of a surrogate pair, which no text can hold\n"
         "  remove it, or decode the text again from its bytes"
     )
 
 
-@pytest.mark.parametrize("config", [WordConfig(), CharacterConfig(), SubwordConfig()])
+@pytest.mark.parametrize(
+    "config", [WordTokenizerConfig(), CharacterTokenizerConfig(), SubwordTokenizerConfig()]
+)
 @pytest.mark.parametrize("texts", [[], ["", ""]])
 def test_nothing_to_learn_tokens_from(config, texts):
     assert message(lambda: config.train(texts)) == (
@@ -339,14 +344,14 @@ def test_nothing_to_learn_tokens_from(config, texts):
 
 def test_a_size_too_small_for_the_characters_of_the_text():
     texts = ["abcdefghijklmnopqrstuvwxyz"]
-    assert message(lambda: SubwordConfig(size=270).train(texts), ConfigError) == (
-        "tokenizer.size: 270 entries are too few: 4 special symbols, 256 bytes and "
+    assert message(lambda: SubwordTokenizerConfig(vocab_size=270).train(texts), ConfigError) == (
+        "tokenizer.vocab_size: 270 entries are too few: 4 special symbols, 256 bytes and "
         "27 characters need 287\n"
-        "  raise size to 287 or more, lower character_coverage, or choose kind: character"
+        "  raise size to 287 or more, lower character_coverage, or choose type: character"
     )
 
 
-RESTORE = "restore the file from a copy, or train again"
+RESTORE_HINT = "restore the file from a copy, or train again"
 
 
 @pytest.mark.parametrize(
@@ -363,30 +368,31 @@ RESTORE = "restore the file from a copy, or train again"
 )
 def test_a_damaged_vocabulary(content, problem, inside_an_empty_folder):
     path = inside_an_empty_folder / write("vocabulary.json", content)
-    assert message(lambda: WordConfig().load(path.parent), DamagedRunError) == (
-        f"{path}: {problem}\n  {RESTORE}"
+    assert message(lambda: WordTokenizerConfig().load(path.parent), DamagedRunError) == (
+        f"{path}: {problem}\n  {RESTORE_HINT}"
     )
 
 
 def test_a_damaged_subword_model(inside_an_empty_folder):
     path = inside_an_empty_folder / write("subwords.model", b"no model")
-    assert message(lambda: SubwordConfig().load(path.parent), DamagedRunError) == (
-        f"{path}: not a subword model that heedful has trained\n  {RESTORE}"
+    assert message(lambda: SubwordTokenizerConfig().load(path.parent), DamagedRunError) == (
+        f"{path}: not a subword model that heedful has trained\n  {RESTORE_HINT}"
     )
 
 
 @pytest.mark.parametrize(
-    ("config", "name"), [(WordConfig(), "vocabulary.json"), (SubwordConfig(), "subwords.model")]
+    ("config", "name"),
+    [(WordTokenizerConfig(), "vocabulary.json"), (SubwordTokenizerConfig(), "subwords.model")],
 )
 def test_a_tokenizer_file_that_is_missing_or_too_large(
     config, name, inside_an_empty_folder, monkeypatch
 ):
     path = inside_an_empty_folder / name
     assert message(lambda: config.load(path.parent), DamagedRunError) == (
-        f"{path}: cannot be read (No such file or directory)\n  {RESTORE}"
+        f"{path}: cannot be read (No such file or directory)\n  {RESTORE_HINT}"
     )
     write(name, b"x" * 1001)
-    monkeypatch.setattr(stored, "MAX_BYTES", 1000)
+    monkeypatch.setattr(vocabulary, "MAX_BYTES", 1000)
     assert message(lambda: config.load(path.parent), DamagedRunError) == (
-        f"{path}: 1001 bytes, more than the 1000 that are ever written\n  {RESTORE}"
+        f"{path}: 1001 bytes, more than the 1000 that are ever written\n  {RESTORE_HINT}"
     )

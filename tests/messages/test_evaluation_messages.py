@@ -3,7 +3,7 @@
 import pytest
 
 from heedful import train
-from heedful.evaluation.metrics import MEASURES, TOLD_BESIDE
+from heedful.evaluation.registry import METRICS, MODEL_METRICS
 from tests.commands import heedful
 from tests.running_text import write_text_recipe
 
@@ -18,7 +18,7 @@ def call(capsys, monkeypatch, tmp_path):
 
     def run(*words):
         ended = heedful(capsys, monkeypatch, "evaluate", *words)
-        assert (ended.code, ended.out) == (2, "")
+        assert (ended.code, ended.output_projection) == (2, "")
         return ended.err.removeprefix("heedful: ").removesuffix("\n")
 
     return run
@@ -50,7 +50,7 @@ def test_outputs_without_references(call):
 def test_an_unknown_metric(call):
     assert call(*FILES, "--metrics", "bleu,roug-l") == (
         "--metrics: no metric is called 'roug-l'; did you mean 'rouge-l'?\n"
-        f"  choose from: {', '.join(sorted({**MEASURES, **TOLD_BESIDE}))}"
+        f"  choose from: {', '.join(sorted({**METRICS, **MODEL_METRICS}))}"
     )
 
 
@@ -62,12 +62,12 @@ def test_files_of_unlike_lengths(call):
     assert call("--outputs", "out", "--target", "one") == (
         f"out: 2 lines, but 1 line of references\n  {LOST}"
     )
-    for option in (["--baseline"], ["--source"], ["--by", "kind", "--kinds"]):
+    for option in (["--baseline"], ["--source"], ["--group-by", "kind", "--kinds"]):
         assert call(*FILES, *option, "one").startswith("one: 1 line, but 2 lines of references")
 
 
 def test_files_without_a_line(call, trained):
-    message = "empty: holds no lines\n  give a file with text in it"
+    message = "on_empty: holds no lines\n  give a file with text in it"
     assert call("--outputs", "out", "--target", "empty") == message
     assert call(trained, "--source", "empty", "--target", "empty") == message
 
@@ -86,22 +86,22 @@ def test_standard_input_twice(call):
 
 def test_options_that_would_be_overlooked(call):
     assert call(*FILES, "--train", "ref") == (
-        "--train: given without --by rare, which counts its words\n  add --by rare, or leave it out"
+        "--train: given without --group-by rare, which counts its words\n  add --group-by rare, or leave it out"
     )
-    assert call(*FILES, "--kinds", "ref", "--by", "length") == (
-        "--kinds: given without --by kind, which reads its labels\n  add --by kind, or leave it out"
+    assert call(*FILES, "--kinds", "ref", "--group-by", "length") == (
+        "--kinds: given without --group-by kind, which reads its labels\n  add --group-by kind, or leave it out"
     )
 
 
 def test_parts_of_a_test_set_that_is_not_known(call):
-    assert call(*FILES, "--by", "length") == (
-        "--by length: sources are not known\n  name them: --source FILE"
+    assert call(*FILES, "--group-by", "length") == (
+        "--group-by length: sources are not known\n  name them: --source FILE"
     )
-    assert call(*FILES, "--by", "kind") == (
-        "--by kind: sources are not known\n  name them: --source FILE, or give labels: --kinds FILE"
+    assert call(*FILES, "--group-by", "kind") == (
+        "--group-by kind: sources are not known\n  name them: --source FILE, or give labels: --kinds FILE"
     )
-    assert call(*FILES, "--by", "rare") == (
-        "--by rare: it is not known what was learned from\n"
+    assert call(*FILES, "--group-by", "rare") == (
+        "--group-by rare: it is not known what was learned from\n"
         "  name the target texts of training: --train FILE"
     )
 
@@ -117,7 +117,7 @@ def test_metrics_of_outputs_for_a_language_model(call, tmp_path):
     train(str(recipe), run)
     for option in (
         ["--metrics", "bleu"],
-        ["--by", "length"],
+        ["--group-by", "length"],
         ["--confidence"],
         ["--baseline", "out"],
     ):

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from heedful.storage import write_manifest
 from tests.commands import heedful, start_heedful, write_recipe
 
-RESTORE = "  restore the folder from a copy, or train again into another folder\n"
+RESTORE_HINT = "  restore the folder from a copy, or train again into another folder\n"
 
 
 @pytest.fixture
@@ -36,10 +36,10 @@ def test_a_flipped_byte(call, copied, name):
     flip(copied / name)
     ended = call("translate", copied, stdin="a b\n")
     assert ended.code == 1
-    assert ended.out == ""
+    assert ended.output_projection == ""
     assert ended.err == (
         f"heedful: {copied}/{name}: the contents have changed since they were written "
-        f"(SHA-256 differs)\n{RESTORE}"
+        f"(SHA-256 differs)\n{RESTORE_HINT}"
     )
 
 
@@ -48,7 +48,7 @@ def test_a_missing_file(call, copied, name):
     (copied / name).unlink()
     ended = call("show", copied, "a b")
     assert ended.code == 1
-    assert ended.err == f"heedful: {copied}/{name}: the file is missing\n{RESTORE}"
+    assert ended.err == f"heedful: {copied}/{name}: the file is missing\n{RESTORE_HINT}"
 
 
 def test_a_file_cut_short(call, copied):
@@ -58,7 +58,7 @@ def test_a_file_cut_short(call, copied):
     ended = call("evaluate", copied)
     assert ended.code == 1
     assert ended.err == (
-        f"heedful: {path}: the file holds {size - 1} bytes where {size} were written\n{RESTORE}"
+        f"heedful: {path}: the file holds {size - 1} bytes where {size} were written\n{RESTORE_HINT}"
     )
 
 
@@ -107,7 +107,7 @@ def test_weights_that_are_no_weights(call, copied):
     ended = call("translate", copied)
     assert ended.code == 1
     assert ended.err.startswith(f"heedful: {path}: not a weights file (")
-    assert ended.err.endswith(RESTORE)
+    assert ended.err.endswith(RESTORE_HINT)
 
 
 def test_a_run_of_another_format(call, copied):

@@ -9,56 +9,56 @@ from hypothesis import strategies as st
 from pydantic import Field, PositiveInt, ValidationError
 
 from heedful.config import (
-    Choice,
+    BaseConfig,
     Override,
     parse_override,
     read_settings,
     read_yaml,
-    resolve,
-    write_yaml,
+    to_yaml,
+    validate_settings,
 )
 from heedful.errors import ConfigError
 
 
-class Additive(Choice):
-    kind: Literal["additive"] = "additive"
+class Additive(BaseConfig):
+    type: Literal["additive"] = "additive"
     hidden_size: PositiveInt = 256
     dropout: float = 0.0
 
 
-class Dot(Choice):
-    kind: Literal["dot"] = "dot"
+class ScatterPoint(BaseConfig):
+    type: Literal["dot"] = "dot"
     dropout: float = 0.5
     scale: float | None = None
 
 
-class Local(Choice):
-    kind: Literal["local"] = "local"
-    inner: Annotated[Additive | Dot, Field(discriminator="kind")] = Dot(scale=2.0)
+class LocalAlignment(BaseConfig):
+    type: Literal["local"] = "local"
+    inner: Annotated[Additive | ScatterPoint, Field(discriminator="type")] = ScatterPoint(scale=2.0)
 
 
-Score = Annotated[Additive | Dot | Local, Field(discriminator="kind")]
+ScoreFunction = Annotated[Additive | ScatterPoint | LocalAlignment, Field(discriminator="type")]
 
 
-class Model(Choice):
-    score: Score = Additive(hidden_size=128)
-    layers: tuple[Score, ...] = ()
-    extra: Score | None = None
+class Seq2SeqModel(BaseConfig):
+    score: ScoreFunction = Additive(hidden_size=128)
+    layers: tuple[ScoreFunction, ...] = ()
+    extra: ScoreFunction | None = None
 
 
-class Recipe(Choice):
+class Recipe(BaseConfig):
     name: str = "nobody"
     rate: float = 0.1
     max_steps: int = 100
     shuffle: bool = True
     files: tuple[Path, ...] = ()
-    model: Model = Model()
+    model: Seq2SeqModel = Seq2SeqModel()
 
 
 def resolved(text: str = "", *changes: str) -> Recipe:
     overrides = [parse_override(change) for change in changes]
     settings = read_yaml(text, origin="recipe.yaml")
-    return resolve(Recipe, settings, origin="recipe.yaml", overrides=overrides)
+    return validate_settings(Recipe, settings, origin="recipe.yaml", overrides=overrides)
 
 
 # --- reading -------------------------------------------------------------------------------
@@ -110,11 +110,14 @@ names = st.text(st.characters(exclude_categories=["Cs"])) | st.from_regex(
     r"[-+]?[0-9.]*e[-+]?[0-9]+|yes|no|null|~|[0-9]{4}-[0-9]{2}-[0-9]{2}|0x[0-9]+", fullmatch=True
 )
 flat = st.builds(Additive, hidden_size=st.integers(1, 9), dropout=numbers) | st.builds(
-    Dot, dropout=numbers, scale=st.none() | numbers
+    ScatterPoint, dropout=numbers, scale=st.none() | numbers
 )
-scores = flat | st.builds(Local, inner=flat)
+scores = flat | st.builds(LocalAlignment, inner=flat)
 models = st.builds(
-    Model, score=scores, layers=st.lists(scores, max_size=3).map(tuple), extra=st.none() | scores
+    Seq2SeqModel,
+    score=scores,
+    layers=st.lists(scores, max_size=3).map(tuple),
+    extra=st.none() | scores,
 )
 recipes = st.builds(
     Recipe, name=names, rate=numbers, max_steps=st.integers(), shuffle=st.booleans(), model=models
@@ -123,17 +126,17 @@ recipes = st.builds(
 
 @given(recipes)
 def test_what_is_written_reads_back_equal(recipe):
-    assert resolved(write_yaml(recipe)) == recipe
+    assert resolved(to_yaml(recipe)) == recipe
 
 
 def test_everything_is_written_also_what_was_left_to_its_default():
-    assert write_yaml(Dot()) == "kind: dot\ndropout: 0.5\nscale: null\n"
+    assert to_yaml(ScatterPoint()) == "type: dot\ndropout: 0.5\nscale: null\n"
 
 
 def test_paths_are_written_as_text():
     recipe = Recipe(files=(Path("a/b.txt"),))
-    assert "files:\n- a/b.txt\n" in write_yaml(recipe)
-    assert resolved(write_yaml(recipe)) == recipe
+    assert "files:\n- a/b.txt\n" in to_yaml(recipe)
+    assert resolved(to_yaml(recipe)) == recipe
 
 
 # --- checking ------------------------------------------------------------------------------
@@ -152,13 +155,15 @@ def test_a_switch_may_be_yes_or_no():
 
 
 def test_kinds_are_found_inside_kinds_and_in_lists():
-    text = "model: {score: {kind: local, inner: {kind: additive}}, layers: [{kind: dot}]}"
-    assert resolved(text).model == Model(score=Local(inner=Additive()), layers=(Dot(),))
+    text = "model: {score: {type: local, inner: {type: additive}}, layers: [{type: dot}]}"
+    assert resolved(text).model == Seq2SeqModel(
+        score=LocalAlignment(inner=Additive()), layers=(ScatterPoint(),)
+    )
 
 
 def test_a_choice_cannot_be_changed():
     with pytest.raises(ValidationError, match="frozen"):
-        Dot().dropout = 0.1
+        ScatterPoint().dropout = 0.1
 
 
 # --- overrides -----------------------------------------------------------------------------
@@ -172,7 +177,7 @@ def test_a_choice_cannot_be_changed():
         ("a.b=", None),
         ("a.b=x=y", "x=y"),
         (" a . b = [1, 2]", [1, 2]),
-        ("a.b={kind: dot}", {"kind": "dot"}),
+        ("a.b={type: dot}", {"type": "dot"}),
     ],
 )
 def test_the_value_of_an_override_is_yaml(text, value):
@@ -188,10 +193,10 @@ def test_the_last_override_wins():
 
 
 def test_the_settings_given_are_left_as_they_were():
-    settings = {"model": {"score": {"kind": "dot"}}}
+    settings = {"model": {"score": {"type": "dot"}}}
     changes = [parse_override("model.score.scale=3")]
-    resolve(Recipe, settings, origin="a", overrides=changes)
-    assert settings == {"model": {"score": {"kind": "dot"}}}
+    validate_settings(Recipe, settings, origin="a", overrides=changes)
+    assert settings == {"model": {"score": {"type": "dot"}}}
 
 
 def test_an_override_inside_a_default_keeps_the_rest_of_that_default():
@@ -200,16 +205,16 @@ def test_an_override_inside_a_default_keeps_the_rest_of_that_default():
 
 
 def test_an_override_inside_a_default_inside_a_default_keeps_both():
-    score = resolved("model: {score: {kind: local}}", "model.score.inner.dropout=0").model.score
-    assert score == Local(inner=Dot(scale=2.0, dropout=0.0))
+    score = resolved("model: {score: {type: local}}", "model.score.inner.dropout=0").model.score
+    assert score == LocalAlignment(inner=ScatterPoint(scale=2.0, dropout=0.0))
 
 
 def test_an_override_may_give_what_the_file_left_out():
-    class Job(Choice):
+    class Job(BaseConfig):
         source: Path
 
     changes = [parse_override("source=a.txt")]
-    assert resolve(Job, {}, origin="a", overrides=changes) == Job(source=Path("a.txt"))
+    assert validate_settings(Job, {}, origin="a", overrides=changes) == Job(source=Path("a.txt"))
 
 
 def test_an_override_may_mend_what_is_wrong_in_the_file():
@@ -217,30 +222,30 @@ def test_an_override_may_mend_what_is_wrong_in_the_file():
 
 
 def test_a_whole_section_may_be_given():
-    assert resolved("", "model.score={kind: dot, scale: 3}").model.score == Dot(scale=3.0)
+    assert resolved("", "model.score={type: dot, scale: 3}").model.score == ScatterPoint(scale=3.0)
 
 
 def test_a_section_without_a_default_may_be_built_up():
     score = resolved("", "model.extra.kind=dot", "model.extra.scale=3").model.extra
-    assert score == Dot(scale=3.0)
+    assert score == ScatterPoint(scale=3.0)
 
 
 def test_a_new_kind_brings_its_own_defaults():
-    assert resolved("", "model.score.kind=dot").model.score == Dot()
+    assert resolved("", "model.score.type=dot").model.score == ScatterPoint()
 
 
 def test_a_new_kind_keeps_what_both_know_and_drops_what_only_the_old_knew():
-    text = "model: {score: {kind: additive, hidden_size: 8, dropout: 0.3}}"
-    assert resolved(text, "model.score.kind=dot").model.score == Dot(dropout=0.3)
+    text = "model: {score: {type: additive, hidden_size: 8, dropout: 0.3}}"
+    assert resolved(text, "model.score.type=dot").model.score == ScatterPoint(dropout=0.3)
 
 
 def test_naming_the_kind_it_already_has_changes_nothing():
-    text = "model: {score: {kind: additive, hidden_size: 8}}"
-    assert resolved(text, "model.score.kind=additive") == resolved(text)
+    text = "model: {score: {type: additive, hidden_size: 8}}"
+    assert resolved(text, "model.score.type=additive") == resolved(text)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_kind_and_its_settings_may_be_given_in_either_order(reverse):
-    changes = ["model.score.kind=dot", "model.score.scale=3"]
+    changes = ["model.score.type=dot", "model.score.scale=3"]
     score = resolved("", *(reversed(changes) if reverse else changes)).model.score
-    assert score == Dot(scale=3.0)
+    assert score == ScatterPoint(scale=3.0)

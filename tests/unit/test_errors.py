@@ -3,7 +3,7 @@
 import pytest
 
 from heedful import errors
-from heedful.errors import ConfigError, DamagedRunError, HeedfulError, choose_from, did_you_mean
+from heedful.errors import ConfigError, DamagedRunError, HeedfulError, choices_hint, did_you_mean
 
 KINDS = [
     each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception)
@@ -14,7 +14,7 @@ KINDS = [
 def test_an_error_says_where_what_and_the_remedy(kind):
     error = kind("recipe.yaml:3", "a key stands twice", "remove one")
     assert str(error) == "recipe.yaml:3: a key stands twice\n  remove one"
-    assert (error.at, error.problem, error.remedy) == (
+    assert (error.location, error.message, error.hint) == (
         "recipe.yaml:3",
         "a key stands twice",
         "remove one",
@@ -40,9 +40,9 @@ def test_no_word_is_named_when_none_is_near():
 
 
 def test_the_allowed_words_are_listed_in_order():
-    assert choose_from(["dot", "additive"]) == "choose from: additive, dot"
+    assert choices_hint(["dot", "additive"]) == "choose from: additive, dot"
 
 
 def test_allowed_words_may_be_any_iterable():
     assert did_you_mean("dto", (word for word in ["dot"])) == "; did you mean 'dot'?"
-    assert choose_from(word for word in ["dot"]) == "choose from: dot"
+    assert choices_hint(word for word in ["dot"]) == "choose from: dot"

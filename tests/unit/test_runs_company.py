@@ -4,27 +4,30 @@ import numpy as np
 import pytest
 
 import heedful
-from heedful.config import resolve
+from heedful.config import validate_settings
 from heedful.errors import ConfigError, RunError
+from heedful.models.ensembles import Ensemble, ShallowFusion
 from heedful.recipes import Recipe
 from heedful.runs import Run, load, load_translator
-from heedful.tasks.ensembles import Ensemble
-from heedful.tasks.fusion import Fused
 from tests.shape_checking import unchecked
 
 TEXTS = ["the dog is in the garden", "a cat sees the dog", "the cat, the dog"]
-SHARED = {"kind": "shared", "tokenizer": {"kind": "word"}}
+SHARED = {"type": "shared", "tokenizer": {"type": "word"}}
 SMALL = {"embedding_size": 8, "hidden_size": 8}
 MODELS = {
     "translator": {
-        "encoder": {"kind": "recurrent", **SMALL},
-        "decoder": {"kind": "recurrent", **SMALL, "attention": {"score": {"kind": "bilinear"}}},
+        "encoder": {"type": "recurrent", **SMALL},
+        "decoder": {"type": "recurrent", **SMALL, "attention": {"score": {"type": "bilinear"}}},
     },
-    "language-model": {"kind": "language-model", "embedding_size": 8, "reader": {"hidden_size": 8}},
+    "language-model": {
+        "type": "language-model",
+        "embedding_size": 8,
+        "backbone": {"hidden_size": 8},
+    },
     "masked-language-model": {
-        "kind": "masked-language-model",
-        "encoder": {"kind": "recurrent", **SMALL},
-        "tied": False,
+        "type": "masked-language-model",
+        "encoder": {"type": "recurrent", **SMALL},
+        "tie_embeddings": False,
     },
 }
 
@@ -42,14 +45,14 @@ def write(tmp_path):
 
     def make(name, model="translator", *, texts=TEXTS, seed=0, text=SHARED, decoding=None):
         torch.manual_seed(seed)
-        said = {"model": MODELS[model], "text": text, "decoding": decoding or {}}
-        recipe = resolve(Recipe, said, origin="test")
-        cut = recipe.text.train(texts, texts)
+        said = {"model": MODELS[model], "tokenizers": text, "decoding": decoding or {}}
+        recipe = validate_settings(Recipe, said, origin="test")
+        cut = recipe.tokenizers.train(texts, texts)
         made = recipe.model.build(source_size=len(cut.source), target_size=len(cut.target))
         run = Run(tmp_path / name)
         run.folder.mkdir()
-        run.begin(recipe, cut)
-        run.publish(made.state_dict(), step=0)
+        run.initialize(recipe, cut)
+        run.save_model(made.state_dict(), step=0)
         return run.folder
 
     return make
@@ -61,9 +64,11 @@ def texts_of(translator):
 
 def test_several_runs_are_asked_together(write):
     one, other = write("one"), write("other", seed=1)
-    joined = load_translator(one, others=[other], overrides=["decoding.ensemble=probabilities"])
+    joined = load_translator(
+        one, ensemble_with=[other], overrides=["decoding.ensemble=probabilities"]
+    )
     assert isinstance(joined.model, Ensemble)
-    assert joined.model.average == "probabilities"
+    assert joined.model.averaging == "probabilities"
     alone = [load_translator(folder).score([(TEXTS[0], TEXTS[1])])[0] for folder in (one, other)]
     (together,) = joined.score([(TEXTS[0], TEXTS[1])])
     mean = np.log(np.mean([np.exp(each.log_probs) for each in alone], axis=0))
@@ -72,7 +77,7 @@ def test_several_runs_are_asked_together(write):
 
 def test_a_run_with_itself_says_what_it_says_alone(write):
     one = write("one")
-    assert texts_of(heedful.load(one, others=[one])) == texts_of(heedful.load(one))
+    assert texts_of(heedful.load(one, ensemble_with=[one])) == texts_of(heedful.load(one))
 
 
 def test_a_language_model_has_a_say(write, tmp_path, monkeypatch):
@@ -81,7 +86,7 @@ def test_a_language_model_has_a_say(write, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # its folder is named as seen from here
     said = ["decoding.language_model.run=lm", "decoding.language_model.weight=5"]
     fused = load(one, overrides=said)
-    assert isinstance(fused.model, Fused)
+    assert isinstance(fused.model, ShallowFusion)
     assert fused.model.weight == 5
     assert texts_of(fused) != texts_of(load(one))
     silent = load(one, overrides=[said[0], "decoding.language_model.weight=0"])
@@ -90,8 +95,8 @@ def test_a_language_model_has_a_say(write, tmp_path, monkeypatch):
 
 def test_a_language_model_joins_an_ensemble_from_outside(write):
     one, lm = write("one"), write("lm", "language-model")
-    made = load(one, others=[one], overrides=[f"decoding.language_model.run={lm}"])
-    assert isinstance(made.model, Fused)
+    made = load(one, ensemble_with=[one], overrides=[f"decoding.language_model.run={lm}"])
+    assert isinstance(made.model, ShallowFusion)
     assert isinstance(made.model.model, Ensemble)
 
 
@@ -103,7 +108,7 @@ def refused(kind, *names, **options):
 
 def test_other_vocabularies_are_refused_by_folder_and_first_difference(write):
     one, other = write("one"), write("other", texts=[TEXTS[0].replace("dog", "hound"), *TEXTS[1:]])
-    message = refused(RunError, one, others=[one, other])
+    message = refused(RunError, one, ensemble_with=[one, other])
     assert message.startswith(f"{other}: its source vocabulary is another: token ")
     assert message.endswith(
         " here and ' cat' there\n  use runs that were trained with the same tokenizers"
@@ -112,16 +117,16 @@ def test_other_vocabularies_are_refused_by_folder_and_first_difference(write):
 
 def test_a_vocabulary_that_goes_on_is_another(write):
     one, other = write("one"), write("other", texts=[*TEXTS, "the~"])
-    assert refused(RunError, one, others=[other]) == (
+    assert refused(RunError, one, ensemble_with=[other]) == (
         f"{other}: its source vocabulary is another: it has 14 tokens, and not 13\n"
         "  use runs that were trained with the same tokenizers"
     )
 
 
 def test_another_way_to_cut_is_another_vocabulary(write):
-    kinds = {"source": {"kind": "word"}, "target": {"kind": "character"}}
-    one, other = write("one"), write("other", text={"kind": "separate", **kinds})
-    assert refused(RunError, one, others=[other]) == (
+    kinds = {"source": {"type": "word"}, "target": {"type": "character"}}
+    one, other = write("one"), write("other", text={"type": "separate", **kinds})
+    assert refused(RunError, one, ensemble_with=[other]) == (
         f"{other}: its target vocabulary is another: tokens are cut by WordTokenizer here and by "
         "CharacterTokenizer there\n  use runs that were trained with the same tokenizers"
     )
@@ -130,11 +135,11 @@ def test_another_way_to_cut_is_another_vocabulary(write):
 @pytest.mark.parametrize("kind", ["language-model", "masked-language-model"])
 def test_what_does_not_translate_is_no_member(write, kind):
     one, other = write("one"), write("other", kind)
-    assert refused(RunError, one, others=[other]) == (
+    assert refused(RunError, one, ensemble_with=[other]) == (
         f"{other}: this run is a {kind}, and only models that translate make an ensemble\n"
         "  leave it out"
     )
-    assert refused(ConfigError, other, others=[one]) == (
+    assert refused(ConfigError, other, ensemble_with=[one]) == (
         f"others: a {kind} cannot be asked together with {one}\n"
         "  only models that translate make an ensemble: name the run alone"
     )
@@ -149,7 +154,7 @@ def test_only_a_language_model_can_be_fused(write, model, kind):
     message = refused(ConfigError, one, overrides=[f"decoding.language_model.run={other}"])
     assert message == (
         f"decoding.language_model.run: the run {other} is a {kind}: it does not say how texts go "
-        "on by themselves\n  name a run whose model is of `kind: language-model`"
+        "on by themselves\n  name a run whose model is of `type: language-model`"
     )
 
 
@@ -172,4 +177,6 @@ def test_a_language_model_of_other_tokens_is_refused(write):
 
 def test_a_folder_that_is_no_run_is_named(write, tmp_path):
     one = write("one")
-    assert refused(RunError, one, others=[tmp_path / "two"]).startswith(f"{tmp_path / 'two'}: ")
+    assert refused(RunError, one, ensemble_with=[tmp_path / "two"]).startswith(
+        f"{tmp_path / 'two'}: "
+    )

@@ -13,17 +13,17 @@ import pytest
 
 from heedful.errors import DamagedRunError, DiskFullError, StorageError
 from heedful.storage import (
-    discard,
-    read_listing,
-    read_manifest,
-    replace_listed,
-    replacing,
-    require_space,
-    strengthen,
-    sweep,
-    write_listed,
+    add_sha256,
+    atomic_replace,
+    check_free_space,
+    clean_up_interrupted,
+    read_and_verify_manifest,
+    read_manifest_unverified,
+    remove_path,
+    replace_with_manifest,
     write_manifest,
     write_text,
+    write_with_manifest,
 )
 
 
@@ -40,7 +40,7 @@ def test_a_writer_that_fails_leaves_the_old_contents_and_no_litter(tmp_path):
     write_text(path, "old")
 
     def write_half():
-        with replacing(path) as temporary:
+        with atomic_replace(path) as temporary:
             temporary.write_text("half")
             raise RuntimeError
 
@@ -52,7 +52,7 @@ def test_a_writer_that_fails_leaves_the_old_contents_and_no_litter(tmp_path):
 
 def test_a_folder_is_replaced_whole(tmp_path):
     for contents in ("old", "new"):
-        with replacing(tmp_path / "folder") as temporary:
+        with atomic_replace(tmp_path / "folder") as temporary:
             temporary.mkdir()
             (temporary / contents).write_text(contents)
     assert os.listdir(tmp_path) == ["folder"]
@@ -60,7 +60,7 @@ def test_a_folder_is_replaced_whole(tmp_path):
 
 
 def test_a_folder_that_cannot_take_its_place_leaves_the_old_one_there(tmp_path, monkeypatch):
-    with replacing(tmp_path / "folder") as temporary:
+    with atomic_replace(tmp_path / "folder") as temporary:
         temporary.mkdir()
         (temporary / "old").write_text("old")
     rename = os.rename
@@ -71,7 +71,7 @@ def test_a_folder_that_cannot_take_its_place_leaves_the_old_one_there(tmp_path, 
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", failing)
-    with pytest.raises(StorageError), replacing(tmp_path / "folder") as temporary:
+    with pytest.raises(StorageError), atomic_replace(tmp_path / "folder") as temporary:
         temporary.mkdir()
     assert os.listdir(tmp_path) == ["folder"]
     assert os.listdir(tmp_path / "folder") == ["old"]
@@ -101,7 +101,7 @@ def die(work, moment):
 
 
 def put_folder(folder, contents):
-    with replacing(folder) as temporary:
+    with atomic_replace(folder) as temporary:
         temporary.mkdir()
         (temporary / "contents").write_text(contents)
         write_manifest(temporary, [temporary / "contents"], {})
@@ -112,8 +112,8 @@ def test_killed_at_any_moment_a_folder_is_the_old_or_the_new(tmp_path):
         place = tmp_path / str(moment)
         put_folder(place / "state", "old")
         is_done = die(partial(put_folder, place / "state", "new"), moment)
-        sweep(place)
-        read_manifest(place / "state")
+        clean_up_interrupted(place)
+        read_and_verify_manifest(place / "state")
         contents = (place / "state" / "contents").read_text()
         assert contents in ({"new"} if is_done else {"old", "new"})
         assert os.listdir(place) == ["state"]
@@ -124,7 +124,7 @@ def test_killed_at_any_moment_a_folder_is_the_old_or_the_new(tmp_path):
 
 def listed(folder, contents):
     write = partial(write_plainly, contents)
-    replace_listed(folder, {"contents": write}, [folder / "kept"], {"is": contents})
+    replace_with_manifest(folder, {"contents": write}, [folder / "kept"], {"is": contents})
 
 
 def write_plainly(contents, path):
@@ -141,9 +141,9 @@ def test_killed_at_any_moment_of_replacing_listed_files_the_folder_is_whole(tmp_
         for _ in range(2):
             is_done = die(partial(listed, folder, "new"), moment)
             contents = (folder / "contents").read_text()
-            assert read_manifest(folder)["is"] == contents
+            assert read_and_verify_manifest(folder)["is"] == contents
             assert contents in ({"new"} if is_done else {"older", "new"})
-        sweep(folder)
+        clean_up_interrupted(folder)
         assert sorted(os.listdir(folder)) == ["contents", "kept", "manifest.json"]
         if is_done:
             break
@@ -158,9 +158,9 @@ def test_killed_before_there_was_a_manifest_there_is_none_or_a_good_one(tmp_path
         if die(partial(listed, folder, "new"), moment):
             break
         if (folder / "manifest.json").exists():
-            read_manifest(folder)
+            read_and_verify_manifest(folder)
     assert moment > 2
-    assert read_manifest(folder)["files"].keys() == {"contents", "kept"}
+    assert read_and_verify_manifest(folder)["files"].keys() == {"contents", "kept"}
 
 
 def test_what_happened_to_a_kept_file_is_not_vouched_for(tmp_path):
@@ -169,7 +169,7 @@ def test_what_happened_to_a_kept_file_is_not_vouched_for(tmp_path):
     (tmp_path / "kept").write_text("bent")
     listed(tmp_path, "new")
     with pytest.raises(DamagedRunError, match="kept: the contents have changed"):
-        read_manifest(tmp_path)
+        read_and_verify_manifest(tmp_path)
 
 
 def test_a_writer_of_a_listed_file_that_fails_changes_nothing(tmp_path):
@@ -181,8 +181,8 @@ def test_a_writer_of_a_listed_file_that_fails_changes_nothing(tmp_path):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with pytest.raises(DiskFullError):
-        replace_listed(tmp_path, {"contents": write_half}, [], {})
-    assert read_manifest(tmp_path)["is"] == "old"
+        replace_with_manifest(tmp_path, {"contents": write_half}, [], {})
+    assert read_and_verify_manifest(tmp_path)["is"] == "old"
     assert sorted(os.listdir(tmp_path)) == ["contents", "kept", "manifest.json"]
 
 
@@ -199,14 +199,14 @@ def test_whoever_reads_while_files_are_replaced_finds_them_whole(tmp_path):
     writer = Thread(target=replace_again_and_again)
     writer.start()
     while not is_over.is_set():
-        read_manifest(tmp_path)
+        read_and_verify_manifest(tmp_path)
     writer.join()
 
 
 def test_what_is_discarded_is_gone(tmp_path):
     (tmp_path / "folder" / "inner").mkdir(parents=True)
     (tmp_path / "folder" / "inner" / "file").write_text("contents")
-    discard(tmp_path / "folder")
+    remove_path(tmp_path / "folder")
     assert os.listdir(tmp_path) == []
 
 
@@ -216,7 +216,7 @@ def test_a_manifest_vouches_for_every_file(tmp_path):
     for file in files:
         file.write_bytes(b"contents")
     write_manifest(tmp_path, files, {"format": 1})
-    manifest = read_manifest(tmp_path)
+    manifest = read_and_verify_manifest(tmp_path)
     assert manifest["format"] == 1
     assert set(manifest["files"]) == {"weights", "text/words"}
 
@@ -230,7 +230,7 @@ def test_any_flipped_byte_is_noticed(tmp_path, place):
     contents[place] ^= 1
     file.write_bytes(contents)
     with pytest.raises(DamagedRunError, match="SHA-256 differs"):
-        read_manifest(tmp_path)
+        read_and_verify_manifest(tmp_path)
 
 
 def flipped(contents, place, bits):
@@ -246,15 +246,15 @@ def test_any_flipped_byte_of_a_manifest_is_noticed(tmp_path):
         bits = 7 if contents[place : place + 1] == b"\n" else 1 << place % 8  # 7 makes it "\r"
         manifest.write_bytes(flipped(contents, place, bits))
         with pytest.raises(DamagedRunError):
-            read_manifest(tmp_path)
+            read_and_verify_manifest(tmp_path)
     manifest.write_bytes(contents)
-    read_manifest(tmp_path)
+    read_and_verify_manifest(tmp_path)
 
 
 def test_facts_come_back_as_json_says_them(tmp_path):
     facts = {"counts": {10: 1, 9: 2}, "pair": (1, 2), "bound": float("inf"), "word": "\u00e9"}
     write_manifest(tmp_path, [], facts)
-    assert read_manifest(tmp_path) == {
+    assert read_and_verify_manifest(tmp_path) == {
         "counts": {"10": 1, "9": 2},
         "pair": [1, 2],
         "bound": float("inf"),
@@ -268,7 +268,7 @@ def test_a_manifest_that_is_altered_is_told_from_what_is_none(tmp_path):
     path = tmp_path / "manifest.json"
     path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
     with pytest.raises(DamagedRunError) as caught:
-        read_manifest(tmp_path)
+        read_and_verify_manifest(tmp_path)
     assert str(caught.value) == (
         f"{path}: the manifest has changed since it was written\n"
         "  restore the folder from a copy, or train again into another folder"
@@ -277,7 +277,7 @@ def test_a_manifest_that_is_altered_is_told_from_what_is_none(tmp_path):
 
 def test_a_folder_without_a_manifest_is_damaged(tmp_path):
     with pytest.raises(DamagedRunError, match=r"manifest\.json: the file is missing"):
-        read_manifest(tmp_path)
+        read_and_verify_manifest(tmp_path)
 
 
 def test_what_cannot_be_read_is_damaged_unless_it_is_only_forbidden(tmp_path, monkeypatch):
@@ -292,38 +292,38 @@ def test_what_cannot_be_read_is_damaged_unless_it_is_only_forbidden(tmp_path, mo
 
     failing_with(errno.EIO)
     with pytest.raises(DamagedRunError, match=r"a: cannot be read \(input/output error\)"):
-        read_manifest(tmp_path)
+        read_and_verify_manifest(tmp_path)
     failing_with(errno.EACCES)
     with pytest.raises(StorageError, match=r"a: cannot be read \(permission denied\)"):
-        read_manifest(tmp_path)
+        read_and_verify_manifest(tmp_path)
 
 
 def test_quick_hashes_vouch_until_they_are_strengthened(tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()
     pieces = [b"", b"some", memoryview(bytes(10_000)), b"more"]
-    write_listed(folder, {"a": pieces, "b": []}, {"step": 3})
+    write_with_manifest(folder, {"a": pieces, "b": []}, {"step": 3})
     for kind in ("page_sums", "sha256"):
-        assert read_manifest(folder)["step"] == 3
+        assert read_and_verify_manifest(folder)["step"] == 3
         assert (folder / "a").read_bytes() == b"".join(pieces)
         assert (folder / "b").read_bytes() == b""
         assert all(entry.keys() == {"size", kind} for entry in listing_of(folder))
         (folder / "a").write_bytes(flipped(b"".join(pieces), 5000, 1))
         with pytest.raises(DamagedRunError, match="the contents have changed since"):
-            read_manifest(folder)
+            read_and_verify_manifest(folder)
         (folder / "a").write_bytes(b"".join(pieces))
-        strengthen(folder)
+        add_sha256(folder)
 
 
 def listing_of(folder):
-    return read_listing(folder)["files"].values()
+    return read_manifest_unverified(folder)["files"].values()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"files": 3}', '{"files": {"a": {}}}'])
 def test_what_is_no_manifest_is_refused(tmp_path, text):
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(DamagedRunError) as caught:
-        read_manifest(tmp_path)
+        read_and_verify_manifest(tmp_path)
     assert str(caught.value) == (
         f"{tmp_path}/manifest.json: this is not a manifest\n"
         "  restore the folder from a copy, or train again into another folder"
@@ -345,7 +345,7 @@ def test_a_full_disk_is_explained_and_spoils_nothing(tmp_path):
     """/dev/full takes nothing, as a full disk does."""
 
     def write():
-        with replacing(tmp_path / "file") as temporary:
+        with atomic_replace(tmp_path / "file") as temporary:
             os.symlink("/dev/full", temporary)
             temporary.write_text("contents")
 
@@ -360,9 +360,9 @@ def test_a_full_disk_is_explained_and_spoils_nothing(tmp_path):
 
 
 def test_what_will_not_fit_is_not_begun(tmp_path):
-    require_space(tmp_path / "missing" / "small", 1000)
+    check_free_space(tmp_path / "missing" / "small", 1000)
     with pytest.raises(DiskFullError) as caught:
-        require_space(tmp_path / "large", 10**18)
+        check_free_space(tmp_path / "large", 10**18)
     problem, remedy = str(caught.value).split("\n")
     assert problem.startswith(f"{tmp_path}/large: needs 1,200,000,000,000 MB, and ")
     assert problem.endswith(" MB are free; what was saved before is untouched")

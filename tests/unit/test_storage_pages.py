@@ -6,7 +6,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.storage.pages import hash_pages, hash_pages_of
+from heedful.storage.manifest import hash_buffers, hash_file_pages
 
 PAGE = 4096
 
@@ -26,13 +26,13 @@ def slowly(contents):
 @given(st.lists(st.integers(0, 3 * PAGE), max_size=6), st.randoms(use_true_random=False))
 def test_it_is_as_defined_however_the_bytes_are_cut(sizes, chance):
     pieces = [chance.randbytes(size) for size in sizes]
-    assert hash_pages(pieces) == slowly(b"".join(pieces))
+    assert hash_buffers(pieces) == slowly(b"".join(pieces))
 
 
 def test_a_file_is_hashed_as_its_bytes_are(tmp_path):
     contents = random.Random(0).randbytes(10 * PAGE + 7)
     (tmp_path / "file").write_bytes(contents)
-    assert hash_pages_of(tmp_path / "file") == hash_pages([contents])
+    assert hash_file_pages(tmp_path / "file") == hash_buffers([contents])
 
 
 @given(st.binary(min_size=1, max_size=3 * PAGE), st.data())
@@ -40,12 +40,12 @@ def test_any_flipped_byte_is_noticed(contents, data):
     place = data.draw(st.integers(0, len(contents) - 1))
     changed = bytearray(contents)
     changed[place] ^= data.draw(st.integers(1, 255))
-    assert hash_pages([bytes(changed)]) != hash_pages([contents])
+    assert hash_buffers([bytes(changed)]) != hash_buffers([contents])
 
 
 def test_pages_that_are_lost_stale_or_misplaced_are_noticed():
     first, second, third = (random.Random(seed).randbytes(PAGE) for seed in range(3))
-    whole = hash_pages([first, second, third])
+    whole = hash_buffers([first, second, third])
     for other in (
         [first, third],
         [first, bytes(PAGE), third],
@@ -54,4 +54,4 @@ def test_pages_that_are_lost_stale_or_misplaced_are_noticed():
         [first, second, third, bytes(PAGE)],
         [first, second, third[:-1]],
     ):
-        assert hash_pages(other) != whole
+        assert hash_buffers(other) != whole

@@ -1,29 +1,29 @@
 """Attention: what may be seen, how strongly, where it goes, and what is taken."""
 
-from heedful.attention.additive import AdditiveScore, ConcatScore, LinearScore
-from heedful.attention.alignments import Aligned, Alignment, Looked, Softmax
-from heedful.attention.attend import Attended, Attends, Attention, Memory
-from heedful.attention.baselines import LearnedBaseline, MovingBaseline, NoBaseline
-from heedful.attention.centres import PredictedCentre, StepCentre
-from heedful.attention.chunkwise import Chunkwise
-from heedful.attention.distances import AlibiScore, GaussianScore, RelativeBucketScore
-from heedful.attention.features import ContextFeature, CoverageFeature, LocationFeature
-from heedful.attention.hard import Argmax, GumbelSoftmax, Sampled, StraightThrough
-from heedful.attention.heads import MultiHead
-from heedful.attention.local import Local
-from heedful.attention.location import LocationScore
-from heedful.attention.marginal import MonotonicMarginal
-from heedful.attention.masks import block_local, causal, documents, padding, prefix, window
-from heedful.attention.monotonic import Monotonic
-from heedful.attention.past import Past
-from heedful.attention.penalties import CoverageLoss, DoublyStochastic, EntropyPenalty, Penalty
-from heedful.attention.positions import (
-    AddPositions,
-    ConcatenatePositions,
-    LearnedPositions,
-    SinusoidalPositions,
+from heedful.attention.additive_scores import (
+    AdditiveScore,
+    ConcatScore,
+    ContextFeature,
+    CoverageFeature,
+    LinearScore,
+    LocationFeature,
+    LocationScore,
 )
-from heedful.attention.products import (
+from heedful.attention.alignments import (
+    AlignmentFunction,
+    EntmaxAlignment,
+    SoftmaxAlignment,
+    SparsemaxAlignment,
+)
+from heedful.attention.attention import Attention, SingleHeadAttention
+from heedful.attention.auxiliary_losses import (
+    AttentionLoss,
+    CoverageLoss,
+    DoublyStochasticLoss,
+    EntropyLoss,
+)
+from heedful.attention.composite_scores import RotaryScore
+from heedful.attention.dot_product_scores import (
     BilinearScore,
     CosineScore,
     DotScore,
@@ -31,74 +31,121 @@ from heedful.attention.products import (
     ScaledDotScore,
     TrilinearScore,
 )
-from heedful.attention.readouts import Expectation, Gated, PerPosition, Readout, Selection
-from heedful.attention.relative import RelativeKeyScore, RotaryScore
-from heedful.attention.scores import Score, SumScore
-from heedful.attention.sparse import Entmax, Sparsemax
+from heedful.attention.hard_alignment import (
+    ArgmaxAlignment,
+    GumbelSoftmaxAlignment,
+    LearnedBaseline,
+    MovingAverageBaseline,
+    SampledAlignment,
+    StraightThroughAlignment,
+    ZeroBaseline,
+)
+from heedful.attention.local_alignment import LocalAlignment, MonotonicCenter, PredictiveCenter
+from heedful.attention.masks import (
+    block_local_mask,
+    causal_mask,
+    document_mask,
+    padding_mask,
+    prefix_mask,
+    window_mask,
+)
+from heedful.attention.monotonic_alignment import (
+    MonotonicAlignment,
+    MonotonicChunkwiseAlignment,
+    MonotonicMarginalAlignment,
+)
+from heedful.attention.multi_head import MultiHeadAttention
+from heedful.attention.outputs import (
+    AlignmentLossInputs,
+    AlignmentOutput,
+    AttentionOutput,
+    AttentionState,
+    Memory,
+)
+from heedful.attention.positional_encoding import (
+    AddPositionalEncoding,
+    ConcatPositionalEncoding,
+    LearnedPositionalEncoding,
+    SinusoidalPositionalEncoding,
+)
+from heedful.attention.readouts import (
+    ArgmaxReadout,
+    GatedReadout,
+    PerPositionReadout,
+    Readout,
+    WeightedSumReadout,
+)
+from heedful.attention.relative_scores import (
+    AlibiScore,
+    GaussianScore,
+    RelativeKeyScore,
+    RelativePositionBiasScore,
+)
+from heedful.attention.scores import ScoreFunction, SumScore
 
 __all__ = [
-    "AddPositions",
+    "AddPositionalEncoding",
     "AdditiveScore",
     "AlibiScore",
-    "Aligned",
-    "Alignment",
-    "Argmax",
-    "Attended",
-    "Attends",
+    "AlignmentFunction",
+    "AlignmentLossInputs",
+    "AlignmentOutput",
+    "ArgmaxAlignment",
+    "ArgmaxReadout",
     "Attention",
+    "AttentionLoss",
+    "AttentionOutput",
+    "AttentionState",
     "BilinearScore",
-    "Chunkwise",
+    "ConcatPositionalEncoding",
     "ConcatScore",
-    "ConcatenatePositions",
     "ContextFeature",
     "CosineScore",
     "CoverageFeature",
     "CoverageLoss",
     "DotScore",
-    "DoublyStochastic",
-    "Entmax",
-    "EntropyPenalty",
-    "Expectation",
-    "Gated",
+    "DoublyStochasticLoss",
+    "EntmaxAlignment",
+    "EntropyLoss",
+    "GatedReadout",
     "GaussianScore",
-    "GumbelSoftmax",
+    "GumbelSoftmaxAlignment",
     "LearnedBaseline",
-    "LearnedPositions",
+    "LearnedPositionalEncoding",
     "LinearScore",
-    "Local",
+    "LocalAlignment",
     "LocationFeature",
     "LocationScore",
-    "Looked",
     "Memory",
-    "Monotonic",
-    "MonotonicMarginal",
-    "MovingBaseline",
-    "MultiHead",
-    "NoBaseline",
-    "Past",
-    "Penalty",
-    "PerPosition",
-    "PredictedCentre",
+    "MonotonicAlignment",
+    "MonotonicCenter",
+    "MonotonicChunkwiseAlignment",
+    "MonotonicMarginalAlignment",
+    "MovingAverageBaseline",
+    "MultiHeadAttention",
+    "PerPositionReadout",
+    "PredictiveCenter",
     "ProjectedDotScore",
     "Readout",
-    "RelativeBucketScore",
     "RelativeKeyScore",
+    "RelativePositionBiasScore",
     "RotaryScore",
-    "Sampled",
+    "SampledAlignment",
     "ScaledDotScore",
-    "Score",
-    "Selection",
-    "SinusoidalPositions",
-    "Softmax",
-    "Sparsemax",
-    "StepCentre",
-    "StraightThrough",
+    "ScoreFunction",
+    "SingleHeadAttention",
+    "SinusoidalPositionalEncoding",
+    "SoftmaxAlignment",
+    "SparsemaxAlignment",
+    "StraightThroughAlignment",
     "SumScore",
     "TrilinearScore",
-    "block_local",
-    "causal",
-    "documents",
-    "padding",
-    "prefix",
-    "window",
+    "WeightedSumReadout",
+    "ZeroBaseline",
+    "block_local_mask",
+    "causal_mask",
+    "document_mask",
+    "padding_mask",
+    "prefix_mask",
+    "window_mask",
 ]

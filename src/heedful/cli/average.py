@@ -13,7 +13,7 @@ from heedful.errors import ConfigError
 def average(
     runs: Annotated[list[Path], typer.Argument(help="folders written by `heedful train`")],
     *,
-    to: Annotated[Path, typer.Option(help="folder to write")],
+    output_dir: Annotated[Path, typer.Option("--output-dir", help="folder to write")],
     last: Annotated[
         int | None, typer.Option(min=1, help="take this many of the newest checkpoints of each")
     ] = None,
@@ -23,16 +23,16 @@ def average(
 ) -> None:
     """Write a run whose weights are the mean of checkpoints, or of runs that began alike.
 
-    Example: heedful average runs/de-en --last 5 --to runs/de-en-averaged
+    Example: heedful average runs/de-en --last 5 --output-dir runs/de-en-averaged
 
-    Example: heedful average runs/tuned-1 runs/tuned-2 --to runs/both
+    Example: heedful average runs/tuned-1 runs/tuned-2 --output-dir runs/both
     """
-    from heedful.averages import average as average_into
+    from heedful.experiment.checkpoint_averaging import average_checkpoints as average_into
 
     if last is not None and best is not None:
         raise ConfigError("--best", "given together with --last", "leave out one of the two")
-    members = average_into(runs, to, last=last, best=best)
+    members = average_into(runs, output_dir, num_last=last, num_best=best)
     for member in members:
         score = "" if member.score is None else f", score {member.score:.4f}"
         typer.echo(f"{member.folder} (step {member.step}{score})", err=True)
-    typer.echo(f"{to}: the mean of {len(members)} models")
+    typer.echo(f"{output_dir}: the mean of {len(members)} models")

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from heedful.cli.options import writing_output
+from heedful.cli.options import handle_stdout_errors
 
 
 class Format(StrEnum):
@@ -25,7 +25,7 @@ def data(
     split: Annotated[str, typer.Option(help="train, dev, test; latin has names too")] = "train",
     size: Annotated[int, typer.Option(min=1, help="how many pairs")] = 10,
     seed: Annotated[int, typer.Option(help="the same seed gives the same pairs")] = 0,
-    form: Annotated[Format, typer.Option("--format", help="how to print")] = Format.TSV,
+    output_format: Annotated[Format, typer.Option("--format", help="how to print")] = Format.TSV,
 ) -> None:
     """List the built-in corpora, or print as many pairs of one as you like.
 
@@ -33,13 +33,13 @@ def data(
 
     Example: heedful data dates --size 100000 --format jsonl > dates.jsonl
     """
-    from heedful.data.synthetic import CORPORA, corpus
+    from heedful.data.synthetic import SYNTHETIC_CORPORA, get_corpus
 
-    with writing_output():
+    with handle_stdout_errors():
         if name is None:
-            for each in CORPORA.values():
+            for each in SYNTHETIC_CORPORA.values():
                 typer.echo(f"{each.name:<12}{each.description} ({', '.join(each.splits)})")
             return
-        for pair in islice(corpus(name).pairs(split, seed=seed), size):
+        for pair in islice(get_corpus(name).pairs(split, seed=seed), size):
             line = json.dumps(pair._asdict(), ensure_ascii=False)
-            typer.echo(line if form is Format.JSONL else f"{pair.source}\t{pair.target}")
+            typer.echo(line if output_format is Format.JSONL else f"{pair.source}\t{pair.target}")

@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from heedful.cli.options import Device, RunFolder, writing_output
+from heedful.cli.options import Device, RunFolder, handle_stdout_errors
 
-_BETWEEN = "\n----\n"
+_SEPARATOR = "\n----\n"
 
 
 def generate(
@@ -21,7 +21,9 @@ def generate(
         str, typer.Argument(help="how the text begins; without it, on a new line", show_default="")
     ] = "",
     *,
-    length: Annotated[int, typer.Option(min=1, help="tokens to add")] = 200,
+    max_new_tokens: Annotated[
+        int, typer.Option("--max-new-tokens", min=1, help="tokens to add")
+    ] = 200,
     temperature: Annotated[
         float, typer.Option(min=0, help="above 1 bolder, below 1 safer; 0 takes the likeliest")
     ] = 1.0,
@@ -32,7 +34,9 @@ def generate(
         float, typer.Option(help="draw from the likeliest that together have this probability")
     ] = 1.0,
     seed: Annotated[int, typer.Option(help="the same seed gives the same text")] = 0,
-    samples: Annotated[int, typer.Option(min=1, help="texts to write; ---- parts them")] = 1,
+    num_samples: Annotated[
+        int, typer.Option("--num-samples", min=1, help="texts to write; ---- parts them")
+    ] = 1,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="write to this file instead")
     ] = None,
@@ -40,31 +44,31 @@ def generate(
 ) -> None:
     """Write a text with a language model, token by token, from a beginning of yours.
 
-    Example: heedful generate runs/shakespeare "To be" --length 400 --temperature 0.8
+    Example: heedful generate runs/shakespeare "To be" --max-new-tokens 400 --temperature 0.8
 
-    Example: heedful generate runs/shakespeare --samples 5 --top-p 0.95 --seed 7 -o texts.txt
+    Example: heedful generate runs/shakespeare --num-samples 5 --top-p 0.95 --seed 7 -o texts.txt
     """
-    from heedful.runs import load_writer
+    from heedful.runs import load_text_generator
     from heedful.storage import write_text
-    from heedful.writer import sampling
+    from heedful.tasks.language_modeling.generator import build_sampling_options
 
-    how = sampling(temperature=temperature, top_k=top_k, top_p=top_p)
-    writer = load_writer(run, device=device)
-    if samples == 1 and output is None:
-        follows = writer.stream(prompt, length=length, how=how, seed=seed)
-        _write_as_it_comes(chain([prompt], follows, ["\n"]))
+    how = build_sampling_options(temperature=temperature, top_k=top_k, top_p=top_p)
+    writer = load_text_generator(run, device=device)
+    if num_samples == 1 and output is None:
+        follows = writer.stream(prompt, length=max_new_tokens, options=how, seed=seed)
+        _stream_to_stdout(chain([prompt], follows, ["\n"]))
         return
-    texts = writer.samples(prompt, samples, length=length, how=how, seed=seed)
+    texts = writer.generate_many(prompt, num_samples, length=max_new_tokens, options=how, seed=seed)
     if output is not None:
-        write_text(output, _BETWEEN.join(texts) + "\n")
+        write_text(output, _SEPARATOR.join(texts) + "\n")
         typer.echo(f"wrote {output}", err=True)
         return
-    with writing_output():
-        typer.echo(_BETWEEN.join(texts))
+    with handle_stdout_errors():
+        typer.echo(_SEPARATOR.join(texts))
 
 
-def _write_as_it_comes(pieces: Iterable[str]) -> None:
-    with writing_output():
+def _stream_to_stdout(pieces: Iterable[str]) -> None:
+    with handle_stdout_errors():
         for piece in pieces:
             sys.stdout.write(piece)
             sys.stdout.flush()

@@ -52,8 +52,8 @@ for command in (
     app.command()(command)
 
 
-def _say_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         from heedful.version import VERSION
 
         typer.echo(f"heedful {VERSION}")
@@ -61,9 +61,9 @@ def _say_version(wanted: bool) -> None:
 
 
 @app.callback()
-def _options(
+def _global_options(
     version: bool = typer.Option(
-        False, "--version", help="say the version", callback=_say_version, is_eager=True
+        False, "--version", help="say the version", callback=_print_version, is_eager=True
     ),
 ) -> None:
     del version
@@ -78,12 +78,12 @@ def main() -> None:
         app()
     except HeedfulError as error:
         typer.echo(f"heedful: {error}", err=True)
-        _end(error.exit_code)
+        _exit_process(error.exit_code)
     except SystemExit as ending:
-        _end(ending.code)
+        _exit_process(ending.code)
 
 
-def _end(code: str | int | None) -> NoReturn:
+def _exit_process(code: str | int | None) -> NoReturn:
     """End this process; one of several ranks without letting Python take itself apart.
 
     Threads of gloo may still hold tensors then, and letting go of them too late aborts a process

@@ -1,7 +1,8 @@
-"""Options that several commands share, and where their output goes."""
+"""Given files: what a command line names instead of the recipe, as overrides of it."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -19,13 +20,70 @@ from heedful.errors import ConfigError, HeedfulError
 if TYPE_CHECKING:
     from rich.console import Console
 
-Result = TypeVar("Result")
+
+DEFAULT_RECIPE = "default"
+
+RecipeName = Annotated[
+    str, typer.Argument(help="a recipe's name (see `heedful recipes`) or a .yaml file")
+]
+SourceFile = Annotated[
+    str | None, typer.Option(help="texts to read, one on a line; .gz and .xz too")
+]
+TargetFile = Annotated[str | None, typer.Option(help="texts to write, line by line")]
+DevSourceFile = Annotated[
+    str | None, typer.Option(help="texts to validate on; else some are held out")
+]
+DevTargetFile = Annotated[str | None, typer.Option(help="what should become of them")]
+TextFile = Annotated[
+    str | None, typer.Option(help="running text, for a language model; .gz and .xz too")
+]
+DevTextFile = Annotated[
+    str | None, typer.Option(help="text to validate on; else the end is held out")
+]
+
+
+def file_overrides(
+    *,
+    source: str | None,
+    target: str | None,
+    dev_source: str | None,
+    dev_target: str | None,
+    text: str | None,
+    dev_text: str | None,
+) -> list[str]:
+    """Every file that was named, to learn from and to validate on."""
+    pairs = _pair_override("train", source, target) + _pair_override("dev", dev_source, dev_target)
+    return pairs + _text_override("train", text) + _text_override("dev", dev_text)
+
+
+def _pair_override(split: str, source: str | None, target: str | None) -> list[str]:
+    if source is None and target is None:
+        return []
+    if source is None or target is None:
+        prefix = "--" if split == "train" else f"--{split}-"
+        given, missing = ("source", "target") if target is None else ("target", "source")
+        raise ConfigError(
+            f"{prefix}{given}",
+            f"given without {prefix}{missing}",
+            f"add {prefix}{missing} FILE, whose lines belong to these",
+        )
+    names = {"type": "parallel-files", "source": source, "target": target}
+    return [f"data.{split}={json.dumps(names)}"]
+
+
+def _text_override(split: str, path: str | None) -> list[str]:
+    return [f"data.{split}={json.dumps({'type': 'text', 'path': path})}"] if path else []
+
+
+# Options that several commands share, and where their output goes.
+
+Item = TypeVar("Item")
 RunFolder = Annotated[Path, typer.Argument(help="folder written by `heedful train`")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one")]
-Settings = Annotated[
+Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="a.b=c", help="change a setting; repeatable")
 ]
-Beam = Annotated[
+BeamSize = Annotated[
     int | None, typer.Option(min=1, help="beam width; 1 is greedy", show_default="the recipe's")
 ]
 
@@ -36,7 +94,7 @@ class OutputClosedError(HeedfulError):
     exit_code = 1
 
 
-def command() -> str:
+def program_name() -> str:
     """How this command was called, so that a hint can be typed as it stands."""
     called = Path(sys.argv[0])
     if called.name == "__main__.py":
@@ -61,12 +119,12 @@ def stderr_console() -> Console:
     return Console(stderr=True)
 
 
-def watched(
-    results: Iterable[Result],
+def with_progress(
+    results: Iterable[Item],
     *,
     total: int | None = None,
-    size: Callable[[Result], int] = lambda result: 1,
-) -> Iterator[Result]:
+    count_of: Callable[[Item], int] = lambda result: 1,
+) -> Iterator[Item]:
     """Give results on, and show on a terminal how many there have been.
 
     A result may stand for several, as `size` says.
@@ -81,16 +139,16 @@ def watched(
         task = bar.add_task("", total=total)
         for result in results:
             yield result
-            bar.advance(task, size(result))
+            bar.advance(task, count_of(result))
 
 
 @contextmanager
-def writing_output() -> Iterator[None]:
+def handle_stdout_errors() -> Iterator[None]:
     """Write to standard output; say it plainly if that is closed or full."""
-    from heedful.storage import explaining_failures
+    from heedful.storage import explain_os_errors
 
     try:
-        with explaining_failures(Path("standard output")):
+        with explain_os_errors(Path("standard output")):
             try:
                 yield
                 sys.stdout.flush()

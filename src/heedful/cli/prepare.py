@@ -9,61 +9,68 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli.given import (
+from heedful.cli.options import (
     DEFAULT_RECIPE,
     DevSourceFile,
     DevTargetFile,
     DevTextFile,
+    Overrides,
     RecipeName,
     SourceFile,
     TargetFile,
     TextFile,
-    given_files,
+    file_overrides,
+    program_name,
+    stderr_console,
 )
-from heedful.cli.options import Settings, command, stderr_console
 from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
     from heedful.recipes import Recipe
-    from heedful.text.config import TextPair
+    from heedful.tokenization.text_pair import TokenizerPair
 
 
 def prepare(
     recipe: RecipeName = DEFAULT_RECIPE,
     *,
-    to: Annotated[Path, typer.Option(help="folder to write the tokens to")],
+    output_dir: Annotated[Path, typer.Option("--output-dir", help="folder to write the tokens to")],
     source: SourceFile = None,
     target: TargetFile = None,
     dev_source: DevSourceFile = None,
     dev_target: DevTargetFile = None,
     text: TextFile = None,
     dev_text: DevTextFile = None,
-    text_of: Annotated[
+    tokenizer_from: Annotated[
         Path | None,
-        typer.Option(help="cut by the tokenizers of this run or folder of tokens", metavar="RUN"),
+        typer.Option(
+            "--tokenizer-from",
+            help="cut by the tokenizers of this run or folder of tokens",
+            metavar="RUN",
+        ),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="processes that cut", show_default="one a core")
+    num_workers: Annotated[
+        int | None,
+        typer.Option("--num-workers", min=1, help="processes that cut", show_default="one a core"),
     ] = None,
     shard_size: Annotated[
         int | None, typer.Option(min=1, help="pairs or lines in one shard", show_default="250000")
     ] = None,
-    settings: Settings = None,
+    settings: Overrides = None,
 ) -> None:
     """Cut data that is larger than memory into tokens, once.
 
     The same command goes on where it was interrupted, and makes anew only what is damaged. A
-    recipe learns from the tokens with `data.train: {kind: tokens, path: FOLDER}`; it must have
-    the `text` and `data.selection` they were made with.
+    recipe learns from the tokens with `data.train: {type: tokens, path: FOLDER}`; it must have
+    the `text` and `data.filtering` they were made with.
 
     Example: heedful prepare --source train.de --target train.en --to tokens/de-en
     """
-    from heedful.corpora import build_tokens
-    from heedful.data.building import SHARD_SIZE
+    from heedful.data.sharded_builder import SHARD_SIZE
+    from heedful.experiment import build_prepared_data
     from heedful.recipes import load_recipe
-    from heedful.training.locks import locked
+    from heedful.storage.atomic import lock_folder
 
-    files = given_files(
+    files = file_overrides(
         source=source,
         target=target,
         dev_source=dev_source,
@@ -72,42 +79,42 @@ def prepare(
         dev_text=dev_text,
     )
     chosen = load_recipe(recipe, [*files, *(settings or [])])
-    _refuse_no_texts(chosen)
-    with locked(to):
-        prepared = build_tokens(
+    _check_has_text(chosen)
+    with lock_folder(output_dir):
+        prepared = build_prepared_data(
             chosen,
-            to,
+            output_dir,
             stderr_console(),
-            text=_text_of(text_of, chosen),
-            workers=workers,
+            tokenizers=_load_tokenizers(tokenizer_from, chosen),
+            workers=num_workers,
             shard_size=shard_size or SHARD_SIZE,
         )
-    _say(recipe, to, len(prepared.shards))
+    _print_summary(recipe, output_dir, len(prepared.shards))
 
 
-def _refuse_no_texts(recipe: Recipe) -> None:
-    from heedful.data.prepared import TokensConfig
+def _check_has_text(recipe: Recipe) -> None:
+    from heedful.data.sharded_dataset import PreparedDataConfig
 
     if recipe.data.train is None:
-        given = "--text FILE" if recipe.is_of_text else "--source FILE --target FILE"
+        given = "--text FILE" if recipe.is_monolingual else "--source FILE --target FILE"
         problem = "the recipe does not say what to prepare"
         raise ConfigError("data.train", problem, f"give {given}")
-    if isinstance(recipe.data.train, TokensConfig):
+    if isinstance(recipe.data.train, PreparedDataConfig):
         problem = "these are tokens already"
-        raise ConfigError("data.train.kind", problem, "name the texts that they were made of")
+        raise ConfigError("data.train.type", problem, "name the texts that they were made of")
 
 
-def _text_of(folder: Path | None, recipe: Recipe) -> TextPair | None:
+def _load_tokenizers(folder: Path | None, recipe: Recipe) -> TokenizerPair | None:
     if folder is None:
         return None
     if not (folder / "text").is_dir():
         problem = f"there are no tokenizers in {folder}"
-        raise ConfigError("--text-of", problem, "name a run, or a folder of tokens")
-    return recipe.text.load(folder / "text")
+        raise ConfigError("--tokenizer-from", problem, "name a run, or a folder of tokens")
+    return recipe.tokenizers.load(folder / "text")
 
 
-def _say(recipe: str, folder: Path, num_shards: int) -> None:
-    train = json.dumps({"kind": "tokens", "path": str(folder)})
+def _print_summary(recipe: str, folder: Path, num_shards: int) -> None:
+    train = json.dumps({"type": "prepared", "path": str(folder)})
     shards = f"{num_shards} shard{'s' if num_shards != 1 else ''}"
-    hint = f"{command()} train {quote(recipe)} --set {quote(f'data.train={train}')}"
+    hint = f"{program_name()} train {quote(recipe)} --set {quote(f'data.train={train}')}"
     typer.echo(f"{folder}: {shards}; try: {hint}")

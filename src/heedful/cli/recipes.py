@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from heedful.cli.options import writing_output
+from heedful.cli.options import handle_stdout_errors
 
 
 def recipes(
@@ -21,28 +21,28 @@ def recipes(
 
     Example: heedful recipes reverse-tiny > mine.yaml
     """
-    from heedful.config import write_yaml
+    from heedful.config import to_yaml
     from heedful.recipes import Recipe, load_recipe
 
-    with writing_output():
+    with handle_stdout_errors():
         if schema:
             typer.echo(json.dumps(Recipe.model_json_schema(), indent=2))
         elif name:
-            typer.echo(write_yaml(load_recipe(name)), nl=False)
+            typer.echo(to_yaml(load_recipe(name)), nl=False)
         else:
-            for line in _listed():
+            for line in _list_recipes():
                 typer.echo(line)
 
 
-def _listed() -> Iterator[str]:
+def _list_recipes() -> Iterator[str]:
     """List every system in a line, with its other forms, and say how these are named."""
     from heedful.recipes import load_recipe
-    from heedful.recipes.catalogue import systems
+    from heedful.recipes.recipe import recipe_families
 
-    rows = [(name, ", ".join(forms)) for name, forms in systems()]
+    rows = [(name, ", ".join(forms)) for name, forms in recipe_families()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for name, forms in rows:
-        summary = load_recipe(name).about.summary
+        summary = load_recipe(name).info.summary
         yield f"{name:<{widths[0]}}  {forms:<{widths[1]}}  {summary}"
     yield ""
     yield "The second column names other sizes of a system, as in bahdanau-2015-small; a small one"

@@ -15,11 +15,11 @@ from heedful.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from heedful.recipes import Recipe
 
-By = Literal["length", "rare", "kind"]
+GroupBy = Literal["length", "word-frequency", "sentence-type"]
 """What a test set may be parted by."""
 
 
-class Files(NamedTuple):
+class EvaluationFiles(NamedTuple):
     """What the command line names."""
 
     text: str | None
@@ -27,8 +27,8 @@ class Files(NamedTuple):
     source: str | None
     targets: list[str]
     baseline: str | None
-    train: str | None
-    kinds: str | None
+    training_targets: str | None
+    labels: str | None
 
 
 class ReferenceSet(NamedTuple):
@@ -37,21 +37,21 @@ class ReferenceSet(NamedTuple):
     title: str
     references: list[tuple[str, ...]]
     sources: list[str] | None = None
-    learned_from: Iterable[str] | None = None  # target texts
+    training_targets: Iterable[str] | None = None  # target texts
 
 
-def of_recipe(recipe: Recipe, files: Files) -> ReferenceSet:
+def references_from_recipe(recipe: Recipe, files: EvaluationFiles) -> ReferenceSet:
     """Pairs of two files, or the recipe's own."""
-    chosen = chosen_source(recipe, files)
+    chosen = test_source(recipe, files)
     pairs: list[Any] = chosen.read()
     more = [f" and {path}" for path in files.targets[1:]]
     test = ReferenceSet(
         title=f"{len(pairs)} pairs of {chosen.describe()}{''.join(more)}",
         references=[(pair.target,) for pair in pairs],
         sources=[pair.source for pair in pairs],
-        learned_from=_targets(recipe),
+        training_targets=_targets(recipe),
     )
-    columns = [(pair.target for pair in pairs), *_more(files, test)]
+    columns = [(pair.target for pair in pairs), *_extra_references(files, test)]
     return test._replace(references=list(zip(*columns, strict=True)))
 
 
@@ -61,36 +61,36 @@ def _targets(recipe: Recipe) -> Iterable[str] | None:
     return None if stream is None else (pair.target for pair in stream())
 
 
-def of_files(files: Files) -> ReferenceSet:
+def references_from_files(files: EvaluationFiles) -> ReferenceSet:
     """References of files, and sources if they are named."""
-    from heedful.data.lines import name_of, read_lines
+    from heedful.data.text_files import display_name, read_lines
 
-    names = " and ".join(map(name_of, files.targets))
+    names = " and ".join(map(display_name, files.targets))
     first = list(read_lines(files.targets[0]))
     if not first:
         problem, remedy = "holds no lines", "give a file with text in it"
-        raise DataError(name_of(files.targets[0]), problem, remedy)
-    title = f"{len(first)} outputs of {name_of(str(files.outputs))} beside {names}"
+        raise DataError(display_name(files.targets[0]), problem, remedy)
+    title = f"{len(first)} outputs of {display_name(str(files.outputs))} beside {names}"
     test = ReferenceSet(title, [(line,) for line in first])
-    columns = [first, *_more(files, test)]
+    columns = [first, *_extra_references(files, test)]
     return test._replace(
         references=list(zip(*columns, strict=True)),
-        sources=lines_like(files.source, test) if files.source else None,
+        sources=read_matching_lines(files.source, test) if files.source else None,
     )
 
 
-def _more(files: Files, test: ReferenceSet) -> list[list[str]]:
-    return [lines_like(path, test) for path in files.targets[1:]]
+def _extra_references(files: EvaluationFiles, test: ReferenceSet) -> list[list[str]]:
+    return [read_matching_lines(path, test) for path in files.targets[1:]]
 
 
-def lines_like(path: str, test: ReferenceSet) -> list[str]:
+def read_matching_lines(path: str, test: ReferenceSet) -> list[str]:
     """Read a file that must have a line for each reference."""
-    from heedful.data.lines import name_of, read_lines
+    from heedful.data.text_files import display_name, read_lines
 
     lines, wanted = list(read_lines(path)), len(test.references)
     if len(lines) != wanted:
         raise DataError(
-            name_of(path),
+            display_name(path),
             f"{_count(len(lines))}, but {_count(wanted)} of references",
             "line n of one must belong to line n of the other: look for lost or added lines",
         )
@@ -101,20 +101,27 @@ def _count(lines: int) -> str:
     return f"{lines} line{'' if lines == 1 else 's'}"
 
 
-def refuse_what_does_not_fit(
+def check_options(
     run: Path | None,
-    files: Files,
-    by: By | None,
+    files: EvaluationFiles,
+    group_by: GroupBy | None,
     *,
-    links: str | None = None,
-    is_linking: bool = False,
+    gold_alignments: str | None = None,
+    needs_alignments: bool = False,
 ) -> None:
     """Refuse options that would be overlooked, before anything is read.
 
-    `links` are a file that people made, and `is_linking` says whether a metric reads it.
+    `links` are a file that people made, and `needs_alignments` says whether a metric reads it.
     """
-    named = [files.outputs, files.source, *files.targets, files.baseline, files.train, files.kinds]
-    named.append(links)
+    named = [
+        files.outputs,
+        files.source,
+        *files.targets,
+        files.baseline,
+        files.training_targets,
+        files.labels,
+    ]
+    named.append(gold_alignments)
     refused = [
         (
             run is None and files.outputs is None,
@@ -135,31 +142,31 @@ def refuse_what_does_not_fit(
             "add --target FILE, whose lines are the references",
         ),
         (
-            files.train is not None and by != "rare",
+            files.training_targets is not None and group_by != "word-frequency",
             "--train",
-            "given without --by rare, which counts its words",
-            "add --by rare, or leave it out",
+            "given without --group-by rare, which counts its words",
+            "add --group-by rare, or leave it out",
         ),
         (
-            files.kinds is not None and by != "kind",
+            files.labels is not None and group_by != "sentence-type",
             "--kinds",
-            "given without --by kind, which reads its labels",
-            "add --by kind, or leave it out",
+            "given without --group-by kind, which reads its labels",
+            "add --group-by kind, or leave it out",
         ),
         (
-            links is not None and run is None,
+            gold_alignments is not None and run is None,
             "--alignments",
             "given without a run, whose links would be held against them",
             "give links as outputs: --outputs LINKS --target GOLD --metrics aer",
         ),
         (
-            links is not None and not is_linking,
+            gold_alignments is not None and not needs_alignments,
             "--alignments",
             "given without the metric that reads them",
             "add aer to --metrics, or leave it out",
         ),
         (
-            is_linking and run is not None and links is None,
+            needs_alignments and run is not None and gold_alignments is None,
             "--metrics",
             "aer of a run needs links that people made between sources and references",
             "name them: --alignments FILE",
@@ -176,18 +183,17 @@ def refuse_what_does_not_fit(
             raise ConfigError(at, problem, remedy)
 
 
-def chosen_source(recipe: Recipe, files: Files) -> Any:
+def test_source(recipe: Recipe, files: EvaluationFiles) -> Any:
     """The files that are named, or the test set of the recipe."""
-    from heedful.data.sources import FilesConfig
-    from heedful.data.text_sources import TextFilesConfig
+    from heedful.data.sources import ParallelFilesConfig, TextFilesConfig
 
-    if recipe.is_of_text and (files.source or files.targets):
+    if recipe.is_monolingual and (files.source or files.targets):
         raise ConfigError(
             "--source, --target",
             "this run is a language model, which is measured on one text",
             "give the file alone: heedful evaluate RUN FILE",
         )
-    if files.text and not recipe.is_of_text:
+    if files.text and not recipe.is_monolingual:
         raise ConfigError(
             "FILE",
             "this run translates, and one file does not say what should come out",
@@ -196,18 +202,18 @@ def chosen_source(recipe: Recipe, files: Files) -> Any:
     if files.text:
         return TextFilesConfig(path=files.text)
     if files.source and files.targets:
-        return FilesConfig(source=files.source, target=files.targets[0])
+        return ParallelFilesConfig(source=files.source, target=files.targets[0])
     if files.source or files.targets:
         raise ConfigError(
             "--source, --target", "only one of them is given", "give both files, or neither"
         )
-    return recipe.data.test or _missing(recipe)
+    return recipe.data.test or _no_test_set_error(recipe)
 
 
-def _missing(recipe: Recipe) -> NoReturn:
+def _no_test_set_error(recipe: Recipe) -> NoReturn:
     one, two = "a file: heedful evaluate RUN FILE", "two files: --source FILE --target FILE"
     raise ConfigError(
         "data.test",
         "the run's recipe names no test set",
-        f"give {one if recipe.is_of_text else two}",
+        f"give {one if recipe.is_monolingual else two}",
     )

@@ -10,13 +10,13 @@ import typer
 from heedful.cli.options import RunFolder
 from heedful.errors import RunError, did_you_mean
 
-_CONFIG, _PAGE = "config.yaml", "report.html"
+_CONFIG, _REPORT_FILE = "config.yaml", "report.html"
 
 
 def report(
     run: RunFolder,
     *,
-    open_it: Annotated[bool, typer.Option("--open", help="open it in a browser, too")] = False,
+    open_browser: Annotated[bool, typer.Option("--open", help="open it in a browser, too")] = False,
 ) -> None:
     """Write a page about a training: curves, samples with attention, configuration, environment.
 
@@ -25,27 +25,27 @@ def report(
 
     Example: heedful report runs/demo
     """
-    from heedful.inspection.run_page import draw_run, read_lines
+    from heedful.inspection.run_report import read_json_lines, render_run_page
     from heedful.storage import write_text
 
-    _refuse_other_folders(run)
-    text = draw_run(
+    _check_is_run(run)
+    text = render_run_page(
         run.resolve().name,
         (run / _CONFIG).read_text(encoding="utf-8", errors="replace"),
-        read_lines(run / "metrics.jsonl"),
-        read_lines(run / "samples.jsonl"),
+        read_json_lines(run / "metrics.jsonl"),
+        read_json_lines(run / "samples.jsonl"),
     )
-    page = run / _PAGE
+    page = run / _REPORT_FILE
     write_text(page, text)
     typer.echo(page)
-    if open_it:
+    if open_browser:
         import webbrowser
 
         if not webbrowser.open(page.resolve().as_uri()):
             typer.echo("no browser was found here; open the file yourself", err=True)
 
 
-def _refuse_other_folders(folder: Path) -> None:
+def _check_is_run(folder: Path) -> None:
     if (folder / _CONFIG).exists():
         return
     beside = [path.parent.name for path in folder.parent.glob(f"*/{_CONFIG}")]

@@ -1,4 +1,9 @@
-"""`heedful show`: where a model looked, word by word."""
+"""The tree of a search in the terminal: what was begun, what was given up, what was chosen.
+
+A line is a stretch of tokens within which the search held one way to go on. Where it held several,
+the main one goes on in the next line of the same depth, and the others stand between, one step
+further in; so depth grows with the logarithm of the tree and not with the length of the output.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +12,114 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
+from rich.tree import Tree
 
-from heedful.cli.options import Beam, Device, RunFolder, writing_output
-from heedful.cli.translations import to_json
+from heedful.cli.options import BeamSize, Device, RunFolder, handle_stdout_errors
+from heedful.cli.output_formats import to_json
+from heedful.plotting.svg import escape_invisible, escape_line, split_joined_emoji, truncate
 
 if TYPE_CHECKING:
-    from heedful.translator import Translation
+    from heedful.decoding.translation import SearchNode, Translation
+
+
+_MAX_LABEL_WIDTH = 20  # characters of a token
+_START = "(start)"
+_EMPTY = "nothing was searched for: the text is empty"
+
+
+def render_tree(translation: Translation) -> Tree:
+    """Draw all that a search held; the output that was chosen stands out."""
+    nodes = translation.tree or []
+    drawn = Tree(Text(escape_line(translation.source), style="bold"))
+    if not nodes:
+        drawn.add(Text(_EMPTY, style="dim"))
+        return drawn
+    labels = [_START, *(_label(node.token) for node in nodes[1:])]
+    chosen = _chosen_nodes(nodes, labels, [_label(token) for token in translation.tokens])
+    children = _children(nodes, chosen)
+    waiting = [(drawn, 0)]
+    while waiting:
+        branch, number = waiting.pop()
+        stretch = _linear_chain(number, children)
+        line = branch.add(_line(stretch, nodes, labels, is_chosen=number in chosen))
+        for place, child in enumerate(children[stretch[-1]]):
+            waiting.append((line if place else branch, child))
+    return drawn
+
+
+def _children(nodes: list[SearchNode], chosen: set[int]) -> list[list[int]]:
+    """The nodes that continue each, the main one first: what was chosen, or what led furthest."""
+    children: list[list[int]] = [[] for _ in nodes]
+    sizes = [1] * len(nodes)
+    for number in range(len(nodes) - 1, 0, -1):
+        parent = nodes[number].parent
+        assert parent is not None, f"node {number} of a tree continues nothing"
+        children[parent].append(number)
+        sizes[parent] += sizes[number]
+    for each in children:
+        each.sort(key=lambda number: (number in chosen, sizes[number], -number), reverse=True)
+    return children
+
+
+def _label(token: str | None) -> str:
+    return truncate(split_joined_emoji(escape_invisible(token or "")), _MAX_LABEL_WIDTH)
+
+
+def _chosen_nodes(nodes: list[SearchNode], labels: list[str], tokens: list[str]) -> set[int]:
+    """The nodes of the output that was given; none if it was changed after the search."""
+    for number, node in enumerate(nodes):
+        if node.status == "ended":
+            path = _ancestors(nodes, number)
+            if [labels[each] for each in path[1:-1]] == tokens:
+                return set(path)
+    return set()
+
+
+def _ancestors(nodes: list[SearchNode], number: int) -> list[int]:
+    path = [number]
+    while (parent := nodes[path[-1]].parent) is not None:
+        path.append(parent)
+    return path[::-1]
+
+
+def _linear_chain(number: int, children: list[list[int]]) -> list[int]:
+    """Follow a node as long as there is one way to go on."""
+    stretch = [number]
+    while len(below := children[stretch[-1]]) == 1:
+        stretch += below
+    return stretch
+
+
+def _line(chain: list[int], nodes: list[SearchNode], labels: list[str], *, is_chosen: bool) -> Text:
+    last = nodes[chain[-1]]
+    style = "bold" if is_chosen else "dim" if last.status == "pruned" else ""
+    line = Text(style=style)
+    for number in chain if len(chain) == 1 else filter(None, chain):
+        line.append(labels[number])
+        if number:
+            line.append(f" {nodes[number].log_prob:.2f}", style="cyan")
+        line.append("  ")
+    if last.status != "went on":
+        line.append(f"{last.status} at {last.total:.2f}", style="green" if is_chosen else "")
+    line.rstrip()
+    return line
+
+
+# `heedful show`: where a model looked, word by word.
 
 
 def show(
     run: RunFolder,
     text: Annotated[list[str], typer.Argument(help="what to translate; several are allowed")],
     *,
-    beam: Beam = None,
+    beam: BeamSize = None,
     svg: Annotated[Path | None, typer.Option(help="write a picture of the first text")] = None,
     html: Annotated[
         Path | None, typer.Option(help="write a page: hover a word to see where it looked")
     ] = None,
-    tree: Annotated[
-        bool, typer.Option("--tree", help="draw the search for the first text instead")
+    show_tree: Annotated[
+        bool, typer.Option("--search-tree", help="draw the search for the first text instead")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON lines instead")] = False,
     device: Device = "auto",
@@ -34,35 +128,33 @@ def show(
 
     Example: heedful show runs/demo "Caecilius est in horto." --html page.html
 
-    Example: heedful show runs/demo "Caecilius est in horto." --tree --beam 3
+    Example: heedful show runs/demo "Caecilius est in horto." --search-tree --beam 3
     """
-    from heedful.cli.translating import refuse_tree_of_drawn
+    from heedful.cli.translate import check_tree_supported
     from heedful.runs import load_translator
 
     translator = load_translator(run, device=device)
-    if tree:
-        refuse_tree_of_drawn(translator.decoding)
-    results = translator.translate(text, beam=beam, want_tree=tree)
-    write_pictures(results, svg=svg, html=html)
-    with writing_output():
+    if show_tree:
+        check_tree_supported(translator.decoding)
+    results = translator.translate(text, beam=beam, want_tree=show_tree)
+    write_figures(results, svg=svg, html=html)
+    with handle_stdout_errors():
         if as_json:
             for result in results:
-                typer.echo(to_json(result, weights=True, tree=tree))
-        elif tree:
+                typer.echo(to_json(result, weights=True, tree=show_tree))
+        elif show_tree:
             _draw_tree(results[0])
         else:
-            draw(results)
+            print_attention(results)
 
 
 def _draw_tree(result: Translation) -> None:
     from rich.console import Console
 
-    from heedful.cli.search_tree import draw_tree
-
-    Console().print(draw_tree(result))
+    Console().print(render_tree(result))
 
 
-def draw(results: list[Translation]) -> None:
+def print_attention(results: list[Translation]) -> None:
     """Draw translations in the terminal."""
     from rich.console import Console
 
@@ -70,23 +162,25 @@ def draw(results: list[Translation]) -> None:
 
     console = Console()
     for result in results:
-        console.print(f"\n[bold]{_plain(result.source)}[/]\n{_plain(result.text)}\n")
+        console.print(
+            f"\n[bold]{_without_control_characters(result.source)}[/]\n{_without_control_characters(result.text)}\n"
+        )
         untitled = replace(result.attention_map, title="")
         console.print(terminal_heatmap(untitled, width=console.width))
 
 
-def _plain(text: str) -> str:
+def _without_control_characters(text: str) -> str:
     from rich.markup import escape
 
     return escape(text)
 
 
-def write_pictures(
+def write_figures(
     results: list[Translation], *, svg: Path | None = None, html: Path | None = None
 ) -> None:
     """Write the pictures that were asked for, and say where they are."""
-    from heedful.inspection.heatmap import svg as draw_svg
-    from heedful.inspection.report import html as draw_html
+    from heedful.inspection.attention_map import render_html as draw_html
+    from heedful.inspection.attention_map import render_svg as draw_svg
     from heedful.storage import write_text
 
     if svg:

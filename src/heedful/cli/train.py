@@ -9,25 +9,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedful.cli.given import (
+from heedful.cli.options import (
     DEFAULT_RECIPE,
+    Device,
     DevSourceFile,
     DevTargetFile,
     DevTextFile,
+    Overrides,
     RecipeName,
     SourceFile,
     TargetFile,
     TextFile,
-    given_files,
+    file_overrides,
+    parse_bytes,
+    program_name,
+    stderr_console,
 )
-from heedful.cli.options import Device, Settings, command, parse_bytes, stderr_console
 
 if TYPE_CHECKING:
-    from heedful.experiment import Outcome
+    from heedful.experiment import TrainingResult
     from heedful.recipes import Recipe
 
 
-class Tracker(StrEnum):
+class TrackerName(StrEnum):
     """Where else a run can be looked at."""
 
     TENSORBOARD = "tensorboard"
@@ -47,16 +51,18 @@ def train(
     run: Annotated[
         Path | None, typer.Option(help="folder to write", show_default="runs/RECIPE")
     ] = None,
-    settings: Settings = None,
+    settings: Overrides = None,
     device: Device = "auto",
-    track: Annotated[
-        list[Tracker] | None, typer.Option(help="also tell this tracker; repeatable")
+    report_to: Annotated[
+        list[TrackerName] | None,
+        typer.Option("--report-to", help="also tell this tracker; repeatable"),
     ] = None,
-    memory_fit: Annotated[
-        bool, typer.Option("--memory-fit", help="find the largest batch that fits in memory")
+    auto_find_batch_size: Annotated[
+        bool,
+        typer.Option("--auto-find-batch-size", help="find the largest batch that fits in memory"),
     ] = False,
     memory_limit: Annotated[
-        str | None, typer.Option(help="memory that --memory-fit may fill, such as 4GiB")
+        str | None, typer.Option(help="memory that --auto-find-batch-size may fill, such as 4GiB")
     ] = None,
 ) -> None:
     """Train a model. The same command goes on where it was interrupted.
@@ -67,15 +73,15 @@ def train(
 
     Example: heedful train --source train.de --target train.en --run runs/de-en
 
-    Example: heedful train reverse-tiny --set model.decoder.attention.score.kind=dot
+    Example: heedful train reverse-tiny --set model.decoder.attention.score.type=dot
 
     Example: torchrun --nproc-per-node 2 -m -- heedful train latin-demo --run runs/both
     """
     from heedful.experiment import train as train_into
     from heedful.recipes import load_recipe
-    from heedful.training.distributed import is_first_rank
+    from heedful.training.process_group import is_rank_zero
 
-    files = given_files(
+    files = file_overrides(
         source=source,
         target=target,
         dev_source=dev_source,
@@ -90,18 +96,18 @@ def train(
         folder,
         device=device,
         console=stderr_console(),
-        track=[each.value for each in track or []],
-        memory_fit=memory_fit or memory_limit is not None,
+        report_to=[each.value for each in report_to or []],
+        auto_find_batch_size=auto_find_batch_size or memory_limit is not None,
         memory_limit=None if memory_limit is None else parse_bytes(memory_limit),
     )
-    if is_first_rank():
-        _say(outcome, folder, chosen)
+    if is_rank_zero():
+        _print_outcome(outcome, folder, chosen)
 
 
-def _say(outcome: Outcome, folder: Path, recipe: Recipe) -> None:
+def _print_outcome(outcome: TrainingResult, folder: Path, recipe: Recipe) -> None:
     uses = {"language-model": "generate {}", "masked-language-model": "evaluate {} FILE"}
-    if outcome.ended:
-        use = uses.get(recipe.model.kind, "translate {} FILE").format(quote(str(folder)))
-        typer.echo(f"{folder}: {outcome.ended}; try: {command()} {use}")
+    if outcome.stop_reason:
+        use = uses.get(recipe.model.type, "translate {} FILE").format(quote(str(folder)))
+        typer.echo(f"{folder}: {outcome.stop_reason}; try: {program_name()} {use}")
     else:
         typer.echo(f"{folder}: saved at step {outcome.step}; the same command goes on")

@@ -11,54 +11,53 @@ from math import isfinite
 from statistics import mean, stdev
 from typing import NamedTuple
 
-from heedful.evaluation.measures import Direction, Metric
-from heedful.evaluation.resampling import Interval
-from heedful.evaluation.significance import Difference
+from heedful.evaluation.base import Direction, MetricScore
+from heedful.evaluation.significance import Difference, Interval
 
 
-class Over(NamedTuple):
+class RunStatistics(NamedTuple):
     """A number found in several runs: their mean, and how far they lie apart."""
 
     mean: float
-    deviation: float | None = None  # of a sample; None of one run, or of what is not finite
+    std: float | None = None  # of a sample; None of one run, or of what is not finite
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Over:
+    def from_values(cls, values: Sequence[float]) -> RunStatistics:
         """Sum up the values of runs."""
         is_spread = len(values) > 1 and all(map(isfinite, values))
         return cls(mean(values), stdev(values) if is_spread else None)
 
 
-class Judged(NamedTuple):
+class SystemScore(NamedTuple):
     """A system by one metric."""
 
-    metric: Metric  # of all runs: its value is their mean
-    better: Direction
-    over: Over
+    score: MetricScore  # of all runs: its value is their mean
+    direction: Direction
+    stats: RunStatistics
     interval: Interval | None = None  # over sentences, of the first run
     difference: Difference | None = None  # from the baseline; None for that itself
     by_length: Sequence[tuple[str, int, float | None]] = ()  # name of a group, size, mean score
 
 
-class Point(NamedTuple):
+class ValidationPoint(NamedTuple):
     """Where a training stood at a validation."""
 
     step: int
     seconds: float | None  # None where the run has not told
-    operations: float | None
+    flops: float | None
     scores: Mapping[str, float]  # "loss", "accuracy", and whatever else was judged
 
 
 class Cost(NamedTuple):
     """What a system took, as far as its runs have told."""
 
-    parameters: int
-    steps: Over
-    seconds: Over | None  # of training
-    operations: Over | None  # of training, as the analytic count has it
-    memory: Over | None  # bytes at the peak of training
-    sentences_per_second: Over  # of decoding the test set; of language models: lines read
-    tokens_per_second: Over  # of output; of language models: tokens read
+    num_parameters: int
+    steps: RunStatistics
+    training_seconds: RunStatistics | None  # of training
+    training_flops: RunStatistics | None  # of training, as the analytic count has it
+    peak_memory: RunStatistics | None  # bytes at the peak of training
+    sentences_per_second: RunStatistics  # of decoding the test set; of language models: lines read
+    tokens_per_second: RunStatistics  # of output; of language models: tokens read
 
 
 class System(NamedTuple):
@@ -67,9 +66,9 @@ class System(NamedTuple):
     name: str
     summary: str  # what it is, in a line
     runs: Sequence[str]  # folders
-    judged: Sequence[Judged]  # in the order of the metrics; the first decides
+    scores: Sequence[SystemScore]  # in the order of the metrics; the first decides
     cost: Cost
-    curves: Sequence[Sequence[Point]]  # one for each run
+    curves: Sequence[Sequence[ValidationPoint]]  # one for each run
     outputs: Sequence[str]  # of the first run, for the examples
 
 
@@ -78,14 +77,14 @@ class Failure(NamedTuple):
 
     name: str  # of the system
     run: str  # folder
-    problem: str
+    error_message: str
 
 
 class Comparison(NamedTuple):
     """Systems side by side; the first is the baseline unless another was named."""
 
     title: str
-    test: str  # what they were tested on
+    test_set: str  # what they were tested on
     num_sentences: int
     budget: str | None  # what each was allowed, where the comparison trained them
     baseline: str

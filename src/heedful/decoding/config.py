@@ -5,28 +5,123 @@ As they stand, a beam is searched plainly. What does not go together is refused 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
-from heedful.config import Choice
-from heedful.decoding.choices import (
-    ConsensusConfig,
-    CoverageConfig,
-    DiversityConfig,
-    GnmtLengthConfig,
+from heedful.config import BaseConfig
+from heedful.errors import ConfigError
+from heedful.search.candidates import BeamGroupsConfig
+from heedful.search.minimum_bayes_risk import MBRConfig
+from heedful.search.penalties import (
+    CoveragePenaltyConfig,
+    GNMTLengthPenaltyConfig,
     LengthPenaltyConfig,
-    SamplingConfig,
-    SettledConfig,
-    StoppingConfig,
 )
-from heedful.decoding.refusals import refuse_what_cannot_be
+from heedful.search.sampling import SamplingConfig
+from heedful.search.stopping import HeuristicStoppingConfig, StoppingConfig
 
-Average = Literal["log-probabilities", "probabilities"]
+# Refusals: which settings of decoding cannot be kept to together?
+#
+# A setting at its default is never refused. Each refusal names the setting, the reason, and what to
+# do about it.
 
 
-class FusionConfig(Choice):
+def check_decoding_settings(settings: DecodingConfig) -> None:
+    """Refuse the first thing that does not go with the others."""
+    for problem in _find_problems(settings):
+        raise problem
+
+
+def _find_problems(settings: DecodingConfig) -> Iterator[ConfigError]:
+    yield from _check_counts(settings)
+    if settings.sampling_setting:
+        yield from _check_sampling(settings, settings.sampling_setting)
+    else:
+        yield from _check_beam(settings)
+    yield from _check_lengths(settings)
+    yield from _check_phrases(settings)
+    if settings.dictionary and settings.unknown_words == "keep":
+        yield ConfigError(
+            "decoding.dictionary",
+            "it says what unknown words become, but decoding.unknown_words keeps them",
+            "set decoding.unknown_words to copy, or leave the dictionary out",
+        )
+
+
+def _check_counts(settings: DecodingConfig) -> Iterator[ConfigError]:
+    for name, count in (("beam", settings.beam_size), ("nbest", settings.nbest)):
+        if count < 1:
+            yield ConfigError(f"decoding.{name}", f"cannot be {count}", "give 1 or more")
+
+
+def _check_sampling(settings: DecodingConfig, sampling_setting: str) -> Iterator[ConfigError]:
+    """Name what only a beam can do, where outputs are drawn."""
+    only_of_beams = {
+        "diversity.num_groups": settings.diversity.num_groups > 1,
+        "coverage": settings.coverage_penalty is not None,
+        "stopping": settings.stopping.type != "heuristic",
+        "must": bool(settings.required_phrases),
+    }
+    for name, is_set in only_of_beams.items():
+        if is_set:
+            yield ConfigError(
+                f"decoding.{name}",
+                f"only a beam can keep to it, and outputs are drawn (decoding.{sampling_setting} is set)",
+                f"leave it out, or set decoding.{sampling_setting} to null",
+            )
+    if settings.mbr and settings.nbest > 1:
+        yield ConfigError(
+            "decoding.nbest",
+            f"{settings.nbest} outputs are wanted, but a consensus is one (decoding.mbr is set)",
+            "set nbest to 1, or set decoding.mbr to null",
+        )
+
+
+def _check_beam(settings: DecodingConfig) -> Iterator[ConfigError]:
+    beam, groups = settings.beam_size, settings.diversity.num_groups
+    if settings.nbest > beam:
+        yield ConfigError(
+            "decoding.nbest",
+            f"{settings.nbest} outputs are wanted, but a beam of {beam} finds at most {beam}",
+            f"set decoding.beam_size to {settings.nbest} or more, or nbest to {beam} or less",
+        )
+    if beam % groups:
+        yield ConfigError(
+            "decoding.diversity.num_groups",
+            f"a beam of {beam} cannot be shared by {groups} groups",
+            "choose a number of groups that divides decoding.beam_size",
+        )
+
+
+def _check_lengths(settings: DecodingConfig) -> Iterator[ConfigError]:
+    least, most = settings.min_length, settings.max_length
+    if most is not None and least > most:
+        yield ConfigError(
+            "decoding.min_length",
+            f"outputs are to have at least {least} tokens and may have {most}",
+            "lower it, or raise decoding.max_length",
+        )
+
+
+def _check_phrases(settings: DecodingConfig) -> Iterator[ConfigError]:
+    required = [(each,) if isinstance(each, str) else each for each in settings.required_phrases]
+    is_empty = {
+        "required_phrases": not all(
+            phrases and all(map(str.strip, phrases)) for phrases in required
+        ),
+        "forbidden_phrases": not all(map(str.strip, settings.forbidden_phrases)),
+    }
+    for name in (name for name, is_so in is_empty.items() if is_so):
+        yield ConfigError(f"decoding.{name}", "an empty phrase says nothing", "leave it out")
+
+
+Averaging = Literal["log-probabilities", "probabilities"]
+
+
+class ShallowFusionConfig(BaseConfig):
     """A language model that is heard beside the model (Gulcehre et al. 2015, section 4.1)."""
 
     run: Path
@@ -35,90 +130,92 @@ class FusionConfig(Choice):
     """What its log-probabilities are multiplied by before they are added."""
 
 
-class DecodingConfig(Choice):
+class DecodingConfig(BaseConfig):
     """How outputs are searched for, or drawn."""
 
-    beam: PositiveInt = 5
+    beam_size: PositiveInt = 5
     """Hypotheses kept side by side; 1 is greedy."""
     nbest: PositiveInt = 1
     """Outputs given for a text: the best of the beam, or so many that are drawn."""
-    length_penalty: LengthPenaltyConfig = GnmtLengthConfig()
+    length_penalty: LengthPenaltyConfig = GNMTLengthPenaltyConfig()
     """How scores are corrected for length; a plain number is the exponent of Wu et al. 2016."""
-    coverage: CoverageConfig | None = None
+    coverage_penalty: CoveragePenaltyConfig | None = None
     """What a score loses for where the model looked; if not given, nothing."""
     max_source_tokens: PositiveInt = 1000
     """The longest source that is accepted."""
-    max_output_ratio: float = Field(default=2.0, gt=0)
+    max_length_ratio: float = Field(default=2.0, gt=0)
     """The longest output, in tokens per source token, beside `max_output_extra`."""
-    max_output_extra: PositiveInt = 20
+    max_length_extra: PositiveInt = 20
     """Tokens allowed on top of that."""
-    max_output_tokens: PositiveInt | None = None
+    max_length: PositiveInt | None = None
     """The longest output in any case."""
-    min_output_tokens: NonNegativeInt = 0
+    min_length: NonNegativeInt = 0
     """The shortest output."""
-    min_output_ratio: NonNegativeFloat = 0.0
+    min_length_ratio: NonNegativeFloat = 0.0
     """The shortest output, in tokens per source token; the larger of the two counts."""
-    no_repeat: NonNegativeInt = 0
+    no_repeat_ngram_size: NonNegativeInt = 0
     """So many tokens in a row stand in no output twice (Paulus et al. 2018); 0 allows it."""
     repetition_penalty: Annotated[float, Field(ge=1)] = 1.0
     """What log p of a token is multiplied by once it has been said (Keskar et al. 2019)."""
-    stopping: StoppingConfig = SettledConfig()
+    stopping: StoppingConfig = HeuristicStoppingConfig()
     """When a beam has looked far enough."""
-    diversity: DiversityConfig = DiversityConfig()
+    diversity: BeamGroupsConfig = BeamGroupsConfig()
     """Groups within the beam that avoid one another."""
-    must: tuple[str | tuple[str, ...], ...] = ()
+    required_phrases: tuple[str | tuple[str, ...], ...] = ()
     """Phrases that every output contains; a list among them stands for one of several."""
-    never: tuple[str, ...] = ()
+    forbidden_phrases: tuple[str, ...] = ()
     """Phrases that no output contains."""
     sampling: SamplingConfig | None = None
     """How outputs are drawn; if not given, they are searched for."""
-    consensus: ConsensusConfig | None = None
+    mbr: MBRConfig | None = None
     """Draw many outputs, give the one nearest to all; if not given, no."""
-    unknowns: Literal["keep", "copy"] = "keep"
+    unknown_words: Literal["keep", "copy"] = "keep"
     """What becomes of unknown words: copied from where the model looked (Luong et al. 2015)."""
     dictionary: Path | None = None
     """A file of two words a line: what an unknown word becomes, by the source word looked at."""
-    ensemble: Average = "log-probabilities"
+    ensemble: Averaging = "log-probabilities"
     """What is averaged where several models are asked together."""
-    language_model: FusionConfig | None = None
+    language_model: ShallowFusionConfig | None = None
     """A language model that has a say."""
     max_batch_tokens: PositiveInt = 4096
     """Most source tokens that are decoded together, hypotheses and padding counted."""
 
     @model_validator(mode="after")
-    def _goes_together(self) -> Self:
-        refuse_what_cannot_be(self)
+    def _check_settings(self) -> Self:
+        check_decoding_settings(self)
         return self
 
     @property
-    def drawing(self) -> str | None:
+    def sampling_setting(self) -> str | None:
         """The setting by which outputs are drawn, if they are not searched for."""
-        if self.consensus:
+        if self.mbr:
             return "consensus"
         return "sampling" if self.sampling else None
 
     @property
     def num_outputs(self) -> int:
         """How many outputs of a text are made side by side."""
-        if self.consensus:
-            return self.consensus.samples
-        return self.nbest if self.sampling else self.beam
+        if self.mbr:
+            return self.mbr.num_samples
+        return self.nbest if self.sampling else self.beam_size
 
-    def with_widths(self, *, beam: int | None = None, nbest: int | None = None) -> DecodingConfig:
+    def with_beam_size(
+        self, *, beam: int | None = None, nbest: int | None = None
+    ) -> DecodingConfig:
         """Change how many hypotheses are kept, and how many outputs are given."""
-        given = {"beam": beam, "nbest": nbest}
+        given = {"beam_size": beam, "nbest": nbest}
         changes = {name: value for name, value in given.items() if value is not None}
         changed = self.model_copy(update=changes)
-        refuse_what_cannot_be(changed)
+        check_decoding_settings(changed)
         return changed
 
-    def plain(self) -> DecodingConfig:
+    def greedy(self) -> DecodingConfig:
         """Ask the model greedily and alone; only the limits of texts and batches stay."""
         return DecodingConfig(
-            beam=1,
+            beam_size=1,
             max_source_tokens=self.max_source_tokens,
-            max_output_ratio=self.max_output_ratio,
-            max_output_extra=self.max_output_extra,
-            max_output_tokens=self.max_output_tokens,
+            max_length_ratio=self.max_length_ratio,
+            max_length_extra=self.max_length_extra,
+            max_length=self.max_length,
             max_batch_tokens=self.max_batch_tokens,
         )

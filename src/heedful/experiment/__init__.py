@@ -1,10 +1,25 @@
-"""Experiments: from a recipe to a run folder.
+"""Corpora: the data of a run, read, cut into tokens and reported on.
 
-The same call goes on where an interrupted one stopped. What a person wants to know on the way
-is said to a console; what a program wants to know is in `metrics.jsonl`.
+What differs between models of pairs and models of running text is all here: how data is read,
+and how batches are made of it. Data that does not fit into memory is cut into files.
 """
 
-from heedful.experiment.session import Outcome
-from heedful.experiment.training import train
+from heedful.experiment.datasets import build_prepared_data, load_data
+from heedful.experiment.train import train
+from heedful.experiment.training_loop import TrainingResult
+from heedful.tasks.base import BatchIterator, DataModule
+from heedful.tasks.language_modeling.task import LanguageModelingDataModule
+from heedful.tasks.masked_language_modeling.task import MaskedLanguageModelingDataModule
+from heedful.tasks.seq2seq.task import ParallelDataModule
 
-__all__ = ["Outcome", "train"]
+__all__ = [
+    "BatchIterator",
+    "DataModule",
+    "LanguageModelingDataModule",
+    "MaskedLanguageModelingDataModule",
+    "ParallelDataModule",
+    "TrainingResult",
+    "build_prepared_data",
+    "load_data",
+    "train",
+]

@@ -6,12 +6,13 @@ import math
 
 from torch import Tensor, nn
 
-from heedful.attention.positions import Placing
+from heedful.attention.positional_encoding import PositionCombiner
+from heedful.errors import ConfigError
 from heedful.shapes import Float, Int
-from heedful.text.vocabulary import PAD
+from heedful.tokenization.vocabulary import PAD
 
 
-class Embedding(nn.Module):
+class TokenEmbedding(nn.Module):
     """A vector for every token of a vocabulary, told its place if there is a placing.
 
     Without one, padding is zero. Where vectors are `scaled`, they are multiplied by the root of
@@ -25,28 +26,75 @@ class Embedding(nn.Module):
         size: int,
         *,
         dropout: float,
-        placing: Placing | None = None,
-        scaled: bool = False,
+        position_combiner: PositionCombiner | None = None,
+        scale_embeddings: bool = False,
         norm: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        self.table = nn.Embedding(vocabulary_size, size, padding_idx=PAD)
-        self.placing = placing
-        self.size = size if placing is None else placing.output_size
-        self.scale = math.sqrt(size) if scaled else 1.0
+        self.embedding = nn.Embedding(vocabulary_size, size, padding_idx=PAD)
+        self.position_combiner = position_combiner
+        self.size = size if position_combiner is None else position_combiner.output_size
+        self.scale = math.sqrt(size) if scale_embeddings else 1.0
         self.norm = norm
         self.dropout = nn.Dropout(dropout)
         # Short as usual, words would drown in waves of height one.
-        is_short = scaled or placing is None
-        nn.init.normal_(self.table.weight, std=size**-0.5 if is_short else 1.0)
-        nn.init.zeros_(self.table.weight[PAD].detach())
+        is_short = scale_embeddings or position_combiner is None
+        nn.init.normal_(self.embedding.weight, std=size**-0.5 if is_short else 1.0)
+        nn.init.zeros_(self.embedding.weight[PAD].detach())
 
     def forward(
-        self, tokens: Int[Tensor, "*B"], first: Int[Tensor, "B"] | int = 0
+        self, tokens: Int[Tensor, "*B"], start_positions: Int[Tensor, "B"] | int = 0
     ) -> Float[Tensor, "*B E"]:
         """Look the tokens up; `first` is the place of the first one of each row."""
-        vectors = self.table(tokens)
+        vectors = self.embedding(tokens)
         if self.scale != 1.0:
             vectors = vectors * self.scale
-        placed = vectors if self.placing is None else self.placing(vectors, first)
-        return self.dropout(placed if self.norm is None else self.norm(placed))
+        positioned = (
+            vectors
+            if self.position_combiner is None
+            else self.position_combiner(vectors, start_positions)
+        )
+        return self.dropout(positioned if self.norm is None else self.norm(positioned))
+
+
+# Tying: one table of words for what is read and what is said.
+#
+# A word is said as it is read (Press & Wolf 2017), and where both sides have one vocabulary, it is
+# read alike on both.
+
+
+def tie_weights(projection: nn.Linear, embedding: TokenEmbedding) -> None:
+    """Let words be said by the vectors they are read by."""
+    output_shape, input_shape = projection.weight.shape, embedding.embedding.weight.shape
+    if output_shape != input_shape:
+        raise ConfigError(
+            "embeddings",
+            f"a word is said by a vector of {output_shape[1]} numbers and read by one of {input_shape[1]}",
+            "make both widths the same, or do not tie them",
+        )
+    projection.weight = embedding.embedding.weight
+
+
+def share_embeddings(source: TokenEmbedding, target: TokenEmbedding) -> None:
+    """Let words of both sides be read by the same vectors."""
+    check_shared_vocabulary(source.embedding.num_embeddings, target.embedding.num_embeddings)
+    widths = source.embedding.embedding_dim, target.embedding.embedding_dim
+    if widths[0] != widths[1]:
+        raise ConfigError(
+            "embeddings",
+            f"words of both sides cannot share vectors: those of the source have {widths[0]} "
+            f"numbers and those of the target {widths[1]}",
+            "make both widths the same, or keep embeddings separate",
+        )
+    source.embedding.weight = target.embedding.weight
+
+
+def check_shared_vocabulary(source_size: int, target_size: int) -> None:
+    """Refuse to share what two vocabularies have apart."""
+    if source_size != target_size:
+        raise ConfigError(
+            "embeddings",
+            f"words of both sides cannot share vectors: the source has {source_size} tokens and "
+            f"the target {target_size}",
+            "set tokenizers.type to 'shared', or keep embeddings separate",
+        )

@@ -12,11 +12,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from heedful.attention.attend import Attends
-from heedful.attention.choices.attention import AttentionConfig
-from heedful.config import Choice
-from heedful.config.choice import naming
-from heedful.layers.looking_within import within_a_source
+from heedful.attention.attention import Attention
+from heedful.attention.config import AttentionConfig, build_self_attention
+from heedful.config import BaseConfig
+from heedful.config.base import allow_bare_type
 from heedful.shapes import Bool, Float
 
 
@@ -56,7 +55,7 @@ class MaxPooling(Pooling):
 class AttentionPooling(Pooling):
     """What a learned query finds in the states  (Yang et al. 2016, section 2.2)."""
 
-    def __init__(self, attention: Attends, *, query_size: int) -> None:
+    def __init__(self, attention: Attention, *, query_size: int) -> None:
         super().__init__()
         self.attention = attention
         self.query = nn.Parameter(torch.randn(query_size) * query_size**-0.5)
@@ -67,59 +66,59 @@ class AttentionPooling(Pooling):
         """Ask for the one thing that was learned."""
         # No number at a hidden place, times a weight of zero, would still be no number.
         seen = states.masked_fill(~mask.unsqueeze(-1), 0)
-        memory = self.attention.remember(seen, mask.unsqueeze(-2))
+        memory = self.attention.build_memory(seen, mask.unsqueeze(-2))
         query = self.query.expand(*states.shape[:-2], 1, -1)
         return self.attention(query, memory, need_weights=False).context.squeeze(-2)
 
 
-class LastConfig(Choice):
+class LastStatePoolingConfig(BaseConfig):
     """Take what is seen where the reading ends, of every direction its own end."""
 
-    kind: Literal["last"] = "last"
+    type: Literal["last"] = "last"
 
     def build(self, *, size: int) -> None:
         """Make nothing: whoever reads knows where it ended."""
 
 
-class MeanPoolingConfig(Choice):
+class MeanPoolingConfig(BaseConfig):
     """Take the mean of the states."""
 
-    kind: Literal["mean"] = "mean"
+    type: Literal["mean"] = "mean"
 
     def build(self, *, size: int) -> Pooling:
         """Make the pooling for states of this width."""
         return MeanPooling()
 
 
-class MaxPoolingConfig(Choice):
+class MaxPoolingConfig(BaseConfig):
     """Take the highest value of each unit."""
 
-    kind: Literal["max"] = "max"
+    type: Literal["max"] = "max"
 
     def build(self, *, size: int) -> Pooling:
         """Make the pooling for states of this width."""
         return MaxPooling()
 
 
-class AttentionPoolingConfig(Choice):
+class AttentionPoolingConfig(BaseConfig):
     """Take what a learned query finds in the states (Yang et al. 2016)."""
 
-    kind: Literal["attention"] = "attention"
+    type: Literal["attention"] = "attention"
     attention: AttentionConfig = AttentionConfig()
     """How it looks for it."""
 
     def build(self, *, size: int) -> Pooling:
         """Make the pooling for states of this width."""
-        attention = within_a_source(
-            self.attention, query_size=size, memory_size=size, at="summary.attention"
+        attention = build_self_attention(
+            self.attention, query_size=size, memory_size=size, config_path="summary.attention"
         )
         return AttentionPooling(attention, query_size=size)
 
 
-_Kinds = Literal["last", "mean", "max", "attention"]
-_Poolings = LastConfig | MeanPoolingConfig | MaxPoolingConfig | AttentionPoolingConfig
+_PoolingTypes = Literal["last", "mean", "max", "attention"]
+_Poolings = LastStatePoolingConfig | MeanPoolingConfig | MaxPoolingConfig | AttentionPoolingConfig
 PoolingConfig = Annotated[
     _Poolings,
-    Field(discriminator="kind"),
-    naming(_Kinds | _Poolings),
+    Field(discriminator="type"),
+    allow_bare_type(_PoolingTypes | _Poolings),
 ]

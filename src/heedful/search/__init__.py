@@ -1,36 +1,41 @@
 """Search: which output is likely, given a model that can be asked step by step?"""
 
-from heedful.search.beam import Searching, beam_search
-from heedful.search.choosing import Diversity
-from heedful.search.forced import score
-from heedful.search.greedy import greedy_search
-from heedful.search.penalties import AVERAGE, CoveragePenalty, LengthPenalty
-from heedful.search.phrases import Must, must_say
-from heedful.search.protocol import Step, Steps
-from heedful.search.rules import Rule
-from heedful.search.stopping import FIRST, Optimal, Patience, Settled, Stopping
-from heedful.search.trellis import Hypothesis, Node, Trellis
+from heedful.search.beam_search import BeamSearchOptions, beam_search, greedy_search
+from heedful.search.candidates import BeamGroups
+from heedful.search.constraints import DisjunctiveConstraint, require_phrase
+from heedful.search.forced_decoding import score_targets
+from heedful.search.hypotheses import Hypothesis, Node, Trellis
+from heedful.search.logits_processors import LogitsProcessor
+from heedful.search.penalties import MEAN_LOG_PROB, CoveragePenalty, LengthPenalty
+from heedful.search.protocol import StepOutput, StepwiseModel
+from heedful.search.stopping import (
+    FIRST_FINISHED,
+    HeuristicStopping,
+    OptimalStopping,
+    PatienceStopping,
+    StoppingCriterion,
+)
 
 __all__ = [
-    "AVERAGE",
-    "FIRST",
+    "MEAN_LOG_PROB",
+    "FIRST_FINISHED",
     "CoveragePenalty",
-    "Diversity",
+    "BeamGroups",
     "Hypothesis",
     "LengthPenalty",
-    "Must",
+    "DisjunctiveConstraint",
     "Node",
-    "Optimal",
-    "Patience",
-    "Rule",
-    "Searching",
-    "Settled",
-    "Step",
-    "Steps",
-    "Stopping",
+    "OptimalStopping",
+    "PatienceStopping",
+    "LogitsProcessor",
+    "BeamSearchOptions",
+    "HeuristicStopping",
+    "StepOutput",
+    "StepwiseModel",
+    "StoppingCriterion",
     "Trellis",
     "beam_search",
     "greedy_search",
-    "must_say",
-    "score",
+    "require_phrase",
+    "score_targets",
 ]

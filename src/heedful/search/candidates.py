@@ -1,24 +1,29 @@
-"""Candidates: which continuations of a beam are the best few?
-
-A vocabulary is large and a beam is small. The tokens of a row are cut into chunks; a continuation
-among the best C lies in one of the C chunks whose best are best. So one pass finds the maximum of
-every chunk, and only the tokens of C chunks are ever sorted. The few that are found go to the
-host, where the book of the search is kept.
-"""
+""""""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor
 
+from heedful.config import BaseConfig
+from heedful.errors import ConfigError
 from heedful.shapes import Float, Int
 
-_CHUNK = 128  # tokens; of 32 to 128 the fastest for 160 rows of 8,000 tokens on a CPU
+# Candidates: which continuations of a beam are the best few?
+#
+# A vocabulary is large and a beam is small. The tokens of a row are cut into chunks; a continuation
+# among the best C lies in one of the C chunks whose best are best. So one pass finds the maximum of
+# every chunk, and only the tokens of C chunks are ever sorted. The few that are found go to the
+# host, where the book of the search is kept.
+
+_CHUNK_SIZE = 128  # tokens; of 32 to 128 the fastest for 160 rows of 8,000 tokens on a CPU
 
 
 class Candidates(NamedTuple):
@@ -28,57 +33,59 @@ class Candidates(NamedTuple):
     log_probs: NDArray[np.float64]  # of the last token alone, as the model has it
     tokens: NDArray[np.int64]
     rows: NDArray[np.int64]  # the hypotheses they continue, as rows of the batch
-    missing: NDArray[np.int64]  # tokens they still owe to constraints
+    num_missing: NDArray[np.int64]  # tokens they still owe to constraints
 
-    def each(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Candidates:
+    def map_arrays(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Candidates:
         """Change every table in the same way."""
         return Candidates(
             change(self.totals),
             change(self.log_probs),
             change(self.tokens),
             change(self.rows),
-            change(self.missing),
+            change(self.num_missing),
         )
 
-    def only(self, beams: NDArray[np.int64]) -> Candidates:
+    def select_beams(self, beams: NDArray[np.int64]) -> Candidates:
         """Those of some beams."""
-        return self.each(lambda table: table[beams])
+        return self.map_arrays(lambda table: table[beams])
 
-    def ordered(self, order: NDArray[np.int64]) -> Candidates:
+    def reordered(self, order: NDArray[np.int64]) -> Candidates:
         """Those at these places (beams, K) of each beam, in this order."""
         beams = np.arange(len(order))[:, None]
-        return self.each(lambda table: table[beams, order])
+        return self.map_arrays(lambda table: table[beams, order])
 
-    def without(self, is_out: NDArray[np.bool_]) -> Candidates:
+    def dropping(self, is_out: NDArray[np.bool_]) -> Candidates:
         """These, but some (beams, C) are none, and stand last."""
         totals = np.where(is_out, -np.inf, self.totals)
-        return self._replace(totals=totals).ordered(np.argsort(is_out, axis=1, kind="stable"))
+        return self._replace(totals=totals).reordered(np.argsort(is_out, axis=1, kind="stable"))
 
-    def replaced(self, beams: NDArray[np.int64], others: Candidates) -> Candidates:
+    def with_beams_replaced(
+        self, beams: NDArray[np.int64], ensemble_with: Candidates
+    ) -> Candidates:
         """These, but as many others for some beams."""
         tables: list[NDArray[Any]] = [table.copy() for table in self]
-        for table, other in zip(tables, others, strict=True):
+        for table, other in zip(tables, ensemble_with, strict=True):
             table[beams] = other
         return Candidates(*tables)
 
 
-def ends(
+def end_candidates(
     totals: NDArray[np.float64],
     log_probs: NDArray[np.float64],
     rows: NDArray[np.int64],
     *,
-    end: int,
+    eos: int,
     count: int,
 ) -> Candidates:
     """So many candidates of beams that can only end; there is one for each of their rows."""
     order = np.argsort(-totals, axis=1, kind="stable")[:, np.arange(count) % totals.shape[1]]
-    found = Candidates(totals, log_probs, np.full_like(rows, end), rows, np.zeros_like(rows))
-    found = found.ordered(order)
+    found = Candidates(totals, log_probs, np.full_like(rows, eos), rows, np.zeros_like(rows))
+    found = found.reordered(order)
     found.totals[:, totals.shape[1] :] = -np.inf
     return found
 
 
-class Ranked(NamedTuple):
+class TopContinuations(NamedTuple):
     """The best continuations of beams: what they come to, their rows and their tokens."""
 
     totals: Float[Tensor, "U C"]
@@ -86,65 +93,71 @@ class Ranked(NamedTuple):
     tokens: Int[Tensor, "U C"]
 
 
-def find(
-    allowed: Float[Tensor, "R N"],
-    said: Float[Tensor, "R N"],
+def find_candidates(
+    allowed_log_probs: Float[Tensor, "R N"],
+    model_log_probs: Float[Tensor, "R N"],
     totals: NDArray[np.float64],
     count: int,
 ) -> Candidates:
     """Find the best continuations of each beam by what the rules left of the log-probabilities."""
-    precision = torch.promote_types(said.dtype, torch.float32)
-    so_far = torch.from_numpy(totals).to(said.device, precision)
-    if said.device.type == "cpu" and said.dtype == precision:
-        return _find_here(allowed, said, so_far, count)
-    ranked = rank(allowed, so_far, count)
-    own = said[ranked.rows, ranked.tokens].to(precision)
-    worth, log_probs = torch.stack([ranked.totals, own]).cpu().numpy().astype(np.float64)
+    precision = torch.promote_types(model_log_probs.dtype, torch.float32)
+    so_far = torch.from_numpy(totals).to(model_log_probs.device, precision)
+    if model_log_probs.device.type == "cpu" and model_log_probs.dtype == precision:
+        return _find_candidates_cpu(allowed_log_probs, model_log_probs, so_far, count)
+    ranked = topk_continuations(allowed_log_probs, so_far, count)
+    row_in_beam = model_log_probs[ranked.rows, ranked.tokens].to(precision)
+    scores, log_probs = torch.stack([ranked.totals, row_in_beam]).cpu().numpy().astype(np.float64)
     tokens, rows = torch.stack([ranked.tokens, ranked.rows]).cpu().numpy()
-    return Candidates(worth, log_probs, tokens, rows, np.zeros_like(tokens))
+    return Candidates(scores, log_probs, tokens, rows, np.zeros_like(tokens))
 
 
-def rank(log_probs: Float[Tensor, "R N"], totals: Float[Tensor, "U K"], count: int) -> Ranked:
+def topk_continuations(
+    log_probs: Float[Tensor, "R N"], totals: Float[Tensor, "U K"], count: int
+) -> TopContinuations:
     """Rank the `count` best continuations of each beam without waiting for a device."""
-    num_beams, held = totals.shape
+    num_beams, beam_size = totals.shape
     size, num_chunks = log_probs.size(1), _num_chunks(log_probs)
-    firsts = held * torch.arange(num_beams, device=totals.device)[:, None]
+    firsts = beam_size * torch.arange(num_beams, device=totals.device)[:, None]
     if num_chunks <= 2 * count:
-        best, places = _rank_all(log_probs, totals, count)
-        return Ranked(best, firsts + places // size, places % size)
-    peaks = (totals.view(-1, 1) + _peaks(log_probs)).view(num_beams, -1)
+        best, places = _topk_exhaustive(log_probs, totals, count)
+        return TopContinuations(best, firsts + places // size, places % size)
+    peaks = (totals.view(-1, 1) + _chunk_maxima(log_probs)).view(num_beams, -1)
     chunks = peaks.topk(count).indices  # (U, C) of K * chunks
-    rows, starts = firsts + chunks // num_chunks, chunks % num_chunks * _CHUNK
-    fitting = starts.clamp(max=size - _CHUNK)
+    rows, starts = firsts + chunks // num_chunks, chunks % num_chunks * _CHUNK_SIZE
+    fitting = starts.clamp(max=size - _CHUNK_SIZE)
     found = _windows(log_probs, rows * size + fitting)
-    if size % _CHUNK:
-        inside = torch.arange(_CHUNK, device=rows.device)
+    if size % _CHUNK_SIZE:
+        inside = torch.arange(_CHUNK_SIZE, device=rows.device)
         found.masked_fill_(inside < (starts - fitting).unsqueeze(-1), -torch.inf)
-    grown = found + totals.flatten()[rows].unsqueeze(-1)
-    best, places = grown.flatten(1).topk(count)
-    chosen = places // _CHUNK
-    return Ranked(best, rows.gather(1, chosen), fitting.gather(1, chosen) + places % _CHUNK)
+    extended_totals = found + totals.flatten()[rows].unsqueeze(-1)
+    best, places = extended_totals.flatten(1).topk(count)
+    chosen = places // _CHUNK_SIZE
+    return TopContinuations(
+        best, rows.gather(1, chosen), fitting.gather(1, chosen) + places % _CHUNK_SIZE
+    )
 
 
-def _find_here(
-    allowed: Float[Tensor, "R N"],
-    said: Float[Tensor, "R N"],
+def _find_candidates_cpu(
+    allowed_log_probs: Float[Tensor, "R N"],
+    model_log_probs: Float[Tensor, "R N"],
     totals: Float[Tensor, "U K"],
     count: int,
 ) -> Candidates:
     """The same on the host, where numpy does small sums sooner than torch."""
     if count == totals.size(1) == 1:
-        tokens = allowed.numpy().argmax(axis=1)[:, None]
+        tokens = allowed_log_probs.numpy().argmax(axis=1)[:, None]
         rows = np.arange(len(tokens))[:, None]
     else:
-        rows, tokens = _rank_here(allowed, totals, count)
-    worth = totals.numpy().reshape(-1)[rows] + allowed.numpy()[rows, tokens]
-    own = said.numpy()[rows, tokens]
+        rows, tokens = _topk_continuations_cpu(allowed_log_probs, totals, count)
+    scores = totals.numpy().reshape(-1)[rows] + allowed_log_probs.numpy()[rows, tokens]
+    row_in_beam = model_log_probs.numpy()[rows, tokens]
     zeros = np.zeros_like(tokens)
-    return Candidates(worth.astype(np.float64), own.astype(np.float64), tokens, rows, zeros)
+    return Candidates(
+        scores.astype(np.float64), row_in_beam.astype(np.float64), tokens, rows, zeros
+    )
 
 
-def _rank_here(
+def _topk_continuations_cpu(
     log_probs: Float[Tensor, "R N"], totals: Float[Tensor, "U K"], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows and tokens of the `count` best continuations of each beam."""
@@ -152,36 +165,36 @@ def _rank_here(
     beams = np.arange(len(totals))[:, None]
     firsts = totals.size(1) * beams
     if num_chunks <= 2 * count:
-        own, tokens = np.divmod(_rank_all(log_probs, totals, count)[1].numpy(), size)
-        return firsts + own, tokens
-    peaks = (totals.view(-1, 1) + _peaks(log_probs)).view(len(totals), -1)
-    own, number = np.divmod(peaks.topk(count).indices.numpy(), num_chunks)
-    rows, starts = firsts + own, number * _CHUNK
-    fitting = np.minimum(starts, size - _CHUNK)
+        row_in_beam, tokens = np.divmod(_topk_exhaustive(log_probs, totals, count)[1].numpy(), size)
+        return firsts + row_in_beam, tokens
+    peaks = (totals.view(-1, 1) + _chunk_maxima(log_probs)).view(len(totals), -1)
+    row_in_beam, number = np.divmod(peaks.topk(count).indices.numpy(), num_chunks)
+    rows, starts = firsts + row_in_beam, number * _CHUNK_SIZE
+    fitting = np.minimum(starts, size - _CHUNK_SIZE)
     found = _windows(log_probs, torch.from_numpy(rows * size + fitting))
-    if size % _CHUNK:
-        found.numpy()[starts > fitting, : -(size % _CHUNK)] = -np.inf
-    grown = found.add_(torch.from_numpy(totals.numpy()[beams, own]).unsqueeze(-1))
-    chosen, beyond = np.divmod(grown.flatten(1).topk(count).indices.numpy(), _CHUNK)
+    if size % _CHUNK_SIZE:
+        found.numpy()[starts > fitting, : -(size % _CHUNK_SIZE)] = -np.inf
+    extended_totals = found.add_(torch.from_numpy(totals.numpy()[beams, row_in_beam]).unsqueeze(-1))
+    chosen, beyond = np.divmod(extended_totals.flatten(1).topk(count).indices.numpy(), _CHUNK_SIZE)
     return rows[beams, chosen], fitting[beams, chosen] + beyond
 
 
 def _num_chunks(log_probs: Float[Tensor, "R N"]) -> int:
-    return -(-log_probs.size(1) // _CHUNK)
+    return -(-log_probs.size(1) // _CHUNK_SIZE)
 
 
-def _rank_all(
+def _topk_exhaustive(
     log_probs: Float[Tensor, "R N"], totals: Float[Tensor, "U K"], count: int
 ) -> tuple[Float[Tensor, "U C"], Int[Tensor, "U C"]]:
     """Rank the tokens of all rows of a beam; there are too few chunks to leave any out."""
-    grown = (totals.view(-1, 1) + log_probs).view(len(totals), -1)  # (U, K * N)
-    return grown.topk(min(count, grown.size(1)))
+    extended_totals = (totals.view(-1, 1) + log_probs).view(len(totals), -1)  # (U, K * N)
+    return extended_totals.topk(min(count, extended_totals.size(1)))
 
 
-def _peaks(log_probs: Float[Tensor, "R N"]) -> Float[Tensor, "R chunks"]:
+def _chunk_maxima(log_probs: Float[Tensor, "R N"]) -> Float[Tensor, "R chunks"]:
     """The maximum of every chunk; the last may be a shorter one."""
-    whole = log_probs.size(1) // _CHUNK * _CHUNK
-    peaks = log_probs[:, :whole].unflatten(1, (-1, _CHUNK)).amax(dim=-1)
+    whole = log_probs.size(1) // _CHUNK_SIZE * _CHUNK_SIZE
+    peaks = log_probs[:, :whole].unflatten(1, (-1, _CHUNK_SIZE)).amax(dim=-1)
     if whole == log_probs.size(1):
         return peaks
     return torch.cat([peaks, log_probs[:, whole:].amax(dim=-1, keepdim=True)], dim=1)
@@ -194,5 +207,113 @@ def _windows(
 
     A shorter last chunk is filled up from its left; what fills it belongs to the one before.
     """
-    windows = log_probs.flatten().unfold(0, _CHUNK, 1)  # one at every place: a view, not a copy
-    return windows.index_select(0, starts.flatten()).view(*starts.shape, _CHUNK)
+    windows = log_probs.flatten().unfold(
+        0, _CHUNK_SIZE, 1
+    )  # one at every place: a view, not a copy
+    return windows.index_select(0, starts.flatten()).view(*starts.shape, _CHUNK_SIZE)
+
+
+# Choosing: which candidates of a beam end, which stay open?
+#
+# Those that end are put aside if they are among the best `width` of their bank; of the others the
+# beam is dealt out, bank by bank in turn, the best of each first. Where beams of a sentence come in
+# groups, they choose one after another, and each is shown how often a token was chosen before.
+
+
+class BeamGroups(NamedTuple):
+    """Groups of hypotheses that avoid one another (Vijayakumar et al. 2018, section 4).
+
+    A group ranks by log P - strength * (how many hypotheses of earlier groups chose the token at
+    this step); what a hypothesis is worth stays log P. One group is a plain beam.
+    """
+
+    num_groups: int = 1
+    penalty: float = 0.5
+
+    def group_size(self, beam_size: int) -> int:
+        """How many hypotheses each group has."""
+        if self.num_groups < 1 or beam_size % self.num_groups:
+            raise ConfigError(
+                "diversity.num_groups",
+                f"a beam of {beam_size} cannot be shared by {self.num_groups} groups",
+                "choose a number of groups that divides the width",
+            )
+        return beam_size // self.num_groups
+
+
+class BeamSelection(NamedTuple):
+    """What became of the candidates of some beams."""
+
+    candidates: Candidates
+    is_finished: NDArray[np.bool_]  # (beams, C) those that end and are put aside
+    open_indices: NDArray[np.int64]  # (beams, K) places of those that stay open
+    totals: NDArray[np.float64]  # (beams, K) of these; -inf where there is none
+
+
+def select_candidates(candidates: Candidates, *, eos: int, beam_size: int) -> BeamSelection:
+    """Deal out the beams among candidates in the order they stand."""
+    is_real = candidates.totals > -np.inf
+    is_end = is_real & (candidates.tokens == eos)
+    is_open = is_real & ~is_end
+    if candidates.num_missing.any():
+        ranks, turns = (
+            _rank_within_bank(candidates.num_missing, is_real),
+            _rank_within_bank(candidates.num_missing, is_open),
+        )
+        open_indices = np.lexsort((candidates.num_missing, turns, ~is_open))[:, :beam_size]
+    else:
+        ranks = np.arange(is_real.shape[1])
+        open_indices = np.argsort(~is_open, axis=1, kind="stable")[:, :beam_size]
+    totals = np.where(is_open, candidates.totals, -np.inf)
+    beams = np.arange(len(open_indices))[:, None]
+    return BeamSelection(
+        candidates, is_end & (ranks < beam_size), open_indices, totals[beams, open_indices]
+    )
+
+
+def apply_diversity_penalty(
+    candidates: Candidates,
+    sentence_ids: NDArray[np.int64],
+    token_counts: list[Counter[int]],
+    penalty: float,
+) -> Candidates:
+    """Order candidates by what they are worth to a group that knows what others chose."""
+    counts = [
+        [token_counts[sentence][token] for token in tokens]
+        for sentence, tokens in zip(sentence_ids.tolist(), candidates.tokens.tolist(), strict=True)
+    ]
+    cost = penalty * np.array(counts, dtype=np.float64).reshape(candidates.totals.shape)
+    order = np.argsort(cost - candidates.totals, axis=1, kind="stable")
+    return candidates.reordered(order)
+
+
+def count_selected_tokens(
+    token_counts: list[Counter[int]], sentence_ids: NDArray[np.int64], selection: BeamSelection
+) -> None:
+    """Count the tokens that a group has chosen."""
+    for beam, sentence in enumerate(sentence_ids.tolist()):
+        tokens = selection.candidates.tokens[beam]
+        token_counts[sentence].update(tokens[selection.is_finished[beam]].tolist())
+        token_counts[sentence].update(
+            tokens[selection.open_indices[beam]][selection.totals[beam] > -np.inf].tolist()
+        )
+
+
+def _rank_within_bank(banks: NDArray[np.int64], counts: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """How many that count stand before each in its own bank."""
+    is_before = np.tri(banks.shape[1], k=-1, dtype=bool)
+    same = banks[:, :, None] == banks[:, None, :]
+    return (same & is_before & counts[:, None, :]).sum(axis=-1)
+
+
+class BeamGroupsConfig(BaseConfig):
+    """Groups of hypotheses that avoid one another (Vijayakumar et al. 2018, section 4)."""
+
+    num_groups: PositiveInt = 1
+    """How many groups share the beam; 1 is a plain beam."""
+    penalty: NonNegativeFloat = 0.5
+    """What a token loses for each time an earlier group chose it at the same step."""
+
+    def build(self) -> BeamGroups:
+        """Make the groups."""
+        return BeamGroups(self.num_groups, self.penalty)

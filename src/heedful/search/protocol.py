@@ -4,7 +4,7 @@ Search knows no kind of model. Whatever answers `step`, and whose state is a nes
 tensors with one row for every hypothesis, can be searched: a recurrent decoder, an ensemble,
 a table of probabilities in a test. A state is a value: a step makes a new one and changes nothing
 in the one it was given, so that what it hands on untouched is known to be untouched. What several
-hypotheses have in common a state may hold once, `Shared`.
+hypotheses have in common a state may hold once, `SharedRows`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ State = TypeVar("State")
 
 
 @dataclass(frozen=True)
-class Step(Generic[State]):
+class StepOutput(Generic[State]):
     """The outcome of reading one token."""
 
     log_probs: Float[Tensor, "B N"]  # of the next token
@@ -29,9 +29,9 @@ class Step(Generic[State]):
 
 
 @runtime_checkable
-class Steps(Protocol[State]):
+class StepwiseModel(Protocol[State]):
     """A model that can be asked step by step."""
 
-    def step(self, tokens: Int[Tensor, "B"], state: State) -> Step[State]:
+    def step(self, tokens: Int[Tensor, "B"], state: State) -> StepOutput[State]:
         """Read one token per row."""
         ...

@@ -1,39 +1,41 @@
 """Storage: how files are written so that no crash, kill or full disk can spoil them."""
 
-from heedful.storage.listed import replace_listed, strengthen, write_listed
-from heedful.storage.manifests import (
-    MANIFEST,
-    RESTORE,
-    read_listing,
-    read_manifest,
-    write_manifest,
-)
-from heedful.storage.pages import Piece
-from heedful.storage.writing import (
-    discard,
-    explaining_failures,
-    forget_cached,
-    replacing,
-    require_space,
-    sweep,
+from heedful.storage.atomic import (
+    atomic_replace,
+    check_free_space,
+    clean_up_interrupted,
+    drop_page_cache,
+    explain_os_errors,
+    remove_path,
     write_text,
+)
+from heedful.storage.manifest import (
+    MANIFEST,
+    RESTORE_HINT,
+    Buffer,
+    add_sha256,
+    read_and_verify_manifest,
+    read_manifest_unverified,
+    replace_with_manifest,
+    write_manifest,
+    write_with_manifest,
 )
 
 __all__ = [
     "MANIFEST",
-    "RESTORE",
-    "Piece",
-    "discard",
-    "explaining_failures",
-    "forget_cached",
-    "read_listing",
-    "read_manifest",
-    "replace_listed",
-    "replacing",
-    "require_space",
-    "strengthen",
-    "sweep",
-    "write_listed",
+    "RESTORE_HINT",
+    "Buffer",
+    "remove_path",
+    "explain_os_errors",
+    "drop_page_cache",
+    "read_manifest_unverified",
+    "read_and_verify_manifest",
+    "replace_with_manifest",
+    "atomic_replace",
+    "check_free_space",
+    "add_sha256",
+    "clean_up_interrupted",
+    "write_with_manifest",
     "write_manifest",
     "write_text",
 ]

@@ -28,52 +28,58 @@ from pydantic import NonNegativeInt, PositiveInt
 from safetensors.torch import load_file
 from torch import Tensor
 
-from heedful.config import Choice
+from heedful.config import BaseConfig
 from heedful.errors import DamagedRunError, DiskFullError
 from heedful.storage import (
-    Piece,
-    discard,
-    explaining_failures,
-    forget_cached,
-    read_listing,
-    read_manifest,
-    replacing,
-    require_space,
-    strengthen,
-    sweep,
-    write_listed,
+    Buffer,
+    add_sha256,
+    atomic_replace,
+    check_free_space,
+    clean_up_interrupted,
+    drop_page_cache,
+    explain_os_errors,
+    read_and_verify_manifest,
+    read_manifest_unverified,
+    remove_path,
+    write_with_manifest,
 )
-from heedful.training.tensor_files import lay_out
+from heedful.storage.state_dict import serialize_safetensors
 
-WEIGHTS, TENSORS, PROGRESS = "model.safetensors", "training.safetensors", "progress.json"
-_DAMAGED = "damaged-"
-_NAME = re.compile(r"step-(\d{8,})")
+MODEL_FILE, TRAINING_STATE_FILE, PROGRESS_FILE = (
+    "model.safetensors",
+    "training.safetensors",
+    "progress.json",
+)
+_DAMAGED_PREFIX = "damaged-"
+_CHECKPOINT_NAME_PATTERN = re.compile(r"step-(\d{8,})")
 
 
 class Snapshot(NamedTuple):
     """All that is needed to go on training as if nothing had happened."""
 
     step: int
-    weights: Mapping[str, Tensor]  # the model's, as in the published weights file
-    tensors: Mapping[str, Tensor]  # optimizer, averages, random numbers, by dotted name
-    facts: Mapping[str, Any]  # how far training has come, as JSON can say it
-    folders: Mapping[str, Path] = MappingProxyType({})  # of further files; saving moves them in
+    model_state_dict: Mapping[str, Tensor]  # the model's, as in the published weights file
+    training_tensors: Mapping[str, Tensor]  # optimizer, averages, random numbers, by dotted name
+    metadata: Mapping[str, Any]  # how far training has come, as JSON can say it
+    extra_folders: Mapping[str, Path] = MappingProxyType(
+        {}
+    )  # of further files; saving moves them in
 
 
-class KeepConfig(Choice):
+class CheckpointConfig(BaseConfig):
     """Which checkpoints stay when a newer one is there."""
 
-    last: PositiveInt = 2
+    keep_last: PositiveInt = 2
     """So many of the newest."""
-    best: NonNegativeInt = 1
+    keep_best: NonNegativeInt = 1
     """So many of those with the best scores."""
-    every: PositiveInt | None = None
+    keep_every: PositiveInt | None = None
     """Those at steps that are multiples of this; none for that reason if not given."""
-    if_disk_full: Literal["stop", "go-on"] = "stop"
+    on_disk_full: Literal["stop", "continue"] = "stop"
     """What training does when a checkpoint does not fit on the disk."""
 
 
-class Saved(NamedTuple):
+class CheckpointInfo(NamedTuple):
     """A checkpoint as it lies in its folder."""
 
     step: int
@@ -81,142 +87,163 @@ class Saved(NamedTuple):
     folder: Path
 
 
-def list_checkpoints(folder: Path) -> list[Saved]:
+def list_checkpoints(folder: Path) -> list[CheckpointInfo]:
     """The checkpoints in a folder, oldest first, with what their manifests say."""
-    found = [(_NAME.fullmatch(path.name), path) for path in folder.glob("step-*")]
-    saved = [Saved(int(match[1]), _score_of(path), path) for match, path in found if match]
+    found = [
+        (_CHECKPOINT_NAME_PATTERN.fullmatch(path.name), path) for path in folder.glob("step-*")
+    ]
+    saved = [
+        CheckpointInfo(int(match[1]), _read_score(path), path) for match, path in found if match
+    ]
     return sorted(saved, key=lambda each: each.step)
 
 
-def choose_kept(saved: list[Saved], config: KeepConfig) -> set[int]:
+def checkpoints_to_keep(checkpoints: list[CheckpointInfo], config: CheckpointConfig) -> set[int]:
     """The steps of the checkpoints that stay."""
-    newest = sorted(each.step for each in saved)[-config.last :]
-    scored = sorted((each.score, each.step) for each in saved if each.score is not None)
-    best = [step for _, step in scored[: config.best]]
-    every = [each.step for each in saved if config.every and each.step % config.every == 0]
+    newest = sorted(each.step for each in checkpoints)[-config.keep_last :]
+    scored = sorted((each.score, each.step) for each in checkpoints if each.score is not None)
+    best = [step for _, step in scored[: config.keep_best]]
+    every = [
+        each.step
+        for each in checkpoints
+        if config.keep_every and each.step % config.keep_every == 0
+    ]
     return {*newest, *best, *every}
 
 
-class Checkpoints:
+class CheckpointManager:
     """The checkpoints of one training, which must hold the lock of its run folder."""
 
-    def __init__(self, folder: Path, config: KeepConfig, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, folder: Path, config: CheckpointConfig, log_message: Callable[[str], None]
+    ) -> None:
         self.folder = folder
         self._config = config
-        self._tell = tell
-        self._background = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
-        self._checking: Future[None] | None = None
+        self._log_message = log_message
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
+        self._verification: Future[None] | None = None
 
     @property
-    def newest_step(self) -> int | None:
+    def latest_step(self) -> int | None:
         """The step of the newest checkpoint; none if there is none."""
         saved = list_checkpoints(self.folder)
         return saved[-1].step if saved else None
 
     def save(self, snapshot: Snapshot, *, score: float | None = None) -> None:
         """Return when a snapshot is safe on the disk; `score`, smaller is better, if validated."""
-        self.wait()
-        place = self.folder / f"step-{snapshot.step:08d}"
-        contents = _contents(snapshot)
-        require_space(place, sum(len(piece) for pieces in contents.values() for piece in pieces))
+        self.wait_until_verified()
+        checkpoint_path = self.folder / f"step-{snapshot.step:08d}"
+        contents = _file_contents(snapshot)
+        check_free_space(
+            checkpoint_path, sum(len(piece) for pieces in contents.values() for piece in pieces)
+        )
         if score is None:
-            score = _score_of(place)  # the same step may be saved twice, and is as good as it was
+            score = _read_score(
+                checkpoint_path
+            )  # the same step may be saved twice, and is as good as it was
         elif not math.isfinite(score):
             score = None
-        with replacing(place) as temporary:
+        with atomic_replace(checkpoint_path) as temporary:
             temporary.mkdir()
-            for name, folder in snapshot.folders.items():
+            for name, folder in snapshot.extra_folders.items():
                 folder.rename(temporary / name)
             written = [path for path in temporary.rglob("*") if path.is_file()]
             facts = {"step": snapshot.step, "score": score}
-            write_listed(temporary, contents, facts, written=written)
-        self._checking = self._background.submit(self._check, place)
+            write_with_manifest(temporary, contents, facts, existing=written)
+        self._verification = self._executor.submit(self._verify_and_prune, checkpoint_path)
 
     def load(self) -> Snapshot | None:
         """The newest good snapshot; damaged ones are put aside, loudly.
 
         There is none if none was ever saved; that none is good is an error.
         """
-        self.wait()  # what is being written to vouch for the last one is nothing to be swept up
-        sweep(self.folder)
+        self.wait_until_verified()  # what is being written to vouch for the last one is nothing to be swept up
+        clean_up_interrupted(self.folder)
         saved = list_checkpoints(self.folder)
         for each in saved:
-            sweep(each.folder)
+            clean_up_interrupted(each.folder)
         for each in reversed(saved):
-            if self._is_good(each.folder):
+            if self._is_intact(each.folder):
                 if each is not saved[-1]:
-                    self._tell(f"{self.folder}: going back to step {each.step}, which is good")
-                return _read(each)
-        if damaged := sorted(path.name for path in self.folder.glob(f"{_DAMAGED}*")):
+                    self._log_message(
+                        f"{self.folder}: going back to step {each.step}, which is good"
+                    )
+                return _load_snapshot(each)
+        if damaged := sorted(path.name for path in self.folder.glob(f"{_DAMAGED_PREFIX}*")):
             problem = f"no checkpoint is good (put aside: {', '.join(damaged)})"
             remedy = "restore the folder from a copy, or remove it to train from the beginning"
             raise DamagedRunError(str(self.folder), problem, remedy)
         return None
 
-    def wait(self) -> None:
+    def wait_until_verified(self) -> None:
         """Wait until the last checkpoint has been read back and what is not kept is removed."""
-        checking, self._checking = self._checking, None
+        checking, self._verification = self._verification, None
         if checking is not None:
             checking.result()
 
     def close(self) -> None:
         """Wait, and let go of the thread that was waited for."""
         try:
-            self.wait()
+            self.wait_until_verified()
         finally:
-            self._background.shutdown()
+            self._executor.shutdown()
 
-    def _check(self, place: Path) -> None:
-        forget_cached(place)
-        if self._is_good(place):
+    def _verify_and_prune(self, checkpoint_path: Path) -> None:
+        drop_page_cache(checkpoint_path)
+        if self._is_intact(checkpoint_path):
             saved = list_checkpoints(self.folder)
-            kept = choose_kept(saved, self._config)
+            kept = checkpoints_to_keep(saved, self._config)
             for each in saved:
                 if each.step not in kept:
-                    discard(each.folder)
-            self._strengthen(place)
+                    remove_path(each.folder)
+            self._add_checksums(checkpoint_path)
 
-    def _strengthen(self, place: Path) -> None:
+    def _add_checksums(self, checkpoint_path: Path) -> None:
         with suppress(DiskFullError):  # it is as good as it was, and was vouched for
-            if place.exists():
-                strengthen(place)
+            if checkpoint_path.exists():
+                add_sha256(checkpoint_path)
 
-    def _is_good(self, place: Path) -> bool:
+    def _is_intact(self, checkpoint_path: Path) -> bool:
         try:
-            read_manifest(place)
+            read_and_verify_manifest(checkpoint_path)
         except DamagedRunError as error:
-            self._put_aside(place, error)
+            self._quarantine(checkpoint_path, error)
             return False
         return True
 
-    def _put_aside(self, place: Path, error: DamagedRunError) -> None:
-        aside = place.with_name(_DAMAGED + place.name)
-        with explaining_failures(aside):
+    def _quarantine(self, checkpoint_path: Path, error: DamagedRunError) -> None:
+        aside = checkpoint_path.with_name(_DAMAGED_PREFIX + checkpoint_path.name)
+        with explain_os_errors(aside):
             if aside.exists():
-                discard(aside)
-            place.rename(aside)
-        self._tell(f"DAMAGED CHECKPOINT: {error.at}: {error.problem}; put aside as {aside.name}")
+                remove_path(aside)
+            checkpoint_path.rename(aside)
+        self._log_message(
+            f"DAMAGED CHECKPOINT: {error.location}: {error.message}; put aside as {aside.name}"
+        )
 
 
-def _score_of(place: Path) -> float | None:
+def _read_score(checkpoint_path: Path) -> float | None:
     try:
-        return read_listing(place)["score"]
+        return read_manifest_unverified(checkpoint_path)["score"]
     except (DamagedRunError, KeyError):
         return None
 
 
-def _contents(snapshot: Snapshot) -> dict[str, list[Piece]]:
-    progress = json.dumps(snapshot.facts, indent=2) + "\n"
+def _file_contents(snapshot: Snapshot) -> dict[str, list[Buffer]]:
+    progress = json.dumps(snapshot.metadata, indent=2) + "\n"
     return {
-        WEIGHTS: lay_out(snapshot.weights),
-        TENSORS: lay_out(snapshot.tensors),
-        PROGRESS: [progress.encode()],
+        MODEL_FILE: serialize_safetensors(snapshot.model_state_dict),
+        TRAINING_STATE_FILE: serialize_safetensors(snapshot.training_tensors),
+        PROGRESS_FILE: [progress.encode()],
     }
 
 
-def _read(saved: Saved) -> Snapshot:
-    place = saved.folder
-    facts = json.loads((place / PROGRESS).read_text(encoding="utf-8"))
-    weights, tensors = load_file(place / WEIGHTS), load_file(place / TENSORS)
-    folders = {path.name: path for path in place.iterdir() if path.is_dir()}
-    return Snapshot(saved.step, weights, tensors, facts, folders)
+def _load_snapshot(checkpoints: CheckpointInfo) -> Snapshot:
+    checkpoint_path = checkpoints.folder
+    facts = json.loads((checkpoint_path / PROGRESS_FILE).read_text(encoding="utf-8"))
+    weights, tensors = (
+        load_file(checkpoint_path / MODEL_FILE),
+        load_file(checkpoint_path / TRAINING_STATE_FILE),
+    )
+    folders = {path.name: path for path in checkpoint_path.iterdir() if path.is_dir()}
+    return Snapshot(checkpoints.step, weights, tensors, facts, folders)

@@ -15,10 +15,10 @@ from heedful.attention import (
     LocationScore,
     ProjectedDotScore,
     ScaledDotScore,
-    Softmax,
+    SoftmaxAlignment,
     TrilinearScore,
 )
-from heedful.attention.choices.content import CosineScoreConfig
+from heedful.attention.dot_product_scores import CosineScoreConfig
 from heedful.errors import ConfigError
 from tests.catalogue import SCORES
 
@@ -32,7 +32,7 @@ def dot(left, right):
 
 
 def scores_of(score, queries, keys):
-    return score(queries, score.prepare(keys)).detach()
+    return score(queries, score.prepare_keys(keys)).detach()
 
 
 def weight(layer):
@@ -114,11 +114,11 @@ def test_a_learned_sharpness_stays_positive_under_any_step_and_has_the_right_gra
     score = CosineScore(2.0, learned=True).double()
     queries, keys = torch.randn(2, 4).double(), torch.randn(3, 4).double()
     assert torch.autograd.gradcheck(
-        lambda _: score(queries, score.prepare(keys)), score.log_sharpness
+        lambda _: score(queries, score.prepare_keys(keys)), score.log_scale
     )
     for step in (-20.0, 20.0):
-        score.log_sharpness.data.fill_(step)
-        assert score.sharpness.item() == pytest.approx(math.exp(step))
+        score.log_scale.data.fill_(step)
+        assert score.scale.item() == pytest.approx(math.exp(step))
 
 
 def test_trilinear_is_one_vector_on_query_key_and_their_product():
@@ -140,7 +140,8 @@ def test_linear_is_one_vector_on_query_and_key():
 def test_under_a_softmax_linear_follows_the_keys_alone():
     score, keys, mask = LinearScore(3, 4), torch.randn(5, 4), torch.ones(2, 5, dtype=torch.bool)
     one, other = (
-        Softmax().share(scores_of(score, torch.randn(2, 3), keys), mask) for _ in range(2)
+        SoftmaxAlignment().normalize(scores_of(score, torch.randn(2, 3), keys), mask)
+        for _ in range(2)
     )
     torch.testing.assert_close(one, other)
 
@@ -149,7 +150,7 @@ def test_additive_is_a_small_tanh_layer_of_the_sum_of_two_projections():
     score = AdditiveScore(3, 4, hidden_size=2)
     queries, keys = torch.randn(2, 3), torch.randn(5, 4)
     of_query, of_key = weight(score.query_projection), weight(score.key_projection)
-    vector = weight(score.reduction)[0]
+    vector = weight(score.score_vector)[0]
 
     def formula(q, k):
         hidden = of_query @ q + of_key @ k
@@ -167,7 +168,7 @@ def test_additive_has_the_three_matrices_of_the_paper_and_no_bias(name):
 def test_concat_is_a_small_tanh_layer_of_query_and_key_in_one_vector():
     score = ConcatScore(3, 4, hidden_size=2)
     queries, keys = torch.randn(2, 3), torch.randn(5, 4)
-    matrix, vector = weight(score.projection), weight(score.reduction)[0]
+    matrix, vector = weight(score.projection), weight(score.score_vector)[0]
 
     def formula(q, k):
         return dot(vector, (matrix @ torch.cat([q, k])).tanh())
@@ -180,7 +181,7 @@ def test_concat_is_additive_with_its_two_matrices_side_by_side():
     concat, additive = ConcatScore(3, 4, hidden_size=2), AdditiveScore(3, 4, hidden_size=2)
     halves = [weight(additive.query_projection), weight(additive.key_projection)]
     concat.projection.weight.data.copy_(torch.cat(halves, dim=1))
-    concat.reduction.weight.data.copy_(weight(additive.reduction))
+    concat.score_vector.weight.data.copy_(weight(additive.score_vector))
     queries, keys = torch.randn(2, 3), torch.randn(5, 4)
     torch.testing.assert_close(scores_of(concat, queries, keys), scores_of(additive, queries, keys))
 
@@ -219,7 +220,7 @@ def test_scores_that_compare_entry_by_entry_refuse_unequal_sizes(kind, name):
     with pytest.raises(ConfigError) as refused:
         SCORES[kind].build(query_size=3, key_size=4)
     assert str(refused.value) == (
-        f"score.kind: {name} needs equal sizes, but queries have 3 and keys 4\n"
+        f"score.type: {name} needs equal sizes, but queries have 3 and keys 4\n"
         "  make the sizes equal, or choose 'bilinear' or 'additive'"
     )
 
@@ -233,5 +234,5 @@ def test_the_other_scores_serve_unequal_sizes(kind):
 
 
 def test_the_settings_of_a_cosine_reach_it():
-    score = CosineScoreConfig(sharpness=4, learned=True).build(query_size=3, key_size=3)
-    assert score.sharpness.item() == pytest.approx(4)
+    score = CosineScoreConfig(scale=4, learned=True).build(query_size=3, key_size=3)
+    assert score.scale.item() == pytest.approx(4)

@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
-from heedful.comparison.budgets import Budget
-from heedful.comparison.plans import plan
-from heedful.evaluation.metrics import MEASURES
-from heedful.evaluation.sheet import judge
+from heedful.comparison.budget import Budget
+from heedful.comparison.plan import plan_runs
+from heedful.evaluation.registry import METRICS
+from heedful.evaluation.score_table import score_outputs
 from heedful.experiment import train
 from heedful.recipes import load_recipe
 from heedful.runs import Run, load_translator
@@ -31,7 +31,7 @@ def said(call):
 
     def refused(*words):
         ended = call(*words)
-        assert (ended.code, ended.out) == (2, "")
+        assert (ended.code, ended.output_projection) == (2, "")
         return ended.err.removeprefix("heedful: ").removesuffix("\n")
 
     return refused
@@ -54,7 +54,7 @@ def other(trained, tmp_path):
 def test_runs_are_compared_in_one_table_and_in_files(call, trained, other, test_set, tmp_path):
     ended = call(trained, other, *test_set)
     assert ended.code == 0
-    lines = ended.out.splitlines()
+    lines = ended.output_projection.splitlines()
     assert lines[0].split()[:4] == ["system", "BLEU", "chrF", "exact"]
     for line, name in zip(lines[2:4], ("run", "other"), strict=True):
         assert (line.split()[0], line.split()[3]) == (name, "66.67")
@@ -67,21 +67,21 @@ def test_runs_are_compared_in_one_table_and_in_files(call, trained, other, test_
 
 
 def test_json_tells_what_evaluation_finds(call, trained, other, test_set, tmp_path):
-    asked = "--metrics", "chrf,exact-match", "--beam", "1", "--output", "there"
-    told = json.loads(call(trained, other, *test_set, *asked, "--json").out)
+    asked = "--metrics", "chrf,exact-match", "--beam", "1", "--output-dir", "there"
+    told = json.loads(call(trained, other, *test_set, *asked, "--json").output_projection)
     assert told == json.loads((tmp_path / "there" / "comparison.json").read_text())
     sources = ["a b", "c", "d e f g"]
     outputs = [each.text for each in load_translator(trained).translate(sources, beam=1)]
     references = [("a b",), ("c",), ("d e f h",)]
     for place, name in enumerate(("chrf", "exact-match")):
-        wanted = judge(MEASURES[name], outputs, references, baseline=outputs)
-        first, second = (system["judged"][place] for system in told["systems"])
-        assert first["metric"] == wanted.metric._asdict()
+        wanted = score_outputs(METRICS[name], outputs, references, baseline=outputs)
+        first, second = (system["max_eval_samples"][place] for system in told["systems"])
+        assert first["metric_for_best_model"] == wanted.score._asdict()
         assert second["difference"] == wanted.difference._asdict() == {"value": 0.0, "p": 1.0}
     assert told["command"].startswith("heedful compare ")
     rows = list(csv.DictReader((tmp_path / "there" / "table.csv").open()))
     assert [float(row["chrF"]) for row in rows] == [
-        system["judged"][0]["over"]["mean"] for system in told["systems"]
+        system["max_eval_samples"][0]["over"]["mean"] for system in told["systems"]
     ]
 
 
@@ -89,18 +89,18 @@ def test_a_plan_that_is_trained_already_is_compared(call, tmp_path):
     """As the same command does when it is given again."""
     recipe = str(write_recipe(tmp_path / "data"))
     (tmp_path / "src").write_text("\n".join(LETTERS) + "\n")
-    for _, planned, folder in plan([recipe], recipe, seeds=2, folder=tmp_path / "comparison"):
+    for _, planned, folder in plan_runs([recipe], recipe, seeds=2, folder=tmp_path / "comparison"):
         with unchecked():
             Budget.parse("2steps").train(planned, folder, train)
     ended = call(
-        *("--data", recipe, "--recipes", recipe, "--budget", "2steps", "--seeds", "2"),
+        *("--data", recipe, "--recipes", recipe, "--budget", "2steps", "--num-seeds", "2"),
         *("--source", "src", "--target", "src"),
     )
     assert ended.code == 0
     assert "2 of 2 runs are trained already" in ended.err
-    assert ended.out.splitlines()[2].startswith("letters ")
-    assert "budget of each run: 2 steps" in ended.out
-    assert "means and +- deviations of 2 runs" in ended.out
+    assert ended.output_projection.splitlines()[2].startswith("letters ")
+    assert "budget of each run: 2 steps" in ended.output_projection
+    assert "means and +- deviations of 2 runs" in ended.output_projection
 
 
 def test_nothing_to_compare(said):
@@ -113,7 +113,7 @@ def test_nothing_to_compare(said):
 @pytest.mark.parametrize(
     ("words", "given"),
     [
-        (["--seeds", "2"], "--seeds"),
+        (["--num-seeds", "2"], "--num-seeds"),
         (["--recipes", "default"], "--recipes"),
         (["--set", "a=b"], "--set"),
     ],
@@ -130,7 +130,7 @@ def test_training_beside_runs(said, words, given):
         (["--recipes", "default"], "--recipes", "--data"),
         (["--data", "latin"], "--data", "--recipes"),
         (["--data", "latin", "--recipes", "default"], "--recipes", "--budget"),
-        (["--seeds", "2"], "--seeds", "--recipes"),
+        (["--num-seeds", "2"], "--num-seeds", "--recipes"),
     ],
 )
 def test_half_a_plan(said, words, given, missing):
@@ -150,7 +150,7 @@ def test_runs_of_unlike_test_sets(said, trained, tmp_path):
     for name in ("one", "two"):
         run = Run(shutil.copytree(trained, tmp_path / name))
         settings = run.read_recipe()
-        test = {"kind": "tsv", "path": f"{name}.tsv"}
+        test = {"type": "tsv", "path": f"{name}.tsv"}
         data = type(settings.data).model_validate({**settings.data.model_dump(), "test": test})
         run.replace_recipe(settings.model_copy(update={"data": data}))
     assert said("one", "two") == (
@@ -200,7 +200,7 @@ class TestLanguageModels:
             train(load_recipe(str(recipe)), tmp_path / "letters")
         ended = call("letters", "--text", "test.txt")
         assert ended.code == 0
-        header, _, row, *_ = ended.out.splitlines()
+        header, _, row, *_ = ended.output_projection.splitlines()
         assert re.split(r"\s{2,}", header)[1:3] == ["perplexity per word", "bits per character"]
         assert row.startswith("letters ")
-        assert "tested on 3 lines of test.txt" in ended.out
+        assert "tested on 3 lines of test.txt" in ended.output_projection

@@ -6,8 +6,8 @@ import pytest
 import sacrebleu
 
 from heedful import load
-from heedful.storage import manifests
-from heedful.translator import Translator
+from heedful.storage import manifest
+from heedful.tasks.seq2seq.translator import Translator
 from tests.commands import heedful
 
 
@@ -44,7 +44,7 @@ def test_metrics_come_with_their_signatures(call, trained, tmp_path):
     files = write(tmp_path, ["a b", "c", "d e f g"], ["a b", "c", "d e f h"])
     ended = call(trained, *files)
     assert ended.code == 0
-    title, exact, of_words, of_characters = ended.out.splitlines()
+    title, exact, of_words, of_characters = ended.output_projection.splitlines()
     assert title == f"3 pairs of {tmp_path}/source and {tmp_path}/target"
     assert exact.split()[:3] == ["exact", "match", "66.67"]
     assert of_words.startswith("BLEU")
@@ -55,14 +55,18 @@ def test_metrics_come_with_their_signatures(call, trained, tmp_path):
 def test_json_is_for_programs(call, trained, tmp_path):
     files = write(tmp_path, ["a b"], ["a b"])
     ended = call(trained, *files, "--json", "--beam", "1")
-    assert [metric["name"] for metric in json.loads(ended.out)] == ["exact match", "BLEU", "chrF"]
-    assert json.loads(ended.out)[0]["value"] == 100.0
+    assert [metric["name"] for metric in json.loads(ended.output_projection)] == [
+        "exact match",
+        "BLEU",
+        "chrF",
+    ]
+    assert json.loads(ended.output_projection)[0]["value"] == 100.0
 
 
 def test_outputs_of_any_system_can_be_measured(call, files):
     ended = call("--outputs", "good", "--target", "target", "--metrics", "exact-match,wer")
     assert ended.code == 0
-    assert ended.out.splitlines() == [
+    assert ended.output_projection.splitlines() == [
         "3 outputs of good beside target",
         "exact match   66.67   case:mixed|space:kept",
         "WER            9.09   nrefs:1|case:mixed|tok:space|nearest:errors",
@@ -72,12 +76,12 @@ def test_outputs_of_any_system_can_be_measured(call, files):
 def test_outputs_may_come_from_a_pipe(call, files):
     text = "\n".join(files["good"])
     ended = call("--outputs", "-", "--target", "target", stdin=text)
-    assert ended.out.splitlines()[0] == "3 outputs of standard input beside target"
+    assert ended.output_projection.splitlines()[0] == "3 outputs of standard input beside target"
 
 
 def test_several_references_are_all_held_against_outputs(call, files):
     targets = "--target", "target", "--target", "other"
-    title, exact, of_words, _ = call("--outputs", "good", *targets).out.splitlines()
+    title, exact, of_words, _ = call("--outputs", "good", *targets).output_projection.splitlines()
     assert title == "3 outputs of good beside target and other"
     assert exact.split()[2] == "100.00"
     wanted = sacrebleu.corpus_bleu(files["good"], [files["target"], files["other"]])
@@ -89,13 +93,15 @@ def test_a_run_takes_several_references_too(call, trained, tmp_path):
     files = write(tmp_path, ["a b", "c"], ["x", "c"])
     (tmp_path / "more").write_text("a b\ny\n")
     ended = call(trained, *files, "--target", tmp_path / "more", "--metrics", "exact-match")
-    assert ended.out.splitlines()[0].endswith(f"/target and {tmp_path}/more")
-    assert ended.out.splitlines()[1].split()[2] == "100.00"
+    assert ended.output_projection.splitlines()[0].endswith(f"/target and {tmp_path}/more")
+    assert ended.output_projection.splitlines()[1].split()[2] == "100.00"
 
 
 def test_a_baseline_of_a_file_is_compared_with(call, files):
     outputs = "--outputs", "good", "--target", "target", "--baseline", "bad"
-    lines = call(*outputs, "--metrics", "exact-match", "--confidence").out.splitlines()
+    lines = call(
+        *outputs, "--metrics", "exact-match", "--confidence"
+    ).output_projection.splitlines()
     # Two sentences to exchange: with both or neither, which is half the time, 2 differ again.
     assert lines[1].startswith("exact match   66.67   [")
     assert "+66.67 p=0." in lines[1]
@@ -103,7 +109,7 @@ def test_a_baseline_of_a_file_is_compared_with(call, files):
         "[ ] 95 % of 1000 test sets drawn from these sentences",
         "+- from the baseline; * p < 0.05, by approximate randomisation (10000 trials)",
     ]
-    (told,) = json.loads(call(*outputs, "--metrics", "exact-match", "--json").out)
+    (told,) = json.loads(call(*outputs, "--metrics", "exact-match", "--json").output_projection)
     assert told["baseline"]["value"] == pytest.approx(0)
     assert told["baseline"]["difference"] == pytest.approx(200 / 3)
     assert told["baseline"]["p"] == pytest.approx(1 / 2, abs=0.03)
@@ -112,31 +118,46 @@ def test_a_baseline_of_a_file_is_compared_with(call, files):
 def test_a_run_may_be_the_baseline(call, trained, tmp_path):
     files = write(tmp_path, ["a b", "c"], ["a b", "c"])
     ended = call(trained, *files, "--baseline", trained, "--json")
-    assert [each["baseline"]["p"] for each in json.loads(ended.out)] == [1.0, 1.0, 1.0]
+    assert [each["baseline"]["p"] for each in json.loads(ended.output_projection)] == [
+        1.0,
+        1.0,
+        1.0,
+    ]
     (tmp_path / "out").write_text("a b\nd\n")
     ended = call("--outputs", tmp_path / "out", *files, "--baseline", trained, "--json")
-    assert json.loads(ended.out)[0]["baseline"]["difference"] == -50
+    assert json.loads(ended.output_projection)[0]["baseline"]["difference"] == -50
 
 
 def test_parts_by_length(call, files):
-    ended = call("--outputs", "good", "--target", "target", "--source", "source", "--by", "length")
-    assert ended.out.splitlines()[4:] == [
+    ended = call(
+        "--outputs", "good", "--target", "target", "--source", "source", "--group-by", "length"
+    )
+    assert ended.output_projection.splitlines()[4:] == [
         "",
         "words of the source  outputs  exact match    BLEU    chrF",
-        *ended.out.splitlines()[-2:],
+        *ended.output_projection.splitlines()[-2:],
     ]
-    short, long = (line.split() for line in ended.out.splitlines()[-2:])
+    short, long = (line.split() for line in ended.output_projection.splitlines()[-2:])
     assert (short[:3], long) == (["1-5", "2", "50.00"], ["6-10", "1", "100.00", "100.00", "100.00"])
 
 
 def test_parts_by_kind_and_by_labels(call, files):
-    outputs = "--outputs", "good", "--target", "target", "--metrics", "exact-match", "--by", "kind"
-    assert call(*outputs, "--source", "source").out.splitlines()[-3:] == [
+    outputs = (
+        "--outputs",
+        "good",
+        "--target",
+        "target",
+        "--metrics",
+        "exact-match",
+        "--group-by",
+        "kind",
+    )
+    assert call(*outputs, "--source", "source").output_projection.splitlines()[-3:] == [
         "kind of source  outputs  exact match",
         "question              1         0.00",
         "plain                 2       100.00",
     ]
-    assert call(*outputs, "--kinds", "labels").out.splitlines()[-3:] == [
+    assert call(*outputs, "--labels", "labels").output_projection.splitlines()[-3:] == [
         "label   outputs  exact match",
         "number        2       100.00",
         "speech        1         0.00",
@@ -145,9 +166,9 @@ def test_parts_by_kind_and_by_labels(call, files):
 
 def test_parts_by_rare_words(call, files):
     outputs = "--outputs", "good", "--target", "target", "--metrics", "exact-match"
-    ended = call(*outputs, "--by", "rare", "--train", "train")
+    ended = call(*outputs, "--group-by", "rare", "--train", "train")
     # Of 12 words and signs, "it" is not found; "two" and all of the first were never seen.
-    assert ended.out.splitlines()[2:] == [
+    assert ended.output_projection.splitlines()[2:] == [
         "word recall   91.67   case:mixed|tok:words+signs",
         "",
         "times the rarest word was seen  outputs  exact match",
@@ -163,7 +184,7 @@ def test_parts_by_rare_words(call, files):
 
 def test_a_run_knows_what_it_learned_from(call, trained, tmp_path):
     files = write(tmp_path, ["a b", "c"], ["a b", "z"])
-    told = json.loads(call(trained, *files, "--by", "rare", "--json").out)
+    told = json.loads(call(trained, *files, "--group-by", "rare", "--json").output_projection)
     assert [group["name"] for group in told[0]["groups"]] == ["0", "100-999"]
     assert told[-1]["name"] == "word recall"
 
@@ -176,17 +197,17 @@ def by_hand(run):
     translator = load(run)
     given = translator.score(list(zip(SOURCES, WANTED, strict=True)))
     found = translator.translate(SOURCES)
-    nats = -sum(float(number) for each in given for number in each.log_probs)
+    total_nll = -sum(float(number) for each in given for number in each.log_probs)
     tokens = sum(len(each.tokens) + 1 for each in given)
     rows = [row for each in found for row in each.weights.astype(np.float64)]
     spread = [-sum(share * math.log(share) for share in row if share > 0) for row in rows]
-    return math.exp(nats / tokens), math.exp(nats / (6 + 3)), sum(spread) / len(spread)
+    return math.exp(total_nll / tokens), math.exp(total_nll / (6 + 3)), sum(spread) / len(spread)
 
 
 def test_a_run_tells_how_likely_references_are_and_how_widely_it_looks(call, trained, tmp_path):
     files = write(tmp_path, SOURCES, WANTED)
     names = "perplexity, perplexity-per-word, attention-entropy"
-    told = json.loads(call(trained, *files, "--metrics", names, "--json").out)
+    told = json.loads(call(trained, *files, "--metrics", names, "--json").output_projection)
     assert [each["name"] for each in told] == [
         *("perplexity per token", "perplexity per word", "attention entropy")
     ]
@@ -196,8 +217,10 @@ def test_a_run_tells_how_likely_references_are_and_how_widely_it_looks(call, tra
 def test_links_of_a_run_are_held_against_those_that_people_made(call, trained, tmp_path):
     files = write(tmp_path, SOURCES, WANTED)
     (tmp_path / "gold").write_text("0-0 1-1 2?1\n0-0\n0-0 1p1\n")
-    links = "--metrics", "exact-match,aer", "--alignments", tmp_path / "gold"
-    told = json.loads(call(trained, *files, *links, "--by", "length", "--json").out)
+    links = "--metrics", "exact-match,aer", "--gold-alignments", tmp_path / "gold"
+    told = json.loads(
+        call(trained, *files, *links, "--group-by", "length", "--json").output_projection
+    )
     given = load(trained).score(list(zip(SOURCES, WANTED, strict=True)))
     found, sure = set(), {(0, 0, 0), (0, 1, 1), (1, 0, 0), (2, 0, 0)}
     possible = {*sure, (0, 2, 1), (2, 1, 1)}
@@ -216,13 +239,15 @@ def test_links_of_a_run_are_held_against_those_that_people_made(call, trained, t
 def test_what_a_run_tells_has_intervals_and_is_compared_with_a_baseline(call, trained, tmp_path):
     files = write(tmp_path, SOURCES, WANTED)
     names = "--metrics", "perplexity,attention-entropy"
-    ended = call(trained, *files, *names, "--baseline", trained, "--confidence", "--by", "rare")
-    lines = ended.out.splitlines()
+    ended = call(
+        trained, *files, *names, "--baseline", trained, "--confidence", "--group-by", "rare"
+    )
+    lines = ended.output_projection.splitlines()
     for line in lines[1:3]:
         assert "[" in line
         assert "p=1.0000" in line
     assert lines[3].startswith("word recall")
-    told = json.loads(call(trained, *files, *names, "--json").out)
+    told = json.loads(call(trained, *files, *names, "--json").output_projection)
     numbers = [line.split()[3] for line in lines[1:2]] + [line.split()[2] for line in lines[2:3]]
     assert numbers == [f"{each['value']:.2f}" for each in told]
 
@@ -230,7 +255,10 @@ def test_what_a_run_tells_has_intervals_and_is_compared_with_a_baseline(call, tr
 def test_log_probabilities_of_any_system_can_be_measured(call, files, tmp_path):
     (tmp_path / "scores").write_text("-1.5 -0.5\n-1\n-1\n")
     ended = call("--outputs", "scores", "--target", "target", "--metrics", "perplexity")
-    assert ended.out.splitlines()[1] == "perplexity per token   2.72   per:token|end:counted"
+    assert (
+        ended.output_projection.splitlines()[1]
+        == "perplexity per token   2.72   per:token|end:counted"
+    )
 
 
 @pytest.fixture
@@ -256,13 +284,13 @@ def test_a_run_is_asked_no_more_than_it_must(call, trained, tmp_path, asked):
 
 
 def test_files_of_a_run_are_held_against_its_manifest_once(call, trained, tmp_path, monkeypatch):
-    verify, seen = manifests._verify, []
+    verify, seen = manifest._verify, []
 
     def noting(path, entry):
         seen.append(path)
         verify(path, entry)
 
-    monkeypatch.setattr(manifests, "_verify", noting)
+    monkeypatch.setattr(manifest, "_verify", noting)
     assert call(trained, *write(tmp_path, ["a"], ["a"])).code == 0
     assert seen
     assert len(seen) == len(set(seen))

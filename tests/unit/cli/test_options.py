@@ -5,7 +5,7 @@ from select import select
 
 import pytest
 
-from heedful.cli.options import parse_bytes, watched
+from heedful.cli.options import parse_bytes, with_progress
 from heedful.errors import ConfigError
 
 
@@ -37,7 +37,7 @@ def test_a_terminal_shows_how_many_results_there_have_been(monkeypatch):
     terminal, end = pty.openpty()
     with open(end, "w") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
-        words = list(watched(["one", "three", "four"], total=12, size=len))
+        words = list(with_progress(["one", "three", "four"], total=12, count_of=len))
         stderr.flush()
         shown = ""
         while select([terminal], [], [], 1)[0]:  # it comes in pieces
@@ -49,5 +49,5 @@ def test_a_terminal_shows_how_many_results_there_have_been(monkeypatch):
 
 
 def test_without_a_terminal_nothing_is_shown(capsys):
-    assert list(watched(iter("abc"))) == ["a", "b", "c"]
+    assert list(with_progress(iter("abc"))) == ["a", "b", "c"]
     assert capsys.readouterr().err == ""

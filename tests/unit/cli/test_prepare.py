@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from heedful.training.locks import locked
+from heedful.storage.atomic import lock_folder
 from tests.commands import heedful, write_recipe
 from tests.running_text import write_text_recipe
 
@@ -17,16 +17,16 @@ def command(capsys, monkeypatch):
 
 def test_tokens_are_made_once_and_learned_from(command, tmp_path):
     recipe = write_recipe(tmp_path, steps=3, every=3)
-    words = ["prepare", recipe, "--to", tmp_path / "tokens", "--shard-size", "250"]
+    words = ["prepare", recipe, "--output-dir", tmp_path / "tokens", "--shard-size", "250"]
     made = command(*words)
-    given = json.dumps({"kind": "tokens", "path": f"{tmp_path}/tokens"})
-    assert (made.code, made.out) == (
+    given = json.dumps({"type": "prepared", "path": f"{tmp_path}/tokens"})
+    assert (made.code, made.output_projection) == (
         0,
         f"{tmp_path}/tokens: 3 shards; try: heedful train {recipe} --set 'data.train={given}'\n",
     )
     assert "learning the vocabulary from 570 of 600 pairs" in made.err
     again = command(*words)
-    assert (again.code, again.out, again.err) == (0, made.out, "")
+    assert (again.code, again.output_projection, again.err) == (0, made.output_projection, "")
     run = tmp_path / "run"
     trained = command("train", recipe, "--set", f"data.train={given}", "--run", run)
     assert trained.code == 0, trained.err
@@ -37,17 +37,17 @@ def test_tokens_are_made_once_and_learned_from(command, tmp_path):
 def test_files_can_be_named(command, tmp_path):
     write_recipe(tmp_path)
     files = ["--source", tmp_path / "source.txt", "--target", tmp_path / "target.txt"]
-    sizes = ["text.source.size=300", "text.target.size=300"]
+    sizes = ["tokenizers.source.vocab_size=300", "tokenizers.target.vocab_size=300"]
     settings = [word for each in sizes for word in ("--set", each)]
-    made = command("prepare", *files, "--to", tmp_path / "tokens", *settings)
+    made = command("prepare", *files, "--output-dir", tmp_path / "tokens", *settings)
     assert made.code == 0, made.err
-    assert f"{tmp_path}/tokens: 1 shard; try: heedful train default" in made.out
+    assert f"{tmp_path}/tokens: 1 shard; try: heedful train default" in made.output_projection
 
 
 def test_running_text_can_be_prepared(command, tmp_path):
     recipe = write_text_recipe(tmp_path, steps=3, every=3)
-    assert command("prepare", recipe, "--to", tmp_path / "tokens").code == 0
-    given = json.dumps({"kind": "tokens", "path": f"{tmp_path}/tokens"})
+    assert command("prepare", recipe, "--output-dir", tmp_path / "tokens").code == 0
+    given = json.dumps({"type": "prepared", "path": f"{tmp_path}/tokens"})
     trained = command("train", recipe, "--set", f"data.train={given}", "--run", tmp_path / "run")
     assert trained.code == 0, trained.err
     assert "train: 114 lines, " in trained.err
@@ -55,7 +55,9 @@ def test_running_text_can_be_prepared(command, tmp_path):
 
 def test_other_data_is_cut_by_the_tokenizers_of_a_run(command, trained, tmp_path):
     recipe = write_recipe(tmp_path, "xyz")
-    made = command("prepare", recipe, "--to", tmp_path / "tokens", "--text-of", trained)
+    made = command(
+        "prepare", recipe, "--output-dir", tmp_path / "tokens", "--tokenizer-from", trained
+    )
     assert made.code == 0
     assert "learning" not in made.err
     for side in ("source", "target"):
@@ -72,12 +74,12 @@ def test_other_data_is_cut_by_the_tokenizers_of_a_run(command, trained, tmp_path
             "  give --source FILE --target FILE",
         ),
         (
-            ["default", "--set", "data.train={kind: tokens, path: a}"],
-            "data.train.kind: these are tokens already\n  name the texts that they were made of",
+            ["default", "--set", "data.train={type: prepared, path: a}"],
+            "data.train.type: these are tokens already\n  name the texts that they were made of",
         ),
         (
-            ["reverse-tiny", "--text-of", "nowhere"],
-            "--text-of: there are no tokenizers in nowhere\n  name a run, or a folder of tokens",
+            ["reverse-tiny", "--tokenizer-from", "nowhere"],
+            "--tokenizer-from: there are no tokenizers in nowhere\n  name a run, or a folder of tokens",
         ),
         (
             ["default", "--source", "a"],
@@ -86,13 +88,13 @@ def test_other_data_is_cut_by_the_tokenizers_of_a_run(command, trained, tmp_path
     ],
 )
 def test_what_cannot_be_prepared(command, tmp_path, words, said):
-    found = command("prepare", *words, "--to", tmp_path / "tokens")
+    found = command("prepare", *words, "--output-dir", tmp_path / "tokens")
     assert (found.code, found.err) == (2, f"heedful: {said}\n")
 
 
 def test_two_cannot_prepare_into_one_folder(command, tmp_path):
-    with locked(tmp_path / "tokens"):
-        found = command("prepare", write_recipe(tmp_path), "--to", tmp_path / "tokens")
+    with lock_folder(tmp_path / "tokens"):
+        found = command("prepare", write_recipe(tmp_path), "--output-dir", tmp_path / "tokens")
     assert found.code == 2
     assert str(os.getpid()) in found.err
     assert not (tmp_path / "tokens" / "manifest.json").exists()

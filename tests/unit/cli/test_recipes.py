@@ -1,26 +1,26 @@
 import json
 
 from heedful.recipes import Recipe, load_recipe
-from heedful.recipes.catalogue import systems
+from heedful.recipes.recipe import recipe_families
 from tests.commands import heedful
 
 
 def test_systems_are_listed_with_their_forms_and_what_they_are(capsys, monkeypatch):
-    listed = heedful(capsys, monkeypatch, "recipes").out.split("\n\n")[0].splitlines()
-    assert [line.split()[0] for line in listed] == [system.name for system in systems()]
+    listed = heedful(capsys, monkeypatch, "recipes").output_projection.split("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in listed] == [system.name for system in recipe_families()]
     (line,) = (line for line in listed if line.startswith("gnmt-2016 "))
     assert line.split()[1] == "small"
-    assert line.endswith(load_recipe("gnmt-2016").about.summary)
+    assert line.endswith(load_recipe("gnmt-2016").info.summary)
 
 
 def test_a_recipe_is_shown_whole_and_can_be_used_as_a_file(capsys, monkeypatch, tmp_path):
-    shown = heedful(capsys, monkeypatch, "recipes", "latin-demo").out
+    shown = heedful(capsys, monkeypatch, "recipes", "latin-demo").output_projection
     (tmp_path / "mine.yaml").write_text(shown)
     assert load_recipe(str(tmp_path / "mine.yaml")) == load_recipe("latin-demo")
 
 
 def test_the_schema_names_every_section(capsys, monkeypatch):
-    schema = json.loads(heedful(capsys, monkeypatch, "recipes", "--schema").out)
+    schema = json.loads(heedful(capsys, monkeypatch, "recipes", "--schema").output_projection)
     assert set(schema["properties"]) == set(Recipe.model_fields)
     described = schema["$defs"]["RecurrentEncoderConfig"]["properties"]["num_layers"]
     assert described["description"] == "Layers on top of one another."

@@ -12,7 +12,7 @@ from tests.commands import heedful
 def run(tmp_path):
     folder = tmp_path / "letters"
     folder.mkdir()
-    (folder / "config.yaml").write_text("about: {summary: letters}\n")
+    (folder / "config.yaml").write_text("info: {summary: letters}\n")
     (folder / "metrics.jsonl").write_text('{"kind": "training", "step": 1, "loss": 2.5}\n{"ki')
     return folder
 
@@ -24,7 +24,7 @@ def call(capsys, monkeypatch):
 
 def test_the_page_lies_in_the_run_folder_and_its_path_is_printed(call, run):
     ended = call(run)
-    assert (ended.code, ended.out, ended.err) == (0, f"{run / 'report.html'}\n", "")
+    assert (ended.code, ended.output_projection, ended.err) == (0, f"{run / 'report.html'}\n", "")
     page = (run / "report.html").read_text()
     assert "<title>letters</title>" in page
     assert '"columns":[[1],[null],[null],[2.5]]' in page

@@ -8,8 +8,8 @@ from tests.commands import heedful, write_recipe
 
 QUICK = ["--set", "training.max_steps=4", "--set", "training.validate_every=2"]
 SMALL = [
-    "--set=text.source.kind=word",
-    "--set=text.target.kind=character",
+    "--set=text.source.type=word",
+    "--set=text.target.type=character",
     "--set=model.encoder.hidden_size=16",
 ]
 
@@ -20,17 +20,17 @@ def test_two_files_become_a_run(capsys, monkeypatch, tmp_path):
     files = ["--source", "source.txt", "--target", "target.txt"]
     ended = heedful(capsys, monkeypatch, "train", *files, *QUICK, *SMALL)
     assert ended.code == 0
-    assert ended.out == (
+    assert ended.output_projection == (
         "runs/default: all 4 steps taken; try: heedful translate runs/default FILE\n"
     )
     run = tmp_path / "runs" / "default"
     config = yaml.safe_load((run / "config.yaml").read_text())
     assert config["data"]["train"] == {
-        "kind": "files",
+        "type": "parallel-files",
         "source": "source.txt",
         "target": "target.txt",
     }
-    assert config["text"]["source"]["kind"] == "word"
+    assert config["tokenizers"]["source"]["type"] == "word"
     assert config["training"]["max_steps"] == 4
     assert sorted(path.name for path in run.iterdir()) == [
         ".lock",
@@ -48,7 +48,7 @@ def test_metrics_are_lines_of_json(capsys, monkeypatch, tmp_path):
     recipe = write_recipe(tmp_path, steps=20, every=10)
     heedful(capsys, monkeypatch, "train", recipe, "--run", tmp_path / "run")
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
-    training = [line for line in lines if line["kind"] == "training"]
+    training = [line for line in lines if line["type"] == "training"]
     assert [line["step"] for line in training] == [1, 10, 20]
     assert set(training[0]) == {
         "kind",
@@ -65,7 +65,7 @@ def test_metrics_are_lines_of_json(capsys, monkeypatch, tmp_path):
         "memory",
         "seconds",
     }
-    assert [line["step"] for line in lines if line["kind"] == "validation"] == [10, 20]
+    assert [line["step"] for line in lines if line["type"] == "validation"] == [10, 20]
 
 
 def test_progress_is_plain_lines_where_there_is_no_terminal(capsys, monkeypatch, tmp_path):

@@ -17,14 +17,14 @@ def runs(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("compared")
     recipe = str(write_recipe(folder / "data", steps=30, every=15))
-    test = f"data.test={{kind: files, source: {folder}/test.src, target: {folder}/test.tgt}}"
+    test = f"data.test={{type: files, source: {folder}/test.src, target: {folder}/test.tgt}}"
     lines = (folder / "data" / "source.txt").read_text().splitlines()[:40]
     for side in ("src", "tgt"):
         (folder / f"test.{side}").write_text("\n".join(lines) + "\n")
     changes: dict[str, list[str]] = {
         "small-0": [],
         "small-1": ["training.seed=1"],
-        "large": ["model.decoder.attention.score.kind=additive", "training.max_steps=40"],
+        "large": ["model.decoder.attention.score.type=additive", "training.max_steps=40"],
     }
     with unchecked():
         for name, each in changes.items():

@@ -1,16 +1,22 @@
 """Comparisons of numbers that are made up, to be written in every form."""
 
-from heedful.comparison.results import Comparison, Cost, Judged, Over, Point, System
-from heedful.evaluation.measures import Metric
-from heedful.evaluation.resampling import Interval
-from heedful.evaluation.significance import Difference
+from heedful.comparison.results import (
+    Comparison,
+    Cost,
+    RunStatistics,
+    System,
+    SystemScore,
+    ValidationPoint,
+)
+from heedful.evaluation.base import MetricScore
+from heedful.evaluation.significance import Difference, Interval
 
 
 def judged(value, *, name="BLEU", better="higher", deviation=None, p=None):
-    return Judged(
-        Metric(name, value, "tok:13a"),
+    return SystemScore(
+        MetricScore(name, value, "tok:13a"),
         better,
-        Over(value, deviation),
+        RunStatistics(value, deviation),
         Interval(value - 1, value + 1, 0.95),
         None if p is None else Difference(value - 20, p),
         [("1-5", 3, value)],
@@ -22,25 +28,30 @@ def cost(
 ):
     return Cost(
         parameters,
-        Over(500),
-        None if seconds is None else Over(seconds),
-        None if operations is None else Over(operations),
-        None if memory is None else Over(memory),
-        Over(speed),
-        Over(speed * 11),
+        RunStatistics(500),
+        None if seconds is None else RunStatistics(seconds),
+        None if operations is None else RunStatistics(operations),
+        None if memory is None else RunStatistics(memory),
+        RunStatistics(speed),
+        RunStatistics(speed * 11),
     )
 
 
-def system(name, *found, spent=None, num_runs=1):
-    curve = [Point(10, 1.5, 1e9, {"loss": 2.5}), Point(20, None, None, {"loss": 1.5})]
+def system(name, *found, training_costs=None, num_runs=1):
+    curve = [
+        ValidationPoint(10, 1.5, 1e9, {"loss": 2.5}),
+        ValidationPoint(20, None, None, {"loss": 1.5}),
+    ]
     runs = [f"runs/{name}-{seed}" for seed in range(num_runs)]
-    return System(name, "a system", runs, found, spent or cost(), [curve] * num_runs, ["An output"])
+    return System(
+        name, "a system", runs, found, training_costs or cost(), [curve] * num_runs, ["An output"]
+    )
 
 
 def comparison(*systems, failures=(), budget=None):
     return Comparison(
         title="systems compared",
-        test="3 pairs of a and b",
+        test_set="3 pairs of a and b",
         num_sentences=3,
         budget=budget,
         baseline=systems[0].name,

@@ -2,9 +2,8 @@ import csv
 import io
 import re
 
-from heedful.comparison.columns import columns
 from heedful.comparison.results import Failure
-from heedful.comparison.tables import as_csv, as_latex, as_markdown
+from heedful.comparison.tables import make_columns, to_csv, to_latex, to_markdown
 from tests.unit.comparison.numbers import comparison, cost, judged, system
 
 HOSTILE = r"a|b_c*d & <i>50% #1$ \x{y}~^`[z]"
@@ -13,7 +12,9 @@ HOSTILE = r"a|b_c*d & <i>50% #1$ \x{y}~^`[z]"
 def several():
     return comparison(
         system("dot", judged(20.25, deviation=0.5), num_runs=2),
-        system("additive", judged(21.5, deviation=0.25, p=0.01), spent=cost(operations=None)),
+        system(
+            "additive", judged(21.5, deviation=0.25, p=0.01), training_costs=cost(operations=None)
+        ),
         failures=[Failure("bad", "runs/bad-0", "no number")],
         budget="2 minutes",
     )
@@ -21,17 +22,17 @@ def several():
 
 def test_csv_reads_back_to_the_numbers():
     found = several()
-    rows = list(csv.DictReader(io.StringIO(as_csv(found))))
+    rows = list(csv.DictReader(io.StringIO(to_csv(found))))
     assert [row["system"] for row in rows] == ["dot", "additive"]
     for row, each in zip(rows, found.systems, strict=True):
-        (bleu,) = each.judged
+        (bleu,) = each.scores
         assert int(row["runs"]) == len(each.runs)
-        assert float(row["BLEU"]) == bleu.over.mean
-        assert float(row["BLEU deviation"]) == bleu.over.deviation
-        assert float(row["seconds"]) == each.cost.seconds.mean
-        assert float(row["memory"]) == each.cost.memory.mean
+        assert float(row["BLEU"]) == bleu.stats.mean
+        assert float(row["BLEU deviation"]) == bleu.stats.std
+        assert float(row["seconds"]) == each.cost.training_seconds.mean
+        assert float(row["memory"]) == each.cost.peak_memory.mean
         assert float(row["steps"]) == each.cost.steps.mean
-        assert int(row["parameters"]) == each.cost.parameters
+        assert int(row["parameters"]) == each.cost.num_parameters
         assert float(row["sentences/s"]) == each.cost.sentences_per_second.mean
         assert float(row["tokens/s"]) == each.cost.tokens_per_second.mean
     assert [row["training FLOPs"] for row in rows] == ["230000000000000.0", ""]
@@ -40,17 +41,17 @@ def test_csv_reads_back_to_the_numbers():
 
 
 def test_csv_keeps_any_name():
-    (row,) = csv.DictReader(io.StringIO(as_csv(comparison(system('a,"b"\nc', judged(1.0))))))
+    (row,) = csv.DictReader(io.StringIO(to_csv(comparison(system('a,"b"\nc', judged(1.0))))))
     assert row["system"] == 'a,"b"\nc'
 
 
 def test_markdown_has_a_cell_for_every_column():
     found = several()
-    table, _, below = as_markdown(found).partition("\n\n")
+    table, _, below = to_markdown(found).partition("\n\n")
     lines = [line.strip("| ").split(" | ") for line in table.splitlines()]
-    assert lines[0] == ["system", *(column.name for column in columns(found))]
-    assert lines[1] == ["---", *["---:"] * len(columns(found))]
-    assert {len(line) for line in lines} == {1 + len(columns(found))}
+    assert lines[0] == ["system", *(column.name for column in make_columns(found))]
+    assert lines[1] == ["---", *["---:"] * len(make_columns(found))]
+    assert {len(line) for line in lines} == {1 + len(make_columns(found))}
     assert lines[2][:3] == ["dot", "20.25 +- 0.50", "2.3e14"]
     assert lines[3][:3] == ["additive", r"**21.50 +- 0.25**\*", "-"]
     assert below.splitlines() == [
@@ -63,7 +64,7 @@ def test_markdown_has_a_cell_for_every_column():
 
 
 def test_a_name_cannot_break_a_markdown_table():
-    table, _, _ = as_markdown(comparison(system(HOSTILE, judged(1.0)))).partition("\n\n")
+    table, _, _ = to_markdown(comparison(system(HOSTILE, judged(1.0)))).partition("\n\n")
     header, _, row = table.splitlines()
     bare = re.sub(r"\\.", "", row)  # what is left when signs that were escaped are gone
     assert bare.count("|") == header.count("|")
@@ -72,7 +73,7 @@ def test_a_name_cannot_break_a_markdown_table():
 
 
 def test_latex_is_a_table_of_booktabs():
-    lines = as_latex(several()).splitlines()
+    lines = to_latex(several()).splitlines()
     assert lines[0] == r"% needs \usepackage{booktabs}"
     assert all(line.startswith("% ") for line in lines[:6])
     assert lines[6:8] == [r"\begin{tabular}{lrrrrrrr}", r"\toprule"]
@@ -84,22 +85,27 @@ def test_latex_is_a_table_of_booktabs():
 
 
 def test_a_power_of_ten_can_be_the_best():
-    systems = [system("a", judged(1.0)), system("b", judged(1.0), spent=cost(operations=9e13))]
-    *_, row, _, _ = as_latex(comparison(*systems)).splitlines()
+    systems = [
+        system("a", judged(1.0)),
+        system("b", judged(1.0), training_costs=cost(operations=9e13)),
+    ]
+    *_, row, _, _ = to_latex(comparison(*systems)).splitlines()
     assert r" & $\mathbf{9.0 \cdot 10^{13}}$ & " in row
 
 
 def test_a_name_cannot_break_a_latex_table():
-    found = as_latex(comparison(system(HOSTILE, judged(1.0))))
+    found = to_latex(comparison(system(HOSTILE, judged(1.0))))
     row = found.splitlines()[-3]
     assert row.startswith(
         r"a\textbar{}b\_c*d \& \textless{}i\textgreater{}50\% \#1\$ "
         r"\textbackslash{}x\{y\}\textasciitilde{}\textasciicircum{}`[z] & "
     )
-    assert len(re.findall(r"(?<!\\)&", row)) == len(columns(comparison(system("a", judged(1.0)))))
+    assert len(re.findall(r"(?<!\\)&", row)) == len(
+        make_columns(comparison(system("a", judged(1.0))))
+    )
 
 
 def test_a_problem_of_several_lines_stays_a_comment():
     failure = Failure("bad", "runs/bad-0", "one\n\\input{two}")
-    found = as_latex(comparison(system("a", judged(1.0)), failures=[failure]))
+    found = to_latex(comparison(system("a", judged(1.0)), failures=[failure]))
     assert r"% failed: bad (runs/bad-0): one \input{two}" in found.splitlines()

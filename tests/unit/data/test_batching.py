@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.data.batching import BatchingConfig, epoch_batches, widths
-from heedful.data.store import PairStore, Ragged, offsets_of
+from heedful.data.batching import BatchingConfig, epoch_batches, padded_lengths
+from heedful.data.token_store import InMemoryPairDataset, RaggedArray, offsets_from_lengths
 
 lengths = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=200).map(
     lambda pairs: tuple(np.array(pairs).T)
@@ -18,18 +18,20 @@ lengths = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1
 
 def of_lengths(case):
     """A store of sequences that are so long with the symbol that begins or ends them."""
-    sides = (Ragged(np.zeros(sum(side), np.int32), offsets_of(side - 1)) for side in case)
-    return PairStore(*sides)
+    sides = (
+        RaggedArray(np.zeros(sum(side), np.int32), offsets_from_lengths(side - 1)) for side in case
+    )
+    return InMemoryPairDataset(*sides)
 
 
 def epoch(case, config, seed=0, number=0, window=0):
-    found = epoch_batches(of_lengths(case), config, seed=seed, epoch=number, window=window)
-    return [placed.shape for placed in found]
+    found = epoch_batches(of_lengths(case), config, seed=seed, epoch=number, bucket=window)
+    return [placed.spec for placed in found]
 
 
 @given(case=lengths, budget=st.integers(120, 2000), window=st.integers(1, 300))
 def test_every_example_is_in_exactly_one_batch_that_fits(case, budget, window):
-    found = epoch(case, BatchingConfig(max_tokens=budget, window=window))
+    found = epoch(case, BatchingConfig(max_tokens=budget, bucket_size=window))
     rows = np.concatenate([shape.rows for shape in found])
     assert sorted(rows.tolist()) == list(range(len(case[0])))
     for shape in found:
@@ -46,7 +48,7 @@ def test_an_example_longer_than_the_budget_stands_alone(case):
 
 @given(longest=st.integers(1, 5000))
 def test_widths_are_few_and_pad_little(longest):
-    steps = widths(longest)
+    steps = padded_lengths(longest)
     assert steps[-1] >= longest
     assert len(steps) <= 8 * max(1, longest.bit_length())
     wanted = np.arange(1, longest + 1)
@@ -67,13 +69,11 @@ def test_epochs_differ_and_repeat_exactly():
 
 @given(case=lengths, window=st.integers(1, 60), skipped=st.integers(0, 20))
 def test_an_epoch_can_be_begun_at_any_window(case, window, skipped):
-    config = BatchingConfig(max_tokens=300, window=window)
+    config = BatchingConfig(max_tokens=300, bucket_size=window)
     whole = list(epoch_batches(of_lengths(case), config, seed=1, epoch=2))
-    begun = list(epoch_batches(of_lengths(case), config, seed=1, epoch=2, window=skipped))
-    left = [each for each in whole if each.window >= skipped]
-    assert [each.shape.rows.tolist() for each in begun] == [
-        each.shape.rows.tolist() for each in left
-    ]
+    begun = list(epoch_batches(of_lengths(case), config, seed=1, epoch=2, bucket=skipped))
+    left = [each for each in whole if each.bucket >= skipped]
+    assert [each.spec.rows.tolist() for each in begun] == [each.spec.rows.tolist() for each in left]
     assert [each[1:] for each in begun] == [each[1:] for each in left]
 
 

@@ -6,39 +6,40 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.config import resolve
-from heedful.data.mixing import Mixed, PartConfig, SeveralConfig
-from heedful.data.records import Pair
-from heedful.data.sources import BuiltInConfig
-from heedful.data.store import PairStore, Ragged
+from heedful.config import validate_settings
+from heedful.data.mixing import CorpusConfig, MixedDataset, MixtureConfig
+from heedful.data.sources import SyntheticPairsConfig
+from heedful.data.token_store import InMemoryPairDataset, Pair, RaggedArray
 from heedful.errors import ConfigError
 
 SIZES = st.lists(st.integers(1, 20), min_size=1, max_size=3)
-WEIGHTS = st.sampled_from([0.1, 0.3, 0.5, 1.0, 1.5, 2.0])
+MODEL_FILE = st.sampled_from([0.1, 0.3, 0.5, 1.0, 1.5, 2.0])
 
 
 def part(number, size):
     """Rows that say which part they are of and which row, and have unlike lengths."""
     sources = [[100 * number, row] + [7] * (row % 3) for row in range(size)]
     targets = [[100 * number, row] + [8] * (row % 5) for row in range(size)]
-    return PairStore(Ragged.pack(sources), Ragged.pack(targets))
+    return InMemoryPairDataset(
+        RaggedArray.from_sequences(sources), RaggedArray.from_sequences(targets)
+    )
 
 
 def mixed(sizes, weights, seed=3):
-    return Mixed([part(*each) for each in enumerate(sizes)], weights, seed=seed)
+    return MixedDataset([part(*each) for each in enumerate(sizes)], weights, seed=seed)
 
 
 def met(mixture, epoch):
     """Which rows an epoch goes through, as (part, row)."""
-    view = mixture.in_epoch(epoch)
-    taken = view.take(np.arange(len(view)))
-    return [tuple(taken.source.row(row)[:2]) for row in range(len(taken))]
+    view = mixture.for_epoch(epoch)
+    taken = view.select(np.arange(len(view)))
+    return [tuple(taken.source.get(row)[:2]) for row in range(len(taken))]
 
 
 @given(data=st.data(), sizes=SIZES)
 @settings(max_examples=30)
 def test_each_part_is_gone_through_as_often_as_its_weight_says(data, sizes):
-    weights = [data.draw(WEIGHTS) for _ in sizes]
+    weights = [data.draw(MODEL_FILE) for _ in sizes]
     mixture, epochs = mixed(sizes, weights), 7
     counts = Counter(row for epoch in range(epochs) for row in met(mixture, epoch))
     for number, (size, weight) in enumerate(zip(sizes, weights, strict=True)):
@@ -69,29 +70,29 @@ def test_halves_are_drawn_anew_once_all_has_come():
 @given(data=st.data(), sizes=SIZES, epoch=st.integers(0, 5))
 @settings(max_examples=20)
 def test_rows_are_the_same_asked_together_or_one_by_one_in_any_order(data, sizes, epoch):
-    weights = [data.draw(WEIGHTS) for _ in sizes]
-    view = mixed(sizes, weights).in_epoch(epoch)
+    weights = [data.draw(MODEL_FILE) for _ in sizes]
+    view = mixed(sizes, weights).for_epoch(epoch)
     order = np.array(data.draw(st.permutations(range(len(view)))), dtype=np.int64)
-    together = view.take(order)
-    lengths = view.lengths(order)
+    together = view.select(order)
+    lengths = view.sequence_lengths(order)
     for place, row in enumerate(order):
-        alone = view.take(np.array([row]))
-        assert together.source.row(place) == alone.source.row(0)
-        assert together.target.row(place) == alone.target.row(0)
-        assert lengths[0][place] == len(alone.source.row(0))
-        assert lengths[1][place] == len(alone.target.row(0))
+        alone = view.select(np.array([row]))
+        assert together.source.get(place) == alone.source.get(0)
+        assert together.target.get(place) == alone.target.get(0)
+        assert lengths[0][place] == len(alone.source.get(0))
+        assert lengths[1][place] == len(alone.target.get(0))
 
 
 def test_source_and_target_stay_together():
-    view = mixed([9, 4], [1.0, 2.5]).in_epoch(1)
-    taken = view.take(np.arange(len(view)))
+    view = mixed([9, 4], [1.0, 2.5]).for_epoch(1)
+    taken = view.select(np.arange(len(view)))
     for row in range(len(taken)):
-        assert taken.source.row(row)[:2] == taken.target.row(row)[:2]
+        assert taken.source.get(row)[:2] == taken.target.get(row)[:2]
 
 
 def test_no_rows_can_be_asked_for():
     view = mixed([9, 4], [1.0, 2.5])
-    assert len(view.take(np.arange(0))) == 0
+    assert len(view.select(np.arange(0))) == 0
 
 
 def test_a_part_of_which_nothing_is_left_is_no_hindrance():
@@ -112,7 +113,7 @@ def files(folder, name, lines):
     for side in ("source", "target"):
         (folder / f"{name}.{side}").write_text("".join(f"{side} {line}\n" for line in lines))
     return {
-        "kind": "files",
+        "type": "parallel-files",
         "source": f"{folder}/{name}.source",
         "target": f"{folder}/{name}.target",
     }
@@ -123,15 +124,19 @@ def test_all_parts_are_read_once_in_order(tmp_path):
         {"weight": 2.0, "source": files(tmp_path, "one", ["a", "b"])},
         {"source": files(tmp_path, "two", ["c"])},
     ]
-    config = resolve(SeveralConfig, {"kind": "several", "parts": parts}, origin="test.yaml")
+    config = validate_settings(
+        MixtureConfig, {"type": "mixture", "corpora": parts}, origin="test.yaml"
+    )
     assert config.weights == [2.0, 1.0]
     pairs = [Pair(f"source {line}", f"target {line}") for line in "abc"]
     assert config.read() == list(config.stream()) == pairs
 
 
 def test_several_sources_are_named_with_their_weights():
-    source = BuiltInConfig(name="latin", size=5)
-    config = SeveralConfig(parts=[PartConfig(weight=0.5, source=source), PartConfig(source=source)])
+    source = SyntheticPairsConfig(name="latin", size=5)
+    config = MixtureConfig(
+        corpora=[CorpusConfig(weight=0.5, source=source), CorpusConfig(source=source)]
+    )
     assert config.describe() == (
         "0.5 x built-in latin, train, 5 pairs, seed 0; 1 x built-in latin, train, 5 pairs, seed 0"
     )
@@ -139,9 +144,9 @@ def test_several_sources_are_named_with_their_weights():
 
 @pytest.mark.parametrize(
     "parts",
-    [[], [{"weight": 0, "source": {"kind": "built-in", "name": "latin", "size": 5}}]],
+    [[], [{"weight": 0, "source": {"type": "synthetic", "name": "latin", "size": 5}}]],
     ids=["none", "no weight"],
 )
 def test_parts_that_cannot_be_gone_through_are_refused(parts):
     with pytest.raises(ConfigError):
-        resolve(SeveralConfig, {"parts": parts}, origin="test.yaml")
+        validate_settings(MixtureConfig, {"corpora": parts}, origin="test.yaml")

@@ -7,14 +7,14 @@ import sys
 import pytest
 from pydantic import TypeAdapter
 
-from heedful.data.records import Pair
 from heedful.data.sources import (
-    BuiltInConfig,
-    FilesConfig,
-    JsonlConfig,
+    JSONLConfig,
     PairSourceConfig,
-    TsvConfig,
+    ParallelFilesConfig,
+    SyntheticPairsConfig,
+    TSVConfig,
 )
+from heedful.data.token_store import Pair
 from heedful.errors import DataError
 
 PAIRS = [Pair("puella in horto", "the girl in the garden"), Pair("leo\r", ""), Pair("a\0", "漢 ")]
@@ -45,29 +45,29 @@ def standard_input(monkeypatch):
 @each_packing
 def test_two_files_are_read_line_by_line(store, ending):
     source, target = store("train.la", SOURCES, ending), store("train.en", TARGETS)
-    assert FilesConfig(source=source, target=target).read() == PAIRS
+    assert ParallelFilesConfig(source=source, target=target).read() == PAIRS
 
 
 def test_one_side_may_be_standard_input(store, standard_input):
     standard_input(TARGETS)
-    assert FilesConfig(source=store("train.la", SOURCES), target="-").read() == PAIRS
+    assert ParallelFilesConfig(source=store("train.la", SOURCES), target="-").read() == PAIRS
 
 
 @each_packing
 def test_columns_are_read_from_tab_separated_lines(store, ending):
     content = "".join(f"{each.source}\t{each.target}\n" for each in PAIRS).encode()
-    assert TsvConfig(path=store("train.tsv", content, ending)).read() == PAIRS
+    assert TSVConfig(path=store("train.tsv", content, ending)).read() == PAIRS
 
 
 def test_columns_are_counted_from_one(store):
     path = store("train.tsv", b'1\tthe "girl"\tpuella\n2\t\tleo\n')
-    config = TsvConfig(path=path, source_column=3, target_column=2)
+    config = TSVConfig(path=path, source_column=3, target_column=2)
     assert config.read() == [Pair("puella", 'the "girl"'), Pair("leo", "")]
 
 
 def test_a_header_is_no_pair(store):
     path = store("train.tsv", b"latin\tenglish\npuella\tgirl\n")
-    assert TsvConfig(path=path, header=True).read() == [Pair("puella", "girl")]
+    assert TSVConfig(path=path, header=True).read() == [Pair("puella", "girl")]
 
 
 @each_packing
@@ -76,53 +76,53 @@ def test_keys_are_read_from_lines_of_json(store, ending, ascii_only):
     records = [{"la": each.source, "en": each.target, "other": [1, None]} for each in PAIRS]
     lines = [json.dumps(record, ensure_ascii=ascii_only) + "\n" for record in records]
     path = store("train.jsonl", "".join(lines).encode(), ending)
-    assert JsonlConfig(path=path, source_key="la", target_key="en").read() == PAIRS
+    assert JSONLConfig(path=path, source_key="la", target_key="en").read() == PAIRS
 
 
 def test_json_texts_may_hold_newlines_and_paired_surrogates(store):
     path = store("train.jsonl", b'{"source": "a\\nb", "target": "\\ud83d\\ude00"}\n')
-    assert JsonlConfig(path=path).read() == [Pair("a\nb", "\U0001f600")]
+    assert JSONLConfig(path=path).read() == [Pair("a\nb", "\U0001f600")]
 
 
-@pytest.mark.parametrize("kind", [TsvConfig, JsonlConfig])
+@pytest.mark.parametrize("kind", [TSVConfig, JSONLConfig])
 def test_one_stream_can_come_from_standard_input(standard_input, kind):
-    standard_input({TsvConfig: b"a\tb\n", JsonlConfig: b'{"source":"a","target":"b"}\n'}[kind])
+    standard_input({TSVConfig: b"a\tb\n", JSONLConfig: b'{"source":"a","target":"b"}\n'}[kind])
     assert kind(path="-").read() == [Pair("a", "b")]
 
 
 def test_the_last_line_needs_no_newline(store):
     source, target = store("a", b"one\ntwo"), store("b", b"eins\nzwei\n")
-    assert FilesConfig(source=source, target=target).read()[-1] == Pair("two", "zwei")
+    assert ParallelFilesConfig(source=source, target=target).read()[-1] == Pair("two", "zwei")
 
 
 def test_a_broken_last_line_gives_out_no_pair_at_all(store):
     source, target = store("a", b"one\n\xff\n"), store("b", b"eins\nzwei\n")
     with pytest.raises(DataError):
-        FilesConfig(source=source, target=target).read()
+        ParallelFilesConfig(source=source, target=target).read()
 
 
 def test_a_built_in_corpus_gives_as_many_pairs_as_asked():
-    config = BuiltInConfig(name="latin", size=20, seed=3)
+    config = SyntheticPairsConfig(name="latin", size=20, seed=3)
     pairs = config.read()
     assert len(pairs) == 20
     assert all(isinstance(pair, Pair) for pair in pairs)
     assert pairs == config.read()
-    assert pairs != BuiltInConfig(name="latin", size=20, seed=4).read()
+    assert pairs != SyntheticPairsConfig(name="latin", size=20, seed=4).read()
 
 
 @pytest.mark.parametrize(
     ("settings", "description"),
     [
-        ({"kind": "files", "source": "a.de", "target": "-"}, "a.de and standard input"),
-        ({"kind": "tsv", "path": "a.tsv"}, "a.tsv, columns 1 and 2"),
-        ({"kind": "jsonl", "path": "-"}, "standard input, keys 'source' and 'target'"),
+        ({"type": "parallel-files", "source": "a.de", "target": "-"}, "a.de and standard input"),
+        ({"type": "tsv", "path": "a.tsv"}, "a.tsv, columns 1 and 2"),
+        ({"type": "jsonl", "path": "-"}, "standard input, keys 'source' and 'target'"),
         (
-            {"kind": "built-in", "name": "latin", "size": 500},
+            {"type": "synthetic", "name": "latin", "size": 500},
             "built-in latin, train, 500 pairs, seed 0",
         ),
     ],
 )
 def test_a_source_is_chosen_by_kind_and_describes_itself(settings, description):
     source = TypeAdapter(PairSourceConfig).validate_python(settings)
-    assert source.kind == settings["kind"]
+    assert source.type == settings["type"]
     assert source.describe() == description

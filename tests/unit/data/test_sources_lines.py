@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from heedful.data.lines import read_lines
+from heedful.data.text_files import read_lines
 
 
 def written(folder, content, name="text.txt"):
@@ -60,7 +60,7 @@ def test_parts_packed_one_after_the_other_are_one_file(tmp_path):
 
 
 def test_standard_input_is_read_in_bytes_whatever_the_locale():
-    code = "from heedful.data.lines import read_lines; print(ascii(list(read_lines('-'))))"
+    code = "from heedful.data.text_files import read_lines; print(ascii(list(read_lines('-'))))"
     result = subprocess.run(
         [sys.executable, "-c", code],
         input="\ufeffa\r\n漢\n\nlast".encode(),

@@ -4,10 +4,13 @@ from functools import cache
 
 import torch
 
-from heedful.config import resolve
+from heedful.config import validate_settings
+from heedful.decoding.config import DecodingConfig
 from heedful.recipes import Recipe
-from heedful.text.config import CharacterConfig, SubwordConfig, TextPair, WordConfig
-from heedful.translator import DecodingConfig, Translator
+from heedful.tasks.seq2seq.translator import Translator
+from heedful.tokenization.subword import SubwordTokenizerConfig
+from heedful.tokenization.text_pair import TokenizerPair
+from heedful.tokenization.tokenizer import CharacterTokenizerConfig, WordTokenizerConfig
 
 CORPUS = [
     "the slave is in the garden .",
@@ -18,18 +21,18 @@ CORPUS = [
 SOURCES = ["the dog", "", "a cat is in the garden .", "slave", "the garden, and the cat", "  "]
 KINDS = ["word", "character", "subword"]
 _TOKENIZERS = {
-    "word": WordConfig(),
-    "character": CharacterConfig(),
-    "subword": SubwordConfig(size=300, character_coverage=0.98),
+    "word": WordTokenizerConfig(),
+    "character": CharacterTokenizerConfig(),
+    "subword": SubwordTokenizerConfig(vocab_size=300, character_coverage=0.98),
 }
 _MODEL = {
-    "encoder": {"kind": "recurrent", "embedding_size": 12, "hidden_size": 12},
+    "encoder": {"type": "recurrent", "embedding_size": 12, "hidden_size": 12},
     "decoder": {
-        "kind": "recurrent",
+        "type": "recurrent",
         "embedding_size": 12,
         "hidden_size": 12,
-        "wiring": {"kind": "step-then-attend"},
-        "attention": {"score": {"kind": "bilinear"}},
+        "wiring": {"type": "step-then-attend"},
+        "attention": {"score": {"type": "bilinear"}},
     },
 }
 
@@ -38,14 +41,14 @@ _MODEL = {
 def text_pair(kind):
     """Tokenizers of one kind, learned from the corpus."""
     tokenizer = _TOKENIZERS[kind].train(CORPUS)
-    return TextPair(tokenizer, tokenizer)
+    return TokenizerPair(tokenizer, tokenizer)
 
 
 @cache
 def model_for(text, *, seed=0):
     """A model of random weights, large enough that it makes up its mind."""
     torch.manual_seed(seed)
-    config = resolve(Recipe, {"model": _MODEL}, origin="test").model
+    config = validate_settings(Recipe, {"model": _MODEL}, origin="test").model
     made = config.build(source_size=len(text.source), target_size=len(text.target)).eval()
     with torch.no_grad():
         for weights in made.parameters():
@@ -55,7 +58,7 @@ def model_for(text, *, seed=0):
 
 def settings(**given):
     """Settings of short outputs."""
-    return DecodingConfig.model_validate({"max_output_ratio": 1.0, "max_output_extra": 5, **given})
+    return DecodingConfig.model_validate({"max_length_ratio": 1.0, "max_length_extra": 5, **given})
 
 
 def translator(kind="word", *, seed=0, **given):
@@ -67,7 +70,7 @@ def translator(kind="word", *, seed=0, **given):
 def language_model_for(text, *, seed=5):
     """A language model of the target text, of random weights."""
     torch.manual_seed(seed)
-    said = {"kind": "language-model", "embedding_size": 8, "reader": {"hidden_size": 8}}
-    recipe = {"model": said, "text": {"kind": "shared"}}
-    config = resolve(Recipe, recipe, origin="test").model
+    said = {"type": "language-model", "embedding_size": 8, "backbone": {"hidden_size": 8}}
+    recipe = {"model": said, "tokenizers": {"type": "shared"}}
+    config = validate_settings(Recipe, recipe, origin="test").model
     return config.build(source_size=len(text.target), target_size=len(text.target)).eval()

@@ -6,17 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sacrebleu.significance import PairedTest
 
-from heedful.evaluation.measures import per_cent, several
-from heedful.evaluation.metrics import MEASURES
+from heedful.evaluation.base import as_multi_reference, percentage
+from heedful.evaluation.registry import METRICS
 from heedful.evaluation.significance import (
-    approximate_randomisation,
-    compare,
+    approximate_randomization,
+    compare_systems,
     paired_bootstrap,
 )
-from heedful.evaluation.translation import BLEU, CHRF, TER
+from heedful.evaluation.text_metrics import BLEU, CHRF, TER
 from tests.unit.evaluation.systems import REFERENCES, system
 
-TESTS = [paired_bootstrap, approximate_randomisation]
+TESTS = [paired_bootstrap, approximate_randomization]
 TEST_NAMES = ["bootstrap", "randomisation"]
 ADDING = ["exact-match", "bleu", "chrf", "ter", "rouge-1", "rouge-l", "token-accuracy", "wer"]
 
@@ -24,7 +24,7 @@ both_tests = pytest.mark.parametrize("test", TESTS)
 
 
 def share(sums):
-    return per_cent(sums[..., 0], sums[..., 1], of_nothing=0.0)
+    return percentage(sums[..., 0], sums[..., 1], if_zero=0.0)
 
 
 def outcomes(right):
@@ -32,15 +32,15 @@ def outcomes(right):
 
 
 def counted(outputs, measure=BLEU):
-    return measure.statistics(outputs, several(REFERENCES))
+    return measure.sentence_statistics(outputs, as_multi_reference(REFERENCES))
 
 
 @both_tests
 @pytest.mark.parametrize("name", ADDING)
 def test_a_system_against_itself_has_p_one(test, name):
-    measure = MEASURES[name]
+    measure = METRICS[name]
     found = counted(system(0.3), measure)
-    assert test(found, found, measure.total, samples=50) == (0.0, 1.0)
+    assert test(found, found, measure.compute, samples=50) == (0.0, 1.0)
 
 
 @both_tests
@@ -49,20 +49,20 @@ def test_which_of_the_two_is_the_baseline_has_no_influence(test, rows):
     one, other = (outcomes(np.array(right)) for right in zip(*rows, strict=True))
     found, turned = (test(*pair, share, samples=100) for pair in ((one, other), (other, one)))
     assert found.value == pytest.approx(-turned.value)
-    assert found.p == pytest.approx(turned.p)
-    assert 0 < found.p <= 1
+    assert found.p_value == pytest.approx(turned.p_value)
+    assert 0 < found.p_value <= 1
 
 
 @both_tests
 def test_a_clear_difference_is_significant_and_none_is_not(test):
     better, worse, like = (counted(system(*rest)) for rest in ((0.1,), (0.4,), (0.1,)))
-    found = test(better, worse, BLEU.total)
+    found = test(better, worse, BLEU.compute)
     assert found.is_significant
     assert found.value == pytest.approx(
-        float(BLEU.total(better.sum(axis=0)) - BLEU.total(worse.sum(axis=0)))
+        float(BLEU.compute(better.sum(axis=0)) - BLEU.compute(worse.sum(axis=0)))
     )
-    assert test(worse, better, BLEU.total).value < 0
-    assert not test(better, like, BLEU.total).is_significant
+    assert test(worse, better, BLEU.compute).value < 0
+    assert not test(better, like, BLEU.compute).is_significant
 
 
 def test_randomisation_approaches_the_test_that_tries_every_exchange():
@@ -70,8 +70,8 @@ def test_randomisation_approaches_the_test_that_tries_every_exchange():
     real, as_large = abs(int((one - other).sum())), 0
     for signs in product((1, -1), repeat=8):
         as_large += abs(int((np.array(signs) * (one - other)).sum())) >= real
-    found = approximate_randomisation(outcomes(one), outcomes(other), share)
-    assert found.p == pytest.approx(as_large / 2**8, abs=0.015)
+    found = approximate_randomization(outcomes(one), outcomes(other), share)
+    assert found.p_value == pytest.approx(as_large / 2**8, abs=0.015)
 
 
 @both_tests
@@ -86,7 +86,7 @@ def test_equally_good_systems_are_called_different_about_as_often_as_it_says(tes
 
 def sacre(outputs, baseline, kind, samples, measure=BLEU):
     named = [("baseline", baseline), ("system", outputs)]
-    _, table = PairedTest(named, {measure.name: measure.make()}, [REFERENCES], kind, samples)()
+    _, table = PairedTest(named, {measure.name: measure.factory()}, [REFERENCES], kind, samples)()
     *_, (_, found) = table.values()  # its names, then its only metric
     return found.p_value
 
@@ -95,27 +95,27 @@ def sacre(outputs, baseline, kind, samples, measure=BLEU):
 def test_randomisation_agrees_with_sacrebleu(measure):
     unclear = system(0.3, seed=1), system(0.32, seed=4)
     theirs = sacre(*unclear, "ar", 4000, measure)
-    found = compare(*(counted(outputs, measure) for outputs in unclear), measure.total)
+    found = compare_systems(*(counted(outputs, measure) for outputs in unclear), measure.compute)
     assert 0.005 < theirs < 0.5
     # Shares of 4,000 and of 10,000 trials: three times their deviation at p = 1/4 is 0.025.
-    assert found.p == pytest.approx(theirs, abs=0.025)
+    assert found.p_value == pytest.approx(theirs, abs=0.025)
 
 
 def test_bootstrap_counts_both_tails_and_sacrebleu_one():
     clear = system(0.3, seed=1), system(0.33, seed=4)
     theirs = sacre(*clear, "bs", 4000)
-    found = paired_bootstrap(*map(counted, clear), BLEU.total, samples=4000)
+    found = paired_bootstrap(*map(counted, clear), BLEU.compute, samples=4000)
     assert 0.015 < theirs < 0.035
-    assert found.p == pytest.approx(2 * theirs, abs=0.02)
+    assert found.p_value == pytest.approx(2 * theirs, abs=0.02)
 
 
 def test_both_tests_say_about_the_same():
     unclear = [counted(system(0.3, seed=1)), counted(system(0.32, seed=4))]
-    one, other = (compare(*unclear, BLEU.total, test=test) for test in TEST_NAMES)
+    one, other = (compare_systems(*unclear, BLEU.compute, test=test) for test in TEST_NAMES)
     assert one.value == other.value
-    assert one.p == pytest.approx(other.p, abs=0.04)
+    assert one.p_value == pytest.approx(other.p_value, abs=0.04)
 
 
 def test_systems_of_unlike_test_sets_cannot_be_paired():
     with pytest.raises(AssertionError, match="paired"):
-        approximate_randomisation(np.ones((2, 2)), np.ones((3, 2)), share)
+        approximate_randomization(np.ones((2, 2)), np.ones((3, 2)), share)

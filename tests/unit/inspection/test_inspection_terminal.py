@@ -8,17 +8,17 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from heedful.inspection.attention_map import AttentionMap
-from heedful.inspection.colours import LIGHT, shade
 from heedful.inspection.terminal import terminal_heatmap
+from heedful.plotting.svg import LIGHT, weight_color
 
 RULE = "\u2502"
-MARK = "\u200e"
+SIGNIFICANCE_MARK = "\u200e"
 
 
 def in_cells(line):
     """A line as a list with one entry per terminal cell."""
     cells = []
-    for character in line.replace(MARK, ""):
+    for character in line.replace(SIGNIFICANCE_MARK, ""):
         width = cell_len(character)
         if width == 0:
             cells[-1] += character
@@ -110,7 +110,9 @@ def test_hostile_tokens_are_drawn_in_their_places(hostile):
 def test_right_to_left_words_are_fenced_in():
     hebrew = "\u05d9\u05dc\u05d3\u05d4"
     plain = terminal_heatmap(AttentionMap([hebrew], [hebrew], np.ones((1, 1))), width=40).plain
-    assert plain.count(f"{MARK}{hebrew}{MARK}") == plain.count(hebrew) == 2
+    assert (
+        plain.count(f"{SIGNIFICANCE_MARK}{hebrew}{SIGNIFICANCE_MARK}") == plain.count(hebrew) == 2
+    )
 
 
 def test_the_colour_behind_a_number_is_the_shade_of_its_weight(latin):
@@ -121,7 +123,7 @@ def test_the_colour_behind_a_number_is_the_shade_of_its_weight(latin):
     header = next(i for i, line in enumerate(lines) if "The" in "".join(s.text for s in line))
     for row, weights in enumerate(latin.weights):
         cells = [s for s in lines[header + row] if s.style and s.style.bgcolor]
-        assert [s.style.bgcolor.name for s in cells] == [shade(LIGHT, w) for w in weights]
+        assert [s.style.bgcolor.name for s in cells] == [weight_color(LIGHT, w) for w in weights]
         assert [bool(s.style.bold) for s in cells] == list(weights == weights.max())
 
 

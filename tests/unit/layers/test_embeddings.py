@@ -2,57 +2,63 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.attention.positions import (
-    AddPositions,
-    ConcatenatePositions,
-    LearnedPositions,
-    SinusoidalPositions,
+from heedful.attention.positional_encoding import (
+    AddPositionalEncoding,
+    ConcatPositionalEncoding,
+    LearnedPositionalEncoding,
+    SinusoidalPositionalEncoding,
 )
-from heedful.layers.embeddings import Embedding
-from heedful.text.vocabulary import PAD
+from heedful.layers.embeddings import TokenEmbedding
+from heedful.tokenization.vocabulary import PAD
 
 
 def test_padding_is_zero_and_stays_so():
-    embedding = Embedding(6, 4, dropout=0.0)
+    embedding = TokenEmbedding(6, 4, dropout=0.0)
     tokens = torch.tensor([[5, PAD]])
     embedding(tokens).sum().backward()
     assert (embedding(tokens)[0, 1] == 0).all()
-    assert (embedding.table.weight.grad[PAD] == 0).all()
+    assert (embedding.embedding.weight.grad[PAD] == 0).all()
 
 
 def test_vectors_have_length_one_on_average():
-    table = Embedding(2000, 64, dropout=0.0).table.weight[4:]
+    table = TokenEmbedding(2000, 64, dropout=0.0).embedding.weight[4:]
     assert abs(table.square().sum(-1).mean().item() - 1) < 0.05
 
 
 def test_scaled_vectors_are_multiplied_by_the_root_of_their_width():
-    plain, scaled = (Embedding(9, 16, dropout=0.0, scaled=each) for each in (False, True))
-    scaled.table.weight = plain.table.weight
+    plain, scaled = (
+        TokenEmbedding(9, 16, dropout=0.0, scale_embeddings=each) for each in (False, True)
+    )
+    scaled.embedding.weight = plain.embedding.weight
     tokens = torch.tensor([[4, 8, PAD]])
     torch.testing.assert_close(scaled(tokens), 4 * plain(tokens))
 
 
 def test_places_are_added_after_scaling_and_normalised_last():
-    placing = AddPositions(SinusoidalPositions(16))
+    placing = AddPositionalEncoding(SinusoidalPositionalEncoding(16))
     norm = nn.LayerNorm(16)
-    embedding = Embedding(9, 16, dropout=0.0, placing=placing, scaled=True, norm=norm)
+    embedding = TokenEmbedding(
+        9, 16, dropout=0.0, position_combiner=placing, scale_embeddings=True, norm=norm
+    )
     tokens, first = torch.tensor([[4, 8], [5, 5]]), torch.tensor([3, 0])
-    words = 4 * embedding.table.weight[tokens]
-    places = torch.stack([placing.positions(torch.arange(n, n + 2)) for n in (3, 0)])
+    words = 4 * embedding.embedding.weight[tokens]
+    places = torch.stack([placing.encoding(torch.arange(n, n + 2)) for n in (3, 0)])
     torch.testing.assert_close(embedding(tokens, first), norm(words + places))
 
 
 def test_words_are_as_tall_as_the_waves_they_ride_on():
-    waves = AddPositions(SinusoidalPositions(64))
+    waves = AddPositionalEncoding(SinusoidalPositionalEncoding(64))
     for scaled in (True, False):
-        embedding = Embedding(2000, 64, dropout=0.0, placing=waves, scaled=scaled)
-        words = embedding.scale * embedding.table.weight[4:]
+        embedding = TokenEmbedding(
+            2000, 64, dropout=0.0, position_combiner=waves, scale_embeddings=scaled
+        )
+        words = embedding.scale * embedding.embedding.weight[4:]
         assert abs(words.std().item() - 1) < 0.05
 
 
 def test_where_vectors_and_places_are_side_by_side_both_widths_count():
-    placing = ConcatenatePositions(SinusoidalPositions(4), vector_size=6)
-    embedding = Embedding(9, 6, dropout=0.0, placing=placing)
+    placing = ConcatPositionalEncoding(SinusoidalPositionalEncoding(4), input_size=6)
+    embedding = TokenEmbedding(9, 6, dropout=0.0, position_combiner=placing)
     assert embedding.size == 10
     assert embedding(torch.tensor([[4, 5]])).shape == (1, 2, 10)
 
@@ -65,14 +71,19 @@ SEEN = 6
 
 @pytest.mark.parametrize("first", [SEEN, 10 * SEEN])
 def test_waves_go_on_past_the_length_that_was_learned(first):
-    embedding = Embedding(9, 16, dropout=0.0, placing=AddPositions(SinusoidalPositions(16)))
+    embedding = TokenEmbedding(
+        9,
+        16,
+        dropout=0.0,
+        position_combiner=AddPositionalEncoding(SinusoidalPositionalEncoding(16)),
+    )
     same = embedding(torch.full((1, 4), 5), first)
     assert torch.cdist(same[0], same[0]).add(torch.eye(4)).min() > 0.1
 
 
 def test_learned_places_past_the_last_are_told_as_the_last():
-    placing = AddPositions(LearnedPositions(16, max_positions=SEEN))
-    embedding = Embedding(9, 16, dropout=0.0, placing=placing)
+    placing = AddPositionalEncoding(LearnedPositionalEncoding(16, max_positions=SEEN))
+    embedding = TokenEmbedding(9, 16, dropout=0.0, position_combiner=placing)
     same = embedding(torch.full((1, SEEN + 3), 5))[0]
     assert (same[SEEN:] == same[SEEN - 1]).all()
     assert torch.cdist(same[:SEEN], same[:SEEN]).add(torch.eye(SEEN)).min() > 0.1

@@ -4,16 +4,16 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
-from heedful.config.choice import kind_of, types_in
+from heedful.config.base import type_of, types_in
 from heedful.errors import ConfigError
-from heedful.inspection.trace import trace
+from heedful.inspection.attention_trace import trace_attention
 from heedful.layers.pooling import MaxPooling, MeanPooling, PoolingConfig
 
 STATES = torch.tensor(
     [[[1.0, -4.0], [3.0, -2.0], [9.0, 9.0]], [[5.0, -7.0], [9.0, 9.0], [9.0, 9.0]]]
 )
 MASK = torch.tensor([[True, True, False], [True, False, False]])
-KINDS = [kind_of(member) for member in types_in(PoolingConfig)]
+KINDS = [type_of(member) for member in types_in(PoolingConfig)]
 POOLED = [kind for kind in KINDS if kind != "last"]
 each_kind = pytest.mark.parametrize("kind", POOLED)
 
@@ -31,7 +31,7 @@ def test_the_highest_values_by_hand():
 
 
 def test_attention_by_hand():
-    pool = pooling({"kind": "attention", "attention": {"score": {"kind": "dot"}}})
+    pool = pooling({"type": "attention", "attention": {"score": {"type": "dot"}}})
     first, second = ((pool.query @ state).exp() for state in STATES[0, :2])
     wanted = (first * STATES[0, 0] + second * STATES[0, 1]) / (first + second)
     pooled = pool(STATES, MASK)
@@ -41,10 +41,10 @@ def test_attention_by_hand():
 
 def test_a_trace_sees_where_a_pooling_looked():
     pool = pooling("attention")
-    with trace(pool) as (records):
+    with trace_attention(pool) as (records):
         pool(STATES, MASK)
     (record,) = records
-    assert (record.site, record.kind) == ("attention", "self")
+    assert (record.module_path, record.role) == ("attention", "self")
     assert record.weights.shape == (2, 1, 1, 3)
     assert (record.weights[:, 0, 0][~MASK] == 0).all()
 
@@ -106,23 +106,23 @@ def test_where_the_reading_ended_nothing_is_made():
     ("attention", "message"),
     [
         (
-            {"read": {"kind": "per-position"}},
-            "summary.attention.read.kind: 'per-position' keeps every place apart, but here one "
+            {"readout": {"type": "per-position"}},
+            "summary.attention.readout.type: 'per-position' keeps every place apart, but here one "
             "context is wanted\n  choose the readout 'expectation'",
         ),
         (
-            {"align": {"kind": "sampled"}},
-            "summary.attention.align.kind: 'sampled' learns from how well a token was said, but "
+            {"alignment": {"type": "sampled"}},
+            "summary.attention.alignment.type: 'sampled' learns from how well a token was said, but "
             "none is said here\n  choose 'gumbel-softmax' or 'straight-through'",
         ),
         (
-            {"penalties": [{"kind": "coverage"}]},
-            "summary.attention.penalties: where a source looks at itself cannot be penalised\n"
+            {"auxiliary_losses": [{"type": "coverage"}]},
+            "summary.attention.auxiliary_losses: where a source looks at itself cannot be penalised\n"
             "  leave penalties out",
         ),
     ],
 )
 def test_what_only_a_target_could_teach_is_refused(attention, message):
     with pytest.raises(ConfigError) as caught:
-        pooling({"kind": "attention", "attention": attention})
+        pooling({"type": "attention", "attention": attention})
     assert str(caught.value) == message

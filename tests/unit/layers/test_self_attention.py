@@ -4,26 +4,32 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from heedful.attention import Expectation, ScaledDotScore, Softmax, causal, padding
-from heedful.attention.attend import Attention
-from heedful.attention.choices.attention import AttentionConfig
-from heedful.attention.masks import block_local, documents, prefix, window
-from heedful.layers.self_attention import FullSelfAttention, Held, write
+from heedful.attention import (
+    ScaledDotScore,
+    SoftmaxAlignment,
+    WeightedSumReadout,
+    causal_mask,
+    padding_mask,
+)
+from heedful.attention.attention import SingleHeadAttention
+from heedful.attention.config import AttentionConfig
+from heedful.attention.masks import block_local_mask, document_mask, prefix_mask, window_mask
+from heedful.layers.self_attention import FullSelfAttention, KVCache, write_to_cache
 
 ROWS, SIZE, LENGTH = 3, 6, 7
 MASKS = {
-    "padding": padding(torch.tensor([7, 3, 1]), LENGTH),
-    "causal": causal(LENGTH),
-    "window": window(LENGTH, 1),
-    "blocks": block_local(LENGTH, 3),
-    "prefix": prefix(LENGTH, torch.tensor([2, 7, 0])) | causal(LENGTH),
-    "documents": documents(torch.tensor([[0, 0, 0, 1, 1, 1, 2]] * ROWS)),
+    "padding": padding_mask(torch.tensor([7, 3, 1]), LENGTH),
+    "causal": causal_mask(LENGTH),
+    "window": window_mask(LENGTH, 1),
+    "blocks": block_local_mask(LENGTH, 3),
+    "prefix": prefix_mask(LENGTH, torch.tensor([2, 7, 0])) | causal_mask(LENGTH),
+    "documents": document_mask(torch.tensor([[0, 0, 0, 1, 1, 1, 2]] * ROWS)),
 }
 
 
 def build(**settings):
     config = AttentionConfig.model_validate(
-        {"score": {"kind": "scaled-dot"}, "heads": {"num_heads": 2}, **settings}
+        {"score": {"type": "scaled-dot"}, "heads": {"num_heads": 2}, **settings}
     )
     attention = config.build(query_size=SIZE, memory_size=SIZE)
     return FullSelfAttention(attention).double()
@@ -35,7 +41,7 @@ def vectors(*shape):
 
 def read(module, inputs, **options):
     lengths, first = torch.full((ROWS,), inputs.size(1)), torch.zeros(ROWS, dtype=torch.long)
-    return module(inputs, module.begin(inputs), first, lengths, **options)
+    return module(inputs, module.initial_state(inputs), first, lengths, **options)
 
 
 def torchs(attention, inputs, mask):
@@ -55,24 +61,24 @@ def torchs(attention, inputs, mask):
 
 def test_a_place_sees_itself_and_all_before():
     module, inputs = build(), vectors(ROWS, LENGTH)
-    wanted = torchs(module.attention, inputs, causal(LENGTH))
+    wanted = torchs(module.attention, inputs, causal_mask(LENGTH))
     torch.testing.assert_close(read(module, inputs).outputs, wanted)
 
 
 def test_looking_both_ways_a_place_sees_all_that_is_there():
     module, inputs, lengths = build(), vectors(ROWS, LENGTH), torch.tensor([7, 3, 1])
-    wanted = torchs(module.attention, inputs, padding(lengths, LENGTH).unsqueeze(1))
-    torch.testing.assert_close(module.both_ways(inputs, lengths), wanted)
+    wanted = torchs(module.attention, inputs, padding_mask(lengths, LENGTH).unsqueeze(1))
+    torch.testing.assert_close(module.forward_bidirectional(inputs, lengths), wanted)
 
 
 def test_it_is_called_self_attention():
-    assert build().attention.kind == "self"
+    assert build().attention.role == "self"
 
 
 def test_what_is_written_stands_at_each_rows_own_places():
-    kept = Held(torch.zeros(2, 1, 2, 1), torch.zeros(2, 1, 2, 1))
-    added = Held(torch.tensor([1.0, 2, 3, 4]).view(2, 1, 2, 1), torch.ones(2, 1, 2, 1))
-    grown = write(kept, added, torch.tensor([[2, 3], [0, 1]]))
+    kept = KVCache(torch.zeros(2, 1, 2, 1), torch.zeros(2, 1, 2, 1))
+    added = KVCache(torch.tensor([1.0, 2, 3, 4]).view(2, 1, 2, 1), torch.ones(2, 1, 2, 1))
+    grown = write_to_cache(kept, added, torch.tensor([[2, 3], [0, 1]]))
     assert grown.values.flatten(1).tolist() == [[0, 0, 1, 2], [3, 4, 0, 0]]
     assert grown.keys.flatten(1).tolist() == [[0, 0, 1, 1], [1, 1, 0, 0]]
 
@@ -85,10 +91,12 @@ DRAWS, DROPOUT = 4000, 0.3
 def dropping(need_weights, mask, dropout=DROPOUT):
     """The mean context of many draws, and that of none; one row of scores, drawn again."""
     torch.manual_seed(5)
-    attention = Attention(ScaledDotScore(), Softmax(), Expectation(), dropout=dropout).double()
+    attention = SingleHeadAttention(
+        ScaledDotScore(), SoftmaxAlignment(), WeightedSumReadout(), dropout=dropout
+    ).double()
     inputs = vectors(1, LENGTH)
     many = inputs.expand(DRAWS, -1, -1)
-    memory = attention.remember(many, mask[:1] if mask.dim() == 3 else mask)
+    memory = attention.build_memory(many, mask[:1] if mask.dim() == 3 else mask)
     drawn = attention.train()(many, memory, need_weights=need_weights).context
     whole = attention.eval()(many, memory, need_weights=need_weights).context[:1]
     return drawn, whole

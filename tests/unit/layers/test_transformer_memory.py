@@ -7,36 +7,38 @@ import pytest
 import torch
 
 from benchmarks.additive import PeakMemory
-from heedful.readers.transformer import TransformerReaderConfig
+from heedful.models.causal_decoders import TransformerBackboneConfig
 
-WIDTH, SHORT, LONG = 64, 512, 2048
-BLOCKS, COMPRESSED = {"kind": "blocks", "size": 256}, {"kind": "compressed", "stride": 3}
+WIDTH, DEFAULT_CLIPPER, LONG = 64, 512, 2048
+BLOCKS, COMPRESSED = {"type": "block", "size": 256}, {"type": "compressed", "stride": 3}
 
 
 def bytes_for_a_token(spans, length, *, chunk=256):
     """The most bytes of tensors at once, forward and backward; short chunks for short texts."""
     torch.manual_seed(0)
-    config = TransformerReaderConfig.model_validate(
+    config = TransformerBackboneConfig.model_validate(
         {
             "size": WIDTH,
             "num_layers": len(spans),
-            "attention": {"heads": {"num_heads": 2}, "score": {"kind": "scaled-dot"}},
+            "attention": {"heads": {"num_heads": 2}, "score": {"type": "scaled-dot"}},
             "feedforwards": [{"hidden_size": WIDTH}],
             "spans": spans,
         }
     )
     reader = config.build(input_size=WIDTH)
     for layer in reader.stack.layers:
-        layer.self_attention.chunk = chunk
+        layer.self_attention.chunk_size = chunk
     inputs = torch.randn(1, length, WIDTH, requires_grad=True)
     with PeakMemory() as memory:
-        read = reader(inputs, torch.tensor([length]), reader.begin(inputs))
+        read = reader(inputs, torch.tensor([length]), reader.initial_state(inputs))
         read.outputs.square().sum().backward()
     return memory.peak / length
 
 
 def growth(spans, **options):
-    short, long = (bytes_for_a_token(spans, length, **options) for length in (SHORT, LONG))
+    short, long = (
+        bytes_for_a_token(spans, length, **options) for length in (DEFAULT_CLIPPER, LONG)
+    )
     return long / short
 
 
@@ -48,5 +50,5 @@ def test_a_token_costs_the_same_in_a_long_input(spans):
 
 
 def test_a_token_costs_more_in_a_long_input_that_is_seen_whole():
-    assert growth([{"kind": "full"}]) > 1.5
+    assert growth([{"type": "full"}]) > 1.5
     assert growth([COMPRESSED], chunk=LONG) > 1.2

@@ -4,7 +4,7 @@ from itertools import product
 
 import torch
 
-from heedful.search import Step, Stopping, beam_search
+from heedful.search import StepOutput, StoppingCriterion, beam_search
 
 BEGIN, END = 0, 1
 
@@ -31,8 +31,10 @@ class Table:
         logits[..., BEGIN] = -torch.inf
         self.numbers = {history: number for number, history in enumerate(histories)}
         self.log_probs = logits.log_softmax(-1)
-        self.looks = torch.rand(depth + 2, self.size, places, generator=generator).double()
-        self.looks /= self.looks.sum(-1, keepdim=True)
+        self.attention_records = torch.rand(
+            depth + 2, self.size, places, generator=generator
+        ).double()
+        self.attention_records /= self.attention_records.sum(-1, keepdim=True)
 
     def start(self, sentences=1):
         return torch.arange(sentences), torch.full((sentences, self.depth + 2), BEGIN)
@@ -43,8 +45,8 @@ class Table:
         said = [tuple(t for t in row if t != BEGIN) for row in histories.tolist()]
         known = torch.tensor([self.numbers.get(each, 0) for each in said])
         depths = torch.tensor([min(len(each), self.depth + 1) for each in said])
-        looked = self.looks[depths, tokens]
-        return Step(self.log_probs[sentences, known], (sentences, histories), looked)
+        looked = self.attention_records[depths, tokens]
+        return StepOutput(self.log_probs[sentences, known], (sentences, histories), looked)
 
     def of(self, tokens, sentence=0):
         """The log-probabilities of each token of an output, and last of its end."""
@@ -58,7 +60,7 @@ class Table:
     def looked(self, tokens):
         """Where an output looked: for each token and the end, by the token read before it."""
         read = [BEGIN, *tokens]
-        return torch.stack([self.looks[time, read[time]] for time in range(len(read))])
+        return torch.stack([self.attention_records[time, read[time]] for time in range(len(read))])
 
     def outputs(self, longest):
         """Every output of up to `longest` tokens."""
@@ -71,17 +73,17 @@ class Table:
         return sorted([(sum(self.of(tokens, sentence)), tokens) for tokens in kept], reverse=True)
 
 
-class Never(Stopping):
+class Never(StoppingCriterion):
     """Go on as long as the lengths allow."""
 
-    def is_done(self, so_far):
+    def is_done(self, status):
         return False
 
 
 def search(table, *, width, longest, sentences=1, **options):
     """Search a table by a beam; all sentences have the same longest length, or each its own."""
     limits = torch.tensor([longest] * sentences if isinstance(longest, int) else longest)
-    found = {"begin": BEGIN, "end": END, "width": width, "max_lengths": limits, **options}
+    found = {"bos": BEGIN, "eos": END, "beam_size": width, "max_lengths": limits, **options}
     return beam_search(table, table.start(sentences), **found)
 
 

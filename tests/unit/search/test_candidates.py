@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.errors import RunError
-from heedful.search.candidates import find, rank
+from heedful.search.candidates import find_candidates, topk_continuations
 from tests.unit.search.tables import Table, search
 
 
@@ -23,8 +23,8 @@ def test_the_best_are_those_of_sorting_everything(seed, size, held, count, forbi
     log_probs = torch.randn(2 * held, size, generator=generator).double()
     log_probs[torch.rand(log_probs.shape, generator=generator) < forbidden] = -torch.inf
     totals = torch.randn(2, held, generator=generator).double()
-    best, rows, tokens = rank(log_probs, totals, count)
-    here = find(log_probs, log_probs, totals.numpy(), count)
+    best, rows, tokens = topk_continuations(log_probs, totals, count)
+    here = find_candidates(log_probs, log_probs, totals.numpy(), count)
     assert here.totals.tolist() == best.tolist()
     said = log_probs.numpy()[here.rows, here.tokens]
     assert here.log_probs.tolist() == said.tolist()
@@ -44,7 +44,10 @@ def test_the_best_are_those_of_sorting_everything(seed, size, held, count, forbi
 def test_less_precise_models_are_ranked_in_single_precision(kind):
     said = torch.randn(4, 1300).to(kind)
     totals = np.array([[-1.0, -1.001], [-2.0, -2.001]])
-    found, wanted = find(said, said, totals, 3), find(said.float(), said.float(), totals, 3)
+    found, wanted = (
+        find_candidates(said, said, totals, 3),
+        find_candidates(said.float(), said.float(), totals, 3),
+    )
     assert found.totals.tolist() == wanted.totals.tolist()
     assert found.tokens.tolist() == wanted.tokens.tolist()
 
@@ -52,7 +55,7 @@ def test_less_precise_models_are_ranked_in_single_precision(kind):
 def test_what_the_model_said_is_kept_beside_what_rules_left():
     said = torch.tensor([[-1.0, -2.0, -3.0]])
     allowed = torch.tensor([[-torch.inf, -2.5, -3.0]])
-    found = find(allowed, said, np.array([[-10.0]]), 2)
+    found = find_candidates(allowed, said, np.array([[-10.0]]), 2)
     assert found.totals.tolist() == [[-12.5, -13.0]]
     assert found.log_probs.tolist() == [[-2.0, -3.0]]
     assert found.tokens.tolist() == [[1, 2]]

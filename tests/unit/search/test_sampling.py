@@ -7,11 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.search import Step, greedy_search
-from heedful.search.lengths import AtLeast
-from heedful.search.repetition import NoRepeats
-from heedful.search.rules import NeverSay
-from heedful.search.sampling import Sampling, sample, streams
+from heedful.search import StepOutput, greedy_search
+from heedful.search.logits_processors import ForbiddenTokens, MinLength, NoRepeatNgram
+from heedful.search.sampling import SamplingOptions, random_generators, sample
 
 SIZE, BEGIN, END = 6, 0, 1
 # P(chi-square > 38) is less than 1e-6 for four degrees of freedom, and less for fewer.
@@ -29,7 +27,7 @@ class Table:
 
     def step(self, tokens, state):
         said = self.log_probs[state % len(self.log_probs), tokens]
-        return Step(said, state, said.new_zeros(len(tokens), 0))
+        return StepOutput(said, state, said.new_zeros(len(tokens), 0))
 
 
 def draws(model, rows, length, how=None, *, end=END, seed=0):
@@ -37,10 +35,10 @@ def draws(model, rows, length, how=None, *, end=END, seed=0):
     return sample(
         model,
         numbers,
-        begin=torch.full_like(numbers, BEGIN),
-        end=end,
+        bos=torch.full_like(numbers, BEGIN),
+        eos=end,
         max_lengths=torch.full_like(numbers, length),
-        how=how,
+        options=how,
         seed=seed,
     )
 
@@ -62,31 +60,31 @@ def kept(how):
     total = sum(chances[token] for token in nucleus)
     shares = {token: chances[token] / total for token in nucleus}
     entropy = -sum(share * log(share) for share in shares.values())
-    typical, mass = [], 0.0
+    typical_p, mass = [], 0.0
     for token in sorted(nucleus, key=lambda token: abs(-log(shares[token]) - entropy)):
-        if mass < how.typical:
-            typical.append(token)
+        if mass < how.typical_p:
+            typical_p.append(token)
         mass += shares[token]
-    total = sum(shares[token] for token in typical)
-    return [shares[token] / total if token in typical else 0 for token in range(SIZE)]
+    total = sum(shares[token] for token in typical_p)
+    return [shares[token] / total if token in typical_p else 0 for token in range(SIZE)]
 
 
 @pytest.mark.parametrize(
     "how",
     [
-        Sampling(),
-        Sampling(temperature=0.5),
-        Sampling(temperature=3.0),
-        Sampling(top_k=3),
-        Sampling(top_p=0.8),
-        Sampling(top_p=1e-9),
-        Sampling(temperature=2.0, top_k=4, top_p=0.7),
-        Sampling(min_p=0.1),
-        Sampling(min_p=1.0),
-        Sampling(typical=0.5),
-        Sampling(typical=0.95),
-        Sampling(typical=1e-9),
-        Sampling(temperature=3.0, top_k=5, top_p=0.95, min_p=0.05, typical=0.8),
+        SamplingOptions(),
+        SamplingOptions(temperature=0.5),
+        SamplingOptions(temperature=3.0),
+        SamplingOptions(top_k=3),
+        SamplingOptions(top_p=0.8),
+        SamplingOptions(top_p=1e-9),
+        SamplingOptions(temperature=2.0, top_k=4, top_p=0.7),
+        SamplingOptions(min_p=0.1),
+        SamplingOptions(min_p=1.0),
+        SamplingOptions(typical_p=0.5),
+        SamplingOptions(typical_p=0.95),
+        SamplingOptions(typical_p=1e-9),
+        SamplingOptions(temperature=3.0, top_k=5, top_p=0.95, min_p=0.05, typical_p=0.8),
     ],
     ids=str,
 )
@@ -127,24 +125,24 @@ def test_a_row_depends_on_its_number_and_the_seed():
     assert draws(model, [0] * 50, 20, end=None) == rows
 
 
-@pytest.mark.parametrize("how", [Sampling(temperature=0), Sampling(top_k=1)])
+@pytest.mark.parametrize("how", [SamplingOptions(temperature=0), SamplingOptions(top_k=1)])
 @given(seed=st.integers(0, 99))
 def test_what_leaves_only_the_likeliest_token_is_greedy(how, seed):
     model = Table(seed, rows=4)
     rows, limits = torch.arange(4), torch.full((4,), 7)
-    greedy = greedy_search(model, rows, begin=BEGIN, end=END, max_lengths=limits)
+    greedy = greedy_search(model, rows, bos=BEGIN, eos=END, max_lengths=limits)
     assert draws(model, rows, 7, how, seed=seed) == [each.tokens for each in greedy]
 
 
 def test_rows_have_lengths_of_their_own():
     limits = torch.tensor([3, 0, 1])
     begin = torch.full((3,), BEGIN)
-    found = sample(Table(), torch.zeros(3).long(), begin=begin, end=None, max_lengths=limits)
+    found = sample(Table(), torch.zeros(3).long(), bos=begin, eos=None, max_lengths=limits)
     assert [len(tokens) for tokens in found] == [3, 0, 1]
 
 
 def test_what_is_ruled_out_is_never_drawn():
-    how = Sampling(temperature=5.0, without=(1, 3))
+    how = SamplingOptions(temperature=5.0, excluded_tokens=(1, 3))
     counts = first_tokens(how)
     assert counts[[1, 3]].sum() == 0
     assert (counts[[2, 4, 5]] > 0).all()
@@ -154,25 +152,25 @@ def test_what_is_ruled_out_is_never_drawn():
 def test_typical_draws_can_leave_out_the_likeliest(seed):
     """Of 0.6 and ten of 0.04 the surprise that is expected is 1.59 nats; of 0.3 and 0.07, 2.22."""
     said = torch.tensor([[0.6, *[0.04] * 10]]).log()
-    luck = torch.rand(1, generator=torch.Generator().manual_seed(seed)).tolist()
+    uniforms = torch.rand(1, generator=torch.Generator().manual_seed(seed)).tolist()
     # |-log 0.6 - 1.59| = 1.08 and |-log 0.04 - 1.59| = 1.63: here the likeliest is nearer.
-    assert Sampling(typical=0.2).draw(said, luck).tolist() == [0]
+    assert SamplingOptions(typical_p=0.2).sample_tokens(said, uniforms).tolist() == [0]
     flat = torch.tensor([[0.3, *[0.07] * 10]]).log()  # 1.02 from the one, 0.44 from the ten
-    assert Sampling(typical=0.2).draw(flat, luck).tolist() != [0]
+    assert SamplingOptions(typical_p=0.2).sample_tokens(flat, uniforms).tolist() != [0]
 
 
 @given(seed=st.integers(0, 99))
 def test_draws_keep_to_rules(seed):
     model, rows = Table(seed, rows=4), torch.arange(4)
-    rules = (NoRepeats(1), NeverSay([4]), AtLeast(torch.full((4,), 2), end=END))
+    rules = (NoRepeatNgram(1), ForbiddenTokens([4]), MinLength(torch.full((4,), 2), eos=END))
     found = sample(
         model,
         rows,
-        begin=torch.full_like(rows, BEGIN),
-        end=END,
+        bos=torch.full_like(rows, BEGIN),
+        eos=END,
         max_lengths=torch.full_like(rows, 7),
         seed=seed,
-        rules=rules,
+        processors=rules,
     )
     for tokens in found:
         assert 4 not in tokens
@@ -180,16 +178,16 @@ def test_draws_keep_to_rules(seed):
 
 
 def test_rules_leave_the_chances_of_what_is_left_in_proportion():
-    rules = (NeverSay([2]),)
+    rules = (ForbiddenTokens([2]),)
     count = 20_000
     begin = torch.full((count,), BEGIN)
     found = sample(
         Table(),
         torch.zeros(count).long(),
-        begin=begin,
-        end=None,
+        bos=begin,
+        eos=None,
         max_lengths=torch.ones_like(begin),
-        rules=rules,
+        processors=rules,
     )
     counts = torch.bincount(torch.tensor(found).flatten(), minlength=SIZE)
     shares = Table().log_probs[0, BEGIN].exp()
@@ -200,14 +198,16 @@ def test_rules_leave_the_chances_of_what_is_left_in_proportion():
     assert ((counts - due)[is_possible] ** 2 / due[is_possible]).sum() < UNLIKELY
 
 
-@pytest.mark.parametrize("how", [Sampling(), Sampling(top_k=4), Sampling(top_p=0.99)], ids=str)
+@pytest.mark.parametrize(
+    "how", [SamplingOptions(), SamplingOptions(top_k=4), SamplingOptions(top_p=0.99)], ids=str
+)
 def test_what_is_all_but_equally_likely_does_not_change_places(how):
     """A batch of another size rounds in another way, and must not thereby draw anew."""
     said = torch.tensor([0.3, 0.2, 0.2, 0.2, 0.1]).double().log()
     nudges = 1e-12 * torch.tensor([[0, 1, 0, -1, 0], [0, -1, 0, 1, 0], [0, 0, 1, 0, 0]])
-    luck = [place / 100 + 0.005 for place in range(100)]
+    uniforms = [place / 100 + 0.005 for place in range(100)]
     drawn = [
-        how.draw((said + nudge).expand(100, -1).log_softmax(dim=-1), luck).tolist()
+        how.sample_tokens((said + nudge).expand(100, -1).log_softmax(dim=-1), uniforms).tolist()
         for nudge in nudges
     ]
     assert drawn[0] == drawn[1] == drawn[2]
@@ -216,12 +216,17 @@ def test_what_is_all_but_equally_likely_does_not_change_places(how):
 def test_the_greatest_luck_draws_what_can_be_drawn():
     """Rounding may carry it to the very top, where nothing is left."""
     said = torch.tensor([[0.1, 0.2, 0.7, 0.0]]).log()
-    for how in (Sampling(), Sampling(temperature=1.7), Sampling(top_k=2), Sampling(top_p=0.7)):
-        assert how.draw(said, [1 - 2**-53]).item() == 2
-        assert how.draw(said, [1.0]).item() == 2
+    for how in (
+        SamplingOptions(),
+        SamplingOptions(temperature=1.7),
+        SamplingOptions(top_k=2),
+        SamplingOptions(top_p=0.7),
+    ):
+        assert how.sample_tokens(said, [1 - 2**-53]).item() == 2
+        assert how.sample_tokens(said, [1.0]).item() == 2
 
 
 def test_the_random_numbers_of_a_key_follow_from_it_and_the_seed():
-    ours = [each.random() for each in streams(3, [7, "7 0", 8])]
-    assert [each.random() for each in streams(3, [8, 7])] == [ours[2], ours[0]]
-    assert len({*ours, *(each.random() for each in streams(4, [7, "7 0", 8]))}) == 6
+    ours = [each.random() for each in random_generators(3, [7, "7 0", 8])]
+    assert [each.random() for each in random_generators(3, [8, 7])] == [ours[2], ours[0]]
+    assert len({*ours, *(each.random() for each in random_generators(4, [7, "7 0", 8]))}) == 6

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.errors import DamagedRunError, DiskFullError
-from heedful.storage import read_listing, read_manifest
-from heedful.storage.writing import replacing
+from heedful.storage import read_and_verify_manifest, read_manifest_unverified
+from heedful.storage.atomic import atomic_replace
 from heedful.training.checkpoints import (
-    Checkpoints,
-    KeepConfig,
-    Saved,
+    CheckpointConfig,
+    CheckpointInfo,
+    CheckpointManager,
     Snapshot,
-    choose_kept,
+    checkpoints_to_keep,
     list_checkpoints,
 )
 
@@ -33,8 +33,11 @@ def snapshot(step):
 
 def assert_same(found, wanted):
     assert found.step == wanted.step
-    assert found.facts == wanted.facts
-    for one, other in ((found.weights, wanted.weights), (found.tensors, wanted.tensors)):
+    assert found.metadata == wanted.metadata
+    for one, other in (
+        (found.model_state_dict, wanted.model_state_dict),
+        (found.training_tensors, wanted.training_tensors),
+    ):
         assert one.keys() == other.keys()
         for name, tensor in one.items():
             assert tensor.dtype == other[name].dtype
@@ -54,7 +57,7 @@ def told():
 
 @pytest.fixture
 def checkpoints(tmp_path, told):
-    opened = Checkpoints(tmp_path / "checkpoints", KeepConfig(), told.append)
+    opened = CheckpointManager(tmp_path / "checkpoints", CheckpointConfig(), told.append)
     yield opened
     opened.close()
 
@@ -62,14 +65,14 @@ def checkpoints(tmp_path, told):
 def save(checkpoints, *steps):
     for step in steps:
         checkpoints.save(snapshot(step))
-    checkpoints.wait()
+    checkpoints.wait_until_verified()
 
 
 def test_what_is_saved_comes_back(checkpoints, told):
     assert checkpoints.load() is None
-    assert checkpoints.newest_step is None
+    assert checkpoints.latest_step is None
     save(checkpoints, 3, 120)
-    assert checkpoints.newest_step == 120
+    assert checkpoints.latest_step == 120
     assert_same(checkpoints.load(), snapshot(120))
     assert told == []
 
@@ -84,7 +87,7 @@ def test_a_checkpoint_is_a_folder_anyone_can_read(checkpoints):
         "training.safetensors",
     ]
     assert json.loads((place / "progress.json").read_text()) == {"seconds": 60.0, "ended": ""}
-    manifest = read_manifest(place)
+    manifest = read_and_verify_manifest(place)
     assert (manifest["step"], manifest["score"]) == (120, None)
     assert all(entry.keys() == {"size", "sha256"} for entry in manifest["files"].values())
 
@@ -92,8 +95,8 @@ def test_a_checkpoint_is_a_folder_anyone_can_read(checkpoints):
 def test_a_snapshot_is_what_it_was_when_it_was_saved(checkpoints):
     changing = snapshot(1)
     checkpoints.save(changing)
-    changing.weights["layer.weight"].zero_()
-    checkpoints.wait()
+    changing.model_state_dict["layer.weight"].zero_()
+    checkpoints.wait_until_verified()
     assert_same(checkpoints.load(), snapshot(1))
 
 
@@ -106,20 +109,23 @@ def test_what_is_no_checkpoint_is_left_alone(checkpoints):
     save(checkpoints, 1, 2)
     (checkpoints.folder / "step-of-mine").mkdir()
     save(checkpoints, 3)
-    assert checkpoints.newest_step == 3
+    assert checkpoints.latest_step == 3
     assert (checkpoints.folder / "step-of-mine").exists()
 
 
 SCORES = st.dictionaries(st.integers(0, 20), st.none() | st.sampled_from([0.5, 1.0, 2.0]))
 KEPT = st.builds(
-    KeepConfig, last=st.integers(1, 3), best=st.integers(0, 3), every=st.none() | st.integers(1, 4)
+    CheckpointConfig,
+    last=st.integers(1, 3),
+    best=st.integers(0, 3),
+    every=st.none() | st.integers(1, 4),
 )
 
 
 @given(SCORES, KEPT)
 def test_those_that_are_kept_are_the_last_the_best_and_every_so_many(scores, config):
-    saved = [Saved(step, score, Path()) for step, score in scores.items()]
-    assert choose_kept(saved, config) == set(expected(scores, config))
+    saved = [CheckpointInfo(step, score, Path()) for step, score in scores.items()]
+    assert checkpoints_to_keep(saved, config) == set(expected(scores, config))
 
 
 def expected(scores, config):
@@ -128,14 +134,16 @@ def expected(scores, config):
         newer = sum(other > step for other in scores)
         rivals = [pair for pair in scores.items() if None not in (score, pair[1])]
         better = sum((rival, other) < (score, step) for other, rival in rivals)
-        is_best = score is not None and better < config.best
-        is_multiple = config.every is not None and step % config.every == 0
-        if newer < config.last or is_best or is_multiple:
+        is_best = score is not None and better < config.keep_best
+        is_multiple = config.keep_every is not None and step % config.keep_every == 0
+        if newer < config.keep_last or is_best or is_multiple:
             yield step
 
 
 def test_those_that_are_not_kept_are_removed(tmp_path):
-    checkpoints = Checkpoints(tmp_path, KeepConfig(last=1, best=1, every=4), pytest.fail)
+    checkpoints = CheckpointManager(
+        tmp_path, CheckpointConfig(keep_last=1, keep_best=1, keep_every=4), pytest.fail
+    )
     for step, score in enumerate([3.0, 1.0, 2.0, math.nan, -math.inf, None], start=1):
         checkpoints.save(snapshot(step), score=score)
     checkpoints.close()
@@ -144,8 +152,8 @@ def test_those_that_are_not_kept_are_removed(tmp_path):
 
 def test_a_step_saved_again_is_replaced_and_as_good_as_it_was(checkpoints):
     checkpoints.save(snapshot(5), score=0.25)
-    checkpoints.save(snapshot(5)._replace(facts={"ended": "all steps taken"}))
-    assert checkpoints.load().facts == {"ended": "all steps taken"}
+    checkpoints.save(snapshot(5)._replace(metadata={"ended": "all steps taken"}))
+    assert checkpoints.load().metadata == {"ended": "all steps taken"}
     (saved,) = list_checkpoints(checkpoints.folder)
     assert (saved.step, saved.score) == (5, 0.25)
 
@@ -154,16 +162,16 @@ def test_loading_sweeps_up_nothing_that_is_being_written(checkpoints, monkeypatc
     begun = Event()
 
     def write_slowly(path, text):
-        with replacing(path) as temporary:
+        with atomic_replace(path) as temporary:
             temporary.write_text(text)
             begun.set()
             sleep(0.3)
 
-    monkeypatch.setattr("heedful.storage.listed.write_text", write_slowly)
+    monkeypatch.setattr("heedful.storage.manifest.write_text", write_slowly)
     checkpoints.save(snapshot(5))
     assert begun.wait(10)
     assert_same(checkpoints.load(), snapshot(5))
-    checkpoints.wait()  # the manifest was written after all
+    checkpoints.wait_until_verified()  # the manifest was written after all
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "progress.json", "manifest.json"])
@@ -204,10 +212,12 @@ def test_where_no_checkpoint_is_good_training_does_not_begin_anew_by_itself(chec
 
 
 def test_nothing_is_removed_before_the_new_one_has_been_found_good(tmp_path, told):
-    checkpoints = Checkpoints(tmp_path, KeepConfig(last=1, best=0), told.append)
+    checkpoints = CheckpointManager(
+        tmp_path, CheckpointConfig(keep_last=1, keep_best=0), told.append
+    )
     save(checkpoints, 1)
     may_check = Event()
-    checkpoints._background.submit(may_check.wait)
+    checkpoints._executor.submit(may_check.wait)
     checkpoints.save(snapshot(2))
     assert [each.step for each in list_checkpoints(tmp_path)] == [1, 2]
     flip(tmp_path / "step-00000002" / "training.safetensors")
@@ -235,9 +245,9 @@ def test_a_full_disk_while_hashes_are_strengthened_does_no_harm(checkpoints, mon
     def full(folder):
         raise DiskFullError(str(folder), "", "")
 
-    monkeypatch.setattr("heedful.training.checkpoints.strengthen", full)
+    monkeypatch.setattr("heedful.training.checkpoints.add_sha256", full)
     save(checkpoints, 1)
-    entries = read_listing(checkpoints.folder / "step-00000001")["files"].values()
+    entries = read_manifest_unverified(checkpoints.folder / "step-00000001")["files"].values()
     assert all("page_sums" in entry for entry in entries)
     assert_same(checkpoints.load(), snapshot(1))
 
@@ -246,7 +256,7 @@ def test_what_failed_in_the_background_is_told_at_the_next_occasion(checkpoints,
     def forbidden(folder):
         raise PermissionError
 
-    monkeypatch.setattr("heedful.training.checkpoints.strengthen", forbidden)
+    monkeypatch.setattr("heedful.training.checkpoints.add_sha256", forbidden)
     checkpoints.save(snapshot(1))
     with pytest.raises(PermissionError):
         checkpoints.save(snapshot(2))

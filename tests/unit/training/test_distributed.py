@@ -1,104 +1,30 @@
-"""What ranks do that needs no second process; those with one are in tests/faults/test_ranks.py."""
-
-import socket
-from datetime import timedelta
-from threading import Thread
-
-import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from torch import distributed as dist
+from torch import nn
 
-from heedful.errors import ConfigError
-from heedful.training.distributed import RankError, Replicated, in_turn, joining
-from heedful.training.ranks import ALONE
-from tests.catalogue import batch, store
-
-CPU = torch.device("cpu")
-NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+from heedful.training.distributed import SINGLE_PROCESS, BatchShard
 
 
-def ranks(world, shared=None):
-    return [Replicated(rank, world, shared or dist.HashStore()) for rank in range(world)]
-
-
-@pytest.fixture
-def environment(monkeypatch):
-    def tell(**values):
-        for name in NAMES:
-            monkeypatch.delenv(name, raising=False)
-        for name, value in values.items():
-            monkeypatch.setenv(name, str(value))
-
-    return tell
-
-
-@given(st.integers(1, 6), st.integers(1, 7))
-def test_every_row_is_one_ranks_and_counts_once(world, num_rows):
-    whole = batch(store(), list(range(num_rows)))
-    portions = [each.portion(whole) for each in ranks(world)]
-    counted = [portion.batch for portion in portions if portion.weight == 1]
-    rows = torch.cat([portion.targets for portion in counted])
-    assert sorted(rows.tolist()) == sorted(whole.targets.tolist())
-    assert sum(part.num_tokens for part in counted) == whole.num_tokens
-    # Who has no row keeps in step with one that does not count.
-    assert [portion.weight for portion in portions] == [float(n < num_rows) for n in range(world)]
-    assert all(len(portion.batch.targets) > 0 for portion in portions)
-
-
-def test_in_turn_the_first_rank_is_done_before_the_others_begin():
-    done, results = list[int](), dict[int, int]()
-
-    def act(each):
-        def action():
-            done.append(each.rank)
-            return each.rank
-
-        results[each.rank] = in_turn(each, action)
-
-    threads = [Thread(target=act, args=(each,)) for each in reversed(ranks(3, dist.HashStore()))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=10)
-    assert done[0] == 0
-    assert sorted(done) == [0, 1, 2]
-    assert results == {0: 0, 1: 1, 2: 2}
-
-
-def test_alone_one_does_it_at_once():
-    assert in_turn(ALONE, lambda: "done") == "done"
-
-
-@pytest.mark.parametrize("values", [{}, {"RANK": 0}, {"RANK": 0, "WORLD_SIZE": 1}])
-def test_without_others_one_is_alone(values, environment):
-    environment(**values)
-    with joining(CPU) as (found, device):
-        assert found is ALONE
-        assert device == CPU
-
-
-def test_half_an_environment_is_refused(environment):
-    environment(RANK=1, WORLD_SIZE=2, LOCAL_RANK=1)
-    with pytest.raises(ConfigError) as caught, joining(CPU):
-        pass
-    assert str(caught.value) == (
-        "MASTER_ADDR: this is rank 1 of 2, and MASTER_ADDR is not set\n"
-        "  start with torchrun, which sets it, or unset RANK to train alone"
+def test_one_rank_alone_is_all_there_is():
+    model = nn.Linear(2, 3)
+    assert SINGLE_PROCESS.is_main_process
+    assert SINGLE_PROCESS.world_size == 1
+    assert (
+        SINGLE_PROCESS.prepare_model(model)
+        is SINGLE_PROCESS.wrap_model(model)
+        is SINGLE_PROCESS.inference_model(model)
+        is model
     )
+    assert SINGLE_PROCESS.shard_batch("a batch") == BatchShard("a batch", 1.0)
+    assert SINGLE_PROCESS.all_reduce_any(True, False) == (True, False)
+    numbers = torch.tensor([1.0, 2.0])
+    assert SINGLE_PROCESS.all_reduce(numbers) is numbers
+    assert SINGLE_PROCESS.gather_to_main({"cpu": numbers}) == [{"cpu": numbers}]
+    assert SINGLE_PROCESS.full_state_dict(model).keys() == {"weight", "bias"}
+    SINGLE_PROCESS.barrier()
 
 
-def test_ranks_that_do_not_find_one_another_say_so(environment):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment(RANK=1, WORLD_SIZE=2, LOCAL_RANK=1, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-    with pytest.raises(RankError) as caught, joining(CPU, patience=timedelta(seconds=1)):
-        pass
-    message = str(caught.value)
-    assert message.startswith(f"127.0.0.1:{port}: rank 1 of 2 does not find the others (")
-    assert message.endswith(
-        "\n  see that all are started and that every machine can reach this address"
-    )
-    assert caught.value.exit_code == 1
+def test_one_rank_alone_keeps_nothing_back():
+    model = nn.Linear(2, 3)
+    with SINGLE_PROCESS.no_sync(model), SINGLE_PROCESS.summon_full_params(model):
+        model(torch.ones(1, 2)).sum().backward()
+    assert (model.weight.grad == 1).all()

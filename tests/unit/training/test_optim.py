@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.config.choice import kind_of, types_in
+from heedful.config.base import type_of, types_in
 from heedful.errors import ConfigError
 from heedful.training.optim import (
     AdadeltaConfig,
@@ -10,13 +10,13 @@ from heedful.training.optim import (
     AdamConfig,
     AdamWConfig,
     OptimizerConfig,
-    SgdConfig,
+    SGDConfig,
 )
 
 MOMENTUM = {"learning_rate": 0.1, "momentum": 0.9}
-EACH = {kind_of(each): each() for each in types_in(OptimizerConfig)} | {
-    "sgd with momentum": SgdConfig(**MOMENTUM),
-    "sgd with Nesterov's momentum": SgdConfig(**MOMENTUM, nesterov=True),
+EACH = {type_of(each): each() for each in types_in(OptimizerConfig)} | {
+    "sgd with momentum": SGDConfig(**MOMENTUM),
+    "sgd with Nesterov's momentum": SGDConfig(**MOMENTUM, nesterov=True),
 }
 each_optimizer = pytest.mark.parametrize("choice", EACH.values(), ids=EACH)
 
@@ -78,7 +78,7 @@ def test_gradient_descent_follows_the_gradient():
     w = START.clone()
     for rate in RATES:
         w = w - rate * (slope(w) + 0.1 * w)
-    same(walk(SgdConfig(weight_decay=0.1)), w)
+    same(walk(SGDConfig(weight_decay=0.1)), w)
 
 
 def test_momentum_is_that_of_its_paper_while_the_rate_changes():
@@ -87,7 +87,7 @@ def test_momentum_is_that_of_its_paper_while_the_rate_changes():
     for rate in RATES:
         v = 0.9 * v - rate * slope(w)
         w = w + v
-    same(walk(SgdConfig(**MOMENTUM)), w)
+    same(walk(SGDConfig(**MOMENTUM)), w)
 
 
 def test_nesterovs_momentum_is_that_of_its_paper_seen_from_where_it_leads():
@@ -96,7 +96,7 @@ def test_nesterovs_momentum_is_that_of_its_paper_seen_from_where_it_leads():
     for rate in RATES:
         v = 0.9 * v - rate * slope(w + 0.9 * v)
         w = w + v
-    same(walk(SgdConfig(**MOMENTUM, nesterov=True)), w + 0.9 * v)
+    same(walk(SGDConfig(**MOMENTUM, nesterov=True)), w + 0.9 * v)
 
 
 @pytest.mark.parametrize("nesterov", [False, True])
@@ -106,14 +106,14 @@ def test_momentum_agrees_with_torch_while_the_rate_stays(nesterov):
     for _ in range(8):
         weight.grad = slope(weight.detach())
         theirs.step()
-    mine = SgdConfig(**MOMENTUM, nesterov=nesterov, weight_decay=0.01)
+    mine = SGDConfig(**MOMENTUM, nesterov=nesterov, weight_decay=0.01)
     same(walk(mine, [0.1] * 8), weight.detach())
 
 
 def test_momentum_leaves_weights_without_a_gradient_alone():
     layer = nn.Linear(2, 2)
     before = [weight.detach().clone() for weight in layer.parameters()]
-    SgdConfig(**MOMENTUM).build(layer).step()
+    SGDConfig(**MOMENTUM).build(layer).step()
     assert all(map(torch.equal, before, layer.parameters()))
 
 
@@ -177,7 +177,7 @@ def test_matrices_decay_and_vectors_do_not():
 
 def test_nesterov_without_momentum_is_refused():
     with pytest.raises(ConfigError) as caught:
-        SgdConfig(nesterov=True)
+        SGDConfig(nesterov=True)
     assert str(caught.value) == (
         "training.optimizer.nesterov: without momentum there is nowhere that it leads\n"
         "  set training.optimizer.momentum, for example to 0.9, or leave nesterov out"
@@ -195,7 +195,7 @@ def two_parts():
 
 def settings_of(model, *layers, weight_decay=0.0):
     """For each weight that learns, by name: its share of the rate and its decay."""
-    choice = AdamWConfig(weight_decay=weight_decay, layers=layers)
+    choice = AdamWConfig(weight_decay=weight_decay, param_groups=layers)
     names = {weight: name for name, weight in model.named_parameters()}
     return {
         names[weight]: (group["scale"], group["weight_decay"])
@@ -207,8 +207,8 @@ def settings_of(model, *layers, weight_decay=0.0):
 def test_the_first_layer_that_matches_holds_and_others_learn_as_usual():
     found = settings_of(
         two_parts(),
-        {"match": "encoder.lower.*", "scale": 0.25, "weight_decay": 0.5},
-        {"match": "encoder.*", "scale": 0.5},
+        {"pattern": "encoder.lower.*", "lr_scale": 0.25, "weight_decay": 0.5},
+        {"pattern": "encoder.*", "lr_scale": 0.5},
         weight_decay=0.1,
     )
     assert found == {
@@ -223,7 +223,7 @@ def test_the_first_layer_that_matches_holds_and_others_learn_as_usual():
 
 def test_frozen_weights_ask_for_no_gradient_and_are_not_moved():
     model = two_parts()
-    found = settings_of(model, {"match": "encoder.*", "frozen": True})
+    found = settings_of(model, {"pattern": "encoder.*", "frozen": True})
     assert set(found) == {"decoder.weight", "decoder.bias"}
     learning = {name for name, weight in model.named_parameters() if weight.requires_grad}
     assert learning == set(found)
@@ -232,7 +232,9 @@ def test_frozen_weights_ask_for_no_gradient_and_are_not_moved():
 def test_a_weight_in_two_places_is_matched_by_either_name():
     model = two_parts()
     model["decoder"].weight = model["encoder"]["lower"].weight
-    assert settings_of(model, {"match": "decoder.*", "scale": 0.5})["encoder.lower.weight"] == (
+    assert settings_of(model, {"pattern": "decoder.*", "lr_scale": 0.5})[
+        "encoder.lower.weight"
+    ] == (
         0.5,
         0.0,
     )
@@ -241,34 +243,34 @@ def test_a_weight_in_two_places_is_matched_by_either_name():
 @each_optimizer
 def test_a_weight_learns_by_its_share_of_the_rate(choice):
     """With a share s of the rate it goes where it would go alone with s times the rate."""
-    layers = ({"match": "weight", "scale": 0.25},)
+    layers = ({"pattern": "weight", "lr_scale": 0.25},)
     shared = walk(choice.model_validate({**choice.model_dump(), "layers": layers}))
     same(shared, walk(choice, [0.25 * rate for rate in RATES]))
 
 
 def refusal(*layers):
     with pytest.raises(ConfigError) as caught:
-        AdamWConfig(layers=layers).build(two_parts())
+        AdamWConfig(param_groups=layers).build(two_parts())
     return str(caught.value)
 
 
 def test_a_pattern_that_matches_nothing_is_refused_with_near_names():
-    assert refusal({"match": "decoder.*"}, {"match": "encodr.*"}) == (
-        "training.optimizer.layers.1.match: no weight is called 'encodr.*'; "
+    assert refusal({"pattern": "decoder.*"}, {"pattern": "encodr.*"}) == (
+        "training.optimizer.param_groups.1.pattern: no weight is called 'encodr.*'; "
         "did you mean 'encoder.*'?\n"
         "  choose from: decoder.*, encoder.*"
     )
 
 
 def test_a_model_that_is_frozen_whole_is_refused():
-    assert refusal({"match": "*", "frozen": True}) == (
-        "training.optimizer.layers: every weight of the model is frozen\n"
+    assert refusal({"pattern": "*", "frozen": True}) == (
+        "training.optimizer.param_groups: every weight of the model is frozen\n"
         "  leave some of them to learn"
     )
 
 
 def test_frozen_weights_with_a_rate_are_refused():
-    assert refusal({"match": "encoder.*", "frozen": True, "scale": 0.5}) == (
-        "training.optimizer.layers, match 'encoder.*': weights that are frozen have no scale\n"
+    assert refusal({"pattern": "encoder.*", "frozen": True, "lr_scale": 0.5}) == (
+        "training.optimizer.param_groups, match 'encoder.*': weights that are frozen have no scale\n"
         "  leave out one of the two"
     )

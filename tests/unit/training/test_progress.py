@@ -6,8 +6,8 @@ import math
 import pytest
 from rich.console import Console
 
-from heedful.training.observers import Report, Validation
-from heedful.training.progress import Pace, Standing, watching
+from heedful.training.callbacks import StepMetrics, ValidationResult
+from heedful.training.progress import ProgressMeter, ValidationStatus, show_progress
 
 
 @pytest.fixture
@@ -22,12 +22,12 @@ def clock(monkeypatch):
     return move
 
 
-def report(step, loss=2.0, num_tokens=500, skipped="", **penalties):
-    return Report(step, loss, 1.0, 0.1, num_tokens, 200, penalties, skipped)
+def report(step, loss=2.0, num_tokens=500, skipped="", **auxiliary_losses):
+    return StepMetrics(step, loss, 1.0, 0.1, num_tokens, 200, auxiliary_losses, skipped)
 
 
 def validation(step, loss, *, is_best, **scores):
-    return Validation(step, 1.0, {"loss": loss, **scores}, is_best)
+    return ValidationResult(step, 1.0, {"loss": loss, **scores}, is_best)
 
 
 def steps(most):
@@ -35,10 +35,10 @@ def steps(most):
 
 
 def test_steady_steps_give_steady_figures(clock):
-    pace = Pace(steps(100))
+    pace = ProgressMeter(steps(100))
     for step in range(1, 11):
         clock(0.5)
-        pace.take(report(step))
+        pace.update(report(step))
     assert pace.loss == pytest.approx(2.0)
     assert pace.tokens_per_second == pytest.approx(1000)
     assert pace.seconds_left == pytest.approx(0.5 * 90)
@@ -46,88 +46,88 @@ def test_steady_steps_give_steady_figures(clock):
 
 
 def test_a_run_that_goes_on_is_not_thought_faster_for_what_lies_behind(clock):
-    pace = Pace(steps(100), step=50)
+    pace = ProgressMeter(steps(100), step=50)
     clock(2)
-    pace.take(report(51))
+    pace.update(report(51))
     assert pace.seconds_left == pytest.approx(2 * 49)
 
 
 def test_hours_are_told_from_minutes(clock):
-    pace = Pace(steps(10_000))
+    pace = ProgressMeter(steps(10_000))
     clock(1)
-    pace.take(report(1))
+    pace.update(report(1))
     assert str(pace).endswith("2:46:39 left")
 
 
 def test_penalties_are_shown_by_name_if_there_are_any(clock):
-    pace = Pace(steps(3))
+    pace = ProgressMeter(steps(3))
     for step in range(1, 4):
         clock(0.5)
-        pace.take(report(step, coverage=0.25, entropy=-1.5))
+        pace.update(report(step, coverage_penalty=0.25, entropy=-1.5))
     assert str(pace) == "loss 2.000  coverage 0.250  entropy -1.500  1,000 tokens/s  0:00 left"
 
 
 def test_penalties_are_smoothed_as_the_loss_is(clock):
-    pace = Pace(steps(3))
+    pace = ProgressMeter(steps(3))
     for step, number in enumerate([4.0, 1.0, 3.0], start=1):
         clock(0.5)
-        pace.take(report(step, loss=number, coverage=number))
-    assert pace.penalties["coverage"] == pytest.approx(pace.loss)
+        pace.update(report(step, loss=number, coverage_penalty=number))
+    assert pace.auxiliary_losses["coverage"] == pytest.approx(pace.loss)
 
 
 def test_the_time_left_is_that_of_the_nearer_limit(clock):
     """Steps would go on for long, but the minutes are soon over."""
     seconds = [0.0]
-    pace = Pace(lambda step: max(step / 1000, seconds[0] / 60))
+    pace = ProgressMeter(lambda step: max(step / 1000, seconds[0] / 60))
     for step in range(1, 5):
         clock(10)
         seconds[0] += 10
-        pace.take(report(step))
+        pace.update(report(step))
     assert pace.seconds_left == pytest.approx(20)
 
 
 def test_nothing_is_promised_while_no_limit_comes_nearer(clock):
-    pace = Pace(lambda step: 0.0)
+    pace = ProgressMeter(lambda step: 0.0)
     clock(1)
-    pace.take(report(1))
+    pace.update(report(1))
     assert pace.seconds_left == math.inf
     assert "left" not in str(pace)
 
 
 def test_a_validation_does_not_make_training_look_slow(clock):
-    pace = Pace(steps(100))
+    pace = ProgressMeter(steps(100))
     clock(0.5)
-    pace.take(report(1))
+    pace.update(report(1))
     clock(60)
     pace.pause()
     clock(0.5)
-    pace.take(report(2))
+    pace.update(report(2))
     assert pace.tokens_per_second == pytest.approx(1000)
 
 
 def test_skipped_steps_are_counted_and_leave_the_loss_alone(clock):
-    pace = Pace(steps(10))
+    pace = ProgressMeter(steps(10))
     for step, skipped in enumerate(["overflow", "", "the loss is nan", ""], start=1):
         clock(0.5)
-        pace.take(report(step, loss=math.nan if skipped else 2.0, skipped=skipped))
+        pace.update(report(step, loss=math.nan if skipped else 2.0, skipped=skipped))
     assert str(pace) == "loss 2.000  1,000 tokens/s  0:03 left  2 skipped"
 
 
 def test_dev_scores_are_told_beside_the_best():
-    standing = Standing("loss")
+    standing = ValidationStatus("loss")
     assert str(standing) == ""
-    standing.take(validation(400, 1.3, is_best=False))
+    standing.update(validation(400, 1.3, is_best=False))
     assert str(standing) == "dev loss 1.300"  # the best was before an interruption
-    standing.take(validation(500, 1.2, is_best=True))
+    standing.update(validation(500, 1.2, is_best=True))
     assert str(standing) == "dev loss 1.200, the best so far"
-    standing.take(validation(600, 1.234, is_best=False, accuracy=0.5))
+    standing.update(validation(600, 1.234, is_best=False, accuracy=0.5))
     assert str(standing) == "dev loss 1.234, best 1.200 at step 500  accuracy 0.500"
 
 
 def test_the_best_is_told_in_the_metric_that_counts():
-    standing = Standing("bleu")
-    standing.take(validation(500, 1.2, is_best=True, bleu=21.0))
-    standing.take(validation(600, 1.1, is_best=False, bleu=20.5))
+    standing = ValidationStatus("bleu")
+    standing.update(validation(500, 1.2, is_best=True, bleu=21.0))
+    standing.update(validation(600, 1.1, is_best=False, bleu=20.5))
     assert str(standing) == "dev bleu 20.500, best 21.000 at step 500  loss 1.100"
 
 
@@ -137,12 +137,12 @@ def test_plain_lines_come_every_ten_seconds_and_at_the_end(clock, monkeypatch, i
     monkeypatch.setenv("TERM", "dumb")
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=is_terminal)
-    with watching(console, step=0, share=steps(25)) as shown:
+    with show_progress(console, step=0, fraction_done=steps(25)) as shown:
         for step in range(1, 26):
             clock(1)
-            shown.updated(report(step))
+            shown.on_step_end(report(step))
             if step == 15:
-                shown.validated(validation(15, 1.5, is_best=True))
+                shown.on_validation_end(validation(15, 1.5, is_best=True))
     lines = screen.getvalue().splitlines()
     starts = ["step 10 (40 %)", "step 20 (80 %)", "step 25 (100 %)"]
     assert [line.split("  ")[0] for line in lines] == starts
@@ -153,10 +153,10 @@ def test_a_bar_is_drawn_on_a_terminal_with_dev_scores_below(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100)
-    with watching(console, step=0, share=steps(2)) as shown:
-        shown.updated(report(1))
-        shown.validated(validation(1, 1.5, is_best=True))
-        shown.updated(report(2))
+    with show_progress(console, step=0, fraction_done=steps(2)) as shown:
+        shown.on_step_end(report(1))
+        shown.on_validation_end(validation(1, 1.5, is_best=True))
+        shown.on_step_end(report(2))
     drawn = screen.getvalue()
     assert "100%" in drawn
     assert "step 2" in drawn
@@ -168,7 +168,7 @@ def test_a_quiet_console_is_told_nothing(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, quiet=True)
-    with watching(console, step=0, share=steps(1)) as shown:
-        shown.updated(report(1))
-        shown.validated(validation(1, 1.5, is_best=True))
+    with show_progress(console, step=0, fraction_done=steps(1)) as shown:
+        shown.on_step_end(report(1))
+        shown.on_validation_end(validation(1, 1.5, is_best=True))
     assert screen.getvalue() == ""

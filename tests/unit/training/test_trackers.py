@@ -14,27 +14,31 @@ import torch
 
 from heedful.errors import ConfigError
 from heedful.training import trackers
-from heedful.training.observers import Report, Sample, Validation
-from heedful.training.trackers import track
+from heedful.training.callbacks import SampleOutput, StepMetrics, ValidationResult
+from heedful.training.trackers import make_tracker_callbacks
 
 pytestmark = pytest.mark.extras
 
 NAMES = ["tensorboard", "mlflow", "wandb"]
-SETTINGS = {"model": {"kind": "transducer", "sizes": [8, 8]}, "training": {"seed": 3}}
-SAMPLE = Sample(["ein", "Haus"], "a house", ["a", "horse"], "a # horse", [[0.9, 0.1], [0.2, 0.8]])
+SETTINGS = {"model": {"type": "transducer", "sizes": [8, 8]}, "training": {"seed": 3}}
+SAMPLE = SampleOutput(
+    ["ein", "Haus"], "a house", ["a", "horse"], "a # horse", [[0.9, 0.1], [0.2, 0.8]]
+)
 FROM_FIRST = {1: 4.0, 10: 3.0, 20: 2.5}  # steps and losses before a kill
 FROM_AGAIN = {20: 2.0, 30: 1.5}  # after it: step 20 is taken again
 
 
 def report(step, loss=1.0, num_tokens=100):
-    return Report(step, loss, 0.5, 1e-3, num_tokens, 40, {"coverage": 0.25}, "")
+    return StepMetrics(step, loss, 0.5, 1e-3, num_tokens, 40, {"coverage_penalty": 0.25}, "")
 
 
 def tell_steps(observer, first, last, losses, *, validated):
     for step in range(first, last + 1):
-        observer.updated(report(step, losses.get(step, 9.0)))
+        observer.on_step_end(report(step, losses.get(step, 9.0)))
     scores = {"loss": 1.25, "bleu": 12.5}
-    observer.validated(Validation(validated, 3.0, scores, is_best=True, samples=[SAMPLE]))
+    observer.on_validation_end(
+        ValidationResult(validated, 3.0, scores, is_best=True, samples=[SAMPLE])
+    )
     observer.closed()
 
 
@@ -59,7 +63,9 @@ def run(tmp_path_factory):
     folder.mkdir()
     problems, drawn = [], random_states()
     for first, last, losses in ((1, 25, FROM_FIRST), (16, 30, FROM_AGAIN)):
-        for observer in track(NAMES, folder, "de-en", SETTINGS, tell=problems.append):
+        for observer in make_tracker_callbacks(
+            NAMES, folder, "de-en", SETTINGS, log_message=problems.append
+        ):
             tell_steps(observer, first, last, losses, validated=last)
     assert problems == []
     assert random_states() == drawn
@@ -104,7 +110,7 @@ def test_mlflow_goes_on_in_the_same_run(run):
     (found,) = client.search_runs([experiment.experiment_id])
     assert found.info.run_id == json.loads((run / "trackers.json").read_text())["mlflow"]
     assert (found.info.run_name, found.info.status) == ("de-en", "FINISHED")
-    assert found.data.params["model.kind"] == "transducer"
+    assert found.data.params["model.type"] == "transducer"
     assert found.data.params["model.sizes"] == "[8, 8]"
     losses = client.get_metric_history(found.info.run_id, "train/loss")
     assert {each.step: each.value for each in losses} == FROM_FIRST | FROM_AGAIN
@@ -159,12 +165,14 @@ def history(record):
 def test_a_tracker_that_fails_is_named_once_and_nothing_else_stops(tmp_path):
     (tmp_path / "tensorboard").write_text("in the way")
     problems = []
-    (broken,) = track(["tensorboard"], tmp_path, "run", {}, tell=problems.append)
+    (broken,) = make_tracker_callbacks(
+        ["tensorboard"], tmp_path, "run", {}, log_message=problems.append
+    )
     for step in range(1, 40):
-        broken.updated(report(step))
-    broken.closed()
-    broken.updated(report(40))
-    broken.closed()
+        broken.on_step_end(report(step))
+    broken.on_train_end()
+    broken.on_step_end(report(40))
+    broken.on_train_end()
     (problem,) = problems
     assert problem.startswith("tracker tensorboard: failed (")
     assert problem.endswith("; training goes on without it")
@@ -174,7 +182,9 @@ def test_a_server_that_refuses_does_not_end_training(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     problems = []
-    (observer,) = track(["mlflow"], tmp_path, "run", {}, tell=problems.append)
+    (observer,) = make_tracker_callbacks(
+        ["mlflow"], tmp_path, "run", {}, log_message=problems.append
+    )
     tell_steps(observer, 1, 20, {}, validated=20)
     (problem,) = problems
     assert problem.startswith("tracker mlflow: failed (MlflowException")
@@ -183,10 +193,12 @@ def test_a_server_that_refuses_does_not_end_training(tmp_path, monkeypatch):
 def test_a_server_that_never_answers_does_not_hold_up_training(tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        monkeypatch.setattr(trackers, "_PATIENCE", 0.2)
+        monkeypatch.setattr(trackers, "_CLOSE_TIMEOUT", 0.2)
         problems = []
         began = time.monotonic()
-        (observer,) = track(["mlflow"], tmp_path, "run", {}, tell=problems.append)
+        (observer,) = make_tracker_callbacks(
+            ["mlflow"], tmp_path, "run", {}, log_message=problems.append
+        )
         tell_steps(observer, 1, 20, {}, validated=20)
         assert time.monotonic() - began < 5
     (problem,) = problems
@@ -195,18 +207,18 @@ def test_a_server_that_never_answers_does_not_hold_up_training(tmp_path, monkeyp
 
 def test_the_same_name_twice_is_one_tracker(tmp_path):
     before = threading.active_count()
-    told = track(["tensorboard", "tensorboard"], tmp_path, "run", {})
+    told = make_tracker_callbacks(["tensorboard", "tensorboard"], tmp_path, "run", {})
     assert len(told) == 1
-    told[0].closed()
+    told[0].on_train_end()
     assert threading.active_count() == before
     assert not (tmp_path / "tensorboard").exists()  # nothing was told
 
 
 def test_an_unknown_tracker_is_named_with_the_nearest(tmp_path):
     with pytest.raises(ConfigError) as caught:
-        track(["tensorbord"], tmp_path, "run", {})
+        make_tracker_callbacks(["tensorbord"], tmp_path, "run", {})
     assert str(caught.value) == (
-        "--track: no tracker is called 'tensorbord'; did you mean 'tensorboard'?\n"
+        "--report-to: no tracker is called 'tensorbord'; did you mean 'tensorboard'?\n"
         "  choose from: mlflow, tensorboard, wandb"
     )
 
@@ -221,8 +233,8 @@ def test_a_missing_package_is_named_with_the_extra(tmp_path, monkeypatch):
 
     monkeypatch.setattr(trackers, "find_spec", find)
     with pytest.raises(ConfigError) as caught:
-        track(["wandb"], tmp_path, "run", {})
+        make_tracker_callbacks(["wandb"], tmp_path, "run", {})
     assert str(caught.value) == (
-        "--track wandb: the package wandb is not installed\n"
+        "--report-to wandb: the package wandb is not installed\n"
         "  install it with: pip install 'heedful[track]'"
     )

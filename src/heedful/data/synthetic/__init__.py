@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from heedful.data.synthetic.arithmetic import ArithmeticCorpus
 from heedful.data.synthetic.corpus import Corpus
-from heedful.data.synthetic.dates import DatesCorpus
 from heedful.data.synthetic.latin import LatinCorpus
-from heedful.data.synthetic.sequences import SequenceCorpus, backwards, copied
-from heedful.errors import DataError, choose_from, did_you_mean
+from heedful.data.synthetic.toy_corpora import (
+    ArithmeticCorpus,
+    DatesCorpus,
+    SequenceCorpus,
+    copy_letters,
+    reverse_letters,
+)
+from heedful.errors import DataError, choices_hint, did_you_mean
 
-__all__ = ["CORPORA", "Corpus", "corpus"]
+__all__ = ["SYNTHETIC_CORPORA", "Corpus", "get_corpus"]
 
-CORPORA: dict[str, Corpus] = {
+SYNTHETIC_CORPORA: dict[str, Corpus] = {
     "latin": LatinCorpus(),
     "arithmetic": ArithmeticCorpus(),
     "dates": DatesCorpus(),
-    "copy": SequenceCorpus("copy", "letters, and the same letters again", rearrange=copied),
-    "reverse": SequenceCorpus("reverse", "letters, and the same backwards", rearrange=backwards),
+    "copy": SequenceCorpus("copy", "letters, and the same letters again", transform=copy_letters),
+    "reverse": SequenceCorpus(
+        "reverse", "letters, and the same backwards", transform=reverse_letters
+    ),
     "sort": SequenceCorpus(
-        "sort", "letters, and the same in the alphabet's order", rearrange=sorted
+        "sort", "letters, and the same in the alphabet's order", transform=sorted
     ),
 }
 
 
-def corpus(name: str) -> Corpus:
+def get_corpus(name: str) -> Corpus:
     """Find a built-in corpus by its name."""
-    if name not in CORPORA:
-        problem = f"no built-in corpus is called {name!r}{did_you_mean(name, CORPORA)}"
-        raise DataError("corpus", problem, choose_from(CORPORA))
-    return CORPORA[name]
+    if name not in SYNTHETIC_CORPORA:
+        problem = f"no built-in corpus is called {name!r}{did_you_mean(name, SYNTHETIC_CORPORA)}"
+        raise DataError("corpus", problem, choices_hint(SYNTHETIC_CORPORA))
+    return SYNTHETIC_CORPORA[name]

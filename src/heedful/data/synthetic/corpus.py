@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from random import Random
 
-from heedful.data.records import Pair
-from heedful.errors import DataError, choose_from, did_you_mean
+from heedful.data.token_store import Pair
+from heedful.errors import DataError, choices_hint, did_you_mean
 
 _HELD_OUT = {0: "test", 1: "dev"}  # of fifty parts
-_PARTS = 50
-_PATIENCE = 10_000  # repeats in a row after which a split counts as used up
+_NUM_BUCKETS = 50
+_MAX_CONSECUTIVE_DUPLICATES = 10_000  # repeats in a row after which a split counts as used up
 
 
 class Corpus(ABC):
@@ -34,36 +34,36 @@ class Corpus(ABC):
         """
         if split not in self.splits:
             problem = f"no split is called {split!r}{did_you_mean(split, self.splits)}"
-            raise DataError(self.name, problem, choose_from(self.splits))
-        drawn = self.draw(split, Random(_number(f"{self.name}/{split}/{seed}")))
-        kept = (pair for pair in drawn if self.belongs(pair, split))
-        return kept if split == "train" else _distinct(kept)
+            raise DataError(self.name, problem, choices_hint(self.splits))
+        drawn = self.generate(split, Random(_hash_bucket(f"{self.name}/{split}/{seed}")))
+        kept = (pair for pair in drawn if self.is_in_split(pair, split))
+        return kept if split == "train" else _deduplicate(kept)
 
     @abstractmethod
-    def draw(self, split: str, random: Random) -> Iterator[Pair]:
+    def generate(self, split: str, random: Random) -> Iterator[Pair]:
         """Draw pairs without end, among them those of the split."""
 
-    def belongs(self, pair: Pair, split: str) -> bool:
+    def is_in_split(self, pair: Pair, split: str) -> bool:
         """Say whether a pair is of the split."""
-        return split_of(pair.source) == split
+        return assign_split(pair.source) == split
 
 
-def split_of(text: str) -> str:
+def assign_split(text: str) -> str:
     """Assign a text to train (96 in 100), dev (2) or test (2), for ever."""
-    return _HELD_OUT.get(_number(text) % _PARTS, "train")
+    return _HELD_OUT.get(_hash_bucket(text) % _NUM_BUCKETS, "train")
 
 
-def _number(text: str) -> int:
+def _hash_bucket(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
-def _distinct(pairs: Iterable[Pair]) -> Iterator[Pair]:
+def _deduplicate(pairs: Iterable[Pair]) -> Iterator[Pair]:
     """Leave out repeats; begin anew once nothing but repeats has come for long."""
     seen: set[str] = set()
     repeats = 0
     for pair in pairs:
         repeats = repeats + 1 if pair.source in seen else 0
-        if repeats >= _PATIENCE:
+        if repeats >= _MAX_CONSECUTIVE_DUPLICATES:
             seen.clear()
             repeats = 0
         if pair.source not in seen:

@@ -8,14 +8,15 @@ from itertools import islice
 
 import pytest
 
-from heedful.data.records import Pair
-from heedful.data.synthetic import CORPORA, corpus
-from heedful.data.synthetic.corpus import Corpus, split_of
+from heedful.data.synthetic import SYNTHETIC_CORPORA, get_corpus
+from heedful.data.synthetic.corpus import Corpus, assign_split
+from heedful.data.token_store import Pair
 from heedful.errors import DataError
 
-each_corpus = pytest.mark.parametrize("name", CORPORA)
+each_corpus = pytest.mark.parametrize("name", SYNTHETIC_CORPORA)
 each_split = pytest.mark.parametrize(
-    ("name", "split"), [(name, split) for name, each in CORPORA.items() for split in each.splits]
+    ("name", "split"),
+    [(name, split) for name, each in SYNTHETIC_CORPORA.items() for split in each.splits],
 )
 
 
@@ -25,25 +26,25 @@ class Coins(Corpus):
     name = "coins"
     description = "heads and tails"
 
-    def draw(self, split, random):
+    def generate(self, split, random):
         while True:
             side = random.choice(("heads", "tails"))
             yield Pair(side, side.upper())
 
-    def belongs(self, pair, split):
+    def is_in_split(self, pair, split):
         return True
 
 
 def draw(name, split, count, seed=0):
-    return list(islice(corpus(name).pairs(split, seed=seed), count))
+    return list(islice(get_corpus(name).pairs(split, seed=seed), count))
 
 
 @each_corpus
 def test_a_corpus_is_listed_under_its_name(name):
-    assert corpus(name) is CORPORA[name]
-    assert corpus(name).name == name
-    assert corpus(name).description
-    assert "\n" not in corpus(name).description
+    assert get_corpus(name) is SYNTHETIC_CORPORA[name]
+    assert get_corpus(name).name == name
+    assert get_corpus(name).description
+    assert "\n" not in get_corpus(name).description
 
 
 @each_split
@@ -58,7 +59,7 @@ def test_another_seed_gives_other_pairs(name, split):
 
 @each_corpus
 def test_splits_are_independent_streams(name):
-    streams = [tuple(draw(name, split, 30)) for split in corpus(name).splits]
+    streams = [tuple(draw(name, split, 30)) for split in get_corpus(name).splits]
     assert len(set(streams)) == len(streams)
 
 
@@ -117,7 +118,7 @@ def test_training_pairs_may_repeat():
 
 
 def test_texts_fall_into_splits_by_their_shares():
-    shares = Counter(split_of(str(number)) for number in range(50_000))
+    shares = Counter(assign_split(str(number)) for number in range(50_000))
     assert shares["train"] == pytest.approx(48_000, rel=0.01)
     assert shares["dev"] == pytest.approx(1000, rel=0.15)
     assert shares["test"] == pytest.approx(1000, rel=0.15)
@@ -125,7 +126,7 @@ def test_texts_fall_into_splits_by_their_shares():
 
 def test_an_unknown_corpus_is_an_error_with_the_nearest_name():
     with pytest.raises(DataError) as caught:
-        corpus("lattin")
+        get_corpus("lattin")
     assert str(caught.value) == (
         "corpus: no built-in corpus is called 'lattin'; did you mean 'latin'?\n"
         "  choose from: arithmetic, copy, dates, latin, reverse, sort"
@@ -134,7 +135,7 @@ def test_an_unknown_corpus_is_an_error_with_the_nearest_name():
 
 def test_an_unknown_split_is_an_error_at_once():
     with pytest.raises(DataError) as caught:
-        corpus("copy").pairs("tests")
+        get_corpus("copy").pairs("tests")
     assert str(caught.value) == (
         "copy: no split is called 'tests'; did you mean 'test'?\n  choose from: dev, test, train"
     )
@@ -142,7 +143,7 @@ def test_an_unknown_split_is_an_error_at_once():
 
 def test_only_latin_has_names_never_seen():
     with pytest.raises(DataError) as caught:
-        corpus("dates").pairs("names")
+        get_corpus("dates").pairs("names")
     assert str(caught.value) == (
         "dates: no split is called 'names'\n  choose from: dev, test, train"
     )

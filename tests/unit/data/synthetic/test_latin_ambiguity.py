@@ -5,17 +5,23 @@ from itertools import islice, permutations, product
 
 import pytest
 
-from heedful.data.records import Pair
-from heedful.data.synthetic import corpus
-from heedful.data.synthetic.latin.ambiguity import is_ambiguous
-from heedful.data.synthetic.latin.lexicon import lexicon
-from heedful.data.synthetic.latin.phrases import Joined, NounPhrase
-from heedful.data.synthetic.latin.sentences import Clause, english, latin, latin_chunks
-from heedful.data.synthetic.latin.terms import Number
+from heedful.data.synthetic import get_corpus
+from heedful.data.synthetic.latin.corpus import is_ambiguous
+from heedful.data.synthetic.latin.lexicon import load_lexicon
+from heedful.data.synthetic.latin.morphology import Number
+from heedful.data.synthetic.latin.syntax import (
+    Clause,
+    Coordination,
+    NounPhrase,
+    english,
+    latin,
+    latin_slots,
+)
+from heedful.data.token_store import Pair
 
-NOUNS = {noun.lemma: noun for noun in lexicon().nouns}
-VERBS = {verb.lemma: verb for verb in lexicon().verbs}
-ADJECTIVES = {adjective.lemma: adjective for adjective in lexicon().adjectives}
+NOUNS = {noun.lemma: noun for noun in load_lexicon().nouns}
+VERBS = {verb.lemma: verb for verb in load_lexicon().verbs}
+ADJECTIVES = {adjective.lemma: adjective for adjective in load_lexicon().adjectives}
 
 
 GIVING = ("do", ("subject", "object", "recipient"))
@@ -31,7 +37,7 @@ def some(lemma, **rest):
 
 def ambiguous(slots, verb, subject, **roles):
     clause = Clause(VERBS[verb], subject, **roles)
-    return is_ambiguous(clause, latin_chunks(clause), slots.split())
+    return is_ambiguous(clause, latin_slots(clause), slots.split())
 
 
 def every_phrase(lemmas):
@@ -42,7 +48,7 @@ def every_phrase(lemmas):
         yield bare._replace(adjective=ADJECTIVES["bonus"])
         yield bare._replace(adjective=ADJECTIVES["bonus"], adjective_first=True)
         for owner in set(lemmas) - {lemma}:
-            owned = bare._replace(owner=one(owner))
+            owned = bare._replace(possessor=one(owner))
             yield owned
             yield owned._replace(adjective=ADJECTIVES["bonus"])
 
@@ -52,7 +58,7 @@ def every_sentence(verb, roles, lemmas):
     for phrases in product(*(list(every_phrase(lemmas)) for _ in roles)):
         if len({phrase.noun for phrase in phrases}) == len(roles):
             clause = Clause(VERBS[verb], **dict(zip(roles, phrases, strict=True)))
-            chunks = latin_chunks(clause)
+            chunks = latin_slots(clause)
             for order in permutations((*roles, "verb")):
                 pair = Pair(latin(clause, chunks, order), english(clause))
                 yield pair, is_ambiguous(clause, chunks, order)
@@ -91,7 +97,7 @@ def test_subject_and_recipient_that_look_alike_are_ambiguous():
 
 
 def test_an_owner_that_may_be_the_subject_is_ambiguous():
-    books = some("liber", owner=one("servus"))  # libros servi puellae vident
+    books = some("liber", possessor=one("servus"))  # libros servi puellae vident
     assert ambiguous("object subject verb", "video", some("puella"), object=books)
     assert not ambiguous("object subject verb", "video", some("miles"), object=books)
 
@@ -103,8 +109,8 @@ def test_an_adjective_between_two_nouns_it_agrees_with_is_ambiguous():
 
 
 def test_one_cat_or_many_beside_another_subject_is_ambiguous():
-    assert ambiguous("subject verb", "dormio", Joined(one("canis"), one("feles")))
-    assert not ambiguous("subject verb", "dormio", Joined(one("canis"), one("avis")))
+    assert ambiguous("subject verb", "dormio", Coordination(one("canis"), one("feles")))
+    assert not ambiguous("subject verb", "dormio", Coordination(one("canis"), one("avis")))
 
 
 @pytest.mark.parametrize(
@@ -127,5 +133,5 @@ def test_in_a_small_language_all_that_is_kept_has_one_translation(verb, roles, l
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_no_source_of_many_has_two_translations(seed):
-    pairs = islice(corpus("latin").pairs("train", seed=seed), 50_000)
+    pairs = islice(get_corpus("latin").pairs("train", seed=seed), 50_000)
     assert with_two(pairs) == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from heedful.data.synthetic.latin.conjugation import ESSE, Conjugated, conjugate
+from heedful.data.synthetic.latin.morphology import ESSE, Conjugated, conjugate
 
 # Present, imperfect, perfect: I, you, he; we, you, they. Then the imperatives.
 VERBS = {

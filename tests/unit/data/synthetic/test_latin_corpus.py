@@ -7,13 +7,13 @@ from itertools import islice
 
 import pytest
 
-from heedful.data.synthetic import corpus
+from heedful.data.synthetic import get_corpus
 from heedful.data.synthetic.latin.corpus import RESERVED_NAMES
 
 
 @pytest.fixture(scope="module")
 def pairs():
-    return list(islice(corpus("latin").pairs("train"), 20_000))
+    return list(islice(get_corpus("latin").pairs("train"), 20_000))
 
 
 def words(text):
@@ -21,7 +21,7 @@ def words(text):
 
 
 def draw(split, count, seed=0):
-    return list(islice(corpus("latin").pairs(split, seed=seed), count))
+    return list(islice(get_corpus("latin").pairs(split, seed=seed), count))
 
 
 def test_sentences_begin_with_a_capital_and_end_with_the_same_mark(pairs):
@@ -99,7 +99,7 @@ def test_every_mood_and_tense_comes_up(pairs):
 
 
 def test_drawing_is_quick():
-    stream = corpus("latin").pairs("train", seed=5)
+    stream = get_corpus("latin").pairs("train", seed=5)
     next(stream)
     start = time.process_time()
     for _ in islice(stream, 5000):

@@ -2,8 +2,7 @@
 
 import pytest
 
-from heedful.data.synthetic.latin.declension import decline, decline_adjective
-from heedful.data.synthetic.latin.terms import Gender
+from heedful.data.synthetic.latin.morphology import Gender, decline, decline_adjective
 
 M, F, N = Gender.MASCULINE, Gender.FEMININE, Gender.NEUTER
 

@@ -2,16 +2,18 @@
 
 import pytest
 
-from heedful.data.synthetic.latin.english import (
+from heedful.data.synthetic.latin.lexicon import load_lexicon
+from heedful.data.synthetic.latin.morphology import (
     BE,
+    Number,
+    Person,
+    Tense,
+    declarative_verb_group,
+    do_support_verb_group,
     english_noun,
     english_verb,
-    statement_group,
-    supported_group,
-    with_a,
+    with_indefinite_article,
 )
-from heedful.data.synthetic.latin.lexicon import lexicon
-from heedful.data.synthetic.latin.terms import Number, Person, Tense
 
 
 @pytest.mark.parametrize(
@@ -41,7 +43,7 @@ from heedful.data.synthetic.latin.terms import Number, Person, Tense
 )
 def test_verbs_of_the_lexicon_have_their_english_forms(forms):
     base = forms.split()[0]
-    verb = next(verb for verb in lexicon().verbs if verb.english.base == base)
+    verb = next(verb for verb in load_lexicon().verbs if verb.english.base == base)
     assert list(verb.english[:4]) == forms.split()
 
 
@@ -76,7 +78,7 @@ def test_nouns_have_their_plurals(given, both):
     ],
 )
 def test_nouns_of_the_lexicon_have_their_plurals(noun, plural):
-    assert next(each for each in lexicon().nouns if each.lemma == noun).english[1] == plural
+    assert next(each for each in load_lexicon().nouns if each.lemma == noun).english[1] == plural
 
 
 @pytest.mark.parametrize(
@@ -89,21 +91,21 @@ def test_nouns_of_the_lexicon_have_their_plurals(noun, plural):
 )
 def test_each_tense_has_one_rendering(tense, statement, question):
     walk = english_verb("walk", is_state=False)
-    assert statement_group(walk, tense, Person.THIRD, Number.SINGULAR) == statement
-    assert supported_group(walk, tense, Person.THIRD, Number.SINGULAR) == question
+    assert declarative_verb_group(walk, tense, Person.THIRD, Number.SINGULAR) == statement
+    assert do_support_verb_group(walk, tense, Person.THIRD, Number.SINGULAR) == question
 
 
 def test_verbs_of_state_have_no_progressive():
     love = english_verb("love", is_state=True)
     third = Person.THIRD, Number.SINGULAR
-    assert statement_group(love, Tense.IMPERFECT, *third) == ("", "loved")
-    assert supported_group(love, Tense.IMPERFECT, *third) == ("did", "love")
+    assert declarative_verb_group(love, Tense.IMPERFECT, *third) == ("", "loved")
+    assert do_support_verb_group(love, Tense.IMPERFECT, *third) == ("did", "love")
 
 
 def test_to_be_agrees_with_its_subject():
     def be(tense):
         return " ".join(
-            statement_group(BE, tense, person, number).auxiliary
+            declarative_verb_group(BE, tense, person, number).auxiliary
             for number in Number
             for person in Person
         )
@@ -113,4 +115,7 @@ def test_to_be_agrees_with_its_subject():
 
 
 def test_the_article_suits_the_sound():
-    assert (with_a("slave"), with_a("angry slave")) == ("a slave", "an angry slave")
+    assert (with_indefinite_article("slave"), with_indefinite_article("angry slave")) == (
+        "a slave",
+        "an angry slave",
+    )

@@ -6,24 +6,26 @@ which role and order, so endings, agreement, articles and tenses are the grammar
 
 import pytest
 
-from heedful.data.synthetic.latin.ambiguity import is_ambiguous
-from heedful.data.synthetic.latin.lexicon import SUM, lexicon
-from heedful.data.synthetic.latin.phrases import Joined, NounPhrase, PlacePhrase
-from heedful.data.synthetic.latin.pools import pools
-from heedful.data.synthetic.latin.sentences import (
+from heedful.data.synthetic.latin.corpus import is_ambiguous
+from heedful.data.synthetic.latin.lexicon import SUM, load_lexicon
+from heedful.data.synthetic.latin.morphology import Case, Number, Tense
+from heedful.data.synthetic.latin.phrase_sampling import build_pools
+from heedful.data.synthetic.latin.syntax import (
     QUESTIONS,
     Clause,
+    Coordination,
+    NounPhrase,
+    PrepositionalPhrase,
     english,
     latin,
-    latin_chunks,
+    latin_slots,
 )
-from heedful.data.synthetic.latin.terms import Case, Number, Tense
 
-NOUNS = {noun.lemma: noun for noun in lexicon().nouns}
-VERBS = {verb.lemma: verb for verb in (*lexicon().verbs, SUM)}
-ADJECTIVES = {adjective.lemma: adjective for adjective in lexicon().adjectives}
-ADVERBS = {adverb.latin.text: adverb for adverb in lexicon().adverbs}
-PRONOUNS = {pronoun.forms[0]: pronoun for pronoun in pools(lexicon()).pronouns}
+NOUNS = {noun.lemma: noun for noun in load_lexicon().nouns}
+VERBS = {verb.lemma: verb for verb in (*load_lexicon().verbs, SUM)}
+ADJECTIVES = {adjective.lemma: adjective for adjective in load_lexicon().adjectives}
+ADVERBS = {adverb.latin.text: adverb for adverb in load_lexicon().adverbs}
+PRONOUNS = {pronoun.forms[0]: pronoun for pronoun in build_pools(load_lexicon()).pronouns}
 TENSES = {"": Tense.PRESENT, "impf": Tense.IMPERFECT, "perf": Tense.PERFECT}
 SLOTS = {
     "Q": "question",
@@ -54,23 +56,23 @@ def pronoun(nominative):
 
 
 def dropped(nominative):
-    return PRONOUNS[nominative]._replace(is_spoken=False)
+    return PRONOUNS[nominative]._replace(is_overt=False)
 
 
 def at(preposition, phrase, case=None):
     found = next(
         each
-        for each in lexicon().prepositions
+        for each in load_lexicon().prepositions
         if each.latin.text == preposition and case in (None, each.case)
     )
-    return PlacePhrase(found, phrase)
+    return PrepositionalPhrase(found, phrase)
 
 
 def inside(phrase):
     return at("in", phrase, Case.ABLATIVE)
 
 
-def into(phrase):
+def input_projection(phrase):
     return at("in", phrase, Case.ACCUSATIVE)
 
 
@@ -128,9 +130,9 @@ PAIRS = [
     ("Laeti eramus.", "We were happy.", "PV",
      say("sum", dropped("nos"), "impf", predicate=ADJECTIVES["laetus"])),
     ("Pater et mater fessi sunt.", "The father and the mother are tired.", "SPV",
-     say("sum", Joined(one("pater"), one("mater")), predicate=ADJECTIVES["fessus"])),
+     say("sum", Coordination(one("pater"), one("mater")), predicate=ADJECTIVES["fessus"])),
     ("Claudia et Livia iratae fuerunt.", "Claudia and Livia were angry.", "SPV",
-     say("sum", Joined(one("Claudia"), one("Livia")), "perf",
+     say("sum", Coordination(one("Claudia"), one("Livia")), "perf",
          predicate=ADJECTIVES["iratus"])),
     ("Marcus servus est.", "Marcus is a slave.", "SPV",
      say("sum", one("Marcus"), predicate=one("servus"))),
@@ -150,7 +152,7 @@ PAIRS = [
     ("Nautae ad insulam navigaverunt.", "The sailors sailed to the island.", "SLV",
      say("navigo", some("nauta"), "perf", place=at("ad", one("insula")))),
     ("Puer in silvam cucurrit.", "The boy ran into the forest.", "SLV",
-     say("curro", one("puer"), "perf", place=into(one("silva")))),
+     say("curro", one("puer"), "perf", place=input_projection(one("silva")))),
     ("Milites per urbem ambulabant.", "The soldiers were walking through the city.", "SLV",
      say("ambulo", some("miles"), "impf", place=at("per", one("urbs")))),
     ("Celeres equi trans campum currunt.", "The swift horses run across the plain.", "SLV",
@@ -159,7 +161,7 @@ PAIRS = [
      say("propero", one("fur"), place=at("ex", one("villa")))),
     ("Omnes cives in forum properaverunt.", "All the citizens hurried into the forum.", "SLV",
      say("propero", some("civis", like="omnis", first=True), "perf",
-         place=into(one("forum")))),
+         place=input_projection(one("forum")))),
     ("Lente per vallem ambulat pastor.", "The shepherd walks through the valley slowly.",
      "ALVS", say("ambulo", one("pastor"), how="lente", place=at("per", one("vallis")))),
     ("Piratae celeriter ad litus nataverunt.", "The pirates swam to the shore quickly.",
@@ -176,7 +178,7 @@ PAIRS = [
     ("Sine patre ambulabat filius.", "The son was walking without the father.", "LVS",
      say("ambulo", one("filius"), "impf", place=at("sine", one("pater")))),
     ("Servus et ancilla in atrio saltant.", "The slave and the maid dance in the hall.",
-     "SLV", say("salto", Joined(one("servus"), one("ancilla")), place=inside(one("atrium")))),
+     "SLV", say("salto", Coordination(one("servus"), one("ancilla")), place=inside(one("atrium")))),
     ("Uxores nautarum in litore stabant.",
      "The wives of the sailors were standing on the shore.", "SLV",
      say("sto", some("uxor", of=some("nauta")), "impf", place=inside(one("litus")))),
@@ -189,7 +191,7 @@ PAIRS = [
     ("In magno horto ambulamus.", "We walk in the large garden.", "LV",
      say("ambulo", dropped("nos"), place=inside(one("hortus", like="magnus", first=True)))),
     ("Avis in montem salit.", "The bird jumps onto the mountain.", "SLV",
-     say("salio", one("avis"), place=into(one("mons")))),
+     say("salio", one("avis"), place=input_projection(one("mons")))),
     # doing something to somebody
     ("Puella servum videt.", "The girl sees the slave.", "SOV",
      say("video", one("puella"), object=one("servus"))),
@@ -298,13 +300,13 @@ PAIRS = [
      say("laboro", some("nauta"), ask="cur", negated=True)),
     # commands
     ("Ambula in hortum, Marce!", "Walk into the garden, Marcus!", "VLC",
-     order("ambulo", place=into(one("hortus")), caller=one("Marcus"))),
+     order("ambulo", place=input_projection(one("hortus")), addressee=one("Marcus"))),
     ("Caecili, da mihi librum!", "Give the book to me, Caecilius!", "CVRO",
-     order("do", object=one("liber"), recipient=pronoun("ego"), caller=one("Caecilius"))),
+     order("do", object=one("liber"), recipient=pronoun("ego"), addressee=one("Caecilius"))),
     ("Duc equum ex silva!", "Lead the horse out of the forest!", "VOL",
      order("duco", object=one("equus"), place=at("ex", one("silva")))),
     ("Capite furem, cives!", "Capture the thief, citizens!", "VOC",
-     order("capio", "vos", object=one("fur"), caller=some("civis"))),
+     order("capio", "vos", object=one("fur"), addressee=some("civis"))),
 ]
 # fmt: on
 
@@ -318,7 +320,7 @@ def test_there_are_a_hundred():
 )
 def test_the_grammar_says_it_in_both_languages(source, target, slots, clause):
     arranged = [SLOTS[letter] for letter in slots]
-    chunks = latin_chunks(clause)
+    chunks = latin_slots(clause)
     assert sorted(arranged) == sorted(chunks)
     assert latin(clause, chunks, arranged) == source
     assert english(clause) == target

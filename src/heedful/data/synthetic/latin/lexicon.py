@@ -10,17 +10,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from heedful.data.synthetic.latin import adjectives, names, nouns, particles, verbs
-from heedful.data.synthetic.latin.conjugation import ESSE, Conjugated, conjugate
-from heedful.data.synthetic.latin.declension import decline, decline_adjective
-from heedful.data.synthetic.latin.english import BE, EnglishVerb, english_noun, english_verb
-from heedful.data.synthetic.latin.terms import (
+from heedful.data.synthetic.latin import word_lists
+from heedful.data.synthetic.latin.morphology import (
+    BE,
+    ESSE,
     Case,
+    Conjugated,
     Declined,
+    EnglishVerb,
     Gender,
     Number,
     Tense,
     Word,
+    conjugate,
+    decline,
+    decline_adjective,
+    english_noun,
+    english_verb,
     reading,
 )
 
@@ -35,7 +41,7 @@ class Noun:
     lemma: str
     gender: Gender
     english: tuple[str, str]
-    kind: str
+    category: str
     tags: frozenset[str]
     words: _DeclinedWords
     is_name: bool
@@ -52,7 +58,7 @@ class Adjective:
 
     lemma: str
     english: str
-    kinds: str
+    categories: str
     before: tuple[_DeclinedWords, ...]
     after: tuple[_DeclinedWords, ...]
     is_quantifier: bool
@@ -112,35 +118,35 @@ class Lexicon:
     prepositions: tuple[Preposition, ...]
     adverbs: tuple[Adverb, ...]
 
-    def nouns_of(self, kinds: str) -> tuple[Noun, ...]:
+    def nouns_by_category(self, kinds: str) -> tuple[Noun, ...]:
         """The nouns and names of these kinds."""
-        return tuple(noun for noun in self.nouns if noun.kind in kinds)
+        return tuple(noun for noun in self.nouns if noun.category in kinds)
 
 
 @lru_cache(maxsize=2)
-def lexicon(*, reserved_names: bool = False) -> Lexicon:
+def load_lexicon(*, reserved_names: bool = False) -> Lexicon:
     """Read the tables, with the familiar names or with the reserved ones."""
-    people = names.RESERVED if reserved_names else names.FAMILIAR
+    people = word_lists.RESERVED if reserved_names else word_lists.FAMILIAR
     all_nouns = (
-        *(_noun(row, kind) for kind, table in nouns.KINDS.items() for row in _rows(table)),
+        *(_noun(row, kind) for kind, table in word_lists.KINDS.items() for row in _rows(table)),
         *(_name(row) for row in _rows(people)),
     )
     return Lexicon(
         all_nouns,
         (
-            *(_adjective(row, is_quantifier=False) for row in _rows(adjectives.ADJECTIVES)),
-            *(_adjective(row, is_quantifier=True) for row in _rows(adjectives.QUANTIFIERS)),
+            *(_adjective(row, is_quantifier=False) for row in _rows(word_lists.ADJECTIVES)),
+            *(_adjective(row, is_quantifier=True) for row in _rows(word_lists.QUANTIFIERS)),
         ),
         (
-            *(_verb(row, "intransitive") for row in _rows(verbs.INTRANSITIVE)),
-            *(_verb(row, "transitive") for row in _rows(verbs.TRANSITIVE)),
-            *(_verb(row, "giving") for row in _rows(verbs.GIVING)),
-            *(_verb(row, "favouring") for row in _rows(verbs.FAVOURING)),
+            *(_verb(row, "intransitive") for row in _rows(word_lists.INTRANSITIVE)),
+            *(_verb(row, "transitive") for row in _rows(word_lists.TRANSITIVE)),
+            *(_verb(row, "giving") for row in _rows(word_lists.GIVING)),
+            *(_verb(row, "favouring") for row in _rows(word_lists.FAVOURING)),
         ),
-        tuple(_preposition(row, all_nouns) for row in _rows(particles.PREPOSITIONS)),
+        tuple(_preposition(row, all_nouns) for row in _rows(word_lists.PREPOSITIONS)),
         (
-            *(_adverb(row, is_manner=False) for row in _rows(particles.ADVERBS)),
-            *(_adverb(row, is_manner=True) for row in _rows(particles.MANNERS)),
+            *(_adverb(row, is_manner=False) for row in _rows(word_lists.ADVERBS)),
+            *(_adverb(row, is_manner=True) for row in _rows(word_lists.MANNERS)),
         ),
     )
 
@@ -205,7 +211,7 @@ def _adjective(row: list[str], *, is_quantifier: bool) -> Adjective:
 
 def _verb(row: list[str], frame: str) -> Verb:
     present, infinitive, perfect, english, subjects, objects, where = row
-    said = english_verb(english, is_state=present in verbs.STATES)
+    said = english_verb(english, is_state=present in word_lists.STATES)
     forms = conjugate(present, infinitive, perfect)
     return Verb(present, forms, said, frame, subjects, objects, where)
 
@@ -213,7 +219,7 @@ def _verb(row: list[str], frame: str) -> Verb:
 def _preposition(row: list[str], all_nouns: tuple[Noun, ...]) -> Preposition:
     latin, case, english, kinds, tag, where = row
     suited = tuple(
-        noun for noun in all_nouns if noun.kind in kinds and (tag == "-" or tag in noun.tags)
+        noun for noun in all_nouns if noun.category in kinds and (tag == "-" or tag in noun.tags)
     )
     return Preposition(Word(latin), Case[case.upper()], english, suited, where)
 

@@ -1,1 +1,0 @@
-"""The choices of attention, as a configuration names them."""

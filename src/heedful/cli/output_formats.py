@@ -1,0 +1,186 @@
+"""Outlets: where do lines go that belong together?
+
+The first part of a block goes to standard output, each further one to its file. Files come first:
+whoever has read a line of standard output finds what belongs to it in the files.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from heedful.cli.options import handle_stdout_errors
+from heedful.errors import ConfigError
+
+if TYPE_CHECKING:
+    from heedful.decoding.translation import SearchNode, Translation
+    from heedful.decoding.word_alignment import Aligner
+
+
+WriteBlock = Callable[[Sequence[str]], None]
+
+
+@contextmanager
+def open_outputs(paths: Sequence[Path]) -> Iterator[WriteBlock]:
+    """Give a function that writes the parts of a block where they belong."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(_open_output(path)) for path in paths]
+
+        def write(parts: Sequence[str]) -> None:
+            for path, file, part in zip(paths, files, parts[1:], strict=True):
+                _write(path, file, part)
+            with handle_stdout_errors():
+                # Text comes out as it went in, in UTF-8, whatever the terminal is set to.
+                sys.stdout.buffer.write(parts[0].encode("utf-8"))
+
+        yield write
+
+
+@contextmanager
+def _open_output(path: Path) -> Iterator[TextIO]:
+    from heedful.storage import explain_os_errors
+
+    with explain_os_errors(path):
+        file = path.open("w", encoding="utf-8", newline="\n")
+    try:
+        yield file
+    finally:
+        with explain_os_errors(path):
+            file.close()
+
+
+def _write(path: Path, file: TextIO, text: str) -> None:
+    from heedful.storage import explain_os_errors
+
+    with explain_os_errors(path):
+        file.write(text)
+        file.flush()
+
+
+def check_distinct_files(written: Mapping[str, Path], read: Sequence[str]) -> None:
+    """Refuse to write two things into one file, or over what is read."""
+    taken = {Path(file).resolve(): f"is read ({file})" for file in read if Path(file).is_file()}
+    for option, path in written.items():
+        resolved = path.resolve()
+        if resolved in taken:
+            raise ConfigError(option, f"{path} {taken[resolved]}", "name another file")
+        if (
+            resolved.is_file() or not resolved.exists()
+        ):  # any number of things may go into /dev/null
+            taken[resolved] = f"is written by {option} already"
+
+
+# Lines: how is a translation written down?
+#
+# Every text gives the same number of lines, whatever became of it: one where lines are JSON, else
+# one for each output that was asked for, empty where there are fewer. A line says nothing of its
+# neighbours, so lines can be written in several processes and put together.
+
+_DIGITS = 6
+
+
+@dataclass(frozen=True)
+class OutputFormat:
+    """How translations of one model are written down."""
+
+    count: int
+    """Outputs of a text."""
+    aligner: Aligner
+    """How weights become links between words."""
+
+    def format_lines(self, output_type: str, translation: Translation) -> list[str]:
+        """All lines of one kind that a translation gives."""
+        if output_type in _JSON:
+            return [to_json(translation, **_JSON[output_type])]
+        outputs = [translation, *translation.alternatives][: self.count]
+        write = {"text": to_text, "scores": to_score_line, "alignments": self._as_alignment}[
+            output_type
+        ]
+        return [write(output) for output in outputs] + [""] * (self.count - len(outputs))
+
+    def _as_alignment(self, translation: Translation) -> str:
+        from heedful.decoding.word_alignment import format_pharaoh, word_alignment
+
+        return format_pharaoh(word_alignment(translation, self.aligner))
+
+
+_JSON = {
+    "json": {"weights": False, "tree": False},
+    "attention": {"weights": True, "tree": False},
+    "tree": {"weights": False, "tree": True},
+}
+OUTPUT_TYPES = ("text", "scores", "alignments", *_JSON)
+
+
+def to_text(translation: Translation) -> str:
+    """The output as one line, even where a model wrote the sign that ends lines."""
+    return translation.text.replace("\n", " ")
+
+
+def to_score_line(translation: Translation) -> str:
+    """The score, the log-probability, and that of each token and the end, parted by tabs."""
+    each = " ".join(_decimal(number) for number in translation.log_probs.tolist())
+    return "\t".join([_decimal(translation.score), _decimal(translation.log_prob), each])
+
+
+def to_json(translation: Translation, *, weights: bool = False, tree: bool = False) -> str:
+    """A translation as a line of JSON; docs/translate.md explains every field."""
+    fields = to_dict(translation, weights=weights)
+    if tree and translation.tree is not None:
+        fields["tree"] = [_node_to_dict(node) for node in translation.tree]
+    return json.dumps(fields, ensure_ascii=False)
+
+
+def to_dict(translation: Translation, *, weights: bool) -> dict[str, Any]:
+    """A translation as plain values."""
+    return {
+        "source": translation.source,
+        "source_tokens": translation.source_tokens,
+        **_output_to_dict(translation, weights=weights),
+        "alternatives": [
+            _output_to_dict(each, weights=weights) for each in translation.alternatives
+        ],
+    }
+
+
+def _output_to_dict(translation: Translation, *, weights: bool) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "text": translation.text,
+        "score": _number(translation.score),
+        "log_probability": _number(translation.log_prob),
+        "tokens": translation.tokens,
+        "log_probabilities": _numbers(translation.log_probs.tolist()),
+    }
+    if weights:
+        fields["weights"] = translation.weights.astype("float64").round(_DIGITS).tolist()
+        fields["end_weights"] = translation.end_weights.astype("float64").round(_DIGITS).tolist()
+    return fields
+
+
+def _node_to_dict(node: SearchNode) -> dict[str, Any]:
+    return {
+        "parent": node.parent,
+        "token": node.token,
+        "log_probability": _number(node.log_prob),
+        "total": _number(node.total),
+        "fate": node.status,
+    }
+
+
+def _numbers(values: Iterable[float]) -> list[float | None]:
+    return [_number(value) for value in values]
+
+
+def _number(value: float) -> float | None:
+    """JSON has no word for what is not finite: an output that cannot be is worth null."""
+    return round(value, _DIGITS) if math.isfinite(value) else None
+
+
+def _decimal(value: float) -> str:
+    return f"{value:.{_DIGITS}f}"

@@ -1,1 +1,0 @@
-"""Encoders: models that read a source."""

@@ -1,1 +1,0 @@
-"""Fast forms of layers: rules that replace a plain form by an equal one."""

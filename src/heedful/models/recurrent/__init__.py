@@ -1,0 +1,1 @@
+"""Recurrent: to be described."""

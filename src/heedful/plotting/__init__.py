@@ -1,0 +1,1 @@
+"""Plotting: to be described."""

@@ -1,1 +1,0 @@
-"""Readers: stacks that read from left to right."""

@@ -1,0 +1,1 @@
+"""Language modeling: to be described."""

@@ -1,0 +1,1 @@
+"""Seq2seq: to be described."""

@@ -1,0 +1,77 @@
+"""What is expected of a choice, and how that is learned."""
+
+import pytest
+import torch
+
+from heedful.attention.hard_alignment import LearnedBaseline, MovingAverageBaseline, ZeroBaseline
+
+REAL = torch.tensor([[True, True, True], [True, False, False]])
+
+
+def test_the_moving_baseline_follows_its_recursion():
+    """b_1 = .1 (-4), b_2 = .9 b_1 + .1 (-8), means over the real targets by hand."""
+    baseline = MovingAverageBaseline(0.9)
+    nothing = torch.zeros(2, 3)
+    assert baseline(nothing).tolist() == [[0.0] * 3] * 2
+    baseline.update(torch.tensor([[-1.0, -2, -3], [-10, 99, 99]]), nothing, REAL)
+    assert baseline.running_mean.item() == pytest.approx(-0.4)
+    baseline.update(torch.tensor([[-8.0, -8, -8], [-8, 0, 0]]), nothing, REAL)
+    assert baseline.running_mean.item() == pytest.approx(0.9 * -0.4 + 0.1 * -8)
+    assert baseline(nothing)[1, 2].item() == baseline.running_mean.item()
+
+
+def test_what_was_expected_does_not_move_with_the_value():
+    baseline = MovingAverageBaseline(0.5)
+    expected = baseline(torch.zeros(2, 3))
+    baseline.update(torch.full((2, 3), -1.0), expected, REAL)
+    assert (expected == 0).all()
+
+
+def test_the_moving_baseline_moves_in_training_only_and_only_for_real_targets():
+    baseline = MovingAverageBaseline()
+    rewards = torch.full((2, 3), -5.0)
+    assert baseline.update(rewards, rewards, torch.zeros_like(REAL)) == {}
+    assert baseline.running_mean == 0
+    assert baseline.eval().update(rewards, rewards, REAL) == {}
+    assert baseline.running_mean == 0
+
+
+def test_the_moving_baseline_is_saved_with_the_weights():
+    baseline, other = MovingAverageBaseline(), MovingAverageBaseline()
+    baseline.update(torch.full((2, 3), -5.0), torch.zeros(2, 3), REAL)
+    other.load_state_dict(baseline.state_dict())
+    assert other.running_mean.item() == pytest.approx(-0.5)
+
+
+def test_the_learned_baseline_is_linear_in_the_query_and_leaves_the_query_alone():
+    baseline = LearnedBaseline(4).double()
+    queries = torch.randn(2, 3, 4, dtype=torch.double, requires_grad=True)
+    expected = baseline(torch.zeros(2, 3, dtype=torch.double), queries)
+    weight, bias = baseline.projection.weight[0], baseline.projection.bias[0]
+    torch.testing.assert_close(expected, (queries * weight).sum(-1) + bias)
+    rewards = torch.randn(2, 3, dtype=torch.double)
+    baseline.update(rewards, expected, REAL)["baseline"].backward()
+    assert queries.grad is None
+    missed = (expected - rewards).detach() * REAL
+    torch.testing.assert_close(baseline.projection.bias.grad, missed.sum()[None])
+
+
+def test_the_learned_baseline_pays_half_the_square_for_real_targets():
+    rewards = torch.tensor([[-1.0, -2, -3], [-4, 99, 99]])
+    expected = torch.tensor([[-1.0, 0, 0], [0, 0, 0]])
+    learned = LearnedBaseline(2).update(rewards, expected, REAL)
+    assert learned["baseline"].item() == (0 + 4 + 9 + 16) / 2
+
+
+def test_no_baseline_expects_and_learns_nothing():
+    rewards = torch.randn(2, 3)
+    assert (ZeroBaseline()(rewards) == 0).all()
+    assert ZeroBaseline().update(rewards, rewards, REAL) == {}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.double], ids=str)
+@pytest.mark.parametrize(
+    "baseline", [ZeroBaseline(), MovingAverageBaseline()], ids=["none", "moving"]
+)
+def test_what_is_expected_is_of_the_same_kind_of_number(baseline, dtype):
+    assert baseline(torch.zeros(2, 3, dtype=dtype)).dtype == dtype

@@ -1,0 +1,66 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from heedful.cli.compare import WIDTH, print_table
+from heedful.comparison.results import Failure
+from heedful.comparison.tables import make_columns
+from tests.unit.comparison.numbers import comparison, cost, judged, system
+
+
+def shown(found, *, width=WIDTH, terminal=False):
+    text = io.StringIO()
+    console = Console(file=text, width=width, force_terminal=terminal, _environ={"TERM": "xterm"})
+    print_table(found, console, width=width)
+    return text.getvalue()
+
+
+def five(num_metrics):
+    names = ["seq2seq-2014-small", "luong-2015-dot-small", "bahdanau-2015-small", "rnn", "convs2s"]
+    metrics = ["exact match", "BLEU", "chrF", "TER"][:num_metrics]
+    return comparison(
+        *(
+            system(
+                name,
+                *(judged(20.5 + place, name=each, deviation=1.25, p=0.01) for each in metrics),
+                num_runs=3,
+            )
+            for place, name in enumerate(names)
+        )
+    )
+
+
+@pytest.mark.parametrize("num_metrics", [1, 2, 3, 4])
+@pytest.mark.parametrize("width", [60, WIDTH, 140])
+def test_every_column_is_there_once_and_no_line_is_too_wide(num_metrics, width):
+    found = five(num_metrics)
+    tables = shown(found, width=width).partition("tested on")[0]
+    assert max(map(len, tables.splitlines())) <= width
+    for column in make_columns(found):
+        assert tables.count(f" {column.name}") == 1
+    parts = tables.count("system")
+    for each in found.systems:
+        assert tables.count(each.name) == parts
+
+
+def test_one_metric_of_short_names_makes_one_table():
+    found = comparison(system("one", judged(20.0)), system("two", judged(21.0)))
+    assert shown(found).count("system") == 1
+
+
+def test_the_best_is_bold_and_marks_follow():
+    found = comparison(system("one", judged(20.0)), system("two", judged(21.0, p=0.01)))
+    text = shown(found, terminal=True)
+    assert "\x1b[1m21.00*\x1b[0m" in text
+    assert "\x1b[1m20.00" not in text
+
+
+def test_names_are_text_and_not_markup():
+    found = comparison(
+        system("[red]one[/red]", judged(20.0), training_costs=cost(operations=None)),
+        failures=[Failure("[b]two", "runs/two", "[/b] is no number")],
+    )
+    text = shown(found)
+    assert "[red]one[/red]" in text
+    assert "failed: [b]two (runs/two): [/b] is no number" in text

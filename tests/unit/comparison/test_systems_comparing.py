@@ -1,0 +1,107 @@
+import shutil
+
+import pytest
+
+from heedful.comparison.budget import read_training_cost
+from heedful.comparison.evaluation_sets import ParallelEvaluationSet
+from heedful.comparison.systems import (
+    ComparisonInfo,
+    check_same_task,
+    compare_runs,
+    find_baseline,
+    group_runs,
+)
+from heedful.errors import ConfigError
+from heedful.evaluation.registry import get_metrics
+from heedful.recipes import load_recipe
+
+
+def compared(folders, **options):
+    evaluation_set = ParallelEvaluationSet(
+        "letters", ["a b", "c d e"], [("a b",), ("c d e",)], get_metrics(["exact-match"])
+    )
+    return compare_runs(
+        group_runs(folders), evaluation_set, about=ComparisonInfo("again", "2 steps"), **options
+    )
+
+
+@pytest.fixture(scope="module")
+def comparison(runs):
+    return compared([runs / "small-0", runs / "large", runs / "small-1"], device="cpu")
+
+
+def test_what_a_system_cost_is_the_mean_of_its_runs(runs, comparison):
+    small, large = comparison.systems
+    training_costs = [read_training_cost(runs / f"small-{seed}") for seed in (0, 1)]
+    assert small.cost.steps == (30, 0)
+    assert large.cost.steps == (40, None)
+    assert small.cost.training_flops.mean == (training_costs[0].flops + training_costs[1].flops) / 2
+    assert small.cost.training_seconds.mean == pytest.approx(
+        (training_costs[0].seconds + training_costs[1].seconds) / 2
+    )
+    assert small.cost.peak_memory.mean > 0
+    assert small.cost.num_parameters < large.cost.num_parameters
+    assert list(small.curves) == [each.curve for each in training_costs]
+
+
+def test_a_comparison_says_what_it_is(runs, comparison):
+    assert comparison.title == "2 systems compared"
+    assert (comparison.test_set, comparison.num_sentences) == ("letters", 2)
+    assert (comparison.command, comparison.budget) == ("again", "2 steps")
+    assert comparison.baseline == "small"
+    assert [system.name for system in comparison.systems] == ["small", "large"]
+    assert comparison.systems[0].runs == [str(runs / "small-0"), str(runs / "small-1")]
+    assert comparison.systems[0].summary == "letters"
+    assert "command" not in comparison.environment
+    assert comparison.environment["device"].startswith("cpu")
+
+
+def test_old_runs_that_have_told_nothing_are_compared_too(runs, tmp_path):
+    old = shutil.copytree(runs / "small-1", tmp_path / "old")
+    (old / "metrics.jsonl").unlink()
+    shutil.rmtree(old / "checkpoints")
+    found = compared([runs / "small-0", old])
+    (system,) = found.systems
+    assert (system.cost.training_seconds, system.cost.training_flops, system.cost.peak_memory) == (
+        None,
+        None,
+        None,
+    )
+    assert system.cost.steps.mean == 30  # of the weights that were kept
+    assert system.curves[1] == []
+
+
+def test_identical_runs_have_no_marks(runs, tmp_path):
+    again = shutil.copytree(runs / "large", tmp_path / "again")
+    _, other = compared([runs / "large", again]).systems
+    assert [each.difference for each in other.scores] == [(0.0, 1.0)]
+
+
+def test_the_baseline_is_found_by_name_or_by_a_run(runs):
+    system_runs = group_runs([runs / "large", runs / "small-0", runs / "small-1"])
+    assert find_baseline(system_runs, "small") == 1
+    assert find_baseline(system_runs, str(runs / "small-1")) == 1
+    assert compared([runs / "large", runs / "small-0"], baseline="small-0").baseline == "small-0"
+
+
+def test_an_unknown_baseline_is_refused(runs):
+    with pytest.raises(ConfigError) as caught:
+        find_baseline(group_runs([runs / "large", runs / "small-0"]), "larg")
+    assert str(caught.value) == (
+        "--baseline: no system is called 'larg'; did you mean 'large'?\n"
+        "  choose from: large, small-0"
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        ("gpt-tiny", "reverse-tiny", "this translates, and gpt-tiny is a language model"),
+        ("gpt-tiny", "bert-small", "this is a masked language model, and gpt-tiny is a language "),
+    ],
+)
+def test_a_mix_of_kinds_is_refused_by_name(one, other, said):
+    with pytest.raises(ConfigError) as caught:
+        check_same_task([(name, load_recipe(name)) for name in (one, one, other)])
+    assert caught.value.location == other
+    assert caught.value.message.startswith(said)

@@ -1,0 +1,104 @@
+import io
+import json
+import sys
+
+import pytest
+
+from heedful.comparison.budget import METRICS_FILE, Budget
+from heedful.comparison.plan import PlannedRun
+from heedful.comparison.training import (
+    RunResult,
+    serve_training,
+    train_all,
+    train_in_process,
+    train_in_subprocess,
+)
+from heedful.recipes import load_recipe
+from tests.commands import write_recipe
+from tests.shape_checking import unchecked
+
+BUDGET = Budget.parse("2steps")
+
+
+@pytest.fixture
+def plans(tmp_path):
+    """A recipe that can be trained, and one that cannot: a dot product of unlike sizes."""
+    recipe = str(write_recipe(tmp_path))
+    unfit = ["model.decoder.attention.score.type=dot", "model.decoder.hidden_size=7"]
+    return [
+        PlannedRun(name, load_recipe(recipe, changes), tmp_path / "runs" / f"{name}-0")
+        for name, changes in {"bad": unfit, "good": []}.items()
+    ]
+
+
+def test_one_that_fails_does_not_stop_the_others(plans):
+    told = []
+    with unchecked():
+        trained = train_all(plans, BUDGET, log_message=told.append, train_run=train_in_process)
+    assert trained.is_finished
+    ((name, run, problem),) = trained.failures
+    assert (name, run) == ("bad", str(plans[0].folder))
+    assert problem == (
+        "score.type: a dot product needs equal sizes, but queries have 7 and keys 32"
+    )
+    assert told[0] == "run 1 of 2: bad, seed 0, for 2 steps"
+    assert told[1] == f"{run}: failed: {problem}"
+    assert told[2].startswith("run 2 of 2: good, seed 0, for 2 steps; about ")
+    assert told[2].endswith(" left")
+
+
+def test_what_is_over_is_not_trained_again(plans):
+    with unchecked():
+        train_all(plans[1:], BUDGET, log_message=lambda line: None, train_run=train_in_process)
+    before = (plans[1].folder / METRICS_FILE).read_bytes()
+    told, asked = [], []
+
+    def train_run(planned, budget, device):
+        asked.append(planned.name)
+        return RunResult(True)
+
+    assert train_all(plans, BUDGET, log_message=told.append, train_run=train_run) == (True, [])
+    assert asked == ["bad"]
+    assert told[0] == "1 of 2 runs are trained already"
+    assert (plans[1].folder / METRICS_FILE).read_bytes() == before
+
+
+def test_an_interruption_leaves_the_rest_for_another_time(plans):
+    asked = []
+
+    def train_run(planned, budget, device):
+        asked.append(planned.name)
+        return RunResult(False)
+
+    assert not train_all(plans, BUDGET, log_message=asked.append, train_run=train_run).is_finished
+    assert asked == ["run 1 of 2: bad, seed 0, for 2 steps", "bad"]
+
+
+def test_time_that_is_left_follows_from_a_budget_of_time(plans):
+    told = []
+    train_all(
+        plans,
+        Budget.parse("2m"),
+        log_message=told.append,
+        train_run=lambda planned, budget, device: RunResult(True),
+    )
+    assert told[0] == "run 1 of 2: bad, seed 0, for 2 minutes; about 4 min left"
+
+
+@pytest.mark.faults
+def test_a_process_of_its_own_says_what_went_wrong(plans):
+    ended = train_in_subprocess(plans[0], BUDGET, "cpu")
+    assert ended == (
+        False,
+        "score.type: a dot product needs equal sizes, but queries have 7 and keys 32",
+    )
+
+
+def test_whatever_goes_wrong_is_told(plans, monkeypatch, capsys):
+    name, recipe, folder = plans[1]
+    asked = [name, recipe.model_dump(mode="json"), str(folder), ["", "max_steps", "two"], "cpu"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(asked)))
+    serve_training()
+    is_over, problem = json.loads(capsys.readouterr().out)
+    assert not is_over
+    assert problem.startswith("TypeError: ")

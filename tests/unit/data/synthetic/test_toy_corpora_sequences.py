@@ -1,0 +1,28 @@
+"""Letters copied, reversed and sorted."""
+
+from itertools import islice
+
+import pytest
+
+from heedful.data.synthetic import get_corpus
+from heedful.data.synthetic.toy_corpora import MAX_LENGTH
+
+EXPECTED = {
+    "copy": lambda letters: letters,
+    "reverse": lambda letters: letters[::-1],
+    "sort": lambda letters: "".join(sorted(letters)),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_targets_are_the_letters_rearranged(name):
+    for source, target in islice(get_corpus(name).pairs("train"), 2000):
+        letters = source.replace(" ", "")
+        assert " ".join(letters) == source
+        assert " ".join(EXPECTED[name](letters)) == target
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_every_length_up_to_the_longest_comes_up(name):
+    lengths = {len(pair.source.split()) for pair in islice(get_corpus(name).pairs("train"), 2000)}
+    assert lengths == set(range(1, MAX_LENGTH + 1))

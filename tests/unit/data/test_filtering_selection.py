@@ -1,0 +1,182 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.data.filtering import (
+    FilterConfig,
+    FilterReason,
+    SeenPairs,
+    compute_filter_reasons,
+    filter_pairs,
+    hash_pairs,
+    make_report,
+    merge_reports,
+)
+from heedful.data.token_store import Pair
+from heedful.errors import DataError
+
+MIXED = [
+    ("a", "b"),
+    ("", "b"),
+    ("a", " \t"),
+    ("aaaa", "b"),
+    ("a", "bbbb"),
+    ("aaa", "bbb"),
+    ("", ""),
+]
+
+
+def ids_of(pairs):
+    """A token for every character."""
+    return {
+        "source_ids": [list(map(ord, source)) for source, _ in pairs],
+        "target_ids": [list(map(ord, target)) for _, target in pairs],
+    }
+
+
+def choose(pairs, **settings):
+    pairs = [Pair(*pair) for pair in pairs]
+    return filter_pairs(pairs, FilterConfig(**settings), **ids_of(pairs), location="train")
+
+
+def test_empty_and_overlong_pairs_are_dropped_and_the_rest_keeps_its_order():
+    assert choose(MIXED, max_length=3).rows == [0, 5]
+
+
+def test_every_pair_is_counted_once():
+    report = choose([*MIXED, ("", "bbbb")], max_length=3).report
+    assert [report.counts[reason] for reason in FilterReason] == [2, 4, 2, 0, 0, 0]
+    assert [report.first_rows[reason] for reason in FilterReason] == [1, 2, 4, 0, 0, 0]
+    assert report.num_pairs == 8
+
+
+def test_a_pair_of_exactly_the_limit_is_kept():
+    assert choose([("a" * 256, "b" * 256)]).rows == [0]
+    assert choose([("aa", "bb")], min_length=2).rows == [0]
+    assert choose([("a", "bbb")], max_length_ratio=3).rows == [0]
+
+
+def test_the_report_says_what_happened():
+    report = choose([*MIXED, ("a\r", "b\r")], max_length=3).report
+    assert report.format_lines() == [
+        "3 of 8 pairs kept",
+        "3 dropped, a side being empty (first: pair 2)",
+        "2 dropped, a side having more than 3 tokens (first: pair 4)",
+        "1 end in a carriage return, which is text unless `normalization.strip` is set",
+    ]
+
+
+def test_the_report_says_what_the_other_filters_dropped():
+    pairs = [("aa", "bb"), ("a", "bb"), ("aa", "bbbb"), ("aa", "bb"), ("aa", "cc")]
+    report = choose(pairs, min_length=2, max_length_ratio=1.5, duplicates="drop").report
+    assert report.format_lines() == [
+        "2 of 5 pairs kept",
+        "1 dropped, a side having fewer than 2 tokens (first: pair 2)",
+        "1 dropped, a side having more than 1.5 times the tokens of the other (first: pair 3)",
+        "1 dropped, having come before (first: pair 4)",
+    ]
+
+
+def test_the_report_is_silent_on_what_did_not_happen():
+    assert choose([("a", "b")]).report.format_lines() == ["1 of 1 pairs kept"]
+
+
+@pytest.mark.parametrize("kept", [{"on_empty": "error"}, {"on_too_long": "error"}])
+def test_refusing_is_no_hindrance_to_sound_pairs(kept):
+    assert choose([("a", "b"), ("c", "d")], **kept).rows == [0, 1]
+
+
+def test_sides_of_unequal_number_are_our_own_mistake():
+    with pytest.raises(ValueError, match="shorter"):
+        filter_pairs(
+            [Pair("a", "b")] * 2,
+            FilterConfig(),
+            source_ids=[[4]],
+            target_ids=[[4]],
+            location="train",
+        )
+
+
+def test_it_does_not_matter_which_side_is_the_longer_one():
+    assert choose([("a", "b"), ("a", "bbb"), ("aaa", "b")], max_length_ratio=2).rows == [0]
+
+
+def test_pairs_equal_on_one_side_only_are_no_duplicates():
+    pairs = [("a", "b"), ("a", "c"), ("c", "b"), ("b", "a"), ("a", "b")]
+    assert choose(pairs).rows == [0, 1, 2, 3, 4]
+    assert choose(pairs, duplicates="drop").rows == [0, 1, 2, 3]
+
+
+def test_where_the_source_ends_tells_pairs_apart():
+    hashes = hash_pairs([Pair("ab", "c"), Pair("a", "bc"), Pair("ab", "c")])
+    assert hashes[0] == hashes[2] != hashes[1]
+
+
+def test_a_message_counts_all_that_left_nothing():
+    pairs = [("a", "b"), ("aaaa", "bb"), ("", "b"), ("aaaaa", "b")]
+    with pytest.raises(DataError) as caught:
+        choose(pairs, max_length=4, min_length=2, max_length_ratio=1.5)
+    assert caught.value.message == (
+        "no pair is left of 4: 1 with an empty side, 1 with more than 4 tokens on a side, "
+        "1 with fewer than 2 tokens on a side, 1 with more than 1.5 times the tokens on one side"
+    )
+
+
+TEXTS = st.text("ab ", max_size=5)
+SETTINGS = st.fixed_dictionaries(
+    {
+        "max_length": st.integers(3, 5),
+        "min_length": st.integers(1, 2),
+        "max_length_ratio": st.none() | st.sampled_from([1.0, 1.5, 2.0]),
+        "duplicates": st.sampled_from(["keep", "drop"]),
+    }
+)
+
+
+def _why(pair, config, before):
+    """The reasons one by one, in words as near to the settings' as can be."""
+    short, long = sorted(map(len, pair))
+    if not pair[0].strip() or not pair[1].strip():
+        return FilterReason.EMPTY
+    if long > config.max_length:
+        return FilterReason.TOO_LONG
+    if short < config.min_length:
+        return FilterReason.TOO_SHORT
+    if config.max_length_ratio is not None and long / short > config.max_length_ratio:
+        return FilterReason.LENGTH_RATIO
+    if config.duplicates == "drop" and pair in before:
+        return FilterReason.DUPLICATE
+    return FilterReason.KEPT
+
+
+@given(
+    pairs=st.lists(st.builds(Pair, TEXTS, TEXTS), max_size=30),
+    settings=SETTINGS,
+    size=st.integers(1, 7),
+)
+def test_a_corpus_in_chunks_is_the_corpus_at_once(pairs, settings, size):
+    config, seen = FilterConfig(**settings), SeenPairs()
+    found, reports = [], []
+    for start in range(0, len(pairs), size):
+        chunk = pairs[start : start + size]
+        where = {"location": "train", "first_row": start + 1}
+        found.append(
+            compute_filter_reasons(chunk, config, **ids_of(chunk), **where, seen_pairs=seen)
+        )
+        reports.append(make_report(found[-1], chunk, config, first_row=start + 1))
+    expected = [_why(pair, config, pairs[:row]) for row, pair in enumerate(pairs)]
+    assert [each for chunk in found for each in chunk.tolist()] == expected
+    if pairs:
+        report = merge_reports(reversed(reports))
+        assert report == make_report(np.array(expected), pairs, config)
+        assert report.num_pairs == len(pairs)
+
+
+def test_a_refused_pair_is_numbered_in_the_whole_corpus():
+    pairs = [Pair("a", "b"), Pair("a", "")]
+    with pytest.raises(DataError) as caught:
+        compute_filter_reasons(
+            pairs, FilterConfig(on_empty="error"), **ids_of(pairs), location="train", first_row=1001
+        )
+    assert caught.value.location == "train, pair 1002"

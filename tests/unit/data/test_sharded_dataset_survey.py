@@ -1,0 +1,77 @@
+"""Going through data in stretches, counting it and drawing from it."""
+
+from collections import Counter
+from itertools import groupby
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.data import sharded_dataset
+from heedful.data.sharded_dataset import ReservoirSampler, ShardCounter, iter_blocks
+
+
+class PerUnitMetric:
+    def __init__(self, first, size):
+        self.numbers = range(first, first + size)
+
+    def stream(self):
+        return map(str, self.numbers)
+
+    def describe(self):
+        return "numbers"
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(sharded_dataset, "CHUNK_SIZE", 3)
+
+
+@given(sizes=st.lists(st.integers(1, 20), min_size=1, max_size=3), shard_size=st.integers(1, 9))
+def test_every_example_comes_once_and_no_shard_is_of_two_sources(sizes, shard_size):
+    sources = [PerUnitMetric(sum(sizes[:number]), size) for number, size in enumerate(sizes)]
+    found = list(iter_blocks(sources, shard_size))
+    texts = [text for each in found for text in each.examples]
+    assert texts == list(map(str, range(sum(sizes))))
+    assert all(each.examples[0] == str(each.first_row) for each in found)
+    shards = [list(group) for _, group in groupby(found, key=lambda each: each.shard)]
+    assert [group[0].shard for group in shards] == list(range(len(shards)))
+    assert all(len({each.corpus_index for each in group}) == 1 for group in shards)
+    assert all(sum(len(each.examples) for each in group) <= shard_size for group in shards)
+    assert len(shards) == sum(-(-size // shard_size) for size in sizes)
+
+
+def test_a_changed_text_changes_the_digest_of_its_shard_alone():
+    def digests(*texts):
+        tally = ShardCounter()
+        source = PerUnitMetric(0, 0)
+        source.stream = lambda: iter(texts)
+        for stretch in iter_blocks([source], 2):
+            tally.add(stretch)
+        assert tally.rows == len(texts)
+        return [plan.digest for plan in tally.specs]
+
+    one, other = digests("a", "b", "c", "d", "e"), digests("a", "b", "c", "D", "e")
+    assert [a == b for a, b in zip(one, other, strict=True)] == [True, False, True]
+
+
+def test_all_is_drawn_where_there_is_no_more_than_asked_for():
+    reservoir = ReservoirSampler(5, seed=0)
+    reservoir.add(0, "abc")
+    reservoir.add(3, "d")
+    assert reservoir.excluding([1]) == ["a", "c", "d"]
+
+
+def test_every_example_is_drawn_with_the_same_chance():
+    drawn = Counter()
+    for seed in range(4000):
+        reservoir = ReservoirSampler(3, seed=seed)
+        for row in range(0, 12, 4):
+            reservoir.add(row, range(row, row + 4))
+        found = reservoir.excluding([])
+        assert len(set(found)) == 3
+        assert found == sorted(found)
+        drawn.update(found)
+    expected = 4000 * 3 / 12
+    squares = sum((drawn[row] - expected) ** 2 / expected for row in range(12))
+    assert squares < 31.3  # chi-square with 11 degrees of freedom, 1 in 1000

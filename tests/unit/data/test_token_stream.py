@@ -1,0 +1,175 @@
+"""Running text: what is read together, and that nothing is asked twice."""
+
+from itertools import islice, pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.data.loader import DataCursor
+from heedful.data.token_stream import (
+    LMBatchingConfig,
+    LMBatchStream,
+    concatenate_lines,
+    disjoint_windows,
+    encode_prompt,
+    epoch_windows,
+    overlapping_windows,
+    split_held_out_tail,
+    tokens_fingerprint,
+)
+from heedful.errors import DataError
+from heedful.tokenization.subword import SubwordTokenizerConfig
+from heedful.tokenization.tokenizer import CharacterTokenizerConfig, WordTokenizerConfig
+from heedful.tokenization.vocabulary import EOS, PAD
+
+LINES = ["in horto est", "", "Quis est?", "Caecilius in horto est, et in via"]
+TOKENIZERS = [
+    WordTokenizerConfig(),
+    CharacterTokenizerConfig(),
+    SubwordTokenizerConfig(vocab_size=300),
+]
+
+# A text in which every token is another, so that a token tells its place.
+text_lengths = st.integers(2, 400)
+streams = st.builds(LMBatchingConfig, count=st.integers(1, 7), context=st.integers(2, 30))
+
+
+def places(length):
+    return np.arange(10, 10 + length, dtype=np.int32)
+
+
+def asked(batches):
+    return [token for batch in batches for token in batch.targets.flatten().tolist() if token]
+
+
+@pytest.mark.parametrize("config", TOKENIZERS, ids=lambda config: config.type)
+def test_every_line_ends_and_comes_back(config):
+    tokenizer = config.train(LINES)
+    tokens = concatenate_lines(LINES, tokenizer).tolist()
+    assert tokens[0] == tokens[-1] == EOS
+    assert tokens.count(EOS) == len(LINES) + 1
+    lines, line = [], []
+    for token in tokens[1:]:
+        if token == EOS:
+            lines.append(tokenizer.decode(line))
+        line = [] if token == EOS else [*line, token]
+    assert lines == LINES
+
+
+@pytest.mark.parametrize("config", TOKENIZERS, ids=lambda config: config.type)
+def test_a_beginning_has_the_tokens_that_the_text_begins_with(config):
+    tokenizer = config.train(LINES)
+    tokens = concatenate_lines(LINES, tokenizer).tolist()
+    assert encode_prompt("\n".join(LINES), tokenizer) == tokens[:-1]
+    assert encode_prompt("", tokenizer) == [EOS]
+
+
+@given(length=text_lengths, config=streams, epoch=st.integers(0, 5), seed=st.integers(0, 99))
+def test_in_an_epoch_each_token_says_the_next_and_none_is_asked_for_twice(
+    length, config, epoch, seed
+):
+    batches = list(epoch_windows(places(length), config, seed=seed, epoch=epoch))
+    for batch in batches:
+        assert torch.equal(batch.targets, batch.inputs + 1)
+        assert batch.inputs.size(1) <= config.context_length
+        assert batch.num_targets == batch.num_tokens == batch.inputs.numel()
+    found = asked(batches)
+    assert len(found) == len(set(found))
+    left_out = length - 1 - len(found)
+    assert left_out < config.context_length + config.batch_size
+
+
+@given(length=text_lengths, config=streams)
+def test_each_row_goes_on_where_it_was_in_the_batch_before(length, config):
+    batches = list(epoch_windows(places(length), config, seed=0, epoch=0))
+    for one, next_one in pairwise(batches):
+        assert torch.equal(next_one.inputs[:, 0], one.targets[:, -1])
+
+
+def test_pieces_begin_at_other_places_in_other_epochs():
+    config = LMBatchingConfig(batch_size=2, context_length=20)
+    firsts = [
+        next(epoch_windows(places(200), config, seed=3, epoch=epoch)).inputs[0, 0].item() - 10
+        for epoch in range(200)
+    ]
+    assert set(firsts) == set(range(20))
+
+
+def test_a_short_text_is_read_in_fewer_streams():
+    config = LMBatchingConfig(batch_size=32, context_length=10)
+    batch = next(epoch_windows(places(46), config, seed=0, epoch=0))
+    assert batch.inputs.size(1) == 10
+    assert len(batch.inputs) in (3, 4)
+
+
+@given(taken=st.integers(0, 40))
+def test_a_stream_goes_on_from_any_position_as_if_never_stopped(taken):
+    def stream(position):
+        config = LMBatchingConfig(batch_size=3, context_length=8)
+        return LMBatchStream(places(150), config, seed=5, cursor=position)
+
+    whole = list(islice(stream(DataCursor(0, 0)), taken + 5))
+    begun = stream(DataCursor(0, 0))
+    for _ in islice(begun, taken):
+        pass
+    resumed = list(islice(stream(begun.cursor), 5))
+    assert all(torch.equal(a.inputs, b.inputs) for a, b in zip(whole[taken:], resumed, strict=True))
+
+
+def test_a_change_is_told_the_place_of_its_batch():
+    seen = []
+
+    def note(batch, place):
+        seen.append(place)
+        return batch
+
+    config = LMBatchingConfig(batch_size=1, context_length=30)
+    stream = LMBatchStream(places(61), config, seed=0, cursor=DataCursor(2, 1), transform=note)
+    list(islice(stream, 2))
+    assert seen == [DataCursor(2, 1), DataCursor(3, 0)]
+
+
+@given(length=text_lengths, config=streams)
+def test_overlapping_pieces_ask_for_every_token_once_with_half_a_context_before_it(length, config):
+    found = []
+    for batch in overlapping_windows(places(length), config):
+        assert len(batch.inputs) <= config.batch_size
+        assert batch.inputs.size(1) <= config.context_length
+        for row, column in (batch.targets != PAD).nonzero().tolist():
+            token = batch.targets[row, column].item()
+            assert token == batch.inputs[row, column] + 1
+            before = token - 10
+            assert column + 1 >= min(before, config.context_length / 2)
+            found.append(before)
+    assert found == list(range(1, length))
+
+
+@given(length=text_lengths, config=streams)
+def test_pieces_apart_hold_every_token_once(length, config):
+    batches = list(disjoint_windows(places(length), config))
+    assert asked(batches) == places(length).tolist()
+    assert sum(int(batch.lengths.sum()) for batch in batches) == length
+
+
+def test_the_end_of_a_text_is_held_out():
+    lines = [str(number) for number in range(100)]
+    learned, held_out = split_held_out_tail(lines, location="here")
+    assert learned + held_out == lines
+    assert len(held_out) == 5
+
+
+def test_a_single_line_cannot_be_parted():
+    with pytest.raises(DataError) as caught:
+        split_held_out_tail(["all of it"], location="book.txt")
+    assert str(caught.value) == (
+        "book.txt: one line is too few: some are needed to learn from and some to validate on\n"
+        "  give a text of more lines, or one to validate on: --dev-text FILE"
+    )
+
+
+def test_fingerprints_tell_texts_apart():
+    assert tokens_fingerprint(places(7)) == tokens_fingerprint(places(7))
+    assert tokens_fingerprint(places(7)) != tokens_fingerprint(places(8))

@@ -1,0 +1,96 @@
+"""Laws that every measure keeps."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.evaluation.base import MetricScore, as_multi_reference, compute_score
+from heedful.evaluation.registry import METRICS
+
+WORDS = st.lists(st.sampled_from("abcde"), min_size=4, max_size=9).map(" ".join)
+TAGS = st.lists(st.sampled_from(["O", "B-x", "I-x", "B-y", "I-y"]), max_size=6).map(" ".join)
+LINKS = st.sets(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=6).map(
+    lambda links: " ".join(f"{source}-{target}" for source, target in sorted(links))
+)
+TEXTS = {"aer": LINKS, "span-f1": TAGS, "span-f1-iob2": TAGS}
+
+every_measure = pytest.mark.parametrize("name", METRICS)
+
+
+def texts(name, count):
+    return st.lists(TEXTS.get(name, WORDS), min_size=count, max_size=count)
+
+
+@every_measure
+@given(st.data())
+def test_a_perfect_output_has_the_best_score_and_no_other_a_better_one(name, data):
+    measure, count = METRICS[name], data.draw(st.integers(1, 4))
+    references, others = (data.draw(texts(name, count)) for _ in range(2))
+    perfect, other = (
+        compute_score(measure, said, references).value for said in (references, others)
+    )
+    best = {"higher": 100, "lower": 0}[measure.direction]
+    assert perfect == pytest.approx(best)
+    assert other <= best + 1e-9 if best else other >= best - 1e-9
+
+
+@every_measure
+@given(st.data())
+def test_the_order_of_sentences_has_no_influence(name, data):
+    outputs, references = (data.draw(texts(name, 4)) for _ in range(2))
+    order = data.draw(st.permutations(range(4)))
+    moved = ([lines[row] for row in order] for lines in (outputs, references))
+    value = compute_score(METRICS[name], outputs, references).value
+    assert compute_score(METRICS[name], *moved).value == pytest.approx(value)
+
+
+# Of references that are equally good by chrF, sacreBLEU takes the first.
+@pytest.mark.parametrize("name", sorted(METRICS.keys() - {"chrf"}))
+@given(st.data())
+def test_the_order_of_references_has_no_influence_and_the_same_again_changes_nothing(name, data):
+    measure = METRICS[name]
+    outputs, one, other = (data.draw(texts(name, 3)) for _ in range(3))
+    value = compute_score(measure, outputs, list(zip(one, other, strict=True))).value
+    assert compute_score(
+        measure, outputs, list(zip(other, one, strict=True))
+    ).value == pytest.approx(value)
+    twice = compute_score(measure, outputs, list(zip(one, one, strict=True))).value
+    assert twice == pytest.approx(compute_score(measure, outputs, one).value)
+
+
+@every_measure
+@given(st.data())
+def test_sums_of_any_leading_dimensions_are_scored_one_by_one(name, data):
+    measure = METRICS[name]
+    outputs, references = (data.draw(texts(name, 6)) for _ in range(2))
+    counted = measure.sentence_statistics(outputs, as_multi_reference(references))
+    found = measure.compute(counted.reshape(2, 3, -1))
+    alone = [float(measure.compute(row)) for row in counted]
+    assert found.shape == (2, 3)
+    assert found.ravel() == pytest.approx(alone)
+    assert counted.dtype == np.float64
+
+
+@every_measure
+def test_unequal_numbers_are_refused(name):
+    with pytest.raises(ValueError, match=r"shorter|longer"):
+        compute_score(METRICS[name], ["0-0", "1-1"], ["0-0"] if name == "aer" else ["O"])
+
+
+@every_measure
+def test_every_measure_says_how_many_references_it_had(name):
+    choices = [["0-0", "1-1"]] if name == "aer" else [["O", "B-x"]]
+    assert "nrefs:2" in METRICS[name].signature(choices)
+    mixed = METRICS[name].signature([*choices, ["O"]])
+    assert "nrefs:var" in mixed
+
+
+def test_one_reference_is_a_list_of_one():
+    assert as_multi_reference(["a b", "c"]) == [("a b",), ("c",)]
+    assert as_multi_reference([["a", "b"], ["c"]]) == [["a", "b"], ["c"]]
+
+
+def test_a_score_is_a_number_with_its_signature():
+    found = compute_score(METRICS["exact-match"], ["a", "b"], ["a", "c"])
+    assert found == MetricScore("exact match", 50.0, "case:mixed|space:kept")

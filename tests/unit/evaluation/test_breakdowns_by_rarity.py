@@ -1,0 +1,68 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.evaluation.breakdowns import (
+    count_words,
+    recall_by_word_frequency,
+    scores_by_word_frequency,
+    tokenize_words,
+    word_recall,
+)
+from heedful.evaluation.registry import exact_match
+
+SEEN = count_words(["the dog, the cat", "the dog sees."] + ["a"] * 20)
+TOKENIZER_FOLDER = st.lists(
+    st.sampled_from(["the", "dog", "cat", "a", "bird", "."]), max_size=6
+).map(" ".join)
+
+
+def test_words_are_letters_and_digits_and_signs_stand_alone():
+    assert tokenize_words("The dog's 2 (old) cats.") == [
+        *("The", "dog", "'", "s", "2", "(", "old", ")", "cats", ".")
+    ]
+    assert SEEN == {"the": 3, "dog": 2, ",": 1, "cat": 1, "sees": 1, ".": 1, "a": 20}
+
+
+def test_outputs_are_parted_by_the_rarest_word_of_their_reference():
+    references = ["the dog", "the cat", "the bird", "a a", "a the", "", "the the"]
+    found = scores_by_word_frequency(
+        references, references, exact_match, word_counts=SEEN, edges=(0, 1, 2, 4, 10)
+    )
+    assert [(each.name, each.size) for each in found] == [
+        *(("0", 1), ("1", 1), ("2-3", 3), ("10+", 1), ("no word", 1))
+    ]
+
+
+def test_words_are_found_as_often_as_both_have_them():
+    outputs, references = ["the the cat", "bird a"], ["the dog the the", "a bird bird"]
+    found = recall_by_word_frequency(outputs, references, word_counts=SEEN, edges=(0, 1, 3, 10))
+    # bird: 1 of 2; dog: 0 of 1; the: 2 of 3; a: 1 of 1.
+    assert [(each.name, each.size, each.score.value) for each in found] == [
+        *(("0", 2, 50), ("1-2", 1, 0), ("3-9", 3, pytest.approx(200 / 3)), ("10+", 1, 100))
+    ]
+    assert word_recall(outputs, references).value == pytest.approx(400 / 7)
+
+
+def test_the_first_of_several_references_tells():
+    (found,) = scores_by_word_frequency(["x"], [["a", "bird"]], exact_match, word_counts=SEEN)
+    assert found.name == "10-99"
+    assert word_recall(["bird"], [["a", "bird"]]).value == 0
+
+
+def test_where_no_word_is_wanted_all_are_found():
+    assert word_recall(["a"], [""]).value == 100
+    assert recall_by_word_frequency(["a"], [""], word_counts=SEEN) == []
+
+
+@given(st.lists(TOKENIZER_FOLDER, min_size=1, max_size=5), st.data())
+def test_bins_together_are_the_whole(references, data):
+    outputs = [data.draw(TOKENIZER_FOLDER) for _ in references]
+    parts = scores_by_word_frequency(outputs, references, exact_match, word_counts=SEEN)
+    assert sum(each.size for each in parts) == len(outputs)
+    bins = recall_by_word_frequency(outputs, references, word_counts=SEEN)
+    assert sum(each.size for each in bins) == sum(len(tokenize_words(line)) for line in references)
+    right = sum(each.size * each.score.value for each in bins)
+    if bins:
+        whole = sum(each.size for each in bins)
+        assert word_recall(outputs, references).value == pytest.approx(right / whole)

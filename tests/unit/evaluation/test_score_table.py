@@ -1,0 +1,91 @@
+import pytest
+
+from heedful.evaluation.base import MetricScore
+from heedful.evaluation.breakdowns import GroupScore
+from heedful.evaluation.registry import METRICS
+from heedful.evaluation.score_table import (
+    ScoreEntry,
+    entry_to_dict,
+    format_entries,
+    format_group_table,
+    score_outputs,
+)
+from heedful.evaluation.significance import Difference, Interval
+
+METRIC = MetricScore("BLEU", 31.256, "tok:13a")
+OUTPUTS, REFERENCES, WORSE = ["a", "b", "c"] * 5, ["a", "b", "x"] * 5, ["a", "y", "y"] * 5
+
+
+def test_only_what_was_asked_for_is_computed():
+    found = score_outputs(METRICS["exact-match"], OUTPUTS, REFERENCES)
+    assert found.score.value == pytest.approx(200 / 3)
+    assert (found.interval, found.difference, found.groups) == (None, None, ())
+
+
+def test_an_interval_and_a_baseline_can_be_asked_for():
+    measure = METRICS["exact-match"]
+    found = score_outputs(measure, OUTPUTS, REFERENCES, baseline=WORSE, confidence=True)
+    assert found.interval.low < found.score.value < found.interval.high
+    assert found.difference.value == pytest.approx(100 / 3)
+    # All of 5 exchanges must go one way: 2 of 2^5 ways, 1/16.
+    assert found.difference.p_value == pytest.approx(1 / 16, abs=0.01)
+
+
+def test_lines_tell_the_score_and_how_sure_it_is():
+    entry = ScoreEntry(METRIC, Interval(29.8, 32.71, 0.95), Difference(-1.5, 0.0123))
+    assert list(format_entries([entry])) == [
+        "BLEU          31.26   [29.80, 32.71]     -1.50 p=0.0123*   tok:13a",
+        "[ ] 95 % of 1000 test sets drawn from these sentences",
+        "+- from the baseline; * p < 0.05, by approximate randomisation (10000 trials)",
+    ]
+    assert list(format_entries([ScoreEntry(METRIC)], digits=1)) == ["BLEU          31.3   tok:13a"]
+
+
+def test_numbers_of_a_kind_stand_below_one_another():
+    sure = ScoreEntry(METRIC, Interval(9.8, 100, 0.95), Difference(-1.5, 0.0123))
+    large = ScoreEntry(
+        MetricScore("perplexity", 12345.6, "per:token"), Interval(9, 10, 0.95), sure.difference
+    )
+    alone = ScoreEntry(MetricScore("word recall", 9.5, "tok:words"))
+    assert list(format_entries([sure, large, alone]))[:3] == [
+        "BLEU            31.26   [9.80, 100.00]     -1.50 p=0.0123*   tok:13a",
+        "perplexity   12345.60    [9.00, 10.00]     -1.50 p=0.0123*   per:token",
+        "word recall      9.50                                        tok:words",
+    ]
+
+
+def test_a_difference_that_may_be_chance_has_no_mark():
+    (line, _) = format_entries([ScoreEntry(METRIC, difference=Difference(0.5, 0.3))])
+    assert "+0.50 p=0.3000 " in line
+
+
+def test_a_table_has_a_row_for_each_group():
+    groups = [GroupScore("1-5", 120, METRIC), GroupScore("6-10", 3, None)]
+    other = [GroupScore("1-5", 120, METRIC._replace(value=100)), GroupScore("6-10", 3, None)]
+    entries = [
+        ScoreEntry(METRIC, groups=groups),
+        ScoreEntry(MetricScore("chrF", 1, ""), groups=other),
+    ]
+    assert list(format_group_table("words", "outputs", entries)) == [
+        "words  outputs   BLEU    chrF",
+        "1-5        120  31.26  100.00",
+        "6-10         3      -       -",
+    ]
+
+
+def test_json_holds_what_was_asked_for_and_no_more():
+    assert entry_to_dict(ScoreEntry(METRIC)) == {
+        "name": "BLEU",
+        "value": 31.256,
+        "signature": "tok:13a",
+    }
+    groups = [GroupScore("a", 2, METRIC), GroupScore("b", 1, None)]
+    told = entry_to_dict(ScoreEntry(METRIC, Interval(1, 2, 0.95), Difference(1.256, 0.5), groups))
+    assert told["interval"] == {"low": 1, "high": 2, "level": 0.95, "samples": 1000, "seed": 12345}
+    assert told["baseline"] == {
+        **{"value": pytest.approx(30), "difference": 1.256, "p": 0.5, "trials": 10000}
+    }
+    assert told["groups"] == [
+        {"name": "a", "size": 2, "value": 31.256},
+        {"name": "b", "size": 1, "value": None},
+    ]

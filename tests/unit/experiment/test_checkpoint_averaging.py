@@ -1,0 +1,192 @@
+"""Averages: runs are made by hand here, for what was learned has no part in a mean."""
+
+import pytest
+import torch
+
+from heedful.errors import DamagedRunError, RunError
+from heedful.experiment.checkpoint_averaging import average_checkpoints, average_state_dicts
+from heedful.recipes import load_recipe
+from heedful.runs import Run, load
+from heedful.storage.state_dict import unique_weights
+from heedful.training.checkpoints import CheckpointConfig, CheckpointManager, Snapshot
+from tests.commands import write_recipe
+
+LINES = ["a b c", "d e", "f"]
+KEEP_ALL = CheckpointConfig(keep_last=100)
+
+
+def begin(folder, *settings, lines=LINES):
+    """A run, its recipe, and a model with weights of its own."""
+    recipe = load_recipe(str(write_recipe(folder.parent / "recipe")), list(settings))
+    text = recipe.tokenizers.train(lines, lines)
+    run = Run(folder)
+    run.initialize(recipe, text)
+    return run, recipe.model.build(source_size=len(text.source), target_size=len(text.target))
+
+
+def drawn(model, seed):
+    """Weights drawn by a seed."""
+    generator = torch.Generator().manual_seed(seed)
+    named = unique_weights(model).items()
+    return {name: torch.randn(weight.shape, generator=generator) for name, weight in named}
+
+
+def published(folder, seed, *settings, lines=LINES):
+    run, model = begin(folder, *settings, lines=lines)
+    weights = drawn(model, seed)
+    run.save_model(weights, step=10 * seed)
+    return folder, weights
+
+
+SCORES = {10: 3.0, 20: None, 30: 1.0, 40: 2.0, 50: 1.5}
+
+
+@pytest.fixture
+def checkpointed(tmp_path):
+    """A run with five checkpoints, and their weights by step."""
+    run, model = begin(tmp_path / "run")
+    weights = {step: drawn(model, step) for step in SCORES}
+    run.save_model(weights[30], step=30)
+    checkpoints = CheckpointManager(run.checkpoints, KEEP_ALL, print)
+    for step, score in SCORES.items():
+        checkpoints.save(Snapshot(step, weights[step], {}, {}), score=score)
+    checkpoints.close()
+    return run.folder, weights
+
+
+def weights_in(folder):
+    return unique_weights(load(folder, device="cpu").model)
+
+
+def same_mean(folder, several):
+    """Whether a run's weights are the mean of several, found once more, one number at a time."""
+    for name, weight in weights_in(folder).items():
+        wanted = torch.stack([each[name].double() for each in several]).mean(dim=0)
+        torch.testing.assert_close(weight.double(), wanted, rtol=1e-6, atol=1e-7)
+
+
+def test_the_last_checkpoints_are_averaged(checkpointed, tmp_path):
+    folder, weights = checkpointed
+    members = average_checkpoints([folder], tmp_path / "mean", num_last=3)
+    assert [member.step for member in members] == [30, 40, 50]
+    same_mean(tmp_path / "mean", [weights[step] for step in (30, 40, 50)])
+
+
+def test_the_best_checkpoints_are_averaged_and_others_are_not(checkpointed, tmp_path):
+    folder, weights = checkpointed
+    members = average_checkpoints([folder], tmp_path / "mean", num_best=2)
+    assert [(member.step, member.score) for member in members] == [(30, 1.0), (50, 1.5)]
+    same_mean(tmp_path / "mean", [weights[30], weights[50]])
+
+
+def test_runs_are_averaged_by_the_weights_they_are_used_with(tmp_path):
+    one, first = published(tmp_path / "one", 1)
+    two, second = published(tmp_path / "two", 2)
+    members = average_checkpoints([one, two], tmp_path / "mean")
+    assert [member.folder for member in members] == [one, two]
+    same_mean(tmp_path / "mean", [first, second])
+
+
+def test_what_is_written_is_a_run_that_translates(checkpointed, tmp_path):
+    folder, _ = checkpointed
+    average_checkpoints([folder], tmp_path / "mean", num_last=2)
+    found = load(tmp_path / "mean", device="cpu").translate(["a b", "c"])
+    assert len(found) == 2
+    assert (tmp_path / "mean" / "config.yaml").read_text() == (folder / "config.yaml").read_text()
+
+
+def test_the_mean_of_a_model_with_itself_is_that_model(tmp_path):
+    one, weights = published(tmp_path / "one", 1)
+    average_checkpoints([one, one, one], tmp_path / "mean")
+    for name, weight in weights_in(tmp_path / "mean").items():
+        assert torch.equal(weight, weights[name])
+
+
+def test_sums_are_wide_enough_for_what_would_be_lost():
+    """In single precision 1e8 + 1 is 1e8, and the mean of these would be 0."""
+    numbers = [1e8, 1.0, -1e8]
+    found = average_state_dicts({"a": torch.tensor([number])} for number in numbers)["a"]
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, torch.tensor([1 / 3]))
+
+
+def test_counts_are_not_averaged():
+    found = average_state_dicts({"calls": torch.tensor(number)} for number in (1, 4))
+    assert found["calls"] == 4
+    assert found["calls"].dtype == torch.int64
+
+
+def refusal(*arguments, error=RunError, **options):
+    with pytest.raises(error) as caught:
+        average_checkpoints(*arguments, **options)
+    return str(caught.value)
+
+
+def test_more_checkpoints_than_there_are_is_refused(checkpointed, tmp_path):
+    folder, _ = checkpointed
+    remedy = "  ask for fewer, or train with a larger training.checkpoints.keep_last or .best"
+    assert refusal([folder], tmp_path / "mean", num_last=6) == (
+        f"{folder}/checkpoints: 6 checkpoints are asked for, and there are 5\n{remedy}"
+    )
+    assert refusal([folder], tmp_path / "mean", num_best=5) == (
+        f"{folder}/checkpoints: 5 checkpoints that were validated are asked for, and there are 4"
+        f"\n{remedy}"
+    )
+
+
+def test_one_model_alone_is_refused(checkpointed, tmp_path):
+    folder, _ = checkpointed
+    assert refusal([folder], tmp_path / "mean") == (
+        f"{folder}: the mean of one model is that model\n"
+        "  name several runs, or take several checkpoints with --last or --best"
+    )
+
+
+def test_a_folder_that_is_there_is_refused_and_left_alone(checkpointed):
+    folder, weights = checkpointed
+    assert refusal([folder], folder, num_last=2) == (
+        f"{folder}: there is something here already\n  name a folder that does not exist yet"
+    )
+    assert torch.equal(next(iter(weights_in(folder).values())), next(iter(weights[30].values())))
+
+
+def test_an_unlike_model_is_refused_by_name(tmp_path):
+    one, _ = published(tmp_path / "one", 1)
+    two, _ = published(tmp_path / "two", 2, "model.decoder.hidden_size=16")
+    assert refusal([one, two], tmp_path / "mean") == (
+        f"{two}: this model has model.decoder.hidden_size=16, and that of {one} 32\n"
+        "  average runs of one model"
+    )
+    assert not (tmp_path / "mean").exists()
+
+
+def test_another_vocabulary_is_refused_though_it_is_as_large(tmp_path):
+    one, _ = published(tmp_path / "one", 1)
+    two, _ = published(tmp_path / "two", 2, lines=["a b c", "d e", "g"])
+    assert refusal([one, two], tmp_path / "mean") == (
+        f"{two}: its source tokens are not those of {one}\n"
+        "  average runs with one vocabulary: training.init_from begins with that of another"
+    )
+
+
+def test_settings_that_change_no_weight_may_differ(tmp_path):
+    one, _ = published(tmp_path / "one", 1)
+    two, _ = published(tmp_path / "two", 2, "training.seed=7")
+    assert len(average_checkpoints([one, two], tmp_path / "mean")) == 2
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    assert "no such folder" in refusal([tmp_path / "none"], tmp_path / "mean", num_last=2)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "manifest.json"])
+@pytest.mark.parametrize("choice", ["last", "best"])
+def test_a_damaged_checkpoint_is_never_averaged(checkpointed, tmp_path, name, choice):
+    folder, _ = checkpointed
+    path = folder / "checkpoints" / "step-00000050" / name
+    contents = bytearray(path.read_bytes())
+    contents[len(contents) // 2] ^= 1
+    path.write_bytes(bytes(contents))
+    message = refusal([folder], tmp_path / "mean", error=DamagedRunError, **{choice: 2})
+    assert message.startswith(str(path))
+    assert not (tmp_path / "mean").exists()

@@ -1,0 +1,286 @@
+"""Operations against torch's own counter where that is right, and against formulas by hand."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import gelu, layer_norm, scaled_dot_product_attention
+from torch.utils.flop_counter import FlopCounterMode
+
+from heedful.data.batching import Batch, SourceBatch
+from heedful.experiment.flops import count_flops, flops_per_token
+from heedful.layers.mixture_of_experts import MixtureOfExperts
+from heedful.layers.transformer import TransformerConfigBase
+from heedful.models.base import Seq2SeqModel
+from heedful.models.language_model import LanguageModelConfig
+from heedful.models.masked_language_model import MaskedLanguageModelConfig
+from heedful.recipes import load_recipe, recipe_names
+
+ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention
+CUDNN = torch.ops.aten._cudnn_rnn
+
+
+def numbers(*shape, device="cpu"):
+    return torch.randn(*shape, device=device, requires_grad=True)
+
+
+def count(compute, *, backward=True):
+    with count_flops() as counted:
+        made = compute()
+        if backward:
+            made.sum().backward()
+    return counted.total
+
+
+def products():
+    """What torch's counter knows how to count."""
+    yield "linear", lambda: nn.Linear(3, 5)(numbers(2, 4, 3))
+    yield "linear of one place", lambda: nn.Linear(3, 5, bias=False)(numbers(3))
+    yield "a product", lambda: numbers(4, 3) @ numbers(3, 6)
+    yield "many products", lambda: numbers(2, 7, 4, 3) @ numbers(2, 7, 3, 6)
+    yield (
+        "products added",
+        lambda: torch.baddbmm(numbers(2, 4, 6), numbers(2, 4, 3), numbers(2, 3, 6)),
+    )
+    yield (
+        "one weight for many",
+        lambda: torch.einsum("bsd,de->bse", numbers(2, 4, 3), numbers(3, 6)),
+    )
+    yield "convolution", lambda: nn.Conv1d(4, 6, 3, stride=2, padding=1)(numbers(2, 4, 11))
+    yield "dilated", lambda: nn.Conv1d(4, 6, 3, dilation=4)(numbers(2, 4, 11))
+    yield "in a plane", lambda: nn.Conv2d(4, 6, (3, 2))(numbers(2, 4, 7, 5))
+    yield "of data", lambda: nn.Conv1d(4, 6, 3)(torch.randn(2, 4, 11))
+    yield "gru", lambda: nn.GRU(3, 4, batch_first=True)(numbers(2, 5, 3))[0]
+
+
+PRODUCTS = dict(products())
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "training"])
+def test_the_count_is_that_of_torch_where_torch_is_right(name, backward):
+    with FlopCounterMode(display=False) as counter:
+        made = PRODUCTS[name]()
+        if backward:
+            made.sum().backward()
+    assert count(PRODUCTS[name], backward=backward) == counter.get_total_flops() > 0
+
+
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "training"])
+def test_attention_counts_as_much_by_a_kernel_as_by_its_products(backward):
+    def attend():
+        return scaled_dot_product_attention(
+            numbers(2, 3, 4, 8), numbers(2, 3, 5, 8), numbers(2, 3, 5, 8)
+        )
+
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        made = attend()
+        if backward:
+            made.sum().backward()
+    # 2 x 3 heads, 4 queries, 5 keys: 8 multiply-adds to compare and 8 to take.
+    by_hand = 2 * (2 * 3) * 4 * 5 * (8 + 8) * (3 if backward else 1)
+    assert counter.get_total_flops() == by_hand
+    with sdpa_kernel(SDPBackend.MATH):
+        assert count(attend, backward=backward) == by_hand
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        assert count(attend, backward=backward) == by_hand
+
+
+def test_a_mask_and_shared_keys_change_nothing():
+    queries, keys = numbers(2, 6, 4, 8), numbers(2, 2, 5, 8)
+    mask = torch.rand(2, 1, 4, 5) < 0.5
+
+    def attend():
+        return scaled_dot_product_attention(queries, keys, keys, attn_mask=mask, enable_gqa=True)
+
+    assert count(attend) == 3 * 2 * (2 * 6) * 4 * 5 * 16
+
+
+def test_the_kernels_of_a_gpu_are_counted_too():
+    queries, keys = (numbers(2, 3, length, 8, device="meta") for length in (4, 5))
+    assert count(lambda: ATTENTION(queries, keys, keys)[0]) == 3 * 2 * (2 * 3) * 4 * 5 * 16
+    weights = [numbers(*shape, device="meta") for shape in [(16, 3), (16, 4), (16,), (16,)]]
+    inputs, first = numbers(5, 2, 3, device="meta"), numbers(1, 2, 4, device="meta")
+    rest = (2, 4, 0, 1, False, 0.0, True, False, [], None)  # an LSTM of 4 units, one layer
+    compute = lambda: CUDNN(inputs, weights, 4, None, first, first, *rest)[0]  # noqa: E731
+    assert count(compute, backward=False) == 2 * 5 * 2 * 16 * (3 + 4)
+
+
+def test_backwards_a_linear_layer_takes_twice_as_much():
+    layer, inputs = nn.Linear(3, 5), numbers(7, 3)
+    forward = count(lambda: layer(inputs), backward=False)
+    assert forward == 2 * 7 * 3 * 5
+    assert count(lambda: layer(inputs)) == 3 * forward
+
+
+def test_what_needs_no_gradient_takes_none():
+    layer, inputs = nn.Linear(3, 5), torch.randn(7, 3)
+    assert count(lambda: layer(inputs)) == 2 * (2 * 7 * 3 * 5)
+    conv, signal = nn.Conv1d(3, 5, 2), torch.randn(1, 3, 8)
+    assert count(lambda: conv(signal)) == 2 * (2 * 7 * 3 * 2 * 5)
+
+
+def test_convolutions_by_hand():
+    # 9 inputs and a kernel of 3 make 7 outputs, each of the 4 / 2 channels of its group.
+    grouped = nn.Conv1d(4, 6, 3, groups=2)
+    assert count(lambda: grouped(numbers(2, 4, 9)), backward=False) == 2 * 2 * 7 * 6 * 3 * 2
+    # Transposed, each input meets the kernel once.
+    spread = nn.ConvTranspose1d(4, 6, 3, stride=2)
+    assert count(lambda: spread(numbers(2, 4, 9)), backward=False) == 2 * 2 * 9 * 4 * 3 * 6
+    assert count(lambda: spread(numbers(2, 4, 9))) == 3 * (2 * 2 * 9 * 4 * 3 * 6)
+
+
+def test_products_with_a_vector_count():
+    # Forwards 12 multiply-adds, and as many for the vector; the outer product adds up nothing.
+    assert count(lambda: numbers(3, 4) @ numbers(4)) == 2 * 12 + 2 * 12
+    assert count(lambda: numbers(4) @ numbers(4), backward=False) == 2 * 4
+
+
+@pytest.mark.parametrize(("kind", "gates"), [(nn.RNN, 1), (nn.GRU, 3), (nn.LSTM, 4)])
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_recurrences_meet_every_weight_once_for_every_input(kind, gates, device):
+    layer, inputs = kind(3, 5, batch_first=True, device=device), numbers(2, 7, 3, device=device)
+    first = numbers(1, 2, 5, device=device)
+    state = (first, first) if kind is nn.LSTM else first
+    forward = 2 * (2 * 7) * gates * 5 * (3 + 5)
+    assert count(lambda: layer(inputs, state)[0], backward=False) == forward
+    assert count(lambda: layer(inputs, state)[0]) == 3 * forward
+
+
+@pytest.mark.filterwarnings("ignore")  # torch speaks of GPUs when oneDNN is switched
+def test_a_fused_lstm_counts_as_much_as_its_steps():
+    layer, inputs, first = nn.LSTM(3, 5, num_layers=2), numbers(7, 2, 3), numbers(2, 2, 5)
+    fused = count(lambda: layer(inputs, (first, first))[0])
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert count(lambda: layer(inputs, (first, first))[0]) == fused > 0
+
+
+def test_looking_up_and_work_element_by_element_count_nothing():
+    table = nn.Embedding(10, 4)
+
+    def compute():
+        return layer_norm(gelu(table(torch.tensor([1, 2, 3]))), (4,)).softmax(dim=-1).tanh()
+
+    assert count(compute) == 0
+
+
+def test_without_gradients_the_count_is_the_same():
+    layer, heads = nn.Linear(3, 8), (2, 3, 4, 8)
+
+    def compute():
+        asked = layer(torch.randn(2, 3, 4, 3))
+        return scaled_dot_product_attention(asked, torch.randn(heads), torch.randn(heads))
+
+    wanted = count(compute, backward=False)
+    for off in (torch.no_grad, torch.inference_mode):
+        with off():
+            assert count(compute, backward=False) == wanted > 0
+
+
+def test_kinds_are_counted_by_themselves():
+    with count_flops() as counted:
+        nn.Linear(3, 5)(torch.randn(2, 3))
+        nn.Conv1d(1, 1, 2)(torch.randn(1, 1, 3))
+    assert counted.by_operator == {"product": 60, "convolution": 8}
+    assert counted.total == 68
+
+
+def test_a_count_within_a_count_is_in_both():
+    with count_flops() as outer:
+        nn.Linear(3, 5)(torch.randn(2, 3))
+        with count_flops() as inner:
+            nn.Linear(3, 5)(torch.randn(2, 3))
+    assert (outer.total, inner.total) == (120, 60)
+
+
+def stack(size, hidden_size, num_layers):
+    parts = TransformerConfigBase(
+        size=size,
+        num_layers=num_layers,
+        attention={"score": {"type": "scaled-dot"}, "heads": {"num_heads": 4}},
+        feedforwards=[{"hidden_size": hidden_size}],
+        dropout=0.0,
+    )
+    return parts.build_stack(config_path="encoder")
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_transformer_takes_two_for_each_weight_and_token_and_four_for_each_pair(device):
+    built = stack(16, 40, 3).to(device)
+    inputs, lengths = numbers(2, 7, 16, device=device), torch.full((2,), 7, device=device)
+    # Four square matrices and two of the feed-forward network for every token; every token is
+    # compared with every other, and takes from it, in all heads together over the whole width.
+    weights, pairs = 3 * (4 * 16 * 16 + 2 * 16 * 40), 3 * 7 * 16
+    forward = (2 * 7) * (2 * weights + 4 * pairs)
+    assert count(lambda: built.forward_bidirectional(inputs, lengths)[0], backward=False) == forward
+    assert count(lambda: built.forward_bidirectional(inputs, lengths)[0]) == 3 * forward
+
+
+def test_on_the_meta_device_experts_see_every_place():
+    experts = MixtureOfExperts(
+        4,
+        hidden_size=6,
+        num_experts=5,
+        num_experts_per_token=2,
+        importance_weight=0.0,
+        load_weight=0.0,
+    ).to("meta")
+    inputs, mask = (
+        numbers(2, 7, 4, device="meta"),
+        torch.ones(2, 7, dtype=torch.bool, device="meta"),
+    )
+    # For every word two experts, and the two matrices of the gate.
+    forward = 2 * (2 * 7) * (2 * (2 * 4 * 6) + 2 * (4 * 5))
+    assert count(lambda: experts(inputs, mask).outputs, backward=False) == forward
+    assert count(lambda: experts(inputs, mask).outputs) > 2 * forward
+
+
+def check(config):
+    """Count a model that holds nothing, so that it may be as large as it likes."""
+    with torch.device("meta"):
+        model = config.build(source_size=50, target_size=50)
+    source = {"source_length": 4} if isinstance(model, Seq2SeqModel) else {}
+    found = flops_per_token(model, target_length=3, **source)
+    # Backwards each product is made twice, but for those whose inputs are data.
+    assert 2 * found.forward < found.training <= 3 * found.forward
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_can_be_counted(name):
+    check(load_recipe(name).model)
+
+
+@pytest.mark.parametrize("config", [LanguageModelConfig(), MaskedLanguageModelConfig()])
+def test_models_of_running_text_need_no_source(config):
+    check(config)
+
+
+def test_a_source_is_asked_for_where_there_is_one():
+    model = load_recipe("reverse-tiny").model.build(source_size=12, target_size=12)
+    with pytest.raises(AssertionError):
+        flops_per_token(model, target_length=3)
+
+
+def real_batch(*, source_length, target_length):
+    source, target = (torch.full((1, length), 5) for length in (source_length, target_length))
+    return Batch(SourceBatch(source, torch.tensor([source_length])), target, target)
+
+
+def test_a_model_is_counted_as_if_it_ran_and_left_as_it_was():
+    torch.manual_seed(0)
+    model = load_recipe("reverse-tiny").model.build(source_size=12, target_size=12)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    model.train()
+    drawn = torch.random.get_rng_state()
+    found = flops_per_token(model, source_length=4, target_length=3)
+    assert model.training
+    assert torch.equal(torch.random.get_rng_state(), drawn)
+    assert all(weight.grad is None for weight in model.parameters())
+    for name, weight in model.state_dict().items():
+        assert torch.equal(weight, before[name])
+    batch = real_batch(source_length=4, target_length=3)
+    forward = count(lambda: model(batch, need_weights=False).log_probs, backward=False)
+    training = count(lambda: model(batch, need_weights=False).log_probs)
+    assert found.forward == forward / 3
+    assert found.training == training / 3

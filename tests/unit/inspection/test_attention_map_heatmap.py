@@ -1,0 +1,103 @@
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from heedful.inspection.attention_map import MAX_COLUMNS_WITH_DIGITS, AttentionMap, render_svg
+from heedful.plotting.svg import DARK, LIGHT
+
+NAMESPACE = "{http://www.w3.org/2000/svg}"
+
+
+def parse(attention_map):
+    return ElementTree.fromstring(render_svg(attention_map))
+
+
+def of_class(root, tag, name):
+    return [node for node in root.iter(NAMESPACE + tag) if name in node.get("class", "").split()]
+
+
+def cells_of(root):
+    return [node for node in of_class(root, "rect", "ink") if "data-weight" in node.attrib]
+
+
+def test_every_weight_can_be_read_back(latin):
+    cells = cells_of(parse(latin))
+    weights = np.array([float(cell.get("data-weight")) for cell in cells])
+    np.testing.assert_allclose(weights.reshape(latin.weights.shape), latin.weights, rtol=5e-4)
+    assert [cell.get("fill-opacity") for cell in cells] == [c.get("data-weight") for c in cells]
+
+
+def test_rows_are_target_words_and_columns_source_words(latin):
+    every = cells_of(parse(latin))
+    cells = [every[start : start + 7] for start in range(0, 70, 7)]
+    for row in cells:
+        assert len({cell.get("y") for cell in row}) == 1
+        assert [float(cell.get("x")) for cell in row] == sorted(float(c.get("x")) for c in row)
+    assert cells[1][4].find(f"{NAMESPACE}title").text == "girl \u2192 puella: 0.93"
+    heights = [float(row[0].get("y")) for row in cells]
+    assert heights == sorted(heights)
+
+
+def test_words_and_digits_are_written_out(latin):
+    root = parse(latin)
+    assert [node.text for node in of_class(root, "text", "source")] == latin.source
+    assert [node.text for node in of_class(root, "text", "target")] == latin.target
+    digits = [node.text for node in of_class(root, "text", "digits")]
+    assert digits[14:21] == ["3", "1", "1", "2", "8", "82", "3"]
+    assert digits[-7:] == [None, None, None, None, None, None, "100"]
+
+
+def test_the_picture_says_in_words_what_it_shows(latin):
+    root = parse(latin)
+    assert root.get("role") == "img"
+    assert root[0].tag == f"{NAMESPACE}title"
+    assert root[0].text == "Latin to English"
+    assert root[1].text.startswith(
+        "For each word, where it looked most. The: puella 88%; girl: puella 93%; sees: videt 82%;"
+    )
+
+
+def test_hostile_tokens_are_text(hostile):
+    root = parse(hostile)
+    assert {node.tag.removeprefix(NAMESPACE) for node in root.iter()} == {
+        *("svg", "title", "desc", "style", "rect", "text", "g")
+    }
+    sources = [node.text for node in of_class(root, "text", "source")]
+    assert sources[2:7] == ["&amp;", "]]>", "\\u202eevil", "\\x00\\x1b[31m\\n\\t", "\\ud800"]
+    assert sources[-1] == "w" * 23 + "\u2026"
+    assert root[0].text == "<script>& \\u202e"
+    last = cells_of(root)[-1].find(f"{NAMESPACE}title")
+    assert last.text == f"<b>'bold'</b> \u2192 {'w' * 200}: 0.06"
+
+
+def test_the_document_stands_alone(latin):
+    text = render_svg(latin)
+    assert re.findall(r"\w+://[^\"\s]*", text) == ["http://www.w3.org/2000/svg"]
+    assert not re.search(r"url\(|@import|href|<script", text)
+
+
+def test_the_style_holds_both_palettes(latin):
+    light, dark = parse(latin).find(f"{NAMESPACE}style").text.split("prefers-color-scheme: dark")
+    assert f".ink {{ fill: {LIGHT.full_cell}; }}" in light
+    assert f".ink {{ fill: {DARK.full_cell}; }}" in dark
+
+
+@pytest.mark.parametrize("columns", [MAX_COLUMNS_WITH_DIGITS, MAX_COLUMNS_WITH_DIGITS + 1])
+def test_a_wide_picture_keeps_its_weights_and_drops_its_digits(columns):
+    root = parse(AttentionMap(["a"] * columns, ["x"], np.full((1, columns), 1 / columns)))
+    assert len(cells_of(root)) == columns
+    digits = of_class(root, "text", "digits")
+    assert len(digits) == (columns if columns <= MAX_COLUMNS_WITH_DIGITS else 0)
+
+
+def test_one_word_looking_at_one_word_is_drawn():
+    (cell,) = cells_of(parse(AttentionMap(["a"], ["x"], np.ones((1, 1)))))
+    assert cell.get("data-weight") == "1"
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(0, 0), (0, 2), (3, 0)])
+def test_an_empty_map_says_so(rows, columns):
+    root = parse(AttentionMap(["a"] * columns, ["x"] * rows, np.zeros((rows, columns))))
+    assert [node.text for node in root.iter(f"{NAMESPACE}text")] == ["nothing to draw"]

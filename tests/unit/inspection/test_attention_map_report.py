@@ -1,0 +1,123 @@
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from heedful.inspection.attention_map import (
+    MAX_SNIPPET_HEIGHT,
+    AttentionMap,
+    render_html,
+    render_notebook_html,
+)
+
+
+class Elements(HTMLParser):
+    """The elements of a page, with the text inside each."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.found = []
+        self.is_open = False
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append([tag, dict(attrs), ""])
+        self.is_open = True
+
+    def handle_endtag(self, tag):
+        self.is_open = False
+
+    def handle_data(self, data):
+        if self.is_open:
+            self.found[-1][2] += data
+
+    def named(self, tag):
+        return [(attributes, text) for name, attributes, text in self.found if name == tag]
+
+
+def data_of(page):
+    (attributes, text), _ = Elements(page).named("script")
+    assert attributes == {"type": "application/json", "id": "maps"}
+    return json.loads(text)
+
+
+def test_the_page_holds_every_word_and_weight(latin):
+    first, second = data_of(render_html([latin, latin], title="Two"))["sentences"]
+    assert first == second
+    assert (first["title"], first["source"], first["target"]) == (
+        latin.title,
+        latin.source,
+        latin.target,
+    )
+    np.testing.assert_allclose(first["weights"], latin.weights, rtol=5e-4)
+
+
+def test_half_precision_weights_are_written_as_plain_numbers():
+    attention_map = AttentionMap(["a", "b"], ["x"], np.array([[0.25, 0.75]], dtype=np.float16))
+    assert data_of(render_html([attention_map], title=""))["sentences"][0]["weights"] == [
+        [0.25, 0.75]
+    ]
+
+
+def test_hostile_tokens_add_no_elements(latin, hostile):
+    tame, wild = (Elements(render_html([each], title="Same")).found for each in (latin, hostile))
+    assert [tag for tag, _, _ in wild] == [tag for tag, _, _ in tame]
+    assert data_of(render_html([hostile], title=""))["sentences"][0]["source"][1] == (
+        "</script><script>window.harmed=1</script>"
+    )
+
+
+def test_a_hostile_title_is_text(latin):
+    page = Elements(render_html([latin], title="<script>alert(1)</script>\u202e"))
+    assert page.named("title") == [({}, "<script>alert(1)</script>\\u202e")]
+    assert len(page.named("script")) == 2
+
+
+def test_only_the_script_and_style_of_the_page_may_run(latin):
+    page = Elements(render_html([latin], title="Policy"))
+    (style,) = page.named("style")
+    _, script = page.named("script")
+    policy = next(a["content"] for a, _ in page.named("meta") if "http-equiv" in a)
+
+    def allowed(text):
+        return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+    assert policy == (
+        f"default-src 'none'; style-src 'sha256-{allowed(style[1])}'; "
+        f"script-src 'sha256-{allowed(script[1])}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def test_the_page_names_no_place_outside_itself(latin):
+    page = render_html([latin], title="Alone")
+    assert re.findall(r"\w+://[^\"\s]*", page) == ["http://www.w3.org/2000/svg"]
+    assert not re.search(r"url\(|@import|<link|\bsrc=", page)
+
+
+def test_the_script_inserts_text_and_never_markup(latin):
+    script = Elements(render_html([latin], title=""))
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(",
+        script.named("script")[1][1],
+    )
+
+
+def test_a_snippet_is_the_page_in_a_closed_frame(hostile):
+    ((attributes, _),) = Elements(render_notebook_html(hostile)).named("iframe")
+    assert attributes["sandbox"] == "allow-scripts"
+    assert len(Elements(render_notebook_html(hostile)).found) == 1
+    assert data_of(attributes["srcdoc"]) == data_of(render_html([hostile], title=""))
+
+
+@pytest.mark.parametrize("words", [0, 1, 10, 500])
+def test_a_snippet_is_never_taller_than_a_screen(words):
+    weights = np.full((words, words), 1 / max(words, 1))
+    frame = render_notebook_html(AttentionMap(["a"] * words, ["x"] * words, weights))
+    height = int(re.search(r"height: (\d+)px", frame)[1])
+    assert 100 <= height <= MAX_SNIPPET_HEIGHT

@@ -1,0 +1,81 @@
+"""Feed-forward sublayers against their formulas, place by place and unit by unit."""
+
+import math
+
+import pytest
+import torch
+
+from heedful.layers.feed_forward import FeedForward
+
+MASK = torch.tensor([[True, True, True], [True, False, False]])
+BENT = {
+    "relu": lambda number: max(0.0, number),
+    "gelu": lambda number: number * 0.5 * (1 + math.erf(number / math.sqrt(2))),
+    "swish": lambda number: number / (1 + math.exp(-number)),
+}
+
+
+def numbers(*shape):
+    return torch.randn(*shape, dtype=torch.double)
+
+
+def affine(layer, place):
+    """W x + b, number by number."""
+    rows = layer.weight.tolist()
+    added = [0.0] * len(rows) if layer.bias is None else layer.bias.tolist()
+    pairs = zip(rows, added, strict=True)
+    return [sum(w * x for w, x in zip(row, place, strict=True)) + bias for row, bias in pairs]
+
+
+@pytest.mark.parametrize("activation", BENT)
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_every_place_goes_through_the_formula_by_itself(activation, gated, bias):
+    built = FeedForward(3, 5, activation=activation, gated=gated, bias=bias).double()
+    inputs = numbers(2, 3, 3)
+    outputs = built(inputs, MASK).outputs
+    for place, found in zip(inputs.flatten(0, 1).tolist(), outputs.flatten(0, 1), strict=True):
+        hidden = [BENT[activation](each) for each in affine(built.input_projection, place)]
+        if gated:
+            hidden = [h * g for h, g in zip(hidden, affine(built.gate, place), strict=True)]
+        assert found.tolist() == pytest.approx(affine(built.output_projection, hidden))
+
+
+def test_nothing_is_added_to_a_loss():
+    assert FeedForward(3, 5)(torch.randn(2, 3, 3), MASK).auxiliary_losses == {}
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_place_has_no_influence_on_another(gated):
+    built, inputs = FeedForward(3, 5, gated=gated), torch.randn(2, 3, 3, requires_grad=True)
+    (gradient,) = torch.autograd.grad(built(inputs, MASK).outputs[0, 1].sum(), inputs)
+    assert gradient[0, 1].any()
+    gradient[0, 1] = 0
+    assert not gradient.any()
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_gradients_are_those_of_finite_differences(gated):
+    built, inputs = FeedForward(3, 5, activation="swish", gated=gated).double(), numbers(2, 3, 3)
+
+    def run(inputs, *weights):
+        return built(inputs, MASK).outputs
+
+    assert torch.autograd.gradcheck(run, (inputs.requires_grad_(), *built.parameters()))
+
+
+def test_dropout_empties_hidden_units_in_training_alone():
+    built, inputs = FeedForward(3, 5, dropout=0.5), torch.randn(2, 3, 3)
+    built.output_projection = torch.nn.Identity()  # to see the hidden layer
+    whole = built.eval()(inputs, MASK).outputs
+    torch.testing.assert_close(whole, built.input_projection(inputs).relu())
+    some = built.train()(inputs, MASK).outputs
+    kept = some != 0
+    torch.testing.assert_close(some[kept], 2 * whole[kept])
+    assert (whole[~kept] != 0).any()
+
+
+def test_a_gate_costs_a_third_matrix():
+    plain, gated = (FeedForward(512, 2048, gated=gated, bias=False) for gated in (False, True))
+    counts = [sum(weight.numel() for weight in each.parameters()) for each in (plain, gated)]
+    assert counts == [2 * 512 * 2048, 3 * 512 * 2048]

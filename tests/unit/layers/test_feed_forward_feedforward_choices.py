@@ -1,0 +1,82 @@
+"""Feed-forward sublayers as a configuration names them."""
+
+import pytest
+import torch
+
+from heedful.config import BaseConfig, read_yaml, validate_settings
+from heedful.errors import ConfigError
+from heedful.layers.feed_forward import FeedForward, FeedForwardConfig
+from heedful.layers.mixture_of_experts import (
+    MixtureOfExpertsFeedForward,
+    MixtureOfExpertsFeedForwardConfig,
+)
+from heedful.layers.transformer import PositionwiseLayerConfig
+
+
+class PackedLayer(BaseConfig):
+    feedforward: PositionwiseLayerConfig = FeedForwardConfig()
+
+
+def read(text):
+    return validate_settings(
+        PackedLayer, read_yaml(text, origin="layer"), origin="layer"
+    ).feedforward
+
+
+def test_a_section_without_a_kind_is_a_plain_one():
+    assert read("feedforward: {hidden_size: 12}") == FeedForwardConfig(hidden_size=12)
+    assert read("{}") == FeedForwardConfig()
+
+
+def test_the_plain_one_is_the_paper_s():
+    built = FeedForwardConfig().build(size=512)
+    assert isinstance(built, FeedForward)
+    # Vaswani et al. 2017, section 3.3: inner width 2048, both maps with biases.
+    assert sum(w.numel() for w in built.parameters()) == 2 * 512 * 2048 + 2048 + 512
+    assert isinstance(built.activation, torch.nn.ReLU)
+
+
+def test_settings_reach_the_plain_one():
+    text = "feedforward: {activation: swish, gated: true, dropout: 0.2, bias: false}"
+    built = read(text).build(size=8)
+    assert isinstance(built.activation, torch.nn.SiLU)
+    assert built.gate.bias is built.input_projection.bias is built.output_projection.bias is None
+    assert built.dropout.p == 0.2
+
+
+def test_settings_reach_the_experts():
+    text = """
+    feedforward:
+      {type: experts, num_experts: 5, num_experts_per_token: 3, hidden_size: 7, capacity_factor: 1.5,
+       importance_weight: 0.2, load_weight: 0.3, activation: gelu, bias: true}
+    """
+    built = read(text).build(size=8)
+    assert isinstance(built, MixtureOfExpertsFeedForward)
+    experts = built.experts
+    assert (len(experts.experts), experts.gate.num_experts_per_token) == (5, 3)
+    assert (experts.importance_weight, experts.load_weight) == (0.2, 0.3)
+    assert (experts.capacity_factor, experts.limits_capacity_in_eval) == (1.5, False)
+    input_projection, activation, output_projection = experts.experts[0]
+    assert input_projection.weight.shape == (7, 8)
+    assert isinstance(activation, torch.nn.GELU)
+    assert output_projection.bias is not None
+
+
+@pytest.mark.parametrize(
+    "config", [FeedForwardConfig(), MixtureOfExpertsFeedForwardConfig(num_experts=3)]
+)
+def test_what_is_built_takes_places_of_its_width(config):
+    built = config.build(size=6)
+    outputs = built(torch.randn(2, 3, 6), torch.ones(2, 3, dtype=torch.bool)).outputs
+    assert outputs.shape == (2, 3, 6)
+
+
+def test_more_experts_cannot_be_chosen_than_there_are():
+    with pytest.raises(ConfigError, match="num_chosen is 4, but there are 3 experts"):
+        read("feedforward: {type: experts, num_experts: 3, num_experts_per_token: 4}")
+
+
+@pytest.mark.parametrize("factor", ["0", "-1.0"])
+def test_a_capacity_is_more_than_nothing(factor):
+    with pytest.raises(ConfigError, match="capacity_factor"):
+        read(f"feedforward: {{type: experts, capacity_factor: {factor}}}")

@@ -1,0 +1,214 @@
+"""What initial values are, by their statistics, and what they leave alone."""
+
+import math
+
+import pytest
+import torch
+from pydantic import TypeAdapter
+from torch import nn
+
+from heedful.attention import AdditiveScore, ConcatScore, CosineScore, ScoreFunction
+from heedful.layers.initialization import (
+    BahdanauInitConfig,
+    DefaultInitConfig,
+    NormalInitConfig,
+    UniformInitConfig,
+    XavierInitConfig,
+)
+from heedful.layers.mixture_of_experts import NoisyTopKGate
+from heedful.layers.rnn import CellConfig
+from heedful.layers.rnn_cells import RecurrentCell
+from heedful.models.base import EncoderOutput
+from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+from heedful.tokenization.vocabulary import PAD
+
+SIZE, MEMORY, VOCABULARY = 64, 48, 50
+ALL = [UniformInitConfig(), BahdanauInitConfig(), XavierInitConfig(), NormalInitConfig()]
+
+
+def build(**settings):
+    sizes = {"embedding_size": SIZE, "hidden_size": SIZE}
+    config = RecurrentDecoderConfig.model_validate({**sizes, **settings})
+    return config.build(vocabulary_size=VOCABULARY, memory_size=MEMORY)
+
+
+def source(*lengths):
+    states = torch.randn(len(lengths), max(lengths), MEMORY)
+    return EncoderOutput(states, torch.tensor(lengths), torch.randn(len(lengths), MEMORY))
+
+
+def assert_drawn_around_zero(weight, *, std):
+    """Mean and spread, within five standard errors of those of a normal distribution."""
+    assert abs(weight.mean().item()) < 5 * std / math.sqrt(weight.numel())
+    assert abs(weight.std().item() / std - 1) < 5 / math.sqrt(2 * weight.numel())
+
+
+def test_the_default_leaves_all_as_it_was():
+    model = build()
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    DefaultInitConfig().initialize(model)
+    torch.testing.assert_close(dict(model.named_parameters()), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("limit", [0.1, 0.08, 0.04])
+def test_uniform_draws_every_weight_evenly_within_its_range(limit):
+    model = build(cell="lstm")
+    UniformInitConfig(bound=limit).initialize(model)
+    for name, weight in model.named_parameters():
+        assert weight.abs().max() <= limit, name
+    weights = torch.cat([each.flatten() for each in model.wiring.parameters()]).detach()
+    assert abs(weights.mean().item()) < 5 * limit / math.sqrt(3 * weights.numel())
+    assert weights.var().item() == pytest.approx(limit**2 / 3, rel=0.02)
+    assert weights.abs().max() > 0.999 * limit
+    assert model.output_head.projection.bias.detach().abs().sum() > 0
+
+
+@pytest.mark.parametrize("init", ALL, ids=str)
+def test_padding_stays_zero_and_learned_settings_stay_as_they_were(init):
+    score = {"type": "cosine", "scale": 3.0, "learned": True}
+    model = build(hidden_size=MEMORY, attention={"score": score})
+    assert isinstance(model.wiring.attention.score, CosineScore)
+    init.initialize(model)
+    assert (model.embedding.embedding.weight[PAD] == 0).all()
+    assert model.wiring.attention.score.scale.item() == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("init", ALL, ids=str)
+def test_norms_keep_their_gains(init):
+    model = build(cell={"type": "gru", "layer_norm": True})
+    init.initialize(model)
+    gains = [each.weight for each in model.modules() if isinstance(each, nn.LayerNorm)]
+    assert gains
+    assert all((gain == 1).all() for gain in gains)
+
+
+@pytest.mark.parametrize("init", ALL, ids=str)
+def test_the_seed_decides(init):
+    models = list[nn.Module]()
+    for _ in range(2):
+        torch.manual_seed(3)
+        models.append(build())
+        init.initialize(models[-1])
+    one, other = models
+    torch.testing.assert_close(one.state_dict(), other.state_dict(), rtol=0, atol=0)
+
+
+def test_normal_draws_all_alike():
+    model = build(cell="lstm")
+    NormalInitConfig(std=0.02).initialize(model)
+    for name, weight in model.named_parameters():
+        if "bias" in name:
+            assert (weight == 0).all(), name
+    assert_drawn_around_zero(model.output_head.projection.weight.detach(), std=0.02)
+    assert_drawn_around_zero(model.embedding.embedding.weight[PAD + 1 :].detach(), std=0.02)
+
+
+def test_xavier_keeps_variance_there_and_back_and_words_as_they_were():
+    """A variance of 2 / (fan_in + fan_out) lies between what keeps either (Glorot & Bengio)."""
+    model = build()
+    words = model.embedding.embedding.weight.clone()
+    XavierInitConfig().initialize(model)
+    weight = model.output_head.projection.weight.detach()  # (VOCABULARY, SIZE)
+    assert weight.var().item() == pytest.approx(2 / sum(weight.shape), rel=0.1)
+    assert weight.abs().max() <= math.sqrt(6 / sum(weight.shape))
+    assert (model.output_head.projection.bias == 0).all()
+    assert torch.equal(model.embedding.embedding.weight, words)
+
+
+@pytest.mark.parametrize("init", ALL, ids=str)
+def test_gates_of_experts_begin_at_zero(init):
+    gate = nn.ModuleList(
+        [NoisyTopKGate(4, num_experts=3, num_experts_per_token=1), nn.Linear(2, 2)]
+    )
+    init.initialize(gate)
+    assert (gate[0].score.weight == 0).all()
+    assert (gate[0].noise.weight == 0).all()
+    assert (gate[1].weight != 0).any()
+
+
+def test_bahdanaus_weights_are_small_and_his_biases_zero():
+    model = build(pre_output={"type": "maxout"})
+    BahdanauInitConfig().initialize(model)
+    assert_drawn_around_zero(model.embedding.embedding.weight[1:].detach(), std=0.01)
+    assert_drawn_around_zero(model.output_head.projection.weight.detach(), std=0.01)
+    assert_drawn_around_zero(model.wiring.pre_output.projection.weight.detach(), std=0.01)
+    assert_drawn_around_zero(model.wiring.cells.cells[0].layer.weight_ih_l0.detach(), std=0.01)
+    biases = [weight for name, weight in model.named_parameters() if "bias" in name]
+    assert biases
+    assert all((bias == 0).all() for bias in biases)
+
+
+@pytest.mark.parametrize("kind", ["additive", "concat"])
+def test_bahdanaus_scores_are_smaller_still_and_first_say_nothing(kind):
+    model = build(attention={"score": {"type": kind}})
+    BahdanauInitConfig().initialize(model)
+    score = model.wiring.attention.score
+    assert isinstance(score, AdditiveScore | ConcatScore)
+    for name, weight in score.named_parameters():
+        if not name.startswith("reduction"):
+            assert_drawn_around_zero(weight.detach(), std=0.001)
+    assert (score.score_vector.weight == 0).all()
+
+
+@pytest.mark.parametrize("heads", [None, {"num_heads": 4}], ids=str)
+def test_attention_is_at_first_exactly_uniform(heads):
+    model, lengths = build(attention={"heads": heads}), [8, 2, 4]
+    BahdanauInitConfig().initialize(model)
+    weights = model(torch.randint(3, VOCABULARY, (3, 5)), source(*lengths)).weights
+    for row, length in enumerate(lengths):
+        assert (weights[row, :, :length] == 1 / length).all()
+        assert (weights[row, :, length:] == 0).all()
+
+
+def test_what_begins_uniform_can_learn():
+    """v_a = 0 stops the gradient of W_a and U_a for one step, but not its own."""
+    model = build()
+    BahdanauInitConfig().initialize(model)
+    model(torch.randint(3, VOCABULARY, (3, 5)), source(7, 2, 4)).log_probs.square().sum().backward()
+    score = model.wiring.attention.score
+    assert score.score_vector.weight.grad.abs().sum() > 0
+    assert score.query_projection.weight.grad.abs().sum() == 0
+
+
+CELLS = [
+    *("rnn", "gru", "lstm"),
+    *({"type": kind, "layer_norm": True} for kind in ("rnn", "gru", "lstm")),
+    {"type": "gru", "reset": "before"},
+    {"type": "lstm", "zoneout": 0.1, "recurrent_dropout": 0.1},
+]
+
+
+@pytest.mark.parametrize("settings", CELLS, ids=str)
+def test_what_meets_a_state_is_orthogonal_gate_by_gate(settings):
+    cell = TypeAdapter(CellConfig).validate_python(settings).build(input_size=5, hidden_size=8)
+    BahdanauInitConfig().initialize(cell)
+    squares = [
+        gate
+        for weight in cell.parameters()
+        if weight.dim() == 2 and weight.size(1) == 8  # no input is as wide as the state
+        for gate in weight.split(8)
+    ]
+    gates = {"rnn": 1, "gru": 3, "lstm": 4}
+    kind = settings if isinstance(settings, str) else settings["type"]
+    assert len(squares) == gates[kind]
+    for square in squares:
+        torch.testing.assert_close(square @ square.T, torch.eye(8), rtol=0, atol=1e-5)
+
+
+def test_a_cell_that_recalls_meets_its_past_orthogonally_and_looks_back_evenly():
+    cell = TypeAdapter(CellConfig).validate_python("lstmn").build(input_size=5, hidden_size=8)
+    BahdanauInitConfig().initialize(cell)
+    squares = cell.context_to_hidden.weight.split(8)
+    assert len(squares) == 4
+    for square in squares:
+        torch.testing.assert_close(square @ square.T, torch.eye(8), rtol=0, atol=1e-5)
+    assert (cell.intra_attention.attention.score.score_vector.weight == 0).all()
+
+
+def test_every_kind_of_score_and_cell_is_found_within_a_whole_model():
+    model = nn.ModuleDict({"one": build(), "two": build(cell="rnn")})
+    BahdanauInitConfig().initialize(model)
+    found = [each for each in model.modules() if isinstance(each, ScoreFunction | RecurrentCell)]
+    assert len(found) == 4
+    for score in (each for each in found if isinstance(each, ScoreFunction)):
+        assert (score.score_vector.weight == 0).all()

@@ -1,0 +1,265 @@
+"""Experts against a dense loop, and the formulas of Shazeer et al. 2017 by hand."""
+
+import math
+
+import pytest
+import torch
+
+from heedful.layers.mixture_of_experts import (
+    NOISE_FLOOR,
+    MixtureOfExperts,
+    MixtureOfExpertsConfig,
+    MixtureOfExpertsSublayer,
+    NoisyTopKGate,
+    cv_squared,
+)
+
+MASK = torch.tensor([[True, True, True, False], [True, False, True, False]])
+
+
+def experts(*, num_experts=5, num_experts_per_token=2, importance_weight=0.3, load_weight=0.7):
+    """Experts whose gate has an opinion."""
+    built = MixtureOfExperts(
+        3,
+        hidden_size=6,
+        num_experts=num_experts,
+        num_experts_per_token=num_experts_per_token,
+        importance_weight=importance_weight,
+        load_weight=load_weight,
+    ).double()
+    torch.nn.init.normal_(built.gate.score.weight)
+    torch.nn.init.normal_(built.gate.noise.weight)
+    return built
+
+
+def numbers(*shape):
+    return torch.randn(*shape, dtype=torch.double)
+
+
+def gates(built, word):
+    """G(x), written as the paper has it: softmax over scores of which all but the best are -inf."""
+    scores = built.gate.score.weight @ word
+    kept = torch.full_like(scores, -math.inf)
+    for best in sorted(range(len(scores)), key=lambda n: -scores[n])[
+        : built.gate.num_experts_per_token
+    ]:
+        kept[best] = scores[best]
+    return kept.softmax(dim=0)
+
+
+def dense(built, word):
+    """sum_i G(x)_i E_i(x), over all experts, whether they were chosen or not."""
+    shares = gates(built, word)
+    return sum(share * expert(word) for share, expert in zip(shares, built.experts, strict=True))
+
+
+@pytest.mark.parametrize("num_experts_per_token", [1, 2, 5])
+def test_sending_words_is_asking_every_expert_about_every_word(num_experts_per_token):
+    built, inputs = (
+        experts(num_experts_per_token=num_experts_per_token).eval(),
+        numbers(2, 4, 3).requires_grad_(),
+    )
+    outputs = built(inputs, MASK).outputs
+    pairs = zip(inputs.flatten(0, 1), MASK.flatten(), strict=True)
+    wanted = torch.stack([dense(built, word) if seen else 0 * word for word, seen in pairs])
+    wanted = wanted.view(2, 4, 3)
+    torch.testing.assert_close(outputs, wanted)
+    leaves = [inputs, built.gate.score.weight, *built.experts.parameters()]
+    found, expected = (torch.autograd.grad(each.sin().sum(), leaves) for each in (outputs, wanted))
+    for pair in zip(found, expected, strict=True):
+        torch.testing.assert_close(*pair)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_gradients_are_those_of_finite_differences(training):
+    built, inputs = experts().train(training), numbers(2, 4, 3).requires_grad_()
+
+    def run(inputs, *weights):
+        torch.manual_seed(1)  # what is drawn is drawn alike
+        mixed = built(inputs, MASK)
+        return mixed.outputs, *mixed.auxiliary_losses.values()
+
+    assert torch.autograd.gradcheck(run, (inputs, *built.parameters()), fast_mode=True)
+
+
+def test_any_leading_dimensions_will_do():
+    built, inputs, mask = experts().eval(), numbers(2, 3, 4, 3), torch.rand(2, 3, 4) < 0.7
+    whole = built(inputs, mask).outputs
+    parts = [built(*part).outputs for part in zip(inputs, mask, strict=True)]
+    torch.testing.assert_close(whole, torch.stack(parts))
+
+
+def test_padding_is_sent_to_nobody_and_counts_for_nothing():
+    built, inputs = experts().eval(), numbers(2, 4, 3)
+    alone = built(inputs[MASK][None], torch.ones(1, 5, dtype=torch.bool))
+    spoiled = inputs.masked_fill(~MASK[:, :, None], math.nan).requires_grad_()
+    mixed = built(spoiled, MASK)
+    assert (mixed.outputs[~MASK] == 0).all()
+    torch.testing.assert_close(mixed.outputs[MASK], alone.outputs[0])
+    torch.testing.assert_close(mixed.auxiliary_losses, alone.auxiliary_losses)
+    torch.testing.assert_close(mixed.expert_load, alone.expert_load)
+    (gradient,) = torch.autograd.grad(mixed.outputs.sum(), spoiled)
+    assert (gradient[~MASK] == 0).all()
+
+
+def test_where_all_is_padding_nothing_happens():
+    built = experts()
+    mixed = built(numbers(2, 4, 3), torch.zeros(2, 4, dtype=torch.bool))
+    assert (mixed.outputs == 0).all()
+    assert all(penalty == 0 for penalty in mixed.auxiliary_losses.values())
+    assert (mixed.expert_load == 0).all()
+
+
+def test_the_loads_are_the_shares_of_what_was_sent():
+    built, inputs = experts().eval(), numbers(2, 4, 3)
+    counts = torch.zeros(5)
+    for word in inputs[MASK]:
+        counts += gates(built, word) > 0
+    torch.testing.assert_close(built(inputs, MASK).expert_load, counts / 10)
+
+
+def phi(number):
+    return 0.5 * (1 + math.erf(number / math.sqrt(2)))
+
+
+def test_in_training_noise_is_added_and_chances_are_those_of_the_paper():
+    gate = experts().gate
+    words = numbers(7, 3)
+    torch.manual_seed(3)
+    found = gate(words)
+    torch.manual_seed(3)
+    drawn = torch.randn(7, 5, dtype=torch.double)
+    for row in range(7):
+        clean = (gate.score.weight @ words[row]).tolist()
+        wide = (gate.noise.weight @ words[row]).tolist()
+        spreads = [math.log1p(math.exp(each)) + NOISE_FLOOR for each in wide]
+        noisy = [c + n * s for c, n, s in zip(clean, drawn[row].tolist(), spreads, strict=True)]
+        best = sorted(range(5), key=lambda n: -noisy[n])[:2]
+        assert found.expert_indices[row].tolist() == best
+        total = sum(math.exp(noisy[n]) for n in best)
+        shares = [math.exp(noisy[n]) / total for n in best]
+        assert found.gate_weights[row].tolist() == pytest.approx(shares)
+        for expert in range(5):
+            others = sorted(noisy[:expert] + noisy[expert + 1 :], reverse=True)
+            chance = phi((clean[expert] - others[1]) / spreads[expert])  # the second but for itself
+            assert found.selection_probs[row, expert].item() == pytest.approx(chance)
+
+
+def test_a_chance_is_how_often_an_expert_is_chosen_when_its_own_noise_is_drawn_again():
+    gate, word = experts().gate, numbers(1, 3)
+    torch.manual_seed(5)
+    chance = gate(word).selection_probs[0]
+    torch.manual_seed(5)
+    drawn = torch.randn(1, 5, dtype=torch.double)[0]
+    clean = gate.score.weight @ word[0]
+    spread = torch.nn.functional.softplus(gate.noise.weight @ word[0]) + NOISE_FLOOR
+    for expert in range(5):
+        noisy = (clean + drawn * spread).repeat(20_000, 1)
+        again = torch.randn(20_000, dtype=torch.double)
+        noisy[:, expert] = clean[expert] + again * spread[expert]
+        often = (noisy.topk(2).indices == expert).any(dim=-1).double().mean()
+        assert often.item() == pytest.approx(chance[expert].item(), abs=0.02)
+
+
+def test_asked_for_an_answer_nothing_is_drawn():
+    built, inputs = experts().eval(), numbers(2, 4, 3)
+    once, again = (built(inputs, MASK) for _ in range(2))
+    assert torch.equal(once.outputs, again.outputs)
+    chances = built.gate(inputs[MASK]).selection_probs
+    assert ((chances == 0) | (chances == 1)).all()
+    assert (chances.sum(dim=-1) == 2).all()
+
+
+def test_a_new_gate_leaves_it_to_the_noise():
+    gate = NoisyTopKGate(3, num_experts=4, num_experts_per_token=2)
+    assert not any(weight.any() for weight in gate.parameters())
+    counts = gate(torch.randn(8000, 3)).expert_indices.flatten().bincount() / 16000
+    torch.testing.assert_close(counts, torch.full((4,), 0.25), atol=0.02, rtol=0)
+
+
+def test_unevenness_by_hand():
+    # Mean 2, variance of the whole population (1 + 1 + 4 + 4) / 4 = 2.5.
+    amounts = torch.tensor([1.0, 3.0, 0.0, 4.0])
+    assert cv_squared(amounts).item() == pytest.approx(2.5 / 4)
+    assert cv_squared(7 * amounts).item() == pytest.approx(2.5 / 4)
+    assert cv_squared(torch.full((3,), 2.0)).item() == 0
+
+
+def test_penalties_are_weight_times_unevenness_times_the_number_of_words():
+    built, inputs = experts().eval(), numbers(2, 4, 3)
+    importance = sum(gates(built, word) for word in inputs[MASK])
+    load = sum((gates(built, word) > 0).double() for word in inputs[MASK])
+    auxiliary_losses = built(inputs, MASK).auxiliary_losses
+    wanted = {
+        "expert-importance": 0.3 * 5 * importance.var(correction=0) / importance.mean() ** 2,
+        "expert-load": 0.7 * 5 * load.var(correction=0) / load.mean() ** 2,
+    }
+    torch.testing.assert_close(auxiliary_losses, wanted)
+
+
+def test_penalties_of_a_batch_said_twice_are_twice_as_much():
+    built, inputs = experts().eval(), numbers(2, 4, 3)
+    once = built(inputs, MASK).auxiliary_losses
+    twice = built(inputs.repeat(2, 1, 1), MASK.repeat(2, 1)).auxiliary_losses
+    for name, penalty in once.items():
+        torch.testing.assert_close(twice[name], 2 * penalty)
+
+
+def busiest(built, words):
+    with torch.no_grad():
+        return (
+            built.eval()(words, torch.ones(words.shape[:2], dtype=torch.bool))
+            .expert_load.max()
+            .item()
+        )
+
+
+def learn_to_spread(weights):
+    """Begin with a gate that sends nearly all words to two of six experts; learn from penalties."""
+    torch.manual_seed(4)
+    built = experts(num_experts=6, importance_weight=weights, load_weight=weights)
+    words = torch.randn(8, 16, 3, dtype=torch.double) + 1
+    with torch.no_grad():
+        built.gate.score.weight[:2] += 2
+        built.gate.noise.weight.zero_()
+    before = busiest(built, words)
+    optimizer = torch.optim.Adam(built.parameters(), lr=0.1)
+    for _ in range(50):
+        mixed = built.train()(words, torch.ones(8, 16, dtype=torch.bool))
+        loss = sum(mixed.auxiliary_losses.values()) / 128
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return before, busiest(built, words)
+
+
+def test_the_penalties_teach_a_gate_to_spread_words():
+    before, after = learn_to_spread(1.0)
+    assert before > 0.4  # of at most 0.5, for a word is sent to two
+    assert after < 0.25
+    assert learn_to_spread(0.0)[1] == before
+
+
+def test_between_layers_words_keep_what_they_were():
+    built, inputs = experts().eval(), numbers(2, 4, 3)
+    sublayer = MixtureOfExpertsSublayer(built, dropout=0.0)
+    mixed = sublayer(inputs, MASK)
+    torch.testing.assert_close(mixed.outputs, inputs + built(inputs, MASK).outputs.sigmoid())
+
+
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("training", [True, False])
+def test_half_precision_stays_finite_and_half(dtype, training):
+    built = experts().to(dtype).train(training)
+    inputs = (20 * torch.randn(40, 100, 3)).to(dtype).requires_grad_()
+    mixed = built(inputs, torch.ones(40, 100, dtype=torch.bool))
+    assert mixed.outputs.dtype == dtype
+    total = mixed.outputs.float().sum() + sum(mixed.auxiliary_losses.values())
+    for each in (total, *torch.autograd.grad(total, [inputs, *built.experts.parameters()])):
+        assert each.isfinite().all()
+
+
+def test_an_expert_has_the_weights_that_the_paper_counts():
+    sublayer = MixtureOfExpertsConfig(num_experts=4).build(size=512, dropout=0.1)
+    first = sublayer.experts.experts[0]
+    assert sum(weight.numel() for weight in first.parameters()) == 512 * 1024 + 1024 * 512

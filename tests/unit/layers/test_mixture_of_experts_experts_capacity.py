@@ -1,0 +1,154 @@
+"""Experts that take so many words and no more: who gets in, who does not, and who is told."""
+
+import math
+
+import pytest
+import torch
+
+from heedful.layers.mixture_of_experts import MixtureOfExperts
+
+SEEN = torch.ones(3, 4, dtype=torch.bool)
+
+
+def experts(
+    *, capacity_factor, num_experts=4, num_experts_per_token=2, limits_capacity_in_eval=True
+):
+    """Experts whose gate has an opinion, and who draw nothing."""
+    built = MixtureOfExperts(
+        3,
+        hidden_size=6,
+        num_experts=num_experts,
+        num_experts_per_token=num_experts_per_token,
+        importance_weight=0.3,
+        load_weight=0.7,
+        capacity_factor=capacity_factor,
+        limits_capacity_in_eval=limits_capacity_in_eval,
+    ).double()
+    torch.manual_seed(2)
+    for weight in built.parameters():
+        torch.nn.init.normal_(weight)
+    return built.eval()
+
+
+def numbers(*shape):
+    return torch.randn(*shape, dtype=torch.double)
+
+
+def one_by_one(built, words, room):
+    """Let words come to their experts in order; those who find one full get nothing of it."""
+    gated = built.gate(words)
+    left, outputs, dropped = [room] * len(built.experts), [], 0
+    for word, chosen, shares in zip(
+        words, gated.expert_indices.tolist(), gated.gate_weights, strict=True
+    ):
+        outputs.append(torch.zeros_like(word))
+        for expert, share in zip(chosen, shares, strict=True):
+            if left[expert]:
+                left[expert] -= 1
+                outputs[-1] = outputs[-1] + share * built.experts[expert](word)
+            else:
+                dropped += 1
+    return torch.stack(outputs), dropped
+
+
+@pytest.mark.parametrize("factor", [0.2, 0.5, 1.0, 1.3])
+@pytest.mark.parametrize("num_experts_per_token", [1, 2, 4])
+def test_words_that_come_too_late_get_nothing_of_a_full_expert(factor, num_experts_per_token):
+    built, inputs = (
+        experts(capacity_factor=factor, num_experts_per_token=num_experts_per_token),
+        numbers(3, 4, 3),
+    )
+    inputs.requires_grad_()
+    room = math.ceil(factor * 12 * num_experts_per_token / 4)
+    mixed = built(inputs, SEEN)
+    wanted, dropped = one_by_one(built, inputs.flatten(0, 1), room)
+    torch.testing.assert_close(mixed.outputs, wanted.view(3, 4, 3))
+    assert mixed.num_dropped.item() == dropped
+    assert mixed.num_routed.item() == 12 * num_experts_per_token
+    leaves = [inputs, built.gate.score.weight, *built.experts.parameters()]
+    found, expected = (
+        torch.autograd.grad(each.sin().sum(), leaves, materialize_grads=True)
+        for each in (mixed.outputs.flatten(0, 1), wanted)
+    )
+    for pair in zip(found, expected, strict=True):
+        torch.testing.assert_close(*pair)
+
+
+def test_no_expert_takes_more_than_its_capacity():
+    built, inputs = experts(capacity_factor=0.6), numbers(3, 4, 3)
+    got = [0] * 4
+    for number, expert in enumerate(built.experts):
+        expert.register_forward_pre_hook(
+            lambda _, args, number=number: got.__setitem__(number, len(args[0]))
+        )
+    mixed = built(inputs, SEEN)
+    assert max(got) == math.ceil(0.6 * 12 * 2 / 4)
+    assert sum(got) == 24 - mixed.num_dropped.item()
+    assert mixed.num_dropped.item() > 0
+
+
+def test_without_overflow_a_capacity_changes_nothing():
+    inputs = numbers(3, 4, 3)
+    free, limited = (experts(capacity_factor=factor)(inputs, SEEN) for factor in (None, 2.0))
+    assert (
+        limited.num_dropped.item() == free.num_dropped.item() == 0
+    )  # twice an even share is all words
+    for found, expected in zip(limited, free, strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_capacity_is_for_training_unless_asked_for():
+    assert experts(capacity_factor=0.5).capacity(12) == 3
+    built = experts(capacity_factor=0.5, limits_capacity_in_eval=False)
+    assert built.capacity(12) is None
+    assert built.train().capacity(12) == 3
+    assert experts(capacity_factor=None).train().capacity(12) is None
+
+
+def test_padding_takes_no_place_and_makes_no_room():
+    built, inputs = experts(capacity_factor=0.5), numbers(3, 4, 3)
+    mask = torch.rand(3, 4) < 0.6
+    alone = built(inputs[mask][None], torch.ones(1, int(mask.sum()), dtype=torch.bool))
+    mixed = built(inputs.masked_fill(~mask[:, :, None], math.nan), mask)
+    torch.testing.assert_close(mixed.outputs[mask], alone.outputs[0])
+    assert (mixed.outputs[~mask] == 0).all()
+    assert mixed.num_dropped.item() == alone.num_dropped.item() > 0
+
+
+def test_a_word_loses_no_place_to_a_later_one():
+    built, inputs = experts(capacity_factor=0.5), numbers(1, 12, 3).requires_grad_()
+    outputs = built(inputs, torch.ones(1, 12, dtype=torch.bool)).outputs
+    changed = torch.cat([inputs[:, :6], numbers(1, 6, 3)], dim=1)
+    after = built(changed, torch.ones(1, 12, dtype=torch.bool)).outputs
+    torch.testing.assert_close(after[:, :6], outputs[:, :6], rtol=0, atol=0)
+
+
+def test_dropping_leaves_the_losses_and_the_loads_as_they_were():
+    inputs = numbers(3, 4, 3)
+    free, limited = (experts(capacity_factor=factor)(inputs, SEEN) for factor in (None, 0.3))
+    assert limited.num_dropped.item() > 0
+    torch.testing.assert_close(limited.auxiliary_losses, free.auxiliary_losses, rtol=0, atol=0)
+    torch.testing.assert_close(limited.expert_load, free.expert_load, rtol=0, atol=0)
+
+
+def test_where_all_is_padding_nothing_is_dropped():
+    mixed = experts(capacity_factor=0.5)(numbers(3, 4, 3), ~SEEN)
+    assert (mixed.num_routed.item(), mixed.num_dropped.item()) == (0, 0)
+    assert (mixed.outputs == 0).all()
+
+
+def test_biases_and_another_activation_are_those_of_a_plain_network():
+    built = MixtureOfExperts(
+        3,
+        hidden_size=6,
+        num_experts=1,
+        num_experts_per_token=1,
+        importance_weight=0.0,
+        load_weight=0.0,
+        activation="gelu",
+        bias=True,
+    ).double()
+    inputs, (input_projection, _, output_projection) = numbers(3, 4, 3), built.experts[0]
+    hidden = torch.nn.functional.gelu(inputs @ input_projection.weight.T + input_projection.bias)
+    wanted = hidden @ output_projection.weight.T + output_projection.bias
+    torch.testing.assert_close(built(inputs, SEEN).outputs, wanted)

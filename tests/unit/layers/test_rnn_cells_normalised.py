@@ -1,0 +1,92 @@
+"""Normalised cells against slow loops from Ba et al. 2016."""
+
+import pytest
+import torch
+
+from heedful.layers.rnn import unroll_states
+from heedful.layers.rnn_cells import (
+    LayerNormLSTMCell,
+    LayerNormRNNCell,
+    ResetAfterGRUCell,
+    ResetBeforeGRUCell,
+    layer_norm_linear,
+)
+
+
+def scattered(cell):
+    """Give gains and biases values that would show if one of them were left out."""
+    with torch.no_grad():
+        for weight in cell.parameters():
+            weight.add_(torch.randn_like(weight))
+    return cell
+
+
+def LN(a, norm):
+    centred = a - a.sum() / len(a)
+    variance = (centred**2).sum() / len(a)
+    return norm.weight * centred / (variance + norm.eps).sqrt() + norm.bias
+
+
+def product(module, vector):
+    linear, norm = module
+    return LN(linear.weight @ vector, norm)
+
+
+def simple(cell, x, state):
+    a = cell.input_to_hidden.weight @ x + cell.hidden_to_hidden.weight @ state[0]
+    return (LN(a, cell.norm).tanh(),)
+
+
+def lstm(cell, x, state):
+    h, c = state
+    i, f, g, o = (product(cell.input_to_hidden, x) + product(cell.hidden_to_hidden, h)).chunk(4)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * LN(c, cell.norm).tanh(), c
+
+
+def gru_gates(cell, x, h):
+    return (product(cell.input_to_gates, x) + product(cell.hidden_to_gates, h)).sigmoid().chunk(2)
+
+
+def gru_update(cell, x, state):
+    h = state[0]
+    r, keep = gru_gates(cell, x, h)
+    n = product(cell.input_to_candidate, x) + r * product(cell.hidden_to_candidate, h)
+    return ((1 - keep) * n.tanh() + keep * h,)
+
+
+def reset_before(cell, x, state):
+    h = state[0]
+    r, z = gru_gates(cell, x, h)
+    n = product(cell.input_to_candidate, x) + product(cell.hidden_to_candidate, r * h)
+    return ((1 - z) * h + z * n.tanh(),)
+
+
+@pytest.mark.parametrize(
+    ("make", "paper"),
+    [
+        (lambda: LayerNormRNNCell(4, 6), simple),
+        (lambda: LayerNormLSTMCell(4, 6), lstm),
+        (lambda: ResetAfterGRUCell(4, 6, make_linear=layer_norm_linear), gru_update),
+        (lambda: ResetBeforeGRUCell(4, 6, make_linear=layer_norm_linear), reset_before),
+    ],
+    ids=["rnn", "lstm", "gru, reset after", "gru, reset before"],
+)
+def test_a_normalised_cell_is_the_loop_of_the_paper(make, paper):
+    cell, inputs = scattered(make()), torch.randn(3, 5, 4)
+    first = cell.initial_state(torch.randn(3, 6))
+    found = unroll_states(cell, inputs, first)
+    for row in range(3):
+        state = tuple(part[row] for part in first)
+        for time in range(5):
+            state = paper(cell, inputs[row, time], state)
+            for part, wanted in zip(found, state, strict=True):
+                torch.testing.assert_close(part[row, time], wanted)
+
+
+def test_a_normalised_product_does_not_depend_on_the_scale_of_its_matrix():
+    module, inputs = layer_norm_linear(4, 6), torch.randn(3, 4)
+    before = module(inputs)
+    with torch.no_grad():
+        module[0].weight.mul_(3)
+    torch.testing.assert_close(module(inputs), before, rtol=1e-3, atol=1e-4)  # up to eps

@@ -1,0 +1,116 @@
+"""Compressed attention against a loop that follows the paper, place by place."""
+
+import pytest
+import torch
+
+from heedful.attention.config import AttentionConfig
+from heedful.layers.self_attention import CompressedSelfAttention
+
+ROWS, LENGTH, SIZE, NUM_HEADS = 2, 11, 6, 2
+WIDTH = SIZE // NUM_HEADS
+
+
+def build(stride=3, *, dropout=0.0, chunk=512):
+    config = AttentionConfig.model_validate(
+        {
+            "score": {"type": "scaled-dot"},
+            "heads": {"num_heads": NUM_HEADS, "bias": True},
+            "dropout": dropout,
+        }
+    )
+    attention = config.build(query_size=SIZE, memory_size=SIZE)
+    return CompressedSelfAttention(attention, size=SIZE, stride=stride, chunk_size=chunk).double()
+
+
+def vectors(length=LENGTH):
+    return torch.randn(ROWS, length, SIZE, dtype=torch.double, requires_grad=True)
+
+
+def read(module, inputs, **options):
+    lengths, first = torch.full((ROWS,), inputs.size(1)), torch.zeros(ROWS, dtype=torch.long)
+    return module(inputs, module.initial_state(inputs), first, lengths, **options)
+
+
+def pressed(press, words):
+    """sum_i C_i word_i + b over the words of one piece; missing ones are zeros."""
+    total = press.bias.clone()
+    for number, word in enumerate(words):
+        total = total + press.weight[:, :, number] @ word
+    return total
+
+
+def looked(attention, word, keys, values):
+    """What one word finds in some pieces, head by head; in none it finds zeros."""
+    if not keys:
+        return attention.output_projection(torch.zeros_like(word))
+    query, found = attention.query_projection(word), []
+    for head in range(NUM_HEADS):
+        own = slice(head * WIDTH, (head + 1) * WIDTH)
+        scores = torch.stack([query[own] @ attention.key_projection(key)[own] for key in keys])
+        weights = (scores / WIDTH**0.5).softmax(dim=0)
+        taken = [attention.value_projection(value)[own] for value in values]
+        found.append(sum(weight * each for weight, each in zip(weights, taken, strict=True)))
+    return attention.output_projection(torch.cat(found))
+
+
+def slowly(module, row, *, forward_bidirectional):
+    """One row, place by place: a piece is seen when the place has passed its last word."""
+    stride, outputs = module.stride, []
+    for place, word in enumerate(row):
+        ends = range(
+            stride, len(row) + 1 if not forward_bidirectional else len(row) + stride, stride
+        )
+        pieces = [
+            row[end - stride : end] for end in ends if forward_bidirectional or end <= place + 1
+        ]
+        keys = [pressed(module.compress_keys, piece) for piece in pieces]
+        values = [pressed(module.compress_values, piece) for piece in pieces]
+        outputs.append(looked(module.attention, word, keys, values))
+    return torch.stack(outputs)
+
+
+def compare(module, inputs, found, wanted):
+    torch.testing.assert_close(found, wanted)
+    slopes, learned = torch.randn_like(wanted), [inputs, *module.parameters()]
+    torch.testing.assert_close(
+        torch.autograd.grad(found, learned, slopes), torch.autograd.grad(wanted, learned, slopes)
+    )
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, 4])
+@pytest.mark.parametrize("chunk", [512, 4], ids=["at once", "in chunks"])
+@pytest.mark.parametrize("need_weights", [True, False], ids=["weights", "no weights"])
+def test_looking_back_is_the_papers_loop(stride, chunk, need_weights):
+    module, inputs = build(stride, chunk=chunk), vectors()
+    found = read(module, inputs, need_weights=need_weights).outputs
+    wanted = torch.stack([slowly(module, row, forward_bidirectional=False) for row in inputs])
+    compare(module, inputs, found, wanted)
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, 4])
+@pytest.mark.parametrize("length", [1, 8, 9])
+def test_looking_both_ways_is_the_papers_loop_with_the_last_piece_filled_up(stride, length):
+    module, inputs = build(stride), vectors(length)
+    found = module.forward_bidirectional(inputs, torch.full((ROWS,), length))
+    wanted = torch.stack([slowly(module, row, forward_bidirectional=True) for row in inputs])
+    compare(module, inputs, found, wanted)
+
+
+def test_the_weight_of_a_piece_is_that_of_its_places_evenly():
+    weights = read(build(), vectors(), need_weights=True).weights
+    pieces = weights.unflatten(-1, (-1, 3))
+    torch.testing.assert_close(pieces, pieces[..., :1].expand_as(pieces))
+    assert (weights[:, :2] == 0).all()
+    torch.testing.assert_close(weights[:, 2:].sum(-1), torch.ones(ROWS, 9, dtype=torch.double))
+    torch.testing.assert_close(weights[:, 2, :3], torch.full((ROWS, 3), 1 / 3, dtype=torch.double))
+
+
+def test_what_chunks_drop_they_drop_again_for_the_gradient():
+    module, inputs = build(dropout=0.5, chunk=4), vectors()
+
+    def ask(words):
+        torch.manual_seed(1)
+        return read(module, words).outputs
+
+    assert torch.autograd.gradcheck(ask, inputs, fast_mode=True)
+    assert not torch.allclose(ask(inputs), read(module.eval(), inputs).outputs)

@@ -1,0 +1,80 @@
+"""When a decoder remembers what a token was said from."""
+
+import pytest
+import torch
+
+from heedful.attention import PerPositionReadout
+from heedful.attention.monotonic_alignment import MonotonicMarginalAlignmentConfig
+from heedful.models.base import EncoderOutput
+from heedful.models.output_heads import MarginalHead
+from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+
+PER_POSITION = {"readout": {"type": "per-position"}}
+NO_FEEDING = {"type": "step-then-attend", "input_feeding": False}
+MARGINAL = {"attention": PER_POSITION, "output_head": {"type": "marginal"}, "wiring": NO_FEEDING}
+
+
+def decoder(align=None, settings=MARGINAL):
+    """A small decoder; an alignment of the test's own choosing takes the place of softmax."""
+    sizes = {"embedding_size": 3, "hidden_size": 4}
+    config = RecurrentDecoderConfig.model_validate({**sizes, **settings})
+    if align is not None:
+        attention = config.attention.model_copy(update={"alignment": align})
+        config = config.model_copy(update={"attention": attention})
+    return config.build(vocabulary_size=7, memory_size=5)
+
+
+def source():
+    return EncoderOutput(torch.randn(2, 3, 5), torch.tensor([3, 2]), torch.randn(2, 5))
+
+
+def test_a_known_token_puts_the_posterior_in_place_of_where_was_looked():
+    model, tokens = decoder(MonotonicMarginalAlignmentConfig()), torch.tensor([4, 6])
+    first = model.step(torch.tensor([1, 1]), model.initial_state(source()))
+    told, weights = first.state.pending
+    torch.testing.assert_close(
+        weights, first.state.wiring.attention_state.last_weights.unsqueeze(1)
+    )
+    said = model.output_head.projection(told).softmax(dim=-1)[[0, 1], :, tokens]
+    belief = said * weights[:, 0] / (said * weights[:, 0]).sum(-1, keepdim=True)
+    settled = first.state.wiring._replace(
+        attention_state=first.state.wiring.attention_state._replace(last_weights=belief)
+    )
+    wanted = model.wiring(model.embedding(tokens), settled, first.state.memory)
+    torch.testing.assert_close(model.step(tokens, first.state).weights, wanted.weights[:, 0])
+
+
+@pytest.mark.parametrize("settings", [{}, MARGINAL], ids=["vocabulary", "softmax"])
+def test_nothing_is_remembered_where_nobody_asks_for_it(settings):
+    model = decoder(settings=settings)
+    state = model.step(torch.tensor([1, 1]), model.initial_state(source())).state
+    assert state.pending is None
+
+
+def test_a_marginal_decoder_is_built_where_its_parts_agree():
+    assert isinstance(decoder().output_head, MarginalHead)
+    assert isinstance(decoder().wiring.attention.readout, PerPositionReadout)
+
+
+def test_dropout_drops_the_same_from_what_is_said_and_from_its_hindsight():
+    model, tokens = (
+        decoder(MonotonicMarginalAlignmentConfig(), {**MARGINAL, "dropout": 0.5}),
+        [4, 6],
+    )
+    model.train()
+    torch.manual_seed(5)
+    first = model.step(torch.tensor([1, 1]), model.initial_state(source()))
+    told, weights = first.state.pending
+    said = (model.output_head.projection(told).softmax(dim=-1) * weights.mT).sum(dim=1)
+    torch.testing.assert_close(first.log_probs.exp(), said)
+    settled = model.output_head.alignment_posterior(
+        told[:, None], weights, torch.tensor(tokens)[:, None]
+    )
+    torch.manual_seed(6)
+    second = model.step(torch.tensor(tokens), first.state)
+    torch.manual_seed(6)
+    past = first.state.wiring.attention_state._replace(last_weights=settled[:, 0])
+    known = first.state._replace(
+        wiring=first.state.wiring._replace(attention_state=past), pending=None
+    )
+    torch.testing.assert_close(second.weights, model.step(torch.tensor(tokens), known).weights)

@@ -1,0 +1,68 @@
+"""The bottom layer asks, every layer hears: by a slow loop over GNMT's equations."""
+
+import torch
+
+from heedful.models.base import EncoderOutput
+from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+
+HIDDEN, EMBEDDED, MEMORY = 4, 3, 5
+SETTINGS = {
+    "embedding_size": EMBEDDED,
+    "hidden_size": HIDDEN,
+    "cell": "lstm",
+    "num_layers": 3,
+    "wiring": {"type": "bottom-layer-attention"},
+    "pre_output": {"type": "state-only"},
+}
+
+
+def build(**settings):
+    config = RecurrentDecoderConfig.model_validate({**SETTINGS, **settings})
+    return config.build(vocabulary_size=7, memory_size=MEMORY)
+
+
+def source():
+    return EncoderOutput(torch.randn(2, 4, MEMORY), torch.tensor([4, 2]), torch.randn(2, MEMORY))
+
+
+def test_the_bottom_asks_and_every_layer_hears():
+    """Residuals from layer 3 on: x^i = m^i + x^{i-1}, m^i being what the cell makes."""
+    decoder, encoded, tokens = build(first_residual_layer=3), source(), torch.randint(3, 7, (2, 3))
+    found = decoder(tokens, encoded)
+    cells = [each.layer for each in decoder.wiring.cells.cells[:2]]
+    cells.append(decoder.wiring.cells.cells[2].cell.layer)
+    states = [(hidden, torch.zeros_like(hidden)) for hidden in decoder.bridge(encoded)]
+    memory = decoder.wiring.build_memory(encoded)
+    for time in range(3):
+        asked = decoder.wiring.attention(states[0][0][:, None], memory)
+        context = asked.context[:, 0]
+        below, residual = decoder.embedding(tokens[:, time]), None
+        for number, layer in enumerate(cells):
+            read = torch.cat([below, context], -1)[:, None]
+            first = tuple(part[None] for part in states[number])
+            _, (hidden, cell) = layer(read, first)
+            states[number] = (hidden[0], cell[0])
+            residual = below if number == 2 else 0
+            below = hidden[0] + residual
+        wanted = decoder.output_head.projection(below).log_softmax(-1)
+        torch.testing.assert_close(found.log_probs[:, time], wanted)
+        torch.testing.assert_close(found.weights[:, time], asked.weights[:, 0])
+
+
+def test_with_one_layer_it_attends_then_steps():
+    one = build(num_layers=1)
+    other = build(num_layers=1, wiring={"type": "attend-then-step"})
+    other.load_state_dict(one.state_dict())
+    encoded, tokens = source(), torch.randint(3, 7, (2, 5))
+    torch.testing.assert_close(one(tokens, encoded)[:2], other(tokens, encoded)[:2])
+
+
+def test_the_top_layer_has_no_say_in_where_is_looked():
+    decoder, encoded = build(), source()
+    tokens = torch.randint(3, 7, (2, 4))
+    before = decoder(tokens, encoded)
+    with torch.no_grad():
+        decoder.wiring.cells.cells[2].layer.weight_ih_l0.mul_(-3)
+    after = decoder(tokens, encoded)
+    torch.testing.assert_close(before.weights, after.weights)
+    assert not torch.allclose(before.log_probs, after.log_probs)

@@ -1,0 +1,30 @@
+import pytest
+import torch
+
+from heedful.errors import ConfigError
+from heedful.models.base import EncoderOutput
+from heedful.models.transformer import TransformerDecoderConfig
+
+LAYERS = {"size": 8, "num_layers": 1, "feedforwards": [{"hidden_size": 6}]}
+HEADS = {"heads": {"num_heads": 2}, "score": {"type": "scaled-dot"}}
+
+
+def read_own_tokens(cross_attention):
+    settings = {**LAYERS, "attention": HEADS, "cross_attention": cross_attention}
+    config = TransformerDecoderConfig.model_validate(settings)
+    decoder = config.build(vocabulary_size=7, memory_size=8)
+    encoded = EncoderOutput(torch.randn(2, 4, 8), torch.tensor([4, 2]), torch.randn(2, 8))
+    return decoder(torch.randint(4, 7, (2, 3)), encoded, teacher_forcing_ratio=0.5)
+
+
+def test_a_penalty_is_not_lost_in_silence():
+    with pytest.raises(ConfigError, match="lost where a decoder reads tokens of its own"):
+        read_own_tokens({**HEADS, "alignment": {"type": "sampled"}})
+    with pytest.raises(ConfigError, match="teacher-forcing"):
+        read_own_tokens({**HEADS, "auxiliary_losses": [{"type": "coverage"}]})
+
+
+def test_without_penalties_a_decoder_reads_its_own_tokens():
+    told = read_own_tokens(HEADS)
+    assert told.log_probs.shape == (2, 3, 7)
+    assert told.weights.shape == (2, 3, 4)

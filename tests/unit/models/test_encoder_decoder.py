@@ -1,0 +1,66 @@
+"""What a transducer says of known targets, and what it finds wrong with where it looked."""
+
+import copy
+
+import pytest
+import torch
+
+from heedful.attention import SoftmaxAlignment
+from heedful.attention.auxiliary_losses import CoverageLoss, DoublyStochasticLoss
+from heedful.attention.hard_alignment import MovingAverageBaseline, SampledAlignment
+from heedful.tokenization.vocabulary import PAD
+from tests.catalogue import batch, build, store
+
+
+def system():
+    return copy.deepcopy(build("gru, attend-then-step"))
+
+
+def test_without_penalties_there_are_none():
+    assert system()(batch(store(), [0, 1, 2])).auxiliary_losses == {}
+
+
+def test_penalties_are_those_of_real_targets_and_places():
+    """By a loop over the sentences, each without its padding."""
+    model = system()
+    attention = model.decoder.wiring.attention
+    attention.auxiliary_losses.extend([DoublyStochasticLoss(1.0), CoverageLoss(1.0)])
+    examples = batch(store(), list(range(7)), extra=2)
+    found = model(examples)
+    missing = overlap = 0.0
+    for row, weights in enumerate(found.weights):
+        length = int(examples.sources.lengths[row])
+        seen = weights[examples.targets[row] != PAD][:, :length]
+        missing += (1 - seen.sum(0)).square().sum()
+        for step in range(1, len(seen)):
+            overlap += torch.minimum(seen[step], seen[:step].sum(0)).sum()
+    assert found.auxiliary_losses["doubly-stochastic"].item() == pytest.approx(missing.item())
+    assert found.auxiliary_losses["coverage"].item() == pytest.approx(overlap.item())
+
+
+def test_rewards_are_the_log_likelihoods_of_the_real_targets():
+    model = system().train()
+    align = SampledAlignment(
+        SoftmaxAlignment(), MovingAverageBaseline(0.0), credit="future"
+    ).double()
+    model.decoder.wiring.attention.alignment_function = align
+    examples = batch(store(), [0, 3, 4], extra=1)
+    found = model(examples)
+    assert set(found.auxiliary_losses) == {"reinforce", "entropy-bonus"}
+    rewards = []
+    for log_probs, targets in zip(found.log_probs, examples.targets.tolist(), strict=True):
+        real = [token for token in targets if token != PAD]
+        said = [log_probs[step, token].item() for step, token in enumerate(real)]
+        rewards += [sum(said[step:]) for step in range(len(real))]
+    assert align.baseline.running_mean.item() == pytest.approx(sum(rewards) / len(rewards))
+
+
+def test_a_model_in_use_draws_nothing_and_is_penalised_for_nothing():
+    model = system()
+    model.decoder.wiring.attention.alignment_function = SampledAlignment(
+        SoftmaxAlignment(), MovingAverageBaseline()
+    ).eval()
+    examples = batch(store(), [0, 1, 2])
+    first, second = model(examples), model(examples)
+    assert first.auxiliary_losses == {}
+    torch.testing.assert_close(first.log_probs, second.log_probs)

@@ -1,0 +1,162 @@
+"""Fusion: a language model has its say in every token, and no say with weight 0."""
+
+from itertools import product
+
+import pytest
+import torch
+
+from heedful.data.batching import collate_sources
+from heedful.errors import ConfigError
+from heedful.models.base import DecodableModel
+from heedful.models.causal_decoders import RecurrentBackboneConfig
+from heedful.models.ensembles import Ensemble, ShallowFusion
+from heedful.models.language_model import LanguageModelConfig
+from heedful.search import BeamSearchOptions, LengthPenalty, StepOutput, require_phrase
+from heedful.search.sampling import SamplingOptions
+from heedful.tokenization.vocabulary import BOS, EOS
+from tests.catalogue import VOCABULARY, build, texts
+from tests.shape_checking import unchecked
+from tests.unit.search.tables import contains
+
+
+@pytest.fixture(autouse=True)
+def without_shape_checks():
+    """Searches take many steps, and `test_steps.py` has checked the shapes of each."""
+    with unchecked():
+        yield
+
+
+def language(size=VOCABULARY, scale=3.0):
+    torch.manual_seed(3)
+    reader = RecurrentBackboneConfig(hidden_size=5)
+    model = LanguageModelConfig(backbone=reader, embedding_size=4).build(
+        source_size=size, target_size=size
+    )
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(scale)
+    return model.double().eval()
+
+
+class Memoryless(DecodableModel):
+    """A model whose next token depends on the last one alone, and is never the begin symbol."""
+
+    def __init__(self, size):
+        logits = torch.randn(size, size, generator=torch.Generator().manual_seed(1)).double()
+        logits[:, BOS] = -torch.inf
+        self.log_probs = logits.log_softmax(dim=-1)
+
+    def initial_state(self, sources):
+        return sources.lengths
+
+    def step(self, tokens, state):
+        said = self.log_probs[tokens]
+        return StepOutput(said, state, said.new_zeros(len(tokens), 1))
+
+
+@torch.no_grad()
+def worth(model, spoken, tokens, weight):
+    """An output's worth by the formula: the language model reads it whole, as a line."""
+    own = sum(
+        model.log_probs[last, token].item()
+        for last, token in zip([BOS, *tokens], [*tokens, EOS], strict=True)
+    )
+    total, state = 0.0, spoken.initial_state(torch.tensor([[EOS]]))
+    for last, token in zip([EOS, *tokens], [*tokens, EOS], strict=True):
+        step = spoken.step(torch.tensor([last]), state)
+        total, state = total + step.log_probs[0, token].item(), step.state
+    return own + weight * total
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 2.0])
+def test_a_wide_beam_finds_the_best_outputs_by_the_formula(weight):
+    size, longest = 6, 3
+    model, spoken = Memoryless(size), language(size)
+    fused = ShallowFusion(model, spoken, weight=weight, context_size=50)
+    letters = [token for token in range(size) if token not in (BOS, EOS)]
+    outputs = [
+        list(output) for length in range(longest + 1) for output in product(letters, repeat=length)
+    ]
+    wanted = sorted(((worth(model, spoken, each, weight), each) for each in outputs), reverse=True)
+    (found,) = fused.search(
+        collate_sources([[5]]),
+        beam_size=130,
+        max_lengths=torch.tensor([3]),
+        length_penalty=LengthPenalty(),
+    )
+    assert [each.tokens for each in found] == [tokens for _, tokens in wanted[: len(found)]]
+    assert [e.score for e in found] == pytest.approx([each for each, _ in wanted[: len(found)]])
+
+
+@pytest.mark.parametrize("name", ["gru, attend-then-step", "transformer", "convolutional"])
+def test_with_weight_0_all_is_as_the_model_has_it(name):
+    model, sources = build(name), collate_sources(texts(4))
+    fused = ShallowFusion(model, language(), weight=0, context_size=4)
+    options = {
+        "beam_size": 3,
+        "max_lengths": torch.full((4,), 8),
+        "length_penalty": LengthPenalty(0.6),
+    }
+    for ours, others in zip(
+        fused.search(sources, **options), model.search(sources, **options), strict=True
+    ):
+        assert [each.tokens for each in ours] == [each.tokens for each in others]
+        assert [each.score for each in ours] == [each.score for each in others]
+        for one, other in zip(ours, others, strict=True):
+            assert (one.weights == other.weights).all()
+
+
+def test_a_heavy_language_model_decides():
+    """With a weight so large the output is the line that the language model likes best."""
+    spoken, sources = language(), collate_sources(texts(4))
+    fused = ShallowFusion(build("transformer"), spoken, weight=1e6, context_size=50)
+    limits = torch.full((4,), 8)
+    found = fused.search(sources, beam_size=1, max_lengths=limits, length_penalty=LengthPenalty())
+    line, state = [EOS], spoken.initial_state(torch.tensor([[EOS]]))
+    while len(line) == 1 or (line[-1] != EOS and len(line) <= 8):
+        step = spoken.step(torch.tensor([line[-1]]), state)
+        state = step.state
+        line.append(int(step.log_probs.argmax()))
+    assert [each[0].tokens for each in found] == [[each for each in line if each != EOS]] * 4
+
+
+@pytest.mark.parametrize("context", [3, 50])
+def test_fused_outputs_are_the_same_in_any_company_searched_told_or_drawn(context):
+    members = [build("gru, attend-then-step"), build("transformer")]
+    fused = ShallowFusion(
+        Ensemble(members, "probabilities"), language(), weight=0.4, context_size=context
+    )
+    sequences = texts(3)
+    constraints = [[require_phrase([5, 6])], [], [require_phrase([4])]]
+
+    def found_for(rows):
+        sources = collate_sources([sequences[row] for row in rows])
+        how = BeamSearchOptions(constraints=[constraints[row] for row in rows])
+        limits, penalty = torch.full((len(rows),), 7), LengthPenalty()
+        found = fused.search(
+            sources, beam_size=3, max_lengths=limits, length_penalty=penalty, options=how
+        )
+        drawn = fused.sample(
+            sources, 2, max_lengths=limits, options=SamplingOptions(), seed=1, seed_keys=rows
+        )
+        return [[*row, *others] for row, others in zip(found, drawn, strict=True)]
+
+    for row, company in enumerate(found_for([0, 1, 2])):
+        (alone,) = found_for([row])
+        assert [each.tokens for each in alone] == [each.tokens for each in company]
+        for each in alone:
+            (told,) = fused.score(collate_sources([sequences[row]]), [each.tokens])
+            assert told.log_probs == pytest.approx(each.log_probs)
+            assert (told.log_probs <= 0).all()
+        for must in constraints[row]:
+            assert contains(alone[0].tokens, must.phrases[0])
+
+
+def test_a_language_model_with_another_vocabulary_is_refused():
+    fused = ShallowFusion(build("transformer"), language(12), weight=0.3, context_size=10)
+    with pytest.raises(ConfigError) as caught:
+        fused.step(torch.tensor([BOS]), fused.initial_state(collate_sources([[5]])))
+    assert str(caught.value) == (
+        "language_model: it knows 12 tokens, but the model it is fused with knows 11\n"
+        "  train it on target texts with the tokenizer of the model"
+    )

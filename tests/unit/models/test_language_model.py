@@ -1,0 +1,156 @@
+"""Language models: read at once or step by step, from any beginning, and never from the future."""
+
+import pytest
+import torch
+
+from heedful.attention.config import AttentionConfig
+from heedful.attention.dot_product_scores import ScaledDotScoreConfig
+from heedful.attention.multi_head import MultiHeadConfig
+from heedful.attention.positional_encoding import LearnedPositionalEncodingConfig
+from heedful.data.token_stream import LMBatch
+from heedful.errors import ConfigError
+from heedful.layers.feed_forward import FeedForwardConfig
+from heedful.models.causal_decoders import RecurrentBackboneConfig, TransformerBackboneConfig
+from heedful.models.language_model import BoundedContextModel, LanguageModelConfig
+from heedful.pytree import select_rows
+from heedful.storage.state_dict import load_weights, save_weights, unique_weights
+from heedful.tokenization.vocabulary import PAD
+
+SIZE = 11  # of the vocabulary
+ROWS, LENGTH = 3, 9
+
+TRANSFORMER = TransformerBackboneConfig(
+    size=8,
+    num_layers=2,
+    attention=AttentionConfig(score=ScaledDotScoreConfig(), heads=MultiHeadConfig(num_heads=2)),
+    feedforwards=(FeedForwardConfig(hidden_size=16),),
+    norm_placement="pre",
+)
+CONFIGS = {
+    "recurrent": LanguageModelConfig(
+        backbone=RecurrentBackboneConfig(hidden_size=7, num_layers=2), embedding_size=8
+    ),
+    "transformer": LanguageModelConfig(
+        backbone=TRANSFORMER,
+        embedding_size=8,
+        positions=LearnedPositionalEncodingConfig(max_positions=40),
+        tie_embeddings=True,
+    ),
+}
+each_model = pytest.mark.parametrize("name", CONFIGS)
+
+
+def build(name):
+    return CONFIGS[name].build(source_size=SIZE, target_size=SIZE).double().eval()
+
+
+def texts(rows=ROWS, length=LENGTH):
+    return torch.randint(1, SIZE, (rows, length))
+
+
+def read(model, tokens):
+    return model(LMBatch(tokens, tokens)).log_probs
+
+
+@each_model
+@pytest.mark.parametrize("read_before", [0, 1, 4])
+def test_step_by_step_from_any_beginning_is_the_whole(name, read_before):
+    model, tokens = build(name), texts()
+    whole = read(model, tokens)
+    state = model.encode_prompt(tokens[:, :read_before])
+    for place in range(read_before, LENGTH):
+        step = model.step(tokens[:, place], state)
+        torch.testing.assert_close(step.log_probs, whole[:, place])
+        state = step.state
+
+
+@each_model
+def test_rows_can_be_selected_and_go_on_alone(name):
+    model, tokens = build(name), texts()
+    rows = torch.tensor([2, 0, 2])
+    state = select_rows(model.encode_prompt(tokens[:, :5]), rows)
+    step = model.step(tokens[rows, 5], state)
+    torch.testing.assert_close(step.log_probs, read(model, tokens)[rows, 5])
+
+
+@each_model
+def test_padding_has_no_influence(name):
+    model, tokens = build(name), texts()
+    padded = torch.cat([tokens, torch.full((ROWS, 4), PAD)], dim=1)
+    padded[1, 6:] = PAD
+    found = read(model, padded)
+    whole = read(model, tokens)
+    torch.testing.assert_close(found[[0, 2], :LENGTH], whole[[0, 2]])
+    torch.testing.assert_close(found[1, :6], whole[1, :6])
+
+
+@each_model
+def test_nothing_is_known_of_tokens_to_come(name):
+    model, tokens = build(name), texts()
+    changed = tokens.clone()
+    changed[:, 5:] = changed[:, 5:] % (SIZE - 1) + 1
+    before, after = read(model, tokens), read(model, changed)
+    assert torch.equal(before[:, :5], after[:, :5])
+    assert not torch.allclose(before[:, 5:], after[:, 5:])
+
+
+@each_model
+def test_every_token_before_counts(name):
+    model, tokens = build(name), texts(1)
+    for place in range(LENGTH):
+        changed = tokens.clone()
+        changed[:, place] = changed[:, place] % (SIZE - 1) + 1
+        assert not torch.allclose(read(model, changed)[:, -1], read(model, tokens)[:, -1])
+
+
+@each_model
+def test_with_no_teacher_the_model_goes_on_from_its_own_likeliest_tokens(name):
+    model, tokens = build(name), texts()
+    batch = LMBatch(tokens, tokens)
+    own = model(batch, 0.0, "likeliest").log_probs
+    written = tokens[:, :1]
+    for place in range(LENGTH):
+        said = read(model, written)
+        torch.testing.assert_close(own[:, place], said[:, -1])
+        written = torch.cat([written, said[:, -1].argmax(-1, keepdim=True)], dim=1)
+
+
+@each_model
+@pytest.mark.parametrize("context", [2, 5, 8])
+@pytest.mark.parametrize("read_before", [0, 3, 20])
+def test_bounded_it_reads_no_more_than_its_context_and_no_less_than_half(
+    name, context, read_before
+):
+    """Each token is said as by a model that was shown a piece of the text, and nothing else."""
+    model, tokens = build(name), texts(length=30)
+    bounded = BoundedContextModel(model, context)
+    state = bounded.encode_prompt(tokens[:, :read_before])
+    for place in range(read_before, 30):
+        step = bounded.step(tokens[:, place], state)
+        state = step.state
+        seen = state.recent_tokens.size(1)
+        assert min(place + 1, context // 2) <= seen <= context
+        shown = tokens[:, place + 1 - seen : place + 1]
+        assert torch.equal(state.recent_tokens, shown)
+        torch.testing.assert_close(step.log_probs, read(model, shown)[:, -1])
+
+
+def test_tied_tokens_are_said_by_the_vectors_they_are_read_by(tmp_path):
+    model = build("transformer")
+    assert model.projection.weight is model.embedding.embedding.weight
+    save_weights(unique_weights(model), tmp_path / "weights")
+    other = build("transformer")
+    load_weights(other, tmp_path / "weights")
+    tokens = texts()
+    assert torch.equal(read(model, tokens), read(other, tokens))
+    assert other.projection.weight is other.embedding.embedding.weight
+
+
+def test_tokens_of_two_widths_cannot_be_tied():
+    config = CONFIGS["recurrent"].model_copy(update={"tie_embeddings": True})
+    with pytest.raises(ConfigError) as caught:
+        config.build(source_size=SIZE, target_size=SIZE)
+    assert str(caught.value) == (
+        "model.tie_embeddings: a token is said by a vector of 7 numbers and read by one of 8\n"
+        "  make both widths the same, or set tied to false"
+    )

@@ -1,0 +1,103 @@
+"""Masked language models: they see both sides, and never say the mask."""
+
+import pytest
+import torch
+from torch.optim import Adam
+
+from heedful.attention.config import AttentionConfig
+from heedful.attention.dot_product_scores import ScaledDotScoreConfig
+from heedful.attention.multi_head import MultiHeadConfig
+from heedful.data.token_stream import LMBatch
+from heedful.layers.feed_forward import FeedForwardConfig
+from heedful.layers.initialization import XavierInitConfig
+from heedful.models.masked_language_model import (
+    MaskedLanguageModelConfig,
+    MaskingConfig,
+    mask_tokens,
+)
+from heedful.models.recurrent.encoder import RecurrentEncoderConfig
+from heedful.models.transformer import TransformerEncoderConfig
+from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, PAD
+from heedful.training import negative_log_likelihood
+from tests.shape_checking import unchecked
+
+SIZE = 12
+CONFIGS = {
+    "transformer": MaskedLanguageModelConfig(
+        encoder=TransformerEncoderConfig(
+            size=16,
+            num_layers=2,
+            dropout=0.0,
+            attention=AttentionConfig(
+                score=ScaledDotScoreConfig(), heads=MultiHeadConfig(num_heads=2)
+            ),
+            feedforwards=(FeedForwardConfig(hidden_size=32),),
+        ),
+        init=XavierInitConfig(),
+    ),
+    "recurrent": MaskedLanguageModelConfig(
+        encoder=RecurrentEncoderConfig(embedding_size=6, hidden_size=10), tie_embeddings=False
+    ),
+}
+each_model = pytest.mark.parametrize("name", CONFIGS)
+
+
+def build(name):
+    return CONFIGS[name].build(source_size=SIZE, target_size=SIZE)
+
+
+def texts(rows, length):
+    return torch.randint(NUM_SPECIAL_TOKENS, SIZE, (rows, length))
+
+
+@each_model
+def test_the_mask_is_read_and_never_said(name):
+    model, tokens = build(name).eval(), texts(2, 5)
+    tokens[0, 2] = model.mask_id
+    said = model(LMBatch(tokens, tokens)).log_probs
+    assert said.shape == (2, 5, SIZE)
+    torch.testing.assert_close(said.exp().sum(dim=-1), torch.ones(2, 5))
+
+
+@each_model
+def test_both_sides_are_seen_and_padding_is_not(name):
+    model, tokens = build(name).double().eval(), texts(1, 6)
+    at = model.predict(tokens[0])[3]
+    for place in range(6):
+        changed = tokens[0].clone()
+        changed[place] = (changed[place] - NUM_SPECIAL_TOKENS + 1) % (
+            SIZE - NUM_SPECIAL_TOKENS
+        ) + NUM_SPECIAL_TOKENS
+        assert not torch.allclose(model.predict(changed)[3], at)
+    padded = torch.cat([tokens, torch.full((1, 3), PAD)], dim=1)
+    torch.testing.assert_close(model(LMBatch(padded, padded)).log_probs[0, 3], at)
+
+
+def test_tied_tokens_are_said_by_the_vectors_they_are_read_by():
+    model = build("transformer")
+    assert model.projection.weight is model.encoder.embedding.embedding.weight
+    assert model.projection.weight.shape == (SIZE + 1, 16)
+
+
+@each_model
+def test_it_learns_to_fill_in(name):
+    """Each text counts upwards from where it will, round and round: any gap can be filled."""
+    model, kinds = build(name).train(), SIZE - NUM_SPECIAL_TOKENS
+
+    def counting(rows):
+        starts = torch.randint(kinds, (rows, 1))
+        return (starts + torch.arange(10)) % kinds + NUM_SPECIAL_TOKENS
+
+    optimizer = Adam(model.parameters(), lr=5e-3)
+    with unchecked():
+        for step in range(250):
+            batch = mask_tokens(counting(32), MaskingConfig(), vocabulary_size=SIZE, seed=str(step))
+            loss = negative_log_likelihood(model(batch).log_probs, batch.targets)
+            optimizer.zero_grad()
+            (loss / batch.num_targets).backward()
+            optimizer.step()
+        tokens = counting(kinds)
+        shown = tokens.clone()
+        shown[:, 4] = model.mask_id
+        guessed = model.eval()(LMBatch(shown, tokens)).log_probs.argmax(dim=-1)
+    assert torch.equal(guessed[:, 4], tokens[:, 4])

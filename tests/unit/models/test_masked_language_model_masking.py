@@ -1,0 +1,82 @@
+"""Masking: the shares of Devlin et al. 2019, and that nothing else is asked for."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from heedful.models.masked_language_model import MaskingConfig, mask_tokens
+from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, PAD
+
+SIZE = 50  # of the vocabulary; the mask symbol is 50
+# P(chi-square > 38) is less than 1e-6 for four degrees of freedom, and less for fewer.
+UNLIKELY = 38.0
+
+
+def chi_square(counts, shares):
+    total = sum(counts)
+    expected = [total * share for share in shares]
+    return sum((seen - due) ** 2 / due for seen, due in zip(counts, expected, strict=True))
+
+
+def texts(rows, columns):
+    return torch.randint(NUM_SPECIAL_TOKENS, SIZE, (rows, columns))
+
+
+def masked(tokens, seed="0", **shares):
+    return mask_tokens(tokens, MaskingConfig(**shares), vocabulary_size=SIZE, seed=seed)
+
+
+def test_tokens_are_chosen_hidden_replaced_and_kept_as_often_as_is_said():
+    tokens = texts(200, 500)
+    batch = masked(tokens)
+    chosen = batch.targets != PAD
+    hidden = chosen & (batch.inputs == SIZE)
+    same = chosen & (batch.inputs == tokens)
+    counts = [int(each.sum()) for each in (hidden, chosen & ~hidden & ~same, same, ~chosen)]
+    # One random token in 46 is the one that stood there.
+    by_luck = 0.1 / (SIZE - NUM_SPECIAL_TOKENS)
+    shares = [0.15 * 0.8, 0.15 * (0.1 - by_luck), 0.15 * (0.1 + by_luck), 0.85]
+    assert chi_square(counts, shares) < UNLIKELY
+
+
+def test_any_token_of_the_vocabulary_may_replace_another_but_no_special_one():
+    tokens = torch.full((100, 400), NUM_SPECIAL_TOKENS)
+    shown = masked(tokens, mlm_probability=1, mask_replace_prob=0, random_replace_prob=1).inputs
+    counts = torch.bincount(shown.flatten(), minlength=SIZE)
+    assert counts[:NUM_SPECIAL_TOKENS].sum() == 0
+    kinds = SIZE - NUM_SPECIAL_TOKENS
+    # For 45 degrees of freedom P(chi-square > 120) is less than 1e-6.
+    assert chi_square(counts[NUM_SPECIAL_TOKENS:].tolist(), [1 / kinds] * kinds) < 120
+
+
+@given(seed=st.text(max_size=3), length=st.integers(1, 20), chosen=st.floats(0.01, 1))
+def test_what_is_not_chosen_is_shown_and_not_asked_for(seed, length, chosen):
+    tokens = texts(3, 20)
+    tokens[1, length:] = PAD
+    batch = masked(tokens, seed, mlm_probability=chosen)
+    asked = batch.targets != PAD
+    assert torch.equal(batch.inputs[~asked], tokens[~asked])
+    assert torch.equal(batch.targets[asked], tokens[asked])
+    assert (batch.inputs[1, length:] == PAD).all()
+    assert batch.num_targets >= 1
+    assert torch.equal(batch.lengths, torch.tensor([20, length, 20]))
+
+
+def test_a_single_token_is_always_asked_for():
+    batch = masked(texts(1, 1), mlm_probability=0.001)
+    assert batch.num_targets == 1
+
+
+def test_what_is_drawn_follows_from_the_seed():
+    tokens = texts(4, 50)
+    torch.rand(7)  # the random numbers that training draws have no part in it
+    one, again, other = masked(tokens, "a"), masked(tokens, "a"), masked(tokens, "b")
+    assert torch.equal(one.inputs, again.inputs)
+    assert not torch.equal(one.inputs, other.inputs)
+
+
+def test_shares_of_the_chosen_are_shares_of_a_whole():
+    with pytest.raises(ValidationError, match="hidden and replaced together"):
+        MaskingConfig(mask_replace_prob=0.8, random_replace_prob=0.3)

@@ -1,0 +1,113 @@
+"""Each emission against its formula."""
+
+import pytest
+import torch
+
+from heedful.attention import Memory
+from heedful.models.output_heads import MarginalHead, SoftmaxHead
+
+MEMORY = Memory(torch.zeros(2, 5, 3), torch.zeros(2, 5, 3), torch.ones(2, 1, 5).bool())
+
+
+def marginal():
+    """An emission, features for every place, and weights of which some are nothing."""
+    features = torch.randn(2, 3, 5, 4, dtype=torch.double)
+    weights = torch.rand(2, 3, 5, dtype=torch.double)
+    weights[..., 1] = 0
+    weights[1, :, 3:] = 0
+    return MarginalHead(4, 9).double(), features, weights / weights.sum(-1, keepdim=True)
+
+
+def test_a_vocabulary_says_every_token_with_a_probability():
+    output_head = SoftmaxHead(4, 9)
+    log_probs = output_head(torch.randn(2, 3, 4), torch.zeros(2, 3, 5), MEMORY)
+    torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(2, 3))
+
+
+def test_what_a_vocabulary_said_tells_nothing_of_where_it_came_from():
+    output_head, weights = SoftmaxHead(4, 9), torch.rand(2, 3, 5)
+    tokens = torch.zeros(2, 3, dtype=torch.long)
+    assert output_head.alignment_posterior(torch.randn(2, 3, 4), weights, tokens) is weights
+    assert not output_head.has_alignment_posterior
+
+
+def test_a_marginal_mixes_what_each_place_would_say():
+    output_head, features, weights = marginal()
+    wanted = torch.zeros(2, 3, 9, dtype=torch.double)
+    for place in range(5):
+        said = output_head.projection(features[:, :, place]).softmax(dim=-1)
+        wanted += weights[:, :, place, None] * said
+    log_probs = output_head(features, weights, MEMORY)
+    torch.testing.assert_close(log_probs.exp(), wanted)
+    torch.testing.assert_close(wanted.sum(-1), torch.ones(2, 3, dtype=torch.double))
+
+
+def test_a_marginal_with_all_weight_in_one_place_says_what_that_place_says():
+    output_head, features, _ = marginal()
+    weights = torch.zeros(2, 3, 5, dtype=torch.double)
+    weights[..., 2] = 1
+    wanted = output_head.projection(features[:, :, 2]).log_softmax(dim=-1)
+    torch.testing.assert_close(output_head(features, weights, MEMORY), wanted)
+
+
+def test_unlikely_tokens_keep_their_digits():
+    output_head, features, weights = marginal()
+    with torch.no_grad():
+        output_head.projection.weight.zero_()
+        output_head.projection.bias.zero_()
+        output_head.projection.bias[0] = 2000.0
+    log_probs = output_head(features, weights, MEMORY)
+    torch.testing.assert_close(log_probs[..., 1], torch.full((2, 3), -2000.0, dtype=torch.double))
+
+
+def test_hindsight_is_the_rule_of_bayes():
+    output_head, features, weights = marginal()
+    tokens = torch.randint(9, (2, 3))
+    found = output_head.alignment_posterior(features, weights, tokens)
+    for row in range(2):
+        for time in range(3):
+            said = output_head.projection(features[row, time]).softmax(dim=-1)[:, tokens[row, time]]
+            joint = weights[row, time] * said
+            torch.testing.assert_close(found[row, time], joint / joint.sum())
+    assert (found[weights == 0] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float, torch.float16], ids=str)
+def test_a_row_without_any_weight_came_from_nowhere_and_is_not_nan(dtype):
+    output_head = MarginalHead(4, 9).to(dtype)
+    features = torch.randn(2, 3, 5, 4, dtype=dtype)
+    nothing = torch.zeros(2, 3, 5, dtype=dtype, requires_grad=True)
+    found = output_head.alignment_posterior(features, nothing, torch.zeros(2, 3, dtype=torch.long))
+    log_probs = output_head(features, nothing, MEMORY)
+    (found.sum() + log_probs.sum()).backward()
+    assert (found == 0).all()
+    assert not log_probs.isnan().any()
+    assert (nothing.grad == 0).all()
+
+
+def test_gradients_are_those_of_finite_differences_and_none_for_weights_that_are_nothing():
+    output_head, features, weights = marginal()
+    tokens = torch.randint(9, (2, 3))
+    seen = weights > 0
+    inputs = (features.requires_grad_(), weights.requires_grad_(), *output_head.parameters())
+
+    def say(features, weights, *_):
+        # Nothing is kept at nothing: a finite difference would give it some weight.
+        held = weights.masked_fill(~seen, 0)
+        return output_head(features, held, MEMORY), output_head.alignment_posterior(
+            features, held, tokens
+        )
+
+    assert torch.autograd.gradcheck(say, inputs)
+    output_head(features, weights, MEMORY).sum().backward()
+    assert weights.grad.isfinite().all()
+    assert (weights.grad[~seen] == 0).all()
+
+
+def test_nan_in_the_weights_stays_visible():
+    output_head, features, weights = marginal()
+    weights[0, 0, 0] = float("nan")
+    assert output_head(features, weights, MEMORY)[0, 0].isnan().all()
+    found = output_head.alignment_posterior(features, weights, torch.zeros(2, 3, dtype=torch.long))
+    assert found[0, 0].isnan().all()
+    assert found[0, 1:].isfinite().all()

@@ -1,0 +1,81 @@
+"""Schedules of the teacher's share, against the formulas of Bengio et al. (2015)."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from heedful.config.base import types_in
+from heedful.models.scheduled_sampling import (
+    ExponentialSamplingConfig,
+    InverseSigmoidSamplingConfig,
+    LinearSamplingConfig,
+    ScheduledSampling,
+    TeacherForcingConfig,
+)
+
+EACH = types_in(ScheduledSampling)
+each_schedule = pytest.mark.parametrize("schedule", EACH)
+
+
+@each_schedule
+@given(step=st.integers(1, 10**7))
+def test_every_share_is_a_probability_that_never_rises(schedule, step):
+    now, later = (schedule().teacher_forcing_ratio(each) for each in (step, step + 1))
+    assert 0 <= later <= now <= 1
+
+
+@each_schedule
+def test_learning_begins_with_known_tokens(schedule):
+    assert schedule().teacher_forcing_ratio(1) > 0.99
+
+
+def test_teacher_forcing_tells_everything_for_ever():
+    assert TeacherForcingConfig().teacher_forcing_ratio(10**9) == 1
+    assert TeacherForcingConfig().token_choice == "sample"
+
+
+def test_linear_falls_in_a_straight_line_to_its_minimum():
+    schedule = LinearSamplingConfig(k=0.9, c=0.01, min_ratio=0.2)
+    shares = [schedule.teacher_forcing_ratio(step) for step in (1, 2, 11, 71, 500)]
+    assert shares == pytest.approx([0.9, 0.89, 0.8, 0.2, 0.2])
+
+
+def test_exponential_falls_by_a_ratio():
+    schedule = ExponentialSamplingConfig(k=0.5)
+    assert [schedule.teacher_forcing_ratio(step) for step in (1, 2, 3, 4)] == [1, 0.5, 0.25, 0.125]
+
+
+def test_inverse_sigmoid_is_the_papers_formula():
+    schedule = InverseSigmoidSamplingConfig(k=20)
+    for done in (0, 1, 30, 100, 400):
+        wanted = 20 / (20 + math.exp(done / 20))
+        assert schedule.teacher_forcing_ratio(done + 1) == pytest.approx(wanted)
+
+
+def test_inverse_sigmoid_reaches_a_half_after_k_times_its_logarithm():
+    schedule = InverseSigmoidSamplingConfig(k=500)
+    assert schedule.teacher_forcing_ratio(1 + round(500 * math.log(500))) == pytest.approx(
+        0.5, abs=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    ("schedule", "settings"),
+    [
+        (LinearSamplingConfig, {"k": 1.5}),
+        (LinearSamplingConfig, {"c": -0.1}),
+        (LinearSamplingConfig, {"minimum": 1.1}),
+        (ExponentialSamplingConfig, {"k": 1.0}),
+        (ExponentialSamplingConfig, {"k": 0.0}),
+        (InverseSigmoidSamplingConfig, {"k": 0.5}),
+        (InverseSigmoidSamplingConfig, {"token_choice": "worst"}),
+        (TeacherForcingConfig, {"token_choice": "argmax"}),
+    ],
+    ids=str,
+)
+def test_settings_that_the_formulas_do_not_allow_are_refused(schedule, settings):
+    with pytest.raises(ValidationError):
+        schedule(**settings)

@@ -1,0 +1,123 @@
+"""Transformer decoders: a source whose words change places, and what is refused."""
+
+import pytest
+import torch
+
+from heedful.errors import ConfigError
+from heedful.models.base import EncoderOutput
+from heedful.models.transformer import TransformerDecoderConfig
+
+SIZE, MEMORY, VOCABULARY = 8, 6, 11
+TOKENS = torch.tensor([[2, 5, 9, 4], [2, 7, 7, 10]])
+LENGTHS = torch.tensor([5, 3])
+
+
+def build(memory_size=MEMORY, **settings):
+    torch.manual_seed(2)
+    config = TransformerDecoderConfig.model_validate(
+        {
+            "size": SIZE,
+            "num_layers": 2,
+            "attention": {"heads": {"num_heads": 2}, "score": {"type": "scaled-dot"}},
+            "feedforwards": [{"hidden_size": 12}],
+            **settings,
+        }
+    )
+    decoder = config.build(vocabulary_size=VOCABULARY, memory_size=memory_size)
+    return decoder.double().eval()
+
+
+def source(states, keys=None):
+    real = torch.arange(states.size(1)) < LENGTHS[:, None]
+    summary = (states * real.unsqueeze(-1)).sum(dim=1) / LENGTHS.unsqueeze(1)
+    return EncoderOutput(states, LENGTHS, summary, keys=keys)
+
+
+def states():
+    return torch.randn(2, 5, MEMORY, dtype=torch.double)
+
+
+def moved(values):
+    """The words of each row in another order, the padding where it was."""
+    return torch.stack([values[0, [2, 4, 0, 1, 3]], values[1, [2, 0, 1, 3, 4]]])
+
+
+def test_the_order_of_the_source_has_no_influence():
+    decoder, told = build(), states()
+    before, after = decoder(TOKENS, source(told)), decoder(TOKENS, source(moved(told)))
+    torch.testing.assert_close(after.log_probs, before.log_probs)
+    torch.testing.assert_close(after.weights[0], before.weights[0][:, [2, 4, 0, 1, 3]])
+
+
+@pytest.mark.parametrize("score", ["relative-position-bias", "alibi"])
+def test_a_score_of_distances_knows_the_order_of_the_source(score):
+    looking = {"heads": {"num_heads": 2}, "score": {"type": score}}
+    decoder, told = build(cross_attention=looking), states()
+    with torch.no_grad():
+        for weight in decoder.parameters():
+            weight.add_(0.3 * torch.randn_like(weight))
+    before, after = decoder(TOKENS, source(told)), decoder(TOKENS, source(moved(told)))
+    assert not torch.allclose(after.log_probs, before.log_probs, atol=1e-4)
+
+
+def test_the_order_of_the_target_has_influence_even_without_places():
+    decoder, told = build(positions=None), source(states())
+    last = decoder(TOKENS, told).log_probs[:, -1]
+    swapped = decoder(TOKENS[:, [0, 2, 1, 3]], told).log_probs
+    # Where one layer sees a set, the next sees what each place saw: order leaks in from below.
+    assert not torch.allclose(swapped[:, -1], last)
+    single = build(positions=None, num_layers=1)
+    torch.testing.assert_close(
+        single(TOKENS[:, [0, 2, 1, 3]], told).log_probs[:, -1],
+        single(TOKENS, told).log_probs[:, -1],
+    )
+
+
+def test_a_source_may_be_called_by_other_vectors_than_are_taken():
+    decoder, told, keys = build(), states(), states()
+    apart = decoder(TOKENS, source(told, keys))
+    swapped = decoder(TOKENS, source(keys, told))
+    same = decoder(TOKENS, source(told, told))
+    torch.testing.assert_close(same.log_probs, decoder(TOKENS, source(told)).log_probs)
+    assert not torch.allclose(apart.log_probs, same.log_probs)
+    assert not torch.allclose(apart.log_probs, swapped.log_probs)
+
+
+def test_weights_are_told_where_they_are_asked_for():
+    decoder, told = build(), source(states())
+    with_weights, without = (decoder(TOKENS, told, need_weights=each) for each in (True, False))
+    torch.testing.assert_close(without.log_probs, with_weights.log_probs)
+    assert without.weights is None
+    assert with_weights.weights.shape == (2, 4, 5)
+    torch.testing.assert_close(with_weights.weights.sum(-1), torch.ones(2, 4, dtype=torch.double))
+    assert (with_weights.weights[1, :, 3:] == 0).all()
+
+
+def test_an_emission_that_wants_every_place_apart_is_refused():
+    with pytest.raises(ConfigError) as caught:
+        build(output_head={"type": "marginal"})
+    assert str(caught.value) == (
+        "decoder.output_head.type: 'marginal' wants to know every place of the source apart, but a "
+        "Transformer's layers have mixed them\n"
+        "  choose the emission 'vocabulary', or a recurrent decoder"
+    )
+
+
+def test_a_context_for_every_place_is_refused():
+    with pytest.raises(ConfigError) as caught:
+        build(SIZE, cross_attention={"readout": {"type": "per-position"}})
+    assert str(caught.value) == (
+        "decoder.cross_attention.readout.type: 'per-position' keeps every place apart, but here "
+        "one context is wanted\n"
+        "  choose the readout 'expectation'"
+    )
+
+
+def test_without_heads_a_source_must_be_as_wide_as_the_layers():
+    with pytest.raises(ConfigError) as caught:
+        build(cross_attention={"score": {"type": "additive"}})
+    assert str(caught.value) == (
+        "attention.heads: without heads a context is as wide as the memory, 6, but here it must "
+        "be 8\n"
+        "  give heads, or make both widths the same"
+    )

@@ -1,0 +1,109 @@
+"""Transformer encoders: sets without places, sequences with them; padding is not there."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from heedful.models.transformer import TransformerEncoderConfig
+
+SIZE, VOCABULARY = 8, 11
+PLACED: dict[str, dict[str, Any]] = {
+    "sinusoidal": {"positions": {"type": "sinusoidal"}},
+    "learned": {"positions": {"type": "learned"}},
+    "rotary": {"score": "rotary"},
+    "relative keys": {"score": "relative-key"},
+    "relative buckets": {"score": "relative-position-bias"},
+    "alibi": {"score": "alibi"},
+}
+FORMS = {
+    "norms after": {},
+    "norms before": {"norm_placement": "pre"},
+    "rms norms": {"norm": "rms", "embedding_norm": True},
+    "gated": {"feedforwards": [{"hidden_size": 12, "gated": True, "activation": "swish"}]},
+    "experts": {"feedforwards": [{"type": "experts", "num_experts": 4, "hidden_size": 6}]},
+}
+LENGTHS = torch.tensor([5, 1, 3])
+SEEN = torch.arange(5) < LENGTHS[:, None]
+TOKENS = torch.randint(4, VOCABULARY, (3, 5), generator=torch.Generator().manual_seed(1)) * SEEN
+
+
+def build(*, score="scaled-dot", **settings):
+    torch.manual_seed(2)
+    config = TransformerEncoderConfig.model_validate(
+        {
+            "size": SIZE,
+            "num_layers": 2,
+            "attention": {"heads": {"num_heads": 2}, "score": {"type": score}},
+            "feedforwards": [{"hidden_size": 12}],
+            "positions": None,
+            **settings,
+        }
+    )
+    encoder = config.build(vocabulary_size=VOCABULARY).double().eval()
+    with torch.no_grad():
+        for weight in encoder.parameters():
+            weight.add_(0.2 * torch.randn_like(weight))
+    return encoder
+
+
+WORDS = torch.tensor([[4, 9, 6, 7, 10, 6]])
+ORDER = torch.tensor([3, 0, 5, 1, 4, 2])
+
+
+def both_orders(encoder):
+    """States of words, put into another order; and those of the words in that order."""
+    lengths = torch.tensor([WORDS.size(1)])
+    return encoder(WORDS, lengths).states[:, ORDER], encoder(WORDS[:, ORDER], lengths).states
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_without_places_states_follow_their_words(form):
+    torch.testing.assert_close(*both_orders(build(**FORMS[form])))
+
+
+@pytest.mark.parametrize("score", ["dot", "bilinear", "additive", "cosine"])
+def test_without_places_no_content_score_knows_the_order(score):
+    torch.testing.assert_close(*both_orders(build(score=score)))
+
+
+def test_without_places_the_summary_is_the_same_for_every_order():
+    encoder, lengths = build(), torch.tensor([WORDS.size(1)])
+    summaries = (encoder(words, lengths).summary for words in (WORDS, WORDS[:, ORDER]))
+    torch.testing.assert_close(*summaries)
+
+
+@pytest.mark.parametrize("how", PLACED)
+def test_told_their_places_states_do_not_follow_their_words(how):
+    one, other = both_orders(build(**PLACED[how]))
+    assert ((one - other).abs().amax(dim=-1) > 1e-3).all()
+
+
+@pytest.mark.parametrize("how", PLACED)
+def test_what_stands_in_the_padding_has_no_influence_and_states_there_are_zero(how):
+    encoder = build(**PLACED[how])
+    encoded = encoder(TOKENS, LENGTHS)
+    assert (encoded.states[~SEEN] == 0).all()
+    spoiled = encoder(torch.where(SEEN, TOKENS, 7), LENGTHS)
+    torch.testing.assert_close(spoiled.states, encoded.states)
+    torch.testing.assert_close(spoiled.summary, encoded.summary)
+    for row, length in enumerate(LENGTHS.tolist()):
+        alone = encoder(TOKENS[row : row + 1, :length], LENGTHS[row : row + 1])
+        torch.testing.assert_close(alone.states[0], encoded.states[row, :length])
+        torch.testing.assert_close(alone.summary[0], encoded.summary[row])
+
+
+def test_the_summary_is_the_mean_of_the_states():
+    encoded = build()(TOKENS, LENGTHS)
+    wanted = encoded.states.sum(dim=1) / LENGTHS.unsqueeze(1)
+    torch.testing.assert_close(encoded.summary, wanted)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_weight_has_a_finite_gradient_in_training(form):
+    encoder = build(**FORMS[form], positions={"type": "learned"}, drop_path=0.2).train()
+    encoded = encoder(TOKENS, LENGTHS)
+    (encoded.states.sin().sum() + sum(encoded.auxiliary_losses.values())).backward()
+    for name, weight in encoder.named_parameters():
+        assert weight.grad is not None, name
+        assert weight.grad.isfinite().all(), name

@@ -1,0 +1,85 @@
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.plotting.axes import LARGEST, SMALLEST, AxisScale, compute_ticks, format_ticks
+
+# --- which numbers -------------------------------------------------------------------------
+
+finite = st.floats(-1e12, 1e12, allow_nan=False).filter(lambda x: x == 0 or abs(x) > 1e-12)
+
+
+@given(st.lists(finite, min_size=1, max_size=6))
+def test_round_ticks_cover_every_value(numbers):
+    found = compute_ticks(numbers, is_logarithmic=False)
+    slack = 1e-9 * max(map(abs, [*numbers, *found]))
+    assert 2 <= len(found) <= 8
+    assert found[0] <= min(numbers) + slack
+    assert found[-1] >= max(numbers) - slack
+
+
+@given(st.lists(st.floats(1e-40, 1e40), min_size=1, max_size=6))
+def test_logarithmic_ticks_cover_every_value(numbers):
+    found = compute_ticks(numbers, is_logarithmic=True)
+    assert 2 <= len(found) <= 12
+    assert found[0] <= min(numbers) * (1 + 1e-9)
+    assert found[-1] >= max(numbers) * (1 - 1e-9)
+    assert {f"{tick:.3e}"[:5] for tick in found} <= {"1.000", "2.000", "5.000"}
+
+
+@given(st.floats(-1e6, 1e6), st.floats(0.01, 1e6))
+def test_steps_between_ticks_are_equal_and_are_1_2_or_5(low, reach):
+    found = compute_ticks([low, low + reach], is_logarithmic=False)
+    steps = [later - earlier for earlier, later in itertools.pairwise(found)]
+    step = min(
+        (factor * 10.0**power for factor in (1, 2, 5) for power in range(-5, 8)),
+        key=lambda candidate: abs(candidate - steps[0]),
+    )
+    assert steps == [pytest.approx(step, rel=1e-6)] * len(steps)
+
+
+@pytest.mark.parametrize("is_logarithmic", [False, True])
+@pytest.mark.parametrize("value", [SMALLEST, 1, 7.5, LARGEST])
+def test_a_single_value_lies_between_ticks(value, is_logarithmic):
+    found = compute_ticks([value], is_logarithmic)
+    assert found[0] < value < found[-1]
+
+
+# --- how they are written ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "logarithmic", "labels"),
+    [
+        (0, 100, False, ["0", "20", "40", "60", "80", "100"]),
+        (-1.2, 1, False, ["-1.5", "-1", "-0.5", "0", "0.5", "1"]),
+        (0, 3e6, False, ["0", "5\u00b710\u2075", "10\u2076", "1.5\u00b710\u2076"]),
+        (0, 12000, False, ["0", "2,000", "4,000"]),
+        (10, 400, True, ["10", "20", "50", "100", "200", "500"]),
+        (
+            1e-5,
+            1e3,
+            True,
+            [*("10\u207b\u2076", "10\u207b\u2074", "10\u207b\u00b2"), "1", "10\u00b2", "10\u2074"],
+        ),
+        (3e-21, 1, True, ["10\u207b\u00b2\u00b9", "10\u207b\u00b9\u2078"]),
+    ],
+)
+def test_ticks_are_written_as_one_would(low, high, logarithmic, labels):
+    assert format_ticks(compute_ticks([low, high], logarithmic))[: len(labels)] == labels
+
+
+# --- where values stand --------------------------------------------------------------------
+
+
+def test_a_value_stands_as_far_along_the_axis_as_its_size_says():
+    scale = AxisScale([0, 5, 10], start=300, end=100, is_logarithmic=False)
+    assert [scale.to_pixel(value) for value in (0, 2.5, 10)] == [300, 250, 100]
+
+
+def test_on_a_logarithmic_scale_its_logarithm_says():
+    scale = AxisScale([1, 10, 100], start=0, end=200, is_logarithmic=True)
+    assert [scale.to_pixel(value) for value in (1, 10, 100)] == [0, 100, 200]
+    assert scale.to_pixel(0.1) == -100

@@ -1,0 +1,78 @@
+from html.parser import HTMLParser
+
+import pytest
+
+from heedful.plotting.charts import LineSeries, render_line_chart
+from heedful.plotting.html import embed_svg, make_element, table, to_html
+from tests.made_comparisons import HOSTILE
+
+TEXTS = [
+    HOSTILE,
+    '" onclick="harm()',
+    "' onload='x",
+    "&lt;b&gt; &amp; <b>",
+    "]]> <!-- --> <![CDATA[",
+    "\u65e5\u672c\u8a9e  two  spaces",
+]
+
+
+class CausalBackbone(HTMLParser):
+    """Gathers tags, attributes and text as a browser would."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes, self.text = [], [], ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_text_is_shown_and_not_obeyed(text):
+    page = CausalBackbone(
+        to_html(make_element("p", text, make_element("b", text), text, attributes={"title": text}))
+    )
+    assert page.tags == ["p", "b"]
+    assert page.attributes == [("title", text)]
+    assert page.text == 3 * text
+
+
+@pytest.mark.parametrize(("hidden", "shown"), [("\u202e", "\\u202e"), ("\x00", "\\x00")])
+def test_no_character_is_hidden(hidden, shown):
+    page = CausalBackbone(to_html(make_element("p", f"a{hidden}", attributes={"title": hidden})))
+    assert page.text == f"a{shown}"
+    assert page.attributes == [("title", shown)]
+
+
+def test_texts_and_elements_keep_their_order():
+    parts = make_element(
+        "p", "a", "b", make_element("i", "c"), "d", "e", make_element("b"), "f", css_class="note"
+    )
+    assert to_html(parts) == '<p class="note">ab<i>c</i>de<b></b>f</p>'
+
+
+def test_a_table_has_headers_a_caption_and_a_place_that_the_keyboard_reaches():
+    found = table(
+        [make_element("th", "a")], [[make_element("td", "1")]], css_class="plain", caption="Numbers"
+    )
+    assert to_html(found) == (
+        '<div class="wide" tabindex="0" role="region" aria-label="Numbers"><table class="plain">'
+        "<caption>Numbers</caption><thead><tr><th>a</th></tr></thead>"
+        "<tbody><tr><td>1</td></tr></tbody></table></div>"
+    )
+
+
+def test_a_picture_inside_a_page_has_no_style_of_its_own_and_no_foreign_name():
+    line = LineSeries(HOSTILE, [(0, 1)])
+    text = to_html(embed_svg(render_line_chart([line], title=HOSTILE)))
+    page = CausalBackbone(text)
+    assert {"style", "script", "img"} & set(page.tags) == set()
+    assert page.tags[:3] == ["svg", "title", "desc"]
+    assert "ns0" not in text
+    assert HOSTILE in page.text

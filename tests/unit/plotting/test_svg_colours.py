@@ -1,0 +1,45 @@
+import pytest
+
+from heedful.plotting.svg import DARK, DARK_TEXT_THRESHOLD, LIGHT, digit_color, weight_color
+
+each_palette = pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
+
+
+def luminance(colour):
+    """Relative luminance, as the Web Content Accessibility Guidelines 2.2 define it."""
+    channels = [part / 255 for part in bytes.fromhex(colour[1:])]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return sum(c * share for c, share in zip(linear, (0.2126, 0.7152, 0.0722), strict=True))
+
+
+def contrast(one, two):
+    darker, lighter = sorted([luminance(one), luminance(two)])
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@each_palette
+def test_more_weight_is_always_further_from_the_track(palette):
+    distances = [
+        abs(luminance(weight_color(palette, step / 50)) - luminance(palette.empty_cell))
+        for step in range(51)
+    ]
+    assert distances == sorted(set(distances))
+
+
+@each_palette
+def test_the_ends_of_the_scale_are_track_and_ink(palette):
+    assert weight_color(palette, 0) == palette.empty_cell
+    assert weight_color(palette, 1) == palette.full_cell
+
+
+@each_palette
+def test_digits_are_readable_on_every_shade(palette):
+    weights = [step / 1000 for step in range(1001)] + [DARK_TEXT_THRESHOLD + 1e-9]
+    worst = min(contrast(digit_color(palette, w), weight_color(palette, w)) for w in weights)
+    assert worst >= 4.5
+
+
+@each_palette
+def test_words_are_readable_on_the_paper(palette):
+    for colour in (palette.text, palette.muted, palette.accent):
+        assert contrast(colour, palette.background) >= 4.5

@@ -1,0 +1,100 @@
+"""Two trainers cannot share a folder, and a dead one holds nothing."""
+
+import os
+import signal
+import socket
+import time
+
+import pytest
+
+from heedful.errors import RunError
+from heedful.storage.atomic import lock_folder
+
+
+def forked(work):
+    """Run work in a process of its own; give its number once the work has said it is ready."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            work(lambda: os.write(writing, b"."))
+        finally:
+            os._exit(1)
+    os.close(writing)
+    assert os.read(reading, 1) == b"."
+    os.close(reading)
+    return child
+
+
+def kill(child):
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def hold(folder):
+    def work(ready):
+        with lock_folder(folder):
+            ready()
+            time.sleep(60)
+
+    return forked(work)
+
+
+def test_a_second_trainer_is_refused_and_told_who_the_first_is(tmp_path):
+    holder = hold(tmp_path / "run")
+    with pytest.raises(RunError) as caught, lock_folder(tmp_path / "run"):
+        pass
+    kill(holder)
+    assert str(caught.value) == (
+        f"{tmp_path}/run: process {holder} on {socket.gethostname()} is training here\n"
+        "  wait until it is done, or name another folder with --run"
+    )
+
+
+def test_a_trainer_that_was_killed_holds_nothing(tmp_path):
+    kill(hold(tmp_path))
+    with lock_folder(tmp_path):
+        assert (tmp_path / ".lock").read_text() == (
+            f"process {os.getpid()} on {socket.gethostname()}\n"
+        )
+
+
+def test_the_workers_of_a_trainer_that_was_killed_hold_nothing(tmp_path):
+    numbers = tmp_path / "worker"
+
+    def work(ready):
+        with lock_folder(tmp_path):
+            worker = os.fork()
+            if worker == 0:
+                time.sleep(60)
+                os._exit(0)
+            numbers.write_text(str(worker))
+            ready()
+            time.sleep(60)
+
+    kill(forked(work))
+    worker = int(numbers.read_text())
+    os.kill(worker, 0)  # it lives on
+    with lock_folder(tmp_path):
+        os.kill(worker, signal.SIGKILL)
+
+
+def test_one_process_after_another_may_hold_a_folder(tmp_path):
+    for _ in range(3):
+        with lock_folder(tmp_path):
+            pass
+
+
+def test_within_one_process_a_folder_is_held_once(tmp_path):
+    with lock_folder(tmp_path), pytest.raises(RunError), lock_folder(tmp_path):
+        pass
+
+
+def test_a_holder_that_has_not_said_who_it_is_yet(tmp_path):
+    with lock_folder(tmp_path):
+        (tmp_path / ".lock").write_text("")
+        with (
+            pytest.raises(RunError, match="another process is training here"),
+            lock_folder(tmp_path),
+        ):
+            pass

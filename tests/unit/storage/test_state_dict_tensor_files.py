@@ -1,0 +1,42 @@
+"""A tensor file is the one that the safetensors library would have written."""
+
+import safetensors.torch
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.storage.state_dict import serialize_safetensors
+
+DTYPES = [
+    *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64),
+    *(torch.float8_e4m3fn, torch.float8_e5m2, torch.bool),
+    *(torch.int64, torch.int32, torch.int16, torch.int8),
+    *(torch.uint64, torch.uint32, torch.uint16, torch.uint8),
+]
+SHAPES = st.lists(st.integers(0, 4), max_size=3)
+
+
+def written(tensors):
+    return b"".join(serialize_safetensors(tensors))
+
+
+@given(st.dictionaries(st.text(max_size=6), st.tuples(st.sampled_from(DTYPES), SHAPES), max_size=8))
+def test_it_is_the_same_to_the_byte(described):
+    tensors = {
+        name: torch.randint(0, 2, shape).to(dtype) for name, (dtype, shape) in described.items()
+    }
+    assert written(tensors) == safetensors.torch.save(tensors)
+
+
+def test_tensors_that_lie_otherwise_in_memory_are_written_as_they_read():
+    whole = torch.randn(4, 6)
+    tensors = {"turned": whole.T, "striped": whole[:, ::2], "learned": torch.nn.Parameter(whole)}
+    found = safetensors.torch.load(written(tensors))
+    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+
+
+def test_no_tensor_is_copied():
+    tensor = torch.zeros(3)
+    _, piece = serialize_safetensors({"a": tensor})
+    tensor[0] = 1
+    assert bytes(piece) == tensor.numpy().tobytes()

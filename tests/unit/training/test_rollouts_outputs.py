@@ -1,0 +1,164 @@
+"""What a model says by itself: drawn as likely as it finds it, told as it would step by step."""
+
+import copy
+from collections import Counter
+from itertools import chain
+
+import pytest
+import torch
+
+from heedful.attention.auxiliary_losses import CoverageLoss
+from heedful.pytree import select_rows
+from heedful.search.sampling import SamplingOptions
+from heedful.tokenization.vocabulary import BOS, EOS
+from heedful.training.rollouts import (
+    LengthLimit,
+    SampledOutput,
+    reference_outputs,
+    sample_outputs,
+    score_candidates,
+)
+from tests.catalogue import batch, build, store
+from tests.shape_checking import unchecked
+from tests.unit.training.toy import LIMITS, Toy, everything, likelihood, toy_batch
+
+SYSTEMS_OF_EACH_SORT = [
+    "lstm, attend-then-step",
+    "alignment sampled",
+    "alignment monotonic",
+    "marginal over softmax",
+    "gnmt",
+    "experts",
+    "deep fusion",
+    "transformer",
+    "transformer, experts",
+    "continuation, gru",
+    "decoder only, both learned",
+    "convolutional",
+    "dilated",
+]
+# P(chi-square > 70) is less than 1e-6 for twenty degrees of freedom, and less for fewer.
+UNLIKELY = 70.0
+
+
+@pytest.mark.parametrize("source", [0, 1])
+def test_outputs_are_drawn_as_likely_as_the_model_finds_them(source):
+    model, count = Toy(), 20_000
+    examples = select_rows(toy_batch(), torch.tensor([source]))
+    limits = LIMITS(examples)
+    (drawn,) = sample_outputs(model, examples, limits, num_samples=count)
+    wanted = {
+        output: count * likelihood(model.logits, source, output).item()
+        for output in everything(int(limits))
+    }
+    assert sum(wanted.values()) == pytest.approx(count)
+    found = Counter(drawn)
+    assert found.keys() <= wanted.keys()
+    assert sum((found[each] - n) ** 2 / n for each, n in wanted.items()) < UNLIKELY
+
+
+def run_scheduled_sampling(model, sources, output):
+    """How likely an output is, asked for token by token as in search."""
+    state, total, last = model.initial_state(sources), 0.0, BOS
+    for token in output.targets:
+        step = model.step(torch.tensor([last]), state)
+        total, state, last = total + step.log_probs[0, token].item(), step.state, token
+    return total
+
+
+@pytest.mark.parametrize("name", SYSTEMS_OF_EACH_SORT)
+@torch.no_grad()
+def test_outputs_are_as_likely_as_they_are_step_by_step(name):
+    """Whole, cut and empty ones, and those that hold the padding symbol."""
+    with unchecked():
+        model, examples = build(name), batch(store(3), [0, 1, 2])
+        drawn = sample_outputs(model, examples, LengthLimit(1.0, 1)(examples), num_samples=2)
+        outputs = [
+            [*drawn[0], SampledOutput(())],
+            [SampledOutput((5, 0, 6)), *drawn[1], SampledOutput((7, 0), is_truncated=True)],
+            [reference_outputs(examples)[2]],
+        ]
+        told = score_candidates(model, examples, outputs)
+        for row, each in enumerate(outputs):
+            alone = select_rows(examples.sources, torch.tensor([row]))
+            wanted = [run_scheduled_sampling(model, alone, output) for output in each]
+            wanted += [-torch.inf] * (4 - len(each))
+            torch.testing.assert_close(told.sequence_log_probs[row].tolist(), wanted)
+
+
+def test_references_are_the_targets_without_their_end():
+    assert reference_outputs(toy_batch()) == [SampledOutput((4,)), SampledOutput(())]
+    examples = batch(store(5), [0, 3, 4], extra=2)
+    assert [list(each.tokens) for each in reference_outputs(examples)] == [
+        [token for token in row if token not in (0, EOS)] for row in examples.targets.tolist()
+    ]
+
+
+def test_an_output_that_reaches_its_limit_is_cut_and_others_end():
+    model = Toy()
+    for limit in (1, 2):
+        limits = torch.tensor([limit, limit])
+        for output in chain(*sample_outputs(model, toy_batch(), limits, num_samples=200)):
+            assert output.is_truncated == (len(output.tokens) == limit)
+            assert output.targets[-1] != EOS if output.is_truncated else output.targets[-1] == EOS
+
+
+def test_the_likeliest_is_drawn_at_temperature_zero():
+    model = Toy()
+    (first,), (second,) = sample_outputs(
+        model,
+        toy_batch(),
+        torch.tensor([2, 2]),
+        num_samples=1,
+        sampling_strategy=SamplingOptions(temperature=0),
+    )
+    for source, output in enumerate([first, second]):
+        code = 0
+        for token in output.targets:
+            assert token == model.logits[source, code].argmax()
+            code = 5 * code + 1 + token
+
+
+def test_the_same_state_of_chance_gives_the_same_outputs():
+    model, limits = Toy(), torch.tensor([2, 2])
+    state = torch.get_rng_state()
+    first = sample_outputs(model, toy_batch(), limits, num_samples=50)
+    second = sample_outputs(model, toy_batch(), limits, num_samples=50)
+    torch.set_rng_state(state)
+    assert sample_outputs(model, toy_batch(), limits, num_samples=50) == first != second
+
+
+def test_a_model_is_asked_as_it_is_used_and_is_afterwards_as_it_was():
+    model = copy.deepcopy(build("transformer")).train()
+    model.encoder.eval()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.9
+    modes = [module.training for module in model.modules()]
+    examples, greedy = batch(store(4), [0, 1, 2, 3]), SamplingOptions(temperature=0)
+    limits = LengthLimit(1.0, 1)(examples)
+    drawn = sample_outputs(model, examples, limits, num_samples=1, sampling_strategy=greedy)
+    assert [module.training for module in model.modules()] == modes
+    assert drawn == sample_outputs(
+        model.eval(), examples, limits, num_samples=1, sampling_strategy=greedy
+    )
+
+
+def test_penalties_are_the_mean_over_the_outputs_of_a_source():
+    model = copy.deepcopy(build("gru, attend-then-step"))
+    model.decoder.wiring.attention.auxiliary_losses.append(CoverageLoss(2.0))
+    examples = batch(store(3), [0, 1, 2])
+    outputs = [
+        [SampledOutput((4, 5)), SampledOutput(())],
+        [SampledOutput((6,)), SampledOutput((7,), is_truncated=True)],
+        [SampledOutput((5,))],
+    ]
+    one_by_one = [
+        score_candidates(
+            model, select_rows(examples, torch.tensor([row])), [[output]]
+        ).auxiliary_losses["coverage"]
+        for row, each in enumerate(outputs)
+        for output in each
+    ]
+    together = score_candidates(model, examples, outputs).auxiliary_losses["coverage"]
+    torch.testing.assert_close(together, sum(one_by_one) / 5 * 3)

@@ -1,0 +1,66 @@
+"""Parts, in a group of one: what is parted is then whole, and written as if it were not."""
+
+import pytest
+import torch
+from torch import distributed as dist
+from torch import nn
+
+from heedful.errors import ConfigError, DiskFullError
+from heedful.storage.state_dict import is_sharded, load_into_model, shard_like
+from heedful.training.data_parallel import FSDPContext
+from heedful.training.distributed import SINGLE_PROCESS
+from heedful.training.state import load_sharded_tensors, save_sharded_tensors
+
+
+@pytest.fixture
+def group():
+    shared = dist.HashStore()
+    dist.init_process_group("gloo", store=shared, rank=0, world_size=1)
+    yield FSDPContext(0, 1, shared)
+    dist.destroy_process_group()
+
+
+def test_parts_are_read_as_they_are_wanted(group, tmp_path):
+    whole = torch.arange(6.0).view(3, 2)
+    model = group.prepare_model(nn.Linear(2, 3, bias=False))
+    part = shard_like(whole, model.weight)
+    assert is_sharded(part)
+    save_sharded_tensors({"average.weight": part}, tmp_path / "parts", group)
+    save_sharded_tensors(
+        {"average.weight": part}, tmp_path / "parts", group
+    )  # what lay there is gone
+    again = load_sharded_tensors(tmp_path / "parts", lambda name: model.weight)
+    assert torch.equal(again["average.weight"].full_tensor(), whole)
+    plain = load_sharded_tensors(tmp_path / "parts", lambda name: torch.zeros(3, 2))
+    assert torch.equal(plain["average.weight"], whole)
+
+
+def test_parts_that_will_not_fit_are_not_begun(tmp_path):
+    huge = torch.empty(1 << 50, device="meta")
+    with pytest.raises(DiskFullError, match="needs"):
+        save_sharded_tensors({"huge": huge}, tmp_path / "parts", SINGLE_PROCESS)
+    assert not (tmp_path / "parts").exists()
+
+
+def test_weights_are_put_into_parts_and_asked_of_a_twin(group):
+    model = group.prepare_model(nn.Linear(2, 3))
+    weights = {"weight": torch.arange(6.0).view(3, 2), "bias": torch.ones(3)}
+    load_into_model(model, weights, location="here")
+    for name, weight in group.full_state_dict(model).items():
+        assert torch.equal(weight, weights[name])
+    twin = group.inference_model(model)
+    assert sum(weight.numel() for weight in twin.parameters()) == 0
+    with group.summon_full_params(model):
+        assert twin(torch.tensor([1.0, 0.0])).tolist() == [1.0, 3.0, 5.0]
+    assert sum(weight.numel() for weight in twin.parameters()) == 0
+
+
+def test_a_weight_that_is_a_single_number_is_refused(group):
+    model = nn.Linear(2, 3)
+    model.gain = nn.Parameter(torch.ones(()))
+    with pytest.raises(ConfigError) as caught:
+        group.prepare_model(model)
+    assert str(caught.value) == (
+        "training.distributed_strategy: gain is a single number, and cannot be parted among ranks\n"
+        "  set training.distributed_strategy=ddp, or choose a model without it"
+    )

@@ -1,0 +1,173 @@
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from heedful.training import negative_log_likelihood
+from heedful.training.optim import AdamWConfig
+from heedful.training.trainer import GradientClipper, MixedPrecision
+from tests.catalogue import batch, build, store
+
+NAMES = ("fp32", "bf16", "fp16")
+each_precision = pytest.mark.parametrize("name", NAMES)
+
+
+class Training:
+    """A model that learns a few things by heart."""
+
+    def __init__(self, name, model, loss):
+        self.model = model.train()
+        self.loss = loss
+        self.optimizer = AdamWConfig(learning_rate=0.03).build(model)
+        self.precision = MixedPrecision(name, "cpu")
+        self.weights = list(model.parameters())
+
+    def update(self, poison=1.0):
+        """Learn once; `poison` multiplies the loss. Give that, and whether it overflowed."""
+        with self.precision.autocast():
+            loss = self.loss(self.model)
+        self.precision.backward(loss * poison)
+        self.precision.unscale_gradients(self.optimizer)
+        norm = GradientClipper(max_norm=1.0)(self.weights)
+        overflow = self.precision.handle_overflow(bool(norm.isfinite()))
+        if norm.isfinite():
+            self.precision.optimizer_step(self.optimizer)
+        self.optimizer.zero_grad(set_to_none=True)
+        return loss.item(), overflow
+
+
+def of_system(name, system):
+    examples = batch(store(4), [0, 1, 2, 3])
+
+    def loss(model):
+        log_probs = model(examples, need_weights=False).log_probs.float()
+        return negative_log_likelihood(log_probs, examples.targets) / examples.num_targets
+
+    return Training(name, build(system).float(), loss)
+
+
+def of_layers(name):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+    inputs, wanted = torch.randn(5, 4), torch.randn(5, 3)
+    return Training(name, model, lambda each: (each(inputs).float() - wanted).square().mean())
+
+
+def learns(training, steps, share):
+    first, _ = training.update()
+    losses = [training.update()[0] for _ in range(steps)]
+    assert losses[-1] < share * first
+    assert all(weight.dtype == torch.float32 for weight in training.weights)
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp16"])
+def test_a_small_model_begins_to_learn_its_pairs(name):
+    learns(of_system(name, "gru, step-then-attend"), steps=12, share=0.8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["lstm, attend-then-step", "transformer, norms before"])
+@each_precision
+def test_a_small_model_learns_its_pairs(name, system):
+    learns(of_system(name, system), steps=100, share=0.2)
+
+
+@each_precision
+def test_gradients_are_those_of_the_loss_whatever_the_scale(name):
+    precision, layer = MixedPrecision(name, "cpu"), nn.Linear(3, 2)
+    loss = layer(torch.ones(3)).square().sum()
+    wanted = torch.autograd.grad(loss, layer.weight, retain_graph=True)[0]
+    precision.backward(loss)
+    precision.unscale_gradients(torch.optim.SGD(layer.parameters(), 0.1))
+    assert torch.equal(layer.weight.grad, wanted)  # a power of two rounds nothing
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp16"])
+def test_products_are_computed_in_the_precision_and_weights_stay_wide(name):
+    layer = nn.Linear(3, 2)
+    with MixedPrecision(name, "cpu").autocast():
+        outputs = layer(torch.ones(3))
+    assert outputs.dtype == {"bf16": torch.bfloat16, "fp16": torch.float16}[name]
+    outputs.sum().backward()
+    assert layer.weight.grad.dtype == torch.float32
+
+
+def tiny_gradient(differentiate, precision):
+    """The gradient 2^-26, less than half of the least that fp16 holds, through a product."""
+    layer = nn.Linear(1, 1, bias=False)
+    with precision.autocast():
+        outputs = layer(torch.ones(1))
+    differentiate(outputs.float().sum() * 2.0**-26)
+    precision.unscale_gradients(torch.optim.SGD(layer.parameters(), 0.1))
+    return layer.weight.grad.item()
+
+
+def test_a_gradient_too_small_for_fp16_is_saved_by_the_scale():
+    half = MixedPrecision("fp16", "cpu")
+    assert tiny_gradient(half.backward, half) == 2.0**-26
+    assert tiny_gradient(torch.Tensor.backward, half) == 0
+
+
+def test_a_loss_that_is_itself_fp16_can_be_scaled():
+    precision, layer = MixedPrecision("fp16", "cpu"), nn.Linear(2, 1, bias=False)
+    with precision.autocast():
+        loss = layer(torch.ones(2)).sum()
+    assert loss.dtype == torch.float16
+    precision.backward(loss)
+    precision.unscale_gradients(torch.optim.SGD(layer.parameters(), 0.1))
+    assert torch.equal(layer.weight.grad, torch.ones(1, 2))
+
+
+def test_an_overflow_halves_the_scale_and_leaves_the_weights():
+    training = of_layers("fp16")
+    before = [weight.detach().clone() for weight in training.weights]
+    _, overflow = training.update(poison=1e30)
+    assert overflow
+    assert training.precision.state_dict() == {"scale": 2.0**14, "steps": 0}
+    assert all(map(torch.equal, before, training.weights))
+    _, overflow = training.update()
+    assert not overflow
+    assert training.precision.state_dict() == {"scale": 2.0**14, "steps": 1}
+
+
+def test_two_thousand_good_steps_double_the_scale():
+    precision, optimizer = MixedPrecision("fp16", "cpu"), torch.optim.SGD([torch.zeros(1)], 0.1)
+    for _ in range(1999):
+        precision.optimizer_step(optimizer)
+    assert precision.state_dict() == {"scale": 2.0**15, "steps": 1999}
+    precision.optimizer_step(optimizer)
+    assert precision.state_dict() == {"scale": 2.0**16, "steps": 0}
+
+
+def test_a_scale_of_one_explains_nothing():
+    precision = MixedPrecision("fp16", "cpu")
+    assert [precision.handle_overflow(norm_is_finite=False) for _ in range(18)] == [True] * 15 + [
+        False
+    ] * 3
+    assert precision.state_dict()["scale"] == 1
+
+
+@pytest.mark.parametrize("name", ["fp32", "bf16"])
+def test_without_a_scale_nothing_is_an_overflow_and_nothing_is_saved(name):
+    precision = MixedPrecision(name, "cpu")
+    assert not precision.handle_overflow(norm_is_finite=False)
+    assert precision.state_dict() == {}
+    precision.load_state_dict({})
+
+
+@each_precision
+def test_what_was_saved_as_json_goes_on_as_if_never_stopped(name):
+    poisons = [1.0, 1e30, 1.0, 1e30, 1.0, 1.0, 1e30, 1.0]
+    whole, first, second = (of_layers(name) for _ in range(3))
+    for poison in poisons:
+        whole.update(poison if name == "fp16" else 1.0)
+    for poison in poisons[:4]:
+        first.update(poison if name == "fp16" else 1.0)
+    second.model.load_state_dict(first.model.state_dict())
+    second.optimizer.load_state_dict(first.optimizer.state_dict())
+    second.precision.load_state_dict(json.loads(json.dumps(first.precision.state_dict())))
+    for poison in poisons[4:]:
+        second.update(poison if name == "fp16" else 1.0)
+    assert whole.precision.state_dict() == second.precision.state_dict()
+    assert all(map(torch.equal, whole.weights, second.weights))
