@@ -29,8 +29,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from heedful.acceleration.attach import select_additive_kernel
 from heedful.acceleration.attention import chunked_additive_score
+from heedful.acceleration.dispatch import select_additive_kernel
 from heedful.attention.additive_scores import naive_additive_score
 
 REPEATS = 7

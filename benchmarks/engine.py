@@ -25,7 +25,7 @@ from rich.console import Console
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
-from heedful.data.loader import DataCursor
+from heedful.data.batch_stream import DataCursor
 from heedful.experiment import load_data
 from heedful.experiment.training_loop import TrainingLoop
 from heedful.recipes import load_recipe
@@ -84,7 +84,7 @@ def bench(folder: Path, blocks: int) -> None:
             fit(
                 session.trainer,
                 batches,
-                should_stop=session.on_step_finished,
+                should_stop=session.handle_step,
                 callbacks=session.callbacks,
             )
 

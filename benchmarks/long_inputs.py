@@ -17,11 +17,11 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import torch
 
 from benchmarks.additive import PeakMemory, resident
-from heedful.models.causal_decoders import CausalBackbone, TransformerBackboneConfig
+from heedful.models.backbones import CausalBackbone, TransformerBackboneConfig
 
 WIDTH, NUM_HEADS = 64, 2
 LENGTHS = [1024, 2048, 4096, 8192, 16384]
-BLOCKS = {"type": "block", "size": 256}
+BLOCKS = {"type": "block", "block_size": 256}
 COMPRESSED = {"type": "compressed", "stride": 3}
 SPANS = {
     "full": [{"type": "full"}],
@@ -37,11 +37,11 @@ def reader(name: str) -> CausalBackbone:
     torch.manual_seed(0)
     config = TransformerBackboneConfig.model_validate(
         {
-            "size": WIDTH,
+            "hidden_size": WIDTH,
             "num_layers": len(SPANS[name]),
-            "attention": {"heads": {"num_heads": NUM_HEADS}, "score": {"type": "scaled-dot"}},
-            "feedforwards": [{"hidden_size": 4 * WIDTH}],
-            "spans": SPANS[name],
+            "attention": {"multi_head": {"num_heads": NUM_HEADS}, "score": {"type": "scaled-dot"}},
+            "feed_forward": [{"intermediate_size": 4 * WIDTH}],
+            "attention_types": SPANS[name],
         }
     )
     return config.build(input_size=WIDTH)

@@ -78,11 +78,11 @@ def anonymous(process: str) -> int:
 def build(folder: Path) -> None:
     from rich.console import Console
 
-    from heedful.experiment import build_prepared_data
+    from heedful.experiment import build_prepared_dataset
 
     began = time.perf_counter()
     with Watched() as watched:
-        prepared = build_prepared_data(_recipe(folder), folder / "tokens", Console(quiet=True))
+        prepared = build_prepared_dataset(_recipe(folder), folder / "tokens", Console(quiet=True))
     seconds = time.perf_counter() - began
     pairs = prepared.filter_report().num_pairs
     print(f"  building: {watched.most / 1e6:7.0f} MB  {pairs / seconds:9,.0f} pairs/s")
@@ -93,7 +93,7 @@ def build(folder: Path) -> None:
 def read(folder: Path) -> None:
     from rich.console import Console
 
-    from heedful.data.loader import DataCursor
+    from heedful.data.batch_stream import DataCursor
     from heedful.experiment import load_data
     from heedful.runs import Run
 

@@ -10,8 +10,8 @@ import os
 import time
 from pathlib import Path
 
+from heedful.data.batch_stream import epoch_batch_specs, tokenize_pairs_in_memory
 from heedful.data.batching import BatchingConfig, collate
-from heedful.data.loader import epoch_batch_specs, tokenize_pairs_in_memory
 from heedful.data.sources import ParallelFilesConfig, SyntheticPairsConfig
 from heedful.recipes import Recipe, load_recipe
 from heedful.training import CrossEntropyObjective
@@ -35,14 +35,16 @@ def bench(name: str, recipe: Recipe) -> None:
     made = time.perf_counter() - began
     tokens = sum(batch.num_tokens for batch in batches)
     padded = sum(shape.num_tokens for shape in shapes)
-    model = recipe.model.build(source_size=len(text.source), target_size=len(text.target))
+    model = recipe.model.build(
+        source_vocab_size=len(text.source), target_vocab_size=len(text.target)
+    )
     optimizer = recipe.training.optimizer.build(model)
     learner = Trainer(model, CrossEntropyObjective(), optimizer, lambda step: 1e-3)
     learner.train_step(batches[:1])
     began = time.perf_counter()
     learned = sum(learner.train_step([batch]).num_tokens for batch in batches[1 : 1 + MODEL_STEPS])
     taken = learned / (time.perf_counter() - began)
-    widths = {(shape.source_width, shape.target_width) for shape in shapes}
+    widths = {(shape.source_length, shape.target_length) for shape in shapes}
     speeds = {
         "read or make pairs, cut, batch": tokens / (read + cut + made),
         "cut into tokens, batch": tokens / (cut + made),
@@ -56,7 +58,7 @@ def bench(name: str, recipe: Recipe) -> None:
 
 
 def main() -> None:
-    latin = load_recipe("latin-demo", ["data.train.size=50000"])
+    latin = load_recipe("latin-demo", ["data.train.num_examples=50000"])
     assert isinstance(latin.data.train, SyntheticPairsConfig)
     assert isinstance(latin.training.batching, BatchingConfig)
     bench("built-in Latin", latin)

@@ -21,7 +21,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from heedful.data.loader import DataCursor
+from heedful.data.batch_stream import DataCursor
 from heedful.experiment import DataModule, load_data
 from heedful.experiment.flops import count_flops
 from heedful.recipes import Recipe, load_recipe, recipe_names
@@ -47,8 +47,8 @@ def prepared(recipe: Recipe) -> tuple[nn.Module, list[Any]]:
             CORPORA[key] = load_data(recipe, Run(folder), Console(quiet=True))
     corpora = CORPORA[key]
     sizes = {
-        "source_size": len(corpora.tokenizers.source),
-        "target_size": len(corpora.tokenizers.target),
+        "source_vocab_size": len(corpora.tokenizers.source),
+        "target_vocab_size": len(corpora.tokenizers.target),
     }
     batches = islice(corpora.train_batches(DataCursor(0, 0)), WARMUP + STEPS)
     return recipe.model.build(**sizes), list(batches)

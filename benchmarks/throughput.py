@@ -43,7 +43,7 @@ def main() -> None:
         if name in LARGE and device.type == "cpu":
             continue
         model = load_recipe(name).model
-        built = model.build(source_size=VOCABULARY, target_size=VOCABULARY).to(device)
+        built = model.build(source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY).to(device)
         _report(name, built, lambda built=built: _ours(built, batch), arguments)
     plain = PlainTransformer().to(device)
     _report("plain nn.Transformer, base", plain, lambda: plain(batch), arguments)

@@ -21,8 +21,8 @@ from heedful.models.recurrent.decoder import RecurrentDecoderConfig, WiringConfi
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.models.recurrent.wiring import (
     AttendThenStepConfig,
-    ConstantContextConfig,
-    FinalStateConfig,
+    ConstantContextWiringConfig,
+    FinalStateWiringConfig,
     StepThenAttendConfig,
 )
 from heedful.search import LengthPenalty
@@ -32,8 +32,8 @@ from heedful.training.optim import AdamWConfig, LinearScheduleConfig, TrainingHi
 from heedful.training.trainer import Trainer
 
 SYSTEMS: dict[str, WiringConfig] = {
-    "final-state": FinalStateConfig(),
-    "constant-context": ConstantContextConfig(),
+    "final-state": FinalStateWiringConfig(),
+    "constant-context": ConstantContextWiringConfig(),
     "attend-then-step": AttendThenStepConfig(),
     "step-then-attend": StepThenAttendConfig(),
 }
@@ -67,7 +67,7 @@ def transducer(system: str, width: int) -> EncoderDecoderModel:
         decoder = decoder.model_copy(update={"attention": attention})
     encoder = RecurrentEncoderConfig(embedding_size=width, hidden_size=width)
     config = EncoderDecoderConfig(encoder=encoder, decoder=decoder)
-    return config.build(source_size=len(NAMES), target_size=len(NAMES))
+    return config.build(source_vocab_size=len(NAMES), target_vocab_size=len(NAMES))
 
 
 def num_parameters(model: nn.Module) -> int:

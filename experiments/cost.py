@@ -28,7 +28,7 @@ from heedful.data.batching import Batch, SourceBatch
 from heedful.models.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel
 from heedful.models.recurrent.decoder import RecurrentDecoderConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
-from heedful.models.recurrent.wiring import ConstantContextConfig
+from heedful.models.recurrent.wiring import ConstantContextWiringConfig
 from heedful.plotting.charts import LineSeries, render_line_chart
 
 SIZE = 64  # of embeddings and states
@@ -62,12 +62,12 @@ def transducer(score: ScoreConfig | None) -> EncoderDecoderModel:
     """
     decoder = RecurrentDecoderConfig(embedding_size=SIZE, hidden_size=SIZE)
     if score is None:
-        decoder = decoder.model_copy(update={"wiring": ConstantContextConfig()})
+        decoder = decoder.model_copy(update={"wiring": ConstantContextWiringConfig()})
     else:
         decoder = decoder.model_copy(update={"attention": AttentionConfig(score=score)})
     encoder = RecurrentEncoderConfig(embedding_size=SIZE, hidden_size=SIZE)
     config = EncoderDecoderConfig(encoder=encoder, decoder=decoder)
-    return config.build(source_size=VOCABULARY, target_size=VOCABULARY).eval()
+    return config.build(source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY).eval()
 
 
 def batch_of(source_length: int, target_length: int) -> Batch:

@@ -67,7 +67,7 @@ MEASURES: dict[str, MetricFunction] = {
 
 def curve(written: Written, measure: MetricFunction) -> dict[int, float]:
     """A measure at every length."""
-    found = {each.longest: each.score for each in scores_by_length(*written, measure)}
+    found = {each.max_length: each.score for each in scores_by_length(*written, measure)}
     return {length: metric.value for length, metric in found.items() if metric is not None}
 
 

@@ -15,14 +15,14 @@ from heedful.attention.monotonic_alignment import MonotonicAlignment, MonotonicC
 from heedful.attention.positional_encoding import PositionalEncodingConfig
 from heedful.config.base import type_of, types_in
 from heedful.data.batching import Batch, BatchSpec, SourceBatch, collate
-from heedful.data.token_store import InMemoryPairDataset, RaggedArray
+from heedful.data.pair_dataset import InMemoryPairDataset, RaggedArray
 from heedful.layers.mixture_of_experts import NoisyTopKGate
 from heedful.layers.pooling import PoolingConfig
 from heedful.layers.rnn_cells import CELL_CLASSES
 from heedful.models.base import Seq2SeqModel
 from heedful.models.recurrent.bridges import BridgeConfig
 from heedful.models.recurrent.decoder import WiringConfig
-from heedful.models.recurrent.output_layer import PreOutputConfig
+from heedful.models.recurrent.pre_output import PreOutputConfig
 from heedful.tasks.registry import ModelConfig
 
 VOCABULARY = 11
@@ -75,12 +75,12 @@ def _system(decoder: dict[str, Any], encoder: dict[str, Any] | None = None) -> d
     return {"encoder": {**SMALL, **(encoder or {})}, "decoder": {**SMALL, **decoder}}
 
 
-HEADS = {"heads": {"num_heads": 2}, "score": {"type": "scaled-dot"}}
+HEADS = {"multi_head": {"num_heads": 2}, "score": {"type": "scaled-dot"}}
 LAYERS = {
-    "size": 8,
+    "hidden_size": 8,
     "num_layers": 2,
     "attention": HEADS,
-    "feedforwards": [{"hidden_size": 12}],
+    "feed_forward": [{"intermediate_size": 12}],
 }
 
 
@@ -117,15 +117,22 @@ for align in ("softmax", "monotonic-marginal"):
 SYSTEMS |= {
     "selection": _system({"attention": {"readout": {"type": "argmax"}}}),
     "gated": _system({"attention": {"readout": {"type": "gated"}}}),
-    "heads": _system({"attention": {"heads": {"num_heads": 2}, "score": {"type": "scaled-dot"}}}),
+    "heads": _system(
+        {"attention": {"multi_head": {"num_heads": 2}, "score": {"type": "scaled-dot"}}}
+    ),
     "heads in one group": _system(
-        {"attention": {"heads": {"num_heads": 3, "num_kv_heads": 1}, "score": {"type": "bilinear"}}}
+        {
+            "attention": {
+                "multi_head": {"num_heads": 3, "num_kv_heads": 1},
+                "score": {"type": "bilinear"},
+            }
+        }
     ),
     "heads with coverage": _system(
         {
             "wiring": {"type": "step-then-attend"},
             "attention": {
-                "heads": {"num_heads": 2},
+                "multi_head": {"num_heads": 2},
                 "score": {"type": "additive", "features": [{"type": "coverage"}]},
             },
         }
@@ -164,7 +171,9 @@ SYSTEMS |= {
     "deep-att": _system(
         {}, {"num_layers": 3, "direction": "alternating", "connection": "fast-forward"}
     ),
-    "experts": _system({}, {"num_layers": 2, "experts": {"num_experts": 4, "hidden_size": 8}}),
+    "experts": _system(
+        {}, {"num_layers": 2, "experts": {"num_experts": 4, "intermediate_size": 8}}
+    ),
     "looks down": _system({}, {"num_layers": 2, "lower_attention": {}}),
     "deep fusion": _system(
         {"cell": "lstmn", "wiring": {"type": "deep-fusion"}},
@@ -188,16 +197,18 @@ for member in types_in(AlignmentConfig):
     }
 SPANS = {
     "full": ["full"],
-    "blocks": [{"type": "block", "size": 3}],
+    "blocks": [{"type": "block", "block_size": 3}],
     "compressed": ["compressed"],
     "pairs": [{"type": "compressed", "stride": 2}],
-    "both": [{"type": "block", "size": 4}, {"type": "compressed", "stride": 3}],
+    "both": [{"type": "block", "block_size": 4}, {"type": "compressed", "stride": 3}],
 }
 READER = {"type": "transformer", **LAYERS}
 for span, spans in SPANS.items():
-    SYSTEMS[f"transformer, span {span}"] = _transformer({"spans": spans})
+    SYSTEMS[f"transformer, span {span}"] = _transformer({"attention_types": spans})
     SYSTEMS[f"decoder only, span {span}"] = _continuation(
-        {**READER, "spans": spans}, embedding_size=8, positions={"type": "sinusoidal"}
+        {**READER, "attention_types": spans},
+        embedding_size=8,
+        positional_encoding={"type": "sinusoidal"},
     )
 for kind in ("alibi", "rotary", "relative-key", "relative-position-bias"):
     looking = {**HEADS, "score": {"type": kind}}
@@ -205,28 +216,30 @@ for kind in ("alibi", "rotary", "relative-key", "relative-position-bias"):
         {**READER, "attention": looking}, embedding_size=8
     )
     SYSTEMS[f"decoder only, score {kind} in blocks"] = _continuation(
-        {**READER, "attention": looking, "spans": SPANS["blocks"]},
+        {**READER, "attention": looking, "attention_types": SPANS["blocks"]},
         embedding_size=8,
-        positions={"type": "sinusoidal"},  # without, blocks can change places for the same score
+        positional_encoding={
+            "type": "sinusoidal"
+        },  # without, blocks can change places for the same score
     )
 SYSTEMS |= {
     "transformer, features": _transformer(
         {"attention": {**HEADS, "score": {"type": "additive", "features": [{"type": "coverage"}]}}}
     ),
-    "transformer, norms before": _transformer({"norm_placement": "pre"}),
+    "transformer, norms before": _transformer({"norm_order": "pre"}),
     "transformer, rms norms": _transformer({"norm": "rms", "embedding_norm": True}),
     "transformer, gated": _transformer(
-        {"feedforwards": [{"hidden_size": 12, "activation": "swish", "gated": True}]}
+        {"feed_forward": [{"intermediate_size": 12, "activation": "swish", "gated": True}]}
     ),
     "transformer, experts": _transformer(
-        {"feedforwards": [{}, {"type": "experts", "num_experts": 4, "hidden_size": 8}]}
+        {"feed_forward": [{}, {"type": "moe", "num_experts": 4, "intermediate_size": 8}]}
     ),
     "transformer, no heads": _transformer({"attention": {"score": {"type": "scaled-dot"}}}),
     "transformer, one group": _transformer(
-        {"attention": {**HEADS, "heads": {"num_heads": 4, "num_kv_heads": 1}}}
+        {"attention": {**HEADS, "multi_head": {"num_heads": 4, "num_kv_heads": 1}}}
     ),
-    "transformer, no positions": _transformer({"positions": None}),
-    "transformer, learned positions": _transformer({"positions": {"type": "learned"}}),
+    "transformer, no positions": _transformer({"positional_encoding": None}),
+    "transformer, learned positions": _transformer({"positional_encoding": {"type": "learned"}}),
     "transformer, shared embeddings": _transformer(embeddings="shared"),
     "transformer over a recurrence": {
         "encoder": {**SMALL},
@@ -239,7 +252,7 @@ SYSTEMS |= {
     "decoder only, both learned": _continuation(
         READER,
         embedding_size=8,
-        positions={"type": "sinusoidal"},
+        positional_encoding={"type": "sinusoidal"},
         loss_on="both",
         embeddings="tied",
     ),
@@ -247,7 +260,10 @@ SYSTEMS |= {
 CONVOLVED = {
     "type": "convolutional",
     "embedding_size": 5,
-    "layers": [{"num_layers": 2, "size": 6, "kernel_size": 3}, {"size": 4, "kernel_size": 1}],
+    "layers": [
+        {"num_layers": 2, "hidden_size": 6, "kernel_size": 3},
+        {"hidden_size": 4, "kernel_size": 1},
+    ],
 }
 DILATED = {"type": "dilated", "hidden_size": 3, "dilations": [1, 2]}
 SYSTEMS |= {
@@ -263,19 +279,21 @@ SYSTEMS |= {
         "decoder": {
             "type": "transformer",
             **LAYERS,
-            "attention": {**HEADS, "heads": {"num_heads": 2, "head_size": 4}},
+            "attention": {**HEADS, "multi_head": {"num_heads": 2, "head_dim": 4}},
         },
     },
 }
 for member in types_in(PositionalEncodingConfig):
-    SYSTEMS[f"positions {type_of(member)}"] = _system({}, {"positions": {"type": type_of(member)}})
+    SYSTEMS[f"positions {type_of(member)}"] = _system(
+        {}, {"positional_encoding": {"type": type_of(member)}}
+    )
 
 
 def build(name: str) -> Seq2SeqModel:
     """An untrained system with weights large enough to make its outputs differ."""
     torch.manual_seed(1)
     config = TypeAdapter(ModelConfig).validate_python(SYSTEMS[name])
-    model = config.build(source_size=VOCABULARY, target_size=VOCABULARY).double().eval()
+    model = config.build(source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY).double().eval()
     with torch.no_grad():
         for weight in model.parameters():
             weight.mul_(2)

@@ -29,7 +29,7 @@ training:
   batching: {{max_tokens: 512}}
   optimizer: {{learning_rate: 1e-2}}
   lr_scheduler: {{type: linear, warmup_steps: 10}}
-decoding: {{max_source_tokens: 40}}
+decoding: {{max_source_length: 40}}
 """
 
 

@@ -28,14 +28,14 @@ MODELS = {
     "transformer": """
   type: language-model
   embedding_size: 16
-  positions: {type: learned, max_positions: 16}
+  positional_encoding: {type: learned, max_positions: 16}
   tie_embeddings: true
   backbone:
     type: transformer
-    size: 16
+    hidden_size: 16
     num_layers: 1
-    attention: {score: {type: scaled-dot}, heads: {num_heads: 2}}
-    feedforwards: [{type: plain, hidden_size: 32}]
+    attention: {score: {type: scaled-dot}, multi_head: {num_heads: 2}}
+    feed_forward: [{type: plain, intermediate_size: 32}]
 """,
     "masked-language-model": """
   type: masked-language-model

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def load(
-    folder: str | Path,
+    run_dir: str | Path,
     *,
     device: str = "auto",
     overrides: Sequence[str] = (),
@@ -38,14 +38,14 @@ def load(
     """
     from heedful.runs import load as load_run
 
-    return load_run(folder, device=device, overrides=overrides, ensemble_with=ensemble_with)
+    return load_run(run_dir, device=device, overrides=overrides, ensemble_with=ensemble_with)
 
 
 def train(
-    recipe: str, folder: str | Path, *, overrides: Sequence[str] = (), device: str = "auto"
+    recipe: str, output_dir: str | Path, *, overrides: Sequence[str] = (), device: str = "auto"
 ) -> TrainingResult:
     """Train by a recipe's name or file; `overrides` such as "training.max_steps=500" change it."""
     from heedful.experiment import train as train_into
     from heedful.recipes import load_recipe
 
-    return train_into(load_recipe(recipe, overrides), folder, device=device)
+    return train_into(load_recipe(recipe, overrides), output_dir, device=device)

@@ -35,7 +35,7 @@ class RunError(HeedfulError):
     """A run folder that cannot be used as it stands, but can be mended."""
 
 
-class DamagedRunError(HeedfulError):
+class CorruptRunError(HeedfulError):
     """A run folder whose contents are lost or altered."""
 
     exit_code = 1
@@ -47,6 +47,18 @@ class StorageError(HeedfulError):
 
 class DiskFullError(StorageError):
     """A disk without room for what is to be written."""
+
+
+def check(
+    condition: object,
+    location: str,
+    message: str,
+    hint: str,
+    error: type[HeedfulError] = ConfigError,
+) -> None:
+    """Raise an error that a user can act on unless the condition holds."""
+    if not condition:
+        raise error(location, message, hint)
 
 
 def did_you_mean(got: str, allowed: Iterable[str]) -> str:

@@ -195,10 +195,10 @@ def _end_with_parent() -> None:
 # are taken and not yet answered for, so that neither end runs away from the other.
 
 
-class NumberedTask(NamedTuple, Generic[Task]):
+class IndexedTask(NamedTuple, Generic[Task]):
     """A task and its place in the order."""
 
-    number: int
+    task_index: int
     task: Task
 
 
@@ -223,13 +223,13 @@ class OrderedTaskQueue(Generic[Task, Result]):
         ]
         self._put = SimpleQueue()
 
-    def get_task(self) -> NumberedTask[Task] | None:
+    def get_task(self) -> IndexedTask[Task] | None:
         """Wait for the next task, and for room; None when there will be no more."""
         self._slots.acquire()
         with self._task_lock:
             if not self._is_over:
                 try:
-                    taken = NumberedTask(self._num_taken, next(self._tasks))
+                    taken = IndexedTask(self._num_taken, next(self._tasks))
                 except StopIteration:
                     self._finish(_EndOfTasks())
                 except Exception as error:
@@ -299,7 +299,7 @@ class WorkerDiedError(HeedfulError):
 def parallel_map(
     job: Job[Task, Result], tasks: Iterable[Task], *, num_workers: int
 ) -> Iterator[Iterator[Result]]:
-    """Give the answers to tasks, in order, made by `count` processes; one is this process."""
+    """Give the answers to tasks, in order, made by `n_best` processes; one is this process."""
     if num_workers == 1:
         yield map(job.setup(is_shared=False), tasks)
         return
@@ -334,7 +334,7 @@ class _Worker(Generic[Task, Result]):
         try:
             while (taken := task_queue.get_task()) is not None:
                 self._connection.send(taken.task)
-                task_queue.put_result(taken.number, self._connection.recv())
+                task_queue.put_result(taken.task_index, self._connection.recv())
         except (EOFError, OSError):
             pass  # the process is gone; whoever watches the processes says so
 
@@ -349,7 +349,7 @@ class _Worker(Generic[Task, Result]):
         return WorkerDiedError(
             f"worker {self.number}",
             f"the process ended before its work was done ({_describe_exit(self.process.exitcode)})",
-            "if memory ran out, give fewer --workers; what was written so far is complete lines",
+            "if memory ran out, give fewer --num-workers; what was written so far is complete lines",
         )
 
 

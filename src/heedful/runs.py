@@ -39,29 +39,29 @@ from heedful.storage import (
 )
 from heedful.storage.state_dict import load_weights, save_weights
 from heedful.tasks.language_modeling.generator import TextGenerator
-from heedful.tasks.masked_language_modeling.task import MaskFiller
-from heedful.tasks.seq2seq.task import (
+from heedful.tasks.masked_language_modeling.data_module import MaskFiller
+from heedful.tasks.translation.data_module import (
     check_no_ensemble,
     check_same_target_vocabulary,
     check_same_vocabularies,
     not_ensemble_member_error,
     not_language_model_error,
 )
-from heedful.tasks.seq2seq.translator import Translator
-from heedful.tokenization.text_pair import TokenizerPair
-from heedful.training.callbacks import SampleOutput
+from heedful.tasks.translation.translator import Translator
+from heedful.tokenization.tokenizer_pair import TokenizerPair
+from heedful.training.callbacks import LoggedSample
 from heedful.version import VERSION
 
 FORMAT_VERSION = 1
-_CONFIG, _TOKENIZERS_FOLDER, _WEIGHTS = "config.yaml", "text", "weights.safetensors"
+_CONFIG, _TOKENIZERS_FOLDER, _WEIGHTS = "config.yaml", "tokenizers", "weights.safetensors"
 _METRICS, _SAMPLES = "metrics.jsonl", "samples.jsonl"
 
 
 class Run:
     """A run folder."""
 
-    def __init__(self, folder: Path | str) -> None:
-        self.folder = Path(folder)
+    def __init__(self, run_dir: Path | str) -> None:
+        self.folder = Path(run_dir)
         self.checkpoints = self.folder / "checkpoints"
 
     @property
@@ -69,17 +69,17 @@ class Run:
         """Whether a run was begun here."""
         return (self.folder / _CONFIG).exists()
 
-    def initialize(self, recipe: Recipe, text: TokenizerPair) -> None:
+    def initialize(self, recipe: Recipe, tokenizers: TokenizerPair) -> None:
         """Write what does not change while training."""
         with atomic_replace(self.folder / _TOKENIZERS_FOLDER) as temporary:
             temporary.mkdir()
-            text.save(temporary)
+            tokenizers.save(temporary)
         write_text(self.folder / _CONFIG, to_yaml(recipe))
 
     def read_recipe(self) -> Recipe:
         """The recipe this run was trained by."""
         path = self.folder / _CONFIG
-        return validate_settings(Recipe, read_settings(path), origin=str(path))
+        return validate_settings(Recipe, read_settings(path), location=str(path))
 
     def read_tokenizers(self, recipe: Recipe) -> TokenizerPair:
         """The tokenizers this run was trained with."""
@@ -94,7 +94,7 @@ class Run:
         else:
             write_text(self.folder / _CONFIG, to_yaml(recipe))
 
-    def save_model(self, weights: Mapping[str, Tensor], *, step: int) -> None:
+    def save_model(self, state_dict: Mapping[str, Tensor], *, step: int) -> None:
         """Make these weights the ones the run is used with."""
         facts = {
             "format": FORMAT_VERSION,
@@ -103,7 +103,7 @@ class Run:
             "threads": torch.get_num_threads(),
             "step": step,
         }
-        self._replace({_WEIGHTS: lambda path: save_weights(weights, path)}, facts)
+        self._replace({_WEIGHTS: lambda path: save_weights(state_dict, path)}, facts)
 
     def _replace(
         self, writers: Mapping[str, Callable[[Path], None]], metadata: dict[str, Any]
@@ -134,7 +134,7 @@ class Run:
         """Add a line to the metrics."""
         self._append_lines(_METRICS, [entry])
 
-    def append_samples(self, step: int, samples: Iterable[SampleOutput]) -> None:
+    def append_samples(self, step: int, samples: Iterable[LoggedSample]) -> None:
         """Add what the model made of a few texts."""
         self._append_lines(_SAMPLES, [{"step": step, **sample._asdict()} for sample in samples])
 
@@ -195,7 +195,7 @@ class LoadedRun(NamedTuple):
 
 
 def load(
-    folder: Path | str,
+    run_dir: Path | str,
     *,
     device: str = "auto",
     overrides: Sequence[str] = (),
@@ -208,7 +208,7 @@ def load(
     this one.
     """
     torch_device = resolve_device(device)
-    opened = _load_run(folder, overrides).to_device(torch_device)
+    opened = _load_run(run_dir, overrides).to_device(torch_device)
     _, recipe, text, model = opened
     if isinstance(model, Seq2SeqModel):
         asked_together = [
@@ -221,7 +221,7 @@ def load(
             recipe.decoding,
             device=torch_device,
         )
-    check_no_ensemble(recipe.decoding, ensemble_with, kind=recipe.model.type)
+    check_no_ensemble(recipe.decoding, ensemble_with, model_type=recipe.model.type)
     streams = recipe.data.lm_batching
     if isinstance(model, LanguageModel):
         return TextGenerator(model, text.target, streams, device=torch_device)
@@ -230,18 +230,20 @@ def load(
     return MaskFiller(model, text.target, streams, recipe.model.masking, device=torch_device)
 
 
-def _load_run(folder: Path | str, overrides: Sequence[str] = ()) -> LoadedRun:
-    run = Run(folder)
+def _load_run(run_dir: Path | str, overrides: Sequence[str] = ()) -> LoadedRun:
+    run = Run(run_dir)
     run.verify()
     recipe = run.read_recipe()
     changes = [parse_override(text) for text in overrides]
     recipe = validate_settings(
-        Recipe, recipe.model_dump(mode="json"), origin="--set", overrides=changes
+        Recipe, recipe.model_dump(mode="json"), location="--set", overrides=changes
     )
     text = run.read_tokenizers(recipe)
-    model = recipe.model.build(source_size=len(text.source), target_size=len(text.target))
+    model = recipe.model.build(
+        source_vocab_size=len(text.source), target_vocab_size=len(text.target)
+    )
     run.load_weights_into(model)
-    return LoadedRun(folder, recipe, text, model)
+    return LoadedRun(run_dir, recipe, text, model)
 
 
 def _build_ensemble(runs: Sequence[LoadedRun], device: torch.device) -> DecodableModel:
@@ -253,10 +255,10 @@ def _build_ensemble(runs: Sequence[LoadedRun], device: torch.device) -> Decodabl
             raise not_ensemble_member_error(run.folder, run.recipe.model.type)
         check_same_vocabularies(first.tokenizers, run.tokenizers, run_dir=run.folder)
         models.append(run.model)
-    joined = Ensemble(models, decoding.ensemble) if len(models) > 1 else models[0]
-    if decoding.language_model is None:
+    joined = Ensemble(models, decoding.ensemble_averaging) if len(models) > 1 else models[0]
+    if decoding.shallow_fusion is None:
         return joined
-    language_model_run = _load_run(decoding.language_model.run).to_device(device)
+    language_model_run = _load_run(decoding.shallow_fusion.run).to_device(device)
     if not isinstance(language_model_run.model, LanguageModel):
         raise not_language_model_error(
             language_model_run.folder, language_model_run.recipe.model.type
@@ -267,56 +269,56 @@ def _build_ensemble(runs: Sequence[LoadedRun], device: torch.device) -> Decodabl
         run_dir=language_model_run.folder,
     )
     weight, context = (
-        decoding.language_model.weight,
+        decoding.shallow_fusion.weight,
         language_model_run.recipe.data.lm_batching.context_length,
     )
-    return ShallowFusion(joined, language_model_run.model, weight=weight, context_size=context)
+    return ShallowFusion(joined, language_model_run.model, weight=weight, context_length=context)
 
 
 def load_translator(
-    folder: Path | str,
+    run_dir: Path | str,
     *,
     device: str = "auto",
     overrides: Sequence[str] = (),
     ensemble_with: Sequence[Path | str] = (),
 ) -> Translator:
     """Load a trained model that translates, and others to be asked together with it."""
-    loaded = load(folder, device=device, overrides=overrides, ensemble_with=ensemble_with)
+    loaded = load(run_dir, device=device, overrides=overrides, ensemble_with=ensemble_with)
     if not isinstance(loaded, Translator):
-        raise _wrong_task_error(folder, loaded)
+        raise _wrong_task_error(run_dir, loaded)
     return loaded
 
 
-def load_text_generator(folder: Path | str, *, device: str = "auto") -> TextGenerator:
+def load_text_generator(run_dir: Path | str, *, device: str = "auto") -> TextGenerator:
     """Load a trained model that goes on from a beginning."""
-    loaded = load(folder, device=device)
+    loaded = load(run_dir, device=device)
     if not isinstance(loaded, TextGenerator):
-        raise _wrong_task_error(folder, loaded)
+        raise _wrong_task_error(run_dir, loaded)
     return loaded
 
 
-def _wrong_task_error(folder: Path | str, loaded: LoadedModel) -> RunError:
+def _wrong_task_error(run_dir: Path | str, loaded: LoadedModel) -> RunError:
     problem, remedy = {
         Translator: ("this run was trained on pairs of texts: it translates", "translate"),
         TextGenerator: ("this run is a language model: it goes on from a beginning", "generate"),
         MaskFiller: ("this run is a masked language model: it fills gaps", "evaluate"),
     }[type(loaded)]
-    return RunError(str(folder), problem, f"use `heedful {remedy} {folder}`")
+    return RunError(str(run_dir), problem, f"use `heedful {remedy} {run_dir}`")
 
 
-def _check_is_run(folder: Path) -> None:
-    if (folder / MANIFEST).exists():
+def _check_is_run(run_dir: Path) -> None:
+    if (run_dir / MANIFEST).exists():
         return
-    if (folder / _CONFIG).exists():
+    if (run_dir / _CONFIG).exists():
         raise RunError(
-            str(folder),
+            str(run_dir),
             "training has not saved any weights here yet",
             "wait for the first validation, or give the same `heedful train` command again",
         )
-    siblings = [path.parent.name for path in folder.parent.glob(f"*/{MANIFEST}")]
-    problem = "not a run folder" if folder.exists() else "no such folder"
+    siblings = [path.parent.name for path in run_dir.parent.glob(f"*/{MANIFEST}")]
+    problem = "not a run folder" if run_dir.exists() else "no such folder"
     raise RunError(
-        str(folder),
-        f"{problem}{did_you_mean(folder.name, siblings)}",
+        str(run_dir),
+        f"{problem}{did_you_mean(run_dir.name, siblings)}",
         "name a folder written by `heedful train`",
     )

@@ -1,42 +1,69 @@
-"""The rules the source keeps: each looks at one syntax tree and says what breaks it."""
+"""Rules for the source: each takes one syntax tree and yields what breaks it."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from tests.architecture.source import public_definitions
 
 PICKLERS = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+UNDOCUMENTED = {"build"}
+"""Methods whose name says everything."""
+BRITISH = re.compile(
+    r"(?i)\b\w*(?:normalis|tokenis|initialis|optimis|penalis|regularis|randomis|symmetris|"
+    r"summaris|recognis|generalis|serialis|parametris|behaviour|colour|neighbour|favour|labell|"
+    r"modell(?:ing|ed)|centre(?!d?point))\w*"
+)
 
 
 def undocumented(tree: ast.Module) -> Iterator[str]:
-    """Public classes, functions and methods without a docstring."""
+    """Public classes, functions and methods without a docstring; overrides need none."""
     if not ast.get_docstring(tree):
         yield "the module"
     for node in public_definitions(tree.body):
         if not ast.get_docstring(node):
             yield node.name
         if isinstance(node, ast.ClassDef):
-            methods = public_definitions(node.body)
-            yield from (f"{node.name}.{each.name}" for each in methods if _is_bare(each))
+            for method in public_definitions(node.body):
+                if method.name not in UNDOCUMENTED and _needs_docstring(method):
+                    yield f"{node.name}.{method.name}"
 
 
-def _is_bare(method: ast.AST) -> bool:
+def _needs_docstring(method: ast.AST) -> bool:
     names = {ast.unparse(decorator).split(".")[-1] for decorator in method.decorator_list}
     return not ast.get_docstring(method) and not names & {"overload", "override", "setter"}
 
 
-def no_sentence(tree: ast.Module) -> Iterator[str]:
-    """Modules whose docstring does not open with a whole sentence or question."""
+def no_statement(tree: ast.Module) -> Iterator[str]:
+    """Modules whose docstring does not open with a whole sentence; a question is none."""
     opening = (ast.get_docstring(tree) or "").split("\n\n")[0]
-    if not opening.endswith((".", "?", ":")) or len(opening.split()) < 3:
+    if not opening.endswith((".", ":")) or len(opening.split()) < 3:
         yield repr(opening)
 
 
+def british(tree: ast.Module) -> Iterator[str]:
+    """Words in identifiers and strings that torch and its users spell otherwise."""
+    for node in ast.walk(tree):
+        words = [getattr(node, name, None) for name in ("id", "attr", "arg", "name", "value")]
+        for word in words:
+            if isinstance(word, str) and (match := BRITISH.search(word)):
+                yield f"{match.group()} in line {getattr(node, 'lineno', 0)}"
+
+
+def generic_alias_calls(tree: ast.Module) -> Iterator[str]:
+    """Calls such as `list[Tensor]()`, which torch.compile cannot trace."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
+            name = ast.unparse(node.func.value)
+            if name in {"list", "dict", "set", "tuple", "defaultdict", "deque", "Counter"}:
+                yield f"{ast.unparse(node.func)}() in line {node.lineno}"
+
+
 def pickles(tree: ast.Module) -> Iterator[str]:
-    """What would read or write a pickle: a file that can run code when it is opened."""
+    """Code that would read or write a pickle: a file that can run code when it is opened."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (each.name for each in node.names if each.name.split(".")[0] in PICKLERS)
+            yield from (name.name for name in node.names if name.name.split(".")[0] in PICKLERS)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PICKLERS:
             yield str(node.module)
         elif isinstance(node, ast.Attribute) and ast.unparse(node) in {"torch.load", "torch.save"}:
@@ -49,16 +76,23 @@ def unquoted_shapes(tree: ast.Module) -> Iterator[str]:
     """Shapes such as `Int[Tensor, B]`, which no checker can read: it must be "B"."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and ast.unparse(node.value) in {"Bool", "Float", "Int"}:
-            written = node.slice.elts[-1] if isinstance(node.slice, ast.Tuple) else node.slice
-            if not isinstance(written, ast.Constant):
+            shape = node.slice.elts[-1] if isinstance(node.slice, ast.Tuple) else node.slice
+            if not isinstance(shape, ast.Constant):
                 yield f"{ast.unparse(node)} in line {node.lineno}"
 
 
-def swallowing(tree: ast.Module) -> Iterator[str]:
-    """Functions with `**` parameters, which accept a misspelt argument without a word."""
+def keyword_dicts(tree: ast.Module) -> Iterator[str]:
+    """Functions with `**` parameters, which accept a misspelled argument silently."""
     for node in ast.walk(tree):
         if (
             isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
             and node.args.kwarg
         ):
             yield f"**{node.args.kwarg.arg} in line {node.lineno}"
+
+
+def class_names(tree: ast.Module) -> Iterator[str]:
+    """Public classes of a module."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield node.name

@@ -1,69 +1,99 @@
-"""What holds for every source file."""
+"""Rules that hold for every source file."""
 
 import ast
+from collections import Counter
 
 import pytest
 
-from tests.architecture.rules import no_sentence, pickles, swallowing, undocumented, unquoted_shapes
+from tests.architecture.rules import (
+    british,
+    class_names,
+    generic_alias_calls,
+    keyword_dicts,
+    no_statement,
+    pickles,
+    undocumented,
+    unquoted_shapes,
+)
 from tests.architecture.source import parse, short, source_files
 
-MAX_LINES = 400
+MAX_LINES = 500
 EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 NOT_ASCII: dict[str, str] = {}  # file: why its data cannot be plain ASCII
 
 
-def broken_by(rule):
-    return {short(path): found for path in source_files() if (found := list(rule(parse(path))))}
+def violations(rule):
+    return {short(path): broken for path in source_files() if (broken := list(rule(parse(path))))}
 
 
-def test_no_file_is_two_ideas():
+def test_no_file_is_longer_than_one_idea():
     lines = {short(path): len(path.read_text("utf-8").splitlines()) for path in source_files()}
     assert {path: count for path, count in lines.items() if count > MAX_LINES} == {}
 
 
-def test_every_file_and_folder_is_named_for_its_idea():
+def test_no_file_has_an_empty_name():
     names = {short(path): {*path.with_suffix("").parts} for path in source_files()}
     assert {path for path, parts in names.items() if parts & EMPTY_NAMES} == set()
 
 
-def test_code_is_plain_ascii():
+def test_source_is_ascii():
     files = {short(path) for path in source_files() if not path.read_text("utf-8").isascii()}
     assert files == set(NOT_ASCII), "write other characters as escapes, such as \\u2581"
 
 
-def test_every_public_name_is_documented():
-    assert broken_by(undocumented) == {}
+def test_public_names_are_documented():
+    assert violations(undocumented) == {}
 
 
-def test_every_module_opens_with_a_sentence():
-    assert broken_by(no_sentence) == {}
+def test_module_docstrings_are_statements():
+    assert violations(no_statement) == {}
+
+
+def test_class_names_are_unique():
+    counts = Counter(name for path in source_files() for name in class_names(parse(path)))
+    assert [name for name, count in counts.items() if count > 1] == []
+
+
+def test_spelling_is_american():
+    assert violations(british) == {}
+
+
+def test_no_generic_alias_is_called():
+    assert violations(generic_alias_calls) == {}
 
 
 def test_nothing_is_pickled():
-    assert broken_by(pickles) == {}
+    assert violations(pickles) == {}
 
 
-def test_no_function_swallows_unknown_arguments():
-    assert broken_by(swallowing) == {}
+def test_no_function_accepts_unknown_keywords():
+    assert violations(keyword_dicts) == {}
 
 
-def test_every_shape_is_quoted():
-    assert broken_by(unquoted_shapes) == {}
+def test_shapes_are_quoted():
+    assert violations(unquoted_shapes) == {}
 
 
 @pytest.mark.parametrize(
-    ("rule", "code", "found"),
+    ("rule", "code", "broken"),
     [
         (undocumented, "class A:\n    '''Doc.'''\n    def b(self): ...", ["the module", "A.b"]),
         (undocumented, "'''Doc.'''\ndef f(): ...\ndef _g(): ...", ["f"]),
-        (no_sentence, "'''Scores'''", ["'Scores'"]),
-        (no_sentence, "import os", ["''"]),
+        (undocumented, "'''D.'''\nclass A:\n    '''D.'''\n    def build(self): ...", []),
+        (undocumented, "'''D.'''\nclass A:\n    '''D.'''\n    @override\n    def b(self): ...", []),
+        (no_statement, "'''Scores'''", ["'Scores'"]),
+        (no_statement, "'''Scores: what fits?'''", ["'Scores: what fits?'"]),
+        (no_statement, "import os", ["''"]),
+        (british, "normalised = 1", ["normalised in line 1"]),
+        (british, "normalized = 'center'", []),
+        (generic_alias_calls, "x = list[int]()", ["list[int]() in line 1"]),
+        (generic_alias_calls, "x: list[int] = []", []),
         (pickles, "import pickle\nfrom dill import load", ["pickle", "dill"]),
         (pickles, "torch.load('a')", ["torch.load"]),
         (pickles, "numpy.load('a', allow_pickle=True)", ["allow_pickle"]),
         (unquoted_shapes, "a: Int[Tensor, B]", ["Int[Tensor, B] in line 1"]),
-        (swallowing, "def f(a, **options): ...", ["**options in line 1"]),
+        (keyword_dicts, "def f(a, **options): ...", ["**options in line 1"]),
     ],
 )
-def test_the_rules_notice_what_breaks_them(rule, code, found):
-    assert list(rule(ast.parse(code))) == found
+def test_rules_find_violations(rule, code, broken):
+    assert list(rule(ast.parse(code))) == broken

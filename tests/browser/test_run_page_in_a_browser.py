@@ -25,7 +25,7 @@ model:
         type: additive
     layers:
     - type: plain
-      size: 32
+      hidden_size: 32
 training:
   max_steps: 300
   optimizer:

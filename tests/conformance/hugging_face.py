@@ -56,10 +56,10 @@ def ours(side: dict[str, object]) -> EncoderDecoderModel:
     """Our model of these sizes, with one table of words; `side` holds settings of both sides."""
     both = {
         "type": "transformer",
-        "size": SIZE,
+        "hidden_size": SIZE,
         "num_layers": NUM_LAYERS,
         "attention": {
-            "heads": {"num_heads": NUM_HEADS, "bias": True},
+            "multi_head": {"num_heads": NUM_HEADS, "bias": True},
             "score": {"type": "scaled-dot"},
         },
         "dropout": 0.0,
@@ -68,7 +68,7 @@ def ours(side: dict[str, object]) -> EncoderDecoderModel:
     config = EncoderDecoderConfig.model_validate(
         {"encoder": both, "decoder": both, "embeddings": "shared"}
     )
-    return config.build(source_size=VOCABULARY, target_size=VOCABULARY).double()
+    return config.build(source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY).double()
 
 
 def drawn(peer: nn.Module) -> nn.Module:

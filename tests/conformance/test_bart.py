@@ -34,8 +34,8 @@ def test_a_transformer_is_barts_in_value_and_gradient(scaled):
     peer = drawn(BartForConditionalGeneration(BartConfig(**SIZES, scale_embedding=scaled)))
     model = ours(
         {
-            "feedforwards": [{"hidden_size": HIDDEN, "activation": "gelu"}],
-            "positions": {"type": "learned", "max_positions": MAX_POSITIONS},
+            "feed_forward": [{"intermediate_size": HIDDEN, "activation": "gelu"}],
+            "positional_encoding": {"type": "learned", "max_positions": MAX_POSITIONS},
             "embedding_norm": True,
             "scale_embeddings": scaled,
         }

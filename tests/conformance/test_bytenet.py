@@ -12,8 +12,8 @@ VOCABULARY = 11
 
 def built():
     unfolding = {"length_factor": 1.2, "length_offset": 1}  # 5 places become 7
-    encoder = DilatedEncoderConfig(**SIZES, **unfolding).build(vocabulary_size=VOCABULARY)
-    decoder = DilatedDecoderConfig(**SIZES).build(vocabulary_size=VOCABULARY, memory_size=6)
+    encoder = DilatedEncoderConfig(**SIZES, **unfolding).build(vocab_size=VOCABULARY)
+    decoder = DilatedDecoderConfig(**SIZES).build(vocab_size=VOCABULARY, memory_size=6)
     for part in (encoder.double(), decoder.double()):
         with torch.no_grad():
             for weight in part.parameters():

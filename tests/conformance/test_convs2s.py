@@ -15,17 +15,17 @@ from heedful.models.convolutional import ConvolutionalDecoderConfig, Convolution
 ROOT = math.sqrt(0.5)
 SOURCE, TARGET = [4, 7, 5, 9, 6], [2, 8, 5, 7]
 LAYERS = [
-    {"num_layers": 2, "size": 4, "kernel_size": 3},
-    {"size": 6, "kernel_size": 3},
-    {"size": 5, "kernel_size": 1},
+    {"num_layers": 2, "hidden_size": 4, "kernel_size": 3},
+    {"hidden_size": 6, "kernel_size": 3},
+    {"hidden_size": 5, "kernel_size": 1},
 ]
 VOCABULARY = 11
 
 
 def built():
-    sizes = {"embedding_size": 3, "layers": LAYERS, "positions": {"type": "learned"}}
-    encoder = ConvolutionalEncoderConfig(**sizes).build(vocabulary_size=VOCABULARY)
-    decoder = ConvolutionalDecoderConfig(**sizes).build(vocabulary_size=VOCABULARY, memory_size=3)
+    sizes = {"embedding_size": 3, "layers": LAYERS, "positional_encoding": {"type": "learned"}}
+    encoder = ConvolutionalEncoderConfig(**sizes).build(vocab_size=VOCABULARY)
+    decoder = ConvolutionalDecoderConfig(**sizes).build(vocab_size=VOCABULARY, memory_size=3)
     for part in (encoder.double(), decoder.double()):
         with torch.no_grad():
             for weight in part.parameters():

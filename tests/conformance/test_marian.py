@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import MarianConfig, MarianMTModel
 
-from heedful.attention.positional_encoding import SinusoidalPositionalEncoding
+from heedful.attention.positional_encoding import SinusoidalEncoding
 from tests.conformance.hugging_face import (
     HIDDEN,
     MAX_POSITIONS,
@@ -44,7 +44,7 @@ def marian(activation):
 
 
 def waves():
-    return SinusoidalPositionalEncoding(SIZE)(torch.arange(MAX_POSITIONS), torch.double)
+    return SinusoidalEncoding(SIZE)(torch.arange(MAX_POSITIONS), torch.double)
 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
@@ -55,7 +55,7 @@ def test_marians_places_are_ours_in_another_order(side):
 
 @pytest.mark.parametrize("activation", ["swish", "gelu", "relu"])
 def test_a_transformer_is_marians_in_value_and_gradient(activation):
-    model = ours({"feedforwards": [{"hidden_size": HIDDEN, "activation": activation}]})
+    model = ours({"feed_forward": [{"intermediate_size": HIDDEN, "activation": activation}]})
     peer = marian(activation)
     with torch.no_grad():
         for side in (peer.model.encoder, peer.model.decoder):

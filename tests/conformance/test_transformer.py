@@ -43,19 +43,19 @@ PROJECTIONS = ("query_projection", "key_projection", "value_projection")
 def ours(placement, activation):
     side = {
         "type": "transformer",
-        "size": SIZE,
+        "hidden_size": SIZE,
         "num_layers": NUM_LAYERS,
         "attention": {
-            "heads": {"num_heads": NUM_HEADS, "bias": True},
+            "multi_head": {"num_heads": NUM_HEADS, "bias": True},
             "score": {"type": "scaled-dot"},
         },
-        "feedforwards": [{"hidden_size": HIDDEN, "activation": activation}],
-        "norm_placement": placement,
+        "feed_forward": [{"intermediate_size": HIDDEN, "activation": activation}],
+        "norm_order": placement,
         "norm_eps": EPSILON,
         "dropout": 0.0,
     }
     config = EncoderDecoderConfig.model_validate({"encoder": side, "decoder": side})
-    return config.build(source_size=VOCABULARY, target_size=VOCABULARY).double()
+    return config.build(source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY).double()
 
 
 def torchs(placement, activation):

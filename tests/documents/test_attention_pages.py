@@ -58,7 +58,7 @@ def tokenizer_from(page: Path) -> str:
 
 def settings_of(page: Path) -> list[dict[str, Any]]:
     texts = [block.text for block in blocks(tokenizer_from(page)) if block.language == "yaml"]
-    return [read_yaml(text, origin=name_of(page)) for text in texts]
+    return [read_yaml(text, location=name_of(page)) for text in texts]
 
 
 def kinds_in(settings: Any) -> set[str]:
@@ -130,8 +130,8 @@ def test_the_yaml_of_a_page_chooses_its_kind(page):
 @each_page
 def test_a_model_can_be_built_from_the_yaml_of_a_page(page):
     for settings in settings_of(page):
-        recipe = validate_settings(Recipe, settings, origin=name_of(page))
-        recipe.model.build(source_size=9, target_size=9)
+        recipe = validate_settings(Recipe, settings, location=name_of(page))
+        recipe.model.build(source_vocab_size=9, target_vocab_size=9)
 
 
 @each_page

@@ -43,9 +43,9 @@ def test_the_readme_shows_python():
 def test_the_yaml_in_a_document_is_part_of_a_recipe(document):
     for block in blocks(document.read_text(encoding="utf-8")):
         if block.language == "yaml":
-            settings = read_yaml(block.text, origin=f"{name_of(document)}:{block.line}")
-            recipe = validate_settings(Recipe, settings, origin=name_of(document))
-            assert recipe.model.build(source_size=9, target_size=9)
+            settings = read_yaml(block.text, location=f"{name_of(document)}:{block.line}")
+            recipe = validate_settings(Recipe, settings, location=name_of(document))
+            assert recipe.model.build(source_vocab_size=9, target_vocab_size=9)
 
 
 def test_the_readme_shows_commands():

@@ -162,7 +162,7 @@ def test_recurrent_systems_have_the_same_scores_on_both_of_their_pages():
 def test_systems_have_as_many_weights_as_their_table_says():
     for recipe, cells in systems_of("transformers").items():
         with torch.device("meta"):
-            model = load_recipe(recipe).model.build(source_size=8000, target_size=8000)
+            model = load_recipe(recipe).model.build(source_vocab_size=8000, target_vocab_size=8000)
         count = sum(weight.numel() for weight in model.parameters())
         assert cells["weights"] == f"{count / 1e6:.1f} M"
 

@@ -41,8 +41,8 @@ def test_a_recipe_loads_the_same_by_name_and_by_file(file):
 @each_file
 def test_a_recipe_written_out_whole_is_the_same_recipe(file):
     recipe = load_recipe(file.stem)
-    settings = read_yaml(to_yaml(recipe), origin="written")
-    assert validate_settings(type(recipe), settings, origin="written") == recipe
+    settings = read_yaml(to_yaml(recipe), location="written")
+    assert validate_settings(type(recipe), settings, location="written") == recipe
 
 
 @each_file
@@ -135,9 +135,11 @@ def vocabulary_sizes(text) -> tuple[int, int]:
 def num_weights(name: str) -> int:
     """How many weights the model of a recipe has, without giving them any memory."""
     recipe = load_recipe(name)
-    source_size, target_size = vocabulary_sizes(recipe.tokenizers)
+    source_vocab_size, target_vocab_size = vocabulary_sizes(recipe.tokenizers)
     with torch.device("meta"):
-        model = recipe.model.build(source_size=source_size, target_size=target_size)
+        model = recipe.model.build(
+            source_vocab_size=source_vocab_size, target_vocab_size=target_vocab_size
+        )
     return sum(weight.numel() for weight in model.parameters())
 
 
@@ -181,7 +183,8 @@ def test_a_small_recipe_is_its_papers_system_with_fewer_weights(name):
     small, large = load_recipe(name).model, load_recipe(PAPER_OF[name]).model
     assert kinds(small.model_dump()) == kinds(large.model_dump())
     count = sum(
-        weight.numel() for weight in small.build(source_size=100, target_size=100).parameters()
+        weight.numel()
+        for weight in small.build(source_vocab_size=100, target_vocab_size=100).parameters()
     )
     assert count < 2 * MILLION < num_weights(PAPER_OF[name])
 

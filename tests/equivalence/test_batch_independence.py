@@ -72,7 +72,7 @@ def build(name: str) -> Any:
     torch.manual_seed(1)
     settings = shrunk(load_recipe(name).model.model_dump(mode="json", exclude_unset=True))
     config = TypeAdapter(ModelConfig).validate_python(settings)
-    model = config.build(source_size=VOCABULARY, target_size=VOCABULARY)
+    model = config.build(source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY)
     with torch.no_grad():
         for weight in model.parameters():
             if weight.dim() > 1:  # biases that large would say the same of every text
@@ -110,7 +110,7 @@ def assert_same(found, wanted, *, tolerance):
     assert found.tokens == wanted.tokens
     assert found.score == pytest.approx(wanted.score, rel=tolerance)
     assert found.log_probs == pytest.approx(wanted.log_probs, rel=tolerance, abs=tolerance)
-    for one, other in ((found.weights, wanted.weights), (found.end_weights, wanted.end_weights)):
+    for one, other in ((found.weights, wanted.weights), (found.eos_weights, wanted.eos_weights)):
         places = other.shape[-1]
         assert one[..., :places] == pytest.approx(other, abs=1e-5)
         assert not one[..., places:].any()
@@ -167,7 +167,7 @@ def test_a_text_is_as_likely_alone_and_in_any_company(name, precision):
 @pytest.mark.parametrize("name", WRITING)
 def test_a_beginning_is_continued_the_same_alone_and_in_any_company(name):
     """Beginnings are as long as one another, and are gone on from past the end of a context."""
-    bounded = BoundedContextModel(build(name).double(), context_size=6)
+    bounded = BoundedContextModel(build(name).double(), context_length=6)
     beginnings = torch.randint(4, VOCABULARY, (3, 4), generator=torch.Generator().manual_seed(3))
 
     def go_on(rows):

@@ -5,8 +5,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from heedful.acceleration.attach import MAX_NAIVE_ELEMENTS, additive_score, select_additive_kernel
 from heedful.acceleration.attention import chunked_additive_score
+from heedful.acceleration.dispatch import MAX_NAIVE_ELEMENTS, additive_score, select_additive_kernel
 from heedful.attention.additive_scores import naive_additive_score
 
 WIDTH = 5

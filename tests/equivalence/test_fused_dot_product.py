@@ -5,8 +5,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from heedful.acceleration.attach import select_context_kernel
 from heedful.acceleration.attention import sdpa_context
+from heedful.acceleration.dispatch import select_context_kernel
 from heedful.attention import (
     ArgmaxReadout,
     BilinearScore,

@@ -20,7 +20,9 @@ def learner(model, smoothing, ranks=SINGLE_PROCESS):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     objective = CrossEntropyObjective(label_smoothing=smoothing)
     clipping = GradientClipper()
-    return Trainer(model, objective, optimizer, lambda step: 0.1, clipping=clipping, ranks=ranks)
+    return Trainer(
+        model, objective, optimizer, lambda step: 0.1, clipping=clipping, dist_context=ranks
+    )
 
 
 def learned(groups, smoothing=0.1, size=12, ranks=SINGLE_PROCESS):

@@ -30,7 +30,7 @@ def build(align):
     config = RecurrentDecoderConfig.model_validate(SETTINGS)
     attention = config.attention.model_copy(update={"alignment": align})
     config = config.model_copy(update={"attention": attention})
-    decoder = config.build(vocabulary_size=VOCABULARY, memory_size=MEMORY).double().eval()
+    decoder = config.build(vocab_size=VOCABULARY, memory_size=MEMORY).double().eval()
     with torch.no_grad():
         for weight in decoder.parameters():
             weight.mul_(3)
@@ -103,12 +103,12 @@ def likelihoods(decoder, inputs, targets, encoded):
 def test_the_likelihood_of_a_target_is_the_sum_over_all_paths(align):
     decoder, encoded = build(align), sources(4, 2)
     inputs, targets = examples()
-    totals = likelihoods(decoder, inputs, targets, encoded).sum(-1)
+    cumulative_log_probs = likelihoods(decoder, inputs, targets, encoded).sum(-1)
     monotonic = align.type == "monotonic-marginal"
     for row in range(2):
         alone = (inputs[row], targets[row], select_beams(encoded, row))
         torch.testing.assert_close(
-            totals[row], by_enumeration(decoder, *alone, monotonic=monotonic)
+            cumulative_log_probs[row], by_enumeration(decoder, *alone, monotonic=monotonic)
         )
 
 
@@ -133,8 +133,8 @@ def test_the_likelihoods_of_all_targets_sum_to_one(align):
     repeated = select_rows(
         encoded._replace(auxiliary_losses=None), torch.zeros(count, dtype=torch.long)
     )
-    totals = likelihoods(decoder, inputs, every, repeated).sum(-1)
-    torch.testing.assert_close(totals.exp().sum(), torch.ones((), dtype=torch.double))
+    cumulative_log_probs = likelihoods(decoder, inputs, every, repeated).sum(-1)
+    torch.testing.assert_close(cumulative_log_probs.exp().sum(), torch.ones((), dtype=torch.double))
 
 
 @each_alignment
@@ -158,7 +158,9 @@ def test_a_search_carries_what_is_yet_unsettled_and_finds_what_training_says(ali
     decoder, encoded = build(align), sources(4, 2, 3)
     rows = {"bos": BEGIN, "eos": END, "max_lengths": torch.tensor([4, 4, 4])}
     found = beam_search(decoder, decoder.initial_state(encoded), beam_size=3, **rows)
-    greedy = greedy_search(decoder, decoder.initial_state(encoded), penalty=LengthPenalty(), **rows)
+    greedy = greedy_search(
+        decoder, decoder.initial_state(encoded), length_penalty=LengthPenalty(), **rows
+    )
     for row, hypotheses in enumerate([*found, *([each] for each in greedy)]):
         for hypothesis in hypotheses:
             targets = torch.tensor([[*hypothesis.tokens, END]])

@@ -23,7 +23,7 @@ each_decoder = pytest.mark.parametrize("name", DECODERS)
 def build(name):
     sizes = {"embedding_size": 5, "hidden_size": 6, "num_layers": 2}
     config = RecurrentDecoderConfig.model_validate({**sizes, **DECODERS[name]})
-    decoder = config.build(vocabulary_size=VOCABULARY, memory_size=MEMORY).double().eval()
+    decoder = config.build(vocab_size=VOCABULARY, memory_size=MEMORY).double().eval()
     with torch.no_grad():
         for weight in decoder.parameters():
             weight.mul_(4)
@@ -35,7 +35,7 @@ def sources():
     lengths = torch.tensor([5, 3, 1, 4])
     states, memories = (torch.randn(4, 5, MEMORY, dtype=torch.double) for _ in range(2))
     summary = torch.randn(4, MEMORY, dtype=torch.double)
-    return EncoderOutput(states, lengths, summary, memory_cells=memories)
+    return EncoderOutput(states, lengths, summary, cell_states=memories)
 
 
 @each_decoder

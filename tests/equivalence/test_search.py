@@ -14,7 +14,7 @@ from heedful.search import (
     greedy_search,
     require_phrase,
 )
-from heedful.search.logits_processors import NoRepeatNgram
+from heedful.search.logits_processors import NoRepeatNGram
 from heedful.search.penalties import RepeatedCoveragePenalty
 from heedful.tokenization.vocabulary import BOS, EOS
 from tests.catalogue import SYSTEMS, build, texts
@@ -23,7 +23,7 @@ from tests.unit.search.tables import BEGIN, END, Table, contains, search
 
 
 def table_search(model, *, width, longest, alpha=0.0):
-    return search(model, width=width, longest=longest, penalty=LengthPenalty(alpha))
+    return search(model, width=width, longest=longest, length_penalty=LengthPenalty(alpha))
 
 
 @given(seed=st.integers(0, 10_000), longest=st.integers(1, 4))
@@ -113,11 +113,11 @@ def test_attention_under_a_beam_is_that_of_forced_decoding(name):
     told = model.score(collate_sources(sequences * 2), [each.tokens for each in outputs])
     for sequence, hypothesis, forced in zip(sequences * 2, outputs, told, strict=True):
         whole, log_probs = read_whole(model, sequence, hypothesis.tokens)
-        looked = np.concatenate([hypothesis.weights, hypothesis.end_weights[None]])
+        looked = np.concatenate([hypothesis.weights, hypothesis.eos_weights[None]])
         assert looked[:, : whole.shape[1]] == pytest.approx(whole, abs=1e-5)
         assert hypothesis.log_probs == pytest.approx(log_probs)
         assert hypothesis.weights == pytest.approx(forced.weights, abs=1e-6)
-        assert hypothesis.end_weights == pytest.approx(forced.end_weights, abs=1e-6)
+        assert hypothesis.eos_weights == pytest.approx(forced.eos_weights, abs=1e-6)
         assert hypothesis.log_probs == pytest.approx(forced.log_probs)
 
 
@@ -164,7 +164,7 @@ def test_given_outputs_are_worth_what_a_search_says_of_them(name):
             assert told.score == pytest.approx(row[rank].score)
             assert told.log_probs == pytest.approx(row[rank].log_probs)
             assert told.weights == pytest.approx(row[rank].weights, abs=1e-5)
-            assert told.end_weights == pytest.approx(row[rank].end_weights, abs=1e-5)
+            assert told.eos_weights == pytest.approx(row[rank].eos_weights, abs=1e-5)
 
 
 @pytest.mark.parametrize("name", SOME)
@@ -181,7 +181,7 @@ def test_rules_and_constraints_hold_in_any_company(name, width):
     def found_for(rows):
         sources = collate_sources([sequences[row] for row in rows])
         how = BeamSearchOptions(
-            processors=(NoRepeatNgram(2),), constraints=[constraints[row] for row in rows]
+            processors=(NoRepeatNGram(2),), constraints=[constraints[row] for row in rows]
         )
         limits = torch.full((len(rows),), 8)
         penalty = LengthPenalty(0.6)

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from heedful.data.batching import collate_sources
-from heedful.models.causal_decoders import RecurrentBackboneConfig
+from heedful.models.backbones import RecurrentBackboneConfig
 from heedful.models.ensembles import Ensemble, ShallowFusion
 from heedful.models.language_model import LanguageModelConfig
 from heedful.search import (
@@ -33,7 +33,7 @@ from heedful.search.logits_processors import (
     ForbiddenTokens,
     ForcedPrefix,
     MinLength,
-    NoRepeatNgram,
+    NoRepeatNGram,
     PerSentenceProcessor,
     RepetitionPenalty,
     lengths_from_ratio,
@@ -100,7 +100,7 @@ DRAWS: dict[str, list[Any]] = {
         SamplingOptions(top_p=0.7),
         SamplingOptions(min_p=0.2),
         SamplingOptions(typical_p=0.5),
-        SamplingOptions(excluded_tokens=(0,)),
+        SamplingOptions(forbidden_tokens=(0,)),
     ],
     **RULES,
 }
@@ -175,8 +175,10 @@ def decodable(name):
         return Ensemble(members, "log-probabilities")
     torch.manual_seed(3)
     config = LanguageModelConfig(backbone=RecurrentBackboneConfig(hidden_size=5), embedding_size=4)
-    spoken = config.build(source_size=VOCABULARY, target_size=VOCABULARY).double().eval()
-    return ShallowFusion(Ensemble(members, "probabilities"), spoken, weight=0.3, context_size=4)
+    spoken = (
+        config.build(source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY).double().eval()
+    )
+    return ShallowFusion(Ensemble(members, "probabilities"), spoken, weight=0.3, context_length=4)
 
 
 def shortest(case, rows):
@@ -191,7 +193,7 @@ def rules_of(case, rows):
     if case["shortest"]:
         rules.append(MinLength(shortest(case, rows), eos=EOS))
     if case["repeats"]:
-        rules.append(NoRepeatNgram(case["repeats"]))
+        rules.append(NoRepeatNGram(case["repeats"]))
     if case["repetition"]:
         rules.append(RepetitionPenalty(case["repetition"]))
     if case["never"]:
@@ -267,7 +269,7 @@ def assert_evidence_is_that_of_forced_decoding(case, found):
     for one, other in zip(outputs, told, strict=True):
         assert one.log_probs == pytest.approx(other.log_probs)
         assert one.weights == pytest.approx(other.weights, abs=1e-6)
-        assert one.end_weights == pytest.approx(other.end_weights, abs=1e-6)
+        assert one.eos_weights == pytest.approx(other.eos_weights, abs=1e-6)
         if "sampling" in case or not case["repetition"]:  # else it was ranked by less
             assert one.score == pytest.approx(other.score)
 

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from heedful.data.sharded_dataset import open_prepared
-from heedful.errors import DamagedRunError
+from heedful.data.sharded_dataset import load_prepared_dataset
+from heedful.errors import CorruptRunError
 from heedful.storage import MANIFEST
 
 pytestmark = pytest.mark.faults
@@ -23,10 +23,10 @@ import sys
 from pathlib import Path
 from heedful.data import building, survey
 building.CHUNK = survey.CHUNK = 100
-from heedful.data.sharded_builder import Builder, Building
+from heedful.data.dataset_builder import Builder, Building
 from heedful.data.filtering import SelectionConfig
 from heedful.data.sources import FilesConfig
-from heedful.tokenization.text_pair import SeparateTexts, WordConfig
+from heedful.tokenization.tokenizer_pair import SeparateTexts, WordConfig
 folder = Path(sys.argv[1])
 source = FilesConfig(source=str(folder / "source"), target=str(folder / "target"))
 settings = Building(
@@ -100,7 +100,7 @@ def test_killed_at_fifty_moments_the_same_tokens_come_out(corpus, whole):
         if number % 5 == 4:
             build(corpus, name)
             assert contents(corpus / name) == whole
-            open_prepared(corpus / name)
+            load_prepared_dataset(corpus / name)
     assert unfinished >= KILLS // 5  # the rest were done before they could be killed
     assert kept > 0
 
@@ -115,8 +115,8 @@ def test_every_flipped_byte_is_noticed_and_only_its_shard_is_made_anew(corpus, w
         path = shard / chance.choice(["tokens.bin", MANIFEST])
         for place in range(0, path.stat().st_size, 1000 if path.suffix == ".bin" else 25):
             flip(path, place)
-            with pytest.raises(DamagedRunError):
-                open_prepared(folder)
+            with pytest.raises(CorruptRunError):
+                load_prepared_dataset(folder)
             flip(path, place)
         flip(path, path.stat().st_size // 2)
         times = {each: (each / "tokens.bin").stat().st_ctime_ns for each in shards}

@@ -24,14 +24,14 @@ data:
   train: {{type: parallel-files, source: {folder}/source.txt, target: {folder}/target.txt}}
 tokenizers: {{type: shared, tokenizer: {{type: word}}}}
 model:
-  encoder: {{type: transformer, size: 16, num_layers: 2, dropout: 0.0}}
-  decoder: {{type: transformer, size: 16, num_layers: 2, dropout: 0.0}}
+  encoder: {{type: transformer, hidden_size: 16, num_layers: 2, dropout: 0.0}}
+  decoder: {{type: transformer, hidden_size: 16, num_layers: 2, dropout: 0.0}}
   embeddings: shared
 training:
   max_steps: 20
   validate_every: 10
   batching: {{max_tokens: 512}}
-decoding: {{max_source_tokens: 40}}
+decoding: {{max_source_length: 40}}
 """
 SHARDED = "training.distributed_strategy=fsdp"
 LONG = "training.max_steps=100000"

@@ -161,12 +161,12 @@ def test_what_is_seen_and_a_memory_cell_are_the_whole_state_of_a_cell_without_a_
     cell, inputs = build(name), numbers(5, 3)
     state = under_way(cell, 5)
     if any(map(is_history, state)):
-        assert cell.memory_cell_index is None
+        assert cell.cell_state_index is None
         return
-    if cell.memory_cell_index is None:
+    if cell.cell_state_index is None:
         again = cell.initial_state(state[0])
     else:
-        again = cell.initial_state_with_memory(state[0], state[cell.memory_cell_index])
+        again = cell.initial_state_with_cell(state[0], state[cell.cell_state_index])
     torch.testing.assert_close(cell(inputs, again), cell(inputs, state))
 
 

@@ -12,14 +12,14 @@ from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.models.recurrent.encoder_layers import ConnectionConfig, DirectionConfig
 
 EXPERTS = {"num_experts": 3, "num_experts_per_token": 2}
-HEADS = {"heads": {"num_heads": 2}, "score": {"type": "scaled-dot"}}
+HEADS = {"multi_head": {"num_heads": 2}, "score": {"type": "scaled-dot"}}
 COVERING = {"score": {"type": "additive", "features": [{"type": "coverage"}]}}
 SETTINGS: dict[str, dict[str, Any]] = {}
 for family, union in {
     "cell": CellConfig,
     "direction": DirectionConfig,
     "connection": ConnectionConfig,
-    "summary": PoolingConfig,
+    "pooling": PoolingConfig,
 }.items():
     for member in types_in(union):
         SETTINGS[f"{family} {type_of(member)}"] = {family: type_of(member)}
@@ -33,7 +33,7 @@ SETTINGS |= {
     "looks down": {"lower_attention": {}},
     "looks down with heads": {"lower_attention": HEADS, "connection": "fast-forward"},
     "looks down, covering": {"lower_attention": COVERING, "connection": "residual"},
-    "positions": {"positions": {"type": "learned"}},
+    "positions": {"positional_encoding": {"type": "learned"}},
     "all at once": {
         "cell": "lstm",
         "direction": {
@@ -44,8 +44,8 @@ SETTINGS |= {
         "connection": "residual",
         "lower_attention": HEADS,
         "experts": EXPERTS | {"after_layers": [2]},
-        "summary": {"type": "attention", "attention": {"alignment": {"type": "sparsemax"}}},
-        "positions": {"type": "sinusoidal"},
+        "pooling": {"type": "attention", "attention": {"alignment": {"type": "sparsemax"}}},
+        "positional_encoding": {"type": "sinusoidal"},
     },
 }
 each_setting = pytest.mark.parametrize("name", SETTINGS)
@@ -58,7 +58,7 @@ def build(name, **settings):
     """An encoder with weights large enough to make its outputs differ."""
     sizes = {"embedding_size": 5, "hidden_size": 6, "num_layers": 3}
     config = RecurrentEncoderConfig.model_validate(sizes | SETTINGS[name] | settings)
-    encoder = config.build(vocabulary_size=11).double().eval()
+    encoder = config.build(vocab_size=11).double().eval()
     with torch.no_grad():
         for parameter in encoder.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -67,7 +67,7 @@ def build(name, **settings):
 
 def told(encoded):
     """All that is said of the rows."""
-    memories = () if encoded.memory_cells is None else (encoded.memory_cells,)
+    memories = () if encoded.cell_states is None else (encoded.cell_states,)
     return (encoded.states, *memories), (encoded.summary, *encoded.final_states)
 
 

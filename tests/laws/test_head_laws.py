@@ -15,7 +15,7 @@ from heedful.attention import (
 )
 from heedful.attention.additive_scores import AdditiveScoreConfig, ScoreFeatureConfig
 from heedful.attention.multi_head import MultiHeadAttention
-from heedful.attention.scores import make_per_head_score
+from heedful.attention.scores import build_per_head_score
 from heedful.config.base import types_in
 from heedful.pytree import map_tensors
 from tests import catalogue
@@ -59,7 +59,7 @@ def with_score(name, num_kv_heads):
 def with_align(name, num_kv_heads):
     torch.manual_seed(0)
     num_heads = None if num_kv_heads is None else HEADS
-    score = make_per_head_score(lambda: BilinearScore(WIDTH, WIDTH), num_heads)
+    score = build_per_head_score(lambda: BilinearScore(WIDTH, WIDTH), num_heads)
     return around(
         SingleHeadAttention(score, deepcopy(ALIGNMENTS[name]), WeightedSumReadout()), num_kv_heads
     )

@@ -10,32 +10,35 @@ from pydantic import TypeAdapter
 
 from heedful.attention.config import AttentionConfig
 from heedful.config.base import types_in
-from heedful.layers.self_attention import SpanConfig
+from heedful.layers.self_attention import SelfAttentionConfig
 from heedful.pytree import select_rows
 
 ROWS, SIZE = 3, 8
 SPANS = {
     "full": {"type": "full"},
-    "blocks of 1": {"type": "block", "size": 1},
-    "blocks of 3": {"type": "block", "size": 3},
+    "blocks of 1": {"type": "block", "block_size": 1},
+    "blocks of 3": {"type": "block", "block_size": 3},
     "compressed by 1": {"type": "compressed", "stride": 1},
     "compressed by 3": {"type": "compressed", "stride": 3},
 }
 ATTENTIONS = {
-    "heads": {"score": {"type": "scaled-dot"}, "heads": {"num_heads": 2}},
+    "heads": {"score": {"type": "scaled-dot"}, "multi_head": {"num_heads": 2}},
     "one group": {
         "score": {"type": "scaled-dot"},
-        "heads": {"num_heads": 4, "num_kv_heads": 1, "head_size": 3},
+        "multi_head": {"num_heads": 4, "num_kv_heads": 1, "head_dim": 3},
     },
     "no heads": {"score": {"type": "scaled-dot"}},
-    "additive": {"score": {"type": "additive", "hidden_size": 5}, "heads": {"num_heads": 2}},
+    "additive": {"score": {"type": "additive", "hidden_size": 5}, "multi_head": {"num_heads": 2}},
     "sparsemax": {
         "score": {"type": "scaled-dot"},
         "alignment": {"type": "sparsemax"},
-        "heads": {"num_heads": 2},
+        "multi_head": {"num_heads": 2},
     },
-    "rotary": {"score": {"type": "rotary"}, "heads": {"num_heads": 2}},
-    "relative buckets": {"score": {"type": "relative-position-bias"}, "heads": {"num_heads": 2}},
+    "rotary": {"score": {"type": "rotary"}, "multi_head": {"num_heads": 2}},
+    "relative buckets": {
+        "score": {"type": "relative-position-bias"},
+        "multi_head": {"num_heads": 2},
+    },
 }
 BY_PLACE = {"rotary", "relative buckets"}  # nothing for what is pressed
 MEMBERS = [
@@ -51,7 +54,7 @@ def build(span, looking):
     attention = AttentionConfig.model_validate(ATTENTIONS[looking]).build(
         query_size=SIZE, memory_size=SIZE
     )
-    config = TypeAdapter(SpanConfig).validate_python(SPANS[span])
+    config = TypeAdapter(SelfAttentionConfig).validate_python(SPANS[span])
     module = config.build(attention, size=SIZE).double().eval()
     with torch.no_grad():
         for weight in module.parameters():
@@ -74,7 +77,7 @@ def read(module, inputs, lengths=None, **options):
 
 def test_every_span_is_tried():
     assert {span["type"] for span in SPANS.values()} == {
-        member.model_fields["type"].default for member in types_in(SpanConfig)
+        member.model_fields["type"].default for member in types_in(SelfAttentionConfig)
     }
 
 
@@ -88,9 +91,9 @@ pieces_of_rows = st.lists(
 @settings(max_examples=8)
 def test_pieces_of_any_sizes_are_read_as_the_whole(span, looking, pieces):
     module = build(span, looking)
-    totals = torch.tensor(pieces).sum(dim=0)
-    whole = vectors(ROWS, max(1, int(totals.max())))
-    wanted = read(module, whole, totals).outputs
+    cumulative_log_probs = torch.tensor(pieces).sum(dim=0)
+    whole = vectors(ROWS, max(1, int(cumulative_log_probs.max())))
+    wanted = read(module, whole, cumulative_log_probs).outputs
     cache, first = module.initial_state(whole), torch.zeros(ROWS, dtype=torch.long)
     for piece in pieces:
         inputs = vectors(ROWS, max(1, *piece))  # past a row's end anything may stand
@@ -129,8 +132,8 @@ def test_weights_change_nothing_and_say_where_was_looked(span, looking):
     torch.testing.assert_close(*results)
     weights = found.weights[..., :8]
     assert (weights.triu(1) == 0).all()
-    totals = weights.sum(dim=-1)
-    torch.testing.assert_close(totals, (totals > 0).double())
+    cumulative_log_probs = weights.sum(dim=-1)
+    torch.testing.assert_close(cumulative_log_probs, (cumulative_log_probs > 0).double())
 
 
 @each_member

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from heedful.errors import DataError
 from heedful.tokenization.subword import SubwordTokenizerConfig
-from heedful.tokenization.text_pair import TokenizerConfig
 from heedful.tokenization.tokenizer import NormalizerConfig
+from heedful.tokenization.tokenizer_pair import TokenizerConfig
 from heedful.tokenization.vocabulary import BOS, EOS, PAD, UNK
 
 # Read from the union, so that a new member is tested the moment it is listed.

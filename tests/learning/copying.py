@@ -43,7 +43,7 @@ def learn(settings: dict[str, Any], steps: int) -> float:
     torch.manual_seed(5)
     generator = torch.Generator().manual_seed(6)
     config = EncoderDecoderConfig.model_validate(settings)
-    model = config.build(source_size=VOCABULARY, target_size=VOCABULARY)
+    model = config.build(source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY)
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.0)
     learner = Trainer(model, CrossEntropyObjective(), optimizer, lambda step: _rate(step, steps))
     for _ in range(steps):

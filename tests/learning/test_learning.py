@@ -12,7 +12,7 @@ pytestmark = pytest.mark.learning
 
 
 def exact(run, name, split, size):
-    pairs = SyntheticPairsConfig(name=name, split=split, size=size).read()
+    pairs = SyntheticPairsConfig(name=name, split=split, num_examples=size).read()
     outputs = heedful.load(run).translate([pair.source for pair in pairs])
     return exact_match([each.text for each in outputs], [pair.target for pair in pairs]).value
 

@@ -126,13 +126,13 @@ def test_every_other_mechanism_learns_to_copy(score, align, wiring):
 )
 def test_many_heads_learn_to_copy(score, num_heads, num_kv_heads):
     heads = {"num_heads": num_heads, "num_kv_heads": num_kv_heads}
-    attention = {"score": SCORES[score], "heads": heads}
+    attention = {"score": SCORES[score], "multi_head": heads}
     assert share_copied(attention, steps=2 * STEPS) >= 0.8
 
 
 @pytest.mark.diagonal
 def test_heads_learn_to_copy():
-    attention = {"score": SCORES["projected-dot"], "heads": {"num_heads": 2}}
+    attention = {"score": SCORES["projected-dot"], "multi_head": {"num_heads": 2}}
     assert share_copied(attention, steps=STEPS) >= 0.8
 
 

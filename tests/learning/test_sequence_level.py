@@ -7,8 +7,13 @@ import torch
 
 from heedful.models.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel
 from heedful.models.scheduled_sampling import TeacherForcingConfig
-from heedful.training import CrossEntropyConfig, MinimumRiskConfig, MixedObjectiveConfig, Objective
-from heedful.training.rollouts import LengthLimit, OutputSampler, gleu
+from heedful.training import (
+    CrossEntropyObjectiveConfig,
+    MinimumRiskObjectiveConfig,
+    Objective,
+    ReinforceObjectiveConfig,
+)
+from heedful.training.rollouts import LengthLimit, RolloutSampler, gleu
 from tests.learning.copying import VOCABULARY, WIDTH, words
 from tests.shape_checking import unchecked
 
@@ -33,7 +38,7 @@ def learn(model: EncoderDecoderModel, objective: Objective, steps: int, *, rate:
 def mean_rewards(model: EncoderDecoderModel) -> tuple[float, float]:
     """The reward of new words, drawn and greedy."""
     chance = torch.Generator().manual_seed(7)
-    trial, drawn, greedy = OutputSampler(gleu, LengthLimit(1.5, 5), num_samples=5), [], []
+    trial, drawn, greedy = RolloutSampler(gleu, LengthLimit(1.5, 5), num_samples=5), [], []
     for _ in range(4):
         batch = words(50, chance)
         with torch.no_grad():
@@ -49,8 +54,8 @@ def beginner() -> EncoderDecoderModel:
     torch.manual_seed(5)
     sizes = {"type": "recurrent", "embedding_size": WIDTH, "hidden_size": WIDTH}
     config = EncoderDecoderConfig.model_validate({"encoder": sizes, "decoder": sizes})
-    model = config.build(source_size=VOCABULARY, target_size=VOCABULARY)
-    taught = CrossEntropyConfig().build(
+    model = config.build(source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY)
+    taught = CrossEntropyObjectiveConfig().build(
         label_smoothing=0.0, scheduled_sampling=TeacherForcingConfig()
     )
     with unchecked():
@@ -61,11 +66,11 @@ def beginner() -> EncoderDecoderModel:
 @pytest.mark.parametrize(
     "config",
     [
-        MinimumRiskConfig(num_samples=10),
-        MinimumRiskConfig(num_samples=10, reward="gleu", alpha=0.1),
-        MixedObjectiveConfig(),
-        MixedObjectiveConfig(mle_weight=0.0),
-        MixedObjectiveConfig(num_samples=1, baseline="greedy"),
+        MinimumRiskObjectiveConfig(num_samples=10),
+        MinimumRiskObjectiveConfig(num_samples=10, reward="gleu", alpha=0.1),
+        ReinforceObjectiveConfig(),
+        ReinforceObjectiveConfig(mle_weight=0.0),
+        ReinforceObjectiveConfig(num_samples=1, baseline="greedy"),
     ],
     ids=["minimum risk", "sharper, with gleu", "mixed", "reward alone", "self-critical"],
 )

@@ -48,8 +48,8 @@ class Recipe(BaseConfig):
 
 def load(text, changes, choice):
     overrides = [parse_override(change) for change in changes]
-    settings = read_yaml(text, origin="recipe.yaml")
-    return validate_settings(choice, settings, origin="recipe.yaml", overrides=overrides)
+    settings = read_yaml(text, location="recipe.yaml")
+    return validate_settings(choice, settings, location="recipe.yaml", overrides=overrides)
 
 
 def complaint(text="", *changes, choice=Recipe):

@@ -11,10 +11,10 @@ from random import Random
 import pytest
 
 from heedful.data.filtering import FilterConfig, filter_pairs
+from heedful.data.pair_dataset import Pair
 from heedful.data.sources import JSONLConfig, ParallelFilesConfig, SyntheticPairsConfig, TSVConfig
 from heedful.data.text_files import read_lines
-from heedful.data.token_store import Pair
-from heedful.errors import ConfigError, DamagedRunError, DataError, HeedfulError
+from heedful.errors import ConfigError, CorruptRunError, DataError, HeedfulError
 from heedful.tokenization import vocabulary
 from heedful.tokenization.subword import SubwordTokenizerConfig
 from heedful.tokenization.tokenizer import CharacterTokenizerConfig, WordTokenizerConfig
@@ -278,7 +278,7 @@ def test_a_lone_surrogate_in_json():
 
 
 def test_a_built_in_corpus_that_does_not_exist():
-    assert message(SyntheticPairsConfig(name="latn", size=5).read).startswith(
+    assert message(SyntheticPairsConfig(name="latn", num_examples=5).read).startswith(
         "corpus: no built-in corpus is called 'latn'; did you mean 'latin'?\n  choose from: "
     )
 
@@ -368,14 +368,14 @@ RESTORE_HINT = "restore the file from a copy, or train again"
 )
 def test_a_damaged_vocabulary(content, problem, inside_an_empty_folder):
     path = inside_an_empty_folder / write("vocabulary.json", content)
-    assert message(lambda: WordTokenizerConfig().load(path.parent), DamagedRunError) == (
+    assert message(lambda: WordTokenizerConfig().load(path.parent), CorruptRunError) == (
         f"{path}: {problem}\n  {RESTORE_HINT}"
     )
 
 
 def test_a_damaged_subword_model(inside_an_empty_folder):
     path = inside_an_empty_folder / write("subwords.model", b"no model")
-    assert message(lambda: SubwordTokenizerConfig().load(path.parent), DamagedRunError) == (
+    assert message(lambda: SubwordTokenizerConfig().load(path.parent), CorruptRunError) == (
         f"{path}: not a subword model that heedful has trained\n  {RESTORE_HINT}"
     )
 
@@ -388,11 +388,11 @@ def test_a_tokenizer_file_that_is_missing_or_too_large(
     config, name, inside_an_empty_folder, monkeypatch
 ):
     path = inside_an_empty_folder / name
-    assert message(lambda: config.load(path.parent), DamagedRunError) == (
+    assert message(lambda: config.load(path.parent), CorruptRunError) == (
         f"{path}: cannot be read (No such file or directory)\n  {RESTORE_HINT}"
     )
     write(name, b"x" * 1001)
     monkeypatch.setattr(vocabulary, "MAX_BYTES", 1000)
-    assert message(lambda: config.load(path.parent), DamagedRunError) == (
+    assert message(lambda: config.load(path.parent), CorruptRunError) == (
         f"{path}: 1001 bytes, more than the 1000 that are ever written\n  {RESTORE_HINT}"
     )

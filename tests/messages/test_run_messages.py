@@ -157,10 +157,10 @@ def test_a_text_longer_than_the_limit(call, trained):
     assert ended.err == (
         "heedful: standard input:2: the text has 61 tokens, and this model takes at most 40\n"
         "  split the text into sentences, or raise the limit with "
-        "--set decoding.max_source_tokens=N\n"
+        "--set decoding.max_source_length=N\n"
     )
     raised = call(
-        "translate", trained, "--set", "decoding.max_source_tokens=99", stdin="a " * 60 + "\n"
+        "translate", trained, "--set", "decoding.max_source_length=99", stdin="a " * 60 + "\n"
     )
     assert raised.code == 0
 

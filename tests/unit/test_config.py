@@ -57,8 +57,8 @@ class Recipe(BaseConfig):
 
 def resolved(text: str = "", *changes: str) -> Recipe:
     overrides = [parse_override(change) for change in changes]
-    settings = read_yaml(text, origin="recipe.yaml")
-    return validate_settings(Recipe, settings, origin="recipe.yaml", overrides=overrides)
+    settings = read_yaml(text, location="recipe.yaml")
+    return validate_settings(Recipe, settings, location="recipe.yaml", overrides=overrides)
 
 
 # --- reading -------------------------------------------------------------------------------
@@ -66,32 +66,32 @@ def resolved(text: str = "", *changes: str) -> Recipe:
 
 @pytest.mark.parametrize("text", ["1e-3", "1.0e-3", "0.001", ".1e-2", "+1E-3", "10e-4"])
 def test_every_way_of_writing_a_number_is_a_number(text):
-    assert read_yaml(f"rate: {text}", origin="a") == {"rate": 0.001}
+    assert read_yaml(f"rate: {text}", location="a") == {"rate": 0.001}
 
 
 @pytest.mark.parametrize("text", ["'1e-3'", "1e", "e3", "1e-3x", "2015-01-01", "2015-99-99"])
 def test_what_is_no_number_stays_text(text):
-    assert read_yaml(f"name: {text}", origin="a") == {"name": text.strip("'")}
+    assert read_yaml(f"name: {text}", location="a") == {"name": text.strip("'")}
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n", "\ufeff"])
 def test_an_empty_file_says_nothing(text):
-    assert read_yaml(text, origin="a") == {}
+    assert read_yaml(text, location="a") == {}
 
 
 def test_the_same_key_may_stand_in_two_sections():
-    assert read_yaml("a: {x: 1}\nb: {x: 2}", origin="a") == {"a": {"x": 1}, "b": {"x": 2}}
+    assert read_yaml("a: {x: 1}\nb: {x: 2}", location="a") == {"a": {"x": 1}, "b": {"x": 2}}
 
 
 def test_a_key_may_replace_one_that_is_merged_in():
     text = "a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}"
-    assert read_yaml(text, origin="a")["b"] == {"x": 3, "y": 2}
+    assert read_yaml(text, location="a")["b"] == {"x": 3, "y": 2}
 
 
 @given(st.text())
 def test_any_text_is_read_or_refused_with_a_remedy(text):
     try:
-        settings = read_yaml(text, origin="a.yaml")
+        settings = read_yaml(text, location="a.yaml")
     except ConfigError:
         return
     assert isinstance(settings, dict)
@@ -195,7 +195,7 @@ def test_the_last_override_wins():
 def test_the_settings_given_are_left_as_they_were():
     settings = {"model": {"score": {"type": "dot"}}}
     changes = [parse_override("model.score.scale=3")]
-    validate_settings(Recipe, settings, origin="a", overrides=changes)
+    validate_settings(Recipe, settings, location="a", overrides=changes)
     assert settings == {"model": {"score": {"type": "dot"}}}
 
 
@@ -214,7 +214,7 @@ def test_an_override_may_give_what_the_file_left_out():
         source: Path
 
     changes = [parse_override("source=a.txt")]
-    assert validate_settings(Job, {}, origin="a", overrides=changes) == Job(source=Path("a.txt"))
+    assert validate_settings(Job, {}, location="a", overrides=changes) == Job(source=Path("a.txt"))
 
 
 def test_an_override_may_mend_what_is_wrong_in_the_file():

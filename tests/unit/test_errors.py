@@ -3,7 +3,7 @@
 import pytest
 
 from heedful import errors
-from heedful.errors import ConfigError, DamagedRunError, HeedfulError, choices_hint, did_you_mean
+from heedful.errors import ConfigError, CorruptRunError, HeedfulError, choices_hint, did_you_mean
 
 KINDS = [
     each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception)
@@ -28,7 +28,7 @@ def test_every_error_is_caught_as_one_of_heedful(kind):
 
 def test_what_a_user_can_mend_exits_with_2_and_what_is_lost_with_1():
     assert ConfigError.exit_code == 2
-    assert DamagedRunError.exit_code == 1
+    assert CorruptRunError.exit_code == 1
 
 
 def test_the_nearest_allowed_word_is_named():

@@ -10,9 +10,9 @@ import pytest
 import torch
 from rich.console import Console
 
-from heedful.data.loader import DataCursor
+from heedful.data.batch_stream import DataCursor
 from heedful.errors import ConfigError, DataError
-from heedful.experiment import build_prepared_data, load_data
+from heedful.experiment import build_prepared_dataset, load_data
 from heedful.recipes import load_recipe
 from heedful.runs import Run
 from heedful.tokenization.vocabulary import EOS, PAD
@@ -101,7 +101,7 @@ BUILT_IN = "{type: built-in, name: reverse, size: 150, seed: %d}"
     [
         [],
         ["data.filtering.max_length=3", "data.filtering.duplicates=drop"],
-        ["data.dev={type: synthetic, name: copy, size: 9}"],
+        ["data.dev={type: synthetic, name: copy, num_examples: 9}"],
         [SEVERAL % (BUILT_IN % 1, BUILT_IN % 2), "data.filtering.duplicates=drop"],
     ],
     ids=["plain", "selected", "with other pairs to validate on", "several"],
@@ -155,7 +155,7 @@ def test_a_run_begun_with_another_vocabulary_keeps_it(tmp_path):
 
 def prepared(folder, *overrides):
     recipe = load_recipe(str(write_recipe(folder)), overrides)
-    build_prepared_data(recipe, folder / "tokens", Console(quiet=True), shard_size=100)
+    build_prepared_dataset(recipe, folder / "tokens", Console(quiet=True), shard_size=100)
     return f"data.train={json.dumps({'type': 'prepared', 'path': str(folder / 'tokens')})}"
 
 
@@ -211,7 +211,7 @@ def test_tokens_of_another_vocabulary_than_that_of_the_run_are_refused(tmp_path)
 
 
 def test_tokens_without_anything_to_validate_on_need_it_given(tmp_path):
-    dev = "data.dev={type: synthetic, name: copy, size: 9}"
+    dev = "data.dev={type: synthetic, name: copy, num_examples: 9}"
     given = prepared(tmp_path, dev)
     assert len(pairs(tmp_path, given, dev).validation_pairs) == 9
     assert message(lambda: pairs(tmp_path, given, run="other"), ConfigError) == (
@@ -245,7 +245,7 @@ def test_other_folders_are_no_tokens(tmp_path, spoil, said):
 
 
 def test_tokens_that_are_not_all_there_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("heedful.data.sharded_builder.write_shard", _interrupted)
+    monkeypatch.setattr("heedful.data.dataset_builder.write_shard", _interrupted)
     with pytest.raises(KeyboardInterrupt):
         prepared(tmp_path)
     given = f"data.train={json.dumps({'type': 'prepared', 'path': str(tmp_path / 'tokens')})}"

@@ -36,10 +36,10 @@ def test_no_more_tasks_are_open_than_allowed():
     waiting.join(0.1)
     assert waiting.is_alive()
     assert seen == [0, 1]
-    desk.put_result(second.number, TaskSuccess("second"))
+    desk.put_result(second.task_index, TaskSuccess("second"))
     waiting.join(0.1)
     assert waiting.is_alive(), "an answer that cannot be given yet makes no room"
-    desk.put_result(first.number, TaskSuccess("first"))
+    desk.put_result(first.task_index, TaskSuccess("first"))
     assert next(answers) == "first"
     assert next(answers) == "second"  # asking again says that the first was used
     waiting.join(10)
@@ -65,7 +65,7 @@ def test_a_task_that_cannot_be_had_is_an_error_after_the_answers_before_it():
     desk = OrderedTaskQueue(tasks(), max_pending=4)
     taken = desk.get_task()
     assert desk.get_task() is None
-    desk.put_result(taken.number, TaskSuccess("first"))
+    desk.put_result(taken.task_index, TaskSuccess("first"))
     answers = desk.results()
     assert next(answers) == "first"
     with pytest.raises(DataError, match="line 2: not UTF-8"):

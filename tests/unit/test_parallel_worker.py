@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from heedful.errors import DamagedRunError, DataError, HeedfulError
+from heedful.errors import CorruptRunError, DataError, HeedfulError
 from heedful.parallel import Job, TaskFailure, TaskSuccess, run_catching_errors, serve_tasks
 
 
@@ -57,7 +57,7 @@ def test_a_worker_that_could_not_make_itself_ready_says_why_whatever_it_is_asked
             connection.recv().reraise()
 
 
-@pytest.mark.parametrize("kind", [DataError, DamagedRunError, HeedfulError])
+@pytest.mark.parametrize("kind", [DataError, CorruptRunError, HeedfulError])
 def test_errors_keep_their_kind_and_words_on_the_way(kind):
     def fail():
         raise kind("here", "this", "that")

@@ -23,9 +23,9 @@ def test_the_manifest_vouches_for_all_that_a_model_is_made_of(trained):
 
 
 def test_settings_of_decoding_can_be_changed_when_loading(trained):
-    translator = load(trained, overrides=["decoding.beam_size=2", "decoding.max_length_extra=1"])
+    translator = load(trained, overrides=["decoding.beam_size=2", "decoding.max_length_offset=1"])
     assert translator.decoding.beam_size == 2
-    assert translator.decoding.max_source_tokens == 40
+    assert translator.decoding.max_source_length == 40
 
 
 def test_metrics_of_steps_to_be_taken_again_are_forgotten(tmp_path):

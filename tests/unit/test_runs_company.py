@@ -46,9 +46,11 @@ def write(tmp_path):
     def make(name, model="translator", *, texts=TEXTS, seed=0, text=SHARED, decoding=None):
         torch.manual_seed(seed)
         said = {"model": MODELS[model], "tokenizers": text, "decoding": decoding or {}}
-        recipe = validate_settings(Recipe, said, origin="test")
+        recipe = validate_settings(Recipe, said, location="test")
         cut = recipe.tokenizers.train(texts, texts)
-        made = recipe.model.build(source_size=len(cut.source), target_size=len(cut.target))
+        made = recipe.model.build(
+            source_vocab_size=len(cut.source), target_vocab_size=len(cut.target)
+        )
         run = Run(tmp_path / name)
         run.folder.mkdir()
         run.initialize(recipe, cut)
@@ -65,7 +67,7 @@ def texts_of(translator):
 def test_several_runs_are_asked_together(write):
     one, other = write("one"), write("other", seed=1)
     joined = load_translator(
-        one, ensemble_with=[other], overrides=["decoding.ensemble=probabilities"]
+        one, ensemble_with=[other], overrides=["decoding.ensemble_averaging=probabilities"]
     )
     assert isinstance(joined.model, Ensemble)
     assert joined.model.averaging == "probabilities"
@@ -84,18 +86,18 @@ def test_a_language_model_has_a_say(write, tmp_path, monkeypatch):
     one = write("one")
     write("lm", "language-model", seed=2)
     monkeypatch.chdir(tmp_path)  # its folder is named as seen from here
-    said = ["decoding.language_model.run=lm", "decoding.language_model.weight=5"]
+    said = ["decoding.shallow_fusion.run=lm", "decoding.shallow_fusion.weight=5"]
     fused = load(one, overrides=said)
     assert isinstance(fused.model, ShallowFusion)
     assert fused.model.weight == 5
     assert texts_of(fused) != texts_of(load(one))
-    silent = load(one, overrides=[said[0], "decoding.language_model.weight=0"])
+    silent = load(one, overrides=[said[0], "decoding.shallow_fusion.weight=0"])
     assert texts_of(silent) == texts_of(load(one))
 
 
 def test_a_language_model_joins_an_ensemble_from_outside(write):
     one, lm = write("one"), write("lm", "language-model")
-    made = load(one, ensemble_with=[one], overrides=[f"decoding.language_model.run={lm}"])
+    made = load(one, ensemble_with=[one], overrides=[f"decoding.shallow_fusion.run={lm}"])
     assert isinstance(made.model, ShallowFusion)
     assert isinstance(made.model.model, Ensemble)
 
@@ -151,9 +153,9 @@ def test_what_does_not_translate_is_no_member(write, kind):
 )
 def test_only_a_language_model_can_be_fused(write, model, kind):
     one, other = write("one"), write("other", model)
-    message = refused(ConfigError, one, overrides=[f"decoding.language_model.run={other}"])
+    message = refused(ConfigError, one, overrides=[f"decoding.shallow_fusion.run={other}"])
     assert message == (
-        f"decoding.language_model.run: the run {other} is a {kind}: it does not say how texts go "
+        f"decoding.shallow_fusion.run: the run {other} is a {kind}: it does not say how texts go "
         "on by themselves\n  name a run whose model is of `type: language-model`"
     )
 
@@ -161,16 +163,16 @@ def test_only_a_language_model_can_be_fused(write, model, kind):
 @pytest.mark.parametrize("kind", ["language-model", "masked-language-model"])
 def test_a_model_of_running_text_is_not_fused(write, kind):
     one = write("one", kind)
-    assert refused(ConfigError, one, overrides=[f"decoding.language_model.run={one}"]) == (
-        f"decoding.language_model.run: a {kind} is not fused with another\n"
+    assert refused(ConfigError, one, overrides=[f"decoding.shallow_fusion.run={one}"]) == (
+        f"decoding.shallow_fusion.run: a {kind} is not fused with another\n"
         "  leave language_model out"
     )
 
 
 def test_a_language_model_of_other_tokens_is_refused(write):
     one, lm = write("one"), write("lm", "language-model", texts=[*TEXTS, "the~"])
-    assert refused(ConfigError, one, overrides=[f"decoding.language_model.run={lm}"]) == (
-        f"decoding.language_model.run: the vocabulary of {lm} is not that of the target texts: "
+    assert refused(ConfigError, one, overrides=[f"decoding.shallow_fusion.run={lm}"]) == (
+        f"decoding.shallow_fusion.run: the vocabulary of {lm} is not that of the target texts: "
         "it has 14 tokens, and not 13\n  train it on target texts with their tokenizer"
     )
 

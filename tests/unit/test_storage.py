@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 import pytest
 
-from heedful.errors import DamagedRunError, DiskFullError, StorageError
+from heedful.errors import CorruptRunError, DiskFullError, StorageError
 from heedful.storage import (
     add_sha256,
     atomic_replace,
@@ -168,7 +168,7 @@ def test_what_happened_to_a_kept_file_is_not_vouched_for(tmp_path):
     listed(tmp_path, "old")
     (tmp_path / "kept").write_text("bent")
     listed(tmp_path, "new")
-    with pytest.raises(DamagedRunError, match="kept: the contents have changed"):
+    with pytest.raises(CorruptRunError, match="kept: the contents have changed"):
         read_and_verify_manifest(tmp_path)
 
 
@@ -229,7 +229,7 @@ def test_any_flipped_byte_is_noticed(tmp_path, place):
     contents = bytearray(file.read_bytes())
     contents[place] ^= 1
     file.write_bytes(contents)
-    with pytest.raises(DamagedRunError, match="SHA-256 differs"):
+    with pytest.raises(CorruptRunError, match="SHA-256 differs"):
         read_and_verify_manifest(tmp_path)
 
 
@@ -245,7 +245,7 @@ def test_any_flipped_byte_of_a_manifest_is_noticed(tmp_path):
     for place in range(len(contents)):
         bits = 7 if contents[place : place + 1] == b"\n" else 1 << place % 8  # 7 makes it "\r"
         manifest.write_bytes(flipped(contents, place, bits))
-        with pytest.raises(DamagedRunError):
+        with pytest.raises(CorruptRunError):
             read_and_verify_manifest(tmp_path)
     manifest.write_bytes(contents)
     read_and_verify_manifest(tmp_path)
@@ -267,7 +267,7 @@ def test_a_manifest_that_is_altered_is_told_from_what_is_none(tmp_path):
     write_manifest(tmp_path, [], {"format": 1})
     path = tmp_path / "manifest.json"
     path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
-    with pytest.raises(DamagedRunError) as caught:
+    with pytest.raises(CorruptRunError) as caught:
         read_and_verify_manifest(tmp_path)
     assert str(caught.value) == (
         f"{path}: the manifest has changed since it was written\n"
@@ -276,7 +276,7 @@ def test_a_manifest_that_is_altered_is_told_from_what_is_none(tmp_path):
 
 
 def test_a_folder_without_a_manifest_is_damaged(tmp_path):
-    with pytest.raises(DamagedRunError, match=r"manifest\.json: the file is missing"):
+    with pytest.raises(CorruptRunError, match=r"manifest\.json: the file is missing"):
         read_and_verify_manifest(tmp_path)
 
 
@@ -291,7 +291,7 @@ def test_what_cannot_be_read_is_damaged_unless_it_is_only_forbidden(tmp_path, mo
         monkeypatch.setattr(hashlib, "file_digest", digest)
 
     failing_with(errno.EIO)
-    with pytest.raises(DamagedRunError, match=r"a: cannot be read \(input/output error\)"):
+    with pytest.raises(CorruptRunError, match=r"a: cannot be read \(input/output error\)"):
         read_and_verify_manifest(tmp_path)
     failing_with(errno.EACCES)
     with pytest.raises(StorageError, match=r"a: cannot be read \(permission denied\)"):
@@ -309,7 +309,7 @@ def test_quick_hashes_vouch_until_they_are_strengthened(tmp_path):
         assert (folder / "b").read_bytes() == b""
         assert all(entry.keys() == {"size", kind} for entry in listing_of(folder))
         (folder / "a").write_bytes(flipped(b"".join(pieces), 5000, 1))
-        with pytest.raises(DamagedRunError, match="the contents have changed since"):
+        with pytest.raises(CorruptRunError, match="the contents have changed since"):
             read_and_verify_manifest(folder)
         (folder / "a").write_bytes(b"".join(pieces))
         add_sha256(folder)
@@ -322,7 +322,7 @@ def listing_of(folder):
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"files": 3}', '{"files": {"a": {}}}'])
 def test_what_is_no_manifest_is_refused(tmp_path, text):
     (tmp_path / "manifest.json").write_text(text)
-    with pytest.raises(DamagedRunError) as caught:
+    with pytest.raises(CorruptRunError) as caught:
         read_and_verify_manifest(tmp_path)
     assert str(caught.value) == (
         f"{tmp_path}/manifest.json: this is not a manifest\n"

@@ -285,7 +285,7 @@ class _ChunkedAttention(torch.autograd.Function):
         sources = [*memory_tensors, *tensors[num_held:]]
         learning = [each.requires_grad_() for each in compress(sources, needed)]
         grad_queries = torch.zeros_like(queries)
-        totals = [_float32_zeros(each) for each in learning]
+        cumulative_log_probs = [_float32_zeros(each) for each in learning]
         with _restored_rng_and_autocast(ctx):
             for times in _in_chunks_chunks(queries, ctx.plan.chunk_size):
                 own = queries[:, times].detach().requires_grad_()
@@ -294,9 +294,11 @@ class _ChunkedAttention(torch.autograd.Function):
                     found, [own, *learning], grad_outputs[:, times], materialize_grads=True
                 )
                 grad_queries[:, times] = parts[0]
-                for total, part in zip(totals, parts[1:], strict=True):
+                for total, part in zip(cumulative_log_probs, parts[1:], strict=True):
                     total.add_(part)
-        done = (total.to(each.dtype) for total, each in zip(totals, learning, strict=True))
+        done = (
+            total.to(each.dtype) for total, each in zip(cumulative_log_probs, learning, strict=True)
+        )
         return None, grad_queries, None, *(next(done) if wanted else None for wanted in needed)
 
 

@@ -27,8 +27,8 @@ MAX_SHARED_BEAM_SIZE = 16
 class SharedCaches(NamedTuple):
     """What families have, with a row for each; each layer has its own."""
 
-    sources: tuple[Memory, ...]
-    kv_cache: tuple[KVCache, ...] | None  # None before anything was said
+    memories: tuple[Memory, ...]
+    kv_caches: tuple[KVCache, ...] | None  # None before anything was said
 
 
 class BeamSharedState(NamedTuple):
@@ -43,13 +43,13 @@ class BeamSharedState(NamedTuple):
     @classmethod
     def from_memories(
         cls,
-        sources: tuple[Memory, ...],
-        first: Int[Tensor, "R"],
+        memories: tuple[Memory, ...],
+        start_positions: Int[Tensor, "R"],
         kv_cache: tuple[KVCache, ...] | None = None,
     ) -> BeamSharedState:
         """Let every row have a family of its own."""
-        rows = torch.arange(len(first), device=first.device)
-        return cls(SharedRows(SharedCaches(sources, kv_cache), rows), None, first)
+        rows = torch.arange(len(start_positions), device=start_positions.device)
+        return cls(SharedRows(SharedCaches(memories, kv_cache), rows), None, start_positions)
 
     @property
     def caches(self) -> SharedCaches:
@@ -59,9 +59,9 @@ class BeamSharedState(NamedTuple):
     @property
     def num_sentences(self) -> int:
         """How many there are."""
-        return len(self.caches.sources[0].values)
+        return len(self.caches.memories[0].values)
 
-    def regrouped(self) -> BeamSharedState:
+    def regroup(self) -> BeamSharedState:
         """These, so that the rows of a family stand together, and all have as many.
 
         Families without rows are left out. Where some have more rows than others, or more than
@@ -87,7 +87,7 @@ class BeamSharedState(NamedTuple):
         beam_size = num_rows // self.num_sentences
         if beam_size == 1 and self.visible is None:
             return None
-        held = self.caches.kv_cache
+        held = self.caches.kv_caches
         num_held = 0 if held is None else held[0].values.size(-2)
         seen = (
             torch.ones(num_rows, num_held, dtype=torch.bool)
@@ -97,19 +97,19 @@ class BeamSharedState(NamedTuple):
         sentence_index = torch.eye(beam_size, dtype=torch.bool).repeat(self.num_sentences, 1)
         return torch.cat([seen, sentence_index], dim=1)
 
-    def appended(
-        self, kv_cache: tuple[KVCache, ...], seen: Bool[Tensor, "R P"] | None
+    def append(
+        self, kv_cache: tuple[KVCache, ...], visible: Bool[Tensor, "R P"] | None
     ) -> BeamSharedState:
         """These, once every row has added a place."""
-        common = SharedRows(self.caches._replace(kv_cache=kv_cache), self.shared_rows.row_index)
-        return BeamSharedState(common, seen, self.start_positions + 1)
+        common = SharedRows(self.caches._replace(kv_caches=kv_cache), self.shared_rows.row_index)
+        return BeamSharedState(common, visible, self.start_positions + 1)
 
     def per_row(self) -> SharedCaches:
         """What each row has, by itself."""
         common = select_rows(self.caches, self.shared_rows.row_index)
-        if self.visible is None or common.kv_cache is None:
+        if self.visible is None or common.kv_caches is None:
             return common
         # Every row has come by as many places.
         places = self.visible.nonzero()[:, 1].view(len(self.start_positions), 1, -1, 1)
-        held = map_tensors(lambda each: each.take_along_dim(places, dim=-2), common.kv_cache)
-        return common._replace(kv_cache=held)
+        held = map_tensors(lambda each: each.take_along_dim(places, dim=-2), common.kv_caches)
+        return common._replace(kv_caches=held)

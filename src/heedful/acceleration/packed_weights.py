@@ -23,7 +23,7 @@ from heedful.shapes import Float
 # whether a weight has changed (torch's fused optimizers leave no trace), so copies are made and used
 # only while somebody promises that none does. Law: what comes of it is what the linear map gives.
 
-Made = TypeVar("Made")
+Packed = TypeVar("Packed")
 
 MIN_PACKED_ROWS, MAX_PACKED_ROWS = 8, 256  # rows; below and beyond the layout makes no difference
 
@@ -34,7 +34,7 @@ _PACKED_CACHE: ContextVar[dict[nn.Module, Any] | None] = ContextVar("at rest", d
 
 
 @contextmanager
-def frozen_weights() -> Iterator[None]:
+def assume_constant_parameters() -> Iterator[None]:
     """Promise that no weight changes while within; what is then made of them is used again."""
     if _PACKED_CACHE.get() is not None:
         yield
@@ -73,7 +73,7 @@ class PackedLinear:
         added = torch.addmm(sums, inputs, self.weight)
         return added if self.bias is None else added.add_(self.bias)
 
-    def transformed(self, transform: Callable[[Tensor], Tensor]) -> PackedLinear:
+    def transform(self, transform: Callable[[Tensor], Tensor]) -> PackedLinear:
         """The map whose outputs are changed so; a change must be linear."""
         return PackedLinear(
             transform(self.weight), None if self.bias is None else transform(self.bias)
@@ -133,13 +133,13 @@ def concat_linears(linears: Sequence[PackedLinear]) -> PackedLinear:
     return PackedLinear(weight, torch.cat(biases) if biases else None)
 
 
-def cached_pack(owner: nn.Module, pack_owner: Callable[[], Made]) -> Made:
+def cached_pack(owner: nn.Module, pack_owner: Callable[[], Packed]) -> Packed:
     """What `factory` makes of an owner's weights, once while they are at rest."""
     cache = _PACKED_CACHE.get()
     assert cache is not None, "weights may change"
     if owner not in cache:
         cache[owner] = pack_owner()
-    packed_value: Made = cache[owner]
+    packed_value: Packed = cache[owner]
     return packed_value
 
 

@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from heedful.layers.rnn_cells import (
-    CellState,
     GRUCell,
     LSTMCell,
     RecurrentCell,
     RecurrentDropout,
+    RecurrentState,
     RNNCell,
     TorchCell,
 )
@@ -39,7 +39,7 @@ def _lacks_kernel(cell: TorchCell) -> bool:
 
 
 def fused_outputs(
-    cell: TorchCell, inputs: Float[Tensor, "B S E"], state: CellState
+    cell: TorchCell, inputs: Float[Tensor, "B S E"], state: RecurrentState
 ) -> Float[Tensor, "B S D"]:
     """What is seen of the state after each input."""
     # By place, for what a wrapper carries behind the state of the cell has no part in it.
@@ -50,7 +50,7 @@ def fused_outputs(
 
 
 def fused_states(
-    cell: TorchCell, inputs: Float[Tensor, "B S E"], state: CellState
+    cell: TorchCell, inputs: Float[Tensor, "B S E"], state: RecurrentState
 ) -> tuple[Float[Tensor, "B S D"], ...] | None:
     """The whole state after each input; None for an LSTM, of whose memory kernels tell the last.
 
@@ -66,11 +66,11 @@ def fused_states(
     )
 
 
-def fused_final_memory(
+def fused_final_cell_state(
     cell: LSTMCell,
     inputs: Float[Tensor, "B S E"],
     lengths: Int[Tensor, "B"],
-    state: CellState,
+    state: RecurrentState,
 ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B D"]]:
     """What is seen after each input, and the memory cell after each row's own last.
 
@@ -85,7 +85,7 @@ def run_with_frozen_padding(
     cell: LSTMCell,
     inputs: Float[Tensor, "B S E"],
     lengths: Int[Tensor, "B"],
-    state: CellState,
+    state: RecurrentState,
 ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B D"]]:
     """Read all rows to the last place, past their ends with gates that let c' = c.
 
@@ -116,7 +116,7 @@ def run_packed(
     cell: LSTMCell,
     inputs: Float[Tensor, "B S E"],
     lengths: Int[Tensor, "B"],
-    state: CellState,
+    state: RecurrentState,
 ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B D"]]:
     """Read each row to its own end and no further; what is seen past it is zero."""
     # A row without inputs cannot be packed: it reads one, and its memory stays.

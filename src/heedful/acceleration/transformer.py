@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from heedful.acceleration.attach import (
+from heedful.acceleration.dispatch import (
     Sublayers,
     are_standard_layers,
     as_feed_forward,
@@ -43,7 +43,7 @@ _BUFFER_KEY = "_is_part_of"
 
 
 def append_with_capacity(
-    kv_cache: Float[Tensor, "B H S X"], new: Float[Tensor, "B H N X"]
+    cached: Float[Tensor, "B H S X"], new: Float[Tensor, "B H N X"]
 ) -> Float[Tensor, "B H S+N X"]:
     """Put places behind those that are held.
 
@@ -51,13 +51,13 @@ def append_with_capacity(
     come as another tensor: these are copied, and will be again. Only those that come back as they
     were given get room for more.
     """
-    buffer: Tensor | None = vars(kv_cache).pop(_BUFFER_KEY, None)
-    size, new_size = kv_cache.size(-2), kv_cache.size(-2) + new.size(-2)
+    buffer: Tensor | None = vars(cached).pop(_BUFFER_KEY, None)
+    size, new_size = cached.size(-2), cached.size(-2) + new.size(-2)
     if buffer is None:
-        buffer = torch.cat([kv_cache, new], dim=-2)
+        buffer = torch.cat([cached, new], dim=-2)
     else:
         if buffer.size(-2) < new_size:
-            buffer = pad(kv_cache, (0, 0, 0, max(_CAPACITY_FACTOR * new.size(-2), size // 2)))
+            buffer = pad(cached, (0, 0, 0, max(_CAPACITY_FACTOR * new.size(-2), size // 2)))
         buffer[..., size:new_size, :] = new
     grown = buffer[..., :new_size, :]
     vars(grown)[_BUFFER_KEY] = buffer
@@ -69,7 +69,7 @@ class SingleStepOutput(NamedTuple):
 
     outputs: Float[Tensor, "R 1 D"]
     weights: Float[Tensor, "R 1 S"] | None  # where the top one looked last, on average
-    kv_cache: list[KVCache]
+    kv_caches: list[KVCache]
 
 
 class ResidualPath(NamedTuple):
@@ -130,7 +130,7 @@ class PackedLayer(NamedTuple):
 
     self_attention: PackedAttention
     cross_attention: PackedAttention | None
-    feedforward: PackedFeedForward
+    feed_forward: PackedFeedForward
 
 
 class PackedLayers(NamedTuple):
@@ -148,7 +148,7 @@ class PackedLayers(NamedTuple):
         self,
         inputs: Float[Tensor, "R D"],
         kv_cache: Sequence[KVCache | None],
-        sources: Sequence[Memory],
+        memories: Sequence[Memory],
         visible: Bool[Tensor, "R P"] | None = None,
         *,
         need_weights: bool,
@@ -159,7 +159,7 @@ class PackedLayers(NamedTuple):
         `seen` says which of the places, their own included, each of these has come by.
         """
         kept, last_weights = list[KVCache](), None
-        num_sentences = len(sources[0].values) if sources else len(inputs)
+        num_sentences = len(memories[0].values) if memories else len(inputs)
         if visible is not None:
             visible = visible.view(num_sentences, 1, -1, visible.size(1))
         for number, layer in enumerate(self.layers):
@@ -168,9 +168,9 @@ class PackedLayers(NamedTuple):
             )
             if layer.cross_attention is not None:
                 inputs, last_weights = _cross_attention_step(
-                    layer.cross_attention, inputs, sources[number]
+                    layer.cross_attention, inputs, memories[number]
                 )
-            inputs = _feed_forward_step(layer.feedforward, inputs)
+            inputs = _feed_forward_step(layer.feed_forward, inputs)
             kept.append(layer_cache)
         assert last_weights is not None, "there is no layer"
         weights = last_weights.mean(dim=1).view(len(inputs), 1, -1) if need_weights else None
@@ -185,16 +185,16 @@ def pack_layers(layers: Sequence[Sublayers]) -> PackedLayers | None:
 
 
 def _pack_layer(layer: Sublayers) -> PackedLayer:
-    feedforward = as_feed_forward(layer.feedforward)
+    feed_forward = as_feed_forward(layer.feed_forward)
     return PackedLayer(
         _pack_attention(
             layer.self_attention.attention, layer.self_attention_residual, is_self_attention=True
         ),
         layer.cross_attention and _pack_attention(*layer.cross_attention, is_self_attention=False),
         PackedFeedForward(
-            pack(feedforward.input_projection),
-            feedforward.activation,
-            pack(feedforward.output_projection),
+            pack(feed_forward.input_projection),
+            feed_forward.activation,
+            pack(feed_forward.output_projection),
             ResidualPath.from_residual(layer.residual),
         ),
     )
@@ -205,7 +205,7 @@ def _pack_attention(
 ) -> PackedAttention:
     heads, temperature = multi_head_and_temperature(attention)
     # Queries are divided by the temperature here, once.
-    input_projection = [pack(heads.query_projection).transformed(lambda each: each / temperature)]
+    input_projection = [pack(heads.query_projection).transform(lambda each: each / temperature)]
     if is_self_attention:
         input_projection += [_pack_keys(heads), pack(heads.value_projection)]
     output_projection = pack(heads.output_projection)
@@ -224,7 +224,7 @@ def _pack_keys(heads: MultiHeadAttention) -> PackedLinear:
         keys: Tensor = heads.score.prepare_keys(each.unflatten(-1, (heads.num_heads, -1)))
         return keys.flatten(-2)
 
-    return pack(heads.key_projection).transformed(prepare)
+    return pack(heads.key_projection).transform(prepare)
 
 
 def _self_attention_step(
@@ -246,7 +246,7 @@ def _self_attention_step(
         )
     scores = _multiply(queries, keys.mT)
     weights = (scores if visible is None else mask_scores(scores, visible)).softmax(dim=-1)
-    return _one_place_attend(attention, inputs, weights, values), weights, KVCache(values, keys)
+    return _single_step_attend(attention, inputs, weights, values), weights, KVCache(values, keys)
 
 
 def _cross_attention_step(
@@ -258,10 +258,10 @@ def _cross_attention_step(
     )
     scores = _multiply(projected.transpose(1, 2), memory.keys.mT)
     weights = mask_scores(scores, memory.mask).softmax(dim=-1).mul_(memory.mask)
-    return _one_place_attend(attention, inputs, weights, memory.values), weights
+    return _single_step_attend(attention, inputs, weights, memory.values), weights
 
 
-def _one_place_attend(
+def _single_step_attend(
     attention: PackedAttention,
     inputs: Float[Tensor, "R D"],
     weights: Float[Tensor, "F H K S"],
@@ -282,13 +282,13 @@ def _multiply(
 
 
 def _feed_forward_step(
-    feedforward: PackedFeedForward, inputs: Float[Tensor, "B D"]
+    feed_forward: PackedFeedForward, inputs: Float[Tensor, "B D"]
 ) -> Float[Tensor, "B D"]:
     hidden = activate_inplace(
-        feedforward.activation,
-        feedforward.input_projection(feedforward.path.sublayer_input(inputs)),
+        feed_forward.activation,
+        feed_forward.input_projection(feed_forward.path.sublayer_input(inputs)),
     )
-    return feedforward.path.add_residual(inputs, feedforward.output_projection, hidden)
+    return feed_forward.path.add_residual(inputs, feed_forward.output_projection, hidden)
 
 
 # Real places: how do usual Transformer layers read whole sequences, and no padding?
@@ -310,9 +310,9 @@ class Unpadding(NamedTuple):
         """Number the places that are there."""
         return cls(mask, mask.flatten().nonzero().squeeze(1))
 
-    def unpad(self, unpadding: Float[Tensor, "B S D"]) -> Float[Tensor, "N D"]:
+    def unpad(self, padded: Float[Tensor, "B S D"]) -> Float[Tensor, "N D"]:
         """Take the real places out of a table."""
-        return unpadding.flatten(0, 1).index_select(0, self.indices)
+        return padded.flatten(0, 1).index_select(0, self.indices)
 
     def pad(self, tokens: Float[Tensor, "N D"]) -> Float[Tensor, "B S D"]:
         """Put real places into a table of zeros."""
@@ -330,12 +330,12 @@ def encode_unpadded(
         sublayer_inputs = layer.self_attention_residual.sublayer_input(places)
         found = _real_places_attend(layer.self_attention.attention, sublayer_inputs, table)
         places = layer.self_attention_residual.add_residual(places, found)
-        feedforward = as_feed_forward(layer.feedforward)
+        feed_forward = as_feed_forward(layer.feed_forward)
         hidden = activate_inplace(
-            feedforward.activation,
-            feedforward.input_projection(layer.residual.sublayer_input(places)),
+            feed_forward.activation,
+            feed_forward.input_projection(layer.residual.sublayer_input(places)),
         )
-        places = layer.residual.add_residual(places, feedforward.output_projection(hidden))
+        places = layer.residual.add_residual(places, feed_forward.output_projection(hidden))
     return table.pad(places)
 
 

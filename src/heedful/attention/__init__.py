@@ -65,8 +65,8 @@ from heedful.attention.outputs import (
 from heedful.attention.positional_encoding import (
     AddPositionalEncoding,
     ConcatPositionalEncoding,
-    LearnedPositionalEncoding,
-    SinusoidalPositionalEncoding,
+    LearnedEncoding,
+    SinusoidalEncoding,
 )
 from heedful.attention.readouts import (
     ArgmaxReadout,
@@ -78,8 +78,8 @@ from heedful.attention.readouts import (
 from heedful.attention.relative_scores import (
     AlibiScore,
     GaussianScore,
+    RelativeBiasScore,
     RelativeKeyScore,
-    RelativePositionBiasScore,
 )
 from heedful.attention.scores import ScoreFunction, SumScore
 
@@ -111,7 +111,7 @@ __all__ = [
     "GaussianScore",
     "GumbelSoftmaxAlignment",
     "LearnedBaseline",
-    "LearnedPositionalEncoding",
+    "LearnedEncoding",
     "LinearScore",
     "LocalAlignment",
     "LocationFeature",
@@ -127,14 +127,14 @@ __all__ = [
     "PredictiveCenter",
     "ProjectedDotScore",
     "Readout",
+    "RelativeBiasScore",
     "RelativeKeyScore",
-    "RelativePositionBiasScore",
     "RotaryScore",
     "SampledAlignment",
     "ScaledDotScore",
     "ScoreFunction",
     "SingleHeadAttention",
-    "SinusoidalPositionalEncoding",
+    "SinusoidalEncoding",
     "SoftmaxAlignment",
     "SparsemaxAlignment",
     "StraightThroughAlignment",

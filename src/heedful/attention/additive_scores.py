@@ -80,7 +80,7 @@ class ContextFeature(ScoreFeature):
 
     def forward(self, state: AttentionState) -> Float[Tensor, "*B 1 A"]:
         """Tell what was taken last, to every place alike."""
-        return self.projection(state.context).unsqueeze(-2)
+        return self.projection(state.last_context).unsqueeze(-2)
 
 
 class LinearScore(ContentScore):
@@ -149,7 +149,7 @@ class AdditiveScore(ScoreFunction):
         state: AttentionState | None = None,
     ) -> Float[Tensor, "*B T S"]:
         """Score every query against every prepared key; no past adds nothing to the keys."""
-        from heedful.acceleration.attach import additive_score
+        from heedful.acceleration.dispatch import additive_score
 
         assert not self.uses_history or queries.size(-2) == 1, (
             f"{queries.size(-2)} queries at once, but each waits for where the last one looked"
@@ -183,7 +183,7 @@ class ConcatScore(ContentScore):
         self, queries: Float[Tensor, "*B T Q"], prepared_keys: Float[Tensor, "*B S A"]
     ) -> Float[Tensor, "*B T S"]:
         """Score every query against every prepared key."""
-        from heedful.acceleration.attach import additive_score
+        from heedful.acceleration.dispatch import additive_score
 
         projected = linear(queries, self.projection.weight[:, : self.query_size])  # (*B, T, A)
         return additive_score(projected, prepared_keys, self.score_vector.weight[0])

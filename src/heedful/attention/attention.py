@@ -30,7 +30,7 @@ from heedful.attention.scores import ScoreFunction
 from heedful.errors import DataError
 from heedful.shapes import Bool, Float, Int
 
-AttentionRole = Literal["cross", "self", "own past", "grid"]
+AttentionRole = Literal["cross", "self", "intra", "image"]
 
 
 class Attention(nn.Module, ABC):
@@ -127,8 +127,8 @@ class SingleHeadAttention(Attention):
     def __init__(
         self,
         score: ScoreFunction,
-        align: AlignmentFunction,
-        read: Readout,
+        alignment_function: AlignmentFunction,
+        readout: Readout,
         *,
         auxiliary_losses: Sequence[AttentionLoss] = (),
         role: AttentionRole = "cross",
@@ -137,8 +137,8 @@ class SingleHeadAttention(Attention):
         """`dropout` is the share of weights that are not taken by, in training."""
         super().__init__()
         self.score = score
-        self.alignment_function = align
-        self.readout = read
+        self.alignment_function = alignment_function
+        self.readout = readout
         self.auxiliary_losses = nn.ModuleList(auxiliary_losses)
         self.role = role
         self.dropout = nn.Dropout(dropout)
@@ -216,7 +216,7 @@ class SingleHeadAttention(Attention):
 
         The memory may have fewer heads than the queries, if their number divides that of these.
         """
-        from heedful.acceleration.attach import select_context_kernel
+        from heedful.acceleration.dispatch import select_context_kernel
 
         form = select_context_kernel(self.score, self.alignment_function, self.readout)
         dropped = self.dropout.p if self.training else 0.0
@@ -271,7 +271,7 @@ class SingleHeadAttention(Attention):
             state.num_queries + aligned.weights.size(-2),
             aligned.pointers[..., -1, :],
             state.coverage + aligned.weights.sum(dim=-2),
-            state.context if self.readout.is_per_position else context[..., -1, :],
+            state.last_context if self.readout.is_per_position else context[..., -1, :],
             state.uniform_sample,
         )
 

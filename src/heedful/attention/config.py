@@ -37,7 +37,7 @@ class AttentionConfig(BaseConfig):
     """Where attention goes."""
     readout: ReadoutConfig = WeightedSumReadoutConfig()
     """What is taken."""
-    heads: MultiHeadConfig | None = None
+    multi_head: MultiHeadConfig | None = None
     """How many questions are asked at once; if not given, one, of the memory as it is."""
     auxiliary_losses: tuple[AttentionLossConfig, ...] = ()
     """What is added to the loss for where attention went."""
@@ -51,19 +51,19 @@ class AttentionConfig(BaseConfig):
 
         Its context is as wide as the memory. Heads alone can make it another width.
         """
-        if self.heads is None:
+        if self.multi_head is None:
             self._check_output_size(memory_size, output_size or memory_size)
             return self._build_single_head(query_size, memory_size, None)
-        size = self.heads.resolve_head_size(memory_size)
-        inner = self._build_single_head(size, size, self.heads.num_heads)
-        return self.heads.build(
+        size = self.multi_head.resolve_head_dim(memory_size)
+        inner = self._build_single_head(size, size, self.multi_head.num_heads)
+        return self.multi_head.build(
             inner, query_size=query_size, memory_size=memory_size, output_size=output_size
         )
 
     def _check_output_size(self, memory_size: int, output_size: int) -> None:
         if memory_size != output_size:
             raise ConfigError(
-                "attention.heads",
+                "attention.multi_head",
                 f"without heads a context is as wide as the memory, {memory_size}, but here it "
                 f"must be {output_size}",
                 "give heads, or make both widths the same",

@@ -24,11 +24,11 @@ def causal_mask(size: int, *, device: torch.device | None = None) -> Bool[Tensor
 
 
 def window_mask(
-    size: int, radius: int, *, device: torch.device | None = None
+    size: int, half_width: int, *, device: torch.device | None = None
 ) -> Bool[Tensor, "S S"]:
     """Hide what is more than `reach` positions away, before or after."""
     positions = torch.arange(size, device=device)
-    return (positions[:, None] - positions).abs() <= radius
+    return (positions[:, None] - positions).abs() <= half_width
 
 
 def block_local_mask(

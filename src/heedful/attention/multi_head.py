@@ -186,7 +186,7 @@ class MultiHeadConfig(BaseConfig):
     num_kv_heads: PositiveInt | None = None
     """Heads of the keys and values, each shared by as many of the questions (Ainslie et al. 2023):
     1 is multi-query attention; if not given, none is shared."""
-    head_size: PositiveInt | None = None
+    head_dim: PositiveInt | None = None
     """Width of a question, a key and a value; if not given, the memory's width is parted."""
     bias: bool = False
     """Whether the projections into the heads and out of them add a vector."""
@@ -200,13 +200,13 @@ class MultiHeadConfig(BaseConfig):
             )
         return self
 
-    def resolve_head_size(self, memory_size: int) -> int:
+    def resolve_head_dim(self, memory_size: int) -> int:
         """How wide a head is, over a memory of this width."""
-        if self.head_size:
-            return self.head_size
+        if self.head_dim:
+            return self.head_dim
         if memory_size % self.num_heads:
             raise ConfigError(
-                "heads.num_heads",
+                "multi_head.num_heads",
                 f"a memory of width {memory_size} cannot be parted among {self.num_heads} heads",
                 "choose a number that divides the width, or give head_size",
             )
@@ -234,7 +234,7 @@ class MultiHeadConfig(BaseConfig):
             memory_size=memory_size,
             num_heads=self.num_heads,
             num_kv_heads=self.num_kv_heads,
-            head_size=self.resolve_head_size(memory_size),
+            head_size=self.resolve_head_dim(memory_size),
             output_size=output_size,
             bias=self.bias,
         )

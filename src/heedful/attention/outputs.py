@@ -59,7 +59,7 @@ class AttentionState(NamedTuple):
     num_queries: Int[Tensor, "*B"]  # how many queries
     last_weights: Float[Tensor, "*B S"]  # where the last one looked; zeros before the first
     coverage: Float[Tensor, "*B S"]  # where all of them looked, added up: the coverage
-    context: Float[Tensor, "*B V"]  # what the last one took; zeros before the first
+    last_context: Float[Tensor, "*B V"]  # what the last one took; zeros before the first
     uniform_sample: Float[
         Tensor, "*B"
     ]  # between 0 and 1, drawn once per source: decides once and for all

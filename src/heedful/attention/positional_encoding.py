@@ -41,7 +41,7 @@ class PositionalEncoding(nn.Module, ABC):
         """Give the vectors of these places, the first being 0, in this precision."""
 
 
-class SinusoidalPositionalEncoding(PositionalEncoding):
+class SinusoidalEncoding(PositionalEncoding):
     """sin(p / 10000^(2 i / E)) in column 2 i, its cosine in 2 i + 1  (Vaswani et al. 2017, 3.5).
 
     Of an odd size, the last sine goes without its cosine. Nothing is learned, and the formula
@@ -74,7 +74,7 @@ def _cached_sinusoids(size: int, dtype: torch.dtype) -> Float[Tensor, "places E"
         return _sinusoids(torch.arange(_NUM_CACHED_POSITIONS, device="cpu"), size, dtype)
 
 
-class LearnedPositionalEncoding(PositionalEncoding):
+class LearnedEncoding(PositionalEncoding):
     """A learned vector for each of the first places  (Gehring et al. 2017, section 3.1).
 
     Places beyond `max_positions` share the vector of the last: to refuse them would let the
@@ -97,9 +97,9 @@ class LearnedPositionalEncoding(PositionalEncoding):
 class PositionCombiner(nn.Module, ABC):
     """How vectors and their places come together."""
 
-    def __init__(self, positions: PositionalEncoding) -> None:
+    def __init__(self, encoding: PositionalEncoding) -> None:
         super().__init__()
-        self.encoding = positions
+        self.encoding = encoding
 
     @property
     @abstractmethod
@@ -199,17 +199,17 @@ class PositionalEncodingConfigBase(BaseConfig):
         return ConcatPositionalEncoding(positions, input_size=embedding_size)
 
 
-class SinusoidalPositionalEncodingConfig(PositionalEncodingConfigBase):
+class SinusoidalEncodingConfig(PositionalEncodingConfigBase):
     """Waves of many lengths, nothing learned (Vaswani et al. 2017)."""
 
     type: Literal["sinusoidal"] = "sinusoidal"
 
     def build_encoding(self, size: int) -> PositionalEncoding:
         """Make the vectors of the places."""
-        return SinusoidalPositionalEncoding(size)
+        return SinusoidalEncoding(size)
 
 
-class LearnedPositionalEncodingConfig(PositionalEncodingConfigBase):
+class LearnedEncodingConfig(PositionalEncodingConfigBase):
     """A learned vector for each of the first places (Gehring et al. 2017)."""
 
     type: Literal["learned"] = "learned"
@@ -218,10 +218,10 @@ class LearnedPositionalEncodingConfig(PositionalEncodingConfigBase):
 
     def build_encoding(self, size: int) -> PositionalEncoding:
         """Make the vectors of the places."""
-        return LearnedPositionalEncoding(size, max_positions=self.max_positions)
+        return LearnedEncoding(size, max_positions=self.max_positions)
 
 
 PositionalEncodingConfig = Annotated[
-    SinusoidalPositionalEncodingConfig | LearnedPositionalEncodingConfig,
+    SinusoidalEncodingConfig | LearnedEncodingConfig,
     Field(discriminator="type"),
 ]

@@ -83,7 +83,7 @@ class AlibiScore(PositionScore):
         return -(slopes if self.num_heads is None else slopes.view(-1, 1, 1)) * distances
 
 
-class RelativePositionBiasScore(PositionScore):
+class RelativeBiasScore(PositionScore):
     """bias[bucket(s - t)], a learned number for each bucket and head  (Raffel et al. 2020).
 
     Near distances have a bucket each; those further off share buckets that widen by a constant
@@ -246,7 +246,7 @@ class AlibiScoreConfig(BaseConfig):
         return AlibiScore(num_heads)
 
 
-class RelativePositionBiasScoreConfig(BaseConfig):
+class RelativeBiasScoreConfig(BaseConfig):
     """Learn a number for each distance, far ones together (Raffel et al. 2020)."""
 
     type: Literal["relative-position-bias"] = "relative-position-bias"
@@ -258,7 +258,7 @@ class RelativePositionBiasScoreConfig(BaseConfig):
     """Whether keys ahead have buckets of their own: half of all."""
 
     @model_validator(mode="after")
-    def _check_buckets(self) -> RelativePositionBiasScoreConfig:
+    def _check_buckets(self) -> RelativeBiasScoreConfig:
         sides = 2 if self.bidirectional else 1
         if self.num_buckets % sides or self.num_buckets < 2 * sides:
             wanted = "an even number from 4 up" if self.bidirectional else "at least 2"
@@ -272,7 +272,7 @@ class RelativePositionBiasScoreConfig(BaseConfig):
         self, *, query_size: int, key_size: int, num_heads: int | None = None
     ) -> ScoreFunction:
         """Make the score; with heads, for queries (*B, H, T, Q)."""
-        return RelativePositionBiasScore(
+        return RelativeBiasScore(
             self.num_buckets,
             self.max_distance,
             num_heads=num_heads,
@@ -313,9 +313,6 @@ class RelativeKeyScoreConfig(BaseConfig):
 
 
 PositionScoreConfig = Annotated[
-    AlibiScoreConfig
-    | RelativePositionBiasScoreConfig
-    | GaussianScoreConfig
-    | RelativeKeyScoreConfig,
+    AlibiScoreConfig | RelativeBiasScoreConfig | GaussianScoreConfig | RelativeKeyScoreConfig,
     Field(discriminator="type"),
 ]

@@ -182,7 +182,7 @@ class PerHeadScore(ScoreFunction):
         return torch.stack(torch.broadcast_tensors(*scores), dim=-3)
 
 
-def make_per_head_score(
+def build_per_head_score(
     make_score: Callable[[], ScoreFunction], num_heads: int | None
 ) -> ScoreFunction:
     """Make a score for so many heads: one for all of them if it has nothing to learn."""
@@ -214,7 +214,7 @@ class ContentScoreConfigBase(BaseConfig):
         self, *, query_size: int, key_size: int, num_heads: int | None = None
     ) -> ScoreFunction:
         """Make the score for these sizes; with heads, for queries (*B, H, T, Q)."""
-        return make_per_head_score(
+        return build_per_head_score(
             lambda: self.build_single_head(query_size=query_size, key_size=key_size), num_heads
         )
 

@@ -24,7 +24,7 @@ from heedful.cli.options import (
     stderr_console,
     with_progress,
 )
-from heedful.cli.references import EvaluationFiles, references_from_recipe, test_source
+from heedful.cli.references import EvaluationFiles, references_from_recipe, test_data_config
 from heedful.comparison.results import Comparison
 from heedful.comparison.tables import Column, comparison_notes, make_columns
 from heedful.errors import ConfigError
@@ -98,7 +98,7 @@ def _parallel_evaluation_set(
 def _text_evaluation_set(recipe: Recipe, files: EvaluationFiles) -> EvaluationSet:
     from heedful.comparison.evaluation_sets import TextEvaluationSet
 
-    chosen = test_source(recipe, files)
+    chosen = test_data_config(recipe, files)
     lines: list[Any] = chosen.read()
     return TextEvaluationSet(f"{len(lines)} lines of {chosen.describe()}", lines)
 
@@ -213,7 +213,7 @@ def compare(
     num_seeds: Annotated[
         int | None, typer.Option("--num-seeds", min=1, help="runs of each recipe", show_default="1")
     ] = None,
-    settings: Overrides = None,
+    overrides: Overrides = None,
     source: Annotated[str | None, typer.Option(help="texts to test on, one on a line")] = None,
     target: Annotated[
         list[str] | None, typer.Option(help="references, line by line; repeat it for more of them")
@@ -257,7 +257,7 @@ def compare(
     """
     asked = EvaluationOptions(source, target or [], text, metrics, beam)
     named = {"--recipes": recipes, "--data": data, "--budget": budget}
-    _check_options(runs or [], named, {"--num-seeds": num_seeds, "--set": settings})
+    _check_options(runs or [], named, {"--num-seeds": num_seeds, "--set": overrides})
     if runs:
         found: Comparison | None = _compare(runs, asked, baseline, device)
     else:
@@ -265,7 +265,7 @@ def compare(
 
         names = [name.strip() for name in str(recipes).split(",")]
         plans = plan_runs(
-            names, str(data), seeds=num_seeds or 1, folder=output_dir, overrides=settings or ()
+            names, str(data), seeds=num_seeds or 1, folder=output_dir, overrides=overrides or ()
         )
         found = _train(plans, str(budget), asked, baseline, device)
     if found is None:
@@ -296,7 +296,7 @@ def _compare(
     return compare_runs(
         system_runs,
         evaluation_set,
-        about=ComparisonInfo(_command_line()),
+        info=ComparisonInfo(_command_line()),
         baseline=baseline,
         device=device,
     )

@@ -25,7 +25,7 @@ from heedful.cli.references import (
     read_matching_lines,
     references_from_files,
     references_from_recipe,
-    test_source,
+    test_data_config,
 )
 from heedful.errors import ConfigError
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from heedful.evaluation.breakdowns import Breakdown
     from heedful.evaluation.score_table import ScoreEntry
     from heedful.recipes import Recipe
-    from heedful.tasks.seq2seq.translator import Translator
+    from heedful.tasks.translation.translator import Translator
 
 
 class SystemOutputs(Protocol):
@@ -112,7 +112,7 @@ class RunOutputs:
     def _decode(
         self, texts: Sequence[str | Request], *, beam_size: int | None = None
     ) -> list[OutputRecord]:
-        stream: Iterable[Translation] = self.translator.stream(texts, beam=beam_size)
+        stream: Iterable[Translation] = self.translator.stream(texts, beam_size=beam_size)
         return [_to_record(each) for each in with_progress(stream, total=len(texts))]
 
 
@@ -298,10 +298,14 @@ def _rare_word_recall(
     system_outputs: SystemOutputs, test: ReferenceSet, breakdown: Breakdown | None
 ) -> list[ScoreEntry]:
     """Where rare words are asked about, which of them were said."""
-    from heedful.evaluation.breakdowns import ByWordFrequency, recall_by_word_frequency, word_recall
+    from heedful.evaluation.breakdowns import (
+        WordFrequencyBreakdown,
+        recall_by_word_frequency,
+        word_recall,
+    )
     from heedful.evaluation.score_table import ScoreEntry
 
-    if not isinstance(breakdown, ByWordFrequency):
+    if not isinstance(breakdown, WordFrequencyBreakdown):
         return []
     words = recall_by_word_frequency(
         system_outputs.texts, test.references, word_counts=breakdown.word_counts
@@ -322,14 +326,14 @@ def _format_text(
     *,
     digits: int = 2,
 ) -> Iterator[str]:
-    from heedful.evaluation.breakdowns import ByWordFrequency
+    from heedful.evaluation.breakdowns import WordFrequencyBreakdown
     from heedful.evaluation.score_table import format_entries, format_group_table
 
     yield test.title
     yield from format_entries(entries, digits=digits)
     if breakdown is None:
         return
-    of_words = entries[-1:] if isinstance(breakdown, ByWordFrequency) else []
+    of_words = entries[-1:] if isinstance(breakdown, WordFrequencyBreakdown) else []
     yield ""
     yield from format_group_table(
         breakdown.title, "outputs", entries[: len(entries) - len(of_words)]
@@ -351,7 +355,7 @@ def _evaluate_language_model(
     """Measure a language model, which has no outputs."""
     from heedful.evaluation.score_table import ScoreEntry
 
-    chosen = test_source(recipe, files)
+    chosen = test_data_config(recipe, files)
     lines: list[Any] = chosen.read()
     title = f"{len(lines)} lines of {chosen.describe()}"
     entries = [ScoreEntry(metric) for metric in loaded.evaluate(lines)]
@@ -379,15 +383,18 @@ def _make_breakdown(
                 "it is not known what was learned from",
                 "name the target texts of training: --training-targets FILE",
             )
-        return breakdowns.ByWordFrequency(count_words(seen), test.references)
+        return breakdowns.WordFrequencyBreakdown(count_words(seen), test.references)
     if group_by == "sentence-type" and files.labels:
-        return breakdowns.ByLabel(read_matching_lines(files.labels, test))
+        return breakdowns.LabelBreakdown(read_matching_lines(files.labels, test))
     if group_by and test.sources is None:
         other = ", or give labels: --labels FILE" if group_by == "sentence-type" else ""
         raise ConfigError(
-            f"--by {group_by}", "sources are not known", f"name them: --source FILE{other}"
+            f"--group-by {group_by}", "sources are not known", f"name them: --source FILE{other}"
         )
-    chosen = {"length": breakdowns.ByLength, "kind": breakdowns.BySentenceType}
+    chosen = {
+        "length": breakdowns.LengthBreakdown,
+        "sentence-type": breakdowns.SentenceTypeBreakdown,
+    }
     return chosen[group_by](test.sources or []) if group_by else None
 
 

@@ -55,10 +55,12 @@ def generate(
     how = build_sampling_options(temperature=temperature, top_k=top_k, top_p=top_p)
     writer = load_text_generator(run, device=device)
     if num_samples == 1 and output is None:
-        follows = writer.stream(prompt, length=max_new_tokens, options=how, seed=seed)
+        follows = writer.stream(prompt, max_new_tokens=max_new_tokens, options=how, seed=seed)
         _stream_to_stdout(chain([prompt], follows, ["\n"]))
         return
-    texts = writer.generate_many(prompt, num_samples, length=max_new_tokens, options=how, seed=seed)
+    texts = writer.generate_samples(
+        prompt, num_samples, max_new_tokens=max_new_tokens, options=how, seed=seed
+    )
     if output is not None:
         write_text(output, _SEPARATOR.join(texts) + "\n")
         typer.echo(f"wrote {output}", err=True)

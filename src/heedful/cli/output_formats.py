@@ -89,7 +89,7 @@ _DIGITS = 6
 class OutputFormat:
     """How translations of one model are written down."""
 
-    count: int
+    n_best: int
     """Outputs of a text."""
     aligner: Aligner
     """How weights become links between words."""
@@ -98,11 +98,11 @@ class OutputFormat:
         """All lines of one kind that a translation gives."""
         if output_type in _JSON:
             return [to_json(translation, **_JSON[output_type])]
-        outputs = [translation, *translation.alternatives][: self.count]
+        outputs = [translation, *translation.alternatives][: self.n_best]
         write = {"text": to_text, "scores": to_score_line, "alignments": self._as_alignment}[
             output_type
         ]
-        return [write(output) for output in outputs] + [""] * (self.count - len(outputs))
+        return [write(output) for output in outputs] + [""] * (self.n_best - len(outputs))
 
     def _as_alignment(self, translation: Translation) -> str:
         from heedful.decoding.word_alignment import format_pharaoh, word_alignment
@@ -159,7 +159,7 @@ def _output_to_dict(translation: Translation, *, weights: bool) -> dict[str, Any
     }
     if weights:
         fields["weights"] = translation.weights.astype("float64").round(_DIGITS).tolist()
-        fields["end_weights"] = translation.end_weights.astype("float64").round(_DIGITS).tolist()
+        fields["eos_weights"] = translation.eos_weights.astype("float64").round(_DIGITS).tolist()
     return fields
 
 
@@ -168,7 +168,7 @@ def _node_to_dict(node: SearchNode) -> dict[str, Any]:
         "parent": node.parent,
         "token": node.token,
         "log_probability": _number(node.log_prob),
-        "total": _number(node.total),
+        "total": _number(node.cumulative_log_prob),
         "fate": node.status,
     }
 

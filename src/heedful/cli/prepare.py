@@ -27,7 +27,7 @@ from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
     from heedful.recipes import Recipe
-    from heedful.tokenization.text_pair import TokenizerPair
+    from heedful.tokenization.tokenizer_pair import TokenizerPair
 
 
 def prepare(
@@ -55,7 +55,7 @@ def prepare(
     shard_size: Annotated[
         int | None, typer.Option(min=1, help="pairs or lines in one shard", show_default="250000")
     ] = None,
-    settings: Overrides = None,
+    overrides: Overrides = None,
 ) -> None:
     """Cut data that is larger than memory into tokens, once.
 
@@ -63,10 +63,10 @@ def prepare(
     recipe learns from the tokens with `data.train: {type: tokens, path: FOLDER}`; it must have
     the `text` and `data.filtering` they were made with.
 
-    Example: heedful prepare --source train.de --target train.en --to tokens/de-en
+    Example: heedful prepare --source train.de --target train.en --output-dir tokens/de-en
     """
-    from heedful.data.sharded_builder import SHARD_SIZE
-    from heedful.experiment import build_prepared_data
+    from heedful.data.dataset_builder import SHARD_SIZE
+    from heedful.experiment import build_prepared_dataset
     from heedful.recipes import load_recipe
     from heedful.storage.atomic import lock_folder
 
@@ -78,10 +78,10 @@ def prepare(
         text=text,
         dev_text=dev_text,
     )
-    chosen = load_recipe(recipe, [*files, *(settings or [])])
+    chosen = load_recipe(recipe, [*files, *(overrides or [])])
     _check_has_text(chosen)
     with lock_folder(output_dir):
-        prepared = build_prepared_data(
+        prepared = build_prepared_dataset(
             chosen,
             output_dir,
             stderr_console(),
@@ -107,10 +107,10 @@ def _check_has_text(recipe: Recipe) -> None:
 def _load_tokenizers(folder: Path | None, recipe: Recipe) -> TokenizerPair | None:
     if folder is None:
         return None
-    if not (folder / "text").is_dir():
+    if not (folder / "tokenizers").is_dir():
         problem = f"there are no tokenizers in {folder}"
         raise ConfigError("--tokenizer-from", problem, "name a run, or a folder of tokens")
-    return recipe.tokenizers.load(folder / "text")
+    return recipe.tokenizers.load(folder / "tokenizers")
 
 
 def _print_summary(recipe: str, folder: Path, num_shards: int) -> None:

@@ -37,9 +37,9 @@ def recipes(
 def _list_recipes() -> Iterator[str]:
     """List every system in a line, with its other forms, and say how these are named."""
     from heedful.recipes import load_recipe
-    from heedful.recipes.recipe import recipe_families
+    from heedful.recipes.recipe import recipe_groups
 
-    rows = [(name, ", ".join(forms)) for name, forms in recipe_families()]
+    rows = [(name, ", ".join(forms)) for name, forms in recipe_groups()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for name, forms in rows:
         summary = load_recipe(name).info.summary

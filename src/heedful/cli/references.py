@@ -42,7 +42,7 @@ class ReferenceSet(NamedTuple):
 
 def references_from_recipe(recipe: Recipe, files: EvaluationFiles) -> ReferenceSet:
     """Pairs of two files, or the recipe's own."""
-    chosen = test_source(recipe, files)
+    chosen = test_data_config(recipe, files)
     pairs: list[Any] = chosen.read()
     more = [f" and {path}" for path in files.targets[1:]]
     test = ReferenceSet(
@@ -143,25 +143,25 @@ def check_options(
         ),
         (
             files.training_targets is not None and group_by != "word-frequency",
-            "--train",
+            "--training-targets",
             "given without --group-by rare, which counts its words",
             "add --group-by rare, or leave it out",
         ),
         (
             files.labels is not None and group_by != "sentence-type",
-            "--kinds",
+            "--labels",
             "given without --group-by kind, which reads its labels",
             "add --group-by kind, or leave it out",
         ),
         (
             gold_alignments is not None and run is None,
-            "--alignments",
+            "--gold-alignments",
             "given without a run, whose links would be held against them",
             "give links as outputs: --outputs LINKS --target GOLD --metrics aer",
         ),
         (
             gold_alignments is not None and not needs_alignments,
-            "--alignments",
+            "--gold-alignments",
             "given without the metric that reads them",
             "add aer to --metrics, or leave it out",
         ),
@@ -169,7 +169,7 @@ def check_options(
             needs_alignments and run is not None and gold_alignments is None,
             "--metrics",
             "aer of a run needs links that people made between sources and references",
-            "name them: --alignments FILE",
+            "name them: --gold-alignments FILE",
         ),
         (
             named.count("-") > 1,
@@ -183,7 +183,7 @@ def check_options(
             raise ConfigError(at, problem, remedy)
 
 
-def test_source(recipe: Recipe, files: EvaluationFiles) -> Any:
+def test_data_config(recipe: Recipe, files: EvaluationFiles) -> Any:
     """The files that are named, or the test set of the recipe."""
     from heedful.data.sources import ParallelFilesConfig, TextFilesConfig
 

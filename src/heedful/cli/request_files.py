@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _COMPRESSED_SUFFIXES = (".gz", ".xz")
 _BLOCK = 2**20  # bytes
-_EXAMPLE_HINT = '{} asks for nothing, and {"must": ["a phrase"]} for a phrase'
+_EXAMPLE_HINT = '{} asks for nothing, and {"required_phrases": ["a phrase"]} for a phrase'
 
 
 class RequestFiles(NamedTuple):
@@ -168,10 +168,13 @@ def _is_phrase_list_or_alternatives(value: object) -> bool:
 
 
 _CONSTRAINT_FORMATS: dict[str, tuple[Callable[[object], bool], str]] = {
-    "must": (
+    "required_phrases": (
         _is_phrase_list_or_alternatives,
-        'a list of phrases: "must": ["one", ["this", "or this"]]',
+        'a list of phrases: "required_phrases": ["one", ["this", "or this"]]',
     ),
-    "never": (_are_phrases, 'a list of phrases: "never": ["one", "another"]'),
+    "forbidden_phrases": (
+        _are_phrases,
+        'a list of phrases: "forbidden_phrases": ["one", "another"]',
+    ),
     "prefix": (lambda value: isinstance(value, str), 'a text: "prefix": "how it begins"'),
 }

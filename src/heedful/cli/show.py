@@ -69,7 +69,7 @@ def _label(token: str | None) -> str:
 def _chosen_nodes(nodes: list[SearchNode], labels: list[str], tokens: list[str]) -> set[int]:
     """The nodes of the output that was given; none if it was changed after the search."""
     for number, node in enumerate(nodes):
-        if node.status == "ended":
+        if node.status == "finished":
             path = _ancestors(nodes, number)
             if [labels[each] for each in path[1:-1]] == tokens:
                 return set(path)
@@ -100,8 +100,10 @@ def _line(chain: list[int], nodes: list[SearchNode], labels: list[str], *, is_ch
         if number:
             line.append(f" {nodes[number].log_prob:.2f}", style="cyan")
         line.append("  ")
-    if last.status != "went on":
-        line.append(f"{last.status} at {last.total:.2f}", style="green" if is_chosen else "")
+    if last.status != "continued":
+        line.append(
+            f"{last.status} at {last.cumulative_log_prob:.2f}", style="green" if is_chosen else ""
+        )
     line.rstrip()
     return line
 
@@ -111,7 +113,7 @@ def _line(chain: list[int], nodes: list[SearchNode], labels: list[str], *, is_ch
 
 def show(
     run: RunFolder,
-    text: Annotated[list[str], typer.Argument(help="what to translate; several are allowed")],
+    texts: Annotated[list[str], typer.Argument(help="what to translate; several are allowed")],
     *,
     beam: BeamSize = None,
     svg: Annotated[Path | None, typer.Option(help="write a picture of the first text")] = None,
@@ -136,7 +138,7 @@ def show(
     translator = load_translator(run, device=device)
     if show_tree:
         check_tree_supported(translator.decoding)
-    results = translator.translate(text, beam=beam, want_tree=show_tree)
+    results = translator.translate(texts, beam_size=beam, need_tree=show_tree)
     write_figures(results, svg=svg, html=html)
     with handle_stdout_errors():
         if as_json:

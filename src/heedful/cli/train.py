@@ -51,7 +51,7 @@ def train(
     run: Annotated[
         Path | None, typer.Option(help="folder to write", show_default="runs/RECIPE")
     ] = None,
-    settings: Overrides = None,
+    overrides: Overrides = None,
     device: Device = "auto",
     report_to: Annotated[
         list[TrackerName] | None,
@@ -89,7 +89,7 @@ def train(
         text=text,
         dev_text=dev_text,
     )
-    chosen = load_recipe(recipe, [*files, *(settings or [])])
+    chosen = load_recipe(recipe, [*files, *(overrides or [])])
     folder = run or Path("runs") / Path(recipe).stem
     outcome = train_into(
         chosen,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from heedful.decoding.config import DecodingConfig
     from heedful.decoding.requests import Request
     from heedful.decoding.word_alignment import Aligner
-    from heedful.tasks.seq2seq.translator import Translator
+    from heedful.tasks.translation.translator import Translator
 
 
 # Translating as a job: chunks of requests become lines, in this process or in several.
@@ -39,7 +39,7 @@ WORKER_WINDOW = 256  # the same where processes share the work, so that none wai
 class RequestChunk(NamedTuple):
     """Requests that follow one another, and the number of the first."""
 
-    first: int
+    start_index: int
     requests: list[Request]
 
 
@@ -77,7 +77,7 @@ class TranslationJob(Job[RequestChunk, OutputBlock]):
         )
         if "tree" in self.output_types:
             check_tree_supported(translator.decoding)
-        notation = OutputFormat(1 if self.is_forced else translator.decoding.nbest, self.aligner)
+        notation = OutputFormat(1 if self.is_forced else translator.decoding.n_best, self.aligner)
         return lambda chunk: self._translate(translator, chunk, notation)
 
     def _translate(
@@ -86,9 +86,9 @@ class TranslationJob(Job[RequestChunk, OutputBlock]):
         found = list(
             translator.stream(
                 chunk.requests,
-                origin=self.input_name,
-                first=chunk.first,
-                want_tree="tree" in self.output_types,
+                location=self.input_name,
+                start_index=chunk.start_index,
+                need_tree="tree" in self.output_types,
             )
         )
         lines = (
@@ -102,9 +102,9 @@ def check_tree_supported(decoding: DecodingConfig) -> None:
     """Only a search has a tree."""
     if decoding.sampling_setting:
         raise ConfigError(
-            "--tree",
+            "--search-tree",
             f"only a beam has a tree, and outputs are drawn (decoding.{decoding.sampling_setting} is set)",
-            f"leave out --tree, or add --set decoding.{decoding.sampling_setting}=null",
+            f"leave out --search-tree, or add --set decoding.{decoding.sampling_setting}=null",
         )
 
 
@@ -124,9 +124,9 @@ def choose_num_processes(requested: int, *, device: str, num_texts: int | None) 
 
     if (torch_device := resolve_device(device)).type != "cpu":
         raise ConfigError(
-            "--workers",
+            "--num-workers",
             f"several processes cannot share the device {torch_device.type!r}",
-            "leave --workers out, or add --device cpu",
+            "leave --num-workers out, or add --device cpu",
         )
     most = requested or len(os.sched_getaffinity(0))
     return most if num_texts is None else max(1, min(most, ceil(num_texts / WORKER_WINDOW)))
@@ -143,7 +143,7 @@ def translate(
         ),
     ] = None,
     beam: BeamSize = None,
-    nbest: Annotated[
+    n_best: Annotated[
         int | None,
         typer.Option(min=1, help="outputs, and lines, for each text", show_default="the recipe's"),
     ] = None,
@@ -194,7 +194,7 @@ def translate(
             "--num-workers", min=0, help="processes that share the work; 0: as many as cores"
         ),
     ] = 1,
-    settings: Overrides = None,
+    overrides: Overrides = None,
     device: Device = "auto",
 ) -> None:
     """Translate lines: as many come out as went in, in the same order.
@@ -209,7 +209,7 @@ def translate(
     from heedful.data.text_files import display_name
     from heedful.decoding.word_alignment import get_aligner
 
-    _check_forced_decoding_options(force_target, beam, nbest, constraints, search_tree)
+    _check_forced_decoding_options(force_target, beam, n_best, constraints, search_tree)
     _check_alignment_method(alignment_method, save_alignments)
     evidence = {
         "attention": save_attention,
@@ -223,7 +223,7 @@ def translate(
         ("json" if as_json else "text", *paths),
         get_aligner(alignment_method or "argmax", location="--alignment-method"),
         ensemble_with=tuple(ensemble_with or ()),
-        overrides=(*(settings or ()), *_overrides(beam=beam, nbest=nbest)),
+        overrides=(*(overrides or ()), *_overrides(beam=beam, n_best=n_best)),
         device=device,
         input_name=display_name(file),
         is_forced=force_target is not None,
@@ -231,8 +231,8 @@ def translate(
     _stream(job, RequestFiles(file, force_target, constraints), paths, num_workers=num_workers)
 
 
-def _overrides(*, beam: int | None, nbest: int | None) -> Iterator[str]:
-    chosen = {"decoding.beam_size": beam, "decoding.nbest": nbest}
+def _overrides(*, beam: int | None, n_best: int | None) -> Iterator[str]:
+    chosen = {"decoding.beam_size": beam, "decoding.n_best": n_best}
     return (f"{name}={value}" for name, value in chosen.items() if value is not None)
 
 
@@ -283,13 +283,13 @@ def _with_progress(blocks: Iterator[OutputBlock], total: int | None) -> Iterator
 def _check_forced_decoding_options(
     force_target: str | None,
     beam: int | None,
-    nbest: int | None,
+    n_best: int | None,
     constraints: str | None,
     search_tree: Path | None,
 ) -> None:
     searching = {
         "--beam": beam,
-        "--nbest": nbest,
+        "--nbest": n_best,
         "--constraints": constraints,
         "--search-tree": search_tree,
     }

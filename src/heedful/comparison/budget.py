@@ -111,15 +111,17 @@ def read_training_cost(folder: Path) -> TrainingCost:
         progress if last in reached else {}
     )  # a run that was killed came further than that
     seconds, operations = (
-        as_finite_float(saved_progress.get(name)) for name in ("seconds", "operations")
+        as_finite_float(saved_progress.get(name)) for name in ("seconds", "flops")
     )
     memory = [
-        found for entry in training if (found := as_finite_float(entry.get("memory"))) is not None
+        found
+        for entry in training
+        if (found := as_finite_float(entry.get("peak_memory"))) is not None
     ]
     return TrainingCost(
         last,
         _last_logged("seconds", training, last) if seconds is None else seconds,
-        _last_logged("operations", training, last) if operations is None else operations,
+        _last_logged("flops", training, last) if operations is None else operations,
         max(memory, default=None),
         _curve(training, held_out),
     )
@@ -163,7 +165,7 @@ FIRST_SEGMENT_FRACTION = 0.1  # of the budget
 NUM_VALIDATIONS = 10
 _UNLIMITED_STEPS = 1_000_000_000  # steps, while it is not known how many there will be
 
-Limit = Literal["max_steps", "max_minutes", "max_operations"]
+Limit = Literal["max_steps", "max_minutes", "max_flops"]
 Train = Callable[[Recipe, Path], TrainingResult]
 
 _UNITS: dict[str, tuple[str, Limit, float]] = {
@@ -171,10 +173,10 @@ _UNITS: dict[str, tuple[str, Limit, float]] = {
     "m": ("minutes", "max_minutes", 1),
     "h": ("hours", "max_minutes", 60),
     "steps": ("steps", "max_steps", 1),
-    "flops": ("FLOPs", "max_operations", 1),
+    "flops": ("FLOPs", "max_flops", 1),
 }
 _BUDGET_PATTERN = re.compile(rf"(\d+(?:\.\d+)?(?:e\+?\d+)?)\s*({'|'.join(_UNITS)})")
-_LIMIT_SETTINGS = ("max_steps", "max_minutes", "max_operations", "max_epochs", "patience")
+_LIMIT_SETTINGS = ("max_steps", "max_minutes", "max_flops", "max_epochs", "patience")
 BUDGET_SETTINGS = (*_LIMIT_SETTINGS, "validate_every")
 """Settings of training that a budget decides, whatever a recipe says."""
 

@@ -22,7 +22,7 @@ from heedful.comparison.results import RunStatistics, SystemScore
 from heedful.data.token_stream import concatenate_lines
 from heedful.errors import RunError
 from heedful.evaluation.base import Array, Direction, Metric, MetricScore
-from heedful.evaluation.breakdowns import ByLength
+from heedful.evaluation.breakdowns import LengthBreakdown
 from heedful.evaluation.significance import (
     Difference,
     approximate_randomization,
@@ -30,8 +30,8 @@ from heedful.evaluation.significance import (
 )
 from heedful.runs import load, load_translator
 from heedful.tasks.language_modeling.generator import TextGenerator
-from heedful.tasks.masked_language_modeling.task import MaskFiller
-from heedful.tasks.seq2seq.translator import Translator
+from heedful.tasks.masked_language_modeling.data_module import MaskFiller
+from heedful.tasks.translation.translator import Translator
 
 BATCH_SIZE = 128  # texts to a turn: several batches
 NUM_WARMUP = 16  # texts
@@ -58,7 +58,7 @@ def decode_interleaved(
 ) -> list[DecodingResult]:
     """Let all translators answer all sources, by turns."""
     for translator in translators:
-        translator.translate(sources[:NUM_WARMUP], beam=beam_size)
+        translator.translate(sources[:NUM_WARMUP], beam_size=beam_size)
     found = [DecodingResult([], 0.0, 0) for _ in translators]
     pieces = [sources[first : first + BATCH_SIZE] for first in range(0, len(sources), BATCH_SIZE)]
     for round_number, piece in enumerate(with_progress(pieces)):
@@ -72,7 +72,7 @@ def _extend_result(
     answers: DecodingResult, translator: Translator, piece: Sequence[str], beam_size: int | None
 ) -> DecodingResult:
     began = time.perf_counter()
-    results = translator.translate(piece, beam=beam_size)
+    results = translator.translate(piece, beam_size=beam_size)
     seconds = time.perf_counter() - began
     return DecodingResult(
         [*answers.outputs, *(result.text for result in results)],
@@ -141,7 +141,7 @@ def _scores_by_length(
     sources: Sequence[str],
     references: Sequence[Sequence[str]],
 ) -> list[tuple[str, int, float | None]]:
-    breakdown = ByLength(sources)
+    breakdown = LengthBreakdown(sources)
     found = [breakdown.score_groups(metric, outputs, references) for outputs in runs]
     means = list[tuple[str, int, float | None]]()
     for groups in zip(*found, strict=True):
@@ -380,7 +380,7 @@ class _RunScores(NamedTuple):
 def _masking_key(writer: TextGenerator | MaskFiller) -> tuple[object, ...]:
     """What decides which tokens of a row are hidden."""
     masking = getattr(writer, "masking", None)
-    return masking, writer.streams, len(writer.tokenizer)
+    return masking, writer.lm_batching, len(writer.tokenizer)
 
 
 def _load(run: Path, device: str) -> TextGenerator | MaskFiller:

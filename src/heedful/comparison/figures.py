@@ -26,7 +26,7 @@ from heedful.plotting.charts import (
     LineSeries,
     ScatterPoint,
     render_line_chart,
-    scatter,
+    render_scatter_plot,
 )
 from heedful.plotting.svg import escape_line
 
@@ -97,14 +97,18 @@ def missing_system_notes(
 CostQualityPoint = tuple[float, float]
 
 
-def pareto_front(costs: Sequence[float], gains: Sequence[float]) -> list[int]:
+def pareto_front(costs: Sequence[float], qualities: Sequence[float]) -> list[int]:
     """Find what no other beats, the cheapest first; lower costs and higher gains are better."""
-    places = list(zip(costs, gains, strict=True))
-    by_cost = sorted(range(len(places)), key=lambda index: (costs[index], -gains[index]))
+    places = list(zip(costs, qualities, strict=True))
+    by_cost = sorted(range(len(places)), key=lambda index: (costs[index], -qualities[index]))
     front = list[int]()
     for index in by_cost:
         # Cheaper ones came before: only their gains are still to be beaten, or all of an equal.
-        if not front or gains[index] > gains[front[-1]] or places[index] == places[front[-1]]:
+        if (
+            not front
+            or qualities[index] > qualities[front[-1]]
+            or places[index] == places[front[-1]]
+        ):
             front.append(index)
     return front
 
@@ -138,7 +142,7 @@ class Axis(NamedTuple):
 AXES = (
     Axis("step", "Steps", "steps"),
     Axis("seconds", "Time", "time"),
-    Axis("operations", "FLOPs", "FLOPs"),
+    Axis("flops", "FLOPs", "FLOPs"),
 )
 _TIME_UNITS = ((10_800, 3600, "hours"), (180, 60, "minutes"), (0, 1, "seconds"))
 
@@ -156,7 +160,7 @@ def validation_metrics(comparison: Comparison) -> list[str]:
     return sorted(names, key=lambda name: (order.index(name) if name in order else 99, name))
 
 
-def learning_curves(comparison: Comparison, score: str, axis: Axis) -> Figure:
+def plot_learning_curves(comparison: Comparison, score: str, axis: Axis) -> Figure:
     """Draw a score of every system over an axis."""
     found = [(each, _curves(each.system, score, axis)) for each in plotted_systems(comparison)]
     drawn = [(each, curves) for each, curves in found if curves]
@@ -350,7 +354,7 @@ def _plot_tradeoff(
     gain = 1 if comparison.systems[0].scores[0].direction == "higher" else -1
     front = pareto_front([cost * dot.x for dot in dots], [gain * dot.y for dot in dots])
     best = [dots[index] for index in front]
-    svg = scatter(
+    svg = render_scatter_plot(
         dots,
         guide_line=step_line([(dot.x, dot.y) for dot in best]),
         title=title,

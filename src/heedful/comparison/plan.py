@@ -30,13 +30,17 @@ class Dataset(NamedTuple):
     """What is learned from, validated on and tested on."""
 
     data: Settings
-    text: Settings | None = None  # how it is cut; None leaves that to each recipe
+    tokenizers: Settings | None = None  # how it is cut; None leaves that to each recipe
 
     def overrides(self, recipe: Recipe) -> list[str]:
         """Say it as overrides of a recipe."""
         streams = recipe.data.lm_batching.model_dump(mode="json")
         changes = [f"data={json.dumps({'lm_batching': streams, **self.data})}"]
-        return changes if self.text is None else [*changes, f"tokenizers={json.dumps(self.text)}"]
+        return (
+            changes
+            if self.tokenizers is None
+            else [*changes, f"tokenizers={json.dumps(self.tokenizers)}"]
+        )
 
 
 def find_dataset(name: str, *, is_monolingual: bool) -> Dataset:
@@ -57,7 +61,7 @@ def find_dataset(name: str, *, is_monolingual: bool) -> Dataset:
 
 def _synthetic_settings(name: str, split: str, is_monolingual: bool) -> Settings:
     kind = "synthetic-text" if is_monolingual else "synthetic"
-    return {"type": kind, "name": name, "split": split, "size": SIZES[split]}
+    return {"type": kind, "name": name, "split": split, "num_examples": SIZES[split]}
 
 
 def _dataset_from_recipe(name: str) -> Dataset:
@@ -70,9 +74,11 @@ def _dataset_from_recipe(name: str) -> Dataset:
         )
     settings = recipe.model_dump(mode="json")
     data: dict[str, Any] = settings["data"]
-    if "streams" not in recipe.data.model_fields_set:
+    if "lm_batching" not in recipe.data.model_fields_set:
         del data["lm_batching"]
-    return Dataset(data, settings["tokenizers"] if "text" in recipe.model_fields_set else None)
+    return Dataset(
+        data, settings["tokenizers"] if "tokenizers" in recipe.model_fields_set else None
+    )
 
 
 def _dataset_from_folder(folder: Path, *, is_monolingual: bool) -> Settings:

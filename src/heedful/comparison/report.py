@@ -17,7 +17,7 @@ from xml.etree.ElementTree import Element
 from heedful.comparison.figures import (
     AXES,
     Figure,
-    learning_curves,
+    plot_learning_curves,
     plot_quality_by_length,
     plot_quality_vs_flops,
     plot_quality_vs_speed,
@@ -42,9 +42,9 @@ from heedful.plotting.html import (
     definition_list,
     embed_svg,
     make_element,
+    make_table,
     render_page,
     row_header,
-    table,
     to_html,
 )
 from heedful.plotting.svg import escape_line
@@ -98,24 +98,22 @@ def _diff_elements(output: str, reference: str) -> Iterator[Element | str]:
         yield " ..."
 
 
-def diff_words(words: Sequence[str], ensemble_with: Sequence[str]) -> list[tuple[str, bool]]:
+def diff_words(words: Sequence[str], other_words: Sequence[str]) -> list[tuple[str, bool]]:
     """Each word, and whether it is outside the longest row of words common to both."""
     # common[i][j]: how many words words[i:] and others[j:] have in common, in order.
-    common = [[0] * (len(ensemble_with) + 1) for _ in range(len(words) + 1)]
+    common = [[0] * (len(other_words) + 1) for _ in range(len(words) + 1)]
     for i in reversed(range(len(words))):
-        for j in reversed(range(len(ensemble_with))):
-            is_same = words[i] == ensemble_with[j]
+        for j in reversed(range(len(other_words))):
+            is_same = words[i] == other_words[j]
             longer = max(common[i + 1][j], common[i][j + 1])
             common[i][j] = common[i + 1][j + 1] + 1 if is_same else longer
     found, j = list[tuple[str, bool]](), 0
     for i, word in enumerate(words):
         while (
-            j < len(ensemble_with)
-            and word != ensemble_with[j]
-            and common[i][j + 1] >= common[i + 1][j]
+            j < len(other_words) and word != other_words[j] and common[i][j + 1] >= common[i + 1][j]
         ):
             j += 1
-        is_common = j < len(ensemble_with) and word == ensemble_with[j]
+        is_common = j < len(other_words) and word == other_words[j]
         j += is_common
         found.append((word, not is_common))
     return found
@@ -258,7 +256,7 @@ def _learning(comparison: Comparison) -> Iterator[Element]:
     )
     for order, score in enumerate(scores):
         for index, axis in enumerate(AXES):
-            figure = _figure(learning_curves(comparison, score, axis))
+            figure = _figure(plot_learning_curves(comparison, score, axis))
             chosen = {"data-score": str(order), "data-axis": str(index)}
             yield make_element("div", figure, css_class="curves", attributes=chosen)
 
@@ -314,7 +312,7 @@ def _signatures(comparison: Comparison) -> Element:
         for name, _, said in metrics
     ]
     head = [column_header("metric"), column_header("signature")]
-    return table(head, rows, css_class="plain words", caption="How each metric is computed")
+    return make_table(head, rows, css_class="plain words", caption="How each metric is computed")
 
 
 def _runs(comparison: Comparison) -> Element:
@@ -323,7 +321,7 @@ def _runs(comparison: Comparison) -> Element:
         for style_index, system in enumerate(comparison.systems)
     ]
     head = [column_header("system"), column_header("runs")]
-    return table(head, rows, css_class="plain words", caption="The runs of each system")
+    return make_table(head, rows, css_class="plain words", caption="The runs of each system")
 
 
 def _lines(texts: Sequence[str]) -> Iterator[Element]:
@@ -340,7 +338,6 @@ def _lines(texts: Sequence[str]) -> Iterator[Element]:
 
 def save_comparison(comparison: Comparison, folder: Path) -> list[Path]:
     """Write every file; give their paths."""
-
     with explain_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     # The numbers first: they may have taken hours.

@@ -30,12 +30,12 @@ from heedful.training.distributed import SINGLE_PROCESS
 IGNORED_SETTINGS = (
     "seed",
     "validate_every",
-    "judged",
-    "samples",
+    "max_eval_samples",
+    "num_logged_samples",
     "save_every",
     "checkpoints",
-    "max_bad_steps",
-    "parallel",
+    "max_nonfinite_steps",
+    "distributed_strategy",
 )
 """Settings of training that differ within a system."""
 
@@ -117,7 +117,7 @@ def compare_runs(
     system_runs: Sequence[SystemRuns],
     evaluation_set: EvaluationSet,
     *,
-    about: ComparisonInfo,
+    info: ComparisonInfo,
     baseline: str | None = None,
     device: str = "auto",
 ) -> Comparison:
@@ -131,14 +131,14 @@ def compare_runs(
         title=f"{len(system_runs)} system{'' if len(system_runs) == 1 else 's'} compared",
         test_set=evaluation_set.title,
         num_sentences=evaluation_set.size,
-        budget=about.budget,
+        budget=info.budget,
         baseline=system_runs[baseline_index].name,
         systems=_systems(system_runs, held),
         sources=held.sources,
         references=held.references,
         environment=_environment(device),
-        command=about.command,
-        failures=about.failures,
+        command=info.command,
+        failures=info.failures,
     )
 
 

@@ -21,7 +21,7 @@ from heedful.evaluation.score_table import SIGNIFICANCE_MARK
 from heedful.evaluation.significance import NUM_TRIALS, SIGNIFICANCE_LEVEL
 from heedful.inspection.training_curves import as_finite_float
 from heedful.plotting.charts import LIGHT_LINE_COLORS, MARKER_PATHS, MAX_LINES
-from heedful.plotting.html import column_header, make_element, row_header, table
+from heedful.plotting.html import column_header, make_element, make_table, row_header
 from heedful.plotting.svg import escape_line
 
 NOT_AVAILABLE = "-"
@@ -323,7 +323,9 @@ def render_table(comparison: Comparison) -> Element:
         [system_header(system, look, summary=True), *(_cell(each, look) for each in table_columns)]
         for look, system in enumerate(comparison.systems)
     ]
-    return table(head, rows, css_class="plain sortable", caption="Quality and cost of every system")
+    return make_table(
+        head, rows, css_class="plain sortable", caption="Quality and cost of every system"
+    )
 
 
 def _sortable_header(name: str, direction: str) -> Element:
@@ -387,7 +389,7 @@ def render_differences(comparison: Comparison) -> Element | None:
     if levels := {judged.interval.level for judged in every if judged.interval}:
         caption += f"; in brackets, the score's {100 * max(levels):g} % interval over sentences"
     head = [column_header("system"), *map(column_header, metrics)]
-    return table(head, rows, css_class="plain", caption=caption)
+    return make_table(head, rows, css_class="plain", caption=caption)
 
 
 def _format_difference(
@@ -419,7 +421,7 @@ def render_length_table(comparison: Comparison) -> Element | None:
         column_header(name, make_element("small", f" n={size:,}")) for name, size in groups.items()
     ]
     caption = f"{comparison.systems[0].scores[0].score.name} by words of the source; n: sentences"
-    return table([column_header("system"), *sizes], rows, css_class="plain", caption=caption)
+    return make_table([column_header("system"), *sizes], rows, css_class="plain", caption=caption)
 
 
 def _by_group(system: System) -> dict[str, float]:

@@ -31,7 +31,7 @@ from heedful.training.checkpoints import CheckpointManager
 # kills nothing else. A run that is over is not trained again, one that was interrupted goes on, and
 # one that fails is written down while the others go on.
 
-_SERVER_CODE = "from heedful.comparison.training import serve; serve()"
+_SERVER_CODE = "from heedful.comparison.training import serve_training; serve_training()"
 _POLL_INTERVAL = 0.1  # seconds between looks at whether someone wants to stop
 
 
@@ -215,7 +215,7 @@ def run_comparison(
         )
     about = ComparisonInfo(command, budget.text, failures)
     named = baseline if baseline in {entrant.name for entrant in left} else None
-    return compare_runs(left, evaluation_set, about=about, baseline=named, device=device)
+    return compare_runs(left, evaluation_set, info=about, baseline=named, device=device)
 
 
 def group_plans(plans: Sequence[PlannedRun]) -> list[SystemRuns]:

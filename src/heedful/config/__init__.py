@@ -22,6 +22,6 @@ __all__ = [
     "parse_override",
     "read_settings",
     "read_yaml",
-    "validate_settings",
     "to_yaml",
+    "validate_settings",
 ]

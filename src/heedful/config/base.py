@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 Settings = dict[str, Any]
-Path = tuple[str | int, ...]
+SettingPath = tuple[str | int, ...]
 
 
 class BaseConfig(BaseModel):
@@ -22,6 +22,10 @@ class BaseConfig(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
     )
+
+    def options(self) -> dict[str, Any]:
+        """Return the fields but for `type`: the keyword arguments of the class that is built."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name != "type"}
 
 
 def with_default_type(type_name: str) -> BeforeValidator:
@@ -42,7 +46,7 @@ def allow_bare_type(schema: Any) -> BeforeValidator:
 class SettingLocation(NamedTuple):
     """A point in the settings."""
 
-    path: Path  # as the user wrote it
+    path: SettingPath  # as the user wrote it
     candidates: Sequence[type[BaseConfig]]  # that may stand there
     parents: Sequence[type[BaseConfig]]  # whose setting it is
 

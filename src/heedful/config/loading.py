@@ -13,8 +13,8 @@ from pydantic_core import ErrorDetails
 
 from heedful.config.base import (
     BaseConfig,
-    Path,
     SettingLocation,
+    SettingPath,
     Settings,
     configs_of,
     find_config,
@@ -53,7 +53,7 @@ def to_config_error(error: ErrorDetails, setting: SettingLocation, *, location: 
                 "setting", str(setting.path[-1]), _setting_names(setting.parents), location=location
             )
         case "model_type" | "model_attributes_type":
-            return _complaints_not_a_section_error(found, setting, location=location)
+            return _not_a_section_error(found, setting, location=location)
         case "union_tag_invalid" | "union_tag_not_found":
             return _unknown_type_error(found, setting, location=location)
         case "literal_error":
@@ -65,10 +65,10 @@ def to_config_error(error: ErrorDetails, setting: SettingLocation, *, location: 
     return _invalid_value_error(error, location=location)
 
 
-def wrong_type_error(expected: str, found: Any, *, location: str) -> ConfigError:
+def wrong_type_error(expected: str, actual: Any, *, location: str) -> ConfigError:
     """Say that a value is of another type than the one wanted."""
-    remedy = _quoting_hint(found) if expected == "a name" else _SCHEMA_HINT
-    return ConfigError(location, f"{expected} is wanted, found {_describe_value(found)}", remedy)
+    remedy = _quoting_hint(actual) if expected == "a name" else _SCHEMA_HINT
+    return ConfigError(location, f"{expected} is wanted, found {_describe_value(actual)}", remedy)
 
 
 def _unknown_name_error(
@@ -78,9 +78,7 @@ def _unknown_name_error(
     return ConfigError(location, problem, choices_hint(allowed))
 
 
-def _complaints_not_a_section_error(
-    found: Any, setting: SettingLocation, *, location: str
-) -> ConfigError:
+def _not_a_section_error(found: Any, setting: SettingLocation, *, location: str) -> ConfigError:
     kinds = _type_names(setting.candidates)
     if len(kinds) > 1:
         problem = f"a section with a `kind` is wanted, found {_describe_value(found)}"
@@ -177,14 +175,14 @@ _Dumper.yaml_implicit_resolvers = _RESOLVERS
 _Dumper.add_representer(str, _Dumper.represent_text)
 
 
-def read_yaml(text: str, *, origin: str) -> Settings:
+def read_yaml(text: str, *, location: str) -> Settings:
     """Parse a YAML mapping, naming the file and line of a mistake."""
-    settings = parse_value(text, origin=origin)
+    settings = parse_value(text, location=location)
     if settings is None:
         return {}
     if not isinstance(settings, dict):
         raise ConfigError(
-            origin,
+            location,
             f"expected settings of the form `key: value`, found {settings!r}",
             "write each setting on a line of its own",
         )
@@ -202,7 +200,7 @@ def read_settings(path: PathlibPath) -> Settings:
     except OSError as error:
         problem = f"the file cannot be read: {error.strerror}"
         raise ConfigError(str(path), problem, "check the path and its permissions") from None
-    return read_yaml(text, origin=str(path))
+    return read_yaml(text, location=str(path))
 
 
 def to_yaml(config: BaseConfig) -> str:
@@ -211,21 +209,21 @@ def to_yaml(config: BaseConfig) -> str:
     return yaml.dump(settings, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
-def parse_value(text: str, *, origin: str) -> Any:
+def parse_value(text: str, *, location: str) -> Any:
     """Parse any YAML value, naming the file and line of a mistake."""
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
-        at = f"{origin}:{mark.line + 1}" if mark else origin
+        at = f"{location}:{mark.line + 1}" if mark else location
         raise ConfigError(at, f"not YAML: {error.problem}", "correct the line") from None
     except yaml.reader.ReaderError as error:
-        at = f"{origin}:{text.count(chr(10), 0, error.position) + 1}"
+        at = f"{location}:{text.count(chr(10), 0, error.position) + 1}"
         problem = f"not YAML: the character {chr(error.character)!r} is not allowed"
         raise ConfigError(at, problem, "remove the character") from None
     except (ValueError, LookupError, AttributeError):  # a tag such as !!int before other text
         problem = "not YAML: a tag does not fit its value"
-        raise ConfigError(origin, problem, "remove what begins with !!") from None
+        raise ConfigError(location, problem, "remove what begins with !!") from None
 
 
 # Overrides: settings changed from the command line, `--set a.b=c`.
@@ -250,7 +248,7 @@ def parse_override(text: str) -> Override:
         remedy = "write it as --set training.max_steps=500"
         raise ConfigError(at, "expected a setting and its value", remedy)
     try:
-        return Override(parts, parse_value(value, origin=at))
+        return Override(parts, parse_value(value, location=at))
     except ConfigError as error:  # its place is a line, and there is only one
         raise ConfigError(at, error.message, "correct the value") from None
 
@@ -339,7 +337,7 @@ def validate_settings(
     config_class: type[ConfigT],
     settings: Settings,
     *,
-    origin: str,
+    location: str,
     overrides: Sequence[Override] = (),
 ) -> ConfigT:
     """Put the overrides into the settings, check them and fill in the defaults.
@@ -352,16 +350,18 @@ def validate_settings(
     except ValidationError as failure:
         error = failure.errors()[0]
         setting = locate(config_class, settings, error["loc"])
-        at = _describe_location(setting.path, origin, overrides)
+        at = _describe_location(setting.path, location, overrides)
         raise to_config_error(error, setting, location=at) from None
     for path, switch in _booleans_as_numbers(settings, resolved):
         raise wrong_type_error(
-            "a number", switch, location=_describe_location(path, origin, overrides)
+            "a number", switch, location=_describe_location(path, location, overrides)
         )
     return resolved
 
 
-def _booleans_as_numbers(settings: Any, value: Any, path: Path = ()) -> Iterator[tuple[Path, bool]]:
+def _booleans_as_numbers(
+    settings: Any, value: Any, path: SettingPath = ()
+) -> Iterator[tuple[SettingPath, bool]]:
     # To pydantic True is the number 1, so that `max_steps: yes` would mean one step.
     if isinstance(settings, bool) and not isinstance(value, bool):
         yield path, settings
@@ -373,15 +373,15 @@ def _booleans_as_numbers(settings: Any, value: Any, path: Path = ()) -> Iterator
             yield from _booleans_as_numbers(inner, part, (*path, index))
 
 
-def _describe_location(path: Path, origin: str, overrides: Sequence[Override]) -> str:
+def _describe_location(path: SettingPath, location: str, overrides: Sequence[Override]) -> str:
     if not path:
-        return origin
+        return location
     name = ".".join(map(str, path))
     overridden = any(_overlaps(path, override.path) for override in overrides)
-    return f"--set {name}" if overridden else f"{origin}: {name}"
+    return f"--set {name}" if overridden else f"{location}: {name}"
 
 
-def _overlaps(path: Path, override: Path) -> bool:
+def _overlaps(path: SettingPath, override: SettingPath) -> bool:
     if override[-1] == "type":  # a new kind answers for all that stands beside it
         override = override[:-1]
     shared = min(len(path), len(override))

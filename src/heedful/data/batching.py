@@ -17,7 +17,7 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from heedful.config import BaseConfig
-from heedful.data.token_store import Integers, PairDataset, RaggedArray
+from heedful.data.pair_dataset import Integers, PairDataset, RaggedArray
 from heedful.shapes import Int
 from heedful.tokenization.vocabulary import BOS, EOS, PAD
 
@@ -98,19 +98,19 @@ class BatchSpec(NamedTuple):
     """A batch to be: which examples, and how wide each side is."""
 
     rows: Integers
-    source_width: int
-    target_width: int
+    source_length: int
+    target_length: int
 
     @property
     def num_tokens(self) -> int:
         """Tokens of both sides, padding counted."""
-        return len(self.rows) * (self.source_width + self.target_width)
+        return len(self.rows) * (self.source_length + self.target_length)
 
 
-def padded_lengths(longest: int) -> Integers:
+def padded_lengths(max_length: int) -> Integers:
     """The widths that lengths are rounded up to: steps of 2 at first, then of about an eighth."""
     steps = [2]
-    while steps[-1] < longest:
+    while steps[-1] < max_length:
         steps.append(steps[-1] + max(2, 2 ** (steps[-1].bit_length() - 4)))
     return np.array(steps)
 
@@ -156,14 +156,14 @@ def make_batches(
     turning = np.where(target_steps % 2 == 0, source_lengths, -source_lengths)
     order = np.lexsort((turning, target_steps))
     sides = zip(source_widths[order].tolist(), target_widths[order].tolist(), strict=True)
-    start, source_width, target_width = 0, 0, 0
+    start, source_length, target_length = 0, 0, 0
     for end, (source, target) in enumerate(sides):
-        wider = max(source_width, source), max(target_width, target)
+        wider = max(source_length, source), max(target_length, target)
         if end > start and (end - start + 1) * sum(wider) > max_tokens:
-            yield BatchSpec(rows[order[start:end]], source_width, target_width)
+            yield BatchSpec(rows[order[start:end]], source_length, target_length)
             start, wider = end, (source, target)
-        source_width, target_width = wider
-    yield BatchSpec(rows[order[start:]], source_width, target_width)
+        source_length, target_length = wider
+    yield BatchSpec(rows[order[start:]], source_length, target_length)
 
 
 # Collation: from rows of a store to the tensors a model reads.
@@ -199,14 +199,14 @@ def collate(dataset: PairDataset, spec: BatchSpec) -> Batch:
     source, target = dataset.select(spec.rows)
     rows = np.arange(len(spec.rows))
     begins = np.full((len(rows), 1), BOS)
-    padded_targets = target.padded(rows, spec.target_width - 1, fill=PAD)
+    padded_targets = target.padded(rows, spec.target_length - 1, fill=PAD)
     return Batch(
         sources=SourceBatch(
-            torch.from_numpy(_pad_with_eos(source, rows, spec.source_width)),
+            torch.from_numpy(_pad_with_eos(source, rows, spec.source_length)),
             torch.from_numpy(source.lengths + 1),
         ),
         decoder_inputs=torch.from_numpy(np.concatenate([begins, padded_targets], axis=1)),
-        targets=torch.from_numpy(_pad_with_eos(target, rows, spec.target_width)),
+        targets=torch.from_numpy(_pad_with_eos(target, rows, spec.target_length)),
     )
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
 
 from heedful.config import BaseConfig
-from heedful.data.token_store import Pair
+from heedful.data.pair_dataset import Pair
 from heedful.errors import DataError
 from heedful.storage import explain_os_errors
 

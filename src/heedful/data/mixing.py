@@ -19,8 +19,7 @@ from pydantic import Field, PositiveFloat
 
 from heedful.config import BaseConfig
 from heedful.data.batching import permute_indices
-from heedful.data.sources import PairSourceConfig
-from heedful.data.token_store import (
+from heedful.data.pair_dataset import (
     InMemoryPairDataset,
     Integers,
     Pair,
@@ -28,6 +27,7 @@ from heedful.data.token_store import (
     RaggedArray,
     offsets_from_lengths,
 )
+from heedful.data.sources import PairSourceConfig
 
 
 class CorpusConfig(BaseConfig):
@@ -68,15 +68,21 @@ class MixedDataset:
     """Several corpora as one, of which each epoch is another."""
 
     def __init__(
-        self, parts: Sequence[PairDataset], weights: Sequence[float], *, seed: int, epoch: int = 0
+        self,
+        datasets: Sequence[PairDataset],
+        weights: Sequence[float],
+        *,
+        seed: int,
+        epoch: int = 0,
     ) -> None:
-        self.datasets = parts
+        self.datasets = datasets
         self.weights = weights
         self.seed = seed
         self.epoch = epoch
         # As a decimal: ten epochs of weight 0.1 go through a part once, not a little more.
         per_epoch = [
-            len(part) * Fraction(str(weight)) for part, weight in zip(parts, weights, strict=True)
+            len(part) * Fraction(str(weight))
+            for part, weight in zip(datasets, weights, strict=True)
         ]
         self._begins = [int(epoch * rows) for rows in per_epoch]
         ends = [int((epoch + 1) * rows) for rows in per_epoch]

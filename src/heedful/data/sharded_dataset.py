@@ -22,16 +22,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.config import BaseConfig
+from heedful.data.chunk_tokenizer import CHUNK_SIZE, TokenizedChunk, deinterleave, report_from_dict
 from heedful.data.filtering import FilterConfig, FilterReport, merge_reports
-from heedful.data.token_store import (
+from heedful.data.pair_dataset import (
     InMemoryPairDataset,
     Integers,
     Pair,
     offsets_from_lengths,
     range_indices,
 )
-from heedful.data.tokenize import CHUNK_SIZE, TokenizedChunk, deinterleave, report_from_dict
-from heedful.errors import DamagedRunError, DataError, did_you_mean
+from heedful.errors import CorruptRunError, DataError, did_you_mean
 from heedful.storage import (
     MANIFEST,
     atomic_replace,
@@ -177,7 +177,7 @@ class ShardedTokenStream(ShardedCollection):
 
 FORMAT = 1
 MANIFEST_KEY = "prepared"
-TOKENIZER_FOLDER, HELD_OUT_FILE, DUPLICATES_FILE = "text", "held-out.jsonl", "repeats.bin"
+TOKENIZER_FOLDER, HELD_OUT_FILE, DUPLICATES_FILE = "tokenizers", "held-out.jsonl", "repeats.bin"
 _REBUILD_HINT = "give the command that made it again: only what is damaged is made anew"
 
 
@@ -208,7 +208,7 @@ class PreparedDataset(NamedTuple):
     @property
     def is_monolingual(self) -> bool:
         """Whether it is running text, and not pairs."""
-        return self.settings["selection"] is None
+        return self.settings["filtering"] is None
 
     def pair_datasets(self) -> list[ShardedPairDataset]:
         """The pairs of each source, in shards."""
@@ -227,7 +227,7 @@ class PreparedDataset(NamedTuple):
 
     def filter_report(self) -> FilterReport:
         """What was kept of the pairs, and what was left out."""
-        config = FilterConfig(**self.settings["selection"])
+        config = FilterConfig(**self.settings["filtering"])
         facts = (facts for about in self.shard_metadata for facts in about["reports"])
         return merge_reports(report_from_dict(each, config) for each in facts)
 
@@ -244,10 +244,10 @@ class PreparedDataset(NamedTuple):
 
     def _shards_of(self, part: int) -> list[Shard]:
         both = zip(self.shards, self.shard_metadata, strict=True)
-        return [shard for shard, about in both if about["part"] == part]
+        return [shard for shard, about in both if about["corpus_index"] == part]
 
 
-def open_prepared(folder: Path, *, verify: bool = True) -> PreparedDataset:
+def load_prepared_dataset(folder: Path, *, verify: bool = True) -> PreparedDataset:
     """Open a folder of tokens, after holding it against its manifests."""
     _check_is_prepared(folder)
     try:
@@ -258,8 +258,8 @@ def open_prepared(folder: Path, *, verify: bool = True) -> PreparedDataset:
         listings = map_in_threads(
             read_and_verify_manifest if verify else read_manifest_unverified, folders
         )
-    except DamagedRunError as error:
-        raise DamagedRunError(error.location, error.message, _REBUILD_HINT) from None
+    except CorruptRunError as error:
+        raise CorruptRunError(error.location, error.message, _REBUILD_HINT) from None
     about = [listing[METADATA_KEY] for listing in listings]
     return PreparedDataset(
         folder,
@@ -270,9 +270,9 @@ def open_prepared(folder: Path, *, verify: bool = True) -> PreparedDataset:
     )
 
 
-def shard_name(number: int) -> str:
+def shard_name(index: int) -> str:
     """The name of a shard's folder."""
-    return f"shard-{number:05d}"
+    return f"shard-{index:05d}"
 
 
 def map_in_threads(function: Callable[[Path], Any], folders: Sequence[Path]) -> list[Any]:
@@ -342,7 +342,7 @@ class ShardSpec(NamedTuple):
     """Which examples a shard is made of."""
 
     corpus_index: int
-    rows: int
+    num_rows: int
     digest: str  # of their texts
 
 
@@ -372,15 +372,15 @@ class ReservoirSampler(Generic[Example]):
         self._sample = list[tuple[int, Example]]()
         self._chance = Random(seed)
 
-    def add(self, first: int, examples: Sequence[Example]) -> None:
+    def add(self, first_row: int, examples: Sequence[Example]) -> None:
         """Let some more examples come, which stand in this row and those after it."""
-        for row, example in enumerate(examples, first):
+        for row, example in enumerate(examples, first_row):
             if row < self.size:
                 self._sample.append((row, example))
             elif (slot := int(self._chance.random() * (row + 1))) < self.size:
                 self._sample[slot] = row, example
 
-    def excluding(self, rows: Sequence[int]) -> list[Example]:
+    def exclude_rows(self, rows: Sequence[int]) -> list[Example]:
         """What was drawn, but for these rows, in the order in which it came."""
         others = set(rows)
         drawn = sorted(self._sample, key=lambda each: each[0])

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, PositiveInt, model_validator
 
 from heedful.config import BaseConfig
+from heedful.data.pair_dataset import Pair
 from heedful.data.text_files import STANDARD_INPUT, display_name, read_lines
-from heedful.data.token_store import Pair
 from heedful.errors import ConfigError, DataError, did_you_mean
 from heedful.tokenization.tokenizer import check_no_surrogates
 
@@ -196,7 +196,7 @@ class SyntheticPairsConfig(BaseConfig):
     """Which corpus."""
     split: str = "train"
     """Which part of it; no pair is in two parts."""
-    size: PositiveInt
+    num_examples: PositiveInt
     """How many pairs."""
     seed: int = 0
     """The same seed gives the same pairs."""
@@ -209,7 +209,7 @@ class SyntheticPairsConfig(BaseConfig):
         """Give the pairs as they are made."""
         from heedful.data.synthetic import get_corpus
 
-        return islice(get_corpus(self.name).pairs(self.split, seed=self.seed), self.size)
+        return islice(get_corpus(self.name).pairs(self.split, seed=self.seed), self.num_examples)
 
     @property
     def is_single_pass(self) -> bool:
@@ -218,7 +218,7 @@ class SyntheticPairsConfig(BaseConfig):
 
     def describe(self) -> str:
         """Name the source in a report."""
-        return f"built-in {self.name}, {self.split}, {self.size} pairs, seed {self.seed}"
+        return f"built-in {self.name}, {self.split}, {self.num_examples} pairs, seed {self.seed}"
 
 
 def _nonempty_lines(path: str) -> Iterator[str]:
@@ -311,7 +311,7 @@ class SyntheticTextConfig(BaseConfig):
     """Which of the two texts of every pair."""
     split: str = "train"
     """Which part of it; no pair is in two parts."""
-    size: PositiveInt
+    num_examples: PositiveInt
     """How many lines."""
     seed: int = 0
     """The same seed gives the same lines."""
@@ -324,7 +324,7 @@ class SyntheticTextConfig(BaseConfig):
         """Give the lines as they are made."""
         from heedful.data.synthetic import get_corpus
 
-        pairs = islice(get_corpus(self.name).pairs(self.split, seed=self.seed), self.size)
+        pairs = islice(get_corpus(self.name).pairs(self.split, seed=self.seed), self.num_examples)
         return (pair.source if self.side == "source" else pair.target for pair in pairs)
 
     @property
@@ -334,9 +334,7 @@ class SyntheticTextConfig(BaseConfig):
 
     def describe(self) -> str:
         """Name the source in a report."""
-        return (
-            f"built-in {self.name}, {self.side}, {self.split}, {self.size} lines, seed {self.seed}"
-        )
+        return f"built-in {self.name}, {self.side}, {self.split}, {self.num_examples} lines, seed {self.seed}"
 
 
 TextSourceConfig = Annotated[TextFilesConfig | SyntheticTextConfig, Field(discriminator="type")]

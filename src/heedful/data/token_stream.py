@@ -19,10 +19,10 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from heedful.config import BaseConfig
+from heedful.data.batch_stream import HELD_OUT_DIVISOR, DataCursor
 from heedful.data.batching import permute_indices, with_last_flag
-from heedful.data.loader import HELD_OUT_DIVISOR, DataCursor
+from heedful.data.pair_dataset import Integers
 from heedful.data.sharded_dataset import ShardedTokenStream
-from heedful.data.token_store import Integers
 from heedful.errors import DataError
 from heedful.shapes import Int
 from heedful.tokenization.tokenizer import Tokenizer

@@ -29,9 +29,9 @@ from heedful.search.stopping import HeuristicStoppingConfig, StoppingConfig
 # do about it.
 
 
-def check_decoding_settings(settings: DecodingConfig) -> None:
+def check_decoding_config(config: DecodingConfig) -> None:
     """Refuse the first thing that does not go with the others."""
-    for problem in _find_problems(settings):
+    for problem in _find_problems(config):
         raise problem
 
 
@@ -43,16 +43,16 @@ def _find_problems(settings: DecodingConfig) -> Iterator[ConfigError]:
         yield from _check_beam(settings)
     yield from _check_lengths(settings)
     yield from _check_phrases(settings)
-    if settings.dictionary and settings.unknown_words == "keep":
+    if settings.phrase_table and settings.unk_replacement == "keep":
         yield ConfigError(
-            "decoding.dictionary",
-            "it says what unknown words become, but decoding.unknown_words keeps them",
-            "set decoding.unknown_words to copy, or leave the dictionary out",
+            "decoding.phrase_table",
+            "it says what unknown words become, but decoding.unk_replacement keeps them",
+            "set decoding.unk_replacement to copy, or leave the dictionary out",
         )
 
 
 def _check_counts(settings: DecodingConfig) -> Iterator[ConfigError]:
-    for name, count in (("beam", settings.beam_size), ("nbest", settings.nbest)):
+    for name, count in (("beam_size", settings.beam_size), ("nbest", settings.n_best)):
         if count < 1:
             yield ConfigError(f"decoding.{name}", f"cannot be {count}", "give 1 or more")
 
@@ -60,10 +60,10 @@ def _check_counts(settings: DecodingConfig) -> Iterator[ConfigError]:
 def _check_sampling(settings: DecodingConfig, sampling_setting: str) -> Iterator[ConfigError]:
     """Name what only a beam can do, where outputs are drawn."""
     only_of_beams = {
-        "diversity.num_groups": settings.diversity.num_groups > 1,
+        "diversity.num_beam_groups": settings.diversity.num_beam_groups > 1,
         "coverage": settings.coverage_penalty is not None,
         "stopping": settings.stopping.type != "heuristic",
-        "must": bool(settings.required_phrases),
+        "required_phrases": bool(settings.required_phrases),
     }
     for name, is_set in only_of_beams.items():
         if is_set:
@@ -72,25 +72,25 @@ def _check_sampling(settings: DecodingConfig, sampling_setting: str) -> Iterator
                 f"only a beam can keep to it, and outputs are drawn (decoding.{sampling_setting} is set)",
                 f"leave it out, or set decoding.{sampling_setting} to null",
             )
-    if settings.mbr and settings.nbest > 1:
+    if settings.mbr and settings.n_best > 1:
         yield ConfigError(
-            "decoding.nbest",
-            f"{settings.nbest} outputs are wanted, but a consensus is one (decoding.mbr is set)",
+            "decoding.n_best",
+            f"{settings.n_best} outputs are wanted, but a consensus is one (decoding.mbr is set)",
             "set nbest to 1, or set decoding.mbr to null",
         )
 
 
 def _check_beam(settings: DecodingConfig) -> Iterator[ConfigError]:
-    beam, groups = settings.beam_size, settings.diversity.num_groups
-    if settings.nbest > beam:
+    beam, groups = settings.beam_size, settings.diversity.num_beam_groups
+    if settings.n_best > beam:
         yield ConfigError(
-            "decoding.nbest",
-            f"{settings.nbest} outputs are wanted, but a beam of {beam} finds at most {beam}",
-            f"set decoding.beam_size to {settings.nbest} or more, or nbest to {beam} or less",
+            "decoding.n_best",
+            f"{settings.n_best} outputs are wanted, but a beam of {beam} finds at most {beam}",
+            f"set decoding.beam_size to {settings.n_best} or more, or nbest to {beam} or less",
         )
     if beam % groups:
         yield ConfigError(
-            "decoding.diversity.num_groups",
+            "decoding.diversity.num_beam_groups",
             f"a beam of {beam} cannot be shared by {groups} groups",
             "choose a number of groups that divides decoding.beam_size",
         )
@@ -135,17 +135,17 @@ class DecodingConfig(BaseConfig):
 
     beam_size: PositiveInt = 5
     """Hypotheses kept side by side; 1 is greedy."""
-    nbest: PositiveInt = 1
+    n_best: PositiveInt = 1
     """Outputs given for a text: the best of the beam, or so many that are drawn."""
     length_penalty: LengthPenaltyConfig = GNMTLengthPenaltyConfig()
     """How scores are corrected for length; a plain number is the exponent of Wu et al. 2016."""
     coverage_penalty: CoveragePenaltyConfig | None = None
     """What a score loses for where the model looked; if not given, nothing."""
-    max_source_tokens: PositiveInt = 1000
+    max_source_length: PositiveInt = 1000
     """The longest source that is accepted."""
     max_length_ratio: float = Field(default=2.0, gt=0)
     """The longest output, in tokens per source token, beside `max_output_extra`."""
-    max_length_extra: PositiveInt = 20
+    max_length_offset: PositiveInt = 20
     """Tokens allowed on top of that."""
     max_length: PositiveInt | None = None
     """The longest output in any case."""
@@ -169,27 +169,27 @@ class DecodingConfig(BaseConfig):
     """How outputs are drawn; if not given, they are searched for."""
     mbr: MBRConfig | None = None
     """Draw many outputs, give the one nearest to all; if not given, no."""
-    unknown_words: Literal["keep", "copy"] = "keep"
+    unk_replacement: Literal["keep", "copy"] = "keep"
     """What becomes of unknown words: copied from where the model looked (Luong et al. 2015)."""
-    dictionary: Path | None = None
+    phrase_table: Path | None = None
     """A file of two words a line: what an unknown word becomes, by the source word looked at."""
-    ensemble: Averaging = "log-probabilities"
+    ensemble_averaging: Averaging = "log-probabilities"
     """What is averaged where several models are asked together."""
-    language_model: ShallowFusionConfig | None = None
+    shallow_fusion: ShallowFusionConfig | None = None
     """A language model that has a say."""
     max_batch_tokens: PositiveInt = 4096
     """Most source tokens that are decoded together, hypotheses and padding counted."""
 
     @model_validator(mode="after")
     def _check_settings(self) -> Self:
-        check_decoding_settings(self)
+        check_decoding_config(self)
         return self
 
     @property
     def sampling_setting(self) -> str | None:
         """The setting by which outputs are drawn, if they are not searched for."""
         if self.mbr:
-            return "consensus"
+            return "mbr"
         return "sampling" if self.sampling else None
 
     @property
@@ -197,25 +197,25 @@ class DecodingConfig(BaseConfig):
         """How many outputs of a text are made side by side."""
         if self.mbr:
             return self.mbr.num_samples
-        return self.nbest if self.sampling else self.beam_size
+        return self.n_best if self.sampling else self.beam_size
 
     def with_beam_size(
-        self, *, beam: int | None = None, nbest: int | None = None
+        self, *, beam_size: int | None = None, n_best: int | None = None
     ) -> DecodingConfig:
         """Change how many hypotheses are kept, and how many outputs are given."""
-        given = {"beam_size": beam, "nbest": nbest}
+        given = {"beam_size": beam_size, "n_best": n_best}
         changes = {name: value for name, value in given.items() if value is not None}
         changed = self.model_copy(update=changes)
-        check_decoding_settings(changed)
+        check_decoding_config(changed)
         return changed
 
     def greedy(self) -> DecodingConfig:
         """Ask the model greedily and alone; only the limits of texts and batches stay."""
         return DecodingConfig(
             beam_size=1,
-            max_source_tokens=self.max_source_tokens,
+            max_source_length=self.max_source_length,
             max_length_ratio=self.max_length_ratio,
-            max_length_extra=self.max_length_extra,
+            max_length_offset=self.max_length_offset,
             max_length=self.max_length,
             max_batch_tokens=self.max_batch_tokens,
         )

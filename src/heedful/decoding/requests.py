@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from heedful.decoding.banned_phrases import ForbiddenText, VocabularyIndex, contains_phrase
 from heedful.decoding.config import DecodingConfig
+from heedful.decoding.forbidden_text import ForbiddenText, VocabularyIndex, contains_phrase
 from heedful.decoding.translation import check_word_tokenizer
 from heedful.errors import ConfigError, DataError
 from heedful.search import DisjunctiveConstraint, LogitsProcessor, require_phrase
 from heedful.search.constraints import ConstraintSet
-from heedful.tokenization.text_pair import TokenizerPair
 from heedful.tokenization.tokenizer import CharacterTokenizer, Normalizer, Tokenizer
+from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import UNK
 
 # Requests: what is wanted of the output of one text?
@@ -167,7 +167,7 @@ def check_constraints_fit(
         raise DataError(
             location,
             f"what its output must say takes {needed} tokens, and it may have {max_length}",
-            "ask for less, or raise decoding.max_length_extra and decoding.max_length",
+            "ask for less, or raise decoding.max_length_offset and decoding.max_length",
         )
 
 
@@ -175,7 +175,7 @@ class EncodedRequest(NamedTuple):
     """A text and what its output must be like."""
 
     request: Request
-    number: int  # of the text among all that are translated; what is drawn depends on it
+    request_index: int  # of the text among all that are translated; what is drawn depends on it
     source: list[int]  # tokens, without the end
     min_length: int  # tokens of the output
     max_length: int
@@ -193,27 +193,27 @@ class EncodedRequest(NamedTuple):
 class RequestEncoder:
     """Turns requests into tokens, by settings that hold for all of them."""
 
-    def __init__(self, text: TokenizerPair, settings: DecodingConfig) -> None:
-        self.text = text
-        self.settings = settings
-        if settings.unknown_words == "copy":
-            check_word_tokenizer(text.target)
+    def __init__(self, tokenizers: TokenizerPair, config: DecodingConfig) -> None:
+        self.tokenizers = tokenizers
+        self.config = config
+        if config.unk_replacement == "copy":
+            check_word_tokenizer(tokenizers.target)
         self._forbidden = (
-            ForbiddenText(settings.forbidden_phrases, self._vocabulary_index)
-            if settings.forbidden_phrases
+            ForbiddenText(config.forbidden_phrases, self._vocabulary_index)
+            if config.forbidden_phrases
             else None
         )
         self._constraints = self._constraints_from_settings()
 
     def encode(
-        self, requests: Sequence[Request], *, origin: str, first: int
+        self, requests: Sequence[Request], *, location: str, start_index: int
     ) -> list[EncodedRequest]:
         """Understand requests, numbered from `first`."""
-        sources = self.text.source.encode_batch([request.text for request in requests])
+        sources = self.tokenizers.source.encode_batch([request.text for request in requests])
         return [
-            self._encode(request, source, number, location=f"{origin}:{number}")
+            self._encode(request, source, number, location=f"{location}:{number}")
             for number, (request, source) in enumerate(
-                zip(requests, sources, strict=True), start=first
+                zip(requests, sources, strict=True), start=start_index
             )
         ]
 
@@ -224,7 +224,7 @@ class RequestEncoder:
         least, most = self._lengths(len(source) + 1)
         if request.target is not None:
             check_no_constraints_on_target(request, location=location)
-            target = self.text.target.encode(request.target)
+            target = self.tokenizers.target.encode(request.target)
             return EncodedRequest(request, number, source, least, most, target=target)
         encoded = self._with_constraints(
             EncodedRequest(request, number, source, least, most), location=location
@@ -236,13 +236,13 @@ class RequestEncoder:
         return encoded
 
     def _with_constraints(self, encoded: EncodedRequest, *, location: str) -> EncodedRequest:
-        request, target = encoded.request, self.text.target
+        request, target = encoded.request, self.tokenizers.target
         if not (request.prefix or request.required_phrases or request.forbidden_phrases):
             return encoded._replace(
                 constraints=self._constraints, forbidden_phrases=self._forbidden
             )
         self._check_constraints(request, location)
-        never = (*self.settings.forbidden_phrases, *request.forbidden_phrases)
+        never = (*self.config.forbidden_phrases, *request.forbidden_phrases)
         return encoded._replace(
             prefix=tokenize_prefix(target, request.prefix, location=location),
             constraints=[
@@ -256,9 +256,9 @@ class RequestEncoder:
 
     def _constraints_from_settings(self) -> list[DisjunctiveConstraint]:
         must, never, target = (
-            self.settings.required_phrases,
-            self.settings.forbidden_phrases,
-            self.text.target,
+            self.config.required_phrases,
+            self.config.forbidden_phrases,
+            self.tokenizers.target,
         )
         try:
             check_no_contradictions(
@@ -273,14 +273,14 @@ class RequestEncoder:
 
         What is longest by ratio gives way to what is shortest, and both to `max_length`.
         """
-        settings = self.settings
+        settings = self.config
         least = max(settings.min_length, int(source * settings.min_length_ratio))
-        most = int(source * settings.max_length_ratio + settings.max_length_extra)
+        most = int(source * settings.max_length_ratio + settings.max_length_offset)
         limit = settings.max_length or max(least, most)
         return min(least, limit), min(max(least, most), limit)
 
     def _check_constraints(self, request: Request, location: str) -> None:
-        settings = self.settings
+        settings = self.config
         check_no_empty_phrases(request, location=location)
         if request.required_phrases and (sampling_setting := settings.sampling_setting):
             raise DataError(
@@ -292,20 +292,20 @@ class RequestEncoder:
             [*settings.required_phrases, *request.required_phrases],
             [*settings.forbidden_phrases, *request.forbidden_phrases],
             request.prefix,
-            normalize=self.text.target.normalizer,
+            normalize=self.tokenizers.target.normalizer,
             location=location,
         )
 
     def _check_source_length(self, length: int, location: str) -> None:
-        limit = self.settings.max_source_tokens
+        limit = self.config.max_source_length
         if length > limit:
             raise DataError(
                 location,
                 f"the text has {length} tokens, and this model takes at most {limit}",
                 "split the text into sentences, or raise the limit with "
-                "--set decoding.max_source_tokens=N",
+                "--set decoding.max_source_length=N",
             )
 
     @cached_property
     def _vocabulary_index(self) -> VocabularyIndex:
-        return VocabularyIndex(self.text.target)
+        return VocabularyIndex(self.tokenizers.target)

@@ -20,7 +20,7 @@ from heedful.search import BeamSearchOptions, Hypothesis, LogitsProcessor, Node,
 from heedful.search.logits_processors import (
     ForcedPrefix,
     MinLength,
-    NoRepeatNgram,
+    NoRepeatNGram,
     PerSentenceProcessor,
     RepetitionPenalty,
 )
@@ -30,10 +30,10 @@ from heedful.shapes import Int
 from heedful.tokenization.vocabulary import EOS
 
 
-class DecodedOutputs(NamedTuple):
+class DecodingOutput(NamedTuple):
     """The outputs of a text, and how the search went if that was to be seen."""
 
-    outputs: list[Hypothesis]
+    hypotheses: list[Hypothesis]
     tree: list[Node] | None = None
 
 
@@ -43,35 +43,35 @@ class DecodingStrategy:
     def __init__(
         self,
         model: DecodableModel,
-        settings: DecodingConfig,
+        config: DecodingConfig,
         *,
         detokenize: Callable[[list[int]], str],
         device: torch.device | str,
     ) -> None:
         self.model = model
-        self.settings = settings
+        self.config = config
         self.detokenize = detokenize
         self.device = device
 
     def decode(
-        self, requests: Sequence[EncodedRequest], *, want_tree: bool = False
-    ) -> list[DecodedOutputs]:
+        self, requests: Sequence[EncodedRequest], *, need_tree: bool = False
+    ) -> list[DecodingOutput]:
         """Find outputs: all of these are free, or all are given."""
         if requests[0].target is not None:
-            return [DecodedOutputs([each]) for each in self._score_targets(requests)]
-        if self.settings.mbr:
-            samples = self._sample(requests, self.settings.mbr.num_samples)
-            return [DecodedOutputs([self._select_mbr(outputs)]) for outputs in samples]
-        if self.settings.sampling:
+            return [DecodingOutput([each]) for each in self._score_targets(requests)]
+        if self.config.mbr:
+            samples = self._sample(requests, self.config.mbr.num_samples)
+            return [DecodingOutput([self._select_mbr(outputs)]) for outputs in samples]
+        if self.config.sampling:
             return [
-                DecodedOutputs(outputs) for outputs in self._sample(requests, self.settings.nbest)
+                DecodingOutput(outputs) for outputs in self._sample(requests, self.config.n_best)
             ]
-        return self._search(requests, want_tree=want_tree)
+        return self._search(requests, need_tree=need_tree)
 
     def _search(
-        self, requests: Sequence[EncodedRequest], *, want_tree: bool
-    ) -> list[DecodedOutputs]:
-        settings, trellis = self.settings, Trellis() if want_tree else None
+        self, requests: Sequence[EncodedRequest], *, need_tree: bool
+    ) -> list[DecodingOutput]:
+        settings, trellis = self.config, Trellis() if need_tree else None
         found = self.model.search(
             self._sources(requests),
             beam_size=settings.beam_size,
@@ -92,20 +92,20 @@ class DecodingStrategy:
         )
         trees = [trellis.tree(row, eos=EOS) if trellis else None for row in range(len(requests))]
         return [
-            DecodedOutputs(outputs[: settings.nbest], tree)
+            DecodingOutput(outputs[: settings.n_best], tree)
             for outputs, tree in zip(found, trees, strict=True)
         ]
 
     def _sample(self, requests: Sequence[EncodedRequest], count: int) -> list[list[Hypothesis]]:
-        sampling = self.settings.sampling or SamplingConfig()
-        penalty = self.settings.length_penalty.build()
+        sampling = self.config.sampling or SamplingConfig()
+        penalty = self.config.length_penalty.build()
         samples = self.model.sample(
             self._sources(requests),
             count,
             max_lengths=self._to_tensor([each.max_length for each in requests]),
             options=sampling.build(),
             seed=sampling.seed,
-            seed_keys=[each.number for each in requests],
+            seed_keys=[each.request_index for each in requests],
             processors=self._build_processors(requests),
         )
         return [
@@ -115,31 +115,31 @@ class DecodingStrategy:
 
     def _select_mbr(self, outputs: list[Hypothesis]) -> Hypothesis:
         """Take what all the others would be nearest to; its score is the gain to be expected."""
-        assert self.settings.mbr, "only a consensus agrees"
+        assert self.config.mbr, "only a consensus agrees"
         texts = [self.detokenize(output.tokens) for output in outputs]
         places, counts = count_distinct(texts)
-        among = UTILITIES[self.settings.mbr.utility]([texts[place] for place in places])
+        among = UTILITIES[self.config.mbr.utility]([texts[place] for place in places])
         gains = expected_utilities(among, counts)
         best = int(gains.argmax())
         return outputs[places[best]]._replace(score=float(gains[best]))
 
     def _score_targets(self, requests: Sequence[EncodedRequest]) -> list[Hypothesis]:
-        coverage_penalty = self.settings.coverage_penalty
+        coverage_penalty = self.config.coverage_penalty
         return self.model.score(
             self._sources(requests),
             [each.target or [] for each in requests],
-            length_penalty=self.settings.length_penalty.build(),
+            length_penalty=self.config.length_penalty.build(),
             coverage_penalty=coverage_penalty.build() if coverage_penalty else None,
         )
 
     def _build_processors(self, requests: Sequence[EncodedRequest]) -> tuple[LogitsProcessor, ...]:
-        settings, processors = self.settings, list[LogitsProcessor]()
+        settings, processors = self.config, list[LogitsProcessor]()
         if any(each.min_length for each in requests):
             processors.append(
                 MinLength(self._to_tensor([each.min_length for each in requests]), eos=EOS)
             )
         if settings.no_repeat_ngram_size:
-            processors.append(NoRepeatNgram(settings.no_repeat_ngram_size))
+            processors.append(NoRepeatNGram(settings.no_repeat_ngram_size))
         if settings.repetition_penalty > 1:
             processors.append(RepetitionPenalty(settings.repetition_penalty))
         processors += _forbidden_processors([each.forbidden_phrases for each in requests])

@@ -36,7 +36,7 @@ from heedful.tokenization.vocabulary import SPECIAL_TOKENS, UNK
 # end; `source_tokens` and `source_word_ids` end in the end symbol of the source, which belongs to no
 # word; the sum of `log_probs` is `log_prob`.
 
-END_LABEL = "(end)"
+EOS_LABEL = "(end)"
 NO_WORD_ID = -1
 """The owner of a token that is part of no word: white space, or the end."""
 
@@ -47,7 +47,7 @@ class SearchNode(NamedTuple):
     parent: int | None
     token: str | None  # None where nothing was said yet
     log_prob: float
-    total: float
+    cumulative_log_prob: float
     status: NodeStatus
 
 
@@ -62,7 +62,7 @@ class Translation(NamedTuple):
     tokens: list[str]  # as shown
     log_probs: NDArray[np.float64]  # (tokens + 1,) of each token, and last of the end
     weights: NDArray[np.float32]  # (tokens, source tokens); rows sum to one where it looked
-    end_weights: NDArray[np.float32]  # (source tokens,) where the end looked
+    eos_weights: NDArray[np.float32]  # (source tokens,) where the end looked
     source_word_ids: list[
         int
     ]  # which word of the source, parted by white space, a token is part of
@@ -167,11 +167,11 @@ def _strip_leading_space(pieces: list[str], num_characters: int) -> list[str]:
 # unknown word stays.
 
 _WORDS_PER_LINE = 2
-Dictionary = Mapping[str, str]
-NO_DICTIONARY: Dictionary = MappingProxyType({})
+PhraseTable = Mapping[str, str]
+EMPTY_PHRASE_TABLE: PhraseTable = MappingProxyType({})
 
 
-def read_dictionary(path: Path) -> Dictionary:
+def read_phrase_table(path: Path) -> PhraseTable:
     """Read two words a line, parted by white space: of the source, and of the target."""
     found: dict[str, str] = {}
     first: dict[str, int] = {}
@@ -201,7 +201,7 @@ def check_word_tokenizer(tokenizer: Tokenizer) -> None:
     """Refuse to replace unknown words where there are none."""
     if not isinstance(tokenizer, WordTokenizer):
         raise ConfigError(
-            "decoding.unknown_words",
+            "decoding.unk_replacement",
             "no word of an output can be unknown: its tokens are parts of words",
             "set unknowns to keep; only a target text of `type: word` has unknown words",
         )
@@ -213,7 +213,7 @@ def replace_unknown_words(
     weights: NDArray[np.float32],
     *,
     source: Sequence[str],
-    dictionary: Dictionary,
+    phrase_table: PhraseTable,
 ) -> list[str]:
     """Spell an output anew; `source` is how the source is spelled, its end not counted."""
     words = split_words("".join(source))  # the first follows a space that is not in the text
@@ -224,5 +224,5 @@ def replace_unknown_words(
         word = token_word_ids[int(token_weights.argmax())] if token_weights.any() else NO_WORD_ID
         if word != NO_WORD_ID:
             said, lead = words[word].strip(), texts[place].removesuffix(SPECIAL_TOKENS[UNK])
-            texts[place] = lead + dictionary.get(said, said)
+            texts[place] = lead + phrase_table.get(said, said)
     return texts

@@ -126,16 +126,16 @@ def parse_pharaoh(text: str, *, location: str = "alignment") -> list[Link]:
     return links
 
 
-def grow_diag_final_and(one: set[Link], other: set[Link]) -> set[Link]:
+def grow_diag_final_and(forward_links: set[Link], backward_links: set[Link]) -> set[Link]:
     """Grow an alignment from what two agree on (Och and Ney 2003; Koehn et al. 2003, section 4.5).
 
     First neighbours of links are taken over from the union, again and again, if one of their
     tokens has no link yet; in the end what is left of each of the two, if neither has.
     """
-    grown = _GrowingAlignment(one & other)
-    while grown.add_neighbors(_ordered(one | other)):
+    grown = _GrowingAlignment(forward_links & backward_links)
+    while grown.add_neighbors(_ordered(forward_links | backward_links)):
         pass
-    for link in [*_ordered(one), *_ordered(other)]:
+    for link in [*_ordered(forward_links), *_ordered(backward_links)]:
         if link.source not in grown.sources and link.target not in grown.targets:
             grown.add(link)
     return grown.links

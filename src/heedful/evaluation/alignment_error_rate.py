@@ -17,7 +17,7 @@ import numpy as np
 from heedful.errors import DataError
 from heedful.evaluation.base import Array, Direction, count_references, percentage, zip_references
 
-Link = tuple[int, int]
+AlignmentLink = tuple[int, int]
 """A word of the source and one of the target."""
 
 _LINK = re.compile(r"([0-9]+)([-?p])([0-9]+)")
@@ -26,13 +26,13 @@ _LINK = re.compile(r"([0-9]+)([-?p])([0-9]+)")
 class AlignmentLinks(NamedTuple):
     """What is linked in a sentence."""
 
-    sure: frozenset[Link]
-    possible: frozenset[Link]  # the sure ones among them
+    sure: frozenset[AlignmentLink]
+    possible: frozenset[AlignmentLink]  # the sure ones among them
 
 
 def parse_alignment(line: str, *, location: str = "alignment") -> AlignmentLinks:
     """Read the links of a sentence."""
-    sure, possible = set[Link](), set[Link]()
+    sure, possible = set[AlignmentLink](), set[AlignmentLink]()
     for word in line.split():
         found = _LINK.fullmatch(word)
         if found is None:
@@ -82,7 +82,7 @@ class AlignmentErrorRate:
         return f"{count_references(references)}|links:sure+possible"
 
 
-def _count_agreement(predicted: frozenset[Link], gold: AlignmentLinks) -> tuple[int, int]:
+def _count_agreement(predicted: frozenset[AlignmentLink], gold: AlignmentLinks) -> tuple[int, int]:
     agreeing = len(predicted & gold.sure) + len(predicted & gold.possible)
     return agreeing, len(predicted) + len(gold.sure)
 

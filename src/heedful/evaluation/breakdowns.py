@@ -252,21 +252,21 @@ def scores_by_label(
 class LengthBin(NamedTuple):
     """Outputs whose sources are about equally long, and how good they are."""
 
-    shortest: int  # words
-    longest: int
+    min_length: int  # words
+    max_length: int
     size: int  # outputs
     score: MetricScore | None  # None where they are too few to tell
 
     @property
     def name(self) -> str:
         """The lengths in it, as a table shows them."""
-        is_one = self.shortest == self.longest
-        return f"{self.longest}" if is_one else f"{self.shortest}-{self.longest}"
+        is_one = self.min_length == self.max_length
+        return f"{self.max_length}" if is_one else f"{self.min_length}-{self.max_length}"
 
     @property
     def middle(self) -> float:
         """The length it stands for on an axis."""
-        return (self.shortest + self.longest) / 2
+        return (self.min_length + self.max_length) / 2
 
 
 def scores_by_length(
@@ -291,8 +291,8 @@ def scores_by_length(
         found.setdefault(number, []).append((output, reference))
     return [
         LengthBin(
-            shortest=(number - 1) * width + 1 if number else 0,
-            longest=number * width,
+            min_length=(number - 1) * width + 1 if number else 0,
+            max_length=number * width,
             size=len(pairs),
             score=_score_pairs(pairs, metric) if len(pairs) >= min_group_size else None,
         )
@@ -328,11 +328,11 @@ class Breakdown(Protocol):
 
 
 @dataclass(frozen=True)
-class ByLength:
+class LengthBreakdown:
     """By words of the source, so many to a bin."""
 
     sources: Sequence[str]
-    width: int = 5
+    bin_width: int = 5
     title: str = "words of the source"
 
     def score_groups(
@@ -341,13 +341,13 @@ class ByLength:
         """Measure each bin."""
         metric_function = partial(compute_score, metric)
         bins = scores_by_length(
-            self.sources, outputs, references, metric_function, width=self.width
+            self.sources, outputs, references, metric_function, width=self.bin_width
         )
         return [GroupScore(each.name, each.size, each.score) for each in bins]
 
 
 @dataclass(frozen=True)
-class ByWordFrequency:
+class WordFrequencyBreakdown:
     """By how often the rarest word of a text, the first of several, was seen in training."""
 
     word_counts: Mapping[str, int]
@@ -365,7 +365,7 @@ class ByWordFrequency:
 
 
 @dataclass(frozen=True)
-class BySentenceType:
+class SentenceTypeBreakdown:
     """By what kind of sentence the source is."""
 
     sources: Sequence[str]
@@ -381,7 +381,7 @@ class BySentenceType:
 
 
 @dataclass(frozen=True)
-class ByLabel:
+class LabelBreakdown:
     """By labels that somebody gave."""
 
     labels: Sequence[str]

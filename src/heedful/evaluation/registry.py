@@ -31,15 +31,15 @@ from heedful.evaluation.text_metrics import (
 )
 
 __all__ = [
+    "DEFAULT_METRICS",
     "METRICS",
     "MODEL_METRICS",
-    "DEFAULT_METRICS",
     "MetricScore",
     "bleu",
-    "get_metrics",
     "chrf",
-    "exact_match",
     "compute_metrics",
+    "exact_match",
+    "get_metrics",
     "ter",
 ]
 

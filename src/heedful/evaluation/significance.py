@@ -41,35 +41,37 @@ def bootstrap_interval(
     compute: ComputeFunction,
     *,
     level: float = 0.95,
-    samples: int = NUM_BOOTSTRAP_SAMPLES,
+    num_samples: int = NUM_BOOTSTRAP_SAMPLES,
     seed: int = SEED,
 ) -> Interval:
     """Find the interval within which `level` of the scores of resampled sets lie."""
     assert 0 < level < 1, f"{level} is no share between 0 and 1"
-    scores = np.concatenate([compute(sums) for sums in resample_sums(statistics, samples, seed)])
+    scores = np.concatenate(
+        [compute(sums) for sums in resample_sums(statistics, num_samples, seed)]
+    )
     ends = (1 - level) / 2, (1 + level) / 2
     # Scores that came about, not points between two of them: one of these may be infinite.
     low, high = np.quantile(scores, ends, method="inverted_cdf")
     return Interval(float(low), float(high), level)
 
 
-def resample_sums(statistics: Array, samples: int, seed: int) -> Iterator[Array]:
+def resample_sums(statistics: Array, num_samples: int, seed: int) -> Iterator[Array]:
     """Draw sets of sentences anew, and give their sums (some of the samples, k)."""
     size = len(statistics)
     generator = np.random.default_rng(seed)
-    for count in batch_sizes(samples, size):
+    for count in batch_sizes(num_samples, size):
         drawn = generator.integers(size, size=(count, size))
         drawn += size * np.arange(count)[:, None]  # each row has numbers of its own
         times = np.bincount(drawn.ravel(), minlength=count * size).reshape(count, size)
         yield times @ statistics
 
 
-def batch_sizes(samples: int, size: int) -> Iterator[int]:
+def batch_sizes(num_samples: int, size: int) -> Iterator[int]:
     """Part samples of so many sentences into numbers that fit into memory."""
-    assert samples > 0 < size, f"{samples} samples of {size} sentences"
+    assert num_samples > 0 < size, f"{num_samples} samples of {size} sentences"
     most = max(1, _MAX_ELEMENTS // size)
-    for start in range(0, samples, most):
-        yield min(most, samples - start)
+    for start in range(0, num_samples, most):
+        yield min(most, num_samples - start)
 
 
 # Significance: could the better of two systems have been so by chance?
@@ -122,7 +124,7 @@ def paired_bootstrap(
     baseline: Array,
     compute: ComputeFunction,
     *,
-    samples: int = NUM_BOOTSTRAP_SAMPLES,
+    num_samples: int = NUM_BOOTSTRAP_SAMPLES,
     seed: int = SEED,
 ) -> Difference:
     """Draw sentences anew, the same for both systems."""
@@ -130,7 +132,7 @@ def paired_bootstrap(
     width = system.shape[1]
     found = [
         compute(sums[:, :width]) - compute(sums[:, width:])
-        for sums in resample_sums(both, samples, seed)
+        for sums in resample_sums(both, num_samples, seed)
     ]
     differences = np.concatenate(found)
     return _estimate_p_value(system, baseline, compute, [differences - differences.mean()])
@@ -141,14 +143,14 @@ def approximate_randomization(
     baseline: Array,
     compute: ComputeFunction,
     *,
-    samples: int = NUM_TRIALS,
+    num_samples: int = NUM_TRIALS,
     seed: int = SEED,
 ) -> Difference:
     """Exchange the outputs of sentences at random."""
     change = _stack(system, baseline)[:, : system.shape[1]] - baseline
     whole, generator = system.sum(axis=0), np.random.default_rng(seed)
     found = list[Array]()
-    for count in batch_sizes(samples, len(system)):
+    for count in batch_sizes(num_samples, len(system)):
         exchanged = generator.integers(2, size=(count, len(system)), dtype=np.int8) @ change
         found.append(compute(whole - exchanged) - compute(baseline.sum(axis=0) + exchanged))
     return _estimate_p_value(system, baseline, compute, found)

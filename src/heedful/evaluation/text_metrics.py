@@ -188,7 +188,7 @@ CHARACTER_ERROR_RATE = ErrorRate("CER", "character", list, edit_distance)
 # counts. Words are lower-cased runs of a-z and 0-9, all other letters part words, which suits
 # English only: `unicode_words` keeps them. Words are compared as they are unless a stemmer is given.
 
-RougeVariant = Literal["f", "precision", "recall"]
+RougeVariant = Literal["fmeasure", "precision", "recall"]
 Overlap = Callable[[Sequence[str], Sequence[str]], tuple[int, int, int]]
 """What two texts share, out of how much of the first and of the second."""
 
@@ -200,7 +200,7 @@ class RougeScore(NamedTuple):
 
     precision: float
     recall: float
-    f: float
+    fmeasure: float
 
 
 def ascii_words(text: str) -> list[str]:
@@ -219,8 +219,8 @@ class Rouge:
 
     name: str
     overlap: Overlap
-    variant: RougeVariant = "f"
-    words: Callable[[str], list[str]] = ascii_words
+    variant: RougeVariant = "fmeasure"
+    tokenize: Callable[[str], list[str]] = ascii_words
     stem: Callable[[str], str] | None = None
     direction: Direction = "higher"
 
@@ -228,7 +228,7 @@ class Rouge:
         """Hold one text against its references."""
         said = self._words(output)
         scores = (_make_score(*self.overlap(said, self._words(each))) for each in references)
-        return max(scores, key=lambda score: score.f)
+        return max(scores, key=lambda score: score.fmeasure)
 
     def sentence_statistics(
         self, outputs: Sequence[str], references: Sequence[Sequence[str]]
@@ -246,15 +246,17 @@ class Rouge:
 
     def signature(self, references: Sequence[Sequence[str]]) -> str:
         """How texts are compared."""
-        tokens = "a-z0-9" if self.words is ascii_words else self.words.__name__
+        tokens = "a-z0-9" if self.tokenize is ascii_words else self.tokenize.__name__
         stemmed = "yes" if self.stem else "no"
         return f"{count_references(references)}|case:lc|tok:{tokens}|stem:{stemmed}|part:{self.variant}"
 
     def _words(self, text: str) -> list[str]:
         stem = self.stem
         if stem is None:
-            return self.words(text)
-        return [stem(word) if len(word) >= _MIN_STEM_LENGTH else word for word in self.words(text)]
+            return self.tokenize(text)
+        return [
+            stem(word) if len(word) >= _MIN_STEM_LENGTH else word for word in self.tokenize(text)
+        ]
 
 
 def _make_score(shared: int, num_hypothesis: int, num_reference: int) -> RougeScore:
@@ -331,7 +333,7 @@ CHRF = SacreBleuMetric("chrF", chrf.CHRF)
 """F-score of character n-grams (Popovic 2015); of several references the best."""
 TER = SacreBleuMetric("TER", ter.TER, direction="lower")
 """Edits and shifts per word of the references (Snover et al. 2006); the fewest over all of them."""
-TOKENIZED_BLEU = SacreBleuMetric("tokenised BLEU", partial(_legacy_bleu, tokenize="13a"))
+TOKENIZED_BLEU = SacreBleuMetric("tokenized BLEU", partial(_legacy_bleu, tokenize="13a"))
 """Lower-cased BLEU over tokens of mteval-v13a, not smoothed."""
 MULTI_BLEU = SacreBleuMetric("multi-BLEU", partial(_legacy_bleu, tokenize="none"))
 """Lower-cased BLEU over what white space parts, not smoothed: multi-bleu.perl -lc."""

@@ -113,7 +113,7 @@ _NUM_REPORTED_TRIALS = 4  # trials that are told of
 GPU_SAFETY_FRACTION = 0.9  # of what a GPU took: memory is more scattered later
 
 
-def apply_largest_batch(
+def with_largest_batch_size(
     recipe: Recipe,
     data_module: DataModule,
     run: Run,
@@ -126,11 +126,11 @@ def apply_largest_batch(
     """Give a recipe, its run and its corpora the largest batch that fits; one rank looks for it."""
     found = 0
     if dist_context.is_main_process:
-        found = find_largest_batch(
+        found = find_largest_batch_size(
             recipe,
             data_module,
             device,
-            limit=limit,
+            memory_limit=limit,
             world_size=dist_context.world_size,
             log_message=log_message,
         )
@@ -150,24 +150,28 @@ def with_saved_batch_size(recipe: Recipe, run: Run) -> Recipe:
     )
 
 
-def find_largest_batch(
+def find_largest_batch_size(
     recipe: Recipe,
     data_module: DataModule,
     device: torch.device,
     *,
     log_message: MessageLogger,
-    limit: int | None = None,
+    memory_limit: int | None = None,
     world_size: int = 1,
 ) -> int:
-    """Find the largest `max_tokens` (pairs) or `count` of streams (text) that fits.
+    """Find the largest `max_tokens` (pairs) or `n_best` of streams (text) that fits.
 
     `limit` is the most bytes that this process, or its part of a GPU, may take; `world_size` says among
     how many processes a batch is divided.
     """
     asked = MemoryProbe.from_recipe(recipe, data_module)
     on_gpu = device.type == "cuda"
-    found = _search_gpu(asked, device, limit) if on_gpu else _search_cpu(asked, limit, world_size)
-    size = asked.size(found.shape, min(found.rows * world_size, asked.max_rows))
+    found = (
+        _search_gpu(asked, device, memory_limit)
+        if on_gpu
+        else _search_cpu(asked, memory_limit, world_size)
+    )
+    size = asked.size(found.shape, min(found.rows * world_size, asked.max_batch_size))
     for line in (*found.messages, *_describe_change(recipe, size)):
         log_message(f"memory-fit: {line}")
     return size
@@ -204,7 +208,7 @@ def _search_gpu(probe: MemoryProbe, device: torch.device, limit: int | None) -> 
         torch.cuda.set_per_process_memory_fraction(min(1.0, (limit or total) / total), device)
         try:
             rows = largest_fitting(
-                fits, probe.rows(form), math.ceil(probe.max_rows / GPU_SAFETY_FRACTION)
+                fits, probe.batch_size(form), math.ceil(probe.max_batch_size / GPU_SAFETY_FRACTION)
             )
         finally:
             torch.cuda.set_per_process_memory_fraction(1.0, device)
@@ -236,7 +240,9 @@ def _search_cpu(probe: MemoryProbe, limit: int | None, world_size: int) -> _Sear
         / min(world_size, int(os.environ.get("LOCAL_WORLD_SIZE", world_size)))
     )
     with _PeakMemoryProbe(probe) as scales:
-        points = measure_until_full(scales, probe.rows(scales.shape), probe.max_rows, room)
+        points = measure_until_full(
+            scales, probe.batch_size(scales.shape), probe.max_batch_size, room
+        )
     form = scales.shape
     fitting = [rows for rows, taken in points.items() if taken <= room]
     if not fitting:
@@ -303,7 +309,7 @@ def _with_batch_size(recipe: Recipe, size: int) -> Recipe:
     for name in path:
         section = section[name]
     section[last] = size
-    return validate_settings(Recipe, settings, origin="--auto-find-batch-size")
+    return validate_settings(Recipe, settings, location="--auto-find-batch-size")
 
 
 def _does_not_fit_error(shape: BatchShape, budget_bytes: float) -> ConfigError:
@@ -315,8 +321,8 @@ def _does_not_fit_error(shape: BatchShape, budget_bytes: float) -> ConfigError:
 
 
 def _describe_shape(shape: BatchShape) -> str:
-    source = f"{shape.source_width} + " if shape.source_width else ""
-    return f"the worst texts ({source}{shape.target_width} tokens)"
+    source = f"{shape.source_length} + " if shape.source_length else ""
+    return f"the worst texts ({source}{shape.target_length} tokens)"
 
 
 def _format_bytes(count: float) -> str:

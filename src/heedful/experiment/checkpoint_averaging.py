@@ -22,7 +22,7 @@ from heedful.storage.state_dict import load_into_model, read_weights, unique_wei
 from heedful.training.checkpoints import MODEL_FILE, list_checkpoints
 
 
-class AveragedModel(NamedTuple):
+class AveragingInput(NamedTuple):
     """One of the models that an average is made of."""
 
     run: Run
@@ -42,7 +42,7 @@ def average_checkpoints(
     *,
     num_last: int | None = None,
     num_best: int | None = None,
-) -> list[AveragedModel]:
+) -> list[AveragingInput]:
     """Write a run folder whose weights are the mean of others; say of which.
 
     Of each run the newest checkpoints are taken (`last`), or those with the best scores (`keep_best`),
@@ -57,13 +57,15 @@ def average_checkpoints(
         raise RunError(
             str(members[0].folder),
             "the mean of one model is that model",
-            "name several runs, or take several checkpoints with --last or --best",
+            "name several runs, or take several checkpoints with --num-last or --num-best",
         )
     recipe = runs[0].read_recipe()
     for run in runs[1:]:
         _check_compatible(runs[0], run)
     text = runs[0].read_tokenizers(recipe)
-    model = recipe.model.build(source_size=len(text.source), target_size=len(text.target))
+    model = recipe.model.build(
+        source_vocab_size=len(text.source), target_vocab_size=len(text.target)
+    )
     weights = average_state_dicts(_weights(member, model) for member in members)
     with atomic_replace(output_dir) as temporary:
         new = Run(temporary)
@@ -74,17 +76,19 @@ def average_checkpoints(
 
 def average_state_dicts(models: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:
     """The mean of each weight; whole numbers, which have none, are those of the last model."""
-    totals, count, weights = dict[str, Tensor](), 0, dict[str, Tensor]()
+    cumulative_log_probs, count, weights = dict[str, Tensor](), 0, dict[str, Tensor]()
     for count, weights in enumerate(models, start=1):  # noqa: B007
         for name, weight in weights.items():
-            totals[name] = weight.double() + totals.get(name, 0)
+            cumulative_log_probs[name] = weight.double() + cumulative_log_probs.get(name, 0)
     return {
-        name: (totals[name] / count).to(weight.dtype) if weight.is_floating_point() else weight
+        name: (cumulative_log_probs[name] / count).to(weight.dtype)
+        if weight.is_floating_point()
+        else weight
         for name, weight in weights.items()
     }
 
 
-def _weights(member: AveragedModel, model: nn.Module) -> dict[str, Tensor]:
+def _weights(member: AveragingInput, model: nn.Module) -> dict[str, Tensor]:
     """The weights of a member, having gone through the model they must belong to."""
     if member.checkpoint is None:
         member.run.load_weights_into(model)
@@ -95,13 +99,15 @@ def _weights(member: AveragedModel, model: nn.Module) -> dict[str, Tensor]:
     return unique_weights(model)
 
 
-def _select_members(run: Run, *, num_last: int | None, num_best: int | None) -> list[AveragedModel]:
+def _select_members(
+    run: Run, *, num_last: int | None, num_best: int | None
+) -> list[AveragingInput]:
     if num_last is None and num_best is None:
-        return [AveragedModel(run, run.verify()["step"])]
+        return [AveragingInput(run, run.verify()["step"])]
     if not run.exists or (run.folder / MANIFEST).exists():
         run.verify()
     found = [
-        AveragedModel(run, saved.step, saved.folder, saved.score)
+        AveragingInput(run, saved.step, saved.folder, saved.score)
         for saved in list_checkpoints(run.checkpoints)
     ]
     if num_last is not None:
@@ -117,8 +123,8 @@ def _select_members(run: Run, *, num_last: int | None, num_best: int | None) -> 
 
 
 def _check_enough(
-    run: Run, members: list[AveragedModel], num_required: int, description: str
-) -> list[AveragedModel]:
+    run: Run, members: list[AveragingInput], num_required: int, description: str
+) -> list[AveragingInput]:
     if len(members) < num_required:
         raise RunError(
             str(run.checkpoints),

@@ -31,7 +31,7 @@ from heedful.models.masked_language_model import MaskedLanguageModel
 from heedful.recipes import Recipe
 from heedful.tasks.base import DataModule
 from heedful.tasks.registry import ModelConfig
-from heedful.tasks.seq2seq.task import ParallelDataModule
+from heedful.tasks.translation.data_module import ParallelDataModule
 
 CountableModel = Seq2SeqModel | LanguageModel | MaskedLanguageModel
 Formula = Callable[[Sequence[Any], Any], int]
@@ -285,9 +285,11 @@ def _rounded_mean(total: int, count: int) -> int:
 
 @cache
 def _count_flops(model: str, sizes: tuple[int, int], lengths: tuple[int | None, int]) -> float:
-    source_size, target_size = sizes
+    source_vocab_size, target_vocab_size = sizes
     source, target = lengths
     with torch.device("meta"):
         config = _MODELS.validate_json(model)
-        built = config.build(source_size=source_size, target_size=target_size)
+        built = config.build(
+            source_vocab_size=source_vocab_size, target_vocab_size=target_vocab_size
+        )
     return flops_per_token(built, target_length=target, source_length=source).training

@@ -17,16 +17,16 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from heedful.data.batching import Batch, SourceBatch, epoch_batches, padded_lengths
-from heedful.data.token_store import PairDataset
+from heedful.data.pair_dataset import PairDataset
 from heedful.data.token_stream import LMBatch
 from heedful.errors import RunError
 from heedful.experiment.environment import peak_memory, resident_memory
 from heedful.experiment.training_loop import build_trainer
 from heedful.recipes import Recipe
 from heedful.tasks.base import DataModule
-from heedful.tasks.language_modeling.task import LanguageModelingDataModule
-from heedful.tasks.seq2seq.task import ParallelDataModule
-from heedful.tokenization.text_pair import TokenizerPair
+from heedful.tasks.language_modeling.data_module import LMDataModule
+from heedful.tasks.translation.data_module import ParallelDataModule
+from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 from heedful.training.distributed import SINGLE_PROCESS
 
@@ -38,14 +38,14 @@ from heedful.training.distributed import SINGLE_PROCESS
 
 _CPU = torch.device("cpu")
 _MAX_UPDATES = 20  # with fp16 the first few may be skipped
-_SERVER_CODE = "from heedful.experiment.memory_trials import serve; serve()"
+_SERVER_CODE = "from heedful.experiment.memory_trials import serve_trials; serve_trials()"
 
 
 class BatchShape(NamedTuple):
     """How wide the rows of a batch are; running text has no source."""
 
-    source_width: int
-    target_width: int
+    source_length: int
+    target_length: int
 
 
 class VocabSizes(NamedTuple):
@@ -74,9 +74,9 @@ class MemoryTrial:
             recipe, text, lambda step: 0.0, dist_context=SINGLE_PROCESS, device=device
         )
 
-    def run_update(self, shape: BatchShape, rows: int) -> None:
+    def run_update(self, shape: BatchShape, batch_size: int) -> None:
         """Update until one was taken with all there that an optimizer keeps from the first on."""
-        group = [self._batch(shape, rows)] * self._num_batches
+        group = [self._batch(shape, batch_size)] * self._num_batches
         num_learned = 0
         for _ in range(_MAX_UPDATES):
             had_state = bool(self._learner.optimizer.state)
@@ -84,7 +84,7 @@ class MemoryTrial:
             if had_state or num_learned == 2:
                 break
 
-    def saved_activation_bytes(self, shape: BatchShape, rows: int) -> int:
+    def saved_activation_bytes(self, shape: BatchShape, batch_size: int) -> int:
         """Count the bytes that are kept from reading forwards until they are needed backwards."""
         kept = dict[int, int]()
 
@@ -94,21 +94,21 @@ class MemoryTrial:
             return tensor
 
         with saved_tensors_hooks(pack, lambda tensor: tensor):
-            self._learner.train_step([self._batch(shape, rows)])
+            self._learner.train_step([self._batch(shape, batch_size)])
         return sum(kept.values())
 
-    def _batch(self, shape: BatchShape, rows: int) -> Batch | LMBatch:
-        targets = _random_tokens(self._sizes.target, rows, shape.target_width)
-        if not shape.source_width:
+    def _batch(self, shape: BatchShape, batch_size: int) -> Batch | LMBatch:
+        targets = _random_tokens(self._sizes.target, batch_size, shape.target_length)
+        if not shape.source_length:
             return LMBatch(targets, targets)
-        sources = _random_tokens(self._sizes.source, rows, shape.source_width)
+        sources = _random_tokens(self._sizes.source, batch_size, shape.source_length)
         return Batch(
-            SourceBatch(sources, torch.full((rows,), shape.source_width)), targets, targets
+            SourceBatch(sources, torch.full((batch_size,), shape.source_length)), targets, targets
         )
 
 
-def _random_tokens(size: int, rows: int, width: int) -> Tensor:
-    return torch.randint(min(NUM_SPECIAL_TOKENS, size - 1), size, (rows, width))
+def _random_tokens(size: int, batch_size: int, width: int) -> Tensor:
+    return torch.randint(min(NUM_SPECIAL_TOKENS, size - 1), size, (batch_size, width))
 
 
 class MemoryTrialProcess:
@@ -131,17 +131,17 @@ class MemoryTrialProcess:
         self._process.kill()
         self._process.communicate()
 
-    def saved_activation_bytes(self, shape: BatchShape, rows: int) -> float:
+    def saved_activation_bytes(self, shape: BatchShape, batch_size: int) -> float:
         """Count the bytes that are kept from reading forwards until they are needed backwards."""
-        return self._request("saved", shape, rows)
+        return self._request("saved", shape, batch_size)
 
-    def peak_bytes(self, shape: BatchShape, rows: int) -> float:
+    def peak_bytes(self, shape: BatchShape, batch_size: int) -> float:
         """The most bytes taken so far, after updates of this size; infinite if they killed it."""
-        return self._request("peak", shape, rows)
+        return self._request("peak", shape, batch_size)
 
-    def _request(self, what: str, shape: BatchShape, rows: int) -> float:
+    def _request(self, what: str, shape: BatchShape, batch_size: int) -> float:
         with suppress(BrokenPipeError):  # it was killed: that it does not answer says so
-            self._send([what, shape, rows])
+            self._send([what, shape, batch_size])
         assert self._process.stdout is not None
         answer = self._process.stdout.readline()
         if not answer and self._process.wait() != -signal.SIGKILL:
@@ -173,12 +173,12 @@ def serve_trials() -> None:
 
 
 def _handle_request(
-    trial: MemoryTrial, what: str, shape: BatchShape, rows: int, before: int
+    trial: MemoryTrial, what: str, shape: BatchShape, batch_size: int, before: int
 ) -> float:
     try:
         if what == "saved":
-            return trial.saved_activation_bytes(shape, rows)
-        trial.run_update(shape, rows)
+            return trial.saved_activation_bytes(shape, batch_size)
+        trial.run_update(shape, batch_size)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
@@ -212,7 +212,7 @@ class MemoryProbe(NamedTuple):
     recipe: Recipe
     vocab_sizes: VocabSizes
     shapes: list[BatchShape]  # of which one is the worst
-    max_rows: int  # rows that the data has for one batch
+    max_batch_size: int  # rows that the data has for one batch
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, data_module: DataModule) -> MemoryProbe:
@@ -221,26 +221,30 @@ class MemoryProbe(NamedTuple):
         if isinstance(data_module, ParallelDataModule):
             most = min(len(data_module.train), recipe.training.batching.bucket_size)
             return cls(recipe, sizes, sorted(candidate_shapes(data_module.train, recipe)), most)
-        assert isinstance(data_module, LanguageModelingDataModule)
+        assert isinstance(data_module, LMDataModule)
         context = min(recipe.data.lm_batching.context_length, len(data_module.train) - 1)
         return cls(
             recipe, sizes, [BatchShape(0, context)], max(1, len(data_module.train) // context)
         )
 
-    def size(self, batch_shape: BatchShape, rows: int) -> int:
+    def size(self, batch_shape: BatchShape, batch_size: int) -> int:
         """A number of rows as the recipe says it."""
-        return rows if self.recipe.is_monolingual else rows * sum(batch_shape)
+        return batch_size if self.recipe.is_monolingual else batch_size * sum(batch_shape)
 
     @property
     def unit(self) -> str:
         """What that number counts."""
         return "streams" if self.recipe.is_monolingual else "tokens"
 
-    def rows(self, batch_shape: BatchShape) -> int:
+    def batch_size(self, batch_shape: BatchShape) -> int:
         """The rows that the recipe asks for."""
         size = configured_batch_size(self.recipe)
         return max(
-            1, min(self.max_rows, size if self.recipe.is_monolingual else size // sum(batch_shape))
+            1,
+            min(
+                self.max_batch_size,
+                size if self.recipe.is_monolingual else size // sum(batch_shape),
+            ),
         )
 
     def worst_shape(self, saved: Callable[[BatchShape, int], float]) -> BatchShape:
@@ -262,13 +266,13 @@ def candidate_shapes(store: PairDataset, recipe: Recipe) -> set[BatchShape]:
         if window >= _MAX_BUCKETS:
             break
         if shape.num_tokens > batching.max_tokens / 2:  # others are rests, of which few come
-            seen.add(BatchShape(shape.source_width, shape.target_width))
+            seen.add(BatchShape(shape.source_length, shape.target_length))
     widest = _widest_shape(store.for_epoch(0))
     seen.add(widest)
     return {
         widest,
-        max(seen, key=lambda form: (form.target_width / form.source_width, sum(form))),
-        max(seen, key=lambda form: (form.source_width / form.target_width, sum(form))),
+        max(seen, key=lambda form: (form.target_length / form.source_length, sum(form))),
+        max(seen, key=lambda form: (form.source_length / form.target_length, sum(form))),
     }
 
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from heedful.errors import ConfigError, RunError
-from heedful.experiment.batch_size import apply_largest_batch, with_saved_batch_size
-from heedful.experiment.datasets import load_data
+from heedful.experiment.batch_size import with_largest_batch_size, with_saved_batch_size
+from heedful.experiment.data_modules import load_data
 from heedful.experiment.training_loop import TrainingLoop, TrainingResult
 from heedful.recipes import Recipe
 from heedful.runs import Run, resolve_device
@@ -22,7 +22,7 @@ from heedful.training.config import TrainingConfig
 from heedful.training.distributed import DistributedContext
 from heedful.training.process_group import init_distributed, main_process_first
 from heedful.training.progress import print_line
-from heedful.training.state import StoppingCriteria, TrainingProgress, read_progress
+from heedful.training.state import TrainingLimits, TrainingProgress, read_progress
 
 _SETTING = "training.init_from"
 
@@ -47,7 +47,7 @@ def initialize_from_run(initial: str, run: Run, recipe: Recipe) -> None:
 # is looked at and what is kept may change: so a finished run is extended.
 
 RESUMABLE_SETTINGS = (
-    "about",
+    "info",
     "decoding",
     "training.max_steps",
     "training.max_epochs",
@@ -91,7 +91,7 @@ def check_resume_compatible(run: Run, recipe: Recipe, log_message: Callable[[str
 def finished_progress(config: TrainingConfig, snapshot: Snapshot) -> TrainingProgress | None:
     """Give how far a run came that is over, if these settings take it no further."""
     progress = read_progress(snapshot)
-    limits = StoppingCriteria(config)
+    limits = TrainingLimits(config)
     over = limits.reached_limit(progress.usage(snapshot.step)) or limits.early_stopping_reason(
         progress
     )
@@ -116,7 +116,7 @@ def _diff_settings(old: Any, new: Any, at: str = "") -> Iterator[SettingChange]:
 
 def train(
     recipe: Recipe,
-    folder: Path | str,
+    output_dir: Path | str,
     *,
     device: str = "auto",
     console: Console | None = None,
@@ -129,7 +129,7 @@ def train(
     `track` names trackers that are told how it goes; `auto_find_batch_size` looks for the largest batch that
     fits into memory, or into `memory_limit` bytes.
     """
-    run = Run(folder)
+    run = Run(output_dir)
     with ExitStack() as stack:
         ranks, local_device = stack.enter_context(
             init_distributed(resolve_device(device), recipe.training.distributed_strategy)
@@ -152,7 +152,7 @@ def train(
             return TrainingResult.from_progress(snapshot.step, progress)
         corpora = main_process_first(ranks, lambda: load_data(recipe, run, console))
         if auto_find_batch_size and snapshot is None:
-            recipe = apply_largest_batch(
+            recipe = with_largest_batch_size(
                 recipe, corpora, run, local_device, ranks, limit=memory_limit, log_message=tell
             )
         session = TrainingLoop(

@@ -11,7 +11,6 @@ import torch
 from rich.console import Console
 
 from heedful.errors import ConfigError, RunError, StorageError
-from heedful.experiment.checkpoint_manager import RunWriter
 from heedful.experiment.environment import (
     InterruptedUnsavedError,
     configure_backends,
@@ -20,11 +19,12 @@ from heedful.experiment.environment import (
     peak_memory,
 )
 from heedful.experiment.flops import training_flops_per_target
+from heedful.experiment.run_writer import RunWriter
 from heedful.experiment.validation import Validator, format_validation
 from heedful.recipes import Recipe
 from heedful.runs import Run
 from heedful.tasks.base import DataModule
-from heedful.tokenization.text_pair import TokenizerPair
+from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.training.callbacks import (
     Callback,
     ExpertOverflowCounter,
@@ -36,12 +36,12 @@ from heedful.training.checkpoints import CheckpointManager, Snapshot
 from heedful.training.distributed import DistributedContext
 from heedful.training.progress import print_line, show_progress
 from heedful.training.state import (
-    StoppingCriteria,
+    TrainingLimits,
     TrainingProgress,
     restore_snapshot,
     take_snapshot,
 )
-from heedful.training.trackers import make_tracker_callbacks
+from heedful.training.trackers import build_tracker_callbacks
 from heedful.training.trainer import (
     ExponentialMovingAverage,
     GradientClipper,
@@ -67,7 +67,7 @@ def build_trainer(
     configure_backends(device)
     torch.manual_seed(config.seed)
     built = recipe.model.build(
-        source_size=len(tokenizers.source), target_size=len(tokenizers.target)
+        source_vocab_size=len(tokenizers.source), target_vocab_size=len(tokenizers.target)
     )
     model = dist_context.prepare_model(built.to(device))
     torch.manual_seed(config.seed + dist_context.rank)
@@ -80,15 +80,15 @@ def build_trainer(
         learning_rate,
         clipping=GradientClipper(config.max_grad_norm, config.max_grad_value),
         precision=MixedPrecision(config.precision, device.type),
-        average=ExponentialMovingAverage(model, config.ema.decay) if config.ema else None,
-        ranks=dist_context,
+        ema=ExponentialMovingAverage(model, config.ema.decay) if config.ema else None,
+        dist_context=dist_context,
         device=device,
     )
 
 
 def _check_objective_can_shard(objective: str) -> None:
     """A model whose weights are parted cannot write while it learns."""
-    if objective != "likelihood":
+    if objective != "cross-entropy":
         raise ConfigError(
             "training.distributed_strategy",
             f"the objective {objective!r} lets the model write at every step, for which sharded "
@@ -135,7 +135,7 @@ class TrainingLoop(Callback):
         self.dist_context = dist_context
         self.device = device
         self.console = console
-        self.stopping_criteria = StoppingCriteria(self.config)
+        self.stopping_criteria = TrainingLimits(self.config)
         self.run_writer = RunWriter(
             run,
             checkpoints,
@@ -170,7 +170,7 @@ class TrainingLoop(Callback):
                 fit(
                     self.trainer,
                     self.stream,
-                    should_stop=self.on_step_finished,
+                    should_stop=self.handle_step,
                     gradient_accumulation_steps=self.config.gradient_accumulation_steps,
                     callbacks=self.callbacks,
                 )
@@ -245,11 +245,11 @@ class TrainingLoop(Callback):
             self.trainer.model,
             self.recipe.model_dump(mode="json"),
         )
-        self.run_writer.log({"kind": "environment", "step": step, **self._environment()})
+        self.run_writer.log({"type": "environment", "step": step, **self._environment()})
         log = MetricsLogger(
             self.run_writer.log, ExpertOverflowCounter(model), self._extra_log_fields
         )
-        tracker_callbacks = make_tracker_callbacks(
+        tracker_callbacks = build_tracker_callbacks(
             trackers, self.folder, self.folder.name, settings, log_message=self._log_message
         )
         metric = self.config.metric_for_best_model
@@ -273,13 +273,13 @@ class TrainingLoop(Callback):
         """What stands in every line of metrics beside what an update did."""
         return {
             "epoch": self.progress.cursor.epoch,
-            "skipped": self.progress.num_skipped_steps,
-            "operations": self.progress.flops,
-            "memory": peak_memory(self.device),
+            "num_skipped_steps": self.progress.num_skipped_steps,
+            "flops": self.progress.flops,
+            "peak_memory": peak_memory(self.device),
             "seconds": round(time.monotonic() - self.start_time, 3),
         }
 
-    def on_step_finished(self, metrics: StepMetrics, micro_batches: Sequence[Any]) -> bool:
+    def handle_step(self, metrics: StepMetrics, micro_batches: Sequence[Any]) -> bool:
         """Validate and save where that is due; say whether this was the last step."""
         self._handle_nonfinite_step(metrics, micro_batches)
         passed = self.stopping_criteria.reached_limit(self.progress.usage(metrics.step))
@@ -320,7 +320,7 @@ class TrainingLoop(Callback):
         """Keep what is needed to look at this step; say where."""
         facts = {
             "step": metrics.step,
-            "position": self.progress.cursor,
+            "cursor": self.progress.cursor,
             "problem": metrics.skip_reason,
             "learning_rate": metrics.learning_rate,
             **self._environment(),

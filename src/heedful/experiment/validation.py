@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from heedful.data.token_store import Pair
+from heedful.data.pair_dataset import Pair
 from heedful.decoding.translation import Translation
 from heedful.errors import ConfigError, DataError
 from heedful.evaluation.base import Direction, Metric, compute_score
@@ -29,14 +29,14 @@ from heedful.recipes import Recipe
 from heedful.search.hypotheses import NaNLogProbsError
 from heedful.search.sampling import sample
 from heedful.tasks.base import DataModule
+from heedful.tasks.language_modeling.data_module import LMDataModule
 from heedful.tasks.language_modeling.generator import build_sampling_options, stream_text
-from heedful.tasks.language_modeling.task import LanguageModelingDataModule
-from heedful.tasks.seq2seq.task import ParallelDataModule
-from heedful.tasks.seq2seq.translator import Translator
+from heedful.tasks.translation.data_module import ParallelDataModule
+from heedful.tasks.translation.translator import Translator
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.vocabulary import EOS
 from heedful.training import count_correct, negative_log_likelihood
-from heedful.training.callbacks import SampleOutput, ValidationResult
+from heedful.training.callbacks import LoggedSample, ValidationResult
 from heedful.training.distributed import SINGLE_PROCESS, DistributedContext
 from heedful.training.trainer import Trainer
 
@@ -93,11 +93,9 @@ class OutputEvaluator:
             name: compute_score(_OUTPUT_METRICS[name], outputs, references).value for name in wanted
         }
 
-    def sample_outputs(self, count: int) -> list[SampleOutput]:
+    def sample_outputs(self, count: int) -> list[LoggedSample]:
         """Show what the model writes about a few texts; nothing where a model cannot write."""
-        if isinstance(self.model, LanguageModel) and isinstance(
-            self.data_module, LanguageModelingDataModule
-        ):
+        if isinstance(self.model, LanguageModel) and isinstance(self.data_module, LMDataModule):
             return self._sample_continuations(self.data_module, self.model, count)
         pairs = self._pairs[:count]
         found = self._translate(pairs)
@@ -127,8 +125,8 @@ class OutputEvaluator:
                 return []
 
     def _sample_continuations(
-        self, data_module: LanguageModelingDataModule, model: LanguageModel, count: int
-    ) -> list[SampleOutput]:
+        self, data_module: LMDataModule, model: LanguageModel, count: int
+    ) -> list[LoggedSample]:
         with _isolated_eval(model, self.device):
             bounded = BoundedContextModel(model, self.recipe.data.lm_batching.context_length)
             return [
@@ -137,8 +135,8 @@ class OutputEvaluator:
             ]
 
     def _continue_text(
-        self, data_module: LanguageModelingDataModule, bounded: BoundedContextModel, start: int
-    ) -> SampleOutput:
+        self, data_module: LMDataModule, bounded: BoundedContextModel, start: int
+    ) -> LoggedSample:
         tokenizer, dev = data_module.tokenizers.target, data_module.dev
         prompt, follows = (
             np.asarray(dev[begin : begin + length]).tolist()
@@ -153,7 +151,7 @@ class OutputEvaluator:
             max_lengths=read.new_tensor([_NEW_TOKENS]),
             options=build_sampling_options(temperature=0, top_k=None, top_p=1),
         )
-        return SampleOutput(
+        return LoggedSample(
             source=_display_tokens(prompt, tokenizer),
             reference="".join(stream_text(tokenizer, prompt, follows)),
             output=_display_tokens(written, tokenizer),
@@ -172,7 +170,7 @@ class OutputEvaluator:
             raise ConfigError(
                 "training.metric_for_best_model",
                 f"{metric} needs outputs, and no held-out text is short enough to be decoded",
-                "raise decoding.max_source_tokens, or set training.metric_for_best_model to loss or accuracy",
+                "raise decoding.max_source_length, or set training.metric_for_best_model to loss or accuracy",
             )
         raise ConfigError(
             "training.metric_for_best_model",
@@ -195,7 +193,7 @@ def _check_references_parse(metric: str, references: Sequence[str]) -> None:
 
 def _select_pairs(data_module: ParallelDataModule, recipe: Recipe) -> list[Pair]:
     """The first pairs, up to as many as are judged, that the model would be let translate."""
-    longest = min(recipe.decoding.max_source_tokens, recipe.data.filtering.max_length)
+    longest = min(recipe.decoding.max_source_length, recipe.data.filtering.max_length)
     found = list[Pair]()
     for pair in data_module.validation_pairs:
         is_full = bool(pair.source.strip() and pair.target.strip())
@@ -206,7 +204,7 @@ def _select_pairs(data_module: ParallelDataModule, recipe: Recipe) -> list[Pair]
     return found
 
 
-def _line_starts(data_module: LanguageModelingDataModule, count: int) -> list[int]:
+def _line_starts(data_module: LMDataModule, count: int) -> list[int]:
     """Line starts that part the held-out text about evenly; the first is its beginning."""
     line_starts = np.flatnonzero(np.asarray(data_module.dev[:-1]) == EOS)
     count = min(count, len(line_starts))
@@ -218,10 +216,10 @@ def _display_tokens(tokens: Sequence[int], tokenizer: Tokenizer) -> list[str]:
     return [_LINE_END if token == EOS else piece for token, piece in pieces]
 
 
-def _make_sample(result: Translation, reference: str) -> SampleOutput:
+def _make_sample(result: Translation, reference: str) -> LoggedSample:
     weights = [[round(float(share), _DIGITS) for share in row] for row in result.weights]
     has_attention = any(map(any, weights))  # a model without attention gives zeros
-    return SampleOutput(
+    return LoggedSample(
         source=result.source_tokens,
         reference=reference,
         output=result.tokens,
@@ -312,7 +310,7 @@ class Validator:
         """What counts of these scores, as a number of which the smaller is the better."""
         return to_minimize(self.metric, scores[self.metric])
 
-    def sample_outputs(self) -> list[SampleOutput]:
+    def sample_outputs(self) -> list[LoggedSample]:
         """What the model makes of a few held-out texts; the first rank looks at them."""
         return (
             self.output_evaluator.sample_outputs(self.num_samples)

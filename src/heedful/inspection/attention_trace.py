@@ -147,9 +147,11 @@ def _make_hook(
             }
             numbers = tuple(first + n for n in wanted)
             weights, before = known.pop("weights"), known.pop("before", None)
-            totals = None if before is None else (before, known.pop("after"))
+            cumulative_log_probs = None if before is None else (before, known.pop("after"))
             records.append(
-                TraceRecord(module_path, module.role, layer, numbers, weights, known, totals)
+                TraceRecord(
+                    module_path, module.role, layer, numbers, weights, known, cumulative_log_probs
+                )
             )
 
     return note

@@ -186,8 +186,8 @@ def _line_colours() -> str:
 
 def _marks(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """What happened on the way: where training was gone on with, where steps were skipped."""
-    timeline = Timeline(entry for entry in entries if entry.get("kind") != "environment")
-    resumed = [entry for entry in entries if entry.get("kind") == "environment"][1:]
+    timeline = Timeline(entry for entry in entries if entry.get("type") != "environment")
+    resumed = [entry for entry in entries if entry.get("type") == "environment"][1:]
     skipped = [entry for entry, count in _skipped_steps(entries) if count]
     marks = [("resumed", entry) for entry in resumed] + [("skipped", entry) for entry in skipped]
     # The last say more than the first of what is going on.
@@ -200,7 +200,7 @@ def _marks(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 def _skipped_steps(entries: Sequence[Entry]) -> list[tuple[Entry, int]]:
     """Each line of training, and how many steps were skipped since the line before it."""
     training = entries_of_type(entries, "training")
-    counts = [0.0, *(as_finite_float(entry.get("skipped")) or 0.0 for entry in training)]
+    counts = [0.0, *(as_finite_float(entry.get("num_skipped_steps")) or 0.0 for entry in training)]
     new = [max(0, int(after - before)) for before, after in pairwise(counts)]
     return list(zip(training, new, strict=True))
 
@@ -216,7 +216,10 @@ def _key_figures(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     last = max(entry["step"] for entry in (*training[-1:], *held_out[-1:]))
     _, seconds, operations = Timeline([*training, *held_out]).locate({"step": last})
     speeds = _values(training, "tokens_per_second")
-    memory, skips = _values(training, "memory"), sum(count for _, count in _skipped_steps(entries))
+    memory, skips = (
+        _values(training, "peak_memory"),
+        sum(count for _, count in _skipped_steps(entries)),
+    )
     epochs = _values(training, "epoch")
     found = [
         _key_figure("Steps", last, note=f"epoch {epochs[-1]:g}" if epochs else ""),
@@ -267,7 +270,7 @@ def _best_index(name: str, validations: Sequence[Entry]) -> int | None:
 def _validations(entries: Sequence[Entry]) -> dict[str, Any]:
     every = entries_of_type(entries, "validation")
     held_out, names = every[-MAX_ROWS:], ["loss", *validation_metric_names(every)]
-    timeline = Timeline(entry for entry in entries if entry.get("kind") != "environment")
+    timeline = Timeline(entry for entry in entries if entry.get("type") != "environment")
     return {
         "columns": [curve_style(name)._asdict() for name in names],
         "rows": [
@@ -283,9 +286,9 @@ def _environments(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """Where each stretch of a run was computed: the first in full, then what changed."""
     found, before = list[dict[str, Any]](), dict[str, str]()
     for entry in entries:
-        if entry.get("kind") != "environment":
+        if entry.get("type") != "environment":
             continue
-        facts = dict(_flatten({key: entry[key] for key in entry if key not in {"kind", "step"}}))
+        facts = dict(_flatten({key: entry[key] for key in entry if key not in {"type", "step"}}))
         changed = [[name, value] for name, value in facts.items() if before.get(name) != value]
         found.append({"step": as_finite_float(entry.get("step")) or 0, "facts": changed})
         before = facts

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 Entry = Mapping[str, Any]
 
-AXES = ("step", "seconds", "operations")
+AXES = ("step", "seconds", "flops")
 MAX_POINTS = 2000
 _SMOOTHING_FRACTION = 0.02  # of all the points of a curve, at least over this many:
 _MIN_SMOOTHING_POINTS = 5
@@ -53,19 +53,19 @@ CURVE_STYLES = {
     "learning_rate": CurveStyle("Learning rate", from_zero=True),
     "grad_norm": CurveStyle("Gradient norm", is_logarithmic=True),
     "tokens_per_second": CurveStyle("Tokens per second", from_zero=True),
-    "memory": CurveStyle("Peak memory", "bytes", from_zero=True),
-    "operations": CurveStyle("Operations", from_zero=True),
+    "peak_memory": CurveStyle("Peak memory", "bytes", from_zero=True),
+    "flops": CurveStyle("FLOPs", from_zero=True),
 }
 # What says where a line stands or is drawn in another way.
 _NON_CURVE_FIELDS = {
     *AXES,
-    "kind",
+    "type",
     "epoch",
     "loss",
     "num_tokens",
     "num_targets",
-    "penalties",
-    "skipped",
+    "auxiliary_losses",
+    "num_skipped_steps",
 }
 
 
@@ -118,7 +118,7 @@ def as_finite_float(value: object) -> float | None:
 
 def entries_of_type(entries: Iterable[Entry], entry_type: str) -> list[Entry]:
     """The lines of a kind in the order of their steps; of several for a step, the last."""
-    found = [entry for entry in entries if entry.get("kind") == entry_type]
+    found = [entry for entry in entries if entry.get("type") == entry_type]
     by_step = {
         _step(entry): entry for entry in found if as_finite_float(entry.get("step")) is not None
     }
@@ -151,7 +151,7 @@ def validation_metric_names(validations: Sequence[Entry]) -> list[str]:
 
 def _curve_names(training: Sequence[Entry]) -> list[str]:
     names = _ordered(name for entry in training for name in entry if _is_curve(entry, name))
-    return [*names, "operations"]
+    return [*names, "flops"]
 
 
 def _is_curve(entry: Entry, name: str) -> bool:
@@ -190,7 +190,7 @@ def _chart(
 
 
 def _penalty_chart(training: Sequence[Entry], timeline: Timeline) -> dict[str, Any]:
-    found = [(entry, entry.get("penalties")) for entry in training]
+    found = [(entry, entry.get("auxiliary_losses")) for entry in training]
     auxiliary = [(entry, each) for entry, each in found if isinstance(each, dict)]
     lines = [
         _line(
@@ -198,7 +198,7 @@ def _penalty_chart(training: Sequence[Entry], timeline: Timeline) -> dict[str, A
         )
         for name in _ordered(name for _, each in auxiliary for name in each)
     ]
-    return _make_chart("penalties", lines, 0)
+    return _make_chart("auxiliary_losses", lines, 0)
 
 
 def _make_chart(name: str, lines: list[dict[str, Any]], missing: int) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import conv1d, glu, linear, pad
 
 from heedful.attention.positional_encoding import (
-    LearnedPositionalEncoding,
-    LearnedPositionalEncodingConfig,
+    LearnedEncoding,
+    LearnedEncodingConfig,
     PositionalEncodingConfig,
 )
 from heedful.config import BaseConfig
@@ -159,7 +159,7 @@ class ConvLayerGroupConfig(BaseConfig):
 
     num_layers: PositiveInt = 1
     """How many."""
-    size: PositiveInt = 256
+    hidden_size: PositiveInt = 256
     """Their width."""
     kernel_size: PositiveInt = 3
     """Places that a layer puts together."""
@@ -174,7 +174,7 @@ class ConvolutionalConfigBase(BaseConfig):
         ConvLayerGroupConfig(num_layers=4),
     )
     """The layers, bottom first."""
-    positions: PositionalEncodingConfig | None = LearnedPositionalEncodingConfig()
+    positional_encoding: PositionalEncodingConfig | None = LearnedEncodingConfig()
     """How words are told their places; if not given, only a layer's neighbourhood is known."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of values dropped from embeddings and from what layers read."""
@@ -182,23 +182,27 @@ class ConvolutionalConfigBase(BaseConfig):
     @property
     def first_size(self) -> int:
         """Width of what the first layer reads."""
-        return self.layers[0].size
+        return self.layers[0].hidden_size
 
     @property
     def last_size(self) -> int:
         """Width of what the last layer makes."""
-        return self.layers[-1].size
+        return self.layers[-1].hidden_size
 
-    def build_embedding(self, vocabulary_size: int) -> TokenEmbedding:
+    def build_embedding(self, vocab_size: int) -> TokenEmbedding:
         """Make the vectors of words and, if learned, of places: N(0, 0.1)."""
         size = self.embedding_size
-        position_combiner = self.positions.build(embedding_size=size) if self.positions else None
+        position_combiner = (
+            self.positional_encoding.build(embedding_size=size)
+            if self.positional_encoding
+            else None
+        )
         embedding = TokenEmbedding(
-            vocabulary_size, size, dropout=self.dropout, position_combiner=position_combiner
+            vocab_size, size, dropout=self.dropout, position_combiner=position_combiner
         )
         tables = [embedding.embedding]
         if position_combiner is not None:
-            if not isinstance(position_combiner.encoding, LearnedPositionalEncoding):
+            if not isinstance(position_combiner.encoding, LearnedEncoding):
                 return embedding  # waves are of height one: shorter words would drown in them
             tables.append(position_combiner.encoding.embedding)
         for table in tables:
@@ -209,7 +213,7 @@ class ConvolutionalConfigBase(BaseConfig):
     def build_layers(self) -> list[GatedConvLayer]:
         """Make the layers, bottom first."""
         each = [group for group in self.layers for _ in range(group.num_layers)]
-        sizes = pairwise([self.first_size, *(layer.size for layer in each)])
+        sizes = pairwise([self.first_size, *(layer.hidden_size for layer in each)])
         return [
             GatedConvLayer(below, size, kernel_size=layer.kernel_size, dropout=self.dropout)
             for layer, (below, size) in zip(each, sizes, strict=True)
@@ -322,11 +326,11 @@ class DilatedConfigBase(BaseConfig):
     kernel_size: PositiveInt = 3
     """How many places a block puts together."""
 
-    def build_embedding(self, vocabulary_size: int) -> TokenEmbedding:
+    def build_embedding(self, vocab_size: int) -> TokenEmbedding:
         """Make the vectors of words, as tall as what norms make of them."""
         # Shorter ones would drown in what blocks add to them, and where the two sides meet, what
         # the source says would drown what the target does.
-        embedding = TokenEmbedding(vocabulary_size, 2 * self.hidden_size, dropout=0.0)
+        embedding = TokenEmbedding(vocab_size, 2 * self.hidden_size, dropout=0.0)
         nn.init.normal_(embedding.embedding.weight)
         nn.init.zeros_(embedding.embedding.weight[PAD].detach())
         return embedding

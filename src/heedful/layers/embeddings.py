@@ -22,8 +22,8 @@ class TokenEmbedding(nn.Module):
 
     def __init__(
         self,
-        vocabulary_size: int,
-        size: int,
+        vocab_size: int,
+        embedding_size: int,
         *,
         dropout: float,
         position_combiner: PositionCombiner | None = None,
@@ -31,15 +31,17 @@ class TokenEmbedding(nn.Module):
         norm: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(vocabulary_size, size, padding_idx=PAD)
+        self.embedding = nn.Embedding(vocab_size, embedding_size, padding_idx=PAD)
         self.position_combiner = position_combiner
-        self.size = size if position_combiner is None else position_combiner.output_size
-        self.scale = math.sqrt(size) if scale_embeddings else 1.0
+        self.embedding_size = (
+            embedding_size if position_combiner is None else position_combiner.output_size
+        )
+        self.scale = math.sqrt(embedding_size) if scale_embeddings else 1.0
         self.norm = norm
         self.dropout = nn.Dropout(dropout)
         # Short as usual, words would drown in waves of height one.
         is_short = scale_embeddings or position_combiner is None
-        nn.init.normal_(self.embedding.weight, std=size**-0.5 if is_short else 1.0)
+        nn.init.normal_(self.embedding.weight, std=embedding_size**-0.5 if is_short else 1.0)
         nn.init.zeros_(self.embedding.weight[PAD].detach())
 
     def forward(
@@ -89,12 +91,12 @@ def share_embeddings(source: TokenEmbedding, target: TokenEmbedding) -> None:
     source.embedding.weight = target.embedding.weight
 
 
-def check_shared_vocabulary(source_size: int, target_size: int) -> None:
+def check_shared_vocabulary(source_vocab_size: int, target_vocab_size: int) -> None:
     """Refuse to share what two vocabularies have apart."""
-    if source_size != target_size:
+    if source_vocab_size != target_vocab_size:
         raise ConfigError(
             "embeddings",
-            f"words of both sides cannot share vectors: the source has {source_size} tokens and "
-            f"the target {target_size}",
+            f"words of both sides cannot share vectors: the source has {source_vocab_size} tokens and "
+            f"the target {target_vocab_size}",
             "set tokenizers.type to 'shared', or keep embeddings separate",
         )

@@ -84,7 +84,7 @@ class FeedForwardConfig(BaseConfig):
     """Change each place by a network with one hidden layer (Vaswani et al. 2017)."""
 
     type: Literal["plain"] = "plain"
-    hidden_size: PositiveInt = 2048
+    intermediate_size: PositiveInt = 2048
     """Width of the hidden layer; that of the paper's base model."""
     activation: Activation = "relu"
     """What bends the hidden layer."""
@@ -99,7 +99,7 @@ class FeedForwardConfig(BaseConfig):
         """Make the sublayer for places of this width."""
         return FeedForward(
             size,
-            self.hidden_size,
+            self.intermediate_size,
             activation=self.activation,
             gated=self.gated,
             dropout=self.dropout,

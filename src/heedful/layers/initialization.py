@@ -21,7 +21,7 @@ from heedful.layers.mixture_of_experts import NoisyTopKGate
 from heedful.layers.rnn_cells import RecurrentCell
 
 _LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Embedding, nn.RNNBase)
-_RECURRENT_NAMES = ("weight_hh", "of_hidden", "of_recalled")  # what meets a state, by name
+_RECURRENT_NAMES = ("weight_hh", "hidden_to_", "context_to_")  # what meets a state, by name
 
 
 class DefaultInitConfig(BaseConfig):

@@ -78,7 +78,7 @@ class NoisyTopKGate(nn.Module):
         )
 
 
-class MixtureOutput(NamedTuple):
+class MoEOutput(NamedTuple):
     """What experts made of words, and how evenly the words were spread among them."""
 
     outputs: Float[Tensor, "*B S D"]  # zero where there is no word
@@ -140,7 +140,7 @@ class MixtureOfExperts(nn.Module):
         evenly = num_tokens * self.gate.num_experts_per_token / len(self.experts)
         return math.ceil(self.capacity_factor * evenly)
 
-    def forward(self, inputs: Float[Tensor, "*B S D"], mask: Bool[Tensor, "*B S"]) -> MixtureOutput:
+    def forward(self, inputs: Float[Tensor, "*B S D"], mask: Bool[Tensor, "*B S"]) -> MoEOutput:
         """Let experts see the words where the mask is True."""
         words = inputs[mask]  # (W, D)
         gated = self.gate(words)
@@ -152,7 +152,7 @@ class MixtureOfExperts(nn.Module):
         num_taken = sum(map(len, taken))
         dropped = counts.new_tensor(gated.expert_indices.numel() - num_taken)
         num_routed = counts.new_tensor(gated.expert_indices.numel())
-        return MixtureOutput(outputs, self._balance_losses(gated), loads, num_routed, dropped)
+        return MoEOutput(outputs, self._balance_losses(gated), loads, num_routed, dropped)
 
     def _assign_tokens(
         self, chosen: Int[Tensor, "W C"], counts: Int[Tensor, "X"]
@@ -192,7 +192,7 @@ class MixtureOfExperts(nn.Module):
         }
 
 
-class MixtureOfExpertsSublayer(nn.Module):
+class MoESublayer(nn.Module):
     """x + dropout(sigmoid(experts(x))): experts between recurrent layers.
 
     (Shazeer et al. 2017, appendix C.1.)
@@ -203,7 +203,7 @@ class MixtureOfExpertsSublayer(nn.Module):
         self.experts = experts
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, inputs: Float[Tensor, "*B S D"], mask: Bool[Tensor, "*B S"]) -> MixtureOutput:
+    def forward(self, inputs: Float[Tensor, "*B S D"], mask: Bool[Tensor, "*B S"]) -> MoEOutput:
         """Add what experts make of the words to the words."""
         mixed = self.experts(inputs, mask)
         return mixed._replace(outputs=inputs + self.dropout(mixed.outputs.sigmoid()))
@@ -243,14 +243,14 @@ def _upcast(numbers: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
     return numbers.to(torch.promote_types(numbers.dtype, torch.float))
 
 
-class MixtureOfExpertsConfig(BaseConfig):
+class MoESublayerConfig(BaseConfig):
     """Send each word to a few of many small networks, between layers (Shazeer et al. 2017)."""
 
     num_experts: PositiveInt = 32
     """How many there are."""
     num_experts_per_token: PositiveInt = 4
     """How many see a word; the paper's number where experts are not grouped."""
-    hidden_size: PositiveInt | None = None
+    intermediate_size: PositiveInt | None = None
     """Hidden width of an expert; if not given, twice that of what it reads (appendix C.1)."""
     importance_weight: NonNegativeFloat = 0.01
     """What is added to the loss for uneven shares in the outcome; the paper's for translation."""
@@ -260,7 +260,7 @@ class MixtureOfExpertsConfig(BaseConfig):
     """The layers above which experts stand, counted from 1; if not given, all but the top one."""
 
     @model_validator(mode="after")
-    def _check_num_experts(self) -> MixtureOfExpertsConfig:
+    def _check_num_experts(self) -> MoESublayerConfig:
         check_num_experts(self.num_experts, self.num_experts_per_token)
         return self
 
@@ -273,17 +273,17 @@ class MixtureOfExpertsConfig(BaseConfig):
         """Whether there are experts between this layer and the next."""
         return self.after_layers is None or layer in self.after_layers
 
-    def build(self, *, size: int, dropout: float) -> MixtureOfExpertsSublayer:
+    def build(self, *, size: int, dropout: float) -> MoESublayer:
         """Make experts for what is of this width."""
         experts = MixtureOfExperts(
             size,
-            hidden_size=self.hidden_size or 2 * size,
+            hidden_size=self.intermediate_size or 2 * size,
             num_experts=self.num_experts,
             num_experts_per_token=self.num_experts_per_token,
             importance_weight=self.importance_weight,
             load_weight=self.load_weight,
         )
-        return MixtureOfExpertsSublayer(experts, dropout=dropout)
+        return MoESublayer(experts, dropout=dropout)
 
 
 def check_num_experts(num_experts: int, num_experts_per_token: int) -> None:
@@ -301,7 +301,7 @@ def check_num_experts(num_experts: int, num_experts_per_token: int) -> None:
 # and what finds an expert full goes past it by the residual path alone.
 
 
-class MixtureOfExpertsFeedForward(PositionwiseLayer):
+class MoEFeedForward(PositionwiseLayer):
     """sum over the chosen i of G(x)_i E_i(x), in place of one network for all.
 
     (Shazeer et al. 2017; in a Transformer, Liu et al. 2018.)
@@ -315,19 +315,19 @@ class MixtureOfExpertsFeedForward(PositionwiseLayer):
         self, inputs: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]
     ) -> FeedForwardOutput:
         """Let experts see the places where the mask is True."""
-        mixed: MixtureOutput = self.experts(inputs, mask)
+        mixed: MoEOutput = self.experts(inputs, mask)
         return FeedForwardOutput(mixed.outputs, mixed.auxiliary_losses)
 
 
-class MixtureOfExpertsFeedForwardConfig(BaseConfig):
+class MoEFeedForwardConfig(BaseConfig):
     """Send each place to a few of many such networks (Shazeer et al. 2017)."""
 
-    type: Literal["experts"] = "experts"
+    type: Literal["moe"] = "moe"
     num_experts: PositiveInt = 32
     """How many there are."""
     num_experts_per_token: PositiveInt = 2
     """How many see a place."""
-    hidden_size: PositiveInt = 2048
+    intermediate_size: PositiveInt = 2048
     """Width of an expert's hidden layer."""
     activation: Activation = "relu"
     """What bends the hidden layer."""
@@ -341,7 +341,7 @@ class MixtureOfExpertsFeedForwardConfig(BaseConfig):
     """Room of an expert in training, as a multiple of an even share; if not given, no bounds."""
 
     @model_validator(mode="after")
-    def _check_num_experts(self) -> MixtureOfExpertsFeedForwardConfig:
+    def _check_num_experts(self) -> MoEFeedForwardConfig:
         check_num_experts(self.num_experts, self.num_experts_per_token)
         return self
 
@@ -349,7 +349,7 @@ class MixtureOfExpertsFeedForwardConfig(BaseConfig):
         """Make the sublayer for places of this width."""
         experts = MixtureOfExperts(
             size,
-            hidden_size=self.hidden_size,
+            hidden_size=self.intermediate_size,
             num_experts=self.num_experts,
             num_experts_per_token=self.num_experts_per_token,
             importance_weight=self.importance_weight,
@@ -358,4 +358,4 @@ class MixtureOfExpertsFeedForwardConfig(BaseConfig):
             activation=self.activation,
             bias=self.bias,
         )
-        return MixtureOfExpertsFeedForward(experts)
+        return MoEFeedForward(experts)

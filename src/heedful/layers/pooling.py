@@ -110,7 +110,7 @@ class AttentionPoolingConfig(BaseConfig):
     def build(self, *, size: int) -> Pooling:
         """Make the pooling for states of this width."""
         attention = build_self_attention(
-            self.attention, query_size=size, memory_size=size, config_path="summary.attention"
+            self.attention, query_size=size, memory_size=size, config_path="pooling.attention"
         )
         return AttentionPooling(attention, query_size=size)
 

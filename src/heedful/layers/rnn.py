@@ -11,16 +11,16 @@ from torch import Tensor, nn
 
 from heedful.acceleration.recurrent import (
     fused_cell_for,
-    fused_final_memory,
+    fused_final_cell_state,
     fused_outputs,
     fused_states,
 )
 from heedful.layers.rnn_cells import (
-    CellState,
     GRUCellConfig,
     LSTMCell,
     LSTMCellConfig,
     RecurrentCell,
+    RecurrentState,
     RNNCellConfig,
 )
 from heedful.layers.self_attentive_cells import (
@@ -31,7 +31,7 @@ from heedful.layers.self_attentive_cells import (
 )
 from heedful.shapes import Float, Int
 
-CellTypeName = Literal["rnn", "gru", "lstm", "self-attentive-rnn", "self-attentive-lstm", "lstmn"]
+CellType = Literal["rnn", "gru", "lstm", "self-attentive-rnn", "self-attentive-lstm", "lstmn"]
 
 
 _Cells = (
@@ -47,7 +47,7 @@ _Cells = (
 CellConfig = Annotated[
     _Cells,
     Field(discriminator="type"),
-    BeforeValidator(type_from_name, json_schema_input_type=CellTypeName | _Cells),
+    BeforeValidator(type_from_name, json_schema_input_type=CellType | _Cells),
 ]
 
 
@@ -62,20 +62,18 @@ class ResidualCell(RecurrentCell):
         super().__init__()
         self.cell = cell
         self.hidden_size = cell.hidden_size
-        self.memory_cell_index = (
-            None if cell.memory_cell_index is None else cell.memory_cell_index + 1
-        )
+        self.cell_state_index = None if cell.cell_state_index is None else cell.cell_state_index + 1
 
-    def initial_state(self, hidden: Float[Tensor, "B D"]) -> CellState:
+    def initial_state(self, hidden: Float[Tensor, "B D"]) -> RecurrentState:
         """Start the cell from `mask_replace_prob`, and show it."""
         return (hidden, *self.cell.initial_state(hidden))
 
     def step(
         self,
         projected_inputs: Float[Tensor, "B X"],
-        state: CellState,
+        state: RecurrentState,
         recurrent_input: Float[Tensor, "B D"] | None = None,
-    ) -> CellState:
+    ) -> RecurrentState:
         """Take one more input into the state."""
         after = self.cell.step(
             self.cell.project_inputs(projected_inputs), state[1:], recurrent_input
@@ -106,34 +104,34 @@ class StackedCells(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     @property
-    def has_memory_cells(self) -> bool:
+    def has_cell_states(self) -> bool:
         """Whether every layer has a memory cell."""
-        return all(cell.memory_cell_index is not None for cell in self._cells)
+        return all(cell.cell_state_index is not None for cell in self._cells)
 
     def initial_state(
         self,
         hidden: Sequence[Float[Tensor, "B D"]],
-        memory_cells: Sequence[Float[Tensor, "B D"]] = (),
-    ) -> tuple[CellState, ...]:
+        cell_states: Sequence[Float[Tensor, "B D"]] = (),
+    ) -> tuple[RecurrentState, ...]:
         """Make the first states, from what is to be seen of each layer.
 
         Memory cells hold `memories`, or nothing where there are none.
         """
-        if not memory_cells:
+        if not cell_states:
             return tuple(
                 cell.initial_state(seen) for cell, seen in zip(self._cells, hidden, strict=True)
             )
-        layers = zip(self._cells, hidden, memory_cells, strict=True)
-        return tuple(cell.initial_state_with_memory(seen, memory) for cell, seen, memory in layers)
+        layers = zip(self._cells, hidden, cell_states, strict=True)
+        return tuple(cell.initial_state_with_cell(seen, memory) for cell, seen, memory in layers)
 
     def forward(
         self,
         inputs: Float[Tensor, "B E"],
-        states: tuple[CellState, ...],
+        states: tuple[RecurrentState, ...],
         context: Float[Tensor, "B V"] | None = None,
-    ) -> tuple[CellState, ...]:
+    ) -> tuple[RecurrentState, ...]:
         """Take one more input into every layer, from the bottom up; all hear the context."""
-        after: list[CellState] = []
+        after: list[RecurrentState] = []
         for cell, state in zip(self.cells, states, strict=True):
             below = self.dropout(after[-1][0]) if after else inputs
             layer_inputs = below if context is None else torch.cat([below, context], dim=-1)
@@ -153,7 +151,7 @@ class StackedCells(nn.Module):
 
 
 def unroll_outputs(
-    cell: RecurrentCell, inputs: Float[Tensor, "B S E"], state: CellState
+    cell: RecurrentCell, inputs: Float[Tensor, "B S E"], state: RecurrentState
 ) -> Float[Tensor, "B S D"]:
     """What is seen of the state after each input."""
     plain = fused_cell_for(cell)
@@ -163,7 +161,7 @@ def unroll_outputs(
 
 
 def unroll_states(
-    cell: RecurrentCell, inputs: Float[Tensor, "B S E"], state: CellState
+    cell: RecurrentCell, inputs: Float[Tensor, "B S E"], state: RecurrentState
 ) -> tuple[Tensor, ...]:
     """The whole state after each input; of a tape the last, which has all before it in it."""
     plain = fused_cell_for(cell)
@@ -175,12 +173,15 @@ def unroll_states(
 
 
 def unroll_with_final_state(
-    cell: RecurrentCell, inputs: Float[Tensor, "B S E"], lengths: Int[Tensor, "B"], state: CellState
-) -> tuple[Float[Tensor, "B S D"], CellState]:
+    cell: RecurrentCell,
+    inputs: Float[Tensor, "B S E"],
+    lengths: Int[Tensor, "B"],
+    state: RecurrentState,
+) -> tuple[Float[Tensor, "B S D"], RecurrentState]:
     """What is seen of the state after each input, and the state after each row's own last."""
     plain = fused_cell_for(cell)
     if isinstance(plain, LSTMCell) and inputs.size(1) > 1:  # one step is soonest made as a step
-        outputs, memory = fused_final_memory(plain, inputs, lengths, state)
+        outputs, memory = fused_final_cell_state(plain, inputs, lengths, state)
         return outputs, (_final_part(state[0], outputs, lengths), memory, *state[2:])
     states = unroll_states(cell, inputs, state)
     return states[0], tuple(_final_part(*part, lengths) for part in zip(state, states, strict=True))
@@ -197,8 +198,8 @@ def _final_part(first: Tensor, states: Tensor, lengths: Int[Tensor, "B"]) -> Ten
 
 
 def unroll_steps(
-    cell: RecurrentCell, inputs: Float[Tensor, "B S E"], state: CellState
-) -> list[CellState]:
+    cell: RecurrentCell, inputs: Float[Tensor, "B S E"], state: RecurrentState
+) -> list[RecurrentState]:
     """The state after each input, one by one."""
     states = []
     for prepared in cell.project_inputs(inputs).unbind(dim=1):
@@ -223,7 +224,7 @@ class RecurrentLayerOutput(NamedTuple):
 
     outputs: Float[Tensor, "B S D"]  # what is seen at each position; past the end, anything
     final_states: tuple[
-        CellState, ...
+        RecurrentState, ...
     ]  # for each direction, the state after a row's own last input
 
 
@@ -246,7 +247,7 @@ class RecurrentLayer(nn.Module):
         """The cell of each direction, forwards first."""
         return [cell for cell in (self.forward_cell, self.backward_cell) if cell is not None]
 
-    def initial_state(self, inputs: Float[Tensor, "B S E"]) -> list[CellState]:
+    def initial_state(self, inputs: Float[Tensor, "B S E"]) -> list[RecurrentState]:
         """Make the first state of each direction, of which zeros are seen."""
         return [
             cell.initial_state(inputs.new_zeros(len(inputs), cell.hidden_size))
@@ -257,7 +258,7 @@ class RecurrentLayer(nn.Module):
         self,
         inputs: Float[Tensor, "B S E"],
         lengths: Int[Tensor, "B"],
-        initial_states: Sequence[CellState] | None = None,
+        initial_states: Sequence[RecurrentState] | None = None,
     ) -> Float[Tensor, "B S D"]:
         """Run along the sequences, each direction from its first state."""
         outputs = []
@@ -272,7 +273,7 @@ class RecurrentLayer(nn.Module):
         self,
         inputs: Float[Tensor, "B S E"],
         lengths: Int[Tensor, "B"],
-        initial_states: Sequence[CellState] | None = None,
+        initial_states: Sequence[RecurrentState] | None = None,
     ) -> RecurrentLayerOutput:
         """Run along the sequences, and tell also the states in which they end."""
         outputs, ends = [], []

@@ -20,30 +20,30 @@ from heedful.shapes import Float
 # row for each of the batch, whose first is what others see of it. Law: a cell keeps nothing between
 # calls, and rows have no influence on one another.
 
-CellType = Literal["rnn", "gru", "lstm"]
+BasicCellType = Literal["rnn", "gru", "lstm"]
 
 
-CellState = tuple[Tensor, ...]
+RecurrentState = tuple[Tensor, ...]
 
 
 class RecurrentCell(nn.Module, ABC):
     """One step of a recurrence."""
 
     hidden_size: int
-    memory_cell_index: int | None = None
+    cell_state_index: int | None = None
     """Which part of a state is the memory cell, in a cell that has one; a tape is none."""
 
-    def initial_state(self, hidden: Float[Tensor, "B D"]) -> CellState:
+    def initial_state(self, hidden: Float[Tensor, "B D"]) -> RecurrentState:
         """Make the first state, of which others see `mask_replace_prob`; a memory cell is empty."""
         return (hidden,)
 
-    def initial_state_with_memory(
+    def initial_state_with_cell(
         self, hidden: Float[Tensor, "B D"], memory: Float[Tensor, "B D"]
-    ) -> CellState:
+    ) -> RecurrentState:
         """Make the first state, of which others see `mask_replace_prob` and whose memory cell is given."""
-        assert self.memory_cell_index is not None, f"{type(self).__name__} has no memory cell"
+        assert self.cell_state_index is not None, f"{type(self).__name__} has no memory cell"
         parts = list(self.initial_state(hidden))
-        parts[self.memory_cell_index] = memory
+        parts[self.cell_state_index] = memory
         return tuple(parts)
 
     def project_inputs(self, inputs: Float[Tensor, "*B E"]) -> Float[Tensor, "*B X"]:
@@ -54,16 +54,16 @@ class RecurrentCell(nn.Module, ABC):
     def step(
         self,
         projected_inputs: Float[Tensor, "B X"],
-        state: CellState,
+        state: RecurrentState,
         recurrent_input: Float[Tensor, "B D"] | None = None,
-    ) -> CellState:
+    ) -> RecurrentState:
         """Take one more prepared input into the state.
 
         The recurrent products see `recalled` in place of the hidden state, where it is given;
         what a gate carries over from the hidden state is not touched by it.
         """
 
-    def forward(self, inputs: Float[Tensor, "B E"], state: CellState) -> CellState:
+    def forward(self, inputs: Float[Tensor, "B E"], state: RecurrentState) -> RecurrentState:
         """Take one more input into the state."""
         return self.step(self.project_inputs(inputs), state)
 
@@ -95,9 +95,9 @@ class RNNCell(TorchCell):
     def step(
         self,
         projected_inputs: Float[Tensor, "B X"],
-        state: CellState,
+        state: RecurrentState,
         recurrent_input: Float[Tensor, "B D"] | None = None,
-    ) -> CellState:
+    ) -> RecurrentState:
         """Take one more input into the state."""
         hidden = state[0] if recurrent_input is None else recurrent_input
         return (torch.rnn_tanh_cell(projected_inputs, hidden, *self.weights),)
@@ -115,9 +115,9 @@ class GRUCell(TorchCell):
     def step(
         self,
         projected_inputs: Float[Tensor, "B X"],
-        state: CellState,
+        state: RecurrentState,
         recurrent_input: Float[Tensor, "B D"] | None = None,
-    ) -> CellState:
+    ) -> RecurrentState:
         """Take one more input into the state."""
         if recurrent_input is None:
             return (torch.gru_cell(projected_inputs, state[0], *self.weights),)
@@ -135,21 +135,21 @@ class LSTMCell(TorchCell):
     c' = f * c + i * g; h' = o * tanh(c')
     """
 
-    memory_cell_index = 1
+    cell_state_index = 1
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__(nn.LSTM(input_size, hidden_size, batch_first=True))
 
-    def initial_state(self, hidden: Float[Tensor, "B D"]) -> CellState:
+    def initial_state(self, hidden: Float[Tensor, "B D"]) -> RecurrentState:
         """Start from `mask_replace_prob`, with an empty memory cell."""
         return (hidden, torch.zeros_like(hidden))
 
     def step(
         self,
         projected_inputs: Float[Tensor, "B X"],
-        state: CellState,
+        state: RecurrentState,
         recurrent_input: Float[Tensor, "B D"] | None = None,
-    ) -> CellState:
+    ) -> RecurrentState:
         """Take one more input into the state."""
         hidden, memory = state
         seen = hidden if recurrent_input is None else recurrent_input
@@ -170,7 +170,7 @@ def gru_update(
     return (1 - update_gate) * (new_told + reset * new_recalled).tanh() + update_gate * hidden
 
 
-CELL_CLASSES: dict[CellType, type[RNNCell] | type[GRUCell] | type[LSTMCell]] = {
+CELL_CLASSES: dict[BasicCellType, type[RNNCell] | type[GRUCell] | type[LSTMCell]] = {
     "rnn": RNNCell,
     "gru": GRUCell,
     "lstm": LSTMCell,
@@ -212,9 +212,9 @@ class ResetAfterGRUCell(UnfusedGRUCell):
     def step(
         self,
         projected_inputs: Float[Tensor, "B X"],
-        state: CellState,
+        state: RecurrentState,
         recurrent_input: Float[Tensor, "B D"] | None = None,
-    ) -> CellState:
+    ) -> RecurrentState:
         """Take one more input into the state."""
         hidden = state[0]
         recurrent_hidden = hidden if recurrent_input is None else recurrent_input
@@ -236,9 +236,9 @@ class ResetBeforeGRUCell(UnfusedGRUCell):
     def step(
         self,
         projected_inputs: Float[Tensor, "B X"],
-        state: CellState,
+        state: RecurrentState,
         recurrent_input: Float[Tensor, "B D"] | None = None,
-    ) -> CellState:
+    ) -> RecurrentState:
         """Take one more input into the state."""
         hidden, size = state[0], self.hidden_size
         recurrent_hidden = hidden if recurrent_input is None else recurrent_input
@@ -279,9 +279,9 @@ class LayerNormRNNCell(RecurrentCell):
     def step(
         self,
         projected_inputs: Float[Tensor, "B D"],
-        state: CellState,
+        state: RecurrentState,
         recurrent_input: Float[Tensor, "B D"] | None = None,
-    ) -> CellState:
+    ) -> RecurrentState:
         """Take one more input into the state."""
         hidden = state[0] if recurrent_input is None else recurrent_input
         return (self.norm(projected_inputs + self.hidden_to_hidden(hidden)).tanh(),)
@@ -294,7 +294,7 @@ class LayerNormLSTMCell(RecurrentCell):
     (Ba et al. 2016, supplementary material)
     """
 
-    memory_cell_index = 1
+    cell_state_index = 1
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
@@ -303,7 +303,7 @@ class LayerNormLSTMCell(RecurrentCell):
         self.hidden_to_hidden = layer_norm_linear(hidden_size, 4 * hidden_size)
         self.norm = nn.LayerNorm(hidden_size)
 
-    def initial_state(self, hidden: Float[Tensor, "B D"]) -> CellState:
+    def initial_state(self, hidden: Float[Tensor, "B D"]) -> RecurrentState:
         """Start from `mask_replace_prob`, with an empty memory cell."""
         return (hidden, torch.zeros_like(hidden))
 
@@ -314,9 +314,9 @@ class LayerNormLSTMCell(RecurrentCell):
     def step(
         self,
         projected_inputs: Float[Tensor, "B X"],
-        state: CellState,
+        state: RecurrentState,
         recurrent_input: Float[Tensor, "B D"] | None = None,
-    ) -> CellState:
+    ) -> RecurrentState:
         """Take one more input into the state."""
         hidden, memory = state
         gates = projected_inputs + self.hidden_to_hidden(
@@ -346,9 +346,9 @@ class Zoneout(RecurrentCell):
         self.cell = cell
         self.rates = tuple(rates)
         self.hidden_size = cell.hidden_size
-        self.memory_cell_index = cell.memory_cell_index
+        self.cell_state_index = cell.cell_state_index
 
-    def initial_state(self, hidden: Float[Tensor, "B D"]) -> CellState:
+    def initial_state(self, hidden: Float[Tensor, "B D"]) -> RecurrentState:
         """Begin as the cell does."""
         return self.cell.initial_state(hidden)
 
@@ -359,9 +359,9 @@ class Zoneout(RecurrentCell):
     def step(
         self,
         projected_inputs: Float[Tensor, "B X"],
-        state: CellState,
+        state: RecurrentState,
         recurrent_input: Float[Tensor, "B D"] | None = None,
-    ) -> CellState:
+    ) -> RecurrentState:
         """Take one more input into the state, or into most of it."""
         after = self.cell.step(projected_inputs, state, recurrent_input)
         parts = zip(state, after, self.rates, strict=True)
@@ -386,9 +386,9 @@ class RecurrentDropout(RecurrentCell):
         self.cell = cell
         self.rate = rate
         self.hidden_size = cell.hidden_size
-        self.memory_cell_index = cell.memory_cell_index
+        self.cell_state_index = cell.cell_state_index
 
-    def initial_state(self, hidden: Float[Tensor, "B D"]) -> CellState:
+    def initial_state(self, hidden: Float[Tensor, "B D"]) -> RecurrentState:
         """Begin as the cell does, and draw the mask; when asked, it drops nothing."""
         mask = dropout(torch.ones_like(hidden), self.rate, self.training)
         return (*self.cell.initial_state(hidden), mask)
@@ -400,9 +400,9 @@ class RecurrentDropout(RecurrentCell):
     def step(
         self,
         projected_inputs: Float[Tensor, "B X"],
-        state: CellState,
+        state: RecurrentState,
         recurrent_input: Float[Tensor, "B D"] | None = None,
-    ) -> CellState:
+    ) -> RecurrentState:
         """Take one more input into the state."""
         *inner, mask = state
         if self.training:

@@ -146,7 +146,7 @@ def append_to_cache(
     return write_to_cache(kv_cache, KVCache(values, keys), places), places
 
 
-def write_to_cache(kept: Nested, added: Nested, positions: Int[Tensor, "B T"]) -> Nested:
+def write_to_cache(cached: Nested, added: Nested, positions: Int[Tensor, "B T"]) -> Nested:
     """Put tensors (B, ..., T, X) into longer ones (B, ..., S + T, X), at each row's own places."""
 
     def put(old: Tensor, new: Tensor) -> Tensor:
@@ -156,7 +156,7 @@ def write_to_cache(kept: Nested, added: Nested, positions: Int[Tensor, "B T"]) -
         index = positions[(slice(None), *(None,) * (new.dim() - 3), slice(None), None)]
         return grown.scatter(-2, index.expand(new.shape), new)
 
-    return map_pairs(put, kept, added)
+    return map_pairs(put, cached, added)
 
 
 def _is_plain_append(positions: Int[Tensor, "B T"], end: int) -> bool:
@@ -382,7 +382,7 @@ class CompressedSelfAttention(SelfAttention):
 # How far self-attention sees, as a configuration names it.
 
 
-class FullSpanConfig(BaseConfig):
+class FullSelfAttentionConfig(BaseConfig):
     """Every place sees every other, or every earlier one."""
 
     type: Literal["full"] = "full"
@@ -392,26 +392,26 @@ class FullSpanConfig(BaseConfig):
         return FullSelfAttention(attention)
 
 
-class BlockSpanConfig(BaseConfig):
+class BlockSelfAttentionConfig(BaseConfig):
     """A place sees those of its own block (Liu et al. 2018, local attention)."""
 
     type: Literal["block"] = "block"
-    size: PositiveInt = 256
+    block_size: PositiveInt = 256
     """Places in a block; the paper's number."""
 
     def build(self, attention: Attention, *, size: int) -> SelfAttention:
         """Make the self-attention of a layer of this width."""
         if attention.is_stateful:
             raise ConfigError(
-                "spans.type",
+                "attention_types.type",
                 "blocks are looked at side by side, but this attention goes by where it looked "
                 "before",
                 "choose the span 'full', or another score or alignment",
             )
-        return BlockSelfAttention(attention, block_size=self.size)
+        return BlockSelfAttention(attention, block_size=self.block_size)
 
 
-class CompressedSpanConfig(BaseConfig):
+class CompressedSelfAttentionConfig(BaseConfig):
     """A place sees all before it, pressed together (Liu et al. 2018, memory-compressed)."""
 
     type: Literal["compressed"] = "compressed"
@@ -422,15 +422,15 @@ class CompressedSpanConfig(BaseConfig):
         """Make the self-attention of a layer of this width."""
         if attention.needs_positions:
             raise ConfigError(
-                "spans.type",
+                "attention_types.type",
                 "places that were pressed together have no number, but this attention goes by it",
                 "choose the span 'full', or a score and an alignment that go by content",
             )
         return CompressedSelfAttention(attention, size=size, stride=self.stride)
 
 
-AnySpanConfig = FullSpanConfig | BlockSpanConfig | CompressedSpanConfig
-SpanConfig = Annotated[
+AnySpanConfig = FullSelfAttentionConfig | BlockSelfAttentionConfig | CompressedSelfAttentionConfig
+SelfAttentionConfig = Annotated[
     AnySpanConfig,
     Field(discriminator="type"),
     allow_bare_type(AnySpanConfig | Literal["full", "block", "compressed"]),

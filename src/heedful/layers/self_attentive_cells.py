@@ -31,7 +31,7 @@ from heedful.attention.dot_product_scores import (
     TrilinearScoreConfig,
 )
 from heedful.config import BaseConfig
-from heedful.layers.rnn_cells import CellState, RecurrentCell
+from heedful.layers.rnn_cells import RecurrentCell, RecurrentState
 from heedful.shapes import Bool, Float
 
 # Tapes: how does a cell look back at its own past?
@@ -65,7 +65,7 @@ class IntraAttention(nn.Module):
         super().__init__()
         assert not score.uses_history, "where earlier steps looked is not known"
         self.attention = SingleHeadAttention(
-            score, SoftmaxAlignment(), WeightedSumReadout(), role="own past"
+            score, SoftmaxAlignment(), WeightedSumReadout(), role="intra"
         )
         self.hidden_size = hidden_size
         self.query_uses_input = query_uses_input
@@ -184,7 +184,7 @@ class SelfAttentiveCellBase(RecurrentCell):
         self.input_to_hidden = nn.Linear(input_size, num_gates * hidden_size)
         self.context_to_hidden = nn.Linear(hidden_size, num_gates * hidden_size, bias=False)
 
-    def initial_state(self, hidden: Float[Tensor, "B D"]) -> CellState:
+    def initial_state(self, hidden: Float[Tensor, "B D"]) -> RecurrentState:
         """Recall `mask_replace_prob` at the first step, and show it."""
         context = self.initial_context(hidden)
         return (hidden, context, *self.intra_attention.initial_state(context))
@@ -200,9 +200,9 @@ class SelfAttentiveCellBase(RecurrentCell):
     def step(
         self,
         projected_inputs: Float[Tensor, "B X"],
-        state: CellState,
+        state: RecurrentState,
         recurrent_input: Float[Tensor, "B D"] | None = None,
-    ) -> CellState:
+    ) -> RecurrentState:
         """Look back, take one more input into the state, and write it down."""
         assert recurrent_input is None, "what is recalled is taken from the tape"
         _, last, *history_parts = state
@@ -317,12 +317,12 @@ class SelfAttentiveCellConfig(BaseConfig):
     """Work with a mean of all past states in place of the last (after Cheng et al. 2016)."""
 
     type: Literal["self-attentive-rnn"] = "self-attentive-rnn"
-    scoring: IntraAttentionConfig = AdditiveIntraAttentionConfig()
+    intra_attention: IntraAttentionConfig = AdditiveIntraAttentionConfig()
     """What asks the past, and how it is compared with each state."""
 
     def build(self, *, input_size: int, hidden_size: int) -> RecurrentCell:
         """Make the cell for inputs and states of these widths."""
-        intra_attention = self.scoring.build(input_size=input_size, hidden_size=hidden_size)
+        intra_attention = self.intra_attention.build(input_size=input_size, hidden_size=hidden_size)
         return SelfAttentiveCell(input_size, hidden_size, intra_attention)
 
 
@@ -330,12 +330,12 @@ class SelfAttentiveLSTMCellConfig(BaseConfig):
     """Keep all past states and memory cells; show o * c, as lectures have it."""
 
     type: Literal["self-attentive-lstm"] = "self-attentive-lstm"
-    scoring: IntraAttentionConfig = AdditiveIntraAttentionConfig()
+    intra_attention: IntraAttentionConfig = AdditiveIntraAttentionConfig()
     """What asks the past, and how it is compared with each state."""
 
     def build(self, *, input_size: int, hidden_size: int) -> RecurrentCell:
         """Make the cell for inputs and states of these widths."""
-        intra_attention = self.scoring.build(input_size=input_size, hidden_size=hidden_size)
+        intra_attention = self.intra_attention.build(input_size=input_size, hidden_size=hidden_size)
         return SelfAttentiveLSTMCell(input_size, hidden_size, intra_attention)
 
 

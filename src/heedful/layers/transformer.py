@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from heedful.acceleration.attach import Sublayers
+    from heedful.acceleration.dispatch import Sublayers
     from heedful.acceleration.transformer import PackedLayers
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,24 +24,24 @@ from heedful.attention.multi_head import MultiHeadConfig
 from heedful.attention.outputs import AlignmentOutput, AttentionState, Memory
 from heedful.attention.positional_encoding import (
     PositionalEncodingConfig,
-    SinusoidalPositionalEncodingConfig,
+    SinusoidalEncodingConfig,
 )
 from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.feed_forward import FeedForwardConfig, PositionwiseLayer
-from heedful.layers.mixture_of_experts import MixtureOfExpertsFeedForwardConfig
+from heedful.layers.mixture_of_experts import MoEFeedForwardConfig
 from heedful.layers.self_attention import (
-    FullSpanConfig,
+    FullSelfAttentionConfig,
     SelfAttention,
     SelfAttentionCache,
-    SpanConfig,
+    SelfAttentionConfig,
 )
 from heedful.pytree import map_tensors
 from heedful.shapes import Bool, Float, Int
 
 PositionwiseLayerConfig = Annotated[
-    FeedForwardConfig | MixtureOfExpertsFeedForwardConfig,
+    FeedForwardConfig | MoEFeedForwardConfig,
     Field(discriminator="type"),
     with_default_type("plain"),
 ]
@@ -54,7 +54,7 @@ PositionwiseLayerConfig = Annotated[
 #
 # A sublayer `enter`s, changes what it got, and `leave`s.
 
-NormPlacement = Literal["pre", "post"]
+NormOrder = Literal["pre", "post"]
 NormType = Literal["layer", "rms"]
 
 
@@ -72,11 +72,11 @@ class SublayerConnection(nn.Module):
     """
 
     def __init__(
-        self, norm: nn.Module, *, placement: NormPlacement, dropout: float, drop_path: float = 0.0
+        self, norm: nn.Module, *, norm_order: NormOrder, dropout: float, drop_path: float = 0.0
     ) -> None:
         super().__init__()
         self.norm = norm
-        self.placement = placement
+        self.placement = norm_order
         self.dropout = nn.Dropout(dropout)
         self.drop_path = drop_path
 
@@ -167,29 +167,29 @@ class TransformerLayer(nn.Module):
         self,
         self_attention: SelfAttention,
         self_attention_residual: SublayerConnection,
-        feedforward: PositionwiseLayer,
-        residual: SublayerConnection,
+        feed_forward: PositionwiseLayer,
+        feed_forward_residual: SublayerConnection,
         cross_attention: CrossAttention | None = None,
     ) -> None:
         super().__init__()
         self.self_attention = self_attention
         self.self_attention_residual = self_attention_residual
         self.cross_attention = cross_attention
-        self.feedforward = feedforward
-        self.residual = residual
+        self.feed_forward = feed_forward
+        self.feed_forward_residual = feed_forward_residual
 
     @property
     def sublayers(self) -> Sublayers:
         """What this layer is made of."""
-        from heedful.acceleration.attach import Sublayers
+        from heedful.acceleration.dispatch import Sublayers
 
         source = self.cross_attention
         return Sublayers(
             self.self_attention,
             self.self_attention_residual,
             (source.attention, source.residual) if source else None,
-            self.feedforward,
-            self.residual,
+            self.feed_forward,
+            self.feed_forward_residual,
         )
 
     def forward_bidirectional(
@@ -236,8 +236,10 @@ class TransformerLayer(nn.Module):
     def _feed_forward(
         self, inputs: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"]
     ) -> tuple[Float[Tensor, "B T D"], Mapping[str, Float[Tensor, ""]]]:
-        feed_forward_output = self.feedforward(self.residual.sublayer_input(inputs), mask)
-        return self.residual.add_residual(
+        feed_forward_output = self.feed_forward(
+            self.feed_forward_residual.sublayer_input(inputs), mask
+        )
+        return self.feed_forward_residual.add_residual(
             inputs, feed_forward_output.outputs
         ), feed_forward_output.auxiliary_losses
 
@@ -251,11 +253,14 @@ class BatchPositions(NamedTuple):
 
     @classmethod
     def from_lengths(
-        cls, inputs: Float[Tensor, "B T D"], first: Int[Tensor, "B"], lengths: Int[Tensor, "B"]
+        cls,
+        inputs: Float[Tensor, "B T D"],
+        start_positions: Int[Tensor, "B"],
+        lengths: Int[Tensor, "B"],
     ) -> BatchPositions:
         """Say which columns of these inputs are there."""
         columns = torch.arange(inputs.size(1), device=inputs.device)
-        return cls(first, lengths, columns < lengths.unsqueeze(1))
+        return cls(start_positions, lengths, columns < lengths.unsqueeze(1))
 
 
 class TransformerStackState(NamedTuple):
@@ -355,7 +360,7 @@ class TransformerStack(nn.Module):
         if packed is not None and _continues_cache_everywhere(state):
             kv_cache = [layer.cache.kv_cache for layer in state.layers]
             read = packed.step(inputs.squeeze(1), kv_cache, memories, need_weights=need_weights)
-            kept = tuple(TransformerLayerState(SelfAttentionCache(each)) for each in read.kv_cache)
+            kept = tuple(TransformerLayerState(SelfAttentionCache(each)) for each in read.kv_caches)
             after = TransformerStackState(kept, state.start_positions + lengths)
             return TransformerStackOutput(
                 self.apply_final_norm(read.outputs), read.weights, (), {}, after
@@ -391,7 +396,7 @@ class TransformerStack(nn.Module):
 
     def _can_skip_padding(self, inputs: Float[Tensor, "B S D"]) -> bool:
         """Whether nothing is to be learned from it; a GPU would wait to be told the real places."""
-        from heedful.acceleration.attach import are_standard_layers, forward_hooks
+        from heedful.acceleration.dispatch import are_standard_layers, forward_hooks
 
         is_read = not torch.is_grad_enabled() and not self.training
         layers = self._sublayers
@@ -431,28 +436,30 @@ def _continues_cache_everywhere(state: TransformerStackState) -> bool:
 
 Probability = Annotated[float, Field(ge=0, lt=1)]
 DEFAULT_ATTENTION = AttentionConfig(
-    score=ScaledDotScoreConfig(), heads=MultiHeadConfig(num_heads=8)
+    score=ScaledDotScoreConfig(), multi_head=MultiHeadConfig(num_heads=8)
 )
 
 
 class TransformerConfigBase(BaseConfig):
     """Layers of self-attention and feed-forward networks (Vaswani et al. 2017)."""
 
-    size: PositiveInt = 512
+    hidden_size: PositiveInt = 512
     """Width of a place, from the embedding to the last layer."""
     num_layers: PositiveInt = 6
     """Layers on top of one another."""
     attention: AttentionConfig = DEFAULT_ATTENTION
     """How places look at one another."""
-    spans: tuple[SpanConfig, ...] = Field(default=(FullSpanConfig(),), min_length=1)
+    attention_types: tuple[SelfAttentionConfig, ...] = Field(
+        default=(FullSelfAttentionConfig(),), min_length=1
+    )
     """How far places see, layer by layer, and from the first again when the list is over."""
-    feedforwards: tuple[PositionwiseLayerConfig, ...] = Field(
+    feed_forward: tuple[PositionwiseLayerConfig, ...] = Field(
         default=(FeedForwardConfig(),), min_length=1
     )
     """What places make of themselves, layer by layer, and from the first again."""
     norm: NormType = "layer"
     """What is normalised: mean and variance (layer), or the mean square alone (rms)."""
-    norm_placement: NormPlacement = "post"
+    norm_order: NormOrder = "post"
     """Whether sublayers are normalised after (the paper) or before what they do."""
     norm_eps: PositiveFloat = 1e-5
     """What is added to a variance lest it be zero."""
@@ -469,19 +476,17 @@ class TransformerConfigBase(BaseConfig):
             self._build_layer(number, config_path, make_cross_attention)
             for number in range(self.num_layers)
         ]
-        return TransformerStack(
-            layers, self._build_norm() if self.norm_placement == "pre" else None
-        )
+        return TransformerStack(layers, self._build_norm() if self.norm_order == "pre" else None)
 
     def _build_layer(
         self, number: int, config_path: str, make_cross_attention: Callable[[], Attention] | None
     ) -> TransformerLayer:
-        span = self.spans[number % len(self.spans)]
-        feedforward = self.feedforwards[number % len(self.feedforwards)]
+        span = self.attention_types[number % len(self.attention_types)]
+        feed_forward = self.feed_forward[number % len(self.feed_forward)]
         return TransformerLayer(
-            span.build(self._build_self_attention(config_path), size=self.size),
+            span.build(self._build_self_attention(config_path), size=self.hidden_size),
             self._build_sublayer_connection(number),
-            feedforward.build(size=self.size),
+            feed_forward.build(size=self.hidden_size),
             self._build_sublayer_connection(number),
             make_cross_attention
             and CrossAttention(make_cross_attention(), self._build_sublayer_connection(number)),
@@ -490,27 +495,27 @@ class TransformerConfigBase(BaseConfig):
     def _build_self_attention(self, config_path: str) -> Attention:
         return build_self_attention(
             self.attention,
-            query_size=self.size,
-            memory_size=self.size,
+            query_size=self.hidden_size,
+            memory_size=self.hidden_size,
             config_path=f"{config_path}.attention",
         )
 
     def _build_sublayer_connection(self, number: int) -> SublayerConnection:
         return SublayerConnection(
             self._build_norm(),
-            placement=self.norm_placement,
+            norm_order=self.norm_order,
             dropout=self.dropout,
             drop_path=self.drop_path * (number + 1) / self.num_layers,
         )
 
     def _build_norm(self) -> nn.Module:
-        return build_norm(self.norm, self.size, eps=self.norm_eps)
+        return build_norm(self.norm, self.hidden_size, eps=self.norm_eps)
 
 
 class EmbeddedTransformerConfigBase(TransformerConfigBase):
     """Transformer layers over words that are told their places."""
 
-    positions: PositionalEncodingConfig | None = SinusoidalPositionalEncodingConfig()
+    positional_encoding: PositionalEncodingConfig | None = SinusoidalEncodingConfig()
     """How words are told their places; if not given, only a score that knows distances does."""
     scale_embeddings: bool = True
     """Whether words are multiplied by the root of the width (Vaswani et al. 2017), or not
@@ -518,14 +523,16 @@ class EmbeddedTransformerConfigBase(TransformerConfigBase):
     embedding_norm: bool = False
     """Whether embeddings are normalised before the first layer (Devlin et al. 2019)."""
 
-    def build_embedding(self, vocabulary_size: int) -> TokenEmbedding:
+    def build_embedding(self, vocab_size: int) -> TokenEmbedding:
         """Make the embedding, for a table that may be shared with an emission."""
         position_combiner = (
-            self.positions.build(embedding_size=self.size) if self.positions else None
+            self.positional_encoding.build(embedding_size=self.hidden_size)
+            if self.positional_encoding
+            else None
         )
         return TokenEmbedding(
-            vocabulary_size,
-            self.size,
+            vocab_size,
+            self.hidden_size,
             dropout=self.dropout,
             position_combiner=position_combiner,
             scale_embeddings=self.scale_embeddings,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from heedful.acceleration.packed_weights import frozen_weights
+from heedful.acceleration.packed_weights import assume_constant_parameters
 from heedful.attention.attention import Attention
 from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES, sum_losses
 from heedful.attention.outputs import AlignmentLossInputs, AlignmentOutput
@@ -32,7 +32,7 @@ from heedful.search import (
     score_targets,
 )
 from heedful.search.protocol import StepOutput
-from heedful.search.sampling import SamplingOptions, random_generators, sample_outputs
+from heedful.search.sampling import SamplingOptions, random_generators, sample_hypotheses
 from heedful.shapes import Bool, Float, Int
 from heedful.tokenization.vocabulary import BOS, EOS
 
@@ -56,15 +56,13 @@ class EncoderOutput(NamedTuple):
     lengths: Int[Tensor, "B"]
     summary: Float[Tensor, "B V"]  # the whole source in one vector
     final_states: tuple[Float[Tensor, "B D"], ...] = ()  # what is seen of each layer at its own end
-    memory_cells: Float[Tensor, "B S V"] | None = (
-        None  # the memory cells beside the states, if kept
-    )
+    cell_states: Float[Tensor, "B S V"] | None = None  # the memory cells beside the states, if kept
     auxiliary_losses: Mapping[str, Float[Tensor, ""]] = (
         NO_AUXILIARY_LOSSES  # by name, to be added to the loss
     )
     unfolded: Float[Tensor, "B U V"] | None = None  # the source as long as a target may grow
     keys: Float[Tensor, "B S V"] | None = None  # the keys, where they are not the states
-    final_memory_cells: tuple[
+    final_cell_states: tuple[
         Float[Tensor, "B D"], ...
     ] = ()  # what memory cells hold there, if asked
 
@@ -101,7 +99,7 @@ class Decoder(nn.Module, ABC):
     output_head: OutputHead
 
     @property
-    def needs_memory_cells(self) -> bool:
+    def needs_cell_states(self) -> bool:
         """Whether it begins with what the encoder's memory cells hold at the ends."""
         return False
 
@@ -200,9 +198,9 @@ class Encoder(nn.Module, ABC):
     """What reads a source."""
 
     embedding: TokenEmbedding
-    size: int
+    output_size: int
     """Width of a state."""
-    returns_memory_cells: bool = False
+    returns_cell_states: bool = False
     """Whether what memory cells hold at the ends is told, where layers have them."""
 
     @property
@@ -239,7 +237,7 @@ class DecodableModel(ABC):
         """Read one token; say how likely each next one is."""
 
     @torch.inference_mode()
-    @frozen_weights()
+    @assume_constant_parameters()
     def search(
         self,
         sources: SourceBatch,
@@ -259,14 +257,14 @@ class DecodableModel(ABC):
             eos=EOS,
             beam_size=beam_size,
             max_lengths=max_lengths,
-            penalty=length_penalty,
+            length_penalty=length_penalty,
             options=options._replace(stopping=FIRST_FINISHED) if beam_size == 1 else options,
             source_lengths=sources.lengths,
             trellis=trellis,
         )
 
     @torch.inference_mode()
-    @frozen_weights()
+    @assume_constant_parameters()
     def score(
         self,
         sources: SourceBatch,
@@ -283,17 +281,17 @@ class DecodableModel(ABC):
             bos=BOS,
             eos=EOS,
             device=sources.tokens.device,
-            penalty=length_penalty,
+            length_penalty=length_penalty,
             coverage_penalty=coverage_penalty,
             source_lengths=sources.lengths,
         )
 
     @torch.inference_mode()
-    @frozen_weights()
+    @assume_constant_parameters()
     def sample(
         self,
         sources: SourceBatch,
-        count: int,
+        num_samples: int,
         *,
         max_lengths: Int[Tensor, "B"],
         options: SamplingOptions,
@@ -307,8 +305,10 @@ class DecodableModel(ABC):
         without keys, on its place in this one. More of them begin with the same ones.
         """
         seed_keys = range(len(max_lengths)) if seed_keys is None else seed_keys
-        rows = torch.arange(len(max_lengths), device=max_lengths.device).repeat_interleave(count)
-        samples = sample_outputs(
+        rows = torch.arange(len(max_lengths), device=max_lengths.device).repeat_interleave(
+            num_samples
+        )
+        samples = sample_hypotheses(
             self,
             select_rows(self.initial_state(sources), rows),
             bos=BOS,
@@ -317,11 +317,13 @@ class DecodableModel(ABC):
             max_lengths=max_lengths,
             options=options,
             generators=random_generators(
-                seed, [f"{key} {number}" for key in seed_keys for number in range(count)]
+                seed, [f"{key} {number}" for key in seed_keys for number in range(num_samples)]
             ),
             processors=processors,
         )
-        return [samples[first : first + count] for first in range(0, len(samples), count)]
+        return [
+            samples[first : first + num_samples] for first in range(0, len(samples), num_samples)
+        ]
 
 
 # Models: what can be trained on pairs and asked for targets.

@@ -25,7 +25,7 @@ from heedful.search.protocol import StepOutput
 from heedful.shapes import Bool, Float, Int
 
 
-class DilatedState(NamedTuple):
+class DilatedDecoderState(NamedTuple):
     """All that is needed to go on writing: what was written, and what is written about."""
 
     blocks: tuple[Float[Tensor, "B _ E"], ...]  # what each block made of the last places
@@ -58,20 +58,22 @@ class DilatedDecoder(Decoder):
         self.output_layers = nn.Sequential(nn.LayerNorm(stack.size), nn.ReLU(), nn.Dropout(dropout))
         self.output_head = output_head
 
-    def initial_state(self, encoder_output: EncoderOutput) -> DilatedState:
+    def initial_state(self, encoder_output: EncoderOutput) -> DilatedDecoderState:
         """Make ready to write about a source."""
         # An encoder that does not unfold is read as far as it goes.
         unfolded = (
             encoder_output.states if encoder_output.unfolded is None else encoder_output.unfolded
         )
-        return DilatedState(
+        return DilatedDecoderState(
             self.stack.initial_state(unfolded),
             unfolded,
             padding_mask(encoder_output.lengths, encoder_output.states.size(1)),
             torch.zeros_like(encoder_output.lengths),
         )
 
-    def step(self, tokens: Int[Tensor, "B"], state: DilatedState) -> StepOutput[DilatedState]:
+    def step(
+        self, tokens: Int[Tensor, "B"], state: DilatedDecoderState
+    ) -> StepOutput[DilatedDecoderState]:
         """Read one token; say how likely each next one is."""
         log_probs, after = self._forward(tokens.unsqueeze(1), state)
         zero_weights = torch.zeros_like(state.mask.squeeze(1), dtype=log_probs.dtype)
@@ -94,8 +96,8 @@ class DilatedDecoder(Decoder):
         return DecoderOutput(log_probs, zero_weights)
 
     def _forward(
-        self, tokens: Int[Tensor, "B T"], state: DilatedState
-    ) -> tuple[Float[Tensor, "B T N"], DilatedState]:
+        self, tokens: Int[Tensor, "B T"], state: DilatedDecoderState
+    ) -> tuple[Float[Tensor, "B T N"], DilatedDecoderState]:
         inputs = self.embedding(tokens) + _slice_unfolded(
             state.start_positions, tokens.size(1), state.unfolded
         )
@@ -127,7 +129,7 @@ class DilatedDecoderConfig(DilatedConfigBase):
     def build(
         self,
         *,
-        vocabulary_size: int,
+        vocab_size: int,
         memory_size: int,
         encoder_sizes: EncoderStateSizes | None = None,
     ) -> DilatedDecoder:
@@ -141,9 +143,9 @@ class DilatedDecoderConfig(DilatedConfigBase):
                 "give both sides kind 'dilated' and the same hidden_size",
             )
         return DilatedDecoder(
-            self.build_embedding(vocabulary_size),
+            self.build_embedding(vocab_size),
             stack,
-            SoftmaxHead(stack.size, vocabulary_size),
+            SoftmaxHead(stack.size, vocab_size),
             dropout=self.dropout,
         )
 
@@ -167,10 +169,10 @@ class DynamicUnfolding(nn.Module):
         """Say how long a source of this length becomes."""
         return round(self.factor * length + self.offset)
 
-    def forward(self, lengths: Int[Tensor, "B"], longest: int) -> Int[Tensor, "B"]:
-        """Say how long sources become, of which none is longer than `longest`."""
+    def forward(self, lengths: Int[Tensor, "B"], max_length: int) -> Int[Tensor, "B"]:
+        """Say how long sources become, of which none is longer than `max_length`."""
         # Looked up: worked out on another device, a half might be rounded another way.
-        sizes = [self.unfolded_length(length) for length in range(longest + 1)]
+        sizes = [self.unfolded_length(length) for length in range(max_length + 1)]
         return torch.tensor(sizes, device=lengths.device)[lengths]
 
 
@@ -190,7 +192,7 @@ class DilatedEncoder(Encoder):
         self.stack = stack
         self.unfolding = unfolding
         self.pooling = MeanPooling()
-        self.size = stack.size
+        self.output_size = stack.size
 
     def forward(self, tokens: Int[Tensor, "B S"], lengths: Int[Tensor, "B"]) -> EncoderOutput:
         """Read a batch of sources."""
@@ -225,11 +227,11 @@ class DilatedEncoderConfig(DilatedConfigBase):
             )
         return self
 
-    def build(self, *, vocabulary_size: int) -> DilatedEncoder:
+    def build(self, *, vocab_size: int) -> DilatedEncoder:
         """Make the encoder for a vocabulary."""
         stack = self.build_stack()
         return DilatedEncoder(
-            self.build_embedding(vocabulary_size),
+            self.build_embedding(vocab_size),
             stack,
             DynamicUnfolding(self.length_factor, self.length_offset),
         )

@@ -118,7 +118,7 @@ class ConvolutionalAttentionLayer(nn.Module):
         )
 
 
-class ConvolutionalState(NamedTuple):
+class ConvolutionalDecoderState(NamedTuple):
     """All that is needed to go on writing: what was written, and what can be looked at."""
 
     layers: tuple[ConvolutionalLayerState, ...]
@@ -133,7 +133,7 @@ class ConvolutionalStackOutput(NamedTuple):
     features: Float[Tensor, "B T D"]
     weights: Float[Tensor, "B T S"] | None  # the mean of all layers'
     attention_records: tuple[AttentionRecord, ...]
-    state: ConvolutionalState
+    state: ConvolutionalDecoderState
 
 
 class ConvolutionalDecoder(Decoder):
@@ -166,7 +166,7 @@ class ConvolutionalDecoder(Decoder):
     def _layers(self) -> Iterable[ConvolutionalAttentionLayer]:
         return cast(Iterable[ConvolutionalAttentionLayer], self.layers)
 
-    def initial_state(self, encoder_output: EncoderOutput) -> ConvolutionalState:
+    def initial_state(self, encoder_output: EncoderOutput) -> ConvolutionalDecoderState:
         """Make ready to write about a source."""
         states, keys = self._values_and_keys(encoder_output)
         mask = padding_mask(encoder_output.lengths, states.size(1))
@@ -174,7 +174,7 @@ class ConvolutionalDecoder(Decoder):
             layer.attention.build_memory(states, mask, keys=keys) for layer in self._layers
         )
         pairs = zip(self._layers, sources, strict=True)
-        return ConvolutionalState(
+        return ConvolutionalDecoderState(
             tuple(layer.initial_state(source, states) for layer, source in pairs),
             sources,
             encoder_output.lengths.to(states.dtype).sqrt()[:, None, None],
@@ -182,8 +182,8 @@ class ConvolutionalDecoder(Decoder):
         )
 
     def step(
-        self, tokens: Int[Tensor, "B"], state: ConvolutionalState
-    ) -> StepOutput[ConvolutionalState]:
+        self, tokens: Int[Tensor, "B"], state: ConvolutionalDecoderState
+    ) -> StepOutput[ConvolutionalDecoderState]:
         """Read one token; say how likely each next one is."""
         read = self._forward(tokens.unsqueeze(1), state, need_weights=True)
         assert read.weights is not None, "weights were asked for"
@@ -205,7 +205,7 @@ class ConvolutionalDecoder(Decoder):
         return DecoderOutput(said, read.weights, read.attention_records)
 
     def _forward(
-        self, tokens: Int[Tensor, "B T"], state: ConvolutionalState, *, need_weights: bool
+        self, tokens: Int[Tensor, "B T"], state: ConvolutionalDecoderState, *, need_weights: bool
     ) -> ConvolutionalStackOutput:
         embedded = self.embedding(tokens, state.start_positions)
         outputs, layer_outputs = self.input_projection(embedded), list[ConvolutionalLayerOutput]()
@@ -273,23 +273,23 @@ class ConvolutionalDecoderConfig(ConvolutionalConfigBase):
     def build(
         self,
         *,
-        vocabulary_size: int,
+        vocab_size: int,
         memory_size: int,
         encoder_sizes: EncoderStateSizes | None = None,
     ) -> ConvolutionalDecoder:
         """Make the decoder for a vocabulary and an encoder's width."""
-        embedding = self.build_embedding(vocabulary_size)
+        embedding = self.build_embedding(vocab_size)
         output_size = self.output_size or self.embedding_size
         layers = [
-            self._build_attention_layer(layer, embedding.size, memory_size)
+            self._build_attention_layer(layer, embedding.embedding_size, memory_size)
             for layer in self.build_layers()
         ]
         return ConvolutionalDecoder(
             embedding,
             layers,
-            self._build_output_head(output_size, vocabulary_size),
+            self._build_output_head(output_size, vocab_size),
             input_projection=WeightNormConv1d(
-                embedding.size, self.first_size, dropout=self.dropout
+                embedding.embedding_size, self.first_size, dropout=self.dropout
             ),
             output_projection=WeightNormConv1d(self.last_size, output_size),
             dropout=self.dropout,
@@ -313,10 +313,8 @@ class ConvolutionalDecoderConfig(ConvolutionalConfigBase):
             context_projection=WeightNormConv1d(memory_size, layer.size),
         )
 
-    def _build_output_head(self, feature_size: int, vocabulary_size: int) -> OutputHead:
-        output_head = self.output_head.build(
-            feature_size=feature_size, vocabulary_size=vocabulary_size
-        )
+    def _build_output_head(self, feature_size: int, vocab_size: int) -> OutputHead:
+        output_head = self.output_head.build(feature_size=feature_size, vocab_size=vocab_size)
         if output_head.is_per_position:
             raise ConfigError(
                 "decoder.output_head.type",
@@ -357,7 +355,7 @@ class ConvolutionalEncoder(Encoder):
         self.layers = nn.ModuleList(layers)
         self.output_projection = output_projection
         self.pooling = MeanPooling()
-        self.size = embedding.size
+        self.output_size = embedding.embedding_size
 
     def forward(self, tokens: Int[Tensor, "B S"], lengths: Int[Tensor, "B"]) -> EncoderOutput:
         """Read a batch of sources."""
@@ -386,14 +384,14 @@ class ConvolutionalEncoderConfig(ConvolutionalConfigBase):
             )
         return self
 
-    def build(self, *, vocabulary_size: int) -> ConvolutionalEncoder:
+    def build(self, *, vocab_size: int) -> ConvolutionalEncoder:
         """Make the encoder for a vocabulary."""
-        embedding = self.build_embedding(vocabulary_size)
+        embedding = self.build_embedding(vocab_size)
         return ConvolutionalEncoder(
             embedding,
             self.build_layers(),
             input_projection=WeightNormConv1d(
-                embedding.size, self.first_size, dropout=self.dropout
+                embedding.embedding_size, self.first_size, dropout=self.dropout
             ),
-            output_projection=WeightNormConv1d(self.last_size, embedding.size),
+            output_projection=WeightNormConv1d(self.last_size, embedding.embedding_size),
         )

@@ -21,9 +21,9 @@ from heedful.models.base import (
     Seq2SeqModel,
     auxiliary_losses_of,
 )
+from heedful.models.config import DecoderConfig, EncoderConfig
 from heedful.models.recurrent.decoder import RecurrentDecoderConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
-from heedful.models.registry import DecoderConfig, EncoderConfig
 from heedful.models.scheduled_sampling import TokenChoice
 from heedful.search import StepOutput
 from heedful.shapes import Float, Int
@@ -37,7 +37,7 @@ class EncoderDecoderModel(Seq2SeqModel):
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
-        encoder.returns_memory_cells = decoder.needs_memory_cells
+        encoder.returns_cell_states = decoder.needs_cell_states
 
     def forward(
         self,
@@ -98,12 +98,12 @@ class EncoderDecoderConfig(BaseConfig):
     init: InitConfig = DefaultInitConfig()
     """Which values the weights begin with."""
 
-    def build(self, *, source_size: int, target_size: int) -> EncoderDecoderModel:
+    def build(self, *, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoderModel:
         """Make the model for two vocabularies."""
-        encoder = self.encoder.build(vocabulary_size=source_size)
+        encoder = self.encoder.build(vocab_size=source_vocab_size)
         decoder = self.decoder.build(
-            vocabulary_size=target_size,
-            memory_size=encoder.size,
+            vocab_size=target_vocab_size,
+            memory_size=encoder.output_size,
             encoder_sizes=EncoderStateSizes(encoder.final_state_sizes, encoder.backward_size),
         )
         model = EncoderDecoderModel(encoder, decoder)

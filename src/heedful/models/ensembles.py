@@ -23,7 +23,7 @@ from heedful.search import StepOutput
 from heedful.shapes import Float, Int
 from heedful.tokenization.vocabulary import BOS, EOS
 
-Averaging = Literal["log-probabilities", "probabilities"]
+EnsembleAveraging = Literal["log-probabilities", "probabilities"]
 
 
 class Ensemble(DecodableModel):
@@ -35,7 +35,7 @@ class Ensemble(DecodableModel):
     that look anywhere.
     """
 
-    def __init__(self, members: Sequence[DecodableModel], averaging: Averaging) -> None:
+    def __init__(self, members: Sequence[DecodableModel], averaging: EnsembleAveraging) -> None:
         assert members, "an ensemble has members"
         self.members = tuple(members)
         self.averaging = averaging
@@ -56,7 +56,7 @@ class Ensemble(DecodableModel):
 
 
 def average_log_probs(
-    member_log_probs: Float[Tensor, "members B N"], averaging: Averaging
+    member_log_probs: Float[Tensor, "members B N"], averaging: EnsembleAveraging
 ) -> Float[Tensor, "B N"]:
     """Average what members say, by logarithms or as probabilities."""
     if averaging == "probabilities":
@@ -104,7 +104,7 @@ def _upcast(numbers: Float[Tensor, "B _"]) -> Float[Tensor, "B _"]:
 class ShallowFusionState(NamedTuple):
     """What the model carries on, and what its language model does."""
 
-    model: Any
+    model_state: Any
     language_model_state: BoundedContextState
 
 
@@ -122,11 +122,11 @@ class ShallowFusion(DecodableModel):
         language_model: LanguageModel,
         *,
         weight: float,
-        context_size: int,
+        context_length: int,
     ) -> None:
         assert weight >= 0, f"a language model does not speak against itself: {weight}"
         self.model = model
-        self.language_model = BoundedContextModel(language_model, context_size)
+        self.language_model = BoundedContextModel(language_model, context_length)
         self.weight = weight
 
     def initial_state(self, sources: SourceBatch) -> ShallowFusionState:
@@ -140,7 +140,7 @@ class ShallowFusion(DecodableModel):
         self, tokens: Int[Tensor, "B"], state: ShallowFusionState
     ) -> StepOutput[ShallowFusionState]:
         """Let both read one token; add up what they say is next."""
-        step = self.model.step(tokens, state.model)
+        step = self.model.step(tokens, state.model_state)
         # Running text has no begin symbol: a line begins where the one before it has ended.
         language = self.language_model.step(
             tokens.masked_fill(tokens == BOS, EOS), state.language_model_state

@@ -18,13 +18,13 @@ from heedful.data.token_stream import LMBatch
 from heedful.errors import ConfigError
 from heedful.layers.embeddings import TokenEmbedding, tie_weights
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
-from heedful.models.base import ModelOutput
-from heedful.models.causal_decoders import (
+from heedful.models.backbones import (
     BackboneConfig,
     BackboneOutput,
     CausalBackbone,
     RecurrentBackboneConfig,
 )
+from heedful.models.base import ModelOutput
 from heedful.models.scheduled_sampling import TokenChoice, run_scheduled_sampling
 from heedful.search import StepOutput
 from heedful.shapes import Float, Int
@@ -44,14 +44,14 @@ class LanguageModel(nn.Module):
         self,
         embedding: TokenEmbedding,
         backbone: CausalBackbone,
-        projection: nn.Linear,
+        lm_head: nn.Linear,
         *,
         dropout: float,
     ) -> None:
         super().__init__()
         self.embedding = embedding
         self.backbone = backbone
-        self.projection = projection
+        self.lm_head = lm_head
         self.dropout = nn.Dropout(dropout)
 
     def forward(
@@ -124,7 +124,7 @@ class LanguageModel(nn.Module):
         )
 
     def _compute_log_probs(self, features: Float[Tensor, "*B D"]) -> Float[Tensor, "*B N"]:
-        return self.projection(self.dropout(features)).log_softmax(dim=-1)
+        return self.lm_head(self.dropout(features)).log_softmax(dim=-1)
 
 
 class BoundedContextState(NamedTuple):
@@ -141,9 +141,9 @@ class BoundedContextModel:
     began there: what it costs to go on does not grow with the text.
     """
 
-    def __init__(self, model: LanguageModel, context_size: int) -> None:
+    def __init__(self, model: LanguageModel, context_length: int) -> None:
         self.model = model
-        self.context_size = context_size
+        self.context_size = context_length
 
     def encode_prompt(self, tokens: Int[Tensor, "B T"]) -> BoundedContextState:
         """Read the beginnings of texts, to go on from them."""
@@ -172,7 +172,7 @@ class LanguageModelConfig(BaseConfig):
     """What reads the text."""
     embedding_size: PositiveInt = 256
     """Width of a token's vector."""
-    positions: PositionalEncodingConfig | None = None
+    positional_encoding: PositionalEncodingConfig | None = None
     """How tokens are told their places in what is read at once; if not given, they are not."""
     tie_embeddings: bool = False
     """Whether a token is said by the vector it is read by (Press & Wolf 2017)."""
@@ -183,23 +183,23 @@ class LanguageModelConfig(BaseConfig):
     init: InitConfig = DefaultInitConfig()
     """Which values the weights begin with."""
 
-    def build(self, *, source_size: int, target_size: int) -> LanguageModel:
+    def build(self, *, source_vocab_size: int, target_vocab_size: int) -> LanguageModel:
         """Make the model for a vocabulary, which is source and target alike."""
-        assert source_size == target_size, "a language model has one vocabulary"
-        size, places = self.embedding_size, self.positions
+        assert source_vocab_size == target_vocab_size, "a language model has one vocabulary"
+        size, places = self.embedding_size, self.positional_encoding
         embedding = TokenEmbedding(
-            target_size,
+            target_vocab_size,
             size,
             dropout=self.dropout,
             position_combiner=places.build(embedding_size=size) if places else None,
             scale_embeddings=self.scale_embeddings,
         )
-        reader = self.backbone.build(input_size=embedding.size)
-        projection = nn.Linear(reader.size, target_size)
+        reader = self.backbone.build(input_size=embedding.embedding_size)
+        projection = nn.Linear(reader.output_size, target_vocab_size)
         model = LanguageModel(embedding, reader, projection, dropout=self.dropout)
         self.init.initialize(model)
         if self.tie_embeddings:
-            check_tied_sizes(reader.size, size)
+            check_tied_sizes(reader.output_size, size)
             tie_weights(projection, embedding)
         return model
 

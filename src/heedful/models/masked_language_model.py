@@ -19,8 +19,8 @@ from heedful.data.token_stream import LMBatch
 from heedful.layers.embeddings import tie_weights
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
 from heedful.models.base import Encoder, ModelOutput
+from heedful.models.config import EncoderConfig
 from heedful.models.language_model import check_tied_sizes
-from heedful.models.registry import EncoderConfig
 from heedful.models.scheduled_sampling import TokenChoice
 from heedful.models.transformer import TransformerEncoderConfig
 from heedful.shapes import Bool, Float, Int
@@ -47,7 +47,7 @@ class MaskingConfig(BaseConfig):
 
 
 def mask_tokens(
-    tokens: Int[Tensor, "B T"], config: MaskingConfig, *, vocabulary_size: int, seed: str
+    tokens: Int[Tensor, "B T"], config: MaskingConfig, *, vocab_size: int, seed: str
 ) -> LMBatch:
     """Choose tokens and hide them; the mask symbol is the id after the last of the vocabulary."""
     chance = torch.Generator().manual_seed(Random(seed).getrandbits(63))
@@ -55,11 +55,11 @@ def mask_tokens(
         torch.rand(tokens.shape, generator=chance), tokens != PAD, config.mlm_probability
     )
     draw = torch.rand(tokens.shape, generator=chance)
-    others = torch.randint(NUM_SPECIAL_TOKENS, vocabulary_size, tokens.shape, generator=chance)
+    others = torch.randint(NUM_SPECIAL_TOKENS, vocab_size, tokens.shape, generator=chance)
     shown = torch.where(
         draw < config.mask_replace_prob + config.random_replace_prob, others, tokens
     )
-    shown = shown.masked_fill(draw < config.mask_replace_prob, vocabulary_size)
+    shown = shown.masked_fill(draw < config.mask_replace_prob, vocab_size)
     return LMBatch(torch.where(chosen, shown, tokens), tokens.masked_fill(~chosen, PAD))
 
 
@@ -81,19 +81,19 @@ class MaskedLanguageModel(nn.Module):
     The encoder has one token more than can be said: the mask symbol, which is the last.
     """
 
-    def __init__(self, encoder: Encoder, *, vocabulary_size: int) -> None:
+    def __init__(self, encoder: Encoder, *, vocab_size: int) -> None:
         super().__init__()
         self.encoder = encoder
-        self.vocabulary_size = vocabulary_size
-        size = encoder.size
+        self.vocab_size = vocab_size
+        size = encoder.output_size
         self.head = nn.Sequential(nn.Linear(size, size), nn.GELU(), nn.LayerNorm(size))
         # As many rows as the encoder's table, which it may be; the last is never said.
-        self.projection = nn.Linear(size, vocabulary_size + 1)
+        self.projection = nn.Linear(size, vocab_size + 1)
 
     @property
     def mask_id(self) -> int:
         """The mask symbol."""
-        return self.vocabulary_size
+        return self.vocab_size
 
     def forward(
         self,
@@ -116,7 +116,7 @@ class MaskedLanguageModel(nn.Module):
 
     def _compute_log_probs(self, states: Float[Tensor, "B T D"]) -> Float[Tensor, "B T N"]:
         logits = self.projection(self.head(states))
-        return logits[..., : self.vocabulary_size].log_softmax(dim=-1)
+        return logits[..., : self.vocab_size].log_softmax(dim=-1)
 
     def predict(self, tokens: Int[Tensor, "T"]) -> Float[Tensor, "T N"]:
         """Say how likely each token is to stand at each place of one text."""
@@ -137,13 +137,13 @@ class MaskedLanguageModelConfig(BaseConfig):
     init: InitConfig = DefaultInitConfig()
     """Which values the weights begin with."""
 
-    def build(self, *, source_size: int, target_size: int) -> MaskedLanguageModel:
+    def build(self, *, source_vocab_size: int, target_vocab_size: int) -> MaskedLanguageModel:
         """Make the model for a vocabulary, which is source and target alike."""
-        assert source_size == target_size, "a language model has one vocabulary"
-        encoder = self.encoder.build(vocabulary_size=target_size + 1)
-        model = MaskedLanguageModel(encoder, vocabulary_size=target_size)
+        assert source_vocab_size == target_vocab_size, "a language model has one vocabulary"
+        encoder = self.encoder.build(vocab_size=target_vocab_size + 1)
+        model = MaskedLanguageModel(encoder, vocab_size=target_vocab_size)
         self.init.initialize(model)
         if self.tie_embeddings:
-            check_tied_sizes(encoder.size, encoder.embedding.embedding.embedding_dim)
+            check_tied_sizes(encoder.output_size, encoder.embedding.embedding.embedding_dim)
             tie_weights(model.projection, encoder.embedding)
         return model

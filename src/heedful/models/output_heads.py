@@ -60,9 +60,9 @@ class OutputHead(nn.Module, ABC):
 class SoftmaxHead(OutputHead):
     """log softmax(W f + b): every token is chosen from the vocabulary."""
 
-    def __init__(self, feature_size: int, vocabulary_size: int) -> None:
+    def __init__(self, feature_size: int, vocab_size: int) -> None:
         super().__init__()
-        self.projection = nn.Linear(feature_size, vocabulary_size)
+        self.projection = nn.Linear(feature_size, vocab_size)
 
     def forward(
         self,
@@ -87,9 +87,9 @@ class MarginalHead(OutputHead):
     has_alignment_posterior = True
     needs_weights = True
 
-    def __init__(self, feature_size: int, vocabulary_size: int) -> None:
+    def __init__(self, feature_size: int, vocab_size: int) -> None:
         super().__init__()
-        self.projection = nn.Linear(feature_size, vocabulary_size)
+        self.projection = nn.Linear(feature_size, vocab_size)
 
     def forward(
         self,
@@ -131,9 +131,9 @@ class SoftmaxHeadConfig(BaseConfig):
 
     type: Literal["softmax"] = "softmax"
 
-    def build(self, *, feature_size: int, vocabulary_size: int) -> OutputHead:
+    def build(self, *, feature_size: int, vocab_size: int) -> OutputHead:
         """Make the emission."""
-        return SoftmaxHead(feature_size, vocabulary_size)
+        return SoftmaxHead(feature_size, vocab_size)
 
 
 class MarginalHeadConfig(BaseConfig):
@@ -141,9 +141,9 @@ class MarginalHeadConfig(BaseConfig):
 
     type: Literal["marginal"] = "marginal"
 
-    def build(self, *, feature_size: int, vocabulary_size: int) -> OutputHead:
+    def build(self, *, feature_size: int, vocab_size: int) -> OutputHead:
         """Make the emission."""
-        return MarginalHead(feature_size, vocabulary_size)
+        return MarginalHead(feature_size, vocab_size)
 
 
 OutputHeadConfig = Annotated[SoftmaxHeadConfig | MarginalHeadConfig, Field(discriminator="type")]

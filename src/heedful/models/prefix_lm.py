@@ -19,13 +19,13 @@ from heedful.config import BaseConfig
 from heedful.data.batching import Batch, SourceBatch
 from heedful.layers.embeddings import TokenEmbedding, check_shared_vocabulary, tie_weights
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
-from heedful.models.base import ModelOutput, Seq2SeqModel
-from heedful.models.causal_decoders import (
+from heedful.models.backbones import (
     BackboneConfig,
     BackboneOutput,
     CausalBackbone,
     RecurrentBackboneConfig,
 )
+from heedful.models.base import ModelOutput, Seq2SeqModel
 from heedful.models.scheduled_sampling import TokenChoice, run_scheduled_sampling
 from heedful.search import StepOutput
 from heedful.shapes import Bool, Float, Int
@@ -54,7 +54,7 @@ class PrefixLanguageModel(Seq2SeqModel):
         source_embedding: TokenEmbedding,
         target_embedding: TokenEmbedding,
         backbone: CausalBackbone,
-        projection: nn.Linear,
+        lm_head: nn.Linear,
         *,
         dropout: float,
         includes_source_loss: bool = False,
@@ -63,7 +63,7 @@ class PrefixLanguageModel(Seq2SeqModel):
         self.source_embedding = source_embedding
         self.target_embedding = target_embedding
         self.backbone = backbone
-        self.projection = projection
+        self.lm_head = lm_head
         self.dropout = nn.Dropout(dropout)
         self.includes_source_loss = includes_source_loss
 
@@ -152,7 +152,7 @@ class PrefixLanguageModel(Seq2SeqModel):
         return {"source": -(chosen * real).sum()}
 
     def _compute_log_probs(self, features: Float[Tensor, "*B D"]) -> Float[Tensor, "*B N"]:
-        return self.projection(self.dropout(features)).log_softmax(dim=-1)
+        return self.lm_head(self.dropout(features)).log_softmax(dim=-1)
 
 
 class PrefixLanguageModelConfig(BaseConfig):
@@ -163,7 +163,7 @@ class PrefixLanguageModelConfig(BaseConfig):
     """What reads both."""
     embedding_size: PositiveInt = 256
     """Width of a word's vector."""
-    positions: PositionalEncodingConfig | None = None
+    positional_encoding: PositionalEncodingConfig | None = None
     """How words are told their places, counted over both sides; if not given, they are not."""
     embeddings: Literal["separate", "shared", "tied"] = "separate"
     """Whether words of both sides have one vector, and, tied, the emission has it too."""
@@ -174,14 +174,16 @@ class PrefixLanguageModelConfig(BaseConfig):
     init: InitConfig = DefaultInitConfig()
     """Which values the weights begin with."""
 
-    def build(self, *, source_size: int, target_size: int) -> PrefixLanguageModel:
+    def build(self, *, source_vocab_size: int, target_vocab_size: int) -> PrefixLanguageModel:
         """Make the model for two vocabularies."""
         if self.embeddings != "separate" or self.loss_on == "both":
-            check_shared_vocabulary(source_size, target_size)
-        source = self._build_embedding(source_size)
-        target = source if self.embeddings != "separate" else self._build_embedding(target_size)
-        reader = self.backbone.build(input_size=target.size)
-        projection = nn.Linear(reader.size, target_size)
+            check_shared_vocabulary(source_vocab_size, target_vocab_size)
+        source = self._build_embedding(source_vocab_size)
+        target = (
+            source if self.embeddings != "separate" else self._build_embedding(target_vocab_size)
+        )
+        reader = self.backbone.build(input_size=target.embedding_size)
+        projection = nn.Linear(reader.output_size, target_vocab_size)
         model = PrefixLanguageModel(
             source,
             target,
@@ -195,11 +197,15 @@ class PrefixLanguageModelConfig(BaseConfig):
             tie_weights(projection, target)
         return model
 
-    def _build_embedding(self, vocabulary_size: int) -> TokenEmbedding:
+    def _build_embedding(self, vocab_size: int) -> TokenEmbedding:
         size, is_tied = self.embedding_size, self.embeddings == "tied"
-        position_combiner = self.positions.build(embedding_size=size) if self.positions else None
+        position_combiner = (
+            self.positional_encoding.build(embedding_size=size)
+            if self.positional_encoding
+            else None
+        )
         return TokenEmbedding(
-            vocabulary_size,
+            vocab_size,
             size,
             dropout=self.dropout,
             position_combiner=position_combiner,

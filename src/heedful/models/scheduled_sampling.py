@@ -93,7 +93,7 @@ class TeacherForcingConfig(BaseConfig):
         return 1.0
 
 
-class ScheduledSamplingConfig(BaseConfig):
+class ScheduledSamplingConfigBase(BaseConfig):
     """A share that falls, and how the model chooses the rest."""
 
     type: str
@@ -101,7 +101,7 @@ class ScheduledSamplingConfig(BaseConfig):
     """Whether the model's own tokens are drawn as likely as it finds them, or the likeliest."""
 
 
-class LinearSamplingConfig(ScheduledSamplingConfig):
+class LinearSamplingConfig(ScheduledSamplingConfigBase):
     """max(minimum, k - c i): fall in a straight line."""
 
     type: Literal["linear"] = "linear"
@@ -117,7 +117,7 @@ class LinearSamplingConfig(ScheduledSamplingConfig):
         return max(self.min_ratio, self.k - self.c * (step - 1))
 
 
-class ExponentialSamplingConfig(ScheduledSamplingConfig):
+class ExponentialSamplingConfig(ScheduledSamplingConfigBase):
     """k^i: fall by the same ratio at every step."""
 
     type: Literal["exponential"] = "exponential"
@@ -129,7 +129,7 @@ class ExponentialSamplingConfig(ScheduledSamplingConfig):
         return self.k ** (step - 1)
 
 
-class InverseSigmoidSamplingConfig(ScheduledSamplingConfig):
+class InverseSigmoidSamplingConfig(ScheduledSamplingConfigBase):
     """k / (k + exp(i / k)): fall slowly, then fast, then slowly."""
 
     type: Literal["inverse-sigmoid"] = "inverse-sigmoid"
@@ -144,7 +144,7 @@ class InverseSigmoidSamplingConfig(ScheduledSamplingConfig):
 
 _MAX_EXPONENT = 700.0  # exp of little more is beyond what a float can hold
 
-ScheduledSampling = Annotated[
+ScheduledSamplingConfig = Annotated[
     TeacherForcingConfig
     | LinearSamplingConfig
     | ExponentialSamplingConfig

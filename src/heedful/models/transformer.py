@@ -71,7 +71,7 @@ class TransformerDecoder(Decoder):
         """Read one token; say how likely each next one is."""
         if isinstance(state, BeamSharedState):
             if (layers := self.stack.packed_layers(tokens)) is not None:
-                return self._step_shared(tokens, state.regrouped(), layers)
+                return self._step_shared(tokens, state.regroup(), layers)
             state = self._per_row_state(state)
         read = self._forward(tokens.unsqueeze(1), state, need_weights=True)
         assert read.weights is not None, "weights were asked for"
@@ -95,7 +95,7 @@ class TransformerDecoder(Decoder):
         log_probs = self.output_head(
             self.stack.apply_final_norm(read.outputs), read.weights, sources[-1]
         )
-        after = state.appended(tuple(read.kv_cache), visible)
+        after = state.append(tuple(read.kv_caches), visible)
         return StepOutput(log_probs.squeeze(1), after, read.weights.squeeze(1))
 
     def _per_row_state(self, state: BeamSharedState) -> TransformerDecoderState:
@@ -153,14 +153,12 @@ class TransformerDecoderConfig(EmbeddedTransformerConfigBase):
     def build(
         self,
         *,
-        vocabulary_size: int,
+        vocab_size: int,
         memory_size: int,
         encoder_sizes: EncoderStateSizes | None = None,
     ) -> TransformerDecoder:
         """Make the decoder for a vocabulary and an encoder's width."""
-        output_head = self.output_head.build(
-            feature_size=self.size, vocabulary_size=vocabulary_size
-        )
+        output_head = self.output_head.build(feature_size=self.hidden_size, vocab_size=vocab_size)
         if output_head.is_per_position:
             raise ConfigError(
                 "decoder.output_head.type",
@@ -172,12 +170,12 @@ class TransformerDecoderConfig(EmbeddedTransformerConfigBase):
             config_path="decoder",
             make_cross_attention=partial(self._build_cross_attention, memory_size),
         )
-        return TransformerDecoder(self.build_embedding(vocabulary_size), stack, output_head)
+        return TransformerDecoder(self.build_embedding(vocab_size), stack, output_head)
 
     def _build_cross_attention(self, memory_size: int) -> Attention:
         config = self.cross_attention or self.attention
         attention = config.build(
-            query_size=self.size, memory_size=memory_size, output_size=self.size
+            query_size=self.hidden_size, memory_size=memory_size, output_size=self.hidden_size
         )
         if attention.readout.is_per_position:
             raise ConfigError(
@@ -198,7 +196,7 @@ class TransformerEncoder(Encoder):
         super().__init__()
         self.embedding = embedding
         self.stack = stack
-        self.size = size
+        self.output_size = size
         self.pooling = MeanPooling()
 
     def forward(self, tokens: Int[Tensor, "B S"], lengths: Int[Tensor, "B"]) -> EncoderOutput:
@@ -216,10 +214,10 @@ class TransformerEncoderConfig(EmbeddedTransformerConfigBase):
 
     type: Literal["transformer"] = "transformer"
 
-    def build(self, *, vocabulary_size: int) -> TransformerEncoder:
+    def build(self, *, vocab_size: int) -> TransformerEncoder:
         """Make the encoder for a vocabulary."""
         return TransformerEncoder(
-            self.build_embedding(vocabulary_size),
+            self.build_embedding(vocab_size),
             self.build_stack(config_path="encoder"),
-            size=self.size,
+            size=self.hidden_size,
         )

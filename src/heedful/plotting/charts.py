@@ -310,7 +310,7 @@ class ScatterPoint(NamedTuple):
     y_error: float = 0.0
 
 
-def scatter(
+def render_scatter_plot(
     points: Sequence[ScatterPoint],
     *,
     guide_line: Sequence[tuple[float, float]] = (),

@@ -44,7 +44,7 @@ def _add_text(element: Element, text: str) -> None:
         element.text = (element.text or "") + text
 
 
-def table(
+def make_table(
     head: Sequence[Element], rows: Iterable[Sequence[Element]], *, css_class: str, caption: str
 ) -> Element:
     """A table that can be scrolled if it is too wide, also by keyboard."""

@@ -37,7 +37,7 @@ from heedful.models.masked_language_model import MaskedLanguageModelConfig
 from heedful.models.scheduled_sampling import TeacherForcingConfig
 from heedful.tasks.registry import ModelConfig
 from heedful.tokenization.subword import SubwordTokenizerConfig
-from heedful.tokenization.text_pair import (
+from heedful.tokenization.tokenizer_pair import (
     SeparateTokenizersConfig,
     SharedTokenizerConfig,
     TokenizersConfig,
@@ -200,7 +200,7 @@ def _wrong_data_error(name: str, data_type: str, recipe: Recipe) -> ConfigError:
     )
 
 
-class RecipeFamily(NamedTuple):
+class RecipeGroup(NamedTuple):
     """A recipe, and the same system at other sizes: `form` stands for the recipe `name-form`."""
 
     name: str
@@ -213,7 +213,7 @@ def recipe_names() -> list[str]:
     return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
 
 
-def recipe_families() -> list[RecipeFamily]:
+def recipe_groups() -> list[RecipeGroup]:
     """The recipes by system: first those of one size, then those that have other forms."""
     names = recipe_names()
     forms = {
@@ -221,7 +221,7 @@ def recipe_families() -> list[RecipeFamily]:
         for name in names
     }
     others = {f"{name}-{variant}" for name in names for variant in forms[name]}
-    found = [RecipeFamily(name, tuple(forms[name])) for name in names if name not in others]
+    found = [RecipeGroup(name, tuple(forms[name])) for name in names if name not in others]
     return sorted(found, key=lambda system: bool(system.variants))
 
 
@@ -234,7 +234,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     """Find a recipe by name or file, check it, and apply `a.b=c` overrides."""
     settings = _settings(name_or_path)
     changes = [parse_override(text) for text in overrides]
-    return validate_settings(Recipe, settings, origin=name_or_path, overrides=changes)
+    return validate_settings(Recipe, settings, location=name_or_path, overrides=changes)
 
 
 def _settings(name_or_path: str) -> Settings:
@@ -242,7 +242,7 @@ def _settings(name_or_path: str) -> Settings:
         return read_settings(Path(name_or_path))
     names = recipe_names()
     if name_or_path in names:
-        return read_yaml(read_recipe_text(name_or_path), origin=name_or_path)
+        return read_yaml(read_recipe_text(name_or_path), location=name_or_path)
     raise ConfigError(
         name_or_path,
         f"no recipe has this name{did_you_mean(name_or_path, names)}",

@@ -24,7 +24,7 @@ from heedful.search.candidates import (
     Candidates,
     apply_diversity_penalty,
     count_selected_tokens,
-    end_candidates,
+    eos_candidates,
     find_candidates,
     select_candidates,
 )
@@ -36,7 +36,7 @@ from heedful.search.logits_processors import (
     MaxLength,
     MinLength,
     apply_processors,
-    no_end_error,
+    no_eos_error,
 )
 from heedful.search.penalties import CoveragePenalty, LengthPenalty
 from heedful.search.protocol import State, StepwiseModel
@@ -53,7 +53,9 @@ class OpenBeams(NamedTuple):
     """The beams that are in the batch."""
 
     sentence_ids: NDArray[np.int64]  # (beams,) the sentence of each
-    totals: NDArray[np.float64]  # (beams, K) of their hypotheses; -inf where there is none
+    cumulative_log_probs: NDArray[
+        np.float64
+    ]  # (beams, K) of their hypotheses; -inf where there is none
     depth: int  # tokens that they have
 
 
@@ -61,26 +63,26 @@ class LengthBounds:
     """The shortest and the longest output of each sentence."""
 
     def __init__(
-        self, min_length: MinLength | None, length_limits: Sequence[int], *, eos: int
+        self, min_length: MinLength | None, max_lengths: Sequence[int], *, eos: int
     ) -> None:
         self.min_lengths = min_length.lengths.cpu().numpy() if min_length else None
         self.largest_min_length = (
             0 if self.min_lengths is None else int(self.min_lengths.max(initial=0))
         )
-        self.max_lengths = np.array(length_limits, dtype=np.int64)
-        self.smallest_max_length = min(length_limits, default=0)
+        self.max_lengths = np.array(max_lengths, dtype=np.int64)
+        self.smallest_max_length = min(max_lengths, default=0)
         self.eos = eos
 
-    def ends_too_early(self, found: Candidates, beams: OpenBeams) -> NDArray[np.bool_]:
+    def is_eos_too_early(self, candidates: Candidates, beams: OpenBeams) -> NDArray[np.bool_]:
         """Say which candidates would end beams that are too short."""
-        is_end = found.tokens == self.eos
+        is_end = candidates.tokens == self.eos
         if self.min_lengths is None or beams.depth >= self.largest_min_length:
             return np.zeros_like(is_end)
         return is_end & (self.min_lengths[beams.sentence_ids] > beams.depth)[:, None]
 
-    def force_end(
+    def force_eos(
         self,
-        found: Candidates,
+        candidates: Candidates,
         beams: OpenBeams,
         *,
         allowed_log_probs: Float[Tensor, "R N"],
@@ -91,12 +93,12 @@ class LengthBounds:
         `left` is what rules left of what the model `matched`.
         """
         if beams.depth < self.smallest_max_length:
-            return found
+            return candidates
         is_long = self.max_lengths[beams.sentence_ids] <= beams.depth
-        at_limit = np.flatnonzero(is_long & (beams.totals.max(axis=1) > -np.inf))
+        at_limit = np.flatnonzero(is_long & (beams.cumulative_log_probs.max(axis=1) > -np.inf))
         if not len(at_limit):
-            return found
-        beam_size = beams.totals.shape[1]
+            return candidates
+        beam_size = beams.cumulative_log_probs.shape[1]
         rows = beam_size * at_limit[:, None] + np.arange(beam_size)
         there = torch.from_numpy(rows).to(model_log_probs.device)
         log_probs_of_end, allowed = (
@@ -104,12 +106,15 @@ class LengthBounds:
             for each in (model_log_probs, allowed_log_probs)
         )
         if (log_probs_of_end == -np.inf).any():
-            raise no_end_error(beams.depth)
+            raise no_eos_error(beams.depth)
         # Where rules forbid the end, too, it is all that is left.
-        totals = beams.totals[at_limit] + np.where(allowed > -np.inf, allowed, log_probs_of_end)
-        count = found.totals.shape[1]
-        return found.with_beams_replaced(
-            at_limit, end_candidates(totals, log_probs_of_end, rows, eos=self.eos, count=count)
+        cumulative_log_probs = beams.cumulative_log_probs[at_limit] + np.where(
+            allowed > -np.inf, allowed, log_probs_of_end
+        )
+        count = candidates.cumulative_log_probs.shape[1]
+        return candidates.with_beams_replaced(
+            at_limit,
+            eos_candidates(cumulative_log_probs, log_probs_of_end, rows, eos=self.eos, count=count),
         )
 
 
@@ -184,7 +189,7 @@ def beam_search(
     eos: int,
     beam_size: int,
     max_lengths: Int[Tensor, "B"],
-    penalty: LengthPenalty | None = None,
+    length_penalty: LengthPenalty | None = None,
     options: BeamSearchOptions | None = None,
     source_lengths: Int[Tensor, "B"] | None = None,
     trellis: Trellis | None = None,
@@ -196,7 +201,9 @@ def beam_search(
     wants to see the whole search gives a `trellis` to be filled.
     """
     options, trellis = options or BeamSearchOptions(), trellis or Trellis()
-    judge = _Scorer(trellis, penalty or LengthPenalty(), options.coverage_penalty, source_lengths)
+    judge = _Scorer(
+        trellis, length_penalty or LengthPenalty(), options.coverage_penalty, source_lengths
+    )
     search = _BeamSearch(judge, options, eos=eos, beam_size=beam_size, max_lengths=max_lengths)
     tokens = torch.full_like(search.sentence_ids, bos)
     if len(tokens) != len(max_lengths):
@@ -280,7 +287,7 @@ class _BeamSearch:
         self._validate()
         count, groups = len(max_lengths), options.diversity.num_groups
         self.beams = np.arange(count * groups)  # number of a beam: groups of a sentence together
-        self.totals = np.zeros((len(self.beams), 1))
+        self.cumulative_log_probs = np.zeros((len(self.beams), 1))
         self.sentence_ids = torch.from_numpy(self.beams // groups).to(max_lengths.device)
         self.generated = self.sentence_ids.new_empty(len(self.beams), 0)
         self.finished: list[list[FinishedRow]] = [[] for _ in self.beams]
@@ -309,7 +316,7 @@ class _BeamSearch:
         chosen = self._select(candidates)
         self._store_finished(chosen)
         is_open = np.array([self._is_open(*beam) for beam in self._best_open_totals(chosen)])
-        chosen.totals[~is_open] = -np.inf
+        chosen.cumulative_log_probs[~is_open] = -np.inf
         return self._advance_rows(
             chosen, np.flatnonzero(is_open | self._keeps_finished_rows(is_open))
         )
@@ -325,21 +332,21 @@ class _BeamSearch:
         if self.constraints:
             allowed_log_probs = self.constraints.block_eos(allowed_log_probs)
         found = find_candidates(
-            allowed_log_probs, model_log_probs, self.totals, self.num_candidates
+            allowed_log_probs, model_log_probs, self.cumulative_log_probs, self.num_candidates
         )
-        if np.isnan(found.totals).any():
+        if np.isnan(found.cumulative_log_probs).any():
             raise nan_log_probs_error(self.trellis.depth)
         if not self.constraints:
-            beams = OpenBeams(self._beam_sentences, self.totals, self.trellis.depth)
-            if self.length_bounds.ends_too_early(found, beams).any():
+            beams = OpenBeams(self._beam_sentences, self.cumulative_log_probs, self.trellis.depth)
+            if self.length_bounds.is_eos_too_early(found, beams).any():
                 found = find_candidates(
                     allowed_log_probs,
                     model_log_probs,
-                    self.totals,
+                    self.cumulative_log_probs,
                     self.num_candidates + self.group_beam_size,
                 )
-                found = found.dropping(self.length_bounds.ends_too_early(found, beams))
-            return self.length_bounds.force_end(
+                found = found.drop(self.length_bounds.is_eos_too_early(found, beams))
+            return self.length_bounds.force_eos(
                 found, beams, allowed_log_probs=allowed_log_probs, model_log_probs=model_log_probs
             )
         room = [
@@ -348,7 +355,7 @@ class _BeamSearch:
         ]
         return self.constraints.add_constraint_candidates(
             found,
-            self.totals,
+            self.cumulative_log_probs,
             allowed_log_probs=allowed_log_probs,
             hard_log_probs=bound,
             model_log_probs=model_log_probs,
@@ -364,7 +371,7 @@ class _BeamSearch:
         )
         if not rules:
             return model_log_probs, model_log_probs
-        rows = self.sentence_ids.repeat_interleave(self.totals.shape[1])
+        rows = self.sentence_ids.repeat_interleave(self.cumulative_log_probs.shape[1])
         return apply_processors(rules, model_log_probs, self.generated, rows, eos=self.eos)
 
     @property
@@ -402,7 +409,7 @@ class _BeamSearch:
         for place, rank in np.argwhere(chosen.is_finished).tolist():
             beam, row = int(self.beams[place]), int(found.rows[place, rank])
             owner = beam // self.options.diversity.num_groups
-            score = self.scorer.score(float(found.totals[place, rank]), row, owner)
+            score = self.scorer.score(float(found.cumulative_log_probs[place, rank]), row, owner)
             own = float(found.log_probs[place, rank])
             ending = FinishedRow(self.trellis.depth, row, own, score)
             self.trellis.finish(ending)
@@ -413,7 +420,9 @@ class _BeamSearch:
 
     def _best_open_totals(self, chosen: BeamSelection) -> list[tuple[int, float]]:
         """Each beam with the best total among its open hypotheses."""
-        return list(zip(self.beams.tolist(), chosen.totals.max(axis=1).tolist(), strict=True))
+        return list(
+            zip(self.beams.tolist(), chosen.cumulative_log_probs.max(axis=1).tolist(), strict=True)
+        )
 
     def _is_open(self, beam: int, best: float) -> bool:
         if best == -np.inf or not self.num_finished[beam]:
@@ -421,7 +430,7 @@ class _BeamSearch:
         ended, penalty, length = self.finished[beam], self.scorer.penalty, self.trellis.depth + 1
         longest = self.length_limits[beam // self.options.diversity.num_groups] + 1
         so_far = BeamStatus(
-            width=self.group_beam_size,
+            beam_size=self.group_beam_size,
             num_finished=self.num_finished[beam],
             worst_finished=ended[-1].score if len(ended) == self.group_beam_size else -np.inf,
             best_open_score=penalty(best, length),
@@ -435,13 +444,17 @@ class _BeamSearch:
         """Leave only the beams that go on, and their open hypotheses."""
         is_whole = len(kept) == len(self.beams)
         found = chosen.candidates if is_whole else chosen.candidates.select_beams(kept)
-        found = found.reordered(chosen.open_indices[kept])
-        rows, tokens, totals = found.rows.flatten(), found.tokens.flatten(), chosen.totals[kept]
-        own = np.where(totals > -np.inf, found.log_probs, -np.inf)
+        found = found.reorder(chosen.open_indices[kept])
+        rows, tokens, cumulative_log_probs = (
+            found.rows.flatten(),
+            found.tokens.flatten(),
+            chosen.cumulative_log_probs[kept],
+        )
+        own = np.where(cumulative_log_probs > -np.inf, found.log_probs, -np.inf)
         self.trellis.append(rows, tokens, own.flatten())
         if self.constraints:
             self.constraints.reorder(rows, tokens)
-        self.same_sentences = self.totals.shape == totals.shape
+        self.same_sentences = self.cumulative_log_probs.shape == cumulative_log_probs.shape
         self.same_rows = self.same_sentences and bool((rows == np.arange(len(rows))).all())
         device = self.sentence_ids.device
         parents, next_tokens = (
@@ -451,7 +464,7 @@ class _BeamSearch:
         if not is_whole:
             self.beams = self.beams[kept]
             self.sentence_ids = torch.from_numpy(self._beam_sentences).to(device)
-        self.totals = totals
+        self.cumulative_log_probs = cumulative_log_probs
         if self.processors or self.constraints:
             self.generated = torch.cat([self.generated[parents], next_tokens.unsqueeze(1)], dim=1)
         return parents, next_tokens
@@ -486,7 +499,7 @@ def greedy_search(
     bos: int,
     eos: int,
     max_lengths: Int[Tensor, "B"],
-    penalty: LengthPenalty | None = None,
+    length_penalty: LengthPenalty | None = None,
     options: BeamSearchOptions | None = None,
     source_lengths: Int[Tensor, "B"] | None = None,
     trellis: Trellis | None = None,
@@ -502,7 +515,7 @@ def greedy_search(
         eos=eos,
         beam_size=1,
         max_lengths=max_lengths,
-        penalty=penalty,
+        length_penalty=length_penalty,
         options=(options or BeamSearchOptions())._replace(stopping=FIRST_FINISHED),
         source_lengths=source_lengths,
         trellis=trellis,

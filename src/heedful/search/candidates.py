@@ -27,9 +27,11 @@ _CHUNK_SIZE = 128  # tokens; of 32 to 128 the fastest for 160 rows of 8,000 toke
 
 
 class Candidates(NamedTuple):
-    """Continuations (beams, C) of beams, best first; -inf in `totals` where there is none."""
+    """Continuations (beams, C) of beams, best first; -inf in `cumulative_log_probs` where there is none."""
 
-    totals: NDArray[np.float64]  # what they are ranked by: log-probabilities, after the rules
+    cumulative_log_probs: NDArray[
+        np.float64
+    ]  # what they are ranked by: log-probabilities, after the rules
     log_probs: NDArray[np.float64]  # of the last token alone, as the model has it
     tokens: NDArray[np.int64]
     rows: NDArray[np.int64]  # the hypotheses they continue, as rows of the batch
@@ -38,7 +40,7 @@ class Candidates(NamedTuple):
     def map_arrays(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Candidates:
         """Change every table in the same way."""
         return Candidates(
-            change(self.totals),
+            change(self.cumulative_log_probs),
             change(self.log_probs),
             change(self.tokens),
             change(self.rows),
@@ -49,28 +51,28 @@ class Candidates(NamedTuple):
         """Those of some beams."""
         return self.map_arrays(lambda table: table[beams])
 
-    def reordered(self, order: NDArray[np.int64]) -> Candidates:
+    def reorder(self, order: NDArray[np.int64]) -> Candidates:
         """Those at these places (beams, K) of each beam, in this order."""
         beams = np.arange(len(order))[:, None]
         return self.map_arrays(lambda table: table[beams, order])
 
-    def dropping(self, is_out: NDArray[np.bool_]) -> Candidates:
+    def drop(self, is_out: NDArray[np.bool_]) -> Candidates:
         """These, but some (beams, C) are none, and stand last."""
-        totals = np.where(is_out, -np.inf, self.totals)
-        return self._replace(totals=totals).reordered(np.argsort(is_out, axis=1, kind="stable"))
+        cumulative_log_probs = np.where(is_out, -np.inf, self.cumulative_log_probs)
+        return self._replace(cumulative_log_probs=cumulative_log_probs).reorder(
+            np.argsort(is_out, axis=1, kind="stable")
+        )
 
-    def with_beams_replaced(
-        self, beams: NDArray[np.int64], ensemble_with: Candidates
-    ) -> Candidates:
+    def with_beams_replaced(self, beams: NDArray[np.int64], replacements: Candidates) -> Candidates:
         """These, but as many others for some beams."""
         tables: list[NDArray[Any]] = [table.copy() for table in self]
-        for table, other in zip(tables, ensemble_with, strict=True):
+        for table, other in zip(tables, replacements, strict=True):
             table[beams] = other
         return Candidates(*tables)
 
 
-def end_candidates(
-    totals: NDArray[np.float64],
+def eos_candidates(
+    cumulative_log_probs: NDArray[np.float64],
     log_probs: NDArray[np.float64],
     rows: NDArray[np.int64],
     *,
@@ -78,17 +80,21 @@ def end_candidates(
     count: int,
 ) -> Candidates:
     """So many candidates of beams that can only end; there is one for each of their rows."""
-    order = np.argsort(-totals, axis=1, kind="stable")[:, np.arange(count) % totals.shape[1]]
-    found = Candidates(totals, log_probs, np.full_like(rows, eos), rows, np.zeros_like(rows))
-    found = found.reordered(order)
-    found.totals[:, totals.shape[1] :] = -np.inf
+    order = np.argsort(-cumulative_log_probs, axis=1, kind="stable")[
+        :, np.arange(count) % cumulative_log_probs.shape[1]
+    ]
+    found = Candidates(
+        cumulative_log_probs, log_probs, np.full_like(rows, eos), rows, np.zeros_like(rows)
+    )
+    found = found.reorder(order)
+    found.cumulative_log_probs[:, cumulative_log_probs.shape[1] :] = -np.inf
     return found
 
 
 class TopContinuations(NamedTuple):
     """The best continuations of beams: what they come to, their rows and their tokens."""
 
-    totals: Float[Tensor, "U C"]
+    cumulative_log_probs: Float[Tensor, "U C"]
     rows: Int[Tensor, "U C"]
     tokens: Int[Tensor, "U C"]
 
@@ -96,32 +102,34 @@ class TopContinuations(NamedTuple):
 def find_candidates(
     allowed_log_probs: Float[Tensor, "R N"],
     model_log_probs: Float[Tensor, "R N"],
-    totals: NDArray[np.float64],
-    count: int,
+    cumulative_log_probs: NDArray[np.float64],
+    num_candidates: int,
 ) -> Candidates:
     """Find the best continuations of each beam by what the rules left of the log-probabilities."""
     precision = torch.promote_types(model_log_probs.dtype, torch.float32)
-    so_far = torch.from_numpy(totals).to(model_log_probs.device, precision)
+    so_far = torch.from_numpy(cumulative_log_probs).to(model_log_probs.device, precision)
     if model_log_probs.device.type == "cpu" and model_log_probs.dtype == precision:
-        return _find_candidates_cpu(allowed_log_probs, model_log_probs, so_far, count)
-    ranked = topk_continuations(allowed_log_probs, so_far, count)
+        return _find_candidates_cpu(allowed_log_probs, model_log_probs, so_far, num_candidates)
+    ranked = topk_continuations(allowed_log_probs, so_far, num_candidates)
     row_in_beam = model_log_probs[ranked.rows, ranked.tokens].to(precision)
-    scores, log_probs = torch.stack([ranked.totals, row_in_beam]).cpu().numpy().astype(np.float64)
+    scores, log_probs = (
+        torch.stack([ranked.cumulative_log_probs, row_in_beam]).cpu().numpy().astype(np.float64)
+    )
     tokens, rows = torch.stack([ranked.tokens, ranked.rows]).cpu().numpy()
     return Candidates(scores, log_probs, tokens, rows, np.zeros_like(tokens))
 
 
 def topk_continuations(
-    log_probs: Float[Tensor, "R N"], totals: Float[Tensor, "U K"], count: int
+    log_probs: Float[Tensor, "R N"], cumulative_log_probs: Float[Tensor, "U K"], count: int
 ) -> TopContinuations:
-    """Rank the `count` best continuations of each beam without waiting for a device."""
-    num_beams, beam_size = totals.shape
+    """Rank the `n_best` best continuations of each beam without waiting for a device."""
+    num_beams, beam_size = cumulative_log_probs.shape
     size, num_chunks = log_probs.size(1), _num_chunks(log_probs)
-    firsts = beam_size * torch.arange(num_beams, device=totals.device)[:, None]
+    firsts = beam_size * torch.arange(num_beams, device=cumulative_log_probs.device)[:, None]
     if num_chunks <= 2 * count:
-        best, places = _topk_exhaustive(log_probs, totals, count)
+        best, places = _topk_exhaustive(log_probs, cumulative_log_probs, count)
         return TopContinuations(best, firsts + places // size, places % size)
-    peaks = (totals.view(-1, 1) + _chunk_maxima(log_probs)).view(num_beams, -1)
+    peaks = (cumulative_log_probs.view(-1, 1) + _chunk_maxima(log_probs)).view(num_beams, -1)
     chunks = peaks.topk(count).indices  # (U, C) of K * chunks
     rows, starts = firsts + chunks // num_chunks, chunks % num_chunks * _CHUNK_SIZE
     fitting = starts.clamp(max=size - _CHUNK_SIZE)
@@ -129,7 +137,7 @@ def topk_continuations(
     if size % _CHUNK_SIZE:
         inside = torch.arange(_CHUNK_SIZE, device=rows.device)
         found.masked_fill_(inside < (starts - fitting).unsqueeze(-1), -torch.inf)
-    extended_totals = found + totals.flatten()[rows].unsqueeze(-1)
+    extended_totals = found + cumulative_log_probs.flatten()[rows].unsqueeze(-1)
     best, places = extended_totals.flatten(1).topk(count)
     chosen = places // _CHUNK_SIZE
     return TopContinuations(
@@ -140,16 +148,18 @@ def topk_continuations(
 def _find_candidates_cpu(
     allowed_log_probs: Float[Tensor, "R N"],
     model_log_probs: Float[Tensor, "R N"],
-    totals: Float[Tensor, "U K"],
+    cumulative_log_probs: Float[Tensor, "U K"],
     count: int,
 ) -> Candidates:
     """The same on the host, where numpy does small sums sooner than torch."""
-    if count == totals.size(1) == 1:
+    if count == cumulative_log_probs.size(1) == 1:
         tokens = allowed_log_probs.numpy().argmax(axis=1)[:, None]
         rows = np.arange(len(tokens))[:, None]
     else:
-        rows, tokens = _topk_continuations_cpu(allowed_log_probs, totals, count)
-    scores = totals.numpy().reshape(-1)[rows] + allowed_log_probs.numpy()[rows, tokens]
+        rows, tokens = _topk_continuations_cpu(allowed_log_probs, cumulative_log_probs, count)
+    scores = (
+        cumulative_log_probs.numpy().reshape(-1)[rows] + allowed_log_probs.numpy()[rows, tokens]
+    )
     row_in_beam = model_log_probs.numpy()[rows, tokens]
     zeros = np.zeros_like(tokens)
     return Candidates(
@@ -158,23 +168,29 @@ def _find_candidates_cpu(
 
 
 def _topk_continuations_cpu(
-    log_probs: Float[Tensor, "R N"], totals: Float[Tensor, "U K"], count: int
+    log_probs: Float[Tensor, "R N"], cumulative_log_probs: Float[Tensor, "U K"], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows and tokens of the `count` best continuations of each beam."""
+    """Rows and tokens of the `n_best` best continuations of each beam."""
     size, num_chunks = log_probs.size(1), _num_chunks(log_probs)
-    beams = np.arange(len(totals))[:, None]
-    firsts = totals.size(1) * beams
+    beams = np.arange(len(cumulative_log_probs))[:, None]
+    firsts = cumulative_log_probs.size(1) * beams
     if num_chunks <= 2 * count:
-        row_in_beam, tokens = np.divmod(_topk_exhaustive(log_probs, totals, count)[1].numpy(), size)
+        row_in_beam, tokens = np.divmod(
+            _topk_exhaustive(log_probs, cumulative_log_probs, count)[1].numpy(), size
+        )
         return firsts + row_in_beam, tokens
-    peaks = (totals.view(-1, 1) + _chunk_maxima(log_probs)).view(len(totals), -1)
+    peaks = (cumulative_log_probs.view(-1, 1) + _chunk_maxima(log_probs)).view(
+        len(cumulative_log_probs), -1
+    )
     row_in_beam, number = np.divmod(peaks.topk(count).indices.numpy(), num_chunks)
     rows, starts = firsts + row_in_beam, number * _CHUNK_SIZE
     fitting = np.minimum(starts, size - _CHUNK_SIZE)
     found = _windows(log_probs, torch.from_numpy(rows * size + fitting))
     if size % _CHUNK_SIZE:
         found.numpy()[starts > fitting, : -(size % _CHUNK_SIZE)] = -np.inf
-    extended_totals = found.add_(torch.from_numpy(totals.numpy()[beams, row_in_beam]).unsqueeze(-1))
+    extended_totals = found.add_(
+        torch.from_numpy(cumulative_log_probs.numpy()[beams, row_in_beam]).unsqueeze(-1)
+    )
     chosen, beyond = np.divmod(extended_totals.flatten(1).topk(count).indices.numpy(), _CHUNK_SIZE)
     return rows[beams, chosen], fitting[beams, chosen] + beyond
 
@@ -184,10 +200,12 @@ def _num_chunks(log_probs: Float[Tensor, "R N"]) -> int:
 
 
 def _topk_exhaustive(
-    log_probs: Float[Tensor, "R N"], totals: Float[Tensor, "U K"], count: int
+    log_probs: Float[Tensor, "R N"], cumulative_log_probs: Float[Tensor, "U K"], count: int
 ) -> tuple[Float[Tensor, "U C"], Int[Tensor, "U C"]]:
     """Rank the tokens of all rows of a beam; there are too few chunks to leave any out."""
-    extended_totals = (totals.view(-1, 1) + log_probs).view(len(totals), -1)  # (U, K * N)
+    extended_totals = (cumulative_log_probs.view(-1, 1) + log_probs).view(
+        len(cumulative_log_probs), -1
+    )  # (U, K * N)
     return extended_totals.topk(min(count, extended_totals.size(1)))
 
 
@@ -234,7 +252,7 @@ class BeamGroups(NamedTuple):
         """How many hypotheses each group has."""
         if self.num_groups < 1 or beam_size % self.num_groups:
             raise ConfigError(
-                "diversity.num_groups",
+                "diversity.num_beam_groups",
                 f"a beam of {beam_size} cannot be shared by {self.num_groups} groups",
                 "choose a number of groups that divides the width",
             )
@@ -247,12 +265,12 @@ class BeamSelection(NamedTuple):
     candidates: Candidates
     is_finished: NDArray[np.bool_]  # (beams, C) those that end and are put aside
     open_indices: NDArray[np.int64]  # (beams, K) places of those that stay open
-    totals: NDArray[np.float64]  # (beams, K) of these; -inf where there is none
+    cumulative_log_probs: NDArray[np.float64]  # (beams, K) of these; -inf where there is none
 
 
 def select_candidates(candidates: Candidates, *, eos: int, beam_size: int) -> BeamSelection:
     """Deal out the beams among candidates in the order they stand."""
-    is_real = candidates.totals > -np.inf
+    is_real = candidates.cumulative_log_probs > -np.inf
     is_end = is_real & (candidates.tokens == eos)
     is_open = is_real & ~is_end
     if candidates.num_missing.any():
@@ -264,10 +282,13 @@ def select_candidates(candidates: Candidates, *, eos: int, beam_size: int) -> Be
     else:
         ranks = np.arange(is_real.shape[1])
         open_indices = np.argsort(~is_open, axis=1, kind="stable")[:, :beam_size]
-    totals = np.where(is_open, candidates.totals, -np.inf)
+    cumulative_log_probs = np.where(is_open, candidates.cumulative_log_probs, -np.inf)
     beams = np.arange(len(open_indices))[:, None]
     return BeamSelection(
-        candidates, is_end & (ranks < beam_size), open_indices, totals[beams, open_indices]
+        candidates,
+        is_end & (ranks < beam_size),
+        open_indices,
+        cumulative_log_probs[beams, open_indices],
     )
 
 
@@ -282,9 +303,11 @@ def apply_diversity_penalty(
         [token_counts[sentence][token] for token in tokens]
         for sentence, tokens in zip(sentence_ids.tolist(), candidates.tokens.tolist(), strict=True)
     ]
-    cost = penalty * np.array(counts, dtype=np.float64).reshape(candidates.totals.shape)
-    order = np.argsort(cost - candidates.totals, axis=1, kind="stable")
-    return candidates.reordered(order)
+    cost = penalty * np.array(counts, dtype=np.float64).reshape(
+        candidates.cumulative_log_probs.shape
+    )
+    order = np.argsort(cost - candidates.cumulative_log_probs, axis=1, kind="stable")
+    return candidates.reorder(order)
 
 
 def count_selected_tokens(
@@ -295,7 +318,9 @@ def count_selected_tokens(
         tokens = selection.candidates.tokens[beam]
         token_counts[sentence].update(tokens[selection.is_finished[beam]].tolist())
         token_counts[sentence].update(
-            tokens[selection.open_indices[beam]][selection.totals[beam] > -np.inf].tolist()
+            tokens[selection.open_indices[beam]][
+                selection.cumulative_log_probs[beam] > -np.inf
+            ].tolist()
         )
 
 
@@ -309,11 +334,11 @@ def _rank_within_bank(banks: NDArray[np.int64], counts: NDArray[np.bool_]) -> ND
 class BeamGroupsConfig(BaseConfig):
     """Groups of hypotheses that avoid one another (Vijayakumar et al. 2018, section 4)."""
 
-    num_groups: PositiveInt = 1
+    num_beam_groups: PositiveInt = 1
     """How many groups share the beam; 1 is a plain beam."""
-    penalty: NonNegativeFloat = 0.5
+    diversity_penalty: NonNegativeFloat = 0.5
     """What a token loses for each time an earlier group chose it at the same step."""
 
     def build(self) -> BeamGroups:
         """Make the groups."""
-        return BeamGroups(self.num_groups, self.penalty)
+        return BeamGroups(self.num_beam_groups, self.diversity_penalty)

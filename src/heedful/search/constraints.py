@@ -147,10 +147,10 @@ class ConstrainedBeam:
         self._sentences: list[int] = []
         self._progress: list[ConstraintProgress] = []
 
-    def validate(self, length_limits: Sequence[int], prefixes: Sequence[Sequence[int]]) -> None:
+    def validate(self, max_lengths: Sequence[int], prefixes: Sequence[Sequence[int]]) -> None:
         """Complain about what no output of at most these lengths can contain."""
         for number, (duties, limit) in enumerate(
-            zip(self._constraint_sets, length_limits, strict=True)
+            zip(self._constraint_sets, max_lengths, strict=True)
         ):
             _validate_phrases(
                 duties.constraints, self._eos, f"constraints of sentence {number + 1}"
@@ -197,8 +197,8 @@ class ConstrainedBeam:
 
     def add_constraint_candidates(
         self,
-        found: Candidates,
-        totals: NDArray[np.float64],
+        candidates: Candidates,
+        cumulative_log_probs: NDArray[np.float64],
         *,
         allowed_log_probs: Float[Tensor, "R N"],
         hard_log_probs: Float[Tensor, "R N"],
@@ -210,13 +210,13 @@ class ConstrainedBeam:
         What must be said goes before what may not be: its worth is what binding rules alone leave.
         `room` is how many tokens each beam may say after this one.
         """
-        held = totals.shape[1]
+        held = cumulative_log_probs.shape[1]
         added = self._required_continuations(
-            totals.flatten(), allowed_log_probs, hard_log_probs, model_log_probs
+            cumulative_log_probs.flatten(), allowed_log_probs, hard_log_probs, model_log_probs
         )
         beams = []
         for beam, remaining_tokens in enumerate(remaining):
-            pool = _candidate_pool(found, beam)
+            pool = _candidate_pool(candidates, beam)
             for row in range(beam * held, (beam + 1) * held):
                 for token, worth in added.get(row, {}).items():
                     pool[row, token] = max(worth, pool.get((row, token), worth))
@@ -225,13 +225,17 @@ class ConstrainedBeam:
 
     def _required_continuations(
         self,
-        totals: NDArray[np.float64],
+        cumulative_log_probs: NDArray[np.float64],
         allowed_log_probs: Float[Tensor, "R N"],
         hard_log_probs: Float[Tensor, "R N"],
         model_log_probs: Float[Tensor, "R N"],
     ) -> dict[int, dict[int, tuple[float, float]]]:
         """For each row with something missing, what goes on with a phrase, and its best token."""
-        rows = [row for row in range(len(totals)) if totals[row] > -np.inf and self._missing(row)]
+        rows = [
+            row
+            for row in range(len(cumulative_log_probs))
+            if cumulative_log_probs[row] > -np.inf and self._missing(row)
+        ]
         if not rows:
             return {}
         wanted = [(row, token) for row in rows for token in sorted(self._next_tokens(row))]
@@ -244,9 +248,9 @@ class ConstrainedBeam:
         own = model_log_probs[rows, best.indices].tolist()
         added: dict[int, dict[int, tuple[float, float]]] = {row: {} for row in rows}
         for (row, token, worth), log_prob in zip(best_continuations, own, strict=True):
-            added[row][token] = (totals[row] + worth, log_prob)
+            added[row][token] = (cumulative_log_probs[row] + worth, log_prob)
         for (row, token), worth, log_prob in required_continuations:
-            added[row][token] = (totals[row] + worth, log_prob)
+            added[row][token] = (cumulative_log_probs[row] + worth, log_prob)
         return added
 
     def _fitting_candidates(

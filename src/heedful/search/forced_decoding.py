@@ -28,12 +28,12 @@ def score_targets(
     bos: int,
     eos: int,
     device: torch.device | str = "cpu",
-    penalty: LengthPenalty | None = None,
+    length_penalty: LengthPenalty | None = None,
     coverage_penalty: CoveragePenalty | None = None,
     source_lengths: Int[Tensor, "B"] | None = None,
 ) -> list[Hypothesis]:
     """Judge a target for every row of `state`, without its begin and end symbols."""
-    penalty = penalty or LengthPenalty()
+    length_penalty = length_penalty or LengthPenalty()
     source_length_list = (
         source_lengths.tolist() if source_lengths is not None else [None] * len(targets)
     )
@@ -59,7 +59,7 @@ def score_targets(
             [remaining_targets[place] for place in active_rows],
         )
     return [
-        _with_penalties(found, penalty, coverage_penalty, end_of_source)
+        _with_penalties(found, length_penalty, coverage_penalty, end_of_source)
         for found, end_of_source in zip(evidence.hypotheses(), source_length_list, strict=True)
     ]
 
@@ -72,6 +72,6 @@ def _with_penalties(
 ) -> Hypothesis:
     penalized_score = penalty(found.log_prob, len(found.log_probs))
     if coverage_penalty is not None:
-        all_weights = np.concatenate([found.weights, found.end_weights[None]])
+        all_weights = np.concatenate([found.weights, found.eos_weights[None]])
         penalized_score += coverage_penalty(all_weights[:, :source_length_list])
     return found._replace(score=penalized_score)

@@ -32,7 +32,7 @@ class Hypothesis(NamedTuple):
     score: float  # what it was ranked by: after rules and penalties
     weights: NDArray[np.float32]  # (tokens, source positions)
     log_probs: NDArray[np.float64]  # (tokens + 1,) of each token, and last of the end symbol
-    end_weights: NDArray[np.float32]  # (source positions,) where the end symbol looked
+    eos_weights: NDArray[np.float32]  # (source positions,) where the end symbol looked
 
 
 class FinishedRow(NamedTuple):
@@ -44,7 +44,7 @@ class FinishedRow(NamedTuple):
     score: float
 
 
-NodeStatus = Literal["went on", "ended", "pruned"]
+NodeStatus = Literal["continued", "finished", "pruned"]
 
 
 class Node(NamedTuple):
@@ -56,7 +56,7 @@ class Node(NamedTuple):
     parent: int | None  # number of the node it continues; None where nothing was said yet
     token: int | None
     log_prob: float  # of the token, as the model has it
-    total: float  # of all tokens up to it
+    cumulative_log_prob: float  # of all tokens up to it
     status: NodeStatus  # pruned: nothing that continues it was kept
 
 
@@ -158,7 +158,7 @@ class Trellis:
                     _add_child(nodes, parent, token, float(self._log_probs[depth - 1][row]))
         for ending in self._endings:
             if (parent_of_end := numbers.get((ending.depth, ending.row))) is not None:
-                _add_child(nodes, parent_of_end, eos, ending.log_prob, "ended")
+                _add_child(nodes, parent_of_end, eos, ending.log_prob, "finished")
         return nodes
 
     def _weights_at(self, depth: int) -> NDArray[np.float32]:
@@ -185,8 +185,8 @@ def _add_child(
     nodes: list[Node], parent: int, token: int, log_prob: float, status: NodeStatus = "pruned"
 ) -> None:
     before = nodes[parent]
-    nodes[parent] = before._replace(status="went on")
-    nodes.append(Node(parent, token, log_prob, before.total + log_prob, status))
+    nodes[parent] = before._replace(status="continued")
+    nodes.append(Node(parent, token, log_prob, before.cumulative_log_prob + log_prob, status))
 
 
 class HypothesisRecorder:

@@ -39,7 +39,7 @@ class LogitsProcessor(ABC):
     ) -> Float[Tensor, "R N"]:
         """Lower what should not follow on the tokens written so far, begin symbols not counted."""
 
-    def validate(self, length_limits: Sequence[int]) -> None:
+    def validate(self, max_lengths: Sequence[int]) -> None:
         """Complain before the search, if outputs of at most these lengths cannot keep to it."""
         return
 
@@ -169,9 +169,9 @@ class ForcedPrefix(LogitsProcessor):
         others = torch.arange(log_probs.size(1), device=log_probs.device) != wanted
         return log_probs.masked_fill(others & (wanted >= 0), -torch.inf)
 
-    def validate(self, length_limits: Sequence[int]) -> None:
+    def validate(self, max_lengths: Sequence[int]) -> None:
         """A prefix must fit."""
-        for number, (prefix, limit) in enumerate(zip(self.prefixes, length_limits, strict=True)):
+        for number, (prefix, limit) in enumerate(zip(self.prefixes, max_lengths, strict=True)):
             if len(prefix) > limit:
                 raise ConfigError(
                     f"prefix of sentence {number + 1}",
@@ -233,10 +233,10 @@ class MinLength(LogitsProcessor):
         )
         return log_probs
 
-    def validate(self, length_limits: Sequence[int]) -> None:
+    def validate(self, max_lengths: Sequence[int]) -> None:
         """What is shortest cannot be longer than what is longest."""
         for number, (least, most) in enumerate(
-            zip(self.lengths.tolist(), length_limits, strict=True)
+            zip(self.lengths.tolist(), max_lengths, strict=True)
         ):
             if least > most:
                 raise ConfigError(
@@ -270,13 +270,13 @@ class MaxLength(LogitsProcessor):
             return log_probs
         log_probs, ends = log_probs.clone(), log_probs[rows, self.eos]
         if (ends == -torch.inf).any():
-            raise no_end_error(generated.size(1))
+            raise no_eos_error(generated.size(1))
         log_probs[rows] = -torch.inf  # a mask over the whole vocabulary takes seven times as long
         log_probs[rows, self.eos] = ends
         return log_probs
 
 
-def no_end_error(length: int) -> RunError:
+def no_eos_error(length: int) -> RunError:
     """Name a model that would go on for ever."""
     return RunError(
         "search",
@@ -288,7 +288,7 @@ def no_end_error(length: int) -> RunError:
 # Repetition: what of what was said may be said again?
 
 
-class NoRepeatNgram(LogitsProcessor):
+class NoRepeatNGram(LogitsProcessor):
     """No run of `size` tokens is in an output twice (Paulus et al. 2018, section 2.5)."""
 
     def __init__(self, ngram_size: int) -> None:

@@ -39,13 +39,13 @@ class LengthPenalty(NamedTuple):
         base = (5 + length) / 6 if self.formula == "gnmt" else length
         return float(log_prob / base**self.alpha)
 
-    def upper_bound(self, log_prob: float, length: int, longest: int) -> float:
+    def upper_bound(self, log_prob: float, length: int, max_length: int) -> float:
         """The most that an output can score whose beginning has this length and worth.
 
         Log-probabilities only fall and the divisor only goes one way, so that the best case is to
         gain nothing but length, or not even that.
         """
-        return max(self(log_prob, length), self(log_prob, longest))
+        return max(self(log_prob, length), self(log_prob, max_length))
 
 
 MEAN_LOG_PROB = LengthPenalty(1.0, "power")

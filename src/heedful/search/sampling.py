@@ -38,7 +38,7 @@ class SamplingOptions(NamedTuple):
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float = 1.0
-    excluded_tokens: tuple[int, ...] = ()  # tokens that are never drawn
+    forbidden_tokens: tuple[int, ...] = ()  # tokens that are never drawn
     min_p: float = 0.0
     typical_p: float = 1.0
 
@@ -46,8 +46,8 @@ class SamplingOptions(NamedTuple):
         self, log_probs: Float[Tensor, "B N"], uniforms: Sequence[float]
     ) -> Int[Tensor, "B"]:
         """Draw a token for each row, by a number from 0 to 1 that chance gave it."""
-        if self.excluded_tokens:
-            log_probs = log_probs.index_fill(1, _ids(self.excluded_tokens, log_probs), -torch.inf)
+        if self.forbidden_tokens:
+            log_probs = log_probs.index_fill(1, _ids(self.forbidden_tokens, log_probs), -torch.inf)
         if self.temperature == 0:
             return log_probs.argmax(dim=-1)
         cumulative_probs = self._probabilities(log_probs.double() / self.temperature).cumsum(dim=-1)
@@ -253,7 +253,7 @@ class SamplingConfig(BaseConfig):
 # grown to its longest length must end.
 
 
-def sample_outputs(
+def sample_hypotheses(
     model: StepwiseModel[State],
     state: State,
     *,

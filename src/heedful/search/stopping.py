@@ -18,7 +18,7 @@ from heedful.config.base import allow_bare_type
 class BeamStatus(NamedTuple):
     """What a beam has found, and what it may still find."""
 
-    width: int
+    beam_size: int
     num_finished: int  # of all its hypotheses, kept or not
     worst_finished: (
         float  # score of the last of the best `width` that have ended; -inf while fewer have
@@ -70,7 +70,7 @@ class PatienceStopping(StoppingCriterion):
 
     def is_done(self, status: BeamStatus) -> bool:
         """Count."""
-        return status.num_finished >= self.factor * status.width
+        return status.num_finished >= self.factor * status.beam_size
 
 
 FIRST_FINISHED = PatienceStopping(1.0)

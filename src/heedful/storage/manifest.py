@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.errors import DamagedRunError, StorageError
+from heedful.errors import CorruptRunError, StorageError
 from heedful.storage.atomic import explain_os_errors, fsync_path, temporary_path, write_text
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def read_and_verify_manifest(folder: Path) -> Manifest:
         try:
             for name, entry in listing[FILES].items():
                 _verify(folder / name, entry)
-        except DamagedRunError:
+        except CorruptRunError:
             # Another process may have replaced a file, and its manifest before it.
             if serialize_manifest(read_manifest_unverified(folder)) == serialize_manifest(listing):
                 raise
@@ -144,11 +144,11 @@ def _parse_manifest(path: Path) -> Manifest:
         manifest[FILES].items()
         del manifest[_MANIFEST_HASH]
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise DamagedRunError(str(path), "this is not a manifest", RESTORE_HINT) from None
+        raise CorruptRunError(str(path), "this is not a manifest", RESTORE_HINT) from None
     # The whole text, for a space may change as well as a word.
     if contents != serialize_manifest(manifest).encode():
         problem = "the manifest has changed since it was written"
-        raise DamagedRunError(str(path), problem, RESTORE_HINT)
+        raise CorruptRunError(str(path), problem, RESTORE_HINT)
     return manifest
 
 
@@ -157,19 +157,19 @@ def _verify(path: Path, entry: FileEntry) -> None:
         found = path.stat().st_size
         if found != entry[SIZE]:
             problem = f"the file holds {found} bytes where {entry[SIZE]} were written"
-            raise DamagedRunError(str(path), problem, RESTORE_HINT)
+            raise CorruptRunError(str(path), problem, RESTORE_HINT)
         kind, measure = (PAGE_SUMS, hash_file_pages) if PAGE_SUMS in entry else (SHA256, _digest)
         if measure(path) != entry[kind]:
             problem = (
                 f"the contents have changed since they were written ({_HASH_NAMES[kind]} differs)"
             )
-            raise DamagedRunError(str(path), problem, RESTORE_HINT)
+            raise CorruptRunError(str(path), problem, RESTORE_HINT)
 
 
 def _has_recorded_size(path: Path, entry: FileEntry) -> bool:
     try:
         _verify(path, entry)
-    except DamagedRunError:
+    except CorruptRunError:
         return False
     return True
 
@@ -179,12 +179,12 @@ def _explain_read_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise DamagedRunError(str(path), "the file is missing", RESTORE_HINT) from None
+        raise CorruptRunError(str(path), "the file is missing", RESTORE_HINT) from None
     except OSError as error:
         problem = f"cannot be read ({(error.strerror or str(error)).lower()})"
         if isinstance(error, PermissionError):  # nothing is lost
             raise StorageError(str(path), problem, "allow reading it") from error
-        raise DamagedRunError(str(path), problem, RESTORE_HINT) from error
+        raise CorruptRunError(str(path), problem, RESTORE_HINT) from error
 
 
 def _digest(path: Path) -> str:
@@ -281,7 +281,7 @@ def _move_into_place(
 def _read_old_manifest(folder: Path) -> Manifest:
     try:
         return read_manifest_unverified(folder)
-    except DamagedRunError:
+    except CorruptRunError:
         return {FILES: {}}  # there was no manifest, or none that vouches for anything
 
 

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from heedful.errors import DamagedRunError, RunError
+from heedful.errors import CorruptRunError, RunError
 from heedful.storage.manifest import RESTORE_HINT, Buffer
 
 # Tensors lie in the order of this table, widest first, so that each is aligned; then by name.
@@ -82,7 +82,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except SafetensorError as error:
-        raise DamagedRunError(str(path), f"not a weights file ({error})", RESTORE_HINT) from None
+        raise CorruptRunError(str(path), f"not a weights file ({error})", RESTORE_HINT) from None
 
 
 def load_into_model(model: nn.Module, weights: Mapping[str, Tensor], *, location: str) -> None:
@@ -111,16 +111,19 @@ def is_sharded(tensor: Tensor) -> bool:
     return hasattr(tensor, "full_tensor")  # torch's DTensor, which takes a second to import
 
 
-def shard_like(whole: Tensor, like: Tensor) -> Tensor:
+def shard_like(full_tensor: Tensor, reference: Tensor) -> Tensor:
     """Keep what this rank has of a whole tensor, if it is parted as another is."""
-    if not is_sharded(like):
-        return whole
+    if not is_sharded(reference):
+        return full_tensor
     from torch.distributed.tensor import DTensor, distribute_tensor
 
-    assert isinstance(like, DTensor)
+    assert isinstance(reference, DTensor)
     # No rank asks another: all have the whole.
     return distribute_tensor(
-        whole.to(like.device), like.device_mesh, like.placements, src_data_rank=None
+        full_tensor.to(reference.device),
+        reference.device_mesh,
+        reference.placements,
+        src_data_rank=None,
     )
 
 

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from heedful.data.loader import DataCursor
+from heedful.data.batch_stream import DataCursor
 from heedful.recipes import Recipe
-from heedful.tokenization.text_pair import TokenizerPair
+from heedful.tokenization.tokenizer_pair import TokenizerPair
 
 
 class BatchIterator(Protocol):

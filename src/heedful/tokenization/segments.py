@@ -22,14 +22,14 @@ UNIFORM_RESOLUTION = 2**32
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: numbers lie far apart
 
 
-def random_bits(keys: Keys, number: int | Integers) -> Keys:
+def random_bits(keys: Keys, index: int | Integers) -> Keys:
     """Draw once from each key; another number gives another draw, unrelated to the first."""
-    return _mix_bits(derive_keys(keys, number)) >> np.uint64(32)
+    return _mix_bits(derive_keys(keys, index)) >> np.uint64(32)
 
 
-def derive_keys(keys: Keys, number: int | Integers) -> Keys:
+def derive_keys(keys: Keys, index: int | Integers) -> Keys:
     """Make another key of each, by number."""
-    numbers = np.atleast_1d(number).astype(np.uint64)  # a single number would warn of overflow
+    numbers = np.atleast_1d(index).astype(np.uint64)  # a single number would warn of overflow
     return _mix_bits(keys + (numbers + np.uint64(1)) * _GOLDEN)
 
 

@@ -28,7 +28,7 @@ from heedful.tokenization.vocabulary import (
     PAD,
     SPECIAL_TOKENS,
     UNK,
-    damaged_file_error,
+    corrupt_file_error,
     read_saved_file,
 )
 
@@ -57,7 +57,7 @@ _FIXED_SPELLINGS = [
     *(bytes([byte]) for byte in range(NUM_BYTES)),
 ]
 
-Algorithm = Literal["unigram", "bpe"]
+SubwordModelType = Literal["unigram", "bpe"]
 
 
 class SubwordTokenizer(Tokenizer):
@@ -81,8 +81,8 @@ class SubwordTokenizer(Tokenizer):
         texts: Iterable[str],
         normalizer: Normalizer,
         *,
-        size: int,
-        algorithm: Algorithm = "unigram",
+        vocab_size: int,
+        model_type: SubwordModelType = "unigram",
         character_coverage: float = 1.0,
     ) -> Self:
         """Learn at most `size` pieces, fewer where the texts hold no more.
@@ -92,7 +92,7 @@ class SubwordTokenizer(Tokenizer):
         """
         lines = list(dict.fromkeys(_training_lines(normalize_texts(texts, normalizer))))
         check_training_text(lines)
-        model = _train_sentencepiece(lines, size, algorithm, character_coverage)
+        model = _train_sentencepiece(lines, vocab_size, model_type, character_coverage)
         return cls(model, normalizer)
 
     @classmethod
@@ -103,7 +103,7 @@ class SubwordTokenizer(Tokenizer):
         try:
             return cls(model, normalizer)
         except (RuntimeError, ValueError):
-            raise damaged_file_error(path, "not a subword model that heedful has trained") from None
+            raise corrupt_file_error(path, "not a subword model that heedful has trained") from None
 
     def save(self, folder: Path) -> None:
         """Write the model into a folder that exists."""
@@ -145,7 +145,7 @@ def _training_lines(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _train_sentencepiece(
-    lines: list[str], size: int, algorithm: Algorithm, character_coverage: float
+    lines: list[str], size: int, algorithm: SubwordModelType, character_coverage: float
 ) -> bytes:
     model = io.BytesIO()
     try:
@@ -225,7 +225,7 @@ SubwordRegularizationConfig = Annotated[
 ]
 
 
-_REQUIRED_MODEL_TYPE = {"sampling": "unigram", "dropout": "bpe"}
+_REQUIRED_MODEL_TYPE = {"unigram-sampling": "unigram", "bpe-dropout": "bpe"}
 
 
 class SubwordTokenizerConfig(BaseConfig):
@@ -255,18 +255,16 @@ class SubwordTokenizerConfig(BaseConfig):
 
     def train(self, texts: Iterable[str]) -> Tokenizer:
         """Learn the pieces of these texts."""
-
         return SubwordTokenizer.train(
             texts,
             self.normalization.build(),
-            size=self.vocab_size,
-            algorithm=self.model_type,
+            vocab_size=self.vocab_size,
+            model_type=self.model_type,
             character_coverage=self.character_coverage,
         )
 
     def load(self, folder: Path) -> Tokenizer:
         """Read a saved tokenizer."""
-
         return SubwordTokenizer.load(folder, self.normalization.build())
 
     def build_regularizer(self, tokenizer: Tokenizer) -> SubwordRegularizer | None:

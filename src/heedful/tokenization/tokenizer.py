@@ -96,9 +96,9 @@ def split_words(text: str) -> list[str]:
     return _pattern().findall(" " + text) if text else []
 
 
-def join_words(pieces: list[str]) -> str:
+def join_words(words: list[str]) -> str:
     """Put the pieces together, without the space the text was thought to follow."""
-    return "".join(pieces).removeprefix(" ")
+    return "".join(words).removeprefix(" ")
 
 
 @cache
@@ -194,7 +194,7 @@ class VocabularyTokenizer(Tokenizer):
 
     @staticmethod
     @abstractmethod
-    def detokenize(pieces: list[str]) -> str:
+    def detokenize(tokens: list[str]) -> str:
         """Put pieces together: `join(tokenize(text))` is the text."""
 
     @staticmethod
@@ -204,7 +204,12 @@ class VocabularyTokenizer(Tokenizer):
 
     @classmethod
     def train(
-        cls, texts: Iterable[str], normalizer: Normalizer, *, min_count: int, max_size: int
+        cls,
+        texts: Iterable[str],
+        normalizer: Normalizer,
+        *,
+        min_frequency: int,
+        max_vocab_size: int,
     ) -> Self:
         """Learn which pieces there are."""
         counts: Counter[str] = Counter()
@@ -212,7 +217,8 @@ class VocabularyTokenizer(Tokenizer):
             counts.update(cls.tokenize(text))
         check_training_text(counts)
         return cls(
-            Vocabulary.from_counts(counts, min_count=min_count, max_size=max_size), normalizer
+            Vocabulary.from_counts(counts, min_count=min_frequency, max_size=max_vocab_size),
+            normalizer,
         )
 
     @classmethod
@@ -255,9 +261,9 @@ class CharacterTokenizer(VocabularyTokenizer):
         return list(text)
 
     @staticmethod
-    def detokenize(pieces: list[str]) -> str:
+    def detokenize(tokens: list[str]) -> str:
         """Put code points together."""
-        return "".join(pieces)
+        return "".join(tokens)
 
 
 class WordTokenizer(VocabularyTokenizer):
@@ -276,9 +282,9 @@ class WordTokenizer(VocabularyTokenizer):
         return split_words(text)
 
     @staticmethod
-    def detokenize(pieces: list[str]) -> str:
+    def detokenize(tokens: list[str]) -> str:
         """Put words, signs and white space together."""
-        return join_words(pieces)
+        return join_words(tokens)
 
     @staticmethod
     def display(piece: str) -> str:
@@ -305,8 +311,8 @@ class WordTokenizerConfig(BaseConfig):
         return WordTokenizer.train(
             texts,
             self.normalization.build(),
-            min_count=self.min_frequency,
-            max_size=self.max_vocab_size,
+            min_frequency=self.min_frequency,
+            max_vocab_size=self.max_vocab_size,
         )
 
     def load(self, folder: Path) -> WordTokenizer:
@@ -330,8 +336,8 @@ class CharacterTokenizerConfig(BaseConfig):
         return CharacterTokenizer.train(
             texts,
             self.normalization.build(),
-            min_count=self.min_frequency,
-            max_size=self.max_vocab_size,
+            min_frequency=self.min_frequency,
+            max_vocab_size=self.max_vocab_size,
         )
 
     def load(self, folder: Path) -> CharacterTokenizer:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from heedful.errors import DamagedRunError
+from heedful.errors import CorruptRunError
 
 MAX_BYTES = 64 * 2**20
 """A vocabulary of a million words takes about 16 MiB; a larger file is no vocabulary of ours."""
@@ -21,17 +21,17 @@ def read_saved_file(path: Path) -> bytes:
     try:
         size = path.stat().st_size
         if size > MAX_BYTES:
-            raise damaged_file_error(
+            raise corrupt_file_error(
                 path, f"{size} bytes, more than the {MAX_BYTES} that are ever written"
             )
         return path.read_bytes()
     except OSError as error:
-        raise damaged_file_error(path, f"cannot be read ({error.strerror})") from None
+        raise corrupt_file_error(path, f"cannot be read ({error.strerror})") from None
 
 
-def damaged_file_error(path: Path, message: str) -> DamagedRunError:
+def corrupt_file_error(path: Path, message: str) -> CorruptRunError:
     """Make the error for a file that is not as it was saved."""
-    return DamagedRunError(str(path), message, "restore the file from a copy, or train again")
+    return CorruptRunError(str(path), message, "restore the file from a copy, or train again")
 
 
 # Vocabulary: which tokens have an id, and which id it is.
@@ -87,10 +87,10 @@ class Vocabulary:
         try:
             stored = json.loads(read_saved_file(path))
         except (ValueError, RecursionError):
-            raise damaged_file_error(path, "not JSON") from None
+            raise corrupt_file_error(path, "not JSON") from None
         tokens = stored.get("tokens") if isinstance(stored, dict) else None
         if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
-            raise damaged_file_error(path, "no list of tokens in it")
+            raise corrupt_file_error(path, "no list of tokens in it")
         if len(set(tokens)) < len(tokens):
-            raise damaged_file_error(path, "a token stands twice in it")
+            raise corrupt_file_error(path, "a token stands twice in it")
         return cls(tokens)

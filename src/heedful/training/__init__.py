@@ -1,30 +1,30 @@
 """Training: how a model learns."""
 
-from heedful.training.losses import (
-    CrossEntropyConfig,
+from heedful.training.objectives import (
     CrossEntropyObjective,
+    CrossEntropyObjectiveConfig,
     LossTerms,
-    MinimumRiskConfig,
     MinimumRiskObjective,
-    MixedObjectiveConfig,
+    MinimumRiskObjectiveConfig,
     Objective,
     ObjectiveConfig,
     ReinforceObjective,
+    ReinforceObjectiveConfig,
     check_objective_supported,
     count_correct,
     negative_log_likelihood,
 )
 
 __all__ = [
-    "CrossEntropyConfig",
     "CrossEntropyObjective",
+    "CrossEntropyObjectiveConfig",
     "LossTerms",
-    "MinimumRiskConfig",
     "MinimumRiskObjective",
-    "MixedObjectiveConfig",
+    "MinimumRiskObjectiveConfig",
     "Objective",
     "ObjectiveConfig",
     "ReinforceObjective",
+    "ReinforceObjectiveConfig",
     "check_objective_supported",
     "count_correct",
     "negative_log_likelihood",

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from heedful.layers.mixture_of_experts import MixtureOfExperts, MixtureOutput
+from heedful.layers.mixture_of_experts import MixtureOfExperts, MoEOutput
 
 
 class ExpertOverflowCounter:
@@ -32,7 +32,7 @@ class ExpertOverflowCounter:
         num_routed, dropped = (torch.stack(each).sum().item() for each in zip(*counts, strict=True))
         return dropped / max(num_routed, 1)
 
-    def _forward_hook(self, module: nn.Module, _: Any, mixed: MixtureOutput) -> None:
+    def _forward_hook(self, module: nn.Module, _: Any, mixed: MoEOutput) -> None:
         if module.training:
             self._dropped_and_total.append((mixed.num_routed, mixed.num_dropped))
 
@@ -57,7 +57,7 @@ class StepMetrics(NamedTuple):
     skip_reason: str = ""  # why nothing was learned; nothing if something was
 
 
-class SampleOutput(NamedTuple):
+class LoggedSample(NamedTuple):
     """What the model made of one held-out example, and where it looked."""
 
     source: list[str]  # as shown
@@ -74,7 +74,7 @@ class ValidationResult(NamedTuple):
     elapsed_seconds: float  # since training began
     scores: Mapping[str, float]  # "loss", "accuracy", and those asked for, by name
     is_best: bool
-    samples: Sequence[SampleOutput] = ()
+    samples: Sequence[LoggedSample] = ()
 
 
 class Callback:
@@ -120,14 +120,14 @@ class MetricsLogger(Callback):
         dropped = self._overflow_counter.pop_drop_rate()
         counted = {} if dropped is None else {"dropped_by_experts": round(dropped, 6)}
         speed = {"tokens_per_second": round(self._tokens / (time.monotonic() - self._since), 1)}
-        self._write({"kind": "training", **facts, **counted, **speed, **self._extra_fields()})
+        self._write({"type": "training", **facts, **counted, **speed, **self._extra_fields()})
         self._restart()
 
     def on_validation_end(self, result: ValidationResult) -> None:
         """Write of a validation; its time is not counted as training."""
         _, seconds, scores, *_ = result
         facts = {"step": result.step, **scores, "seconds": round(seconds, 3)}
-        self._write({"kind": "validation", **facts})
+        self._write({"type": "validation", **facts})
         self._restart()
 
     def _restart(self) -> None:

@@ -29,7 +29,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from heedful.config import BaseConfig
-from heedful.errors import DamagedRunError, DiskFullError
+from heedful.errors import CorruptRunError, DiskFullError
 from heedful.storage import (
     Buffer,
     add_sha256,
@@ -172,7 +172,7 @@ class CheckpointManager:
         if damaged := sorted(path.name for path in self.folder.glob(f"{_DAMAGED_PREFIX}*")):
             problem = f"no checkpoint is good (put aside: {', '.join(damaged)})"
             remedy = "restore the folder from a copy, or remove it to train from the beginning"
-            raise DamagedRunError(str(self.folder), problem, remedy)
+            raise CorruptRunError(str(self.folder), problem, remedy)
         return None
 
     def wait_until_verified(self) -> None:
@@ -206,12 +206,12 @@ class CheckpointManager:
     def _is_intact(self, checkpoint_path: Path) -> bool:
         try:
             read_and_verify_manifest(checkpoint_path)
-        except DamagedRunError as error:
+        except CorruptRunError as error:
             self._quarantine(checkpoint_path, error)
             return False
         return True
 
-    def _quarantine(self, checkpoint_path: Path, error: DamagedRunError) -> None:
+    def _quarantine(self, checkpoint_path: Path, error: CorruptRunError) -> None:
         aside = checkpoint_path.with_name(_DAMAGED_PREFIX + checkpoint_path.name)
         with explain_os_errors(aside):
             if aside.exists():
@@ -225,7 +225,7 @@ class CheckpointManager:
 def _read_score(checkpoint_path: Path) -> float | None:
     try:
         return read_manifest_unverified(checkpoint_path)["score"]
-    except (DamagedRunError, KeyError):
+    except (CorruptRunError, KeyError):
         return None
 
 

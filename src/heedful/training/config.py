@@ -9,13 +9,13 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from heedful.config import BaseConfig
 from heedful.data.batching import BatchingConfig
-from heedful.models.scheduled_sampling import ScheduledSampling, TeacherForcingConfig
+from heedful.models.scheduled_sampling import ScheduledSamplingConfig, TeacherForcingConfig
 from heedful.training.checkpoints import CheckpointConfig
-from heedful.training.losses import CrossEntropyConfig, ObjectiveConfig
+from heedful.training.objectives import CrossEntropyObjectiveConfig, ObjectiveConfig
 from heedful.training.optim import (
     AdamWConfig,
     InverseSqrtScheduleConfig,
-    LRSchedulerConfig,
+    LRScheduleConfig,
     OptimizerConfig,
     TrainingHistory,
 )
@@ -85,7 +85,7 @@ class TrainingConfig(BaseConfig):
     """Numbers that products are computed in; weights are always fp32."""
     optimizer: OptimizerConfig = AdamWConfig()
     """How gradients move the weights."""
-    lr_scheduler: LRSchedulerConfig = InverseSqrtScheduleConfig(warmup_steps=1000)
+    lr_scheduler: LRScheduleConfig = InverseSqrtScheduleConfig(warmup_steps=1000)
     """How large the learning rate is at each step."""
     max_grad_norm: PositiveFloat | None = 1.0
     """Gradients longer than this are shortened to it."""
@@ -93,9 +93,9 @@ class TrainingConfig(BaseConfig):
     """Each number of a gradient is kept within this of zero."""
     ema: EMAConfig | None = None
     """A moving average of the weights, which is then what is validated and published."""
-    objective: ObjectiveConfig = CrossEntropyConfig()
+    objective: ObjectiveConfig = CrossEntropyObjectiveConfig()
     """What is made small."""
-    scheduled_sampling: ScheduledSampling = TeacherForcingConfig()
+    scheduled_sampling: ScheduledSamplingConfig = TeacherForcingConfig()
     """How many of the tokens before it the model is told, and how many it says itself."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Share of each target spread evenly over the vocabulary."""

@@ -231,7 +231,7 @@ class FSDPContext(DDPContext):
         for block in _shardable_modules(model):
             fully_shard(block, mesh=mesh)
             if isinstance(block, SelfAttention):
-                register_fsdp_forward_method(block, "both_ways")
+                register_fsdp_forward_method(block, "forward_bidirectional")
         fully_shard(model, mesh=mesh)
         if list(model.buffers()):
             model.register_forward_pre_hook(_broadcast_buffers)

@@ -46,17 +46,17 @@ class ParamGroupConfig(BaseConfig):
 
     @model_validator(mode="after")
     def _check_frozen(self) -> ParamGroupConfig:
-        given = self.model_fields_set & {"scale", "weight_decay"}
+        given = self.model_fields_set & {"lr_scale", "weight_decay"}
         if self.frozen and given:
             raise ConfigError(
-                f"training.optimizer.param_groups, match '{self.pattern}'",
+                f"training.optimizer.param_groups, pattern '{self.pattern}'",
                 f"weights that are frozen have no {sorted(given)[0]}",
                 "leave out one of the two",
             )
         return self
 
 
-class BaseOptimizerConfig(BaseConfig):
+class OptimizerConfigBase(BaseConfig):
     """How gradients move the weights."""
 
     type: str
@@ -97,8 +97,8 @@ class BaseOptimizerConfig(BaseConfig):
         matrices = [weight for weight in weights if weight.dim() > 1]
         others = [weight for weight in weights if weight.dim() <= 1]
         return [
-            {"params": matrices, "weight_decay": decay, "scale": layer.lr_scale},
-            {"params": others, "weight_decay": 0.0, "scale": layer.lr_scale},
+            {"params": matrices, "weight_decay": decay, "lr_scale": layer.lr_scale},
+            {"params": others, "weight_decay": 0.0, "lr_scale": layer.lr_scale},
         ]
 
     @abstractmethod
@@ -138,7 +138,7 @@ def _no_match_error(number: int, pattern: str, names: Sequence[str]) -> ConfigEr
     )
 
 
-class AdamWConfig(BaseOptimizerConfig):
+class AdamWConfig(OptimizerConfigBase):
     """Adam with decoupled weight decay (Kingma & Ba 2015; Loshchilov & Hutter 2019)."""
 
     type: Literal["adamw"] = "adamw"
@@ -161,7 +161,7 @@ class AdamWConfig(BaseOptimizerConfig):
         )
 
 
-class AdamConfig(BaseOptimizerConfig):
+class AdamConfig(OptimizerConfigBase):
     """Steps of the mean gradient over the root of the mean squared one (Kingma & Ba 2015)."""
 
     type: Literal["adam"] = "adam"
@@ -182,7 +182,7 @@ class AdamConfig(BaseOptimizerConfig):
         )
 
 
-class SGDConfig(BaseOptimizerConfig):
+class SGDConfig(OptimizerConfigBase):
     """Straight down the gradient, with momentum if wanted (Sutskever et al. 2013)."""
 
     type: Literal["sgd"] = "sgd"
@@ -251,7 +251,7 @@ class MomentumSGD(Optimizer):
         return state["move"]
 
 
-class AdadeltaConfig(BaseOptimizerConfig):
+class AdadeltaConfig(OptimizerConfigBase):
     """Moves in units of the weights themselves (Zeiler 2012); Bahdanau et al. 2015 use it."""
 
     type: Literal["adadelta"] = "adadelta"
@@ -267,7 +267,7 @@ class AdadeltaConfig(BaseOptimizerConfig):
         return torch.optim.Adadelta(groups, lr=self.learning_rate, rho=self.rho, eps=self.eps)
 
 
-class AdagradConfig(BaseOptimizerConfig):
+class AdagradConfig(OptimizerConfigBase):
     """Rates that fall with the sum of squared gradients (Duchi et al. 2011); See et al. 2017."""
 
     type: Literal["adagrad"] = "adagrad"
@@ -416,7 +416,7 @@ def _decay_progress(step: int, warmup_steps: int, max_steps: int) -> float:
     return min(1.0, max(0, step - warmup_steps) / falling)
 
 
-LRSchedulerConfig = Annotated[
+LRScheduleConfig = Annotated[
     ConstantScheduleConfig
     | InverseSqrtScheduleConfig
     | LinearScheduleConfig

@@ -30,7 +30,7 @@ from heedful.shapes import Float, Int
 from heedful.tokenization.vocabulary import BOS, EOS, PAD
 
 
-class SampledOutput(NamedTuple):
+class Rollout(NamedTuple):
     """What may be said of a source."""
 
     tokens: tuple[int, ...]  # without begin and end
@@ -54,20 +54,20 @@ class LengthLimit(NamedTuple):
         return (lengths * self.ratio).long() + self.offset
 
 
-def reference_outputs(batch: Batch) -> list[SampledOutput]:
+def reference_outputs(batch: Batch) -> list[Rollout]:
     """Give what should be said."""
-    return [SampledOutput(tuple(row[: row.index(EOS)])) for row in batch.targets.tolist()]
+    return [Rollout(tuple(row[: row.index(EOS)])) for row in batch.targets.tolist()]
 
 
 @torch.no_grad()
-def sample_outputs(
+def sample_rollouts(
     model: Seq2SeqModel,
     batch: Batch,
     max_lengths: Int[Tensor, "B"],
     *,
     num_samples: int,
     sampling_strategy: SamplingOptions | None = None,
-) -> list[list[SampledOutput]]:
+) -> list[list[Rollout]]:
     """Draw so many outputs for every source; chance is that of the whole process."""
     rows = torch.arange(len(max_lengths), device=max_lengths.device).repeat_interleave(num_samples)
     seed = int(torch.randint(2**62, ()))
@@ -83,8 +83,7 @@ def sample_outputs(
         )
     longest = max_lengths[rows].tolist()
     drawn = [
-        SampledOutput(tuple(each), len(each) == most)
-        for each, most in zip(found, longest, strict=True)
+        Rollout(tuple(each), len(each) == most) for each, most in zip(found, longest, strict=True)
     ]
     return [drawn[first : first + num_samples] for first in range(0, len(drawn), num_samples)]
 
@@ -98,7 +97,7 @@ class ScoredOutputs(NamedTuple):
 
 
 def score_candidates(
-    model: nn.Module, batch: Batch, outputs: Sequence[Sequence[SampledOutput]]
+    model: nn.Module, batch: Batch, outputs: Sequence[Sequence[Rollout]]
 ) -> ScoredOutputs:
     """Say how likely outputs are for the sources of a batch, all of them at once."""
     sizes = [len(each) for each in outputs]
@@ -115,10 +114,10 @@ def score_candidates(
     chosen = _as_float32(log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1))  # (C, T)
     # By lengths and not by symbols: a model may draw the padding symbol too.
     real = torch.arange(targets.size(1), device=device) < lengths.unsqueeze(1)
-    totals = chosen.masked_fill(~real, 0).sum(dim=1).split(sizes)
+    cumulative_log_probs = chosen.masked_fill(~real, 0).sum(dim=1).split(sizes)
     firsts = lengths.new_tensor(sizes).cumsum(dim=0) - lengths.new_tensor(sizes)
     return ScoredOutputs(
-        pad_sequence(list(totals), batch_first=True, padding_value=-torch.inf),
+        pad_sequence(list(cumulative_log_probs), batch_first=True, padding_value=-torch.inf),
         log_probs[firsts, : batch.targets.size(1)],
         {name: penalty * (len(sizes) / len(flat)) for name, penalty in auxiliary_losses.items()},
     )
@@ -224,7 +223,7 @@ class ScoredCandidates(NamedTuple):
     rewards: Float[Tensor, "B K"]
 
 
-class OutputSampler:
+class RolloutSampler:
     """Draws outputs of a model and rewards them."""
 
     def __init__(self, reward: Reward, length_limit: LengthLimit, *, num_samples: int) -> None:
@@ -240,7 +239,7 @@ class OutputSampler:
             f"{type(unwrapped_model).__name__} reads no sources"
         )
         wanted = reference_outputs(batch)
-        drawn = sample_outputs(
+        drawn = sample_rollouts(
             unwrapped_model, batch, self.length_limit(batch), num_samples=self.num_samples
         )
         counted = [_count_outputs(*each) for each in zip(wanted, drawn, strict=True)]
@@ -257,7 +256,7 @@ class OutputSampler:
             f"{type(unwrapped_model).__name__} reads no sources"
         )
         greedy = SamplingOptions(temperature=0)
-        said = sample_outputs(
+        said = sample_rollouts(
             unwrapped_model,
             batch,
             self.length_limit(batch),
@@ -268,8 +267,8 @@ class OutputSampler:
 
     def _compute_rewards(
         self,
-        ref_outputs: Sequence[SampledOutput],
-        sampled: Sequence[Iterable[SampledOutput]],
+        ref_outputs: Sequence[Rollout],
+        sampled: Sequence[Iterable[Rollout]],
         like: Float[Tensor, "B _"],
     ) -> Float[Tensor, "B K"]:
         rewards = [
@@ -279,9 +278,7 @@ class OutputSampler:
         return _pad_to_tensor(rewards, like)
 
 
-def _count_outputs(
-    reference: SampledOutput, samples: Sequence[SampledOutput]
-) -> Counter[SampledOutput]:
+def _count_outputs(reference: Rollout, samples: Sequence[Rollout]) -> Counter[Rollout]:
     """Count how often each output was drawn, the reference first."""
     counts = Counter({reference: 0})
     counts.update(samples)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from heedful.data.loader import DataCursor
+from heedful.data.batch_stream import DataCursor
 from heedful.errors import DiskFullError, HeedfulError
 from heedful.storage import check_free_space, explain_os_errors, remove_path
 from heedful.storage.state_dict import is_sharded, load_into_model, shard_like
@@ -170,7 +170,7 @@ def restore_snapshot(trainer: Trainer, snapshot: Snapshot, *, location: str) -> 
 def read_progress(snapshot: Snapshot) -> TrainingProgress:
     """How far training had come when a snapshot was taken."""
     facts = {name: fact for name, fact in snapshot.metadata.items() if name != _PRECISION}
-    return TrainingProgress(**{**facts, "cursor": DataCursor(*facts["position"])})
+    return TrainingProgress(**{**facts, "cursor": DataCursor(*facts["cursor"])})
 
 
 def _reshard(trainer: Trainer, snapshot: Snapshot) -> dict[str, Tensor]:
@@ -226,7 +226,7 @@ def _restore_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> N
     optimizer.load_state_dict({"state": states, "param_groups": groups})
 
 
-class StoppingCriteria:
+class TrainingLimits:
     """Every limit of a training."""
 
     def __init__(self, config: TrainingConfig) -> None:
@@ -234,7 +234,7 @@ class StoppingCriteria:
             "steps": config.max_steps,
             "epochs": config.max_epochs,
             "minutes": config.max_minutes,
-            "operations": config.max_flops,
+            "flops": config.max_flops,
         }
         self._patience = config.patience
 
@@ -249,7 +249,7 @@ class StoppingCriteria:
         """Say that validations have long been no better, or nothing."""
         waited = progress.validations_since_best
         hopeless = self._patience is not None and waited >= self._patience
-        return f"no better in {waited} validations" if hopeless else ""
+        return f"early stopping: no improvement in {waited} validations" if hopeless else ""
 
     def fraction_done(self, usage: ResourceUsage) -> float:
         """How much of the way to the nearest limit lies behind: from 0 to 1."""
@@ -261,8 +261,8 @@ class StoppingCriteria:
 
 
 _LIMIT_MESSAGES = {
-    "steps": "all {} steps taken",
-    "epochs": "all {} epochs seen",
-    "minutes": "{:g} minutes are over",
-    "operations": "{:g} operations done",
+    "steps": "reached max_steps={}",
+    "epochs": "reached max_epochs={}",
+    "minutes": "reached max_minutes={:g}",
+    "flops": "reached max_flops={:g}",
 }

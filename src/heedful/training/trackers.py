@@ -22,7 +22,7 @@ from rich.console import Console
 
 from heedful.errors import ConfigError, choices_hint, did_you_mean
 from heedful.storage import write_text
-from heedful.training.callbacks import Callback, SampleOutput, StepMetrics, ValidationResult
+from heedful.training.callbacks import Callback, LoggedSample, StepMetrics, ValidationResult
 from heedful.training.progress import print_line
 
 TRACKER_IDS_FILE = "trackers.json"
@@ -60,7 +60,7 @@ class LogRecord(NamedTuple):
 
     step: int
     scalars: Mapping[str, float]
-    samples: Sequence[SampleOutput] = ()
+    samples: Sequence[LoggedSample] = ()
 
 
 class Tracker(ABC):
@@ -84,7 +84,7 @@ class Tracker(ABC):
         """Let nothing be left unwritten."""
 
 
-def _sample_lines(sample: SampleOutput) -> Iterator[str]:
+def _sample_lines(sample: LoggedSample) -> Iterator[str]:
     yield f"source     {' '.join(sample.source)}"
     yield f"reference  {sample.reference}"
     yield f"output     {sample.text}"
@@ -257,7 +257,7 @@ _LOG_EVERY_STEPS = 10  # updates between figures
 _CLOSE_TIMEOUT = 30.0  # seconds that a tracker may take for the last figures
 
 
-def make_tracker_callbacks(
+def build_tracker_callbacks(
     names: Sequence[str],
     folder: Path,
     title: str,

@@ -26,7 +26,7 @@ from heedful.shapes import Float
 from heedful.storage.state_dict import unique_weights
 from heedful.training.callbacks import Callback, StepMetrics
 from heedful.training.distributed import SINGLE_PROCESS, DistributedContext
-from heedful.training.losses import Objective
+from heedful.training.objectives import Objective
 
 
 class EMAConfig(BaseConfig):
@@ -278,8 +278,8 @@ class Trainer:
         *,
         clipping: GradientClipper = DEFAULT_CLIPPER,
         precision: MixedPrecision | None = None,
-        average: ExponentialMovingAverage | None = None,
-        ranks: DistributedContext = SINGLE_PROCESS,
+        ema: ExponentialMovingAverage | None = None,
+        dist_context: DistributedContext = SINGLE_PROCESS,
         device: torch.device | str = "cpu",
     ) -> None:
         """`learning_rate` is a function of the step; groups of weights take a share of it."""
@@ -289,12 +289,12 @@ class Trainer:
         self.learning_rate = learning_rate
         self.gradient_clipper = clipping
         self.precision = precision or MixedPrecision("fp32", "cpu")
-        self.ema = average
-        self.dist_context = ranks
+        self.ema = ema
+        self.dist_context = dist_context
         self.device = device
         self.step = 0
         self.rng_states_before_step = get_rng_states()
-        self._wrapped_model = ranks.wrap_model(model)
+        self._wrapped_model = dist_context.wrap_model(model)
         self._trainable_parameters = [
             weight for weight in model.parameters() if weight.requires_grad
         ]
@@ -312,7 +312,7 @@ class Trainer:
         skipped = "" if found.is_finite else self._skip_reason(found)
         if not skipped:
             for weights in self.optimizer.param_groups:
-                weights["lr"] = rate * weights.get("scale", 1.0)
+                weights["lr"] = rate * weights.get("lr_scale", 1.0)
             self.precision.optimizer_step(self.optimizer)
             if self.ema is not None:
                 self.ema.update(self.step)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from heedful.acceleration import beam_cache
 from heedful.acceleration.beam_cache import BeamSharedState
-from heedful.acceleration.packed_weights import frozen_weights
+from heedful.acceleration.packed_weights import assume_constant_parameters
 from heedful.models.base import EncoderOutput
 from heedful.models.transformer import TransformerDecoderConfig
 from heedful.pytree import SharedRows, select_rows, tensors_of
@@ -19,10 +19,10 @@ LENGTHS = torch.tensor([5, 2, 4])
 def make():
     torch.manual_seed(1)
     config = TransformerDecoderConfig.model_validate(
-        {"type": "transformer", "size": SIZE, "num_layers": 2}
-        | {"attention": {"score": {"type": "scaled-dot"}, "heads": {"num_heads": 2}}}
+        {"type": "transformer", "hidden_size": SIZE, "num_layers": 2}
+        | {"attention": {"score": {"type": "scaled-dot"}, "multi_head": {"num_heads": 2}}}
     )
-    decoder = config.build(vocabulary_size=WORDS, memory_size=SIZE).double().eval()
+    decoder = config.build(vocab_size=WORDS, memory_size=SIZE).double().eval()
     for weight in decoder.parameters():
         torch.nn.init.normal_(weight, std=0.7)
     states = torch.randn(3, 5, SIZE, dtype=torch.double)
@@ -39,7 +39,7 @@ def plainly(tokens, state):
 
 
 def begin():
-    with torch.no_grad(), frozen_weights():
+    with torch.no_grad(), assume_constant_parameters():
         together = DECODER.initial_state(ENCODED)
     assert isinstance(together, BeamSharedState)
     return together, DECODER.initial_state(ENCODED)
@@ -73,7 +73,7 @@ def most_siblings(request):
 def test_whatever_rows_are_selected_each_goes_on_as_it_would_alone(data, most_siblings):
     together, apart = begin()
     owners = [0, 1, 2]
-    with frozen_weights():
+    with assume_constant_parameters():
         for _ in range(data.draw(st.integers(1, 5))):
             tokens = torch.tensor(
                 data.draw(st.lists(st.integers(4, 10), min_size=len(owners), max_size=len(owners)))
@@ -95,7 +95,7 @@ def test_whatever_rows_are_selected_each_goes_on_as_it_would_alone(data, most_si
 def test_a_step_changes_nothing_in_the_state_it_was_given():
     together, _ = begin()
     tokens, rows = torch.tensor([4, 5, 6]), torch.tensor([0, 0, 1, 1, 2, 2])
-    with torch.no_grad(), frozen_weights():
+    with torch.no_grad(), assume_constant_parameters():
         for _ in range(3):  # until there is room behind what is held
             together = DECODER.step(tokens, together).state
         both = select_rows(together, rows)
@@ -111,17 +111,17 @@ def test_a_step_changes_nothing_in_the_state_it_was_given():
 
 def test_a_beam_is_pruned_without_moving_what_is_held():
     together, _ = begin()
-    with torch.no_grad(), frozen_weights():
+    with torch.no_grad(), assume_constant_parameters():
         state = DECODER.step(torch.tensor([4, 5, 6]), together).state
         state = select_rows(state, torch.tensor([0, 0, 1, 1, 2, 2]))
         state = DECODER.step(torch.tensor([4, 5, 6, 7, 8, 9]), state).state
-        pruned = select_rows(state, torch.tensor([1, 1, 2, 3, 5, 4])).regrouped()
+        pruned = select_rows(state, torch.tensor([1, 1, 2, 3, 5, 4])).regroup()
     assert pruned.caches is state.caches
     assert pruned.num_sentences == 3
-    left = select_rows(state, torch.tensor([0, 1, 4, 4])).regrouped()
+    left = select_rows(state, torch.tensor([0, 1, 4, 4])).regroup()
     assert left.num_sentences == 2
     assert left.shared_rows.row_index.tolist() == [0, 0, 1, 1]
-    uneven = select_rows(state, torch.tensor([0, 1, 4])).regrouped()
+    uneven = select_rows(state, torch.tensor([0, 1, 4])).regroup()
     assert uneven.num_sentences == 3
     assert uneven.shared_rows.row_index.tolist() == [0, 1, 2]
     assert uneven.visible is None
@@ -135,7 +135,7 @@ def test_whoever_may_learn_has_no_families(why):
         if why == "no rest":
             state = DECODER.initial_state(ENCODED)
         else:
-            with frozen_weights():
+            with assume_constant_parameters():
                 state = DECODER.initial_state(ENCODED)
     DECODER.eval()
     assert not isinstance(state, BeamSharedState)

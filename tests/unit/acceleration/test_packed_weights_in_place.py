@@ -6,7 +6,7 @@ from torch import nn
 
 from heedful.acceleration.packed_weights import (
     activate_inplace,
-    frozen_weights,
+    assume_constant_parameters,
     log_softmax_inplace,
 )
 
@@ -20,14 +20,14 @@ def test_scores_normalised_in_place_are_those_normalised_apart(shape, precision)
     wanted = scores.clone().log_softmax(dim=-1)
     assert torch.equal(log_softmax_inplace(scores), wanted)
     assert not torch.equal(scores, wanted) or scores.numel() <= 1
-    with frozen_weights():
+    with assume_constant_parameters():
         assert torch.equal(log_softmax_inplace(scores), wanted)
     assert torch.equal(scores, wanted)
 
 
 def test_scores_that_are_learned_from_are_left():
     scores = torch.randn(2, 5, requires_grad=True)
-    with frozen_weights():
+    with assume_constant_parameters():
         log_softmax_inplace(scores)[:, 0].sum().backward()
     assert scores.grad.any()
 

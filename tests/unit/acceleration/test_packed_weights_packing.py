@@ -7,11 +7,11 @@ from torch import nn
 from heedful.acceleration.packed_weights import (
     MAX_PACKED_ROWS,
     MIN_REPEATS,
+    assume_constant_parameters,
     cached_pack,
     can_pack,
     can_use_mkl,
     concat_linears,
-    frozen_weights,
     pack,
     packed_linear,
 )
@@ -27,7 +27,7 @@ def linear():
 def test_few_rows_are_mapped_as_the_map_does(leading, bias):
     linear = nn.Linear(5, 7, bias=bias).double()
     inputs = torch.randn(*leading, 5, dtype=torch.double)
-    with torch.no_grad(), frozen_weights():
+    with torch.no_grad(), assume_constant_parameters():
         torch.testing.assert_close(packed_linear(linear, inputs), linear(inputs))
 
 
@@ -46,9 +46,9 @@ def test_what_is_made_is_made_once_and_forgotten_when_weights_may_change(linear)
         return len(made)
 
     for _ in range(2):
-        with frozen_weights():
+        with assume_constant_parameters():
             assert cached_pack(linear, make) == cached_pack(linear, make)
-            with frozen_weights():  # within another nothing begins anew
+            with assume_constant_parameters():  # within another nothing begins anew
                 assert cached_pack(linear, make) == len(made)
     assert len(made) == 2
 
@@ -57,7 +57,7 @@ def test_a_fused_optimizer_that_leaves_no_trace_does_no_harm(linear):
     inputs = torch.randn(9, 5, dtype=torch.double)
     optimizer = torch.optim.AdamW(linear.parameters(), fused=True)
     for _ in range(2):
-        with torch.no_grad(), frozen_weights():
+        with torch.no_grad(), assume_constant_parameters():
             torch.testing.assert_close(packed_linear(linear, inputs), linear(inputs))
         linear(inputs).sum().backward()
         optimizer.step()
@@ -65,7 +65,7 @@ def test_a_fused_optimizer_that_leaves_no_trace_does_no_harm(linear):
 
 def test_nothing_is_packed_but_at_rest_without_gradients_and_casts(linear):
     inputs = torch.randn(3, 5)
-    with frozen_weights():
+    with assume_constant_parameters():
         assert not can_pack(inputs)
         with torch.no_grad():
             assert can_pack(inputs)
@@ -77,7 +77,7 @@ def test_nothing_is_packed_but_at_rest_without_gradients_and_casts(linear):
 
 def test_what_is_to_be_learned_goes_through_the_map_itself(linear):
     inputs = torch.randn(3, 5, dtype=torch.double)
-    with frozen_weights():
+    with assume_constant_parameters():
         packed_linear(linear, inputs).sum().backward()
     torch.testing.assert_close(linear.weight.grad, inputs.sum(dim=0).expand(7, 5))
 
@@ -93,9 +93,7 @@ def test_a_map_can_be_added_to_sums_and_changed(bias):
     inputs, sums = torch.randn(3, 5).double(), torch.randn(3, 7).double()
     packed = pack(linear)
     torch.testing.assert_close(packed.add_to(sums, inputs), sums + linear(inputs))
-    torch.testing.assert_close(
-        packed.transformed(lambda each: each / 3)(inputs), linear(inputs) / 3
-    )
+    torch.testing.assert_close(packed.transform(lambda each: each / 3)(inputs), linear(inputs) / 3)
 
 
 @pytest.mark.parametrize("bias", [True, False])

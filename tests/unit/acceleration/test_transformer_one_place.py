@@ -6,11 +6,11 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from heedful.acceleration.packed_weights import frozen_weights
+from heedful.acceleration.packed_weights import assume_constant_parameters
 from heedful.acceleration.transformer import PackedLayers
 from heedful.inspection.attention_trace import trace_attention
+from heedful.models.backbones import TransformerBackboneConfig
 from heedful.models.base import EncoderOutput
-from heedful.models.causal_decoders import TransformerBackboneConfig
 from heedful.models.transformer import TransformerDecoderConfig
 from heedful.pytree import select_rows, tensors_of
 from tests.unit.acceleration.usual_layers import DEFAULT_METRICS, OTHERS
@@ -31,11 +31,11 @@ class Case(NamedTuple):
 def make(settings):
     torch.manual_seed(1)
     config = TransformerDecoderConfig.model_validate(
-        {"type": "transformer", "size": SIZE, "num_layers": 2, "dropout": 0.3}
-        | {"attention": {"score": {"type": "scaled-dot"}, "heads": {"num_heads": 2}}}
+        {"type": "transformer", "hidden_size": SIZE, "num_layers": 2, "dropout": 0.3}
+        | {"attention": {"score": {"type": "scaled-dot"}, "multi_head": {"num_heads": 2}}}
         | settings
     )
-    decoder = config.build(vocabulary_size=11, memory_size=SIZE).double().eval()
+    decoder = config.build(vocab_size=11, memory_size=SIZE).double().eval()
     for weight in decoder.parameters():
         torch.nn.init.normal_(weight, std=0.7)
     states = torch.randn(ROWS, 5, SIZE, dtype=torch.double)
@@ -60,7 +60,7 @@ def counted(monkeypatch):
 def run(decoder, state, tokens, *, fast):
     said = []
     for column in tokens.T:
-        with torch.set_grad_enabled(not fast[len(said)]), frozen_weights():
+        with torch.set_grad_enabled(not fast[len(said)]), assume_constant_parameters():
             step = decoder.step(column, state)
         state = step.state
         said.append((step.log_probs.detach(), step.weights.detach()))
@@ -93,7 +93,9 @@ def test_layers_of_other_kinds_keep_their_own_form(settings, monkeypatch):
 def test_a_reader_reads_on_as_it_would_have(monkeypatch):
     torch.manual_seed(1)
     config = TransformerBackboneConfig(
-        size=SIZE, num_layers=2, attention={"score": {"type": "dot"}, "heads": {"num_heads": 2}}
+        hidden_size=SIZE,
+        num_layers=2,
+        attention={"score": {"type": "dot"}, "multi_head": {"num_heads": 2}},
     )
     reader = config.build(input_size=SIZE).double().eval()
     inputs = torch.randn(ROWS, STEPS, SIZE, dtype=torch.double)
@@ -101,7 +103,7 @@ def test_a_reader_reads_on_as_it_would_have(monkeypatch):
         inputs, torch.full((ROWS,), STEPS), reader.initial_state(inputs), need_weights=True
     )
     state = reader.initial_state(inputs)
-    with counted(monkeypatch) as calls, torch.no_grad(), frozen_weights():
+    with counted(monkeypatch) as calls, torch.no_grad(), assume_constant_parameters():
         for place in range(STEPS):
             one = inputs[:, place : place + 1]
             read = reader(one, torch.ones(ROWS, dtype=torch.long), state, need_weights=True)
@@ -117,7 +119,7 @@ def test_whoever_learns_reads_more_or_is_watched_gets_the_plain_form(why, monkey
     case = make({})
     case.decoder.train(why == "training")
     tokens = TOKENS[:, :2] if why == "several places" else TOKENS[:, :1]
-    rest = nullcontext() if why == "no rest" else frozen_weights()
+    rest = nullcontext() if why == "no rest" else assume_constant_parameters()
     with counted(monkeypatch) as calls, torch.set_grad_enabled(why == "grad"), rest:
         if why == "a trace":
             with trace_attention(case.decoder) as records:
@@ -130,7 +132,7 @@ def test_whoever_learns_reads_more_or_is_watched_gets_the_plain_form(why, monkey
 
 def test_rows_of_unlike_length_get_the_plain_form(monkeypatch):
     case = make({})
-    with counted(monkeypatch) as calls, torch.no_grad(), frozen_weights():
+    with counted(monkeypatch) as calls, torch.no_grad(), assume_constant_parameters():
         written = case.state.stack_state._replace(start_positions=torch.tensor([0, 1, 0]))
         case.decoder.step(TOKENS[:, 0], case.state._replace(stack_state=written))
     assert not calls
@@ -139,7 +141,7 @@ def test_rows_of_unlike_length_get_the_plain_form(monkeypatch):
 def test_states_are_selected_like_any_other():
     case = make({})
     rows = torch.tensor([2, 0])
-    with torch.no_grad(), frozen_weights():
+    with torch.no_grad(), assume_constant_parameters():
         first = case.decoder.step(TOKENS[:, 0], case.state).state
         all_rows = case.decoder.step(TOKENS[:, 1], first)
         some = case.decoder.step(TOKENS[rows, 1], select_rows(first, rows))

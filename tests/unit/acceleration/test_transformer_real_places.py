@@ -17,8 +17,8 @@ MASK = torch.arange(5) < LENGTHS[:, None]
 def make(settings):
     torch.manual_seed(1)
     config = TransformerConfigBase.model_validate(
-        {"size": SIZE, "num_layers": 2, "dropout": 0.3}
-        | {"attention": {"score": {"type": "scaled-dot"}, "heads": {"num_heads": 2}}}
+        {"hidden_size": SIZE, "num_layers": 2, "dropout": 0.3}
+        | {"attention": {"score": {"type": "scaled-dot"}, "multi_head": {"num_heads": 2}}}
         | settings
     )
     stack = config.build_stack(config_path="encoder").double().eval()
@@ -74,11 +74,11 @@ def test_a_sequence_of_no_places_disturbs_nobody():
 @pytest.mark.parametrize("settings", DEFAULT_METRICS, ids=str)
 def test_a_source_is_remembered_as_the_layers_remember_it(settings):
     config = TransformerDecoderConfig.model_validate(
-        {"type": "transformer", "size": SIZE, "num_layers": 2}
-        | {"attention": {"score": {"type": "scaled-dot"}, "heads": {"num_heads": 2}}}
+        {"type": "transformer", "hidden_size": SIZE, "num_layers": 2}
+        | {"attention": {"score": {"type": "scaled-dot"}, "multi_head": {"num_heads": 2}}}
         | settings
     )
-    stack = config.build(vocabulary_size=5, memory_size=SIZE).double().eval().stack
+    stack = config.build(vocab_size=5, memory_size=SIZE).double().eval().stack
     wanted = stack.build_memory(inputs(), MASK.unsqueeze(1))
     with torch.no_grad():
         found = stack.build_memory(inputs(), MASK.unsqueeze(1))

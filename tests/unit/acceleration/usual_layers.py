@@ -3,27 +3,27 @@
 import itertools
 
 DEFAULT_METRICS = [
-    {"norm_placement": placement, "norm": norm, "feedforwards": [{"activation": activation}]}
+    {"norm_order": placement, "norm": norm, "feed_forward": [{"activation": activation}]}
     for placement, norm, activation in itertools.product(
         ("before", "after"), ("layer", "rms"), ("relu", "gelu")
     )
 ] + [
-    {"attention": {"score": {"type": "dot"}, "heads": {"num_heads": 2, "bias": True}}},
+    {"attention": {"score": {"type": "dot"}, "multi_head": {"num_heads": 2, "bias": True}}},
     {
         "attention": {
             "score": {"type": "scaled-dot"},
             "alignment": {"type": "softmax", "temperature": 0.5},
-            "heads": {"num_heads": 4},
+            "multi_head": {"num_heads": 4},
         }
     },
 ]
 OTHERS = {
     "groups": {
-        "attention": {"score": {"type": "dot"}, "heads": {"num_heads": 4, "num_kv_heads": 2}}
+        "attention": {"score": {"type": "dot"}, "multi_head": {"num_heads": 4, "num_kv_heads": 2}}
     },
     "other scores": {
-        "attention": {"score": {"type": "relative-position-bias"}, "heads": {"num_heads": 2}}
+        "attention": {"score": {"type": "relative-position-bias"}, "multi_head": {"num_heads": 2}}
     },
-    "gated": {"feedforwards": [{"gated": True}]},
-    "blocks": {"spans": [{"type": "block"}]},
+    "gated": {"feed_forward": [{"gated": True}]},
+    "blocks": {"attention_types": [{"type": "block"}]},
 }

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from heedful.acceleration.attach import select_additive_kernel
 from heedful.acceleration.attention import chunked_additive_score
+from heedful.acceleration.dispatch import select_additive_kernel
 from heedful.attention import (
     AdditiveScore,
     AttentionState,

@@ -127,7 +127,7 @@ def test_gradients_are_those_of_finite_differences(kind):
 
 def additive(*features):
     settings = {"score": {"type": "additive", "hidden_size": HIDDEN, "features": list(features)}}
-    return validate_settings(AttentionConfig, settings, origin="recipe.yaml").score
+    return validate_settings(AttentionConfig, settings, location="recipe.yaml").score
 
 
 def test_a_configuration_names_features_and_their_sizes_reach_them():

@@ -16,7 +16,7 @@ VISIBLE = torch.ones(1, 1, 3, dtype=torch.bool)
 
 def align(settings):
     return validate_settings(
-        AttentionConfig, {"alignment": settings}, origin="recipe.yaml"
+        AttentionConfig, {"alignment": settings}, location="recipe.yaml"
     ).alignment.build(query_size=4)
 
 

@@ -79,7 +79,7 @@ def test_the_past_counts_queries_adds_weights_up_and_keeps_the_last():
     torch.testing.assert_close(second.state.last_weights, second.weights[:, 0])
     total = first.weights.sum(1) + second.weights.sum(1)
     torch.testing.assert_close(second.state.coverage, total)
-    torch.testing.assert_close(second.state.context, second.context[:, 0])
+    torch.testing.assert_close(second.state.last_context, second.context[:, 0])
 
 
 def test_a_past_comes_out_only_where_one_came_in():

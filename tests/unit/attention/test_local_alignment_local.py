@@ -190,7 +190,7 @@ def test_a_centre_that_is_not_a_number_stays_visible_in_its_row_alone(gaussian):
 
 
 def build(**settings):
-    return validate_settings(LocalAlignmentConfig, settings, origin="recipe.yaml").build(
+    return validate_settings(LocalAlignmentConfig, settings, location="recipe.yaml").build(
         query_size=3
     )
 

@@ -20,7 +20,7 @@ from heedful.attention.alignments import AlignmentFunction
 from heedful.attention.auxiliary_losses import DoublyStochasticLoss
 from heedful.attention.multi_head import MultiHeadAttention
 from heedful.attention.outputs import AlignmentLossInputs
-from heedful.attention.scores import PerHeadScore, make_per_head_score
+from heedful.attention.scores import PerHeadScore, build_per_head_score
 from heedful.errors import DataError
 from heedful.pytree import select_rows
 
@@ -140,7 +140,7 @@ def bilinear():
     "align", [SoftmaxAlignment(), SparsemaxAlignment()], ids=["softmax", "sparsemax"]
 )
 def test_heads_with_scores_of_their_own_are_a_loop_over_heads(make, groups, align):
-    ours = many(make_per_head_score(make, HEADS), align, groups=groups)
+    ours = many(build_per_head_score(make, HEADS), align, groups=groups)
     queries, values = vectors(ROWS, TIMES, SIZE), vectors(ROWS, 5, SIZE)
     mask = padding_mask(torch.tensor([5, 2]), 5)
     attended = ours(queries, ours.build_memory(values, mask))
@@ -209,7 +209,7 @@ def test_each_head_goes_on_from_its_own_past():
     def make():
         return AdditiveScore(WIDTH, WIDTH, hidden_size=5, features=[CoverageFeature(5)])
 
-    ours = many(make_per_head_score(make, HEADS))
+    ours = many(build_per_head_score(make, HEADS))
     assert ours.score.uses_history
     queries, values = vectors(ROWS, TIMES, SIZE), vectors(ROWS, 5, SIZE)
     mask = padding_mask(torch.tensor([5, 2]), 5)
@@ -225,7 +225,7 @@ def test_each_head_goes_on_from_its_own_past():
 
 
 def test_rows_of_memory_and_past_can_be_selected_and_repeated():
-    ours = many(make_per_head_score(additive, HEADS), groups=1)
+    ours = many(build_per_head_score(additive, HEADS), groups=1)
     queries, values = vectors(3, 1, SIZE), vectors(3, 5, SIZE)
     memory = ours.build_memory(values, padding_mask(torch.tensor([5, 2, 4]), 5))
     first, rows = ours(queries, memory, ours.initial_state(memory)), torch.tensor([2, 0, 0])
@@ -248,16 +248,16 @@ def test_leading_dimensions_are_free():
 
 
 def test_scores_with_nothing_to_learn_are_shared_by_all_heads():
-    assert isinstance(make_per_head_score(ScaledDotScore, HEADS), ScaledDotScore)
-    assert isinstance(make_per_head_score(bilinear, None), BilinearScore)
-    own = make_per_head_score(bilinear, HEADS)
+    assert isinstance(build_per_head_score(ScaledDotScore, HEADS), ScaledDotScore)
+    assert isinstance(build_per_head_score(bilinear, None), BilinearScore)
+    own = build_per_head_score(bilinear, HEADS)
     assert isinstance(own, PerHeadScore)
     assert len(list(own.parameters())) == HEADS
 
 
 def test_prepared_keys_may_be_nested():
-    within = make_per_head_score(lambda: bilinear() + ScaledDotScore(), HEADS)
-    around = make_per_head_score(bilinear, HEADS) + ScaledDotScore()
+    within = build_per_head_score(lambda: bilinear() + ScaledDotScore(), HEADS)
+    around = build_per_head_score(bilinear, HEADS) + ScaledDotScore()
     for one, other in zip(around.parameters(), within.parameters(), strict=True):
         one.data = other.data
     queries, keys = torch.randn(ROWS, HEADS, TIMES, WIDTH), torch.randn(ROWS, 1, 5, WIDTH)

@@ -23,16 +23,16 @@ def refusal(**settings):
 
 def test_without_heads_there_are_none():
     assert isinstance(build(), SingleHeadAttention)
-    assert isinstance(build(heads={"num_heads": 1}), MultiHeadAttention)
+    assert isinstance(build(multi_head={"num_heads": 1}), MultiHeadAttention)
 
 
 @pytest.mark.parametrize(
     ("heads", "width"),
-    [({"num_heads": 3}, 2), ({"num_heads": 4, "head_size": 7, "num_kv_heads": 2, "bias": True}, 7)],
+    [({"num_heads": 3}, 2), ({"num_heads": 4, "head_dim": 7, "num_kv_heads": 2, "bias": True}, 7)],
     ids=str,
 )
 def test_the_context_is_as_wide_as_the_memory(heads, width):
-    attention = build(heads=heads, score={"type": "scaled-dot"})
+    attention = build(multi_head=heads, score={"type": "scaled-dot"})
     assert attention.query_projection.out_features == heads["num_heads"] * width
     memory = attention.build_memory(torch.randn(2, 3, 6), padding_mask(torch.tensor([3, 1]), 3))
     assert memory.values.shape == (2, heads.get("num_kv_heads", heads["num_heads"]), 3, width)
@@ -41,27 +41,27 @@ def test_the_context_is_as_wide_as_the_memory(heads, width):
 
 
 def test_a_score_that_learns_is_made_once_for_each_head():
-    assert isinstance(build(heads={"num_heads": 3}).score, PerHeadScore)
-    assert len(build(heads={"num_heads": 3}).score.heads) == 3
+    assert isinstance(build(multi_head={"num_heads": 3}).score, PerHeadScore)
+    assert len(build(multi_head={"num_heads": 3}).score.heads) == 3
 
 
 def test_penalties_are_built_with_and_without_heads():
     for heads in (None, {"num_heads": 2}):
-        attention = build(heads=heads, auxiliary_losses=[{"type": "coverage"}])
+        attention = build(multi_head=heads, auxiliary_losses=[{"type": "coverage"}])
         inner = attention if heads is None else attention.inner
         assert [each.name for each in inner.auxiliary_losses] == ["coverage"]
 
 
 def test_a_width_that_cannot_be_parted_is_refused():
-    assert refusal(heads={"num_heads": 4}) == (
-        "heads.num_heads: a memory of width 6 cannot be parted among 4 heads\n"
+    assert refusal(multi_head={"num_heads": 4}) == (
+        "multi_head.num_heads: a memory of width 6 cannot be parted among 4 heads\n"
         "  choose a number that divides the width, or give head_size"
     )
 
 
 def test_a_context_for_every_place_is_refused():
-    assert refusal(heads={"num_heads": 3}, readout={"type": "per-position"}) == (
-        "heads: the contexts of several heads are put together, but 'per-position' keeps one "
+    assert refusal(multi_head={"num_heads": 3}, readout={"type": "per-position"}) == (
+        "multi_head: the contexts of several heads are put together, but 'per-position' keeps one "
         "for every place\n  leave heads out, or choose another readout"
     )
 

@@ -8,11 +8,11 @@ import torch
 from heedful.attention.positional_encoding import (
     AddPositionalEncoding,
     ConcatPositionalEncoding,
-    LearnedPositionalEncoding,
-    LearnedPositionalEncodingConfig,
+    LearnedEncoding,
+    LearnedEncodingConfig,
     PositionalEncodingConfig,
-    SinusoidalPositionalEncoding,
-    SinusoidalPositionalEncodingConfig,
+    SinusoidalEncoding,
+    SinusoidalEncodingConfig,
 )
 from heedful.config import BaseConfig, validate_settings
 from heedful.errors import ConfigError
@@ -21,7 +21,7 @@ PLACES = [0, 1, 2, 31, 5000, 100_000]
 
 
 def sinusoids(places, size):
-    return SinusoidalPositionalEncoding(size)(torch.tensor(places), torch.double)
+    return SinusoidalEncoding(size)(torch.tensor(places), torch.double)
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 8])
@@ -48,45 +48,45 @@ def test_a_step_turns_every_sinusoid_alike_wherever_it_begins(step):
 
 
 def test_sinusoids_have_nothing_to_learn_or_to_save():
-    assert dict(SinusoidalPositionalEncoding(6).state_dict()) == {}
+    assert dict(SinusoidalEncoding(6).state_dict()) == {}
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_sinusoids_in_half_precision_are_rounded_once_at_the_end(dtype):
-    found = SinusoidalPositionalEncoding(8)(torch.tensor(PLACES), dtype)
+    found = SinusoidalEncoding(8)(torch.tensor(PLACES), dtype)
     assert torch.equal(found, sinusoids(PLACES, 8).to(dtype))
 
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64, torch.bfloat16])
 def test_a_place_has_the_same_vector_beside_near_and_far_ones(precision):
-    positions, near = SinusoidalPositionalEncoding(6), torch.tensor([[0, 7], [511, 3]])
+    positions, near = SinusoidalEncoding(6), torch.tensor([[0, 7], [511, 3]])
     beside_far = positions(torch.cat([near, torch.tensor([[512, 10**6]])]), precision)
     assert torch.equal(positions(near, precision), beside_far[:2])
     assert beside_far.dtype == precision
 
 
 def test_learned_positions_have_a_vector_for_each_place_and_the_last_for_all_beyond():
-    positions = LearnedPositionalEncoding(3, max_positions=4)
+    positions = LearnedEncoding(3, max_positions=4)
     table = positions.embedding.weight.detach()
     wanted = torch.stack([table[0], table[3], table[3], table[3]])
     assert torch.equal(positions(torch.tensor([0, 3, 4, 10**9])), wanted)
 
 
 def test_learned_positions_are_trained_through_the_places_asked_for():
-    positions = LearnedPositionalEncoding(2, max_positions=4)
+    positions = LearnedEncoding(2, max_positions=4)
     positions(torch.tensor([1, 5, 6])).sum().backward()
     assert positions.embedding.weight.grad.tolist() == [[0, 0], [1, 1], [0, 0], [2, 2]]
 
 
 def test_added_positions_keep_the_width():
-    placing, vectors = AddPositionalEncoding(SinusoidalPositionalEncoding(4)), torch.randn(2, 3, 4)
+    placing, vectors = AddPositionalEncoding(SinusoidalEncoding(4)), torch.randn(2, 3, 4)
     told = placing(vectors)
     assert placing.output_size == told.size(-1) == 4
     torch.testing.assert_close(told - vectors, sinusoids([0, 1, 2], 4).float().expand(2, 3, 4))
 
 
 def test_concatenated_positions_stand_beside_untouched_vectors():
-    placing = ConcatPositionalEncoding(SinusoidalPositionalEncoding(2), input_size=4)
+    placing = ConcatPositionalEncoding(SinusoidalEncoding(2), input_size=4)
     vectors = torch.randn(2, 3, 4)
     told = placing(vectors)
     assert placing.output_size == told.size(-1) == 6
@@ -97,10 +97,10 @@ def test_concatenated_positions_stand_beside_untouched_vectors():
 @pytest.mark.parametrize(
     ("settings", "size", "output_size"),
     [
-        (SinusoidalPositionalEncodingConfig(), 5, 5),
-        (SinusoidalPositionalEncodingConfig(combine="concat"), 5, 10),
-        (LearnedPositionalEncodingConfig(combine="concat", size=3), 3, 8),
-        (LearnedPositionalEncodingConfig(max_positions=7), 5, 5),
+        (SinusoidalEncodingConfig(), 5, 5),
+        (SinusoidalEncodingConfig(combine="concat"), 5, 10),
+        (LearnedEncodingConfig(combine="concat", size=3), 3, 8),
+        (LearnedEncodingConfig(max_positions=7), 5, 5),
     ],
 )
 def test_the_settings_reach_what_is_built(settings, size, output_size):
@@ -113,10 +113,12 @@ def test_the_settings_reach_what_is_built(settings, size, output_size):
 
 def test_a_width_of_its_own_is_refused_for_what_is_added():
     class PackedLayer(BaseConfig):
-        positions: PositionalEncodingConfig = SinusoidalPositionalEncodingConfig()
+        positional_encoding: PositionalEncodingConfig = SinusoidalEncodingConfig()
 
     with pytest.raises(ConfigError) as refused:
         validate_settings(
-            PackedLayer, {"positions": {"type": "learned", "size": 3}}, origin="recipe.yaml"
+            PackedLayer,
+            {"positional_encoding": {"type": "learned", "size": 3}},
+            location="recipe.yaml",
         )
     assert refused.value.message == "size can be chosen with join: concatenate only"

@@ -12,8 +12,8 @@ from heedful.attention.relative_scores import (
     AlibiScoreConfig,
     GaussianScore,
     GaussianScoreConfig,
-    RelativePositionBiasScore,
-    RelativePositionBiasScoreConfig,
+    RelativeBiasScore,
+    RelativeBiasScoreConfig,
     alibi_slopes,
     relative_position_buckets,
 )
@@ -102,7 +102,7 @@ def test_alibi_goes_on_falling_past_any_length():
 def test_buckets_are_exact_near_and_logarithmic_far(
     num_buckets, max_distance, forward_bidirectional
 ):
-    score = RelativePositionBiasScore(
+    score = RelativeBiasScore(
         num_buckets, max_distance, bidirectional=forward_bidirectional
     ).double()
     torch.nn.init.normal_(score.bias)
@@ -129,24 +129,24 @@ def test_buckets_never_go_back_and_reach_the_last(size):
 
 
 def test_distances_never_seen_share_the_last_bucket():
-    score = RelativePositionBiasScore(8, 16).double()
+    score = RelativeBiasScore(8, 16).double()
     scores = scores_of(score, 1, 2000, asked=torch.tensor(1000))[0]
     assert scores[:984].unique().tolist() == [score.bias[0, 3].item()]
     assert scores[1016:].unique().tolist() == [score.bias[0, 7].item()]
 
 
 def test_keys_ahead_count_as_the_own_place_where_buckets_look_back_only():
-    score = RelativePositionBiasScore(8, 16, bidirectional=False).double()
+    score = RelativeBiasScore(8, 16, bidirectional=False).double()
     scores = scores_of(score, 1, 9, asked=torch.tensor(4))[0]
     assert scores[4:].unique().tolist() == [score.bias[0, 0].item()]
 
 
 @pytest.mark.parametrize("asked", [None, torch.tensor([[5, 5], [0, 0], [3, 3]])], ids=str)
 def test_each_head_of_relative_buckets_has_numbers_of_its_own(asked):
-    score = RelativePositionBiasScore(8, 16, num_heads=2).double()
+    score = RelativeBiasScore(8, 16, num_heads=2).double()
     scores = scores_of(score, 4, 6, leading=(3, 2), asked=asked)
     for head in range(2):
-        alone = RelativePositionBiasScore(8, 16).double()
+        alone = RelativeBiasScore(8, 16).double()
         alone.bias.data.copy_(score.bias[head : head + 1])
         before = None if asked is None else asked[:, head]
         wanted = scores_of(alone, 4, 6, leading=(3,), asked=before)
@@ -154,7 +154,7 @@ def test_each_head_of_relative_buckets_has_numbers_of_its_own(asked):
 
 
 def test_the_buckets_follow_from_the_settings_and_are_not_saved():
-    assert set(RelativePositionBiasScore(8, 16).state_dict()) == {"bias"}
+    assert set(RelativeBiasScore(8, 16).state_dict()) == {"bias"}
 
 
 def test_gaussian_is_the_exponent_of_a_bell_round_the_expected_place():
@@ -176,7 +176,7 @@ def test_a_gaussian_is_the_same_in_every_head():
     assert torch.equal(scores, scores_of(GaussianScore(2.0), 4, 6).expand(3, 2, 4, 6))
 
 
-@pytest.mark.parametrize("score", [AlibiScore(), GaussianScore(0.01), RelativePositionBiasScore()])
+@pytest.mark.parametrize("score", [AlibiScore(), GaussianScore(0.01), RelativeBiasScore()])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_places_that_half_precision_cannot_count_are_still_told_apart(score, dtype):
     asked = torch.tensor(2048)
@@ -212,7 +212,7 @@ def test_the_settings_reach_the_scores():
     assert AlibiScoreConfig().build(**sizes, num_heads=4).num_heads == 4
     gaussian = GaussianScoreConfig(sigma=2, keys_per_query=0.5).build(**sizes)
     assert (gaussian.sigma, gaussian.keys_per_query) == (2, 0.5)
-    config = RelativePositionBiasScoreConfig(num_buckets=6, max_distance=9, bidirectional=False)
+    config = RelativeBiasScoreConfig(num_buckets=6, max_distance=9, bidirectional=False)
     built = config.build(**sizes, num_heads=2)
     assert built.bias.shape == (2, 6)
     assert built.buckets.tolist() == [*reversed(relative_position_buckets(6, 9)), *[0] * 9]
@@ -231,5 +231,5 @@ def test_the_settings_reach_the_scores():
 def test_buckets_that_cannot_be_spread_are_refused(settings, problem):
     score = {"type": "relative-position-bias", **settings}
     with pytest.raises(ConfigError) as refused:
-        validate_settings(AttentionConfig, {"score": score}, origin="recipe.yaml")
+        validate_settings(AttentionConfig, {"score": score}, location="recipe.yaml")
     assert refused.value.message == problem

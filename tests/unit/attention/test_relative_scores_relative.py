@@ -215,5 +215,5 @@ def test_a_mistake_inside_a_rotary_score_in_a_sum_is_found_where_it_stands():
     summand = {"type": "rotary", "score": {"type": "cosine", "scale": -1}}
     settings = {"score": {"type": "sum", "scores": [{"type": "alibi"}, summand]}}
     with pytest.raises(ConfigError) as refused:
-        validate_settings(AttentionConfig, settings, origin="recipe.yaml")
+        validate_settings(AttentionConfig, settings, location="recipe.yaml")
     assert "score.scores.1.score.scale" in refused.value.location

@@ -14,7 +14,9 @@ def run(tmp_path):
     text = recipe.tokenizers.train(["a b c"], ["a b c"])
     run = Run(tmp_path / "run")
     run.initialize(recipe, text)
-    model = recipe.model.build(source_size=len(text.source), target_size=len(text.target))
+    model = recipe.model.build(
+        source_vocab_size=len(text.source), target_vocab_size=len(text.target)
+    )
     weights = unique_weights(model)
     run.save_model(weights, step=2)
     checkpoints = CheckpointManager(run.checkpoints, CheckpointConfig(keep_last=9), print)

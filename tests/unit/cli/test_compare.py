@@ -71,7 +71,7 @@ def test_json_tells_what_evaluation_finds(call, trained, other, test_set, tmp_pa
     told = json.loads(call(trained, other, *test_set, *asked, "--json").output_projection)
     assert told == json.loads((tmp_path / "there" / "comparison.json").read_text())
     sources = ["a b", "c", "d e f g"]
-    outputs = [each.text for each in load_translator(trained).translate(sources, beam=1)]
+    outputs = [each.text for each in load_translator(trained).translate(sources, beam_size=1)]
     references = [("a b",), ("c",), ("d e f h",)]
     for place, name in enumerate(("chrf", "exact-match")):
         wanted = score_outputs(METRICS[name], outputs, references, baseline=outputs)

@@ -7,7 +7,7 @@ import sacrebleu
 
 from heedful import load
 from heedful.storage import manifest
-from heedful.tasks.seq2seq.translator import Translator
+from heedful.tasks.translation.translator import Translator
 from tests.commands import heedful
 
 

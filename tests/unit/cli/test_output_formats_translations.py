@@ -22,7 +22,7 @@ def translation(text="the garden", *, score=-0.25, alternatives=(), tree=None):
         tokens=tokens,
         log_probs=np.full(len(tokens) + 1, -0.1),
         weights=np.full((len(tokens), 2), (2 / 3, 1 / 3), np.float32),
-        end_weights=np.array([0, 1], np.float32),
+        eos_weights=np.array([0, 1], np.float32),
         source_word_ids=[0, -1],
         word_ids=list(range(len(tokens))),
         alternatives=alternatives,
@@ -82,7 +82,7 @@ def test_json_says_what_is_known_in_plain_numbers():
         "tokens": ["garden"],
         "log_probabilities": [-0.1, -0.1],
         "weights": [[0.666667, 0.333333]],
-        "end_weights": [0.0, 1.0],
+        "eos_weights": [0.0, 1.0],
         "alternatives": [],
     }
 
@@ -92,7 +92,7 @@ def test_weights_and_tree_are_told_only_where_asked():
     keys = {
         kind: set(json.loads(notation().format_lines(kind, found)[0])) for kind in OUTPUT_TYPES[3:]
     }
-    assert keys["attention"] - keys["json"] == {"weights", "end_weights"}
+    assert keys["attention"] - keys["json"] == {"weights", "eos_weights"}
     assert keys["tree"] - keys["json"] == {"tree"}
     alternative = json.loads(notation().format_lines("json", found)[0])["alternatives"][0]
     assert "weights" not in alternative

@@ -1,13 +1,13 @@
 import json
 
 from heedful.recipes import Recipe, load_recipe
-from heedful.recipes.recipe import recipe_families
+from heedful.recipes.recipe import recipe_groups
 from tests.commands import heedful
 
 
 def test_systems_are_listed_with_their_forms_and_what_they_are(capsys, monkeypatch):
     listed = heedful(capsys, monkeypatch, "recipes").output_projection.split("\n\n")[0].splitlines()
-    assert [line.split()[0] for line in listed] == [system.name for system in recipe_families()]
+    assert [line.split()[0] for line in listed] == [system.name for system in recipe_groups()]
     (line,) = (line for line in listed if line.startswith("gnmt-2016 "))
     assert line.split()[1] == "small"
     assert line.endswith(load_recipe("gnmt-2016").info.summary)

@@ -65,7 +65,7 @@ def test_attention_is_written_as_json_lines(call, tmp_path):
     assert first["source_tokens"] == ["a", "b", "(end)"]
     assert first["tokens"] == ["a", "b"]
     assert [len(row) for row in first["weights"]] == [3, 3]
-    assert all(abs(sum(row) - 1) < 1e-4 for row in [*first["weights"], first["end_weights"]])
+    assert all(abs(sum(row) - 1) < 1e-4 for row in [*first["weights"], first["eos_weights"]])
     assert second == {
         "source": "",
         "source_tokens": ["(end)"],
@@ -75,7 +75,7 @@ def test_attention_is_written_as_json_lines(call, tmp_path):
         "tokens": [],
         "log_probabilities": [0.0],
         "weights": [],
-        "end_weights": [0.0],
+        "eos_weights": [0.0],
         "alternatives": [],
     }
 

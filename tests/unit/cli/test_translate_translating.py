@@ -45,7 +45,7 @@ def test_a_gpu_is_not_shared(monkeypatch, workers):
 
 
 def test_a_chunk_gives_the_same_lines_wherever_and_beside_whatever_it_is_translated(trained):
-    sampling_setting = ("decoding.sampling={temperature: 3}", "decoding.nbest=2")
+    sampling_setting = ("decoding.sampling={temperature: 3}", "decoding.n_best=2")
     job = TranslationJob(
         trained, ("text", "alignments"), ArgmaxAligner(), overrides=sampling_setting, device="cpu"
     )

@@ -26,7 +26,10 @@ def test_systems_are_judged_by_what_their_runs_say(runs, evaluation_set):
     systems = [[runs / "small-0", runs / "small-1"], [runs / "large"]]
     held = evaluation_set.evaluate(systems, baseline=0, device="cpu")
     said = {
-        run: [each.text for each in load_translator(run).translate(evaluation_set.sources, beam=1)]
+        run: [
+            each.text
+            for each in load_translator(run).translate(evaluation_set.sources, beam_size=1)
+        ]
         for folders in systems
         for run in folders
     }
@@ -53,7 +56,7 @@ def test_examples_are_of_one_length_and_of_the_test_set(runs, evaluation_set):
     assert len(held.sources) == MAX_EXAMPLES
     assert held.references == held.sources  # they are to be copied
     for name, result in zip(("small-0", "large"), held.results, strict=True):
-        said = load_translator(runs / name).translate(held.sources, beam=1)
+        said = load_translator(runs / name).translate(held.sources, beam_size=1)
         assert result.outputs == [each.text for each in said]
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from heedful.comparison.evaluation_sets import score_systems
-from heedful.evaluation.breakdowns import ByLength
+from heedful.evaluation.breakdowns import LengthBreakdown
 from heedful.evaluation.registry import METRICS
 from heedful.evaluation.score_table import score_outputs
 from tests.unit.evaluation.systems import REFERENCES, system
@@ -75,8 +75,10 @@ def test_a_sentence_is_exchanged_with_the_outputs_of_all_its_seeds():
     outputs, references = exact_scores(*texts)
     rights = np.array([[int(digit) for digit in text] for text in texts])
     gaps = rights[:2].sum(axis=0) - rights[2:].sum(axis=0)  # of each sentence
-    totals = [abs((gaps * signs).sum()) for signs in product([1, -1], repeat=len(gaps))]
-    wanted = np.mean([total >= abs(gaps.sum()) for total in totals])
+    cumulative_log_probs = [
+        abs((gaps * signs).sum()) for signs in product([1, -1], repeat=len(gaps))
+    ]
+    wanted = np.mean([total >= abs(gaps.sum()) for total in cumulative_log_probs])
     sources = references_as_sources(references)
     _, found = score_systems(EXACT, [outputs[2:], outputs[:2]], sources, references)
     assert found.difference.p_value == pytest.approx(wanted, abs=0.015)
@@ -98,7 +100,9 @@ def test_systems_may_have_unlike_numbers_of_runs():
 def test_lengths_are_parted_as_evaluation_parts_them():
     one, other = system(0.1), system(0.3, seed=1)
     (found,) = score_systems(EXACT, [[one, other]], REFERENCES, TARGETS)
-    groups = [ByLength(REFERENCES).score_groups(EXACT, each, TARGETS) for each in (one, other)]
+    groups = [
+        LengthBreakdown(REFERENCES).score_groups(EXACT, each, TARGETS) for each in (one, other)
+    ]
     assert found.by_length == [
         (first.name, first.size, mean([first.score.value, second.score.value]))
         for first, second in zip(*groups, strict=True)

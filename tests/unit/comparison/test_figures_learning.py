@@ -7,8 +7,8 @@ import pytest
 from heedful.comparison.figures import (
     AXES,
     MAX_MARKERS,
-    learning_curves,
     mean_curve,
+    plot_learning_curves,
     validation_metrics,
 )
 from heedful.comparison.results import ValidationPoint
@@ -57,7 +57,7 @@ def of_one(curves):
 def test_every_system_and_every_run_is_drawn_over_every_axis(axis, count):
     comparison = made_comparison(count)
     for score in validation_metrics(comparison):
-        found = groups(learning_curves(comparison, score, axis))
+        found = groups(plot_learning_curves(comparison, score, axis))
         assert list(found) == [f"system-{place}" for place in range(count)]
         assert {len(strands(group)) for group in found.values()} == {3}
 
@@ -69,7 +69,7 @@ def test_the_loss_comes_first_and_every_score_is_there():
 
 def test_the_thick_line_is_the_mean_of_the_runs_in_height_and_in_place():
     comparison = made_comparison(1)
-    by_time = points(groups(learning_curves(comparison, "loss", SECONDS))["system-0"])
+    by_time = points(groups(plot_learning_curves(comparison, "loss", SECONDS))["system-0"])
     # Runs lose 500 / step + 0, 0.1 and 0.2, and take 0.2, 0.22 and 0.24 seconds a step.
     assert by_time == [
         (pytest.approx(0.22 * step), pytest.approx(500 / step + 0.1, abs=1e-4)) for step in STEPS
@@ -95,7 +95,7 @@ def test_what_not_all_have_told_has_no_mean():
 
 
 def test_shares_are_drawn_in_percent():
-    figure = learning_curves(made_comparison(1), "accuracy", STEP)
+    figure = plot_learning_curves(made_comparison(1), "accuracy", STEP)
     assert labels(figure) == ["steps of training", "Accuracy (%)"]
     assert points(groups(figure)["system-0"])[-1] == (500, 50)
 
@@ -109,20 +109,20 @@ def test_time_is_told_in_the_unit_that_suits_it(seconds, unit, shown):
         ValidationPoint(1, 0.0, None, {"loss": 2.0}),
         ValidationPoint(2, seconds, None, {"loss": 1.0}),
     ]
-    figure = learning_curves(of_one([curve]), "loss", SECONDS)
+    figure = plot_learning_curves(of_one([curve]), "loss", SECONDS)
     assert labels(figure)[0] == f"{unit} of training"
     assert points(groups(figure)["system-0"])[-1] == (shown, 1)
 
 
 def test_one_run_has_no_strands():
-    figure = learning_curves(made_comparison(2, seeds=1), "loss", STEP)
+    figure = plot_learning_curves(made_comparison(2, seeds=1), "loss", STEP)
     assert [strands(group) for group in groups(figure).values()] == [[], []]
     assert figure.notes == ["Each system is one run."]
 
 
 def test_a_long_training_makes_a_small_picture():
     curve = [ValidationPoint(step, None, None, {"loss": math.sin(step)}) for step in range(10_000)]
-    figure = learning_curves(of_one([curve, curve]), "loss", STEP)
+    figure = plot_learning_curves(of_one([curve, curve]), "loss", STEP)
     assert len(figure.svg) < 20_000
     assert len(points(groups(figure)["system-0"])) == MAX_MARKERS
 
@@ -135,8 +135,8 @@ def test_a_system_that_has_not_told_its_operations_is_left_out_over_them_alone()
     silent = [[point._replace(flops=None) for point in run] for run in systems[0].curves]
     systems[0] = systems[0]._replace(curves=silent)
     comparison = made_comparison(systems=systems)
-    assert list(groups(learning_curves(comparison, "loss", STEP))) == ["system-0", "system-1"]
-    figure = learning_curves(comparison, "loss", OPERATIONS)
+    assert list(groups(plot_learning_curves(comparison, "loss", STEP))) == ["system-0", "system-1"]
+    figure = plot_learning_curves(comparison, "loss", OPERATIONS)
     assert list(groups(figure)) == ["system-1"]
     assert figure.notes[-1] == "Left out: system-0: no Loss was told over that."
 
@@ -147,14 +147,14 @@ def test_what_is_no_number_is_left_out():
         ValidationPoint(step, step, None, {"loss": value})
         for step, value in enumerate((3, *odd, 1))
     ]
-    figure = learning_curves(of_one([curve]), "loss", STEP)
+    figure = plot_learning_curves(of_one([curve]), "loss", STEP)
     assert points(groups(figure)["system-0"]) == [(0, 3), (4, 1)]
     assert not re.search(r"nan|inf", figure.svg)
 
 
 @pytest.mark.parametrize("curves", [[], [[]], [[ValidationPoint(1, None, None, {})]]], ids=str)
 def test_without_points_there_is_no_picture_but_a_reason(curves):
-    figure = learning_curves(of_one(curves), "loss", STEP)
+    figure = plot_learning_curves(of_one(curves), "loss", STEP)
     assert (figure.svg, figure.notes) == (
         None,
         ["Left out: system-0: no Loss was told over that."],

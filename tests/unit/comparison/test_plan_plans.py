@@ -21,7 +21,7 @@ def test_all_recipes_take_turns_with_every_seed(tmp_path):
         "runs/bahdanau-2015-small-1",
     ]
     assert [each.recipe.training.seed for each in found] == [0, 0, 1, 1]
-    assert {each.recipe.data.test.size for each in found} == {1000}
+    assert {each.recipe.data.test.num_examples for each in found} == {1000}
 
 
 def test_seeds_count_from_the_recipes_own(tmp_path):
@@ -81,7 +81,7 @@ def test_a_changed_recipe_is_refused_by_name(planned):
     with pytest.raises(RunError) as caught:
         check_unchanged(planned._replace(recipe=recipe), BUDGET)
     assert str(caught.value) == (
-        f"{planned.folder}: the folder holds a run with decoding.max_source_tokens=40, "
+        f"{planned.folder}: the folder holds a run with decoding.max_source_length=40, "
         "but now it is 1000\n"
         "  give the command it was begun with, remove the folder, or name another with --output"
     )

@@ -21,7 +21,7 @@ def compared(folders, **options):
         "letters", ["a b", "c d e"], [("a b",), ("c d e",)], get_metrics(["exact-match"])
     )
     return compare_runs(
-        group_runs(folders), evaluation_set, about=ComparisonInfo("again", "2 steps"), **options
+        group_runs(folders), evaluation_set, info=ComparisonInfo("again", "2 steps"), **options
     )
 
 

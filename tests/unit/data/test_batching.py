@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.data.batching import BatchingConfig, epoch_batches, padded_lengths
-from heedful.data.token_store import InMemoryPairDataset, RaggedArray, offsets_from_lengths
+from heedful.data.pair_dataset import InMemoryPairDataset, RaggedArray, offsets_from_lengths
 
 lengths = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=200).map(
     lambda pairs: tuple(np.array(pairs).T)
@@ -35,8 +35,8 @@ def test_every_example_is_in_exactly_one_batch_that_fits(case, budget, window):
     rows = np.concatenate([shape.rows for shape in found])
     assert sorted(rows.tolist()) == list(range(len(case[0])))
     for shape in found:
-        assert case[0][shape.rows].max() <= shape.source_width
-        assert case[1][shape.rows].max() <= shape.target_width
+        assert case[0][shape.rows].max() <= shape.source_length
+        assert case[1][shape.rows].max() <= shape.target_length
         assert shape.num_tokens <= budget or len(shape.rows) == 1
 
 
@@ -79,7 +79,7 @@ def test_an_epoch_can_be_begun_at_any_window(case, window, skipped):
 
 def test_batches_do_not_come_in_the_order_of_length():
     case = tuple(np.random.default_rng(0).integers(1, 30, (2, 2000)))
-    seen = [shape.target_width for shape in epoch(case, BatchingConfig(max_tokens=400))]
+    seen = [shape.target_length for shape in epoch(case, BatchingConfig(max_tokens=400))]
     rising = sum(a <= b for a, b in itertools.pairwise(seen))
     assert 0.3 < rising / len(seen) < 0.7
 
@@ -94,7 +94,7 @@ def test_padding_is_under_a_tenth_and_shapes_recur_on_multi30k(heedful_data):
     found = epoch(tuple(words), config)
     padded = sum(shape.num_tokens for shape in found)
     assert 1 - words.sum() / padded < 0.10
-    shapes = {(shape.source_width, shape.target_width) for shape in found}
+    shapes = {(shape.source_length, shape.target_length) for shape in found}
     assert len(shapes) < len(found) / 2
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 
 from heedful.data.batching import BatchSpec, collate, collate_sources
-from heedful.data.token_store import InMemoryPairDataset, RaggedArray
+from heedful.data.pair_dataset import InMemoryPairDataset, RaggedArray
 from heedful.tokenization.vocabulary import BOS, EOS, PAD
 
 STORE = InMemoryPairDataset(

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from heedful.data import filtering
 from heedful.data.filtering import DuplicateFinder, SeenPairs, hash_pairs
-from heedful.data.token_store import Pair
+from heedful.data.pair_dataset import Pair
 
 letters = st.sampled_from("abc")
 pairs = st.lists(st.builds(Pair, letters, letters), max_size=30)

@@ -13,7 +13,7 @@ from heedful.data.filtering import (
     make_report,
     merge_reports,
 )
-from heedful.data.token_store import Pair
+from heedful.data.pair_dataset import Pair
 from heedful.errors import DataError
 
 MIXED = [

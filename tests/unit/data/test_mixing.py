@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from heedful.config import validate_settings
 from heedful.data.mixing import CorpusConfig, MixedDataset, MixtureConfig
+from heedful.data.pair_dataset import InMemoryPairDataset, Pair, RaggedArray
 from heedful.data.sources import SyntheticPairsConfig
-from heedful.data.token_store import InMemoryPairDataset, Pair, RaggedArray
 from heedful.errors import ConfigError
 
 SIZES = st.lists(st.integers(1, 20), min_size=1, max_size=3)
@@ -125,7 +125,7 @@ def test_all_parts_are_read_once_in_order(tmp_path):
         {"source": files(tmp_path, "two", ["c"])},
     ]
     config = validate_settings(
-        MixtureConfig, {"type": "mixture", "corpora": parts}, origin="test.yaml"
+        MixtureConfig, {"type": "mixture", "corpora": parts}, location="test.yaml"
     )
     assert config.weights == [2.0, 1.0]
     pairs = [Pair(f"source {line}", f"target {line}") for line in "abc"]
@@ -133,7 +133,7 @@ def test_all_parts_are_read_once_in_order(tmp_path):
 
 
 def test_several_sources_are_named_with_their_weights():
-    source = SyntheticPairsConfig(name="latin", size=5)
+    source = SyntheticPairsConfig(name="latin", num_examples=5)
     config = MixtureConfig(
         corpora=[CorpusConfig(weight=0.5, source=source), CorpusConfig(source=source)]
     )
@@ -144,9 +144,9 @@ def test_several_sources_are_named_with_their_weights():
 
 @pytest.mark.parametrize(
     "parts",
-    [[], [{"weight": 0, "source": {"type": "synthetic", "name": "latin", "size": 5}}]],
+    [[], [{"weight": 0, "source": {"type": "synthetic", "name": "latin", "num_examples": 5}}]],
     ids=["none", "no weight"],
 )
 def test_parts_that_cannot_be_gone_through_are_refused(parts):
     with pytest.raises(ConfigError):
-        validate_settings(MixtureConfig, {"corpora": parts}, origin="test.yaml")
+        validate_settings(MixtureConfig, {"corpora": parts}, location="test.yaml")

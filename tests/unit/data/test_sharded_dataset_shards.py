@@ -4,6 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heedful.data.chunk_tokenizer import TokenizedChunk
+from heedful.data.pair_dataset import InMemoryPairDataset, RaggedArray
 from heedful.data.sharded_dataset import (
     METADATA_KEY,
     ShardedPairDataset,
@@ -11,8 +13,6 @@ from heedful.data.sharded_dataset import (
     open_shard,
     write_shard,
 )
-from heedful.data.token_store import InMemoryPairDataset, RaggedArray
-from heedful.data.tokenize import TokenizedChunk
 from heedful.storage import read_and_verify_manifest
 
 ids = st.lists(st.integers(0, 70_000), max_size=5)

@@ -59,7 +59,7 @@ def test_all_is_drawn_where_there_is_no_more_than_asked_for():
     reservoir = ReservoirSampler(5, seed=0)
     reservoir.add(0, "abc")
     reservoir.add(3, "d")
-    assert reservoir.excluding([1]) == ["a", "c", "d"]
+    assert reservoir.exclude_rows([1]) == ["a", "c", "d"]
 
 
 def test_every_example_is_drawn_with_the_same_chance():
@@ -68,7 +68,7 @@ def test_every_example_is_drawn_with_the_same_chance():
         reservoir = ReservoirSampler(3, seed=seed)
         for row in range(0, 12, 4):
             reservoir.add(row, range(row, row + 4))
-        found = reservoir.excluding([])
+        found = reservoir.exclude_rows([])
         assert len(set(found)) == 3
         assert found == sorted(found)
         drawn.update(found)

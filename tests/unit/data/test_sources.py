@@ -7,6 +7,7 @@ import sys
 import pytest
 from pydantic import TypeAdapter
 
+from heedful.data.pair_dataset import Pair
 from heedful.data.sources import (
     JSONLConfig,
     PairSourceConfig,
@@ -14,7 +15,6 @@ from heedful.data.sources import (
     SyntheticPairsConfig,
     TSVConfig,
 )
-from heedful.data.token_store import Pair
 from heedful.errors import DataError
 
 PAIRS = [Pair("puella in horto", "the girl in the garden"), Pair("leo\r", ""), Pair("a\0", "漢 ")]
@@ -102,12 +102,12 @@ def test_a_broken_last_line_gives_out_no_pair_at_all(store):
 
 
 def test_a_built_in_corpus_gives_as_many_pairs_as_asked():
-    config = SyntheticPairsConfig(name="latin", size=20, seed=3)
+    config = SyntheticPairsConfig(name="latin", num_examples=20, seed=3)
     pairs = config.read()
     assert len(pairs) == 20
     assert all(isinstance(pair, Pair) for pair in pairs)
     assert pairs == config.read()
-    assert pairs != SyntheticPairsConfig(name="latin", size=20, seed=4).read()
+    assert pairs != SyntheticPairsConfig(name="latin", num_examples=20, seed=4).read()
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_built_in_corpus_gives_as_many_pairs_as_asked():
         ({"type": "tsv", "path": "a.tsv"}, "a.tsv, columns 1 and 2"),
         ({"type": "jsonl", "path": "-"}, "standard input, keys 'source' and 'target'"),
         (
-            {"type": "synthetic", "name": "latin", "size": 500},
+            {"type": "synthetic", "name": "latin", "num_examples": 500},
             "built-in latin, train, 500 pairs, seed 0",
         ),
     ],

@@ -39,7 +39,7 @@ def test_bytes_that_are_not_utf_8_are_refused_with_their_line(tmp_path):
 
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_a_side_of_a_built_in_corpus_is_running_text(side):
-    source = SyntheticTextConfig(name="latin", side=side, split="dev", size=3, seed=1)
+    source = SyntheticTextConfig(name="latin", side=side, split="dev", num_examples=3, seed=1)
     pairs = get_corpus("latin").pairs("dev", seed=1)
     assert source.read() == [getattr(next(pairs), side) for _ in range(3)]
     assert source.describe() == f"built-in latin, {side}, dev, 3 lines, seed 1"

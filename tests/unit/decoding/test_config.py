@@ -14,7 +14,7 @@ from heedful.search import FIRST_FINISHED, MEAN_LOG_PROB, LengthPenalty, Patienc
 def decoding(settings=None, *overrides):
     changes = [parse_override(f"decoding.{text}") for text in overrides]
     given = {"decoding": settings or {}}
-    return validate_settings(Recipe, given, origin="r.yaml", overrides=changes).decoding
+    return validate_settings(Recipe, given, location="r.yaml", overrides=changes).decoding
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_length_penalty_is_a_number_a_word_or_a_section(said, penalty):
 def test_as_they_stand_settings_are_those_they_always_were():
     plain = decoding()
     assert plain.length_penalty.build() == LengthPenalty(0.6)
-    assert (plain.beam_size, plain.max_length_ratio, plain.max_length_extra) == (5, 2.0, 20)
+    assert (plain.beam_size, plain.max_length_ratio, plain.max_length_offset) == (5, 2.0, 20)
     assert plain.num_outputs == 5
     assert plain.sampling_setting is None
 
@@ -65,26 +65,26 @@ def test_settings_are_written_and_read_back_whole():
             {
                 "coverage_penalty": {"type": "repeated"},
                 "required_phrases": ["dog", ["cat", "slave"]],
-                "language_model": {"run": "runs/lm"},
-                "unknown_words": "copy",
-                "dictionary": "words.txt",
+                "shallow_fusion": {"run": "runs/lm"},
+                "unk_replacement": "copy",
+                "phrase_table": "words.txt",
             }
         )
     )
-    assert validate_settings(Recipe, yaml.safe_load(to_yaml(recipe)), origin="x") == recipe
+    assert validate_settings(Recipe, yaml.safe_load(to_yaml(recipe)), location="x") == recipe
 
 
 def test_plain_settings_keep_limits_alone():
-    config = DecodingConfig(max_source_tokens=7, max_length=9, forbidden_phrases=("a",), nbest=3)
-    assert config.greedy() == DecodingConfig(beam_size=1, max_source_tokens=7, max_length=9)
+    config = DecodingConfig(max_source_length=7, max_length=9, forbidden_phrases=("a",), n_best=3)
+    assert config.greedy() == DecodingConfig(beam_size=1, max_source_length=7, max_length=9)
 
 
 def test_other_widths_are_checked_again():
-    config = DecodingConfig(beam_size=4, nbest=2)
-    assert config.with_beam_size(beam=6, nbest=3).num_outputs == 6
+    config = DecodingConfig(beam_size=4, n_best=2)
+    assert config.with_beam_size(beam_size=6, n_best=3).num_outputs == 6
     assert config.with_beam_size() == config
     with pytest.raises(ConfigError, match="2 outputs are wanted, but a beam of 1"):
-        config.with_beam_size(beam=1)
+        config.with_beam_size(beam_size=1)
 
 
 @pytest.mark.parametrize(
@@ -109,14 +109,14 @@ def test_other_widths_are_checked_again():
             "no_repeat_ngram_size: should be greater than or equal to 0",
         ),
         ({"repetition_penalty": 0.5}, "repetition_penalty: should be greater than or equal to 1"),
-        ({"nbest": 0}, "nbest: should be greater than 0"),
+        ({"n_best": 0}, "n_best: should be greater than 0"),
         ({"sampling": {"temperature": -1}}, "sampling.temperature: should be greater than or"),
         ({"sampling": {"top_p": 0}}, "sampling.top_p: should be greater than 0"),
         ({"mbr": {"num_samples": 0}}, "mbr.num_samples: should be greater than 0"),
         ({"mbr": {"utility": "ter"}}, "'ter' is not a choice"),
-        ({"language_model": {}}, "language_model.run: this setting has no default"),
-        ({"language_model": {"run": "x", "weight": -1}}, "weight: should be greater than or"),
-        ({"ensemble": "max"}, "'max' is not a choice"),
+        ({"shallow_fusion": {}}, "shallow_fusion.run: this setting has no default"),
+        ({"shallow_fusion": {"run": "x", "weight": -1}}, "weight: should be greater than or"),
+        ({"ensemble_averaging": "max"}, "'max' is not a choice"),
     ],
 )
 def test_a_value_that_cannot_be_is_named(given, message):

@@ -11,7 +11,7 @@ DRAWN = {
     "consensus by sampling": {"mbr": {}, "sampling": {"top_k": 3}},
 }
 OF_BEAMS = {
-    "diversity.num_groups": {"diversity": {"num_groups": 5}},
+    "diversity.num_beam_groups": {"diversity": {"num_beam_groups": 5}},
     "coverage": {"coverage_penalty": {"type": "gnmt"}},
     "stopping": {"stopping": "optimal"},
     "must": {"required_phrases": ["dog"]},
@@ -41,25 +41,26 @@ def test_settings_at_their_defaults_are_never_refused(drawn):
 
 
 def test_more_outputs_than_hypotheses_are_refused():
-    assert refused({"beam_size": 3, "nbest": 4}) == (
-        "decoding.nbest: 4 outputs are wanted, but a beam of 3 finds at most 3\n"
+    assert refused({"beam_size": 3, "n_best": 4}) == (
+        "decoding.n_best: 4 outputs are wanted, but a beam of 3 finds at most 3\n"
         "  set decoding.beam_size to 4 or more, or nbest to 3 or less"
     )
     assert (
-        DecodingConfig.model_validate({"beam_size": 3, "nbest": 4, "sampling": {}}).num_outputs == 4
+        DecodingConfig.model_validate({"beam_size": 3, "n_best": 4, "sampling": {}}).num_outputs
+        == 4
     )
 
 
 def test_a_consensus_is_one_output():
-    assert refused({"nbest": 2, "mbr": {}}) == (
-        "decoding.nbest: 2 outputs are wanted, but a consensus is one "
+    assert refused({"n_best": 2, "mbr": {}}) == (
+        "decoding.n_best: 2 outputs are wanted, but a consensus is one "
         "(decoding.mbr is set)\n  set nbest to 1, or set decoding.mbr to null"
     )
 
 
 def test_groups_share_a_beam_evenly():
-    assert refused({"beam_size": 4, "diversity": {"num_groups": 3}}) == (
-        "decoding.diversity.num_groups: a beam of 4 cannot be shared by 3 groups\n"
+    assert refused({"beam_size": 4, "diversity": {"num_beam_groups": 3}}) == (
+        "decoding.diversity.num_beam_groups: a beam of 4 cannot be shared by 3 groups\n"
         "  choose a number of groups that divides decoding.beam_size"
     )
 
@@ -81,9 +82,9 @@ def test_an_empty_phrase_is_refused(name, phrases):
 
 
 def test_a_dictionary_is_of_no_use_where_unknown_words_stay():
-    assert refused({"dictionary": "words.txt"}) == (
-        "decoding.dictionary: it says what unknown words become, but decoding.unknown_words keeps them\n"
-        "  set decoding.unknown_words to copy, or leave the dictionary out"
+    assert refused({"phrase_table": "words.txt"}) == (
+        "decoding.phrase_table: it says what unknown words become, but decoding.unk_replacement keeps them\n"
+        "  set decoding.unk_replacement to copy, or leave the dictionary out"
     )
 
 

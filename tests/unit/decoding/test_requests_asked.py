@@ -19,7 +19,7 @@ LENGTHS = {  # by settings: the shortest and the longest output of three tokens 
 
 def asked(request, **given):
     asking = RequestEncoder(text_pair("word"), settings(**given))
-    (found,) = asking.encode([request], origin="f.txt", first=7)
+    (found,) = asking.encode([request], location="f.txt", start_index=7)
     return found
 
 
@@ -41,7 +41,9 @@ def test_wishes_of_a_text_come_on_top_of_the_settings():
 
 def test_texts_without_wishes_share_one_rule():
     asking = RequestEncoder(text_pair("word"), settings(forbidden_phrases=["slave"]))
-    one, other = asking.encode([Request("the"), Request("a", prefix="the")], origin="x", first=1)
+    one, other = asking.encode(
+        [Request("the"), Request("a", prefix="the")], location="x", start_index=1
+    )
     assert one.forbidden_phrases is other.forbidden_phrases
     assert other.prefix == text_pair("word").target.encode("the")
 
@@ -49,10 +51,10 @@ def test_texts_without_wishes_share_one_rule():
 REFUSED = {
     "too long a text": (
         Request("the dog is"),
-        {"max_source_tokens": 2},
+        {"max_source_length": 2},
         "the text has 3 tokens, and this model takes at most 2\n"
         "  split the text into sentences, or raise the limit with "
-        "--set decoding.max_source_tokens=N",
+        "--set decoding.max_source_length=N",
     ),
     "wishes of what is given": (
         Request("the", target="a", prefix="a"),
@@ -95,7 +97,7 @@ REFUSED = {
         Request("the", prefix="the dog", required_phrases=["dog", "a cat"]),
         {"max_length": 3},
         "what its output must say takes 4 tokens, and it may have 3\n"
-        "  ask for less, or raise decoding.max_length_extra and decoding.max_length",
+        "  ask for less, or raise decoding.max_length_offset and decoding.max_length",
     ),
 }
 

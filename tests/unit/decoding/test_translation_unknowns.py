@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from heedful.decoding.config import DecodingConfig
-from heedful.decoding.translation import read_dictionary
+from heedful.decoding.translation import read_phrase_table
 from heedful.errors import ConfigError, DataError
 from heedful.models.base import DecodableModel
 from heedful.search import StepOutput
-from heedful.tasks.seq2seq.translator import Translator
+from heedful.tasks.translation.translator import Translator
 from heedful.tokenization.vocabulary import EOS, UNK
 from tests.unit.decoding.untrained import text_pair, translator
 
@@ -36,7 +36,7 @@ def copied(weights, *, source="see Quintus, now", dictionary=None):
     """What becomes of "the <unk> is <unk>" by weights of its tokens and the end."""
     text = text_pair("word")
     (the,), (is_,) = text.target.encode("the"), text.target.encode("is")
-    settings = DecodingConfig(unknown_words="copy", dictionary=dictionary, beam_size=2)
+    settings = DecodingConfig(unk_replacement="copy", phrase_table=dictionary, beam_size=2)
     model = Fixed([the, UNK, is_, UNK], weights, len(text.target))
     (result,) = Translator(model, text, settings).translate([source])
     return result
@@ -70,7 +70,7 @@ def test_what_was_looked_at_by_the_end_of_the_source_or_nowhere_stays_unknown():
 def test_an_unknown_word_at_the_beginning_brings_no_space():
     text = text_pair("word")
     model = Fixed([UNK], CURVE_STYLES[[1, 4]], len(text.target))
-    made = Translator(model, text, DecodingConfig(unknown_words="copy"))
+    made = Translator(model, text, DecodingConfig(unk_replacement="copy"))
     assert made.translate(["see Quintus, now"])[0].text == "Quintus"
 
 
@@ -83,9 +83,9 @@ def test_kept_unknown_words_stay():
 @pytest.mark.parametrize("kind", ["character", "subword"])
 def test_copying_is_refused_where_no_word_is_unknown(kind):
     with pytest.raises(ConfigError) as caught:
-        translator(kind, unknown_words="copy")
+        translator(kind, unk_replacement="copy")
     assert str(caught.value) == (
-        "decoding.unknown_words: no word of an output can be unknown: its tokens are parts of words\n"
+        "decoding.unk_replacement: no word of an output can be unknown: its tokens are parts of words\n"
         "  set unknowns to keep; only a target text of `kind: word` has unknown words"
     )
 
@@ -93,7 +93,7 @@ def test_copying_is_refused_where_no_word_is_unknown(kind):
 def test_a_dictionary_has_two_words_a_line(tmp_path):
     words = tmp_path / "words.txt"
     words.write_text("a b\nc\td\na b\n")
-    assert read_dictionary(words) == {"a": "b", "c": "d"}
+    assert read_phrase_table(words) == {"a": "b", "c": "d"}
 
 
 @pytest.mark.parametrize(
@@ -115,10 +115,10 @@ def test_a_line_that_is_no_entry_is_named(tmp_path, lines, problem, remedy):
     words = tmp_path / "words.txt"
     words.write_text(lines)
     with pytest.raises(DataError) as caught:
-        translator(unknown_words="copy", dictionary=str(words))
+        translator(unk_replacement="copy", phrase_table=str(words))
     assert str(caught.value) == f"{words}:{problem}\n  {remedy}"
 
 
 def test_a_dictionary_that_is_not_there_is_named(tmp_path):
     with pytest.raises(DataError, match="no such file"):
-        translator(unknown_words="copy", dictionary=str(tmp_path / "words.txt"))
+        translator(unk_replacement="copy", phrase_table=str(tmp_path / "words.txt"))

@@ -7,10 +7,10 @@ import torch
 from heedful.config import validate_settings
 from heedful.decoding.config import DecodingConfig
 from heedful.recipes import Recipe
-from heedful.tasks.seq2seq.translator import Translator
+from heedful.tasks.translation.translator import Translator
 from heedful.tokenization.subword import SubwordTokenizerConfig
-from heedful.tokenization.text_pair import TokenizerPair
 from heedful.tokenization.tokenizer import CharacterTokenizerConfig, WordTokenizerConfig
+from heedful.tokenization.tokenizer_pair import TokenizerPair
 
 CORPUS = [
     "the slave is in the garden .",
@@ -48,8 +48,10 @@ def text_pair(kind):
 def model_for(text, *, seed=0):
     """A model of random weights, large enough that it makes up its mind."""
     torch.manual_seed(seed)
-    config = validate_settings(Recipe, {"model": _MODEL}, origin="test").model
-    made = config.build(source_size=len(text.source), target_size=len(text.target)).eval()
+    config = validate_settings(Recipe, {"model": _MODEL}, location="test").model
+    made = config.build(
+        source_vocab_size=len(text.source), target_vocab_size=len(text.target)
+    ).eval()
     with torch.no_grad():
         for weights in made.parameters():
             weights.mul_(2.5)
@@ -58,7 +60,7 @@ def model_for(text, *, seed=0):
 
 def settings(**given):
     """Settings of short outputs."""
-    return DecodingConfig.model_validate({"max_length_ratio": 1.0, "max_length_extra": 5, **given})
+    return DecodingConfig.model_validate({"max_length_ratio": 1.0, "max_length_offset": 5, **given})
 
 
 def translator(kind="word", *, seed=0, **given):
@@ -72,5 +74,7 @@ def language_model_for(text, *, seed=5):
     torch.manual_seed(seed)
     said = {"type": "language-model", "embedding_size": 8, "backbone": {"hidden_size": 8}}
     recipe = {"model": said, "tokenizers": {"type": "shared"}}
-    config = validate_settings(Recipe, recipe, origin="test").model
-    return config.build(source_size=len(text.target), target_size=len(text.target)).eval()
+    config = validate_settings(Recipe, recipe, location="test").model
+    return config.build(
+        source_vocab_size=len(text.target), target_vocab_size=len(text.target)
+    ).eval()

@@ -27,9 +27,9 @@ def test_each_length_is_measured_by_itself():
     outputs = ["A", "A B", "X", "X", "X"]
     references = ["A", "A B", "B", "A B", "B A"]
     first, second = scores_by_length(sources, outputs, references, exact_match)
-    assert (first.shortest, first.longest, first.size) == (1, 1, 2)
+    assert (first.min_length, first.max_length, first.size) == (1, 1, 2)
     assert first.score.value == 50
-    assert (second.shortest, second.longest, second.size) == (2, 2, 3)
+    assert (second.min_length, second.max_length, second.size) == (2, 2, 3)
     assert second.score.value == pytest.approx(100 / 3)
 
 
@@ -76,7 +76,9 @@ def test_every_output_is_in_the_one_bin_that_its_length_belongs_to(lengths, widt
     assert found == sorted(found, key=lambda each: each.shortest)
     assert sum(each.size for each in found) == len(lengths)
     for each in found:
-        inside = [n for n, length in enumerate(lengths) if each.shortest <= length <= each.longest]
+        inside = [
+            n for n, length in enumerate(lengths) if each.shortest <= length <= each.max_length
+        ]
         assert each.size == len(inside)
         if each.size >= least:
             assert each.score.name == " ".join(map(str, inside))

@@ -1,6 +1,11 @@
 import pytest
 
-from heedful.evaluation.breakdowns import ByLabel, ByLength, BySentenceType, ByWordFrequency
+from heedful.evaluation.breakdowns import (
+    LabelBreakdown,
+    LengthBreakdown,
+    SentenceTypeBreakdown,
+    WordFrequencyBreakdown,
+)
 from heedful.evaluation.registry import METRICS, exact_match
 
 SOURCES = ["Who sleeps?", "a b c d e f", "a b"]
@@ -10,11 +15,11 @@ OUTPUTS, REFERENCES = ["x y", "y", "z"], ["x y", "y", "w"]
 @pytest.mark.parametrize(
     ("breakdown", "parts"),
     [
-        (ByLength(SOURCES), {"1-5": 50, "6-10": 100}),
-        (ByLength(SOURCES, width=6), {"1-6": pytest.approx(200 / 3)}),
-        (ByWordFrequency({"x": 1, "y": 3}, REFERENCES), {"0": 0, "1": 100, "2-4": 100}),
-        (BySentenceType(SOURCES), {"question": 100, "plain": 50}),
-        (ByLabel(["b", "a", "a"]), {"a": 50, "b": 100}),
+        (LengthBreakdown(SOURCES), {"1-5": 50, "6-10": 100}),
+        (LengthBreakdown(SOURCES, bin_width=6), {"1-6": pytest.approx(200 / 3)}),
+        (WordFrequencyBreakdown({"x": 1, "y": 3}, REFERENCES), {"0": 0, "1": 100, "2-4": 100}),
+        (SentenceTypeBreakdown(SOURCES), {"question": 100, "plain": 50}),
+        (LabelBreakdown(["b", "a", "a"]), {"a": 50, "b": 100}),
     ],
 )
 def test_each_part_is_measured_by_itself(breakdown, parts):
@@ -26,6 +31,6 @@ def test_each_part_is_measured_by_itself(breakdown, parts):
 
 
 def test_rare_words_are_those_of_texts_even_where_links_are_measured():
-    breakdown = ByWordFrequency({"x": 1, "y": 3}, REFERENCES)
+    breakdown = WordFrequencyBreakdown({"x": 1, "y": 3}, REFERENCES)
     found = breakdown.score_groups(METRICS["aer"], ["0-0", "0-0", "0-1"], ["0-0", "0-0", "0-0"])
     assert [(each.name, each.score.value) for each in found] == [("0", 100), ("1", 0), ("2-4", 0)]

@@ -17,7 +17,7 @@ from heedful.evaluation.perplexity import (
     compute_perplexity,
     compute_token_loss,
 )
-from heedful.models.causal_decoders import RecurrentBackboneConfig
+from heedful.models.backbones import RecurrentBackboneConfig
 from heedful.models.language_model import LanguageModelConfig
 from heedful.tokenization.tokenizer import CharacterTokenizerConfig, WordTokenizerConfig
 
@@ -27,7 +27,7 @@ LINES = ["Quis est in horto?", "", "Caecilius  in horto est.", "Marcus in via."]
 def model_of(tokenizer):
     config = LanguageModelConfig(backbone=RecurrentBackboneConfig(hidden_size=9), embedding_size=5)
     size = len(tokenizer)
-    return config.build(source_size=size, target_size=size).double().eval()
+    return config.build(source_vocab_size=size, target_vocab_size=size).double().eval()
 
 
 @pytest.mark.parametrize("tokens_by", [WordTokenizerConfig(), CharacterTokenizerConfig()])

@@ -104,7 +104,7 @@ def test_randomisation_agrees_with_sacrebleu(measure):
 def test_bootstrap_counts_both_tails_and_sacrebleu_one():
     clear = system(0.3, seed=1), system(0.33, seed=4)
     theirs = sacre(*clear, "bs", 4000)
-    found = paired_bootstrap(*map(counted, clear), BLEU.compute, samples=4000)
+    found = paired_bootstrap(*map(counted, clear), BLEU.compute, num_samples=4000)
     assert 0.015 < theirs < 0.035
     assert found.p_value == pytest.approx(2 * theirs, abs=0.02)
 

@@ -20,7 +20,7 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says():
     chance, truth, held = np.random.default_rng(1), 0.7, 0
     for _ in range(300):
         found = bootstrap_interval(
-            outcomes(chance.random(150) < truth), share, samples=300, level=0.9
+            outcomes(chance.random(150) < truth), share, num_samples=300, level=0.9
         )
         held += found.low <= 100 * truth <= found.high
     # 90 % of 300 is 270, give or take three times 5.2; 150 sentences make it a little narrow.
@@ -29,7 +29,7 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says():
 
 def test_it_is_as_wide_as_statistics_say():
     right = np.arange(400) % 4 > 0
-    found = bootstrap_interval(outcomes(right), share, samples=4000)
+    found = bootstrap_interval(outcomes(right), share, num_samples=4000)
     by_hand = 1.96 * 100 * np.sqrt(0.75 * 0.25 / 400)
     assert found.half_width == pytest.approx(by_hand, rel=0.06)
     assert found.low < 75 < found.high

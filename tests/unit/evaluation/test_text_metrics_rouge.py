@@ -54,7 +54,7 @@ def test_letters_beyond_a_to_z_part_words_unless_they_are_kept():
     text = "Der M\u00e4rz, 2 gr\u00fc\u00dfe"
     assert ascii_words(text) == ["der", "m", "rz", "2", "gr", "e"]
     assert unicode_words(text) == ["der", "m\u00e4rz", "2", "gr\u00fc\u00dfe"]
-    kept = Rouge("", ROUGE_1.overlap, words=unicode_words)
+    kept = Rouge("", ROUGE_1.overlap, tokenize=unicode_words)
     assert kept.signature([["a"]]) == "nrefs:1|case:lc|tok:unicode_words|stem:no|part:f"
 
 

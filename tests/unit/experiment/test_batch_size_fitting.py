@@ -10,8 +10,8 @@ from rich.console import Console
 from heedful.errors import ConfigError
 from heedful.experiment import load_data
 from heedful.experiment.batch_size import (
-    apply_largest_batch,
-    find_largest_batch,
+    find_largest_batch_size,
+    with_largest_batch_size,
     with_saved_batch_size,
 )
 from heedful.experiment.environment import resident_memory
@@ -51,13 +51,15 @@ def test_the_chosen_batch_fits_when_tried_and_one_half_larger_would_not(wide):
     recipe, corpora, _ = wide
     told = []
     limit = resident_memory() + 300 * MIB
-    size = find_largest_batch(recipe, corpora, CPU, limit=limit, log_message=told.append)
+    size = find_largest_batch_size(
+        recipe, corpora, CPU, memory_limit=limit, log_message=told.append
+    )
     asked = MemoryProbe.from_recipe(recipe, corpora)
     with MemoryTrialProcess(recipe, asked.vocab_sizes) as process:
         form = asked.worst_shape(process.saved_activation_bytes)
         rows = size // sum(form)
         few, most = process.peak_bytes(form, rows // 4), process.peak_bytes(form, rows)
-    assert rows < asked.max_rows
+    assert rows < asked.max_batch_size
     assert most <= 300 * MIB
     assert most + (most - few) / (rows - rows // 4) * rows / 2 > 0.8 * 300 * MIB
     assert re.search(r"in tokens: .* took \d+ MiB, beside the program itself", told[0])
@@ -71,7 +73,7 @@ def test_text_is_fitted_in_streams_as_far_as_there_are_and_recorded(tmp_path):
     run = Run(tmp_path / "run")
     corpora = load_data(recipe, run, QUIET)
     told = []
-    found = apply_largest_batch(
+    found = with_largest_batch_size(
         recipe, corpora, run, CPU, SINGLE_PROCESS, limit=None, log_message=told.append
     )
     size = found.data.lm_batching.batch_size
@@ -91,7 +93,9 @@ def test_no_room_at_all_is_said_and_random_numbers_are_left_alone(wide):
     recipe, corpora, _ = wide
     state = torch.random.get_rng_state()
     with pytest.raises(ConfigError, match="no room for even one row of the worst texts"):
-        find_largest_batch(recipe, corpora, CPU, limit=resident_memory() + MIB, log_message=print)
+        find_largest_batch_size(
+            recipe, corpora, CPU, memory_limit=resident_memory() + MIB, log_message=print
+        )
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
@@ -117,7 +121,9 @@ def test_a_gpu_is_asked_until_it_refuses(wide):
     recipe, corpora, _ = wide
     device = torch.device("cuda")
     told = []
-    size = find_largest_batch(recipe, corpora, device, limit=400 * MIB, log_message=told.append)
+    size = find_largest_batch_size(
+        recipe, corpora, device, memory_limit=400 * MIB, log_message=told.append
+    )
     assert "did not" in told[0]
     assert "fitted" in told[0]
     asked = MemoryProbe.from_recipe(recipe, corpora)

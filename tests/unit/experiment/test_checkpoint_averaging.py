@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from heedful.errors import DamagedRunError, RunError
+from heedful.errors import CorruptRunError, RunError
 from heedful.experiment.checkpoint_averaging import average_checkpoints, average_state_dicts
 from heedful.recipes import load_recipe
 from heedful.runs import Run, load
@@ -21,7 +21,9 @@ def begin(folder, *settings, lines=LINES):
     text = recipe.tokenizers.train(lines, lines)
     run = Run(folder)
     run.initialize(recipe, text)
-    return run, recipe.model.build(source_size=len(text.source), target_size=len(text.target))
+    return run, recipe.model.build(
+        source_vocab_size=len(text.source), target_vocab_size=len(text.target)
+    )
 
 
 def drawn(model, seed):
@@ -187,6 +189,6 @@ def test_a_damaged_checkpoint_is_never_averaged(checkpointed, tmp_path, name, ch
     contents = bytearray(path.read_bytes())
     contents[len(contents) // 2] ^= 1
     path.write_bytes(bytes(contents))
-    message = refusal([folder], tmp_path / "mean", error=DamagedRunError, **{choice: 2})
+    message = refusal([folder], tmp_path / "mean", error=CorruptRunError, **{choice: 2})
     assert message.startswith(str(path))
     assert not (tmp_path / "mean").exists()

@@ -195,10 +195,10 @@ def test_a_count_within_a_count_is_in_both():
 
 def stack(size, hidden_size, num_layers):
     parts = TransformerConfigBase(
-        size=size,
+        hidden_size=size,
         num_layers=num_layers,
-        attention={"score": {"type": "scaled-dot"}, "heads": {"num_heads": 4}},
-        feedforwards=[{"hidden_size": hidden_size}],
+        attention={"score": {"type": "scaled-dot"}, "multi_head": {"num_heads": 4}},
+        feed_forward=[{"hidden_size": hidden_size}],
         dropout=0.0,
     )
     return parts.build_stack(config_path="encoder")
@@ -238,7 +238,7 @@ def test_on_the_meta_device_experts_see_every_place():
 def check(config):
     """Count a model that holds nothing, so that it may be as large as it likes."""
     with torch.device("meta"):
-        model = config.build(source_size=50, target_size=50)
+        model = config.build(source_vocab_size=50, target_vocab_size=50)
     source = {"source_length": 4} if isinstance(model, Seq2SeqModel) else {}
     found = flops_per_token(model, target_length=3, **source)
     # Backwards each product is made twice, but for those whose inputs are data.
@@ -257,7 +257,7 @@ def test_models_of_running_text_need_no_source(config):
 
 
 def test_a_source_is_asked_for_where_there_is_one():
-    model = load_recipe("reverse-tiny").model.build(source_size=12, target_size=12)
+    model = load_recipe("reverse-tiny").model.build(source_vocab_size=12, target_vocab_size=12)
     with pytest.raises(AssertionError):
         flops_per_token(model, target_length=3)
 
@@ -269,7 +269,7 @@ def real_batch(*, source_length, target_length):
 
 def test_a_model_is_counted_as_if_it_ran_and_left_as_it_was():
     torch.manual_seed(0)
-    model = load_recipe("reverse-tiny").model.build(source_size=12, target_size=12)
+    model = load_recipe("reverse-tiny").model.build(source_vocab_size=12, target_vocab_size=12)
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     model.train()
     drawn = torch.random.get_rng_state()

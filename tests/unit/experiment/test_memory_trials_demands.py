@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from heedful.data.token_store import InMemoryPairDataset, RaggedArray
+from heedful.data.pair_dataset import InMemoryPairDataset, RaggedArray
 from heedful.experiment.memory_trials import BatchShape, candidate_shapes
 from heedful.recipes import Recipe, load_recipe
 from tests.commands import write_recipe
@@ -47,5 +47,5 @@ def test_no_batch_of_any_epoch_is_wider_than_the_widest(tmp_path):
     widest = max(candidate_shapes(pairs, made), key=sum)
     for epoch in range(5):
         for shape, _, _ in epoch_batches(pairs, made.training.batching, seed=0, epoch=epoch):
-            assert shape.source_width <= widest.source_width
-            assert shape.target_width <= widest.target_width
+            assert shape.source_length <= widest.source_length
+            assert shape.target_length <= widest.target_length

@@ -9,7 +9,7 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from heedful.data.loader import epoch_batch_specs
+from heedful.data.batch_stream import epoch_batch_specs
 from heedful.errors import ConfigError
 from heedful.experiment import load_data, train
 from heedful.recipes import load_recipe

@@ -16,14 +16,17 @@ from heedful.experiment.validation import METRIC_DIRECTIONS, OutputEvaluator, to
 from heedful.recipes import load_recipe
 from heedful.runs import Run, load
 from heedful.tasks.language_modeling.generator import TextGenerator
-from heedful.tasks.seq2seq.translator import Translator
-from heedful.training.callbacks import SampleOutput
+from heedful.tasks.translation.translator import Translator
+from heedful.training.callbacks import LoggedSample
 from heedful.training.config import MetricName
 from tests.commands import write_recipe
 from tests.running_text import write_text_recipe
 
 CPU = torch.device("cpu")
-EXPERTS = ["model.encoder.num_layers=2", "model.encoder.experts={num_experts: 4, hidden_size: 8}"]
+EXPERTS = [
+    "model.encoder.num_layers=2",
+    "model.encoder.experts={num_experts: 4, intermediate_size: 8}",
+]
 
 
 @pytest.fixture
@@ -35,7 +38,9 @@ def judge(tmp_path):
         corpora = load_data(recipe, Run(tmp_path / folder), Console(quiet=True))
         torch.manual_seed(3)
         text = corpora.tokenizers
-        model = recipe.model.build(source_size=len(text.source), target_size=len(text.target))
+        model = recipe.model.build(
+            source_vocab_size=len(text.source), target_vocab_size=len(text.target)
+        )
         return OutputEvaluator(model, corpora, recipe, CPU)
 
     return make
@@ -65,7 +70,9 @@ def transformer_recipe(folder):
 def test_scores_are_those_of_greedy_outputs(learned):
     pairs = learned.data_module.validation_pairs
     translator = Translator(learned.model, learned.data_module.tokenizers, learned.recipe.decoding)
-    outputs = [each.text for each in translator.translate([pair.source for pair in pairs], beam=1)]
+    outputs = [
+        each.text for each in translator.translate([pair.source for pair in pairs], beam_size=1)
+    ]
     names = ["exact-match", "bleu", "ter", "rouge-l", "wer", "token-accuracy"]
     references = [pair.target for pair in pairs]
     expected = [metric.value for metric in compute_metrics(outputs, references, names)]
@@ -101,7 +108,7 @@ def test_samples_show_the_same_texts_every_time_and_where_the_model_looked(learn
 def test_samples_can_be_written_as_json(learned, judge):
     for judged in (learned, judge("training.num_logged_samples=1", write=write_text_recipe)):
         (sample,) = judged.sample_outputs(1)
-        read = SampleOutput(**json.loads(json.dumps(sample._asdict())))
+        read = LoggedSample(**json.loads(json.dumps(sample._asdict())))
         assert read == sample._replace(attention=list(sample.attention))
 
 
@@ -149,7 +156,7 @@ def test_the_modes_are_put_back_even_if_decoding_fails(judge, monkeypatch):
 
 
 def test_a_held_out_text_too_long_to_decode_is_not_asked_about(judge):
-    sources = [each.source for each in judge("decoding.max_source_tokens=2").sample_outputs(100)]
+    sources = [each.source for each in judge("decoding.max_source_length=2").sample_outputs(100)]
     assert sources
     assert max(map(len, sources)) == 3  # with the end
 
@@ -160,7 +167,7 @@ def test_a_language_model_goes_on_from_the_beginning_of_the_held_out_text(judge)
     prompt = "".join(sample.source[1:]).replace("\u21b5", "\n")
     streams = judged.recipe.data.lm_batching
     writer = TextGenerator(judged.model, judged.data_module.tokenizers.target, streams)
-    assert prompt + sample.text == writer.generate(prompt, length=40, temperature=0)
+    assert prompt + sample.text == writer.generate(prompt, max_new_tokens=40, temperature=0)
     assert len(sample.output) == 40
     _, held_out = split_held_out_tail(judged.recipe.data.train.read(), location="text")
     assert "\n".join([*held_out, ""]).startswith(prompt + sample.reference)
@@ -243,7 +250,7 @@ def test_a_metric_of_outputs_is_refused_where_nothing_can_be_decoded(judge, monk
         assert str(caught.value) == (
             "training.metric_for_best_model: chrf needs outputs, and no held-out text is short enough to be "
             "decoded\n"
-            "  raise decoding.max_source_tokens, or set training.metric_for_best_model to loss or accuracy"
+            "  raise decoding.max_source_length, or set training.metric_for_best_model to loss or accuracy"
         )
 
 

@@ -16,10 +16,10 @@ def with_heads():
     torch.manual_seed(1)
     settings = {
         "encoder": {"type": "recurrent", "hidden_size": 6},
-        "decoder": {"type": "recurrent", "attention": {"heads": {"num_heads": 2}}},
+        "decoder": {"type": "recurrent", "attention": {"multi_head": {"num_heads": 2}}},
     }
     config = EncoderDecoderConfig.model_validate(settings)
-    return config.build(source_size=VOCABULARY, target_size=VOCABULARY).double().eval()
+    return config.build(source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY).double().eval()
 
 
 def searched(model, width, rows=(0, 3, 5, 6)):

@@ -5,8 +5,8 @@ from torch import nn
 from heedful.attention.positional_encoding import (
     AddPositionalEncoding,
     ConcatPositionalEncoding,
-    LearnedPositionalEncoding,
-    SinusoidalPositionalEncoding,
+    LearnedEncoding,
+    SinusoidalEncoding,
 )
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.tokenization.vocabulary import PAD
@@ -35,7 +35,7 @@ def test_scaled_vectors_are_multiplied_by_the_root_of_their_width():
 
 
 def test_places_are_added_after_scaling_and_normalised_last():
-    placing = AddPositionalEncoding(SinusoidalPositionalEncoding(16))
+    placing = AddPositionalEncoding(SinusoidalEncoding(16))
     norm = nn.LayerNorm(16)
     embedding = TokenEmbedding(
         9, 16, dropout=0.0, position_combiner=placing, scale_embeddings=True, norm=norm
@@ -47,7 +47,7 @@ def test_places_are_added_after_scaling_and_normalised_last():
 
 
 def test_words_are_as_tall_as_the_waves_they_ride_on():
-    waves = AddPositionalEncoding(SinusoidalPositionalEncoding(64))
+    waves = AddPositionalEncoding(SinusoidalEncoding(64))
     for scaled in (True, False):
         embedding = TokenEmbedding(
             2000, 64, dropout=0.0, position_combiner=waves, scale_embeddings=scaled
@@ -57,9 +57,9 @@ def test_words_are_as_tall_as_the_waves_they_ride_on():
 
 
 def test_where_vectors_and_places_are_side_by_side_both_widths_count():
-    placing = ConcatPositionalEncoding(SinusoidalPositionalEncoding(4), input_size=6)
+    placing = ConcatPositionalEncoding(SinusoidalEncoding(4), input_size=6)
     embedding = TokenEmbedding(9, 6, dropout=0.0, position_combiner=placing)
-    assert embedding.size == 10
+    assert embedding.embedding_size == 10
     assert embedding(torch.tensor([[4, 5]])).shape == (1, 2, 10)
 
 
@@ -75,14 +75,14 @@ def test_waves_go_on_past_the_length_that_was_learned(first):
         9,
         16,
         dropout=0.0,
-        position_combiner=AddPositionalEncoding(SinusoidalPositionalEncoding(16)),
+        position_combiner=AddPositionalEncoding(SinusoidalEncoding(16)),
     )
     same = embedding(torch.full((1, 4), 5), first)
     assert torch.cdist(same[0], same[0]).add(torch.eye(4)).min() > 0.1
 
 
 def test_learned_places_past_the_last_are_told_as_the_last():
-    placing = AddPositionalEncoding(LearnedPositionalEncoding(16, max_positions=SEEN))
+    placing = AddPositionalEncoding(LearnedEncoding(16, max_positions=SEEN))
     embedding = TokenEmbedding(9, 16, dropout=0.0, position_combiner=placing)
     same = embedding(torch.full((1, SEEN + 3), 5))[0]
     assert (same[SEEN:] == same[SEEN - 1]).all()

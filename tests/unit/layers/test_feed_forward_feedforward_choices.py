@@ -7,24 +7,24 @@ from heedful.config import BaseConfig, read_yaml, validate_settings
 from heedful.errors import ConfigError
 from heedful.layers.feed_forward import FeedForward, FeedForwardConfig
 from heedful.layers.mixture_of_experts import (
-    MixtureOfExpertsFeedForward,
-    MixtureOfExpertsFeedForwardConfig,
+    MoEFeedForward,
+    MoEFeedForwardConfig,
 )
 from heedful.layers.transformer import PositionwiseLayerConfig
 
 
 class PackedLayer(BaseConfig):
-    feedforward: PositionwiseLayerConfig = FeedForwardConfig()
+    feed_forward: PositionwiseLayerConfig = FeedForwardConfig()
 
 
 def read(text):
     return validate_settings(
-        PackedLayer, read_yaml(text, origin="layer"), origin="layer"
-    ).feedforward
+        PackedLayer, read_yaml(text, location="layer"), location="layer"
+    ).feed_forward
 
 
 def test_a_section_without_a_kind_is_a_plain_one():
-    assert read("feedforward: {hidden_size: 12}") == FeedForwardConfig(hidden_size=12)
+    assert read("feedforward: {hidden_size: 12}") == FeedForwardConfig(intermediate_size=12)
     assert read("{}") == FeedForwardConfig()
 
 
@@ -47,11 +47,11 @@ def test_settings_reach_the_plain_one():
 def test_settings_reach_the_experts():
     text = """
     feedforward:
-      {type: experts, num_experts: 5, num_experts_per_token: 3, hidden_size: 7, capacity_factor: 1.5,
+      {type: moe, num_experts: 5, num_experts_per_token: 3, intermediate_size: 7, capacity_factor: 1.5,
        importance_weight: 0.2, load_weight: 0.3, activation: gelu, bias: true}
     """
     built = read(text).build(size=8)
-    assert isinstance(built, MixtureOfExpertsFeedForward)
+    assert isinstance(built, MoEFeedForward)
     experts = built.experts
     assert (len(experts.experts), experts.gate.num_experts_per_token) == (5, 3)
     assert (experts.importance_weight, experts.load_weight) == (0.2, 0.3)
@@ -62,9 +62,7 @@ def test_settings_reach_the_experts():
     assert output_projection.bias is not None
 
 
-@pytest.mark.parametrize(
-    "config", [FeedForwardConfig(), MixtureOfExpertsFeedForwardConfig(num_experts=3)]
-)
+@pytest.mark.parametrize("config", [FeedForwardConfig(), MoEFeedForwardConfig(num_experts=3)])
 def test_what_is_built_takes_places_of_its_width(config):
     built = config.build(size=6)
     outputs = built(torch.randn(2, 3, 6), torch.ones(2, 3, dtype=torch.bool)).outputs
@@ -73,10 +71,10 @@ def test_what_is_built_takes_places_of_its_width(config):
 
 def test_more_experts_cannot_be_chosen_than_there_are():
     with pytest.raises(ConfigError, match="num_chosen is 4, but there are 3 experts"):
-        read("feedforward: {type: experts, num_experts: 3, num_experts_per_token: 4}")
+        read("feedforward: {type: moe, num_experts: 3, num_experts_per_token: 4}")
 
 
 @pytest.mark.parametrize("factor", ["0", "-1.0"])
 def test_a_capacity_is_more_than_nothing(factor):
     with pytest.raises(ConfigError, match="capacity_factor"):
-        read(f"feedforward: {{type: experts, capacity_factor: {factor}}}")
+        read(f"feedforward: {{type: moe, capacity_factor: {factor}}}")

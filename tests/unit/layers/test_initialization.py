@@ -29,7 +29,7 @@ ALL = [UniformInitConfig(), BahdanauInitConfig(), XavierInitConfig(), NormalInit
 def build(**settings):
     sizes = {"embedding_size": SIZE, "hidden_size": SIZE}
     config = RecurrentDecoderConfig.model_validate({**sizes, **settings})
-    return config.build(vocabulary_size=VOCABULARY, memory_size=MEMORY)
+    return config.build(vocab_size=VOCABULARY, memory_size=MEMORY)
 
 
 def source(*lengths):
@@ -152,7 +152,7 @@ def test_bahdanaus_scores_are_smaller_still_and_first_say_nothing(kind):
 
 @pytest.mark.parametrize("heads", [None, {"num_heads": 4}], ids=str)
 def test_attention_is_at_first_exactly_uniform(heads):
-    model, lengths = build(attention={"heads": heads}), [8, 2, 4]
+    model, lengths = build(attention={"multi_head": heads}), [8, 2, 4]
     BahdanauInitConfig().initialize(model)
     weights = model(torch.randint(3, VOCABULARY, (3, 5)), source(*lengths)).weights
     for row, length in enumerate(lengths):

@@ -4,13 +4,13 @@ import math
 
 import torch
 
-from heedful.layers.mixture_of_experts import MixtureOfExperts, MixtureOfExpertsFeedForward
+from heedful.layers.mixture_of_experts import MixtureOfExperts, MoEFeedForward
 
 MASK = torch.tensor([[True, True, True, False], [True, False, False, False]])
 
 
 def sublayer(*, num_experts=6, num_experts_per_token=2, weight=0.0, capacity_factor=None):
-    return MixtureOfExpertsFeedForward(
+    return MoEFeedForward(
         MixtureOfExperts(
             3,
             hidden_size=5,

@@ -8,8 +8,8 @@ import torch
 from heedful.layers.mixture_of_experts import (
     NOISE_FLOOR,
     MixtureOfExperts,
-    MixtureOfExpertsConfig,
-    MixtureOfExpertsSublayer,
+    MoESublayer,
+    MoESublayerConfig,
     NoisyTopKGate,
     cv_squared,
 )
@@ -242,7 +242,7 @@ def test_the_penalties_teach_a_gate_to_spread_words():
 
 def test_between_layers_words_keep_what_they_were():
     built, inputs = experts().eval(), numbers(2, 4, 3)
-    sublayer = MixtureOfExpertsSublayer(built, dropout=0.0)
+    sublayer = MoESublayer(built, dropout=0.0)
     mixed = sublayer(inputs, MASK)
     torch.testing.assert_close(mixed.outputs, inputs + built(inputs, MASK).outputs.sigmoid())
 
@@ -260,6 +260,6 @@ def test_half_precision_stays_finite_and_half(dtype, training):
 
 
 def test_an_expert_has_the_weights_that_the_paper_counts():
-    sublayer = MixtureOfExpertsConfig(num_experts=4).build(size=512, dropout=0.1)
+    sublayer = MoESublayerConfig(num_experts=4).build(size=512, dropout=0.1)
     first = sublayer.experts.experts[0]
     assert sum(weight.numel() for weight in first.parameters()) == 512 * 1024 + 1024 * 512

@@ -107,17 +107,17 @@ def test_where_the_reading_ended_nothing_is_made():
     [
         (
             {"readout": {"type": "per-position"}},
-            "summary.attention.readout.type: 'per-position' keeps every place apart, but here one "
+            "pooling.attention.readout.type: 'per-position' keeps every place apart, but here one "
             "context is wanted\n  choose the readout 'expectation'",
         ),
         (
             {"alignment": {"type": "sampled"}},
-            "summary.attention.alignment.type: 'sampled' learns from how well a token was said, but "
+            "pooling.attention.alignment.type: 'sampled' learns from how well a token was said, but "
             "none is said here\n  choose 'gumbel-softmax' or 'straight-through'",
         ),
         (
             {"auxiliary_losses": [{"type": "coverage"}]},
-            "summary.attention.auxiliary_losses: where a source looks at itself cannot be penalised\n"
+            "pooling.attention.auxiliary_losses: where a source looks at itself cannot be penalised\n"
             "  leave penalties out",
         ),
     ],

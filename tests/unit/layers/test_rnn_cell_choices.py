@@ -49,7 +49,7 @@ class Recipe(BaseConfig):
 
 def load(text):
     return validate_settings(
-        Recipe, read_yaml(f"model: {text}", origin="a.yaml"), origin="a.yaml"
+        Recipe, read_yaml(f"model: {text}", location="a.yaml"), location="a.yaml"
     ).model.cell
 
 
@@ -73,7 +73,7 @@ def test_a_cell_is_written_in_full_and_reads_back_equal():
     recipe = Recipe(model=Seq2SeqModel(cell=LSTMCellConfig(zoneout=0.05, cell_zoneout=0.5)))
     written = to_yaml(recipe)
     assert "    type: lstm\n    layer_norm: false\n" in written
-    assert validate_settings(Recipe, read_yaml(written, origin="a"), origin="a") == recipe
+    assert validate_settings(Recipe, read_yaml(written, location="a"), location="a") == recipe
 
 
 @pytest.mark.parametrize("text", ["{cell: grru}", "{cell: {type: grru}}"])
@@ -145,13 +145,13 @@ def score_of(text):
 @pytest.mark.parametrize("kind", ["self-attentive-rnn", "self-attentive-lstm"])
 def test_a_form_says_what_asks_and_how_it_is_compared(kind):
     score, input_asks = score_of(
-        f"{{cell: {{type: {kind}, scoring: {{type: additive, hidden_size: 5}}}}}}"
+        f"{{cell: {{type: {kind}, intra_attention: {{type: additive, hidden_size: 5}}}}}}"
     )
     assert (score.query_projection.weight.shape, input_asks) == ((5, 3 + 4), True)
-    score, input_asks = score_of(f"{{cell: {{type: {kind}, scoring: similarity}}}}")
+    score, input_asks = score_of(f"{{cell: {{type: {kind}, intra_attention: similarity}}}}")
     assert (type(score), input_asks) == (ProjectedDotScore, False)
     form = "{type: similarity, score: {type: cosine}}"
-    assert type(score_of(f"{{cell: {{type: {kind}, scoring: {form}}}}}")[0]) is CosineScore
+    assert type(score_of(f"{{cell: {{type: {kind}, intra_attention: {form}}}}}")[0]) is CosineScore
 
 
 def test_the_score_of_an_lstmn_is_as_wide_as_is_said_in_both_of_its_forms():
@@ -165,7 +165,7 @@ def test_the_score_of_an_lstmn_is_as_wide_as_is_said_in_both_of_its_forms():
 
 
 def test_a_wrong_form_says_what_there_is():
-    assert complaint("{cell: {type: self-attentive-rnn, scoring: additiv}}") == (
+    assert complaint("{cell: {type: self-attentive-rnn, intra_attention: additiv}}") == (
         "a.yaml: model.cell.form.type: no form is called 'additiv'; did you mean 'additive'?\n"
         "  choose from: additive, similarity"
     )
@@ -174,7 +174,7 @@ def test_a_wrong_form_says_what_there_is():
 def test_a_score_of_the_own_past_takes_no_features():
     score = "{type: additive, features: [{type: coverage}]}"
     form = f"{{type: similarity, score: {score}}}"
-    assert complaint(f"{{cell: {{type: self-attentive-rnn, scoring: {form}}}}}") == (
+    assert complaint(f"{{cell: {{type: self-attentive-rnn, intra_attention: {form}}}}}") == (
         "a.yaml: model.cell.form: the score of a cell's own past takes no features; leave them "
         "out\n  `heedful recipes --schema` lists every setting and what it takes"
     )

@@ -65,13 +65,13 @@ def test_an_lstm_begins_with_an_empty_memory():
 
 def test_an_lstm_may_begin_with_a_memory():
     cell, hidden, memory = LSTMCell(3, 2), torch.randn(4, 2), torch.randn(4, 2)
-    torch.testing.assert_close(cell.initial_state_with_memory(hidden, memory), (hidden, memory))
+    torch.testing.assert_close(cell.initial_state_with_cell(hidden, memory), (hidden, memory))
 
 
 @pytest.mark.parametrize("kind", ["rnn", "gru"])
 def test_a_cell_without_a_memory_cannot_begin_with_one(kind):
     with pytest.raises(AssertionError, match="Cell has no memory cell"):
-        CELL_CLASSES[kind](3, 2).initial_state_with_memory(torch.randn(4, 2), torch.randn(4, 2))
+        CELL_CLASSES[kind](3, 2).initial_state_with_cell(torch.randn(4, 2), torch.randn(4, 2))
 
 
 @pytest.mark.parametrize("kind", ["rnn", "lstm"])
@@ -172,7 +172,7 @@ def test_a_stack_has_memories_where_its_cells_have(kind, first_residual_layer):
     stack = StackedCells(
         [CELL_CLASSES[kind](4, 4)] * 2, dropout=0.0, first_residual_layer=first_residual_layer
     )
-    assert stack.has_memory_cells == (kind == "lstm")
+    assert stack.has_cell_states == (kind == "lstm")
 
 
 @pytest.mark.parametrize("layer", [0, 1])

@@ -29,7 +29,7 @@ MASKS = {
 
 def build(**settings):
     config = AttentionConfig.model_validate(
-        {"score": {"type": "scaled-dot"}, "heads": {"num_heads": 2}, **settings}
+        {"score": {"type": "scaled-dot"}, "multi_head": {"num_heads": 2}, **settings}
     )
     attention = config.build(query_size=SIZE, memory_size=SIZE)
     return FullSelfAttention(attention).double()

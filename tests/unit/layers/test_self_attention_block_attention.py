@@ -10,8 +10,8 @@ from heedful.layers.self_attention import BlockSelfAttention
 
 ROWS, SIZE = 2, 6
 LOOKING = {
-    "heads": {"score": {"type": "scaled-dot"}, "heads": {"num_heads": 2}},
-    "rotary": {"score": {"type": "rotary"}, "heads": {"num_heads": 3}},
+    "heads": {"score": {"type": "scaled-dot"}, "multi_head": {"num_heads": 2}},
+    "rotary": {"score": {"type": "rotary"}, "multi_head": {"num_heads": 3}},
     "additive": {"score": {"type": "additive", "hidden_size": 5}},
 }
 each_case = pytest.mark.parametrize(

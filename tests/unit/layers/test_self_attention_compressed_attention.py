@@ -14,7 +14,7 @@ def build(stride=3, *, dropout=0.0, chunk=512):
     config = AttentionConfig.model_validate(
         {
             "score": {"type": "scaled-dot"},
-            "heads": {"num_heads": NUM_HEADS, "bias": True},
+            "multi_head": {"num_heads": NUM_HEADS, "bias": True},
             "dropout": dropout,
         }
     )

@@ -7,15 +7,15 @@ from heedful.layers.self_attention import (
     BlockSelfAttention,
     CompressedSelfAttention,
     FullSelfAttention,
-    SpanConfig,
+    SelfAttentionConfig,
 )
 from heedful.layers.transformer import TransformerConfigBase
 
 
 def build(span, **looking):
-    looking = {"score": {"type": "scaled-dot"}, "heads": {"num_heads": 2}, **looking}
+    looking = {"score": {"type": "scaled-dot"}, "multi_head": {"num_heads": 2}, **looking}
     attention = AttentionConfig.model_validate(looking).build(query_size=8, memory_size=8)
-    return TypeAdapter(SpanConfig).validate_python(span).build(attention, size=8)
+    return TypeAdapter(SelfAttentionConfig).validate_python(span).build(attention, size=8)
 
 
 def test_the_papers_numbers_are_the_defaults():
@@ -25,7 +25,7 @@ def test_the_papers_numbers_are_the_defaults():
 
 def test_spans_are_taken_in_turn():
     parts = TransformerConfigBase.model_validate(
-        {"num_layers": 5, "spans": ["block", "compressed"]}
+        {"num_layers": 5, "attention_types": ["block", "compressed"]}
     )
     kinds = [type(layer.self_attention) for layer in parts.build_stack(config_path="reader").layers]
     local, pressed = BlockSelfAttention, CompressedSelfAttention
@@ -38,7 +38,7 @@ def test_blocks_refuse_attention_that_goes_by_where_it_looked():
     with pytest.raises(ConfigError) as caught:
         build("blocks", score={"type": "additive", "features": [{"type": "coverage"}]})
     assert str(caught.value) == (
-        "spans.type: blocks are looked at side by side, but this attention goes by where it "
+        "attention_types.type: blocks are looked at side by side, but this attention goes by where it "
         "looked before\n"
         "  choose the span 'full', or another score or alignment"
     )
@@ -49,7 +49,7 @@ def test_what_is_pressed_together_has_no_number(score):
     with pytest.raises(ConfigError) as caught:
         build("compressed", score={"type": score})
     assert str(caught.value) == (
-        "spans.type: places that were pressed together have no number, but this attention goes "
+        "attention_types.type: places that were pressed together have no number, but this attention goes "
         "by it\n"
         "  choose the span 'full', or a score and an alignment that go by content"
     )

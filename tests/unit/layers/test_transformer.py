@@ -12,10 +12,10 @@ def build(num_layers=2, **settings):
     torch.manual_seed(3)
     config = TransformerConfigBase.model_validate(
         {
-            "size": SIZE,
+            "hidden_size": SIZE,
             "num_layers": num_layers,
-            "attention": {"heads": {"num_heads": 2}, "score": {"type": "scaled-dot"}},
-            "feedforwards": [{"hidden_size": 12}],
+            "attention": {"multi_head": {"num_heads": 2}, "score": {"type": "scaled-dot"}},
+            "feed_forward": [{"intermediate_size": 12}],
             **settings,
         }
     )
@@ -58,7 +58,7 @@ def test_without_a_source_the_weights_are_those_of_the_top_layer():
 
 @pytest.mark.parametrize("placement", ["before", "after"])
 def test_skipped_in_training_a_layer_does_nothing_to_some_rows(placement):
-    stack = build(num_layers=1, drop_path=0.5, dropout=0.0, norm_placement=placement).train()
+    stack = build(num_layers=1, drop_path=0.5, dropout=0.0, norm_order=placement).train()
     stack.norm = None
     inputs = vectors()[:1].expand(64, -1, -1)
     outputs, _ = stack.forward_bidirectional(inputs, torch.tensor([LENGTH] * 64))

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from benchmarks.additive import PeakMemory
-from heedful.models.causal_decoders import TransformerBackboneConfig
+from heedful.models.backbones import TransformerBackboneConfig
 
 WIDTH, DEFAULT_CLIPPER, LONG = 64, 512, 2048
-BLOCKS, COMPRESSED = {"type": "block", "size": 256}, {"type": "compressed", "stride": 3}
+BLOCKS, COMPRESSED = {"type": "block", "block_size": 256}, {"type": "compressed", "stride": 3}
 
 
 def bytes_for_a_token(spans, length, *, chunk=256):
@@ -18,11 +18,11 @@ def bytes_for_a_token(spans, length, *, chunk=256):
     torch.manual_seed(0)
     config = TransformerBackboneConfig.model_validate(
         {
-            "size": WIDTH,
+            "hidden_size": WIDTH,
             "num_layers": len(spans),
-            "attention": {"heads": {"num_heads": 2}, "score": {"type": "scaled-dot"}},
-            "feedforwards": [{"hidden_size": WIDTH}],
-            "spans": spans,
+            "attention": {"multi_head": {"num_heads": 2}, "score": {"type": "scaled-dot"}},
+            "feed_forward": [{"intermediate_size": WIDTH}],
+            "attention_types": spans,
         }
     )
     reader = config.build(input_size=WIDTH)

@@ -46,7 +46,7 @@ def slowly(built, inputs):
 @pytest.mark.parametrize("kind", ["layer", "rms"])
 def test_before_what_is_changed_is_normalised_and_what_goes_past_is_not(kind):
     residual, inputs = (
-        SublayerConnection(norm(kind), placement="before", dropout=0.0),
+        SublayerConnection(norm(kind), norm_order="before", dropout=0.0),
         numbers(2, 3, 4),
     )
     entered = residual.sublayer_input(inputs)
@@ -57,7 +57,7 @@ def test_before_what_is_changed_is_normalised_and_what_goes_past_is_not(kind):
 @pytest.mark.parametrize("kind", ["layer", "rms"])
 def test_after_the_sum_is_normalised(kind):
     residual, inputs = (
-        SublayerConnection(norm(kind), placement="after", dropout=0.0),
+        SublayerConnection(norm(kind), norm_order="after", dropout=0.0),
         numbers(2, 3, 4),
     )
     assert residual.sublayer_input(inputs) is inputs
@@ -66,7 +66,7 @@ def test_after_the_sum_is_normalised(kind):
 
 
 def test_dropout_is_on_what_is_added_alone():
-    residual = SublayerConnection(torch.nn.Identity(), placement="before", dropout=0.5)
+    residual = SublayerConnection(torch.nn.Identity(), norm_order="before", dropout=0.5)
     inputs, changed = numbers(2, 30, 4), torch.ones(2, 30, 4, dtype=torch.double)
     added = residual.train().add_residual(inputs, changed) - inputs
     assert set(added.round(decimals=6).flatten().tolist()) == {0.0, 2.0}
@@ -75,7 +75,7 @@ def test_dropout_is_on_what_is_added_alone():
 
 def test_stochastic_depth_skips_whole_rows_and_keeps_the_mean():
     residual = SublayerConnection(
-        torch.nn.Identity(), placement="before", dropout=0.0, drop_path=0.3
+        torch.nn.Identity(), norm_order="before", dropout=0.0, drop_path=0.3
     )
     inputs, changed = torch.zeros(40_000, 2, 3), torch.randn(1, 2, 3)
     left = residual.train().add_residual(inputs, changed.expand(40_000, 2, 3))
@@ -89,7 +89,7 @@ def test_stochastic_depth_skips_whole_rows_and_keeps_the_mean():
 
 def test_what_is_skipped_gets_no_gradient():
     residual = SublayerConnection(
-        torch.nn.Identity(), placement="before", dropout=0.0, drop_path=0.5
+        torch.nn.Identity(), norm_order="before", dropout=0.0, drop_path=0.5
     )
     inputs, changed = torch.zeros(20, 2, 3), torch.ones(20, 2, 3, requires_grad=True)
     left = residual.train().add_residual(inputs, changed)
@@ -100,7 +100,7 @@ def test_what_is_skipped_gets_no_gradient():
 
 def test_in_use_nothing_is_skipped():
     residual = SublayerConnection(
-        norm("layer"), placement="after", dropout=0.5, drop_path=0.9
+        norm("layer"), norm_order="after", dropout=0.5, drop_path=0.9
     ).eval()
     inputs = numbers(8, 3, 4)
     torch.testing.assert_close(
@@ -111,7 +111,7 @@ def test_in_use_nothing_is_skipped():
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
 def test_half_precision_stays_half(dtype):
     residual = SublayerConnection(
-        norm("rms").to(dtype), placement="after", dropout=0.1, drop_path=0.2
+        norm("rms").to(dtype), norm_order="after", dropout=0.1, drop_path=0.2
     ).train()
     inputs = torch.randn(8, 3, 4).to(dtype)
     left = residual.add_residual(inputs, residual.sublayer_input(inputs))

@@ -6,10 +6,10 @@ import torch
 from heedful.layers.transformer import EmbeddedTransformerConfigBase
 
 SMALL = {
-    "size": 16,
+    "hidden_size": 16,
     "num_layers": 4,
-    "attention": {"heads": {"num_heads": 2}, "score": {"type": "scaled-dot"}},
-    "feedforwards": [{"hidden_size": 12}],
+    "attention": {"multi_head": {"num_heads": 2}, "score": {"type": "scaled-dot"}},
+    "feed_forward": [{"intermediate_size": 12}],
 }
 
 
@@ -19,17 +19,17 @@ def parts(**settings):
 
 def test_the_base_model_of_the_paper_is_the_default():
     defaults = EmbeddedTransformerConfigBase()
-    assert (defaults.size, defaults.num_layers, defaults.dropout) == (512, 6, 0.1)
-    assert defaults.attention.heads.num_heads == 8
-    assert [each.hidden_size for each in defaults.feedforwards] == [2048]
-    assert defaults.norm_placement == "after"
-    assert defaults.positions.type == "sinusoidal"
+    assert (defaults.hidden_size, defaults.num_layers, defaults.dropout) == (512, 6, 0.1)
+    assert defaults.attention.multi_head.num_heads == 8
+    assert [each.intermediate_size for each in defaults.feed_forward] == [2048]
+    assert defaults.norm_order == "after"
+    assert defaults.positional_encoding.type == "sinusoidal"
     assert defaults.scale_embeddings
 
 
 @pytest.mark.parametrize(("placement", "ends_in_a_norm"), [("before", True), ("after", False)])
 def test_only_what_is_normalised_before_ends_in_a_norm(placement, ends_in_a_norm):
-    stack = parts(norm_placement=placement).build_stack(config_path="encoder")
+    stack = parts(norm_order=placement).build_stack(config_path="encoder")
     assert (stack.norm is not None) == ends_in_a_norm
 
 
@@ -41,10 +41,10 @@ def test_higher_layers_are_skipped_more_often():
 
 
 def test_feed_forward_networks_are_taken_in_turn():
-    stack = parts(feedforwards=[{"hidden_size": 3}, {"hidden_size": 5}]).build_stack(
+    stack = parts(feed_forward=[{"intermediate_size": 3}, {"intermediate_size": 5}]).build_stack(
         config_path="encoder"
     )
-    assert [layer.feedforward.input_projection.out_features for layer in stack.layers] == [
+    assert [layer.feed_forward.input_projection.out_features for layer in stack.layers] == [
         3,
         5,
         3,
@@ -54,7 +54,9 @@ def test_feed_forward_networks_are_taken_in_turn():
 
 @pytest.mark.parametrize(("scaled", "factor"), [(True, 4.0), (False, 1.0)])
 def test_words_are_scaled_where_the_settings_say_so(scaled, factor):
-    embedding = parts(scale_embeddings=scaled, positions=None, dropout=0.0).build_embedding(9)
+    embedding = parts(
+        scale_embeddings=scaled, positional_encoding=None, dropout=0.0
+    ).build_embedding(9)
     tokens = torch.tensor([[4, 8]])
     torch.testing.assert_close(embedding(tokens), factor * embedding.embedding.weight[tokens])
 

@@ -5,7 +5,7 @@ import torch
 
 from heedful.data.batching import collate_sources
 from heedful.search import LengthPenalty
-from heedful.search.logits_processors import ForbiddenTokens, ForcedPrefix, MinLength, NoRepeatNgram
+from heedful.search.logits_processors import ForbiddenTokens, ForcedPrefix, MinLength, NoRepeatNGram
 from heedful.search.sampling import SamplingOptions
 from heedful.tokenization.vocabulary import EOS
 from tests.catalogue import build, texts
@@ -66,7 +66,7 @@ def test_what_is_drawn_carries_what_forced_decoding_says_of_it(name):
             assert one.log_prob == one.score == pytest.approx(other.log_prob)
             assert one.log_probs == pytest.approx(other.log_probs)
             assert one.weights == pytest.approx(other.weights, abs=1e-6)
-            assert one.end_weights == pytest.approx(other.end_weights, abs=1e-6)
+            assert one.eos_weights == pytest.approx(other.eos_weights, abs=1e-6)
 
 
 @each_sort
@@ -111,7 +111,7 @@ def test_the_likeliest_token_each_time_is_greedy_search():
 def test_draws_keep_to_the_rules_of_their_own_text():
     model, sequences = build("gru, attend-then-step"), texts(3)
     prefixes, least = [[5, 6], [], [7]], torch.tensor([3, 0, 5])
-    rules = (ForcedPrefix(prefixes), MinLength(least, eos=EOS), NoRepeatNgram(1))
+    rules = (ForcedPrefix(prefixes), MinLength(least, eos=EOS), NoRepeatNGram(1))
     found = drawn(model, sequences, 8, rules=rules, how=SamplingOptions(temperature=2.0))
     for row, prefix, shortest in zip(said(found), prefixes, least.tolist(), strict=True):
         for tokens in row:
@@ -127,7 +127,7 @@ def test_texts_have_longest_lengths_of_their_own():
         collate_sources(texts(3)),
         10,
         max_lengths=longest,
-        options=SamplingOptions(excluded_tokens=(EOS,)),
+        options=SamplingOptions(forbidden_tokens=(EOS,)),
         seed=0,
     )
     assert [{len(each.tokens) for each in row} for row in found] == [{0}, {3}, {1}]

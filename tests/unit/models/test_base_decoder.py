@@ -5,14 +5,14 @@ from heedful.errors import ConfigError
 from heedful.models.base import EncoderOutput
 from heedful.models.transformer import TransformerDecoderConfig
 
-LAYERS = {"size": 8, "num_layers": 1, "feedforwards": [{"hidden_size": 6}]}
-HEADS = {"heads": {"num_heads": 2}, "score": {"type": "scaled-dot"}}
+LAYERS = {"hidden_size": 8, "num_layers": 1, "feed_forward": [{"intermediate_size": 6}]}
+HEADS = {"multi_head": {"num_heads": 2}, "score": {"type": "scaled-dot"}}
 
 
 def read_own_tokens(cross_attention):
     settings = {**LAYERS, "attention": HEADS, "cross_attention": cross_attention}
     config = TransformerDecoderConfig.model_validate(settings)
-    decoder = config.build(vocabulary_size=7, memory_size=8)
+    decoder = config.build(vocab_size=7, memory_size=8)
     encoded = EncoderOutput(torch.randn(2, 4, 8), torch.tensor([4, 2]), torch.randn(2, 8))
     return decoder(torch.randint(4, 7, (2, 3)), encoded, teacher_forcing_ratio=0.5)
 

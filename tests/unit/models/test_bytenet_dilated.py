@@ -19,13 +19,13 @@ each_setting = pytest.mark.parametrize("name", SETTINGS)
 
 def decoder(memory_size=6, **settings):
     config = DilatedDecoderConfig.model_validate({"hidden_size": 3} | settings)
-    return config.build(vocabulary_size=VOCABULARY, memory_size=memory_size)
+    return config.build(vocab_size=VOCABULARY, memory_size=memory_size)
 
 
 def system(name="as in the paper", factor=1.2):
     """An untrained system with weights large enough to make its outputs differ."""
     encoder = DilatedEncoderConfig(hidden_size=3, dilations=(1, 2), length_factor=factor)
-    built = encoder.build(vocabulary_size=VOCABULARY)
+    built = encoder.build(vocab_size=VOCABULARY)
     return strengthened(EncoderDecoderModel(built, decoder(**SETTINGS[name])))
 
 
@@ -133,7 +133,7 @@ def test_a_place_reads_what_the_encoder_made_of_it_and_beyond_the_end_nothing():
 
 def test_an_encoder_that_does_not_unfold_is_read_as_far_as_it_goes():
     encoder = RecurrentEncoderConfig(embedding_size=5, hidden_size=6)
-    model = strengthened(EncoderDecoderModel(encoder.build(vocabulary_size=VOCABULARY), decoder()))
+    model = strengthened(EncoderDecoderModel(encoder.build(vocab_size=VOCABULARY), decoder()))
     examples = batch(store(), [2, 5])
     encoded = model.encoder(*examples.sources)
     whole = model(examples).log_probs

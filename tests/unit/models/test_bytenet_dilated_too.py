@@ -12,7 +12,7 @@ TOKENS = torch.randint(4, 11, (3, 5), generator=torch.Generator().manual_seed(1)
 
 def encoder(**settings):
     given = {"hidden_size": 3, "dilations": (1, 2), "length_factor": 1.5, "length_offset": 1}
-    built = DilatedEncoderConfig(**given | settings).build(vocabulary_size=11).double()
+    built = DilatedEncoderConfig(**given | settings).build(vocab_size=11).double()
     for weight in built.parameters():
         nn.init.normal_(weight, std=0.7)
     with torch.no_grad():

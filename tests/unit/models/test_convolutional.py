@@ -13,21 +13,21 @@ from heedful.pytree import select_rows
 from tests.catalogue import VOCABULARY, batch, select_beams, store
 
 LAYERS = [
-    {"num_layers": 2, "size": 6, "kernel_size": 3},
-    {"size": 4, "kernel_size": 2},
-    {"size": 7, "kernel_size": 1},
+    {"num_layers": 2, "hidden_size": 6, "kernel_size": 3},
+    {"hidden_size": 4, "kernel_size": 2},
+    {"hidden_size": 7, "kernel_size": 1},
 ]
 COVERING = {"type": "additive", "features": [{"type": "coverage"}]}
 SETTINGS = {
     "as in the paper": {},
-    "heads": {"attention": {"heads": {"num_heads": 2, "head_size": 3}}},
+    "heads": {"attention": {"multi_head": {"num_heads": 2, "head_dim": 3}}},
     "bilinear, sparsemax": {
         "attention": {"score": {"type": "bilinear"}, "alignment": {"type": "sparsemax"}}
     },
     "coverage": {"attention": {"score": COVERING}},
     "monotonic": {"attention": {"alignment": {"type": "monotonic"}}},
-    "one layer": {"layers": [{"size": 5}]},
-    "no positions": {"positions": None},
+    "one layer": {"layers": [{"hidden_size": 5}]},
+    "no positions": {"positional_encoding": None},
     "narrow output": {"output_size": 3},
 }
 each_setting = pytest.mark.parametrize("name", SETTINGS)
@@ -36,14 +36,14 @@ each_setting = pytest.mark.parametrize("name", SETTINGS)
 def decoder(memory_size=5, **settings):
     given = {"embedding_size": 5, "layers": LAYERS} | settings
     config = ConvolutionalDecoderConfig.model_validate(given)
-    return config.build(vocabulary_size=VOCABULARY, memory_size=memory_size)
+    return config.build(vocab_size=VOCABULARY, memory_size=memory_size)
 
 
 def system(name="as in the paper"):
     """An untrained system with weights large enough to make its outputs differ."""
-    layers = [{"num_layers": 2, "size": 6}, {"size": 3}]
+    layers = [{"num_layers": 2, "hidden_size": 6}, {"size": 3}]
     encoder = ConvolutionalEncoderConfig(embedding_size=5, layers=layers)
-    built = encoder.build(vocabulary_size=VOCABULARY)
+    built = encoder.build(vocab_size=VOCABULARY)
     model = EncoderDecoderModel(built, decoder(**SETTINGS[name])).double().eval()
     with torch.no_grad():
         for weight in model.parameters():
@@ -138,7 +138,7 @@ def test_without_weights_the_same_is_said():
 def test_attention_that_is_penalised_is_looked_at_even_where_no_weights_are_needed():
     attention = {"auxiliary_losses": [{"type": "entropy", "weight": 0.5}]}
     encoder = ConvolutionalEncoderConfig(embedding_size=5, layers=LAYERS[:1])
-    built = encoder.build(vocabulary_size=VOCABULARY)
+    built = encoder.build(vocab_size=VOCABULARY)
     model, examples = (
         EncoderDecoderModel(built, decoder(attention=attention)),
         batch(store(), [2, 5]),
@@ -153,7 +153,7 @@ def test_attention_that_is_penalised_is_looked_at_even_where_no_weights_are_need
 
 def test_an_encoder_of_another_kind_can_be_written_about():
     encoder = RecurrentEncoderConfig(embedding_size=5, hidden_size=6)
-    built = encoder.build(vocabulary_size=VOCABULARY)
+    built = encoder.build(vocab_size=VOCABULARY)
     attention = {"score": {"type": "bilinear"}}
     model = EncoderDecoderModel(built, decoder(memory_size=6, attention=attention)).double()
     examples = batch(store(), [2, 5])
@@ -162,7 +162,7 @@ def test_an_encoder_of_another_kind_can_be_written_about():
 
 
 def test_a_context_keeps_the_variance_of_what_it_is_the_mean_of():
-    built = decoder(embedding_size=256, memory_size=256, layers=[{"size": 256}]).layers[0]
+    built = decoder(embedding_size=256, memory_size=256, layers=[{"hidden_size": 256}]).layers[0]
     states, length = torch.randn(1, 49, 256), torch.tensor([49.0])
     memory = built.attention.build_memory(states, torch.ones(1, 1, 49, dtype=torch.bool))
     evenly = torch.zeros(1, 1, 256)  # a query that calls for every place alike

@@ -5,26 +5,28 @@ from pydantic import ValidationError
 from heedful.models.convolutional import ConvolutionalEncoderConfig
 
 LAYERS = [
-    {"num_layers": 2, "size": 6, "kernel_size": 3},
-    {"size": 4, "kernel_size": 5},
-    {"size": 7, "kernel_size": 1},
+    {"num_layers": 2, "hidden_size": 6, "kernel_size": 3},
+    {"hidden_size": 4, "kernel_size": 5},
+    {"hidden_size": 7, "kernel_size": 1},
 ]
 LENGTHS = torch.tensor([5, 1, 3])
 SEEN = torch.arange(5) < LENGTHS[:, None]
 TOKENS = torch.randint(4, 11, (3, 5), generator=torch.Generator().manual_seed(1)) * SEEN
 SETTINGS = {
     "learned positions": {},
-    "no positions": {"positions": None},
-    "waves": {"positions": {"type": "sinusoidal"}},
-    "positions beside words": {"positions": {"type": "learned", "combine": "concat", "size": 3}},
-    "one layer": {"layers": [{"size": 3}]},
+    "no positions": {"positional_encoding": None},
+    "waves": {"positional_encoding": {"type": "sinusoidal"}},
+    "positions beside words": {
+        "positional_encoding": {"type": "learned", "combine": "concat", "size": 3}
+    },
+    "one layer": {"layers": [{"hidden_size": 3}]},
 }
 each_setting = pytest.mark.parametrize("name", SETTINGS)
 
 
 def encoder(name="learned positions", **settings):
     given = {"embedding_size": 5, "layers": LAYERS} | SETTINGS[name] | settings
-    built = ConvolutionalEncoderConfig.model_validate(given).build(vocabulary_size=11).double()
+    built = ConvolutionalEncoderConfig.model_validate(given).build(vocab_size=11).double()
     with torch.no_grad():
         for weight in built.parameters():
             weight.add_(0.3 * torch.randn_like(weight))
@@ -89,7 +91,7 @@ def test_the_summary_is_the_mean_of_the_states():
 
 def test_a_state_sees_as_far_as_its_layers_and_no_farther():
     # Kernels of 3, 3, 5 and 1 reach 1 + 1 + 2 + 0 places to either side.
-    built = encoder(positions=None)
+    built = encoder(positional_encoding=None)
     tokens, lengths = torch.full((1, 13), 5), torch.tensor([13])
     plain = built(tokens, lengths).keys[0, 6]
     for place in range(13):
@@ -101,7 +103,7 @@ def test_a_state_sees_as_far_as_its_layers_and_no_farther():
 
 def test_words_and_places_begin_with_the_spread_of_the_paper():
     config = ConvolutionalEncoderConfig(embedding_size=64, layers=LAYERS)
-    embedding = config.build(vocabulary_size=500).embedding
+    embedding = config.build(vocab_size=500).embedding
     assert embedding.embedding.weight[1:].std().item() == pytest.approx(0.1, rel=0.02)
     assert embedding.position_combiner.encoding.embedding.weight.std().item() == pytest.approx(
         0.1, rel=0.02

@@ -140,7 +140,7 @@ def test_an_ensemble_of_one_is_that_model(average, name):
             assert one.score == pytest.approx(other.score)
             assert one.log_probs == pytest.approx(other.log_probs)
             assert one.weights == pytest.approx(other.weights)
-            assert one.end_weights == pytest.approx(other.end_weights)
+            assert one.eos_weights == pytest.approx(other.eos_weights)
 
 
 @each_average

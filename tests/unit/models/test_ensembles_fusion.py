@@ -7,8 +7,8 @@ import torch
 
 from heedful.data.batching import collate_sources
 from heedful.errors import ConfigError
+from heedful.models.backbones import RecurrentBackboneConfig
 from heedful.models.base import DecodableModel
-from heedful.models.causal_decoders import RecurrentBackboneConfig
 from heedful.models.ensembles import Ensemble, ShallowFusion
 from heedful.models.language_model import LanguageModelConfig
 from heedful.search import BeamSearchOptions, LengthPenalty, StepOutput, require_phrase
@@ -30,7 +30,7 @@ def language(size=VOCABULARY, scale=3.0):
     torch.manual_seed(3)
     reader = RecurrentBackboneConfig(hidden_size=5)
     model = LanguageModelConfig(backbone=reader, embedding_size=4).build(
-        source_size=size, target_size=size
+        source_vocab_size=size, target_vocab_size=size
     )
     with torch.no_grad():
         for weight in model.parameters():
@@ -72,7 +72,7 @@ def worth(model, spoken, tokens, weight):
 def test_a_wide_beam_finds_the_best_outputs_by_the_formula(weight):
     size, longest = 6, 3
     model, spoken = Memoryless(size), language(size)
-    fused = ShallowFusion(model, spoken, weight=weight, context_size=50)
+    fused = ShallowFusion(model, spoken, weight=weight, context_length=50)
     letters = [token for token in range(size) if token not in (BOS, EOS)]
     outputs = [
         list(output) for length in range(longest + 1) for output in product(letters, repeat=length)
@@ -91,7 +91,7 @@ def test_a_wide_beam_finds_the_best_outputs_by_the_formula(weight):
 @pytest.mark.parametrize("name", ["gru, attend-then-step", "transformer", "convolutional"])
 def test_with_weight_0_all_is_as_the_model_has_it(name):
     model, sources = build(name), collate_sources(texts(4))
-    fused = ShallowFusion(model, language(), weight=0, context_size=4)
+    fused = ShallowFusion(model, language(), weight=0, context_length=4)
     options = {
         "beam_size": 3,
         "max_lengths": torch.full((4,), 8),
@@ -109,7 +109,7 @@ def test_with_weight_0_all_is_as_the_model_has_it(name):
 def test_a_heavy_language_model_decides():
     """With a weight so large the output is the line that the language model likes best."""
     spoken, sources = language(), collate_sources(texts(4))
-    fused = ShallowFusion(build("transformer"), spoken, weight=1e6, context_size=50)
+    fused = ShallowFusion(build("transformer"), spoken, weight=1e6, context_length=50)
     limits = torch.full((4,), 8)
     found = fused.search(sources, beam_size=1, max_lengths=limits, length_penalty=LengthPenalty())
     line, state = [EOS], spoken.initial_state(torch.tensor([[EOS]]))
@@ -124,7 +124,7 @@ def test_a_heavy_language_model_decides():
 def test_fused_outputs_are_the_same_in_any_company_searched_told_or_drawn(context):
     members = [build("gru, attend-then-step"), build("transformer")]
     fused = ShallowFusion(
-        Ensemble(members, "probabilities"), language(), weight=0.4, context_size=context
+        Ensemble(members, "probabilities"), language(), weight=0.4, context_length=context
     )
     sequences = texts(3)
     constraints = [[require_phrase([5, 6])], [], [require_phrase([4])]]
@@ -153,10 +153,10 @@ def test_fused_outputs_are_the_same_in_any_company_searched_told_or_drawn(contex
 
 
 def test_a_language_model_with_another_vocabulary_is_refused():
-    fused = ShallowFusion(build("transformer"), language(12), weight=0.3, context_size=10)
+    fused = ShallowFusion(build("transformer"), language(12), weight=0.3, context_length=10)
     with pytest.raises(ConfigError) as caught:
         fused.step(torch.tensor([BOS]), fused.initial_state(collate_sources([[5]])))
     assert str(caught.value) == (
-        "language_model: it knows 12 tokens, but the model it is fused with knows 11\n"
+        "shallow_fusion: it knows 12 tokens, but the model it is fused with knows 11\n"
         "  train it on target texts with the tokenizer of the model"
     )

@@ -6,11 +6,11 @@ import torch
 from heedful.attention.config import AttentionConfig
 from heedful.attention.dot_product_scores import ScaledDotScoreConfig
 from heedful.attention.multi_head import MultiHeadConfig
-from heedful.attention.positional_encoding import LearnedPositionalEncodingConfig
+from heedful.attention.positional_encoding import LearnedEncodingConfig
 from heedful.data.token_stream import LMBatch
 from heedful.errors import ConfigError
 from heedful.layers.feed_forward import FeedForwardConfig
-from heedful.models.causal_decoders import RecurrentBackboneConfig, TransformerBackboneConfig
+from heedful.models.backbones import RecurrentBackboneConfig, TransformerBackboneConfig
 from heedful.models.language_model import BoundedContextModel, LanguageModelConfig
 from heedful.pytree import select_rows
 from heedful.storage.state_dict import load_weights, save_weights, unique_weights
@@ -20,11 +20,13 @@ SIZE = 11  # of the vocabulary
 ROWS, LENGTH = 3, 9
 
 TRANSFORMER = TransformerBackboneConfig(
-    size=8,
+    hidden_size=8,
     num_layers=2,
-    attention=AttentionConfig(score=ScaledDotScoreConfig(), heads=MultiHeadConfig(num_heads=2)),
-    feedforwards=(FeedForwardConfig(hidden_size=16),),
-    norm_placement="pre",
+    attention=AttentionConfig(
+        score=ScaledDotScoreConfig(), multi_head=MultiHeadConfig(num_heads=2)
+    ),
+    feed_forward=(FeedForwardConfig(intermediate_size=16),),
+    norm_order="pre",
 )
 CONFIGS = {
     "recurrent": LanguageModelConfig(
@@ -33,7 +35,7 @@ CONFIGS = {
     "transformer": LanguageModelConfig(
         backbone=TRANSFORMER,
         embedding_size=8,
-        positions=LearnedPositionalEncodingConfig(max_positions=40),
+        positional_encoding=LearnedEncodingConfig(max_positions=40),
         tie_embeddings=True,
     ),
 }
@@ -41,7 +43,7 @@ each_model = pytest.mark.parametrize("name", CONFIGS)
 
 
 def build(name):
-    return CONFIGS[name].build(source_size=SIZE, target_size=SIZE).double().eval()
+    return CONFIGS[name].build(source_vocab_size=SIZE, target_vocab_size=SIZE).double().eval()
 
 
 def texts(rows=ROWS, length=LENGTH):
@@ -149,7 +151,7 @@ def test_tied_tokens_are_said_by_the_vectors_they_are_read_by(tmp_path):
 def test_tokens_of_two_widths_cannot_be_tied():
     config = CONFIGS["recurrent"].model_copy(update={"tie_embeddings": True})
     with pytest.raises(ConfigError) as caught:
-        config.build(source_size=SIZE, target_size=SIZE)
+        config.build(source_vocab_size=SIZE, target_vocab_size=SIZE)
     assert str(caught.value) == (
         "model.tie_embeddings: a token is said by a vector of 7 numbers and read by one of 8\n"
         "  make both widths the same, or set tied to false"

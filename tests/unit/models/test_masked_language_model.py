@@ -25,13 +25,13 @@ SIZE = 12
 CONFIGS = {
     "transformer": MaskedLanguageModelConfig(
         encoder=TransformerEncoderConfig(
-            size=16,
+            hidden_size=16,
             num_layers=2,
             dropout=0.0,
             attention=AttentionConfig(
-                score=ScaledDotScoreConfig(), heads=MultiHeadConfig(num_heads=2)
+                score=ScaledDotScoreConfig(), multi_head=MultiHeadConfig(num_heads=2)
             ),
-            feedforwards=(FeedForwardConfig(hidden_size=32),),
+            feed_forward=(FeedForwardConfig(intermediate_size=32),),
         ),
         init=XavierInitConfig(),
     ),
@@ -43,7 +43,7 @@ each_model = pytest.mark.parametrize("name", CONFIGS)
 
 
 def build(name):
-    return CONFIGS[name].build(source_size=SIZE, target_size=SIZE)
+    return CONFIGS[name].build(source_vocab_size=SIZE, target_vocab_size=SIZE)
 
 
 def texts(rows, length):
@@ -91,7 +91,7 @@ def test_it_learns_to_fill_in(name):
     optimizer = Adam(model.parameters(), lr=5e-3)
     with unchecked():
         for step in range(250):
-            batch = mask_tokens(counting(32), MaskingConfig(), vocabulary_size=SIZE, seed=str(step))
+            batch = mask_tokens(counting(32), MaskingConfig(), vocab_size=SIZE, seed=str(step))
             loss = negative_log_likelihood(model(batch).log_probs, batch.targets)
             optimizer.zero_grad()
             (loss / batch.num_targets).backward()

@@ -25,7 +25,7 @@ def texts(rows, columns):
 
 
 def masked(tokens, seed="0", **shares):
-    return mask_tokens(tokens, MaskingConfig(**shares), vocabulary_size=SIZE, seed=seed)
+    return mask_tokens(tokens, MaskingConfig(**shares), vocab_size=SIZE, seed=seed)
 
 
 def test_tokens_are_chosen_hidden_replaced_and_kept_as_often_as_is_said():

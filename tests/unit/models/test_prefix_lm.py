@@ -6,7 +6,7 @@ from heedful.data.batching import Batch, SourceBatch
 from heedful.models.prefix_lm import PrefixLanguageModelConfig
 from heedful.tokenization.vocabulary import BOS, EOS
 
-SIZES = {"source_size": 9, "target_size": 11}
+SIZES = {"source_vocab_size": 9, "target_vocab_size": 11}
 
 
 def build(**settings):

@@ -12,11 +12,11 @@ from heedful.models.scheduled_sampling import (
     ExponentialSamplingConfig,
     InverseSigmoidSamplingConfig,
     LinearSamplingConfig,
-    ScheduledSampling,
+    ScheduledSamplingConfig,
     TeacherForcingConfig,
 )
 
-EACH = types_in(ScheduledSampling)
+EACH = types_in(ScheduledSamplingConfig)
 each_schedule = pytest.mark.parametrize("schedule", EACH)
 
 

@@ -16,14 +16,14 @@ def build(memory_size=MEMORY, **settings):
     torch.manual_seed(2)
     config = TransformerDecoderConfig.model_validate(
         {
-            "size": SIZE,
+            "hidden_size": SIZE,
             "num_layers": 2,
-            "attention": {"heads": {"num_heads": 2}, "score": {"type": "scaled-dot"}},
-            "feedforwards": [{"hidden_size": 12}],
+            "attention": {"multi_head": {"num_heads": 2}, "score": {"type": "scaled-dot"}},
+            "feed_forward": [{"intermediate_size": 12}],
             **settings,
         }
     )
-    decoder = config.build(vocabulary_size=VOCABULARY, memory_size=memory_size)
+    decoder = config.build(vocab_size=VOCABULARY, memory_size=memory_size)
     return decoder.double().eval()
 
 
@@ -51,7 +51,7 @@ def test_the_order_of_the_source_has_no_influence():
 
 @pytest.mark.parametrize("score", ["relative-position-bias", "alibi"])
 def test_a_score_of_distances_knows_the_order_of_the_source(score):
-    looking = {"heads": {"num_heads": 2}, "score": {"type": score}}
+    looking = {"multi_head": {"num_heads": 2}, "score": {"type": score}}
     decoder, told = build(cross_attention=looking), states()
     with torch.no_grad():
         for weight in decoder.parameters():
@@ -61,12 +61,12 @@ def test_a_score_of_distances_knows_the_order_of_the_source(score):
 
 
 def test_the_order_of_the_target_has_influence_even_without_places():
-    decoder, told = build(positions=None), source(states())
+    decoder, told = build(positional_encoding=None), source(states())
     last = decoder(TOKENS, told).log_probs[:, -1]
     swapped = decoder(TOKENS[:, [0, 2, 1, 3]], told).log_probs
     # Where one layer sees a set, the next sees what each place saw: order leaks in from below.
     assert not torch.allclose(swapped[:, -1], last)
-    single = build(positions=None, num_layers=1)
+    single = build(positional_encoding=None, num_layers=1)
     torch.testing.assert_close(
         single(TOKENS[:, [0, 2, 1, 3]], told).log_probs[:, -1],
         single(TOKENS, told).log_probs[:, -1],
@@ -117,7 +117,7 @@ def test_without_heads_a_source_must_be_as_wide_as_the_layers():
     with pytest.raises(ConfigError) as caught:
         build(cross_attention={"score": {"type": "additive"}})
     assert str(caught.value) == (
-        "attention.heads: without heads a context is as wide as the memory, 6, but here it must "
+        "attention.multi_head: without heads a context is as wide as the memory, 6, but here it must "
         "be 8\n"
         "  give heads, or make both widths the same"
     )

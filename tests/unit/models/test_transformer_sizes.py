@@ -23,25 +23,25 @@ def transformer(size, hidden_size, num_heads):
     """A model of these sizes that holds no numbers, only their count."""
     side = {
         "type": "transformer",
-        "size": size,
+        "hidden_size": size,
         "num_layers": NUM_LAYERS,
-        "attention": {"heads": {"num_heads": num_heads}, "score": {"type": "scaled-dot"}},
-        "feedforwards": [{"hidden_size": hidden_size}],
+        "attention": {"multi_head": {"num_heads": num_heads}, "score": {"type": "scaled-dot"}},
+        "feed_forward": [{"intermediate_size": hidden_size}],
     }
     config = EncoderDecoderConfig.model_validate(
         {"encoder": side, "decoder": side, "embeddings": "shared"}
     )
     with torch.device("meta"):
-        return config.build(source_size=JOINT_VOCABULARY, target_size=JOINT_VOCABULARY)
+        return config.build(source_vocab_size=JOINT_VOCABULARY, target_vocab_size=JOINT_VOCABULARY)
 
 
 def by_hand(size, hidden_size):
     """Heads have no biases, feed-forward layers and the emission do; the table is one for all."""
     heads = 4 * size**2
-    feedforward = 2 * size * hidden_size + hidden_size + size
+    feed_forward = 2 * size * hidden_size + hidden_size + size
     norm = 2 * size
-    encoder = NUM_LAYERS * (heads + feedforward + 2 * norm)
-    decoder = NUM_LAYERS * (2 * heads + feedforward + 3 * norm)
+    encoder = NUM_LAYERS * (heads + feed_forward + 2 * norm)
+    decoder = NUM_LAYERS * (2 * heads + feed_forward + 3 * norm)
     return encoder + decoder + JOINT_VOCABULARY * size + JOINT_VOCABULARY
 
 
@@ -76,20 +76,20 @@ def test_an_encoder_of_berts_size_learns_as_many_numbers_as_the_paper_says():
     size, hidden_size, num_layers, words, places = 768, 3072, 12, 30_522, 512
     config = TransformerEncoderConfig.model_validate(
         {
-            "size": size,
+            "hidden_size": size,
             "num_layers": num_layers,
             "attention": {
-                "heads": {"num_heads": 12, "bias": True},
+                "multi_head": {"num_heads": 12, "bias": True},
                 "score": {"type": "scaled-dot"},
             },
-            "feedforwards": [{"hidden_size": hidden_size, "activation": "gelu"}],
-            "positions": {"type": "learned", "max_positions": places},
+            "feed_forward": [{"intermediate_size": hidden_size, "activation": "gelu"}],
+            "positional_encoding": {"type": "learned", "max_positions": places},
             "embedding_norm": True,
             "scale_embeddings": False,
         }
     )
     with torch.device("meta"):
-        found = learned(config.build(vocabulary_size=words))
+        found = learned(config.build(vocab_size=words))
     norm = 2 * size
     layer = 4 * (size**2 + size) + 2 * size * hidden_size + hidden_size + size + 2 * norm
     assert found == num_layers * layer + (words + places) * size + norm

@@ -9,8 +9,8 @@ from heedful.models.transformer import TransformerEncoderConfig
 
 SIZE, VOCABULARY = 8, 11
 PLACED: dict[str, dict[str, Any]] = {
-    "sinusoidal": {"positions": {"type": "sinusoidal"}},
-    "learned": {"positions": {"type": "learned"}},
+    "sinusoidal": {"positional_encoding": {"type": "sinusoidal"}},
+    "learned": {"positional_encoding": {"type": "learned"}},
     "rotary": {"score": "rotary"},
     "relative keys": {"score": "relative-key"},
     "relative buckets": {"score": "relative-position-bias"},
@@ -18,10 +18,10 @@ PLACED: dict[str, dict[str, Any]] = {
 }
 FORMS = {
     "norms after": {},
-    "norms before": {"norm_placement": "pre"},
+    "norms before": {"norm_order": "pre"},
     "rms norms": {"norm": "rms", "embedding_norm": True},
-    "gated": {"feedforwards": [{"hidden_size": 12, "gated": True, "activation": "swish"}]},
-    "experts": {"feedforwards": [{"type": "experts", "num_experts": 4, "hidden_size": 6}]},
+    "gated": {"feed_forward": [{"intermediate_size": 12, "gated": True, "activation": "swish"}]},
+    "experts": {"feed_forward": [{"type": "moe", "num_experts": 4, "intermediate_size": 6}]},
 }
 LENGTHS = torch.tensor([5, 1, 3])
 SEEN = torch.arange(5) < LENGTHS[:, None]
@@ -32,15 +32,15 @@ def build(*, score="scaled-dot", **settings):
     torch.manual_seed(2)
     config = TransformerEncoderConfig.model_validate(
         {
-            "size": SIZE,
+            "hidden_size": SIZE,
             "num_layers": 2,
-            "attention": {"heads": {"num_heads": 2}, "score": {"type": score}},
-            "feedforwards": [{"hidden_size": 12}],
-            "positions": None,
+            "attention": {"multi_head": {"num_heads": 2}, "score": {"type": score}},
+            "feed_forward": [{"intermediate_size": 12}],
+            "positional_encoding": None,
             **settings,
         }
     )
-    encoder = config.build(vocabulary_size=VOCABULARY).double().eval()
+    encoder = config.build(vocab_size=VOCABULARY).double().eval()
     with torch.no_grad():
         for weight in encoder.parameters():
             weight.add_(0.2 * torch.randn_like(weight))
@@ -101,7 +101,7 @@ def test_the_summary_is_the_mean_of_the_states():
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_weight_has_a_finite_gradient_in_training(form):
-    encoder = build(**FORMS[form], positions={"type": "learned"}, drop_path=0.2).train()
+    encoder = build(**FORMS[form], positional_encoding={"type": "learned"}, drop_path=0.2).train()
     encoded = encoder(TOKENS, LENGTHS)
     (encoded.states.sin().sum() + sum(encoded.auxiliary_losses.values())).backward()
     for name, weight in encoder.named_parameters():

@@ -6,14 +6,14 @@ from xml.etree import ElementTree
 import pytest
 
 from heedful.errors import DataError
-from heedful.plotting.charts import ScatterPoint, scatter
+from heedful.plotting.charts import ScatterPoint, render_scatter_plot
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 SLACK = 0.11  # lengths are written to a tenth of a pixel
 
 
 def draw(*dots, **options):
-    return ElementTree.fromstring(scatter(dots, **options))
+    return ElementTree.fromstring(render_scatter_plot(dots, **options))
 
 
 def group(root, name):

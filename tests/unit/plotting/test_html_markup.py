@@ -3,7 +3,7 @@ from html.parser import HTMLParser
 import pytest
 
 from heedful.plotting.charts import LineSeries, render_line_chart
-from heedful.plotting.html import embed_svg, make_element, table, to_html
+from heedful.plotting.html import embed_svg, make_element, make_table, to_html
 from tests.made_comparisons import HOSTILE
 
 TEXTS = [
@@ -58,7 +58,7 @@ def test_texts_and_elements_keep_their_order():
 
 
 def test_a_table_has_headers_a_caption_and_a_place_that_the_keyboard_reaches():
-    found = table(
+    found = make_table(
         [make_element("th", "a")], [[make_element("td", "1")]], css_class="plain", caption="Numbers"
     )
     assert to_html(found) == (

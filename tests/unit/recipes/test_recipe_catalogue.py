@@ -1,5 +1,5 @@
 from heedful.recipes import load_recipe, recipe_names
-from heedful.recipes.recipe import recipe_families
+from heedful.recipes.recipe import recipe_groups
 
 
 def test_a_new_kind_brings_its_own_defaults():
@@ -19,13 +19,13 @@ def test_overrides_reach_any_depth():
 def test_every_recipe_is_a_system_or_a_form_of_one():
     told = [
         f"{name}{form}"
-        for name, forms in recipe_families()
+        for name, forms in recipe_groups()
         for form in ("", *(f"-{f}" for f in forms))
     ]
     assert sorted(told) == recipe_names()
 
 
 def test_recipes_of_one_size_come_first():
-    has_forms = [bool(system.variants) for system in recipe_families()]
+    has_forms = [bool(system.variants) for system in recipe_groups()]
     assert has_forms == sorted(has_forms)
-    assert ("default", ()) in recipe_families()
+    assert ("default", ()) in recipe_groups()

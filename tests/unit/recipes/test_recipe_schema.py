@@ -7,12 +7,12 @@ from heedful.errors import ConfigError
 from heedful.recipes import Recipe
 
 TOKENIZER_FOLDER = {"type": "text", "path": "book.txt"}
-PAIRS = {"type": "synthetic", "name": "latin", "size": 9}
+PAIRS = {"type": "synthetic", "name": "latin", "num_examples": 9}
 SHARED = {"type": "shared", "tokenizer": {"type": "character"}}
 
 
 def recipe(**settings):
-    return validate_settings(Recipe, settings, origin="here")
+    return validate_settings(Recipe, settings, location="here")
 
 
 def message(**settings):

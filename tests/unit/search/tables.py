@@ -63,7 +63,7 @@ class Table:
         return torch.stack([self.attention_records[time, read[time]] for time in range(len(read))])
 
     def outputs(self, longest):
-        """Every output of up to `longest` tokens."""
+        """Every output of up to `max_length` tokens."""
         for length in range(longest + 1):
             yield from map(list, product(self.letters, repeat=length))
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from heedful.search import BeamGroups, BeamSearchOptions
 from heedful.search.beam_search import split_min_length
-from heedful.search.logits_processors import ForbiddenTokens, MaxLength, MinLength, NoRepeatNgram
+from heedful.search.logits_processors import ForbiddenTokens, MaxLength, MinLength, NoRepeatNGram
 from tests.unit.search.tables import END, Table, search
 
 
@@ -43,7 +43,7 @@ def test_bounds_are_what_the_rules_are(seed, least, width, groups):
 
 
 def test_only_a_lone_rule_is_taken_out():
-    least, other = MinLength(torch.tensor([1]), eos=END), NoRepeatNgram(2)
+    least, other = MinLength(torch.tensor([1]), eos=END), NoRepeatNGram(2)
     assert split_min_length((least,)) == ((), least)
     assert split_min_length((least, other)) == ((least, other), None)
     assert split_min_length((other,)) == ((other,), None)

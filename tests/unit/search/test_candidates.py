@@ -22,18 +22,20 @@ def test_the_best_are_those_of_sorting_everything(seed, size, held, count, forbi
     generator = torch.Generator().manual_seed(seed)
     log_probs = torch.randn(2 * held, size, generator=generator).double()
     log_probs[torch.rand(log_probs.shape, generator=generator) < forbidden] = -torch.inf
-    totals = torch.randn(2, held, generator=generator).double()
-    best, rows, tokens = topk_continuations(log_probs, totals, count)
-    here = find_candidates(log_probs, log_probs, totals.numpy(), count)
-    assert here.totals.tolist() == best.tolist()
+    cumulative_log_probs = torch.randn(2, held, generator=generator).double()
+    best, rows, tokens = topk_continuations(log_probs, cumulative_log_probs, count)
+    here = find_candidates(log_probs, log_probs, cumulative_log_probs.numpy(), count)
+    assert here.cumulative_log_probs.tolist() == best.tolist()
     said = log_probs.numpy()[here.rows, here.tokens]
     assert here.log_probs.tolist() == said.tolist()
-    assert (said + totals.flatten().numpy()[here.rows]).tolist() == here.totals.tolist()
+    assert (
+        said + cumulative_log_probs.flatten().numpy()[here.rows]
+    ).tolist() == here.cumulative_log_probs.tolist()
     for beam in range(2):
-        mine = log_probs[beam * held : (beam + 1) * held] + totals[beam, :, None]
+        mine = log_probs[beam * held : (beam + 1) * held] + cumulative_log_probs[beam, :, None]
         wanted = mine.flatten().sort(descending=True).values[:count]
         assert torch.equal(best[beam], wanted)
-        said = log_probs[rows[beam], tokens[beam]] + totals.flatten()[rows[beam]]
+        said = log_probs[rows[beam], tokens[beam]] + cumulative_log_probs.flatten()[rows[beam]]
         assert torch.equal(said, best[beam])
         is_real = wanted > -torch.inf
         places = set(zip(rows[beam].tolist(), tokens[beam].tolist(), strict=True))
@@ -43,12 +45,12 @@ def test_the_best_are_those_of_sorting_everything(seed, size, held, count, forbi
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
 def test_less_precise_models_are_ranked_in_single_precision(kind):
     said = torch.randn(4, 1300).to(kind)
-    totals = np.array([[-1.0, -1.001], [-2.0, -2.001]])
+    cumulative_log_probs = np.array([[-1.0, -1.001], [-2.0, -2.001]])
     found, wanted = (
-        find_candidates(said, said, totals, 3),
-        find_candidates(said.float(), said.float(), totals, 3),
+        find_candidates(said, said, cumulative_log_probs, 3),
+        find_candidates(said.float(), said.float(), cumulative_log_probs, 3),
     )
-    assert found.totals.tolist() == wanted.totals.tolist()
+    assert found.cumulative_log_probs.tolist() == wanted.cumulative_log_probs.tolist()
     assert found.tokens.tolist() == wanted.tokens.tolist()
 
 
@@ -56,7 +58,7 @@ def test_what_the_model_said_is_kept_beside_what_rules_left():
     said = torch.tensor([[-1.0, -2.0, -3.0]])
     allowed = torch.tensor([[-torch.inf, -2.5, -3.0]])
     found = find_candidates(allowed, said, np.array([[-10.0]]), 2)
-    assert found.totals.tolist() == [[-12.5, -13.0]]
+    assert found.cumulative_log_probs.tolist() == [[-12.5, -13.0]]
     assert found.log_probs.tolist() == [[-2.0, -3.0]]
     assert found.tokens.tolist() == [[1, 2]]
 

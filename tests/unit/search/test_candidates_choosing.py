@@ -92,6 +92,6 @@ def test_groups_that_cannot_share_are_refused():
     with pytest.raises(ConfigError) as caught:
         search(Table(0, 2), width=5, longest=2, options=BeamSearchOptions(diversity=BeamGroups(2)))
     assert str(caught.value) == (
-        "diversity.num_groups: a beam of 5 cannot be shared by 2 groups\n"
+        "diversity.num_beam_groups: a beam of 5 cannot be shared by 2 groups\n"
         "  choose a number of groups that divides the width"
     )

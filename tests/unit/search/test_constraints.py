@@ -13,7 +13,7 @@ from heedful.search import (
     greedy_search,
     require_phrase,
 )
-from heedful.search.logits_processors import ForbiddenTokens, ForcedPrefix, NoRepeatNgram
+from heedful.search.logits_processors import ForbiddenTokens, ForcedPrefix, NoRepeatNGram
 from tests.unit.search.tables import BEGIN, END, Table, contains, search
 
 LONGEST = 4
@@ -45,7 +45,7 @@ def told(found):
 )
 def test_every_output_contains_what_it_must_in_any_company(seed, width, wanted, alpha):
     table = Table(seed, LONGEST, num_letters=3, sentences=len(wanted))
-    options = {"width": width, "longest": LONGEST, "penalty": LengthPenalty(alpha)}
+    options = {"width": width, "longest": LONGEST, "length_penalty": LengthPenalty(alpha)}
     found = search(
         table, sentences=len(wanted), options=BeamSearchOptions(constraints=wanted), **options
     )
@@ -98,7 +98,7 @@ def test_a_beam_as_wide_as_the_space_finds_the_best_of_what_is_allowed(seed, con
 @given(seed=seeds, width=st.integers(1, 4), musts=constraints)
 def test_what_must_be_said_goes_before_what_may_not(seed, width, constraints):
     table = Table(seed, LONGEST, num_letters=3)
-    rules = (ForbiddenTokens([2, 3]), NoRepeatNgram(1))
+    rules = (ForbiddenTokens([2, 3]), NoRepeatNGram(1))
     found = search(
         table,
         width=width,

@@ -31,7 +31,7 @@ def test_a_search_says_the_same_of_what_it_found(seed, width):
         table,
         width=width,
         longest=4,
-        penalty=penalty,
+        length_penalty=penalty,
         options=BeamSearchOptions(coverage_penalty=coverage_penalty),
         source_lengths=lengths,
     )[0]
@@ -42,11 +42,11 @@ def test_a_search_says_the_same_of_what_it_found(seed, width):
             [each.tokens],
             bos=BEGIN,
             eos=END,
-            penalty=penalty,
+            length_penalty=penalty,
             coverage_penalty=coverage_penalty,
             source_lengths=lengths,
         )
         assert forced.score == pytest.approx(each.score)
         assert forced.log_probs.tolist() == pytest.approx(each.log_probs.tolist())
         assert (forced.weights == each.weights).all()
-        assert (forced.end_weights == each.end_weights).all()
+        assert (forced.eos_weights == each.eos_weights).all()

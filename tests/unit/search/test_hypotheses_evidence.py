@@ -22,7 +22,7 @@ def test_each_output_is_read_back_from_its_own_row():
     assert first.log_prob == first.score == pytest.approx(SAID[0, 1].item())
     assert second.log_probs.tolist() == pytest.approx([SAID[1, 2].item(), SAID[0, 1].item()])
     assert second.score == pytest.approx(second.log_probs.sum())
-    assert (first.end_weights.tolist(), second.end_weights.tolist()) == ([1, 0], [1, 0])
+    assert (first.eos_weights.tolist(), second.eos_weights.tolist()) == ([1, 0], [1, 0])
     assert second.weights.tolist() == [[0, 1]]
 
 

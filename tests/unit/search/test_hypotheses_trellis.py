@@ -13,7 +13,12 @@ cases = given(seed=st.integers(0, 9999), width=st.integers(1, 5))
 
 def searched(seed, width):
     table, trellis = Table(seed, 4, sentences=2), Trellis()
-    options = {"width": width, "longest": [4, 2], "sentences": 2, "penalty": LengthPenalty(0.6)}
+    options = {
+        "width": width,
+        "longest": [4, 2],
+        "sentences": 2,
+        "length_penalty": LengthPenalty(0.6),
+    }
     return table, search(table, trellis=trellis, **options), trellis
 
 
@@ -27,7 +32,7 @@ def test_every_token_comes_with_its_worth_and_where_it_looked(seed, width):
             looked = torch.from_numpy(each.weights).double()
             wanted = table.looked(each.tokens)
             torch.testing.assert_close(looked, wanted[:-1], atol=1e-6, rtol=0)
-            end = torch.from_numpy(each.end_weights).double()
+            end = torch.from_numpy(each.eos_weights).double()
             torch.testing.assert_close(end, wanted[-1], atol=1e-6, rtol=0)
 
 

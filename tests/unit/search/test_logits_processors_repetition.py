@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.search import BeamSearchOptions
-from heedful.search.logits_processors import NoRepeatNgram, RepetitionPenalty
+from heedful.search.logits_processors import NoRepeatNGram, RepetitionPenalty
 from tests.unit.search.tables import Table, search
 
 
@@ -18,7 +18,7 @@ def has_repeats(tokens, size):
 def test_every_output_without_repeats_and_no_other_is_found(seed, size):
     table = Table(seed, 4)
     found = search(
-        table, width=40, longest=4, options=BeamSearchOptions(processors=(NoRepeatNgram(size),))
+        table, width=40, longest=4, options=BeamSearchOptions(processors=(NoRepeatNGram(size),))
     )[0]
     wanted = table.exhaust(4, keep=lambda tokens: not has_repeats(tokens, size))
     assert [each.tokens for each in found] == [tokens for _, tokens in wanted]

@@ -13,7 +13,7 @@ from heedful.search.logits_processors import (
     ForcedPrefix,
     MaxLength,
     MinLength,
-    NoRepeatNgram,
+    NoRepeatNGram,
     PerSentenceProcessor,
     RepetitionPenalty,
     apply_processors,
@@ -28,10 +28,10 @@ RULES = {
     "begin": ForcedPrefix([[2, 2, 3], [], [4]]),
     "at least": MinLength(LIMITS, eos=END),
     "at most": MaxLength(LIMITS, eos=END),
-    "no repeats": NoRepeatNgram(2),
-    "no word twice": NoRepeatNgram(1),
+    "no repeats": NoRepeatNGram(2),
+    "no word twice": NoRepeatNGram(1),
     "repetition": RepetitionPenalty(1.3),
-    "per sentence": PerSentenceProcessor([ForbiddenTokens([3]), None, NoRepeatNgram(1)]),
+    "per sentence": PerSentenceProcessor([ForbiddenTokens([3]), None, NoRepeatNGram(1)]),
 }
 EMPTY = {
     "never": ForbiddenTokens([]),
@@ -39,7 +39,7 @@ EMPTY = {
     "begin": ForcedPrefix([[], [], []]),
     "at least": MinLength(torch.zeros(3).long(), eos=END),
     "at most": MaxLength(torch.full((3,), 99), eos=END),
-    "no repeats": NoRepeatNgram(99),
+    "no repeats": NoRepeatNGram(99),
     "repetition": RepetitionPenalty(1.0),
     "per sentence": PerSentenceProcessor([None, None, None]),
 }

@@ -93,7 +93,7 @@ def test_a_search_ranks_by_both_penalties(penalty, seed):
         table,
         width=30,
         longest=3,
-        penalty=length,
+        length_penalty=length,
         options=BeamSearchOptions(coverage_penalty=penalty),
     )[0]
 

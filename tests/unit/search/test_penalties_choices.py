@@ -35,8 +35,8 @@ def test_a_stopping_policy_is_built_by_its_name(kind, made):
 
 
 def test_groups_and_draws_are_built_as_they_are_told():
-    assert settings(diversity={"num_groups": 5, "penalty": 2}).diversity.build() == BeamGroups(
-        5, 2.0
-    )
+    assert settings(
+        diversity={"num_beam_groups": 5, "diversity_penalty": 2}
+    ).diversity.build() == BeamGroups(5, 2.0)
     drawn = SamplingConfig(temperature=0.5, top_k=3, top_p=0.9, min_p=0.1, typical_p=0.8)
     assert drawn.build() == SamplingOptions(0.5, 3, 0.9, min_p=0.1, typical_p=0.8)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.search import StepOutput, greedy_search
-from heedful.search.logits_processors import ForbiddenTokens, MinLength, NoRepeatNgram
+from heedful.search.logits_processors import ForbiddenTokens, MinLength, NoRepeatNGram
 from heedful.search.sampling import SamplingOptions, random_generators, sample
 
 SIZE, BEGIN, END = 6, 0, 1
@@ -142,7 +142,7 @@ def test_rows_have_lengths_of_their_own():
 
 
 def test_what_is_ruled_out_is_never_drawn():
-    how = SamplingOptions(temperature=5.0, excluded_tokens=(1, 3))
+    how = SamplingOptions(temperature=5.0, forbidden_tokens=(1, 3))
     counts = first_tokens(how)
     assert counts[[1, 3]].sum() == 0
     assert (counts[[2, 4, 5]] > 0).all()
@@ -162,7 +162,7 @@ def test_typical_draws_can_leave_out_the_likeliest(seed):
 @given(seed=st.integers(0, 99))
 def test_draws_keep_to_rules(seed):
     model, rows = Table(seed, rows=4), torch.arange(4)
-    rules = (NoRepeatNgram(1), ForbiddenTokens([4]), MinLength(torch.full((4,), 2), eos=END))
+    rules = (NoRepeatNGram(1), ForbiddenTokens([4]), MinLength(torch.full((4,), 2), eos=END))
     found = sample(
         model,
         rows,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from heedful.errors import ConfigError
 from heedful.search import score_targets
 from heedful.search.logits_processors import ForbiddenTokens, ForcedPrefix
-from heedful.search.sampling import SamplingOptions, random_generators, sample_outputs
+from heedful.search.sampling import SamplingOptions, random_generators, sample_hypotheses
 from tests.shape_checking import unchecked
 from tests.unit.search.tables import BEGIN, END, Table
 
@@ -22,7 +22,7 @@ UNLIKELY = 75.0
 
 def drawn(table, sentences, longest, *, how=None, rules=(), seed=0):
     rows = torch.tensor(sentences)
-    return sample_outputs(
+    return sample_hypotheses(
         table,
         (rows, torch.full((len(rows), table.depth + 2), BEGIN)),
         bos=BEGIN,
@@ -64,7 +64,7 @@ def test_what_is_drawn_carries_what_the_table_says_of_it(seed, rules):
         assert each.log_prob == each.score == pytest.approx(sum(own))
         looked = table.looked(each.tokens).numpy()
         assert each.weights == pytest.approx(looked[:-1])
-        assert each.end_weights == pytest.approx(looked[-1])
+        assert each.eos_weights == pytest.approx(looked[-1])
 
 
 def test_no_targets_have_no_worth():

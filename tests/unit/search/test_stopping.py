@@ -20,7 +20,7 @@ def found_by(stopping, seed, width, alpha, *, form="gnmt", longest=5):
     table, trellis = Table(seed, longest), Trellis()
     penalty, how = LengthPenalty(alpha, form), BeamSearchOptions(stopping=stopping)
     found = search(
-        table, width=width, longest=longest, penalty=penalty, options=how, trellis=trellis
+        table, width=width, longest=longest, length_penalty=penalty, options=how, trellis=trellis
     )
     return [(each.tokens, each.score) for each in found[0]], trellis.tree(0, eos=END)
 

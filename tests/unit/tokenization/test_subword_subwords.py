@@ -3,7 +3,7 @@ import io
 import pytest
 from sentencepiece import SentencePieceTrainer
 
-from heedful.errors import DamagedRunError
+from heedful.errors import CorruptRunError
 from heedful.tokenization.subword import MODEL_FILE, SubwordTokenizer, SubwordTokenizerConfig
 from heedful.tokenization.tokenizer import Normalizer
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
@@ -99,7 +99,7 @@ def test_a_damaged_model_is_refused_by_file(damage, tmp_path):
     whole = SubwordTokenizerConfig().train(TEXTS).model
     damages = {"empty": b"", "cut": whole[:-5], "noise": b"\x80" * 100, "foreign": _foreign_model()}
     path.write_bytes(damages[damage])
-    with pytest.raises(DamagedRunError) as caught:
+    with pytest.raises(CorruptRunError) as caught:
         SubwordTokenizer.load(tmp_path, Normalizer())
     assert caught.value.location == str(path)
     assert caught.value.message == "not a subword model that heedful has trained"

@@ -2,7 +2,7 @@ from random import Random
 
 import pytest
 
-from heedful.errors import DamagedRunError
+from heedful.errors import CorruptRunError
 from heedful.tokenization import vocabulary as stored
 from heedful.tokenization.vocabulary import BOS, EOS, NUM_SPECIAL_TOKENS, PAD, UNK, Vocabulary
 
@@ -74,5 +74,5 @@ def test_a_file_too_large_to_be_true_is_not_read(tmp_path, monkeypatch):
     path = tmp_path / "vocabulary.json"
     Vocabulary(["a" * 100]).save(path)
     monkeypatch.setattr(stored, "MAX_BYTES", 100)
-    with pytest.raises(DamagedRunError, match="more than the 100 that are ever written"):
+    with pytest.raises(CorruptRunError, match="more than the 100 that are ever written"):
         Vocabulary.load(path)

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.errors import DamagedRunError, DiskFullError
+from heedful.errors import CorruptRunError, DiskFullError
 from heedful.storage import read_and_verify_manifest, read_manifest_unverified
 from heedful.storage.atomic import atomic_replace
 from heedful.training.checkpoints import (
@@ -202,7 +202,7 @@ def test_where_no_checkpoint_is_good_training_does_not_begin_anew_by_itself(chec
     for saved in list_checkpoints(checkpoints.folder):
         flip(saved.folder / "model.safetensors")
     for _ in range(2):
-        with pytest.raises(DamagedRunError) as caught:
+        with pytest.raises(CorruptRunError) as caught:
             checkpoints.load()
         assert str(caught.value) == (
             f"{checkpoints.folder}: no checkpoint is good "

@@ -13,9 +13,9 @@ from heedful.search.sampling import SamplingOptions
 from heedful.tokenization.vocabulary import BOS, EOS
 from heedful.training.rollouts import (
     LengthLimit,
-    SampledOutput,
+    Rollout,
     reference_outputs,
-    sample_outputs,
+    sample_rollouts,
     score_candidates,
 )
 from tests.catalogue import batch, build, store
@@ -46,7 +46,7 @@ def test_outputs_are_drawn_as_likely_as_the_model_finds_them(source):
     model, count = Toy(), 20_000
     examples = select_rows(toy_batch(), torch.tensor([source]))
     limits = LIMITS(examples)
-    (drawn,) = sample_outputs(model, examples, limits, num_samples=count)
+    (drawn,) = sample_rollouts(model, examples, limits, num_samples=count)
     wanted = {
         output: count * likelihood(model.logits, source, output).item()
         for output in everything(int(limits))
@@ -72,10 +72,10 @@ def test_outputs_are_as_likely_as_they_are_step_by_step(name):
     """Whole, cut and empty ones, and those that hold the padding symbol."""
     with unchecked():
         model, examples = build(name), batch(store(3), [0, 1, 2])
-        drawn = sample_outputs(model, examples, LengthLimit(1.0, 1)(examples), num_samples=2)
+        drawn = sample_rollouts(model, examples, LengthLimit(1.0, 1)(examples), num_samples=2)
         outputs = [
-            [*drawn[0], SampledOutput(())],
-            [SampledOutput((5, 0, 6)), *drawn[1], SampledOutput((7, 0), is_truncated=True)],
+            [*drawn[0], Rollout(())],
+            [Rollout((5, 0, 6)), *drawn[1], Rollout((7, 0), is_truncated=True)],
             [reference_outputs(examples)[2]],
         ]
         told = score_candidates(model, examples, outputs)
@@ -87,7 +87,7 @@ def test_outputs_are_as_likely_as_they_are_step_by_step(name):
 
 
 def test_references_are_the_targets_without_their_end():
-    assert reference_outputs(toy_batch()) == [SampledOutput((4,)), SampledOutput(())]
+    assert reference_outputs(toy_batch()) == [Rollout((4,)), Rollout(())]
     examples = batch(store(5), [0, 3, 4], extra=2)
     assert [list(each.tokens) for each in reference_outputs(examples)] == [
         [token for token in row if token not in (0, EOS)] for row in examples.targets.tolist()
@@ -98,14 +98,14 @@ def test_an_output_that_reaches_its_limit_is_cut_and_others_end():
     model = Toy()
     for limit in (1, 2):
         limits = torch.tensor([limit, limit])
-        for output in chain(*sample_outputs(model, toy_batch(), limits, num_samples=200)):
+        for output in chain(*sample_rollouts(model, toy_batch(), limits, num_samples=200)):
             assert output.is_truncated == (len(output.tokens) == limit)
             assert output.targets[-1] != EOS if output.is_truncated else output.targets[-1] == EOS
 
 
 def test_the_likeliest_is_drawn_at_temperature_zero():
     model = Toy()
-    (first,), (second,) = sample_outputs(
+    (first,), (second,) = sample_rollouts(
         model,
         toy_batch(),
         torch.tensor([2, 2]),
@@ -122,10 +122,10 @@ def test_the_likeliest_is_drawn_at_temperature_zero():
 def test_the_same_state_of_chance_gives_the_same_outputs():
     model, limits = Toy(), torch.tensor([2, 2])
     state = torch.get_rng_state()
-    first = sample_outputs(model, toy_batch(), limits, num_samples=50)
-    second = sample_outputs(model, toy_batch(), limits, num_samples=50)
+    first = sample_rollouts(model, toy_batch(), limits, num_samples=50)
+    second = sample_rollouts(model, toy_batch(), limits, num_samples=50)
     torch.set_rng_state(state)
-    assert sample_outputs(model, toy_batch(), limits, num_samples=50) == first != second
+    assert sample_rollouts(model, toy_batch(), limits, num_samples=50) == first != second
 
 
 def test_a_model_is_asked_as_it_is_used_and_is_afterwards_as_it_was():
@@ -137,9 +137,9 @@ def test_a_model_is_asked_as_it_is_used_and_is_afterwards_as_it_was():
     modes = [module.training for module in model.modules()]
     examples, greedy = batch(store(4), [0, 1, 2, 3]), SamplingOptions(temperature=0)
     limits = LengthLimit(1.0, 1)(examples)
-    drawn = sample_outputs(model, examples, limits, num_samples=1, sampling_strategy=greedy)
+    drawn = sample_rollouts(model, examples, limits, num_samples=1, sampling_strategy=greedy)
     assert [module.training for module in model.modules()] == modes
-    assert drawn == sample_outputs(
+    assert drawn == sample_rollouts(
         model.eval(), examples, limits, num_samples=1, sampling_strategy=greedy
     )
 
@@ -149,9 +149,9 @@ def test_penalties_are_the_mean_over_the_outputs_of_a_source():
     model.decoder.wiring.attention.auxiliary_losses.append(CoverageLoss(2.0))
     examples = batch(store(3), [0, 1, 2])
     outputs = [
-        [SampledOutput((4, 5)), SampledOutput(())],
-        [SampledOutput((6,)), SampledOutput((7,), is_truncated=True)],
-        [SampledOutput((5,))],
+        [Rollout((4, 5)), Rollout(())],
+        [Rollout((6,)), Rollout((7,), is_truncated=True)],
+        [Rollout((5,))],
     ]
     one_by_one = [
         score_candidates(

@@ -14,14 +14,14 @@ import torch
 
 from heedful.errors import ConfigError
 from heedful.training import trackers
-from heedful.training.callbacks import SampleOutput, StepMetrics, ValidationResult
-from heedful.training.trackers import make_tracker_callbacks
+from heedful.training.callbacks import LoggedSample, StepMetrics, ValidationResult
+from heedful.training.trackers import build_tracker_callbacks
 
 pytestmark = pytest.mark.extras
 
 NAMES = ["tensorboard", "mlflow", "wandb"]
 SETTINGS = {"model": {"type": "transducer", "sizes": [8, 8]}, "training": {"seed": 3}}
-SAMPLE = SampleOutput(
+SAMPLE = LoggedSample(
     ["ein", "Haus"], "a house", ["a", "horse"], "a # horse", [[0.9, 0.1], [0.2, 0.8]]
 )
 FROM_FIRST = {1: 4.0, 10: 3.0, 20: 2.5}  # steps and losses before a kill
@@ -63,7 +63,7 @@ def run(tmp_path_factory):
     folder.mkdir()
     problems, drawn = [], random_states()
     for first, last, losses in ((1, 25, FROM_FIRST), (16, 30, FROM_AGAIN)):
-        for observer in make_tracker_callbacks(
+        for observer in build_tracker_callbacks(
             NAMES, folder, "de-en", SETTINGS, log_message=problems.append
         ):
             tell_steps(observer, first, last, losses, validated=last)
@@ -165,7 +165,7 @@ def history(record):
 def test_a_tracker_that_fails_is_named_once_and_nothing_else_stops(tmp_path):
     (tmp_path / "tensorboard").write_text("in the way")
     problems = []
-    (broken,) = make_tracker_callbacks(
+    (broken,) = build_tracker_callbacks(
         ["tensorboard"], tmp_path, "run", {}, log_message=problems.append
     )
     for step in range(1, 40):
@@ -182,7 +182,7 @@ def test_a_server_that_refuses_does_not_end_training(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     problems = []
-    (observer,) = make_tracker_callbacks(
+    (observer,) = build_tracker_callbacks(
         ["mlflow"], tmp_path, "run", {}, log_message=problems.append
     )
     tell_steps(observer, 1, 20, {}, validated=20)
@@ -196,7 +196,7 @@ def test_a_server_that_never_answers_does_not_hold_up_training(tmp_path, monkeyp
         monkeypatch.setattr(trackers, "_CLOSE_TIMEOUT", 0.2)
         problems = []
         began = time.monotonic()
-        (observer,) = make_tracker_callbacks(
+        (observer,) = build_tracker_callbacks(
             ["mlflow"], tmp_path, "run", {}, log_message=problems.append
         )
         tell_steps(observer, 1, 20, {}, validated=20)
@@ -207,7 +207,7 @@ def test_a_server_that_never_answers_does_not_hold_up_training(tmp_path, monkeyp
 
 def test_the_same_name_twice_is_one_tracker(tmp_path):
     before = threading.active_count()
-    told = make_tracker_callbacks(["tensorboard", "tensorboard"], tmp_path, "run", {})
+    told = build_tracker_callbacks(["tensorboard", "tensorboard"], tmp_path, "run", {})
     assert len(told) == 1
     told[0].on_train_end()
     assert threading.active_count() == before
@@ -216,7 +216,7 @@ def test_the_same_name_twice_is_one_tracker(tmp_path):
 
 def test_an_unknown_tracker_is_named_with_the_nearest(tmp_path):
     with pytest.raises(ConfigError) as caught:
-        make_tracker_callbacks(["tensorbord"], tmp_path, "run", {})
+        build_tracker_callbacks(["tensorbord"], tmp_path, "run", {})
     assert str(caught.value) == (
         "--report-to: no tracker is called 'tensorbord'; did you mean 'tensorboard'?\n"
         "  choose from: mlflow, tensorboard, wandb"
@@ -233,7 +233,7 @@ def test_a_missing_package_is_named_with_the_extra(tmp_path, monkeypatch):
 
     monkeypatch.setattr(trackers, "find_spec", find)
     with pytest.raises(ConfigError) as caught:
-        make_tracker_callbacks(["wandb"], tmp_path, "run", {})
+        build_tracker_callbacks(["wandb"], tmp_path, "run", {})
     assert str(caught.value) == (
         "--report-to wandb: the package wandb is not installed\n"
         "  install it with: pip install 'heedful[track]'"

@@ -11,7 +11,7 @@ from heedful.data.batching import Batch, SourceBatch
 from heedful.models.base import ModelOutput, Seq2SeqModel
 from heedful.search import StepOutput
 from heedful.tokenization.vocabulary import EOS, PAD
-from heedful.training.rollouts import LengthLimit, SampledOutput
+from heedful.training.rollouts import LengthLimit, Rollout
 
 SIZE = 5  # all symbols may be said, those that no reference has and the padding among them
 A = 4
@@ -64,17 +64,15 @@ def toy_batch(copies: int = 1) -> Batch:
 REFERENCES = [(A,), ()]
 
 
-def everything(limit: int) -> Iterator[SampledOutput]:
+def everything(limit: int) -> Iterator[Rollout]:
     """All that can be said within a limit: whole outputs that are shorter, and cut ones."""
     symbols = [token for token in range(SIZE) if token != EOS]
     for length in range(limit):
-        yield from (SampledOutput(tokens) for tokens in product(symbols, repeat=length))
-    yield from (
-        SampledOutput(tokens, is_truncated=True) for tokens in product(symbols, repeat=limit)
-    )
+        yield from (Rollout(tokens) for tokens in product(symbols, repeat=length))
+    yield from (Rollout(tokens, is_truncated=True) for tokens in product(symbols, repeat=limit))
 
 
-def likelihood(logits: Tensor, source: int, output: SampledOutput) -> Tensor:
+def likelihood(logits: Tensor, source: int, output: Rollout) -> Tensor:
     """The product of the probabilities of what is said, one by one."""
     total, code = torch.ones((), dtype=torch.double), 0
     for token in output.targets:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from random import Random
 
-from heedful.data.token_store import Pair
+from heedful.data.pair_dataset import Pair
 from heedful.errors import DataError, choices_hint, did_you_mean
 
 _HELD_OUT = {0: "test", 1: "dev"}  # of fifty parts

@@ -12,8 +12,8 @@ from itertools import chain
 from random import Random
 from string import ascii_lowercase
 
+from heedful.data.pair_dataset import Pair
 from heedful.data.synthetic.corpus import Corpus
-from heedful.data.token_store import Pair
 
 # Number words: how is a number said in English?
 #

@@ -23,16 +23,16 @@ from heedful.shapes import Float
 class Bridge(nn.Module, ABC):
     """What is to be seen of each layer before the first token is read."""
 
-    copies_memory_cells: ClassVar[bool] = False
+    copies_cell_states: ClassVar[bool] = False
     """Whether memory cells begin with what the encoder's hold at the ends."""
 
     @abstractmethod
     def forward(self, encoder_output: EncoderOutput) -> list[Float[Tensor, "B D"]]:
         """Make the first hidden states, bottom first."""
 
-    def initial_memory_cells(self, encoder_output: EncoderOutput) -> Sequence[Float[Tensor, "B D"]]:
+    def initial_cell_states(self, encoder_output: EncoderOutput) -> Sequence[Float[Tensor, "B D"]]:
         """What memory cells hold first, bottom first; none where they begin empty."""
-        return encoder_output.final_memory_cells if self.copies_memory_cells else ()
+        return encoder_output.final_cell_states if self.copies_cell_states else ()
 
 
 class ProjectedBridge(Bridge):
@@ -63,7 +63,7 @@ class ProjectedBridge(Bridge):
 class CopyBridge(Bridge):
     """Each layer begins in the state in which the encoder's layer ended, memory cell and all."""
 
-    copies_memory_cells = True
+    copies_cell_states = True
 
     def forward(self, encoder_output: EncoderOutput) -> list[Float[Tensor, "B D"]]:
         """Make the first hidden states, bottom first."""

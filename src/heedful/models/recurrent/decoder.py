@@ -33,13 +33,13 @@ from heedful.models.recurrent.bridges import (
     ZerosBridgeConfig,
 )
 from heedful.models.recurrent.deep_fusion import DeepFusionConfig
-from heedful.models.recurrent.output_layer import StateOnlyPreOutputConfig
+from heedful.models.recurrent.pre_output import StateOnlyPreOutputConfig
 from heedful.models.recurrent.wiring import (
     AttendThenStepConfig,
     AttentionWiring,
     BottomLayerAttentionConfig,
-    ConstantContextConfig,
-    FinalStateConfig,
+    ConstantContextWiringConfig,
+    FinalStateWiringConfig,
     RecurrentDecoderConfigBase,
     StepThenAttendConfig,
     Wiring,
@@ -66,7 +66,7 @@ class PendingToken(NamedTuple):
     weights: Float[Tensor, "B 1 S"]
 
 
-class DecoderState(NamedTuple):
+class RecurrentDecoderState(NamedTuple):
     """All that is needed to go on writing: what is carried, and what can be looked at."""
 
     wiring: WiringState
@@ -87,19 +87,23 @@ class RecurrentDecoder(Decoder):
         self.output_head = output_head
 
     @property
-    def needs_memory_cells(self) -> bool:
+    def needs_cell_states(self) -> bool:
         """Whether the bridge takes memory cells over, and the cells have room for them."""
-        return self.bridge.copies_memory_cells and self.wiring.cells.has_memory_cells
+        return self.bridge.copies_cell_states and self.wiring.cells.has_cell_states
 
-    def initial_state(self, encoder_output: EncoderOutput) -> DecoderState:
+    def initial_state(self, encoder_output: EncoderOutput) -> RecurrentDecoderState:
         """Make ready to write about a source."""
         memory = self.wiring.build_memory(encoder_output)
         first = self.wiring.cells.initial_state(
-            self.bridge(encoder_output), self.bridge.initial_memory_cells(encoder_output)
+            self.bridge(encoder_output), self.bridge.initial_cell_states(encoder_output)
         )
-        return DecoderState(self.wiring.initial_state(first, memory, encoder_output), memory)
+        return RecurrentDecoderState(
+            self.wiring.initial_state(first, memory, encoder_output), memory
+        )
 
-    def step(self, tokens: Int[Tensor, "B"], state: DecoderState) -> StepOutput[DecoderState]:
+    def step(
+        self, tokens: Int[Tensor, "B"], state: RecurrentDecoderState
+    ) -> StepOutput[RecurrentDecoderState]:
         """Read one token; say how likely each next one is."""
         step_output, after = self._step(tokens, self.embedding(tokens), state)
         return StepOutput(
@@ -167,8 +171,8 @@ class RecurrentDecoder(Decoder):
         return self.output_head(features, step_output.weights, memory).squeeze(1)
 
     def _step(
-        self, tokens: Int[Tensor, "B"], embedded: Float[Tensor, "B E"], state: DecoderState
-    ) -> tuple[WiringOutput, DecoderState]:
+        self, tokens: Int[Tensor, "B"], embedded: Float[Tensor, "B E"], state: RecurrentDecoderState
+    ) -> tuple[WiringOutput, RecurrentDecoderState]:
         """Take in one token, and first what it tells of where it came from."""
         before = state.wiring
         if state.pending is not None:
@@ -186,7 +190,7 @@ class RecurrentDecoder(Decoder):
             if needs_posterior
             else None
         )
-        return step_output, DecoderState(step_output.state, state.memory, unsettled)
+        return step_output, RecurrentDecoderState(step_output.state, state.memory, unsettled)
 
 
 WiringConfig = Annotated[
@@ -194,14 +198,14 @@ WiringConfig = Annotated[
     | StepThenAttendConfig
     | BottomLayerAttentionConfig
     | DeepFusionConfig
-    | ConstantContextConfig
-    | FinalStateConfig,
+    | ConstantContextWiringConfig
+    | FinalStateWiringConfig,
     Field(discriminator="type"),
 ]
 
 
 def check_compatible_choices(
-    parts: RecurrentDecoderConfigBase,
+    decoder_config: RecurrentDecoderConfigBase,
     bridge: BridgeConfig,
     wiring: WiringConfig,
     output_head: OutputHeadConfig,
@@ -210,15 +214,15 @@ def check_compatible_choices(
     """Refuse choices that make no sense together, for a decoder that was built by them."""
     _check_source_is_used(bridge, wiring)
     if isinstance(decoder.wiring, AttentionWiring):
-        _check_context_is_used(parts, wiring)
-        _check_context_shape(parts, wiring, output_head, decoder)
+        _check_context_is_used(decoder_config, wiring)
+        _check_context_shape(decoder_config, wiring, output_head, decoder)
     else:
-        _check_no_attention_settings(parts, wiring, output_head)
+        _check_no_attention_settings(decoder_config, wiring, output_head)
 
 
 def _check_source_is_used(bridge: BridgeConfig, wiring: WiringConfig) -> None:
     """Refuse a decoder that learns nothing of the source."""
-    if isinstance(wiring, FinalStateConfig) and isinstance(bridge, ZerosBridgeConfig):
+    if isinstance(wiring, FinalStateWiringConfig) and isinstance(bridge, ZerosBridgeConfig):
         raise ConfigError(
             "bridge.type",
             f"under {wiring.type!r} the first state is all that is known of the source, but "
@@ -329,7 +333,7 @@ class RecurrentDecoderConfig(RecurrentDecoderConfigBase):
     def build(
         self,
         *,
-        vocabulary_size: int,
+        vocab_size: int,
         memory_size: int,
         encoder_sizes: EncoderStateSizes | None = None,
     ) -> RecurrentDecoder:
@@ -339,12 +343,10 @@ class RecurrentDecoderConfig(RecurrentDecoderConfigBase):
         )
         wiring = self.wiring.build(self, memory_size=memory_size)
         decoder = RecurrentDecoder(
-            TokenEmbedding(vocabulary_size, self.embedding_size, dropout=self.dropout),
+            TokenEmbedding(vocab_size, self.embedding_size, dropout=self.dropout),
             self.bridge.build(banks),
             wiring,
-            self.output_head.build(
-                feature_size=wiring.pre_output.size, vocabulary_size=vocabulary_size
-            ),
+            self.output_head.build(feature_size=wiring.pre_output.size, vocab_size=vocab_size),
         )
         check_compatible_choices(self, self.bridge, self.wiring, self.output_head, decoder)
         return decoder

@@ -18,7 +18,7 @@ from heedful.errors import ConfigError
 from heedful.layers.rnn import StackedCells
 from heedful.layers.self_attentive_cells import LSTMNCellConfig
 from heedful.models.base import EncoderOutput
-from heedful.models.recurrent.output_layer import PreOutputLayer, PreOutputParts, StepVectors
+from heedful.models.recurrent.pre_output import PreOutputLayer, PreOutputParts, StepVectors
 from heedful.models.recurrent.wiring import (
     AttentionWiring,
     RecurrentDecoderConfigBase,
@@ -54,7 +54,7 @@ class DeepFusion(AttentionWiring):
 
     def build_memory(self, encoder_output: EncoderOutput) -> Memory:
         """Make a source ready to be looked at, its memory cells beside its states."""
-        states, memories = encoder_output.states, encoder_output.memory_cells
+        states, memories = encoder_output.states, encoder_output.cell_states
         if memories is None:
             raise ConfigError(
                 "encoder.cell.type",
@@ -71,10 +71,10 @@ class DeepFusion(AttentionWiring):
     ) -> WiringOutput:
         """Ask, let memory through the gate, and step."""
         assert state.attention_state is not None
-        source_context, _ = state.attention_state.context.chunk(2, dim=-1)
+        source_context, _ = state.attention_state.last_context.chunk(2, dim=-1)
         query = torch.cat([embedded, source_context], dim=-1)
         past = state.attention_state._replace(
-            context=source_context
+            last_context=source_context
         )  # as wide as a key, for a score that looks back
         attended = self.attention(query.unsqueeze(1), memory, past)
         source_context, memories = attended.context.squeeze(1).chunk(2, dim=-1)
@@ -91,9 +91,9 @@ class DeepFusionConfig(BaseConfig):
 
     type: Literal["deep-fusion"] = "deep-fusion"
 
-    def build(self, parts: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
+    def build(self, decoder_config: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
         """Put a decoder's parts together."""
-        cell, width = parts.cell, parts.embedding_size
+        cell, width = decoder_config.cell, decoder_config.embedding_size
         if not isinstance(cell, LSTMNCellConfig):
             raise ConfigError(
                 "cell.type",
@@ -101,30 +101,32 @@ class DeepFusionConfig(BaseConfig):
                 "none in",
                 "choose 'lstmn', or another wiring",
             )
-        _check_memory_sizes(parts, memory_size)
-        cells = parts.build_cells(width)
+        _check_memory_sizes(decoder_config, memory_size)
+        cells = decoder_config.build_cells(width)
         # Only the bottom layer, which reads the token, is told what to add.
-        cells.cells[0] = cell.build_deep_fusion(input_size=width, hidden_size=parts.hidden_size)
+        cells.cells[0] = cell.build_deep_fusion(
+            input_size=width, hidden_size=decoder_config.hidden_size
+        )
         return DeepFusion(
-            parts.attention.build(query_size=width + memory_size, memory_size=memory_size),
+            decoder_config.attention.build(query_size=width + memory_size, memory_size=memory_size),
             cells,
-            parts.build_pre_output(DeepFusion.pre_output_parts, memory_size),
-            gate=nn.Linear(memory_size + width, parts.hidden_size),
+            decoder_config.build_pre_output(DeepFusion.pre_output_parts, memory_size),
+            gate=nn.Linear(memory_size + width, decoder_config.hidden_size),
         )
 
 
-def _check_memory_sizes(parts: RecurrentDecoderConfigBase, memory_size: int) -> None:
+def _check_memory_sizes(decoder_config: RecurrentDecoderConfigBase, memory_size: int) -> None:
     """Refuse what would keep memory cells of the source from being added to the target's."""
-    if parts.hidden_size != memory_size:
+    if decoder_config.hidden_size != memory_size:
         raise ConfigError(
             "hidden_size",
             f"under 'deep-fusion' memory cells of both sides are added, but the encoder's are "
-            f"{memory_size} wide and the decoder's {parts.hidden_size}",
+            f"{memory_size} wide and the decoder's {decoder_config.hidden_size}",
             f"set it to {memory_size}",
         )
-    if parts.attention.heads is not None:
+    if decoder_config.attention.multi_head is not None:
         raise ConfigError(
-            "attention.heads",
+            "attention.multi_head",
             "under 'deep-fusion' states and memory cells are taken as they are, but heads make "
             "others of them",
             "leave the section out, or choose another wiring",

@@ -20,7 +20,7 @@ from heedful.attention.masks import padding_mask
 from heedful.attention.positional_encoding import PositionalEncodingConfig
 from heedful.config import BaseConfig
 from heedful.layers.embeddings import TokenEmbedding
-from heedful.layers.mixture_of_experts import MixtureOfExpertsConfig, MixtureOfExpertsSublayer
+from heedful.layers.mixture_of_experts import MoESublayer, MoESublayerConfig
 from heedful.layers.pooling import LastStatePoolingConfig, Pooling, PoolingConfig
 from heedful.layers.rnn import CellConfig, RecurrentLayer, reverse_padded
 from heedful.layers.rnn_cells import GRUCellConfig, RecurrentCell
@@ -36,43 +36,43 @@ from heedful.models.recurrent.encoder_layers import (
 from heedful.shapes import Bool, Float, Int
 
 
-class RecurrentLayerRun(NamedTuple):
+class CellStatesOutput(NamedTuple):
     """What a layer showed, and what it kept."""
 
     outputs: Float[Tensor, "B S D"]
-    memory_cells: Float[Tensor, "B S D"] | None = None  # at each position, from a tape
-    final_memory_cells: Float[Tensor, "B D"] | None = None  # of each direction after its last input
+    cell_states: Float[Tensor, "B S D"] | None = None  # at each position, from a tape
+    final_cell_states: Float[Tensor, "B D"] | None = None  # of each direction after its last input
 
 
-def run_with_memory_cells(
+def run_with_cell_states(
     layer: RecurrentLayer,
     inputs: Float[Tensor, "B S E"],
     lengths: Int[Tensor, "B"],
     *,
-    return_final_memory: bool,
-) -> RecurrentLayerRun:
+    return_final_cell_state: bool,
+) -> CellStatesOutput:
     """Run a layer along sequences; tell also its memory cells: on a tape, or asked for at ends."""
     if all(isinstance(cell, SelfAttentiveLSTMCell) for cell in layer.cells):
         return _from_histories(layer, inputs, lengths)
     memory_cell_indices = [
-        cell.memory_cell_index for cell in layer.cells if cell.memory_cell_index is not None
+        cell.cell_state_index for cell in layer.cells if cell.cell_state_index is not None
     ]
-    if not (return_final_memory and memory_cell_indices):
-        return RecurrentLayerRun(layer(inputs, lengths))
+    if not (return_final_cell_state and memory_cell_indices):
+        return CellStatesOutput(layer(inputs, lengths))
     shown, ends = layer.forward_with_states(inputs, lengths)
     final_memory = [end[place] for place, end in zip(memory_cell_indices, ends, strict=True)]
-    return RecurrentLayerRun(shown, final_memory_cells=torch.cat(final_memory, dim=-1))
+    return CellStatesOutput(shown, final_cell_states=torch.cat(final_memory, dim=-1))
 
 
 def _from_histories(
     layer: RecurrentLayer, inputs: Float[Tensor, "B S E"], lengths: Int[Tensor, "B"]
-) -> RecurrentLayerRun:
+) -> CellStatesOutput:
     shown, ends = layer.forward_with_states(inputs, lengths)
     kept = []
     for cell, (_, _, *tape) in zip(layer.cells, ends, strict=True):
         memories = StateHistory(*tape).values[..., cell.hidden_size :]  # behind the hidden states
         kept.append(reverse_padded(memories, lengths) if cell is layer.backward_cell else memories)
-    return RecurrentLayerRun(shown, memory_cells=torch.cat(kept, dim=-1))
+    return CellStatesOutput(shown, cell_states=torch.cat(kept, dim=-1))
 
 
 # Recurrent encoders: a source read word by word, by layers on top of one another.
@@ -102,7 +102,7 @@ class RecurrentEncoder(Encoder):
         self.layers = nn.ModuleList(layers)
         self.layer_wrappers = nn.ModuleList(layer_wrappers)
         self.pooling = pooling
-        self.size = size
+        self.output_size = size
 
     @property
     def final_state_sizes(self) -> tuple[int, ...]:
@@ -122,7 +122,7 @@ class RecurrentEncoder(Encoder):
         layer_output = layer_input = self.input_projection(self.embedding(tokens))
         final_states, runs, auxiliary_losses = (
             [],
-            list[RecurrentLayerRun](),
+            list[CellStatesOutput](),
             list[Mapping[str, Tensor]](),
         )
         layers = cast(Iterable[RecurrentLayer], self.layers)
@@ -131,8 +131,8 @@ class RecurrentEncoder(Encoder):
         ):
             cell_input = floor.prepare_input(layer_input, layer_output, mask)
             runs.append(
-                run_with_memory_cells(
-                    layer, cell_input, lengths, return_final_memory=self.returns_memory_cells
+                run_with_cell_states(
+                    layer, cell_input, lengths, return_final_cell_state=self.returns_cell_states
                 )
             )
             layer_output = runs[-1].outputs
@@ -141,7 +141,7 @@ class RecurrentEncoder(Encoder):
             auxiliary_losses.append(found)
         states = _zero_padding(layer_input, mask)
         summary = final_states[-1] if self.pooling is None else self.pooling(states, mask)
-        memories = runs[-1].memory_cells
+        memories = runs[-1].cell_states
         return EncoderOutput(
             states,
             lengths,
@@ -149,8 +149,8 @@ class RecurrentEncoder(Encoder):
             tuple(final_states),
             None if memories is None else _zero_padding(memories, mask),
             sum_losses(*auxiliary_losses),
-            final_memory_cells=tuple(
-                each.final_memory_cells for each in runs if each.final_memory_cells is not None
+            final_cell_states=tuple(
+                each.final_cell_states for each in runs if each.final_cell_states is not None
             ),
         )
 
@@ -181,13 +181,13 @@ class RecurrentEncoderConfig(BaseConfig):
     lower_attention: AttentionConfig | None = None
     """How each layer but the first looks at all that the layer below showed; if not given, it does
     not."""
-    experts: MixtureOfExpertsConfig | None = None
+    experts: MoESublayerConfig | None = None
     """Small networks between layers, of which each word sees a few; if not given, none."""
-    summary: PoolingConfig = LastStatePoolingConfig()
+    pooling: PoolingConfig = LastStatePoolingConfig()
     """How the whole source becomes one vector."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of values dropped from embeddings and between layers."""
-    positions: PositionalEncodingConfig | None = None
+    positional_encoding: PositionalEncodingConfig | None = None
     """How words are told their places; if not given, the recurrence alone knows."""
 
     @model_validator(mode="after")
@@ -215,15 +215,16 @@ class RecurrentEncoderConfig(BaseConfig):
     def _layer_numbers(self) -> range:
         return range(1, self.num_layers + 1)
 
-    def build(self, *, vocabulary_size: int) -> RecurrentEncoder:
+    def build(self, *, vocab_size: int) -> RecurrentEncoder:
         """Make the encoder for a vocabulary."""
-        size, places = self.embedding_size, self.positions
+        size, places = self.embedding_size, self.positional_encoding
         placing = places.build(embedding_size=size) if places else None
         embedding = TokenEmbedding(
-            vocabulary_size, size, dropout=self.dropout, position_combiner=placing
+            vocab_size, size, dropout=self.dropout, position_combiner=placing
         )
         sizes = {
-            number: self._layer_input_size(number, embedding.size) for number in self._layer_numbers
+            number: self._layer_input_size(number, embedding.embedding_size)
+            for number in self._layer_numbers
         }
         return RecurrentEncoder(
             embedding,
@@ -233,9 +234,9 @@ class RecurrentEncoderConfig(BaseConfig):
                 for number, layer_input in sizes.items()
             ],
             input_projection=self.connection.build_input_projection(
-                embedding.size, self.hidden_size
+                embedding.embedding_size, self.hidden_size
             ),
-            pooling=self.summary.build(size=self.hidden_size),
+            pooling=self.pooling.build(size=self.hidden_size),
             size=self.hidden_size,
         )
 
@@ -273,7 +274,7 @@ class RecurrentEncoderConfig(BaseConfig):
             experts=None if is_top else self._build_experts(layer_number),
         )
 
-    def _build_experts(self, layer_number: int) -> MixtureOfExpertsSublayer | None:
+    def _build_experts(self, layer_number: int) -> MoESublayer | None:
         if self.experts is None or not self.experts.is_after(layer_number):
             return None
         size = self._layer_input_size(layer_number + 1, self.embedding_size)
@@ -288,5 +289,5 @@ class RecurrentEncoderConfig(BaseConfig):
             self.lower_attention,
             query_size=read_size,
             memory_size=self.hidden_size,
-            config_path="looks_down",
+            config_path="lower_attention",
         )

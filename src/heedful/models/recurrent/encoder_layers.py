@@ -18,7 +18,7 @@ from heedful.attention.attention import Attention
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
 from heedful.errors import ConfigError
-from heedful.layers.mixture_of_experts import MixtureOfExpertsSublayer, MixtureOutput
+from heedful.layers.mixture_of_experts import MoEOutput, MoESublayer
 from heedful.shapes import Bool, Float
 
 
@@ -119,18 +119,18 @@ class ResidualConnectionConfig(ConnectionConfigBase):
     """Pass on the sum of what a layer shows and what it has read (Wu et al. 2016)."""
 
     type: Literal["residual"] = "residual"
-    start_layer: int = Field(default=3, ge=2)
+    first_residual_layer: int = Field(default=3, ge=2)
     """The first layer that does so, counted from 1: the paper's is the third. The first reads
     embeddings, which are of another kind than states."""
 
     @property
     def min_layers(self) -> int:
         """How many layers there must be, for it to make a difference."""
-        return self.start_layer
+        return self.first_residual_layer
 
     def build(self, layer: int, *, is_top: bool, hidden_size: int, dropout: float) -> Connection:
         """Make the connection above a layer."""
-        return ResidualConnection() if layer >= self.start_layer else PlainConnection()
+        return ResidualConnection() if layer >= self.first_residual_layer else PlainConnection()
 
 
 class FastForwardConnectionConfig(ConnectionConfigBase):
@@ -141,7 +141,7 @@ class FastForwardConnectionConfig(ConnectionConfigBase):
     """
 
     type: Literal["fast-forward"] = "fast-forward"
-    size: PositiveInt | None = None
+    shortcut_size: PositiveInt | None = None
     """Width of the straight path; if not given, that of a state."""
     halve_shortcut: bool = True
     """Whether half of the straight path goes on from layer to layer, as in the paper, or all."""
@@ -168,10 +168,10 @@ class FastForwardConnectionConfig(ConnectionConfigBase):
         )
 
     def _size(self, hidden_size: int) -> int:
-        size = self.size or hidden_size
+        size = self.shortcut_size or hidden_size
         if self.halve_shortcut and size % 2:
             raise ConfigError(
-                "connection.size",
+                "connection.shortcut_size",
                 f"a straight path of width {size} cannot be halved",
                 "choose an even width, or set `halved: false`",
             )
@@ -223,7 +223,7 @@ class BidirectionalConfig(DirectionConfigBase):
         return BIDIRECTIONAL
 
 
-class ReversibleDirectionConfig(DirectionConfigBase):
+class ReversibleDirectionConfigBase(DirectionConfigBase):
     """Which way each layer reads, or the other way round."""
 
     reverse_source: bool = False
@@ -236,7 +236,7 @@ class ReversibleDirectionConfig(DirectionConfigBase):
         return LayerDirections(is_forward, not is_forward)
 
 
-class ForwardConfig(ReversibleDirectionConfig):
+class ForwardConfig(ReversibleDirectionConfigBase):
     """Read forwards in every layer."""
 
     type: Literal["forward"] = "forward"
@@ -246,7 +246,7 @@ class ForwardConfig(ReversibleDirectionConfig):
         return self.single_direction(is_forward=True)
 
 
-class AlternatingConfig(ReversibleDirectionConfig):
+class AlternatingConfig(ReversibleDirectionConfigBase):
     """Read forwards in the first layer, backwards in the next, and so on (Zhou et al. 2016)."""
 
     type: Literal["alternating"] = "alternating"
@@ -256,7 +256,7 @@ class AlternatingConfig(ReversibleDirectionConfig):
         return self.single_direction(is_forward=layer % 2 == 1)
 
 
-class BidirectionalThenForwardConfig(ReversibleDirectionConfig):
+class BidirectionalThenForwardConfig(ReversibleDirectionConfigBase):
     """Read both ways in the lowest layers and forwards in those above (Wu et al. 2016)."""
 
     type: Literal["bidirectional-then-forward"] = "bidirectional-then-forward"
@@ -299,7 +299,7 @@ class RecurrentLayerWrapper(nn.Module):
         *,
         dropout: float,
         lower_attention: Attention | None = None,
-        experts: MixtureOfExpertsSublayer | None = None,
+        experts: MoESublayer | None = None,
     ) -> None:
         super().__init__()
         self.connection = connection
@@ -331,5 +331,5 @@ class RecurrentLayerWrapper(nn.Module):
         connected = self.connection(layer_input, layer_output)
         if self.experts is None:
             return connected, {}
-        mixed: MixtureOutput = self.experts(connected, mask)
+        mixed: MoEOutput = self.experts(connected, mask)
         return mixed.outputs, mixed.auxiliary_losses

@@ -26,9 +26,9 @@ from heedful.attention.config import AttentionConfig
 from heedful.config import BaseConfig
 from heedful.errors import ConfigError
 from heedful.layers.rnn import CellConfig, StackedCells
-from heedful.layers.rnn_cells import CellState, GRUCellConfig
+from heedful.layers.rnn_cells import GRUCellConfig, RecurrentState
 from heedful.models.base import EncoderOutput
-from heedful.models.recurrent.output_layer import (
+from heedful.models.recurrent.pre_output import (
     PartSizes,
     PreOutputConfig,
     PreOutputLayer,
@@ -48,7 +48,7 @@ from heedful.shapes import Float
 class WiringState(NamedTuple):
     """All that a recurrent decoder carries from one token to the next."""
 
-    cells: tuple[CellState, ...]
+    cells: tuple[RecurrentState, ...]
     input_feed: Float[Tensor, "B D"] | None = None  # the last features, where they are fed back in
     attention_state: AttentionState | None = (
         None  # what has been asked of the memory, where anything asks
@@ -89,7 +89,10 @@ class Wiring(nn.Module, ABC):
 
     @abstractmethod
     def initial_state(
-        self, start_positions: tuple[CellState, ...], memory: Memory, encoder_output: EncoderOutput
+        self,
+        start_positions: tuple[RecurrentState, ...],
+        memory: Memory,
+        encoder_output: EncoderOutput,
     ) -> WiringState:
         """Make the first state, from the first states of the cells."""
 
@@ -126,7 +129,10 @@ class AttentionWiring(Wiring):
         return self.attention.build_memory(encoder_output.states, mask)
 
     def initial_state(
-        self, start_positions: tuple[CellState, ...], memory: Memory, encoder_output: EncoderOutput
+        self,
+        start_positions: tuple[RecurrentState, ...],
+        memory: Memory,
+        encoder_output: EncoderOutput,
     ) -> WiringState:
         """Make the first state; nothing has been asked yet."""
         return WiringState(start_positions, attention_state=self.attention.initial_state(memory))
@@ -139,7 +145,8 @@ class AttendThenStep(AttentionWiring):
     """
 
     pre_output_parts = PreOutputParts(
-        ("state", "context", "token_embedding"), deep=("previous_state", "token_embedding", "context")
+        ("state", "context", "token_embedding"),
+        deep=("previous_state", "token_embedding", "context"),
     )
 
     def forward(
@@ -163,7 +170,9 @@ class StepThenAttend(AttentionWiring):
     only the token does.
     """
 
-    pre_output_parts = PreOutputParts(("context", "state"), deep=("state", "token_embedding", "context"))
+    pre_output_parts = PreOutputParts(
+        ("context", "state"), deep=("state", "token_embedding", "context")
+    )
 
     def __init__(
         self,
@@ -180,7 +189,10 @@ class StepThenAttend(AttentionWiring):
         self.computes_features_in_step = input_feeding or attention.readout.is_per_position
 
     def initial_state(
-        self, start_positions: tuple[CellState, ...], memory: Memory, encoder_output: EncoderOutput
+        self,
+        start_positions: tuple[RecurrentState, ...],
+        memory: Memory,
+        encoder_output: EncoderOutput,
     ) -> WiringState:
         """Make the first state; nothing has been asked or fed back yet."""
         state = super().initial_state(start_positions, memory, encoder_output)
@@ -219,7 +231,7 @@ class StepThenAttend(AttentionWiring):
 def make_wiring_output(
     pre_output_input: Tensor,
     attention_output: AttentionOutput,
-    cells: tuple[CellState, ...],
+    cells: tuple[RecurrentState, ...],
     *,
     input_feed: Tensor | None = None,
 ) -> WiringOutput:
@@ -238,7 +250,9 @@ class BottomLayerAttention(AttentionWiring):
     sk_{t-1}). In the paper the top state alone tells of the next token: the output `none`.
     """
 
-    pre_output_parts = PreOutputParts(("context", "state"), deep=("state", "token_embedding", "context"))
+    pre_output_parts = PreOutputParts(
+        ("context", "state"), deep=("state", "token_embedding", "context")
+    )
 
     def forward(
         self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory
@@ -287,7 +301,7 @@ class RecurrentDecoderConfigBase(BaseConfig):
         """Make the cells for inputs of this width, and a context that every layer hears."""
         if self.first_residual_layer is not None and self.first_residual_layer > self.num_layers:
             raise ConfigError(
-                "residual_from",
+                "first_residual_layer",
                 f"there is no layer {self.first_residual_layer}: num_layers is {self.num_layers}",
                 "name a layer from 2 up to the last, or leave it out",
             )
@@ -341,7 +355,10 @@ class FinalStateWiring(NoAttentionWiring):
     pre_output_parts = PreOutputParts(("state",), deep=("state", "token_embedding"))
 
     def initial_state(
-        self, start_positions: tuple[CellState, ...], memory: Memory, encoder_output: EncoderOutput
+        self,
+        start_positions: tuple[RecurrentState, ...],
+        memory: Memory,
+        encoder_output: EncoderOutput,
     ) -> WiringState:
         """Make the first state."""
         return WiringState(start_positions)
@@ -366,7 +383,10 @@ class ConstantContextWiring(NoAttentionWiring):
     )
 
     def initial_state(
-        self, start_positions: tuple[CellState, ...], memory: Memory, encoder_output: EncoderOutput
+        self,
+        start_positions: tuple[RecurrentState, ...],
+        memory: Memory,
+        encoder_output: EncoderOutput,
     ) -> WiringState:
         """Make the first state, and keep the summary."""
         return WiringState(start_positions, summary=encoder_output.summary)
@@ -388,12 +408,12 @@ class AttendThenStepConfig(BaseConfig):
 
     type: Literal["attend-then-step"] = "attend-then-step"
 
-    def build(self, parts: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
+    def build(self, decoder_config: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
         """Put a decoder's parts together."""
         return AttendThenStep(
-            parts.build_attention(memory_size),
-            parts.build_cells(parts.embedding_size + memory_size),
-            parts.build_pre_output(AttendThenStep.pre_output_parts, memory_size),
+            decoder_config.build_attention(memory_size),
+            decoder_config.build_cells(decoder_config.embedding_size + memory_size),
+            decoder_config.build_pre_output(AttendThenStep.pre_output_parts, memory_size),
         )
 
 
@@ -404,13 +424,13 @@ class StepThenAttendConfig(BaseConfig):
     input_feeding: bool = True
     """Whether what was told goes in with the next token."""
 
-    def build(self, parts: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
+    def build(self, decoder_config: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
         """Put a decoder's parts together."""
-        output = parts.build_pre_output(StepThenAttend.pre_output_parts, memory_size)
+        output = decoder_config.build_pre_output(StepThenAttend.pre_output_parts, memory_size)
         input_feed_size = output.size if self.input_feeding else 0
         return StepThenAttend(
-            parts.build_attention(memory_size),
-            parts.build_cells(parts.embedding_size + input_feed_size),
+            decoder_config.build_attention(memory_size),
+            decoder_config.build_cells(decoder_config.embedding_size + input_feed_size),
             output,
             input_feeding=self.input_feeding,
         )
@@ -421,36 +441,36 @@ class BottomLayerAttentionConfig(BaseConfig):
 
     type: Literal["bottom-layer-attention"] = "bottom-layer-attention"
 
-    def build(self, parts: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
+    def build(self, decoder_config: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
         """Put a decoder's parts together."""
         return BottomLayerAttention(
-            parts.build_attention(memory_size),
-            parts.build_cells(parts.embedding_size, memory_size),
-            parts.build_pre_output(BottomLayerAttention.pre_output_parts, memory_size),
+            decoder_config.build_attention(memory_size),
+            decoder_config.build_cells(decoder_config.embedding_size, memory_size),
+            decoder_config.build_pre_output(BottomLayerAttention.pre_output_parts, memory_size),
         )
 
 
-class ConstantContextConfig(BaseConfig):
+class ConstantContextWiringConfig(BaseConfig):
     """Never ask; hear the source's summary at every step (Cho et al. 2014)."""
 
     type: Literal["constant-context"] = "constant-context"
 
-    def build(self, parts: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
+    def build(self, decoder_config: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
         """Put a decoder's parts together."""
         return ConstantContextWiring(
-            parts.build_cells(parts.embedding_size, memory_size),
-            parts.build_pre_output(ConstantContextWiring.pre_output_parts, memory_size),
+            decoder_config.build_cells(decoder_config.embedding_size, memory_size),
+            decoder_config.build_pre_output(ConstantContextWiring.pre_output_parts, memory_size),
         )
 
 
-class FinalStateConfig(BaseConfig):
+class FinalStateWiringConfig(BaseConfig):
     """Never ask; know the source from the first state alone (Sutskever et al. 2014)."""
 
     type: Literal["final-state"] = "final-state"
 
-    def build(self, parts: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
+    def build(self, decoder_config: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
         """Put a decoder's parts together."""
         return FinalStateWiring(
-            parts.build_cells(parts.embedding_size),
-            parts.build_pre_output(FinalStateWiring.pre_output_parts, memory_size),
+            decoder_config.build_cells(decoder_config.embedding_size),
+            decoder_config.build_pre_output(FinalStateWiring.pre_output_parts, memory_size),
         )

@@ -42,20 +42,20 @@ class TextGenerator:
         self,
         model: LanguageModel,
         tokenizer: Tokenizer,
-        streams: LMBatchingConfig,
+        lm_batching: LMBatchingConfig,
         *,
         device: torch.device | str = "cpu",
     ) -> None:
         self.model = model.eval().to(device)
         self.tokenizer = tokenizer
-        self.streams = streams
+        self.lm_batching = lm_batching
         self.device = device
 
     def generate(
         self,
         prompt: str = "",
         *,
-        length: int = 200,
+        max_new_tokens: int = 200,
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float = 1.0,
@@ -63,19 +63,27 @@ class TextGenerator:
     ) -> str:
         """Go on from a prompt for so many tokens; give the prompt and what follows it."""
         how = build_sampling_options(temperature=temperature, top_k=top_k, top_p=top_p)
-        return prompt + "".join(self.stream(prompt, length=length, options=how, seed=seed))
+        return prompt + "".join(
+            self.stream(prompt, max_new_tokens=max_new_tokens, options=how, seed=seed)
+        )
 
-    def generate_many(
-        self, prompt: str, count: int, *, length: int, options: SamplingOptions, seed: int = 0
+    def generate_samples(
+        self,
+        prompt: str,
+        num_samples: int,
+        *,
+        max_new_tokens: int,
+        options: SamplingOptions,
+        seed: int = 0,
     ) -> list[str]:
         """Go on from a prompt in several ways; the first is what `generate` gives."""
-        prompt_ids, state, begin = self._start(prompt, count)
+        prompt_ids, state, begin = self._start(prompt, num_samples)
         found = sample(
             self._bounded,
             state,
             bos=begin,
             eos=None,
-            max_lengths=torch.full_like(begin, length),
+            max_lengths=torch.full_like(begin, max_new_tokens),
             options=options,
             seed=seed,
         )
@@ -84,7 +92,7 @@ class TextGenerator:
         ]
 
     def stream(
-        self, prompt: str, *, length: int, options: SamplingOptions, seed: int = 0
+        self, prompt: str, *, max_new_tokens: int, options: SamplingOptions, seed: int = 0
     ) -> Iterator[str]:
         """Go on from a prompt; give what follows it, as it comes."""
         prompt_ids, state, begin = self._start(prompt, 1)
@@ -93,7 +101,7 @@ class TextGenerator:
             state,
             bos=begin,
             eos=None,
-            max_lengths=torch.full_like(begin, length),
+            max_lengths=torch.full_like(begin, max_new_tokens),
             options=options,
             seed=seed,
         )
@@ -103,15 +111,15 @@ class TextGenerator:
         """Say how much a text surprises the model, each token seen with at least half a context."""
         tokens = concatenate_lines(lines, self.tokenizer)
         found = compute_token_loss(
-            self.model, overlapping_windows(tokens, self.streams), device=self.device
+            self.model, overlapping_windows(tokens, self.lm_batching), device=self.device
         )
         unknown = int((tokens == UNK).sum())
-        signature = f"context:{self.streams.context_length}|stride:half|unknown:{unknown}"
+        signature = f"context:{self.lm_batching.context_length}|stride:half|unknown:{unknown}"
         return compute_perplexity(found, lines).to_scores(signature)
 
     @property
     def _bounded(self) -> BoundedContextModel:
-        return BoundedContextModel(self.model, self.streams.context_length)
+        return BoundedContextModel(self.model, self.lm_batching.context_length)
 
     @torch.no_grad()
     def _start(self, prompt: str, count: int) -> tuple[list[int], BoundedContextState, Tensor]:
@@ -135,7 +143,7 @@ def build_sampling_options(
         raise _invalid_setting_error(
             "top_p", top_p, "more than 0 and at most 1, which keeps every token"
         )
-    return SamplingOptions(temperature, top_k, top_p, excluded_tokens=_EXCLUDED_TOKENS)
+    return SamplingOptions(temperature, top_k, top_p, forbidden_tokens=_EXCLUDED_TOKENS)
 
 
 def _invalid_setting_error(name: str, value: float, allowed: str) -> ConfigError:

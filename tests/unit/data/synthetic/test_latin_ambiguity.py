@@ -5,6 +5,7 @@ from itertools import islice, permutations, product
 
 import pytest
 
+from heedful.data.pair_dataset import Pair
 from heedful.data.synthetic import get_corpus
 from heedful.data.synthetic.latin.corpus import is_ambiguous
 from heedful.data.synthetic.latin.lexicon import load_lexicon
@@ -17,7 +18,6 @@ from heedful.data.synthetic.latin.syntax import (
     latin,
     latin_slots,
 )
-from heedful.data.token_store import Pair
 
 NOUNS = {noun.lemma: noun for noun in load_lexicon().nouns}
 VERBS = {verb.lemma: verb for verb in load_lexicon().verbs}

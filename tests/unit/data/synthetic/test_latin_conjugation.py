@@ -2,7 +2,7 @@
 
 import pytest
 
-from heedful.data.synthetic.latin.morphology import ESSE, Conjugated, conjugate
+from heedful.data.synthetic.latin.morphology import ESSE, Conjugation, conjugate
 
 # Present, imperfect, perfect: I, you, he; we, you, they. Then the imperatives.
 VERBS = {
@@ -52,7 +52,7 @@ TO_BE = (
 )
 
 
-def spelled(conjugated: Conjugated) -> tuple[str, ...]:
+def spelled(conjugated: Conjugation) -> tuple[str, ...]:
     tenses = [" ".join((*singular, *plural)) for singular, plural in conjugated.finite]
     return (*tenses, " ".join(conjugated.imperatives))
 

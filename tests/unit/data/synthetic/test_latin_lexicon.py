@@ -8,7 +8,7 @@ from heedful.data.synthetic.latin import word_lists
 from heedful.data.synthetic.latin.lexicon import SUM, load_lexicon
 from heedful.data.synthetic.latin.morphology import Case, Number
 from heedful.data.synthetic.latin.syntax import QUESTIONS
-from heedful.data.synthetic.latin.word_lists import KINDS
+from heedful.data.synthetic.latin.word_lists import NOUN_CATEGORIES
 
 
 def rows(table):
@@ -87,8 +87,8 @@ def test_every_kind_that_is_named_exists():
     words = load_lexicon()
     named = {letter for verb in words.verbs for letter in verb.subjects + verb.objects}
     named |= {letter for adjective in words.adjectives for letter in adjective.categories}
-    assert named - {"-"} == set(KINDS)
-    assert {noun.category for noun in words.nouns} == set(KINDS)
+    assert named - {"-"} == set(NOUN_CATEGORIES)
+    assert {noun.category for noun in words.nouns} == set(NOUN_CATEGORIES)
 
 
 def test_every_preposition_has_more_nouns_than_a_sentence_has_places():

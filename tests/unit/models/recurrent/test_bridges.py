@@ -17,13 +17,13 @@ def build(kind, ends=BOTH_WAYS, **settings):
     config = RecurrentDecoderConfig.model_validate(
         {"hidden_size": 4, "num_layers": 2, "bridge": {"type": kind}, **settings}
     )
-    return config.build(vocabulary_size=7, memory_size=6, encoder_sizes=ends)
+    return config.build(vocab_size=7, memory_size=6, encoder_sizes=ends)
 
 
-def source(final_memory_cells=()):
+def source(final_cell_states=()):
     ends = (torch.randn(2, 4), torch.randn(2, 4))
     states, lengths, summary = torch.randn(2, 3, 6), torch.tensor([3, 2]), torch.randn(2, 6)
-    return EncoderOutput(states, lengths, summary, ends, final_memory_cells=final_memory_cells)
+    return EncoderOutput(states, lengths, summary, ends, final_cell_states=final_cell_states)
 
 
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
@@ -55,8 +55,8 @@ def test_copy_begins_each_layer_where_the_encoders_ended():
 
 
 def test_copy_hands_over_memory_cells_where_the_encoder_tells_them():
-    encoded = source(final_memory_cells=(torch.randn(2, 4), torch.randn(2, 4)))
-    wanted = tuple(zip(encoded.final_states, encoded.final_memory_cells, strict=True))
+    encoded = source(final_cell_states=(torch.randn(2, 4), torch.randn(2, 4)))
+    wanted = tuple(zip(encoded.final_states, encoded.final_cell_states, strict=True))
     torch.testing.assert_close(
         build("copy", cell="lstm").initial_state(encoded).wiring.cells, wanted
     )
@@ -64,9 +64,9 @@ def test_copy_hands_over_memory_cells_where_the_encoder_tells_them():
 
 @pytest.mark.parametrize("kind", ["tanh", "linear", "backward", "zeros"])
 def test_other_bridges_leave_memory_cells_empty(kind):
-    encoded = source(final_memory_cells=(torch.randn(2, 4), torch.randn(2, 4)))
+    encoded = source(final_cell_states=(torch.randn(2, 4), torch.randn(2, 4)))
     decoder = build(kind, cell="lstm")
-    assert not decoder.needs_memory_cells
+    assert not decoder.needs_cell_states
     for _, memory in decoder.initial_state(encoded).wiring.cells:
         assert (memory == 0).all()
 
@@ -76,8 +76,8 @@ def test_other_bridges_leave_memory_cells_empty(kind):
     [("rnn", False), ("gru", False), ("lstm", True), ("self-attentive-lstm", False)],
 )
 def test_copy_wants_memories_for_cells_that_have_room_for_them(cell, wants):
-    assert build("copy", cell=cell).needs_memory_cells == wants
-    assert build("copy", cell=cell, first_residual_layer=2).needs_memory_cells == wants
+    assert build("copy", cell=cell).needs_cell_states == wants
+    assert build("copy", cell=cell, first_residual_layer=2).needs_cell_states == wants
 
 
 def test_zeros_are_zeros():

@@ -33,7 +33,7 @@ def system(direction="forwards", encoder_cell="lstm", decoder_cell="lstm"):
             "decoder": {**sizes, "cell": decoder_cell, **rest},
         }
     )
-    return config.build(source_size=9, target_size=9).double()
+    return config.build(source_vocab_size=9, target_vocab_size=9).double()
 
 
 def batch(sources=SOURCES):
@@ -105,18 +105,18 @@ def test_memories_that_are_handed_over_matter(direction):
     model = system(direction)
     encoded = model.encoder(SOURCES, LENGTHS)
     whole = model.decoder.forward_teacher_forced(INPUTS, encoded).log_probs
-    nothing = tuple(torch.zeros_like(memory) for memory in encoded.final_memory_cells)
+    nothing = tuple(torch.zeros_like(memory) for memory in encoded.final_cell_states)
     for layer in range(LAYERS):
-        forgotten = list(encoded.final_memory_cells)
+        forgotten = list(encoded.final_cell_states)
         forgotten[layer] = nothing[layer]
         found = model.decoder.forward_teacher_forced(
-            INPUTS, encoded._replace(final_memory_cells=tuple(forgotten))
+            INPUTS, encoded._replace(final_cell_states=tuple(forgotten))
         )
         assert ((found.log_probs - whole).abs().amax(dim=(1, 2)) > 1e-6).all()
     # Without any, memory cells begin empty.
     found, wanted = (
         model.decoder.forward_teacher_forced(
-            INPUTS, encoded._replace(final_memory_cells=memories)
+            INPUTS, encoded._replace(final_cell_states=memories)
         ).log_probs
         for memories in ((), nothing)
     )
@@ -131,8 +131,8 @@ def test_an_encoder_is_asked_for_memories_where_the_decoder_has_room(
     encoder_cell, decoder_cell, keeps
 ):
     model = system("both", encoder_cell, decoder_cell)
-    assert model.encoder.returns_memory_cells == keeps
-    told = model.encoder(SOURCES, LENGTHS).final_memory_cells
+    assert model.encoder.returns_cell_states == keeps
+    told = model.encoder(SOURCES, LENGTHS).final_cell_states
     assert len(told) == (LAYERS if keeps and encoder_cell == "lstm" else 0)
     assert model(batch()).log_probs.isfinite().all()
 

@@ -16,7 +16,7 @@ MARGINAL = {"attention": PER_POSITION, "output_head": {"type": "marginal"}, "wir
 
 def message(config):
     with pytest.raises(ConfigError) as caught:
-        config.build(vocabulary_size=7, memory_size=5)
+        config.build(vocab_size=7, memory_size=5)
     return str(caught.value)
 
 
@@ -108,4 +108,4 @@ def test_settings_of_attention_that_are_the_defaults_are_no_settings():
     config = RecurrentDecoderConfig.model_validate({"wiring": {"type": "final-state"}})
     again = RecurrentDecoderConfig.model_validate(config.model_dump())
     assert again == config
-    again.build(vocabulary_size=7, memory_size=5)
+    again.build(vocab_size=7, memory_size=5)

@@ -8,7 +8,7 @@ import torch
 from heedful.config.base import type_of, types_in
 from heedful.models.base import EncoderOutput, EncoderStateSizes
 from heedful.models.recurrent.decoder import RecurrentDecoderConfig, WiringConfig
-from heedful.models.recurrent.output_layer import PreOutputConfig
+from heedful.models.recurrent.pre_output import PreOutputConfig
 
 MEMORY, VOCABULARY = 6, 9
 WIRINGS = [type_of(each) for each in types_in(WiringConfig)]
@@ -32,7 +32,7 @@ def build(wiring="attend-then-step", output="tanh", **settings):
         }
     )
     decoder = config.build(
-        vocabulary_size=VOCABULARY,
+        vocab_size=VOCABULARY,
         memory_size=MEMORY,
         encoder_sizes=EncoderStateSizes((4, 4), backward_size=3),
     )
@@ -77,7 +77,7 @@ def test_padding_has_no_influence(wiring):
     more = torch.zeros(2, 3, MEMORY).double()
     loose = encoded._replace(
         states=torch.cat([encoded.states, more], dim=1),
-        memory_cells=torch.cat([encoded.memory_cells, more], dim=1),
+        cell_states=torch.cat([encoded.cell_states, more], dim=1),
     )
     tokens = torch.randint(3, VOCABULARY, (2, 5))
     narrow, wide = decoder(tokens, encoded), decoder(tokens, loose)
@@ -91,7 +91,7 @@ def test_padding_has_no_influence(wiring):
 )
 @pytest.mark.parametrize("score", ["scaled-dot", "additive", "bilinear"])
 def test_several_heads_ask_within_a_recurrent_decoder(wiring, score):
-    attention = {"score": {"type": score}, "heads": {"num_heads": 3}}
+    attention = {"score": {"type": score}, "multi_head": {"num_heads": 3}}
     decoder, encoded = build(wiring, attention=attention), source(4, 2)
     found = decoder(torch.randint(3, VOCABULARY, (2, 5)), encoded)
     (look,) = found.attention_records

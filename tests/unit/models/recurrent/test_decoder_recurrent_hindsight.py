@@ -21,7 +21,7 @@ def decoder(align=None, settings=MARGINAL):
     if align is not None:
         attention = config.attention.model_copy(update={"alignment": align})
         config = config.model_copy(update={"attention": attention})
-    return config.build(vocabulary_size=7, memory_size=5)
+    return config.build(vocab_size=7, memory_size=5)
 
 
 def source():

@@ -11,7 +11,7 @@ from heedful.layers.rnn_cells import GRUCellConfig
 from heedful.layers.self_attentive_cells import DeepFusionLSTMNCell, LSTMNCell, LSTMNCellConfig
 from heedful.models.base import EncoderOutput
 from heedful.models.recurrent.deep_fusion import DeepFusionConfig
-from heedful.models.recurrent.output_layer import StateOnlyPreOutputConfig
+from heedful.models.recurrent.pre_output import StateOnlyPreOutputConfig
 from heedful.models.recurrent.wiring import RecurrentDecoderConfigBase
 from heedful.pytree import select_rows
 
@@ -42,7 +42,7 @@ def random(*shape):
 def source():
     """States and memory cells of an encoder; what lies past the end is anything."""
     return EncoderOutput(
-        random(ROWS, S, D), LENGTHS, random(ROWS, D), memory_cells=random(ROWS, S, D)
+        random(ROWS, S, D), LENGTHS, random(ROWS, D), cell_states=random(ROWS, S, D)
     )
 
 
@@ -81,7 +81,7 @@ def test_memory_cells_of_the_source_are_added_to_those_of_the_target():
     tokens, hidden = random(ROWS, STEPS, E), random(ROWS, D)
     found = run(wiring, encoded, tokens, [hidden])
     for row, length in enumerate(LENGTHS):
-        g, a = encoded.states[row, :length], encoded.memory_cells[row, :length]
+        g, a = encoded.states[row, :length], encoded.cell_states[row, :length]
         taken, s, recalled = (
             torch.zeros_like(hidden[row]),
             hidden[row],
@@ -109,7 +109,7 @@ def test_what_lies_past_the_end_of_a_source_has_no_influence():
     past_the_end = torch.arange(S) >= LENGTHS[:, None]
     spoiled = encoded._replace(
         states=encoded.states.masked_fill(past_the_end[..., None], 1e3),
-        memory_cells=encoded.memory_cells.masked_fill(past_the_end[..., None], 1e3),
+        cell_states=encoded.cell_states.masked_fill(past_the_end[..., None], 1e3),
     )
     wanted, found = (run(wiring, each, tokens, hidden) for each in (encoded, spoiled))
     for pair in zip(found, wanted, strict=True):
@@ -135,7 +135,7 @@ def test_layers_above_the_bottom_are_plain():
 
 def test_every_weight_learns_and_so_do_states_and_memory_cells():
     wiring, encoded = make(), source()
-    states, memories = encoded.states.requires_grad_(), encoded.memory_cells.requires_grad_()
+    states, memories = encoded.states.requires_grad_(), encoded.cell_states.requires_grad_()
     found = run(wiring, encoded, random(ROWS, STEPS, E), [random(ROWS, D)])
     sum(wired.pre_output_input.square().sum() for wired in found).backward()
     assert [name for name, weight in wiring.named_parameters() if not weight.grad.any()] == []
@@ -148,10 +148,10 @@ def test_every_weight_learns_and_so_do_states_and_memory_cells():
 def test_gradients_are_those_of_finite_differences():
     wiring, encoded = make(), source()
     tokens = random(ROWS, 2, E).requires_grad_()
-    leaves = (encoded.states.requires_grad_(), encoded.memory_cells.requires_grad_(), tokens)
+    leaves = (encoded.states.requires_grad_(), encoded.cell_states.requires_grad_(), tokens)
 
     def told(states, memories, tokens):
-        seen = encoded._replace(states=states, memory_cells=memories)
+        seen = encoded._replace(states=states, cell_states=memories)
         return run(wiring, seen, tokens, [encoded.summary])[-1].pre_output_input
 
     assert torch.autograd.gradcheck(told, leaves, fast_mode=True)
@@ -191,15 +191,15 @@ def test_memory_cells_of_another_width_are_refused():
 
 
 def test_heads_are_refused():
-    assert refusal(attention=AttentionConfig(heads=MultiHeadConfig(num_heads=2))) == (
-        "attention.heads: under 'deep-fusion' states and memory cells are taken as they are, but "
+    assert refusal(attention=AttentionConfig(multi_head=MultiHeadConfig(num_heads=2))) == (
+        "attention.multi_head: under 'deep-fusion' states and memory cells are taken as they are, but "
         "heads make others of them\n  leave the section out, or choose another wiring"
     )
 
 
 def test_an_encoder_without_memory_cells_is_refused():
     with pytest.raises(ConfigError) as caught:
-        make().build_memory(source()._replace(memory_cells=None))
+        make().build_memory(source()._replace(cell_states=None))
     assert str(caught.value) == (
         "encoder.cell.type: under 'deep-fusion' the decoder takes memory cells from the encoder, "
         "but this one writes none down\n  choose 'lstmn' or 'self-attentive-lstm'"

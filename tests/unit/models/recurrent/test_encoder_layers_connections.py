@@ -11,7 +11,7 @@ TOKENS, LENGTHS = torch.tensor([[5, 6, 7, 8, 4], [4, 3, 0, 0, 0]]), torch.tensor
 
 def encoder(**settings):
     config = RecurrentEncoderConfig(embedding_size=3, hidden_size=4, **settings)
-    return config.build(vocabulary_size=9).double()
+    return config.build(vocab_size=9).double()
 
 
 def run(cell, inputs, places):
@@ -78,7 +78,7 @@ def test_one_layer_both_ways_and_residual_ones_above_are_the_encoder_of_gnmt(cel
 @pytest.mark.parametrize("halved", [True, False])
 @pytest.mark.parametrize("size", [None, 6])
 def test_alternating_layers_with_a_straight_path_are_the_encoder_of_deep_att(halved, size):
-    connection = {"type": "fast-forward", "halve_shortcut": halved, "size": size}
+    connection = {"type": "fast-forward", "halve_shortcut": halved, "shortcut_size": size}
     built = encoder(cell="lstm", num_layers=5, direction="alternating", connection=connection)
     check(built, lambda *row: deep_att(*row, halved=halved))
 
@@ -101,7 +101,7 @@ def test_the_straight_path_is_a_line_from_the_words_to_the_top():
 
 
 def test_dropout_leaves_residual_and_straight_paths_whole():
-    for connection in ({"type": "residual", "start_layer": 2}, "fast-forward"):
+    for connection in ({"type": "residual", "first_residual_layer": 2}, "fast-forward"):
         built = encoder(num_layers=4, connection=connection, dropout=0.9)
         built.embedding.dropout.p = 0.0
         built.train()
@@ -117,8 +117,8 @@ def test_dropout_leaves_residual_and_straight_paths_whole():
 
 def test_a_straight_path_that_cannot_be_halved_is_refused():
     with pytest.raises(ConfigError) as caught:
-        encoder(connection={"type": "fast-forward", "size": 5})
+        encoder(connection={"type": "fast-forward", "shortcut_size": 5})
     assert str(caught.value) == (
-        "connection.size: a straight path of width 5 cannot be halved\n"
+        "connection.shortcut_size: a straight path of width 5 cannot be halved\n"
         "  choose an even width, or set `halved: false`"
     )

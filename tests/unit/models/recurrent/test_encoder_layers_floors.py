@@ -7,12 +7,12 @@ from heedful.inspection.attention_trace import trace_attention
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 
 TOKENS, LENGTHS = torch.tensor([[5, 6, 7, 8], [4, 3, 0, 0]]), torch.tensor([4, 2])
-EXPERTS = {"num_experts": 3, "num_experts_per_token": 2, "hidden_size": 5}
+EXPERTS = {"num_experts": 3, "num_experts_per_token": 2, "intermediate_size": 5}
 
 
 def encoder(**settings):
     config = RecurrentEncoderConfig(embedding_size=3, hidden_size=4, num_layers=3, **settings)
-    return config.build(vocabulary_size=9).double()
+    return config.build(vocab_size=9).double()
 
 
 def test_each_layer_but_the_first_finds_what_the_layer_below_showed():
@@ -32,7 +32,9 @@ def test_each_layer_but_the_first_finds_what_the_layer_below_showed():
 
 
 def test_a_trace_sees_where_layers_looked_down():
-    built = encoder(lower_attention={"heads": {"num_heads": 2}, "score": {"type": "scaled-dot"}})
+    built = encoder(
+        lower_attention={"multi_head": {"num_heads": 2}, "score": {"type": "scaled-dot"}}
+    )
     with trace_attention(built) as records:
         built(TOKENS, LENGTHS)
     assert [(each.module_path, each.role, each.layer) for each in records] == [
@@ -46,7 +48,7 @@ def test_a_trace_sees_where_layers_looked_down():
 
 
 def test_under_a_residual_connection_the_layer_asks_with_its_sum_and_finds_what_was_shown():
-    built = encoder(lower_attention={}, connection={"type": "residual", "start_layer": 2})
+    built = encoder(lower_attention={}, connection={"type": "residual", "first_residual_layer": 2})
     one = LENGTHS[:1]
     words = built.embedding(TOKENS[:1])
     first = built.layers[0](words, one)
@@ -73,17 +75,17 @@ def test_experts_add_to_what_a_layer_passes_on_and_their_penalties_add_up():
         torch.nn.init.normal_(floor.experts.experts.gate.score.weight)
     encoded = built(TOKENS, LENGTHS)
     mask = torch.arange(4) < LENGTHS[:, None]
-    read, totals = built.embedding(TOKENS), {}
+    read, cumulative_log_probs = built.embedding(TOKENS), {}
     for layer, floor in zip(built.layers, built.layer_wrappers, strict=True):
         read = layer(read, LENGTHS)
         if floor.experts is not None:
             mixed = floor.experts.experts(read, mask)
             read = read + mixed.outputs.sigmoid()
             for name, penalty in mixed.auxiliary_losses.items():
-                totals[name] = totals.get(name, 0) + penalty
+                cumulative_log_probs[name] = cumulative_log_probs.get(name, 0) + penalty
     torch.testing.assert_close(encoded.states, read * mask[:, :, None])
     assert set(encoded.auxiliary_losses) == {"expert-importance", "expert-load"}
-    torch.testing.assert_close(dict(encoded.auxiliary_losses), totals)
+    torch.testing.assert_close(dict(encoded.auxiliary_losses), cumulative_log_probs)
 
 
 def test_without_experts_nothing_is_to_be_added_to_the_loss():

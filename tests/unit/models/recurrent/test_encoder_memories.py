@@ -22,7 +22,7 @@ DIRECTIONS = {
 
 def encoder(cell, **settings):
     config = RecurrentEncoderConfig(embedding_size=3, hidden_size=4, cell=cell, **settings)
-    return config.build(vocabulary_size=9).double()
+    return config.build(vocab_size=9).double()
 
 
 def written(cell, words):
@@ -39,8 +39,8 @@ def test_memories_stand_where_their_words_stand_both_directions_side_by_side(kin
     built = encoder(kind)
     encoded = built(TOKENS, LENGTHS)
     layer = built.layers[0]
-    assert encoded.memory_cells.shape == encoded.states.shape
-    assert (encoded.memory_cells[1, 2:] == 0).all()
+    assert encoded.cell_states.shape == encoded.states.shape
+    assert (encoded.cell_states[1, 2:] == 0).all()
     for row, length in enumerate(LENGTHS.tolist()):
         words = built.embedding(TOKENS[row, :length])
         there, back = (
@@ -48,7 +48,7 @@ def test_memories_stand_where_their_words_stand_both_directions_side_by_side(kin
             written(layer.backward_cell, words.flip(0)),
         )
         wanted = torch.cat([there, back.flip(0)], dim=-1)
-        torch.testing.assert_close(encoded.memory_cells[row, :length], wanted)
+        torch.testing.assert_close(encoded.cell_states[row, :length], wanted)
 
 
 @pytest.mark.parametrize("kind", TAPED)
@@ -63,13 +63,13 @@ def test_states_are_the_same_whether_memories_are_kept_or_not(kind):
 
 @pytest.mark.parametrize("kind", ["rnn", "gru", "lstm", "self-attentive-rnn"])
 def test_cells_without_a_tape_of_memory_cells_give_none_away(kind):
-    assert encoder(kind)(TOKENS, LENGTHS).memory_cells is None
+    assert encoder(kind)(TOKENS, LENGTHS).cell_states is None
 
 
 def asked(cell, **settings):
     """An encoder that is asked for memories at the ends, and does not drop."""
     built = encoder(cell, **settings).eval()
-    built.returns_memory_cells = True
+    built.returns_cell_states = True
     return built
 
 
@@ -90,7 +90,7 @@ def test_asked_for_memories_are_those_after_each_rows_own_last_word(option, dire
     for row, length in enumerate(LENGTHS.tolist()):
         read = built.embedding(TOKENS[row : row + 1, :length])
         for layer, end, memory in zip(
-            built.layers, encoded.final_states, encoded.final_memory_cells, strict=True
+            built.layers, encoded.final_states, encoded.final_cell_states, strict=True
         ):
             there, back = read[0], read[0].flip(0)
             states = [
@@ -107,17 +107,17 @@ def test_padding_has_no_influence_on_memories_at_the_ends(direction):
     built = asked("lstm", direction=DIRECTIONS[direction], num_layers=2)
     wide = torch.cat([TOKENS, torch.full((2, 3), 7)], dim=1)
     torch.testing.assert_close(
-        built(wide, LENGTHS).final_memory_cells, built(TOKENS, LENGTHS).final_memory_cells
+        built(wide, LENGTHS).final_cell_states, built(TOKENS, LENGTHS).final_cell_states
     )
 
 
 def test_an_lstm_is_the_same_whether_asked_for_memories_or_not():
     built = asked("lstm", num_layers=2)
     found = built(TOKENS, LENGTHS)
-    built.returns_memory_cells = False
+    built.returns_cell_states = False
     wanted = built(TOKENS, LENGTHS)
-    assert len(found.final_memory_cells) == 2
-    assert wanted.final_memory_cells == ()
+    assert len(found.final_cell_states) == 2
+    assert wanted.final_cell_states == ()
     torch.testing.assert_close(found.states, wanted.states)
     torch.testing.assert_close(found.final_states, wanted.final_states)
 
@@ -125,4 +125,4 @@ def test_an_lstm_is_the_same_whether_asked_for_memories_or_not():
 @pytest.mark.parametrize("kind", ["rnn", "gru", "self-attentive-rnn", *TAPED])
 def test_cells_without_a_memory_cell_have_none_at_the_ends(kind):
     """A tape is none: whoever goes on from the end begins one of its own."""
-    assert asked(kind)(TOKENS, LENGTHS).final_memory_cells == ()
+    assert asked(kind)(TOKENS, LENGTHS).final_cell_states == ()

@@ -16,7 +16,7 @@ ONE_WAY = ["forwards", "alternating"]
 
 def encoder(**settings):
     config = RecurrentEncoderConfig(**{"embedding_size": 3, "hidden_size": 4} | settings)
-    return config.build(vocabulary_size=9)
+    return config.build(vocab_size=9)
 
 
 def stack(kind, *, both):
@@ -119,7 +119,7 @@ def turned(state):
 
 @pytest.mark.parametrize("kind", ONE_WAY)
 @pytest.mark.parametrize(
-    "connection", ["plain", {"type": "residual", "start_layer": 2}, "fast-forward"]
+    "connection", ["plain", {"type": "residual", "first_residual_layer": 2}, "fast-forward"]
 )
 @pytest.mark.parametrize("summary", ["last", "mean"])
 def test_a_reversed_source_is_one_turned_round_by_hand_with_states_turned_back(
@@ -129,7 +129,7 @@ def test_a_reversed_source_is_one_turned_round_by_hand_with_states_turned_back(
         "num_layers": 3,
         "connection": connection,
         "lower_attention": {},
-        "summary": summary,
+        "pooling": summary,
     }
     plain = encoder(direction=kind, **settings)
     back = encoder(direction={"type": kind, "reverse_source": True}, **settings)

@@ -9,7 +9,7 @@ from heedful.attention.multi_head import MultiHeadConfig
 from heedful.layers.rnn_cells import GRUCellConfig
 from heedful.models.base import EncoderOutput
 from heedful.models.recurrent.decoder import RecurrentDecoderConfig
-from heedful.models.recurrent.output_layer import MaxoutPreOutputConfig
+from heedful.models.recurrent.pre_output import MaxoutPreOutputConfig
 from heedful.models.recurrent.wiring import AttendThenStepConfig, StepThenAttendConfig
 
 MEMORY, HIDDEN, EMBEDDED = 6, 4, 3
@@ -24,7 +24,7 @@ def make(wiring, heads=None):
         embedding_size=EMBEDDED,
         hidden_size=HIDDEN,
         wiring=wiring,
-        attention=AttentionConfig(score=BilinearScoreConfig(), heads=heads),
+        attention=AttentionConfig(score=BilinearScoreConfig(), multi_head=heads),
     )
     built = wiring.build(config, memory_size=MEMORY)
     encoded = EncoderOutput(torch.randn(2, 3, MEMORY), torch.tensor([3, 2]), torch.randn(2, MEMORY))
@@ -99,7 +99,7 @@ def test_the_search_model_is_that_of_bahdanau_2015():
         cell=GRUCellConfig(reset="before"),
         pre_output=MaxoutPreOutputConfig(size=5),
     )
-    decoder = config.build(vocabulary_size=7, memory_size=MEMORY)
+    decoder = config.build(vocab_size=7, memory_size=MEMORY)
     encoded = EncoderOutput(torch.randn(1, 4, MEMORY), torch.tensor([4]), torch.randn(1, MEMORY))
     tokens = torch.tensor([[1, 5, 3]])
     found = decoder(tokens, encoded).log_probs[0]

@@ -18,7 +18,7 @@ SETTINGS = {
 
 def build(**settings):
     config = RecurrentDecoderConfig.model_validate({**SETTINGS, **settings})
-    return config.build(vocabulary_size=7, memory_size=MEMORY)
+    return config.build(vocab_size=7, memory_size=MEMORY)
 
 
 def source():

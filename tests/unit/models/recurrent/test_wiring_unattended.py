@@ -14,7 +14,7 @@ each_kind = pytest.mark.parametrize("kind", ["final-state", "constant-context"])
 def build(kind, **settings):
     sizes = {"embedding_size": EMBEDDED, "hidden_size": HIDDEN, "wiring": {"type": kind}}
     config = RecurrentDecoderConfig.model_validate({**sizes, **settings})
-    return config.build(vocabulary_size=7, memory_size=MEMORY)
+    return config.build(vocab_size=7, memory_size=MEMORY)
 
 
 def source():

@@ -5,7 +5,7 @@ import pytest
 import heedful
 from heedful.data.token_stream import LMBatchingConfig
 from heedful.errors import ConfigError, DataError
-from heedful.models.causal_decoders import RecurrentBackboneConfig
+from heedful.models.backbones import RecurrentBackboneConfig
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.masked_language_model import MaskedLanguageModelConfig, MaskingConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
@@ -14,7 +14,7 @@ from heedful.tasks.language_modeling.generator import (
     build_sampling_options,
     stream_text,
 )
-from heedful.tasks.masked_language_modeling.task import MaskFiller
+from heedful.tasks.masked_language_modeling.data_module import MaskFiller
 from heedful.tokenization.subword import SubwordTokenizerConfig
 from heedful.tokenization.tokenizer import CharacterTokenizerConfig, WordTokenizerConfig
 from heedful.tokenization.vocabulary import EOS
@@ -39,7 +39,7 @@ def untrained(config):
     tokenizer = config.train(TOKENIZER_FOLDER)
     model = LanguageModelConfig(backbone=RecurrentBackboneConfig(hidden_size=8), embedding_size=4)
     size = len(tokenizer)
-    built = model.build(source_size=size, target_size=size)
+    built = model.build(source_vocab_size=size, target_vocab_size=size)
     return TextGenerator(built, tokenizer, LMBatchingConfig(context_length=10))
 
 
@@ -64,7 +64,7 @@ def test_a_stream_a_sample_and_a_whole_are_the_same_text(config, prompt):
     writer = untrained(config)
     whole = writer.generate(prompt, length=60, seed=3)
     assert prompt + "".join(writer.stream(prompt, length=60, options=HOW, seed=3)) == whole
-    samples = writer.generate_many(prompt, 3, length=60, options=HOW, seed=3)
+    samples = writer.generate_samples(prompt, 3, length=60, options=HOW, seed=3)
     assert samples[0] == whole
     assert len(set(samples)) == 3
     assert whole.startswith(prompt)
@@ -101,7 +101,7 @@ def test_it_goes_on_as_the_text_did(learned):
 
 
 def test_the_length_is_counted_in_tokens_and_goes_beyond_the_context(learned):
-    assert learned.streams.context_length == 16
+    assert learned.lm_batching.context_length == 16
     assert len(learned.generate("abcd", length=100)) == 104
 
 
@@ -172,9 +172,9 @@ def test_a_mask_is_one_token_wherever_it_stands(config):
     size = len(tokenizer)
     model = MaskedLanguageModelConfig(
         encoder=RecurrentEncoderConfig(embedding_size=4, hidden_size=4), tie_embeddings=False
-    ).build(source_size=size, target_size=size)
+    ).build(source_vocab_size=size, target_vocab_size=size)
     writer = MaskFiller(model, tokenizer, LMBatchingConfig(), MaskingConfig())
     for text in ("[MASK]", "in [MASK] est", "in horto [MASK].", "[MASK][MASK]", "est\n[MASK]\nin"):
-        found = writer.fill_mask(text, count=3)
+        found = writer.fill_mask(text, top_k=3)
         assert [len(each) for each in found] == [3] * text.count("[MASK]")
         assert all(0 < each.probability < 1 for candidates in found for each in candidates)

@@ -21,6 +21,7 @@ from itertools import permutations
 from random import Random
 from typing import NamedTuple
 
+from heedful.data.pair_dataset import Pair
 from heedful.data.synthetic.corpus import Corpus, assign_split
 from heedful.data.synthetic.latin.lexicon import SUM, Adjective, Adverb, Lexicon, Verb
 from heedful.data.synthetic.latin.morphology import Case, Gender, Number, Role, Tense, Word
@@ -42,7 +43,6 @@ from heedful.data.synthetic.latin.syntax import (
     latin_slots,
 )
 from heedful.data.synthetic.latin.word_lists import RESERVED
-from heedful.data.token_store import Pair
 
 
 class _ArgumentRoles(NamedTuple):

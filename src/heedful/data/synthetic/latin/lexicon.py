@@ -15,8 +15,8 @@ from heedful.data.synthetic.latin.morphology import (
     BE,
     ESSE,
     Case,
-    Conjugated,
-    Declined,
+    Conjugation,
+    Declension,
     EnglishVerb,
     Gender,
     Number,
@@ -69,7 +69,7 @@ class Verb:
     """A verb with its forms, what it goes with, and its English."""
 
     lemma: str
-    forms: Conjugated
+    forms: Conjugation
     english: EnglishVerb
     frame: str
     subjects: str
@@ -118,9 +118,9 @@ class Lexicon:
     prepositions: tuple[Preposition, ...]
     adverbs: tuple[Adverb, ...]
 
-    def nouns_by_category(self, kinds: str) -> tuple[Noun, ...]:
+    def nouns_by_category(self, categories: str) -> tuple[Noun, ...]:
         """The nouns and names of these kinds."""
-        return tuple(noun for noun in self.nouns if noun.category in kinds)
+        return tuple(noun for noun in self.nouns if noun.category in categories)
 
 
 @lru_cache(maxsize=2)
@@ -128,7 +128,11 @@ def load_lexicon(*, reserved_names: bool = False) -> Lexicon:
     """Read the tables, with the familiar names or with the reserved ones."""
     people = word_lists.RESERVED if reserved_names else word_lists.FAMILIAR
     all_nouns = (
-        *(_noun(row, kind) for kind, table in word_lists.KINDS.items() for row in _rows(table)),
+        *(
+            _noun(row, kind)
+            for kind, table in word_lists.NOUN_CATEGORIES.items()
+            for row in _rows(table)
+        ),
         *(_name(row) for row in _rows(people)),
     )
     return Lexicon(
@@ -141,7 +145,7 @@ def load_lexicon(*, reserved_names: bool = False) -> Lexicon:
             *(_verb(row, "intransitive") for row in _rows(word_lists.INTRANSITIVE)),
             *(_verb(row, "transitive") for row in _rows(word_lists.TRANSITIVE)),
             *(_verb(row, "giving") for row in _rows(word_lists.GIVING)),
-            *(_verb(row, "favouring") for row in _rows(word_lists.FAVOURING)),
+            *(_verb(row, "favouring") for row in _rows(word_lists.DATIVE_VERBS)),
         ),
         tuple(_preposition(row, all_nouns) for row in _rows(word_lists.PREPOSITIONS)),
         (
@@ -174,12 +178,12 @@ def _name(row: list[str]) -> Noun:
     return Noun(nominative, gender, english, "p", frozenset(), words, is_name=True)
 
 
-def _noun_words(declined: Declined, gender: Gender, *, numbers: int) -> _DeclinedWords:
+def _noun_words(declined: Declension, gender: Gender, *, numbers: int) -> _DeclinedWords:
     readings = _readings({gender: declined}, numbers=tuple(Number)[:numbers])
     return _words(declined[:numbers], readings)
 
 
-def _readings(genders: dict[Gender, Declined], *, numbers: tuple[Number, ...]) -> dict[str, int]:
+def _readings(genders: dict[Gender, Declension], *, numbers: tuple[Number, ...]) -> dict[str, int]:
     """All that the letters of each form allow, the vocative apart: a comma marks that."""
     found: dict[str, int] = {}
     for gender, declined in genders.items():

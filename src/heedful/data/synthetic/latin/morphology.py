@@ -13,7 +13,7 @@ from typing import NamedTuple
 _Six = tuple[tuple[str, ...], tuple[str, ...]]
 
 
-class Conjugated(NamedTuple):
+class Conjugation(NamedTuple):
     """The finite forms of a verb and its two imperatives."""
 
     finite: tuple[_Six, _Six, _Six]
@@ -37,11 +37,11 @@ _CONJUGATION_FOURTH = _Pattern("io is it imus itis iunt", "ie", ("i", "ite"))
 _SHORT_IMPERATIVES = {"dico": "dic", "duco": "duc", "facio": "fac"}
 
 
-def conjugate(present: str, infinitive: str, perfect: str) -> Conjugated:
+def conjugate(present: str, infinitive: str, perfect: str) -> Conjugation:
     """Give the forms of a regular verb from its principal parts."""
     stem, pattern = infinitive[:-3], _pattern(present, infinitive)
     singular, plural = (stem + ending for ending in pattern.imperatives)
-    return Conjugated(
+    return Conjugation(
         (
             _six(stem, pattern.present),
             _six(stem + pattern.imperfect, _IMPERFECT),
@@ -67,7 +67,7 @@ def _six(stem: str, endings: str) -> _Six:
     return forms[:3], forms[3:]
 
 
-ESSE = Conjugated(
+ESSE = Conjugation(
     (
         (("sum", "es", "est"), ("sumus", "estis", "sunt")),
         (("eram", "eras", "erat"), ("eramus", "eratis", "erant")),
@@ -125,7 +125,7 @@ class Person(IntEnum):
     THIRD = 2
 
 
-Declined = tuple[tuple[str, ...], tuple[str, ...]]
+Declension = tuple[tuple[str, ...], tuple[str, ...]]
 """A word in singular and plural, each in the order of `Case`."""
 
 
@@ -199,7 +199,7 @@ _THIRD_ADJECTIVE: _Endings = ("- em is i i -", "es es ium ibus ibus es")
 _IRREGULAR_DATIVE_PLURALS = {"filia": "filiabus", "lacus": "lacubus"}
 
 
-def decline(nominative: str, genitive: str, gender: Gender, *, i_stem: bool = False) -> Declined:
+def decline(nominative: str, genitive: str, gender: Gender, *, i_stem: bool = False) -> Declension:
     """Give the forms of a noun from its dictionary entry.
 
     `i_stem` marks third declension nouns with -ium in the genitive plural.
@@ -237,7 +237,7 @@ def _second_vocative(nominative: str, stem: str) -> str:
     return stem + "e" if nominative.endswith("us") else nominative
 
 
-def _attach(endings: _Endings, stem: str, nominative: str) -> Declined:
+def _attach(endings: _Endings, stem: str, nominative: str) -> Declension:
     singular, plural = (
         tuple(nominative if ending == "-" else stem + ending for ending in row.split())
         for row in endings
@@ -245,7 +245,7 @@ def _attach(endings: _Endings, stem: str, nominative: str) -> Declined:
     return singular, plural
 
 
-def decline_adjective(masculine: str, feminine: str) -> tuple[Declined, Declined, Declined]:
+def decline_adjective(masculine: str, feminine: str) -> tuple[Declension, Declension, Declension]:
     """Give the forms of an adjective in its three genders.
 
     `feminine` is the second dictionary form: bona, pulchra, acris, fortis; adjectives with one

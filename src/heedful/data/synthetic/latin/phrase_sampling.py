@@ -31,7 +31,7 @@ from heedful.data.synthetic.latin.syntax import (
     Pronoun,
     Question,
 )
-from heedful.data.synthetic.latin.word_lists import KINDS
+from heedful.data.synthetic.latin.word_lists import NOUN_CATEGORIES
 
 # Pools: the words of a lexicon, grouped as they are drawn.
 #
@@ -76,14 +76,14 @@ class WordPools:
             each._replace(is_overt=False) for each in self.pronouns if each.person is Person.SECOND
         )
 
-    def nouns(self, kinds: str) -> tuple[Noun, ...]:
+    def nouns(self, categories: str) -> tuple[Noun, ...]:
         """The nouns and names of these kinds."""
-        if kinds not in self._nouns:
-            nouns = self._lexicon.nouns_by_category(kinds)
-            self._nouns[kinds] = tuple(
+        if categories not in self._nouns:
+            nouns = self._lexicon.nouns_by_category(categories)
+            self._nouns[categories] = tuple(
                 noun for noun in nouns for _ in range(_WEIGHTS.get(noun.category, 1))
             )
-        return self._nouns[kinds]
+        return self._nouns[categories]
 
 
 @lru_cache(maxsize=4)
@@ -99,12 +99,12 @@ def _adjectives(lexicon: Lexicon, *, is_quantifier: bool) -> dict[str, tuple[Adj
             for each in lexicon.adjectives
             if kind in each.categories and each.is_quantifier is is_quantifier
         )
-        for kind in KINDS
+        for kind in NOUN_CATEGORIES
     }
 
 
-def _prepositions(lexicon: Lexicon, kinds: tuple[str, ...]) -> list[Preposition]:
-    return [each for kind in kinds for each in lexicon.prepositions if each.where == kind]
+def _prepositions(lexicon: Lexicon, categories: tuple[str, ...]) -> list[Preposition]:
+    return [each for kind in categories for each in lexicon.prepositions if each.where == kind]
 
 
 def _adverbs(lexicon: Lexicon, tense: Tense, *, is_deed: bool) -> list[Adverb]:
@@ -160,19 +160,21 @@ class PhraseSampler:
         """Draw one of a pool; `Random.choice` takes three calls for it."""
         return pool[int(self._uniform() * len(pool))]
 
-    def subject(self, kinds: str, *, is_plain: bool = False, is_direct: bool = False) -> Argument:
+    def subject(
+        self, categories: str, *, is_plain: bool = False, is_direct: bool = False
+    ) -> Argument:
         """Draw who or what a sentence is about.
 
         A plain one has no adjective; a direct one is, if a pronoun at all, the one spoken to.
         """
         draw = self._uniform()
-        if draw < 0.25 and "p" in kinds:
+        if draw < 0.25 and "p" in categories:
             pronouns = self.pools.listeners[:1] if is_direct else self.pools.pronouns
             return self.pick(pronouns)._replace(is_overt=self.flip(0.3))
-        if draw < 0.32 and "p" in kinds:
-            pool = self.pools.beings if "a" in kinds else self.pools.nouns("p")
+        if draw < 0.32 and "p" in categories:
+            pool = self.pools.beings if "a" in categories else self.pools.nouns("p")
             return Coordination(self._bare_noun_phrase(pool), self._bare_noun_phrase(pool))
-        return self.noun_phrase(self._noun(self.pools.nouns(kinds)), is_plain=is_plain)
+        return self.noun_phrase(self._noun(self.pools.nouns(categories)), is_plain=is_plain)
 
     def _other_pronoun(self, subject: Argument | None) -> Pronoun:
         pronoun = self.pick(self.pools.pronouns)
@@ -180,11 +182,11 @@ class PhraseSampler:
             return self._other_pronoun(subject)
         return pronoun
 
-    def argument(self, kinds: str, subject: Argument | None) -> Argument:
+    def argument(self, categories: str, subject: Argument | None) -> Argument:
         """Draw an object or recipient that is not the subject itself."""
-        if "p" in kinds and self.flip(0.08):
+        if "p" in categories and self.flip(0.08):
             return self._other_pronoun(subject)
-        return self.noun_phrase(self._noun(self.pools.nouns(kinds)))
+        return self.noun_phrase(self._noun(self.pools.nouns(categories)))
 
     def name(self) -> NounPhrase:
         """Draw a proper name."""
@@ -216,9 +218,9 @@ class PhraseSampler:
         """Draw when or how it happens."""
         return self.pick(self.pools.adverbs[tense, is_deed])
 
-    def sample_adjective(self, kind: str) -> Adjective:
+    def sample_adjective(self, category: str) -> Adjective:
         """Draw what such a thing may be like."""
-        return self.pick(self.pools.qualities[kind])
+        return self.pick(self.pools.qualities[category])
 
     def noun_phrase(self, noun: Noun, *, is_plain: bool = False) -> NounPhrase:
         """Draw the number of a noun and what goes with it."""

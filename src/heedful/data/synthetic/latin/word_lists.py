@@ -1,7 +1,7 @@
 """Adjectives: what nouns are like.
 
 Each row: masculine, feminine (or the genitive, where one nominative serves all genders),
-English, and the kinds of noun it is said of, by the letters of `nouns.KINDS`.
+English, and the kinds of noun it is said of, by the letters of `nouns.NOUN_CATEGORIES`.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ lectus      lecti         m    bed             on owned
 """
 
 # The letter by which verbs, adjectives and prepositions name a kind.
-KINDS = {
+NOUN_CATEGORIES = {
     "p": PERSONS,
     "a": ANIMALS,
     "t": THINGS,
@@ -302,7 +302,7 @@ KINDS = {
 
 # Particles: the words that do not decline, and the pronouns.
 #
-# Prepositions: Latin, case, English, the kinds they go with (letters of `nouns.KINDS`), the tag a
+# Prepositions: Latin, case, English, the kinds they go with (letters of `nouns.NOUN_CATEGORIES`), the tag a
 # place must carry (or - for any), and of what it is said: rest, company, motion, being in water.
 # "@" stands for what English says with the place: in the garden, on the island. What stands twice
 # is drawn twice as often.
@@ -365,7 +365,7 @@ vos  vos  vobis  you  you
 # Verbs: what is done, by what it takes beside a subject.
 #
 # Each row: present, infinitive, perfect, English, the kinds of subject and of object (letters of
-# `nouns.KINDS`, or - for none), and where it may happen.
+# `nouns.NOUN_CATEGORIES`, or - for none), and where it may happen.
 #     run/ran/running/runs    English forms that do not follow the rule
 #     rest, motion, water     the prepositions it takes; - for none
 #
@@ -451,7 +451,7 @@ commodo     commodare     commodavi     lend/lent              p      taru      
 """
 
 # With a dative where English has an object.
-FAVOURING = """
+DATIVE_VERBS = """
 credo       credere       credidi       trust                  p      p          -
 pareo       parere        parui         obey                   pa     p          -
 noceo       nocere        nocui         harm                   pa     pa         -

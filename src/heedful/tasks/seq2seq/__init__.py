@@ -1,1 +1,0 @@
-"""Seq2seq: to be described."""

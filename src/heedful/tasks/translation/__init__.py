@@ -1,0 +1,1 @@
+"""Translation: to be described."""

@@ -1,0 +1,61 @@
+"""Recurrent readers: pieces are read as the whole, each row from its own end."""
+
+import pytest
+import torch
+
+from heedful.layers.rnn_cells import CELL_CLASSES
+from heedful.models.backbones import RecurrentBackboneConfig
+
+ROWS, INPUT, HIDDEN = 3, 5, 6
+
+
+def build(cell, **settings):
+    torch.manual_seed(2)
+    config = RecurrentBackboneConfig.model_validate(
+        {"cell": cell, "hidden_size": HIDDEN, "num_layers": 2, **settings}
+    )
+    return config.build(input_size=INPUT).double().eval()
+
+
+@pytest.mark.parametrize("cell", CELL_CLASSES)
+def test_pieces_are_read_as_the_whole(cell):
+    reader, pieces = build(cell), [(2, 1, 3), (1, 4, 1), (3, 1, 2)]
+    whole = torch.randn(ROWS, 6, INPUT, dtype=torch.double)
+    lengths = torch.tensor(pieces).sum(dim=0)
+    wanted = reader(whole, lengths, reader.initial_state(whole))
+    state, first = reader.initial_state(whole), [0] * ROWS
+    for piece in pieces:
+        inputs = torch.randn(ROWS, max(piece), INPUT, dtype=torch.double)
+        for row, length in enumerate(piece):
+            inputs[row, :length] = whole[row, first[row] : first[row] + length]
+        found = reader(inputs, torch.tensor(piece), state)
+        state = found.state
+        for row, length in enumerate(piece):
+            here = slice(first[row], first[row] + length)
+            torch.testing.assert_close(found.outputs[row, :length], wanted.outputs[row, here])
+            first[row] += length
+    torch.testing.assert_close(state, wanted.state)
+
+
+def test_a_state_that_is_not_needed_is_not_made_and_nothing_is_looked_at():
+    reader, inputs = build("gru"), torch.randn(ROWS, 4, INPUT, dtype=torch.double)
+    lengths = torch.tensor([4, 2, 1])
+    kept = reader(inputs, lengths, reader.initial_state(inputs))
+    alone = reader(
+        inputs, lengths, reader.initial_state(inputs), need_state=False, need_weights=True
+    )
+    assert alone.state is None
+    assert alone.weights is None
+    for row, length in enumerate(lengths.tolist()):
+        torch.testing.assert_close(alone.outputs[row, :length], kept.outputs[row, :length])
+
+
+def test_values_are_dropped_between_layers_in_training_alone():
+    reader, inputs = build("lstm", dropout=0.5), torch.randn(1, 4, INPUT, dtype=torch.double)
+
+    def read():
+        return reader(inputs, torch.tensor([4]), reader.initial_state(inputs)).outputs
+
+    torch.testing.assert_close(read(), read())
+    reader.train()
+    assert not torch.allclose(read(), read())

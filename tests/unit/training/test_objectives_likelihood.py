@@ -1,0 +1,75 @@
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from heedful.data.token_stream import LMBatch
+from heedful.models.scheduled_sampling import LinearSamplingConfig, TeacherForcingConfig
+from heedful.tokenization.vocabulary import PAD
+from heedful.training import CrossEntropyObjective, count_correct, negative_log_likelihood
+from tests.catalogue import batch, build, store
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+def test_the_sum_is_torchs_smoothed_cross_entropy_over_real_targets(smoothing):
+    logits = torch.randn(3, 4, 7)
+    targets = torch.tensor([[5, 3, PAD, PAD], [4, 4, 4, 3], [3, PAD, PAD, PAD]])
+    ours = negative_log_likelihood(logits.log_softmax(-1), targets, label_smoothing=smoothing)
+    theirs = cross_entropy(
+        logits.flatten(0, 1),
+        targets.flatten(),
+        ignore_index=PAD,
+        label_smoothing=smoothing,
+        reduction="sum",
+    )
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_right_guesses_are_counted_where_targets_are_real():
+    log_probs = torch.tensor([[[0.0, -1], [0, -1]]]).log_softmax(-1)
+    assert count_correct(log_probs, torch.tensor([[1, 1]])) == 0
+    assert count_correct(-log_probs, torch.tensor([[1, PAD]])) == 1
+
+
+def test_the_teachers_share_follows_the_step():
+    sampling = LinearSamplingConfig(k=1.0, c=0.5, token_choice="argmax")
+    model, examples = build("gru, attend-then-step"), batch(store(4), [0, 1, 2, 3])
+    objective = CrossEntropyObjective(label_smoothing=0.1, scheduled_sampling=sampling)
+    for step, share in [(1, 1.0), (3, 0.0), (9, 0.0)]:
+        said = model(examples, share, "likeliest").log_probs
+        wanted = negative_log_likelihood(said, examples.targets, label_smoothing=0.1)
+        torch.testing.assert_close(objective(model, examples, step, model).main_loss, wanted)
+
+
+def test_the_penalties_of_a_model_are_kept():
+    model, examples = build("experts").train(), batch(store(4), [0, 1, 2, 3])
+    objective = CrossEntropyObjective(
+        label_smoothing=0.0, scheduled_sampling=TeacherForcingConfig()
+    )
+    torch.manual_seed(3)
+    found = objective(model, examples, 1, model).auxiliary_losses
+    torch.manual_seed(3)
+    wanted = model(examples).auxiliary_losses
+    assert found.keys() == wanted.keys() != set()
+    for name, penalty in wanted.items():
+        torch.testing.assert_close(found[name], penalty)
+
+
+def test_real_target_tokens_are_counted():
+    objective = CrossEntropyObjective(
+        label_smoothing=0.0, scheduled_sampling=TeacherForcingConfig()
+    )
+    assert objective.normalizer(batch(store(3), [0, 1], extra=3)) == 2 + 2 + 3 + 2
+    texts = torch.tensor([[3, 4, 5], [4, PAD, PAD]])
+    assert objective.normalizer(LMBatch(texts, texts)) == 4
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_sum_over_many_targets_is_not_rounded_to_sixteen_bits(dtype):
+    log_probs = (
+        torch.randn(64, 40, 50, generator=torch.Generator().manual_seed(0)).sub(30).to(dtype)
+    )
+    targets = torch.randint(4, 50, (64, 40))
+    for smoothing in (0.0, 0.1):
+        exact = negative_log_likelihood(log_probs.double(), targets, label_smoothing=smoothing)
+        found = negative_log_likelihood(log_probs, targets, label_smoothing=smoothing)
+        assert found.item() == pytest.approx(exact.item(), rel=1e-5)

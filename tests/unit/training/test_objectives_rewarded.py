@@ -1,0 +1,126 @@
+"""Reward: the mean gradient is the exact one, by a test; and what must be zero is zero."""
+
+import pytest
+import torch
+
+from heedful.tokenization.vocabulary import EOS
+from heedful.training import ReinforceObjective, negative_log_likelihood
+from heedful.training.rollouts import RolloutSampler, gleu
+from tests.catalogue import batch, build, store
+from tests.unit.training.toy import (
+    LIMITS,
+    REFERENCES,
+    Toy,
+    everything,
+    likelihood,
+    toy_batch,
+)
+
+COPIES, RUNS = 50, 30
+# Of some hundred entries none is to lie so many standard errors off by chance: less than 1e-6.
+UNLIKELY = 6.0
+
+
+def objective(samples, baseline, *, weight=0.0, smoothing=0.0):
+    return ReinforceObjective(
+        RolloutSampler(gleu, LIMITS, num_samples=samples),
+        baseline=baseline,
+        mle_weight=weight,
+        label_smoothing=smoothing,
+        auxiliary_loss_weight=1.0,
+    )
+
+
+def gradient(loss, model):
+    return torch.autograd.grad(loss, model.logits)[0]
+
+
+def expected_risk(model):
+    """1 - E[reward], by adding up all that the model can say."""
+    return sum(
+        likelihood(model.logits, source, output) * (1 - gleu(output.tokens, REFERENCES[source]))
+        for source, limit in enumerate(LIMITS(toy_batch()).tolist())
+        for output in everything(limit)
+    )
+
+
+def errors_off(gradients, wanted):
+    """How many standard errors the mean of gradients lies off what is wanted, at most."""
+    mean, spread = gradients.mean(dim=0), gradients.std(dim=0)
+    errors = spread / len(gradients) ** 0.5
+    assert ((mean - wanted)[errors < 1e-12].abs() < 1e-9).all()
+    return ((mean - wanted).abs() / errors.clamp(min=1e-12))[errors >= 1e-12].max()
+
+
+@pytest.mark.parametrize(("baseline", "samples"), [("mean", 2), ("mean", 5), ("greedy", 1)])
+def test_the_mean_gradient_is_that_of_the_expected_reward(baseline, samples):
+    model, learned = Toy(), objective(samples, baseline)
+    wanted = gradient(expected_risk(model), model)
+    examples = toy_batch(COPIES)
+    gradients, values = [], []
+    for _ in range(RUNS):
+        error = learned(model, examples, 1, model).main_loss / COPIES
+        gradients.append(gradient(error, model))
+        values.append(error.detach())
+    assert errors_off(torch.stack(gradients), wanted) < UNLIKELY
+    assert errors_off(torch.stack(values), expected_risk(model).detach()) < UNLIKELY
+    # The test would notice a baseline that a draw has a part in.
+    if samples == 2:
+        assert errors_off(torch.stack(gradients), wanted / 2) > UNLIKELY
+
+
+def test_what_says_no_better_than_the_greedy_output_learns_nothing():
+    model = Toy(scale=400.0)  # it always says the likeliest
+    error = objective(3, "greedy")(model, toy_batch(), 1, model).main_loss
+    assert error > 0
+    assert (gradient(error, model) == 0).all()
+
+
+def test_outputs_that_are_all_as_good_teach_nothing():
+    model = Toy(scale=400.0)
+    error = objective(4, "mean")(model, toy_batch(), 1, model).main_loss
+    assert error > 0
+    torch.testing.assert_close(gradient(error, model), torch.zeros_like(model.logits))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_likelihood_of_the_reference_is_mixed_in(smoothing):
+    model, examples = Toy(), toy_batch()
+    torch.manual_seed(4)
+    alone = objective(3, "mean")(model, examples, 1, model).main_loss
+    torch.manual_seed(4)
+    mixed = objective(3, "mean", weight=0.3, smoothing=smoothing)(
+        model, examples, 1, model
+    ).main_loss
+    said = model(examples).log_probs
+    unlikely = negative_log_likelihood(said, examples.targets, label_smoothing=smoothing)
+    torch.testing.assert_close(mixed, alone + 0.3 * unlikely)
+    torch.testing.assert_close(
+        gradient(mixed, model), gradient(alone, model) + 0.3 * gradient(unlikely, model)
+    )
+
+
+def test_the_value_is_the_reward_that_is_missed():
+    model = Toy()
+    with torch.no_grad():
+        model.logits.zero_()
+        model.logits[0, 0, 4] = model.logits[0, 1 + 4, 4] = model.logits[1, 0, EOS] = 60
+    # "4 4", cut, holds two runs of 1 and one of 2 tokens, of which "4" alone is right.
+    error = objective(3, "mean")(model, toy_batch(), 1, model).main_loss
+    torch.testing.assert_close(error.item(), (1 - 1 / 3) + 0.0)
+
+
+def test_sentences_are_counted():
+    assert objective(2, "mean").normalizer(batch(store(4), [0, 1, 3])) == 3
+
+
+@pytest.mark.parametrize("baseline", ["mean", "greedy"])
+def test_a_resumed_process_draws_what_it_would_have_drawn(baseline):
+    model, examples = build("gru, attend-then-step").train(), batch(store(4), [0, 1, 2, 3])
+    learned = objective(2, baseline)
+    learned(model, examples, 1, model)
+    state = torch.get_rng_state()
+    first = [learned(model, examples, step, model).main_loss.item() for step in (2, 3)]
+    torch.set_rng_state(state)
+    assert [learned(model, examples, step, model).main_loss.item() for step in (2, 3)] == first
+    assert first[0] != first[1]
