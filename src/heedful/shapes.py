@@ -1,17 +1,19 @@
-"""Shapes: the letters that signatures speak in.
+"""Shape annotations: the letters of a shape, and aliases for shapes that have a name.
 
-    *B  any leading dimensions        B  batch rows          N  words of a vocabulary
-    T   target time (queries)         S  source time (keys)  H  heads
-    Q   width of a query              K  width of a key      V  width of a value
-    A   hidden width of a score       D  width of a state    E  width of an embedding
+    *B  any leading dimensions    B  batch rows           N  vocabulary size
+    T   target length (queries)   S  source length (keys) H  heads
+    Q   size of a query           K  size of a key        V  size of a value
+    A   hidden size of a score    D  size of a state      E  size of an embedding
 
-`Float[Tensor, "*B T Q"]` is checked on every call in tests, where jaxtyping is installed, and
-costs nothing in use, where it need not be.
+`Float[Tensor, "*B T Q"]` is checked on every call in tests, where jaxtyping is installed; without
+jaxtyping the annotations cost nothing. In an alias `#` marks a dimension that may be 1.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+
+from torch import Tensor
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -26,4 +28,36 @@ else:
 
         Bool = Float = Int = _Unchecked
 
-__all__ = ["Bool", "Float", "Int"]
+Queries: TypeAlias = Float[Tensor, "*B T Q"]
+Keys: TypeAlias = Float[Tensor, "*B S K"]
+Values: TypeAlias = Float[Tensor, "*B S V"]
+Scores: TypeAlias = Float[Tensor, "*B T S"]
+Weights: TypeAlias = Float[Tensor, "*B T S"]
+Mask: TypeAlias = Bool[Tensor, "*#B #T S"]
+"""True where a query may attend."""
+Context: TypeAlias = Float[Tensor, "*B T V"]
+TargetMask: TypeAlias = Bool[Tensor, "*B T"]
+"""True for real targets, False for padding."""
+PerQuery: TypeAlias = Float[Tensor, "*B T"]
+"""One number for each query or target."""
+Scalar: TypeAlias = Float[Tensor, ""]
+TokenIds: TypeAlias = Int[Tensor, "B T"]
+Lengths: TypeAlias = Int[Tensor, "B"]
+
+__all__ = [
+    "Bool",
+    "Context",
+    "Float",
+    "Int",
+    "Keys",
+    "Lengths",
+    "Mask",
+    "PerQuery",
+    "Queries",
+    "Scalar",
+    "Scores",
+    "TargetMask",
+    "TokenIds",
+    "Values",
+    "Weights",
+]

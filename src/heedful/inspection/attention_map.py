@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from xml.etree.ElementTree import Element, SubElement
 
 import numpy as np
@@ -35,7 +35,9 @@ from heedful.plotting.svg import (
     to_svg,
     truncate,
 )
-from heedful.shapes import Float
+
+if TYPE_CHECKING:
+    from heedful.shapes import Float  # at run time it would import torch
 
 # Rows computed in half precision miss one by up to this much.
 TOLERANCE = 0.01

@@ -10,6 +10,7 @@ from __future__ import annotations
 import textwrap
 import unicodedata
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.cells import cell_len
@@ -28,7 +29,9 @@ from heedful.plotting.svg import (
     truncate,
     weight_color,
 )
-from heedful.shapes import Float
+
+if TYPE_CHECKING:
+    from heedful.shapes import Float  # at run time it would import torch
 
 CELL_WIDTH = 4
 MIN_LABEL_GAP = 2  # the word and the rule of a column stand over the last digit of its cells
