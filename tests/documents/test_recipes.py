@@ -1,4 +1,4 @@
-"""Recipes: every file that comes with heedful can be used."""
+"""Every bundled recipe loads, builds and says what to expect of it."""
 
 import re
 from itertools import pairwise
@@ -13,7 +13,7 @@ from tests.documents.commands import shell_lines
 from tests.documents.markdown import ROOT
 
 FILES = sorted((ROOT / "src" / "heedful" / "recipes").glob("*.yaml"))
-# A size that learns a built-in corpus in minutes, and the system at its paper's size.
+# Each scaled-down recipe and the recipe with the sizes of the paper.
 PAPER_OF = {
     name: name.removesuffix("-small")
     for name in recipe_names()
@@ -28,44 +28,44 @@ PAPERS = sorted(PAPER_OF.values())
 each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 
 
-def test_every_file_is_a_recipe_with_a_name():
+def test_recipe_names_are_file_names():
     assert FILES
     assert recipe_names() == sorted(file.stem for file in FILES)
 
 
 @each_file
-def test_a_recipe_loads_the_same_by_name_and_by_file(file):
+def test_recipe_loads_equally_by_name_and_by_path(file):
     assert load_recipe(file.stem) == load_recipe(str(file))
 
 
 @each_file
-def test_a_recipe_written_out_whole_is_the_same_recipe(file):
+def test_resolved_recipe_round_trips_through_yaml(file):
     recipe = load_recipe(file.stem)
     settings = read_yaml(to_yaml(recipe), location="written")
     assert validate_settings(type(recipe), settings, location="written") == recipe
 
 
 @each_file
-def test_a_recipe_says_what_it_is_for(file):
-    about = load_recipe(file.stem).info
-    assert about.summary.endswith(".")
-    assert re.search(r"\b(19|20)\d\d\b", about.paper)
-    assert about.expected
+def test_recipe_has_summary_paper_and_expected_score(file):
+    info = load_recipe(file.stem).info
+    assert info.summary.endswith(".")
+    assert re.search(r"\b(19|20)\d\d\b", info.paper)
+    assert info.expected
 
 
 @each_file
-def test_a_recipe_is_read_without_scrolling_aside(file):
+def test_recipe_lines_fit_in_100_columns(file):
     assert [line for line in read_recipe_text(file.stem).splitlines() if len(line) > 100] == []
 
 
-def test_there_are_the_recurrent_systems_in_both_sizes():
+def test_recurrent_systems_have_both_sizes():
     luong = ["concat", "dot", "general", "local-m", "local-p", "location"]
     systems = {
         "seq2seq-2014",
         "rnn-encdec-2014",
         "lm-seq2seq",
         "bahdanau-2015",
-        *(f"luong-2015-{kind}" for kind in luong),
+        *(f"luong-2015-{score}" for score in luong),
         "multihead-rnn",
         "gnmt-2016",
         "deepatt-2016",
@@ -77,7 +77,7 @@ def test_there_are_the_recurrent_systems_in_both_sizes():
     assert set(recipe_names()) >= systems | {f"{name}-small" for name in systems}
 
 
-def test_there_are_the_systems_without_recurrence_in_both_sizes():
+def test_systems_without_recurrence_have_both_sizes():
     systems = ["transformer-decoder-2018", "dmca-2018", "dmca-moe-2018", "moe-transformer"]
     systems += ["convs2s-2017", "bytenet-2016"]
     assert set(recipe_names()) >= {
@@ -89,14 +89,14 @@ def test_there_are_the_systems_without_recurrence_in_both_sizes():
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_a_recipe_of_a_paper_wants_files_and_says_that_its_score_is_the_papers(name):
+def test_paper_recipe_needs_files_and_quotes_the_paper(name):
     recipe = load_recipe(name)
     assert recipe.data.train is None
     assert recipe.info.expected.endswith("not run by us")
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_small_recipe_brings_its_data_and_says_what_was_measured(name):
+def test_small_recipe_has_data_and_a_measured_score(name):
     recipe = load_recipe(name)
     assert recipe.data.train.name in {"latin", "reverse", "sort"}
     assert recipe.data.test.name == recipe.data.train.name
@@ -106,47 +106,49 @@ def test_a_small_recipe_brings_its_data_and_says_what_was_measured(name):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_the_page_on_recipes_tells_the_same_score(name):
+def test_recipes_page_has_the_same_score(name):
     page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
     (row,) = re.findall(rf"^\| `{PAPER_OF[name]}` \|.*", page, re.MULTILINE)
-    about = load_recipe(name).info
-    told = re.match(r"([\d.]+ (?:%|nats)).*, (.*) on one core$", about.expected)
-    assert told
+    info = load_recipe(name).info
+    match = re.match(r"([\d.]+ (?:%|nats)).*, (.*) on one core$", info.expected)
+    assert match
     cells = [cell.strip() for cell in row.split("|")]
-    assert {told[1], told[2]} <= set(cells)
+    assert {match[1], match[2]} <= set(cells)
 
 
-def test_the_page_on_recipes_changes_settings_that_there_are():
+def test_recipes_page_overrides_existing_settings():
     lines = shell_lines((ROOT / "docs" / "recipes.md").read_text(encoding="utf-8"))
     (line,) = [line for line in lines if "--set" in line]
     words = line.split()
-    settings = [word for before, word in pairwise(words) if before == "--set"]
+    settings = [word for previous, word in pairwise(words) if previous == "--set"]
     recipe = load_recipe(words[2], settings)
     assert recipe.model.encoder.hidden_size == recipe.model.decoder.hidden_size == 512
     assert recipe.training.lr_scheduler.type == "cosine"
 
 
-def vocabulary_sizes(text) -> tuple[int, int]:
-    """How many tokens a recipe has at most on either side."""
-    sides = [text.tokenizer] * 2 if text.kind == "shared" else [text.source, text.target]
-    return tuple(side.size if side.kind == "subword" else side.max_vocab_size for side in sides)
+def vocab_sizes(config) -> tuple[int, int]:
+    """Return the largest vocabulary size of the source and of the target."""
+    sides = [config.tokenizer] * 2 if config.type == "shared" else [config.source, config.target]
+    return tuple(
+        side.vocab_size if side.type == "subword" else side.max_vocab_size for side in sides
+    )
 
 
-def num_weights(name: str) -> int:
-    """How many weights the model of a recipe has, without giving them any memory."""
+def num_parameters(name: str) -> int:
+    """Count the parameters of a recipe's model without allocating them."""
     recipe = load_recipe(name)
-    source_vocab_size, target_vocab_size = vocabulary_sizes(recipe.tokenizers)
+    source_vocab_size, target_vocab_size = vocab_sizes(recipe.tokenizers)
     with torch.device("meta"):
         model = recipe.model.build(
             source_vocab_size=source_vocab_size, target_vocab_size=target_vocab_size
         )
-    return sum(weight.numel() for weight in model.parameters())
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
-# Without biases, from the matrices in the papers: words, then layers, then what is on top.
+# Without biases, from the matrices in the papers: embeddings, layers, output.
 BAHDANAU = (
     2 * 30_000 * 620  # E of both sides
-    + 2 * 3 * (620 + 1000) * 1000  # a GRU each way
+    + 2 * 3 * (620 + 1000) * 1000  # bidirectional GRU
     + 3 * (620 + 1000 + 2000) * 1000  # W, U and C of the decoder
     + (1000 + 2000 + 1) * 1000  # W_a, U_a and v_a
     + 1000 * 1000  # W_s
@@ -154,9 +156,9 @@ BAHDANAU = (
     + 500 * 30_000  # W_o
 )
 LUONG = (
-    3 * 50_000 * 1000  # words of both sides, and W_s
+    3 * 50_000 * 1000  # embeddings of both sides, and W_s
     + 4 * 4 * 2000 * 1000  # the encoder
-    + 4 * (3000 + 3 * 2000) * 1000  # the decoder, whose first layer is fed what was told
+    + 4 * (3000 + 3 * 2000) * 1000  # the decoder, with input feeding
     + 2000 * 1000  # W_c
 )
 MILLION = 1_000_000
@@ -169,38 +171,40 @@ COUNTED = {
     "luong-2015-location": LUONG + 50 * 1000,
     "luong-2015-local-m": LUONG + MILLION,
     "luong-2015-local-p": LUONG + MILLION + 1001 * 1000,
-    "moe-2017": 2048 * 2 * 512 * 2048 + 3 * 32_000 * 512,  # all but experts and words is little
+    "moe-2017": 2048 * 2 * 512 * 2048 + 3 * 32_000 * 512,  # experts and embeddings; the rest is small
 }
 
 
 @pytest.mark.parametrize("name", COUNTED)
-def test_a_recipe_of_a_paper_has_as_many_weights_as_the_paper_says(name):
-    assert num_weights(name) == pytest.approx(COUNTED[name], rel=0.01)
+def test_paper_recipe_has_the_papers_parameter_count(name):
+    assert num_parameters(name) == pytest.approx(COUNTED[name], rel=0.01)
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_small_recipe_is_its_papers_system_with_fewer_weights(name):
+def test_small_recipe_has_the_papers_components_and_fewer_parameters(name):
     small, large = load_recipe(name).model, load_recipe(PAPER_OF[name]).model
-    assert kinds(small.model_dump()) == kinds(large.model_dump())
+    assert component_types(small.model_dump()) == component_types(large.model_dump())
     count = sum(
-        weight.numel()
-        for weight in small.build(source_vocab_size=100, target_vocab_size=100).parameters()
+        parameter.numel()
+        for parameter in small.build(source_vocab_size=100, target_vocab_size=100).parameters()
     )
-    assert count < 2 * MILLION < num_weights(PAPER_OF[name])
+    assert count < 2 * MILLION < num_parameters(PAPER_OF[name])
 
 
-# How a system begins, what tells places apart and what goes past its layers may suit its size.
-OF_SIZE = {"init", "positions", "connection"}
+# Initialization, positional encoding and connections may depend on the size.
+SIZE_DEPENDENT = {"init", "positional_encoding", "connection"}
 
 
-def kinds(settings, place="") -> set[tuple[str, str]]:
-    """The choices that make a system what it is, each with its place."""
+def component_types(settings, path="") -> set[tuple[str, str]]:
+    """Return the `type` of every section with its path."""
     if isinstance(settings, list | tuple):
-        return set().union(*(kinds(each, place) for each in settings))
+        return set().union(*(component_types(item, path) for item in settings))
     if not isinstance(settings, dict):
         return set()
     inner = [
-        kinds(each, f"{place}.{name}") for name, each in settings.items() if name not in OF_SIZE
+        component_types(value, f"{path}.{name}")
+        for name, value in settings.items()
+        if name not in SIZE_DEPENDENT
     ]
-    own = {(place, settings["kind"])} if "kind" in settings else set()
-    return own.union(*inner)
+    this = {(path, settings["type"])} if "type" in settings else set()
+    return this.union(*inner)
