@@ -111,7 +111,7 @@ def write_target(decoder, tokens, keys, words, constant):
 
 def ours(encoder, decoder):
     encoded = encoder(torch.tensor([SOURCE]), torch.tensor([len(SOURCE)]))
-    return encoded, decoder(torch.tensor([TARGET]), encoded)
+    return encoded, decoder(torch.tensor([TARGET]), encoded, need_weights=True)
 
 
 def test_the_encoder_is_the_papers_place_by_place():

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.gpu
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_gpu_computes_what_the_cpu_does(name):
     model, examples = build(name), batch(store(), [0, 3, 5])
-    here = model(examples)
-    there = model.cuda()(map_tensors(lambda tensor: tensor.cuda(), examples))
+    here = model(examples, need_weights=True)
+    there = model.cuda()(map_tensors(lambda tensor: tensor.cuda(), examples), need_weights=True)
     torch.testing.assert_close(there.log_probs.cpu(), here.log_probs)
     torch.testing.assert_close(there.weights.cpu(), here.weights)
 

@@ -44,7 +44,7 @@ def test_with_no_teacher_the_likeliest_tokens_are_those_of_greedy_search(name):
     wrong = torch.full((4, LONGEST + 1), 7)
     wrong[:, 0] = BEGIN
     with torch.no_grad():
-        found = decoder(wrong, encoded, teacher_forcing_ratio=0.0, own="likeliest")
+        found = decoder.forward_scheduled_sampling(wrong, encoded, 0.0, "argmax")
     limits = {"bos": BEGIN, "eos": END, "max_lengths": torch.full((4,), LONGEST)}
     for row, greedy in enumerate(greedy_search(decoder, decoder.initial_state(encoded), **limits)):
         count = len(greedy.tokens)
@@ -60,7 +60,8 @@ def test_a_teacher_who_is_nearly_always_there_gives_what_one_who_always_is_gives
     """The path step by step is the path at once, in value and in gradient."""
     decoder, encoded = build(name), sources()
     tokens = torch.randint(3, VOCABULARY, (4, LONGEST))
-    always, nearly = (decoder(tokens, encoded, share) for share in (1.0, 1 - 1e-12))
+    always = decoder(tokens, encoded)
+    nearly = decoder.forward_scheduled_sampling(tokens, encoded, 1 - 1e-12, "sample")
     torch.testing.assert_close(nearly[:2], always[:2])
     weights = list(decoder.parameters())
     ours, theirs = (

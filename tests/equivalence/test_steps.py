@@ -23,7 +23,7 @@ quickly = pytest.mark.usefixtures("without_shape_checks")
 @each_system
 def test_step_by_step_is_the_whole_sequence(name):
     model, examples = build(name), batch(store(), [0, 3, 5, 6])
-    whole = model(examples)
+    whole = model(examples, need_weights=True)
     state = model.initial_state(examples.sources)
     for time, tokens in enumerate(examples.decoder_inputs.unbind(dim=1)):
         step = model.step(tokens, state)
@@ -37,7 +37,7 @@ def test_step_by_step_is_the_whole_sequence(name):
 def test_padding_has_no_influence(name):
     model, corpus = build(name), store()
     tight, loose = batch(corpus, [1, 4]), batch(corpus, [1, 4], extra=5)
-    narrow, wide = model(tight), model(loose)
+    narrow, wide = (model(each, need_weights=True) for each in (tight, loose))
     times, places = tight.decoder_inputs.size(1), tight.sources.tokens.size(1)
     torch.testing.assert_close(wide.log_probs[:, :times], narrow.log_probs)
     torch.testing.assert_close(wide.weights[:, :times, :places], narrow.weights)

@@ -29,7 +29,7 @@ def learned(model, precision):
     torch.manual_seed(0)
     model.zero_grad()
     with precision.autocast():
-        log_probs = model(BATCH, need_weights=False).log_probs
+        log_probs = model(BATCH).log_probs
     loss = negative_log_likelihood(log_probs.float(), BATCH.targets) / BATCH.num_targets
     precision.backward(loss)
     precision.unscale_gradients(torch.optim.SGD(model.parameters(), 0.1))

@@ -101,7 +101,7 @@ def compute_token_loss(
     total_nll, num_tokens, num_correct = 0.0, 0, 0
     for batch in batches:
         inputs, targets = map_tensors(lambda tensor: tensor.to(device), batch)
-        log_probs = model(LMBatch(inputs, targets), need_weights=False).log_probs
+        log_probs = model(LMBatch(inputs, targets)).log_probs
         is_target = targets != PAD
         token_log_probs = log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
         total_nll -= float(token_log_probs[is_target].double().sum())

@@ -82,9 +82,9 @@ def flops_per_token(
     """
     copy, batch = _to_meta(model), _fake_batch(model, source_length, target_length)
     with count_flops() as answering, torch.no_grad():
-        copy.eval()(batch, need_weights=False)
+        copy.eval()(batch)
     with count_flops() as learning, torch.enable_grad():
-        output = copy.train()(batch, need_weights=False)
+        output = copy.train()(batch)
         sum(output.auxiliary_losses.values(), start=output.log_probs.sum()).backward()
     return FlopsPerToken(answering.total / target_length, learning.total / target_length)
 

@@ -266,7 +266,7 @@ def validate(
     for batch in batches:
         rows, weight = dist_context.shard_batch(batch)
         rows = to_device(rows)
-        log_probs = model(rows, need_weights=False).log_probs
+        log_probs = model(rows).log_probs
         numbers = (
             negative_log_likelihood(log_probs, rows.targets).item(),
             count_correct(log_probs, rows.targets).item(),

@@ -12,10 +12,12 @@ from torch import Tensor, nn
 from heedful.acceleration.packed_weights import assume_constant_parameters
 from heedful.attention.attention import Attention
 from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES, sum_losses
+from heedful.attention.masks import padding_mask
 from heedful.attention.outputs import AlignmentLossInputs, AlignmentOutput
 from heedful.data.batching import Batch, SourceBatch
 from heedful.errors import ConfigError
 from heedful.layers.embeddings import TokenEmbedding
+from heedful.layers.pooling import MeanPooling
 from heedful.models.output_heads import OutputHead
 from heedful.models.scheduled_sampling import TokenChoice, run_scheduled_sampling
 from heedful.pytree import select_rows
@@ -54,7 +56,7 @@ class EncoderOutput(NamedTuple):
 
     states: Float[Tensor, "B S V"]  # one for every position; zero past the end
     lengths: Int[Tensor, "B"]
-    summary: Float[Tensor, "B V"]  # the whole source in one vector
+    pooled: Float[Tensor, "B V"] | None = None  # None: the mean of the states
     final_states: tuple[Float[Tensor, "B D"], ...] = ()  # what is seen of each layer at its own end
     cell_states: Float[Tensor, "B S V"] | None = None  # the memory cells beside the states, if kept
     auxiliary_losses: Mapping[str, Float[Tensor, ""]] = (
@@ -65,6 +67,14 @@ class EncoderOutput(NamedTuple):
     final_cell_states: tuple[
         Float[Tensor, "B D"], ...
     ] = ()  # what memory cells hold there, if asked
+
+    @property
+    def summary(self) -> Float[Tensor, "B V"]:
+        """The whole source in one vector, pooled only for decoders that use it."""
+        if self.pooled is not None:
+            return self.pooled
+        mask = padding_mask(self.lengths, self.states.size(1)).squeeze(1)
+        return MeanPooling()(self.states, mask)
 
 
 # Decoders: what writes a target, token by token, about a source that has been read.
@@ -112,14 +122,14 @@ class Decoder(nn.Module, ABC):
         """Read one token; say how likely each next one is."""
 
     @abstractmethod
-    def forward_teacher_forced(
+    def forward(
         self,
         tokens: Int[Tensor, "B T"],
         encoder_output: EncoderOutput,
         *,
-        need_weights: bool = True,
+        need_weights: bool = False,
     ) -> DecoderOutput:
-        """Read a known target: the steps of decoding, what no step waits for made at once."""
+        """Decode a known target with teacher forcing; equal to one `step` per token."""
 
     def forward_scheduled_sampling(
         self,
@@ -128,10 +138,9 @@ class Decoder(nn.Module, ABC):
         teacher_forcing_ratio: float,
         token_choice: TokenChoice,
     ) -> DecoderOutput:
-        """Read a target of which some tokens are the decoder's own, step by step.
+        """Decode step by step; each input token is the target's or the decoder's own.
 
-        Nothing is known of its looks but the weights: a decoder whose attention is penalised must
-        read otherwise.
+        Records no alignments, so a decoder with auxiliary losses on its attention overrides this.
         """
         self._check_no_auxiliary_losses()
         return DecoderOutput(
@@ -155,22 +164,6 @@ class Decoder(nn.Module, ABC):
                 "set training.scheduled_sampling.type to 'teacher-forcing', or choose an alignment such as "
                 "'softmax' and no penalties",
             )
-
-    def forward(
-        self,
-        tokens: Int[Tensor, "B T"],
-        encoder_output: EncoderOutput,
-        teacher_forcing_ratio: float = 1.0,
-        token_choice: TokenChoice = "sample",
-        *,
-        need_weights: bool = True,
-    ) -> DecoderOutput:
-        """Read a target; with a teacher's share below one, not all of it is known."""
-        if teacher_forcing_ratio < 1:
-            return self.forward_scheduled_sampling(
-                tokens, encoder_output, teacher_forcing_ratio, token_choice
-            )
-        return self.forward_teacher_forced(tokens, encoder_output, need_weights=need_weights)
 
 
 def auxiliary_losses_of(
@@ -341,16 +334,13 @@ class Seq2SeqModel(nn.Module, DecodableModel):
     """A model of targets, given sources."""
 
     @abstractmethod
-    def forward(
-        self,
-        batch: Batch,
-        teacher_forcing_ratio: float = 1.0,
-        token_choice: TokenChoice = "sample",
-        *,
-        need_weights: bool = True,
-    ) -> ModelOutput:
-        """Say how likely each token of known targets is.
+    def forward(self, batch: Batch, *, need_weights: bool = False) -> ModelOutput:
+        """Score the target tokens with teacher forcing; without `need_weights`, a fused kernel
+        may run, and `weights` may be None."""
 
-        Of the tokens before it each is the known one with probability `teacher_forcing_ratio`, and
-        otherwise the model's own. Whoever does not need to know where was looked may not be told.
-        """
+    @abstractmethod
+    def forward_scheduled_sampling(
+        self, batch: Batch, teacher_forcing_ratio: float, token_choice: TokenChoice
+    ) -> ModelOutput:
+        """Score the target tokens; each input token is the target's with probability
+        `teacher_forcing_ratio`, else the model's own (Bengio et al. 2015)."""

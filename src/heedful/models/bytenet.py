@@ -18,7 +18,6 @@ from heedful.attention.masks import padding_mask
 from heedful.errors import ConfigError
 from heedful.layers.convolution import DilatedConfigBase, DilatedStack
 from heedful.layers.embeddings import TokenEmbedding
-from heedful.layers.pooling import MeanPooling
 from heedful.models.base import Decoder, DecoderOutput, Encoder, EncoderOutput, EncoderStateSizes
 from heedful.models.output_heads import OutputHead, SoftmaxHead
 from heedful.search.protocol import StepOutput
@@ -79,12 +78,12 @@ class DilatedDecoder(Decoder):
         zero_weights = torch.zeros_like(state.mask.squeeze(1), dtype=log_probs.dtype)
         return StepOutput(log_probs.squeeze(1), after, zero_weights)
 
-    def forward_teacher_forced(
+    def forward(
         self,
         tokens: Int[Tensor, "B T"],
         encoder_output: EncoderOutput,
         *,
-        need_weights: bool = True,
+        need_weights: bool = False,
     ) -> DecoderOutput:
         """Read a known target, all places at once."""
         log_probs, _ = self._forward(tokens, self.initial_state(encoder_output))
@@ -191,7 +190,6 @@ class DilatedEncoder(Encoder):
         self.embedding = embedding
         self.stack = stack
         self.unfolding = unfolding
-        self.pooling = MeanPooling()
         self.output_size = stack.size
 
     def forward(self, tokens: Int[Tensor, "B S"], lengths: Int[Tensor, "B"]) -> EncoderOutput:
@@ -207,7 +205,7 @@ class DilatedEncoder(Encoder):
             pad(embedded, (0, 0, 0, unfolded_size - size)), unfolded_mask
         )
         states = unfolded[:, :size].masked_fill(~mask.unsqueeze(-1), 0)
-        return EncoderOutput(states, lengths, self.pooling(states, mask), unfolded=unfolded)
+        return EncoderOutput(states, lengths, unfolded=unfolded)
 
 
 class DilatedEncoderConfig(DilatedConfigBase):

@@ -26,7 +26,6 @@ from heedful.layers.convolution import (
     scaled_sum,
 )
 from heedful.layers.embeddings import TokenEmbedding
-from heedful.layers.pooling import MeanPooling
 from heedful.models.base import (
     AttentionRecord,
     Decoder,
@@ -190,12 +189,12 @@ class ConvolutionalDecoder(Decoder):
         said = self.output_head(read.features, read.weights, state.memories[-1])
         return StepOutput(said.squeeze(1), read.state, read.weights.squeeze(1))
 
-    def forward_teacher_forced(
+    def forward(
         self,
         tokens: Int[Tensor, "B T"],
         encoder_output: EncoderOutput,
         *,
-        need_weights: bool = True,
+        need_weights: bool = False,
     ) -> DecoderOutput:
         """Read a known target, all places at once."""
         state = self.initial_state(encoder_output)
@@ -354,7 +353,6 @@ class ConvolutionalEncoder(Encoder):
         self.input_projection = input_projection
         self.layers = nn.ModuleList(layers)
         self.output_projection = output_projection
-        self.pooling = MeanPooling()
         self.output_size = embedding.embedding_size
 
     def forward(self, tokens: Int[Tensor, "B S"], lengths: Int[Tensor, "B"]) -> EncoderOutput:
@@ -367,7 +365,7 @@ class ConvolutionalEncoder(Encoder):
             layer_outputs = layer.forward_bidirectional(layer_outputs, mask)
         keys = self.output_projection(layer_outputs).masked_fill(hidden, 0)
         states = scaled_sum(keys, embedded.masked_fill(hidden, 0))
-        return EncoderOutput(states, lengths, self.pooling(states, mask), keys=keys)
+        return EncoderOutput(states, lengths, keys=keys)
 
 
 class ConvolutionalEncoderConfig(ConvolutionalConfigBase):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from torch import Tensor
+from typing_extensions import override
 
 from heedful.attention import padding_mask
 from heedful.attention.auxiliary_losses import sum_losses
@@ -16,6 +17,7 @@ from heedful.models.base import (
     Decoder,
     DecoderOutput,
     Encoder,
+    EncoderOutput,
     EncoderStateSizes,
     ModelOutput,
     Seq2SeqModel,
@@ -26,7 +28,7 @@ from heedful.models.recurrent.decoder import RecurrentDecoderConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.models.scheduled_sampling import TokenChoice
 from heedful.search import StepOutput
-from heedful.shapes import Float, Int
+from heedful.shapes import Int
 from heedful.tokenization.vocabulary import PAD
 
 
@@ -39,29 +41,21 @@ class EncoderDecoderModel(Seq2SeqModel):
         self.decoder = decoder
         encoder.returns_cell_states = decoder.needs_cell_states
 
-    def forward(
-        self,
-        batch: Batch,
-        teacher_forcing_ratio: float = 1.0,
-        token_choice: TokenChoice = "sample",
-        *,
-        need_weights: bool = True,
+    @override
+    def forward(self, batch: Batch, *, need_weights: bool = False) -> ModelOutput:
+        encoded = self.encoder(*batch.sources)
+        decoded = self.decoder(batch.decoder_inputs, encoded, need_weights=need_weights)
+        return _model_output(encoded, decoded, batch)
+
+    @override
+    def forward_scheduled_sampling(
+        self, batch: Batch, teacher_forcing_ratio: float, token_choice: TokenChoice
     ) -> ModelOutput:
-        """Say how likely each token of known targets is."""
-        encoder_output = self.encoder(*batch.sources)
-        decoded = self.decoder(
-            batch.decoder_inputs,
-            encoder_output,
-            teacher_forcing_ratio,
-            token_choice,
-            need_weights=need_weights,
+        encoded = self.encoder(*batch.sources)
+        decoded = self.decoder.forward_scheduled_sampling(
+            batch.decoder_inputs, encoded, teacher_forcing_ratio, token_choice
         )
-        auxiliary_losses = sum_losses(
-            encoder_output.auxiliary_losses,
-            decoded.auxiliary_losses,
-            _attention_losses(decoded, batch),
-        )
-        return ModelOutput(decoded.log_probs, decoded.weights, auxiliary_losses)
+        return _model_output(encoded, decoded, batch)
 
     def initial_state(self, sources: SourceBatch) -> Any:
         """Read sources, to write about them step by step."""
@@ -72,17 +66,17 @@ class EncoderDecoderModel(Seq2SeqModel):
         return self.decoder.step(tokens, state)
 
 
-def _attention_losses(decoded: DecoderOutput, batch: Batch) -> dict[str, Float[Tensor, ""]]:
-    """Say, by name, what is added to the loss for where the decoder looked."""
-    if not decoded.attention_records:
-        return {}
-    target_log_probs = decoded.log_probs.gather(-1, batch.targets.unsqueeze(-1)).squeeze(
-        -1
-    )  # (B, T)
-    visible = padding_mask(batch.sources.lengths, batch.sources.tokens.size(1)).squeeze(1)  # (B, S)
-    return auxiliary_losses_of(
-        decoded.attention_records, target_log_probs, batch.targets != PAD, visible
-    )
+def _model_output(encoded: EncoderOutput, decoded: DecoderOutput, batch: Batch) -> ModelOutput:
+    losses = [encoded.auxiliary_losses, decoded.auxiliary_losses]
+    if decoded.attention_records:
+        target_log_probs = decoded.log_probs.gather(-1, batch.targets.unsqueeze(-1)).squeeze(-1)
+        source_mask = padding_mask(encoded.lengths, encoded.states.size(1)).squeeze(1)  # (B, S)
+        losses.append(
+            auxiliary_losses_of(
+                decoded.attention_records, target_log_probs, batch.targets != PAD, source_mask
+            )
+        )
+    return ModelOutput(decoded.log_probs, decoded.weights, sum_losses(*losses))
 
 
 class EncoderDecoderConfig(BaseConfig):

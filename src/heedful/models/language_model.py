@@ -54,27 +54,26 @@ class LanguageModel(nn.Module):
         self.lm_head = lm_head
         self.dropout = nn.Dropout(dropout)
 
-    def forward(
-        self,
-        batch: LMBatch,
-        teacher_forcing_ratio: float = 1.0,
-        token_choice: TokenChoice = "sample",
-        *,
-        need_weights: bool = True,
-    ) -> ModelOutput:
-        """Say how likely each token of known texts is."""
+    def forward(self, batch: LMBatch, *, need_weights: bool = False) -> ModelOutput:
+        """Score the tokens of known texts with teacher forcing."""
         state = self.initial_state(batch.inputs)
-        if teacher_forcing_ratio < 1:
-            log_probs, _ = run_scheduled_sampling(
-                self, batch.inputs, state, teacher_forcing_ratio, token_choice
-            )
-            return ModelOutput(log_probs, None, {})
         read = self._forward_backbone(
             batch.inputs, batch.lengths, state, need_weights=need_weights, need_state=False
         )
         return ModelOutput(
             self._compute_log_probs(read.outputs), read.weights, dict(read.auxiliary_losses)
         )
+
+    def forward_scheduled_sampling(
+        self, batch: LMBatch, teacher_forcing_ratio: float, token_choice: TokenChoice
+    ) -> ModelOutput:
+        """Score the tokens; each input token is the text's with probability
+        `teacher_forcing_ratio`, else the model's own (Bengio et al. 2015)."""
+        state = self.initial_state(batch.inputs)
+        log_probs, _ = run_scheduled_sampling(
+            self, batch.inputs, state, teacher_forcing_ratio, token_choice
+        )
+        return ModelOutput(log_probs, None, {})
 
     def initial_state(self, tokens: Int[Tensor, "B T"]) -> LanguageModelState:
         """Make the state of having read nothing, for as many rows as these."""

@@ -21,7 +21,6 @@ from heedful.layers.initialization import DefaultInitConfig, InitConfig
 from heedful.models.base import Encoder, ModelOutput
 from heedful.models.config import EncoderConfig
 from heedful.models.language_model import check_tied_sizes
-from heedful.models.scheduled_sampling import TokenChoice
 from heedful.models.transformer import TransformerEncoderConfig
 from heedful.shapes import Bool, Float, Int
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, PAD
@@ -95,20 +94,8 @@ class MaskedLanguageModel(nn.Module):
         """The mask symbol."""
         return self.vocab_size
 
-    def forward(
-        self,
-        batch: LMBatch,
-        teacher_forcing_ratio: float = 1.0,
-        token_choice: TokenChoice = "sample",
-        *,
-        need_weights: bool = True,
-    ) -> ModelOutput:
-        """Say how likely each token is to stand at each place."""
-        del (
-            teacher_forcing_ratio,
-            token_choice,
-            need_weights,
-        )  # no token waits for another, and no source is there
+    def forward(self, batch: LMBatch, *, need_weights: bool = False) -> ModelOutput:
+        """Score every token at every position; there are no weights to return."""
         encoded = self.encoder(batch.inputs, batch.lengths)
         return ModelOutput(
             self._compute_log_probs(encoded.states), None, dict(encoded.auxiliary_losses)

@@ -11,8 +11,9 @@ from typing import Any, Literal, NamedTuple
 import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
+from typing_extensions import override
 
-from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES, sum_losses
+from heedful.attention.auxiliary_losses import sum_losses
 from heedful.attention.masks import padding_mask
 from heedful.attention.positional_encoding import PositionalEncodingConfig
 from heedful.config import BaseConfig
@@ -67,32 +68,27 @@ class PrefixLanguageModel(Seq2SeqModel):
         self.dropout = nn.Dropout(dropout)
         self.includes_source_loss = includes_source_loss
 
-    def forward(
-        self,
-        batch: Batch,
-        teacher_forcing_ratio: float = 1.0,
-        token_choice: TokenChoice = "sample",
-        *,
-        need_weights: bool = True,
-    ) -> ModelOutput:
-        """Say how likely each token of known targets is."""
+    @override
+    def forward(self, batch: Batch, *, need_weights: bool = False) -> ModelOutput:
         source, state = self._encode_source(batch.sources)
-        auxiliary_losses = (
-            self._source_loss(source, batch) if self.includes_source_loss else NO_AUXILIARY_LOSSES
-        )
-        if teacher_forcing_ratio < 1:
-            outputs = run_scheduled_sampling(
-                self, batch.decoder_inputs, state, teacher_forcing_ratio, token_choice
-            )
-            return ModelOutput(*outputs, sum_losses(source.auxiliary_losses, auxiliary_losses))
+        source_loss = self._source_loss(source, batch)
         target = self._forward_backbone(
             batch.decoder_inputs, state, need_weights=need_weights, need_state=False
         )
         weights = self._source_weights(target, state) if need_weights else None
-        auxiliary_losses = sum_losses(
-            source.auxiliary_losses, auxiliary_losses, target.auxiliary_losses
-        )
+        auxiliary_losses = sum_losses(source.auxiliary_losses, source_loss, target.auxiliary_losses)
         return ModelOutput(self._compute_log_probs(target.outputs), weights, auxiliary_losses)
+
+    @override
+    def forward_scheduled_sampling(
+        self, batch: Batch, teacher_forcing_ratio: float, token_choice: TokenChoice
+    ) -> ModelOutput:
+        source, state = self._encode_source(batch.sources)
+        auxiliary_losses = sum_losses(source.auxiliary_losses, self._source_loss(source, batch))
+        outputs = run_scheduled_sampling(
+            self, batch.decoder_inputs, state, teacher_forcing_ratio, token_choice
+        )
+        return ModelOutput(*outputs, auxiliary_losses)
 
     def initial_state(self, sources: SourceBatch) -> PrefixLanguageModelState:
         """Read sources, to go on from them."""
@@ -144,7 +140,9 @@ class PrefixLanguageModel(Seq2SeqModel):
         return read.weights[..., :source_length] * state.is_source.unsqueeze(1)
 
     def _source_loss(self, source: BackboneOutput, batch: Batch) -> dict[str, Float[Tensor, ""]]:
-        """How unlikely each token of the sources is but the first, which nothing goes before."""
+        """Return -log p of every source token after the first, if the loss includes the source."""
+        if not self.includes_source_loss:
+            return {}
         log_probs = self._compute_log_probs(source.outputs[:, :-1])
         targets = batch.sources.tokens[:, 1:]
         chosen = log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1)

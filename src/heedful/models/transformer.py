@@ -16,7 +16,6 @@ from heedful.attention.config import AttentionConfig
 from heedful.attention.masks import padding_mask
 from heedful.errors import ConfigError
 from heedful.layers.embeddings import TokenEmbedding
-from heedful.layers.pooling import MeanPooling
 from heedful.layers.self_attention import SelfAttentionCache
 from heedful.layers.transformer import (
     EmbeddedTransformerConfigBase,
@@ -109,12 +108,12 @@ class TransformerDecoder(Decoder):
             TransformerStackState(tuple(layers), state.start_positions), sources
         )
 
-    def forward_teacher_forced(
+    def forward(
         self,
         tokens: Int[Tensor, "B T"],
         encoder_output: EncoderOutput,
         *,
-        need_weights: bool = True,
+        need_weights: bool = False,
     ) -> DecoderOutput:
         """Read a known target, all places at once."""
         state = self._initial_state(encoder_output)
@@ -190,23 +189,20 @@ class TransformerDecoderConfig(EmbeddedTransformerConfigBase):
 
 
 class TransformerEncoder(Encoder):
-    """A stack of Transformer layers; the summary is the mean of the states."""
+    """A stack of Transformer layers."""
 
     def __init__(self, embedding: TokenEmbedding, stack: TransformerStack, *, size: int) -> None:
         super().__init__()
         self.embedding = embedding
         self.stack = stack
         self.output_size = size
-        self.pooling = MeanPooling()
 
     def forward(self, tokens: Int[Tensor, "B S"], lengths: Int[Tensor, "B"]) -> EncoderOutput:
         """Read a batch of sources."""
         mask = padding_mask(lengths, tokens.size(1)).squeeze(1)  # (B, S)
         read, auxiliary_losses = self.stack.forward_bidirectional(self.embedding(tokens), lengths)
         states = read.masked_fill(~mask.unsqueeze(-1), 0)
-        return EncoderOutput(
-            states, lengths, self.pooling(states, mask), auxiliary_losses=auxiliary_losses
-        )
+        return EncoderOutput(states, lengths, auxiliary_losses=auxiliary_losses)
 
 
 class TransformerEncoderConfig(EmbeddedTransformerConfigBase):

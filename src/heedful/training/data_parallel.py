@@ -18,6 +18,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
+from typing_extensions import override
 
 from heedful.errors import ConfigError
 from heedful.layers.feed_forward import PositionwiseLayer
@@ -38,23 +39,23 @@ from heedful.training.trainer import get_rng_states, set_rng_states
 
 
 class _LossOutputsOnly(nn.Module):
-    """A model of which nothing comes out but what is learned from.
+    """A model without attention weights: DDP expects every output to be part of the loss.
 
-    Of what comes out, torch expects that it has a part in the loss.
+    `scheduled_sampling` holds the arguments of `forward_scheduled_sampling`; without them the model
+    is called with teacher forcing.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
 
-    def forward(
-        self, batch: Any, teacher_forcing_ratio: float, token_choice: TokenChoice
-    ) -> ModelOutput:
-        """Ask the model, and not where it looked."""
-        outputs: ModelOutput = self.model(
-            batch, teacher_forcing_ratio, token_choice, need_weights=False
-        )
-        return outputs._replace(weights=None)
+    @override
+    def forward(self, batch: Any, *scheduled_sampling: Any) -> ModelOutput:
+        if scheduled_sampling:
+            output = self.model.forward_scheduled_sampling(batch, *scheduled_sampling)
+        else:
+            output = self.model(batch)
+        return output._replace(weights=None)
 
 
 class DDPModule(nn.Module):
@@ -69,19 +70,21 @@ class DDPModule(nn.Module):
         self._ddp: list[DistributedDataParallel] = []
         self._is_no_sync = False
 
-    def forward(
-        self,
-        batch: Any,
-        teacher_forcing_ratio: float = 1.0,
-        token_choice: TokenChoice = "sample",
-        *,
-        need_weights: bool = False,
+    @override
+    def forward(self, batch: Any, *, need_weights: bool = False) -> ModelOutput:
+        assert not need_weights, "a model in training returns no attention weights"
+        return self._forward(batch)
+
+    def forward_scheduled_sampling(
+        self, batch: Any, teacher_forcing_ratio: float, token_choice: TokenChoice
     ) -> ModelOutput:
-        """Ask the model as it is asked to learn."""
-        assert not need_weights, "who learns does not ask where was looked"
+        """Run the model's own `forward_scheduled_sampling`."""
+        return self._forward(batch, teacher_forcing_ratio, token_choice)
+
+    def _forward(self, batch: Any, *scheduled_sampling: Any) -> ModelOutput:
         if not self._ddp:
             (is_needed,) = self._dist_context.all_reduce_any(
-                self._has_unused_parameters(batch, teacher_forcing_ratio, token_choice)
+                self._has_unused_parameters(batch, *scheduled_sampling)
             )
             self._ddp = [
                 DistributedDataParallel(
@@ -92,7 +95,7 @@ class DDPModule(nn.Module):
             ]
         (ddp_module,) = self._ddp
         with ddp_module.no_sync() if self._is_no_sync else nullcontext():
-            return ddp_module(batch, teacher_forcing_ratio, token_choice)
+            return ddp_module(batch, *scheduled_sampling)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -103,15 +106,11 @@ class DDPModule(nn.Module):
         finally:
             self._is_no_sync = False
 
-    def _has_unused_parameters(
-        self, batch: Any, teacher_forcing_ratio: float, token_choice: TokenChoice
-    ) -> bool:
+    def _has_unused_parameters(self, batch: Any, *scheduled_sampling: Any) -> bool:
         """Whether some weights have no part in what the model says; asking leaves no trace."""
         random = get_rng_states()
         buffers = [buffer.clone() for buffer in self.model.buffers()]
-        reached = parameters_in_graph(
-            self._model_without_weights(batch, teacher_forcing_ratio, token_choice)
-        )
+        reached = parameters_in_graph(self._model_without_weights(batch, *scheduled_sampling))
         for buffer, before in zip(self.model.buffers(), buffers, strict=True):
             buffer.copy_(before)
         set_rng_states(random)
@@ -233,8 +232,9 @@ class FSDPContext(DDPContext):
             if isinstance(block, SelfAttention):
                 register_fsdp_forward_method(block, "forward_bidirectional")
         fully_shard(model, mesh=mesh)
-        if list(model.buffers()):
-            model.register_forward_pre_hook(_broadcast_buffers)
+        model.register_forward_pre_hook(_broadcast_buffers)
+        if hasattr(model, "forward_scheduled_sampling"):
+            _shard_scheduled_sampling(model)
         return model
 
     def wrap_model(self, model: nn.Module) -> nn.Module:
@@ -307,6 +307,18 @@ def _shardable_modules(model: nn.Module) -> Iterator[nn.Module]:
     for module in model.modules():
         if isinstance(module, (SelfAttention, PositionwiseLayer)) and list(module.parameters()):
             yield module
+
+
+def _shard_scheduled_sampling(model: Any) -> None:
+    """Let FSDP gather parameters for `forward_scheduled_sampling`, which runs no hooks."""
+    forward = model.forward_scheduled_sampling
+
+    def broadcast_and_forward(*args: Any) -> ModelOutput:
+        _broadcast_buffers(model, args)
+        return forward(*args)
+
+    model.forward_scheduled_sampling = broadcast_and_forward
+    register_fsdp_forward_method(model, "forward_scheduled_sampling")
 
 
 @torch.no_grad()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
 from heedful.errors import ConfigError
+from heedful.models.base import ModelOutput
 from heedful.models.scheduled_sampling import ScheduledSamplingConfig, TeacherForcingConfig
 from heedful.shapes import Float, Int
 from heedful.tokenization.vocabulary import PAD
@@ -106,14 +107,18 @@ class CrossEntropyObjective(Objective):
     def __call__(
         self, model: nn.Module, batch: Any, step: int, unwrapped_model: nn.Module
     ) -> LossTerms:
-        """Say how unlikely a batch is."""
-        del unwrapped_model  # the model's own tokens are taken as it reads
-        share = self.sampling.teacher_forcing_ratio(step)
-        log_probs, _, auxiliary_losses = model(
-            batch, share, self.sampling.token_choice, need_weights=False
+        del unwrapped_model
+        ratio = self.sampling.teacher_forcing_ratio(step)
+        output: ModelOutput
+        if ratio < 1:
+            scheduled_sampling = cast(Any, model).forward_scheduled_sampling
+            output = scheduled_sampling(batch, ratio, self.sampling.token_choice)
+        else:
+            output = model(batch)
+        error = negative_log_likelihood(
+            output.log_probs, batch.targets, label_smoothing=self.smoothing
         )
-        error = negative_log_likelihood(log_probs, batch.targets, label_smoothing=self.smoothing)
-        return LossTerms(error, auxiliary_losses)
+        return LossTerms(error, output.auxiliary_losses)
 
 
 def negative_log_likelihood(

@@ -14,7 +14,7 @@ def read_own_tokens(cross_attention):
     config = TransformerDecoderConfig.model_validate(settings)
     decoder = config.build(vocab_size=7, memory_size=8)
     encoded = EncoderOutput(torch.randn(2, 4, 8), torch.tensor([4, 2]), torch.randn(2, 8))
-    return decoder(torch.randint(4, 7, (2, 3)), encoded, teacher_forcing_ratio=0.5)
+    return decoder.forward_scheduled_sampling(torch.randint(4, 7, (2, 3)), encoded, 0.5, "sample")
 
 
 def test_a_penalty_is_not_lost_in_silence():

@@ -39,7 +39,7 @@ def strengthened(model):
 @pytest.mark.parametrize("factor", [1.0, 1.2, 2.0])
 def test_step_by_step_is_the_whole_sequence(name, factor):
     model, examples = system(name, factor), batch(store(), [0, 3, 5, 6])
-    whole, state = model(examples), model.initial_state(examples.sources)
+    whole, state = model(examples, need_weights=True), model.initial_state(examples.sources)
     for time, tokens in enumerate(examples.decoder_inputs.unbind(dim=1)):
         step = model.step(tokens, state)
         state = step.state
@@ -106,10 +106,10 @@ def test_rows_of_a_state_go_their_own_way(name):
 
 def test_nothing_is_looked_at():
     model, examples = system(), batch(store(), [2, 5])
-    whole = model(examples)
+    whole = model(examples, need_weights=True)
     assert whole.weights.shape == (*examples.decoder_inputs.shape, examples.sources.tokens.size(1))
     assert (whole.weights == 0).all()
-    assert model(examples, need_weights=False).weights is None
+    assert model(examples).weights is None
 
 
 def test_a_place_reads_what_the_encoder_made_of_it_and_beyond_the_end_nothing():
@@ -120,11 +120,11 @@ def test_a_place_reads_what_the_encoder_made_of_it_and_beyond_the_end_nothing():
     encoded = model.encoder(*examples.sources)
     unfolded = encoded.unfolded
     tokens = torch.full((1, unfolded.size(1) + 3), 5)
-    said = model.decoder.forward_teacher_forced(tokens, encoded).log_probs[0]
+    said = model.decoder(tokens, encoded).log_probs[0]
     for place in range(unfolded.size(1)):
         changed = unfolded.clone()
         changed[:, place] += 1
-        other = model.decoder.forward_teacher_forced(
+        other = model.decoder(
             tokens, encoded._replace(unfolded=changed)
         ).log_probs[0]
         assert (said != other).any(dim=-1).nonzero().flatten().tolist() == [place]
@@ -139,7 +139,7 @@ def test_an_encoder_that_does_not_unfold_is_read_as_far_as_it_goes():
     whole = model(examples).log_probs
     unfolded = encoded._replace(unfolded=encoded.states)
     torch.testing.assert_close(
-        model.decoder.forward_teacher_forced(examples.decoder_inputs, unfolded).log_probs, whole
+        model.decoder(examples.decoder_inputs, unfolded).log_probs, whole
     )
 
 

@@ -54,7 +54,7 @@ def system(name="as in the paper"):
 @each_setting
 def test_step_by_step_is_the_whole_sequence(name):
     model, examples = system(name), batch(store(), [0, 3, 5, 6])
-    whole, state = model(examples), model.initial_state(examples.sources)
+    whole, state = model(examples, need_weights=True), model.initial_state(examples.sources)
     for time, tokens in enumerate(examples.decoder_inputs.unbind(dim=1)):
         step = model.step(tokens, state)
         state = step.state
@@ -121,7 +121,7 @@ def test_rows_of_a_state_go_their_own_way(name):
 def test_weights_are_the_mean_of_the_layers():
     model, examples = system(), batch(store(), [2, 5])
     with trace_attention(model) as records:
-        whole = model(examples)
+        whole = model(examples, need_weights=True)
     assert len(records) == 4
     mean = torch.stack([record.weights.squeeze(1) for record in records]).mean(dim=0)
     torch.testing.assert_close(whole.weights, mean)
@@ -130,7 +130,7 @@ def test_weights_are_the_mean_of_the_layers():
 
 def test_without_weights_the_same_is_said():
     model, examples = system(), batch(store(), [2, 5])
-    told, untold = model(examples), model(examples, need_weights=False)
+    told, untold = model(examples, need_weights=True), model(examples)
     assert untold.weights is None
     torch.testing.assert_close(untold.log_probs, told.log_probs)
 
@@ -144,7 +144,7 @@ def test_attention_that_is_penalised_is_looked_at_even_where_no_weights_are_need
         batch(store(), [2, 5]),
     )
     found, wanted = (
-        model(examples, need_weights=False).auxiliary_losses,
+        model(examples).auxiliary_losses,
         model(examples).auxiliary_losses,
     )
     assert len(found) == 1

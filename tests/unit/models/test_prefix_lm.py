@@ -43,7 +43,7 @@ def test_source_separator_and_target_are_one_sequence():
 
 
 def test_nothing_is_looked_at():
-    found = build()(example([4, 5], [7]))
+    found = build()(example([4, 5], [7]), need_weights=True)
     assert found.weights.shape == (1, 2, 3)
     assert not found.weights.any()
     assert found.auxiliary_losses == {}
@@ -53,7 +53,7 @@ def test_a_model_that_is_never_told_goes_on_by_itself():
     model = build()
     batch = example([4, 5, 6], [7, 8, 9])
     torch.manual_seed(1)
-    alone = model(batch, teacher_forcing_ratio=0.0).log_probs
+    alone = model.forward_scheduled_sampling(batch, 0.0, "sample").log_probs
     torch.manual_seed(1)
     state, read, told = model.initial_state(batch.sources), batch.decoder_inputs[:, 0], []
     for _ in range(4):
@@ -68,5 +68,5 @@ def test_a_model_that_is_never_told_goes_on_by_itself():
 
 def test_a_model_that_is_all_but_always_told_reads_the_target():
     model, batch = build(), example([4, 5, 6], [7, 8, 9])
-    nearly = model(batch, teacher_forcing_ratio=1 - 1e-12).log_probs
+    nearly = model.forward_scheduled_sampling(batch, 1 - 1e-12, "sample").log_probs
     torch.testing.assert_close(nearly, model(batch).log_probs)

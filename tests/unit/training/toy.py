@@ -39,9 +39,11 @@ class Toy(Seq2SeqModel):
         said = self.logits.log_softmax(dim=-1)[number, code]
         return StepOutput(said, (number, code), said.new_zeros(len(tokens), 1))
 
-    def forward(
-        self, batch, teacher_forcing_ratio=1.0, token_choice="drawn", *, need_weights=True
-    ) -> ModelOutput:
+    def forward_scheduled_sampling(self, batch, teacher_forcing_ratio, token_choice):
+        """No test of sequence-level objectives samples inputs."""
+        raise NotImplementedError
+
+    def forward(self, batch: Batch, *, need_weights: bool = False) -> ModelOutput:
         """Read known targets step by step."""
         state, said = self.initial_state(batch.sources), []
         for tokens in batch.decoder_inputs.unbind(dim=1):

@@ -80,8 +80,8 @@ class ZerosBridge(Bridge):
 
     def forward(self, encoder_output: EncoderOutput) -> list[Float[Tensor, "B D"]]:
         """Make the first hidden states, bottom first."""
-        nothing = encoder_output.summary.new_zeros(len(encoder_output.summary), self.hidden_size)
-        return [nothing] * self.num_layers
+        states = encoder_output.states
+        return [states.new_zeros(len(states), self.hidden_size)] * self.num_layers
 
 
 class BridgeSizes(NamedTuple):

@@ -112,12 +112,12 @@ class RecurrentDecoder(Decoder):
             step_output.weights.squeeze(1),
         )
 
-    def forward_teacher_forced(
+    def forward(
         self,
         tokens: Int[Tensor, "B T"],
         encoder_output: EncoderOutput,
         *,
-        need_weights: bool = True,
+        need_weights: bool = False,
     ) -> DecoderOutput:
         """Read a known target: the steps of decoding, what no step waits for made at once."""
         state, steps = self.initial_state(encoder_output), []

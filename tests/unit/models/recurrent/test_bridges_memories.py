@@ -104,18 +104,18 @@ def test_padding_has_no_influence(direction):
 def test_memories_that_are_handed_over_matter(direction):
     model = system(direction)
     encoded = model.encoder(SOURCES, LENGTHS)
-    whole = model.decoder.forward_teacher_forced(INPUTS, encoded).log_probs
+    whole = model.decoder(INPUTS, encoded).log_probs
     nothing = tuple(torch.zeros_like(memory) for memory in encoded.final_cell_states)
     for layer in range(LAYERS):
         forgotten = list(encoded.final_cell_states)
         forgotten[layer] = nothing[layer]
-        found = model.decoder.forward_teacher_forced(
+        found = model.decoder(
             INPUTS, encoded._replace(final_cell_states=tuple(forgotten))
         )
         assert ((found.log_probs - whole).abs().amax(dim=(1, 2)) > 1e-6).all()
     # Without any, memory cells begin empty.
     found, wanted = (
-        model.decoder.forward_teacher_forced(
+        model.decoder(
             INPUTS, encoded._replace(final_cell_states=memories)
         ).log_probs
         for memories in ((), nothing)

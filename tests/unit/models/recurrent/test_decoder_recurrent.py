@@ -108,20 +108,20 @@ def test_a_residual_layer_shows_what_it_made_and_what_it_read(wiring):
 
 
 @each_combination
-def test_a_share_of_one_draws_nothing(wiring, output):
+def test_teacher_forcing_leaves_random_state_unchanged(wiring, output):
     decoder, encoded = build(wiring, output), source(4, 2)
     tokens = torch.randint(3, VOCABULARY, (2, 5))
     before = torch.get_rng_state()
-    told = decoder(tokens, encoded, teacher_forcing_ratio=1.0)
+    first = decoder(tokens, encoded)
     assert torch.equal(torch.get_rng_state(), before)
-    torch.testing.assert_close(told[:2], decoder(tokens, encoded)[:2], rtol=0, atol=0)
+    torch.testing.assert_close(first[:2], decoder(tokens, encoded)[:2], rtol=0, atol=0)
 
 
 def test_no_gradient_passes_through_the_decoders_own_choice():
     """It is that of reading the very same tokens as known ones."""
     decoder, encoded = build(), source(4, 2)
     known = torch.randint(3, VOCABULARY, (2, 5))
-    found = decoder(known, encoded, teacher_forcing_ratio=0.0, own="likeliest").log_probs
+    found = decoder.forward_scheduled_sampling(known, encoded, 0.0, "argmax").log_probs
     said = torch.cat([known[:, :1], found.argmax(-1)[:, :-1]], dim=1)
     same = decoder(said, encoded).log_probs
     torch.testing.assert_close(found, same)
@@ -130,11 +130,11 @@ def test_no_gradient_passes_through_the_decoders_own_choice():
     torch.testing.assert_close(ours, theirs)
 
 
-def taken(decoder, known, encoded, share, own="drawn"):
+def taken(decoder, known, encoded, share, token_choice="sample"):
     """The tokens that a decoder reads."""
     read = []
     handle = decoder.embedding.register_forward_pre_hook(lambda _, given: read.append(given[0]))
-    decoder(known, encoded, share, own)
+    decoder.forward_scheduled_sampling(known, encoded, share, token_choice)
     handle.remove()
     return torch.stack(read, dim=1)
 
@@ -169,5 +169,6 @@ def test_own_tokens_are_drawn_as_likely_as_the_decoder_finds_them():
 def test_nan_reaches_the_loss_and_ends_no_process():
     decoder, encoded = build(), source(4, 2)
     broken = encoded._replace(states=encoded.states * float("nan"))
-    found = decoder(torch.randint(3, VOCABULARY, (2, 3)), broken, teacher_forcing_ratio=0.0)
+    tokens = torch.randint(3, VOCABULARY, (2, 3))
+    found = decoder.forward_scheduled_sampling(tokens, broken, 0.0, "sample")
     assert found.log_probs.isnan().all()
