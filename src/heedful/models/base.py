@@ -336,11 +336,13 @@ class Seq2SeqModel(nn.Module, DecodableModel):
     @abstractmethod
     def forward(self, batch: Batch, *, need_weights: bool = False) -> ModelOutput:
         """Score the target tokens with teacher forcing; without `need_weights`, a fused kernel
-        may run, and `weights` may be None."""
+        may run, and `weights` may be None.
+        """
 
     @abstractmethod
     def forward_scheduled_sampling(
         self, batch: Batch, teacher_forcing_ratio: float, token_choice: TokenChoice
     ) -> ModelOutput:
         """Score the target tokens; each input token is the target's with probability
-        `teacher_forcing_ratio`, else the model's own (Bengio et al. 2015)."""
+        `teacher_forcing_ratio`, else the model's own (Bengio et al. 2015).
+        """

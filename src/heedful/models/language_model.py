@@ -68,7 +68,8 @@ class LanguageModel(nn.Module):
         self, batch: LMBatch, teacher_forcing_ratio: float, token_choice: TokenChoice
     ) -> ModelOutput:
         """Score the tokens; each input token is the text's with probability
-        `teacher_forcing_ratio`, else the model's own (Bengio et al. 2015)."""
+        `teacher_forcing_ratio`, else the model's own (Bengio et al. 2015).
+        """
         state = self.initial_state(batch.inputs)
         log_probs, _ = run_scheduled_sampling(
             self, batch.inputs, state, teacher_forcing_ratio, token_choice

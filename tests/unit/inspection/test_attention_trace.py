@@ -67,7 +67,9 @@ def test_steps_of_decoding_join_to_the_map_of_the_known_target():
         for tokens in examples.decoder_inputs.unbind(dim=1):
             state = model.step(tokens, state).state
     joined = concatenate_steps(records)
-    torch.testing.assert_close(joined.weights, model(examples, need_weights=True).weights.unsqueeze(1))
+    torch.testing.assert_close(
+        joined.weights, model(examples, need_weights=True).weights.unsqueeze(1)
+    )
     assert joined.query_positions == tuple(range(examples.decoder_inputs.size(1)))
 
 
@@ -81,7 +83,9 @@ def test_the_example_of_the_module_runs(capsys):
         "batch": examples,
     }
     exec(example, names)
-    torch.testing.assert_close(names["weights"], model(examples, need_weights=True).weights.unsqueeze(1))
+    torch.testing.assert_close(
+        names["weights"], model(examples, need_weights=True).weights.unsqueeze(1)
+    )
     places = examples.sources.tokens.size(1)
     first, *_ = capsys.readouterr().out.splitlines()
     assert first == f"{SITE} cross 0 torch.Size([2, 1, 1, {places}])"

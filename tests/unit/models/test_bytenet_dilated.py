@@ -124,9 +124,7 @@ def test_a_place_reads_what_the_encoder_made_of_it_and_beyond_the_end_nothing():
     for place in range(unfolded.size(1)):
         changed = unfolded.clone()
         changed[:, place] += 1
-        other = model.decoder(
-            tokens, encoded._replace(unfolded=changed)
-        ).log_probs[0]
+        other = model.decoder(tokens, encoded._replace(unfolded=changed)).log_probs[0]
         assert (said != other).any(dim=-1).nonzero().flatten().tolist() == [place]
     torch.testing.assert_close(said[-1], said[-3])
 
@@ -138,9 +136,7 @@ def test_an_encoder_that_does_not_unfold_is_read_as_far_as_it_goes():
     encoded = model.encoder(*examples.sources)
     whole = model(examples).log_probs
     unfolded = encoded._replace(unfolded=encoded.states)
-    torch.testing.assert_close(
-        model.decoder(examples.decoder_inputs, unfolded).log_probs, whole
-    )
+    torch.testing.assert_close(model.decoder(examples.decoder_inputs, unfolded).log_probs, whole)
 
 
 def test_dropout_is_where_a_token_is_told_from():

@@ -109,15 +109,11 @@ def test_memories_that_are_handed_over_matter(direction):
     for layer in range(LAYERS):
         forgotten = list(encoded.final_cell_states)
         forgotten[layer] = nothing[layer]
-        found = model.decoder(
-            INPUTS, encoded._replace(final_cell_states=tuple(forgotten))
-        )
+        found = model.decoder(INPUTS, encoded._replace(final_cell_states=tuple(forgotten)))
         assert ((found.log_probs - whole).abs().amax(dim=(1, 2)) > 1e-6).all()
     # Without any, memory cells begin empty.
     found, wanted = (
-        model.decoder(
-            INPUTS, encoded._replace(final_cell_states=memories)
-        ).log_probs
+        model.decoder(INPUTS, encoded._replace(final_cell_states=memories)).log_probs
         for memories in ((), nothing)
     )
     torch.testing.assert_close(found, wanted)
