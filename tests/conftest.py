@@ -1,6 +1,6 @@
-"""What every test stands on: checked shapes, fixed seeds, quiet threads, and data if it is there.
+"""Shape checks, seeds, thread settings and fixtures for all tests.
 
-Nothing here imports torch: a test that needs none starts at once.
+Nothing here imports torch, so that tests without it start fast.
 """
 
 import os
@@ -26,7 +26,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 @pytest.fixture(autouse=True)
 def _seeds():
-    """Start every test from the same random numbers, whatever ran before it."""
+    """Seed all random number generators before every test."""
     random.seed(SEED)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(SEED)
@@ -36,28 +36,28 @@ def _seeds():
 
 @pytest.fixture(scope="session")
 def heedful_data() -> Path:
-    """The folder of real corpora: $HEEDFUL_DATA, or shared/data beside the checkout."""
+    """Return the folder of real corpora: $HEEDFUL_DATA, or shared/data beside the checkout."""
     beside = Path(__file__).resolve().parents[2] / "shared" / "data"
     folder = Path(os.environ.get("HEEDFUL_DATA", beside))
     if not folder.is_dir():
-        pytest.skip(f"no corpora in {folder}; name their folder in HEEDFUL_DATA")
+        pytest.skip(f"no corpora in {folder}; set HEEDFUL_DATA")
     return folder
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none."""
-    needing = [item for item in items if item.get_closest_marker("gpu")]
-    if needing:
+    """Skip GPU tests where there is no GPU."""
+    gpu_items = [item for item in items if item.get_closest_marker("gpu")]
+    if gpu_items:
         import torch
 
         if not torch.cuda.is_available():
-            for item in needing:
+            for item in gpu_items:
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
 
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run folder of a tiny model that has learned to copy letters; do not write into it."""
+    """Train a tiny model that copies letters; the run folder is read-only."""
     from tests.commands import LETTERS, train_tiny
 
     return train_tiny(tmp_path_factory.mktemp("trained") / "run", LETTERS)
@@ -65,7 +65,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copied(trained: Path, tmp_path: Path) -> Path:
-    """A copy of the trained run, to be spoiled."""
+    """Return a copy of the trained run that a test may damage."""
     import shutil
 
     return Path(shutil.copytree(trained, tmp_path / "run"))

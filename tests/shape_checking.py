@@ -1,4 +1,4 @@
-"""Shape checking: every call into a tensor package is held against its signature."""
+"""Check tensor shapes against the signatures of every call into a tensor package."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,13 +9,13 @@ TENSOR_PACKAGES = ["attention", "layers", "models", "search"]
 
 
 def check_shapes() -> None:
-    """Check the tensor packages from here on; they must not have been imported before."""
+    """Install the import hook; the tensor packages must not have been imported before."""
     install_import_hook([f"heedful.{name}" for name in TENSOR_PACKAGES], "beartype.beartype")
 
 
 @contextmanager
 def unchecked() -> Iterator[None]:
-    """Check nothing for a while: a model that learns makes a million calls."""
+    """Disable the checks: a training loop makes a million calls."""
     config.update("jaxtyping_disable", True)
     try:
         yield

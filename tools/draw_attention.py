@@ -84,7 +84,7 @@ def main(names: Sequence[str]) -> None:
         for picture, drawn in as_feed_forward(page):
             picture.parent.mkdir(exist_ok=True)
             picture.write_text(render_svg(drawn), encoding="utf-8")
-            print(f"{page.relative_to(PAGES)}: drew {picture.name}")  # noqa: T201
+            print(f"{page.relative_to(PAGES)}: drew {picture.name}")
 
 
 def as_feed_forward(page: Path) -> Iterator[tuple[Path, AttentionMap]]:

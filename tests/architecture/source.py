@@ -1,4 +1,4 @@
-"""The source as text: what the architecture tests read, without importing any of it."""
+"""Source files and their syntax trees, without importing them."""
 
 import ast
 from collections.abc import Iterator
@@ -11,33 +11,33 @@ Documented = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def source_files() -> list[Path]:
-    """Every Python file of the package."""
+    """Return every Python file of the package."""
     return sorted(SOURCE.rglob("*.py"))
 
 
 def short(path: Path) -> str:
-    """A path as a reader of the repository would write it."""
+    """Return a path relative to the repository."""
     return path.relative_to(ROOT).as_posix()
 
 
 def module_name(path: Path) -> str:
-    """The name a file is imported by."""
+    """Return the module name of a file."""
     parts = path.relative_to(SOURCE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def parse(path: Path) -> ast.Module:
-    """The syntax tree of a file."""
+    """Return the syntax tree of a file."""
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def is_public(name: str) -> bool:
-    """Whether others may use this name."""
+    """Return whether a name is public."""
     return not name.startswith("_")
 
 
 def public_definitions(body: list[ast.stmt]) -> Iterator[Documented]:
-    """The public classes and functions among some statements."""
+    """Yield the public classes and functions among statements."""
     for node in body:
         if isinstance(node, Documented) and is_public(node.name):
             yield node

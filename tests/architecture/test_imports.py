@@ -1,4 +1,4 @@
-"""Imports: they point down, and the first one is quick."""
+"""Imports follow the layers, and `import heedful` imports no torch."""
 
 import subprocess
 import sys
@@ -7,14 +7,14 @@ from pathlib import Path
 from tests.architecture.source import ROOT
 
 
-def test_imports_point_down():
+def test_imports_follow_the_layers():
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache", "--no-logo"]
-    outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 def test_importing_heedful_imports_no_torch():
     code = "import sys, heedful; print(*sorted({'torch', 'numpy', 'pydantic'} & set(sys.modules)))"
     command = [sys.executable, "-c", code]
-    outcome = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert outcome.stdout.split() == []
+    completed = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert completed.stdout.split() == []

@@ -1,4 +1,4 @@
-"""Shape checking: the import hook is at work, not merely installed."""
+"""The import hook of jaxtyping checks shapes in every tensor package."""
 
 import importlib
 import pkgutil
@@ -10,14 +10,14 @@ import torch
 from tests.shape_checking import TENSOR_PACKAGES
 
 
-def test_a_wrong_shape_is_refused():
+def test_wrong_shape_is_an_error():
     from heedful.attention import masks
 
     with pytest.raises(jaxtyping.TypeCheckError, match="lengths"):
         masks.padding_mask(torch.ones(2, 2, dtype=torch.long), 3)
 
 
-def test_a_wrong_type_of_numbers_is_refused():
+def test_wrong_dtype_is_an_error():
     from heedful.attention import masks
 
     with pytest.raises(jaxtyping.TypeCheckError, match="lengths"):
@@ -25,7 +25,7 @@ def test_a_wrong_type_of_numbers_is_refused():
 
 
 @pytest.mark.parametrize("name", TENSOR_PACKAGES)
-def test_every_tensor_package_goes_through_the_hook(name):
+def test_tensor_package_is_checked(name):
     package = importlib.import_module(f"heedful.{name}")
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         loader = importlib.import_module(module.name).__spec__.loader

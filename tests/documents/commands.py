@@ -1,4 +1,4 @@
-"""Command lines in documents: does each command and each option in them exist?"""
+"""Checks that the commands and options of shell lines in documents exist."""
 
 import re
 import shlex
@@ -13,7 +13,7 @@ SHELLS = {"bash", "console", "sh", "shell"}
 
 
 def shell_lines(text: str) -> Iterator[str]:
-    """The command lines in a document's shell blocks, without prompts and output."""
+    """Yield the command lines of shell blocks, without prompts and output."""
     for block in blocks(text):
         if block.language in SHELLS:
             lines = block.text.replace("\\\n", " ").splitlines()
@@ -22,38 +22,38 @@ def shell_lines(text: str) -> Iterator[str]:
 
 
 def commands() -> dict[str, Any]:
-    """The commands of heedful by name."""
+    """Return the commands of heedful by name."""
     from heedful.cli.main import app
 
     return dict(typer.main.get_command(app).commands)
 
 
 def mistakes(line: str) -> list[str]:
-    """What is wrong with each `heedful` and `factory` call of a command line."""
+    """Return unknown commands and options of the `heedful` and `make` calls in a line."""
     words = list(shlex.shlex(line, posix=True, punctuation_chars=True))
-    found = []
+    unknown = []
     while words:
         end = next((i for i, word in enumerate(words) if re.fullmatch(r"[|&;]+", word)), len(words))
-        found += _mistakes_of_call(words[:end])
+        unknown += _unknown_in_call(words[:end])
         words = words[end + 1 :]
-    return found
+    return unknown
 
 
-def _mistakes_of_call(words: list[str]) -> list[str]:
+def _unknown_in_call(words: list[str]) -> list[str]:
     if words[:1] == ["make"]:
         targets = [word for word in words[1:] if "=" not in word]
-        return [f"make {target}" for target in targets if target not in _targets()]
+        return [f"make {target}" for target in targets if target not in _make_targets()]
     if len(words) < 2 or words[0].split("/")[-1] != "heedful":
         return []
-    known = commands()
+    names = commands()
     if words[1].startswith("-"):
         return [] if words[1] in {"--help", "--version"} else [f"heedful {words[1]}"]
-    if words[1] not in known:
+    if words[1] not in names:
         return [f"heedful {words[1]}"]
-    options = {"--help", *(name for each in known[words[1]].params for name in each.opts)}
-    given = [word.split("=")[0] for word in words[2:] if re.match(r"--?[a-z]", word)]
-    return [f"heedful {words[1]} {option}" for option in given if option not in options]
+    options = {"--help", *(name for option in names[words[1]].params for name in option.opts)}
+    used = [word.split("=")[0] for word in words[2:] if re.match(r"--?[a-z]", word)]
+    return [f"heedful {words[1]} {option}" for option in used if option not in options]
 
 
-def _targets() -> set[str]:
+def _make_targets() -> set[str]:
     return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

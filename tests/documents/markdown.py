@@ -1,4 +1,4 @@
-"""Markdown as the document tests read it: its code blocks, its links, its headings."""
+"""Code blocks, links and headings of Markdown documents."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ _LINK = re.compile(r"\]\(([^)\s]+)[^)]*\)|(?:src|href)=\"([^\"]+)\"")
 
 
 class Block(NamedTuple):
-    """A fenced piece of code, and the line of the document it begins on."""
+    """A fenced code block and the line on which it begins."""
 
     language: str
     text: str
@@ -20,12 +20,12 @@ class Block(NamedTuple):
 
 
 def name_of(document: Path) -> str:
-    """A document as a reader of the repository would write it."""
+    """Return the path of a document relative to the repository."""
     return document.relative_to(ROOT).as_posix()
 
 
 def blocks(text: str) -> list[Block]:
-    """Every fenced block of a document."""
+    """Return the fenced blocks of a document."""
     return [
         Block(match[1], match[2], text.count("\n", 0, match.start(2)) + 1)
         for match in _FENCE.finditer(text)
@@ -33,7 +33,7 @@ def blocks(text: str) -> list[Block]:
 
 
 def python_of(text: str) -> str:
-    """All Python of a document as one program, each line at the number it has there."""
+    """Return all Python of a document as one program that keeps its line numbers."""
     lines = [""] * (text.count("\n") + 1)
     for block in blocks(text):
         if block.language == "python":
@@ -43,13 +43,13 @@ def python_of(text: str) -> str:
 
 
 def links(text: str) -> list[str]:
-    """What the links and pictures of a document point to, its code left out."""
+    """Return the targets of links and images outside of code."""
     prose = re.sub(r"`[^`\n]*`", "", _FENCE.sub("", text))
     return [match[1] or match[2] for match in _LINK.finditer(prose)]
 
 
 def anchors(text: str) -> set[str]:
-    """The names by which the headings of a document can be linked to."""
+    """Return the anchors of the headings of a document."""
     headings = re.findall(r"^#+ +(.*?) *$", _FENCE.sub("", text), re.MULTILINE)
     plain = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings]
     return {heading.replace(" ", "-") for heading in plain}

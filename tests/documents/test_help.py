@@ -1,4 +1,4 @@
-"""Help: every command explains itself, with an example that would work."""
+"""Every command has help with an example that works."""
 
 import re
 
@@ -12,20 +12,20 @@ each_command = pytest.mark.parametrize("name", sorted(commands()))
 
 
 @each_command
-def test_every_command_explains_itself(name):
-    outcome = CliRunner().invoke(app, [name, "--help"])
-    assert outcome.exit_code == 0
-    assert f" {name} [OPTIONS]" in outcome.output
+def test_command_has_help(name):
+    result = CliRunner().invoke(app, [name, "--help"])
+    assert result.exit_code == 0
+    assert f" {name} [OPTIONS]" in result.output
 
 
 @each_command
-def test_every_command_shows_an_example_that_exists(name):
+def test_command_help_has_valid_examples(name):
     examples = re.findall(r"Example: (.+)", commands()[name].help or "")
     assert any(example.startswith(f"heedful {name}") for example in examples)
-    assert [found for example in examples for found in mistakes(example)] == []
+    assert [unknown for example in examples for unknown in mistakes(example)] == []
 
 
 @each_command
-def test_every_option_and_argument_is_explained(name):
-    unexplained = [each.name for each in commands()[name].params if not getattr(each, "help", "")]
-    assert unexplained == []
+def test_options_and_arguments_have_help(name):
+    parameters = commands()[name].params
+    assert [option.name for option in parameters if not getattr(option, "help", "")] == []

@@ -1,11 +1,11 @@
-"""The readers of documents notice what is wrong in one."""
+"""Parsing of Markdown blocks, links and command lines."""
 
 import pytest
 
 from tests.documents.commands import mistakes, shell_lines
 from tests.documents.markdown import anchors, blocks, links, python_of
 
-TOKENIZER_FOLDER = """# A title, with `code`
+DOCUMENT = """# A title, with `code`
 
 See [there](docs/there.md#part "title") and `[not](here)`.
 
@@ -29,33 +29,33 @@ heedful train reverse-tiny \\
 """
 
 
-def test_blocks_know_their_language_and_line():
-    found = [(block.language, block.line) for block in blocks(TOKENIZER_FOLDER)]
-    assert found == [("python", 6), ("console", 10), ("python", 15), ("bash", 19)]
+def test_blocks_have_language_and_line():
+    positions = [(block.language, block.line) for block in blocks(DOCUMENT)]
+    assert positions == [("python", 6), ("console", 10), ("python", 15), ("bash", 19)]
 
 
-def test_python_keeps_its_line_numbers():
-    program = python_of(TOKENIZER_FOLDER).split("\n")
+def test_python_keeps_line_numbers():
+    program = python_of(DOCUMENT).split("\n")
     assert (program[5], program[14], "".join(program)) == ("x = 1", "y = x", "x = 1y = x")
 
 
-def test_output_is_no_command_and_a_continued_line_is_one():
-    assert [line.split() for line in shell_lines(TOKENIZER_FOLDER)] == [
+def test_console_output_is_skipped_and_continued_lines_are_joined():
+    assert [line.split() for line in shell_lines(DOCUMENT)] == [
         ["heedful", "demo"],
         ["heedful", "train", "reverse-tiny", "--run", "runs/copy"],
     ]
 
 
-def test_links_in_code_are_no_links():
-    assert links(TOKENIZER_FOLDER) == ["docs/there.md#part"]
+def test_links_in_code_are_ignored():
+    assert links(DOCUMENT) == ["docs/there.md#part"]
 
 
-def test_headings_can_be_linked_to():
-    assert anchors(TOKENIZER_FOLDER) == {"a-title-with-code"}
+def test_anchors_of_headings():
+    assert anchors(DOCUMENT) == {"a-title-with-code"}
 
 
 @pytest.mark.parametrize(
-    ("line", "found"),
+    ("line", "expected"),
     [
         ("heedful demo --run runs/demo  # a comment", []),
         ("cat a.txt | heedful translate runs/a - --beam=3 > b.txt", []),
@@ -65,5 +65,5 @@ def test_headings_can_be_linked_to():
         ("cat a.txt | heedful translate runs/a --beem 3", ["heedful translate --beem"]),
     ],
 )
-def test_a_command_or_option_that_does_not_exist_is_noticed(line, found):
-    assert mistakes(line) == found
+def test_unknown_commands_and_options_are_found(line, expected):
+    assert mistakes(line) == expected
