@@ -304,7 +304,7 @@ SHOWN_METRICS: Mapping[str, Direction] = {
     "perplexity per word": "lower",
     "bits per character": "lower",
     "perplexity per token": "lower",
-    "per cent right": "higher",
+    "token accuracy": "higher",
 }
 """What is told of a model, if it can be, by the name that `heedful evaluate` has for it."""
 NUM_ROUNDS = 2

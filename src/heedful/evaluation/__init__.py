@@ -1,1 +1,1 @@
-"""Evaluation: how good are a model's outputs?"""
+"""Metrics, significance tests and breakdowns of a test set."""

@@ -1,14 +1,15 @@
-"""Measures: what is counted in each sentence, so that a score can be told of any set of them?
+"""Base class of metrics, and the score it returns.
 
-A measure gives every sentence a row of statistics, and makes its score of their sum. Law: the
-score of a set is `total` of the added rows, whatever their order. So a set that is drawn anew, or
-of which sentences are exchanged, is scored without looking at a text again.
+A metric turns each sentence into a row of statistics and computes the corpus score from their sum.
+Invariant: the score of a set is `compute` of the summed rows, in any order; so a resampled or
+permuted test set is scored without reading the texts again (`significance`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,71 +17,68 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Direction = Literal["lower", "higher"]
 References = Sequence[str] | Sequence[Sequence[str]]
-"""One text for each output, or several of which any would do."""
+"""One reference per output, or several alternatives per output."""
 
 
 class MetricScore(NamedTuple):
-    """A number, and exactly how it was computed."""
+    """A value, and the signature that says how it was computed."""
 
     name: str
-    value: float  # of 100 where it is a share
+    value: float  # fractions are percentages
     signature: str
 
 
-class Metric(Protocol):
-    """A score that adds up from statistics of sentences."""
+class Metric(ABC):
+    """A corpus-level score computed from summed sentence statistics."""
 
-    @property
-    def name(self) -> str:
-        """What a table calls it."""
-        ...
-
-    @property
-    def direction(self) -> Direction:
-        """Which scores are the better ones."""
-        ...
+    name: str
+    direction: Direction
+    num_statistics: ClassVar[int] = 2
 
     def sentence_statistics(
         self, outputs: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Array:
-        """Count what matters in each sentence: (sentences, k)."""
-        ...
+        """Return the statistics of each sentence, (sentences, k)."""
+        rows = [
+            self.sentence_counts(output, choices, line)
+            for line, (output, choices) in enumerate(zip(outputs, references, strict=True), start=1)
+        ]
+        return np.array(rows, dtype=np.float64).reshape(-1, self.num_statistics)
+
+    @abstractmethod
+    def sentence_counts(
+        self, output: str, references: Sequence[str], line: int
+    ) -> tuple[float, ...]:
+        """Return the statistics of one sentence; `line` counts from 1, for error messages."""
 
     def compute(self, sums: Array) -> Array:
-        """Turn statistics that have been added up, (*B, k), into scores, (*B)."""
-        ...
+        """Return the scores (*B) of summed statistics (*B, k): first by second, in percent."""
+        return percentage(sums[..., 0], sums[..., 1], if_zero=100.0)
 
+    @abstractmethod
     def signature(self, references: Sequence[Sequence[str]]) -> str:
-        """Say exactly how it is computed."""
-        ...
+        """Return how the score is computed, in sacreBLEU's notation."""
 
 
 def as_multi_reference(references: References) -> list[Sequence[str]]:
-    """Give each sentence a list of references, though there be one."""
-    return [(each,) if isinstance(each, str) else each for each in references]
+    """Return a list of references for every sentence, also where there is only one."""
+    return [(choice,) if isinstance(choice, str) else choice for choice in references]
 
 
 def compute_score(metric: Metric, outputs: Sequence[str], references: References) -> MetricScore:
-    """Measure outputs."""
+    """Score outputs against their references."""
     choices = as_multi_reference(references)
     value = metric.compute(metric.sentence_statistics(outputs, choices).sum(axis=0))
     return MetricScore(metric.name, float(value), metric.signature(choices))
 
 
-def zip_references(
-    outputs: Sequence[str], references: Sequence[Sequence[str]]
-) -> Iterator[tuple[str, Sequence[str]]]:
-    """Go through outputs beside their references; there must be as many of the one as the other."""
-    return zip(outputs, references, strict=True)
-
-
 def percentage(part: Array, whole: Array, *, if_zero: Array | float) -> Array:
-    """100 part / whole, and `if_zero` where the whole is zero."""
-    is_some = whole > 0
-    return np.where(is_some, 100 * part / np.where(is_some, whole, 1), if_zero)
+    """Return 100 part / whole, and `if_zero` where the whole is zero."""
+    is_positive = whole > 0
+    return np.where(is_positive, 100 * part / np.where(is_positive, whole, 1), if_zero)
 
 
 def count_references(references: Sequence[Sequence[str]]) -> str:
-    """How many references a sentence has, as a signature says it."""
-    counts = {len(each) for each in references}
+    """Return the number of references per sentence as sacreBLEU writes it: nrefs:2, nrefs:var."""
+    counts = {len(choices) for choices in references}
     return f"nrefs:{counts.pop() if len(counts) == 1 else 'var'}"

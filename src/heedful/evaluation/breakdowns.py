@@ -1,20 +1,22 @@
-"""By kind: which kinds of sentences go wrong?
+"""Scores of parts of a test set: by source length, word frequency, sentence type or label.
 
-What kinds a source has is told by a function of it, or by labels that somebody wrote. The kinds
-told here are told by signs that need no knowledge of a language; a source may have several, and is
-plain if it has none.
+A breakdown assigns every sentence to groups and scores each group by itself. Groups smaller than
+`min_group_size` are counted but not scored.
 """
 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
+
+from typing_extensions import override
 
 from heedful.evaluation.base import (
     Metric,
@@ -24,21 +26,15 @@ from heedful.evaluation.base import (
     compute_score,
 )
 
-# Groups: are some sentences harder than others?
-#
-# Sentences are sorted into groups by name, each is in any number of them, and every group is measured
-# by itself. A group of few outputs says little: below a given number it is counted but not measured.
-
 MetricFunction = Callable[[Sequence[str], References], MetricScore]
-"""What is to be known of outputs and their references."""
 
 
 class GroupScore(NamedTuple):
-    """Outputs that have something in common, and how good they are."""
+    """Size and score of a group of sentences."""
 
     name: str
-    size: int  # outputs
-    score: MetricScore | None  # None where they are too few to tell
+    size: int
+    score: MetricScore | None  # None if the group is too small
 
 
 def scores_by_group(
@@ -50,25 +46,24 @@ def scores_by_group(
     order: Sequence[str] = (),
     min_group_size: int = 1,
 ) -> list[GroupScore]:
-    """Measure outputs by the names of their groups.
+    """Score outputs by group; `names` are the groups of each sentence, any number of them.
 
-    Groups come in the order given, and others after them by name. Groups without outputs are left
-    out; groups of fewer than `least` are not measured.
+    Groups come in the given order, the others after them by name; empty groups are left out.
     """
     members: dict[str, list[int]] = {name: [] for name in order}
-    for row, (found, _, _) in enumerate(zip(names, outputs, references, strict=True)):
-        for name in found:
+    for row, (groups, _, _) in enumerate(zip(names, outputs, references, strict=True)):
+        for name in groups:
             members.setdefault(name, []).append(row)
-    ordered = [*order, *sorted(members.keys() - set(order))]
-    return [
-        GroupScore(name, len(rows), _score_rows(rows, outputs, references, metric, min_group_size))
-        for name in ordered
-        if (rows := members[name])
-    ]
+    result = []
+    for name in [*order, *sorted(members.keys() - set(order))]:
+        if rows := members[name]:
+            score = _score_rows(rows, outputs, references, metric, min_group_size)
+            result.append(GroupScore(name, len(rows), score))
+    return result
 
 
 def _score_rows(
-    rows: list[int],
+    rows: Sequence[int],
     outputs: Sequence[str],
     references: References,
     metric: MetricFunction,
@@ -79,23 +74,19 @@ def _score_rows(
     return metric([outputs[row] for row in rows], [references[row] for row in rows])
 
 
-# By rarity: are words said that were seldom seen in training?
-#
-# Asked in two ways: how good outputs are, by how often the rarest word of their (first) reference was
-# seen, and how many of the words of references are found in outputs, by how often each was seen.
-# Words are runs of letters and digits, and signs one by one; case counts.
+# ----- by word frequency -----
 
 FREQUENCY_BIN_EDGES = (0, 1, 2, 5, 10, 100, 1000)
 """The smallest count of each bin."""
 
 
 def tokenize_words(text: str) -> list[str]:
-    """Part a text into words and signs."""
+    """Split into words and punctuation marks; case is kept."""
     return re.findall(r"\w+|[^\w\s]", text)
 
 
 def count_words(lines: Iterable[str]) -> Counter[str]:
-    """Count how often each word is seen."""
+    """Count the words of a text."""
     return Counter(word for line in lines for word in tokenize_words(line))
 
 
@@ -109,17 +100,21 @@ def scores_by_word_frequency(
     texts: References | None = None,
     min_group_size: int = 1,
 ) -> list[GroupScore]:
-    """Measure outputs by how often the rarest word of their reference was seen, rarest first.
+    """Score outputs by the training count of the rarest word of their first reference.
 
-    References without a word are in a group of their own. If outputs are held against something
-    that has no words, such as links, `texts` are those whose words count.
+    References without words form a group. If the references are no texts, such as alignment links,
+    `texts` are the ones whose words count.
     """
     bins = _bin_names(edges)
-    told_by = as_multi_reference(references if texts is None else texts)
-    names = [[_rarest_word_bin(choices[0], word_counts, edges, bins)] for choices in told_by]
-    order = [*bins, "no word"]
+    choices = as_multi_reference(references if texts is None else texts)
+    names = [[_rarest_word_bin(texts[0], word_counts, edges, bins)] for texts in choices]
     return scores_by_group(
-        names, outputs, references, metric, order=order, min_group_size=min_group_size
+        names,
+        outputs,
+        references,
+        metric,
+        order=[*bins, "no word"],
+        min_group_size=min_group_size,
     )
 
 
@@ -130,22 +125,19 @@ def recall_by_word_frequency(
     word_counts: Mapping[str, int],
     edges: Sequence[int] = FREQUENCY_BIN_EDGES,
 ) -> list[GroupScore]:
-    """The share of the words of first references that outputs have, by how often each was seen.
-
-    A word counts as often as it is in both. Sizes of the groups are words in references.
-    """
-    found, wanted = _count_recalled(outputs, references, word_counts, edges)
+    """Return the recall of reference words by their training count; sizes are numbers of words."""
+    recalled, total = _count_recalled(outputs, references, word_counts, edges)
     names = _bin_names(edges)
     return [
-        GroupScore(names[number], wanted[number], _recall(found[number], wanted[number]))
-        for number in sorted(wanted)
+        GroupScore(names[index], total[index], _recall(recalled[index], total[index]))
+        for index in sorted(total)
     ]
 
 
 def word_recall(outputs: Sequence[str], references: References) -> MetricScore:
-    """The share of all words of first references that outputs have."""
-    found, wanted = _count_recalled(outputs, references, {}, (0,))
-    return _recall(found.total(), wanted.total())
+    """Return the percentage of the words of first references that the outputs have."""
+    recalled, total = _count_recalled(outputs, references, {}, (0,))
+    return _recall(recalled.total(), total.total())
 
 
 def _count_recalled(
@@ -154,41 +146,41 @@ def _count_recalled(
     word_counts: Mapping[str, int],
     edges: Sequence[int],
 ) -> tuple[Counter[int], Counter[int]]:
-    """Count words that were said and that were wanted, by the number of their bin."""
-    found, wanted = Counter[int](), Counter[int]()
+    """Return by bin the number of reference words in outputs, and the number of reference words."""
+    recalled: Counter[int] = Counter()
+    total: Counter[int] = Counter()
     for output, choices in zip(outputs, as_multi_reference(references), strict=True):
         output_words = Counter(tokenize_words(output))
-        for word, times in Counter(tokenize_words(choices[0])).items():
-            number = bisect_right(edges, word_counts.get(word, 0)) - 1
-            found[number] += min(times, output_words[word])
-            wanted[number] += times
-    return found, wanted
+        for word, count in Counter(tokenize_words(choices[0])).items():
+            index = bisect_right(edges, word_counts.get(word, 0)) - 1
+            recalled[index] += min(count, output_words[word])
+            total[index] += count
+    return recalled, total
 
 
-def _recall(num_found: int, num_expected: int) -> MetricScore:
-    return MetricScore(
-        "word recall",
-        100 * num_found / num_expected if num_expected else 100.0,
-        "case:mixed|tok:words+signs",
-    )
+def _recall(num_recalled: int, num_expected: int) -> MetricScore:
+    value = 100 * num_recalled / num_expected if num_expected else 100.0
+    return MetricScore("word recall", value, "case:mixed|tok:words+signs")
 
 
 def _rarest_word_bin(
-    reference: str, word_counts: Mapping[str, int], edges: Sequence[int], names: Sequence[str]
+    text: str, word_counts: Mapping[str, int], edges: Sequence[int], names: Sequence[str]
 ) -> str:
-    counts = [word_counts.get(word, 0) for word in tokenize_words(reference)]
+    counts = [word_counts.get(word, 0) for word in tokenize_words(text)]
     return names[bisect_right(edges, min(counts)) - 1] if counts else "no word"
 
 
 def _bin_names(edges: Sequence[int]) -> list[str]:
-    assert edges[0] == 0, f"counts begin with 0, and bins with {edges[0]}"
-    ends = ((low, high - 1) for low, high in pairwise(edges))
-    closed = [f"{low}" if low == high else f"{low}-{high}" for low, high in ends]
-    return [*closed, f"{edges[-1]}+"]
+    assert edges[0] == 0, f"the first bin must start at 0, but starts at {edges[0]}"
+    ranges = ((low, high - 1) for low, high in pairwise(edges))
+    names = [f"{low}" if low == high else f"{low}-{high}" for low, high in ranges]
+    return [*names, f"{edges[-1]}+"]
 
+
+# ----- by sentence type or label -----
 
 SentenceClassifier = Callable[[str], Sequence[str]]
-"""Tells what kinds a source has."""
+"""Returns the types of a source, which may be several."""
 
 SENTENCE_TYPES = ("question", "digits", "name", "plain")
 
@@ -197,19 +189,18 @@ _CLOSING = " \"')]\u201c\u201d\u2019\u00bb\u00ab"
 
 
 def sentence_types(source: str, known: Container[str] = ()) -> list[str]:
-    """Tell whether a source asks, has digits, or has a name.
+    """Return whether a source is a question, has digits or has a name; else it is plain.
 
-    A name is a word with a capital letter, not the first of the text, that is not among those that
-    are known: the words of the training text, say. Where nouns have capital letters, they count
-    unless they are known.
+    A name is a capitalized word, not the first of the text, that is not in `known`, such as the
+    words of the training text. Where nouns are capitalized, they count unless they are known.
     """
-    later = [word for word in tokenize_words(source) if word[0].isalnum()][1:]
-    signs = {
+    later_words = [word for word in tokenize_words(source) if word[0].isalnum()][1:]
+    properties = {
         "question": source.rstrip(_CLOSING).endswith(_QUESTION_MARKS),
         "digits": any(character.isdigit() for character in source),
-        "name": any(word[0].isupper() and word not in known for word in later),
+        "name": any(word[0].isupper() and word not in known for word in later_words),
     }
-    return [kind for kind, is_so in signs.items() if is_so] or ["plain"]
+    return [name for name, holds in properties.items() if holds] or ["plain"]
 
 
 def scores_by_sentence_type(
@@ -221,11 +212,14 @@ def scores_by_sentence_type(
     classify: SentenceClassifier = sentence_types,
     min_group_size: int = 1,
 ) -> list[GroupScore]:
-    """Measure outputs by the kinds of their sources; one is measured in each kind that it has."""
-    found = [classify(source) for source in sources]
-    order = SENTENCE_TYPES if classify is sentence_types else ()
+    """Score outputs by the types of their sources; a source of two types counts in both."""
     return scores_by_group(
-        found, outputs, references, metric, order=order, min_group_size=min_group_size
+        [classify(source) for source in sources],
+        outputs,
+        references,
+        metric,
+        order=SENTENCE_TYPES if classify is sentence_types else (),
+        min_group_size=min_group_size,
     )
 
 
@@ -237,35 +231,31 @@ def scores_by_label(
     *,
     min_group_size: int = 1,
 ) -> list[GroupScore]:
-    """Measure outputs by labels, of which each has one; an empty label is no group."""
-    found = [[label] if label else [] for label in map(str.strip, labels)]
-    return scores_by_group(found, outputs, references, metric, min_group_size=min_group_size)
+    """Score outputs by label; sentences with an empty label are left out."""
+    names = [[label] if label else [] for label in map(str.strip, labels)]
+    return scores_by_group(names, outputs, references, metric, min_group_size=min_group_size)
 
 
-# By length: does quality fall as sources grow?
-#
-# Outputs are parted by how many words their sources have, into bins of one width, and every bin is
-# measured by itself. A bin of few outputs says little: below a given number it is counted but not
-# measured. Law: every output is in one bin.
+# ----- by source length -----
 
 
 class LengthBin(NamedTuple):
-    """Outputs whose sources are about equally long, and how good they are."""
+    """Size and score of the outputs whose sources have `min_length` to `max_length` words."""
 
-    min_length: int  # words
+    min_length: int
     max_length: int
-    size: int  # outputs
-    score: MetricScore | None  # None where they are too few to tell
+    size: int
+    score: MetricScore | None  # None if the bin is too small
 
     @property
     def name(self) -> str:
-        """The lengths in it, as a table shows them."""
+        """The range of lengths, as in "6-10"."""
         is_one = self.min_length == self.max_length
         return f"{self.max_length}" if is_one else f"{self.min_length}-{self.max_length}"
 
     @property
     def middle(self) -> float:
-        """The length it stands for on an axis."""
+        """The x coordinate of the bin in a plot."""
         return (self.min_length + self.max_length) / 2
 
 
@@ -278,117 +268,97 @@ def scores_by_length(
     width: int = 1,
     min_group_size: int = 1,
 ) -> list[LengthBin]:
-    """Measure outputs by the length of their sources, shortest first.
+    """Score outputs by the number of words of their sources, shortest first.
 
-    Bins hold 1 to `width` words, the next `width` lengths, and so on; texts without a word have a
-    bin of their own, and lengths that do not occur have none. Words are what white space parts.
-    Bins of fewer than `least` outputs are not measured.
+    The first bin holds 1 to `width` words; sources without words have a bin of their own, and empty
+    bins are left out. Words are separated by white space.
     """
-    assert width >= 1, f"no bin is {width} wide"
-    found: dict[int, list[tuple[str, str | Sequence[str]]]] = {}
-    for source, output, reference in zip(sources, outputs, references, strict=True):
-        number = -(-len(source.split()) // width)  # from 1; 0 without a word
-        found.setdefault(number, []).append((output, reference))
-    return [
-        LengthBin(
-            min_length=(number - 1) * width + 1 if number else 0,
-            max_length=number * width,
-            size=len(pairs),
-            score=_score_pairs(pairs, metric) if len(pairs) >= min_group_size else None,
-        )
-        for number, pairs in sorted(found.items())
-    ]
+    assert width >= 1, f"width must be at least 1, but is {width}"
+    members: dict[int, list[int]] = {}
+    for row, (source, _, _) in enumerate(zip(sources, outputs, references, strict=True)):
+        members.setdefault(-(-len(source.split()) // width), []).append(row)
+    bins = []
+    for index, rows in sorted(members.items()):
+        min_length = (index - 1) * width + 1 if index else 0
+        score = _score_rows(rows, outputs, references, metric, min_group_size)
+        bins.append(LengthBin(min_length, index * width, len(rows), score))
+    return bins
 
 
-def _score_pairs(
-    pairs: Sequence[tuple[str, str | Sequence[str]]], metric: MetricFunction
-) -> MetricScore:
-    outputs, references = zip(*pairs, strict=True)
-    return metric(outputs, references)
+# ----- breakdowns of a test set -----
 
 
-# Partings: by what can a test set be parted, and its parts be measured one by one?
-#
-# Each parting has read what it needs to know of the test set, and parts any outputs of it alike.
+class Breakdown(ABC):
+    """A way to group the sentences of one test set; applies to the outputs of any system."""
 
+    title: str  # column header of the group names
 
-class Breakdown(Protocol):
-    """A way to part a test set."""
-
-    @property
-    def title(self) -> str:
-        """What tells the parts from one another."""
-        ...
-
+    @abstractmethod
     def score_groups(
         self, metric: Metric, outputs: Sequence[str], references: References
     ) -> list[GroupScore]:
-        """Measure each part."""
-        ...
+        """Score each group."""
 
 
 @dataclass(frozen=True)
-class LengthBreakdown:
-    """By words of the source, so many to a bin."""
+class LengthBreakdown(Breakdown):
+    """By the number of source words, in bins of equal width."""
 
     sources: Sequence[str]
     bin_width: int = 5
     title: str = "words of the source"
 
+    @override
     def score_groups(
         self, metric: Metric, outputs: Sequence[str], references: References
     ) -> list[GroupScore]:
-        """Measure each bin."""
-        metric_function = partial(compute_score, metric)
-        bins = scores_by_length(
-            self.sources, outputs, references, metric_function, width=self.bin_width
-        )
-        return [GroupScore(each.name, each.size, each.score) for each in bins]
+        score = partial(compute_score, metric)
+        bins = scores_by_length(self.sources, outputs, references, score, width=self.bin_width)
+        return [GroupScore(part.name, part.size, part.score) for part in bins]
 
 
 @dataclass(frozen=True)
-class WordFrequencyBreakdown:
-    """By how often the rarest word of a text, the first of several, was seen in training."""
+class WordFrequencyBreakdown(Breakdown):
+    """By the training count of the rarest word of the first reference."""
 
     word_counts: Mapping[str, int]
     texts: References
-    title: str = "times the rarest word was seen"
+    title: str = "count of the rarest word"
 
+    @override
     def score_groups(
         self, metric: Metric, outputs: Sequence[str], references: References
     ) -> list[GroupScore]:
-        """Measure each bin."""
-        metric_function = partial(compute_score, metric)
+        score = partial(compute_score, metric)
         return scores_by_word_frequency(
-            outputs, references, metric_function, word_counts=self.word_counts, texts=self.texts
+            outputs, references, score, word_counts=self.word_counts, texts=self.texts
         )
 
 
 @dataclass(frozen=True)
-class SentenceTypeBreakdown:
-    """By what kind of sentence the source is."""
+class SentenceTypeBreakdown(Breakdown):
+    """By the type of the source sentence."""
 
     sources: Sequence[str]
-    title: str = "kind of source"
+    title: str = "type of source"
 
+    @override
     def score_groups(
         self, metric: Metric, outputs: Sequence[str], references: References
     ) -> list[GroupScore]:
-        """Measure each kind."""
-        return scores_by_sentence_type(
-            self.sources, outputs, references, partial(compute_score, metric)
-        )
+        score = partial(compute_score, metric)
+        return scores_by_sentence_type(self.sources, outputs, references, score)
 
 
 @dataclass(frozen=True)
-class LabelBreakdown:
-    """By labels that somebody gave."""
+class LabelBreakdown(Breakdown):
+    """By the labels of a file."""
 
     labels: Sequence[str]
     title: str = "label"
 
+    @override
     def score_groups(
         self, metric: Metric, outputs: Sequence[str], references: References
     ) -> list[GroupScore]:
-        """Measure each label."""
         return scores_by_label(self.labels, outputs, references, partial(compute_score, metric))

@@ -1,14 +1,15 @@
-"""Perplexity: how much is a model surprised by a text it has not seen?
+"""Perplexity and attention entropy.
 
--log p of the whole text, shared out over its tokens, its words or its characters. Models with
-unlike tokenizers can be compared by words and characters only: they share one text out over
-unlike numbers of tokens.
+A language model is scored over running text: -log p of the text, per token, word or character.
+Models with different tokenizers can be compared per word and per character only. A translation
+model is scored by a metric over numbers that it returns for every token (`PerTokenMetric`), which
+adds up from sentences as every metric does.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,38 +17,40 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from typing_extensions import override
 
 from heedful.data.token_stream import LMBatch
 from heedful.errors import DataError
-from heedful.evaluation.base import Array, Direction, MetricScore, zip_references
+from heedful.evaluation.base import Array, Direction, Metric, MetricScore
 from heedful.pytree import map_tensors
 from heedful.tokenization.vocabulary import PAD
 
 
 class TokenLoss(NamedTuple):
-    """How a model did on the tokens it was asked for."""
+    """Summed loss of a model over target tokens."""
 
-    total_nll: float  # -log p of all of them together
+    total_nll: float  # -log p, summed
     num_tokens: int
-    num_correct: int  # held the likeliest
+    num_correct: int  # argmax equals the target
 
     def to_scores(self, signature: str) -> list[MetricScore]:
-        """Every number, with a word on how it was computed."""
+        """Return loss, perplexity and accuracy per token."""
+        loss = self.total_nll / self.num_tokens
         values = {
-            "nats per token": self.total_nll / self.num_tokens,
-            "perplexity per token": _exp(self.total_nll / self.num_tokens),
-            "per cent right": 100 * self.num_correct / self.num_tokens,
+            "nats per token": loss,
+            "perplexity per token": _exp(loss),
+            "token accuracy": 100 * self.num_correct / self.num_tokens,
         }
-        return [MetricScore(name, value, signature) for name, value in values.items()]
+        return _with_signature(values, signature)
 
 
 class Perplexity(NamedTuple):
-    """How much a text surprised a model."""
+    """Summed loss of a model over a text, and the lengths it is divided by."""
 
     total_nll: float  # -log p of the whole text
-    num_tokens: int  # line ends counted
-    num_words: int  # parted by white space
-    num_characters: int  # line ends counted
+    num_tokens: int  # line ends included
+    num_words: int  # separated by white space
+    num_characters: int  # line ends included
 
     @property
     def loss(self) -> float:
@@ -56,17 +59,17 @@ class Perplexity(NamedTuple):
 
     @property
     def per_token(self) -> float:
-        """As if each token had been one of so many, equally likely."""
+        """Perplexity per token."""
         return _exp(self.loss)
 
     @property
     def per_word(self) -> float:
-        """As if each word had been one of so many, equally likely."""
+        """Perplexity per word."""
         return _exp(self.total_nll / self.num_words)
 
     @property
     def per_character(self) -> float:
-        """As if each character had been one of so many, equally likely."""
+        """Perplexity per character."""
         return _exp(self.total_nll / self.num_characters)
 
     @property
@@ -75,7 +78,7 @@ class Perplexity(NamedTuple):
         return self.total_nll / self.num_characters / math.log(2)
 
     def to_scores(self, signature: str) -> list[MetricScore]:
-        """Every number, with a word on how it was computed."""
+        """Return loss and perplexities under their display names."""
         values = {
             "nats per token": self.loss,
             "perplexity per token": self.per_token,
@@ -83,11 +86,22 @@ class Perplexity(NamedTuple):
             "perplexity per character": self.per_character,
             "bits per character": self.bits_per_character,
         }
-        return [MetricScore(name, value, signature) for name, value in values.items()]
+        return _with_signature(values, signature)
+
+
+def _with_signature(values: Mapping[str, float], signature: str) -> list[MetricScore]:
+    return [MetricScore(name, value, signature) for name, value in values.items()]
+
+
+def _exp(value: float) -> float:
+    try:
+        return math.exp(value)
+    except OverflowError:
+        return math.inf
 
 
 def compute_perplexity(token_loss: TokenLoss, lines: Sequence[str]) -> Perplexity:
-    """Share out over a text what its tokens cost."""
+    """Divide the loss of a text's tokens by the lengths of the text."""
     num_words = sum(len(line.split()) for line in lines)
     num_characters = sum(len(line) + 1 for line in lines)
     return Perplexity(token_loss.total_nll, token_loss.num_tokens, num_words, num_characters)
@@ -97,7 +111,7 @@ def compute_perplexity(token_loss: TokenLoss, lines: Sequence[str]) -> Perplexit
 def compute_token_loss(
     model: nn.Module, batches: Iterable[LMBatch], *, device: torch.device | str = "cpu"
 ) -> TokenLoss:
-    """Add up what the tokens that are asked for cost a model."""
+    """Sum the loss of a language model over all targets that are not padding."""
     total_nll, num_tokens, num_correct = 0.0, 0, 0
     for batch in batches:
         inputs, targets = map_tensors(lambda tensor: tensor.to(device), batch)
@@ -110,26 +124,18 @@ def compute_token_loss(
     return TokenLoss(total_nll, num_tokens, num_correct)
 
 
-def _exp(total_nll: float) -> float:
-    try:
-        return math.exp(total_nll)
-    except OverflowError:
-        return math.inf
+# ----- metrics over numbers that a model returns for every token -----
 
-
-# Surprises: what is told by numbers that a model gives beside its outputs?
-#
-# Perplexity by its log-probabilities, and how widely it looked by its attention. A text is the
-# numbers of a sentence, one for each token, parted by white space: log-probabilities, the one of the
-# end among them, or entropies of rows of attention. They add up from sentences as the counts of any
-# measure do, so intervals and tests are made in the same way.
-
-_LEAST = -1e12  # of a sentence; of minus infinity, taken no times, something would be left
+_MIN_SUM = -1e12  # of a sentence: -inf times a count of 0 would be NaN
 
 
 @dataclass(frozen=True)
-class PerUnitMetric:
-    """The sum of the numbers of all sentences, shared out over so many units of text."""
+class PerTokenMetric(Metric):
+    """A function of the mean of per-token numbers over the corpus.
+
+    An output is a line of numbers, one per token: log-probabilities, EOS included, or attention
+    entropies.
+    """
 
     name: str
     unit: str
@@ -137,33 +143,29 @@ class PerUnitMetric:
     transform: Callable[[Array], Array]
     direction: Direction = "lower"
 
-    def sentence_statistics(
-        self, outputs: Sequence[str], references: Sequence[Sequence[str]]
-    ) -> Array:
-        """The sum of each sentence, and its units."""
-        rows = list[tuple[float, int]]()
-        for number, (output, choices) in enumerate(zip_references(outputs, references), start=1):
-            numbers = parse_numbers(output, location=f"line {number} of the outputs")
-            rows.append((max(sum(numbers), _LEAST), self.count_units(numbers, choices)))
-        return np.array(rows, dtype=np.float64).reshape(-1, 2)
+    @override
+    def sentence_counts(
+        self, output: str, references: Sequence[str], line: int
+    ) -> tuple[float, int]:
+        numbers = parse_numbers(output, location=f"line {line} of the outputs")
+        return max(sum(numbers), _MIN_SUM), self.count_units(numbers, references)
 
+    @override
     def compute(self, sums: Array) -> Array:
-        """What is told by the mean over units; of nothing, the mean is 0."""
         return self.transform(sums[..., 0] / np.maximum(sums[..., 1], 1))
 
+    @override
     def signature(self, references: Sequence[Sequence[str]]) -> str:
-        """What is shared out over what."""
-        del references  # they are asked about one by one; the first is the one
         return f"per:{self.unit}"
 
 
 def format_numbers(numbers: Iterable[float]) -> str:
-    """Write the numbers of a sentence so that they can be read back to the last digit."""
+    """Format the numbers of a sentence so that they parse back exactly."""
     return " ".join(repr(float(number)) for number in numbers)
 
 
 def parse_numbers(line: str, *, location: str) -> list[float]:
-    """Read the numbers of a sentence."""
+    """Parse the numbers of a sentence."""
     return [_parse_number(word, location) for word in line.split()]
 
 
@@ -175,20 +177,20 @@ def _parse_number(word: str, location: str) -> float:
     if math.isnan(number):
         raise DataError(
             location,
-            f"{word!r} is no number",
-            "write a number for each token, parted by spaces, or measure a run",
+            f"{word!r} is not a number",
+            "write one number per token, separated by spaces, or evaluate a run",
         )
     return number
 
 
 def attention_entropies(weights: NDArray[np.floating[Any]]) -> Array:
-    """Entropy of each row of attention (tokens, source tokens) in nats: -sum_j a_j log a_j.
+    """Return the entropy of each attention row (T, S) in nats: -sum_j a_j log a_j.
 
-    Rows of zeros looked nowhere and are left out. Others are made to sum to one first.
+    Rows are normalized to sum to one first; rows of zeros are left out.
     """
-    looked = weights[weights.sum(axis=-1) > 0].astype(np.float64)
-    shares = looked / looked.sum(axis=-1, keepdims=True)
-    return -(shares * np.log(np.where(shares > 0, shares, 1))).sum(axis=-1)
+    rows = weights[weights.sum(axis=-1) > 0].astype(np.float64)
+    rows = rows / rows.sum(axis=-1, keepdims=True)
+    return -(rows * np.log(np.where(rows > 0, rows, 1))).sum(axis=-1)
 
 
 def _count_tokens(numbers: Sequence[float], _: Sequence[str]) -> int:
@@ -200,7 +202,7 @@ def _count_words_and_eos(_: Sequence[float], references: Sequence[str]) -> int:
 
 
 def _perplexity(mean: Array) -> Array:
-    with np.errstate(over="ignore"):  # a surprise beyond all numbers is infinite
+    with np.errstate(over="ignore"):  # an overflow is an infinite perplexity
         return np.exp(-mean)
 
 
@@ -208,15 +210,14 @@ def _identity(mean: Array) -> Array:
     return mean
 
 
-PERPLEXITY = PerUnitMetric("perplexity per token", "token|end:counted", _count_tokens, _perplexity)
-"""exp(-log p / tokens): as if each token had been one of so many, equally likely."""
-PERPLEXITY_PER_WORD = PerUnitMetric(
+PERPLEXITY = PerTokenMetric("perplexity per token", "token|end:counted", _count_tokens, _perplexity)
+"""exp(-log p / tokens)."""
+PERPLEXITY_PER_WORD = PerTokenMetric(
     "perplexity per word", "word|end:counted", _count_words_and_eos, _perplexity
 )
-"""The same, shared out over the words of the (first) reference and its end: systems that cut words
-otherwise can be compared by it."""
-ATTENTION_ENTROPY = PerUnitMetric(
+"""exp(-log p / (words of the first reference + 1)): comparable across tokenizers."""
+ATTENTION_ENTROPY = PerTokenMetric(
     "attention entropy", "token|end:left out|unit:nat", _count_tokens, _identity
 )
-"""Mean entropy of a row of attention: log n if spread evenly over n places, 0 if all on one. Lower
-is sharper, which is not always better."""
+"""Mean entropy of the attention rows: log n if uniform over n positions, 0 if on one. Lower is
+sharper, which is not always better."""

@@ -1,8 +1,8 @@
-"""Resampling: how much of a score is owed to the sentences that happened to be asked?
+"""Confidence intervals and significance tests over sentences.
 
-A test set is drawn anew from its own sentences, some of them several times and others not at all,
-and scored again (Koehn 2004, section 3). Laws: the same seed gives the same interval; sentences
-that are all alike leave no doubt.
+Both work on the sentence statistics of a metric. Invariants: the same seed gives the same result; a
+set of equal sentences has an interval of width 0; a system against itself has p = 1; which of two
+systems is the baseline does not change p; p is never 0.
 """
 
 from __future__ import annotations
@@ -16,15 +16,19 @@ from heedful.evaluation.base import Array
 
 SEED = 12345  # sacreBLEU's
 NUM_BOOTSTRAP_SAMPLES = 1000
+NUM_TRIALS = 10_000
+SIGNIFICANCE_LEVEL = 0.05
 
-_MAX_ELEMENTS = 4_000_000  # sentences that are drawn at a time
+_MAX_ELEMENTS = 4_000_000  # sampled sentences in memory at a time
+_TIE_TOLERANCE = 1e-9  # sums in another order differ by less
 
 ComputeFunction = Callable[[Array], Array]
-"""Makes scores (*B) of sums (*B, k)."""
+"""`Metric.compute`: scores (*B) of summed statistics (*B, k)."""
+SignificanceTest = Literal["bootstrap", "randomization"]
 
 
 class Interval(NamedTuple):
-    """Where a score would lie in `level` of all test sets like this one."""
+    """Confidence interval at `level`, such as 0.95."""
 
     low: float
     high: float
@@ -32,8 +36,20 @@ class Interval(NamedTuple):
 
     @property
     def half_width(self) -> float:
-        """Half the distance from end to end, as in 31.2 +- 0.7."""
+        """Half the width, as in 31.2 +- 0.7."""
         return (self.high - self.low) / 2
+
+
+class Difference(NamedTuple):
+    """Difference of a system from a baseline."""
+
+    value: float  # score of the system minus score of the baseline
+    p_value: float
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether p is below `SIGNIFICANCE_LEVEL`."""
+        return self.p_value < SIGNIFICANCE_LEVEL
 
 
 def bootstrap_interval(
@@ -44,66 +60,32 @@ def bootstrap_interval(
     num_samples: int = NUM_BOOTSTRAP_SAMPLES,
     seed: int = SEED,
 ) -> Interval:
-    """Find the interval within which `level` of the scores of resampled sets lie."""
-    assert 0 < level < 1, f"{level} is no share between 0 and 1"
-    scores = np.concatenate(
-        [compute(sums) for sums in resample_sums(statistics, num_samples, seed)]
-    )
-    ends = (1 - level) / 2, (1 + level) / 2
-    # Scores that came about, not points between two of them: one of these may be infinite.
-    low, high = np.quantile(scores, ends, method="inverted_cdf")
+    """Return the bootstrap confidence interval of a score (Koehn 2004, section 3)."""
+    assert 0 < level < 1, f"level must be between 0 and 1, but is {level}"
+    samples = resample_sums(statistics, num_samples, seed)
+    scores = np.concatenate([compute(sums) for sums in samples])
+    # Observed scores, not interpolated ones: a score may be infinite.
+    low, high = np.quantile(scores, ((1 - level) / 2, (1 + level) / 2), method="inverted_cdf")
     return Interval(float(low), float(high), level)
 
 
 def resample_sums(statistics: Array, num_samples: int, seed: int) -> Iterator[Array]:
-    """Draw sets of sentences anew, and give their sums (some of the samples, k)."""
+    """Yield batches of summed statistics (samples, k) of sentences drawn with replacement."""
     size = len(statistics)
     generator = np.random.default_rng(seed)
     for count in batch_sizes(num_samples, size):
         drawn = generator.integers(size, size=(count, size))
-        drawn += size * np.arange(count)[:, None]  # each row has numbers of its own
-        times = np.bincount(drawn.ravel(), minlength=count * size).reshape(count, size)
-        yield times @ statistics
+        drawn += size * np.arange(count)[:, None]  # a separate range of indices for each sample
+        counts = np.bincount(drawn.ravel(), minlength=count * size).reshape(count, size)
+        yield counts @ statistics
 
 
 def batch_sizes(num_samples: int, size: int) -> Iterator[int]:
-    """Part samples of so many sentences into numbers that fit into memory."""
+    """Split the samples of `size` sentences into batches that fit into memory."""
     assert num_samples > 0 < size, f"{num_samples} samples of {size} sentences"
-    most = max(1, _MAX_ELEMENTS // size)
-    for start in range(0, num_samples, most):
-        yield min(most, num_samples - start)
-
-
-# Significance: could the better of two systems have been so by chance?
-#
-# Both answered the same sentences. p is how often a difference at least as large, in either
-# direction, would come about if the systems were equally good: by paired bootstrap (Koehn 2004), for
-# which the resampled differences are moved so that their mean is zero, or by approximate
-# randomisation (Riezler & Maxwell 2005), in which the outputs of the two are exchanged by the toss of
-# a coin, sentence by sentence. Laws: a system against itself has p = 1; which of the two is called
-# the baseline has no influence on p; p is never 0.
-#
-# sacreBLEU's paired bootstrap takes absolute values before it moves the mean. Where a difference is
-# clear it so counts one tail only, and its p is about half of this one; the other test is the same.
-
-SignificanceTest = Literal["bootstrap", "randomization"]
-
-NUM_TRIALS = 10_000
-SIGNIFICANCE_LEVEL = 0.05  # below which a difference is marked
-
-_TIE_TOLERANCE = 1e-9  # sums of other orders differ by less
-
-
-class Difference(NamedTuple):
-    """How far a system's score is from a baseline's, and how likely that is by chance."""
-
-    value: float  # the system's score less the baseline's
-    p_value: float
-
-    @property
-    def is_significant(self) -> bool:
-        """Whether it is marked."""
-        return self.p_value < SIGNIFICANCE_LEVEL
+    max_batch = max(1, _MAX_ELEMENTS // size)
+    for start in range(0, num_samples, max_batch):
+        yield min(max_batch, num_samples - start)
 
 
 def compare_systems(
@@ -115,8 +97,8 @@ def compare_systems(
     seed: int = SEED,
 ) -> Difference:
     """Compare two systems by their statistics of the same sentences, (sentences, k) each."""
-    chosen = {"bootstrap": paired_bootstrap, "randomization": approximate_randomization}
-    return chosen[test](system, baseline, compute, seed=seed)
+    tests = {"bootstrap": paired_bootstrap, "randomization": approximate_randomization}
+    return tests[test](system, baseline, compute, seed=seed)
 
 
 def paired_bootstrap(
@@ -127,14 +109,16 @@ def paired_bootstrap(
     num_samples: int = NUM_BOOTSTRAP_SAMPLES,
     seed: int = SEED,
 ) -> Difference:
-    """Draw sentences anew, the same for both systems."""
-    both = _stack(system, baseline)
-    width = system.shape[1]
-    found = [
-        compute(sums[:, :width]) - compute(sums[:, width:])
-        for sums in resample_sums(both, num_samples, seed)
-    ]
-    differences = np.concatenate(found)
+    """Test by resampling the same sentences for both systems (Koehn 2004); two-sided.
+
+    The resampled differences are shifted to mean 0. sacreBLEU takes absolute values before the
+    shift; for a clear difference it so counts one tail only, and its p is about half of this one.
+    """
+    num_statistics = system.shape[1]
+    samples = resample_sums(_stack(system, baseline), num_samples, seed)
+    differences = np.concatenate(
+        [compute(sums[:, :num_statistics]) - compute(sums[:, num_statistics:]) for sums in samples]
+    )
     return _estimate_p_value(system, baseline, compute, [differences - differences.mean()])
 
 
@@ -146,14 +130,15 @@ def approximate_randomization(
     num_samples: int = NUM_TRIALS,
     seed: int = SEED,
 ) -> Difference:
-    """Exchange the outputs of sentences at random."""
+    """Test by swapping the outputs of random sentences (Riezler & Maxwell 2005); two-sided."""
     change = _stack(system, baseline)[:, : system.shape[1]] - baseline
-    whole, generator = system.sum(axis=0), np.random.default_rng(seed)
-    found = list[Array]()
+    total, baseline_total = system.sum(axis=0), baseline.sum(axis=0)
+    generator = np.random.default_rng(seed)
+    differences: list[Array] = []
     for count in batch_sizes(num_samples, len(system)):
-        exchanged = generator.integers(2, size=(count, len(system)), dtype=np.int8) @ change
-        found.append(compute(whole - exchanged) - compute(baseline.sum(axis=0) + exchanged))
-    return _estimate_p_value(system, baseline, compute, found)
+        swapped = generator.integers(2, size=(count, len(system)), dtype=np.int8) @ change
+        differences.append(compute(total - swapped) - compute(baseline_total + swapped))
+    return _estimate_p_value(system, baseline, compute, differences)
 
 
 def _stack(system: Array, baseline: Array) -> Array:
@@ -162,9 +147,9 @@ def _stack(system: Array, baseline: Array) -> Array:
 
 
 def _estimate_p_value(
-    system: Array, baseline: Array, compute: ComputeFunction, null_samples: Iterable[Array]
+    system: Array, baseline: Array, compute: ComputeFunction, null_differences: Iterable[Array]
 ) -> Difference:
     value = float(compute(system.sum(axis=0)) - compute(baseline.sum(axis=0)))
-    differences = np.abs(np.concatenate(list(null_samples)))
-    as_large = int((differences >= abs(value) - _TIE_TOLERANCE).sum())
-    return Difference(value, (as_large + 1) / (len(differences) + 1))
+    differences = np.abs(np.concatenate(list(null_differences)))
+    num_as_large = int((differences >= abs(value) - _TIE_TOLERANCE).sum())
+    return Difference(value, (num_as_large + 1) / (len(differences) + 1))

@@ -129,7 +129,7 @@ def test_a_masked_model_is_measured(call, runs, tmp_path):
     assert [line[:20].strip() for line in ended.output_projection.splitlines()[1:]] == [
         "nats per token",
         "perplexity per token",
-        "per cent right",
+        "token accuracy",
     ]
 
 

@@ -48,7 +48,7 @@ def test_models_are_compared_by_what_evaluation_measures(texts):
 
 def test_masked_models_are_compared_where_the_same_is_hidden(texts):
     one, other = hold([texts / "masked"], [texts / "masked"])
-    assert [each.score.name for each in one.scores] == ["perplexity per token", "per cent right"]
+    assert [each.score.name for each in one.scores] == ["perplexity per token", "token accuracy"]
     assert [each.direction for each in one.scores] == ["lower", "higher"]
     assert one.scores == other.scores
 

@@ -73,11 +73,11 @@ def test_one_bin_for_all_lengths_gives_the_metric_of_all():
 @given(st.lists(st.integers(0, 40), max_size=30), st.integers(1, 12), st.integers(0, 5))
 def test_every_output_is_in_the_one_bin_that_its_length_belongs_to(lengths, width, least):
     found = measure(lengths, width=width, min_group_size=least)
-    assert found == sorted(found, key=lambda each: each.shortest)
+    assert found == sorted(found, key=lambda each: each.min_length)
     assert sum(each.size for each in found) == len(lengths)
     for each in found:
         inside = [
-            n for n, length in enumerate(lengths) if each.shortest <= length <= each.max_length
+            n for n, length in enumerate(lengths) if each.min_length <= length <= each.max_length
         ]
         assert each.size == len(inside)
         if each.size >= least:

@@ -71,8 +71,8 @@ def test_characters_of_a_text_are_its_tokens_where_each_is_one():
 def test_the_tokens_held_likeliest_are_counted():
     tokenizer = CharacterTokenizerConfig().train(["ab"])
     model = model_of(tokenizer)
-    model.projection.weight.data.zero_()
-    model.projection.bias.data.zero_()[tokenizer.encode("a")[0]] = 1.0
+    model.lm_head.weight.data.zero_()
+    model.lm_head.bias.data.zero_()[tokenizer.encode("a")[0]] = 1.0
     batches = overlapping_windows(concatenate_lines(["aab", "b"], tokenizer), LMBatchingConfig())
     found = compute_token_loss(model, batches)
     assert (found.num_correct, found.num_tokens) == (2, 6)

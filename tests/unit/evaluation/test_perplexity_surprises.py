@@ -90,8 +90,8 @@ def test_what_is_no_number_is_refused(word):
     with pytest.raises(DataError) as caught:
         PERPLEXITY.sentence_statistics(["-1.0", f"-0.5 {word}"], [["a"], ["a"]])
     assert str(caught.value) == (
-        f"line 2 of the outputs: {word!r} is no number\n"
-        "  write a number for each token, parted by spaces, or measure a run"
+        f"line 2 of the outputs: {word!r} is not a number\n"
+        "  write one number per token, separated by spaces, or evaluate a run"
     )
 
 

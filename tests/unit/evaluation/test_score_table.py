@@ -35,8 +35,8 @@ def test_lines_tell_the_score_and_how_sure_it_is():
     entry = ScoreEntry(METRIC, Interval(29.8, 32.71, 0.95), Difference(-1.5, 0.0123))
     assert list(format_entries([entry])) == [
         "BLEU          31.26   [29.80, 32.71]     -1.50 p=0.0123*   tok:13a",
-        "[ ] 95 % of 1000 test sets drawn from these sentences",
-        "+- from the baseline; * p < 0.05, by approximate randomisation (10000 trials)",
+        "[ ] 95 % of 1000 bootstrap samples",
+        "+- from the baseline; * p < 0.05, by approximate randomization (10000 trials)",
     ]
     assert list(format_entries([ScoreEntry(METRIC)], digits=1)) == ["BLEU          31.3   tok:13a"]
 
@@ -81,9 +81,15 @@ def test_json_holds_what_was_asked_for_and_no_more():
     }
     groups = [GroupScore("a", 2, METRIC), GroupScore("b", 1, None)]
     told = entry_to_dict(ScoreEntry(METRIC, Interval(1, 2, 0.95), Difference(1.256, 0.5), groups))
-    assert told["interval"] == {"low": 1, "high": 2, "level": 0.95, "samples": 1000, "seed": 12345}
+    assert told["interval"] == {
+        "low": 1,
+        "high": 2,
+        "level": 0.95,
+        "num_samples": 1000,
+        "seed": 12345,
+    }
     assert told["baseline"] == {
-        **{"value": pytest.approx(30), "difference": 1.256, "p": 0.5, "trials": 10000}
+        **{"value": pytest.approx(30), "difference": 1.256, "p_value": 0.5, "num_trials": 10000}
     }
     assert told["groups"] == [
         {"name": "a", "size": 2, "value": 31.256},

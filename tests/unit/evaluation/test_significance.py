@@ -17,7 +17,7 @@ from heedful.evaluation.text_metrics import BLEU, CHRF, TER
 from tests.unit.evaluation.systems import REFERENCES, system
 
 TESTS = [paired_bootstrap, approximate_randomization]
-TEST_NAMES = ["bootstrap", "randomisation"]
+TEST_NAMES = ["bootstrap", "randomization"]
 ADDING = ["exact-match", "bleu", "chrf", "ter", "rouge-1", "rouge-l", "token-accuracy", "wer"]
 
 both_tests = pytest.mark.parametrize("test", TESTS)
@@ -40,14 +40,14 @@ def counted(outputs, measure=BLEU):
 def test_a_system_against_itself_has_p_one(test, name):
     measure = METRICS[name]
     found = counted(system(0.3), measure)
-    assert test(found, found, measure.compute, samples=50) == (0.0, 1.0)
+    assert test(found, found, measure.compute, num_samples=50) == (0.0, 1.0)
 
 
 @both_tests
 @given(rows=st.lists(st.tuples(*[st.booleans()] * 2), min_size=2, max_size=12))
 def test_which_of_the_two_is_the_baseline_has_no_influence(test, rows):
     one, other = (outcomes(np.array(right)) for right in zip(*rows, strict=True))
-    found, turned = (test(*pair, share, samples=100) for pair in ((one, other), (other, one)))
+    found, turned = (test(*pair, share, num_samples=100) for pair in ((one, other), (other, one)))
     assert found.value == pytest.approx(-turned.value)
     assert found.p_value == pytest.approx(turned.p_value)
     assert 0 < found.p_value <= 1
@@ -65,7 +65,7 @@ def test_a_clear_difference_is_significant_and_none_is_not(test):
     assert not test(better, like, BLEU.compute).is_significant
 
 
-def test_randomisation_approaches_the_test_that_tries_every_exchange():
+def test_randomization_approaches_the_test_that_tries_every_exchange():
     one, other = np.array([1, 1, 1, 1, 0, 1, 1, 1]), np.array([0, 0, 1, 0, 1, 0, 1, 0])
     real, as_large = abs(int((one - other).sum())), 0
     for signs in product((1, -1), repeat=8):
@@ -79,7 +79,7 @@ def test_equally_good_systems_are_called_different_about_as_often_as_it_says(tes
     chance, called, trials = np.random.default_rng(5), 0, 300
     for _ in range(trials):
         one, other = (outcomes(chance.random(120) < 0.6) for _ in range(2))
-        called += test(one, other, share, samples=200).is_significant
+        called += test(one, other, share, num_samples=200).is_significant
     # 5 % of 300 is 15, give or take three times 3.8.
     assert 4 <= called <= 27
 
@@ -92,7 +92,7 @@ def sacre(outputs, baseline, kind, samples, measure=BLEU):
 
 
 @pytest.mark.parametrize("measure", [BLEU, CHRF, TER], ids=lambda measure: measure.name)
-def test_randomisation_agrees_with_sacrebleu(measure):
+def test_randomization_agrees_with_sacrebleu(measure):
     unclear = system(0.3, seed=1), system(0.32, seed=4)
     theirs = sacre(*unclear, "ar", 4000, measure)
     found = compare_systems(*(counted(outputs, measure) for outputs in unclear), measure.compute)

@@ -143,7 +143,7 @@ def test_gaps_are_filled(filler):
 def test_hidden_tokens_of_a_text_are_found(filler):
     lines = ["abcd efgh", "efgh ijkl", "ijkl abcd"] * 10
     total_nll, _, right = filler.evaluate(lines)
-    assert (total_nll.name, right.name) == ("nats per token", "per cent right")
+    assert (total_nll.name, right.name) == ("nats per token", "token accuracy")
     assert right.value > 50
     assert filler.evaluate(lines) == filler.evaluate(lines)
     assert total_nll.signature == "context:16|chosen:0.15|hidden:0.8|replaced:0.1"
