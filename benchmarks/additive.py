@@ -1,10 +1,9 @@
-"""What do additive scores cost in time and memory, plain and in chunks?
+"""Time and memory of additive scores, plain and in chunks.
 
-Prints, for each form, the median milliseconds of scoring alone and of scoring with gradients, both
-forms taken in turn so that a busy machine slows them alike, and the most memory that the tensors
-made on the way held at once; then plain as a multiple of chunked. Then the case that chunks are
-promised for, learning over long sequences, against what is promised: there each round has a
-process of its own, and memory is what the operating system counted for it.
+Prints, for each form, the median milliseconds of the forward pass and of forward and backward, with
+both forms alternating so that a busy machine slows them alike, and the peak memory of intermediate
+tensors; then plain as a multiple of chunked. Then the target case, training on long sequences: each
+round runs in its own process, and memory is what the operating system counted for it.
 """
 
 import math
@@ -37,12 +36,12 @@ REPEATS = 7
 FORMS = {"plain": naive_additive_score, "chunked": chunked_additive_score}
 SHAPES = [(16, 128, 128, 256), (32, 16, 16, 256)]  # B, T, S, A
 
-PROMISED = (16, 512, 512, 256)
+TARGET_SHAPE = (16, 512, 512, 256)
 ROUNDS = 3
-LEAST_MEMORY_RATIO = 20.0  # plain over chunked
-MOST_TIME_RATIO = 1.3  # chunked over plain
+MIN_MEMORY_RATIO = 20.0  # plain over chunked
+MAX_TIME_RATIO = 1.3  # chunked over plain
 # The sum, its tanh and the gradient of one of them, each (B, T, S, A) in single precision.
-PLAIN_BYTES = 3 * 4 * math.prod(PROMISED)
+PLAIN_BYTES = 3 * 4 * math.prod(TARGET_SHAPE)
 
 Shape = tuple[int, int, int, int]
 Form = Callable[..., Tensor]
@@ -50,7 +49,7 @@ Work = Callable[[], object]
 
 
 class PeakMemory(TorchDispatchMode):
-    """Counts the bytes of every storage that operations make, for as long as it lives."""
+    """Counts the bytes of the storages that operations allocate, while they live."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,10 +60,10 @@ class PeakMemory(TorchDispatchMode):
         self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         produced = operation(*args, **(kwargs or {}))
-        given = {id(each.untyped_storage()) for each in _tensors([args, kwargs])}
-        for each in _tensors(produced):
-            storage = each.untyped_storage()
-            if id(storage) not in given and id(storage) not in self.live:
+        inputs = {id(tensor.untyped_storage()) for tensor in _tensors([args, kwargs])}
+        for tensor in _tensors(produced):
+            storage = tensor.untyped_storage()
+            if id(storage) not in inputs and id(storage) not in self.live:
                 self.live[id(storage)] = storage.nbytes()
                 weakref.finalize(storage, self.live.pop, id(storage))
         self.peak = max(self.peak, sum(self.live.values()))
@@ -72,7 +71,7 @@ class PeakMemory(TorchDispatchMode):
 
 
 def _tensors(nested: Any) -> list[Tensor]:
-    return [each for each in tree_leaves(nested) if isinstance(each, Tensor)]
+    return [leaf for leaf in tree_leaves(nested) if isinstance(leaf, Tensor)]
 
 
 def milliseconds(works: dict[str, Work]) -> dict[str, float]:
@@ -83,21 +82,21 @@ def milliseconds(works: dict[str, Work]) -> dict[str, float]:
             work()
             if repeat:  # the first round warms up
                 taken[name].append(1000 * (time.perf_counter() - began))
-    return {name: statistics.median(each) for name, each in taken.items()}
+    return {name: statistics.median(times) for name, times in taken.items()}
 
 
 def mebibytes(work: Work) -> float:
     with PeakMemory() as memory:
         work()
-    return memory.peak_bytes / 2**20
+    return memory.peak / 2**20
 
 
-def report(what: str, works: dict[str, Work]) -> None:
+def report(label: str, works: dict[str, Work]) -> None:
     times = milliseconds(works)
     sizes = {name: mebibytes(work) for name, work in works.items()}
     for name in works:
-        print(f"  {what:<22}{name:<9}{times[name]:8.1f} ms {sizes[name]:8.1f} MiB")
-    ratios = [each["plain"] / each["chunked"] for each in (times, sizes)]
+        print(f"  {label:<22}{name:<9}{times[name]:8.1f} ms {sizes[name]:8.1f} MiB")
+    ratios = [values["plain"] / values["chunked"] for values in (times, sizes)]
     print(f"  {'':<22}{'ratio':<9}{ratios[0]:8.1f} x  {ratios[1]:8.1f} x")
 
 
@@ -114,8 +113,8 @@ def scoring(form: Form, shape: Shape) -> Work:
 
 
 def learning(form: Form, shape: Shape) -> Work:
-    inputs, slopes = inputs_of(shape), torch.randn(shape[:3])
-    return lambda: torch.autograd.grad(form(*inputs), inputs, slopes)
+    inputs, gradients = inputs_of(shape), torch.randn(shape[:3])
+    return lambda: torch.autograd.grad(form(*inputs), inputs, gradients)
 
 
 def title(shape: Shape) -> str:
@@ -124,15 +123,15 @@ def title(shape: Shape) -> str:
 
 def bench(shape: Shape) -> None:
     is_plain = select_additive_kernel(*inputs_of(shape)[:2]) is naive_additive_score
-    print(f"{title(shape)}: the rule chooses {'plain' if is_plain else 'chunked'}")
-    for what, work in {"forward": scoring, "forward and backward": learning}.items():
-        report(what, {name: work(form, shape) for name, form in FORMS.items()})
+    print(f"{title(shape)}: the selected kernel is {'plain' if is_plain else 'chunked'}")
+    for label, work in {"forward": scoring, "forward and backward": learning}.items():
+        report(label, {name: work(form, shape) for name, form in FORMS.items()})
 
 
 def resident() -> float:
-    """The most memory this process has had, in MiB."""
+    """Return the peak memory of this process in MiB."""
     table = Path("/proc/self/status")
-    if table.exists():  # rather than ru_maxrss, which begins with what the parent had
+    if table.exists():  # ru_maxrss begins with the peak of the parent
         return int(_entries(table)["VmHWM"].split()[0]) / 2**10
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
@@ -142,10 +141,10 @@ def _entries(table: Path) -> dict[str, str]:
     return dict(line.split(":", 1) for line in table.read_text().splitlines())
 
 
-def round_of(name: str) -> tuple[float, float]:
-    """The milliseconds and MiB that learning once takes in this form, in a process of its own."""
-    learning(FORMS[name], (2, 8, 8, 8))()  # loads what torch loads late
-    work = learning(FORMS[name], PROMISED)
+def measure_once(name: str) -> tuple[float, float]:
+    """Return milliseconds and MiB of one forward and backward pass."""
+    learning(FORMS[name], (2, 8, 8, 8))()  # lazy imports of torch
+    work = learning(FORMS[name], TARGET_SHAPE)
     before, began = resident(), time.perf_counter()
     work()
     return 1000 * (time.perf_counter() - began), resident() - before
@@ -156,45 +155,45 @@ def rounds() -> dict[str, list[tuple[float, float]]]:
     for _ in range(ROUNDS):
         for name in FORMS:  # in turn, so that a busy machine slows them alike
             with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-                taken[name].append(process.submit(round_of, name).result())
+                taken[name].append(process.submit(measure_once, name).result())
     return taken
 
 
-def has_room() -> bool:
-    """Whether the plain form can be run without driving other programs out of memory."""
+def has_enough_memory() -> bool:
+    """Return whether the plain form fits into the available memory."""
     table = Path("/proc/meminfo")
     if not table.exists():
         return True
     return 1024 * int(_entries(table)["MemAvailable"].split()[0]) > 1.2 * PLAIN_BYTES
 
 
-def bench_promise() -> None:
-    print(f"{title(PROMISED)}: forward and backward, as promised")
-    if not has_room():
+def bench_target() -> None:
+    print(f"{title(TARGET_SHAPE)}: forward and backward")
+    if not has_enough_memory():
         print(f"  left out: the plain form needs {PLAIN_BYTES / 2**30:.0f} GiB of free memory")
         return
     try:
         taken = rounds()
     except BrokenProcessPool:
-        print("  left out: a process was ended from outside, most likely for want of memory")
+        print("  left out: a process was ended from outside, most likely because memory ran out")
         return
-    middle = {
-        name: [statistics.median(column) for column in zip(*each, strict=True)]
-        for name, each in taken.items()
+    medians = {
+        name: [statistics.median(column) for column in zip(*rounds, strict=True)]
+        for name, rounds in taken.items()
     }
-    for name, (duration, size) in middle.items():
+    for name, (duration, size) in medians.items():
         print(f"  {name:<31}{duration:8.0f} ms {size:8.1f} MiB")
-    slower = middle["chunked"][0] / middle["plain"][0]
-    smaller = middle["plain"][1] / middle["chunked"][1]
-    print(f"  time, chunked over plain   {slower:8.2f} x   (at most {MOST_TIME_RATIO:g})")
-    print(f"  memory, plain over chunked {smaller:8.1f} x   (at least {LEAST_MEMORY_RATIO:g})")
+    slower = medians["chunked"][0] / medians["plain"][0]
+    smaller = medians["plain"][1] / medians["chunked"][1]
+    print(f"  time, chunked over plain   {slower:8.2f} x   (at most {MAX_TIME_RATIO:g})")
+    print(f"  memory, plain over chunked {smaller:8.1f} x   (at least {MIN_MEMORY_RATIO:g})")
 
 
 def main() -> None:
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, single precision")
     for shape in SHAPES:
         bench(shape)
-    bench_promise()
+    bench_target()
 
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
-"""How fast does heedful decode, beside other systems with models of the same size?
+"""Decoding speed beside other toolkits with models of the same size.
 
     python -m benchmarks.decoding [--quick] [--rounds 7] [--only recurrent]
 
-A recurrent model (a bidirectional LSTM of two layers, an LSTM with additive attention) beside
-JoeyNMT, OpenNMT-py and Eole, and a Transformer of 3+3 layers beside Hugging Face's `generate`:
-width 256, 8,000 words, random weights, single precision, two threads on a CPU. Every system reads
-the same sources and takes 18 steps for every output. Each is a process in an environment of its
-own; rounds go from one to the next, so that a busy machine slows them alike, and back the next
-time. Printed are sentences a second, by the median round, and how many times as fast as the best
-of the others heedful was, by the median over rounds of the ratio within each.
+An RNN (bidirectional LSTM encoder with two layers, LSTM decoder with additive attention) beside
+JoeyNMT, OpenNMT-py and Eole, and a Transformer with 3+3 layers beside Hugging Face's `generate`:
+hidden size 256, vocabulary 8,000, random parameters, fp32, two CPU threads. Every system decodes the
+same sources with 18 steps per output, in a process and an environment of its own. Systems take turns,
+in alternating order, so that a busy machine slows them alike. Prints sentences per second (median
+round) and the speed relative to the best peer (median over rounds of the ratio within each).
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ from benchmarks.peers.environments import (
     python_of,
 )
 from benchmarks.peers.system import BrokenSystemError, System, running
-from benchmarks.peers.workload import Task
+from benchmarks.peers.workload import Workload
 
 
 class Case(NamedTuple):
-    """A task, and how many times as fast as the best of the others heedful is to do it."""
+    """A workload and the target speed relative to the best peer."""
 
-    task: Task
-    promised: float | None = None
+    task: Workload
+    target_ratio: float | None = None
 
     @property
     def title(self) -> str:
-        """What is done, in words."""
+        """Description of the workload."""
         beam = f"beam {self.task.beam}" if self.task.beam > 1 else "greedy"
         return f"{beam}, batch {self.task.batch_size}"
 
@@ -48,25 +47,25 @@ class Case(NamedTuple):
 PEERS = {"recurrent": [JOEYNMT, OPENNMT, EOLE], "transformer": [TRANSFORMERS]}
 CASES = {
     "recurrent": [
-        Case(Task(beam=5, batch_size=32, num_sources=64), promised=1.3),
-        Case(Task(beam=1, batch_size=32, num_sources=64)),
-        Case(Task(beam=5, batch_size=1, num_sources=8)),
-        Case(Task(beam=1, batch_size=1, num_sources=8)),
+        Case(Workload(beam=5, batch_size=32, num_sources=64), target_ratio=1.3),
+        Case(Workload(beam=1, batch_size=32, num_sources=64)),
+        Case(Workload(beam=5, batch_size=1, num_sources=8)),
+        Case(Workload(beam=1, batch_size=1, num_sources=8)),
     ],
     "transformer": [
-        Case(Task(beam=5, batch_size=32, num_sources=64), promised=1.6),
-        Case(Task(beam=1, batch_size=32, num_sources=64), promised=1.6),
-        Case(Task(beam=5, batch_size=1, num_sources=8)),
-        Case(Task(beam=1, batch_size=1, num_sources=8)),
+        Case(Workload(beam=5, batch_size=32, num_sources=64), target_ratio=1.6),
+        Case(Workload(beam=1, batch_size=32, num_sources=64), target_ratio=1.6),
+        Case(Workload(beam=5, batch_size=1, num_sources=8)),
+        Case(Workload(beam=1, batch_size=1, num_sources=8)),
     ],
 }
 ROUNDS, QUICK_ROUNDS = 9, 3
 
-Times = dict[str, list[float]]  # of a system by name, seconds of every round
+Times = dict[str, list[float]]  # seconds of every round, by name of the system
 
 
 def start(kind: str, stack: ExitStack) -> list[System]:
-    """Start heedful, and every peer that can be; they end with the stack."""
+    """Start heedful and every available peer; they end with the stack."""
     ours = running("heedful", Path(sys.executable), "with_heedful", kind)
     systems = [stack.enter_context(ours)]
     for peer in PEERS[kind]:
@@ -74,27 +73,27 @@ def start(kind: str, stack: ExitStack) -> list[System]:
             theirs = running(peer.name, python_of(peer), peer.module)
             systems.append(stack.enter_context(theirs))
         except (NotInstalledError, BrokenSystemError) as problem:
-            print(f"  left out: {peer.name}: {problem}")
+            print(f"  skipped: {peer.name}: {problem}")
     return systems
 
 
-def measure(systems: list[System], task: Task, rounds: int) -> Times:
-    """Time every system in turn, and in either order; the first round warms up."""
+def measure(systems: list[System], task: Workload, rounds: int) -> Times:
+    """Time the systems in turn, in alternating order; the first round is a warm-up."""
     times: Times = {system.name: [] for system in systems}
-    for number in range(1 + rounds):
-        for system in systems if number % 2 else reversed(systems):
+    for index in range(1 + rounds):
+        for system in systems if index % 2 else reversed(systems):
             taken = system.seconds(task)
-            if number:
+            if index:
                 times[system.name].append(taken)
     return times
 
 
 def compare(times: Times) -> tuple[str, list[float]]:
-    """Name the fastest of the others, and say how many times as fast we were in every round."""
-    ours, *others = times
-    best = min(others, key=lambda name: statistics.median(times[name]))
-    pairs = zip(times[best], times[ours], strict=True)
-    return best, sorted(theirs / own for theirs, own in pairs)
+    """Return the fastest peer and our speed relative to it in every round, sorted."""
+    name, *peers = times
+    best = min(peers, key=lambda peer: statistics.median(times[peer]))
+    pairs = zip(times[best], times[name], strict=True)
+    return best, sorted(theirs / ours for theirs, ours in pairs)
 
 
 def report(case: Case, times: Times) -> None:
@@ -104,10 +103,10 @@ def report(case: Case, times: Times) -> None:
         print(f"    {name:<21}{speed:8.1f} sentences/s")
     if len(times) > 1:
         best, ratios = compare(times)
-        promise = f"   (at least {case.promised:g})" if case.promised else ""
+        target = f"   (at least {case.target_ratio:g})" if case.target_ratio else ""
         print(
             f"    {statistics.median(ratios):.2f} x {best}, in {len(ratios)} rounds from "
-            f"{ratios[0]:.2f} to {ratios[-1]:.2f}{promise}",
+            f"{ratios[0]:.2f} to {ratios[-1]:.2f}{target}",
             flush=True,
         )
 
@@ -117,7 +116,7 @@ def bench(kind: str, rounds: int) -> None:
     with ExitStack() as stack:
         systems = start(kind, stack)
         for system in systems:
-            print(f"  {system.name:<23}{system.weights:>10,} weights")
+            print(f"  {system.name:<23}{system.num_parameters:>10,} parameters")
         for case in CASES[kind]:
             report(case, measure(systems, case.task, rounds))
 
@@ -129,7 +128,7 @@ def main() -> None:
     parser.add_argument("--only", choices=list(CASES), help="one of the two models")
     arguments = parser.parse_args()
     rounds = QUICK_ROUNDS if arguments.quick else arguments.rounds
-    for kind in [arguments.select_beams] if arguments.select_beams else CASES:
+    for kind in [arguments.only] if arguments.only else CASES:
         bench(kind, rounds)
 
 

@@ -1,10 +1,9 @@
-"""What does the engine cost beside a bare training loop?
+"""Overhead of the training loop beside a bare PyTorch loop.
 
-Trains the model of the demo twice on the same batches, a block of steps at a time in turn: by a
-loop of forward, loss, backward, clipping and optimizer, and by the engine as `heedful train` runs
-it, with its counting, checks, log and progress. Prints milliseconds a step and the ratio of the
-two, as the median over blocks. Validation and saving are left out: the first is asked for, and
-benchmarks/saving.py measures the second.
+Trains the model of the demo twice on the same batches, in alternating blocks of steps: with a loop
+of forward, loss, backward, clipping and optimizer, and with the loop of `heedful train`, including
+its counters, checks, log and progress bar. Prints milliseconds per step and the median ratio.
+Validation and checkpoints are left out; benchmarks/saving.py measures the latter.
 """
 
 import argparse

@@ -1,10 +1,9 @@
-"""What does self-attention over long inputs cost in memory?
+"""Memory of self-attention over long inputs.
 
-Prints, for each way of looking back and each length, the most memory that the tensors made on the
-way held at once, forward and backward, whole and for each token; and what the operating system
-counted for a process that did nothing else. Local blocks and compressed memory promise that the
-bytes for each token stay as they are, and so does a stack of both in turn (LMLML, Liu et al.
-2018); full attention is there to be compared with.
+Prints, for each type of self-attention and each length, the peak memory of intermediate tensors in
+forward and backward, in total and per token, and what the operating system counted for a process
+that did nothing else. For block and compressed attention, and a stack that alternates them (LMLML,
+Liu et al. 2018), the bytes per token must stay constant; full attention is the comparison.
 """
 
 import os
@@ -23,78 +22,78 @@ WIDTH, NUM_HEADS = 64, 2
 LENGTHS = [1024, 2048, 4096, 8192, 16384]
 BLOCKS = {"type": "block", "block_size": 256}
 COMPRESSED = {"type": "compressed", "stride": 3}
-SPANS = {
+ATTENTION_TYPES = {
     "full": [{"type": "full"}],
     "blocks of 256": [BLOCKS],
     "compressed by 3": [COMPRESSED],
     "LMLML": [BLOCKS, COMPRESSED, BLOCKS, COMPRESSED, BLOCKS],
 }
-FLAT = ["blocks of 256", "compressed by 3", "LMLML"]
-MOST_GROWTH = 1.3  # of the bytes for a token, from the second length to the last
+LINEAR = ["blocks of 256", "compressed by 3", "LMLML"]
+MAX_GROWTH = 1.3  # of the bytes per token, from the second length to the last
 
 
-def reader(name: str) -> CausalBackbone:
+def build_backbone(name: str) -> CausalBackbone:
     torch.manual_seed(0)
     config = TransformerBackboneConfig.model_validate(
         {
             "hidden_size": WIDTH,
-            "num_layers": len(SPANS[name]),
+            "num_layers": len(ATTENTION_TYPES[name]),
             "attention": {"multi_head": {"num_heads": NUM_HEADS}, "score": {"type": "scaled-dot"}},
             "feed_forward": [{"intermediate_size": 4 * WIDTH}],
-            "attention_types": SPANS[name],
+            "attention_types": ATTENTION_TYPES[name],
         }
     )
     return config.build(input_size=WIDTH)
 
 
-def learn(module: CausalBackbone, length: int) -> None:
-    """Read one text of so many tokens and find the gradients."""
+def forward_backward(module: CausalBackbone, length: int) -> None:
+    """Run one forward and backward pass over one sequence."""
     inputs = torch.randn(1, length, WIDTH, requires_grad=True)
-    read = module(inputs, torch.tensor([length]), module.initial_state(inputs))
-    read.outputs.square().sum().backward()
+    output = module(inputs, torch.tensor([length]), module.initial_state(inputs))
+    output.outputs.square().sum().backward()
 
 
 def tensor_bytes(name: str, length: int) -> int:
-    module = reader(name)
+    module = build_backbone(name)
     with PeakMemory() as memory:
-        learn(module, length)
-    return memory.peak_bytes
+        forward_backward(module, length)
+    return memory.peak
 
 
 def process_bytes(name: str, length: int) -> float:
-    """What a process grew by, beyond what a short text takes that loads what torch loads late."""
-    learn(reader(name), LENGTHS[0])
-    module, before = reader(name), resident()
-    learn(module, length)
+    """Return the growth of this process after a warm-up with a short sequence."""
+    forward_backward(build_backbone(name), LENGTHS[0])
+    module, before = build_backbone(name), resident()
+    forward_backward(module, length)
     return (resident() - before) * 2**20
 
 
-def in_a_process(name: str, length: int) -> float:
+def measure_in_subprocess(name: str, length: int) -> float:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         return process.submit(process_bytes, name, length).result()
 
 
 def bench(name: str) -> float:
-    """Measure every length; give how much the bytes for a token grew."""
-    for_token = []
+    """Measure every length and return how much the bytes per token grew."""
+    bytes_per_token = []
     for length in LENGTHS:
-        held, grown = tensor_bytes(name, length), in_a_process(name, length)
-        for_token.append(held / length)
+        peak, growth = tensor_bytes(name, length), measure_in_subprocess(name, length)
+        bytes_per_token.append(peak / length)
         print(
-            f"  {name:<17}{length:>7}{held / 2**20:10.1f} MiB{for_token[-1]:10.0f} bytes a token"
-            f"{grown / 2**20:10.1f} MiB of the process"
+            f"  {name:<17}{length:>7}{peak / 2**20:10.1f} MiB{bytes_per_token[-1]:10.0f} bytes/token"
+            f"{growth / 2**20:10.1f} MiB of the process"
         )
-    return for_token[-1] / for_token[1]
+    return bytes_per_token[-1] / bytes_per_token[1]
 
 
 def main() -> None:
     print(f"torch {torch.__version__}, width {WIDTH}, {NUM_HEADS} heads, single precision")
-    growths = {name: bench(name) for name in SPANS}
-    print(f"bytes a token, {LENGTHS[-1]} tokens over {LENGTHS[1]}")
+    growths = {name: bench(name) for name in ATTENTION_TYPES}
+    print(f"bytes per token, {LENGTHS[-1]} tokens over {LENGTHS[1]}")
     for name, growth in growths.items():
-        promise = f"   (at most {MOST_GROWTH:g})" if name in FLAT else ""
-        print(f"  {name:<17}{growth:8.2f} x{promise}")
-    broken = [name for name in FLAT if growths[name] > MOST_GROWTH]
+        limit = f"   (at most {MAX_GROWTH:g})" if name in LINEAR else ""
+        print(f"  {name:<17}{growth:8.2f} x{limit}")
+    broken = [name for name in LINEAR if growths[name] > MAX_GROWTH]
     if broken:
         raise SystemExit(f"memory grows faster than the input: {', '.join(broken)}")
 

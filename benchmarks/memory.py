@@ -1,9 +1,8 @@
-"""How much memory does data take that does not fit into memory?
+"""Memory of preparing and reading a dataset larger than memory.
 
-Makes pairs of random words, as many as named, has them cut into tokens in files, and reads batches
-from there; prints the most memory that was taken by each (without pages of files, which the system
-takes back when it needs them) and the pairs a second. Each runs in a process of its own. Memory is
-flat if it does not grow with the pairs.
+Generates pairs of random words, tokenizes them into shards and reads batches from there; prints the
+peak memory of each (without the page cache) and pairs per second. Each runs in its own process.
+Memory must not grow with the number of pairs.
 
     python -m benchmarks.memory                              200,000 pairs
     python -m benchmarks.memory --pairs 1000000 5000000 20000000
@@ -27,47 +26,47 @@ BATCHES = 2000
 
 
 def write_pairs(folder: Path, count: int) -> None:
-    """Write two files of lines of made-up words; lines come again, each time beside another."""
-    chance = random.Random(0)
-    words = ["".join(chance.choices("aeioulnrst", k=chance.randint(2, 9))) for _ in range(WORDS)]
+    """Write two files of random words; lines recur, each time with another target."""
+    rng = random.Random(0)
+    words = ["".join(rng.choices("aeioulnrst", k=rng.randint(2, 9))) for _ in range(WORDS)]
     weights = list(accumulate(1 / (rank + 10) for rank in range(WORDS)))
     lines = [
-        " ".join(chance.choices(words, cum_weights=weights, k=chance.randint(5, 20))) + "\n"
+        " ".join(rng.choices(words, cum_weights=weights, k=rng.randint(5, 20))) + "\n"
         for _ in range(LINES)
     ]
     with (folder / "source").open("w") as source, (folder / "target").open("w") as target:
-        for number in range(0, count, LINES):
-            shift = number // LINES
-            some = slice(0, min(LINES, count - number))
-            source.writelines(lines[some])
-            target.writelines([*lines[shift + 1 :], *lines[: shift + 1]][some])
+        for start in range(0, count, LINES):
+            shift = start // LINES
+            selection = slice(0, min(LINES, count - start))
+            source.writelines(lines[selection])
+            target.writelines([*lines[shift + 1 :], *lines[: shift + 1]][selection])
 
 
-class Watched:
-    """The most anonymous memory this process and its children have taken, looked at 20 times/s."""
+class PeakMemoryMonitor:
+    """Samples the anonymous memory of this process and its children 20 times per second."""
 
     def __init__(self) -> None:
-        self.most = 0
-        self._is_over = threading.Event()
+        self.peak = 0
+        self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> "Watched":
+    def __enter__(self) -> "PeakMemoryMonitor":
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._is_over.set()
+        self._stop.set()
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._is_over.wait(0.05):
-            own = os.getpid()
-            children = Path(f"/proc/{own}/task/{own}/children").read_text().split()
-            self.most = max(self.most, sum(map(anonymous, [str(own), *children])))
+        while not self._stop.wait(0.05):
+            pid = os.getpid()
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            self.peak = max(self.peak, sum(map(anonymous_bytes, [str(pid), *children])))
 
 
-def anonymous(process: str) -> int:
-    """Bytes of memory that are not pages of files."""
+def anonymous_bytes(process: str) -> int:
+    """Return the bytes of memory of a process that are not page cache."""
     try:
         lines = Path(f"/proc/{process}/status").read_text().splitlines()
     except FileNotFoundError:  # it has ended
@@ -80,12 +79,12 @@ def build(folder: Path) -> None:
 
     from heedful.experiment import build_prepared_dataset
 
-    began = time.perf_counter()
-    with Watched() as watched:
+    start = time.perf_counter()
+    with PeakMemoryMonitor() as monitor:
         prepared = build_prepared_dataset(_recipe(folder), folder / "tokens", Console(quiet=True))
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
     pairs = prepared.filter_report().num_pairs
-    print(f"  building: {watched.most / 1e6:7.0f} MB  {pairs / seconds:9,.0f} pairs/s")
+    print(f"  building: {monitor.peak / 1e6:7.0f} MB  {pairs / seconds:9,.0f} pairs/s")
     size = sum(path.stat().st_size for path in (folder / "tokens").rglob("*.bin"))
     print(f"            {size / 1e6:7.0f} MB of tokens in {len(prepared.shards)} shards")
 
@@ -97,23 +96,23 @@ def read(folder: Path) -> None:
     from heedful.experiment import load_data
     from heedful.runs import Run
 
-    recipe = _recipe(folder, f"data.train={{type: tokens, path: {folder / 'tokens'}}}")
-    with Watched() as watched:
-        began = time.perf_counter()
-        corpora = load_data(recipe, Run(folder / "run"), Console(quiet=True))
-        opened = time.perf_counter() - began
-        began = time.perf_counter()
-        batches = islice(corpora.train_batches(DataCursor(0, 0)), BATCHES)
+    recipe = _recipe(folder, f"data.train={{type: prepared, path: {folder / 'tokens'}}}")
+    with PeakMemoryMonitor() as monitor:
+        start = time.perf_counter()
+        data_module = load_data(recipe, Run(folder / "run"), Console(quiet=True))
+        opening_seconds = time.perf_counter() - start
+        start = time.perf_counter()
+        batches = islice(data_module.train_batches(DataCursor(0, 0)), BATCHES)
         pairs = sum(len(batch.inputs) for batch in batches)
-        seconds = time.perf_counter() - began
-    print(f"  reading:  {watched.most / 1e6:7.0f} MB  {pairs / seconds:9,.0f} pairs/s")
-    print(f"            {opened:.1f} s to open and to hold every byte against its hash")
+        seconds = time.perf_counter() - start
+    print(f"  reading:  {monitor.peak / 1e6:7.0f} MB  {pairs / seconds:9,.0f} pairs/s")
+    print(f"            {opening_seconds:.1f} s to open and verify all checksums")
 
 
 def _recipe(folder: Path, *overrides: str):  # noqa: ANN202
     from heedful.recipes import load_recipe
 
-    files = f"data.train={{type: files, source: {folder}/source, target: {folder}/target}}"
+    files = f"data.train={{type: parallel-files, source: {folder}/source, target: {folder}/target}}"
     lines = f"data.max_tokenizer_lines={VOCABULARY_LINES}"
     return load_recipe("default", [files, lines, *overrides])
 
@@ -123,17 +122,17 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, nargs="+", default=[200_000])
     parser.add_argument("--folder", help="where to write; a temporary folder if not given")
     parser.add_argument("--only", choices=["build", "read"], help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.select_beams:
-        {"build": build, "read": read}[given.select_beams](Path(given.folder))
+    arguments = parser.parse_args()
+    if arguments.only:
+        {"build": build, "read": read}[arguments.only](Path(arguments.folder))
         return
-    for pairs in given.pairs:
-        with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+    for pairs in arguments.pairs:
+        with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
             write_pairs(Path(folder), pairs)
             print(f"{pairs:,} pairs:", flush=True)
-            for select_beams in ("build", "read"):
+            for stage in ("build", "read"):
                 command = [sys.executable, "-m", "benchmarks.memory", "--folder", folder]
-                subprocess.run([*command, "--only", select_beams], check=True)
+                subprocess.run([*command, "--only", stage], check=True)
 
 
 if __name__ == "__main__":

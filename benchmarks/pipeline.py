@@ -1,9 +1,8 @@
-"""How fast are batches made, beside how fast a model on the CPU takes them?
+"""Speed of the data pipeline beside training on the CPU.
 
-Prints tokens a second of the whole pipeline, which an epoch passes once (reading or making pairs,
-cutting them into tokens, batching), of its later parts, and of training the recipe's own model;
-then padding and the number of shapes. The corpora are the built-in Latin, and Multi30k where the
-folder named by HEEDFUL_DATA, or ../shared/data, holds it.
+Prints tokens per second of the whole pipeline (reading or generating pairs, tokenizing, batching), of
+its later parts, and of training the model of the recipe; then padding and the number of batch shapes.
+The corpora are the synthetic Latin and, where HEEDFUL_DATA or ../shared/data has it, Multi30k.
 """
 
 import os
@@ -21,50 +20,52 @@ MODEL_STEPS = 20
 
 
 def bench(name: str, recipe: Recipe) -> None:
-    began = time.perf_counter()
+    start = time.perf_counter()
     pairs = recipe.data.train.read()
-    read = time.perf_counter() - began
-    text = recipe.tokenizers.train(*zip(*pairs, strict=True))
-    began = time.perf_counter()
-    store, _ = tokenize_pairs_in_memory(pairs, text, recipe.data.filtering, location=name)
-    cut = time.perf_counter() - began
-    began = time.perf_counter()
+    reading = time.perf_counter() - start
+    tokenizers = recipe.tokenizers.train(*zip(*pairs, strict=True))
+    start = time.perf_counter()
+    store, _ = tokenize_pairs_in_memory(pairs, tokenizers, recipe.data.filtering, location=name)
+    tokenizing = time.perf_counter() - start
+    start = time.perf_counter()
     config = recipe.training.batching
     shapes = list(epoch_batch_specs(store, config, seed=0, epoch=0))
     batches = [collate(store, shape) for shape in shapes]
-    made = time.perf_counter() - began
+    batching = time.perf_counter() - start
     tokens = sum(batch.num_tokens for batch in batches)
     padded = sum(shape.num_tokens for shape in shapes)
     model = recipe.model.build(
-        source_vocab_size=len(text.source), target_vocab_size=len(text.target)
+        source_vocab_size=len(tokenizers.source), target_vocab_size=len(tokenizers.target)
     )
     optimizer = recipe.training.optimizer.build(model)
-    learner = Trainer(model, CrossEntropyObjective(), optimizer, lambda step: 1e-3)
-    learner.train_step(batches[:1])
-    began = time.perf_counter()
-    learned = sum(learner.train_step([batch]).num_tokens for batch in batches[1 : 1 + MODEL_STEPS])
-    taken = learned / (time.perf_counter() - began)
-    widths = {(shape.source_length, shape.target_length) for shape in shapes}
+    trainer = Trainer(model, CrossEntropyObjective(), optimizer, lambda step: 1e-3)
+    trainer.train_step(batches[:1])
+    start = time.perf_counter()
+    num_tokens = sum(
+        trainer.train_step([batch]).num_tokens for batch in batches[1 : 1 + MODEL_STEPS]
+    )
+    training_speed = num_tokens / (time.perf_counter() - start)
+    lengths = {(shape.source_length, shape.target_length) for shape in shapes}
     speeds = {
-        "read or make pairs, cut, batch": tokens / (read + cut + made),
-        "cut into tokens, batch": tokens / (cut + made),
-        "batch": tokens / made,
+        "read or generate, tokenize, batch": tokens / (reading + tokenizing + batching),
+        "tokenize, batch": tokens / (tokenizing + batching),
+        "batch": tokens / batching,
     }
-    print(f"{name}: {len(pairs):,} pairs, {tokens:,} real tokens, {len(shapes)} batches")
-    for what, speed in speeds.items():
-        print(f"  {what:<31}{speed:12,.0f} tokens/s  {speed / taken:8.1f} x training")
-    print(f"  {'training':<31}{taken:12,.0f} tokens/s")
-    print(f"  padding {100 * (1 - tokens / padded):.1f} %, {len(widths)} shapes (source x target)")
+    print(f"{name}: {len(pairs):,} pairs, {tokens:,} tokens without padding, {len(shapes)} batches")
+    for label, speed in speeds.items():
+        print(f"  {label:<35}{speed:12,.0f} tokens/s  {speed / training_speed:8.1f} x training")
+    print(f"  {'training':<35}{training_speed:12,.0f} tokens/s")
+    print(f"  padding {100 * (1 - tokens / padded):.1f} %, {len(lengths)} shapes (source x target)")
 
 
 def main() -> None:
     latin = load_recipe("latin-demo", ["data.train.num_examples=50000"])
     assert isinstance(latin.data.train, SyntheticPairsConfig)
     assert isinstance(latin.training.batching, BatchingConfig)
-    bench("built-in Latin", latin)
+    bench("synthetic Latin", latin)
     data = Path(os.environ.get("HEEDFUL_DATA", "../shared/data")) / "multi30k"
     if not data.is_dir():
-        print(f"Multi30k: not found in {data}; name its parent folder in HEEDFUL_DATA")
+        print(f"Multi30k: not found in {data}; set HEEDFUL_DATA to its parent folder")
         return
     files = ParallelFilesConfig(source=str(data / "train.de.gz"), target=str(data / "train.en.gz"))
     default = load_recipe("default")

@@ -1,10 +1,9 @@
-"""What does each small recipe cost: weights, tokens a second, operations for a token?
+"""Parameters, training speed and FLOPs of each small recipe.
 
-Prints a line for each recipe that brings its corpus. Tokens a second are real tokens of both
-sides, learned from on this machine by batches of the recipe's own corpus. Operations are additions
-and multiplications, forwards and backwards, for one target token: those of products, attention,
-convolutions and recurrences. What is done element by element, gates and the tanh of an additive
-score among it, is left out, and so is the optimizer.
+Prints a line for each recipe with a synthetic corpus. Tokens per second count the tokens of both
+sides without padding, in training on this machine with batches of the recipe's corpus. FLOPs are those
+of matrix products, attention, convolutions and recurrences, forward and backward, per target token;
+elementwise operations and the optimizer are not counted.
 """
 
 import argparse
@@ -31,45 +30,47 @@ from heedful.training.trainer import Trainer
 
 STEPS = 12
 WARMUP = 2
-CORPORA: dict[Any, DataModule] = {}
+DATA_MODULES: dict[Any, DataModule] = {}
 
 
 def loss(model: nn.Module, batch: Any) -> LossTerms:
-    told = model(batch, need_weights=False)
-    return LossTerms(negative_log_likelihood(told.log_probs, batch.targets), told.auxiliary_losses)
+    output = model(batch, need_weights=False)
+    return LossTerms(
+        negative_log_likelihood(output.log_probs, batch.targets), output.auxiliary_losses
+    )
 
 
-def prepared(recipe: Recipe) -> tuple[nn.Module, list[Any]]:
-    """The model of a recipe, and batches as it would learn from."""
+def build_model_and_batches(recipe: Recipe) -> tuple[nn.Module, list[Any]]:
+    """Return the model of a recipe and its first batches."""
     key = (recipe.data, recipe.tokenizers, recipe.training.batching, recipe.model.type)
-    if key not in CORPORA:  # most recipes share theirs
+    if key not in DATA_MODULES:  # most recipes share one
         with TemporaryDirectory() as folder:
-            CORPORA[key] = load_data(recipe, Run(folder), Console(quiet=True))
-    corpora = CORPORA[key]
+            DATA_MODULES[key] = load_data(recipe, Run(folder), Console(quiet=True))
+    data_module = DATA_MODULES[key]
     sizes = {
-        "source_vocab_size": len(corpora.tokenizers.source),
-        "target_vocab_size": len(corpora.tokenizers.target),
+        "source_vocab_size": len(data_module.tokenizers.source),
+        "target_vocab_size": len(data_module.tokenizers.target),
     }
-    batches = islice(corpora.train_batches(DataCursor(0, 0)), WARMUP + STEPS)
+    batches = islice(data_module.train_batches(DataCursor(0, 0)), WARMUP + STEPS)
     return recipe.model.build(**sizes), list(batches)
 
 
 def speed(recipe: Recipe, model: nn.Module, batches: list[Any]) -> float:
-    """Tokens a second in training."""
+    """Return tokens per second in training."""
     optimizer = recipe.training.optimizer.build(model)
-    learner = Trainer(model, CrossEntropyObjective(), optimizer, recipe.training.learning_rate)
+    trainer = Trainer(model, CrossEntropyObjective(), optimizer, recipe.training.learning_rate)
     for batch in batches[:WARMUP]:
-        learner.train_step([batch])
-    began = time.perf_counter()
-    learned = sum(learner.train_step([batch]).num_tokens for batch in batches[WARMUP:])
-    return learned / (time.perf_counter() - began)
+        trainer.train_step([batch])
+    start = time.perf_counter()
+    num_tokens = sum(trainer.train_step([batch]).num_tokens for batch in batches[WARMUP:])
+    return num_tokens / (time.perf_counter() - start)
 
 
-def operations(model: nn.Module, batch: Any) -> float:
-    """Operations for each real target token of a batch."""
+def flops_per_target(model: nn.Module, batch: Any) -> float:
+    """Return the FLOPs per target token of a batch."""
     with count_flops() as counted:
-        error, auxiliary_losses = loss(model, batch)
-        sum(auxiliary_losses.values(), start=error).backward()
+        main_loss, auxiliary_losses = loss(model, batch)
+        sum(auxiliary_losses.values(), start=main_loss).backward()
     model.zero_grad()
     return counted.total / batch.num_targets
 
@@ -77,11 +78,11 @@ def operations(model: nn.Module, batch: Any) -> float:
 def bench(name: str) -> None:
     recipe = load_recipe(name)
     torch.manual_seed(0)
-    model, batches = prepared(recipe)
-    weights = sum(weight.numel() for weight in model.parameters())
-    cost = operations(model, batches[0])
+    model, batches = build_model_and_batches(recipe)
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    cost = flops_per_target(model, batches[0])
     taken = speed(recipe, model, batches)
-    print(f"{name:<32}{weights:>11,}{taken:>12,.0f}{cost / 1e6:>14.2f}")
+    print(f"{name:<32}{num_parameters:>11,}{taken:>12,.0f}{cost / 1e6:>14.2f}")
 
 
 def main() -> None:
@@ -92,13 +93,13 @@ def main() -> None:
     ]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", metavar="NAME", choices=names, help="this recipe and no other")
-    select_beams = parser.parse_args().select_beams
+    only = parser.parse_args().only
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, single precision")
-    print(f"{'recipe':<32}{'weights':>11}{'tokens/s':>12}{'MFLOPs/token':>14}")
-    for name in [select_beams] if select_beams else names:
+    print(f"{'recipe':<32}{'parameters':>11}{'tokens/s':>12}{'MFLOPs/token':>14}")
+    for name in [only] if only else names:
         bench(name)
-    print("MFLOPs/token: operations forwards and backwards for one target token, those for source")
-    print("and padding included; work done element by element and the optimizer are left out")
+    print("MFLOPs/token: forward and backward per target token, including source and padding;")
+    print("elementwise operations and the optimizer are not counted")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""How long does training wait for a checkpoint, beside a bare write of the same tensors?
+"""Time of saving a checkpoint beside a bare write of the same tensors.
 
 Bare is safetensors' own `save_file` and an fsync for each of the two files. A checkpoint adds
-hashes, a manifest, folders that are forced to the disk and renamed; reading it back happens while
-training goes on and is not waited for. Both are taken in turn, on the disk of the folder this is
-run in, and the promise is about the median ratio.
+checksums, a manifest, fsync and rename of folders; it is verified in the background while training
+continues. Both alternate on the disk of the current folder, and the limit is on the median ratio.
 """
 
 import os
@@ -21,13 +20,13 @@ from torch import Tensor
 from heedful.training.checkpoints import CheckpointConfig, CheckpointManager, Snapshot
 
 SIZES = {100: 15, 500: 9}  # megabytes of weights and Adam's two moments together: repeats
-MOST_RATIO = 1.2
+MAX_RATIO = 1.2
 NUM_TENSORS = 60  # about what a small Transformer has
 
 
 def snapshot(megabytes: int) -> Snapshot:
     length = megabytes * 1_000_000 // 4 // 3 // NUM_TENSORS
-    weights = {f"layer.{number}": torch.randn(length) for number in range(NUM_TENSORS)}
+    weights = {f"layer.{index}": torch.randn(length) for index in range(NUM_TENSORS)}
     moments: dict[str, Tensor] = {}
     for name in weights:
         moments[f"optimizer.{name}.exp_avg"] = torch.randn(length)
@@ -36,10 +35,10 @@ def snapshot(megabytes: int) -> Snapshot:
 
 
 def seconds(work: Callable[[], None]) -> float:
-    os.sync()  # what was written before must not be waited for now
-    began = time.perf_counter()
+    os.sync()  # earlier writes must not count
+    start = time.perf_counter()
     work()
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def bare_seconds(folder: Path, saved: Snapshot) -> float:
@@ -62,7 +61,7 @@ def bare_seconds(folder: Path, saved: Snapshot) -> float:
 def main() -> None:
     print("saving   bare      checkpoint   median ratio (from - to)")
     for megabytes, repeats in SIZES.items():
-        saved, times = snapshot(megabytes), list[tuple[float, float]]()
+        saved, times = snapshot(megabytes), []
         with tempfile.TemporaryDirectory(dir=".", prefix=".saving-") as folder:
             plain, ours = Path(folder, "bare"), Path(folder, "checkpoints")
             plain.mkdir()
@@ -74,15 +73,15 @@ def main() -> None:
                 checkpoints.wait_until_verified()
                 times.append((bare, taken))
             checkpoints.close()
-        report(megabytes, times[1:])  # the first pays for what is used the first time
+        report(megabytes, times[1:])  # the first is a warm-up
 
 
 def report(megabytes: int, times: list[tuple[float, float]]) -> None:
-    bare, ours = (statistics.median(each) for each in zip(*times, strict=True))
+    bare, ours = (statistics.median(seconds) for seconds in zip(*times, strict=True))
     ratios = [taken / plain for plain, taken in times]
     print(
         f"{megabytes:4} MB  {bare:6.3f} s  {ours:6.3f} s     {statistics.median(ratios):4.2f}"
-        f" ({min(ratios):.2f} - {max(ratios):.2f}; at most {MOST_RATIO})"
+        f" ({min(ratios):.2f} - {max(ratios):.2f}; at most {MAX_RATIO})"
     )
 
 

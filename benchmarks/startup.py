@@ -1,4 +1,4 @@
-"""How long do `import heedful` and `heedful --help` take? Medians of seven fresh processes."""
+"""Time of `import heedful` and `heedful --help`: medians of seven fresh processes."""
 
 import statistics
 import subprocess
@@ -7,8 +7,8 @@ import time
 
 REPEATS = 7
 TIMED_IMPORT = (
-    "import time; began = time.perf_counter(); import heedful; "
-    "print(time.perf_counter() - began); import sys; assert 'torch' not in sys.modules"
+    "import time; start = time.perf_counter(); import heedful; "
+    "print(time.perf_counter() - start); import sys; assert 'torch' not in sys.modules"
 )
 
 
@@ -22,9 +22,9 @@ def import_seconds() -> float:
 
 
 def help_seconds() -> float:
-    began = time.perf_counter()
+    start = time.perf_counter()
     subprocess.run([sys.executable, "-m", "heedful", "--help"], capture_output=True, check=True)
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def main() -> None:

@@ -1,10 +1,9 @@
-"""How many target tokens a second does each system learn from, beside plain PyTorch and a peer?
+"""Training throughput beside plain PyTorch and Hugging Face, in target tokens per second.
 
     python -m benchmarks.throughput [--device cuda] [--pairs 400] [--seconds 5]
 
-Fixed shapes, no data loading: the pairs have 32 tokens a side, and 8,000 words are shared, as in
-the anchors measured elsewhere (a Transformer base of 6+6 layers, bf16, H200). What is timed is a
-whole step: forward, backward, clipping, the optimizer.
+Fixed shapes, no data loading: pairs of 32 tokens per side and a shared vocabulary of 8,000. A whole
+step is timed: forward, backward, clipping, optimizer.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ SYSTEMS = (
     "convs2s-2017-multi30k",
     "bahdanau-2015-multi30k",
 )
-LARGE = {"moe-transformer"}  # 841 million weights: for a GPU
+LARGE = {"moe-transformer"}  # 841 million parameters: for a GPU
 
 
 def main() -> None:
@@ -38,7 +37,7 @@ def main() -> None:
     device = torch.device(arguments.device)
     configure_backends(device)
     batch = synthetic(arguments.pairs, device)
-    print(f"{'system':34}{'weights':>12}{'single':>12}{'bf16':>12}  target tokens/s")
+    print(f"{'system':34}{'parameters':>12}{'fp32':>12}{'bf16':>12}  target tokens/s")
     for name in SYSTEMS:
         if name in LARGE and device.type == "cpu":
             continue
@@ -61,43 +60,43 @@ def _arguments() -> argparse.Namespace:
 
 
 def synthetic(pairs: int, device: torch.device) -> Batch:
-    """Pairs of real tokens, none of them padding."""
+    """Return a batch without padding."""
     source, target = torch.randint(4, VOCABULARY, (2, pairs, LENGTH), device=device)
     lengths = torch.full((pairs,), LENGTH, device=device)
     return Batch(SourceBatch(source, lengths), target, target)
 
 
 def _ours(model: nn.Module, batch: Batch) -> torch.Tensor:
-    told = model(batch, need_weights=False)
-    chosen = told.log_probs.gather(-1, batch.targets.unsqueeze(-1))
-    return sum(told.auxiliary_losses.values(), -chosen.sum()) / batch.targets.numel()
+    output = model(batch, need_weights=False)
+    chosen = output.log_probs.gather(-1, batch.targets.unsqueeze(-1))
+    return sum(output.auxiliary_losses.values(), -chosen.sum()) / batch.targets.numel()
 
 
 class PlainTransformer(nn.Module):
-    """torch's own layers, as an untuned loop would use them."""
+    """nn.Transformer, as an untuned training loop uses it."""
 
     def __init__(self, size: int = 512) -> None:
         super().__init__()
-        self.words = nn.Embedding(VOCABULARY, size)
-        self.places = nn.Embedding(LENGTH, size)
+        self.embedding = nn.Embedding(VOCABULARY, size)
+        self.positions = nn.Embedding(LENGTH, size)
         self.transformer = nn.Transformer(size, 8, 6, 6, 2048, 0.1, batch_first=True)
 
     def forward(self, batch: Batch) -> torch.Tensor:
-        """Give the loss."""
-        places = self.places.weight
-        mask = nn.Transformer.generate_square_subsequent_mask(LENGTH, device=places.device)
+        """Return the loss."""
+        positions = self.positions.weight
+        mask = nn.Transformer.generate_square_subsequent_mask(LENGTH, device=positions.device)
         features = self.transformer(
-            self.words(batch.sources.tokens) + places,
-            self.words(batch.decoder_inputs) + places,
+            self.embedding(batch.sources.tokens) + positions,
+            self.embedding(batch.decoder_inputs) + positions,
             tgt_mask=mask,
             tgt_is_causal=True,
         )
-        logits = features @ self.words.weight.T
+        logits = features @ self.embedding.weight.T
         return nn.functional.cross_entropy(logits.flatten(0, 1), batch.targets.flatten())
 
 
 def marian(device: torch.device) -> nn.Module | None:
-    """The peer's model of the same size, where the peer is installed."""
+    """Return Marian at the same size, or None if transformers is not installed."""
     try:
         from transformers import MarianConfig, MarianMTModel
     except ImportError:
@@ -127,7 +126,7 @@ def _marian_loss(model: nn.Module, batch: Batch) -> torch.Tensor:
 def _report(
     name: str, model: nn.Module, loss: Callable[[], torch.Tensor], arguments: argparse.Namespace
 ) -> None:
-    weights = sum(weight.numel() for weight in model.parameters())
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
     speeds = []
     for dtype in (torch.float32, torch.bfloat16):
         try:
@@ -135,7 +134,7 @@ def _report(
         except (RuntimeError, TypeError) as error:
             speeds.append("failed")
             print(f"  {name}, {dtype}: {str(error).splitlines()[0][:90]}")
-    print(f"{name:34}{weights:12,}{speeds[0]:>12}{speeds[1]:>12}", flush=True)
+    print(f"{name:34}{num_parameters:12,}{speeds[0]:>12}{speeds[1]:>12}", flush=True)
 
 
 def measure(
@@ -144,32 +143,32 @@ def measure(
     dtype: torch.dtype,
     arguments: argparse.Namespace,
 ) -> float:
-    """Target tokens learned from in a second, the first steps left out."""
+    """Return target tokens per second after three warm-up steps."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    is_narrow = dtype != torch.float32
+    uses_autocast = dtype != torch.float32
     model.train()
 
     def step() -> None:
-        with torch.autocast(arguments.device, dtype, enabled=is_narrow):
-            found = loss()
-        found.backward()
+        with torch.autocast(arguments.device, dtype, enabled=uses_autocast):
+            value = loss()
+        value.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
     for _ in range(3):
         step()
-    _wait(arguments.device)
-    began, steps = time.perf_counter(), 0
-    while time.perf_counter() - began < arguments.seconds:
+    _synchronize(arguments.device)
+    start, steps = time.perf_counter(), 0
+    while time.perf_counter() - start < arguments.seconds:
         for _ in range(5 if arguments.device == "cuda" else 1):
             step()
             steps += 1
-        _wait(arguments.device)
-    return steps * arguments.pairs * LENGTH / (time.perf_counter() - began)
+        _synchronize(arguments.device)
+    return steps * arguments.pairs * LENGTH / (time.perf_counter() - start)
 
 
-def _wait(device: str) -> None:
+def _synchronize(device: str) -> None:
     if device == "cuda":
         torch.cuda.synchronize()
 

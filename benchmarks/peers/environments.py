@@ -1,10 +1,10 @@
-"""Which peers are there, and how is each installed?
+"""The peers and their virtual environments.
 
-Every peer has an environment of its own under .setup/peers, made when it is first asked for: its
-release from PyPI without the dependencies it declares, then what `benchmarks/requirements` lists
-for it, at the versions of constraints.txt, the same torch for all. Declared dependencies cannot be
-taken as they are: OpenNMT-py wants torch below 2.3, JoeyNMT wants protobuf below 3.21, and both,
-like Eole, declare far more than decoding needs, and not all that it does need.
+Every peer has an environment under .setup/peers, created on first use: its release from PyPI without
+declared dependencies, then the packages in `benchmarks/requirements` at the versions of
+constraints.txt, with the same torch for all. Declared dependencies cannot be installed: OpenNMT-py
+needs torch below 2.3, JoeyNMT protobuf below 3.21, and both, like Eole, declare more than decoding
+needs and not all of what it does need.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Peer(NamedTuple):
-    """A system beside ours."""
+    """A toolkit to compare with."""
 
     name: str  # and version, as printed
     module: str  # of benchmarks.peers: what is run by its Python
@@ -32,21 +32,21 @@ TRANSFORMERS = Peer("transformers 5.22.2", "with_transformers", "transformers==5
 
 
 class NotInstalledError(Exception):
-    """An environment could not be made; says why in a line."""
+    """An environment could not be created; the message is one line."""
 
 
 def python_of(peer: Peer) -> Path:
-    """Give the Python of a peer's environment, which is made where it is not there yet."""
+    """Return the Python of a peer's environment, creating it if necessary."""
     package = peer.release.split("==")[0].lower()
     folder, listed = ROOT / ".setup/peers" / package, _requirements(package)
     python, ready = folder / "bin/python", folder / ".ready"
-    wanted = f"{peer.release}\n{listed.read_text()}"
-    if not ready.exists() or ready.read_text() != wanted:
+    expected = f"{peer.release}\n{listed.read_text()}"
+    if not ready.exists() or ready.read_text() != expected:
         print(f"Installing {peer.name} into {folder.relative_to(ROOT)} (once) ...", flush=True)
         venv.create(folder, with_pip=True, clear=True)
         install(python, "--no-deps", peer.release)
         install(python, "-c", "constraints.txt", "-r", str(listed))
-        ready.write_text(wanted)
+        ready.write_text(expected)
     return python
 
 
@@ -54,10 +54,10 @@ def _requirements(package: str) -> Path:
     return ROOT / "benchmarks/requirements" / f"{package}.txt"
 
 
-def install(python: Path, *what: str) -> None:
-    """Install by pip, or say why that cannot be done."""
-    command = [python, "-m", "pip", "install", "--quiet", "--no-compile", "--retries=2", *what]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        raise NotInstalledError((said or [f"pip ended with {done.returncode}"])[-1])
+def install(python: Path, *arguments: str) -> None:
+    """Install with pip, or raise its error message."""
+    command = [python, "-m", "pip", "install", "--quiet", "--no-compile", "--retries=2", *arguments]
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if completed.returncode:
+        errors = [line for line in completed.stderr.splitlines() if line.startswith("ERROR")]
+        raise NotInstalledError((errors or [f"pip ended with {completed.returncode}"])[-1])

@@ -1,4 +1,4 @@
-"""How is a system asked, when it is a process of its own?"""
+"""A system under test in its own process, driven by JSON lines."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 
 from benchmarks.peers.environments import ROOT
-from benchmarks.peers.workload import NUM_STEPS, Task
+from benchmarks.peers.workload import NUM_STEPS, Workload
 
 
 class BrokenSystemError(Exception):
-    """A system ended, or did something other than it was asked; says what in a line."""
+    """A system died or decoded something else; the message is one line."""
 
 
 class System:
-    """A process that sleeps until it is given a task."""
+    """A process that waits for workloads."""
 
     def __init__(self, name: str, process: subprocess.Popen[str], errors: IO[str]) -> None:
         self.name = name
         self._process = process
         self._errors = errors
-        self.weights: int = self._read()["weights"]
+        self.num_parameters: int = self._read()["num_parameters"]
 
-    def seconds(self, task: Task) -> float:
-        """Let it decode, and give what that took."""
+    def seconds(self, task: Workload) -> float:
+        """Decode a workload and return the seconds it took."""
         assert self._process.stdin is not None
         print(json.dumps(task), file=self._process.stdin, flush=True)
         answer = self._read()
@@ -40,18 +40,18 @@ class System:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise BrokenSystemError(f"it ended: {self._last_words()}")
+            raise BrokenSystemError(f"it ended: {self._last_error()}")
         return json.loads(line)
 
-    def _last_words(self) -> str:
+    def _last_error(self) -> str:
         self._process.wait()
         self._errors.seek(0)
-        return (self._errors.read().strip().splitlines() or ["it said nothing"])[-1]
+        return (self._errors.read().strip().splitlines() or ["no error message"])[-1]
 
 
 @contextmanager
 def running(name: str, python: Path, module: str, *arguments: str) -> Iterator[System]:
-    """Run a module of this package by some Python, for as long as tasks come."""
+    """Run a module of this package with the given Python."""
     with (
         TemporaryFile("w+") as errors,
         subprocess.Popen(

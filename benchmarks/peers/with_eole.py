@@ -1,4 +1,4 @@
-"""Eole: a model by its configuration, asked by its `Translator`."""
+"""Eole: a model built from its config, decoding with its `Translator`."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ from eole.constants import DefaultTokens
 from eole.models.model import EncoderDecoderModel
 from eole.predict import GNMTGlobalScorer, Translator
 
-from benchmarks.peers.answering import Decode, padded, serve
+from benchmarks.peers.serving import Decode, padded, serve
 from benchmarks.peers.workload import NUM_STEPS, RESERVED, VOCABULARY, WIDTH, Batch
 
 UNK, PAD, BOS, EOS = range(RESERVED)
@@ -44,13 +44,13 @@ def build(config: CustomModelConfig, words: dict[str, object]) -> EncoderDecoder
     model = EncoderDecoderModel.build_blocks(config, words)
     model.build_generator(config, None, words)
     for weight in model.parameters():
-        torch.nn.init.uniform_(weight, -0.1, 0.1)  # as its `param_init_method: uniform` has it
+        torch.nn.init.uniform_(weight, -0.1, 0.1)  # its `param_init_method: uniform`
     return model.eval()
 
 
 def translator(model: EncoderDecoderModel, sizes: CustomModelConfig, beam: int) -> Translator:
     settings = PredictConfig(
-        model_path=["."],  # asked for, and not read: the model is at hand
+        model_path=["."],  # required but not read
         src="-",
         compute_dtype="fp32",
         beam_size=beam,
@@ -67,8 +67,8 @@ def translator(model: EncoderDecoderModel, sizes: CustomModelConfig, beam: int) 
 def decode(translators: dict[int, Translator], batch: Batch, beam: int) -> list[int]:
     tokens, lengths = padded(batch, pad=PAD, end=EOS)
     read = {"src": tokens, "srclen": lengths}
-    found = translators[beam].predict_batch(read, attn_debug=False)
-    return [len(outputs[0]) for outputs in found["predictions"]]
+    results = translators[beam].predict_batch(read, attn_debug=False)
+    return [len(outputs[0]) for outputs in results["predictions"]]
 
 
 def make() -> tuple[EncoderDecoderModel, Decode]:

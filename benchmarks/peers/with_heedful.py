@@ -1,11 +1,11 @@
-"""heedful: a model by its configuration, asked as `heedful translate` asks it."""
+"""heedful: a model built from its config, decoding as `heedful translate` does."""
 
 import sys
 from functools import partial
 
 import torch
 
-from benchmarks.peers.answering import Decode, serve
+from benchmarks.peers.serving import Decode, serve
 from benchmarks.peers.workload import NUM_STEPS, VOCABULARY, WIDTH, Batch
 from heedful.acceleration.packed_weights import assume_constant_parameters
 from heedful.data.batching import collate_sources
@@ -45,15 +45,15 @@ def build(kind: str) -> Seq2SeqModel:
 
 
 def decode(model: Seq2SeqModel, batch: Batch, beam: int) -> list[int]:
-    lengths = torch.full((len(batch),), NUM_STEPS - 1)  # the end symbol is a step too
-    found = model.search(
+    lengths = torch.full((len(batch),), NUM_STEPS - 1)  # EOS is a step, too
+    hypotheses = model.search(
         collate_sources(batch),
         beam_size=beam,
         max_lengths=lengths,
         length_penalty=LengthPenalty(),
         options=BeamSearchOptions(processors=(MinLength(lengths, eos=EOS),)),
     )
-    return [len(outputs[0].tokens) + 1 for outputs in found]
+    return [len(outputs[0].tokens) + 1 for outputs in hypotheses]
 
 
 def make(kind: str) -> tuple[Seq2SeqModel, Decode]:
@@ -62,5 +62,5 @@ def make(kind: str) -> tuple[Seq2SeqModel, Decode]:
 
 
 if __name__ == "__main__":
-    with assume_constant_parameters():  # as a `Translator` promises
+    with assume_constant_parameters():  # as in a `Translator`
         serve(partial(make, sys.argv[1]))

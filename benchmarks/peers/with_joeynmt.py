@@ -1,4 +1,4 @@
-"""JoeyNMT: a model by the dictionary that its YAML files become, asked by its `search`."""
+"""JoeyNMT: a model built from its config dictionary, decoding with its `search`."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ from joeynmt.model import Model, build_model
 from joeynmt.search import search
 from joeynmt.vocabulary import Vocabulary
 
-from benchmarks.peers.answering import Decode, padded, serve
+from benchmarks.peers.serving import Decode, padded, serve
 from benchmarks.peers.workload import NUM_STEPS, RESERVED, VOCABULARY, WIDTH, Batch
 
 UNK, PAD, BOS, EOS = range(RESERVED)
@@ -17,7 +17,7 @@ NAMES = {"unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "<s>", "eos_to
 NUMBERS = {"unk_id": UNK, "pad_id": PAD, "bos_id": BOS, "eos_id": EOS}
 SIDE = {"type": "recurrent", "rnn_type": "lstm", "embeddings": {"embedding_dim": WIDTH}}
 CONFIG = {
-    # The size is that of one direction here.
+    # hidden_size is per direction.
     "encoder": {**SIDE, "hidden_size": WIDTH // 2, "num_layers": 2, "bidirectional": True},
     "decoder": {**SIDE, "hidden_size": WIDTH, "num_layers": 1, "attention": "bahdanau"},
 }
@@ -43,8 +43,8 @@ def decode(model: Model, batch: Batch, beam: int) -> list[int]:
         eos_index=EOS,
         is_train=False,
     )
-    # Attention and scores come in any case; with a beam it gives no attention.
-    found, *_ = search(
+    # Attention and scores are always computed; with a beam, attention is not returned.
+    outputs, *_ = search(
         model,
         read,
         max_output_length=NUM_STEPS,
@@ -52,7 +52,7 @@ def decode(model: Model, batch: Batch, beam: int) -> list[int]:
         beam_size=beam,
         beam_alpha=-1,  # no length penalty
     )
-    return [len(output) for output in found]
+    return [len(output) for output in outputs]
 
 
 def make() -> tuple[Model, Decode]:

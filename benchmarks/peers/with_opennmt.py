@@ -1,4 +1,4 @@
-"""OpenNMT-py: a model by its options, asked by its `Translator`."""
+"""OpenNMT-py: a model built from its options, decoding with its `Translator`."""
 
 from functools import partial
 
@@ -11,7 +11,7 @@ from onmt.models.model import NMTModel
 from onmt.translate import GNMTGlobalScorer, Translator
 from onmt.utils.parse import ArgumentParser
 
-from benchmarks.peers.answering import Decode, padded, serve
+from benchmarks.peers.serving import Decode, padded, serve
 from benchmarks.peers.workload import NUM_STEPS, RESERVED, VOCABULARY, WIDTH, Batch
 
 UNK, PAD, BOS, EOS = range(RESERVED)
@@ -24,7 +24,7 @@ SIZES = {
     "dec_layers": 1,
     "global_attention": "mlp",
 }
-# Options of training that a checkpoint would bring along.
+# Training options that a checkpoint would contain.
 OTHERS = {
     "dropout": 0.0,
     "freeze_word_vecs_enc": False,
@@ -46,7 +46,7 @@ def build(words: dict[str, object]) -> NMTModel:
     ArgumentParser.validate_model_opts(options)
     model = build_base_model(options, words)
     for weight in model.parameters():
-        torch.nn.init.uniform_(weight, -0.1, 0.1)  # as its `param_init` has it
+        torch.nn.init.uniform_(weight, -0.1, 0.1)  # its `param_init`
     return model.eval()
 
 
@@ -66,8 +66,8 @@ def translator(model: NMTModel, words: dict[str, object], beam: int) -> Translat
 def decode(translators: dict[int, Translator], batch: Batch, beam: int) -> list[int]:
     tokens, lengths = padded(batch, pad=PAD, end=EOS)
     read = {"src": tokens.unsqueeze(-1), "srclen": lengths}
-    found = translators[beam].translate_batch(read, attn_debug=False)
-    return [len(outputs[0]) for outputs in found["predictions"]]
+    results = translators[beam].translate_batch(read, attn_debug=False)
+    return [len(outputs[0]) for outputs in results["predictions"]]
 
 
 def make() -> tuple[NMTModel, Decode]:

@@ -1,10 +1,10 @@
-"""Hugging Face transformers: a MarianMT with random weights, asked by `generate`."""
+"""Hugging Face transformers: Marian with random parameters, decoding with `generate`."""
 
 from functools import partial
 
 from transformers import MarianConfig, MarianMTModel
 
-from benchmarks.peers.answering import Decode, padded, serve
+from benchmarks.peers.serving import Decode, padded, serve
 from benchmarks.peers.workload import NUM_STEPS, VOCABULARY, WIDTH, Batch
 
 PAD, START, END = 0, 1, 2
@@ -28,15 +28,15 @@ def build() -> MarianMTModel:
 
 def decode(model: MarianMTModel, batch: Batch, beam: int) -> list[int]:
     tokens, _ = padded(batch, pad=PAD, end=END)
-    found = model.generate(
+    outputs = model.generate(
         input_ids=tokens,
         attention_mask=(tokens != PAD).long(),
         num_beams=beam,
         do_sample=False,
-        min_new_tokens=NUM_STEPS - 1,  # and then the end symbol
+        min_new_tokens=NUM_STEPS - 1,  # and then EOS
         max_new_tokens=NUM_STEPS,
     )
-    return [len(output) - 1 for output in found.tolist()]  # the start symbol is no step
+    return [len(output) - 1 for output in outputs.tolist()]  # BOS is not a step
 
 
 def make() -> tuple[MarianMTModel, Decode]:

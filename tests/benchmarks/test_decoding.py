@@ -1,4 +1,4 @@
-"""The logic of the benchmark of decoding: what systems are given, and how they are compared."""
+"""Workloads and comparison of the decoding benchmark."""
 
 import sys
 from pathlib import Path
@@ -8,35 +8,37 @@ import pytest
 from benchmarks.decoding import compare
 from benchmarks.peers.environments import NotInstalledError, install
 from benchmarks.peers.system import BrokenSystemError, running
-from benchmarks.peers.workload import RESERVED, VOCABULARY, Task, batches
+from benchmarks.peers.workload import RESERVED, VOCABULARY, Workload, batches
 
 PYTHON = Path(sys.executable)
 
 
-def test_every_system_gets_the_same_sources_whatever_the_beam():
-    assert batches(Task(1, 4, 10)) == batches(Task(5, 4, 10))
+def test_sources_do_not_depend_on_beam_size():
+    assert batches(Workload(1, 4, 10)) == batches(Workload(5, 4, 10))
 
 
-def test_batches_hold_every_source_once_longest_first():
-    work = batches(Task(5, 4, 10))
+def test_batches_partition_sources_by_decreasing_length():
+    work = batches(Workload(5, 4, 10))
     assert [len(batch) for batch in work] == [4, 4, 2]
     assert all(sorted(batch, key=len, reverse=True) == batch for batch in work)
-    alone = [source for batch in batches(Task(5, 1, 10)) for source in batch]
+    alone = [source for batch in batches(Workload(5, 1, 10)) for source in batch]
     assert sorted(alone) == sorted(source for batch in work for source in batch)
 
 
-def test_no_source_holds_a_special_symbol():
-    tokens = {token for batch in batches(Task(5, 8, 64)) for source in batch for token in source}
+def test_sources_contain_no_special_tokens():
+    tokens = {
+        token for batch in batches(Workload(5, 8, 64)) for source in batch for token in source
+    }
     assert min(tokens) >= RESERVED
     assert max(tokens) < VOCABULARY
 
 
-def test_we_are_compared_with_the_fastest_of_the_others_round_by_round():
+def test_compare_uses_the_fastest_peer_per_round():
     times = {"ours": [1.0, 2.0, 1.0], "slow": [4.0, 4.0, 4.0], "quick": [2.0, 3.0, 1.5]}
     assert compare(times) == ("quick", [1.5, 1.5, 2.0])
 
 
-def test_a_system_that_ends_leaves_its_last_words():
+def test_error_of_a_dead_system_is_reported():
     with (
         pytest.raises(BrokenSystemError, match=r"^it ended: .*No module named"),
         running("none", PYTHON, "with_nobody"),
@@ -44,6 +46,6 @@ def test_a_system_that_ends_leaves_its_last_words():
         pass
 
 
-def test_a_release_that_cannot_be_had_is_named():
+def test_missing_release_is_reported():
     with pytest.raises(NotInstalledError, match="No matching distribution found for no-such-peer"):
         install(PYTHON, "--no-index", "no-such-peer==1")
