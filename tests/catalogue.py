@@ -23,7 +23,7 @@ from heedful.models.base import Seq2SeqModel
 from heedful.models.recurrent.bridges import BridgeConfig
 from heedful.models.recurrent.decoder import WiringConfig
 from heedful.models.recurrent.pre_output import PreOutputConfig
-from heedful.tasks.registry import ModelConfig
+from heedful.recipes.recipe import ModelConfig
 
 VOCABULARY = 11
 WIDTH = 6

@@ -17,17 +17,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from heedful.config import parse_override, read_settings, to_yaml, validate_settings
 from heedful.errors import ConfigError, RunError, did_you_mean
-from heedful.models.base import DecodableModel, Seq2SeqModel
-from heedful.models.ensembles import Ensemble, ShallowFusion
-from heedful.models.language_model import LanguageModel
-from heedful.models.masked_language_model import MaskedLanguageModel, MaskedLanguageModelConfig
 from heedful.recipes import Recipe
 from heedful.storage import (
     MANIFEST,
@@ -39,14 +35,7 @@ from heedful.storage import (
 )
 from heedful.storage.state_dict import load_weights, save_weights
 from heedful.tasks.language_modeling.generator import TextGenerator
-from heedful.tasks.masked_language_modeling.data_module import MaskFiller
-from heedful.tasks.translation.data_module import (
-    check_no_ensemble,
-    check_same_target_vocabulary,
-    check_same_vocabularies,
-    not_ensemble_member_error,
-    not_language_model_error,
-)
+from heedful.tasks.task import LoadedRun, VocabSizes
 from heedful.tasks.translation.translator import Translator
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.training.callbacks import LoggedSample
@@ -55,6 +44,8 @@ from heedful.version import VERSION
 FORMAT_VERSION = 1
 _CONFIG, _TOKENIZERS_FOLDER, _WEIGHTS = "config.yaml", "tokenizers", "weights.safetensors"
 _METRICS, _SAMPLES = "metrics.jsonl", "samples.jsonl"
+
+PredictorT = TypeVar("PredictorT")
 
 
 class Run:
@@ -178,101 +169,44 @@ def resolve_device(name: str = "auto") -> torch.device:
     return torch.device(name)
 
 
-LoadedModel = Translator | TextGenerator | MaskFiller
-
-
-class LoadedRun(NamedTuple):
-    """What a run folder holds, put together."""
-
-    folder: Path | str
-    recipe: Recipe
-    tokenizers: TokenizerPair
-    model: nn.Module
-
-    def to_device(self, device: torch.device) -> LoadedRun:
-        """Make the model ready to be asked where it is to be asked."""
-        return self._replace(model=self.model.eval().to(device))
-
-
 def load(
     run_dir: Path | str,
     *,
     device: str = "auto",
     overrides: Sequence[str] = (),
     ensemble_with: Sequence[Path | str] = (),
-) -> LoadedModel:
-    """Load a trained model, after holding every file against the manifest.
+) -> Any:
+    """Load a trained model, after verifying every file against the manifest.
 
-    What comes of it depends on what the model is for. `overrides` are settings of decoding, such
-    as "decoding.length_penalty=0". `ensemble_with` are further runs, whose models are asked together with
-    this one.
+    Its task decides the type: a `Translator`, a `TextGenerator` and so on. `overrides` are
+    settings of decoding, such as "decoding.beam_size=10"; `ensemble_with` are further runs whose
+    models form an ensemble with this one.
     """
     torch_device = resolve_device(device)
-    opened = _load_run(run_dir, overrides).to_device(torch_device)
-    _, recipe, text, model = opened
-    if isinstance(model, Seq2SeqModel):
-        asked_together = [
-            opened,
-            *(_load_run(other).to_device(torch_device) for other in ensemble_with),
-        ]
-        return Translator(
-            _build_ensemble(asked_together, torch_device),
-            text,
-            recipe.decoding,
-            device=torch_device,
-        )
-    check_no_ensemble(recipe.decoding, ensemble_with, model_type=recipe.model.type)
-    streams = recipe.data.lm_batching
-    if isinstance(model, LanguageModel):
-        return TextGenerator(model, text.target, streams, device=torch_device)
-    assert isinstance(model, MaskedLanguageModel), type(model)
-    assert isinstance(recipe.model, MaskedLanguageModelConfig), recipe.model.type
-    return MaskFiller(model, text.target, streams, recipe.model.masking, device=torch_device)
+
+    def load_run(folder: Path | str) -> LoadedRun:
+        return _load_run(folder, torch_device)
+
+    first = _load_run(run_dir, torch_device, overrides)
+    members = [first, *map(load_run, ensemble_with)]
+    return first.config.task.build_predictor(members, torch_device, load_run)
 
 
-def _load_run(run_dir: Path | str, overrides: Sequence[str] = ()) -> LoadedRun:
+def _load_run(
+    run_dir: Path | str, device: torch.device, overrides: Sequence[str] = ()
+) -> LoadedRun:
     run = Run(run_dir)
     run.verify()
-    recipe = run.read_recipe()
-    changes = [parse_override(text) for text in overrides]
     recipe = validate_settings(
-        Recipe, recipe.model_dump(mode="json"), location="--set", overrides=changes
+        Recipe,
+        run.read_recipe().model_dump(mode="json"),
+        location="--set",
+        overrides=[parse_override(text) for text in overrides],
     )
-    text = run.read_tokenizers(recipe)
-    model = recipe.model.build(
-        source_vocab_size=len(text.source), target_vocab_size=len(text.target)
-    )
+    tokenizers = run.read_tokenizers(recipe)
+    model = recipe.task.build_model(recipe, VocabSizes.from_tokenizers(tokenizers))
     run.load_weights_into(model)
-    return LoadedRun(run_dir, recipe, text, model)
-
-
-def _build_ensemble(runs: Sequence[LoadedRun], device: torch.device) -> DecodableModel:
-    """Join the models of several runs, and the language model that the first of them names."""
-    first, decoding = runs[0], runs[0].recipe.decoding
-    models = list[DecodableModel]()
-    for run in runs:
-        if not isinstance(run.model, Seq2SeqModel):
-            raise not_ensemble_member_error(run.folder, run.recipe.model.type)
-        check_same_vocabularies(first.tokenizers, run.tokenizers, run_dir=run.folder)
-        models.append(run.model)
-    joined = Ensemble(models, decoding.ensemble_averaging) if len(models) > 1 else models[0]
-    if decoding.shallow_fusion is None:
-        return joined
-    language_model_run = _load_run(decoding.shallow_fusion.run).to_device(device)
-    if not isinstance(language_model_run.model, LanguageModel):
-        raise not_language_model_error(
-            language_model_run.folder, language_model_run.recipe.model.type
-        )
-    check_same_target_vocabulary(
-        first.tokenizers.target,
-        language_model_run.tokenizers.target,
-        run_dir=language_model_run.folder,
-    )
-    weight, context = (
-        decoding.shallow_fusion.weight,
-        language_model_run.recipe.data.lm_batching.context_length,
-    )
-    return ShallowFusion(joined, language_model_run.model, weight=weight, context_length=context)
+    return LoadedRun(run_dir, recipe, tokenizers, model.eval().to(device))
 
 
 def load_translator(
@@ -284,26 +218,25 @@ def load_translator(
 ) -> Translator:
     """Load a trained model that translates, and others to be asked together with it."""
     loaded = load(run_dir, device=device, overrides=overrides, ensemble_with=ensemble_with)
-    if not isinstance(loaded, Translator):
-        raise _wrong_task_error(run_dir, loaded)
-    return loaded
+    return _check_predictor_type(loaded, Translator, run_dir)
 
 
 def load_text_generator(run_dir: Path | str, *, device: str = "auto") -> TextGenerator:
     """Load a trained model that goes on from a beginning."""
-    loaded = load(run_dir, device=device)
-    if not isinstance(loaded, TextGenerator):
-        raise _wrong_task_error(run_dir, loaded)
-    return loaded
+    return _check_predictor_type(load(run_dir, device=device), TextGenerator, run_dir)
 
 
-def _wrong_task_error(run_dir: Path | str, loaded: LoadedModel) -> RunError:
-    problem, remedy = {
-        Translator: ("this run was trained on pairs of texts: it translates", "translate"),
-        TextGenerator: ("this run is a language model: it goes on from a beginning", "generate"),
-        MaskFiller: ("this run is a masked language model: it fills gaps", "evaluate"),
-    }[type(loaded)]
-    return RunError(str(run_dir), problem, f"use `heedful {remedy} {run_dir}`")
+def _check_predictor_type(
+    predictor: Any, expected: type[PredictorT], run_dir: Path | str
+) -> PredictorT:
+    if isinstance(predictor, expected):
+        return predictor
+    task = Run(run_dir).read_recipe().task
+    raise RunError(
+        str(run_dir),
+        f"this run {task.description}",
+        f"use `heedful {task.next_command.format(run=run_dir)}`",
+    )
 
 
 def _check_is_run(run_dir: Path) -> None:

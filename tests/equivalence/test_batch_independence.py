@@ -19,8 +19,8 @@ from heedful.data.token_stream import LMBatch
 from heedful.models.base import Seq2SeqModel
 from heedful.models.language_model import BoundedContextModel
 from heedful.recipes import load_recipe, recipe_names
+from heedful.recipes.recipe import ModelConfig
 from heedful.search.sampling import SamplingOptions, random_generators, sampling_loop
-from heedful.tasks.registry import ModelConfig
 from heedful.tokenization.vocabulary import PAD
 from tests.shape_checking import unchecked
 

@@ -113,7 +113,7 @@ def test_pairs_that_do_not_fit_into_memory_give_the_same_batches(tmp_path, overr
     assert (tmp_path / "large" / "tokens" / "manifest.json").exists()
     assert not (tmp_path / "run" / "tokens").exists()
     assert_same_batches(max_in_memory_examples, in_files)
-    assert max_in_memory_examples.validation_pairs == in_files.validation_pairs
+    assert max_in_memory_examples.dev_pairs == in_files.dev_pairs
     assert in_files.fingerprint == again.fingerprint != max_in_memory_examples.fingerprint
 
 
@@ -213,7 +213,7 @@ def test_tokens_of_another_vocabulary_than_that_of_the_run_are_refused(tmp_path)
 def test_tokens_without_anything_to_validate_on_need_it_given(tmp_path):
     dev = "data.dev={type: synthetic, name: copy, num_examples: 9}"
     given = prepared(tmp_path, dev)
-    assert len(pairs(tmp_path, given, dev).validation_pairs) == 9
+    assert len(pairs(tmp_path, given, dev).dev_pairs) == 9
     assert message(lambda: pairs(tmp_path, given, run="other"), ConfigError) == (
         f"data.dev: {tmp_path}/tokens holds nothing to validate on, and the recipe names nothing\n"
         "  give what was given to `heedful prepare`, such as --dev-source FILE --dev-target FILE"

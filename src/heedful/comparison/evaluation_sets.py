@@ -30,7 +30,7 @@ from heedful.evaluation.significance import (
 )
 from heedful.runs import load, load_translator
 from heedful.tasks.language_modeling.generator import TextGenerator
-from heedful.tasks.masked_language_modeling.data_module import MaskFiller
+from heedful.tasks.masked_language_modeling.mask_filler import MaskFiller
 from heedful.tasks.translation.translator import Translator
 
 BATCH_SIZE = 128  # texts to a turn: several batches

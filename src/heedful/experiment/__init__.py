@@ -7,17 +7,17 @@ and how batches are made of it. Data that does not fit into memory is cut into f
 from heedful.experiment.data_modules import build_prepared_dataset, load_data
 from heedful.experiment.train import train
 from heedful.experiment.training_loop import TrainingResult
-from heedful.tasks.base import BatchIterator, DataModule
-from heedful.tasks.language_modeling.data_module import LMDataModule
-from heedful.tasks.masked_language_modeling.data_module import MaskedLMDataModule
-from heedful.tasks.translation.data_module import ParallelDataModule
+from heedful.tasks.masked_language_modeling.task import MaskedTextDataModule
+from heedful.tasks.pair_task import PairDataModule
+from heedful.tasks.task import BatchIterator, DataModule
+from heedful.tasks.text_task import TextDataModule
 
 __all__ = [
     "BatchIterator",
     "DataModule",
-    "LMDataModule",
-    "MaskedLMDataModule",
-    "ParallelDataModule",
+    "MaskedTextDataModule",
+    "PairDataModule",
+    "TextDataModule",
     "TrainingResult",
     "build_prepared_dataset",
     "load_data",

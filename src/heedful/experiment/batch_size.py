@@ -29,7 +29,7 @@ from heedful.experiment.memory_trials import (
 )
 from heedful.recipes import Recipe
 from heedful.runs import Run
-from heedful.tasks.base import DataModule
+from heedful.tasks.task import DataModule
 from heedful.training.distributed import DistributedContext
 
 # Sizing: which is the largest number that fits, in as few trials as possible?

@@ -29,9 +29,9 @@ from heedful.models.base import Seq2SeqModel
 from heedful.models.language_model import LanguageModel
 from heedful.models.masked_language_model import MaskedLanguageModel
 from heedful.recipes import Recipe
-from heedful.tasks.base import DataModule
-from heedful.tasks.registry import ModelConfig
-from heedful.tasks.translation.data_module import ParallelDataModule
+from heedful.recipes.recipe import ModelConfig
+from heedful.tasks.pair_task import PairDataModule
+from heedful.tasks.task import DataModule
 
 CountableModel = Seq2SeqModel | LanguageModel | MaskedLanguageModel
 Formula = Callable[[Sequence[Any], Any], int]
@@ -272,7 +272,7 @@ def training_flops_per_target(recipe: Recipe, data_module: DataModule) -> float:
     num_rows = sum(len(batch.targets) for batch in batches)
     num_tokens = sum(batch.num_tokens for batch in batches)
     lengths: tuple[int | None, int] = None, _rounded_mean(num_tokens, num_rows)
-    if isinstance(data_module, ParallelDataModule):
+    if isinstance(data_module, PairDataModule):
         targets = sum(batch.num_targets for batch in batches)
         lengths = _rounded_mean(num_tokens - targets, num_rows), _rounded_mean(targets, num_rows)
     sizes = len(data_module.tokenizers.source), len(data_module.tokenizers.target)

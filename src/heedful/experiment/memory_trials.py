@@ -23,9 +23,9 @@ from heedful.errors import RunError
 from heedful.experiment.environment import peak_memory, resident_memory
 from heedful.experiment.training_loop import build_trainer
 from heedful.recipes import Recipe
-from heedful.tasks.base import DataModule
-from heedful.tasks.language_modeling.data_module import LMDataModule
-from heedful.tasks.translation.data_module import ParallelDataModule
+from heedful.tasks.pair_task import PairDataModule
+from heedful.tasks.task import DataModule
+from heedful.tasks.text_task import TextDataModule
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 from heedful.training.distributed import SINGLE_PROCESS
@@ -218,10 +218,10 @@ class MemoryProbe(NamedTuple):
     def from_recipe(cls, recipe: Recipe, data_module: DataModule) -> MemoryProbe:
         """What a recipe demands of memory on this data."""
         sizes = VocabSizes(len(data_module.tokenizers.source), len(data_module.tokenizers.target))
-        if isinstance(data_module, ParallelDataModule):
+        if isinstance(data_module, PairDataModule):
             most = min(len(data_module.train), recipe.training.batching.bucket_size)
             return cls(recipe, sizes, sorted(candidate_shapes(data_module.train, recipe)), most)
-        assert isinstance(data_module, LMDataModule)
+        assert isinstance(data_module, TextDataModule)
         context = min(recipe.data.lm_batching.context_length, len(data_module.train) - 1)
         return cls(
             recipe, sizes, [BatchShape(0, context)], max(1, len(data_module.train) // context)

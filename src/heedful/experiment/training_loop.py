@@ -23,7 +23,7 @@ from heedful.experiment.run_writer import RunWriter
 from heedful.experiment.validation import Validator, format_validation
 from heedful.recipes import Recipe
 from heedful.runs import Run
-from heedful.tasks.base import DataModule
+from heedful.tasks.task import DataModule
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.training.callbacks import (
     Callback,

@@ -28,10 +28,10 @@ from heedful.pytree import map_tensors
 from heedful.recipes import Recipe
 from heedful.search.hypotheses import NaNLogProbsError
 from heedful.search.sampling import sample
-from heedful.tasks.base import DataModule
-from heedful.tasks.language_modeling.data_module import LMDataModule
 from heedful.tasks.language_modeling.generator import build_sampling_options, stream_text
-from heedful.tasks.translation.data_module import ParallelDataModule
+from heedful.tasks.pair_task import PairDataModule
+from heedful.tasks.task import DataModule
+from heedful.tasks.text_task import TextDataModule
 from heedful.tasks.translation.translator import Translator
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.vocabulary import EOS
@@ -75,9 +75,7 @@ class OutputEvaluator:
         self.recipe = recipe
         self.device = device
         self._pairs = (
-            _select_pairs(data_module, recipe)
-            if isinstance(data_module, ParallelDataModule)
-            else []
+            _select_pairs(data_module, recipe) if isinstance(data_module, PairDataModule) else []
         )
         self._check_metric()
 
@@ -95,7 +93,7 @@ class OutputEvaluator:
 
     def sample_outputs(self, count: int) -> list[LoggedSample]:
         """Show what the model writes about a few texts; nothing where a model cannot write."""
-        if isinstance(self.model, LanguageModel) and isinstance(self.data_module, LMDataModule):
+        if isinstance(self.model, LanguageModel) and isinstance(self.data_module, TextDataModule):
             return self._sample_continuations(self.data_module, self.model, count)
         pairs = self._pairs[:count]
         found = self._translate(pairs)
@@ -125,7 +123,7 @@ class OutputEvaluator:
                 return []
 
     def _sample_continuations(
-        self, data_module: LMDataModule, model: LanguageModel, count: int
+        self, data_module: TextDataModule, model: LanguageModel, count: int
     ) -> list[LoggedSample]:
         with _isolated_eval(model, self.device):
             bounded = BoundedContextModel(model, self.recipe.data.lm_batching.context_length)
@@ -135,7 +133,7 @@ class OutputEvaluator:
             ]
 
     def _continue_text(
-        self, data_module: LMDataModule, bounded: BoundedContextModel, start: int
+        self, data_module: TextDataModule, bounded: BoundedContextModel, start: int
     ) -> LoggedSample:
         tokenizer, dev = data_module.tokenizers.target, data_module.dev
         prompt, follows = (
@@ -166,7 +164,7 @@ class OutputEvaluator:
         if self._pairs:
             _check_references_parse(metric, [pair.target for pair in self._pairs])
             return
-        if isinstance(self.data_module, ParallelDataModule):
+        if isinstance(self.data_module, PairDataModule):
             raise ConfigError(
                 "training.metric_for_best_model",
                 f"{metric} needs outputs, and no held-out text is short enough to be decoded",
@@ -191,11 +189,11 @@ def _check_references_parse(metric: str, references: Sequence[str]) -> None:
         ) from unreadable
 
 
-def _select_pairs(data_module: ParallelDataModule, recipe: Recipe) -> list[Pair]:
+def _select_pairs(data_module: PairDataModule, recipe: Recipe) -> list[Pair]:
     """The first pairs, up to as many as are judged, that the model would be let translate."""
     longest = min(recipe.decoding.max_source_length, recipe.data.filtering.max_length)
     found = list[Pair]()
-    for pair in data_module.validation_pairs:
+    for pair in data_module.dev_pairs:
         is_full = bool(pair.source.strip() and pair.target.strip())
         if is_full and len(data_module.tokenizers.source.encode(pair.source)) <= longest:
             found.append(pair)
@@ -204,7 +202,7 @@ def _select_pairs(data_module: ParallelDataModule, recipe: Recipe) -> list[Pair]
     return found
 
 
-def _line_starts(data_module: LMDataModule, count: int) -> list[int]:
+def _line_starts(data_module: TextDataModule, count: int) -> list[int]:
     """Line starts that part the held-out text about evenly; the first is its beginning."""
     line_starts = np.flatnonzero(np.asarray(data_module.dev[:-1]) == EOS)
     count = min(count, len(line_starts))

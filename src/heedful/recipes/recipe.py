@@ -1,11 +1,17 @@
-"""The catalogue: recipes by name, or from a file."""
+"""Recipes: the configuration of a whole experiment, by name or from a YAML file.
+
+The unions of models and data sources come from the registry of tasks, which also check that the
+sections of a recipe fit together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import reduce
 from importlib import resources
+from operator import or_
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -17,35 +23,16 @@ from heedful.config import (
     read_yaml,
     validate_settings,
 )
+from heedful.config.base import type_of, with_default_type
 from heedful.data.filtering import FilterConfig
-from heedful.data.mixing import MixtureConfig
-from heedful.data.sharded_dataset import PreparedDataConfig
-from heedful.data.sources import (
-    JSONLConfig,
-    ParallelFilesConfig,
-    SyntheticPairsConfig,
-    SyntheticTextConfig,
-    TextFilesConfig,
-    TSVConfig,
-)
 from heedful.data.token_stream import LMBatchingConfig
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import ConfigError, choices_hint, did_you_mean
-from heedful.models.encoder_decoder import EncoderDecoderConfig
-from heedful.models.language_model import LanguageModelConfig
-from heedful.models.masked_language_model import MaskedLanguageModelConfig
-from heedful.models.scheduled_sampling import TeacherForcingConfig
-from heedful.tasks.registry import ModelConfig
+from heedful.tasks.registry import all_tasks, task_of_model
+from heedful.tasks.task import Task
 from heedful.tokenization.subword import SubwordTokenizerConfig
-from heedful.tokenization.tokenizer_pair import (
-    SeparateTokenizersConfig,
-    SharedTokenizerConfig,
-    TokenizersConfig,
-)
-from heedful.training import check_objective_supported
+from heedful.tokenization.tokenizer_pair import SeparateTokenizersConfig, TokenizersConfig
 from heedful.training.config import TrainingConfig
-
-# The schema of a recipe: every setting there is.
 
 
 class RecipeInfo(BaseConfig):
@@ -59,145 +46,82 @@ class RecipeInfo(BaseConfig):
     """The score it reaches, on what, at what cost."""
 
 
-EvalDataConfig = Annotated[
-    ParallelFilesConfig
-    | TSVConfig
-    | JSONLConfig
-    | SyntheticPairsConfig
-    | TextFilesConfig
-    | SyntheticTextConfig,
-    Field(discriminator="type"),
-]
+_TASKS = all_tasks()
+_DEFAULT_MODEL = _TASKS[0].model_configs[0]
 
 
-TrainDataConfig = Annotated[
-    ParallelFilesConfig
-    | TSVConfig
-    | JSONLConfig
-    | SyntheticPairsConfig
-    | MixtureConfig
-    | TextFilesConfig
-    | SyntheticTextConfig
-    | PreparedDataConfig,
-    Field(discriminator="type"),
-]
+def _union(configs: Iterable[type[BaseConfig]]) -> Any:
+    """Return the discriminated union of configs, each once."""
+    return Annotated[reduce(or_, dict.fromkeys(configs)), Field(discriminator="type")]
+
+
+_SOURCES = [config for task in _TASKS for config in task.source_configs]
+_TRAIN_SOURCES = [config for task in _TASKS for config in task.train_source_configs]
+
+if TYPE_CHECKING:  # the unions are known only at run time
+    EvalDataConfig = Any
+    TrainDataConfig = Any
+    ModelConfig = Any
+else:
+    EvalDataConfig = _union(_SOURCES)
+    TrainDataConfig = _union([*_SOURCES, *_TRAIN_SOURCES])
+    ModelConfig = Annotated[
+        _union(config for task in _TASKS for config in task.model_configs),
+        with_default_type(str(type_of(_DEFAULT_MODEL))),
+    ]
 
 
 class DataConfig(BaseConfig):
-    """What is learned from: pairs of texts, or, for language models, running text."""
+    """Training, dev and test data: pairs of texts, or running text for language models."""
 
     train: TrainDataConfig | None = None
-    """What the model learns from."""
+    """Training data."""
     dev: EvalDataConfig | None = None
-    """What it is validated on; if not given, some of what there is to learn from is held out."""
+    """Dev data; if not given, some of the training data is held out."""
     test: EvalDataConfig | None = None
-    """What `heedful evaluate` measures it on when given no files."""
+    """What `heedful evaluate` and `heedful compare` use when given no files."""
     filtering: FilterConfig = FilterConfig()
-    """Which pairs are left out."""
+    """Which pairs are dropped."""
     lm_batching: LMBatchingConfig = LMBatchingConfig()
-    """How running text is read; pairs are grouped by `training.batching`."""
+    """Batches of running text; those of pairs are set by `training.batching`."""
     max_in_memory_examples: PositiveInt = 1_000_000
-    """Most pairs, or lines of running text, held in memory; more are cut into files, once."""
+    """Larger data, in pairs or lines, is tokenized once into files of the run folder."""
     max_tokenizer_lines: PositiveInt = 1_000_000
-    """Most pairs or lines, drawn by lot, that tokens are learned from where data lies in files."""
+    """Pairs or lines that tokenizers are trained on, sampled from data that lies in files."""
 
 
 class Recipe(BaseConfig):
-    """A whole experiment."""
+    """The configuration of a whole experiment."""
 
     info: RecipeInfo = RecipeInfo()
     """Where it comes from."""
     data: DataConfig = DataConfig()
-    """What is learned from."""
+    """Training, dev and test data."""
     tokenizers: TokenizersConfig = SeparateTokenizersConfig(
         source=SubwordTokenizerConfig(), target=SubwordTokenizerConfig()
     )
-    """How text becomes tokens."""
-    model: ModelConfig = EncoderDecoderConfig()
-    """What learns."""
+    """How texts become tokens."""
+    model: ModelConfig = _DEFAULT_MODEL()
+    """The model; its `type` decides the task."""
     training: TrainingConfig = TrainingConfig()
-    """How it learns."""
+    """Objective, optimizer, validation and limits."""
     decoding: DecodingConfig = DecodingConfig()
-    """How it is asked."""
+    """Search settings of translation models."""
+
+    @property
+    def task(self) -> Task:
+        """The task that the model is for."""
+        return task_of_model(self.model)
 
     @property
     def is_monolingual(self) -> bool:
-        """Whether the model learns from running text, and not from pairs."""
-        return isinstance(self.model, LanguageModelConfig | MaskedLanguageModelConfig)
+        """Whether examples are lines of running text; to be replaced by `task`."""
+        return self.task.example_format.name == "lines"
 
     @model_validator(mode="after")
-    def _check_data_type(self) -> Recipe:
-        for name in ("train", "dev", "test"):
-            source = getattr(self.data, name)
-            is_text = isinstance(source, TextFilesConfig | SyntheticTextConfig)
-            is_either = source is None or isinstance(source, PreparedDataConfig)
-            if not is_either and is_text != self.is_monolingual:
-                raise _wrong_data_error(name, source.type, self)
+    def _check_task(self) -> Recipe:
+        self.task.check_config(self)
         return self
-
-    @model_validator(mode="after")
-    def _check_shared_tokenizer(self) -> Recipe:
-        if self.is_monolingual and not isinstance(self.tokenizers, SharedTokenizerConfig):
-            raise ConfigError(
-                "tokenizers.type",
-                f"a {self.model.type} reads one kind of text, but this is '{self.tokenizers.type}'",
-                "set `text: {type: shared, tokenizer: {type: character}}`, or another tokenizer",
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_scheduled_sampling(self) -> Recipe:
-        sampling = self.training.scheduled_sampling
-        is_masked = isinstance(self.model, MaskedLanguageModelConfig)
-        if is_masked and not isinstance(sampling, TeacherForcingConfig):
-            raise ConfigError(
-                "training.scheduled_sampling.type",
-                f"a {self.model.type} goes on from no token of its own, so '{sampling.type}' "
-                "has no meaning",
-                "leave training.scheduled_sampling out",
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_subword_regularization(self) -> Recipe:
-        tokenizer = (
-            self.tokenizers.tokenizer
-            if isinstance(self.tokenizers, SharedTokenizerConfig)
-            else None
-        )
-        is_cut_anew = (
-            isinstance(tokenizer, SubwordTokenizerConfig)
-            and tokenizer.subword_regularization is not None
-        )
-        if self.is_monolingual and is_cut_anew:
-            raise ConfigError(
-                "tokenizers.tokenizer.subword_regularization",
-                "running text is cut once: only pairs of texts are cut anew in every epoch",
-                "leave it out",
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_objective(self) -> Recipe:
-        training = self.training
-        if self.is_monolingual:
-            check_objective_supported(training.objective, self.model.type)
-        training.objective.build(
-            label_smoothing=training.label_smoothing, scheduled_sampling=training.scheduled_sampling
-        )
-        return self
-
-
-def _wrong_data_error(name: str, data_type: str, recipe: Recipe) -> ConfigError:
-    wanted, kinds = "pairs of texts", ["synthetic", "files", "jsonl", "tsv"]
-    only_learned_from = ["several", "tokens"]
-    if recipe.is_monolingual:
-        wanted, kinds, only_learned_from = "running text", ["synthetic-text", "text"], ["tokens"]
-    return ConfigError(
-        f"data.{name}.type",
-        f"the model (type: {recipe.model.type}) learns from {wanted}, not from '{data_type}'",
-        choices_hint([*kinds, *only_learned_from] if name == "train" else kinds),
-    )
 
 
 class RecipeGroup(NamedTuple):

@@ -21,28 +21,6 @@ from heedful.training.optim import (
 )
 from heedful.training.trainer import EMAConfig, PrecisionName
 
-MetricName = Literal[
-    "loss",
-    "accuracy",
-    "exact-match",
-    "bleu",
-    "chrf",
-    "ter",
-    "tokenized-bleu",
-    "multi-bleu",
-    "rouge-1",
-    "rouge-2",
-    "rouge-l",
-    "token-accuracy",
-    "wer",
-    "per",
-    "cer",
-    "span-f1",
-    "span-f1-iob2",
-]
-"""What a validation can be judged by: told the truth word by word (loss, accuracy), or else by what
-the model writes by itself."""
-
 
 class TrainingConfig(BaseConfig):
     """How long and how a model is trained."""
@@ -63,8 +41,8 @@ class TrainingConfig(BaseConfig):
     """Steps in a row with a loss or gradient that is no number after which training stops."""
     patience: PositiveInt | None = 10
     """Validations without a better score after which training ends; no such end if null."""
-    metric_for_best_model: MetricName = "loss"
-    """What a validation is judged by: the best weights are kept, and `patience` counts."""
+    metric_for_best_model: str = "loss"
+    """Metric of the task that selects the best checkpoint and that `patience` watches."""
     validate_every: PositiveInt = 500
     """Updates between validations; weights and state are saved at each."""
     max_eval_samples: PositiveInt = 500

@@ -68,7 +68,7 @@ def transformer_recipe(folder):
 
 
 def test_scores_are_those_of_greedy_outputs(learned):
-    pairs = learned.data_module.validation_pairs
+    pairs = learned.data_module.dev_pairs
     translator = Translator(learned.model, learned.data_module.tokenizers, learned.recipe.decoding)
     outputs = [
         each.text for each in translator.translate([pair.source for pair in pairs], beam_size=1)
@@ -88,13 +88,13 @@ def test_what_needs_no_outputs_is_left_to_others(judge):
 def test_only_so_many_texts_are_judged(judge):
     few = judge("training.max_eval_samples=3")
     asked = [each.reference for each in few.sample_outputs(10)]
-    assert asked == [pair.target for pair in few.data_module.validation_pairs[:3]]
+    assert asked == [pair.target for pair in few.data_module.dev_pairs[:3]]
 
 
 def test_samples_show_the_same_texts_every_time_and_where_the_model_looked(learned):
     samples = learned.sample_outputs(3)
     assert samples == learned.sample_outputs(3)
-    pairs = learned.data_module.validation_pairs[:3]
+    pairs = learned.data_module.dev_pairs[:3]
     assert [each.source for each in samples] == [[*p.source.split(), "(end)"] for p in pairs]
     assert [each.reference for each in samples] == [pair.target for pair in pairs]
     for sample in samples:
@@ -236,8 +236,8 @@ def test_links_are_not_what_a_model_writes(judge):
 def test_a_metric_of_outputs_is_refused_where_nothing_can_be_decoded(judge, monkeypatch):
     judged = judge()
     for each in ("source", "target"):
-        pairs = [pair._replace(**{each: " "}) for pair in judged.data_module.validation_pairs]
-        monkeypatch.setattr(judged.data_module, "validation_pairs", pairs)
+        pairs = [pair._replace(**{each: " "}) for pair in judged.data_module.dev_pairs]
+        monkeypatch.setattr(judged.data_module, "dev_pairs", pairs)
         recipe = judged.recipe.model_copy(
             update={
                 "training": judged.recipe.training.model_copy(

@@ -6,6 +6,7 @@ A line end is a token like any other. Where there is no beginning, the model beg
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,12 +28,16 @@ from heedful.tokenization.vocabulary import BOS, EOS, PAD, UNK
 _EXCLUDED_TOKENS = (PAD, UNK, BOS)  # no text holds them
 
 
-_MASK_PLACEHOLDER = "\uf8ff"  # the last character that Unicode leaves to private use
-
-
 _INCOMPLETE_CHARACTERS = (
     "\ufffd\ue000"  # half a character, half an escape: the next token may complete them
 )
+
+
+class GeneratedText(NamedTuple):
+    """A prompt and its continuation."""
+
+    text: str
+    attention_map: None = None
 
 
 class TextGenerator:
@@ -106,6 +111,14 @@ class TextGenerator:
             seed=seed,
         )
         return stream_text(self.tokenizer, prompt_ids, (step.tokens[0] for step in steps))
+
+    def predict(
+        self, requests: Iterable[str], *, location: str = "text", start_index: int = 1
+    ) -> Iterator[GeneratedText]:
+        """Continue prompts with the defaults of `generate`; the seed is the prompt's index."""
+        del location
+        for index, prompt in enumerate(requests, start_index):
+            yield GeneratedText(self.generate(prompt, seed=index))
 
     def evaluate(self, lines: Sequence[str]) -> list[MetricScore]:
         """Say how much a text surprises the model, each token seen with at least half a context."""

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from heedful.acceleration.packed_weights import assume_constant_parameters
+from heedful.data.pair_dataset import Pair
 from heedful.decoding.config import DecodingConfig
 from heedful.decoding.requests import EncodedRequest, Request, RequestEncoder, to_request
 from heedful.decoding.strategies import DecodingOutput, DecodingStrategy
@@ -26,6 +27,8 @@ from heedful.decoding.translation import (
     word_ids,
 )
 from heedful.errors import ConfigError
+from heedful.evaluation.base import MetricScore
+from heedful.evaluation.registry import compute_metrics
 from heedful.models.base import DecodableModel
 from heedful.search import Hypothesis, Node
 from heedful.tokenization.tokenizer_pair import TokenizerPair
@@ -171,6 +174,17 @@ class Translator:
             asked = self._request_encoder.encode(window, location=location, start_index=start_index)
             yield from self._translate(asked, strategy, need_tree=need_tree)
             start_index += len(window)
+
+    def predict(
+        self, requests: Iterable[str | Request], *, location: str = "text", start_index: int = 1
+    ) -> Iterator[Translation]:
+        """Translate texts as they come, with the settings of the run."""
+        return self.stream(requests, location=location, start_index=start_index)
+
+    def evaluate(self, examples: Sequence[Pair]) -> list[MetricScore]:
+        """Translate the sources and compute the default metrics against the targets."""
+        outputs = [result.text for result in self.predict(pair.source for pair in examples)]
+        return compute_metrics(outputs, [pair.target for pair in examples])
 
     def _translate(
         self, requests: list[EncodedRequest], strategy: DecodingStrategy, *, need_tree: bool

@@ -14,7 +14,7 @@ from heedful.tasks.language_modeling.generator import (
     build_sampling_options,
     stream_text,
 )
-from heedful.tasks.masked_language_modeling.data_module import MaskFiller
+from heedful.tasks.masked_language_modeling.mask_filler import MaskFiller
 from heedful.tokenization.subword import SubwordTokenizerConfig
 from heedful.tokenization.tokenizer import CharacterTokenizerConfig, WordTokenizerConfig
 from heedful.tokenization.vocabulary import EOS

@@ -1,17 +1,14 @@
-""""""
+"""The mask filler: a trained masked language model with its tokenizer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 
-from heedful.data.batch_stream import DataCursor
 from heedful.data.token_stream import (
-    LMBatch,
     LMBatchingConfig,
-    LMBatchStream,
     concatenate_lines,
     disjoint_windows,
     encode_prompt,
@@ -21,40 +18,16 @@ from heedful.evaluation.base import MetricScore
 from heedful.evaluation.perplexity import compute_token_loss
 from heedful.models.masked_language_model import (
     MaskedLanguageModel,
-    MaskedLanguageModelConfig,
     MaskingConfig,
     mask_tokens,
 )
-from heedful.tasks.language_modeling.data_module import LMDataModule
-from heedful.tasks.language_modeling.generator import _MASK_PLACEHOLDER
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.vocabulary import EOS
 
-
-class MaskedLMDataModule(LMDataModule):
-    """Running text, of which some tokens are hidden; what is drawn follows from the place alone."""
-
-    def train_batches(self, cursor: DataCursor) -> LMBatchStream:
-        """Give batches to learn from, from this position on."""
-        stream = super().train_batches(cursor)
-        stream.transform = self._mask
-        return stream
-
-    def validation_batches(self) -> Iterator[LMBatch]:
-        """Give batches to validate on, always with the same tokens hidden."""
-        for number, batch in enumerate(disjoint_windows(self.dev, self.recipe.data.lm_batching)):
-            yield self._mask(batch, DataCursor(-1, number))
-
-    def _mask(self, batch: LMBatch, cursor: DataCursor) -> LMBatch:
-        model = self.recipe.model
-        assert isinstance(model, MaskedLanguageModelConfig)
-        seed = f"{self.recipe.training.seed} {cursor.epoch} {cursor.batch}"
-        size = len(self.tokenizers.target)
-        return mask_tokens(batch.inputs, model.masking, vocab_size=size, seed=seed)
-
-
 MASK = "[MASK]"
 """What stands for a hidden token in a text to be filled in."""
+
+_MASK_PLACEHOLDER = "\uf8ff"  # the last character that Unicode leaves to private use
 
 
 class MaskPrediction(NamedTuple):
@@ -62,6 +35,13 @@ class MaskPrediction(NamedTuple):
 
     token: str
     probability: float
+
+
+class FilledText(NamedTuple):
+    """A text whose masks are replaced by their most probable tokens."""
+
+    text: str
+    attention_map: None = None
 
 
 class MaskFiller:
@@ -99,6 +79,17 @@ class MaskFiller:
             )
             for best in found
         ]
+
+    def predict(
+        self, requests: Iterable[str], *, location: str = "text", start_index: int = 1
+    ) -> Iterator[FilledText]:
+        """Replace every "[MASK]" of each text by its most probable token."""
+        del location, start_index
+        for text in requests:
+            filled = text
+            for best, *_ in self.fill_mask(text, top_k=1):
+                filled = filled.replace(MASK, best.token.strip(), 1)
+            yield FilledText(filled)
 
     def evaluate(self, lines: Sequence[str]) -> list[MetricScore]:
         """Hide tokens of a text, always the same, and say how the model did in finding them."""

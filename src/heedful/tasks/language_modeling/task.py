@@ -1,0 +1,122 @@
+"""Language modeling: predict every token of a running text from those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from typing_extensions import override
+
+from heedful.models.language_model import (
+    BoundedContextModel,
+    LanguageModel,
+    LanguageModelConfig,
+)
+from heedful.search.sampling import sample
+from heedful.tasks.language_modeling.generator import (
+    TextGenerator,
+    build_sampling_options,
+    stream_text,
+)
+from heedful.tasks.task import DevEvaluator, ExperimentConfig, LoadedRun, isolated_eval
+from heedful.tasks.text_task import TextDataModule, TextTask, check_single_run
+from heedful.tokenization.tokenizer import Tokenizer
+from heedful.tokenization.vocabulary import EOS
+from heedful.training.callbacks import LoggedSample
+
+_PROMPT_TOKENS = 20
+_NEW_TOKENS = 40
+_LINE_END = "\u21b5"  # how EOS is shown
+
+
+class LanguageModelingTask(TextTask):
+    """Language modeling."""
+
+    name = "language-modeling"
+    description = "is a language model: it continues a text"
+    next_command = "generate {run}"
+    model_configs = (LanguageModelConfig,)
+
+    @override
+    def build_predictor(
+        self,
+        members: Sequence[LoadedRun],
+        device: torch.device,
+        load_run: Callable[[Path | str], LoadedRun],
+    ) -> TextGenerator:
+        check_single_run(members)
+        _, config, tokenizers, model = members[0]
+        assert isinstance(model, LanguageModel), type(model)
+        return TextGenerator(model, tokenizers.target, config.data.lm_batching, device=device)
+
+    @override
+    def build_dev_evaluator(
+        self, model: Any, data_module: Any, config: ExperimentConfig, device: torch.device
+    ) -> DevEvaluator:
+        return ContinuationSampler(model, data_module, config, device)
+
+
+class ContinuationSampler(DevEvaluator):
+    """Continues the dev text greedily from a few line starts; it has no metrics of its own."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        data_module: TextDataModule,
+        config: ExperimentConfig,
+        device: torch.device,
+    ) -> None:
+        self.model = model
+        self.data_module = data_module
+        self.context_length = config.data.lm_batching.context_length
+        self.device = device
+
+    @override
+    def compute_scores(self, names: Sequence[str]) -> dict[str, float]:
+        return {}
+
+    @override
+    def sample_predictions(self, count: int) -> list[LoggedSample]:
+        with isolated_eval(self.model, self.device):
+            bounded = BoundedContextModel(self.model, self.context_length)
+            return [self._continue_text(bounded, start) for start in self._line_starts(count)]
+
+    def _line_starts(self, count: int) -> list[int]:
+        """Return line starts that divide the dev text about evenly, its beginning first."""
+        line_starts = np.flatnonzero(np.asarray(self.data_module.dev[:-1]) == EOS)
+        count = min(count, len(line_starts))
+        return [int(line_starts[index * len(line_starts) // count]) for index in range(count)]
+
+    def _continue_text(self, bounded: BoundedContextModel, start: int) -> LoggedSample:
+        tokenizer, dev = self.data_module.tokenizers.target, self.data_module.dev
+        prompt, reference = (
+            np.asarray(dev[begin : begin + length]).tolist()
+            for begin, length in ((start, _PROMPT_TOKENS), (start + _PROMPT_TOKENS, _NEW_TOKENS))
+        )
+        prompt_ids = torch.tensor([prompt], device=self.device)
+        (tokens,) = sample(
+            bounded,
+            bounded.encode_prompt(prompt_ids[:, :-1]),
+            bos=prompt_ids[:, -1],
+            eos=None,
+            max_lengths=prompt_ids.new_tensor([_NEW_TOKENS]),
+            options=build_sampling_options(temperature=0, top_k=None, top_p=1),
+        )
+        return LoggedSample(
+            source=_display_tokens(prompt, tokenizer),
+            reference="".join(stream_text(tokenizer, prompt, reference)),
+            output=_display_tokens(tokens, tokenizer),
+            text="".join(stream_text(tokenizer, prompt, tokens)),
+            attention=(),
+        )
+
+
+def _display_tokens(tokens: Sequence[int], tokenizer: Tokenizer) -> list[str]:
+    shown = zip(tokens, tokenizer.ids_to_tokens(tokens), strict=True)
+    return [_LINE_END if token == EOS else text for token, text in shown]
+
+
+TASK = LanguageModelingTask()

@@ -1,0 +1,266 @@
+"""Tasks on pairs of texts: tokenized pairs, bucketed batches, loss per target token."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from heedful.data.batch_stream import (
+    BatchStream,
+    DataCursor,
+    ResegmentedDataset,
+    epoch_batch_specs,
+    fingerprint,
+    tokenize_corpora,
+    tokenize_pairs_in_memory,
+)
+from heedful.data.batching import Batch, SourceBatch, collate, epoch_batches, padded_lengths
+from heedful.data.examples import PAIRS
+from heedful.data.mixing import MixedDataset, MixtureConfig
+from heedful.data.pair_dataset import InMemoryPairDataset, Pair, PairDataset
+from heedful.data.sharded_dataset import PreparedDataConfig, PreparedDataset
+from heedful.data.sources import (
+    JSONLConfig,
+    ParallelFilesConfig,
+    SyntheticPairsConfig,
+    TSVConfig,
+)
+from heedful.tasks.task import (
+    BatchShape,
+    DataModule,
+    ExperimentConfig,
+    Task,
+    TrainData,
+    VocabSizes,
+    random_tokens,
+)
+from heedful.tokenization.tokenizer_pair import TokenizerPair
+from heedful.training.config import TrainingConfig
+from heedful.training.objectives import count_correct, negative_log_likelihood
+
+_MAX_BUCKETS = 64  # buckets of an epoch that are searched for batch shapes
+_ROWS_PER_READ = 1 << 20
+
+
+class PairDataModule(DataModule):
+    """Pairs of texts."""
+
+    def __init__(
+        self,
+        recipe: ExperimentConfig,
+        tokenizers: TokenizerPair,
+        train: PairDataset,
+        dev: InMemoryPairDataset,
+        *,
+        fingerprint: str,
+        dev_pairs: Sequence[Pair],
+    ) -> None:
+        self.recipe = recipe
+        self.tokenizers = tokenizers
+        self.train = train
+        self.dev = dev
+        self.fingerprint = fingerprint
+        self.dev_pairs = list(dev_pairs)
+
+    @override
+    def train_batches(self, cursor: DataCursor) -> BatchStream:
+        config = self.recipe.training
+        regularizers = self.recipe.tokenizers.build_regularizers(self.tokenizers)
+        train = (
+            ResegmentedDataset(self.train, regularizers, seed=config.seed)
+            if any(regularizers)
+            else self.train
+        )
+        return BatchStream(train, config.batching, seed=config.seed, cursor=cursor)
+
+    @override
+    def validation_batches(self) -> Iterator[Batch]:
+        config = self.recipe.training
+        for spec in epoch_batch_specs(self.dev, config.batching, seed=config.seed, epoch=0):
+            yield collate(self.dev, spec)
+
+
+class PairTask(Task):
+    """A task whose examples are pairs of a source and a target text."""
+
+    example_format = PAIRS
+    source_configs = (ParallelFilesConfig, TSVConfig, JSONLConfig, SyntheticPairsConfig)
+    train_source_configs = (MixtureConfig, PreparedDataConfig)
+    has_references = True
+    batch_size_setting = "training.batching.max_tokens"
+    batch_size_unit = "tokens"
+
+    @override
+    def describe_vocabulary(self, sizes: VocabSizes) -> str:
+        return f"vocabulary: {sizes.source} source and {sizes.target} target tokens"
+
+    @override
+    def tokenize_train(
+        self, config: ExperimentConfig, tokenizers: TokenizerPair, corpora: Sequence[list[Pair]]
+    ) -> TrainData:
+        datasets, report = tokenize_corpora(
+            corpora, tokenizers, config.data.filtering, location="data.train"
+        )
+        source = config.data.train
+        weights = source.weights if isinstance(source, MixtureConfig) else [1.0]
+        return _mix(config, datasets, list(map(fingerprint, datasets)), weights)._replace(
+            report=list(report.format_lines())
+        )
+
+    @override
+    def load_train(self, config: ExperimentConfig, prepared: PreparedDataset) -> TrainData:
+        datasets, weights = prepared.pair_datasets(), prepared.corpus_weights
+        return _mix(config, datasets, [prepared.fingerprint] * len(datasets), weights)._replace(
+            report=list(prepared.filter_report().format_lines())
+        )
+
+    @override
+    def build_data_module(
+        self,
+        config: ExperimentConfig,
+        tokenizers: TokenizerPair,
+        train: TrainData,
+        dev_examples: list[Pair],
+        *,
+        log: Callable[[str], None],
+    ) -> PairDataModule:
+        dev, report = tokenize_pairs_in_memory(
+            dev_examples, tokenizers, config.data.filtering, location="data.dev"
+        )
+        for line in report.format_lines():
+            log(f"dev: {line}")
+        return PairDataModule(
+            config,
+            tokenizers,
+            train.dataset,
+            dev,
+            fingerprint=train.fingerprint,
+            dev_pairs=dev_examples,
+        )
+
+    @override
+    def rows_per_batch(self, config: ExperimentConfig, shape: BatchShape) -> int:
+        return config.training.batching.max_tokens // sum(shape)
+
+    @override
+    def batch_size_of_rows(self, rows: int, shape: BatchShape) -> int:
+        return rows * sum(shape)
+
+    @override
+    def worst_case_shapes(self, data_module: PairDataModule) -> list[BatchShape]:
+        """Return the longest shape there can be, and those with the most target and source.
+
+        Which of them needs the most memory depends on the model: logits grow with the target
+        alone, self-attention with the square of a length.
+        """
+        train, config = data_module.train, data_module.recipe.training
+        return sorted(_candidate_shapes(train, config))
+
+    @override
+    def max_rows(self, data_module: PairDataModule) -> int:
+        return min(len(data_module.train), data_module.recipe.training.batching.bucket_size)
+
+    @override
+    def mean_shape(self, batches: Sequence[Batch]) -> BatchShape:
+        num_rows = sum(len(batch.targets) for batch in batches)
+        num_targets = sum(batch.num_targets for batch in batches)
+        num_sources = sum(batch.num_tokens for batch in batches) - num_targets
+        return BatchShape(
+            *(max(1, round(total / num_rows)) for total in (num_sources, num_targets))
+        )
+
+    @override
+    def dummy_batch(
+        self, sizes: VocabSizes, shape: BatchShape, rows: int, device: torch.device | str = "cpu"
+    ) -> Batch:
+        targets = random_tokens(sizes.target, rows, shape.target_length, device)
+        sources = random_tokens(sizes.source, rows, shape.source_length, device)
+        lengths = torch.full((rows,), shape.source_length, device=device)
+        return Batch(SourceBatch(sources, lengths), targets, targets)
+
+    @override
+    def metric_sums(self, model: nn.Module, batch: Any) -> Tensor:
+        return token_metric_sums(model, batch)
+
+    @override
+    def finalize_metrics(self, sums: Tensor) -> dict[str, float]:
+        return finalize_token_metrics(sums)
+
+    @override
+    def format_metrics(self, metrics: Mapping[str, float]) -> str:
+        return format_token_metrics(metrics)
+
+
+def _mix(
+    config: ExperimentConfig,
+    datasets: Sequence[PairDataset],
+    fingerprints: Sequence[str],
+    weights: Sequence[float],
+) -> TrainData:
+    if len(datasets) == 1 and weights[0] == 1:
+        return TrainData(datasets[0], fingerprints[0], ())
+    mixed = MixedDataset(datasets, weights, seed=config.training.seed)
+    return TrainData(mixed, mixed.fingerprint(fingerprints), ())
+
+
+def _candidate_shapes(dataset: PairDataset, config: TrainingConfig) -> set[BatchShape]:
+    shapes: set[BatchShape] = set()
+    for spec, bucket, _ in epoch_batches(dataset, config.batching, seed=config.seed, epoch=0):
+        if bucket >= _MAX_BUCKETS:
+            break
+        if spec.num_tokens > config.batching.max_tokens / 2:  # smaller batches are remainders
+            shapes.add(BatchShape(spec.source_length, spec.target_length))
+    longest = _longest_shape(dataset.for_epoch(0))
+    shapes.add(longest)
+    return {
+        longest,
+        max(shapes, key=lambda shape: (shape.target_length / shape.source_length, sum(shape))),
+        max(shapes, key=lambda shape: (shape.source_length / shape.target_length, sum(shape))),
+    }
+
+
+def _longest_shape(dataset: PairDataset) -> BatchShape:
+    longest = np.zeros(2, dtype=np.int64)
+    for start in range(0, len(dataset), _ROWS_PER_READ):
+        rows = np.arange(start, min(start + _ROWS_PER_READ, len(dataset)))
+        longest = np.maximum(
+            longest, [lengths.max() + 1 for lengths in dataset.sequence_lengths(rows)]
+        )
+    return BatchShape(*(int(padded_lengths(int(length))[-1]) for length in longest))
+
+
+# ----- metrics per target token, shared with `text_task`
+
+
+def token_metric_sums(model: nn.Module, batch: Any) -> Tensor:
+    """Return the sums of -log p and of correct argmax tokens, and the number of targets."""
+    log_probs = model(batch, need_weights=False).log_probs
+    sums = (
+        negative_log_likelihood(log_probs, batch.targets).item(),
+        count_correct(log_probs, batch.targets).item(),
+        batch.num_targets,
+    )
+    return torch.tensor(sums, dtype=torch.float64)
+
+
+def finalize_token_metrics(sums: Tensor) -> dict[str, float]:
+    """Return loss and accuracy per target token."""
+    loss, correct, num_targets = sums.tolist()
+    return {"loss": loss / num_targets, "accuracy": correct / num_targets}
+
+
+def format_token_metrics(metrics: Mapping[str, float]) -> str:
+    """Return loss, perplexity, token accuracy and further metrics as text."""
+    others = dict(metrics)
+    loss, accuracy = others.pop("loss"), others.pop("accuracy")
+    return (
+        f"validation loss {loss:.4f}, perplexity {math.exp(min(loss, 50)):.2f}, "
+        f"{100 * accuracy:.1f} % of tokens correct"
+        + "".join(f", {name} {score:.2f}" for name, score in others.items())
+    )

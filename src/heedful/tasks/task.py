@@ -1,0 +1,362 @@
+"""The task interface: all that depends on what a model is for.
+
+A task names its model configs, data sources and metrics, and builds data module, objective and
+predictor. `PairTask` and `TextTask` implement the data half for pairs of texts and for running
+text. Invariant: no module outside `tasks/` asks which task a recipe, a model or a predictor has.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from heedful.config import BaseConfig
+from heedful.config.base import type_of
+from heedful.data.batch_stream import DataCursor
+from heedful.data.examples import ExampleFormat
+from heedful.data.sharded_dataset import PreparedDataset
+from heedful.decoding.config import DecodingConfig
+from heedful.errors import ConfigError, check, choices_hint, did_you_mean
+from heedful.evaluation.base import Metric, MetricScore
+from heedful.inspection.attention_map import AttentionMap
+from heedful.tasks.file_options import FileOptions
+from heedful.tokenization.tokenizer_pair import TokenizerPair
+from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
+from heedful.training.callbacks import LoggedSample
+from heedful.training.config import TrainingConfig
+from heedful.training.objectives import Objective
+
+METRIC_SETTING = "training.metric_for_best_model"
+
+
+class ExperimentConfig(Protocol):
+    """The sections of a recipe that tasks read."""
+
+    @property
+    def data(self) -> Any: ...
+    @property
+    def tokenizers(self) -> Any: ...
+    @property
+    def model(self) -> Any: ...
+    @property
+    def training(self) -> TrainingConfig: ...
+    @property
+    def decoding(self) -> DecodingConfig: ...
+
+
+class MetricSpec(NamedTuple):
+    """A metric of a task; the only place that says its label and direction."""
+
+    label: str
+    higher_is_better: bool
+    metric: Metric | None = None  # of predictions; None if it comes from `metric_sums`
+    unit: str = ""
+
+    @classmethod
+    def from_metric(cls, metric: Metric) -> MetricSpec:
+        """Describe a metric of predictions."""
+        label = metric.name[0].upper() + metric.name[1:] if " " in metric.name else metric.name
+        return cls(label, metric.direction == "higher", metric)
+
+
+LOSS = MetricSpec("Loss", higher_is_better=False)
+ACCURACY = MetricSpec("Accuracy", higher_is_better=True, unit="share")
+
+
+class BatchShape(NamedTuple):
+    """Padded lengths of the rows of a batch; 0 source tokens in running text."""
+
+    source_length: int
+    target_length: int
+
+
+class VocabSizes(NamedTuple):
+    """Numbers of tokens, special tokens included."""
+
+    source: int
+    target: int
+
+    @classmethod
+    def from_tokenizers(cls, tokenizers: TokenizerPair) -> VocabSizes:
+        """Return the sizes of both vocabularies."""
+        return cls(len(tokenizers.source), len(tokenizers.target))
+
+
+class LoadedRun(NamedTuple):
+    """What a run folder contains."""
+
+    folder: Path | str
+    config: Any  # a recipe
+    tokenizers: TokenizerPair
+    model: nn.Module
+
+
+class TrainData(NamedTuple):
+    """Tokenized training data."""
+
+    dataset: Any  # a PairDataset or a TokenStream
+    fingerprint: str
+    report: Sequence[str]  # lines about its size and what was filtered out
+
+
+class BatchIterator(Protocol):
+    """An endless iterator over batches; `cursor` is where to resume."""
+
+    cursor: DataCursor
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class DataModule(ABC):
+    """Tokenized training and dev data of a run."""
+
+    recipe: ExperimentConfig
+    tokenizers: TokenizerPair
+    fingerprint: str
+    """Hash of the training data."""
+
+    @abstractmethod
+    def train_batches(self, cursor: DataCursor) -> BatchIterator:
+        """Return the training batches from this position on."""
+
+    @abstractmethod
+    def validation_batches(self) -> Iterator[Any]:
+        """Yield the dev batches, the same at every call."""
+
+
+class Prediction(Protocol):
+    """The output of a model for one request."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def attention_map(self) -> AttentionMap | None: ...
+
+
+class Predictor(Protocol):
+    """A trained model with its tokenizers: texts in, predictions out."""
+
+    model: Any
+
+    def predict(
+        self, requests: Iterable[Any], *, location: str = "text", start_index: int = 1
+    ) -> Iterator[Prediction]:
+        """Predict in order; errors name a request by location and index."""
+        ...
+
+    def evaluate(self, examples: Sequence[Any], /) -> list[MetricScore]:
+        """Return the scores that `evaluate` shows by default."""
+        ...
+
+
+class DevEvaluator(ABC):
+    """Predicts for dev examples during training.
+
+    Invariant: parameters, training mode and random numbers are left as they were.
+    """
+
+    @abstractmethod
+    def compute_scores(self, names: Sequence[str]) -> dict[str, float]:
+        """Return those of these metrics that are computed from predictions."""
+
+    @abstractmethod
+    def sample_predictions(self, count: int) -> list[LoggedSample]:
+        """Return predictions for the first dev examples, to be logged."""
+
+
+class NoDevEvaluator(DevEvaluator):
+    """Evaluates nothing: the model predicts no text."""
+
+    def compute_scores(self, names: Sequence[str]) -> dict[str, float]:
+        del names
+        return {}
+
+    def sample_predictions(self, count: int) -> list[LoggedSample]:
+        del count
+        return []
+
+
+class Task(ABC):
+    """What a model is for."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    """What a run of it does, after "this run": "translates"."""
+    next_command: ClassVar[str]
+    """What to do with a trained run: "translate {run} FILE"."""
+    example_format: ClassVar[ExampleFormat]
+    model_configs: ClassVar[tuple[type[BaseConfig], ...]]
+    """Whose `type` selects this task."""
+    source_configs: ClassVar[tuple[type[BaseConfig], ...]]
+    """What data.dev and data.test may be."""
+    train_source_configs: ClassVar[tuple[type[BaseConfig], ...]]
+    """What only data.train may be."""
+    file_options: ClassVar[FileOptions]
+    """The files that `train`, `prepare`, `evaluate` and `compare` take for it."""
+    metrics: ClassVar[Mapping[str, MetricSpec]]
+    """What a validation can be judged by; "loss" first."""
+    default_metrics: ClassVar[tuple[str, ...]] = ()
+    """What `evaluate` and `compare` compute unless told otherwise."""
+    has_references: ClassVar[bool]
+    """Whether predictions are texts that `evaluate` and `compare` hold against references; if
+    not, they show what `Predictor.evaluate` returns."""
+    batch_size_setting: ClassVar[str]
+    """The setting that --auto-find-batch-size changes."""
+    batch_size_unit: ClassVar[str]
+
+    # ----- configuration
+
+    def check_config(self, config: ExperimentConfig) -> None:
+        """Raise ConfigError for sections that do not fit together."""
+        self._check_sources(config)
+        self.build_objective(config.training)
+        metric = config.training.metric_for_best_model
+        check(
+            metric in self.metrics,
+            METRIC_SETTING,
+            f"a {config.model.type} has no metric called {metric!r}"
+            f"{did_you_mean(metric, self.metrics)}",
+            choices_hint(self.metrics),
+        )
+
+    def _check_sources(self, config: ExperimentConfig) -> None:
+        for split in ("train", "dev", "test"):
+            source = getattr(config.data, split)
+            more = self.train_source_configs if split == "train" else ()
+            allowed = (*self.source_configs, *more)
+            if source is not None and not isinstance(source, allowed):
+                raise ConfigError(
+                    f"data.{split}.type",
+                    f"the model (type: {config.model.type}) learns from "
+                    f"{self.example_format.description}, not from '{source.type}'",
+                    choices_hint(str(type_of(each)) for each in allowed),
+                )
+
+    # ----- data
+
+    @abstractmethod
+    def describe_vocabulary(self, sizes: VocabSizes) -> str:
+        """Return the vocabulary sizes as `train` prints them."""
+
+    @abstractmethod
+    def tokenize_train(
+        self, config: ExperimentConfig, tokenizers: TokenizerPair, corpora: Sequence[list[Any]]
+    ) -> TrainData:
+        """Tokenize the training examples of each source in memory."""
+
+    @abstractmethod
+    def load_train(self, config: ExperimentConfig, prepared: PreparedDataset) -> TrainData:
+        """Return training data that `heedful prepare` has tokenized."""
+
+    @abstractmethod
+    def build_data_module(
+        self,
+        config: ExperimentConfig,
+        tokenizers: TokenizerPair,
+        train: TrainData,
+        dev_examples: list[Any],
+        *,
+        log: Callable[[str], None],
+    ) -> DataModule:
+        """Tokenize the dev examples and join them with the training data."""
+
+    @abstractmethod
+    def rows_per_batch(self, config: ExperimentConfig, shape: BatchShape) -> int:
+        """Return how many rows of this shape the recipe's batch size allows."""
+
+    @abstractmethod
+    def batch_size_of_rows(self, rows: int, shape: BatchShape) -> int:
+        """Return the value of `batch_size_setting` that allows so many rows of this shape."""
+
+    @abstractmethod
+    def worst_case_shapes(self, data_module: Any) -> list[BatchShape]:
+        """Return the shapes of batches among which is the one that needs the most memory."""
+
+    @abstractmethod
+    def max_rows(self, data_module: Any) -> int:
+        """Return the number of rows of the largest batch the data can fill."""
+
+    @abstractmethod
+    def mean_shape(self, batches: Sequence[Any]) -> BatchShape:
+        """Return the mean unpadded lengths of the rows of batches, at least 1."""
+
+    @abstractmethod
+    def dummy_batch(
+        self, sizes: VocabSizes, shape: BatchShape, rows: int, device: torch.device | str = "cpu"
+    ) -> Any:
+        """Return a batch of random tokens."""
+
+    def batch_size(self, config: ExperimentConfig) -> int:
+        """Return the value of `batch_size_setting`."""
+        value: Any = config
+        for name in self.batch_size_setting.split("."):
+            value = getattr(value, name)
+        return value
+
+    # ----- model and training
+
+    def build_model(self, config: ExperimentConfig, sizes: VocabSizes) -> nn.Module:
+        """Build the model with new parameters."""
+        return config.model.build(source_vocab_size=sizes.source, target_vocab_size=sizes.target)
+
+    def build_objective(self, training: TrainingConfig) -> Objective:
+        """Build the training objective."""
+        return training.objective.build(
+            label_smoothing=training.label_smoothing,
+            scheduled_sampling=training.scheduled_sampling,
+        )
+
+    @abstractmethod
+    def metric_sums(self, model: nn.Module, batch: Any) -> Tensor:
+        """Return float64 sums over a batch that add up over batches and ranks."""
+
+    @abstractmethod
+    def finalize_metrics(self, sums: Tensor) -> dict[str, float]:
+        """Return the metrics of summed `metric_sums`, "loss" first."""
+
+    @abstractmethod
+    def format_metrics(self, metrics: Mapping[str, float]) -> str:
+        """Return the metrics of a validation in one line."""
+
+    # ----- use
+
+    @abstractmethod
+    def build_predictor(
+        self,
+        members: Sequence[LoadedRun],
+        device: torch.device,
+        load_run: Callable[[Path | str], LoadedRun],
+    ) -> Predictor:
+        """Build the predictor of a run; of several runs, an ensemble, or raise."""
+
+    def build_dev_evaluator(
+        self, model: nn.Module, data_module: Any, config: ExperimentConfig, device: torch.device
+    ) -> DevEvaluator:
+        """Build what predicts for dev examples during training."""
+        del model, data_module, config, device
+        return NoDevEvaluator()
+
+
+def random_tokens(size: int, rows: int, length: int, device: torch.device | str) -> Tensor:
+    """Return random ids that are no special tokens."""
+    return torch.randint(min(NUM_SPECIAL_TOKENS, size - 1), size, (rows, length), device=device)
+
+
+@contextmanager
+def isolated_eval(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Switch a model to eval mode without gradients; restore modes and random state after."""
+    modes = [(module, module.training) for module in model.modules()]
+    devices = [device] if device.type == "cuda" else []
+    with torch.no_grad(), torch.random.fork_rng(devices):
+        try:
+            model.eval()
+            yield
+        finally:
+            for module, mode in modes:
+                module.training = mode

@@ -1,0 +1,217 @@
+"""Tasks on running text: one long row of tokens, cut into windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from heedful.data.batch_stream import DataCursor
+from heedful.data.examples import LINES
+from heedful.data.sharded_dataset import PreparedDataConfig, PreparedDataset
+from heedful.data.sources import SyntheticTextConfig, TextFilesConfig
+from heedful.data.token_stream import (
+    LMBatch,
+    LMBatchStream,
+    Tokens,
+    TokenStream,
+    concatenate_lines,
+    overlapping_windows,
+    tokens_fingerprint,
+)
+from heedful.errors import ConfigError, check
+from heedful.tasks.file_options import TEXT_FILES
+from heedful.tasks.pair_task import (
+    finalize_token_metrics,
+    format_token_metrics,
+    token_metric_sums,
+)
+from heedful.tasks.task import (
+    ACCURACY,
+    LOSS,
+    BatchShape,
+    DataModule,
+    ExperimentConfig,
+    LoadedRun,
+    Task,
+    TrainData,
+    VocabSizes,
+    random_tokens,
+)
+from heedful.tokenization.subword import SubwordTokenizerConfig
+from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig, TokenizerPair
+from heedful.tokenization.vocabulary import UNK
+from heedful.training.objectives import check_objective_supported
+
+
+class TextDataModule(DataModule):
+    """Running text, of which every token predicts the next."""
+
+    def __init__(
+        self,
+        recipe: ExperimentConfig,
+        tokenizers: TokenizerPair,
+        train: TokenStream,
+        dev: Tokens,
+        *,
+        fingerprint: str,
+    ) -> None:
+        self.recipe = recipe
+        self.tokenizers = tokenizers
+        self.train = train
+        self.dev = dev
+        self.fingerprint = fingerprint
+
+    @override
+    def train_batches(self, cursor: DataCursor) -> LMBatchStream:
+        batching, seed = self.recipe.data.lm_batching, self.recipe.training.seed
+        return LMBatchStream(self.train, batching, seed=seed, cursor=cursor)
+
+    @override
+    def validation_batches(self) -> Iterator[LMBatch]:
+        return overlapping_windows(self.dev, self.recipe.data.lm_batching)
+
+
+class TextTask(Task):
+    """A task whose examples are the lines of one running text."""
+
+    example_format = LINES
+    source_configs = (TextFilesConfig, SyntheticTextConfig)
+    train_source_configs = (PreparedDataConfig,)
+    file_options = TEXT_FILES
+    metrics = {"loss": LOSS, "accuracy": ACCURACY}
+    has_references = False
+    batch_size_setting = "data.lm_batching.batch_size"
+    batch_size_unit = "streams"
+    data_module_class: type[TextDataModule] = TextDataModule
+
+    @override
+    def check_config(self, config: ExperimentConfig) -> None:
+        self._check_sources(config)
+        tokenizers = config.tokenizers
+        check(
+            isinstance(tokenizers, SharedTokenizerConfig),
+            "tokenizers.type",
+            f"a {config.model.type} has one tokenizer, but this is '{tokenizers.type}'",
+            "set `tokenizers: {type: shared, tokenizer: {type: character}}`, or another tokenizer",
+        )
+        tokenizer = tokenizers.tokenizer
+        check(
+            not isinstance(tokenizer, SubwordTokenizerConfig)
+            or tokenizer.subword_regularization is None,
+            "tokenizers.tokenizer.subword_regularization",
+            "works only with pairs of texts: running text is tokenized once",
+            "remove it",
+        )
+        check_objective_supported(config.training.objective, config.model.type)
+        super().check_config(config)
+
+    @override
+    def describe_vocabulary(self, sizes: VocabSizes) -> str:
+        return f"vocabulary: {sizes.target} tokens"
+
+    @override
+    def tokenize_train(
+        self, config: ExperimentConfig, tokenizers: TokenizerPair, corpora: Sequence[list[str]]
+    ) -> TrainData:
+        tokens, report = _tokenize(corpora[0], tokenizers)
+        return TrainData(tokens, tokens_fingerprint(tokens), [report])
+
+    @override
+    def load_train(self, config: ExperimentConfig, prepared: PreparedDataset) -> TrainData:
+        tokens = prepared.token_stream()
+        num_lines, num_unknown = map(prepared.total_count, ("lines", "unknown"))
+        report = _format_size(num_lines, len(tokens), num_unknown)
+        return TrainData(tokens, prepared.fingerprint, [report])
+
+    @override
+    def build_data_module(
+        self,
+        config: ExperimentConfig,
+        tokenizers: TokenizerPair,
+        train: TrainData,
+        dev_examples: list[str],
+        *,
+        log: Callable[[str], None],
+    ) -> TextDataModule:
+        dev, report = _tokenize(dev_examples, tokenizers)
+        log(f"dev: {report}")
+        return self.data_module_class(
+            config, tokenizers, train.dataset, dev, fingerprint=train.fingerprint
+        )
+
+    @override
+    def rows_per_batch(self, config: ExperimentConfig, shape: BatchShape) -> int:
+        return config.data.lm_batching.batch_size
+
+    @override
+    def batch_size_of_rows(self, rows: int, shape: BatchShape) -> int:
+        return rows
+
+    @override
+    def worst_case_shapes(self, data_module: TextDataModule) -> list[BatchShape]:
+        return [BatchShape(0, _window_length(data_module))]
+
+    @override
+    def max_rows(self, data_module: TextDataModule) -> int:
+        return max(1, len(data_module.train) // _window_length(data_module))
+
+    @override
+    def mean_shape(self, batches: Sequence[LMBatch]) -> BatchShape:
+        num_rows = sum(len(batch.targets) for batch in batches)
+        num_tokens = sum(batch.num_tokens for batch in batches)
+        return BatchShape(0, max(1, round(num_tokens / num_rows)))
+
+    @override
+    def dummy_batch(
+        self, sizes: VocabSizes, shape: BatchShape, rows: int, device: torch.device | str = "cpu"
+    ) -> LMBatch:
+        tokens = random_tokens(sizes.target, rows, shape.target_length, device)
+        return LMBatch(tokens, tokens)
+
+    @override
+    def metric_sums(self, model: nn.Module, batch: Any) -> Tensor:
+        return token_metric_sums(model, batch)
+
+    @override
+    def finalize_metrics(self, sums: Tensor) -> dict[str, float]:
+        return finalize_token_metrics(sums)
+
+    @override
+    def format_metrics(self, metrics: Mapping[str, float]) -> str:
+        return format_token_metrics(metrics)
+
+
+def check_single_run(members: Sequence[LoadedRun]) -> None:
+    """Raise ConfigError for an ensemble or shallow fusion, which need a model with sources."""
+    config = members[0].config
+    if len(members) > 1:
+        raise ConfigError(
+            "ensemble_with",
+            f"a {config.model.type} cannot be combined with {members[1].folder}",
+            "only translation models form an ensemble: give one run",
+        )
+    check(
+        config.decoding.shallow_fusion is None,
+        "decoding.shallow_fusion.run",
+        f"works only with translation models, but this is a {config.model.type}",
+        "remove decoding.shallow_fusion",
+    )
+
+
+def _window_length(data_module: TextDataModule) -> int:
+    return min(data_module.recipe.data.lm_batching.context_length, len(data_module.train) - 1)
+
+
+def _tokenize(lines: list[str], tokenizers: TokenizerPair) -> tuple[Tokens, str]:
+    tokens = concatenate_lines(lines, tokenizers.target)
+    return tokens, _format_size(len(lines), len(tokens), int((tokens == UNK).sum()))
+
+
+def _format_size(num_lines: int, num_tokens: int, num_unknown: int) -> str:
+    """Describe the size of a text; the EOS before the first line is not counted."""
+    unknown = f", {num_unknown} of them unknown" if num_unknown else ""
+    return f"{num_lines} lines, {num_tokens - 1} tokens{unknown}"
