@@ -150,7 +150,7 @@ for member in types_in(PreOutputConfig):
 for member in types_in(BridgeConfig):
     SYSTEMS[f"bridge {type_of(member)}"] = _system({"bridge": {"type": type_of(member)}})
 for member in types_in(PoolingConfig):
-    SYSTEMS[f"summary {type_of(member)}"] = _system({}, {"summary": type_of(member)})
+    SYSTEMS[f"pooling {type_of(member)}"] = _system({}, {"pooling": type_of(member)})
 TAPED = ["self-attentive-rnn", "self-attentive-lstm", "lstmn"]
 for cell in TAPED:
     SYSTEMS[f"{cell} in both"] = _system({"cell": cell}, {"cell": cell, "direction": "forward"})
@@ -189,7 +189,7 @@ for kind, score in SCORES.items():
     SYSTEMS[f"transformer, score {kind}"] = _transformer({"attention": looking})
 for member in types_in(AlignmentConfig):
     looking = {**HEADS, "alignment": {"type": type_of(member)}}
-    where = "source_attention" if type_of(member) == "sampled" else "attention"
+    where = "cross_attention" if type_of(member) == "sampled" else "attention"
     system = _transformer()
     SYSTEMS[f"transformer, alignment {type_of(member)}"] = {
         **system,

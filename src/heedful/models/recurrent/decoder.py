@@ -93,6 +93,8 @@ class RecurrentDecoder(Decoder):
 
     def initial_state(self, encoder_output: EncoderOutput) -> RecurrentDecoderState:
         """Make ready to write about a source."""
+        # Pool once: bridge and wiring may both use the summary.
+        encoder_output = encoder_output._replace(pooled=encoder_output.summary)
         memory = self.wiring.build_memory(encoder_output)
         first = self.wiring.cells.initial_state(
             self.bridge(encoder_output), self.bridge.initial_cell_states(encoder_output)
