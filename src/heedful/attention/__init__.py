@@ -1,4 +1,9 @@
-"""Attention: what may be seen, how strongly, where it goes, and what is taken."""
+"""Attention mechanisms: score function, alignment and readout, with one head or several.
+
+Read in this order: `outputs` (values in and out), `attention` and `multi_head` (the modules),
+`scores` and its families, `alignments` and its families, `readouts`, `auxiliary_losses`, `masks`,
+`config` (the config of a whole mechanism).
+"""
 
 from heedful.attention.additive_scores import (
     AdditiveScore,

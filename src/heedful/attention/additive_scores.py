@@ -1,61 +1,98 @@
-"""Additive scores: how strongly does a query call for a key, when the two are added?
+"""Additive scores: functions of W q + U k, with features of the attention state.
 
-Every score here is a function of W q + U k. U k is worked out in `prepare`, once per source,
-and W q once per query; only their sum is made for each pair, in the form that `fused.processors`
-finds fit for its size. What the past has to say joins U k, for it is the same for every query
-of a step.
+U k is computed in `prepare_keys`, once per source, and W q once per query; only their sum is
+computed for each pair. A feature of the state is the same for every query of a step, so it is added
+to the prepared key: tanh(W q + (U k + feature)). A feature of the query needs no support here: it
+is part of the query vector. Invariant: every feature is zero before the first query.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal, cast
+from typing import Annotated, ClassVar, Literal, cast
 
 import torch
 from pydantic import Field, PositiveInt, field_validator
 from torch import Tensor, nn
 from torch.nn.functional import linear
+from typing_extensions import override
 
 from heedful.attention.outputs import AttentionState
 from heedful.attention.scores import ContentScore, ContentScoreConfigBase, ScoreFunction
 from heedful.config import BaseConfig
-from heedful.shapes import Float
+from heedful.shapes import Float, Keys, Queries, Scores
 
-# Features: what does the past add inside the tanh of an additive score?
-#
-# A feature is the same for every query of a step, so it is added to what the keys prepared:
-# tanh(W q + (U k + feature)). A feature of the query's own needs no place here: W [x; y] is
-# W_x x + W_y y, so it is what the query is made of. Law: the feature of a past in which nothing
-# was asked is zero.
+
+class LinearScore(ContentScore):
+    """w . q + u . k  (the trilinear score of Seo et al. 2017 without its product).
+
+    The term of the query is the same for all keys, and softmax ignores it: the weights then depend
+    on the keys alone.
+    """
+
+    def __init__(self, query_size: int, key_size: int) -> None:
+        super().__init__()
+        self.query_projection = nn.Linear(query_size, 1, bias=False)
+        self.key_projection = nn.Linear(key_size, 1, bias=False)
+
+    @override
+    def prepare_keys(self, keys: Keys) -> Float[Tensor, "*B S 1"]:
+        return self.key_projection(keys)
+
+    @override
+    def compare(self, queries: Queries, prepared_keys: Float[Tensor, "*B S 1"]) -> Scores:
+        return self.query_projection(queries) + prepared_keys.mT
+
+
+class LinearScoreConfig(ContentScoreConfigBase):
+    """Sum of a linear function of the query and one of the key; softmax ignores the former."""
+
+    module_class = LinearScore
+    type: Literal["linear"] = "linear"
 
 
 class ScoreFeature(nn.Module, ABC):
-    """What the past adds to a prepared key."""
+    """A function of the attention state that is added to the prepared keys."""
 
     @abstractmethod
     def forward(self, state: AttentionState) -> Float[Tensor, "*B S A"]:
-        """Say what to add for each place; where S is 1, the same for all of them."""
+        """Return the vector to add at each source position; S may be 1."""
+
+
+class ScoreFeatureConfigBase(BaseConfig):
+    """Config of a feature."""
+
+    module_class: ClassVar[type[ScoreFeature]]
+
+    def build(self, *, hidden_size: int, value_size: int) -> ScoreFeature:
+        return self.module_class(hidden_size, **self.options())
 
 
 class CoverageFeature(ScoreFeature):
-    """w_c * total_s, the attention place s has had so far  (See et al. 2017, equation 11)."""
+    """w_c * coverage_s, the sum of all weights at position s  (See et al. 2017, equation 11)."""
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__()
         self.projection = nn.Linear(1, hidden_size, bias=False)
 
+    @override
     def forward(self, state: AttentionState) -> Float[Tensor, "*B S A"]:
-        """Tell how much each place has been looked at."""
         return self.projection(state.coverage.unsqueeze(-1))
 
 
-class LocationFeature(ScoreFeature):
-    """U f_s, f = F * last: filters over where was looked last  (Chorowski et al. 2015, eq. 8-9).
+class CoverageFeatureConfig(ScoreFeatureConfigBase):
+    """Sum of the earlier attention weights at each position (See et al. 2017)."""
 
-    f_s holds what each filter sees in the `width` weights round place s. Beyond both ends there
-    is nothing, just as hidden places have no weight, so padding is not seen. As everywhere in
-    torch the filters are not turned round first: they are learned the other way round.
+    module_class = CoverageFeature
+    type: Literal["coverage"] = "coverage"
+
+
+class LocationFeature(ScoreFeature):
+    """U f_s, f = F * last weights: a 1-d convolution  (Chorowski et al. 2015, eq. 8-9).
+
+    The weights are zero-padded at both ends. Masked positions have zero weight, so padding does not
+    change the features. As always in torch, the kernels are not flipped.
     """
 
     def __init__(self, hidden_size: int, *, num_filters: int, kernel_size: int) -> None:
@@ -64,53 +101,64 @@ class LocationFeature(ScoreFeature):
         self.filters = nn.Conv1d(1, num_filters, kernel_size, padding=kernel_size // 2, bias=False)
         self.projection = nn.Linear(num_filters, hidden_size, bias=False)
 
+    @override
     def forward(self, state: AttentionState) -> Float[Tensor, "*B S A"]:
-        """Tell what the last weights look like from each place."""
         size = state.last_weights.size(-1)
-        seen = self.filters(state.last_weights.reshape(-1, 1, size)).mT  # (rows, S, filters)
-        return self.projection(seen).view(*state.last_weights.shape, -1)
+        filtered = self.filters(state.last_weights.reshape(-1, 1, size)).mT  # (rows, S, filters)
+        return self.projection(filtered).view(*state.last_weights.shape, -1)
+
+
+class LocationFeatureConfig(ScoreFeatureConfigBase):
+    """Convolution over the weights of the last query (Chorowski et al. 2015)."""
+
+    module_class = LocationFeature
+    type: Literal["location-convolution"] = "location-convolution"
+    num_filters: PositiveInt = 10
+    """Number of filters; 10 in the paper."""
+    kernel_size: PositiveInt = 5
+    """Width of a filter in positions, odd: 5 for words; the paper uses 201 for speech frames."""
+
+    @field_validator("kernel_size")
+    @classmethod
+    def _check_odd(cls, kernel_size: int) -> int:
+        if kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size must be odd, but is {kernel_size}")
+        return kernel_size
 
 
 class ContextFeature(ScoreFeature):
-    """W_c c, c being what was taken last  (Cheng et al. 2016, the LSTMN)."""
+    """W_c c, where c is the context of the last query  (Cheng et al. 2016, LSTMN)."""
 
     def __init__(self, hidden_size: int, *, value_size: int) -> None:
         super().__init__()
         self.projection = nn.Linear(value_size, hidden_size, bias=False)
 
+    @override
     def forward(self, state: AttentionState) -> Float[Tensor, "*B 1 A"]:
-        """Tell what was taken last, to every place alike."""
         return self.projection(state.last_context).unsqueeze(-2)
 
 
-class LinearScore(ContentScore):
-    """w . q + u . k  (the trilinear score of Seo et al. 2017 without its product).
+class ContextFeatureConfig(ScoreFeatureConfigBase):
+    """Context of the last query (Cheng et al. 2016)."""
 
-    What the query says is the same for all keys, so under a softmax, which does not see a shift
-    of a whole row, the weights follow the keys alone.
-    """
+    type: Literal["last-context"] = "last-context"
 
-    def __init__(self, query_size: int, key_size: int) -> None:
-        super().__init__()
-        self.query_projection = nn.Linear(query_size, 1, bias=False)
-        self.key_projection = nn.Linear(key_size, 1, bias=False)
+    @override
+    def build(self, *, hidden_size: int, value_size: int) -> ScoreFeature:
+        return ContextFeature(hidden_size, value_size=value_size)
 
-    def prepare_keys(self, keys: Float[Tensor, "*B S K"]) -> Float[Tensor, "*B S 1"]:
-        """Weigh the keys: u . k."""
-        return self.key_projection(keys)
 
-    def compare(
-        self, queries: Float[Tensor, "*B T Q"], prepared_keys: Float[Tensor, "*B S 1"]
-    ) -> Float[Tensor, "*B T S"]:
-        """Score every query against every prepared key."""
-        return self.query_projection(queries) + prepared_keys.mT
+ScoreFeatureConfig = Annotated[
+    CoverageFeatureConfig | LocationFeatureConfig | ContextFeatureConfig,
+    Field(discriminator="type"),
+]
 
 
 class AdditiveScore(ScoreFunction):
     """v . tanh(W q + U k + b + features)  (Bahdanau et al. 2015, section A.1.2).
 
-    Bahdanau's has no b; See et al. (2017) and Chorowski et al. (2015) have one, and a feature of
-    the past each. With features the score of a query waits for where the one before it looked.
+    Bahdanau et al. have no b; See et al. (2017) and Chorowski et al. (2015) have one, and one
+    feature each. With features, a query needs the weights of the query before it.
     """
 
     def __init__(
@@ -129,30 +177,30 @@ class AdditiveScore(ScoreFunction):
         self.features = nn.ModuleList(features)
 
     @property
+    @override
     def uses_history(self) -> bool:
-        """Whether the past has a say."""
         return len(self.features) > 0
 
     @property
+    @override
     def needs_positions(self) -> bool:
-        """Only the past tells a query's number."""
         return self.uses_history
 
-    def prepare_keys(self, keys: Float[Tensor, "*B S K"]) -> Float[Tensor, "*B S A"]:
-        """U k + b."""
+    @override
+    def prepare_keys(self, keys: Keys) -> Float[Tensor, "*B S A"]:
         return self.key_projection(keys)
 
+    @override
     def forward(
         self,
-        queries: Float[Tensor, "*B T Q"],
+        queries: Queries,
         prepared_keys: Float[Tensor, "*B S A"],
         state: AttentionState | None = None,
-    ) -> Float[Tensor, "*B T S"]:
-        """Score every query against every prepared key; no past adds nothing to the keys."""
+    ) -> Scores:
         from heedful.acceleration.dispatch import additive_score
 
         assert not self.uses_history or queries.size(-2) == 1, (
-            f"{queries.size(-2)} queries at once, but each waits for where the last one looked"
+            f"{queries.size(-2)} queries at once, but features need the weights of the last one"
         )
         if state is not None:
             for feature in cast(Iterable[ScoreFeature], self.features):
@@ -161,12 +209,32 @@ class AdditiveScore(ScoreFunction):
         return additive_score(projected, prepared_keys, self.score_vector.weight[0])
 
 
+class AdditiveScoreConfig(ContentScoreConfigBase):
+    """Additive (MLP) score (Bahdanau et al. 2015)."""
+
+    type: Literal["additive"] = "additive"
+    hidden_size: PositiveInt = 256
+    """Size of the tanh layer."""
+    bias: bool = False
+    """Whether the tanh layer has a bias, as in See et al. 2017; Bahdanau et al. have none."""
+    features: tuple[ScoreFeatureConfig, ...] = ()
+    """Further inputs of the tanh layer: earlier attention weights or the last context."""
+
+    @override
+    def build_single_head(self, *, query_size: int, key_size: int) -> ScoreFunction:
+        features = [
+            feature.build(hidden_size=self.hidden_size, value_size=key_size)
+            for feature in self.features
+        ]
+        return AdditiveScore(query_size, key_size, **self.options() | {"features": features})
+
+
 class ConcatScore(ContentScore):
     """v . tanh(W [q; k])  (Luong et al. 2015, equation 8, "concat").
 
-    W [q; k] is the sum of two products, one with each half of W, so nothing is concatenated: it
-    is the additive score with both matrices in one. Well-known code departs here: some has no
-    matrix for the keys, some has none at all and no v.
+    W [q; k] is the sum of two products, one with each half of W, so nothing is concatenated: this
+    is the additive score with both matrices in one parameter. Other implementations depart here:
+    some have no matrix for the keys, some no matrix and no v.
     """
 
     def __init__(self, query_size: int, key_size: int, *, hidden_size: int) -> None:
@@ -175,158 +243,66 @@ class ConcatScore(ContentScore):
         self.projection = nn.Linear(query_size + key_size, hidden_size, bias=False)
         self.score_vector = nn.Linear(hidden_size, 1, bias=False)
 
-    def prepare_keys(self, keys: Float[Tensor, "*B S K"]) -> Float[Tensor, "*B S A"]:
-        """Multiply by the half of W that meets the keys."""
+    @override
+    def prepare_keys(self, keys: Keys) -> Float[Tensor, "*B S A"]:
         return linear(keys, self.projection.weight[:, self.query_size :])
 
-    def compare(
-        self, queries: Float[Tensor, "*B T Q"], prepared_keys: Float[Tensor, "*B S A"]
-    ) -> Float[Tensor, "*B T S"]:
-        """Score every query against every prepared key."""
+    @override
+    def compare(self, queries: Queries, prepared_keys: Float[Tensor, "*B S A"]) -> Scores:
         from heedful.acceleration.dispatch import additive_score
 
         projected = linear(queries, self.projection.weight[:, : self.query_size])  # (*B, T, A)
         return additive_score(projected, prepared_keys, self.score_vector.weight[0])
 
 
-# What the past adds inside an additive score, as a configuration names it.
+class ConcatScoreConfig(ContentScoreConfigBase):
+    """Additive score with one matrix for the concatenated query and key (Luong et al. 2015)."""
 
-
-class CoverageFeatureConfig(BaseConfig):
-    """See how much attention each place has had so far (See et al. 2017)."""
-
-    type: Literal["coverage"] = "coverage"
-
-    def build(self, *, hidden_size: int, value_size: int) -> ScoreFeature:
-        """Make the feature."""
-        return CoverageFeature(hidden_size)
-
-
-class LocationFeatureConfig(BaseConfig):
-    """See where the last query looked, through filters (Chorowski et al. 2015)."""
-
-    type: Literal["location-convolution"] = "location-convolution"
-    num_filters: PositiveInt = 10
-    """Filters; 10 as in the paper."""
-    kernel_size: PositiveInt = 5
-    """Places that a filter sees, an odd number: 5 for words; the paper's 201 are for speech."""
-
-    @field_validator("kernel_size")
-    @classmethod
-    def _check_odd_kernel(cls, width: int) -> int:
-        if width % 2 == 0:
-            raise ValueError("a filter has a middle, so its width is odd")
-        return width
-
-    def build(self, *, hidden_size: int, value_size: int) -> ScoreFeature:
-        """Make the feature."""
-        return LocationFeature(
-            hidden_size, num_filters=self.num_filters, kernel_size=self.kernel_size
-        )
-
-
-class ContextFeatureConfig(BaseConfig):
-    """See what the last query took (Cheng et al. 2016)."""
-
-    type: Literal["last-context"] = "last-context"
-
-    def build(self, *, hidden_size: int, value_size: int) -> ScoreFeature:
-        """Make the feature."""
-        return ContextFeature(hidden_size, value_size=value_size)
-
-
-ScoreFeatureConfig = Annotated[
-    CoverageFeatureConfig | LocationFeatureConfig | ContextFeatureConfig,
-    Field(discriminator="type"),
-]
-
-
-# Location: how strongly does a query call for a place, whatever stands there?
+    module_class = ConcatScore
+    type: Literal["concat"] = "concat"
+    hidden_size: PositiveInt = 256
+    """Size of the tanh layer."""
 
 
 class LocationScore(ContentScore):
-    """(W q)_s, for the key in place s  (Luong et al. 2015, equation 9, "location").
+    """(W q)_s for source position s  (Luong et al. 2015, equation 9, "location").
 
-    W has a row for each of the first `max_positions` places; places beyond them share the score
-    of the last. The paper ignores words there. To hide is a mask's work and not a score's, and
-    to refuse would let the longest source of a batch decide over its neighbours.
+    W has a row for each of the first `max_positions` positions; later positions share the score of
+    the last row. The paper ignores words there, but hiding positions is the task of a mask, and an
+    error would make a row depend on the longest source of its batch.
     """
 
     def __init__(self, query_size: int, *, max_positions: int) -> None:
         super().__init__()
         self.projection = nn.Linear(query_size, max_positions, bias=False)
 
-    def prepare_keys(self, keys: Float[Tensor, "*B S K"]) -> Float[Tensor, "*B S 0"]:
-        """Keep the number of the keys, and nothing of what they hold."""
+    @override
+    def prepare_keys(self, keys: Keys) -> Float[Tensor, "*B S 0"]:
         return keys[..., :0]
 
-    def compare(
-        self, queries: Float[Tensor, "*B T Q"], prepared_keys: Float[Tensor, "*B S 0"]
-    ) -> Float[Tensor, "*B T S"]:
-        """Score every query against every place."""
+    @override
+    def compare(self, queries: Queries, prepared_keys: Float[Tensor, "*B S 0"]) -> Scores:
         size = prepared_keys.size(-2)
         scores = linear(queries, self.projection.weight[:size])  # (*B, T, S or max_positions)
-        beyond = size - scores.size(-1)
-        return torch.cat([scores, scores[..., -1:].expand(*scores.shape[:-1], beyond)], dim=-1)
-
-
-class LinearScoreConfig(ContentScoreConfigBase):
-    """Weigh query and key apart and add; a softmax then follows the keys alone."""
-
-    type: Literal["linear"] = "linear"
-
-    def build_single_head(self, *, query_size: int, key_size: int) -> ScoreFunction:
-        """Make the score for one head."""
-        return LinearScore(query_size, key_size)
-
-
-class AdditiveScoreConfig(ContentScoreConfigBase):
-    """Compare query and key through a small tanh layer (Bahdanau et al. 2015)."""
-
-    type: Literal["additive"] = "additive"
-    hidden_size: PositiveInt = 256
-    """Width of that layer."""
-    bias: bool = False
-    """Whether that layer has a bias (See et al. 2017); Bahdanau's has none."""
-    features: tuple[ScoreFeatureConfig, ...] = ()
-    """What else that layer sees: where earlier queries looked, say, or what they took."""
-
-    def build_single_head(self, *, query_size: int, key_size: int) -> ScoreFunction:
-        """Make the score for one head; values are as wide as keys."""
-        size = self.hidden_size
-        features = [each.build(hidden_size=size, value_size=key_size) for each in self.features]
-        return AdditiveScore(
-            query_size, key_size, hidden_size=size, bias=self.bias, features=features
-        )
-
-
-class ConcatScoreConfig(ContentScoreConfigBase):
-    """Compare through a small tanh layer with one matrix for both (Luong et al. 2015)."""
-
-    type: Literal["concat"] = "concat"
-    hidden_size: PositiveInt = 256
-    """Width of that layer."""
-
-    def build_single_head(self, *, query_size: int, key_size: int) -> ScoreFunction:
-        """Make the score for one head."""
-        return ConcatScore(query_size, key_size, hidden_size=self.hidden_size)
+        num_beyond = size - scores.size(-1)
+        return torch.cat([scores, scores[..., -1:].expand(*scores.shape[:-1], num_beyond)], dim=-1)
 
 
 class LocationScoreConfig(ContentScoreConfigBase):
-    """Let the query call for places, whatever stands there (Luong et al. 2015)."""
+    """Score of source positions computed from the query alone (Luong et al. 2015)."""
 
     type: Literal["location"] = "location"
     max_positions: PositiveInt = 512
-    """Places with a score of their own; those beyond share the score of the last."""
+    """Number of positions with their own score; later positions share the last one."""
 
+    @override
     def build_single_head(self, *, query_size: int, key_size: int) -> ScoreFunction:
-        """Make the score for one head."""
         return LocationScore(query_size, max_positions=self.max_positions)
 
 
 def naive_additive_score(
     queries: Float[Tensor, "*#B T A"], keys: Float[Tensor, "*#B S A"], vector: Float[Tensor, "A"]
-) -> Float[Tensor, "*B T S"]:
-    """Score by v . tanh(q + k), as it is written."""
+) -> Scores:
+    """Return v . tanh(q + k) for every pair, storing the whole hidden layer."""
     hidden = queries.unsqueeze(-2) + keys.unsqueeze(-3)  # (*B, T, S, A)
     return hidden.tanh_() @ vector

@@ -1,8 +1,8 @@
-"""Attention: a score, an alignment and a readout, asked together.
+"""Attention: a score, an alignment and a readout applied to a memory.
 
-What can be attended to is a value, `Memory`, made ready once per source and passed in; what was
-found is a value too, `AttentionOutput`, with the `AttentionState` that the next queries go on from. The module
-keeps nothing between calls. Law: queries asked together are answered as if one by one.
+`Memory` is prepared once per source and passed in; `AttentionOutput` carries the `AttentionState`
+for the next queries. Modules keep nothing between calls. Invariant: queries in one call give the
+same results as queries one at a time.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from heedful.attention.alignments import AlignmentFunction, SoftAlignment
 from heedful.attention.auxiliary_losses import AttentionLoss
@@ -27,98 +28,96 @@ from heedful.attention.outputs import (
 )
 from heedful.attention.readouts import Readout
 from heedful.attention.scores import ScoreFunction
-from heedful.errors import DataError
-from heedful.shapes import Bool, Float, Int
+from heedful.errors import DataError, check
+from heedful.shapes import Context, Int, Keys, Mask, Queries, Scalar, Values
 
 AttentionRole = Literal["cross", "self", "intra", "image"]
 
 
 class Attention(nn.Module, ABC):
-    """What can be asked to look into a memory, with one head or with many."""
+    """Interface of attention with one head or several."""
 
     role: AttentionRole
-    """What is looked into, seen from the queries."""
+    """What the memory is, relative to the queries; used in traces."""
 
     if TYPE_CHECKING:
-        # A submodule in one subclass, a property in the other: torch finds no submodule where a
-        # base class has a property of its name.
+        # Submodules in one subclass, properties in the other. At run time a property of the base
+        # class would hide a submodule of the same name.
 
         @property
         def score(self) -> ScoreFunction:
-            """How strongly places call."""
+            """The score function."""
 
         @property
         def alignment_function(self) -> AlignmentFunction:
-            """Where attention goes."""
+            """The alignment."""
 
         @property
         def readout(self) -> Readout:
-            """What is taken."""
+            """The readout."""
 
     @property
     def is_stateful(self) -> bool:
-        """Whether where earlier queries looked has a say in where is looked."""
+        """Whether the weights of a query depend on earlier queries."""
         return self.score.uses_history or not isinstance(self.alignment_function, SoftAlignment)
 
     @property
     def needs_positions(self) -> bool:
-        """Whether a query must be told its number."""
+        """Whether the weights of a query depend on its position."""
         return self.is_stateful or self.score.needs_positions
 
     @property
     @abstractmethod
     def has_auxiliary_losses(self) -> bool:
-        """Whether anything is added to the loss for where attention goes."""
+        """Whether `compute_auxiliary_losses` may return any loss."""
 
     @abstractmethod
     def build_memory(
         self,
-        values: Float[Tensor, "*B S V"],
-        mask: Bool[Tensor, "*#B #T S"],
+        values: Values,
+        mask: Mask,
         *,
-        keys: Float[Tensor, "*B S V"] | None = None,
+        keys: Values | None = None,
         start_positions: Int[Tensor, "*B"] | None = None,
     ) -> Memory:
-        """Make a source ready to be attended to.
+        """Prepare a source for attention.
 
-        It is called for by its `keys`, where these are not what is taken. Of a source that goes
-        on from another, `first` is the number of the first place of each row.
+        `keys` default to the values. If the source continues another one, `start_positions` is the
+        position of the first key of each row.
         """
 
     @abstractmethod
     def initial_state(self, memory: Memory) -> AttentionState:
-        """Nothing has been asked of this memory."""
+        """Return the state before the first query."""
 
     @abstractmethod
     def forward(
         self,
-        queries: Float[Tensor, "*B T Q"],
+        queries: Queries,
         memory: Memory,
         state: AttentionState | None = None,
         *,
         need_weights: bool = True,
     ) -> AttentionOutput:
-        """Look into the memory, once for every query; no past means that none was asked yet.
+        """Attend to `memory` with every query; `state=None` means that these are the first queries.
 
-        Whoever carries no past and does not need the weights may get none: they are then not
-        made where the context can be had without them.
+        Without a state and with `need_weights=False` a fused kernel may run; `weights` and
+        `alignment` are then None.
         """
 
     @abstractmethod
     def compute_weights(
-        self, queries: Float[Tensor, "*B T Q"], memory: Memory, state: AttentionState | None = None
+        self, queries: Queries, memory: Memory, state: AttentionState | None = None
     ) -> AlignmentOutput:
-        """Say where each query looks, without taking anything."""
+        """Return the alignment of each query without computing a context."""
 
     @abstractmethod
-    def compute_auxiliary_losses(
-        self, loss_inputs: AlignmentLossInputs
-    ) -> dict[str, Float[Tensor, ""]]:
-        """Say, by name, what is added to the loss for where attention went."""
+    def compute_auxiliary_losses(self, loss_inputs: AlignmentLossInputs) -> dict[str, Scalar]:
+        """Return the losses on the alignment by name, summed over the targets of the batch."""
 
 
 class SingleHeadAttention(Attention):
-    """The three choices that make an attention mechanism, and nothing else."""
+    """readout(alignment(score(queries, keys)), values)."""
 
     score: ScoreFunction
     alignment_function: AlignmentFunction
@@ -134,7 +133,6 @@ class SingleHeadAttention(Attention):
         role: AttentionRole = "cross",
         dropout: float = 0.0,
     ) -> None:
-        """`dropout` is the share of weights that are not taken by, in training."""
         super().__init__()
         self.score = score
         self.alignment_function = alignment_function
@@ -144,63 +142,54 @@ class SingleHeadAttention(Attention):
         self.dropout = nn.Dropout(dropout)
 
     @property
+    @override
     def has_auxiliary_losses(self) -> bool:
-        """Whether anything is added to the loss for where attention goes."""
-        learns_by_it = (
+        alignment_has_losses = (
             type(self.alignment_function).compute_auxiliary_losses
             is not AlignmentFunction.compute_auxiliary_losses
         )
-        return learns_by_it or len(self.auxiliary_losses) > 0
+        return alignment_has_losses or len(self.auxiliary_losses) > 0
 
+    @override
     def build_memory(
         self,
-        values: Float[Tensor, "*B S V"],
-        mask: Bool[Tensor, "*#B #T S"],
+        values: Values,
+        mask: Mask,
         *,
-        keys: Float[Tensor, "*B S V"] | None = None,
+        keys: Values | None = None,
         start_positions: Int[Tensor, "*B"] | None = None,
     ) -> Memory:
-        """Make a source ready to be attended to."""
         check_nonempty_source(values)
-        full_mask = mask.expand(*values.shape[:-2], -1, -1)  # (*B, T or 1, S)
-        return Memory(
-            values, self.prepare_keys(values if keys is None else keys, start_positions), full_mask
-        )
+        prepared = self.prepare_keys(values if keys is None else keys, start_positions)
+        return Memory(values, prepared, mask.expand(*values.shape[:-2], -1, -1))
 
     def prepare_keys(
-        self, keys: Float[Tensor, "*B S K"], start_positions: Int[Tensor, "_"] | None = None
+        self, keys: Keys, start_positions: Int[Tensor, "_"] | None = None
     ) -> PreparedKeys:
-        """Do once what concerns the keys alone; they stand from `first` on, or from 0."""
-        return (
-            self.score.prepare_keys(keys)
-            if start_positions is None
-            else self.score.prepare_keys_at(start_positions, keys)
-        )
+        """Prepare keys for the score; their positions begin at `start_positions`, or at 0."""
+        if start_positions is None:
+            return self.score.prepare_keys(keys)
+        return self.score.prepare_keys_at(start_positions, keys)
 
+    @override
     def initial_state(self, memory: Memory) -> AttentionState:
-        """Nothing has been asked of this memory."""
         values = memory.values
         zero_weights = values.new_zeros(values.shape[:-1])  # (*B, S)
         zero_context = torch.zeros_like(values[..., 0, :])  # (*B, V)
-        draw = torch.rand if self.training else torch.ones
-        chance = draw(zero_weights.shape[:-1], device=values.device)
-        return AttentionState(
-            torch.zeros_like(chance, dtype=torch.long),
-            zero_weights,
-            zero_weights,
-            zero_context,
-            chance,
-        )
+        sample = torch.rand if self.training else torch.ones
+        uniform_sample = sample(zero_weights.shape[:-1], device=values.device)  # (*B,)
+        num_queries = torch.zeros_like(uniform_sample, dtype=torch.long)
+        return AttentionState(num_queries, zero_weights, zero_weights, zero_context, uniform_sample)
 
+    @override
     def forward(
         self,
-        queries: Float[Tensor, "*B T Q"],
+        queries: Queries,
         memory: Memory,
         state: AttentionState | None = None,
         *,
         need_weights: bool = True,
     ) -> AttentionOutput:
-        """Look into the memory, once for every query; no past means that none was asked yet."""
         if state is None and not need_weights:
             context = self.fused_context(queries, memory)
             if context is not None:
@@ -209,12 +198,10 @@ class SingleHeadAttention(Attention):
             return self._attend_sequentially(queries, memory, state)
         return self._attend_parallel(queries, memory, state)
 
-    def fused_context(
-        self, queries: Float[Tensor, "*B T Q"], memory: Memory
-    ) -> Float[Tensor, "*B T V"] | None:
-        """Take a context without making weights, or None where that cannot be done.
+    def fused_context(self, queries: Queries, memory: Memory) -> Context | None:
+        """Compute the context without weights in a fused kernel; None if no kernel applies.
 
-        The memory may have fewer heads than the queries, if their number divides that of these.
+        The memory may have fewer heads than the queries if the number divides theirs.
         """
         from heedful.acceleration.dispatch import select_context_kernel
 
@@ -222,65 +209,64 @@ class SingleHeadAttention(Attention):
         dropped = self.dropout.p if self.training else 0.0
         return form and form(queries, memory.keys, memory.values, memory.mask, dropped)
 
+    @override
     def compute_weights(
-        self, queries: Float[Tensor, "*B T Q"], memory: Memory, state: AttentionState | None = None
+        self, queries: Queries, memory: Memory, state: AttentionState | None = None
     ) -> AlignmentOutput:
-        """Say where each query looks, without taking anything."""
         scores = self.score(queries, memory.keys, state)
-        # A score that asks for places alone says the same of every row, and says it once.
+        # Scores of positions alone are the same for all rows, and not yet expanded.
         scores = scores.expand(*queries.shape[:-1], -1)
         return self.alignment_function(scores, memory.mask, queries, state)
 
-    def compute_auxiliary_losses(
-        self, loss_inputs: AlignmentLossInputs
-    ) -> dict[str, Float[Tensor, ""]]:
-        """Say, by name, what is added to the loss for where attention went."""
+    @override
+    def compute_auxiliary_losses(self, loss_inputs: AlignmentLossInputs) -> dict[str, Scalar]:
         auxiliary_losses = cast(Iterable[AttentionLoss], self.auxiliary_losses)
         return self.alignment_function.compute_auxiliary_losses(loss_inputs) | {
-            each.name: each(loss_inputs) for each in auxiliary_losses
+            loss.name: loss(loss_inputs) for loss in auxiliary_losses
         }
 
     def _attend_parallel(
-        self, queries: Float[Tensor, "*B T Q"], memory: Memory, state: AttentionState | None
+        self, queries: Queries, memory: Memory, state: AttentionState | None
     ) -> AttentionOutput:
-        aligned = self.compute_weights(queries, memory, state)
-        context = self.readout(self.dropout(aligned.weights), memory.values, queries)
-        after = state and self._next_state(state, aligned, context)
-        return AttentionOutput(context, aligned.weights, aligned, after)
+        alignment = self.compute_weights(queries, memory, state)
+        context = self.readout(self.dropout(alignment.weights), memory.values, queries)
+        next_state = state and self._next_state(state, alignment, context)
+        return AttentionOutput(context, alignment.weights, alignment, next_state)
 
     def _attend_sequentially(
-        self, queries: Float[Tensor, "*B T Q"], memory: Memory, state: AttentionState | None
+        self, queries: Queries, memory: Memory, state: AttentionState | None
     ) -> AttentionOutput:
-        after: AttentionState | None = state or self.initial_state(memory)
-        contexts, parts = [], []
-        for place, query in enumerate(queries.split(1, dim=-2)):
+        step_state: AttentionState | None = state or self.initial_state(memory)
+        contexts, alignments = [], []
+        for step, query in enumerate(queries.split(1, dim=-2)):
             mask = memory.mask
-            seen = mask if mask.size(-2) == 1 else mask[..., place : place + 1, :]
-            attended = self._attend_parallel(query, memory._replace(mask=seen), after)
-            after = attended.state
-            contexts.append(attended.context)
-            parts.append(cast(AlignmentOutput, attended.alignment))
-        aligned = concat_alignments(parts)
+            step_mask = mask if mask.size(-2) == 1 else mask[..., step : step + 1, :]
+            output = self._attend_parallel(query, memory._replace(mask=step_mask), step_state)
+            step_state = output.state
+            contexts.append(output.context)
+            alignments.append(cast(AlignmentOutput, output.alignment))
+        alignment = concat_alignments(alignments)
         context = torch.cat(contexts, dim=queries.dim() - 2)  # (*B, T, V) or (*B, T, S, V)
-        return AttentionOutput(context, aligned.weights, aligned, state and after)
+        return AttentionOutput(context, alignment.weights, alignment, state and step_state)
 
     def _next_state(
-        self, state: AttentionState, aligned: AlignmentOutput, context: Tensor
+        self, state: AttentionState, alignment: AlignmentOutput, context: Tensor
     ) -> AttentionState:
         return AttentionState(
-            state.num_queries + aligned.weights.size(-2),
-            aligned.pointers[..., -1, :],
-            state.coverage + aligned.weights.sum(dim=-2),
+            state.num_queries + alignment.weights.size(-2),
+            alignment.pointers[..., -1, :],
+            state.coverage + alignment.weights.sum(dim=-2),
             state.last_context if self.readout.is_per_position else context[..., -1, :],
             state.uniform_sample,
         )
 
 
-def check_nonempty_source(values: Float[Tensor, "*B S V"]) -> None:
-    """Complain about a source without positions."""
-    if values.size(-2) == 0:
-        raise DataError(
-            "attention",
-            "there is nothing to attend to: the source has no positions",
-            "leave empty sources out, or end each with a symbol",
-        )
+def check_nonempty_source(values: Values) -> None:
+    """Raise a `DataError` if the source has no positions."""
+    check(
+        values.size(-2) > 0,
+        "attention",
+        "the source sequence is empty",
+        "remove empty lines, or append EOS to every source",
+        DataError,
+    )

@@ -1,148 +1,140 @@
-"""The penalties on where attention went, as a configuration names them."""
+"""Auxiliary losses on attention weights: doubly stochastic, coverage and entropy.
+
+A loss is returned as a value: a sum over the real targets of a batch times its weight. Padding of
+sources and targets adds nothing. For hard attention the loss is computed on the probabilities,
+which have a gradient.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat
 from torch import Tensor, nn
+from typing_extensions import override
 
 from heedful.attention.outputs import AlignmentLossInputs
 from heedful.config import BaseConfig
-from heedful.shapes import Float
+from heedful.shapes import PerQuery, Scalar, Weights
 
-# Penalties: what is wrong with where attention went, as a number to be added to the loss?
-#
-# A penalty is a value returned, never hidden in a module: a sum over the real targets of a batch,
-# times its weight. Padding, of targets and of sources, adds nothing. Where places were chosen, a
-# penalty is put on the probabilities they were chosen from: a choice has no gradient.
+NO_AUXILIARY_LOSSES: Mapping[str, Tensor] = MappingProxyType({})
 
 
 class AttentionLoss(nn.Module, ABC):
-    """What is wrong with where attention went."""
+    """A loss on the attention weights of whole targets."""
 
     name: str
-    """What reports call it."""
-
-    @abstractmethod
-    def forward(self, loss_inputs: AlignmentLossInputs) -> Float[Tensor, ""]:
-        """Add up what is wrong."""
-
-
-class DoublyStochasticLoss(AttentionLoss):
-    """weight * sum_s (1 - sum_t a_ts)^2: each place wants one unit too.
-
-    (Xu et al. 2015, section 4.2.1.) A sum over the places of each source, as the paper has it.
-    Well-known code departs here: the authors' own takes the mean over the places, others the mean
-    over the batch as well.
-    """
-
-    name = "doubly-stochastic"
+    """Name in logs and reports."""
 
     def __init__(self, weight: float = 1.0) -> None:
         super().__init__()
         self.weight = weight
 
-    def forward(self, loss_inputs: AlignmentLossInputs) -> Float[Tensor, ""]:
-        """Add up how far the places are from one unit each."""
+    @abstractmethod
+    def forward(self, loss_inputs: AlignmentLossInputs) -> Scalar:
+        """Return the loss, summed over the batch."""
+
+
+class AttentionLossConfigBase(BaseConfig):
+    """Config of an auxiliary loss."""
+
+    module_class: ClassVar[type[AttentionLoss]]
+
+    def build(self) -> AttentionLoss:
+        return self.module_class(**self.options())
+
+
+class DoublyStochasticLoss(AttentionLoss):
+    """weight * sum_s (1 - sum_t a_ts)^2  (Xu et al. 2015, section 4.2.1).
+
+    A sum over source positions, as in the paper. The authors' code takes the mean over positions,
+    other code also the mean over the batch.
+    """
+
+    name = "doubly-stochastic"
+
+    @override
+    def forward(self, loss_inputs: AlignmentLossInputs) -> Scalar:
         deficit = 1 - _masked_weights(loss_inputs).sum(dim=-2)  # (*B, S)
         return self.weight * deficit.square().masked_fill(~loss_inputs.source_mask, 0).sum()
+
+
+class DoublyStochasticLossConfig(AttentionLossConfigBase):
+    """Penalty unless every source position gets a total weight of one (Xu et al. 2015)."""
+
+    module_class = DoublyStochasticLoss
+    type: Literal["doubly-stochastic"] = "doubly-stochastic"
+    weight: PositiveFloat = 1.0
+    """Factor of the loss, which is summed over source positions."""
 
 
 class CoverageLoss(AttentionLoss):
     """weight * sum_t sum_s min(a_ts, c_ts), c_t = sum of a_u over u < t.
 
-    (See et al. 2017, equation 12.) It is wrong to look again where attention has been before.
+    (See et al. 2017, equation 12.)
     """
 
     name = "coverage"
 
-    def __init__(self, weight: float = 1.0) -> None:
-        super().__init__()
-        self.weight = weight
-
-    def forward(self, loss_inputs: AlignmentLossInputs) -> Float[Tensor, ""]:
-        """Add up what overlaps with what was looked at before."""
-        shares = _masked_weights(loss_inputs)
-        before = shares.cumsum(dim=-2) - shares
-        return self.weight * shares.minimum(before).sum()
+    @override
+    def forward(self, loss_inputs: AlignmentLossInputs) -> Scalar:
+        weights = _masked_weights(loss_inputs)
+        coverage = weights.cumsum(dim=-2) - weights
+        return self.weight * weights.minimum(coverage).sum()
 
 
-def entropy(weights: Float[Tensor, "*B T S"]) -> Float[Tensor, "*B T"]:
-    """-sum_s a_s log a_s; a place without any share adds nothing, in value and in gradient."""
-    return -(weights * weights.masked_fill(weights == 0, 1).log()).sum(dim=-1)
+class CoverageLossConfig(AttentionLossConfigBase):
+    """Penalty for attending to the same position again (See et al. 2017)."""
+
+    module_class = CoverageLoss
+    type: Literal["coverage"] = "coverage"
+    weight: PositiveFloat = 1.0
+    """Factor of the loss."""
 
 
 class EntropyLoss(AttentionLoss):
-    """weight * sum_t H(a_t): a positive weight sharpens attention, a negative one evens it out."""
+    """weight * sum_t H(a_t): a positive weight makes attention sharper, a negative one flatter."""
 
     name = "entropy"
 
-    def __init__(self, weight: float) -> None:
-        super().__init__()
-        self.weight = weight
-
-    def forward(self, loss_inputs: AlignmentLossInputs) -> Float[Tensor, ""]:
-        """Add up how undecided attention was."""
+    @override
+    def forward(self, loss_inputs: AlignmentLossInputs) -> Scalar:
         return self.weight * entropy(_masked_weights(loss_inputs)).sum()
 
 
-def _masked_weights(loss_inputs: AlignmentLossInputs) -> Float[Tensor, "*B T S"]:
-    alignment = loss_inputs.alignment
-    shares = alignment.weights if alignment.probabilities is None else alignment.probabilities
-    return shares.masked_fill(~loss_inputs.target_mask.unsqueeze(-1), 0)
+class EntropyLossConfig(AttentionLossConfigBase):
+    """Entropy of the attention weights."""
 
-
-class DoublyStochasticLossConfig(BaseConfig):
-    """Ask that each place of the source gets one unit of attention in all (Xu et al. 2015)."""
-
-    type: Literal["doubly-stochastic"] = "doubly-stochastic"
-    weight: PositiveFloat = 1.0
-    """What the sum over the places of a source is multiplied by."""
-
-    def build(self) -> AttentionLoss:
-        """Make the penalty."""
-        return DoublyStochasticLoss(self.weight)
-
-
-class CoverageLossConfig(BaseConfig):
-    """Ask that attention does not go where it has been before (See et al. 2017)."""
-
-    type: Literal["coverage"] = "coverage"
-    weight: PositiveFloat = 1.0
-    """What the overlap is multiplied by."""
-
-    def build(self) -> AttentionLoss:
-        """Make the penalty."""
-        return CoverageLoss(self.weight)
-
-
-class EntropyLossConfig(BaseConfig):
-    """Ask that attention is decided, or undecided."""
-
+    module_class = EntropyLoss
     type: Literal["entropy"] = "entropy"
     weight: float
-    """What the entropy is multiplied by: above 0 sharpens attention, below 0 evens it out."""
-
-    def build(self) -> AttentionLoss:
-        """Make the penalty."""
-        return EntropyLoss(self.weight)
+    """Factor of the loss: above 0 makes attention sharper, below 0 flatter."""
 
 
 AttentionLossConfig = Annotated[
     DoublyStochasticLossConfig | CoverageLossConfig | EntropyLossConfig,
     Field(discriminator="type"),
 ]
-NO_AUXILIARY_LOSSES: Mapping[str, Tensor] = MappingProxyType({})
 
 
-def sum_losses(*parts: Mapping[str, Float[Tensor, ""]]) -> dict[str, Float[Tensor, ""]]:
-    """Add up penalties of the same name."""
-    total = dict[str, Tensor]()
+def entropy(weights: Weights) -> PerQuery:
+    """Return -sum_s a_s log a_s; zero weights add nothing, in value and in gradient."""
+    return -(weights * weights.masked_fill(weights == 0, 1).log()).sum(dim=-1)
+
+
+def sum_losses(*parts: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Sum losses of the same name."""
+    total: dict[str, Tensor] = {}
     for part in parts:
-        for name, penalty in part.items():
-            total[name] = total[name] + penalty if name in total else penalty
+        for name, loss in part.items():
+            total[name] = total[name] + loss if name in total else loss
     return total
+
+
+def _masked_weights(loss_inputs: AlignmentLossInputs) -> Weights:
+    alignment = loss_inputs.alignment
+    weights = alignment.weights if alignment.probabilities is None else alignment.probabilities
+    return weights.masked_fill(~loss_inputs.target_mask.unsqueeze(-1), 0)

@@ -1,4 +1,8 @@
-""""""
+"""Scores made of other scores: rotary embeddings, sums, and the union of all score configs.
+
+Invariant: with a dot product or cosine inside, a rotary score is unchanged if query and key move by
+the same number of positions.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from heedful.attention.additive_scores import (
     AdditiveScoreConfig,
@@ -27,8 +32,8 @@ from heedful.attention.positional_encoding import DEFAULT_BASE, rotary_angles
 from heedful.attention.relative_scores import PositionScoreConfig
 from heedful.attention.scores import ScoreFunction, SumScore
 from heedful.config import BaseConfig
-from heedful.errors import ConfigError
-from heedful.shapes import Float, Int
+from heedful.errors import check
+from heedful.shapes import Float, Int, Keys, Queries
 
 ContentScoreConfig = Annotated[
     DotScoreConfig
@@ -46,12 +51,11 @@ ContentScoreConfig = Annotated[
 
 
 class RotaryScore(ScoreFunction):
-    """score(R_t q, R_s k), where R_p turns pair i by p / base^(2 i / width)  (Su et al. 2021).
+    """score(R_t q, R_s k), where R_p rotates pair i by p / base^(2 i / size)  (Su et al. 2021).
 
-    Neighbouring numbers are a pair, as in section 3.2.2 (much code pairs the two halves, which
-    is the same up to the order of the columns). Where the inner score is a dot product or a
-    cosine it then depends on places by s - t alone; other scores are told places, but not as a
-    difference. Turning goes on past any length.
+    Adjacent elements form a pair, as in section 3.2.2; many implementations pair the two halves,
+    which is the same up to the order of the columns. If `inner` is a dot product or a cosine, the
+    score depends on positions only through s - t; other scores see absolute positions.
     """
 
     def __init__(self, inner: ScoreFunction, base: float = DEFAULT_BASE) -> None:
@@ -60,70 +64,62 @@ class RotaryScore(ScoreFunction):
         self.base = base
 
     @property
+    @override
     def uses_history(self) -> bool:
-        """Whether the inner score does."""
         return self.inner.uses_history
 
-    def prepare_keys(self, keys: Float[Tensor, "*B S K"]) -> PreparedKeys:
-        """Turn each key by its place; then what the inner score does."""
-        places = torch.arange(keys.size(-2), device=keys.device)
-        return self.inner.prepare_keys(apply_rotary(keys, places, base=self.base))
+    @override
+    def prepare_keys(self, keys: Keys) -> PreparedKeys:
+        positions = torch.arange(keys.size(-2), device=keys.device)
+        return self.inner.prepare_keys(apply_rotary(keys, positions, base=self.base))
 
+    @override
     def prepare_keys_at(
         self, start_positions: Int[Tensor, "B"], keys: Float[Tensor, "B *H S K"]
     ) -> PreparedKeys:
-        """Turn each key by its place, counted from the first; then what the inner score does."""
         start = start_positions[(..., *(None,) * (keys.dim() - 2))]  # (B, 1, ..., 1)
-        places = start + torch.arange(keys.size(-2), device=keys.device)
-        return self.inner.prepare_keys(apply_rotary(keys, places, base=self.base))
+        positions = start + torch.arange(keys.size(-2), device=keys.device)
+        return self.inner.prepare_keys(apply_rotary(keys, positions, base=self.base))
 
+    @override
     def forward(
-        self,
-        queries: Float[Tensor, "*B T Q"],
-        prepared_keys: PreparedKeys,
-        state: AttentionState | None = None,
+        self, queries: Queries, prepared_keys: PreparedKeys, state: AttentionState | None = None
     ) -> Float[Tensor, "*#B T S"]:
-        """Turn each query by its place; then what the inner score does."""
-        places = query_positions(state, queries.size(-2), queries.device)
-        return self.inner(apply_rotary(queries, places, base=self.base), prepared_keys, state)
+        positions = query_positions(state, queries.size(-2), queries.device)
+        return self.inner(apply_rotary(queries, positions, base=self.base), prepared_keys, state)
 
 
 def apply_rotary(
     vectors: Float[Tensor, "*B T E"], positions: Int[Tensor, "*#B T"], *, base: float = DEFAULT_BASE
 ) -> Float[Tensor, "*B T E"]:
-    """Turn each pair of neighbouring numbers in its plane, in proportion to the place."""
-    assert vectors.size(-1) % 2 == 0, f"only pairs can be turned, not {vectors.size(-1)} numbers"
-    precise = torch.promote_types(vectors.dtype, torch.float32)
+    """Rotate each pair of adjacent elements by an angle proportional to the position."""
+    assert vectors.size(-1) % 2 == 0, f"the size must be even, but is {vectors.size(-1)}"
+    dtype = torch.promote_types(vectors.dtype, torch.float32)
     angles = rotary_angles(positions, vectors.size(-1), base=base)  # (*B, T, E / 2)
-    cosines, sines = angles.cos().to(precise), angles.sin().to(precise)
-    first, second = vectors.to(precise).unflatten(-1, (-1, 2)).unbind(dim=-1)
-    rotated = [first * cosines - second * sines, first * sines + second * cosines]
+    cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+    x, y = vectors.to(dtype).unflatten(-1, (-1, 2)).unbind(dim=-1)
+    rotated = [x * cos - y * sin, x * sin + y * cos]
     return torch.stack(rotated, dim=-1).flatten(-2).to(vectors.dtype)
 
 
-# The scores, as a configuration names them.
-
-
 class RotaryScoreConfig(BaseConfig):
-    """Turn queries and keys by their places, then compare them (Su et al. 2021)."""
+    """Rotary position embedding around a content score (Su et al. 2021)."""
 
     type: Literal["rotary"] = "rotary"
     score: ContentScoreConfig = ScaledDotScoreConfig()
-    """How they are compared; by 'dot', 'scaled-dot' and 'cosine' only their distance counts."""
+    """Score of the rotated query and key; 'dot', 'scaled-dot' and 'cosine' become relative."""
     base: Annotated[float, Field(gt=1)] = DEFAULT_BASE
-    """How much more slowly the last pair of numbers turns than the first, about."""
+    """Ratio of the longest to the shortest wavelength, approximately."""
 
     def build(
         self, *, query_size: int, key_size: int, num_heads: int | None = None
     ) -> ScoreFunction:
-        """Make the score for these sizes; with heads, for queries (*B, H, T, Q)."""
-        if query_size % 2 or key_size % 2:
-            raise ConfigError(
-                "score.type",
-                f"a rotary score turns pairs of numbers, but queries have {query_size} and "
-                f"keys {key_size}",
-                "make both sizes even, or choose 'alibi' or 'relative-buckets' in a 'sum'",
-            )
+        check(
+            query_size % 2 == 0 and key_size % 2 == 0,
+            "score.type",
+            f"'rotary' needs even sizes, but queries have {query_size} and keys {key_size}",
+            "make both sizes even, or choose 'alibi' or 'relative-position-bias' in a 'sum'",
+        )
         inner = self.score.build(query_size=query_size, key_size=key_size, num_heads=num_heads)
         return RotaryScore(inner, self.base)
 
@@ -134,21 +130,20 @@ SumTermConfig = Annotated[
 
 
 class SumScoreConfig(BaseConfig):
-    """Add several scores: what a key holds and how far away it lies, say."""
+    """Sum of several scores, such as content and distance."""
 
     type: Literal["sum"] = "sum"
     scores: Annotated[tuple[SumTermConfig, ...], Field(min_length=1)]
-    """The scores that are added."""
+    """The terms of the sum."""
 
     def build(
         self, *, query_size: int, key_size: int, num_heads: int | None = None
     ) -> ScoreFunction:
-        """Make the score for these sizes; with heads, for queries (*B, H, T, Q)."""
-        summands = [
+        terms = [
             score.build(query_size=query_size, key_size=key_size, num_heads=num_heads)
             for score in self.scores
         ]
-        return SumScore(summands)
+        return SumScore(terms)
 
 
 ScoreConfig = Annotated[

@@ -1,7 +1,9 @@
-"""Baselines: what reward is expected before a place is chosen?
+"""Hard attention: each query attends to a single source position.
 
-A choice is good or bad by what it brought beyond that. Whatever is expected must not depend on
-the choice itself: then it changes how much the gradients of REINFORCE scatter, not their mean.
+Each class wraps a soft alignment and treats its weights as probabilities of the positions. At
+inference all use the most probable position. They differ in training: no gradient (argmax),
+REINFORCE (sampled), or a surrogate gradient (straight-through, Gumbel-softmax). Masked positions
+are never chosen; a fully masked row stays zero.
 """
 
 from __future__ import annotations
@@ -12,68 +14,101 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor, nn
+from typing_extensions import override
 
 from heedful.attention.alignments import (
+    AlignmentConfigBase,
     AlignmentFunction,
     SoftAlignment,
     SoftAlignmentConfig,
     SoftmaxAlignmentConfig,
+    upcast,
 )
 from heedful.attention.auxiliary_losses import entropy
 from heedful.attention.outputs import AlignmentLossInputs, AlignmentOutput, AttentionState
 from heedful.config import BaseConfig
-from heedful.shapes import Bool, Float, Int
+from heedful.shapes import Float, Int, Mask, PerQuery, Queries, Scalar, Scores, TargetMask, Weights
+
+CreditAssignment = Literal["sentence", "future"]
+PositionIds = Int[Tensor, "*B T 1"]
+
+
+class ArgmaxAlignment(AlignmentFunction):
+    """Weight one at the most probable position; no gradient reaches the scores."""
+
+    def __init__(self, inner: SoftAlignment) -> None:
+        super().__init__()
+        self.inner = inner
+
+    @override
+    def forward(
+        self,
+        scores: Scores,
+        mask: Mask,
+        queries: Queries | None = None,
+        state: AttentionState | None = None,
+    ) -> AlignmentOutput:
+        return _argmax_output(self.inner.normalize(scores, mask))
+
+
+class ArgmaxAlignmentConfig(AlignmentConfigBase):
+    """The most probable position; only auxiliary losses train the scores."""
+
+    module_class = ArgmaxAlignment
+    type: Literal["argmax"] = "argmax"
+    inner: SoftAlignmentConfig = SoftmaxAlignmentConfig()
+    """How scores become probabilities."""
 
 
 class Baseline(nn.Module, ABC):
-    """What reward is expected before a place is chosen."""
+    """Expected reward of a sampled position.
+
+    It must not depend on the sample: then it reduces the variance of REINFORCE gradients without
+    changing their mean.
+    """
 
     @abstractmethod
-    def forward(
-        self, log_probs: Float[Tensor, "*B T"], queries: Float[Tensor, "*B T Q"] | None = None
-    ) -> Float[Tensor, "*B T"]:
-        """Expect a reward for each choice, from the query that it was made for.
-
-        Of the choices only their shape and kind of number are used.
-        """
+    def forward(self, log_probs: PerQuery, queries: Queries | None = None) -> PerQuery:
+        """Return the expected reward of each query, in shape and dtype of `log_probs`."""
 
     @abstractmethod
     def update(
-        self,
-        rewards: Float[Tensor, "*B T"],
-        predicted: Float[Tensor, "*B T"],
-        target_mask: Bool[Tensor, "*B T"],
-    ) -> dict[str, Float[Tensor, ""]]:
-        """Take in the rewards that came; say, by name, what is added to the loss."""
+        self, rewards: PerQuery, predicted: PerQuery, target_mask: TargetMask
+    ) -> dict[str, Scalar]:
+        """Update from observed rewards; return losses by name."""
 
 
 class ZeroBaseline(Baseline):
-    """b = 0: a choice is as good as its reward."""
+    """b = 0."""
 
-    def forward(
-        self, log_probs: Float[Tensor, "*B T"], queries: Float[Tensor, "*B T Q"] | None = None
-    ) -> Float[Tensor, "*B T"]:
-        """Expect nothing."""
+    @override
+    def forward(self, log_probs: PerQuery, queries: Queries | None = None) -> PerQuery:
         return torch.zeros_like(log_probs)
 
+    @override
     def update(
-        self,
-        rewards: Float[Tensor, "*B T"],
-        predicted: Float[Tensor, "*B T"],
-        target_mask: Bool[Tensor, "*B T"],
-    ) -> dict[str, Float[Tensor, ""]]:
-        """Learn nothing."""
+        self, rewards: PerQuery, predicted: PerQuery, target_mask: TargetMask
+    ) -> dict[str, Scalar]:
         return {}
+
+
+class ZeroBaselineConfig(BaseConfig):
+    """No baseline."""
+
+    type: Literal["zero"] = "zero"
+
+    def build(self, *, query_size: int) -> Baseline:
+        return ZeroBaseline()
 
 
 class MovingAverageBaseline(Baseline):
     """b_k = momentum b_{k-1} + (1 - momentum) mean reward of batch k, b_0 = 0.
 
-    (Xu et al. 2015, section 4.1; momentum 0.9 there.) The mean is over all choices made for real
-    targets. It is saved with the weights, so that training goes on from it.
+    (Xu et al. 2015, section 4.1; momentum 0.9 there.) The mean is over all real targets. The value
+    is a buffer, saved in checkpoints.
     """
 
-    running_mean: Float[Tensor, ""]
+    running_mean: Scalar
 
     def __init__(self, momentum: float = 0.9) -> None:
         super().__init__()
@@ -81,96 +116,82 @@ class MovingAverageBaseline(Baseline):
         self.momentum = momentum
         self.register_buffer("running_mean", torch.zeros(()))
 
-    def forward(
-        self, log_probs: Float[Tensor, "*B T"], queries: Float[Tensor, "*B T Q"] | None = None
-    ) -> Float[Tensor, "*B T"]:
-        """Expect of every choice what the last ones brought."""
-        # A sum, not a view: what was expected stays when the value moves on.
+    @override
+    def forward(self, log_probs: PerQuery, queries: Queries | None = None) -> PerQuery:
+        # A sum, not a view: the result must not change when the running mean does.
         return torch.zeros_like(log_probs) + self.running_mean.to(log_probs.dtype)
 
+    @override
     def update(
-        self,
-        rewards: Float[Tensor, "*B T"],
-        predicted: Float[Tensor, "*B T"],
-        target_mask: Bool[Tensor, "*B T"],
-    ) -> dict[str, Float[Tensor, ""]]:
-        """Move towards the mean reward, in training only; nothing is added to the loss."""
+        self, rewards: PerQuery, predicted: PerQuery, target_mask: TargetMask
+    ) -> dict[str, Scalar]:
         if self.training:
-            # No question is put to a GPU: a batch without real targets moves nothing.
+            # No sync with the GPU: a batch without real targets has step size zero.
             mean = rewards.masked_fill(~target_mask, 0).sum() / target_mask.sum().clamp(min=1)
             step_size = (1 - self.momentum) * target_mask.any()
-            self.running_mean.lerp_(
-                mean.to(self.running_mean.dtype), step_size.to(self.running_mean.dtype)
-            )
+            dtype = self.running_mean.dtype
+            self.running_mean.lerp_(mean.to(dtype), step_size.to(dtype))
         return {}
+
+
+class MovingAverageBaselineConfig(BaseConfig):
+    """Exponential moving average of the rewards (Xu et al. 2015)."""
+
+    type: Literal["moving-average"] = "moving-average"
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Weight of the old average at each batch."""
+
+    def build(self, *, query_size: int) -> Baseline:
+        return MovingAverageBaseline(self.momentum)
 
 
 class LearnedBaseline(Baseline):
     """b_t = w . q_t + c, by regression on the rewards  (Mnih et al. 2014).
 
-    The query is taken as it is: what the baseline learns does not reach the model.
+    Its gradient does not reach the model.
     """
 
     def __init__(self, query_size: int) -> None:
         super().__init__()
         self.projection = nn.Linear(query_size, 1)
 
-    def forward(
-        self, log_probs: Float[Tensor, "*B T"], queries: Float[Tensor, "*B T Q"] | None = None
-    ) -> Float[Tensor, "*B T"]:
-        """Expect what the query promises."""
-        assert queries is not None, "a learned baseline is read from the query"
+    @override
+    def forward(self, log_probs: PerQuery, queries: Queries | None = None) -> PerQuery:
+        assert queries is not None, "a learned baseline needs the queries"
         return self.projection(queries.detach()).squeeze(-1)
 
+    @override
     def update(
-        self,
-        rewards: Float[Tensor, "*B T"],
-        predicted: Float[Tensor, "*B T"],
-        target_mask: Bool[Tensor, "*B T"],
-    ) -> dict[str, Float[Tensor, ""]]:
-        """Half the squared distance from the rewards."""
+        self, rewards: PerQuery, predicted: PerQuery, target_mask: TargetMask
+    ) -> dict[str, Scalar]:
         squared_error = (rewards - predicted).square().masked_fill(~target_mask, 0)
         return {"baseline": squared_error.sum() / 2}
 
 
-# Hard alignments: at which one place does attention look?
-#
-# Each wraps an alignment that shares attention, and takes its shares for the probabilities of the
-# places. When a model is used, all look at the likeliest place. They differ in how it is trained:
-# not at all, by reward, or by a gradient that stands in for the one that a choice does not have.
-# Hidden places are never chosen, and where nothing is visible nothing is.
+class LearnedBaselineConfig(BaseConfig):
+    """Linear function of the query, fitted to the rewards (Mnih et al. 2014)."""
 
-CreditAssignment = Literal["sentence", "future"]
+    type: Literal["learned"] = "learned"
+
+    def build(self, *, query_size: int) -> Baseline:
+        return LearnedBaseline(query_size)
 
 
-class ArgmaxAlignment(AlignmentFunction):
-    """One at the likeliest place, zero elsewhere; no gradient reaches the scores."""
-
-    def __init__(self, inner: SoftAlignment) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(
-        self,
-        scores: Float[Tensor, "*B T S"],
-        mask: Bool[Tensor, "*#B #T S"],
-        queries: Float[Tensor, "*B T Q"] | None = None,
-        state: AttentionState | None = None,
-    ) -> AlignmentOutput:
-        """Look at the likeliest place."""
-        probabilities = self.inner.normalize(scores, mask)
-        return AlignmentOutput(_one_hot(_argmax(probabilities), probabilities), probabilities)
+BaselineConfig = Annotated[
+    ZeroBaselineConfig | MovingAverageBaselineConfig | LearnedBaselineConfig,
+    Field(discriminator="type"),
+]
 
 
 class SampledAlignment(AlignmentFunction):
-    """s ~ probabilities, learned by reward  (Xu et al. 2015, section 4.1).
+    """s ~ probabilities, trained by REINFORCE  (Xu et al. 2015, section 4.1).
 
     gradient = d log p(y|s) + reward_scale (reward - baseline) d log p(s) + entropy_bonus d H[s]
 
-    With probability `soft_probability`, drawn once per source, a row uses the probabilities themselves.
-    The reward of a choice is the log-likelihood of the whole sentence, as in the paper, or of its
-    own target and those after it: of the ones before it is no cause, so that scatters less. The
-    constants are those of the authors' code.
+    With probability `soft_probability`, drawn once per source, a row uses the probabilities as
+    weights. The reward of a sample is the log-likelihood of the whole sentence, as in the paper
+    (`credit="sentence"`), or of its own target and all later ones ("future"), which has lower
+    variance: a sample has no effect on earlier targets. Defaults are those of the authors' code.
     """
 
     def __init__(
@@ -191,59 +212,77 @@ class SampledAlignment(AlignmentFunction):
         self.entropy_bonus = entropy_bonus
         self.credit = credit
 
+    @override
     def forward(
         self,
-        scores: Float[Tensor, "*B T S"],
-        mask: Bool[Tensor, "*#B #T S"],
-        queries: Float[Tensor, "*B T Q"] | None = None,
+        scores: Scores,
+        mask: Mask,
+        queries: Queries | None = None,
         state: AttentionState | None = None,
     ) -> AlignmentOutput:
-        """Draw a place for each query; when not training, take the likeliest."""
         probabilities = self.inner.normalize(scores, mask)
         if not self.training:
-            return AlignmentOutput(_one_hot(_argmax(probabilities), probabilities), probabilities)
-        uniform_sample = (
-            torch.rand(scores.shape[:-2], device=scores.device)
-            if state is None
-            else state.uniform_sample
-        )
+            return _argmax_output(probabilities)
+        if state is None:
+            uniform_sample = torch.rand(scores.shape[:-2], device=scores.device)
+        else:
+            uniform_sample = state.uniform_sample
         is_soft = (uniform_sample < self.soft_probability).unsqueeze(-1)  # (*B, 1)
-        places = _sample(probabilities)
-        drawn = _one_hot(places, probabilities)
-        weights = torch.where(is_soft.unsqueeze(-1), probabilities, drawn)
-        chosen = probabilities.gather(-1, places).squeeze(-1)  # (*B, T)
+        positions = _sample(probabilities)
+        sampled = _one_hot(positions, probabilities)
+        weights = torch.where(is_soft.unsqueeze(-1), probabilities, sampled)
+        chosen = probabilities.gather(-1, positions).squeeze(-1)  # (*B, T)
         log_probs = chosen.masked_fill(is_soft | (chosen == 0), 1).log()
         return AlignmentOutput(weights, probabilities, log_probs, self.baseline(log_probs, queries))
 
-    def compute_auxiliary_losses(
-        self, loss_inputs: AlignmentLossInputs
-    ) -> dict[str, Float[Tensor, ""]]:
-        """Give the terms whose gradient is that of the expected reward; none if none was drawn."""
-        _, probabilities, log_probs, expected, *_ = loss_inputs.alignment
-        if probabilities is None or log_probs is None or expected is None:
+    @override
+    def compute_auxiliary_losses(self, loss_inputs: AlignmentLossInputs) -> dict[str, Scalar]:
+        """Return the losses of REINFORCE, entropy and baseline, or none if nothing was sampled."""
+        alignment, padding = loss_inputs.alignment, ~loss_inputs.target_mask
+        probabilities, log_probs = alignment.probabilities, alignment.log_probs
+        predicted = alignment.baselines
+        if probabilities is None or log_probs is None or predicted is None:
             return {}
         rewards = self._rewards(loss_inputs)
-        weighted_log_probs = (rewards - expected).detach() * log_probs
-        entropies = entropy(probabilities)
+        weighted_log_probs = (rewards - predicted).detach() * log_probs
+        entropies = entropy(probabilities).masked_fill(padding, 0)
         return {
-            "reinforce": -self.reward_scale
-            * weighted_log_probs.masked_fill(~loss_inputs.target_mask, 0).sum(),
-            "entropy-bonus": -self.entropy_bonus
-            * entropies.masked_fill(~loss_inputs.target_mask, 0).sum(),
-            **self.baseline.update(rewards, expected, loss_inputs.target_mask),
+            "reinforce": -self.reward_scale * weighted_log_probs.masked_fill(padding, 0).sum(),
+            "entropy-bonus": -self.entropy_bonus * entropies.sum(),
+            **self.baseline.update(rewards, predicted, loss_inputs.target_mask),
         }
 
-    def _rewards(self, loss_inputs: AlignmentLossInputs) -> Float[Tensor, "*B T"]:
+    def _rewards(self, loss_inputs: AlignmentLossInputs) -> PerQuery:
         rewards = loss_inputs.log_likelihoods.detach().masked_fill(~loss_inputs.target_mask, 0)
         if self.credit == "sentence":
             return rewards.sum(dim=-1, keepdim=True).expand_as(rewards)
         return rewards.flip(-1).cumsum(dim=-1).flip(-1)
 
 
-class StraightThroughAlignment(AlignmentFunction):
-    """One at a single place in value, the probabilities in gradient  (Bengio et al. 2013).
+class SampledAlignmentConfig(AlignmentConfigBase):
+    """A sampled position, trained by REINFORCE (Xu et al. 2015)."""
 
-    In training the place is drawn or, if `sample_in_training` is False, the likeliest as in use.
+    module_class = SampledAlignment
+    type: Literal["sampled"] = "sampled"
+    inner: SoftAlignmentConfig = SoftmaxAlignmentConfig()
+    """How scores become probabilities."""
+    baseline: BaselineConfig = MovingAverageBaselineConfig()
+    """Expected reward, subtracted from the reward of a sample."""
+    credit: CreditAssignment = "sentence"
+    """Reward of a sample: `sentence` is the log-likelihood of all targets, `future` that of its own
+    target and later ones."""
+    soft_probability: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Fraction of sources that use the probabilities as weights instead of a sample."""
+    reward_scale: PositiveFloat = 0.1
+    """Factor of the REINFORCE loss."""
+    entropy_bonus: NonNegativeFloat = 0.002
+    """Factor of the entropy of the probabilities, which is maximized."""
+
+
+class StraightThroughAlignment(AlignmentFunction):
+    """One-hot weights forward, the gradient of the probabilities backward  (Bengio et al. 2013).
+
+    In training the position is sampled, or with `sample_in_training=False` the most probable one.
     """
 
     def __init__(self, inner: SoftAlignment, *, sample_in_training: bool = True) -> None:
@@ -251,26 +290,37 @@ class StraightThroughAlignment(AlignmentFunction):
         self.inner = inner
         self.sample_in_training = sample_in_training
 
+    @override
     def forward(
         self,
-        scores: Float[Tensor, "*B T S"],
-        mask: Bool[Tensor, "*#B #T S"],
-        queries: Float[Tensor, "*B T Q"] | None = None,
+        scores: Scores,
+        mask: Mask,
+        queries: Queries | None = None,
         state: AttentionState | None = None,
     ) -> AlignmentOutput:
-        """Look at one place for each query."""
         probabilities = self.inner.normalize(scores, mask)
         choose = _sample if self.training and self.sample_in_training else _argmax
         hard = _one_hot(choose(probabilities), probabilities)
         return AlignmentOutput(_straight_through(hard, probabilities), probabilities)
 
 
+class StraightThroughAlignmentConfig(AlignmentConfigBase):
+    """One position forward, the gradient of the probabilities backward (Bengio et al. 2013)."""
+
+    module_class = StraightThroughAlignment
+    type: Literal["straight-through"] = "straight-through"
+    inner: SoftAlignmentConfig = SoftmaxAlignmentConfig()
+    """How scores become probabilities."""
+    sample_in_training: bool = True
+    """Whether to sample the position in training; otherwise the most probable one is used."""
+
+
 class GumbelSoftmaxAlignment(AlignmentFunction):
     """softmax((log probabilities + g) / temperature), g = -log(-log(uniform)).
 
-    (Jang et al. 2017, equation 2; Maddison et al. 2017.) The largest of these weights lies at a
-    place drawn from the probabilities; the lower the temperature, the nearer they come to it
-    alone. With `straight_through` they are that place in value and themselves in gradient.
+    (Jang et al. 2017, equation 2; Maddison et al. 2017.) The largest weight is at a position
+    sampled from the probabilities; the lower the temperature, the closer the weights are to
+    one-hot. With `straight_through` they are one-hot in the forward pass.
     """
 
     def __init__(
@@ -282,177 +332,35 @@ class GumbelSoftmaxAlignment(AlignmentFunction):
         self.temperature = temperature
         self.straight_through = straight_through
 
+    @override
     def forward(
         self,
-        scores: Float[Tensor, "*B T S"],
-        mask: Bool[Tensor, "*#B #T S"],
-        queries: Float[Tensor, "*B T Q"] | None = None,
+        scores: Scores,
+        mask: Mask,
+        queries: Queries | None = None,
         state: AttentionState | None = None,
     ) -> AlignmentOutput:
-        """Relax a draw for each query; when not training, take the likeliest place."""
         probabilities = self.inner.normalize(scores, mask)
         if not self.training:
-            return AlignmentOutput(_one_hot(_argmax(probabilities), probabilities), probabilities)
+            return _argmax_output(probabilities)
         noisy = _add_gumbel_noise(probabilities, self.temperature).softmax(dim=-1)
-        relaxed = noisy.to(scores.dtype) * mask
+        weights = noisy.to(scores.dtype) * mask
         if self.straight_through:
-            relaxed = _straight_through(_one_hot(_argmax(relaxed), relaxed), relaxed)
-        return AlignmentOutput(relaxed, probabilities)
+            weights = _straight_through(_one_hot(_argmax(weights), weights), weights)
+        return AlignmentOutput(weights, probabilities)
 
 
-def _argmax(probabilities: Float[Tensor, "*B T S"]) -> Int[Tensor, "*B T 1"]:
-    return probabilities.argmax(dim=-1, keepdim=True)
+class GumbelSoftmaxAlignmentConfig(AlignmentConfigBase):
+    """Gumbel-softmax relaxation of sampling (Jang et al. 2017, Maddison et al. 2017)."""
 
-
-def _sample(probabilities: Float[Tensor, "*B T S"]) -> Int[Tensor, "*B T 1"]:
-    """Draw by the largest of the perturbed: torch.multinomial refuses rows of zeros and NaN."""
-    return _argmax(_add_gumbel_noise(probabilities.detach()))
-
-
-def _add_gumbel_noise(
-    probabilities: Float[Tensor, "*B T S"], temperature: float = 1.0
-) -> Float[Tensor, "*B T S"]:
-    """(log p + g) / temperature; the least number there is where p is zero."""
-    # In half precision too many sums would be equal, and the first of equals would win.
-    wide = probabilities.to(torch.promote_types(probabilities.dtype, torch.float32))
-    is_never = wide == 0
-    noise = -torch.empty_like(wide).exponential_().log()
-    noisy = (wide.masked_fill(is_never, 1).log() + noise) / temperature
-    return noisy.masked_fill(is_never, torch.finfo(wide.dtype).min)
-
-
-def _one_hot(
-    places: Int[Tensor, "*B T 1"], probabilities: Float[Tensor, "*B T S"]
-) -> Float[Tensor, "*B T S"]:
-    shares = probabilities.detach()
-    chosen = shares.gather(-1, places)
-    ones = chosen.masked_fill(chosen > 0, 1)  # zero where nothing is visible; NaN stays NaN
-    return torch.zeros_like(shares).scatter(-1, places, ones)
-
-
-def _straight_through(
-    hard: Float[Tensor, "*B T S"], soft: Float[Tensor, "*B T S"]
-) -> Float[Tensor, "*B T S"]:
-    """Take the value of one and the gradient of the other."""
-    return hard + (soft - soft.detach())
-
-
-# The alignments that look at one place, as a configuration names them.
-
-
-class ZeroBaselineConfig(BaseConfig):
-    """Expect no reward."""
-
-    type: Literal["zero"] = "zero"
-
-    def build(self, *, query_size: int) -> Baseline:
-        """Make the baseline."""
-        return ZeroBaseline()
-
-
-class MovingAverageBaselineConfig(BaseConfig):
-    """Expect what the last choices brought (Xu et al. 2015)."""
-
-    type: Literal["moving-average"] = "moving-average"
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """How much of what was expected stays with each batch."""
-
-    def build(self, *, query_size: int) -> Baseline:
-        """Make the baseline."""
-        return MovingAverageBaseline(self.momentum)
-
-
-class LearnedBaselineConfig(BaseConfig):
-    """Read from the query what reward to expect (Mnih et al. 2014)."""
-
-    type: Literal["learned"] = "learned"
-
-    def build(self, *, query_size: int) -> Baseline:
-        """Make the baseline."""
-        return LearnedBaseline(query_size)
-
-
-BaselineConfig = Annotated[
-    ZeroBaselineConfig | MovingAverageBaselineConfig | LearnedBaselineConfig,
-    Field(discriminator="type"),
-]
-
-
-class ArgmaxAlignmentConfig(BaseConfig):
-    """Look at the likeliest place; the scores learn from penalties alone."""
-
-    type: Literal["argmax"] = "argmax"
-    inner: SoftAlignmentConfig = SoftmaxAlignmentConfig()
-    """How scores become probabilities."""
-
-    def build(self, *, query_size: int) -> AlignmentFunction:
-        """Make the alignment."""
-        return ArgmaxAlignment(self.inner.build(query_size=query_size))
-
-
-class SampledAlignmentConfig(BaseConfig):
-    """Draw the place and learn from what came of it (Xu et al. 2015)."""
-
-    type: Literal["sampled"] = "sampled"
-    inner: SoftAlignmentConfig = SoftmaxAlignmentConfig()
-    """How scores become probabilities."""
-    baseline: BaselineConfig = MovingAverageBaselineConfig()
-    """What reward is expected before a place is drawn."""
-    credit: CreditAssignment = "sentence"
-    """Whether a choice is rewarded for the whole sentence, or for its own target and later ones."""
-    soft_probability: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Share of the sources for which nothing is drawn and the probabilities are the weights."""
-    reward_scale: PositiveFloat = 0.1
-    """What rewards are multiplied by."""
-    entropy_bonus: NonNegativeFloat = 0.002
-    """What the entropy of the probabilities is multiplied by, to keep them from settling early."""
-
-    def build(self, *, query_size: int) -> AlignmentFunction:
-        """Make the alignment."""
-        return SampledAlignment(
-            self.inner.build(query_size=query_size),
-            self.baseline.build(query_size=query_size),
-            soft_probability=self.soft_probability,
-            reward_scale=self.reward_scale,
-            entropy_bonus=self.entropy_bonus,
-            credit=self.credit,
-        )
-
-
-class StraightThroughAlignmentConfig(BaseConfig):
-    """Look at one place, and learn as if all had been looked at (Bengio et al. 2013)."""
-
-    type: Literal["straight-through"] = "straight-through"
-    inner: SoftAlignmentConfig = SoftmaxAlignmentConfig()
-    """How scores become probabilities."""
-    sample_in_training: bool = True
-    """Whether the place is drawn in training; if not, it is the likeliest, as in use."""
-
-    def build(self, *, query_size: int) -> AlignmentFunction:
-        """Make the alignment."""
-        return StraightThroughAlignment(
-            self.inner.build(query_size=query_size), sample_in_training=self.sample_in_training
-        )
-
-
-class GumbelSoftmaxAlignmentConfig(BaseConfig):
-    """Learn from draws that are softened (Jang et al. 2017, Maddison et al. 2017)."""
-
+    module_class = GumbelSoftmaxAlignment
     type: Literal["gumbel-softmax"] = "gumbel-softmax"
     inner: SoftAlignmentConfig = SoftmaxAlignmentConfig()
     """How scores become probabilities."""
     temperature: PositiveFloat = 1.0
-    """How soft: the lower, the nearer the weights come to a single place."""
+    """Temperature of the relaxation; the lower, the closer weights are to one-hot."""
     straight_through: bool = False
-    """Whether the weights are that single place in value, and the soft ones only in gradient."""
-
-    def build(self, *, query_size: int) -> AlignmentFunction:
-        """Make the alignment."""
-        return GumbelSoftmaxAlignment(
-            self.inner.build(query_size=query_size),
-            temperature=self.temperature,
-            straight_through=self.straight_through,
-        )
+    """Whether weights are one-hot in the forward pass, relaxed only in the gradient."""
 
 
 HardAlignmentConfig = Annotated[
@@ -462,3 +370,38 @@ HardAlignmentConfig = Annotated[
     | GumbelSoftmaxAlignmentConfig,
     Field(discriminator="type"),
 ]
+
+
+def _argmax_output(probabilities: Weights) -> AlignmentOutput:
+    return AlignmentOutput(_one_hot(_argmax(probabilities), probabilities), probabilities)
+
+
+def _argmax(probabilities: Weights) -> PositionIds:
+    return probabilities.argmax(dim=-1, keepdim=True)
+
+
+def _sample(probabilities: Weights) -> PositionIds:
+    """Sample by the Gumbel-max trick: torch.multinomial rejects rows of zeros and NaN."""
+    return _argmax(_add_gumbel_noise(probabilities.detach()))
+
+
+def _add_gumbel_noise(probabilities: Weights, temperature: float = 1.0) -> Float[Tensor, "*B T S"]:
+    """Return (log p + g) / temperature, and the lowest finite number where p is zero."""
+    # In half precision many sums would be equal, and argmax would favor the first.
+    wide = upcast(probabilities)
+    is_zero = wide == 0
+    noise = -torch.empty_like(wide).exponential_().log()
+    noisy = (wide.masked_fill(is_zero, 1).log() + noise) / temperature
+    return noisy.masked_fill(is_zero, torch.finfo(wide.dtype).min)
+
+
+def _one_hot(positions: PositionIds, probabilities: Weights) -> Weights:
+    detached = probabilities.detach()
+    chosen = detached.gather(-1, positions)
+    ones = chosen.masked_fill(chosen > 0, 1)  # zero in a fully masked row; NaN stays NaN
+    return torch.zeros_like(detached).scatter(-1, positions, ones)
+
+
+def _straight_through(hard: Weights, soft: Weights) -> Weights:
+    """Return the value of `hard` with the gradient of `soft`."""
+    return hard + (soft - soft.detach())

@@ -1,8 +1,8 @@
-"""Centres: round which place does a query look?
+"""Local attention: weights within a window around a center.
 
-A centre is a real number for every query, counted in places from 0. Law: it is at least 0 and at
-most the number of places, however short the source, and padding does not move it. It is kept in
-single precision at least, for bfloat16 cannot count beyond 256.
+A window covers 2 * half_width + 1 positions around the center and is cut off at the ends of the
+source. Invariants: weights outside the window are zero; a center is between 0 and the source
+length, and padding does not change it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
+from typing_extensions import override
 
 from heedful.attention.alignments import (
+    AlignmentConfigBase,
     AlignmentFunction,
     SoftAlignment,
     SoftAlignmentConfig,
@@ -22,38 +24,46 @@ from heedful.attention.alignments import (
 )
 from heedful.attention.outputs import AlignmentOutput, AttentionState, query_positions
 from heedful.config import BaseConfig
-from heedful.shapes import Bool, Float, Int
+from heedful.shapes import Bool, Int, Mask, PerQuery, Queries, Scores, Weights
+
+QueryLengths = Int[Tensor, "*B T"]
 
 
 class WindowCenter(nn.Module, ABC):
-    """The place in the middle of what a query sees."""
+    """Center of the window of each query, a real position counted from 0."""
 
     @abstractmethod
     def forward(
-        self,
-        queries: Float[Tensor, "*B T Q"] | None,
-        lengths: Int[Tensor, "*B T"],
-        state: AttentionState | None = None,
-    ) -> Float[Tensor, "*B T"]:
-        """Find the centre for each query, given how many places the source has for it."""
+        self, queries: Queries | None, lengths: QueryLengths, state: AttentionState | None = None
+    ) -> PerQuery:
+        """Return the centers in float32 at least, since bfloat16 counts exactly only to 256.
+
+        `lengths` is the source length that each query sees.
+        """
 
 
 class MonotonicCenter(WindowCenter):
     """min(t, length - 1) for query t  (Luong et al. 2015, section 3.2, "local-m").
 
-    The paper takes source and target to run side by side and is silent about targets that run
-    on: a centre far beyond the last place would leave nothing to see, so it waits there.
+    The paper does not say what happens to targets longer than the source: here the center stays at
+    the last position, so that the window is never empty.
     """
 
+    @override
     def forward(
-        self,
-        queries: Float[Tensor, "*B T Q"] | None,
-        lengths: Int[Tensor, "*B T"],
-        state: AttentionState | None = None,
-    ) -> Float[Tensor, "*B T"]:
-        """Go one place on with every query."""
-        steps = query_positions(state, lengths.size(-1), lengths.device)
-        return torch.minimum(steps, lengths - 1).clamp(min=0).float()
+        self, queries: Queries | None, lengths: QueryLengths, state: AttentionState | None = None
+    ) -> PerQuery:
+        positions = query_positions(state, lengths.size(-1), lengths.device)
+        return torch.minimum(positions, lengths - 1).clamp(min=0).float()
+
+
+class MonotonicCenterConfig(BaseConfig):
+    """Position of the query, limited to the source length (Luong et al. 2015, "local-m")."""
+
+    type: Literal["monotonic"] = "monotonic"
+
+    def build(self, *, query_size: int) -> WindowCenter:
+        return MonotonicCenter()
 
 
 class PredictiveCenter(WindowCenter):
@@ -64,38 +74,43 @@ class PredictiveCenter(WindowCenter):
         self.projection = nn.Linear(query_size, hidden_size, bias=False)
         self.reduction = nn.Linear(hidden_size, 1, bias=False)
 
+    @override
     def forward(
-        self,
-        queries: Float[Tensor, "*B T Q"] | None,
-        lengths: Int[Tensor, "*B T"],
-        state: AttentionState | None = None,
-    ) -> Float[Tensor, "*B T"]:
-        """Let the query say how far along the source it looks."""
-        assert queries is not None, "a predicted centre is the query's to say"
+        self, queries: Queries | None, lengths: QueryLengths, state: AttentionState | None = None
+    ) -> PerQuery:
+        assert queries is not None, "a predictive center needs the queries"
         logits = self.reduction(self.projection(queries).tanh()).squeeze(-1)  # (*B, T)
         return lengths * logits.to(torch.promote_types(logits.dtype, torch.float)).sigmoid()
 
 
-# Local attention: what if a query looks only at a few places round a centre?
-#
-# A window of 2 reach + 1 places is laid round the centre, cut off at the ends of the source, and
-# an alignment shares attention within it. Law: nothing outside the window has weight, and a
-# centre learns only through the taper, for the window moves in whole places.
+class PredictiveCenterConfig(BaseConfig):
+    """Predicted from the query (Luong et al. 2015, "local-p")."""
 
+    type: Literal["predictive"] = "predictive"
+    hidden_size: PositiveInt = 256
+    """Size of the tanh layer that predicts the center."""
+
+    def build(self, *, query_size: int) -> WindowCenter:
+        return PredictiveCenter(query_size, hidden_size=self.hidden_size)
+
+
+WindowCenterConfig = Annotated[
+    MonotonicCenterConfig | PredictiveCenterConfig, Field(discriminator="type")
+]
 GaussianPlacement = Literal["none", "before", "after"]
 
 
 class LocalAlignment(AlignmentFunction):
-    """inner(scores) within |s - floor(p)| <= reach  (Luong et al. 2015, section 3.2).
+    """inner(scores) within |s - floor(p)| <= half_width  (Luong et al. 2015, section 3.2).
 
-    The taper exp(-(s - p)^2 / (2 sigma^2)), sigma = reach / 2, favours places near the centre p:
+    The Gaussian exp(-(s - p)^2 / (2 sigma^2)), sigma = half_width / 2, favors positions near p:
 
-    - "none": the paper's local-m, with a centre that goes on step by step;
-    - "after": the paper's local-p; weights are multiplied and not shared out again, so they sum
-      to less than one;
-    - "before": its logarithm is added to the scores, so that weights sum to one.
+    - "none": no Gaussian, the paper's local-m;
+    - "after": weights are multiplied by it and not normalized again, the paper's local-p;
+    - "before": its logarithm is added to the scores, so that rows sum to one.
 
-    A window consists of whole places: as in its authors' code, the centre is rounded down for it.
+    The window is made of whole positions, so a center gets gradients only through the Gaussian. As
+    in the authors' code, the center is rounded down for the window.
     """
 
     def __init__(
@@ -114,107 +129,67 @@ class LocalAlignment(AlignmentFunction):
         self.gaussian = gaussian
         self.is_unnormalized = gaussian == "after"
 
+    @override
     def forward(
         self,
-        scores: Float[Tensor, "*B T S"],
-        mask: Bool[Tensor, "*#B #T S"],
-        queries: Float[Tensor, "*B T Q"] | None = None,
+        scores: Scores,
+        mask: Mask,
+        queries: Queries | None = None,
         state: AttentionState | None = None,
     ) -> AlignmentOutput:
-        """Share attention among the visible places round each query's centre."""
         lengths = _lengths(mask).expand(scores.shape[:-1])  # (*B, T)
         centers = self.center(queries, lengths, state)
-        window_mask = mask & self._window(centers, scores)  # (*B, T, S)
+        # Not `<=`: a NaN center would have an empty window, and zeros would hide the NaN.
+        is_outside = _distances(centers.detach().floor(), scores).abs() > self.half_width
+        window_mask = mask & ~is_outside  # (*B, T, S)
         if self.gaussian == "before":
             scores = scores + self._log_gaussian(centers, scores).to(scores.dtype)
         weights = self.inner.normalize(scores, window_mask)
         if self.gaussian == "after":
             gaussian = self._log_gaussian(centers, scores).exp().to(weights.dtype)
-            # A centre that is not a number must not reach where nothing is seen.
+            # A NaN center must not reach masked positions.
             weights = weights * gaussian.masked_fill(~window_mask, 0)
         return AlignmentOutput(weights, centers=centers)
 
-    def _window(
-        self, centers: Float[Tensor, "*B T"], scores: Float[Tensor, "*B T S"]
-    ) -> Bool[Tensor, "*B T S"]:
-        # Not `<=`: a centre that is not a number would see nothing, and zeros would hide it.
-        return ~(_distances(centers.detach().floor(), scores).abs() > self.half_width)
-
-    def _log_gaussian(
-        self, centers: Float[Tensor, "*B T"], scores: Float[Tensor, "*B T S"]
-    ) -> Float[Tensor, "*B T S"]:
+    def _log_gaussian(self, centers: PerQuery, scores: Scores) -> Weights:
         sigma = self.half_width / 2
         return -(_distances(centers, scores) / sigma).square() / 2
 
 
-def _lengths(mask: Bool[Tensor, "*B T S"]) -> Int[Tensor, "*B T"]:
-    """Count the places up to the last visible one."""
-    numbers = torch.arange(1, mask.size(-1) + 1, device=mask.device)
-    return (mask * numbers).amax(dim=-1)
+class LocalAlignmentConfig(AlignmentConfigBase):
+    """Attention within a window around a center (Luong et al. 2015); by default "local-p"."""
 
-
-def _distances(
-    centers: Float[Tensor, "*B T"], scores: Float[Tensor, "*B T S"]
-) -> Float[Tensor, "*B T S"]:
-    """How far each place that has a score lies beyond the centre."""
-    dtype = torch.promote_types(scores.dtype, centers.dtype)
-    places = torch.arange(scores.size(-1), device=scores.device)
-    return places - centers.unsqueeze(-1).to(dtype)
-
-
-# Local attention, as a configuration names it.
-
-
-class MonotonicCenterConfig(BaseConfig):
-    """Go one place on with every query, up to the last (Luong et al. 2015, "local-m")."""
-
-    type: Literal["monotonic"] = "monotonic"
-
-    def build(self, *, query_size: int) -> WindowCenter:
-        """Make the centre."""
-        return MonotonicCenter()
-
-
-class PredictiveCenterConfig(BaseConfig):
-    """Let the query say how far along the source it looks (Luong et al. 2015, "local-p")."""
-
-    type: Literal["predictive"] = "predictive"
-    hidden_size: PositiveInt = 256
-    """Width of the layer that says so."""
-
-    def build(self, *, query_size: int) -> WindowCenter:
-        """Make the centre."""
-        return PredictiveCenter(query_size, hidden_size=self.hidden_size)
-
-
-WindowCenterConfig = Annotated[
-    MonotonicCenterConfig | PredictiveCenterConfig, Field(discriminator="type")
-]
-
-
-class LocalAlignmentConfig(BaseConfig):
-    """Look only at places round a centre (Luong et al. 2015); the defaults are "local-p"."""
-
+    module_class = LocalAlignment
     type: Literal["local"] = "local"
     center: WindowCenterConfig = PredictiveCenterConfig()
-    """Round which place a query looks."""
+    """Center of the window."""
     half_width: PositiveInt = 10
-    """Places to be seen on either side of the centre; 10 in the paper."""
-    gaussian: Literal["none", "before", "after"] = "after"
-    """How places near the centre are favoured: `after` multiplies the weights by a Gaussian, as in
-    the paper, so that they sum to less than one; `before` adds its logarithm to the scores, so
-    that they sum to one; `none` favours no place, as in "local-m"."""
+    """Number of positions on each side of the center; 10 in the paper."""
+    gaussian: GaussianPlacement = "after"
+    """Gaussian around the center: `after` multiplies the weights by it, as in the paper, so rows
+    sum to less than one; `before` adds its logarithm to the scores, so rows sum to one; `none`
+    leaves it out, as in "local-m"."""
     inner: SoftAlignmentConfig = SoftmaxAlignmentConfig()
-    """How attention is shared within the window."""
+    """How scores become weights within the window."""
 
     @model_validator(mode="after")
     def _check_center_is_learnable(self) -> LocalAlignmentConfig:
         if self.center.type == "predictive" and self.gaussian == "none":
-            raise ValueError("a predicted centre learns through a taper: 'before' or 'after'")
+            raise ValueError(
+                "a predictive center is trained through the Gaussian: set gaussian to 'before' or "
+                "'after'"
+            )
         return self
 
-    def build(self, *, query_size: int) -> AlignmentFunction:
-        """Make the alignment."""
-        inner = self.inner.build(query_size=query_size)
-        center = self.center.build(query_size=query_size)
-        return LocalAlignment(inner, center, half_width=self.half_width, gaussian=self.gaussian)
+
+def _lengths(mask: Bool[Tensor, "*B T S"]) -> QueryLengths:
+    """Return the number of positions up to the last unmasked one."""
+    positions = torch.arange(1, mask.size(-1) + 1, device=mask.device)
+    return (mask * positions).amax(dim=-1)
+
+
+def _distances(centers: PerQuery, scores: Scores) -> Weights:
+    """Return s - center for every source position s."""
+    dtype = torch.promote_types(scores.dtype, centers.dtype)
+    positions = torch.arange(scores.size(-1), device=scores.device)
+    return positions - centers.unsqueeze(-1).to(dtype)

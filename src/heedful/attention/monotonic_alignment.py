@@ -1,4 +1,9 @@
-"""The alignments that never turn back, as a configuration names them."""
+"""Monotonic alignments: a pointer moves over the source from left to right and never back.
+
+At each position the pointer stops, with some probability, or moves on; the next query starts where
+it stopped. Invariant: the weight of a position is the probability that the pointer stops there, so
+a row sums to the probability that it has not passed the end; it never returns from there.
+"""
 
 from __future__ import annotations
 
@@ -8,40 +13,40 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import pad
+from typing_extensions import override
 
-from heedful.attention.alignments import AlignmentFunction, mask_scores
+from heedful.attention.alignments import (
+    AlignmentConfigBase,
+    AlignmentFunction,
+    mask_scores,
+    upcast,
+)
 from heedful.attention.outputs import AlignmentOutput, AttentionState
-from heedful.config import BaseConfig
-from heedful.shapes import Bool, Float
-
-# Monotonic alignments: where does a pointer stop that never turns back?
-#
-# A pointer walks over the places from left to right. At each it stops, which is where attention
-# goes, or it goes on; the next query sets out from where it stopped. Law: the weights of a place
-# are the chance that the pointer stops there, so a row sums to less than one by the chance that it
-# walked off the end. From there nothing brings it back.
+from heedful.shapes import Bool, Float, Mask, Queries, Scores, Weights
 
 PointerAlgorithm = Literal["recursive", "parallel"]
 InferenceBehavior = Literal["hard", "expected"]
+
+PerPosition = Float[Tensor, "*B S"]
 
 
 class MonotonicAlignment(AlignmentFunction):
     """p_ij q_ij, q_ij = (1 - p_i,j-1) q_i,j-1 + weights_i-1,j  (Raffel et al. 2017, eqs. 13, 14).
 
-    The chance to stop is p = sigmoid(gain * score + bias + noise * N(0, 1)), the noise in training
-    only, where it teaches the pointer to be sure. Gain and bias are learned, the g and r of the
-    paper's energy. A bias that begins below zero keeps the pointer from stopping at the first
-    places of all; a gain above one makes scores that begin flat count beside the noise. The paper
-    also divides the additive score's vector by its length: that is a matter of the score.
+    The stop probability is p = sigmoid(gain * score + bias + noise * N(0, 1)); the noise, only in
+    training, pushes p towards 0 and 1. Gain and bias are learned, the g and r of the paper's
+    energy. A negative initial bias keeps the pointer from stopping at the first positions; a gain
+    above one lets small initial scores matter beside the noise. The paper also normalizes the
+    vector of the additive score, which is left to the score here.
 
-    In use the pointer stops at the first place with gain * score + bias above zero, and the weights
-    are ones and zeros: `inference="hard"`; "expected" keeps the chances of training. A row whose
-    pointer walked off the end is zeros, and so are those after it. Of those the paper does not
-    speak, but so it is in expectation, and what is used should be what was trained.
+    At inference with `inference="hard"` the pointer stops at the first position with gain * score +
+    bias > 0, and weights are ones and zeros; "expected" keeps the probabilities. Once the pointer
+    has passed the end, this row and all later ones are zero: the paper leaves this case open, but
+    it is the expectation that the model is trained with.
 
-    The form "recursive" is exact. "parallel" is the paper's own (appendix C.1), which divides by
-    the chance to have come so far and loses a pointer for which that chance is below 1e-10: far
-    into a long source, or behind a place where it would be foolish not to stop.
+    The algorithm "recursive" is exact. "parallel" is the paper's (appendix C.1): it divides by the
+    probability of reaching a position and is wrong where that is below 1e-10, in long sources or
+    after a position where stopping is nearly certain.
     """
 
     is_unnormalized = True
@@ -62,100 +67,96 @@ class MonotonicAlignment(AlignmentFunction):
         self.algorithm = algorithm
         self.inference = inference
 
+    @override
     def forward(
         self,
-        scores: Float[Tensor, "*B T S"],
-        mask: Bool[Tensor, "*#B #T S"],
-        queries: Float[Tensor, "*B T Q"] | None = None,
+        scores: Scores,
+        mask: Mask,
+        queries: Queries | None = None,
         state: AttentionState | None = None,
     ) -> AlignmentOutput:
-        """Walk on for every query, from where the one before it stopped."""
-        # Emptied before, so that the gain does not learn from hidden places; hidden after, since
-        # a gain below one would raise the least number there is.
+        # Zeros before, so that the gain gets no gradient from masked positions; masked again after,
+        # since a gain below one would raise finfo.min.
         energies = mask_scores(self._energies(scores.masked_fill(~mask, 0)), mask)
         if self.training or self.inference == "expected":
-            stop, go = energies.sigmoid(), (-energies).sigmoid()
-            advance = (
-                advance_pointer if self.algorithm == "recursive" else _advance_pointer_parallel
-            )
+            stop, move = energies.sigmoid(), (-energies).sigmoid()
+            is_exact = self.algorithm == "recursive"
+            advance = advance_pointer if is_exact else _advance_pointer_parallel
         else:
             stop = torch.where(energies.isnan(), energies, (energies > 0).to(energies.dtype))
-            go, advance = 1 - stop, advance_pointer
-        pointers = initial_pointer(energies, state)
+            move, advance = 1 - stop, advance_pointer
+        pointer = initial_pointer(energies, state)
         weights = []
-        for stop_prob, continue_prob in zip(stop.unbind(dim=-2), go.unbind(dim=-2), strict=True):
-            pointers = advance(pointers, stop_prob, continue_prob)
-            weights.append(pointers)
+        for stop_probs, move_probs in zip(stop.unbind(dim=-2), move.unbind(dim=-2), strict=True):
+            pointer = advance(pointer, stop_probs, move_probs)
+            weights.append(pointer)
         return AlignmentOutput(torch.stack(weights, dim=-2).to(scores.dtype))
 
-    def _energies(self, scores: Float[Tensor, "*B T S"]) -> Float[Tensor, "*B T S"]:
+    def _energies(self, scores: Scores) -> Scores:
         energies = self.gain * upcast(scores) + self.bias
         return energies + self.noise * torch.randn_like(energies) if self.training else energies
 
 
-def initial_pointer(
-    scores: Float[Tensor, "*B T S"], state: AttentionState | None
-) -> Float[Tensor, "*B S"]:
-    """Say where the next query sets out: where the last stopped, or at the very first place."""
+class MonotonicAlignmentConfig(AlignmentConfigBase):
+    """A pointer that moves over the source from left to right (Raffel et al. 2017)."""
+
+    module_class = MonotonicAlignment
+    type: Literal["monotonic"] = "monotonic"
+    gain: float = 1.0
+    """Initial factor of the scores; raise it if scores are small at first."""
+    bias: float = -1.0
+    """Initial offset of the scores; the longer the sources, the lower it should be."""
+    noise: NonNegativeFloat = 1.0
+    """Standard deviation of the noise that makes stop probabilities discrete; 1 in the paper."""
+    algorithm: PointerAlgorithm = "recursive"
+    """`recursive` is exact; `parallel` is the paper's, inexact in long sources."""
+    inference: InferenceBehavior = "hard"
+    """At inference, `hard` stops at one position; `expected` keeps the probabilities."""
+
+
+def initial_pointer(scores: Scores, state: AttentionState | None) -> PerPosition:
+    """Return where the next query starts: where the last one stopped, or the first position."""
     first = torch.zeros_like(scores[..., 0, :])
     first[..., 0] = 1
     if state is None:
         return first
-    return torch.where(
-        (state.num_queries == 0).unsqueeze(-1), first, state.last_weights.to(first.dtype)
-    )
+    is_first_query = (state.num_queries == 0).unsqueeze(-1)
+    return torch.where(is_first_query, first, state.last_weights.to(first.dtype))
 
 
 def advance_pointer(
-    pointers: Float[Tensor, "*B S"],
-    stop_probs: Float[Tensor, "*B S"],
-    continue_probs: Float[Tensor, "*B S"],
-) -> Float[Tensor, "*B S"]:
-    """Let pointers walk on until they stop, given the chances to stop at and to leave a place."""
-    return stop_probs * linear_recurrence(pointers, pad(continue_probs[..., :-1], (1, 0)))
+    pointer: PerPosition, stop_probs: PerPosition, move_probs: PerPosition
+) -> PerPosition:
+    """Move the distribution of the pointer to where it stops next."""
+    return stop_probs * linear_recurrence(pointer, pad(move_probs[..., :-1], (1, 0)))
 
 
-def linear_recurrence(
-    gains: Float[Tensor, "*B S"], decays: Float[Tensor, "*B S"]
-) -> Float[Tensor, "*B S"]:
-    """x_j = gain_j + decay_j x_j-1, for all places at once in log2(S) rounds.
+def linear_recurrence(gains: PerPosition, decays: PerPosition) -> PerPosition:
+    """Compute x_j = gain_j + decay_j x_j-1 for all positions in log2(S) steps.
 
-    Each round doubles how far back a place has heard (Hillis & Steele 1986). Nothing is divided,
-    so nothing is lost however small the decays.
+    A parallel prefix scan (Hillis & Steele 1986) without division, exact for any decays.
     """
-    reach = 1
-    while reach < gains.size(-1):
-        gains = gains + decays * pad(gains[..., :-reach], (reach, 0))
-        decays = decays * pad(decays[..., :-reach], (reach, 0))
-        reach *= 2
+    offset = 1
+    while offset < gains.size(-1):
+        gains = gains + decays * pad(gains[..., :-offset], (offset, 0))
+        decays = decays * pad(decays[..., :-offset], (offset, 0))
+        offset *= 2
     return gains
 
 
-def upcast(scores: Float[Tensor, "*B T S"]) -> Float[Tensor, "*B T S"]:
-    """Give scores the digits that sums and products over many places need."""
-    return scores.to(torch.promote_types(scores.dtype, torch.float32))
-
-
-def _advance_pointer_parallel(
-    pointers: Tensor, stop_probs: Tensor, continue_probs: Tensor
-) -> Tensor:
-    reach_probs = pad(continue_probs[..., :-1], (1, 0), value=1.0).cumprod(dim=-1)
-    return stop_probs * reach_probs * (pointers / reach_probs.clamp(1e-10, 1)).cumsum(dim=-1)
-
-
-# Chunkwise alignment: what of the few places before a boundary is looked at?
-#
-# A monotonic pointer says where the chunk ends; a softmax over the chunk says what is looked at
-# there. Law: no weight lies more than the chunk's width before a place where the pointer may stop,
-# and a row sums to the chance that it stopped at all.
+def _advance_pointer_parallel(pointer: Tensor, stop_probs: Tensor, move_probs: Tensor) -> Tensor:
+    reach_probs = pad(move_probs[..., :-1], (1, 0), value=1.0).cumprod(dim=-1)
+    return stop_probs * reach_probs * (pointer / reach_probs.clamp(1e-10, 1)).cumsum(dim=-1)
 
 
 class MonotonicChunkwiseAlignment(AlignmentFunction):
-    """sum_k stop_k softmax(score_l, k - width < l <= k)_j, k from j on  (Chiu & Raffel 2018).
+    """sum_{k >= j} stop_k softmax(score_l, k - chunk_size < l <= k)_j  (Chiu & Raffel 2018).
 
-    The paper has one energy for the boundaries and another for the chunks. Here one score serves
-    both: it says what stands there, the learned gain and bias of the boundaries what is enough to
-    stop.
+    A monotonic pointer gives the end of a chunk, and a softmax distributes its weight over the
+    chunk. The paper has separate energies for pointer and chunk; here both use one score, and the
+    gain and bias of the pointer set the threshold for stopping. Invariant: no weight is
+    `chunk_size` or more positions before a possible stop, and a row sums to the probability that
+    the pointer stopped.
     """
 
     is_unnormalized = True
@@ -166,160 +167,114 @@ class MonotonicChunkwiseAlignment(AlignmentFunction):
         self.boundaries = boundaries
         self.chunk_size = chunk_size
 
+    @override
     def forward(
         self,
-        scores: Float[Tensor, "*B T S"],
-        mask: Bool[Tensor, "*#B #T S"],
-        queries: Float[Tensor, "*B T Q"] | None = None,
+        scores: Scores,
+        mask: Mask,
+        queries: Queries | None = None,
         state: AttentionState | None = None,
     ) -> AlignmentOutput:
-        """Find the boundaries, then share what each got among its chunk."""
-        stops = self.boundaries(scores, mask, queries, state).weights
-        chunk_shares = upcast(stops).unsqueeze(-1) * self._chunk_weights(upcast(scores), mask)
-        return AlignmentOutput(
-            self._sum_over_chunks(chunk_shares).to(scores.dtype), boundaries=stops
-        )
+        boundaries = self.boundaries(scores, mask, queries, state).weights
+        shares = upcast(boundaries).unsqueeze(-1) * self._chunk_weights(upcast(scores), mask)
+        weights = self._sum_over_chunks(shares).to(scores.dtype)
+        return AlignmentOutput(weights, boundaries=boundaries)
 
     def _chunk_weights(self, scores: Tensor, mask: Tensor) -> Tensor:
-        """Share one unit among the places of the chunk that ends at each place."""
-        before = (self.chunk_size - 1, 0)
-        seen = pad(mask, before).unfold(-1, self.chunk_size, 1)  # (*B, T or 1, S, width)
-        # Windows of scores, not sums of their exponentials: those overflow.
-        chunks = mask_scores(
-            pad(scores, before).unfold(-1, self.chunk_size, 1), seen
-        )  # (*B, T, S, width)
-        return chunks.softmax(dim=-1) * seen
+        """Return the softmax over the chunk that ends at each position: (*B, T, S, chunk_size)."""
+        padding = (self.chunk_size - 1, 0)
+        chunk_mask = pad(mask, padding).unfold(-1, self.chunk_size, 1)
+        # A softmax of each window, not cumulative sums of exponentials, which overflow.
+        chunks = mask_scores(pad(scores, padding).unfold(-1, self.chunk_size, 1), chunk_mask)
+        return chunks.softmax(dim=-1) * chunk_mask
 
-    def _sum_over_chunks(self, chunk_shares: Tensor) -> Tensor:
-        """Add up what a place got in each of the chunks that hold it."""
-        # Turned round, share d of the chunk at k belongs to place k - d: the places of one j
-        # lie on a diagonal of the windows that begin at j.
-        later = pad(
-            chunk_shares.flip(-1), (0, 0, 0, self.chunk_size - 1)
-        )  # (*B, T, S + width - 1, width)
-        windows = later.unfold(-2, self.chunk_size, 1)  # (*B, T, S, width, width)
+    def _sum_over_chunks(self, shares: Tensor) -> Tensor:
+        """Sum the shares of a position over all chunks that contain it."""
+        # After the flip, share d of the chunk at k belongs to position k - d, so the shares of
+        # position j are on a diagonal of the windows that begin at j.
+        padded = pad(shares.flip(-1), (0, 0, 0, self.chunk_size - 1))
+        windows = padded.unfold(-2, self.chunk_size, 1)  # (*B, T, S, chunk_size, chunk_size)
         return torch.diagonal(windows, dim1=-2, dim2=-1).sum(dim=-1)
 
 
-# Marginal alignments: where does the next token come from, if it is not known where the last did?
-#
-# Each token comes from one place. Which one is never decided, only how likely each is: all paths
-# are kept, and added up exactly. Law: the weights are the chances of the places for the next token,
-# summed over where the last may have come from.
+class MonotonicChunkwiseAlignmentConfig(AlignmentConfigBase):
+    """Softmax over a chunk that ends at a monotonic pointer (Chiu & Raffel 2018)."""
+
+    module_class = MonotonicChunkwiseAlignment
+    type: Literal["monotonic-chunkwise"] = "monotonic-chunkwise"
+    chunk_size: PositiveInt = 2
+    """Number of positions in a chunk, including that of the pointer."""
+    boundaries: MonotonicAlignmentConfig = MonotonicAlignmentConfig()
+    """The pointer that gives the end of the chunk."""
 
 
 class MonotonicMarginalAlignment(AlignmentFunction):
     """sum over j' <= j of belief_j' softmax_{k >= j'}(scores)_j  (Wu & Cotterell 2019).
 
-    The belief is where the last token came from, as far as is known: `past.last`, into which a
-    decoder puts what it learned from the token itself. Before the first token it is the first
-    place, so that the first weights are a softmax over all.
+    Each token comes from one source position; all monotonic paths are summed exactly. The belief is
+    the distribution of the position of the last token, `state.last_weights`, which the decoder
+    replaces by the posterior given that token. Before the first token it is the first position, so
+    the first weights are a softmax over the whole source.
 
-    Masks that change from query to query can hide all places at and after the belief: it then
-    falls back on the last visible place, and where none is visible it stays for the next query.
+    Masks that differ between queries can hide all positions from the belief on: it then moves to
+    the last unmasked position, and stays unchanged if there is none. Invariant: weights are the
+    probabilities of the position of the next token, summed over the position of the last one.
     """
 
+    @override
     def forward(
         self,
-        scores: Float[Tensor, "*B T S"],
-        mask: Bool[Tensor, "*#B #T S"],
-        queries: Float[Tensor, "*B T Q"] | None = None,
+        scores: Scores,
+        mask: Mask,
+        queries: Queries | None = None,
         state: AttentionState | None = None,
     ) -> AlignmentOutput:
-        """Move the belief on for every query."""
         full_mask = mask.expand(scores.shape)
-        stop, go = _stop_and_go_probabilities(upcast(scores), full_mask)
+        stop, move = _stop_and_move_probabilities(upcast(scores), full_mask)
         belief = initial_pointer(stop, state)
         weights, beliefs = [], []
-        steps = zip(stop.unbind(dim=-2), go.unbind(dim=-2), full_mask.unbind(dim=-2), strict=True)
-        for stop_prob, continue_prob, visible in steps:
-            moved = advance_pointer(_move_to_visible(belief, visible), stop_prob, continue_prob)
-            belief = torch.where(visible.any(dim=-1, keepdim=True), moved, belief)
-            weights.append(moved)
+        steps = zip(stop.unbind(dim=-2), move.unbind(dim=-2), full_mask.unbind(dim=-2), strict=True)
+        for stop_probs, move_probs, step_mask in steps:
+            advanced = advance_pointer(_move_to_visible(belief, step_mask), stop_probs, move_probs)
+            belief = torch.where(step_mask.any(dim=-1, keepdim=True), advanced, belief)
+            weights.append(advanced)
             beliefs.append(belief)
-        found = [torch.stack(each, dim=-2).to(scores.dtype) for each in (weights, beliefs)]
-        return AlignmentOutput(found[0], boundaries=found[1])
-
-
-def _stop_and_go_probabilities(
-    scores: Float[Tensor, "*B T S"], mask: Bool[Tensor, "*B T S"]
-) -> tuple[Float[Tensor, "*B T S"], Float[Tensor, "*B T S"]]:
-    """Write each softmax over a place and those after it as a walk: stop here, or go on?
-
-    The chance to stop is exp(score_j) / rest_j, that to go on rest_j+1 / rest_j, where rest_j
-    sums the exponentials from j on. Every rest is held as a multiple of its own greatest term, so
-    that scores of any size neither overflow nor vanish.
-    """
-    hidden = mask_scores(scores, mask)
-    greatest = hidden.flip(-1).cummax(dim=-1).values.flip(-1).detach()
-    own = (hidden - greatest).exp() * mask
-    fall = pad((greatest[..., 1:] - greatest[..., :-1]).exp(), (0, 1))
-    remaining_mass = linear_recurrence(own.flip(-1), fall.flip(-1)).flip(-1)
-    divisor = torch.where(
-        remaining_mass == 0, 1, remaining_mass
-    )  # there is no rest where all that follows is hidden
-    return own / divisor, fall * pad(remaining_mass[..., 1:], (0, 1)) / divisor
-
-
-def _move_to_visible(
-    belief: Float[Tensor, "*B S"], mask: Bool[Tensor, "*B S"]
-) -> Float[Tensor, "*B S"]:
-    """Move what has nothing visible ahead of it to the last visible place."""
-    ahead = mask.flip(-1).cumsum(dim=-1).flip(-1)  # visible places from here on
-    stranded = (belief * (ahead == 0)).sum(dim=-1, keepdim=True)
-    return belief * (ahead > 0) + stranded * (mask & (ahead == 1))
-
-
-class MonotonicAlignmentConfig(BaseConfig):
-    """Walk over the source with a pointer that never turns back (Raffel et al. 2017)."""
-
-    type: Literal["monotonic"] = "monotonic"
-    gain: float = 1.0
-    """What every score is multiplied by, at first; raise it for scores that begin flat."""
-    bias: float = -1.0
-    """What is added to every score, at first; the longer the sources, the lower it should be."""
-    noise: NonNegativeFloat = 1.0
-    """How strong the noise is that teaches the pointer to be sure; the paper has 1."""
-    algorithm: PointerAlgorithm = "recursive"
-    """How the chances are added up: recursive is exact, parallel is the paper's and is not."""
-    inference: InferenceBehavior = "hard"
-    """Whether the pointer stops at one place when used, or keeps its chances: expected."""
-
-    def build(self, *, query_size: int) -> MonotonicAlignment:
-        """Make the alignment."""
-        return MonotonicAlignment(
-            gain=self.gain,
-            bias=self.bias,
-            noise=self.noise,
-            algorithm=self.algorithm,
-            inference=self.inference,
+        return AlignmentOutput(
+            torch.stack(weights, dim=-2).to(scores.dtype),
+            boundaries=torch.stack(beliefs, dim=-2).to(scores.dtype),
         )
 
 
-class MonotonicChunkwiseAlignmentConfig(BaseConfig):
-    """Look at the few places before a monotonic pointer (Chiu & Raffel 2018)."""
+class MonotonicMarginalAlignmentConfig(AlignmentConfigBase):
+    """Exact marginalization over all monotonic alignments (Wu & Cotterell 2019)."""
 
-    type: Literal["monotonic-chunkwise"] = "monotonic-chunkwise"
-    chunk_size: PositiveInt = 2
-    """Places in a chunk, that of the pointer among them."""
-    boundaries: MonotonicAlignmentConfig = MonotonicAlignmentConfig()
-    """How the pointer walks."""
-
-    def build(self, *, query_size: int) -> MonotonicChunkwiseAlignment:
-        """Make the alignment."""
-        return MonotonicChunkwiseAlignment(
-            self.boundaries.build(query_size=query_size), chunk_size=self.chunk_size
-        )
-
-
-class MonotonicMarginalAlignmentConfig(BaseConfig):
-    """Add up all ways through the source that never turn back (Wu & Cotterell 2019)."""
-
+    module_class = MonotonicMarginalAlignment
     type: Literal["monotonic-marginal"] = "monotonic-marginal"
 
-    def build(self, *, query_size: int) -> MonotonicMarginalAlignment:
-        """Make the alignment."""
-        return MonotonicMarginalAlignment()
+
+def _stop_and_move_probabilities(
+    scores: Scores, mask: Bool[Tensor, "*B T S"]
+) -> tuple[Weights, Weights]:
+    """Write the softmax over each suffix of the source as stop and move probabilities.
+
+    The stop probability is exp(score_j) / rest_j, the move probability rest_j+1 / rest_j, where
+    rest_j is the sum of exponentials from j on. Each rest is kept relative to its largest term, so
+    scores of any size neither overflow nor underflow.
+    """
+    masked = mask_scores(scores, mask)
+    suffix_max = masked.flip(-1).cummax(dim=-1).values.flip(-1).detach()
+    terms = (masked - suffix_max).exp() * mask
+    decays = pad((suffix_max[..., 1:] - suffix_max[..., :-1]).exp(), (0, 1))
+    rest = linear_recurrence(terms.flip(-1), decays.flip(-1)).flip(-1)
+    divisor = torch.where(rest == 0, 1, rest)  # zero where all later positions are masked
+    return terms / divisor, decays * pad(rest[..., 1:], (0, 1)) / divisor
+
+
+def _move_to_visible(belief: PerPosition, mask: Bool[Tensor, "*B S"]) -> PerPosition:
+    """Move probability without unmasked positions ahead to the last unmasked position."""
+    num_ahead = mask.flip(-1).cumsum(dim=-1).flip(-1)  # unmasked positions from here on
+    stranded = (belief * (num_ahead == 0)).sum(dim=-1, keepdim=True)
+    return belief * (num_ahead > 0) + stranded * (mask & (num_ahead == 1))
 
 
 AnyMonotonicAlignmentConfig = Annotated[

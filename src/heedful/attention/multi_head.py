@@ -1,4 +1,8 @@
-"""Heads, as a configuration names them."""
+"""Multi-head attention, with grouped-query and multi-query attention.
+
+Heads are a leading dimension: queries are (*B, H, T, Q), so any score, alignment and readout can be
+used. Invariant: one head with identity projections equals attention without heads.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import cast
 
 from pydantic import PositiveInt, model_validator
 from torch import Tensor, nn
+from typing_extensions import override
 
 from heedful.attention.alignments import AlignmentFunction
 from heedful.attention.attention import Attention, SingleHeadAttention, check_nonempty_source
@@ -21,24 +26,18 @@ from heedful.attention.outputs import (
 from heedful.attention.readouts import Readout
 from heedful.attention.scores import ScoreFunction
 from heedful.config import BaseConfig
-from heedful.errors import ConfigError
+from heedful.errors import check
 from heedful.pytree import map_tensors
-from heedful.shapes import Bool, Float, Int
-
-# Heads: how does one question look in several places at once?
-#
-# Heads are leading dimensions: each asks its own question, (*B, H, T, Q), of its own part of the
-# memory, so any score, alignment and readout serves them. Law: one head whose projections change
-# nothing is attention without heads.
+from heedful.shapes import Float, Int, Mask, Queries, Scalar, Values
 
 
 class MultiHeadAttention(Attention):
-    """W_o [head_1; head_2; ...], head_i = attend(W_q,i q, W_k,i m, W_v,i m).
+    """W_o [head_1; head_2; ...], head_i = attention(W_q,i q, W_k,i m, W_v,i m).
 
-    (Vaswani et al. 2017, section 3.2.2.) With fewer groups than heads, neighbouring heads share
-    the keys and values of one group (Ainslie et al. 2023); with a single group all do (Shazeer
-    2019). A memory holds those of the groups: they are spread over the heads when asked. What the
-    alignment and the readout learn is the same for every head.
+    (Vaswani et al. 2017, section 3.2.2.) With `num_kv_heads < num_heads`, adjacent heads share keys
+    and values (Ainslie et al. 2023); with one key-value head all do (Shazeer 2019). The memory
+    holds the key-value heads and is repeated when queried. Parameters of the alignment and the
+    readout are shared by all heads.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class MultiHeadAttention(Attention):
         query_size: int,
         memory_size: int,
         num_heads: int,
-        head_size: int,
+        head_dim: int,
         num_kv_heads: int | None = None,
         output_size: int | None = None,
         bias: bool = False,
@@ -56,122 +55,115 @@ class MultiHeadAttention(Attention):
         super().__init__()
         num_kv_heads = num_kv_heads or num_heads
         assert num_heads % num_kv_heads == 0, (num_heads, num_kv_heads)
-        assert not inner.readout.is_per_position, "a context for each place cannot be put together"
+        assert not inner.readout.is_per_position, "per-position contexts cannot be merged"
         self.inner = inner
         self.role = inner.role
         self.num_heads = num_heads
         self.num_kv_heads = num_kv_heads
-        self.query_projection = nn.Linear(query_size, num_heads * head_size, bias=bias)
-        self.key_projection = nn.Linear(memory_size, num_kv_heads * head_size, bias=bias)
-        self.value_projection = nn.Linear(memory_size, num_kv_heads * head_size, bias=bias)
+        self.query_projection = nn.Linear(query_size, num_heads * head_dim, bias=bias)
+        self.key_projection = nn.Linear(memory_size, num_kv_heads * head_dim, bias=bias)
+        self.value_projection = nn.Linear(memory_size, num_kv_heads * head_dim, bias=bias)
         self.output_size = output_size or memory_size
-        self.output_projection = nn.Linear(num_heads * head_size, self.output_size, bias=bias)
+        self.output_projection = nn.Linear(num_heads * head_dim, self.output_size, bias=bias)
 
     @property
+    @override
     def score(self) -> ScoreFunction:
-        """How strongly each head's query calls for its keys."""
         return self.inner.score
 
     @property
+    @override
     def alignment_function(self) -> AlignmentFunction:
-        """Where each head's attention goes."""
         return self.inner.alignment_function
 
     @property
+    @override
     def readout(self) -> Readout:
-        """What each head takes."""
         return self.inner.readout
 
-    def build_memory(
-        self,
-        values: Float[Tensor, "*B S V"],
-        mask: Bool[Tensor, "*#B #T S"],
-        *,
-        keys: Float[Tensor, "*B S V"] | None = None,
-        start_positions: Int[Tensor, "*B"] | None = None,
-    ) -> Memory:
-        """Make a source ready to be attended to, once for each group."""
-        check_nonempty_source(values)
-        values_per_head = _split_heads(
-            self.value_projection(values), self.num_kv_heads
-        )  # (*B, G, S, V)
-        keys_per_head = self.key_projection(values if keys is None else keys)
-        full_mask = mask.expand(*values.shape[:-2], -1, -1).unsqueeze(-3)  # (*B, 1, T or 1, S)
-        prepared = self.inner.prepare_keys(
-            _split_heads(keys_per_head, self.num_kv_heads), start_positions
-        )
-        return Memory(values_per_head, prepared, full_mask)
-
     @property
+    @override
     def has_auxiliary_losses(self) -> bool:
-        """Whether anything is added to the loss for where any head's attention goes."""
         return self.inner.has_auxiliary_losses
 
+    @override
+    def build_memory(
+        self,
+        values: Values,
+        mask: Mask,
+        *,
+        keys: Values | None = None,
+        start_positions: Int[Tensor, "*B"] | None = None,
+    ) -> Memory:
+        check_nonempty_source(values)
+        head_values = _split_heads(self.value_projection(values), self.num_kv_heads)
+        projected_keys = self.key_projection(values if keys is None else keys)
+        head_keys = _split_heads(projected_keys, self.num_kv_heads)  # (*B, G, S, K)
+        full_mask = mask.expand(*values.shape[:-2], -1, -1).unsqueeze(-3)  # (*B, 1, T or 1, S)
+        return Memory(head_values, self.inner.prepare_keys(head_keys, start_positions), full_mask)
+
+    @override
     def initial_state(self, memory: Memory) -> AttentionState:
-        """Nothing has been asked of this memory, by any head."""
         return self.inner.initial_state(self._repeat_kv(memory))
 
+    @override
     def forward(
         self,
-        queries: Float[Tensor, "*B T Q"],
+        queries: Queries,
         memory: Memory,
         state: AttentionState | None = None,
         *,
         need_weights: bool = True,
     ) -> AttentionOutput:
-        """Look into the memory with every head, once for every query."""
         head_queries = _split_heads(self.query_projection(queries), self.num_heads)  # (*B, H, T, Q)
         if state is None and not need_weights:
             context = self.inner.fused_context(head_queries, memory)
             if context is not None:
                 return AttentionOutput(self._merge_heads(context), None, None, None)
-        attended = self.inner(head_queries, self._repeat_kv(memory), state)
-        weights = attended.weights.mean(dim=-3)  # (*B, T, S)
-        return attended._replace(context=self._merge_heads(attended.context), weights=weights)
+        output = self.inner(head_queries, self._repeat_kv(memory), state)
+        weights = output.weights.mean(dim=-3)  # (*B, T, S)
+        return output._replace(context=self._merge_heads(output.context), weights=weights)
 
+    @override
     def compute_weights(
-        self, queries: Float[Tensor, "*B T Q"], memory: Memory, state: AttentionState | None = None
+        self, queries: Queries, memory: Memory, state: AttentionState | None = None
     ) -> AlignmentOutput:
-        """Say where each head looks for each query, without taking anything."""
         head_queries = _split_heads(self.query_projection(queries), self.num_heads)
         return self.inner.compute_weights(head_queries, self._repeat_kv(memory), state)
 
-    def compute_auxiliary_losses(
-        self, loss_inputs: AlignmentLossInputs
-    ) -> dict[str, Float[Tensor, ""]]:
-        """Say, by name, what is added to the loss for where attention went.
+    @override
+    def compute_auxiliary_losses(self, loss_inputs: AlignmentLossInputs) -> dict[str, Scalar]:
+        """Sum the losses of the alignment over heads; average the other losses over heads.
 
-        What an alignment needs to learn is added up over the heads: each chose for itself, so the
-        log-probability of what all chose is the sum of theirs. A penalty is the mean over the
-        heads, so that its weight means the same for any number of them.
+        Heads sample independently, so the log-probability of all samples is the sum over heads. An
+        auxiliary loss is averaged, so that its weight means the same for any number of heads.
         """
-        expanded_inputs = AlignmentLossInputs(
+        head_inputs = AlignmentLossInputs(
             loss_inputs.alignment,
             self._expand_to_heads(loss_inputs.log_likelihoods),
             self._expand_to_heads(loss_inputs.target_mask),
             self._expand_to_heads(loss_inputs.source_mask),
         )
         auxiliary_losses = cast(Iterable[AttentionLoss], self.inner.auxiliary_losses)
-        means = {each.name: each(expanded_inputs) / self.num_heads for each in auxiliary_losses}
-        return self.inner.alignment_function.compute_auxiliary_losses(expanded_inputs) | means
+        means = {loss.name: loss(head_inputs) / self.num_heads for loss in auxiliary_losses}
+        return self.inner.alignment_function.compute_auxiliary_losses(head_inputs) | means
 
     def _repeat_kv(self, memory: Memory) -> Memory:
-        """Give each head the keys and values of its group."""
-        axis, times = memory.values.dim() - 3, self.num_heads // self.num_kv_heads
+        """Repeat the key-value heads of the memory for all heads."""
+        dim, repeats = memory.values.dim() - 3, self.num_heads // self.num_kv_heads
 
-        def spread(each: Tensor) -> Tensor:
-            # A score of each head's own has prepared keys for each head already.
-            is_spread = times == 1 or each.size(axis) == self.num_heads
-            return each if is_spread else each.repeat_interleave(times, dim=axis)
+        def repeat(tensor: Tensor) -> Tensor:
+            # A PerHeadScore has prepared its keys for every head already.
+            is_repeated = repeats == 1 or tensor.size(dim) == self.num_heads
+            return tensor if is_repeated else tensor.repeat_interleave(repeats, dim=dim)
 
-        return Memory(spread(memory.values), map_tensors(spread, memory.keys), memory.mask)
+        return Memory(repeat(memory.values), map_tensors(repeat, memory.keys), memory.mask)
 
     def _merge_heads(self, context: Float[Tensor, "*B H T V"]) -> Float[Tensor, "*B T D"]:
         return self.output_projection(context.transpose(-3, -2).flatten(-2))
 
     def _expand_to_heads(self, rows: Tensor) -> Tensor:
-        """Say to every head what is the same for all: (*B, N) becomes (*B, H, N)."""
-        return rows.unsqueeze(-2).expand(*rows.shape[:-1], self.num_heads, -1)
+        return rows.unsqueeze(-2).expand(*rows.shape[:-1], self.num_heads, -1)  # (*B, H, N)
 
 
 def _split_heads(inputs: Float[Tensor, "*B N D"], num_heads: int) -> Float[Tensor, "*B H N K"]:
@@ -179,37 +171,37 @@ def _split_heads(inputs: Float[Tensor, "*B N D"], num_heads: int) -> Float[Tenso
 
 
 class MultiHeadConfig(BaseConfig):
-    """Ask several questions at once, each of its own part of the memory (Vaswani et al. 2017)."""
+    """Number and size of attention heads (Vaswani et al. 2017)."""
 
     num_heads: PositiveInt = 8
-    """How many."""
+    """Number of heads."""
     num_kv_heads: PositiveInt | None = None
-    """Heads of the keys and values, each shared by as many of the questions (Ainslie et al. 2023):
-    1 is multi-query attention; if not given, none is shared."""
+    """Number of key-value heads, a divisor of num_heads (Ainslie et al. 2023); 1 is multi-query
+    attention. Default: num_heads."""
     head_dim: PositiveInt | None = None
-    """Width of a question, a key and a value; if not given, the memory's width is parted."""
+    """Size of the queries, keys and values of a head. Default: memory size / num_heads."""
     bias: bool = False
-    """Whether the projections into the heads and out of them add a vector."""
+    """Whether the query, key, value and output projections have a bias."""
 
     @model_validator(mode="after")
     def _check_divisible(self) -> MultiHeadConfig:
         if self.num_kv_heads and self.num_heads % self.num_kv_heads:
             raise ValueError(
-                f"{self.num_heads} heads cannot share {self.num_kv_heads} groups evenly: num_groups "
-                f"must divide num_heads"
+                f"num_heads must be a multiple of num_kv_heads, but they are {self.num_heads} and "
+                f"{self.num_kv_heads}"
             )
         return self
 
     def resolve_head_dim(self, memory_size: int) -> int:
-        """How wide a head is, over a memory of this width."""
+        """Return `head_dim`, or the memory size divided by the number of heads."""
         if self.head_dim:
             return self.head_dim
-        if memory_size % self.num_heads:
-            raise ConfigError(
-                "multi_head.num_heads",
-                f"a memory of width {memory_size} cannot be parted among {self.num_heads} heads",
-                "choose a number that divides the width, or give head_size",
-            )
+        check(
+            memory_size % self.num_heads == 0,
+            "multi_head.num_heads",
+            f"the memory size {memory_size} is not divisible by {self.num_heads} heads",
+            "choose a divisor of the memory size, or set head_dim",
+        )
         return memory_size // self.num_heads
 
     def build(
@@ -220,21 +212,18 @@ class MultiHeadConfig(BaseConfig):
         memory_size: int,
         output_size: int | None = None,
     ) -> MultiHeadAttention:
-        """Put heads round a mechanism that was made for one."""
-        if inner.readout.is_per_position:
-            raise ConfigError(
-                "heads",
-                "the contexts of several heads are put together, but 'per-position' keeps one "
-                "for every place",
-                "leave heads out, or choose another readout",
-            )
+        check(
+            not inner.readout.is_per_position,
+            "multi_head",
+            "the readout 'per-position' does not work with several heads: its contexts cannot be "
+            "merged",
+            "remove multi_head, or choose another readout",
+        )
+        options = self.options() | {"head_dim": self.resolve_head_dim(memory_size)}
         return MultiHeadAttention(
             inner,
             query_size=query_size,
             memory_size=memory_size,
-            num_heads=self.num_heads,
-            num_kv_heads=self.num_kv_heads,
-            head_size=self.resolve_head_dim(memory_size),
             output_size=output_size,
-            bias=self.bias,
+            **options,
         )

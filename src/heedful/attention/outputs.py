@@ -1,4 +1,9 @@
-""""""
+"""The values that attention takes and returns: memory, state, alignment and output.
+
+All are NamedTuples of tensors with the batch dimensions first. Modules keep none of them: a decoder
+passes the `AttentionState` of one step to the next, and beam search reorders its rows like those
+of any other state.
+"""
 
 from __future__ import annotations
 
@@ -8,89 +13,79 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.shapes import Bool, Float, Int
-
-
-class AlignmentOutput(NamedTuple):
-    """Where attention went, and what the mechanism knows of how it got there."""
-
-    weights: Float[Tensor, "*B T S"]
-    probabilities: Float[Tensor, "*B T S"] | None = None  # what places were chosen from
-    log_probs: Float[Tensor, "*B T"] | None = None  # of the places sampled; zero where none was
-    baselines: Float[Tensor, "*B T"] | None = None  # what reward was expected before sampling
-    boundaries: Float[Tensor, "*B T S"] | None = None  # where a monotonic pointer stopped
-    centers: Float[Tensor, "*B T"] | None = None  # the place in the middle of a window
-
-    @property
-    def pointers(self) -> Float[Tensor, "*B T S"]:
-        """Where the next query begins to look, if it begins where this one ended."""
-        return self.weights if self.boundaries is None else self.boundaries
-
-
-class AlignmentLossInputs(NamedTuple):
-    """Where attention went for whole targets, and what came of it."""
-
-    alignment: AlignmentOutput
-    log_likelihoods: Float[Tensor, "*B T"]  # of the tokens that were to be said
-    target_mask: Bool[Tensor, "*B T"]  # which of them are there, and not padding
-    source_mask: Bool[Tensor, "*B S"]  # which places of the source are
-
-
-def concat_alignments(parts: Sequence[AlignmentOutput]) -> AlignmentOutput:
-    """Put together what was found for queries that were asked one after the other."""
-    first = parts[0]
-    merged = {}
-    for name, example in first._asdict().items():
-        if example is not None:
-            axis = first.weights.dim() - 2  # that of the queries, the same in every field
-            merged[name] = torch.cat([getattr(part, name) for part in parts], dim=axis)
-    return AlignmentOutput(**merged)
-
-
-# The past: what a mechanism has asked so far.
-#
-# It is a value: it goes in with the next queries and comes out with what they found. A decoder
-# carries it from step to step, and a search selects its rows like those of any other state.
-
-
-class AttentionState(NamedTuple):
-    """What has been asked so far, and where it was looked."""
-
-    num_queries: Int[Tensor, "*B"]  # how many queries
-    last_weights: Float[Tensor, "*B S"]  # where the last one looked; zeros before the first
-    coverage: Float[Tensor, "*B S"]  # where all of them looked, added up: the coverage
-    last_context: Float[Tensor, "*B V"]  # what the last one took; zeros before the first
-    uniform_sample: Float[
-        Tensor, "*B"
-    ]  # between 0 and 1, drawn once per source: decides once and for all
-
-
-def query_positions(
-    state: AttentionState | None, count: int, device: torch.device
-) -> Int[Tensor, "*B T"]:
-    """Number the next queries, the first ever asked being 0."""
-    offsets = torch.arange(count, device=device)
-    return offsets if state is None else state.num_queries.unsqueeze(-1) + offsets
-
+from heedful.shapes import Bool, Context, Float, Int, PerQuery, TargetMask, Values, Weights
 
 # One tensor (*B, S, A), or a nested tuple of them where several scores prepare keys.
 PreparedKeys = Any
 
 
 class Memory(NamedTuple):
-    """What can be attended to, made ready once per source."""
+    """Values and keys to attend to, prepared once per source."""
 
-    values: Float[Tensor, "*B S V"]
-    keys: PreparedKeys  # already passed through Score.prepare
+    values: Values
+    keys: PreparedKeys  # the output of ScoreFunction.prepare_keys
     mask: Bool[Tensor, "*B #T S"]
 
 
-class AttentionOutput(NamedTuple):
-    """What attention found, and where it looked."""
+class AttentionState(NamedTuple):
+    """Summary of the queries so far, per row; part of the decoder state."""
 
-    context: Float[Tensor, "*B T V"] | Float[Tensor, "*B T S V"]  # the latter if per position
-    weights: Float[Tensor, "*B T S"] | None  # with many heads, their mean; None if not needed
-    alignment: (
-        AlignmentOutput | None
-    )  # all that is known of where it looked; with many heads, of each
-    state: AttentionState | None  # for the next queries to go on from; None where none came in
+    num_queries: Int[Tensor, "*B"]
+    last_weights: Float[Tensor, "*B S"]  # `AlignmentOutput.pointers` of the last query; zeros first
+    coverage: Float[Tensor, "*B S"]  # sum of the weights of all queries
+    last_context: Float[Tensor, "*B V"]  # zeros before the first query
+    uniform_sample: Float[Tensor, "*B"]  # in [0, 1), drawn once per source
+
+
+def query_positions(
+    state: AttentionState | None, count: int, device: torch.device
+) -> Int[Tensor, "*B T"]:
+    """Return the positions of the next `count` queries; the first query has position 0."""
+    offsets = torch.arange(count, device=device)
+    return offsets if state is None else state.num_queries.unsqueeze(-1) + offsets
+
+
+class AlignmentOutput(NamedTuple):
+    """Attention weights, and the quantities of the mechanism that produced them."""
+
+    weights: Weights
+    probabilities: Weights | None = None  # the distribution that hard attention chose from
+    log_probs: PerQuery | None = None  # of the sampled positions; zero where none was sampled
+    baselines: PerQuery | None = None  # expected reward before sampling (REINFORCE)
+    boundaries: Weights | None = None  # where a monotonic pointer stopped
+    centers: PerQuery | None = None  # center of the window, as a position
+
+    @property
+    def pointers(self) -> Weights:
+        """The start of the next query under monotonic alignment: boundaries, else weights."""
+        return self.weights if self.boundaries is None else self.boundaries
+
+
+def concat_alignments(parts: Sequence[AlignmentOutput]) -> AlignmentOutput:
+    """Concatenate the alignments of consecutive queries along the query dimension."""
+    first = parts[0]
+    query_dim = first.weights.dim() - 2  # the same in every field
+    merged = {
+        name: torch.cat([getattr(part, name) for part in parts], dim=query_dim)
+        for name, field in first._asdict().items()
+        if field is not None
+    }
+    return AlignmentOutput(**merged)
+
+
+class AttentionOutput(NamedTuple):
+    """Output of one attention call."""
+
+    context: Context | Float[Tensor, "*B T S V"]  # the latter from PerPositionReadout
+    weights: Weights | None  # the mean over heads; None if not needed
+    alignment: AlignmentOutput | None  # with several heads, of every head
+    state: AttentionState | None  # for the next queries; None if no state was passed in
+
+
+class AlignmentLossInputs(NamedTuple):
+    """What auxiliary losses are computed from, for whole targets."""
+
+    alignment: AlignmentOutput
+    log_likelihoods: PerQuery  # of the target tokens
+    target_mask: TargetMask
+    source_mask: Bool[Tensor, "*B S"]

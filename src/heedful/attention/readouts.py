@@ -1,72 +1,80 @@
-"""The readouts, as a configuration names them."""
+"""Readouts: from attention weights and values to the context."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from typing_extensions import override
 
 from heedful.config import BaseConfig
-from heedful.shapes import Float
-
-# Readouts: what is taken from the memory, given where attention went?
+from heedful.shapes import Context, Float, Queries, Values, Weights
 
 
 class Readout(nn.Module, ABC):
-    """What is taken from the memory."""
+    """Base of all readouts."""
 
     is_per_position = False
-    """Whether a context is kept for every place, (*B, T, S, V), and not one for all."""
+    """Whether the context has one vector per source position: (*B, T, S, V)."""
 
     @abstractmethod
     def forward(
-        self,
-        weights: Float[Tensor, "*B T S"],
-        values: Float[Tensor, "*B S V"],
-        queries: Float[Tensor, "*B T Q"] | None = None,
-    ) -> Float[Tensor, "*B T V"] | Float[Tensor, "*B T S V"]:
-        """Take a context for every query."""
+        self, weights: Weights, values: Values, queries: Queries | None = None
+    ) -> Context | Float[Tensor, "*B T S V"]:
+        """Return the context of every query."""
+
+
+class ReadoutConfigBase(BaseConfig):
+    """Config of a readout."""
+
+    module_class: ClassVar[type[Readout]]
+
+    def build(self, *, query_size: int) -> Readout:
+        return self.module_class(**self.options())
 
 
 class WeightedSumReadout(Readout):
-    """The mean of the values under the weights: sum_s weights_s values_s."""
+    """sum_s weights_s values_s."""
 
-    def forward(
-        self,
-        weights: Float[Tensor, "*B T S"],
-        values: Float[Tensor, "*B S V"],
-        queries: Float[Tensor, "*B T Q"] | None = None,
-    ) -> Float[Tensor, "*B T V"]:
-        """Average the values."""
+    @override
+    def forward(self, weights: Weights, values: Values, queries: Queries | None = None) -> Context:
         return weights @ values
 
 
-class ArgmaxReadout(Readout):
-    """The value at the place with the most weight, and nothing of the others.
+class WeightedSumReadoutConfig(ReadoutConfigBase):
+    """Weighted sum of the values."""
 
-    A row without any weight takes zeros. No gradient reaches the weights.
+    module_class = WeightedSumReadout
+    type: Literal["weighted-sum"] = "weighted-sum"
+
+
+class ArgmaxReadout(Readout):
+    """The value at the position with the largest weight; zeros if all weights are zero.
+
+    No gradient reaches the weights.
     """
 
-    def forward(
-        self,
-        weights: Float[Tensor, "*B T S"],
-        values: Float[Tensor, "*B S V"],
-        queries: Float[Tensor, "*B T Q"] | None = None,
-    ) -> Float[Tensor, "*B T V"]:
-        """Pick one value."""
-        max_weight, places = weights.max(dim=-1, keepdim=True)  # (*B, T, 1)
-        chosen = values.gather(-2, places.expand(*places.shape[:-1], values.size(-1)))
+    @override
+    def forward(self, weights: Weights, values: Values, queries: Queries | None = None) -> Context:
+        max_weight, positions = weights.max(dim=-1, keepdim=True)  # (*B, T, 1)
+        chosen = values.gather(-2, positions.expand(*positions.shape[:-1], values.size(-1)))
         return torch.where(max_weight > 0, chosen, 0 * max_weight.detach())  # NaN stays NaN
+
+
+class ArgmaxReadoutConfig(ReadoutConfigBase):
+    """The value with the largest weight."""
+
+    module_class = ArgmaxReadout
+    type: Literal["argmax"] = "argmax"
 
 
 class GatedReadout(Readout):
     """beta * inner, beta = sigmoid(w . q + b), a scalar  (Xu et al. 2015, section 4.2.1).
 
-    The query says how much of its context it wants at all. The gate is one number for the whole
-    context; well-known code has a vector there.
+    Some implementations use a vector as the gate.
     """
 
     def __init__(self, inner: Readout, *, query_size: int) -> None:
@@ -74,77 +82,46 @@ class GatedReadout(Readout):
         self.inner = inner
         self.gate = nn.Linear(query_size, 1)
 
-    def forward(
-        self,
-        weights: Float[Tensor, "*B T S"],
-        values: Float[Tensor, "*B S V"],
-        queries: Float[Tensor, "*B T Q"] | None = None,
-    ) -> Float[Tensor, "*B T V"]:
-        """Take a context and let part of it through."""
-        assert queries is not None, "a gate is set by the query"
+    @override
+    def forward(self, weights: Weights, values: Values, queries: Queries | None = None) -> Context:
+        assert queries is not None, "a gated readout needs the queries"
         return self.gate(queries).sigmoid() * self.inner(weights, values, queries)
 
 
+class GatedReadoutConfig(ReadoutConfigBase):
+    """Context scaled by a gate that is computed from the query (Xu et al. 2015)."""
+
+    type: Literal["gated"] = "gated"
+    inner: WeightedSumReadoutConfig | ArgmaxReadoutConfig = Field(
+        default=WeightedSumReadoutConfig(), discriminator="type"
+    )
+    """The readout whose context is scaled."""
+
+    @override
+    def build(self, *, query_size: int) -> Readout:
+        return GatedReadout(self.inner.build(query_size=query_size), query_size=query_size)
+
+
 class PerPositionReadout(Readout):
-    """Every value by itself, for an emission that mixes what would be said of each.
+    """All values, for an output head that mixes the predictions of the positions.
 
     (Wu et al. 2018, "Hard non-monotonic attention for character-level transduction")
     """
 
     is_per_position = True
 
+    @override
     def forward(
-        self,
-        weights: Float[Tensor, "*B T S"],
-        values: Float[Tensor, "*B S V"],
-        queries: Float[Tensor, "*B T Q"] | None = None,
+        self, weights: Weights, values: Values, queries: Queries | None = None
     ) -> Float[Tensor, "*B T S V"]:
-        """Give every query all values."""
         return values.unsqueeze(-3).expand(*weights.shape, values.size(-1))
 
 
-class WeightedSumReadoutConfig(BaseConfig):
-    """Take the mean of the values under the weights."""
+class PerPositionReadoutConfig(ReadoutConfigBase):
+    """All values, for an output head that mixes the predictions of positions (Wu et al. 2018)."""
 
-    type: Literal["weighted-sum"] = "weighted-sum"
-
-    def build(self, *, query_size: int) -> Readout:
-        """Make the readout."""
-        return WeightedSumReadout()
-
-
-class ArgmaxReadoutConfig(BaseConfig):
-    """Take the value with the most weight and nothing of the others."""
-
-    type: Literal["argmax"] = "argmax"
-
-    def build(self, *, query_size: int) -> Readout:
-        """Make the readout."""
-        return ArgmaxReadout()
-
-
-class GatedReadoutConfig(BaseConfig):
-    """Let the query say how much of its context it wants (Xu et al. 2015)."""
-
-    type: Literal["gated"] = "gated"
-    inner: WeightedSumReadoutConfig | ArgmaxReadoutConfig = Field(
-        default=WeightedSumReadoutConfig(), discriminator="type"
-    )
-    """How the context is taken that the gate then lets through."""
-
-    def build(self, *, query_size: int) -> Readout:
-        """Make the readout."""
-        return GatedReadout(self.inner.build(query_size=query_size), query_size=query_size)
-
-
-class PerPositionReadoutConfig(BaseConfig):
-    """Keep every value apart, for an emission that mixes what each would say (Wu et al. 2018)."""
-
+    module_class = PerPositionReadout
     type: Literal["per-position"] = "per-position"
-
-    def build(self, *, query_size: int) -> Readout:
-        """Make the readout."""
-        return PerPositionReadout()
 
 
 ReadoutConfig = Annotated[

@@ -173,7 +173,7 @@ def test_neighbouring_heads_share_a_group():
 def alone(score):
     attention = SingleHeadAttention(score, SoftmaxAlignment(), WeightedSumReadout())
     head = MultiHeadAttention(
-        attention, query_size=SIZE, memory_size=SIZE, num_heads=1, head_size=SIZE
+        attention, query_size=SIZE, memory_size=SIZE, num_heads=1, head_dim=SIZE
     ).double()
     head.eval()  # in training a past begins with a draw
     with torch.no_grad():
