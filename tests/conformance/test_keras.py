@@ -178,7 +178,7 @@ def test_keras_concat_is_ours_where_w_adds_and_v_is_one_number(layers):
 def with_the_parameters_of(layer, num_kv_heads):
     """Many heads of ours with the parameters of Keras's, which have an axis for the heads."""
     inner = SingleHeadAttention(ScaledDotScore(), SoftmaxAlignment(), WeightedSumReadout())
-    sizes = {"query_size": WIDTH, "memory_size": WIDTH, "head_size": HEAD_SIZE}
+    sizes = {"query_size": WIDTH, "memory_size": WIDTH, "head_dim": HEAD_SIZE}
     groups = {"num_heads": NUM_HEADS, "num_kv_heads": num_kv_heads}
     ours = MultiHeadAttention(inner, bias=True, **sizes, **groups).double()
     named = {each.path.split("/", 1)[1]: each.value.detach() for each in layer.weights}

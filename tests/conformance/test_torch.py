@@ -86,7 +86,7 @@ def test_what_stands_in_padding_reaches_torchs_context_and_not_ours():
 def beside_torchs(peer, *, bias):
     """Many heads of ours with the parameters of torch's."""
     inner = SingleHeadAttention(ScaledDotScore(), SoftmaxAlignment(), WeightedSumReadout())
-    sizes = {"query_size": WIDTH, "memory_size": WIDTH, "head_size": WIDTH // NUM_HEADS}
+    sizes = {"query_size": WIDTH, "memory_size": WIDTH, "head_dim": WIDTH // NUM_HEADS}
     ours = MultiHeadAttention(inner, num_heads=NUM_HEADS, bias=bias, **sizes).double()
     parts = ["query_projection", "key_projection", "value_projection"]
     settings = dict(

@@ -178,7 +178,7 @@ def test_gradients_are_those_of_finite_differences():
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
 @each_mask
 def test_both_forms_agree_with_heads_in_groups(mask, num_kv_heads):
-    sizes = {"query_size": WIDTH, "memory_size": WIDTH, "head_size": 3}
+    sizes = {"query_size": WIDTH, "memory_size": WIDTH, "head_dim": 3}
     module = MultiHeadAttention(
         attention(), **sizes, num_heads=4, num_kv_heads=num_kv_heads
     ).double()

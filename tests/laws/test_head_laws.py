@@ -26,7 +26,7 @@ LOOKING_BACK = AdditiveScoreConfig(features=tuple(each() for each in types_in(Sc
 SCORES = {**catalogue.SCORES, "looking back": LOOKING_BACK}
 
 TIMES, PLACES, HEADS = 5, 7, 4
-SIZES = {"query_size": WIDTH, "memory_size": WIDTH, "num_heads": HEADS, "head_size": WIDTH}
+SIZES = {"query_size": WIDTH, "memory_size": WIDTH, "num_heads": HEADS, "head_dim": WIDTH}
 NUM_GROUPS = {"no heads": None, "heads": HEADS, "two groups": 2}
 
 each_score = pytest.mark.parametrize("score", SCORES)

@@ -67,7 +67,7 @@ def test_sizes_that_do_not_fit(call):
     )
     assert ended.code == 2
     assert ended.err.endswith(
-        "heedful: score.type: a dot product needs equal sizes, but queries have 32 and keys 64\n"
+        "heedful: score.type: 'dot' needs equal sizes, but queries have 32 and keys 64\n"
         "  make the sizes equal, or choose 'bilinear' or 'additive'\n"
     )
 

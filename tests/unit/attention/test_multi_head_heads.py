@@ -33,7 +33,7 @@ def many(score=None, align=None, *, size=SIZE, groups=None, bias=False, auxiliar
     inner = SingleHeadAttention(
         score, align or SoftmaxAlignment(), WeightedSumReadout(), auxiliary_losses=auxiliary_losses
     )
-    sizes = {"query_size": size, "memory_size": size, "head_size": WIDTH, "num_heads": HEADS}
+    sizes = {"query_size": size, "memory_size": size, "head_dim": WIDTH, "num_heads": HEADS}
     return MultiHeadAttention(inner, **sizes, num_kv_heads=groups, bias=bias).double()
 
 
@@ -158,7 +158,7 @@ def test_heads_with_scores_of_their_own_are_a_loop_over_heads(make, groups, alig
 
 def test_neighbouring_heads_share_a_group():
     inner = SingleHeadAttention(ScaledDotScore(), SoftmaxAlignment(), WeightedSumReadout())
-    sizes = {"query_size": 8, "memory_size": 8, "head_size": 2}
+    sizes = {"query_size": 8, "memory_size": 8, "head_dim": 2}
     ours = MultiHeadAttention(inner, **sizes, num_heads=4, num_kv_heads=2)
     queries, values = torch.randn(1, 3, 8), torch.randn(1, 5, 8)
     memory = ours.build_memory(values, torch.ones(1, 1, 5, dtype=torch.bool))

@@ -39,7 +39,7 @@ def test_one_that_fails_does_not_stop_the_others(plans):
     ((name, run, problem),) = trained.failures
     assert (name, run) == ("bad", str(plans[0].folder))
     assert problem == (
-        "score.type: a dot product needs equal sizes, but queries have 7 and keys 32"
+        "score.type: 'dot' needs equal sizes, but queries have 7 and keys 32"
     )
     assert told[0] == "run 1 of 2: bad, seed 0, for 2 steps"
     assert told[1] == f"{run}: failed: {problem}"
@@ -90,7 +90,7 @@ def test_a_process_of_its_own_says_what_went_wrong(plans):
     ended = train_in_subprocess(plans[0], BUDGET, "cpu")
     assert ended == (
         False,
-        "score.type: a dot product needs equal sizes, but queries have 7 and keys 32",
+        "score.type: 'dot' needs equal sizes, but queries have 7 and keys 32",
     )
 
 

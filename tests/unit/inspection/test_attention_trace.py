@@ -36,7 +36,7 @@ def dot():
 
 
 def heads(inner=None, *, num_heads=2):
-    sizes = {"query_size": 4, "memory_size": 4, "head_size": 3}
+    sizes = {"query_size": 4, "memory_size": 4, "head_dim": 3}
     return MultiHeadAttention(inner or dot(), **sizes, num_heads=num_heads)
 
 

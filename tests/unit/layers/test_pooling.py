@@ -107,18 +107,18 @@ def test_where_the_reading_ended_nothing_is_made():
     [
         (
             {"readout": {"type": "per-position"}},
-            "pooling.attention.readout.type: 'per-position' keeps every place apart, but here one "
-            "context is wanted\n  choose the readout 'expectation'",
+            "pooling.attention.readout.type: 'per-position' returns a context for every source "
+            "position, but self-attention needs one per query\n  choose the readout 'weighted-sum'",
         ),
         (
             {"alignment": {"type": "sampled"}},
-            "pooling.attention.alignment.type: 'sampled' learns from how well a token was said, but "
-            "none is said here\n  choose 'gumbel-softmax' or 'straight-through'",
+            "pooling.attention.alignment.type: 'sampled' learns from the likelihood of target tokens, "
+            "but self-attention has no targets\n  choose 'gumbel-softmax' or 'straight-through'",
         ),
         (
             {"auxiliary_losses": [{"type": "coverage"}]},
-            "pooling.attention.auxiliary_losses: where a source looks at itself cannot be penalised\n"
-            "  leave penalties out",
+            "pooling.attention.auxiliary_losses: self-attention does not support auxiliary losses\n"
+            "  remove auxiliary_losses",
         ),
     ],
 )

@@ -190,7 +190,7 @@ def test_a_token_is_told_from_a_matrix_as_all_others_begin():
     [
         (
             {"embedding_size": 4},
-            "score.type: a dot product needs equal sizes, but queries have 4 and keys 5\n"
+            "score.type: 'dot' needs equal sizes, but queries have 4 and keys 5\n"
             "  make the sizes equal, or choose 'bilinear' or 'additive'",
         ),
         (

@@ -119,7 +119,6 @@ def test_without_heads_a_source_must_be_as_wide_as_the_layers():
     with pytest.raises(ConfigError) as caught:
         build(cross_attention={"score": {"type": "additive"}})
     assert str(caught.value) == (
-        "attention.multi_head: without heads a context is as wide as the memory, 6, but here it must "
-        "be 8\n"
-        "  give heads, or make both widths the same"
+        "attention.multi_head: a single head returns contexts of the memory size 6, but 8 is needed\n"
+        "  set multi_head, or make both sizes equal"
     )
