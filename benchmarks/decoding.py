@@ -4,10 +4,11 @@
 
 An RNN (bidirectional LSTM encoder with two layers, LSTM decoder with additive attention) beside
 JoeyNMT, OpenNMT-py and Eole, and a Transformer with 3+3 layers beside Hugging Face's `generate`:
-hidden size 256, vocabulary 8,000, random parameters, fp32, two CPU threads. Every system decodes the
-same sources with 18 steps per output, in a process and an environment of its own. Systems take turns,
-in alternating order, so that a busy machine slows them alike. Prints sentences per second (median
-round) and the speed relative to the best peer (median over rounds of the ratio within each).
+hidden size 256, vocabulary 8,000, random parameters, fp32, two CPU threads. Every system decodes
+the same sources with 18 steps per output, in a process and an environment of its own. Systems take
+turns, in alternating order, so that a busy machine slows them alike. Prints sentences per second
+(median round) and the speed relative to the best peer (median over rounds of the ratio within
+each).
 """
 
 from __future__ import annotations

@@ -80,8 +80,8 @@ def bench(name: str) -> float:
         peak, growth = tensor_bytes(name, length), measure_in_subprocess(name, length)
         bytes_per_token.append(peak / length)
         print(
-            f"  {name:<17}{length:>7}{peak / 2**20:10.1f} MiB{bytes_per_token[-1]:10.0f} bytes/token"
-            f"{growth / 2**20:10.1f} MiB of the process"
+            f"  {name:<17}{length:>7}{peak / 2**20:10.1f} MiB"
+            f"{bytes_per_token[-1]:10.0f} bytes/token{growth / 2**20:10.1f} MiB of the process"
         )
     return bytes_per_token[-1] / bytes_per_token[1]
 

@@ -1,8 +1,9 @@
 """Speed of the data pipeline beside training on the CPU.
 
-Prints tokens per second of the whole pipeline (reading or generating pairs, tokenizing, batching), of
-its later parts, and of training the model of the recipe; then padding and the number of batch shapes.
-The corpora are the synthetic Latin and, where HEEDFUL_DATA or ../shared/data has it, Multi30k.
+Prints tokens per second of the whole pipeline (reading or generating pairs, tokenizing, batching),
+of its later parts, and of training the model of the recipe; then padding and the number of batch
+shapes. The corpora are the synthetic Latin and, where HEEDFUL_DATA or ../shared/data has it,
+Multi30k.
 """
 
 import os

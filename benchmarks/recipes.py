@@ -1,9 +1,9 @@
 """Parameters, training speed and FLOPs of each small recipe.
 
 Prints a line for each recipe with a synthetic corpus. Tokens per second count the tokens of both
-sides without padding, in training on this machine with batches of the recipe's corpus. FLOPs are those
-of matrix products, attention, convolutions and recurrences, forward and backward, per target token;
-elementwise operations and the optimizer are not counted.
+sides without padding, in training on this machine with batches of the recipe's corpus. FLOPs are
+those of matrix products, attention, convolutions and recurrences, forward and backward, per target
+token; elementwise operations and the optimizer are not counted.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """The peers and their virtual environments.
 
-Every peer has an environment under .setup/peers, created on first use: its release from PyPI without
-declared dependencies, then the packages in `benchmarks/requirements` at the versions of
+Every peer has an environment under .setup/peers, created on first use: its release from PyPI
+without declared dependencies, then the packages in `benchmarks/requirements` at the versions of
 constraints.txt, with the same torch for all. Declared dependencies cannot be installed: OpenNMT-py
 needs torch below 2.3, JoeyNMT protobuf below 3.21, and both, like Eole, declare more than decoding
 needs and not all of what it does need.

@@ -1,8 +1,8 @@
 """The server side of a system under test.
 
-It runs in its own process with the Python of its own environment. It writes its number of parameters
-once, then reads workloads as JSON lines, decodes them, and writes the seconds and the number of steps.
-Everything else that is printed goes to standard error.
+It runs in its own process with the Python of its own environment. It writes its number of
+parameters once, then reads workloads as JSON lines, decodes them, and writes the seconds and the
+number of steps. Everything else that is printed goes to standard error.
 """
 
 from __future__ import annotations

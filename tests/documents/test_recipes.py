@@ -171,8 +171,7 @@ COUNTED = {
     "luong-2015-location": LUONG + 50 * 1000,
     "luong-2015-local-m": LUONG + MILLION,
     "luong-2015-local-p": LUONG + MILLION + 1001 * 1000,
-    "moe-2017": 2048 * 2 * 512 * 2048
-    + 3 * 32_000 * 512,  # experts and embeddings alone
+    "moe-2017": 2048 * 2 * 512 * 2048 + 3 * 32_000 * 512,  # experts and embeddings alone
 }
 
 
