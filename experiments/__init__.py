@@ -1,7 +1,7 @@
-"""Experiments: what is said of attention in lectures, measured with heedful's own parts.
+"""Experiments on claims about attention, measured with heedful.
 
-Each is a module that runs by itself, prints a table in Markdown as it goes, and draws a chart. What
-came out, and what to make of it, is told in docs/lab/.
+Each module runs by itself, prints Markdown tables and draws charts. The results are discussed in
+docs/lab/.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ LAB = Path("docs/lab")
 
 
 def heading(names: Sequence[str]) -> str:
-    """Begin a table: what each column holds; all but the first are numbers."""
+    """Return the header of a Markdown table; all columns but the first are numbers."""
     return row(names) + "\n" + row(["---", *["--:"] * (len(names) - 1)])
 
 
 def row(cells: Iterable[str]) -> str:
-    """Write one row of a table."""
+    """Return one row of a Markdown table."""
     return "| " + " | ".join(cells) + " |"
 
 
 def save(picture: str, folder: Path, name: str) -> Path:
-    """Write a picture among those of the lab; say where."""
+    """Write an SVG file and return its path."""
     path = folder / "images" / f"{name}.svg"
     write_text(path, picture)
     return path

@@ -1,7 +1,7 @@
-"""Copying: small systems that learn to write down the letters they read.
+"""Small systems that learn to copy letters.
 
-The systems have the same parts and differ in when they ask attention, if at all. Each is as wide as
-one number of parameters, the same for all, lets it be.
+The systems differ only in their wiring. Each has the largest hidden size within one parameter
+budget.
 """
 
 from __future__ import annotations
@@ -37,100 +37,96 @@ SYSTEMS: dict[str, WiringConfig] = {
     "attend-then-step": AttendThenStepConfig(),
     "step-then-attend": StepThenAttendConfig(),
 }
-ATTENDING = ("attend-then-step", "step-then-attend")
-PARAMETERS = 50_000  # at most
-NAMES = (*SPECIAL_TOKENS, *ascii_lowercase)  # of all tokens, by id
-LEARNED = 16  # letters in the longest word that is learned from
-BATCH = 64
-TESTING = 1_000_000  # a seed that is not learned from
+WITH_ATTENTION = ("attend-then-step", "step-then-attend")
+MAX_PARAMETERS = 50_000
+TOKENS = (*SPECIAL_TOKENS, *ascii_lowercase)
+MAX_TRAINING_LENGTH = 16  # letters
+BATCH_SIZE = 64
+TEST_SEED = 1_000_000  # not used in training
 SCHEDULE = LinearScheduleConfig(warmup_steps=50)
 
 
-class Written(NamedTuple):
-    """What was to be read, what a system wrote, and what it should have written."""
+class CopyOutputs(NamedTuple):
+    """Sources, outputs and references."""
 
     sources: list[str]
     outputs: list[str]
     references: list[str]
 
 
-# --- the systems ---------------------------------------------------------------------------
-
-
-def transducer(system: str, width: int) -> EncoderDecoderModel:
-    """A small encoder and decoder of one wiring; all else is the same in all systems."""
+def build_model(system: str, width: int) -> EncoderDecoderModel:
+    """Build a small encoder-decoder with the wiring of a system."""
     decoder = RecurrentDecoderConfig(
         embedding_size=width, hidden_size=width, wiring=SYSTEMS[system]
     )
-    if system in ATTENDING:
+    if system in WITH_ATTENTION:
         attention = AttentionConfig(score=AdditiveScoreConfig(hidden_size=width))
         decoder = decoder.model_copy(update={"attention": attention})
     encoder = RecurrentEncoderConfig(embedding_size=width, hidden_size=width)
     config = EncoderDecoderConfig(encoder=encoder, decoder=decoder)
-    return config.build(source_vocab_size=len(NAMES), target_vocab_size=len(NAMES))
+    return config.build(source_vocab_size=len(TOKENS), target_vocab_size=len(TOKENS))
 
 
 def num_parameters(model: nn.Module) -> int:
-    """Count the numbers that are learned."""
-    return sum(each.numel() for each in model.parameters())
+    """Return the number of parameters."""
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
-def widest(system: str) -> int:
-    """The greatest even width that stays within the number of parameters."""
+def largest_hidden_size(system: str) -> int:
+    """Return the largest even hidden size within the parameter budget."""
     width = 2
-    while num_parameters(transducer(system, width + 2)) <= PARAMETERS:
+    while num_parameters(build_model(system, width + 2)) <= MAX_PARAMETERS:
         width += 2
     return width
 
 
-def words(count: int, length: int, generator: torch.Generator) -> Batch:
-    """Random words of one length, to be copied."""
+def random_words(count: int, length: int, generator: torch.Generator) -> Batch:
+    """Return random words of one length, to be copied."""
     shape = (count, length)
-    letters = torch.randint(NUM_SPECIAL_TOKENS, len(NAMES), shape, generator=generator)
-    begins, ends = (torch.full((count, 1), symbol) for symbol in (BOS, EOS))
-    ended = torch.cat([letters, ends], dim=1)
-    sources = SourceBatch(ended, torch.full((count,), length + 1))
-    return Batch(sources, torch.cat([begins, letters], dim=1), ended)
+    letters = torch.randint(NUM_SPECIAL_TOKENS, len(TOKENS), shape, generator=generator)
+    bos, eos = (torch.full((count, 1), symbol) for symbol in (BOS, EOS))
+    with_eos = torch.cat([letters, eos], dim=1)
+    sources = SourceBatch(with_eos, torch.full((count,), length + 1))
+    return Batch(sources, torch.cat([bos, letters], dim=1), with_eos)
 
 
-def learned(system: str, *, steps: int, rate: float, seed: int) -> EncoderDecoderModel:
-    """A system that has learned to copy for so many steps, every length equally often."""
-    width = widest(system)
+def train_system(
+    system: str, *, steps: int, learning_rate: float, seed: int
+) -> EncoderDecoderModel:
+    """Train a system to copy words of all lengths up to the maximum, equally often."""
+    width = largest_hidden_size(system)
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    model = transducer(system, width)
-    course = TrainingHistory(max_steps=steps)
-    learner = Trainer(
+    model = build_model(system, width)
+    history = TrainingHistory(max_steps=steps)
+    trainer = Trainer(
         model,
         CrossEntropyObjective(),
         AdamWConfig().build(model),
-        lambda step: rate * SCHEDULE.lr_factor(step, course),
+        lambda step: learning_rate * SCHEDULE.lr_factor(step, history),
     )
     for _ in range(steps):
-        length = int(torch.randint(1, LEARNED + 1, (), generator=generator))
-        learner.train_step([words(BATCH, length, generator)])
+        length = int(torch.randint(1, MAX_TRAINING_LENGTH + 1, (), generator=generator))
+        trainer.train_step([random_words(BATCH_SIZE, length, generator)])
     return model.eval()
 
 
-# --- what they write -----------------------------------------------------------------------
-
-
-def write(model: EncoderDecoderModel, *, longest: int, tested: int) -> Written:
-    """Let a system copy random words of every length, greedily; all systems get the same."""
-    generator = torch.Generator().manual_seed(TESTING)
-    written = Written([], [], [])
-    for length in range(1, longest + 1):
-        batch = words(tested, length, generator)
-        limits = torch.full((tested,), length + 5)
-        found = model.search(
+def copy_words(model: EncoderDecoderModel, *, max_length: int, num_words: int) -> CopyOutputs:
+    """Copy random words of every length with greedy search; all systems get the same words."""
+    generator = torch.Generator().manual_seed(TEST_SEED)
+    outputs = CopyOutputs([], [], [])
+    for length in range(1, max_length + 1):
+        batch = random_words(num_words, length, generator)
+        limits = torch.full((num_words,), length + 5)
+        hypotheses = model.search(
             batch.sources, beam_size=1, max_lengths=limits, length_penalty=LengthPenalty(0)
         )
-        letters = [_spelt(word) for word in batch.targets[:, :-1].tolist()]
-        written.sources.extend(letters)
-        written.outputs.extend(_spelt(best.tokens) for best, *_ in found)
-        written.references.extend(letters)
-    return written
+        letters = [_to_text(word) for word in batch.targets[:, :-1].tolist()]
+        outputs.sources.extend(letters)
+        outputs.outputs.extend(_to_text(best.tokens) for best, *_ in hypotheses)
+        outputs.references.extend(letters)
+    return outputs
 
 
-def _spelt(tokens: Sequence[int]) -> str:
-    return " ".join(NAMES[token] for token in tokens)
+def _to_text(tokens: Sequence[int]) -> str:
+    return " ".join(TOKENS[token] for token in tokens)

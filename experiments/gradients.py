@@ -1,10 +1,9 @@
-"""Do gradients vanish with distance, and is attention a way round that?
+"""Gradient norms against distance, with and without attention.
 
-The claim: going back through a recurrence, gradients vanish with distance in a simple cell, less in
-a gated one, and not at all through attention. Measured: a sequence of random inputs is read, and a
-random direction of the last state (or of the context that this state gets by asking all states) is
-differentiated by each input. The norm of that gradient, against how many steps back the input lies,
-tells how loudly a cause that far away can be heard when learning begins.
+Claim: backpropagated through a recurrence, gradients vanish with distance in a simple RNN, less in
+a gated one, and not at all through attention. Measured: the gradient of a random projection of the
+last state (or of the context of an attention over all states, queried with the last one) with
+respect to each input, at initialization, against the number of steps back.
 """
 
 from __future__ import annotations
@@ -33,45 +32,42 @@ from heedful.plotting.charts import LineSeries, render_line_chart
 from heedful.shapes import Float
 
 SIZE = 64  # of an input and of a state
-SEQUENCES = 16  # read for each seed
-TOLD = (0, 1, 2, 5, 10, 20, 50, 100)  # the distances in the table
-APART = 5  # steps between the points of the chart
+NUM_SEQUENCES = 16  # per seed
+TABLE_DISTANCES = (0, 1, 2, 5, 10, 20, 50, 100)  # columns of the table
+CHART_STEP = 5  # steps between the points of the chart
 
-Start = Callable[[TorchCell, int], None]
+Initializer = Callable[[TorchCell, int], None]
 
 
 class Subject(NamedTuple):
-    """What is differentiated: a cell, how its parameters begin, and who looks at its states."""
+    """A cell, its initialization, and whether attention reads its states."""
 
     name: str
     cell: CellConfigBase
-    start: Start
+    initialize: Initializer
     attends: bool = False
 
 
-# --- how a cell begins ---------------------------------------------------------------------
-
-
-def as_built(cell: TorchCell, steps: int) -> None:
-    """Leave it as torch makes it: all parameters uniform within 1 / sqrt(size) of zero."""
+def default_init(cell: TorchCell, steps: int) -> None:
+    """Keep torch's default: uniform within 1 / sqrt(hidden_size)."""
 
 
 def orthogonal(cell: TorchCell, steps: int) -> None:
-    """Begin as Keras does: U orthogonal, W uniform (Glorot & Bengio 2010), no biases."""
-    of_input, of_state, *biases = cell.weights
-    nn.init.xavier_uniform_(of_input)
-    nn.init.orthogonal_(of_state)
+    """Keras's default: U orthogonal, W Xavier uniform (Glorot & Bengio 2010), zero biases."""
+    weight_ih, weight_hh, *biases = cell.weights
+    nn.init.xavier_uniform_(weight_ih)
+    nn.init.orthogonal_(weight_hh)
     for bias in biases:
         nn.init.zeros_(bias)
 
 
-def forgetting_little(cell: TorchCell, steps: int) -> None:
-    """Begin with a forget bias of 1 (Jozefowicz et al. 2015), as Keras does."""
+def forget_bias_one(cell: TorchCell, steps: int) -> None:
+    """Forget bias of 1 (Jozefowicz et al. 2015), Keras's default."""
     set_gate(cell, 1, torch.ones(cell.hidden_size))
 
 
-def gates_open(cell: TorchCell, steps: int) -> None:
-    """Let each unit keep for a time drawn up to the whole sequence (Tallec & Ollivier 2018)."""
+def chrono_init(cell: TorchCell, steps: int) -> None:
+    """Chrono initialization: time constants uniform up to the length (Tallec & Ollivier 2018)."""
     times = torch.empty(cell.hidden_size).uniform_(1, max(2, steps)).log()
     set_gate(cell, 1, times)
     if isinstance(cell.layer, nn.LSTM):
@@ -79,14 +75,14 @@ def gates_open(cell: TorchCell, steps: int) -> None:
 
 
 def set_gate(cell: TorchCell, gate: int, bias: Float[Tensor, "D"]) -> None:
-    """Set the bias of a gate, of which torch has two, by its place among the gates.
+    """Set the bias of a gate by its index: 1 is z of (r, z, n) in a GRU, f of (i, f, g, o) in an LSTM.
 
-    Second is what is kept: z of r, z, n in a GRU and f of i, f, g, o in an LSTM.
+    torch has two biases per gate; the second is set to zero.
     """
-    here = slice(gate * cell.hidden_size, (gate + 1) * cell.hidden_size)
+    rows = slice(gate * cell.hidden_size, (gate + 1) * cell.hidden_size)
     with torch.no_grad():
-        cell.weights[2][here] = bias
-        cell.weights[3][here] = 0
+        cell.weights[2][rows] = bias
+        cell.weights[3][rows] = 0
 
 
 CELLS: dict[str, CellConfigBase] = {
@@ -95,108 +91,104 @@ CELLS: dict[str, CellConfigBase] = {
     "lstm": LSTMCellConfig(),
 }
 CLAIM = [
-    *(Subject(name, cell, as_built) for name, cell in CELLS.items()),
-    *(Subject(f"attention over {name}", cell, as_built, True) for name, cell in CELLS.items()),
+    *(Subject(name, cell, default_init) for name, cell in CELLS.items()),
+    *(Subject(f"attention over {name}", cell, default_init, True) for name, cell in CELLS.items()),
 ]
-BEGINNINGS = [
-    Subject("rnn", CELLS["rnn"], as_built),
+INITIALIZATIONS = [
+    Subject("rnn", CELLS["rnn"], default_init),
     Subject("rnn, orthogonal", CELLS["rnn"], orthogonal),
-    Subject("lstm", CELLS["lstm"], as_built),
-    Subject("lstm, forget bias 1", CELLS["lstm"], forgetting_little),
-    Subject("lstm, gates open", CELLS["lstm"], gates_open),
-    Subject("gru, gates open", CELLS["gru"], gates_open),
+    Subject("lstm", CELLS["lstm"], default_init),
+    Subject("lstm, forget bias 1", CELLS["lstm"], forget_bias_one),
+    Subject("lstm, gates open", CELLS["lstm"], chrono_init),
+    Subject("gru, gates open", CELLS["gru"], chrono_init),
 ]
-
-
-# --- what is measured ----------------------------------------------------------------------
 
 
 def measure(subject: Subject, *, steps: int, seeds: int) -> list[float]:
-    """The norm of the gradient at each distance up to `steps`, the cell's own at 0 being 1.
+    """Return the gradient norm at each distance, relative to that of the cell's last input.
 
-    The mean over sequences and seeds is that of logarithms: an ordinary one would tell of the few
-    loudest alone.
+    Norms are averaged geometrically over sequences and seeds: a few large ones would dominate an
+    arithmetic mean.
     """
-    own = subject._replace(attends=False)
+    without_attention = subject._replace(attends=False)
     norms, unit = (
-        torch.cat([_norms(each, steps, seed) for seed in range(seeds)]).log().mean(dim=0).exp()
-        for each in (subject, own)
+        torch.cat([_norms(variant, steps, seed) for seed in range(seeds)]).log().mean(dim=0).exp()
+        for variant in (subject, without_attention)
     )
     return (norms / unit[0]).tolist()
 
 
 def _norms(subject: Subject, steps: int, seed: int) -> Float[Tensor, "B S"]:
-    """The norms of one seed, nearest input first."""
+    """Return the norms of one seed, nearest input first."""
     torch.manual_seed(seed)
     cell = subject.cell.build(input_size=SIZE, hidden_size=SIZE)
     assert isinstance(cell, TorchCell)
-    subject.start(cell, steps)
+    subject.initialize(cell, steps)
     attention = AttentionConfig().build(query_size=SIZE, memory_size=SIZE).double()
-    # In double precision: single ends at 1e-38, where a simple cell soon is.
-    inputs, directions = (torch.randn(SEQUENCES, n, SIZE).double() for n in (steps + 1, 1))
+    # float64: the gradients of a simple RNN soon underflow in float32.
+    inputs, directions = (torch.randn(NUM_SEQUENCES, n, SIZE).double() for n in (steps + 1, 1))
     inputs.requires_grad_()
-    lengths = torch.full((SEQUENCES,), steps + 1)
+    lengths = torch.full((NUM_SEQUENCES,), steps + 1)
     states = RecurrentLayer(forward_cell=cell.double())(inputs, lengths)
-    seen = states[:, -1:]  # (B, 1, D)
+    output = states[:, -1:]  # (B, 1, D)
     if subject.attends:
         memory = attention.build_memory(states, padding_mask(lengths, steps + 1))
-        seen = attention(seen, memory).context
-    (slopes,) = torch.autograd.grad((seen * normalize(directions, dim=-1)).sum(), inputs)
-    return slopes.norm(dim=-1).flip(1)
+        output = attention(output, memory).context
+    (gradients,) = torch.autograd.grad((output * normalize(directions, dim=-1)).sum(), inputs)
+    return gradients.norm(dim=-1).flip(1)
 
 
 def kept_per_step(norms: list[float]) -> float:
-    """What share of the gradient one step leaves, in the middle of the sequence."""
+    """Return the factor by which one step shrinks the gradient, in the middle of the sequence."""
     first, last = len(norms) // 10, len(norms) // 2
     return (norms[last] / norms[first]) ** (1 / (last - first))
 
 
-# --- what is told --------------------------------------------------------------------------
-
-
-def tell(subjects: list[Subject], *, steps: int, seeds: int) -> list[LineSeries]:
-    """Measure and print a table, a row at a time; give the lines of its chart."""
-    told = [distance for distance in TOLD if distance <= steps]
-    typer.echo("\n" + heading(["steps back", *map(str, told), "kept a step"]))
+def print_table(subjects: list[Subject], *, steps: int, seeds: int) -> list[LineSeries]:
+    """Measure and print a table; return the lines of its chart."""
+    distances = [distance for distance in TABLE_DISTANCES if distance <= steps]
+    typer.echo("\n" + heading(["steps back", *map(str, distances), "factor per step"]))
     lines = []
     for subject in subjects:
         norms = measure(subject, steps=steps, seeds=seeds)
-        numbers = [f"{norms[distance]:.1e}" for distance in told]
+        numbers = [f"{norms[distance]:.1e}" for distance in distances]
         typer.echo(row([subject.name, *numbers, f"{kept_per_step(norms):.2f}"]))
-        points = [(place, norms[place]) for place in range(0, steps + 1, APART)]
+        points = [(distance, norms[distance]) for distance in range(0, steps + 1, CHART_STEP)]
         lines.append(LineSeries(subject.name, points, dashed=subject.attends))
     return lines
 
 
 def draw(lines: list[LineSeries], title: str) -> str:
-    """Draw norms against distance."""
+    """Draw gradient norms against distance."""
     return render_line_chart(
         lines,
         title=title,
         x_label="steps from the input to the last state",
-        y_label="norm of the gradient; that of the cell's own last input is 1",
+        y_label="gradient norm, relative to the last input of the cell",
         log_axes=(False, True),
     )
 
 
 def main(
-    output_projection: Annotated[
-        Path, typer.Option(help="the folder whose images/ the charts go to")
-    ] = LAB,
-    steps: Annotated[int, typer.Option(help="how far back to go", min=10, max=500)] = 100,
-    seeds: Annotated[int, typer.Option(help="how many to average over", min=1)] = 5,
+    output_dir: Annotated[Path, typer.Option(help="write charts to images/ in this folder")] = LAB,
+    steps: Annotated[int, typer.Option(help="number of steps back", min=10, max=500)] = 100,
+    seeds: Annotated[int, typer.Option(help="number of seeds", min=1)] = 5,
 ) -> None:
-    """Measure how gradients fade with distance, with and without attention.
+    """Measure gradient norms against distance, with and without attention.
 
     Example: python -m experiments.gradients --steps 50
     """
     torch.set_num_threads(1)
-    typer.echo(f"torch {torch.__version__}, {seeds} seeds of {SEQUENCES} sequences, width {SIZE}")
-    claim = draw(tell(CLAIM, steps=steps, seeds=seeds), "Gradients against distance")
-    beginnings = draw(tell(BEGINNINGS, steps=steps, seeds=seeds), "The same cells, begun otherwise")
+    typer.echo(
+        f"torch {torch.__version__}, {seeds} seeds of {NUM_SEQUENCES} sequences, hidden size {SIZE}"
+    )
+    claim = draw(print_table(CLAIM, steps=steps, seeds=seeds), "Gradients against distance")
+    initializations = draw(
+        print_table(INITIALIZATIONS, steps=steps, seeds=seeds), "Other initializations"
+    )
     typer.echo()
-    for name, picture in {"gradients": claim, "gradients-beginnings": beginnings}.items():
-        typer.echo(f"wrote {save(picture, output_projection, name)}")
+    for name, picture in {"gradients": claim, "gradients-initialization": initializations}.items():
+        typer.echo(f"wrote {save(picture, output_dir, name)}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Does quality fall as sequences grow, and does attention keep it up?
+"""Quality against sequence length, with and without attention.
 
-The claim: without attention the whole source must pass through one vector, so long sentences come
-out worse; with attention they do not (Bahdanau et al. 2015, figure 2). Measured: systems that
-differ in their wiring alone, with about the same number of parameters, learn for the same number of
-steps to copy random letters, and are then asked for words of every length, also of lengths beyond
-those they have learned from. Given files of text, what other systems have written is measured in
-the same way, by BLEU.
+Claim: without attention the whole source must pass through one vector, so quality falls with
+length; with attention it does not (Bahdanau et al. 2015, figure 2). Measured: systems that differ
+only in their wiring, with about the same number of parameters, are trained for the same number of
+steps to copy random letters and tested on words of every length, including lengths beyond the
+training data. Alternatively, BLEU by source length of the outputs of other systems, read from
+files.
 """
 
 from __future__ import annotations
@@ -20,208 +20,214 @@ import typer
 
 from experiments import LAB, heading, row, save
 from experiments.copying import (
-    ATTENDING,
-    LEARNED,
+    MAX_TRAINING_LENGTH,
     SYSTEMS,
-    Written,
-    learned,
+    WITH_ATTENTION,
+    CopyOutputs,
+    copy_words,
+    largest_hidden_size,
     num_parameters,
-    widest,
-    write,
+    train_system,
 )
 from heedful.data.text_files import read_lines
-from heedful.errors import DataError, HeedfulError, choices_hint, did_you_mean
+from heedful.errors import DataError, HeedfulError, check, choices_hint, did_you_mean
 from heedful.evaluation.base import MetricScore
 from heedful.evaluation.breakdowns import LengthBin, MetricFunction, scores_by_length
 from heedful.evaluation.registry import bleu, exact_match
 from heedful.plotting.charts import LineSeries, render_line_chart
 
-LONGEST = 24  # letters in the longest word of testing
-TOLD = (4, 6, 8, 10, 12, 14, 16, 17, 18, 20, 24)  # the lengths in the tables
-GOOD = 90  # of 100
-RATE = 0.005
+MAX_TEST_LENGTH = 24  # letters
+TABLE_LENGTHS = (4, 6, 8, 10, 12, 14, 16, 17, 18, 20, 24)
+GOOD = 90  # percent
+LEARNING_RATE = 0.005
 
 
-# --- what is measured ----------------------------------------------------------------------
-
-
-def tokens_right(outputs: Sequence[str], references: Sequence[str]) -> MetricScore:
-    """The share of tokens that stand in the output where the reference has them."""
+def token_accuracy(outputs: Sequence[str], references: Sequence[str]) -> MetricScore:
+    """Return the percentage of reference tokens that the output has at the same position."""
     pairs = [
-        (output_projection.split(), ref.split())
-        for output_projection, ref in zip(outputs, references, strict=True)
+        (output.split(), reference.split())
+        for output, reference in zip(outputs, references, strict=True)
     ]
-    right = sum(
-        a == b
-        for output_projection, ref in pairs
-        for a, b in zip(output_projection, ref, strict=False)
+    num_correct = sum(
+        token == expected
+        for output, reference in pairs
+        for token, expected in zip(output, reference, strict=False)
     )
-    return MetricScore("tokens right", 100 * right / sum(len(ref) for _, ref in pairs), "by:place")
+    num_tokens = sum(len(reference) for _, reference in pairs)
+    return MetricScore("token accuracy", 100 * num_correct / num_tokens, "by:position")
 
 
-MEASURES: dict[str, MetricFunction] = {
-    "Whole outputs right": exact_match,
-    "Tokens right": tokens_right,
+METRICS: dict[str, MetricFunction] = {
+    "Exact match": exact_match,
+    "Token accuracy": token_accuracy,
 }
 
 
-def curve(written: Written, measure: MetricFunction) -> dict[int, float]:
-    """A measure at every length."""
-    found = {each.max_length: each.score for each in scores_by_length(*written, measure)}
-    return {length: metric.value for length, metric in found.items() if metric is not None}
+def curve(outputs: CopyOutputs, metric: MetricFunction) -> dict[int, float]:
+    """Return a metric at every length."""
+    scores = {group.max_length: group.score for group in scores_by_length(*outputs, metric)}
+    return {length: score.value for length, score in scores.items() if score is not None}
 
 
 def mean(curves: Sequence[Mapping[int, float]]) -> dict[int, float]:
-    """The mean over seeds at every length."""
-    return {length: fmean(each[length] for each in curves) for length in curves[0]}
+    """Return the mean over seeds at every length."""
+    return {length: fmean(values[length] for values in curves) for length in curves[0]}
 
 
-def reach(values: Mapping[int, float]) -> int:
-    """The length up to which nothing is worse than good."""
+def max_good_length(values: Mapping[int, float]) -> int:
+    """Return the largest length up to which every score is good."""
     return max((n for n in values if min(values[m] for m in range(1, n + 1)) >= GOOD), default=0)
 
 
-# --- what is told --------------------------------------------------------------------------
-
-
-def tell_copying(
-    systems: Sequence[str], *, steps: int, seeds: int, rate: float, tested: int
+def print_copying(
+    systems: Sequence[str], *, steps: int, seeds: int, learning_rate: float, num_words: int
 ) -> dict[str, str]:
-    """Let systems learn, and print how well they copy; give charts by name."""
-    written: dict[str, list[Written]] = {}
+    """Train the systems and print how well they copy; return charts by name."""
+    outputs: dict[str, list[CopyOutputs]] = {}
     for system in systems:
         for seed in range(seeds):
             typer.echo(f"{system}, seed {seed + 1} of {seeds}", err=True)
-            model = learned(system, steps=steps, rate=rate, seed=seed)
-            answers = write(model, longest=LONGEST, tested=tested)
-            written.setdefault(system, []).append(answers)
-        typer.echo(f"{system}: width {widest(system)}, {num_parameters(model):,} parameters")
-    pictures = zip(("length", "length-tokens"), MEASURES.items(), strict=True)
-    return {name: _tell_measure(written, *measure) for name, measure in pictures}
+            model = train_system(system, steps=steps, learning_rate=learning_rate, seed=seed)
+            copied = copy_words(model, max_length=MAX_TEST_LENGTH, num_words=num_words)
+            outputs.setdefault(system, []).append(copied)
+        size = largest_hidden_size(system)
+        typer.echo(f"{system}: hidden size {size}, {num_parameters(model):,} parameters")
+    charts = zip(("length", "length-tokens"), METRICS.items(), strict=True)
+    return {name: _print_metric(outputs, *metric) for name, metric in charts}
 
 
-def _tell_measure(
-    written: Mapping[str, Sequence[Written]], title: str, measure: MetricFunction
+def _print_metric(
+    outputs: Mapping[str, Sequence[CopyOutputs]], title: str, metric: MetricFunction
 ) -> str:
-    typer.echo(f"\n{title}, of 100, by the number of letters:\n")
-    typer.echo(heading(["letters", *map(str, TOLD), f"{GOOD} or more up to"]))
+    typer.echo(f"\n{title} in percent, by number of letters:\n")
+    typer.echo(heading(["letters", *map(str, TABLE_LENGTHS), f"at least {GOOD} up to"]))
     lines = []
-    for system, every in written.items():
-        curves = [curve(each, measure) for each in every]
+    for system, runs in outputs.items():
+        curves = [curve(run, metric) for run in runs]
         values = mean(curves)
-        reached = ", ".join(str(reach(each)) for each in curves)
-        typer.echo(row([system, *(f"{values[length]:.0f}" for length in TOLD), reached]))
-        lines.append(LineSeries(system, list(values.items()), dashed=system not in ATTENDING))
-    lines.append(LineSeries("longest learned from", [(LEARNED, 0), (LEARNED, 100)], dashed=True))
-    label = f"{title.lower()}, of 100"
+        good = ", ".join(str(max_good_length(values)) for values in curves)
+        typer.echo(row([system, *(f"{values[length]:.0f}" for length in TABLE_LENGTHS), good]))
+        lines.append(LineSeries(system, list(values.items()), dashed=system not in WITH_ATTENTION))
+    border = [(MAX_TRAINING_LENGTH, 0), (MAX_TRAINING_LENGTH, 100)]
+    lines.append(LineSeries("longest in training", border, dashed=True))
     return render_line_chart(
-        lines, title=f"{title} against length", x_label="letters", y_label=label
+        lines,
+        title=f"{title} against length",
+        x_label="letters",
+        y_label=f"{title.lower()}, percent",
     )
 
 
-def tell_texts(
-    sources: str, references: str, outputs: Mapping[str, str], *, width: int, least: int
+def print_bleu(
+    sources: str,
+    references: str,
+    outputs: Mapping[str, str],
+    *,
+    bin_width: int,
+    min_sentences: int,
 ) -> str:
-    """Measure files by BLEU and print it; give a chart."""
+    """Print BLEU of files by source length; return a chart."""
     texts = {path: list(read_lines(path)) for path in (sources, references, *outputs.values())}
-    _refuse_unequal(texts)
-    bins, whole = dict[str, list[LengthBin]](), dict[str, MetricScore]()
+    _check_equal_lengths(texts)
+    bins: dict[str, list[LengthBin]] = {}
+    totals: dict[str, MetricScore] = {}
     for name, path in outputs.items():
-        written = Written(texts[sources], texts[path], texts[references])
-        bins[name] = scores_by_length(*written, bleu, width=width, min_group_size=least)
-        whole[name] = bleu(written.outputs, written.references)
-    typer.echo(f"BLEU, {next(iter(whole.values())).signature}\n")
+        translated = CopyOutputs(texts[sources], texts[path], texts[references])
+        bins[name] = scores_by_length(
+            *translated, bleu, bin_width=bin_width, min_group_size=min_sentences
+        )
+        totals[name] = bleu(translated.outputs, translated.references)
+    typer.echo(f"BLEU, {next(iter(totals.values())).signature}\n")
     typer.echo(heading(["words", "sentences", *bins]))
-    for same in zip(*bins.values(), strict=True):
-        values = [f"{each.metric.value:.1f}" if each.metric else "too few" for each in same]
-        typer.echo(row([same[0].name, str(same[0].size), *values]))
-    values = [f"{metric.value:.1f}" for metric in whole.values()]
+    for groups in zip(*bins.values(), strict=True):
+        values = [f"{group.score.value:.1f}" if group.score else "too few" for group in groups]
+        typer.echo(row([groups[0].name, str(groups[0].size), *values]))
+    values = [f"{score.value:.1f}" for score in totals.values()]
     typer.echo(row(["all", str(len(texts[sources])), *values]))
     lines = [
-        LineSeries(name, [(each.middle, each.score and each.score.value) for each in found])
-        for name, found in bins.items()
+        LineSeries(name, [(group.middle, group.score and group.score.value) for group in groups])
+        for name, groups in bins.items()
     ]
     return render_line_chart(
-        lines, title="BLEU against length", x_label="words of the source", y_label="BLEU"
+        lines, title="BLEU against length", x_label="source words", y_label="BLEU"
     )
 
 
-def _refuse_unequal(texts: Mapping[str, Sequence[str]]) -> None:
-    (first, lines), *others = texts.items()
-    if not lines:
-        raise DataError(first, "holds no lines", "give a file with text in it")
-    for path, found in others:
-        if len(found) != len(lines):
-            problem = f"{len(found)} lines, but {first} has {len(lines)}"
-            raise DataError(path, problem, "line n of all files must belong together")
+def _check_equal_lengths(texts: Mapping[str, Sequence[str]]) -> None:
+    (first, expected), *others = texts.items()
+    check(expected, first, "the file is empty", "give a file with text in it", DataError)
+    for path, lines in others:
+        message = f"{len(lines)} lines, but {first} has {len(expected)}"
+        hint = "line n of all files must belong together"
+        check(len(lines) == len(expected), path, message, hint, DataError)
 
 
-# --- the command ---------------------------------------------------------------------------
+def parse_outputs(outputs: Sequence[str]) -> dict[str, str]:
+    """Split arguments such as NAME=FILE."""
+    parts = [output.partition("=") for output in outputs]
+    for output, (name, _, path) in zip(outputs, parts, strict=True):
+        message = f"{output!r} is not NAME=FILE"
+        check(name and path, "--outputs", message, "give a name for each file", DataError)
+    return {name: path for name, _, path in parts}
 
 
-def named_files(outputs: Sequence[str]) -> dict[str, str]:
-    """Part names from files."""
-    parted = [each.partition("=") for each in outputs]
-    for each, (name, _, path) in zip(outputs, parted, strict=True):
-        if not (name and path):
-            raise DataError("--outputs", f"{each!r} is not NAME=FILE", "name what wrote the file")
-    return {name: path for name, _, path in parted}
-
-
-def known(systems: Sequence[str]) -> list[str]:
-    """See that there are such systems; none named means all."""
-    for each in systems:
-        if each not in SYSTEMS:
-            problem = f"no system is called {each!r}{did_you_mean(each, SYSTEMS)}"
-            raise DataError("--only", problem, choices_hint(SYSTEMS))
-    return list(systems or SYSTEMS)
+def select_systems(names: Sequence[str]) -> list[str]:
+    """Check that the systems exist; no names mean all of them."""
+    for name in names:
+        message = f"unknown system {name!r}{did_you_mean(name, SYSTEMS)}"
+        check(name in SYSTEMS, "--only", message, choices_hint(SYSTEMS), DataError)
+    return list(names or SYSTEMS)
 
 
 def main(
     *,
-    output_projection: Annotated[
-        Path, typer.Option(help="the folder whose images/ the charts go to")
-    ] = LAB,
-    steps: Annotated[int, typer.Option(help="how long to learn", min=1)] = 1000,
-    seeds: Annotated[int, typer.Option(help="how many to average over", min=1)] = 3,
-    rate: Annotated[float, typer.Option(help="the largest learning rate", min=0)] = RATE,
-    tested: Annotated[int, typer.Option(help="words of each length to copy", min=1)] = 200,
-    select_beams: Annotated[
-        list[str] | None, typer.Option(help="a system; if none is named, all")
-    ] = None,
-    sources: Annotated[str | None, typer.Option(help="texts that were read, by line")] = None,
-    references: Annotated[str | None, typer.Option(help="what should be written, by line")] = None,
+    output_dir: Annotated[Path, typer.Option(help="write charts to images/ in this folder")] = LAB,
+    steps: Annotated[int, typer.Option(help="training steps", min=1)] = 1000,
+    seeds: Annotated[int, typer.Option(help="number of seeds", min=1)] = 3,
+    learning_rate: Annotated[float, typer.Option(help="peak learning rate", min=0)] = LEARNING_RATE,
+    num_words: Annotated[int, typer.Option(help="test words per length", min=1)] = 200,
+    only: Annotated[list[str] | None, typer.Option(help="train this system; repeatable")] = None,
+    sources: Annotated[str | None, typer.Option(help="file of source texts")] = None,
+    references: Annotated[str | None, typer.Option(help="file of references")] = None,
     outputs: Annotated[
-        list[str] | None, typer.Option(help="what a system wrote, as NAME=FILE; may be repeated")
+        list[str] | None, typer.Option(help="outputs of a system, NAME=FILE; repeatable")
     ] = None,
-    width: Annotated[int, typer.Option(help="lengths of text that go together", min=1)] = 5,
-    least: Annotated[int, typer.Option(help="fewest texts to measure together", min=1)] = 20,
-    picture: Annotated[str, typer.Option(help="what to call the chart of texts")] = "length-bleu",
+    bin_width: Annotated[int, typer.Option(help="source lengths per bin", min=1)] = 5,
+    min_sentences: Annotated[int, typer.Option(help="smallest bin to score", min=1)] = 20,
+    chart: Annotated[str, typer.Option(help="name of the BLEU chart")] = "length-bleu",
 ) -> None:
-    """Measure quality against length: of small systems that learn to copy, or of files of text.
+    """Measure quality against length, of small systems that learn to copy or of text files.
 
-    Example: python -m experiments.length --steps 500 --num-seeds 1
+    Example: python -m experiments.length --steps 500 --seeds 1
 
     Example: python -m experiments.length --sources test.en --references test.de --outputs a=a.de
     """
     torch.set_num_threads(1)
     try:
         if sources and references and outputs:
-            names = named_files(outputs)
-            pictures = {picture: tell_texts(sources, references, names, width=width, least=least)}
+            files = parse_outputs(outputs)
+            bleu_chart = print_bleu(
+                sources, references, files, bin_width=bin_width, min_sentences=min_sentences
+            )
+            charts = {chart: bleu_chart}
         elif sources or references or outputs:
-            remedy = "give --sources, --references and --outputs together"
-            raise DataError("experiments.length", "some files are missing", remedy)
+            hint = "give --sources, --references and --outputs together"
+            raise DataError("experiments.length", "some files are missing", hint)
         else:
-            systems = known(select_beams or [])
-            typer.echo(f"torch {torch.__version__}, {steps} steps at {rate}, {seeds} seeds\n")
-            pictures = tell_copying(systems, steps=steps, seeds=seeds, rate=rate, tested=tested)
+            systems = select_systems(only or [])
+            typer.echo(
+                f"torch {torch.__version__}, {steps} steps, learning rate {learning_rate}, "
+                f"{seeds} seeds\n"
+            )
+            charts = print_copying(
+                systems, steps=steps, seeds=seeds, learning_rate=learning_rate, num_words=num_words
+            )
     except HeedfulError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(error.exit_code) from None
     typer.echo()
-    for name, drawn in pictures.items():
-        typer.echo(f"wrote {save(drawn, output_projection, name)}")
+    for name, svg in charts.items():
+        typer.echo(f"wrote {save(svg, output_dir, name)}")
 
 
 if __name__ == "__main__":
