@@ -28,12 +28,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from heedful.acceleration.attention import chunked_additive_score
-from heedful.acceleration.dispatch import select_additive_kernel
-from heedful.attention.additive_scores import naive_additive_score
+import heedful.acceleration.kernels  # noqa: F401
+from heedful.acceleration.attention_kernels import chunked_additive_score
+from heedful.attention.additive_scores import additive_score
 
 REPEATS = 7
-FORMS = {"plain": naive_additive_score, "chunked": chunked_additive_score}
+FORMS = {"plain": additive_score.reference, "chunked": chunked_additive_score}
 SHAPES = [(16, 128, 128, 256), (32, 16, 16, 256)]  # B, T, S, A
 
 TARGET_SHAPE = (16, 512, 512, 256)
@@ -122,7 +122,7 @@ def title(shape: Shape) -> str:
 
 
 def bench(shape: Shape) -> None:
-    is_plain = select_additive_kernel(*inputs_of(shape)[:2]) is naive_additive_score
+    is_plain = additive_score.select_kernel(*inputs_of(shape)) is None
     print(f"{title(shape)}: the selected kernel is {'plain' if is_plain else 'chunked'}")
     for label, work in {"forward": scoring, "forward and backward": learning}.items():
         report(label, {name: work(form, shape) for name, form in FORMS.items()})

@@ -5,9 +5,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from heedful.acceleration.attention import chunked_additive_score
-from heedful.acceleration.dispatch import MAX_NAIVE_ELEMENTS, additive_score, select_additive_kernel
-from heedful.attention.additive_scores import naive_additive_score
+import heedful.acceleration.kernels  # noqa: F401
+from heedful.acceleration.attention_kernels import chunked_additive_score
+from heedful.acceleration.tuning import MAX_UNCHUNKED_ELEMENTS
+from heedful.attention.additive_scores import additive_score
+
+plain_additive_score = additive_score.reference
 
 WIDTH = 5
 
@@ -37,6 +40,10 @@ def inputs(shape, *, width=WIDTH, dtype=torch.double):
     return [torch.randn(size, dtype=dtype, requires_grad=True) for size in sizes]
 
 
+def is_chunked(queries, keys):
+    return additive_score.select_kernel(queries, keys, torch.ones(queries.size(-1))) is not None
+
+
 def value_and_gradients(form, arguments, slopes, **options):
     scores = form(*arguments, **options)
     return [scores, *torch.autograd.grad(scores, arguments, slopes)]
@@ -47,7 +54,7 @@ def value_and_gradients(form, arguments, slopes, **options):
 def test_chunks_agree_with_the_plain_form_in_value_and_gradient(shape, chunk):
     arguments = inputs(shape)
     slopes = torch.randn(*shape[0], *shape[1:]).double()
-    plain = value_and_gradients(naive_additive_score, arguments, slopes)
+    plain = value_and_gradients(plain_additive_score, arguments, slopes)
     torch.testing.assert_close(
         value_and_gradients(chunked_additive_score, arguments, slopes, max_elements=chunk), plain
     )
@@ -73,7 +80,7 @@ def test_gradients_are_those_of_finite_differences(chunk):
 
 def test_gradients_of_one_input_need_no_gradients_of_the_others():
     arguments = inputs(((2,), 3, 4))
-    expected = torch.autograd.grad(naive_additive_score(*arguments).sum(), arguments)
+    expected = torch.autograd.grad(plain_additive_score(*arguments).sum(), arguments)
     for place, gradient in enumerate(expected):
         alone = [each.detach() for each in arguments]
         alone[place].requires_grad_()
@@ -85,11 +92,11 @@ def test_inputs_may_be_views():
     queries, keys, vector = inputs(((2, 3), 4, 6))
     views = queries.transpose(0, 1), keys[0].unsqueeze(1).expand(-1, 2, -1, -1), vector
     torch.testing.assert_close(
-        chunked_additive_score(*views, max_elements=50), naive_additive_score(*views)
+        chunked_additive_score(*views, max_elements=50), plain_additive_score(*views)
     )
 
 
-@pytest.mark.parametrize("form", [naive_additive_score, chunked_additive_score, additive_score])
+@pytest.mark.parametrize("form", [plain_additive_score, chunked_additive_score, additive_score])
 @pytest.mark.parametrize(
     ("of_queries", "of_keys"), [((2, 3), (2, 1)), ((1, 3), (2, 1)), ((3,), (2, 1)), ((), (2,))]
 )
@@ -102,7 +109,7 @@ def test_leading_dimensions_may_broadcast(form, of_queries, of_keys):
     leading = torch.broadcast_shapes(of_queries, of_keys)
     spread = [each.expand(*leading, -1, -1) for each in (queries, keys)]
     slopes = torch.randn(*leading, 4, 6).double()
-    wanted = naive_additive_score(*spread, vector)
+    wanted = plain_additive_score(*spread, vector)
     found = form(queries, keys, vector)
     torch.testing.assert_close(found, wanted)
     torch.testing.assert_close(
@@ -113,8 +120,8 @@ def test_leading_dimensions_may_broadcast(form, of_queries, of_keys):
 
 def test_the_size_of_what_broadcasts_is_that_of_the_outcome():
     queries = torch.zeros(()).expand(1, 1, 1)
-    keys = torch.zeros(()).expand(MAX_NAIVE_ELEMENTS, 2, 1)
-    assert select_additive_kernel(queries, keys) is chunked_additive_score
+    keys = torch.zeros(()).expand(MAX_UNCHUNKED_ELEMENTS, 2, 1)
+    assert is_chunked(queries, keys)
 
 
 def test_saturated_units_pass_no_gradient():
@@ -130,12 +137,12 @@ def test_saturated_units_pass_no_gradient():
 def test_every_precision_is_kept_and_as_near_to_the_truth_as_the_plain_form(dtype):
     exact = inputs(((2,), 33, 9))
     slopes = torch.randn(2, 33, 9).double()
-    truth = value_and_gradients(naive_additive_score, exact, slopes)
+    truth = value_and_gradients(plain_additive_score, exact, slopes)
     arguments = [each.detach().to(dtype).requires_grad_() for each in exact]
     found = value_and_gradients(
         chunked_additive_score, arguments, slopes.to(dtype), max_elements=50
     )
-    plain = value_and_gradients(naive_additive_score, arguments, slopes.to(dtype))
+    plain = value_and_gradients(plain_additive_score, arguments, slopes.to(dtype))
     for one, other, goal in zip(found, plain, truth, strict=True):
         assert one.dtype == dtype
         rounding = torch.finfo(dtype).eps * goal.abs().max()
@@ -149,7 +156,7 @@ def test_a_vector_wider_than_the_projections_is_rounded_as_autocast_does():
     scores.sum().backward()
     assert scores.dtype == torch.bfloat16
     assert exact.grad.dtype == torch.float32
-    torch.testing.assert_close(scores, naive_additive_score(queries, keys, vector))
+    torch.testing.assert_close(scores, plain_additive_score(queries, keys, vector))
 
 
 def test_a_second_derivative_is_refused():
@@ -168,21 +175,21 @@ def sized(elements, places):
 
 @pytest.mark.parametrize("places", [1, 2, 1024])
 def test_small_inputs_are_scored_plainly_and_large_ones_in_chunks(places):
-    assert select_additive_kernel(*sized(places, places)) is naive_additive_score
-    assert select_additive_kernel(*sized(MAX_NAIVE_ELEMENTS, places)) is naive_additive_score
+    assert not is_chunked(*sized(places, places))
+    assert not is_chunked(*sized(MAX_UNCHUNKED_ELEMENTS, places))
     assert (
-        select_additive_kernel(*sized(MAX_NAIVE_ELEMENTS + places, places))
+        not is_chunked(*sized(MAX_UNCHUNKED_ELEMENTS + places, places))
         is chunked_additive_score
     )
 
 
 def test_both_sides_of_the_border_agree():
     width, places = 256, 128
-    border = MAX_NAIVE_ELEMENTS // (width * places)
+    border = MAX_UNCHUNKED_ELEMENTS // (width * places)
     arguments = inputs(((), border + 1, places), width=width, dtype=torch.float)
     below = [arguments[0][:-1], *arguments[1:]]
-    assert select_additive_kernel(*below[:2]) is naive_additive_score
-    assert select_additive_kernel(*arguments[:2]) is chunked_additive_score
+    assert select_additive_kernel(*below[:2])
+    assert is_chunked(*arguments[:2])
     torch.testing.assert_close(additive_score(*arguments)[:-1], additive_score(*below))
 
 
@@ -206,11 +213,11 @@ def test_no_tensor_is_larger_than_a_chunk_an_input_or_the_scores(shape):
     chunk = 300
     with LargestTensor() as largest:
         chunked_additive_score(*arguments, max_elements=chunk).sum().backward()
-    scores = naive_additive_score(*arguments)
+    scores = plain_additive_score(*arguments)
     allowed = max(chunk, scores.numel(), *(each.numel() for each in arguments))
     assert largest.elements <= allowed < scores.numel() * WIDTH
     with LargestTensor() as largest:
-        naive_additive_score(*arguments)
+        plain_additive_score(*arguments)
     assert largest.elements == scores.numel() * WIDTH
 
 

@@ -5,8 +5,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from heedful.acceleration.attention import sdpa_context
-from heedful.acceleration.dispatch import select_context_kernel
+import heedful.acceleration.kernels  # noqa: F401
 from heedful.attention import (
     ArgmaxReadout,
     BilinearScore,
@@ -24,6 +23,8 @@ from heedful.attention import (
     prefix_mask,
     window_mask,
 )
+from heedful.attention import Memory
+from heedful.attention.attention import softmax_context
 from heedful.attention.multi_head import MultiHeadAttention
 
 ROWS, SIZE, WIDTH = 3, 7, 4
@@ -49,6 +50,10 @@ each_mask = pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 each_precision = pytest.mark.parametrize(
     "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str
 )
+
+
+def sdpa_context(queries, keys, values, mask, temperature=1.0):
+    return softmax_context(queries, Memory(values, keys, mask), temperature, 0.0)
 
 
 def attention(score="scaled-dot", temperature=1.0):
@@ -169,7 +174,7 @@ def test_gradients_are_those_of_finite_differences():
     mask = causal_mask(SIZE) & padding_mask(torch.tensor([7, 3, 0]), SIZE)
 
     def take(queries, keys, values):
-        return sdpa_context(queries, keys, values, mask, temperature=0.7)
+        return sdpa_context(queries, keys, values, mask, 0.7)
 
     queries, values = inputs(ROWS)
     assert torch.autograd.gradcheck(take, (queries, inputs(ROWS)[1], values))
@@ -218,7 +223,7 @@ def test_nan_stays_visible_in_its_row_alone_on_a_gpu(mask, dtype):
     queries, values = (each.detach().cuda() for each in inputs(ROWS, dtype=dtype))
     queries[:, 3] = torch.nan
     module = attention()
-    memory = module.remember(values, mask.cuda())
+    memory = module.build_memory(values, mask.cuda())
     found = module(queries, memory, need_weights=False).context
     assert (found.isnan() == module(queries, memory).context.isnan()).all()
 
@@ -260,8 +265,8 @@ class OtherDot(DotScore):
     ids=lambda parts: " ".join(type(part).__name__ for part in parts),
 )
 def test_the_rule_is_for_a_softmax_mean_over_inner_products_alone(parts):
-    assert select_context_kernel(*parts) is None
     module = SingleHeadAttention(*parts).double()
+    assert not module.is_softmax_attention
     queries, values = inputs(ROWS)
     memory = module.build_memory(values, MASKS["padding"])
     assert module(queries, memory, need_weights=False).weights is not None

@@ -3,12 +3,14 @@
 import pytest
 import torch
 
-from heedful.acceleration.recurrent import (
-    fused_cell_for,
-    fused_outputs,
-    fused_states,
+import heedful.acceleration.kernels  # noqa: F401
+from heedful.acceleration.recurrent_kernels import (
+    has_kernel_for_states,
     run_packed,
     run_with_frozen_padding,
+    torch_cell,
+    torch_outputs,
+    torch_states,
 )
 from heedful.layers.rnn import (
     RecurrentLayer,
@@ -47,7 +49,7 @@ def gradients(value, cell, *leaves):
 @each_dtype
 def test_what_is_seen_along_a_sequence_is_what_the_steps_show(kind, dtype):
     cell, inputs, state, hidden = setting(kind, dtype)
-    found = fused_outputs(cell, inputs, state)
+    found = torch_outputs(cell, inputs, state)
     wanted = torch.stack([each[0] for each in unroll_steps(cell, inputs, state)], dim=1)
     torch.testing.assert_close(found, wanted)
     for pair in zip(
@@ -77,8 +79,8 @@ def test_the_states_along_a_sequence_are_those_of_the_steps(kind, dtype):
 @each_kind
 def test_cells_of_torch_are_fused_in_training_and_when_asked(kind):
     cell = CELL_CLASSES[kind](2, 4)
-    assert fused_cell_for(cell.train()) is cell
-    assert fused_cell_for(cell.eval()) is cell
+    assert torch_cell(cell.train()) is cell
+    assert torch_cell(cell.eval()) is cell
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_where_a_row_ends_is_the_state_of_the_steps_up_to_it(kind):
 
 def test_only_the_memory_of_an_lstm_is_told_by_no_kernel():
     told = {
-        kind for kind in CELL_CLASSES if fused_states(*setting(kind, torch.float)[:3]) is not None
+        kind for kind in CELL_CLASSES if has_kernel_for_states(*setting(kind, torch.float)[:3])
     }
     assert told == {"rnn", "gru"}
 
@@ -134,8 +136,8 @@ def test_a_cell_that_drops_is_fused_only_where_it_drops_nothing(kind):
     inner = CELL_CLASSES[kind](2, 4)
     cell = RecurrentDropout(inner, 0.5)
     inputs = torch.randn(3, 5, 2)
-    assert fused_cell_for(cell.train()) is None
-    assert fused_cell_for(cell.eval()) is inner
+    assert torch_cell(cell.train()) is None
+    assert torch_cell(cell.eval()) is inner
     first = cell.initial_state(torch.randn(3, 4))
     wanted = tuple(
         torch.stack(part, 1) for part in zip(*unroll_steps(cell, inputs, first), strict=True)
@@ -151,7 +153,7 @@ def test_what_steps_otherwise_is_not_fused():
 
     zoned = Zoneout(GRUCell(2, 4), (0.1,)).eval()
     for cell in (Shifted(2, 4), zoned, ResetBeforeGRUCell(2, 4), ResetAfterGRUCell(2, 4)):
-        assert fused_cell_for(cell) is None
+        assert torch_cell(cell) is None
         inputs, first = torch.randn(3, 5, 2), cell.initial_state(torch.randn(3, 4))
         wanted = torch.stack([each[0] for each in unroll_steps(cell, inputs, first)], dim=1)
         torch.testing.assert_close(unroll_outputs(cell, inputs, first), wanted)

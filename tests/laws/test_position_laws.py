@@ -10,7 +10,7 @@ from heedful.config.base import type_of, types_in
 
 SIZE = 6
 PLACINGS = {
-    f"{type_of(member)}, {join}": member(join=join)
+    f"{type_of(member)}, {join}": member(combine=join)
     for member, join in product(types_in(PositionalEncodingConfig), ["add", "concatenate"])
 }
 each_placing = pytest.mark.parametrize("name", PLACINGS)

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from heedful.acceleration.attention import attend_in_chunks, chunked_additive_score
-from heedful.attention.additive_scores import naive_additive_score
+from heedful.acceleration import tuning
+from heedful.acceleration.attention_kernels import attend_in_chunks, chunked_additive_score
+from heedful.attention.additive_scores import additive_score
 from heedful.attention.alignments import entmax
 from heedful.layers.convolution import scale_gradient
 from heedful.training import negative_log_likelihood
@@ -87,14 +88,11 @@ def asked(queries, memory, weight):
 
 def asked_in_chunks(queries, memory, weight):
     places = torch.zeros(queries.shape[:2], dtype=torch.long)
-    return attend_in_chunks(
-        lambda own, _, held: asked(own, held, weight),
-        queries,
-        places,
-        memory,
-        parameters_used=[weight],
-        chunk_size=2,
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuning, "QUERY_CHUNK_SIZE", 2)
+        return attend_in_chunks(
+            lambda own, _, held: asked(own, held, weight), queries, places, memory, [weight]
+        )
 
 
 def additive(form):
@@ -126,7 +124,7 @@ LONG, DEFAULT_CLIPPER, SQUARE = (2, 5, 4), (2, 3, 4), (4, 4)
 PAIRS = {
     "in chunks": (asked, asked_in_chunks, [LONG, DEFAULT_CLIPPER, SQUARE]),
     "additive in chunks": (
-        additive(naive_additive_score),
+        additive(additive_score.reference),
         additive(lambda *parts: chunked_additive_score(*parts, max_elements=1)),
         [LONG, DEFAULT_CLIPPER, SQUARE, (4,)],
     ),

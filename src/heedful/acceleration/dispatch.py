@@ -6,86 +6,17 @@ memory, never results. No model and no configuration names a form.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor
-
-from heedful.acceleration.attention import chunked_additive_score, sdpa_context
-from heedful.attention.additive_scores import naive_additive_score
-from heedful.attention.alignments import AlignmentFunction, SoftmaxAlignment
+from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.attention import Attention
-from heedful.attention.dot_product_scores import BilinearScore, DotScore, ScaledDotScore
+from heedful.attention.dot_product_scores import DotScore, ScaledDotScore
 from heedful.attention.multi_head import MultiHeadAttention
-from heedful.attention.readouts import Readout, WeightedSumReadout
-from heedful.attention.scores import ScoreFunction
+from heedful.attention.readouts import WeightedSumReadout
 from heedful.layers.feed_forward import FeedForward, PositionwiseLayer
 from heedful.layers.self_attention import FullSelfAttention, SelfAttention
 from heedful.layers.transformer import SublayerConnection
-from heedful.shapes import Float
-
-# Measured on two cores, A=256, forward and backward: with 16 queries a row chunks are faster from
-# 2**19 elements on; with one query, where the hidden layer is no larger than the keys, recomputing
-# costs up to twice the time at 2**20, 1.4 times at 2**22 and nothing from 2**23 on. Between them
-# lies 2**22: 16 MiB in single precision.
-MAX_NAIVE_ELEMENTS = 2**22
-
-
-# Those whose score is the inner product of the query with the prepared key, and nothing more.
-DOT_PRODUCT_SCORES = (DotScore, ScaledDotScore, BilinearScore)
-
-
-AdditiveKernel = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-ContextKernel = Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]
-
-
-def select_context_kernel(
-    score: ScoreFunction, alignment_function: AlignmentFunction, readout: Readout
-) -> ContextKernel | None:
-    """The form that takes a context and makes no weights; None where there is no such form."""
-    # The very types: a subclass may score, share or take otherwise.
-    if (
-        type(score) in DOT_PRODUCT_SCORES
-        and type(alignment_function) is SoftmaxAlignment
-        and type(readout) is WeightedSumReadout
-    ):
-        return partial(sdpa_context, temperature=alignment_function.temperature)
-    return None
-
-
-def additive_score(
-    queries: Float[Tensor, "*#B T A"], keys: Float[Tensor, "*#B S A"], vector: Float[Tensor, "A"]
-) -> Float[Tensor, "*B T S"]:
-    """Score by v . tanh(q + k), in the form that suits the inputs."""
-    return select_additive_kernel(queries, keys)(queries, keys, vector)
-
-
-def select_additive_kernel(
-    queries: Float[Tensor, "*#B T A"], keys: Float[Tensor, "*#B S A"]
-) -> AdditiveKernel:
-    """The first form that applies."""
-    return next(kernel for applies, kernel in ADDITIVE_KERNELS if applies(queries, keys))
-
-
-def _fits_naive(queries: Tensor, keys: Tensor) -> bool:
-    leading = torch.broadcast_shapes(queries.shape[:-2], keys.shape[:-2])
-    return math.prod((*leading, *queries.shape[-2:], keys.size(-2))) <= MAX_NAIVE_ELEMENTS
-
-
-def _always(queries: Tensor, keys: Tensor) -> bool:
-    return True
-
-
-ADDITIVE_KERNELS: tuple[tuple[Callable[[Tensor, Tensor], bool], AdditiveKernel], ...] = (
-    (_fits_naive, naive_additive_score),
-    (_always, chunked_additive_score),
-)
-
 
 # Usual layers: which Transformer layers are so usual that they have faster forms?
 

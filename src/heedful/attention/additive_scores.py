@@ -21,6 +21,7 @@ from typing_extensions import override
 from heedful.attention.outputs import AttentionState
 from heedful.attention.scores import ContentScore, ContentScoreConfigBase, ScoreFunction
 from heedful.config import BaseConfig
+from heedful.ops import op
 from heedful.shapes import Float, Keys, Queries, Scores
 
 
@@ -197,8 +198,6 @@ class AdditiveScore(ScoreFunction):
         prepared_keys: Float[Tensor, "*B S A"],
         state: AttentionState | None = None,
     ) -> Scores:
-        from heedful.acceleration.dispatch import additive_score
-
         assert not self.uses_history or queries.size(-2) == 1, (
             f"{queries.size(-2)} queries at once, but features need the weights of the last one"
         )
@@ -249,8 +248,6 @@ class ConcatScore(ContentScore):
 
     @override
     def compare(self, queries: Queries, prepared_keys: Float[Tensor, "*B S A"]) -> Scores:
-        from heedful.acceleration.dispatch import additive_score
-
         projected = linear(queries, self.projection.weight[:, : self.query_size])  # (*B, T, A)
         return additive_score(projected, prepared_keys, self.score_vector.weight[0])
 
@@ -300,9 +297,10 @@ class LocationScoreConfig(ContentScoreConfigBase):
         return LocationScore(query_size, max_positions=self.max_positions)
 
 
-def naive_additive_score(
+@op
+def additive_score(
     queries: Float[Tensor, "*#B T A"], keys: Float[Tensor, "*#B S A"], vector: Float[Tensor, "A"]
 ) -> Scores:
-    """Return v . tanh(q + k) for every pair, storing the whole hidden layer."""
+    """Return v . tanh(q + k) for every pair."""
     hidden = queries.unsqueeze(-2) + keys.unsqueeze(-3)  # (*B, T, S, A)
     return hidden.tanh_() @ vector

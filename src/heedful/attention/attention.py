@@ -13,10 +13,17 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from typing_extensions import override
 
-from heedful.attention.alignments import AlignmentFunction, SoftAlignment
+from heedful.attention.alignments import (
+    AlignmentFunction,
+    SoftAlignment,
+    SoftmaxAlignment,
+    mask_scores,
+)
 from heedful.attention.auxiliary_losses import AttentionLoss
+from heedful.attention.dot_product_scores import DOT_PRODUCT_SCORES
 from heedful.attention.outputs import (
     AlignmentLossInputs,
     AlignmentOutput,
@@ -26,9 +33,10 @@ from heedful.attention.outputs import (
     PreparedKeys,
     concat_alignments,
 )
-from heedful.attention.readouts import Readout
+from heedful.attention.readouts import Readout, WeightedSumReadout
 from heedful.attention.scores import ScoreFunction
 from heedful.errors import DataError, check
+from heedful.ops import op
 from heedful.shapes import Context, Int, Keys, Mask, Queries, Scalar, Values
 
 AttentionRole = Literal["cross", "self", "intra", "image"]
@@ -190,24 +198,30 @@ class SingleHeadAttention(Attention):
         *,
         need_weights: bool = True,
     ) -> AttentionOutput:
-        if state is None and not need_weights:
-            context = self.fused_context(queries, memory)
-            if context is not None:
-                return AttentionOutput(context, None, None, None)
+        if state is None and not need_weights and self.is_softmax_attention:
+            return AttentionOutput(self.compute_context(queries, memory), None, None, None)
         if self.score.uses_history and queries.size(-2) > 1:
             return self._attend_sequentially(queries, memory, state)
         return self._attend_parallel(queries, memory, state)
 
-    def fused_context(self, queries: Queries, memory: Memory) -> Context | None:
-        """Compute the context without weights in a fused kernel; None if no kernel applies.
+    @property
+    def is_softmax_attention(self) -> bool:
+        """Whether this is softmax(q . k) v, whose context can be computed without weights."""
+        # Exact types: a subclass may compute something else.
+        return (
+            type(self.score) in DOT_PRODUCT_SCORES
+            and type(self.alignment_function) is SoftmaxAlignment
+            and type(self.readout) is WeightedSumReadout
+        )
+
+    def compute_context(self, queries: Queries, memory: Memory) -> Context:
+        """Return the context of a softmax attention, without its weights.
 
         The memory may have fewer heads than the queries if the number divides theirs.
         """
-        from heedful.acceleration.dispatch import select_context_kernel
-
-        form = select_context_kernel(self.score, self.alignment_function, self.readout)
-        dropped = self.dropout.p if self.training else 0.0
-        return form and form(queries, memory.keys, memory.values, memory.mask, dropped)
+        assert isinstance(self.alignment_function, SoftmaxAlignment), self.alignment_function
+        dropout = self.dropout.p if self.training else 0.0
+        return softmax_context(queries, memory, self.alignment_function.temperature, dropout)
 
     @override
     def compute_weights(
@@ -259,6 +273,19 @@ class SingleHeadAttention(Attention):
             state.last_context if self.readout.is_per_position else context[..., -1, :],
             state.uniform_sample,
         )
+
+
+@op
+def softmax_context(
+    queries: Queries, memory: Memory, temperature: float, dropout: float
+) -> Context:
+    """softmax(q . k / temperature) v, where keys and values may have fewer heads than queries."""
+    values, keys, mask = memory
+    if queries.shape[:-2] != keys.shape[:-2]:
+        num_repeats = queries.size(-3) // keys.size(-3)
+        keys, values = (heads.repeat_interleave(num_repeats, dim=-3) for heads in (keys, values))
+    weights = mask_scores(queries @ keys.mT / temperature, mask).softmax(dim=-1) * mask
+    return functional.dropout(weights, dropout) @ values
 
 
 def check_nonempty_source(values: Values) -> None:

@@ -87,6 +87,10 @@ class BilinearScoreConfig(ContentScoreConfigBase):
     type: Literal["bilinear"] = "bilinear"
 
 
+DOT_PRODUCT_SCORES = (DotScore, ScaledDotScore, BilinearScore)
+"""Scores that are the dot product of the query with the prepared key and nothing else."""
+
+
 class ProjectedDotScore(ContentScore):
     """(W q) . (U k)  (Britz et al. 2017, "multiplicative").
 

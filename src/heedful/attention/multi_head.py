@@ -116,10 +116,9 @@ class MultiHeadAttention(Attention):
         need_weights: bool = True,
     ) -> AttentionOutput:
         head_queries = _split_heads(self.query_projection(queries), self.num_heads)  # (*B, H, T, Q)
-        if state is None and not need_weights:
-            context = self.inner.fused_context(head_queries, memory)
-            if context is not None:
-                return AttentionOutput(self._merge_heads(context), None, None, None)
+        if state is None and not need_weights and self.inner.is_softmax_attention:
+            context = self.inner.compute_context(head_queries, memory)
+            return AttentionOutput(self._merge_heads(context), None, None, None)
         output = self.inner(head_queries, self._repeat_kv(memory), state)
         weights = output.weights.mean(dim=-3)  # (*B, T, S)
         return output._replace(context=self._merge_heads(output.context), weights=weights)

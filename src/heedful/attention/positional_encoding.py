@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import suppress
-from functools import lru_cache
 from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
-from torch.nn import functional
 
 from heedful.config import BaseConfig
+from heedful.ops import op
 from heedful.shapes import Float, Int
 
 # Positions: how does a vector know where it stands?
@@ -23,8 +21,6 @@ from heedful.shapes import Float, Int
 
 # Pair i of a vector turns once in 2 pi base^(2 i / width) places (Vaswani et al. 2017, 3.5).
 DEFAULT_BASE = 10000.0
-
-_NUM_CACHED_POSITIONS = 512
 
 
 class PositionalEncoding(nn.Module, ABC):
@@ -52,26 +48,17 @@ class SinusoidalEncoding(PositionalEncoding):
         self, positions: Int[Tensor, "*B T"], dtype: torch.dtype = torch.float32
     ) -> Float[Tensor, "*B T E"]:
         """Give the vectors of these places, the first being 0, in this precision."""
-        # A GPU cannot say in time that a place is far off.
-        if positions.device.type == "cpu" and type(positions) is Tensor:
-            with suppress(IndexError):
-                return functional.embedding(positions, _cached_sinusoids(self.size, dtype))
-        return _sinusoids(positions, self.size, dtype)
+        return sinusoids(positions, self.size, dtype)
 
 
-def _sinusoids(
+@op
+def sinusoids(
     positions: Int[Tensor, "*B T"], size: int, dtype: torch.dtype
 ) -> Float[Tensor, "*B T E"]:
+    """Compute the sinusoidal encoding of positions."""
     angles = rotary_angles(positions, size)  # (*B, T, (E + 1) / 2)
     pairs = torch.stack([angles.sin(), angles.cos()], dim=-1)
     return pairs.flatten(-2)[..., :size].to(dtype)
-
-
-@lru_cache(maxsize=16)
-def _cached_sinusoids(size: int, dtype: torch.dtype) -> Float[Tensor, "places E"]:
-    """The vectors of the first places, which are asked for again at every step of a search."""
-    with torch.inference_mode(mode=False):
-        return _sinusoids(torch.arange(_NUM_CACHED_POSITIONS, device="cpu"), size, dtype)
 
 
 class LearnedEncoding(PositionalEncoding):

@@ -9,15 +9,8 @@ import torch
 from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 
-from heedful.acceleration.recurrent import (
-    fused_cell_for,
-    fused_final_cell_state,
-    fused_outputs,
-    fused_states,
-)
 from heedful.layers.rnn_cells import (
     GRUCellConfig,
-    LSTMCell,
     LSTMCellConfig,
     RecurrentCell,
     RecurrentState,
@@ -29,6 +22,7 @@ from heedful.layers.self_attentive_cells import (
     SelfAttentiveLSTMCellConfig,
     type_from_name,
 )
+from heedful.ops import op
 from heedful.shapes import Float, Int
 
 CellType = Literal["rnn", "gru", "lstm", "self-attentive-rnn", "self-attentive-lstm", "lstmn"]
@@ -150,28 +144,24 @@ class StackedCells(nn.Module):
 # (B, D), and made anew by every step, or it is a tape, (B, S, D), to which every step adds a place.
 
 
+@op
 def unroll_outputs(
     cell: RecurrentCell, inputs: Float[Tensor, "B S E"], state: RecurrentState
 ) -> Float[Tensor, "B S D"]:
     """What is seen of the state after each input."""
-    plain = fused_cell_for(cell)
-    if plain is not None:
-        return fused_outputs(plain, inputs, state)
     return torch.stack([after[0] for after in unroll_steps(cell, inputs, state)], dim=1)
 
 
+@op
 def unroll_states(
     cell: RecurrentCell, inputs: Float[Tensor, "B S E"], state: RecurrentState
 ) -> tuple[Tensor, ...]:
     """The whole state after each input; of a tape the last, which has all before it in it."""
-    plain = fused_cell_for(cell)
-    states = fused_states(plain, inputs, state) if plain is not None else None
-    if states is not None:
-        return states
     parts = zip(*unroll_steps(cell, inputs, state), strict=True)
     return tuple(part[-1] if is_history(part[-1]) else torch.stack(part, dim=1) for part in parts)
 
 
+@op
 def unroll_with_final_state(
     cell: RecurrentCell,
     inputs: Float[Tensor, "B S E"],
@@ -179,15 +169,11 @@ def unroll_with_final_state(
     state: RecurrentState,
 ) -> tuple[Float[Tensor, "B S D"], RecurrentState]:
     """What is seen of the state after each input, and the state after each row's own last."""
-    plain = fused_cell_for(cell)
-    if isinstance(plain, LSTMCell) and inputs.size(1) > 1:  # one step is soonest made as a step
-        outputs, memory = fused_final_cell_state(plain, inputs, lengths, state)
-        return outputs, (_final_part(state[0], outputs, lengths), memory, *state[2:])
     states = unroll_states(cell, inputs, state)
-    return states[0], tuple(_final_part(*part, lengths) for part in zip(state, states, strict=True))
+    return states[0], tuple(final_part(*part, lengths) for part in zip(state, states, strict=True))
 
 
-def _final_part(first: Tensor, states: Tensor, lengths: Int[Tensor, "B"]) -> Tensor:
+def final_part(first: Tensor, states: Tensor, lengths: Int[Tensor, "B"]) -> Tensor:
     """One part of the state after each row's own last input, from the part along the sequence."""
     if is_history(first):
         places = torch.arange(states.size(1), device=states.device)

@@ -7,20 +7,21 @@ a sequence and not with its square.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Annotated, Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from heedful.acceleration.attention import attend_in_chunks
 from heedful.attention.attention import Attention
 from heedful.attention.masks import padding_mask
 from heedful.attention.outputs import AttentionOutput, AttentionState, Memory, PreparedKeys
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
 from heedful.errors import ConfigError
+from heedful.ops import op
 from heedful.pytree import Nested, map_pairs
 from heedful.shapes import Bool, Float, Int
 
@@ -148,20 +149,34 @@ def append_to_cache(
 
 def write_to_cache(cached: Nested, added: Nested, positions: Int[Tensor, "B T"]) -> Nested:
     """Put tensors (B, ..., T, X) into longer ones (B, ..., S + T, X), at each row's own places."""
-
-    def put(old: Tensor, new: Tensor) -> Tensor:
-        if _is_plain_append(positions, old.size(-2)):
-            return torch.cat([old, new], dim=-2)
-        grown = pad(old, (0, 0, 0, new.size(-2)))
-        index = positions[(slice(None), *(None,) * (new.dim() - 3), slice(None), None)]
-        return grown.scatter(-2, index.expand(new.shape), new)
-
-    return map_pairs(put, cached, added)
+    return map_pairs(lambda old, new: write_rows(old, new, positions), cached, added)
 
 
-def _is_plain_append(positions: Int[Tensor, "B T"], end: int) -> bool:
-    """Whether every row goes on where what is held ends; a GPU would have to be waited for."""
-    return positions.device.type == "cpu" and bool((positions[:, 0] == end).all())
+@op
+def write_rows(
+    cached: Float[Tensor, "B *H S X"],
+    new: Float[Tensor, "B *H T X"],
+    positions: Int[Tensor, "B T"],
+) -> Float[Tensor, "B *H R X"]:
+    """Append room for T positions to a cache, then write each row at its own positions."""
+    grown = pad(cached, (0, 0, 0, new.size(-2)))
+    index = positions[(slice(None), *(None,) * (new.dim() - 3), slice(None), None)]
+    return grown.scatter(-2, index.expand(new.shape), new)
+
+
+AttendFunction = Callable[[Tensor, Tensor, Any], Tensor]
+
+
+@op
+def attend_at_positions(
+    attend: AttendFunction,
+    queries: Float[Tensor, "B T D"],
+    positions: Int[Tensor, "B T"],
+    memory: Any,
+    parameters: Sequence[Tensor],
+) -> Float[Tensor, "B T V"]:
+    """Return attend(queries, positions, memory), where only `parameters` are learned."""
+    return attend(queries, positions, memory)
 
 
 def as_memory(kv_cache: KVCache, visible: Bool[Tensor, "#B T S"]) -> Memory:
@@ -255,10 +270,6 @@ class BlockSelfAttention(FullSelfAttention):
 # so nothing of the future leaks; a place with no whole piece before it finds nothing, and gets
 # zeros, or the bias of its heads where they have one.
 
-QUERY_CHUNK_SIZE = 512
-"""Queries that are asked together: the mask of all of them would be as large as the square of a
-long sequence."""
-
 
 class CompressedSelfAttention(SelfAttention):
     """attend(q, press_k(x), press_v(x)), both convolutions as wide as their stride.
@@ -267,12 +278,9 @@ class CompressedSelfAttention(SelfAttention):
     they were projected, here before: two linear maps in a row, and the same maps can be learned.
     """
 
-    def __init__(
-        self, attention: Attention, *, size: int, stride: int, chunk_size: int = QUERY_CHUNK_SIZE
-    ) -> None:
+    def __init__(self, attention: Attention, *, size: int, stride: int) -> None:
         super().__init__(attention)
         self.stride = stride
-        self.chunk_size = chunk_size
         self.compress_keys = nn.Conv1d(size, size, stride, stride=stride)
         self.compress_values = nn.Conv1d(size, size, stride, stride=stride)
 
@@ -361,20 +369,19 @@ class CompressedSelfAttention(SelfAttention):
             torch.arange(1, kv_cache.values.size(-2) + 1, device=positions.device) * self.stride - 1
         )
 
-        def attend(queries: Tensor, own: Tensor, kv_cache: KVCache) -> AttentionOutput:
-            memory = as_memory(kv_cache, ends <= own.unsqueeze(-1))
+        def attend(queries: Tensor, positions: Tensor, kv_cache: KVCache) -> AttentionOutput:
+            memory = as_memory(kv_cache, ends <= positions.unsqueeze(-1))
             return self.attention(queries, memory, need_weights=need_weights)
 
-        if need_weights or inputs.size(1) <= self.chunk_size:
-            found = attend(inputs, positions, kv_cache)
-            return found.context, found.weights
-        contexts = attend_in_chunks(
-            lambda *asked: attend(*asked).context,
+        if need_weights:
+            attended = attend(inputs, positions, kv_cache)
+            return attended.context, attended.weights
+        contexts = attend_at_positions(
+            lambda *args: attend(*args).context,
             inputs,
             positions,
             kv_cache,
-            parameters_used=list(self.attention.parameters()),
-            chunk_size=self.chunk_size,
+            list(self.attention.parameters()),
         )
         return contexts, None
 

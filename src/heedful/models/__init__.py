@@ -1,1 +1,6 @@
-"""Decoders: models that write a target, looking at what was read."""
+"""Encoders, decoders and whole models.
+
+Importing the package registers the kernels of the ops that models are made of.
+"""
+
+import heedful.acceleration.kernels  # noqa: F401

@@ -14,16 +14,8 @@ from torch import Tensor
 
 from heedful.config import BaseConfig
 from heedful.errors import ConfigError
+from heedful.ops import op
 from heedful.shapes import Float, Int
-
-# Candidates: which continuations of a beam are the best few?
-#
-# A vocabulary is large and a beam is small. The tokens of a row are cut into chunks; a continuation
-# among the best C lies in one of the C chunks whose best are best. So one pass finds the maximum of
-# every chunk, and only the tokens of C chunks are ever sorted. The few that are found go to the
-# host, where the book of the search is kept.
-
-_CHUNK_SIZE = 128  # tokens; of 32 to 128 the fastest for 160 rows of 8,000 tokens on a CPU
 
 
 class Candidates(NamedTuple):
@@ -91,144 +83,43 @@ def eos_candidates(
     return found
 
 
-class TopContinuations(NamedTuple):
-    """The best continuations of beams: what they come to, their rows and their tokens."""
-
-    cumulative_log_probs: Float[Tensor, "U C"]
-    rows: Int[Tensor, "U C"]
-    tokens: Int[Tensor, "U C"]
-
-
+@op
 def find_candidates(
     allowed_log_probs: Float[Tensor, "R N"],
     model_log_probs: Float[Tensor, "R N"],
     cumulative_log_probs: NDArray[np.float64],
     num_candidates: int,
 ) -> Candidates:
-    """Find the best continuations of each beam by what the rules left of the log-probabilities."""
-    precision = torch.promote_types(model_log_probs.dtype, torch.float32)
-    so_far = torch.from_numpy(cumulative_log_probs).to(model_log_probs.device, precision)
-    if model_log_probs.device.type == "cpu" and model_log_probs.dtype == precision:
-        return _find_candidates_cpu(allowed_log_probs, model_log_probs, so_far, num_candidates)
-    ranked = topk_continuations(allowed_log_probs, so_far, num_candidates)
-    row_in_beam = model_log_probs[ranked.rows, ranked.tokens].to(precision)
-    scores, log_probs = (
-        torch.stack([ranked.cumulative_log_probs, row_in_beam]).cpu().numpy().astype(np.float64)
-    )
-    tokens, rows = torch.stack([ranked.tokens, ranked.rows]).cpu().numpy()
-    return Candidates(scores, log_probs, tokens, rows, np.zeros_like(tokens))
-
-
-def topk_continuations(
-    log_probs: Float[Tensor, "R N"], cumulative_log_probs: Float[Tensor, "U K"], count: int
-) -> TopContinuations:
-    """Rank the `n_best` best continuations of each beam without waiting for a device."""
-    num_beams, beam_size = cumulative_log_probs.shape
-    size, num_chunks = log_probs.size(1), _num_chunks(log_probs)
-    firsts = beam_size * torch.arange(num_beams, device=cumulative_log_probs.device)[:, None]
-    if num_chunks <= 2 * count:
-        best, places = _topk_exhaustive(log_probs, cumulative_log_probs, count)
-        return TopContinuations(best, firsts + places // size, places % size)
-    peaks = (cumulative_log_probs.view(-1, 1) + _chunk_maxima(log_probs)).view(num_beams, -1)
-    chunks = peaks.topk(count).indices  # (U, C) of K * chunks
-    rows, starts = firsts + chunks // num_chunks, chunks % num_chunks * _CHUNK_SIZE
-    fitting = starts.clamp(max=size - _CHUNK_SIZE)
-    found = _windows(log_probs, rows * size + fitting)
-    if size % _CHUNK_SIZE:
-        inside = torch.arange(_CHUNK_SIZE, device=rows.device)
-        found.masked_fill_(inside < (starts - fitting).unsqueeze(-1), -torch.inf)
-    extended_totals = found + cumulative_log_probs.flatten()[rows].unsqueeze(-1)
-    best, places = extended_totals.flatten(1).topk(count)
-    chosen = places // _CHUNK_SIZE
-    return TopContinuations(
-        best, rows.gather(1, chosen), fitting.gather(1, chosen) + places % _CHUNK_SIZE
+    """Return the best continuations of each beam, ranked by what the processors allow."""
+    dtype = torch.promote_types(model_log_probs.dtype, torch.float32)
+    totals = torch.from_numpy(cumulative_log_probs).to(model_log_probs.device, dtype)
+    best, indices = rank_all(allowed_log_probs, totals, num_candidates)
+    first_rows = totals.size(1) * torch.arange(len(totals), device=totals.device)[:, None]
+    vocab_size = allowed_log_probs.size(1)
+    return to_candidates(
+        best, first_rows + indices // vocab_size, indices % vocab_size, model_log_probs
     )
 
 
-def _find_candidates_cpu(
-    allowed_log_probs: Float[Tensor, "R N"],
-    model_log_probs: Float[Tensor, "R N"],
-    cumulative_log_probs: Float[Tensor, "U K"],
-    count: int,
-) -> Candidates:
-    """The same on the host, where numpy does small sums sooner than torch."""
-    if count == cumulative_log_probs.size(1) == 1:
-        tokens = allowed_log_probs.numpy().argmax(axis=1)[:, None]
-        rows = np.arange(len(tokens))[:, None]
-    else:
-        rows, tokens = _topk_continuations_cpu(allowed_log_probs, cumulative_log_probs, count)
-    scores = (
-        cumulative_log_probs.numpy().reshape(-1)[rows] + allowed_log_probs.numpy()[rows, tokens]
-    )
-    row_in_beam = model_log_probs.numpy()[rows, tokens]
-    zeros = np.zeros_like(tokens)
-    return Candidates(
-        scores.astype(np.float64), row_in_beam.astype(np.float64), tokens, rows, zeros
-    )
-
-
-def _topk_continuations_cpu(
-    log_probs: Float[Tensor, "R N"], cumulative_log_probs: Float[Tensor, "U K"], count: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows and tokens of the `n_best` best continuations of each beam."""
-    size, num_chunks = log_probs.size(1), _num_chunks(log_probs)
-    beams = np.arange(len(cumulative_log_probs))[:, None]
-    firsts = cumulative_log_probs.size(1) * beams
-    if num_chunks <= 2 * count:
-        row_in_beam, tokens = np.divmod(
-            _topk_exhaustive(log_probs, cumulative_log_probs, count)[1].numpy(), size
-        )
-        return firsts + row_in_beam, tokens
-    peaks = (cumulative_log_probs.view(-1, 1) + _chunk_maxima(log_probs)).view(
-        len(cumulative_log_probs), -1
-    )
-    row_in_beam, number = np.divmod(peaks.topk(count).indices.numpy(), num_chunks)
-    rows, starts = firsts + row_in_beam, number * _CHUNK_SIZE
-    fitting = np.minimum(starts, size - _CHUNK_SIZE)
-    found = _windows(log_probs, torch.from_numpy(rows * size + fitting))
-    if size % _CHUNK_SIZE:
-        found.numpy()[starts > fitting, : -(size % _CHUNK_SIZE)] = -np.inf
-    extended_totals = found.add_(
-        torch.from_numpy(cumulative_log_probs.numpy()[beams, row_in_beam]).unsqueeze(-1)
-    )
-    chosen, beyond = np.divmod(extended_totals.flatten(1).topk(count).indices.numpy(), _CHUNK_SIZE)
-    return rows[beams, chosen], fitting[beams, chosen] + beyond
-
-
-def _num_chunks(log_probs: Float[Tensor, "R N"]) -> int:
-    return -(-log_probs.size(1) // _CHUNK_SIZE)
-
-
-def _topk_exhaustive(
-    log_probs: Float[Tensor, "R N"], cumulative_log_probs: Float[Tensor, "U K"], count: int
+def rank_all(
+    log_probs: Float[Tensor, "R N"], totals: Float[Tensor, "U K"], num_candidates: int
 ) -> tuple[Float[Tensor, "U C"], Int[Tensor, "U C"]]:
-    """Rank the tokens of all rows of a beam; there are too few chunks to leave any out."""
-    extended_totals = (cumulative_log_probs.view(-1, 1) + log_probs).view(
-        len(cumulative_log_probs), -1
-    )  # (U, K * N)
-    return extended_totals.topk(min(count, extended_totals.size(1)))
+    """Rank all tokens of all rows of each beam; return totals and indices into (K * N)."""
+    extended_totals = (totals.view(-1, 1) + log_probs).view(len(totals), -1)  # (U, K * N)
+    return extended_totals.topk(min(num_candidates, extended_totals.size(1)))
 
 
-def _chunk_maxima(log_probs: Float[Tensor, "R N"]) -> Float[Tensor, "R chunks"]:
-    """The maximum of every chunk; the last may be a shorter one."""
-    whole = log_probs.size(1) // _CHUNK_SIZE * _CHUNK_SIZE
-    peaks = log_probs[:, :whole].unflatten(1, (-1, _CHUNK_SIZE)).amax(dim=-1)
-    if whole == log_probs.size(1):
-        return peaks
-    return torch.cat([peaks, log_probs[:, whole:].amax(dim=-1, keepdim=True)], dim=1)
-
-
-def _windows(
-    log_probs: Float[Tensor, "R N"], starts: Int[Tensor, "U C"]
-) -> Float[Tensor, "U C chunk"]:
-    """As many tokens as a chunk has, from these places of the flattened rows on.
-
-    A shorter last chunk is filled up from its left; what fills it belongs to the one before.
-    """
-    windows = log_probs.flatten().unfold(
-        0, _CHUNK_SIZE, 1
-    )  # one at every place: a view, not a copy
-    return windows.index_select(0, starts.flatten()).view(*starts.shape, _CHUNK_SIZE)
+def to_candidates(
+    totals: Float[Tensor, "U C"],
+    rows: Int[Tensor, "U C"],
+    tokens: Int[Tensor, "U C"],
+    model_log_probs: Float[Tensor, "R N"],
+) -> Candidates:
+    """Copy ranked continuations to the host, in two transfers."""
+    log_probs = model_log_probs[rows, tokens].to(totals)
+    scores = torch.stack([totals, log_probs]).cpu().numpy().astype(np.float64)
+    indices = torch.stack([tokens, rows]).cpu().numpy()
+    return Candidates(scores[0], scores[1], indices[0], indices[1], np.zeros_like(indices[0]))
 
 
 # Choosing: which candidates of a beam end, which stay open?

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.acceleration.attention import attend_in_chunks
+from heedful.acceleration import tuning
+from heedful.acceleration.attention_kernels import attend_in_chunks
 
 ROWS, TIMES, PLACES, SIZE = 2, 11, 5, 4
 
@@ -40,9 +41,9 @@ def value_and_gradients(found, queries, memory, module, slopes):
 
 
 def asked(module, given, chunk):
-    return attend_in_chunks(
-        module, *given, parameters_used=list(module.parameters()), chunk_size=chunk
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuning, "QUERY_CHUNK_SIZE", chunk)
+        return attend_in_chunks(module, *given, list(module.parameters()))
 
 
 @pytest.mark.parametrize("chunk", [1, 3, TIMES, 2 * TIMES])
@@ -89,13 +90,12 @@ def test_chunks_are_asked_again_as_narrowly_as_before():
     torch.testing.assert_close(*results, rtol=0.02, atol=0.1)
 
 
-def test_gradients_of_narrow_numbers_are_summed_in_wide_ones():
+def test_gradients_of_narrow_numbers_are_summed_in_wide_ones(monkeypatch):
+    monkeypatch.setattr(tuning, "QUERY_CHUNK_SIZE", 1)
     keys = torch.zeros(1, 1, SIZE, dtype=torch.bfloat16, requires_grad=True)
     queries = torch.full((1, 1000, SIZE), 1.0, dtype=torch.bfloat16)
     places = torch.arange(1000).unsqueeze(0)
-    found = attend_in_chunks(
-        lambda own, _, held: own + held, queries, places, keys, parameters_used=[], chunk_size=1
-    )
+    found = attend_in_chunks(lambda own, _, held: own + held, queries, places, keys, [])
     found.sum().backward()
     # One by one in bfloat16 the sum would stop at 256, the first number that has no next.
     torch.testing.assert_close(keys.grad.float(), torch.full((1, 1, SIZE), 1000.0))

@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from heedful.acceleration.attention import chunked_additive_score
-from heedful.acceleration.dispatch import select_additive_kernel
+import heedful.acceleration.kernels  # noqa: F401
 from heedful.attention import (
     AdditiveScore,
     AttentionState,
@@ -20,7 +19,7 @@ from heedful.attention.additive_scores import (
     ContextFeature,
     CoverageFeature,
     LocationFeature,
-    naive_additive_score,
+    additive_score,
 )
 
 QUERY, KEY, HIDDEN = 2, 4, 3
@@ -127,9 +126,10 @@ def test_features_are_scored_in_chunks_like_all_else_and_agree_with_the_plain_fo
         score.prepare_keys(torch.randn(places, KEY).double()),
         score.query_projection(query),
     )
-    assert select_additive_kernel(projected, prepared) is chunked_additive_score
+    vector = score.score_vector.weight[0]
+    assert additive_score.select_kernel(projected, prepared, vector).name == "chunked"
     summed = prepared + sum(feature(past) for feature in features)
-    plain = naive_additive_score(projected, summed, score.score_vector.weight[0])
+    plain = additive_score.reference(projected, summed, vector)
     torch.testing.assert_close(score(query, prepared, past), plain)
 
 

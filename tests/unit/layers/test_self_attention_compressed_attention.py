@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+import heedful.acceleration.kernels  # noqa: F401
+from heedful.acceleration import tuning
 from heedful.attention.config import AttentionConfig
 from heedful.layers.self_attention import CompressedSelfAttention
 
@@ -10,7 +12,7 @@ ROWS, LENGTH, SIZE, NUM_HEADS = 2, 11, 6, 2
 WIDTH = SIZE // NUM_HEADS
 
 
-def build(stride=3, *, dropout=0.0, chunk=512):
+def build(stride=3, *, dropout=0.0):
     config = AttentionConfig.model_validate(
         {
             "score": {"type": "scaled-dot"},
@@ -19,7 +21,7 @@ def build(stride=3, *, dropout=0.0, chunk=512):
         }
     )
     attention = config.build(query_size=SIZE, memory_size=SIZE)
-    return CompressedSelfAttention(attention, size=SIZE, stride=stride, chunk_size=chunk).double()
+    return CompressedSelfAttention(attention, size=SIZE, stride=stride).double()
 
 
 def vectors(length=LENGTH):
@@ -80,8 +82,9 @@ def compare(module, inputs, found, wanted):
 @pytest.mark.parametrize("stride", [1, 2, 3, 4])
 @pytest.mark.parametrize("chunk", [512, 4], ids=["at once", "in chunks"])
 @pytest.mark.parametrize("need_weights", [True, False], ids=["weights", "no weights"])
-def test_looking_back_is_the_papers_loop(stride, chunk, need_weights):
-    module, inputs = build(stride, chunk=chunk), vectors()
+def test_looking_back_is_the_papers_loop(stride, chunk, need_weights, monkeypatch):
+    monkeypatch.setattr(tuning, "QUERY_CHUNK_SIZE", chunk)
+    module, inputs = build(stride), vectors()
     found = read(module, inputs, need_weights=need_weights).outputs
     wanted = torch.stack([slowly(module, row, forward_bidirectional=False) for row in inputs])
     compare(module, inputs, found, wanted)
@@ -105,8 +108,9 @@ def test_the_weight_of_a_piece_is_that_of_its_places_evenly():
     torch.testing.assert_close(weights[:, 2, :3], torch.full((ROWS, 3), 1 / 3, dtype=torch.double))
 
 
-def test_what_chunks_drop_they_drop_again_for_the_gradient():
-    module, inputs = build(dropout=0.5, chunk=4), vectors()
+def test_what_chunks_drop_they_drop_again_for_the_gradient(monkeypatch):
+    monkeypatch.setattr(tuning, "QUERY_CHUNK_SIZE", 4)
+    module, inputs = build(dropout=0.5), vectors()
 
     def ask(words):
         torch.manual_seed(1)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.errors import RunError
-from heedful.search.candidates import find_candidates, topk_continuations
+from heedful.search.candidates import find_candidates
 from tests.unit.search.tables import Table, search
 
 
@@ -23,23 +23,26 @@ def test_the_best_are_those_of_sorting_everything(seed, size, held, count, forbi
     log_probs = torch.randn(2 * held, size, generator=generator).double()
     log_probs[torch.rand(log_probs.shape, generator=generator) < forbidden] = -torch.inf
     cumulative_log_probs = torch.randn(2, held, generator=generator).double()
-    best, rows, tokens = topk_continuations(log_probs, cumulative_log_probs, count)
-    here = find_candidates(log_probs, log_probs, cumulative_log_probs.numpy(), count)
-    assert here.cumulative_log_probs.tolist() == best.tolist()
-    said = log_probs.numpy()[here.rows, here.tokens]
-    assert here.log_probs.tolist() == said.tolist()
-    assert (
-        said + cumulative_log_probs.flatten().numpy()[here.rows]
-    ).tolist() == here.cumulative_log_probs.tolist()
-    for beam in range(2):
-        mine = log_probs[beam * held : (beam + 1) * held] + cumulative_log_probs[beam, :, None]
-        wanted = mine.flatten().sort(descending=True).values[:count]
-        assert torch.equal(best[beam], wanted)
-        said = log_probs[rows[beam], tokens[beam]] + cumulative_log_probs.flatten()[rows[beam]]
-        assert torch.equal(said, best[beam])
-        is_real = wanted > -torch.inf
-        places = set(zip(rows[beam].tolist(), tokens[beam].tolist(), strict=True))
-        assert len(places) >= int(is_real.sum())
+    arguments = (log_probs, log_probs, cumulative_log_probs.numpy(), count)
+    forms = [find_candidates.reference, *(kernel.run for kernel in kernels_for(*arguments))]
+    for form in forms:
+        found = form(*arguments)
+        last = log_probs.numpy()[found.rows, found.tokens]
+        assert found.log_probs.tolist() == last.tolist()
+        totals = last + cumulative_log_probs.flatten().numpy()[found.rows]
+        assert found.cumulative_log_probs.tolist() == totals.tolist()
+        for beam in range(2):
+            beam_rows = slice(beam * held, (beam + 1) * held)
+            extended = log_probs[beam_rows] + cumulative_log_probs[beam, :, None]
+            expected = extended.flatten().sort(descending=True).values[:count]
+            assert found.cumulative_log_probs[beam].tolist() == expected.tolist()
+            num_real = int((expected > -torch.inf).sum())
+            pairs = zip(found.rows[beam].tolist(), found.tokens[beam].tolist(), strict=True)
+            assert len(set(pairs)) >= num_real
+
+
+def kernels_for(*arguments):
+    return [kernel for kernel in find_candidates.kernels if kernel.supports(*arguments)]
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])

@@ -1,0 +1,46 @@
+"""Thresholds of speed, each with the measurement that chose it. None of them changes a result.
+
+Unless another machine is named: two x86 cores with 2 MiB of level-2 cache each, float32.
+`python -m benchmarks.additive` and `python -m benchmarks.decoding` repeat the measurements.
+"""
+
+from __future__ import annotations
+
+MAX_UNCHUNKED_ELEMENTS = 2**22
+"""Size of the hidden layer (*B, T, S, A) up to which additive scores are computed at once.
+A=256, forward and backward: with 16 queries per row chunks are faster from 2**19 elements on; with
+one query recomputation costs 2x the time at 2**20, 1.4x at 2**22 and nothing from 2**23 on."""
+
+CPU_CHUNK_ELEMENTS = 2**19
+"""Hidden elements per chunk of additive scores on a CPU. B=16, T=S=128, A=256, forward and
+backward: 461 ms at 2**15, 263 at 2**17, 201 at 2**19, 231 at 2**20; unchunked 988."""
+
+GPU_CHUNK_ELEMENTS = 2**26
+"""The same on a GPU. H200, B=16, T=S=A=512, forward and backward: 526 ms at 2**20, 129 at 2**22, 42
+at 2**24, 36 at 2**26 and no less beyond; unchunked 29 ms, but 24 GiB of memory against 0.6."""
+
+QUERY_CHUNK_SIZE = 512
+"""Queries per chunk of compressed attention: the mask of all queries would grow with the square of
+the length. With 16,384 queries over 5,461 positions of size 64 a process grows by 95 MiB."""
+
+NUM_TABULATED_POSITIONS = 512
+"""Positions whose sinusoidal encodings are kept in a table on a CPU. Size 256: one position of 160
+rows is computed in 1.8 ms and looked up in 0.1, 30 positions of 32 rows in 7.9 and 0.6."""
+
+CANDIDATE_CHUNK_SIZE = 128
+"""Tokens per chunk in the ranking of continuations: the fastest of 32, 64 and 128 for 160 rows of
+8,000 tokens on a CPU."""
+
+MIN_PACKED_ROWS, MAX_PACKED_ROWS = 8, 256
+"""Rows for which a linear map is faster with its weight stored as (in, out). In between, torch's
+(out, in) takes up to 1.5x the time; below and above there is no difference."""
+
+MIN_REPEATS = 16
+"""Products with the same number of rows after which packing a weight for exactly this number (MKL)
+pays for itself."""
+
+MAX_SHARED_BEAM_SIZE = 16
+"""Hypotheses that share one key-value cache: each also scores the positions of all others."""
+
+CACHE_GROWTH_FACTOR = 16
+"""Positions that are allocated at once behind a full cache, as a multiple of those appended."""
