@@ -11,6 +11,7 @@ from heedful.attention import (
     BilinearScore,
     CosineScore,
     DotScore,
+    Memory,
     ScaledDotScore,
     SingleHeadAttention,
     SoftmaxAlignment,
@@ -23,7 +24,6 @@ from heedful.attention import (
     prefix_mask,
     window_mask,
 )
-from heedful.attention import Memory
 from heedful.attention.attention import softmax_context
 from heedful.attention.multi_head import MultiHeadAttention
 

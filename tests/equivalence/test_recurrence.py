@@ -10,7 +10,6 @@ from heedful.acceleration.recurrent_kernels import (
     run_with_frozen_padding,
     torch_cell,
     torch_outputs,
-    torch_states,
 )
 from heedful.layers.rnn import (
     RecurrentLayer,
@@ -125,9 +124,7 @@ def test_where_a_row_ends_is_the_state_of_the_steps_up_to_it(kind):
 
 
 def test_only_the_memory_of_an_lstm_is_told_by_no_kernel():
-    told = {
-        kind for kind in CELL_CLASSES if has_kernel_for_states(*setting(kind, torch.float)[:3])
-    }
+    told = {kind for kind in CELL_CLASSES if has_kernel_for_states(*setting(kind, torch.float)[:3])}
     assert told == {"rnn", "gru"}
 
 

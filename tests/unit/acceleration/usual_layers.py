@@ -5,7 +5,7 @@ import itertools
 DEFAULT_METRICS = [
     {"norm_order": placement, "norm": norm, "feed_forward": [{"activation": activation}]}
     for placement, norm, activation in itertools.product(
-        ("before", "after"), ("layer", "rms"), ("relu", "gelu")
+        ("pre", "post"), ("layer", "rms"), ("relu", "gelu")
     )
 ] + [
     {"attention": {"score": {"type": "dot"}, "multi_head": {"num_heads": 2, "bias": True}}},
