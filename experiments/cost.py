@@ -203,7 +203,7 @@ def main(
     """
     torch.set_num_threads(1)
     typer.echo(
-        f"torch {torch.__version__}, one thread, batch {BATCH_SIZE}, hidden size {SIZE}, best of {repeats}"
+        f"torch {torch.__version__}, 1 thread, batch {BATCH_SIZE}, size {SIZE}, best of {repeats}"
     )
     lengths = [MIN_LENGTH]
     while 2 * lengths[-1] <= max_length:

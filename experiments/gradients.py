@@ -75,7 +75,7 @@ def chrono_init(cell: TorchCell, steps: int) -> None:
 
 
 def set_gate(cell: TorchCell, gate: int, bias: Float[Tensor, "D"]) -> None:
-    """Set the bias of a gate by its index: 1 is z of (r, z, n) in a GRU, f of (i, f, g, o) in an LSTM.
+    """Set the bias of a gate: 1 is z of (r, z, n) in a GRU and f of (i, f, g, o) in an LSTM.
 
     torch has two biases per gate; the second is set to zero.
     """
@@ -99,8 +99,8 @@ INITIALIZATIONS = [
     Subject("rnn, orthogonal", CELLS["rnn"], orthogonal),
     Subject("lstm", CELLS["lstm"], default_init),
     Subject("lstm, forget bias 1", CELLS["lstm"], forget_bias_one),
-    Subject("lstm, gates open", CELLS["lstm"], chrono_init),
-    Subject("gru, gates open", CELLS["gru"], chrono_init),
+    Subject("lstm, chrono init", CELLS["lstm"], chrono_init),
+    Subject("gru, chrono init", CELLS["gru"], chrono_init),
 ]
 
 

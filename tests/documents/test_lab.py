@@ -1,4 +1,4 @@
-"""The lab: what its pages tell of each claim is what its experiments measure."""
+"""Pages of the lab agree with their charts and with the experiments."""
 
 import re
 import subprocess
@@ -18,7 +18,7 @@ from tests.documents.markdown import ROOT, links
 
 LAB = ROOT / "docs" / "lab"
 NAMESPACE = "{http://www.w3.org/2000/svg}"
-FEW = {"steps": 50, "seeds": 1}
+SMALL = {"steps": 50, "seeds": 1}
 
 
 def page(name):
@@ -26,9 +26,9 @@ def page(name):
 
 
 def tables(text):
-    """The tables of a page or of what was printed: for each, its cells by row and column."""
-    found = re.findall(r"(?:^\|.*\|\n)+", text + "\n", re.MULTILINE)
-    return [table_of(block.splitlines()) for block in found]
+    """Return the Markdown tables of a text: cells by row and column."""
+    matches = re.findall(r"(?:^\|.*\|\n)+", text + "\n", re.MULTILINE)
+    return [table_of(block.splitlines()) for block in matches]
 
 
 def table_of(lines):
@@ -36,8 +36,8 @@ def table_of(lines):
     return {cells[0]: dict(zip(names[1:], cells[1:], strict=True)) for cells in rows}
 
 
-def drawn(picture):
-    """The points of every line of a chart, by name."""
+def chart_points(picture):
+    """Return the points of every line of a chart, by name."""
     root = ElementTree.parse(picture).getroot()
     return {
         group.get("data-name"): {
@@ -56,77 +56,79 @@ def run(experiment, *options):
 
 
 def subject(name):
-    return next(each for each in gradients.CLAIM + gradients.BEGINNINGS if each.name == name)
+    return next(
+        subject for subject in gradients.CLAIM + gradients.INITIALIZATIONS if subject.name == name
+    )
 
 
-# --- pages and pictures --------------------------------------------------------------------
+# --- pages and charts --------------------------------------------------------------------
 
 
-def test_every_page_of_the_lab_is_in_its_list():
+def test_lab_index_lists_every_page():
     pages = {path.name for path in LAB.glob("*.md")} - {"README.md"}
     assert pages == {target for target in links(page("README")) if target.endswith(".md")}
 
 
 @pytest.mark.parametrize("name", ["gradients", "cost", "length"])
-def test_every_picture_of_a_page_is_there_and_is_described(name):
-    pictures = [LAB / target for target in links(page(name)) if target.endswith(".svg")]
-    assert len(pictures) == 2
-    for picture in pictures:
+def test_charts_of_page_exist_with_description(name):
+    charts = [LAB / target for target in links(page(name)) if target.endswith(".svg")]
+    assert len(charts) == 2
+    for picture in charts:
         assert ElementTree.parse(picture).getroot().find(f"{NAMESPACE}desc").text
 
 
 @pytest.mark.parametrize("name", ["gradients", "cost", "length"])
-def test_the_command_of_a_page_explains_itself(name):
+def test_command_of_page_has_help(name):
     (command,) = set(re.findall(r"^python -m (experiments\.\w+)$", page(name), re.MULTILINE))
-    outcome = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", command, "--help"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert outcome.returncode == 0, outcome.stderr
-    assert f"Example: python -m {command}" in outcome.stdout
+    assert result.returncode == 0, result.stderr
+    assert f"Example: python -m {command}" in result.stdout
 
 
-def test_the_table_of_gradients_says_what_its_chart_shows():
-    pictures = ["gradients", "gradients-beginnings"]
-    for table, name in zip(tables(page("gradients")), pictures, strict=True):
-        lines = drawn(LAB / "images" / f"{name}.svg")
+def test_gradients_table_matches_chart():
+    charts = ["gradients", "gradients-initialization"]
+    for table, name in zip(tables(page("gradients")), charts, strict=True):
+        lines = chart_points(LAB / "images" / f"{name}.svg")
         assert list(lines) == list(table)
         for line, cells in table.items():
-            told = {float(k): float(v) for k, v in cells.items() if k.isdigit()}
-            shared = told.keys() & lines[line].keys()
+            expected = {float(k): float(v) for k, v in cells.items() if k.isdigit()}
+            shared = expected.keys() & lines[line].keys()
             assert len(shared) >= 6
-            assert {k: told[k] for k in shared} == {
+            assert {k: expected[k] for k in shared} == {
                 k: pytest.approx(lines[line][k], rel=0.051) for k in shared
             }
 
 
-def test_the_tables_of_cost_say_what_their_charts_show():
+def test_cost_tables_match_charts():
     _, counted, _, timed = tables(page("cost"))
     for table, name, unit in [(counted, "cost-operations", 1e6), (timed, "cost-time", 1)]:
-        lines = drawn(LAB / "images" / f"{name}.svg")
+        lines = chart_points(LAB / "images" / f"{name}.svg")
         del table["last doubling"]
         for line, points in lines.items():
-            told = {float(length): unit * float(cells[line]) for length, cells in table.items()}
-            assert told == {k: pytest.approx(v, rel=0.04) for k, v in points.items()}
+            expected = {float(length): unit * float(cells[line]) for length, cells in table.items()}
+            assert expected == {k: pytest.approx(v, rel=0.04) for k, v in points.items()}
 
 
-def test_the_tables_of_length_say_what_their_charts_show():
-    pictures = ["length", "length-tokens"]
-    for table, name in zip(tables(page("length"))[1:3], pictures, strict=True):
-        lines = drawn(LAB / "images" / f"{name}.svg")
-        assert lines.pop("longest learned from") == {16: 100}
+def test_length_tables_match_charts():
+    charts = ["length", "length-tokens"]
+    for table, name in zip(tables(page("length"))[1:3], charts, strict=True):
+        lines = chart_points(LAB / "images" / f"{name}.svg")
+        assert lines.pop("longest in training") == {16: 100}
         assert list(lines) == list(table) == list(copying.SYSTEMS)
         for line, cells in table.items():
-            told = {float(k): float(v) for k, v in cells.items() if k.isdigit()}
-            assert len(told) == len(length.TOLD)
-            assert told == {k: pytest.approx(lines[line][k], abs=0.51) for k in told}
+            expected = {float(k): float(v) for k, v in cells.items() if k.isdigit()}
+            assert len(expected) == len(length.TABLE_LENGTHS)
+            assert expected == {k: pytest.approx(lines[line][k], abs=0.51) for k in expected}
 
 
 @pytest.mark.parametrize("name", ["multi30k", "transformers"])
-def test_every_picture_of_a_page_of_systems_is_there_and_is_described(name):
+def test_charts_of_systems_page_exist_with_description(name):
     targets = [target for target in links(page(name)) if target.endswith(".svg")]
     assert len(targets) >= 4
     assert set(targets) == {f"images/{path.name}" for path in LAB.glob(f"images/{name}-*.svg")}
@@ -135,23 +137,23 @@ def test_every_picture_of_a_page_of_systems_is_there_and_is_described(name):
 
 
 @pytest.mark.parametrize("name", ["multi30k", "transformers"])
-def test_the_tables_of_systems_against_length_say_what_their_charts_show(name):
-    (table,) = [each for each in tables(page(name)) if "all" in each]
+def test_length_table_of_systems_matches_chart(name):
+    (table,) = [table for table in tables(page(name)) if "all" in table]
     del table["all"]
-    for line, points in drawn(LAB / "images" / f"{name}-length.svg").items():
-        told = {span: cells[line] for span, cells in table.items() if cells[line] != "too few"}
-        middles = [sum(map(int, span.split("-"))) / 2 for span in told]
-        assert dict(zip(middles, map(float, told.values()), strict=True)) == {
+    for line, points in chart_points(LAB / "images" / f"{name}-length.svg").items():
+        expected = {span: cells[line] for span, cells in table.items() if cells[line] != "too few"}
+        middles = [sum(map(int, span.split("-"))) / 2 for span in expected]
+        assert dict(zip(middles, map(float, expected.values()), strict=True)) == {
             middle: pytest.approx(value, abs=0.051) for middle, value in points.items()
         }
 
 
 def systems_of(name):
-    """The first table of a page of systems: their scores, by recipe."""
+    """Return the first table of a page: scores by recipe."""
     return {recipe.strip("`"): cells for recipe, cells in tables(page(name))[0].items()}
 
 
-def test_recurrent_systems_have_the_same_scores_on_both_of_their_pages():
+def test_rnns_have_equal_scores_on_both_pages():
     alone, beside = systems_of("multi30k"), systems_of("transformers")
     shared = ["BLEU", "chrF", "minutes", "steps", "best validation loss"]
     assert len(alone) == 3
@@ -159,20 +161,20 @@ def test_recurrent_systems_have_the_same_scores_on_both_of_their_pages():
         assert cells == {column: beside[recipe][column] for column in shared}
 
 
-def test_systems_have_as_many_weights_as_their_table_says():
+def test_parameter_counts_match_the_table():
     for recipe, cells in systems_of("transformers").items():
         with torch.device("meta"):
             model = load_recipe(recipe).model.build(source_vocab_size=8000, target_vocab_size=8000)
-        count = sum(weight.numel() for weight in model.parameters())
-        assert cells["weights"] == f"{count / 1e6:.1f} M"
+        count = sum(parameter.numel() for parameter in model.parameters())
+        assert cells["parameters"] == f"{count / 1e6:.1f} M"
 
 
-def test_best_losses_are_the_lowest_of_the_chart():
-    lines = drawn(LAB / "images" / "multi30k-curves.svg")
+def test_best_losses_are_the_minima_of_the_chart():
+    lines = chart_points(LAB / "images" / "multi30k-curves.svg")
     for points, cells in zip(lines.values(), systems_of("multi30k").values(), strict=True):
-        told, _, where = cells["best validation loss"].partition(" at ")
+        expected, _, where = cells["best validation loss"].partition(" at ")
         best = min(points, key=points.get)
-        assert float(told) == pytest.approx(points[best], abs=0.00051)
+        assert float(expected) == pytest.approx(points[best], abs=0.00051)
         assert where == ("the last step" if best == max(points) else f"step {best:,.0f}")
         assert cells["steps"] == f"{max(points):,.0f}"
 
@@ -180,140 +182,150 @@ def test_best_losses_are_the_lowest_of_the_chart():
 # --- gradients -----------------------------------------------------------------------------
 
 
-def test_a_row_of_gradients_can_be_measured_again():
+def test_gradients_of_simple_rnn_are_reproducible():
     norms = gradients.measure(subject("rnn"), steps=100, seeds=5)
-    told = tables(page("gradients"))[0]["rnn"]
+    expected = tables(page("gradients"))[0]["rnn"]
     assert [f"{norms[distance]:.1e}" for distance in (1, 5, 20, 100)] == [
-        told[str(distance)] for distance in (1, 5, 20, 100)
+        expected[str(distance)] for distance in (1, 5, 20, 100)
     ]
 
 
-def test_gradients_are_products_of_the_slopes_of_single_steps():
+def test_gradients_are_products_of_step_jacobians():
     torch.manual_seed(0)
     cell = subject("rnn").cell.build(input_size=gradients.SIZE, hidden_size=gradients.SIZE)
     AttentionConfig().build(query_size=gradients.SIZE, memory_size=gradients.SIZE)
-    inputs = torch.randn(gradients.SEQUENCES, 11, gradients.SIZE).double()
-    directions = torch.randn(gradients.SEQUENCES, 1, gradients.SIZE).double().squeeze(1)
-    slopes = directions / directions.norm(dim=-1, keepdim=True)
-    of_input, of_state, *biases = (weight.detach().double() for weight in cell.weights)
-    states = [torch.zeros(gradients.SEQUENCES, gradients.SIZE).double()]
+    inputs = torch.randn(gradients.NUM_SEQUENCES, 11, gradients.SIZE).double()
+    directions = torch.randn(gradients.NUM_SEQUENCES, 1, gradients.SIZE).double().squeeze(1)
+    gradient = directions / directions.norm(dim=-1, keepdim=True)
+    weight_ih, weight_hh, *biases = (weight.detach().double() for weight in cell.weights)
+    states = [torch.zeros(gradients.NUM_SEQUENCES, gradients.SIZE).double()]
     for column in inputs.unbind(dim=1):
-        told = column @ of_input.T + states[-1] @ of_state.T + sum(biases)
-        states.append(told.tanh())
+        expected = column @ weight_ih.T + states[-1] @ weight_hh.T + sum(biases)
+        states.append(expected.tanh())
     norms = []
     for state in reversed(states[1:]):
-        within = slopes * (1 - state**2)
-        norms.append((within @ of_input).norm(dim=-1).log().mean().exp().item())
-        slopes = within @ of_state
+        within = gradient * (1 - state**2)
+        norms.append((within @ weight_ih).norm(dim=-1).log().mean().exp().item())
+        gradient = within @ weight_hh
     measured = gradients.measure(subject("rnn"), steps=10, seeds=1)
     assert measured == pytest.approx([norm / norms[0] for norm in norms])
 
 
-def test_without_attention_gradients_vanish_most_in_a_simple_cell():
+def test_gradients_vanish_fastest_in_simple_rnn():
     simple, gru, lstm = (
-        gradients.measure(subject(name), **FEW)[50] for name in ("rnn", "gru", "lstm")
+        gradients.measure(subject(name), **SMALL)[50] for name in ("rnn", "gru", "lstm")
     )
     assert simple < 1e-14
     assert 1000 * simple < min(gru, lstm) < max(gru, lstm) < 1e-8
 
 
-def test_through_attention_gradients_do_not_vanish():
+def test_gradients_through_attention_do_not_vanish():
     for name in gradients.CELLS:
         direct, attended = (
-            gradients.measure(subject(each), **FEW) for each in (name, f"attention over {name}")
+            gradients.measure(subject(variant), **SMALL)
+            for variant in (name, f"attention over {name}")
         )
         assert attended[20] > (1000 if name == "rnn" else 100) * direct[20]
         assert attended[40] == pytest.approx(attended[20], rel=0.2)
-        assert 0.5 / 51 < attended[0] < 2 / 51, "at first, all places have the same weight"
+        assert 0.5 / 51 < attended[0] < 2 / 51, "weights are uniform at initialization"
 
 
-def test_how_a_cell_begins_matters_as_much_as_its_gates():
-    norms = {each.name: gradients.measure(each, **FEW)[50] for each in gradients.BEGINNINGS}
+def test_initialization_matters_as_much_as_gates():
+    norms = {
+        variant.name: gradients.measure(variant, **SMALL)[50]
+        for variant in gradients.INITIALIZATIONS
+    }
     assert norms["rnn, orthogonal"] > 1e4 * norms["rnn"]
     assert norms["lstm, forget bias 1"] > 1e4 * norms["lstm"]
-    assert min(norms["lstm, gates open"], norms["gru, gates open"]) > 0.03
+    assert min(norms["lstm, chrono init"], norms["gru, chrono init"]) > 0.03
 
 
 # --- cost ----------------------------------------------------------------------------------
 
 
-def by_hand(source_length, target_length):
-    """What matrix products cost: two operations for each multiplication."""
+def flops_by_hand(source_length, target_length):
+    """Count the FLOPs of matrix products: two per multiplication."""
     size, direction, context = cost.SIZE, cost.SIZE // 2, cost.SIZE
-    read = 2 * 3 * direction * (size + direction)  # two directions of three gates
-    write = 3 * size * (size + context + size)  # the cell
-    tell = (size + context + size) * size + size * cost.VOCABULARY
+    encoder = 2 * 3 * direction * (size + direction)  # two directions, three gates
+    cell = 3 * size * (size + context + size)
+    output = (size + context + size) * size + size * cost.VOCAB_SIZE
     bridge = context * size
-    without = source_length * read + target_length * (write + tell) + bridge
+    base = source_length * encoder + target_length * (cell + output) + bridge
     keys = source_length * context * size
     pairs = source_length * target_length * (size + context)
-    return tuple(2 * cost.BATCH * each for each in (without, keys, pairs))
+    return tuple(2 * cost.BATCH_SIZE * count for count in (base, keys, pairs))
 
 
 @pytest.mark.parametrize("lengths", [(1, 1), (7, 3), (20, 40)])
-def test_operations_are_those_counted_by_hand(lengths):
-    assert cost.operations(*lengths) == by_hand(*lengths)
+def test_flops_match_hand_count(lengths):
+    assert cost.count_attention_flops(*lengths) == flops_by_hand(*lengths)
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_the_operations_of_the_page_are_those_counted_by_hand(number):
-    table = tables(page("cost"))[number]
+@pytest.mark.parametrize("index", [1, 2])
+def test_flops_of_page_match_hand_count(index):
+    table = tables(page("cost"))[index]
     table.pop("last doubling", None)
     for lengths, cells in table.items():
         sides = [int(length) for length in lengths.split(",")]
-        without, keys, pairs = by_hand(*(sides * 2)[:2])
+        base, keys, pairs = flops_by_hand(*(sides * 2)[:2])
         counts = {
-            "without attention": without,
-            "keys made ready": keys,
+            "without attention": base,
+            "key projection": keys,
             "scores and contexts": pairs,
-            "whole, with attention": without + keys + pairs,
+            "total, with attention": base + keys + pairs,
         }
         assert cells == {name: f"{counts[name] / 1e6:.3f}" for name in cells}
 
 
-def test_attention_grows_with_the_product_of_lengths_and_the_rest_with_their_sum():
-    one, doubled = cost.operations(30, 30), cost.operations(60, 60)
+def test_attention_cost_grows_with_product_and_rest_with_sum_of_lengths():
+    one, doubled = cost.count_attention_flops(30, 30), cost.count_attention_flops(60, 60)
     assert doubled.pairs == 4 * one.pairs
-    assert doubled.without == pytest.approx(2 * one.without, rel=0.01)
-    assert cost.operations(60, 30).pairs == cost.operations(30, 60).pairs == 2 * one.pairs
+    assert doubled.base == pytest.approx(2 * one.base, rel=0.01)
+    assert (
+        cost.count_attention_flops(60, 30).pairs
+        == cost.count_attention_flops(30, 60).pairs
+        == 2 * one.pairs
+    )
 
 
-def test_what_attention_takes_is_not_counted_where_none_is_asked():
-    model = cost.transducer(None)
+def test_model_without_attention_has_no_attention_modules():
+    model = cost.build_model(None)
     assert not [name for name, _ in model.named_modules() if "attention" in name]
 
 
 # --- length --------------------------------------------------------------------------------
 
 
-def test_systems_have_about_as_many_parameters():
+def test_systems_have_similar_parameter_counts():
     counts = {
-        system: length.num_parameters(copying.transducer(system, copying.widest(system)))
+        system: length.num_parameters(
+            copying.build_model(system, copying.largest_hidden_size(system))
+        )
         for system in copying.SYSTEMS
     }
-    assert max(counts.values()) <= copying.PARAMETERS
-    assert min(counts.values()) > 0.95 * copying.PARAMETERS
+    assert max(counts.values()) <= copying.MAX_PARAMETERS
+    assert min(counts.values()) > 0.95 * copying.MAX_PARAMETERS
 
 
 @pytest.mark.parametrize("system", copying.SYSTEMS)
-def test_a_system_asks_attention_or_has_none(system):
-    names = [name for name, _ in copying.transducer(system, 4).named_modules()]
-    assert any("attention" in name for name in names) == (system in copying.ATTENDING)
+def test_system_has_attention_if_listed(system):
+    names = [name for name, _ in copying.build_model(system, 4).named_modules()]
+    assert any("attention" in name for name in names) == (system in copying.WITH_ATTENTION)
 
 
-def test_words_are_to_be_copied():
-    batch = copying.words(5, 7, torch.Generator().manual_seed(0))
+def test_targets_equal_sources():
+    batch = copying.random_words(5, 7, torch.Generator().manual_seed(0))
     assert torch.equal(batch.sources.tokens, batch.targets)
     assert torch.equal(batch.decoder_inputs[:, 1:], batch.targets[:, :-1])
     assert set(batch.sources.lengths.tolist()) == {8}
-    names = [copying.NAMES[token] for token in batch.decoder_inputs[:, 1:].flatten().tolist()]
+    names = [copying.TOKENS[token] for token in batch.decoder_inputs[:, 1:].flatten().tolist()]
     assert len(names) == 35
     assert all("a" <= name <= "z" for name in names)
 
 
-def test_systems_are_tested_on_the_same_words_of_every_length():
+def test_systems_get_equal_test_words():
     one, other = (
-        copying.write(copying.transducer(system, 4).eval(), longest=3, tested=2)
+        copying.copy_words(copying.build_model(system, 4).eval(), max_length=3, num_words=2)
         for system in ("final-state", "attend-then-step")
     )
     assert one.sources == other.sources == one.references == other.references
@@ -321,34 +333,36 @@ def test_systems_are_tested_on_the_same_words_of_every_length():
     assert len(one.outputs) == 6
 
 
-def test_tokens_are_right_where_the_reference_has_them():
+def test_token_accuracy_compares_positions():
     outputs, references = ["a b c", "b a", "a b c d", ""], ["a x c", "a b", "a b", "a"]
-    assert length.tokens_right(outputs, references).value == 100 * (2 + 0 + 2 + 0) / 8
+    assert length.token_accuracy(outputs, references).value == 100 * (2 + 0 + 2 + 0) / 8
 
 
-def test_reach_ends_before_the_first_length_that_is_not_good():
-    assert length.reach({1: 100, 2: 90, 3: 89, 4: 100}) == 2
-    assert length.reach({1: 50, 2: 100}) == 0
-    assert length.reach({1: 100, 2: 95}) == 2
+def test_max_good_length_ends_before_first_bad_length():
+    assert length.max_good_length({1: 100, 2: 90, 3: 89, 4: 100}) == 2
+    assert length.max_good_length({1: 50, 2: 100}) == 0
+    assert length.max_good_length({1: 100, 2: 95}) == 2
 
 
-def test_curves_are_averaged_length_by_length():
+def test_mean_of_curves_is_per_length():
     assert length.mean([{1: 100, 2: 0}, {1: 50, 2: 10}]) == {1: 75, 2: 5}
 
 
 @pytest.mark.learning
-def test_with_attention_long_words_are_copied_and_without_they_are_not():
-    options = {"steps": 1000, "rate": length.RATE, "seed": 0}
-    with_it, without = (
+def test_only_systems_with_attention_copy_long_words():
+    options = {"steps": 1000, "learning_rate": length.LEARNING_RATE, "seed": 0}
+    with_attention, without = (
         length.curve(
-            copying.write(copying.learned(system, **options), longest=16, tested=50),
+            copying.copy_words(
+                copying.train_system(system, **options), max_length=16, num_words=50
+            ),
             length.exact_match,
         )
         for system in ("attend-then-step", "final-state")
     )
-    assert min(with_it.values()) >= 95
-    assert min(without[each] for each in (1, 2, 3)) >= 95
-    assert max(without[each] for each in (12, 14, 16)) <= 10
+    assert min(with_attention.values()) >= 95
+    assert min(without[size] for size in (1, 2, 3)) >= 95
+    assert max(without[size] for size in (12, 14, 16)) <= 10
 
 
 # --- length, of texts ----------------------------------------------------------------------
@@ -373,14 +387,14 @@ def texts(tmp_path, monkeypatch):
 
 
 def run_texts(*outputs, sources="src", references="ref", more=()):
-    given = [part for each in outputs for part in ("--outputs", each)]
+    named = [part for output in outputs for part in ("--outputs", output)]
     files = ["--sources", sources, "--references", references]
-    return run(length, "--out", ".", *files, *given, *more)
+    return run(length, "--output-dir", ".", *files, *named, *more)
 
 
-def test_texts_are_measured_by_the_length_of_their_sources(texts):
-    outcome = run_texts("good=good", "poor=poor", more=["--width", "2", "--least", "2"])
-    assert outcome.exit_code == 0, outcome.output
+def test_bleu_is_printed_by_source_length(texts):
+    result = run_texts("good=good", "poor=poor", more=["--bin-width", "2", "--min-sentences", "2"])
+    assert result.exit_code == 0, result.output
     expected = {
         name: [
             sacrebleu.corpus_bleu(outputs[part], [REFERENCES[part]]).score
@@ -388,21 +402,21 @@ def test_texts_are_measured_by_the_length_of_their_sources(texts):
         ]
         for name, outputs in {"good": GOOD, "poor": POOR}.items()
     }
-    (table,) = tables(outcome.stdout)
+    (table,) = tables(result.stdout)
     assert list(table) == ["1-2", "3-4", "5-6", "all"]
     assert [cells["sentences"] for cells in table.values()] == ["2", "2", "1", "5"]
-    for name, (short, long, whole) in expected.items():
+    for name, (short, long, total) in expected.items():
         assert [cells[name] for cells in table.values()] == [
-            *(f"{short:.1f}", f"{long:.1f}", "too few", f"{whole:.1f}")
+            *(f"{short:.1f}", f"{long:.1f}", "too few", f"{total:.1f}")
         ]
-        points = drawn(texts / "images" / "length-bleu.svg")[name]
+        points = chart_points(texts / "images" / "length-bleu.svg")[name]
         assert points == {1.5: pytest.approx(short, rel=1e-5), 3.5: pytest.approx(long, rel=1e-5)}
-    assert "BLEU, nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp" in outcome.stdout
+    assert "BLEU, nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp" in result.stdout
 
 
-def test_the_chart_of_texts_can_be_given_a_name(texts):
-    outcome = run_texts("good=good", more=["--least", "1", "--picture", "mine"])
-    assert outcome.exit_code == 0, outcome.output
+def test_bleu_chart_has_the_given_name(texts):
+    result = run_texts("good=good", more=["--min-sentences", "1", "--chart", "mine"])
+    assert result.exit_code == 0, result.output
     assert (texts / "images" / "mine.svg").exists()
 
 
@@ -415,7 +429,7 @@ def test_the_chart_of_texts_can_be_given_a_name(texts):
         ),
         (
             {"outputs": ["good"]},
-            "--outputs: 'good' is not NAME=FILE\n  name what wrote the file\n",
+            "--outputs: 'good' is not NAME=FILE\n  give a name for each file\n",
         ),
         (
             {"outputs": []},
@@ -424,7 +438,7 @@ def test_the_chart_of_texts_can_be_given_a_name(texts):
         ),
         (
             {"outputs": ["good=good"], "sources": "empty"},
-            "on_empty: holds no lines\n  give a file with text in it\n",
+            "empty: the file is empty\n  give a file with text in it\n",
         ),
         (
             {"outputs": ["good=godo"]},
@@ -433,16 +447,16 @@ def test_the_chart_of_texts_can_be_given_a_name(texts):
     ],
 )
 @pytest.mark.usefixtures("texts")
-def test_texts_that_cannot_be_measured_are_refused(options, message):
-    outcome = run_texts(*options.pop("outputs"), **options)
-    assert (outcome.exit_code, outcome.stderr) == (2, message)
+def test_unusable_files_are_errors(options, message):
+    result = run_texts(*options.pop("outputs"), **options)
+    assert (result.exit_code, result.stderr) == (2, message)
 
 
-def test_a_system_that_does_not_exist_is_refused():
-    outcome = run(length, "--only", "final-stat")
-    assert outcome.exit_code == 2
-    assert outcome.stderr == (
-        "--only: no system is called 'final-stat'; did you mean 'final-state'?\n"
+def test_unknown_system_is_an_error():
+    result = run(length, "--only", "final-stat")
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "--only: unknown system 'final-stat'; did you mean 'final-state'?\n"
         "  choose from: attend-then-step, constant-context, final-state, step-then-attend\n"
     )
 
@@ -451,33 +465,33 @@ def test_a_system_that_does_not_exist_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("experiment", "options", "pictures", "rows"),
+    ("experiment", "options", "charts", "rows"),
     [
         (
             gradients,
-            ["--steps", "20", "--num-seeds", "1"],
-            ["gradients", "gradients-beginnings"],
+            ["--steps", "20", "--seeds", "1"],
+            ["gradients", "gradients-initialization"],
             6,
         ),
-        (cost, ["--longest", "20", "--repeats", "1"], ["cost-operations", "cost-time"], 3),
+        (cost, ["--max-length", "20", "--repeats", "1"], ["cost-operations", "cost-time"], 3),
         (
             length,
-            ["--steps", "2", "--num-seeds", "1", "--tested", "1", "--only", "final-state"],
+            ["--steps", "2", "--seeds", "1", "--num-words", "1", "--only", "final-state"],
             ["length", "length-tokens"],
             1,
         ),
     ],
     ids=["gradients", "cost", "length"],
 )
-def test_an_experiment_prints_tables_and_draws_them(tmp_path, experiment, options, pictures, rows):
-    outcome = run(experiment, "--out", str(tmp_path), *options)
-    assert outcome.exit_code == 0, outcome.output
-    assert f"torch {torch.__version__}" in outcome.output
-    assert len(tables(outcome.stdout)[0]) == rows
-    for name in pictures:
+def test_experiment_prints_tables_and_writes_charts(tmp_path, experiment, options, charts, rows):
+    result = run(experiment, "--output-dir", str(tmp_path), *options)
+    assert result.exit_code == 0, result.output
+    assert f"torch {torch.__version__}" in result.output
+    assert len(tables(result.stdout)[0]) == rows
+    for name in charts:
         picture = tmp_path / "images" / f"{name}.svg"
-        assert f"wrote {picture}" in outcome.output
-        assert all(drawn(picture).values())
+        assert f"wrote {picture}" in result.output
+        assert all(chart_points(picture).values())
 
 
 def test_what_one_step_keeps_is_the_slope_of_a_fading_line():
