@@ -1,4 +1,4 @@
-# Everything a contributor does, by name. `make` alone lists it.
+# Development commands; `make` alone lists them.
 
 PYTHON ?= python3
 JOBS ?= 2
@@ -15,17 +15,17 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test coverage test-learning test-wide test-faults test-extras test-all check bench constraints clean
 
-help: ## List what can be made
+help: ## List the targets
 	@echo "make TARGET, where TARGET is one of:"
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14 | sed 's/^/  /'
 
-setup: $(READY) ## Make .venv and install heedful into it; does nothing when that is done
+setup: $(READY) ## Create .venv and install heedful into it, unless that is done
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	  found=$$($(PYTHON) --version 2>/dev/null || echo "nothing called $(PYTHON)"); \
-	  echo "heedful needs Python 3.11 or newer, found $$found."; \
-	  echo "  Name a newer one, for example: make setup PYTHON=python3.12"; exit 1; }
+	  version=$$($(PYTHON) --version 2>/dev/null || echo "no $(PYTHON)"); \
+	  echo "heedful needs Python 3.11 or newer, but there is $$version."; \
+	  echo "  Choose another one, for example: make setup PYTHON=python3.12"; exit 1; }
 	@echo "Setting up .venv (first time only, a minute or two) ..."
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet -c constraints.txt hatchling editables setuptools
@@ -37,27 +37,27 @@ demo: setup ## Train a small Latin-English model, translate with it, draw its at
 	@echo "Running heedful demo ..."
 	@$(BIN)/heedful demo
 
-test: setup ## Run the tests, but for those that train a model, kill processes or need a GPU
+test: setup ## Run the tests, except those that train a model, kill processes or need a GPU
 	@echo "Running the tests on $(JOBS) processes ..."
 	@$(PYTEST) -m "$(QUICK)"
 
-coverage: setup ## Run the same tests and see that they reach most of the code: half as long again
-	@echo "Running the tests on $(JOBS) processes; coverage must reach its floor ..."
+coverage: setup ## Run the same tests and check the minimum coverage
+	@echo "Running the tests on $(JOBS) processes; checking coverage ..."
 	@$(COVERED) -m "$(QUICK)"
 
-test-learning: setup ## See every mechanism learn, once: some minutes
-	@echo "Training every mechanism until it has learned, on $(JOBS) processes ..."
+test-learning: setup ## Check that every mechanism learns: some minutes
+	@echo "Training every mechanism on $(JOBS) processes ..."
 	@$(PYTEST) -m diagonal
 
-test-wide: setup ## See laws hold for every recipe and every pair of options: a minute or two
-	@echo "Asking every recipe and every pair of options, on $(JOBS) processes ..."
+test-wide: setup ## Check invariants over every recipe and every pair of options: a minute or two
+	@echo "Checking every recipe and every pair of options on $(JOBS) processes ..."
 	@$(PYTEST) -m "wide and not slow"
 
-test-faults: setup ## Kill, starve and multiply real training processes and see that nothing is lost
+test-faults: setup ## Kill training processes, fill disks and run several ranks; nothing may be lost
 	@echo "Running the fault tests, on $(JOBS) processes (some minutes) ..."
 	@$(PYTEST) -m faults
 
-test-extras: $(EXTRAS) ## Run the tests of what needs optional packages, which are installed first
+test-extras: $(EXTRAS) ## Install the optional packages and run their tests
 	@$(BIN)/pytest -m extras
 
 $(EXTRAS): $(READY)
@@ -65,15 +65,16 @@ $(EXTRAS): $(READY)
 	@$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev,track]'
 	@touch $@
 
-test-all: setup $(EXTRAS) ## Run every test; those that need a GPU are skipped where there is none
+test-all: setup $(EXTRAS) ## Run every test; GPU tests are skipped without a GPU
 	@echo "Running every test on $(JOBS) processes; some train a model for minutes ..."
 	@$(COVERED)
 
-check: setup ## Check format, style, types and layers
+check: setup ## Check format, style, types, layers, and count files entered per path
 	@echo "Checking the format ..." && $(BIN)/ruff format --check .
 	@echo "Checking the style ..." && $(BIN)/ruff check .
 	@echo "Checking the types ..." && $(BIN)/mypy
 	@echo "Checking the layers ..." && $(BIN)/lint-imports --no-logo
+	@echo "Counting the files that training and beam search enter ..." && $(BIN)/python tools/files_entered.py
 
 bench: setup ## Run every benchmark in benchmarks/, one after the other
 	@for script in $$(grep -ls '__name__ == "__main__"' benchmarks/*.py); do \
@@ -81,7 +82,7 @@ bench: setup ## Run every benchmark in benchmarks/, one after the other
 	  $(BIN)/python -m benchmarks.$$(basename $$script .py) || exit 1; \
 	done
 
-constraints: setup ## Look for newer versions of everything but torch and write constraints.txt
+constraints: setup ## Resolve newer versions of everything but torch and write constraints.txt
 	@echo "Resolving every version (about a minute) ..."
 	@mkdir -p .setup
 	@$(BIN)/python -m pip install --isolated --quiet --dry-run --ignore-installed \
@@ -90,8 +91,8 @@ constraints: setup ## Look for newer versions of everything but torch and write 
 	@$(BIN)/python tools/write_constraints.py .setup/resolved.json
 	@echo "Wrote constraints.txt. Now: make check test"
 
-clean: ## Remove the environment and all caches; runs/ is never touched
+clean: ## Remove the environment and all caches, never runs/
 	rm -rf .venv .setup dist htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -rf .import_linter_cache .coverage .coverage.*
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
-	@echo "Removed the environment and the caches; runs/ is left as it was."
+	@echo "Removed the environment and the caches; runs/ is unchanged."
