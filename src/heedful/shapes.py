@@ -43,19 +43,35 @@ PerQuery: TypeAlias = Float[Tensor, "*B T"]
 Scalar: TypeAlias = Float[Tensor, ""]
 TokenIds: TypeAlias = Int[Tensor, "B T"]
 Lengths: TypeAlias = Int[Tensor, "B"]
+StepTokens: TypeAlias = Int[Tensor, "B"]
+"""The token that each row reads at one step."""
+SourceMask: TypeAlias = Bool[Tensor, "B S"]
+"""True for real source positions, False for padding."""
+LayerInputs: TypeAlias = Float[Tensor, "B S E"]
+LayerOutputs: TypeAlias = Float[Tensor, "B S D"]
+Embedded: TypeAlias = Float[Tensor, "B E"]
+"""The embedding that each row reads at one step."""
+Hidden: TypeAlias = Float[Tensor, "B D"]
+"""One hidden state for each row."""
 
 __all__ = [
     "Bool",
     "Context",
+    "Embedded",
     "Float",
+    "Hidden",
     "Int",
     "Keys",
+    "LayerInputs",
+    "LayerOutputs",
     "Lengths",
     "Mask",
     "PerQuery",
     "Queries",
     "Scalar",
     "Scores",
+    "SourceMask",
+    "StepTokens",
     "TargetMask",
     "TokenIds",
     "Values",
