@@ -1,4 +1,8 @@
-"""Gated convolutions, as a configuration puts them together."""
+"""Convolutional layers: gated ones for ConvS2S, dilated ones for ByteNet.
+
+(Gehring et al. 2017; Kalchbrenner et al. 2016.) Invariant: padding has no influence, and a causal layer gives the same outputs for a sequence
+read in pieces, each from the state that the last one left, as for the whole.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import conv1d, glu, linear, pad
+from typing_extensions import override
 
 from heedful.attention.positional_encoding import (
     LearnedEncoding,
@@ -19,32 +24,28 @@ from heedful.attention.positional_encoding import (
 )
 from heedful.config import BaseConfig
 from heedful.layers.embeddings import TokenEmbedding
-from heedful.shapes import Bool, Float
+from heedful.shapes import Float, LayerInputs, LayerOutputs, SourceMask
 from heedful.tokenization.vocabulary import PAD
 
-# Convolutions: what does a place make of itself and its neighbours?
-#
-# Gated layers on top of one another (Gehring et al. 2017). Wherever two things are added, the sum is
-# multiplied by sqrt(0.5), and first weights are drawn so that what goes through a layer keeps its
-# variance: that of the sum of two unlike things is then the mean of theirs, however many layers
-# there are. Law: padding has no influence, and what is read from left to right piece by piece is
-# read as if it were whole.
-
 SQRT_HALF = math.sqrt(0.5)
-"""What a sum of two is multiplied by (Gehring et al. 2017, section 3.4)."""
+"""Factor of every sum of two terms: it keeps their variance (Gehring et al. 2017, section 3.4)."""
 
 EMBEDDING_STD = 0.1
-"""Standard deviation of the first vectors of words and of places (section 3.5)."""
+"""Initial standard deviation of token and position embeddings (section 3.5)."""
+
+TargetInputs = Float[Tensor, "B T E"]
+TargetOutputs = Float[Tensor, "B T D"]
+RecentInputs = Float[Tensor, "B R E"]
+"""What a causal convolution reads before the first new position."""
 
 
 class WeightNormConv1d(nn.Module):
-    """W [x_i; ...; x_(i+k-1)] + b, each row of W a gain times a direction: w = g v / |v|.
+    """W [x_i; ...; x_(i+k-1)] + b with weight norm, w = g v / |v| per row (Salimans & Kingma 2016).
 
-    (Salimans & Kingma 2016.) First weights are drawn from N(0, sqrt(p / n)), n being the number of
-    inputs and p the share that dropout leaves of them, or from N(0, sqrt(4 p / n)) where a gate
-    follows, which lets about half through (Gehring et al. 2017, section 3.5). Nothing is added at
-    the ends: of T + k - 1 places T come out. It is a part of its own, not a layer of torch, so
-    that ways of beginning which know no gains and directions leave it as it is.
+    Weights are drawn from N(0, sqrt(p / n)) for n inputs of which dropout keeps a share p, or from
+    N(0, sqrt(4 p / n)) before a gate, which passes about half (Gehring et al. 2017, section 3.5).
+    Nothing is padded: T + k - 1 positions give T. This is no subclass of torch's layers, so that
+    initialization schemes without weight norm leave it alone.
     """
 
     def __init__(
@@ -65,13 +66,13 @@ class WeightNormConv1d(nn.Module):
 
     @property
     def weight(self) -> Float[Tensor, "D E K"]:
-        """The weights that gains and directions make."""
-        shortest = torch.finfo(self.direction.dtype).tiny
-        scales = self.gain / _row_norms(self.direction).clamp(min=shortest)
+        """The weights from gains and directions."""
+        min_norm = torch.finfo(self.direction.dtype).tiny
+        scales = self.gain / _row_norms(self.direction).clamp(min=min_norm)
         return self.direction * scales[:, None, None]
 
-    def forward(self, inputs: Float[Tensor, "B R E"]) -> Float[Tensor, "B T D"]:
-        """Put every k neighbours together."""
+    @override
+    def forward(self, inputs: RecentInputs) -> TargetOutputs:
         if self.direction.size(-1) == 1:
             return linear(inputs, self.weight.squeeze(-1), self.bias)
         return conv1d(inputs.transpose(1, 2), self.weight, self.bias).transpose(1, 2)
@@ -82,10 +83,9 @@ def _row_norms(rows: Float[Tensor, "D E K"]) -> Float[Tensor, "D"]:
 
 
 class GatedConvLayer(nn.Module):
-    """(x_i + GLU(W [x of i and its neighbours] + b)) sqrt(0.5), GLU([A; B]) = A * sigmoid(B).
+    """(x_i + GLU(W [x_i and its neighbors] + b)) sqrt(0.5), GLU([A; B]) = A * sigmoid(B).
 
-    (Gehring et al. 2017, sections 3.2 and 3.4.) Where the layer is wider or narrower than what it
-    reads, x goes past through a matrix.
+    (Gehring et al. 2017, sections 3.2 and 3.4.) Where the sizes differ, x is projected.
     """
 
     def __init__(self, input_size: int, size: int, *, kernel_size: int, dropout: float) -> None:
@@ -101,96 +101,91 @@ class GatedConvLayer(nn.Module):
             nn.Identity() if input_size == size else WeightNormConv1d(input_size, size)
         )
 
-    def forward_bidirectional(
-        self, inputs: Float[Tensor, "B S E"], mask: Bool[Tensor, "B S"]
-    ) -> Float[Tensor, "B S D"]:
-        """Read whole sequences, as many neighbours before as after."""
-        seen = inputs.masked_fill(~mask.unsqueeze(-1), 0)
+    def forward_bidirectional(self, inputs: LayerInputs, mask: SourceMask) -> LayerOutputs:
+        """Run over whole sequences, with as many neighbors before as after a position."""
+        visible = inputs.masked_fill(~mask.unsqueeze(-1), 0)
         side_padding = (self.kernel_size - 1) // 2
-        return self.add_residual(
-            inputs, self.gated_convolution(pad(seen, (0, 0, side_padding, side_padding)))
-        )
+        padded = pad(visible, (0, 0, side_padding, side_padding))
+        return self.add_residual(inputs, self.gated_convolution(padded))
 
-    def initial_state(self, inputs: Float[Tensor, "B T D"]) -> Float[Tensor, "B R E"]:
-        """Make what stands before the first place, for as many rows as these: zeros."""
+    def initial_state(self, inputs: TargetOutputs) -> RecentInputs:
+        """Return the inputs before the first position: zeros."""
         return inputs.new_zeros(len(inputs), self.kernel_size - 1, self.input_size)
 
     def forward_causal(
-        self, inputs: Float[Tensor, "B T E"], recent: Float[Tensor, "B R E"]
-    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B R E"]]:
-        """Let through what places see before them; give also what the next ones will see."""
-        known = torch.cat([recent, inputs], dim=1)
-        return self.gated_convolution(known), known[:, inputs.size(1) :]
+        self, inputs: TargetInputs, recent: RecentInputs
+    ) -> tuple[TargetOutputs, RecentInputs]:
+        """Return the gated convolution of each position and those before it, and the new state."""
+        context = torch.cat([recent, inputs], dim=1)
+        return self.gated_convolution(context), context[:, inputs.size(1) :]
 
-    def gated_convolution(self, padded_inputs: Float[Tensor, "B R E"]) -> Float[Tensor, "B T D"]:
-        """Let through what every k neighbours make, k - 1 places fewer."""
+    def gated_convolution(self, padded_inputs: RecentInputs) -> TargetOutputs:
+        """Apply dropout, convolution and gate; k - 1 positions fewer come out."""
         return glu(self.convolution(self.dropout(padded_inputs)))
 
-    def add_residual(
-        self, inputs: Float[Tensor, "B T E"], update: Float[Tensor, "B T D"]
-    ) -> Float[Tensor, "B T D"]:
-        """Add what was made of the inputs to what goes past."""
+    def add_residual(self, inputs: TargetInputs, update: TargetOutputs) -> TargetOutputs:
+        """Add the (projected) inputs, keeping the variance."""
         return scaled_sum(self.residual_projection(inputs), update)
 
 
 def scaled_sum(one: Float[Tensor, "*B D"], other: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
-    """Add two things of one variance, and keep it."""
+    """Return (one + other) sqrt(0.5), which has the variance of both terms."""
     return (one + other) * SQRT_HALF
 
 
 class _ScaledGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, factor: float) -> Tensor:
-        ctx.share = factor
+        ctx.factor = factor
         return values.view_as(values)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return gradients[0] * ctx.share, None
+        return gradients[0] * ctx.factor, None
 
 
 def scale_gradient(values: Float[Tensor, "*B D"], factor: float) -> Float[Tensor, "*B D"]:
-    """Leave the values as they are, and let this share of their gradient back."""
+    """Return the values unchanged; their gradient is multiplied by `factor`."""
     return cast(Tensor, _ScaledGradient.apply(values, factor))
 
 
 class ConvLayerGroupConfig(BaseConfig):
-    """Some layers of one width on top of one another."""
+    """Consecutive layers of one size."""
 
     num_layers: PositiveInt = 1
-    """How many."""
+    """Number of layers."""
     hidden_size: PositiveInt = 256
-    """Their width."""
+    """Size of their outputs."""
     kernel_size: PositiveInt = 3
-    """Places that a layer puts together."""
+    """Positions that a convolution spans."""
 
 
 class ConvolutionalConfigBase(BaseConfig):
-    """What both sides of a convolutional system are made of (Gehring et al. 2017)."""
+    """Settings that encoder and decoder share (Gehring et al. 2017)."""
 
     embedding_size: PositiveInt = 256
-    """Width of a word's vector."""
+    """Size of a token embedding."""
     layers: Annotated[tuple[ConvLayerGroupConfig, ...], Field(min_length=1)] = (
         ConvLayerGroupConfig(num_layers=4),
     )
     """The layers, bottom first."""
     positional_encoding: PositionalEncodingConfig | None = LearnedEncodingConfig()
-    """How words are told their places; if not given, only a layer's neighbourhood is known."""
+    """Positional encoding of the embeddings; null for none."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Share of values dropped from embeddings and from what layers read."""
+    """Dropout on embeddings and layer inputs."""
 
     @property
     def first_size(self) -> int:
-        """Width of what the first layer reads."""
+        """Input size of the first layer."""
         return self.layers[0].hidden_size
 
     @property
     def last_size(self) -> int:
-        """Width of what the last layer makes."""
+        """Output size of the last layer."""
         return self.layers[-1].hidden_size
 
     def build_embedding(self, vocab_size: int) -> TokenEmbedding:
-        """Make the vectors of words and, if learned, of places: N(0, 0.1)."""
+        """Build token and learned position embeddings, both drawn from N(0, 0.1)."""
         size = self.embedding_size
         position_combiner = (
             self.positional_encoding.build(embedding_size=size)
@@ -203,7 +198,7 @@ class ConvolutionalConfigBase(BaseConfig):
         tables = [embedding.embedding]
         if position_combiner is not None:
             if not isinstance(position_combiner.encoding, LearnedEncoding):
-                return embedding  # waves are of height one: shorter words would drown in them
+                return embedding  # sinusoids have amplitude 1, far above N(0, 0.1)
             tables.append(position_combiner.encoding.embedding)
         for table in tables:
             nn.init.normal_(table.weight, std=EMBEDDING_STD)
@@ -211,27 +206,20 @@ class ConvolutionalConfigBase(BaseConfig):
         return embedding
 
     def build_layers(self) -> list[GatedConvLayer]:
-        """Make the layers, bottom first."""
-        each = [group for group in self.layers for _ in range(group.num_layers)]
-        sizes = pairwise([self.first_size, *(layer.hidden_size for layer in each)])
+        """Build the layers, bottom first."""
+        layers = [group for group in self.layers for _ in range(group.num_layers)]
+        sizes = pairwise([self.first_size, *(layer.hidden_size for layer in layers)])
         return [
-            GatedConvLayer(below, size, kernel_size=layer.kernel_size, dropout=self.dropout)
-            for layer, (below, size) in zip(each, sizes, strict=True)
+            GatedConvLayer(input_size, size, kernel_size=layer.kernel_size, dropout=self.dropout)
+            for layer, (input_size, size) in zip(layers, sizes, strict=True)
         ]
 
 
-# Dilated convolutions: how does a place see far with few layers?
-#
-# A convolution whose places stand 1, 2, 4, 8 ... apart sees twice as far with every layer
-# (Kalchbrenner et al. 2016). Law: padding has no influence, norms are over the numbers of one place,
-# and what is read from left to right piece by piece is read as if it were whole.
-
-
 class DilatedBlock(nn.Module):
-    """x + U a(V * a(W a(x))), a = ReLU(norm(.)), V a convolution of places `dilation` apart.
+    """x + U a(V * a(W a(x))), a = ReLU(norm(.)), V a convolution with this dilation.
 
-    (Kalchbrenner et al. 2016, section 3.6: the block with ReLUs, for translation.) W halves the
-    width, from 2 d to d, and U brings it back.
+    (Kalchbrenner et al. 2016, section 3.6: the block with ReLUs, for translation.) W reduces 2 d
+    values to d, and U restores them. Norms are over the values of one position.
     """
 
     def __init__(self, size: int, *, kernel_size: int, dilation: int) -> None:
@@ -248,34 +236,36 @@ class DilatedBlock(nn.Module):
         self.convolution = nn.Conv1d(size, size, kernel_size, dilation=dilation)
         self.expand = nn.Sequential(nn.LayerNorm(size), nn.ReLU(), nn.Linear(size, 2 * size))
 
-    def forward_bidirectional(
-        self, inputs: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"]
-    ) -> Float[Tensor, "B S D"]:
-        """Read whole sequences, as far before as after; zeros come out past the end."""
-        hidden = ~mask.unsqueeze(-1)
-        # Norms make something of nothing: what they make past the end is not there either.
-        narrow = self.reduce(inputs).masked_fill(hidden, 0)
+    def forward_bidirectional(self, inputs: LayerOutputs, mask: SourceMask) -> LayerOutputs:
+        """Run over whole sequences, with the same context on both sides; padding gives zeros."""
+        is_padding = ~mask.unsqueeze(-1)
+        # Norms map zeros to their bias, so padding is zeroed again before the convolution.
+        reduced = self.reduce(inputs).masked_fill(is_padding, 0)
         side_padding = self.left_context // 2
-        outputs = inputs + self._convolve(pad(narrow, (0, 0, side_padding, side_padding)))
-        return outputs.masked_fill(hidden, 0)
+        outputs = inputs + self._convolve(pad(reduced, (0, 0, side_padding, side_padding)))
+        return outputs.masked_fill(is_padding, 0)
 
-    def initial_state(self, inputs: Float[Tensor, "B S D"]) -> Float[Tensor, "B R E"]:
-        """Make what stands before the first place, for as many rows as these: zeros."""
+    def initial_state(self, inputs: LayerOutputs) -> RecentInputs:
+        """Return the reduced inputs before the first position: zeros."""
         return inputs.new_zeros(len(inputs), self.left_context, self.size)
 
+    @override
     def forward(
-        self, inputs: Float[Tensor, "B T D"], recent: Float[Tensor, "B R E"]
-    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B R E"]]:
-        """Read on, seeing nothing of the future; give also what the next places will see."""
-        known = torch.cat([recent, self.reduce(inputs)], dim=1)
-        return inputs + self._convolve(known), known[:, inputs.size(1) :]
+        self, inputs: TargetOutputs, recent: RecentInputs
+    ) -> tuple[TargetOutputs, RecentInputs]:
+        """Run causally from a state; return the outputs and the new state."""
+        context = torch.cat([recent, self.reduce(inputs)], dim=1)
+        return inputs + self._convolve(context), context[:, inputs.size(1) :]
 
-    def _convolve(self, padded_inputs: Float[Tensor, "B R E"]) -> Float[Tensor, "B T D"]:
+    def _convolve(self, padded_inputs: RecentInputs) -> TargetOutputs:
         return self.expand(self.convolution(padded_inputs.transpose(1, 2)).transpose(1, 2))
 
 
+DilatedState = tuple[Float[Tensor, "B _ E"], ...]
+
+
 class DilatedStack(nn.Module):
-    """Blocks on top of one another, of width 2 d = `size`."""
+    """Dilated blocks on top of one another; `size` is 2 d."""
 
     def __init__(self, blocks: Sequence[DilatedBlock]) -> None:
         super().__init__()
@@ -288,59 +278,55 @@ class DilatedStack(nn.Module):
 
     @property
     def receptive_field(self) -> int:
-        """How many places have a say in one: 1 + (k - 1) times the sum of the dilations."""
+        """Number of positions that an output depends on: 1 + (k - 1) sum of dilations."""
         return 1 + sum(block.left_context for block in self._blocks)
 
-    def forward_bidirectional(
-        self, inputs: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"]
-    ) -> Float[Tensor, "B S D"]:
-        """Read whole sequences."""
+    def forward_bidirectional(self, inputs: LayerOutputs, mask: SourceMask) -> LayerOutputs:
+        """Run over whole sequences."""
         for block in self._blocks:
             inputs = block.forward_bidirectional(inputs, mask)
         return inputs
 
-    def initial_state(self, inputs: Float[Tensor, "B S D"]) -> tuple[Float[Tensor, "B _ E"], ...]:
-        """Make the state of having read nothing, for as many rows as these."""
+    def initial_state(self, inputs: LayerOutputs) -> DilatedState:
+        """Return the state before the first position."""
         return tuple(block.initial_state(inputs) for block in self._blocks)
 
+    @override
     def forward(
-        self, inputs: Float[Tensor, "B T D"], state: tuple[Float[Tensor, "B _ E"], ...]
-    ) -> tuple[Float[Tensor, "B T D"], tuple[Float[Tensor, "B _ E"], ...]]:
-        """Read on from a state, seeing nothing of the future."""
-        after = list[Tensor]()
+        self, inputs: TargetOutputs, state: DilatedState
+    ) -> tuple[TargetOutputs, DilatedState]:
+        """Run causally from a state; return the outputs and the new state."""
+        next_state: list[Tensor] = []
         for block, recent in zip(self._blocks, state, strict=True):
-            inputs, kept = block(inputs, recent)
-            after.append(kept)
-        return inputs, tuple(after)
+            inputs, next_recent = block(inputs, recent)
+            next_state.append(next_recent)
+        return inputs, tuple(next_state)
 
 
 class DilatedConfigBase(BaseConfig):
-    """What both sides of a dilated system are made of (Kalchbrenner et al. 2016)."""
+    """Settings that encoder and decoder of ByteNet share (Kalchbrenner et al. 2016)."""
 
     hidden_size: PositiveInt = 256
-    """Width inside a block; embeddings and states are twice as wide."""
+    """Size inside a block (d); embeddings and states have twice as many values."""
     num_repeats: PositiveInt = 2
-    """Sets of blocks on top of one another."""
+    """How often the list of dilations is repeated."""
     dilations: tuple[PositiveInt, ...] = Field(default=(1, 2, 4, 8, 16), min_length=1)
-    """How far apart the places stand that each block of a set puts together, bottom first."""
+    """Dilation of each block, bottom first."""
     kernel_size: PositiveInt = 3
-    """How many places a block puts together."""
+    """Positions that a convolution spans."""
 
     def build_embedding(self, vocab_size: int) -> TokenEmbedding:
-        """Make the vectors of words, as tall as what norms make of them."""
-        # Shorter ones would drown in what blocks add to them, and where the two sides meet, what
-        # the source says would drown what the target does.
+        """Build token embeddings drawn from N(0, 1), the scale of what blocks add to them."""
         embedding = TokenEmbedding(vocab_size, 2 * self.hidden_size, dropout=0.0)
         nn.init.normal_(embedding.embedding.weight)
         nn.init.zeros_(embedding.embedding.weight[PAD].detach())
         return embedding
 
     def build_stack(self) -> DilatedStack:
-        """Make the blocks."""
-        dilations = self.dilations * self.num_repeats
+        """Build the blocks."""
         return DilatedStack(
             [
-                DilatedBlock(self.hidden_size, kernel_size=self.kernel_size, dilation=each)
-                for each in dilations
+                DilatedBlock(self.hidden_size, kernel_size=self.kernel_size, dilation=dilation)
+                for dilation in self.dilations * self.num_repeats
             ]
         )

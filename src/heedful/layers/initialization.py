@@ -1,9 +1,8 @@
-"""Initial values: from where does learning begin?
+"""Initialization of the parameters of a whole model, once it is built.
 
-A way of beginning is laid over a whole model once it is built. It goes by what a weight belongs
-to: the layers of torch that parts are made of, and among them recurrences and scores. What a part
-sets by its own law, such as a learned sharpness or the gain of a norm, stays, and so does the
-padding's vector of zeros.
+It covers the parameters of torch's own layers. What a module initializes by a rule of its own, such
+as a learned temperature, the gain of a norm or the gate of a mixture of experts, is left alone;
+the embedding of the padding symbol stays zero.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field, PositiveFloat
 from torch import nn
+from typing_extensions import override
 
 from heedful.attention import AdditiveScore, ConcatScore, ScoreFunction
 from heedful.config import BaseConfig
@@ -21,45 +21,51 @@ from heedful.layers.mixture_of_experts import NoisyTopKGate
 from heedful.layers.rnn_cells import RecurrentCell
 
 _LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Embedding, nn.RNNBase)
-_RECURRENT_NAMES = ("weight_hh", "hidden_to_", "context_to_")  # what meets a state, by name
+_RECURRENT_NAMES = ("weight_hh", "hidden_to_", "context_to_")  # parameters that multiply a state
 
 
-class DefaultInitConfig(BaseConfig):
-    """Leave every weight as the part it belongs to made it."""
+class InitConfigBase(BaseConfig):
+    """Initial values of the parameters."""
+
+    type: str
+
+    def initialize(self, model: nn.Module) -> None:
+        """Initialize the parameters of a model in place."""
+
+
+class DefaultInitConfig(InitConfigBase):
+    """Keep the values that each module chose when it was built."""
 
     type: Literal["default"] = "default"
 
-    def initialize(self, model: nn.Module) -> None:
-        """Give the weights of a model their first values."""
 
+class UniformInitConfig(InitConfigBase):
+    """Draw every parameter uniformly from -bound to bound.
 
-class UniformInitConfig(BaseConfig):
-    """Draw every weight evenly from -range to range.
-
-    The range is 0.1 in Luong et al. (2015), 0.08 in Sutskever et al. (2014) and 0.04 in Wu et al.
+    The bound is 0.1 in Luong et al. (2015), 0.08 in Sutskever et al. (2014) and 0.04 in Wu et al.
     (2016, GNMT).
     """
 
     type: Literal["uniform"] = "uniform"
     bound: PositiveFloat = 0.1
-    """The largest value that can be drawn."""
+    """Largest absolute value."""
 
+    @override
     @torch.no_grad()
     def initialize(self, model: nn.Module) -> None:
-        """Give the weights of a model their first values."""
-        for _, weight in _named_weights(model):
-            weight.uniform_(-self.bound, self.bound)
+        for _, parameter in _named_parameters(model):
+            parameter.uniform_(-self.bound, self.bound)
         _zero_padding_rows(model)
 
 
-class BahdanauInitConfig(BaseConfig):
-    """Begin as Bahdanau et al. (2015, section B.1) did: attention is even at first."""
+class BahdanauInitConfig(InitConfigBase):
+    """Initialize as Bahdanau et al. (2015, section B.1); attention is uniform at first."""
 
     type: Literal["bahdanau-2015"] = "bahdanau-2015"
 
+    @override
     @torch.no_grad()
     def initialize(self, model: nn.Module) -> None:
-        """Give the weights of a model their first values."""
         _init_normal(model, std=0.01)
         for module in model.modules():
             if isinstance(module, ScoreFunction):
@@ -67,42 +73,43 @@ class BahdanauInitConfig(BaseConfig):
             if isinstance(module, AdditiveScore | ConcatScore):
                 module.score_vector.weight.zero_()  # v_a
             if isinstance(module, RecurrentCell):
-                _make_orthogonal(module)
+                for matrix in recurrent_matrices(module):
+                    nn.init.orthogonal_(matrix)
         _zero_padding_rows(model)
 
 
-class XavierInitConfig(BaseConfig):
-    """Keep the variance of what goes through a layer, there and back (Glorot & Bengio 2010).
+class XavierInitConfig(InitConfigBase):
+    """Xavier initialization, which keeps the variance of activations (Glorot & Bengio 2010).
 
-    Matrices are drawn from +-sqrt(6 / (fan_in + fan_out)) and biases are zero; tables of words stay
-    as they were made. Transformers normalised after their sublayers learn better from here.
+    Matrices are drawn from +-sqrt(6 / (fan_in + fan_out)), biases are zero, embeddings stay as they
+    were built. Transformers with post-norm train better with it.
     """
 
     type: Literal["xavier"] = "xavier"
 
+    @override
     @torch.no_grad()
     def initialize(self, model: nn.Module) -> None:
-        """Give the weights of a model their first values."""
-        for name, weight in _named_weights(model, exclude=nn.Embedding):
-            if weight.dim() > 1:
-                nn.init.xavier_uniform_(weight)
+        for name, parameter in _named_parameters(model, exclude=nn.Embedding):
+            if parameter.dim() > 1:
+                nn.init.xavier_uniform_(parameter)
             elif "bias" in name:
-                weight.zero_()
+                parameter.zero_()
 
 
-class NormalInitConfig(BaseConfig):
-    """Draw every weight from a normal distribution, biases being zero.
+class NormalInitConfig(InitConfigBase):
+    """Draw every parameter from a normal distribution; biases are zero.
 
-    The spread is 0.02 in GPT and BERT (Radford et al. 2018; Devlin et al. 2019).
+    The standard deviation is 0.02 in GPT and BERT (Radford et al. 2018; Devlin et al. 2019).
     """
 
     type: Literal["normal"] = "normal"
     std: PositiveFloat = 0.02
-    """The standard deviation."""
+    """Standard deviation."""
 
+    @override
     @torch.no_grad()
     def initialize(self, model: nn.Module) -> None:
-        """Give the weights of a model their first values."""
         _init_normal(model, std=self.std)
         _zero_padding_rows(model)
 
@@ -117,39 +124,38 @@ InitConfig = Annotated[
 ]
 
 
+def recurrent_matrices(cell: RecurrentCell) -> Iterator[torch.Tensor]:
+    """Yield the square matrices that multiply a state of the cell, one for each gate."""
+    for name, parameter in cell.named_parameters():
+        if parameter.dim() == 2 and any(part in name for part in _RECURRENT_NAMES):
+            yield from parameter.split(parameter.size(1))
+
+
 def _init_normal(model: nn.Module, *, std: float) -> None:
-    for name, weight in _named_weights(model):
+    for name, parameter in _named_parameters(model):
         if "bias" in name:
-            weight.zero_()
+            parameter.zero_()
         else:
-            weight.normal_(std=std)
+            parameter.normal_(std=std)
 
 
-def _make_orthogonal(cell: RecurrentCell) -> None:
-    """Turn the matrices by which a state meets itself, one for each gate, into rotations."""
-    for name, weight in cell.named_parameters():
-        if weight.dim() == 2 and any(each in name for each in _RECURRENT_NAMES):
-            for square in weight.split(weight.size(1)):
-                nn.init.orthogonal_(square)
-
-
-def _named_weights(
+def _named_parameters(
     model: nn.Module, *, exclude: type[nn.Module] | None = None
 ) -> Iterator[tuple[str, nn.Parameter]]:
-    """Find the weights of the layers of torch, with the name each has in its layer."""
-    # At zero a gate sends words to its experts evenly: a part of what it is.
+    """Yield the parameters of torch's layers, each with its name in the layer."""
+    # A gate of zeros routes tokens evenly to its experts: it is initialized by its own rule.
     gates = [module for module in model.modules() if isinstance(module, NoisyTopKGate)]
-    left = {layer for gate in gates for layer in gate.modules()}
+    gate_layers = {layer for gate in gates for layer in gate.modules()}
     for layer in model.modules():
         if (
             isinstance(layer, _LAYERS)
-            and layer not in left
+            and layer not in gate_layers
             and not (exclude and isinstance(layer, exclude))
         ):
             yield from layer.named_parameters()
 
 
 def _zero_padding_rows(model: nn.Module) -> None:
-    for table in model.modules():
-        if isinstance(table, nn.Embedding) and table.padding_idx is not None:
-            table.weight[table.padding_idx].zero_()
+    for module in model.modules():
+        if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            module.weight[module.padding_idx].zero_()

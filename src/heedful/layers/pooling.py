@@ -1,6 +1,6 @@
-"""Pooling: how does a whole sequence become one vector?
+"""Pooling: one vector from the states of a whole sequence.
 
-Law: padding has no influence; a sequence of padding alone becomes zeros.
+Invariant: padding has no influence; a sequence that is all padding gives zeros.
 """
 
 from __future__ import annotations
@@ -11,114 +11,106 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from typing_extensions import override
 
 from heedful.attention.attention import Attention
 from heedful.attention.config import AttentionConfig, build_self_attention
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
-from heedful.shapes import Bool, Float
+from heedful.shapes import Bool, Float, Values
+
+PositionMask = Bool[Tensor, "*B S"]
+Pooled = Float[Tensor, "*B V"]
 
 
 class Pooling(nn.Module, ABC):
-    """How a whole sequence becomes one vector."""
+    """One vector from the states of a sequence."""
 
     @abstractmethod
-    def forward(
-        self, states: Float[Tensor, "*B S V"], mask: Bool[Tensor, "*B S"]
-    ) -> Float[Tensor, "*B V"]:
-        """Put together the states where the mask is True."""
+    def forward(self, states: Values, mask: PositionMask) -> Pooled:
+        """Pool the states where the mask is True."""
 
 
 class MeanPooling(Pooling):
-    """The mean of the states."""
+    """Mean of the states."""
 
-    def forward(
-        self, states: Float[Tensor, "*B S V"], mask: Bool[Tensor, "*B S"]
-    ) -> Float[Tensor, "*B V"]:
-        """Take the mean."""
+    @override
+    def forward(self, states: Values, mask: PositionMask) -> Pooled:
         total = states.masked_fill(~mask.unsqueeze(-1), 0).sum(dim=-2)
         return total / mask.sum(dim=-1, keepdim=True).clamp(min=1)
 
 
 class MaxPooling(Pooling):
-    """The highest value of each unit, wherever it stands  (Collobert & Weston 2008)."""
+    """Largest value of each unit (Collobert & Weston 2008)."""
 
-    def forward(
-        self, states: Float[Tensor, "*B S V"], mask: Bool[Tensor, "*B S"]
-    ) -> Float[Tensor, "*B V"]:
-        """Take the highest values."""
-        lowest = torch.finfo(states.dtype).min
-        highest = states.masked_fill(~mask.unsqueeze(-1), lowest).amax(dim=-2)
-        return highest.masked_fill(~mask.any(dim=-1, keepdim=True), 0)
+    @override
+    def forward(self, states: Values, mask: PositionMask) -> Pooled:
+        min_value = torch.finfo(states.dtype).min
+        largest = states.masked_fill(~mask.unsqueeze(-1), min_value).amax(dim=-2)
+        return largest.masked_fill(~mask.any(dim=-1, keepdim=True), 0)
 
 
 class AttentionPooling(Pooling):
-    """What a learned query finds in the states  (Yang et al. 2016, section 2.2)."""
+    """Attention to the states with a learned query (Yang et al. 2016, section 2.2)."""
 
     def __init__(self, attention: Attention, *, query_size: int) -> None:
         super().__init__()
         self.attention = attention
         self.query = nn.Parameter(torch.randn(query_size) * query_size**-0.5)
 
-    def forward(
-        self, states: Float[Tensor, "*B S V"], mask: Bool[Tensor, "*B S"]
-    ) -> Float[Tensor, "*B V"]:
-        """Ask for the one thing that was learned."""
-        # No number at a hidden place, times a weight of zero, would still be no number.
-        seen = states.masked_fill(~mask.unsqueeze(-1), 0)
-        memory = self.attention.build_memory(seen, mask.unsqueeze(-2))
+    @override
+    def forward(self, states: Values, mask: PositionMask) -> Pooled:
+        # Zero masked states: NaN times a weight of zero would still be NaN.
+        visible = states.masked_fill(~mask.unsqueeze(-1), 0)
+        memory = self.attention.build_memory(visible, mask.unsqueeze(-2))
         query = self.query.expand(*states.shape[:-2], 1, -1)
         return self.attention(query, memory, need_weights=False).context.squeeze(-2)
 
 
 class LastStatePoolingConfig(BaseConfig):
-    """Take what is seen where the reading ends, of every direction its own end."""
+    """The final hidden state of each direction."""
 
     type: Literal["last"] = "last"
 
     def build(self, *, size: int) -> None:
-        """Make nothing: whoever reads knows where it ended."""
+        """Return None: the encoder selects its final states itself."""
 
 
 class MeanPoolingConfig(BaseConfig):
-    """Take the mean of the states."""
+    """Mean of the states."""
 
     type: Literal["mean"] = "mean"
 
     def build(self, *, size: int) -> Pooling:
-        """Make the pooling for states of this width."""
         return MeanPooling()
 
 
 class MaxPoolingConfig(BaseConfig):
-    """Take the highest value of each unit."""
+    """Largest value of each unit."""
 
     type: Literal["max"] = "max"
 
     def build(self, *, size: int) -> Pooling:
-        """Make the pooling for states of this width."""
         return MaxPooling()
 
 
 class AttentionPoolingConfig(BaseConfig):
-    """Take what a learned query finds in the states (Yang et al. 2016)."""
+    """Attention to the states with a learned query (Yang et al. 2016)."""
 
     type: Literal["attention"] = "attention"
     attention: AttentionConfig = AttentionConfig()
-    """How it looks for it."""
+    """The attention mechanism."""
 
     def build(self, *, size: int) -> Pooling:
-        """Make the pooling for states of this width."""
         attention = build_self_attention(
             self.attention, query_size=size, memory_size=size, config_path="pooling.attention"
         )
         return AttentionPooling(attention, query_size=size)
 
 
-_PoolingTypes = Literal["last", "mean", "max", "attention"]
 _Poolings = LastStatePoolingConfig | MeanPoolingConfig | MaxPoolingConfig | AttentionPoolingConfig
 PoolingConfig = Annotated[
     _Poolings,
     Field(discriminator="type"),
-    allow_bare_type(_PoolingTypes | _Poolings),
+    allow_bare_type(Literal["last", "mean", "max", "attention"] | _Poolings),
 ]

@@ -1,13 +1,20 @@
-""""""
+"""Self-attentive cells: recurrent cells that attend to their own past states (Cheng et al. 2016).
+
+Such a cell keeps a history of its states. At each step it attends to the history and uses the
+context where another cell uses its last state. The key of a state is prepared once, when the state
+is appended. Invariant: step t depends on input t and on earlier states only; the first step, whose
+history is empty, uses the initial state.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
-from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
+from typing_extensions import override
 
 from heedful.attention import (
     AdditiveScore,
@@ -31,75 +38,68 @@ from heedful.attention.dot_product_scores import (
     TrilinearScoreConfig,
 )
 from heedful.config import BaseConfig
-from heedful.layers.rnn_cells import RecurrentCell, RecurrentState
-from heedful.shapes import Bool, Float
+from heedful.config.base import allow_bare_type
+from heedful.layers.rnn_cells import Projected, RecurrentCell, RecurrentState
+from heedful.shapes import Bool, Embedded, Float, Hidden
 
-# Tapes: how does a cell look back at its own past?
-#
-# A tape has a place for every step so far. A place is written when its step ends and stays as it
-# is; its key is prepared then and never again, so that the work of a step grows with the length of
-# the tape and not with its square. Law: what is not `seen` has no influence.
+StateVectors = Float[Tensor, "B V"]
 
 
 class StateHistory(NamedTuple):
-    """What a cell has written so far: parts of a state, which every step makes one place longer."""
+    """All past states of a cell; every step appends one position."""
 
     values: Float[Tensor, "B S V"]
-    keys: Float[Tensor, "B S A"]  # already passed through Score.prepare
-    mask: Bool[Tensor, "B S 1"]  # False where a row had ended, and others of its batch had not
+    keys: Float[Tensor, "B S A"]  # from ScoreFunction.prepare_keys
+    mask: Bool[Tensor, "B S 1"]  # False where a row had ended before others of its batch
 
     @property
     def memory(self) -> Memory:
-        """The tape as something to attend to."""
+        """The history as a memory to attend to."""
         return Memory(self.values, self.keys, self.mask.mT)
 
 
 class IntraAttention(nn.Module):
-    """Attention of a cell to what it has written itself.
+    """Attention of a cell to its own past states.
 
-    The hidden state that was recalled last asks; where `query_uses_input`, the input does so with it.
-    Every step asks of another tape, so none has a past: the score may not look back.
+    The query is the hidden part of the last context, with `query_uses_input` after the input. The
+    memory changes at every step, so a score that uses the attention history is not possible.
     """
 
     def __init__(self, score: ScoreFunction, *, hidden_size: int, query_uses_input: bool) -> None:
         super().__init__()
-        assert not score.uses_history, "where earlier steps looked is not known"
+        assert not score.uses_history, "intra-attention has no attention history"
         self.attention = SingleHeadAttention(
             score, SoftmaxAlignment(), WeightedSumReadout(), role="intra"
         )
         self.hidden_size = hidden_size
         self.query_uses_input = query_uses_input
 
-    def initial_state(self, context: Float[Tensor, "B V"]) -> StateHistory:
-        """An empty tape for values as wide as this context."""
+    def initial_state(self, context: StateVectors) -> StateHistory:
+        """Return an empty history for values of the size of this context."""
         empty = context.new_zeros(len(context), 0, context.size(-1))
         keys = self.attention.score.prepare_keys(empty[..., : self.hidden_size])
         return StateHistory(empty, keys, empty[..., :1].bool())
 
+    @override
     def forward(
-        self, inputs: Float[Tensor, "B E"], context: Float[Tensor, "B V"], history: StateHistory
-    ) -> Float[Tensor, "B V"]:
-        """Take a context from the tape.
-
-        `context` is the last one. It stays where nothing is written yet, so that the first step
-        reads what its state was begun with.
-        """
+        self, inputs: Embedded, last_context: StateVectors, history: StateHistory
+    ) -> StateVectors:
+        """Return the context of the history, or `last_context` if the history is empty."""
         if history.values.size(1) == 0:
-            return context
-        last_hidden = context[:, : self.hidden_size]
-        query = torch.cat([inputs, last_hidden], dim=-1) if self.query_uses_input else last_hidden
-        attended = self.attention(query.unsqueeze(1), history.memory, need_weights=False)
-        return attended.context.squeeze(1)
+            return last_context
+        query = last_context[:, : self.hidden_size]
+        if self.query_uses_input:
+            query = torch.cat([inputs, query], dim=-1)
+        output = self.attention(query.unsqueeze(1), history.memory, need_weights=False)
+        return output.context.squeeze(1)
 
-    def append(self, history: StateHistory, values: Float[Tensor, "B V"]) -> StateHistory:
-        """Write one more place: a hidden state, and behind it what is taken along with it."""
+    def append(self, history: StateHistory, values: StateVectors) -> StateHistory:
+        """Append one position: a hidden state, followed by whatever is read along with it."""
         new = values.unsqueeze(1)
         keys = self.attention.score.prepare_keys(new[..., : self.hidden_size])
         entry = StateHistory(new, keys, torch.ones_like(new[..., :1], dtype=torch.bool))
         return StateHistory(*(torch.cat(pair, dim=1) for pair in zip(history, entry, strict=True)))
 
-
-# How a self-attentive cell asks its past, as a configuration names it: `form: additive_score`.
 
 SimilarityScoreConfig = Annotated[
     ProjectedDotScoreConfig
@@ -116,248 +116,208 @@ SimilarityScoreConfig = Annotated[
 
 
 class SimilarityIntraAttentionConfig(BaseConfig):
-    """Compare every past state with the last context: similarity(h_i, c)."""
+    """Compare every past state with the last context: score(h_i, c)."""
 
     type: Literal["similarity"] = "similarity"
     score: SimilarityScoreConfig = ProjectedDotScoreConfig()
-    """What similar means."""
+    """Score function between the last context and a past state."""
 
     @model_validator(mode="after")
     def _check_no_features(self) -> SimilarityIntraAttentionConfig:
         if isinstance(self.score, AdditiveScoreConfig) and self.score.features:
-            raise ValueError("the score of a cell's own past takes no features; leave them out")
+            raise ValueError("the score of intra-attention cannot have features; remove them")
         return self
 
     def build(self, *, input_size: int, hidden_size: int) -> IntraAttention:
-        """Make the attention of a cell for inputs and states of these widths."""
-        del input_size  # it does not ask
+        del input_size  # not part of the query
         score = self.score.build(query_size=hidden_size, key_size=hidden_size)
         return IntraAttention(score, hidden_size=hidden_size, query_uses_input=False)
 
 
 class AdditiveIntraAttentionConfig(BaseConfig):
-    """Let input and last context ask: v . tanh(W_x x_t + W_c c + W_h h_i)."""
+    """Query with input and last context: v . tanh(W_x x_t + W_c c + W_h h_i)."""
 
     type: Literal["additive"] = "additive"
     hidden_size: PositiveInt = 256
-    """Width of that tanh layer."""
+    """Size of the tanh layer."""
 
     def build(self, *, input_size: int, hidden_size: int) -> IntraAttention:
-        """Make the attention of a cell for inputs and states of these widths."""
         score = AdditiveScore(input_size + hidden_size, hidden_size, hidden_size=self.hidden_size)
         return IntraAttention(score, hidden_size=hidden_size, query_uses_input=True)
 
 
-def type_from_name(value: Any) -> Any:
-    """Take a name alone for a section with that kind."""
-    return {"type": value} if isinstance(value, str) else value
-
-
-_Forms = AdditiveIntraAttentionConfig | SimilarityIntraAttentionConfig
+_IntraAttentions = AdditiveIntraAttentionConfig | SimilarityIntraAttentionConfig
 IntraAttentionConfig = Annotated[
-    _Forms,
+    _IntraAttentions,
     Field(discriminator="type"),
-    BeforeValidator(
-        type_from_name, json_schema_input_type=Literal["additive", "similarity"] | _Forms
-    ),
+    allow_bare_type(Literal["additive", "similarity"] | _IntraAttentions),
 ]
 
 
-# Self-attentive cells: what if a cell recalled all its past states, and not the last alone?
-#
-# Such a cell writes every state on a tape. At the next step it looks back at the tape and works
-# with what it finds there, where another cell works with its last state: no single vector has to
-# hold all that was read. Law: what step t recalls depends on the input of step t and on what was
-# written before it; begun with h, the first step recalls h, for nothing is written yet.
-
-
 class SelfAttentiveCellBase(RecurrentCell):
-    """A cell with a tape; its state is what it shows, what it recalled last, and the tape."""
+    """A cell with a history; its state is (hidden state, last context, *history)."""
 
-    def __init__(
-        self, intra_attention: IntraAttention, *, input_size: int, hidden_size: int, num_gates: int
-    ) -> None:
+    num_gates: ClassVar[int]
+
+    def __init__(self, input_size: int, hidden_size: int, intra_attention: IntraAttention) -> None:
         super().__init__()
         self.intra_attention = intra_attention
         self.input_size = input_size
         self.hidden_size = hidden_size
-        self.input_to_hidden = nn.Linear(input_size, num_gates * hidden_size)
-        self.context_to_hidden = nn.Linear(hidden_size, num_gates * hidden_size, bias=False)
+        self.input_to_hidden = nn.Linear(input_size, self.num_gates * hidden_size)
+        self.context_to_hidden = nn.Linear(hidden_size, self.num_gates * hidden_size, bias=False)
 
-    def initial_state(self, hidden: Float[Tensor, "B D"]) -> RecurrentState:
-        """Recall `mask_replace_prob` at the first step, and show it."""
+    @override
+    def initial_state(self, hidden: Hidden) -> RecurrentState:
         context = self.initial_context(hidden)
         return (hidden, context, *self.intra_attention.initial_state(context))
 
-    def initial_context(self, hidden: Float[Tensor, "B D"]) -> Float[Tensor, "B V"]:
-        """What the first step recalls."""
+    def initial_context(self, hidden: Hidden) -> StateVectors:
+        """Return the context of the first step."""
         return hidden
 
+    @override
     def project_inputs(self, inputs: Float[Tensor, "*B E"]) -> Float[Tensor, "*B X"]:
-        """W x, and beside it x, which may ask."""
+        # The inputs follow W x, because they may be part of the query.
         return torch.cat([self.input_to_hidden(inputs), inputs], dim=-1)
 
+    @override
     def step(
-        self,
-        projected_inputs: Float[Tensor, "B X"],
-        state: RecurrentState,
-        recurrent_input: Float[Tensor, "B D"] | None = None,
+        self, inputs: Projected, state: RecurrentState, recurrent_input: Hidden | None = None
     ) -> RecurrentState:
-        """Look back, take one more input into the state, and write it down."""
-        assert recurrent_input is None, "what is recalled is taken from the tape"
-        _, last, *history_parts = state
+        assert recurrent_input is None, "the recurrent input is the context of the history"
+        _, last_context, *history_parts = state
         history = StateHistory(*history_parts)
-        input_projection, inputs = projected_inputs.tensor_split([-self.input_size], dim=-1)
-        context = self.intra_attention(inputs, last, history)
+        input_projection, plain_inputs = inputs.tensor_split([-self.input_size], dim=-1)
+        context = self.intra_attention(plain_inputs, last_context, history)
         values = self.update(input_projection, context)
-        return (
-            values[:, : self.hidden_size],
-            context,
-            *self.intra_attention.append(history, values),
-        )
+        history = self.intra_attention.append(history, values)
+        return (values[:, : self.hidden_size], context, *history)
 
     @abstractmethod
-    def update(
-        self, input_projection: Float[Tensor, "B X"], context: Float[Tensor, "B V"]
-    ) -> Float[Tensor, "B V"]:
-        """What is written down of this step, the hidden state first."""
+    def update(self, input_projection: Projected, context: StateVectors) -> StateVectors:
+        """Return the new entry of the history, hidden state first."""
 
 
 class SelfAttentiveCell(SelfAttentiveCellBase):
     """h_t = tanh(A [x_t; c] + b), c = sum_{i<t} a_i h_i  (after Cheng et al. 2016).
 
-    c is what lectures write as c_{t-1} where a context is made after a step, from h_1 to h_t, and
-    as c_t where it is made before it, from h_1 to h_{t-1}. `past` says how the weights come about.
+    c is written c_{t-1} where the context is computed after a step, from h_1 to h_t, and c_t where
+    it is computed before it, from h_1 to h_{t-1}.
     """
 
-    def __init__(self, input_size: int, hidden_size: int, intra_attention: IntraAttention) -> None:
-        super().__init__(
-            intra_attention, input_size=input_size, hidden_size=hidden_size, num_gates=1
-        )
+    num_gates = 1
 
-    def update(
-        self, input_projection: Float[Tensor, "B X"], context: Float[Tensor, "B V"]
-    ) -> Float[Tensor, "B V"]:
-        """The hidden state."""
+    @override
+    def update(self, input_projection: Projected, context: StateVectors) -> StateVectors:
         return (input_projection + self.context_to_hidden(context)).tanh()
 
 
 class SelfAttentiveLSTMCell(SelfAttentiveCellBase):
-    """LSTM with self-attention, as lectures have it: h_t = o * c_t.
+    """LSTM with self-attention over hidden and cell states, with h_t = o * c_t.
 
     s_t = sum_{i<t} a_i h_i; c'_t = sum_{i<t} a_i c_i; i, f, g and o from x_t and s_t;
-    c_t = f * c'_t + i * g. Begun with h, the first step has s = h and c' = 0.
+    c_t = f * c'_t + i * g. With initial state h, the first step has s = h and c' = 0.
     """
 
-    def __init__(self, input_size: int, hidden_size: int, intra_attention: IntraAttention) -> None:
-        super().__init__(
-            intra_attention, input_size=input_size, hidden_size=hidden_size, num_gates=4
-        )
+    num_gates = 4
 
-    def initial_context(self, hidden: Float[Tensor, "B D"]) -> Float[Tensor, "B V"]:
-        """What the first step recalls: `mask_replace_prob`, and an empty memory cell."""
+    @override
+    def initial_context(self, hidden: Hidden) -> StateVectors:
         return torch.cat([hidden, torch.zeros_like(hidden)], dim=-1)
 
-    def update(
-        self, input_projection: Float[Tensor, "B X"], context: Float[Tensor, "B V"]
-    ) -> Float[Tensor, "B V"]:
-        """The hidden state and the memory cell."""
+    @override
+    def update(self, input_projection: Projected, context: StateVectors) -> StateVectors:
         return self._lstm_update(input_projection, context)
 
     def _lstm_update(
-        self,
-        sums: Float[Tensor, "B X"],
-        context: Float[Tensor, "B V"],
-        added: Float[Tensor, "B D"] | float = 0.0,
-    ) -> Float[Tensor, "B V"]:
-        recalled, memory = context.chunk(2, dim=-1)
-        input_gate, forget_gate, candidate, output_gate = (
-            sums + self.context_to_hidden(recalled)
-        ).chunk(4, dim=-1)
-        memory = added + forget_gate.sigmoid() * memory + input_gate.sigmoid() * candidate.tanh()
-        return torch.cat([output_gate.sigmoid() * self.output_activation(memory), memory], dim=-1)
+        self, input_projection: Projected, context: StateVectors, added: Hidden | float = 0.0
+    ) -> StateVectors:
+        hidden, cell_state = context.chunk(2, dim=-1)
+        gates = input_projection + self.context_to_hidden(hidden)
+        input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=-1)
+        kept = forget_gate.sigmoid() * cell_state
+        cell_state = added + kept + input_gate.sigmoid() * candidate.tanh()
+        hidden = output_gate.sigmoid() * self.output_activation(cell_state)
+        return torch.cat([hidden, cell_state], dim=-1)
 
-    def output_activation(self, memory: Float[Tensor, "B D"]) -> Float[Tensor, "B D"]:
-        """What the output gate is laid on."""
-        return memory
+    def output_activation(self, cell_state: Hidden) -> Hidden:
+        """Return what the output gate multiplies."""
+        return cell_state
 
 
 class LSTMNCell(SelfAttentiveLSTMCell):
-    """The long short-term memory-network: h_t = o * tanh(c_t)  (Cheng et al. 2016, section 3.2).
+    """Long short-term memory-network: h_t = o * tanh(c_t)  (Cheng et al. 2016, section 3.2).
 
-    But for that tanh it is the LSTM with self-attention, whose weights come from
-    v . tanh(W_h h_i + W_x x_t + W_h~ h~_{t-1}). Authors' code has no last term in its encoder.
+    Otherwise the LSTM with self-attention; its scores are
+    v . tanh(W_h h_i + W_x x_t + W_h~ h~_{t-1}). The authors' encoder lacks the last term.
     """
 
-    def output_activation(self, memory: Float[Tensor, "B D"]) -> Float[Tensor, "B D"]:
-        """What the output gate is laid on."""
-        return memory.tanh()
+    @override
+    def output_activation(self, cell_state: Hidden) -> Hidden:
+        return cell_state.tanh()
 
 
 class DeepFusionLSTMNCell(LSTMNCell):
-    """An LSTMN that is told what to add to its memory  (Cheng et al. 2016, section 4, deep fusion).
+    """LSTMN with a term added to its cell state  (Cheng et al. 2016, section 4, deep fusion).
 
-    c_t = added_t + f * c~_t + i * g. What is added comes behind the input, as wide as the state.
+    c_t = added_t + f * c~_t + i * g. `added` follows the input and has `hidden_size` values.
     """
 
+    @override
     def project_inputs(self, inputs: Float[Tensor, "*B E"]) -> Float[Tensor, "*B X"]:
-        """W x, what is to be added, and x, which asks."""
-        read, added = inputs.tensor_split([self.input_size], dim=-1)
-        return torch.cat([self.input_to_hidden(read), added, read], dim=-1)
+        plain_inputs, added = inputs.tensor_split([self.input_size], dim=-1)
+        return torch.cat([self.input_to_hidden(plain_inputs), added, plain_inputs], dim=-1)
 
-    def update(
-        self, input_projection: Float[Tensor, "B X"], context: Float[Tensor, "B V"]
-    ) -> Float[Tensor, "B V"]:
-        """The hidden state and the memory cell."""
-        sums, added = input_projection.tensor_split([-self.hidden_size], dim=-1)
-        return self._lstm_update(sums, context, added)
+    @override
+    def update(self, input_projection: Projected, context: StateVectors) -> StateVectors:
+        projection, added = input_projection.tensor_split([-self.hidden_size], dim=-1)
+        return self._lstm_update(projection, context, added)
 
 
-class SelfAttentiveCellConfig(BaseConfig):
-    """Work with a mean of all past states in place of the last (after Cheng et al. 2016)."""
+class SelfAttentiveCellConfigBase(BaseConfig):
+    """A cell that attends to its own past states."""
 
+    module_class: ClassVar[type[SelfAttentiveCellBase]]
+    type: str
+    intra_attention: IntraAttentionConfig = AdditiveIntraAttentionConfig()
+    """Query and score function of the attention to past states."""
+
+    def build(self, *, input_size: int, hidden_size: int) -> RecurrentCell:
+        intra_attention = self.intra_attention.build(input_size=input_size, hidden_size=hidden_size)
+        return self.module_class(input_size, hidden_size, intra_attention)
+
+
+class SelfAttentiveCellConfig(SelfAttentiveCellConfigBase):
+    """Replace the last state by a weighted mean of all past states (after Cheng et al. 2016)."""
+
+    module_class = SelfAttentiveCell
     type: Literal["self-attentive-rnn"] = "self-attentive-rnn"
-    intra_attention: IntraAttentionConfig = AdditiveIntraAttentionConfig()
-    """What asks the past, and how it is compared with each state."""
-
-    def build(self, *, input_size: int, hidden_size: int) -> RecurrentCell:
-        """Make the cell for inputs and states of these widths."""
-        intra_attention = self.intra_attention.build(input_size=input_size, hidden_size=hidden_size)
-        return SelfAttentiveCell(input_size, hidden_size, intra_attention)
 
 
-class SelfAttentiveLSTMCellConfig(BaseConfig):
-    """Keep all past states and memory cells; show o * c, as lectures have it."""
+class SelfAttentiveLSTMCellConfig(SelfAttentiveCellConfigBase):
+    """Attend to all past hidden and cell states; h = o * c."""
 
+    module_class = SelfAttentiveLSTMCell
     type: Literal["self-attentive-lstm"] = "self-attentive-lstm"
-    intra_attention: IntraAttentionConfig = AdditiveIntraAttentionConfig()
-    """What asks the past, and how it is compared with each state."""
-
-    def build(self, *, input_size: int, hidden_size: int) -> RecurrentCell:
-        """Make the cell for inputs and states of these widths."""
-        intra_attention = self.intra_attention.build(input_size=input_size, hidden_size=hidden_size)
-        return SelfAttentiveLSTMCell(input_size, hidden_size, intra_attention)
 
 
 class LSTMNCellConfig(BaseConfig):
-    """Keep all past states and memory cells; show o * tanh(c) (Cheng et al. 2016)."""
+    """Attend to all past hidden and cell states; h = o * tanh(c) (Cheng et al. 2016)."""
 
     type: Literal["lstmn"] = "lstmn"
     score_size: PositiveInt = 256
-    """Width of the small tanh layer that compares the past with input and last context."""
+    """Size of the tanh layer of the additive score."""
 
     def build(self, *, input_size: int, hidden_size: int) -> LSTMNCell:
-        """Make the cell for inputs and states of these widths."""
-        return LSTMNCell(
-            input_size, hidden_size, self._build_intra_attention(input_size, hidden_size)
-        )
+        intra_attention = self._build_intra_attention(input_size, hidden_size)
+        return LSTMNCell(input_size, hidden_size, intra_attention)
 
     def build_deep_fusion(self, *, input_size: int, hidden_size: int) -> DeepFusionLSTMNCell:
-        """Make the cell that is told what to add to its memory."""
-        return DeepFusionLSTMNCell(
-            input_size, hidden_size, self._build_intra_attention(input_size, hidden_size)
-        )
+        """Build the cell whose input includes a term of the cell state."""
+        intra_attention = self._build_intra_attention(input_size, hidden_size)
+        return DeepFusionLSTMNCell(input_size, hidden_size, intra_attention)
 
     def _build_intra_attention(self, input_size: int, hidden_size: int) -> IntraAttention:
-        form = AdditiveIntraAttentionConfig(hidden_size=self.score_size)
-        return form.build(input_size=input_size, hidden_size=hidden_size)
+        config = AdditiveIntraAttentionConfig(hidden_size=self.score_size)
+        return config.build(input_size=input_size, hidden_size=hidden_size)
