@@ -33,7 +33,7 @@ ASKING = {  # how a cell may ask its own past
     "concat": {"type": "similarity", "score": {"type": "concat", "hidden_size": 3}},
 }
 for kind, asking in product(["self-attentive-rnn", "self-attentive-lstm"], ASKING):
-    CELLS[f"{kind}, {asking}"] = KINDS[kind].model_validate({"form": ASKING[asking]})
+    CELLS[f"{kind}, {asking}"] = KINDS[kind].model_validate({"intra_attention": ASKING[asking]})
 CELLS["lstmn"] = KINDS["lstmn"](score_size=3)
 WIDTHS = {"input_size": 3, "hidden_size": 4}
 each_cell = pytest.mark.parametrize("name", CELLS)
