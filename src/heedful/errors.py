@@ -1,8 +1,7 @@
-"""Errors: what went wrong that a user can understand, and what to do about it.
+"""Errors that a user can act on.
 
-Every message says where, what was found and what to do next. The command line prints it
-without a traceback and exits with `exit_code`: 2 where the user can mend the cause, 1 where
-nothing can be mended.
+Every message says where, what was found and what to do next. The command line prints it without
+a traceback and exits with `exit_code`: 2 where the user can fix the cause, 1 where data is lost.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from difflib import get_close_matches
 
 
 class HeedfulError(Exception):
-    """Base of every error heedful raises on purpose."""
+    """Base class of all errors with a message for the user."""
 
     exit_code = 2
 
@@ -28,11 +27,11 @@ class ConfigError(HeedfulError):
 
 
 class DataError(HeedfulError):
-    """Text or data that cannot be used."""
+    """Data that cannot be used."""
 
 
 class RunError(HeedfulError):
-    """A run folder that cannot be used as it stands, but can be mended."""
+    """A run folder that cannot be used as it is, but can be repaired."""
 
 
 class CorruptRunError(HeedfulError):
@@ -42,11 +41,11 @@ class CorruptRunError(HeedfulError):
 
 
 class StorageError(HeedfulError):
-    """A disk or a folder that cannot be written or read."""
+    """A disk or folder that cannot be read or written."""
 
 
 class DiskFullError(StorageError):
-    """A disk without room for what is to be written."""
+    """A disk without enough free space."""
 
 
 def check(
@@ -56,17 +55,31 @@ def check(
     hint: str,
     error: type[HeedfulError] = ConfigError,
 ) -> None:
-    """Raise an error that a user can act on unless the condition holds."""
+    """Raise an error unless the condition holds."""
     if not condition:
         raise error(location, message, hint)
 
 
-def did_you_mean(got: str, allowed: Iterable[str]) -> str:
-    """Name the nearest allowed word as the end of a sentence, or nothing if none is near."""
-    near = get_close_matches(got, sorted(allowed), n=1)
+def check_choice(
+    name: str,
+    allowed: Iterable[str],
+    category: str,
+    *,
+    location: str,
+    error: type[HeedfulError] = ConfigError,
+) -> None:
+    """Raise an error that suggests the nearest allowed name unless the name is allowed."""
+    allowed = list(allowed)
+    message = f"no {category} is called {name!r}{did_you_mean(name, allowed)}"
+    check(name in allowed, location, message, choices_hint(allowed), error)
+
+
+def did_you_mean(name: str, allowed: Iterable[str]) -> str:
+    """Return "; did you mean 'x'?" for the nearest allowed name, or "" if none is near."""
+    near = get_close_matches(name, sorted(allowed), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def choices_hint(allowed: Iterable[str]) -> str:
-    """List what is allowed, as a remedy."""
+    """Return a hint that lists the allowed names."""
     return f"choose from: {', '.join(sorted(allowed))}"

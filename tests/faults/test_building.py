@@ -84,7 +84,7 @@ def whole(corpus):
     return contents(corpus / "whole")
 
 
-def test_killed_at_fifty_moments_the_same_tokens_come_out(corpus, whole):
+def test_build_killed_fifty_times_gives_same_tokens(corpus, whole):
     seconds = build(corpus, "timed")
     chance = random.Random(1)
     unfinished = kept = 0
@@ -105,7 +105,7 @@ def test_killed_at_fifty_moments_the_same_tokens_come_out(corpus, whole):
     assert kept > 0
 
 
-def test_every_flipped_byte_is_noticed_and_only_its_shard_is_made_anew(corpus, whole):
+def test_flipped_bytes_are_detected_and_only_their_shard_is_rebuilt(corpus, whole):
     folder = corpus / "flipped"
     build(corpus, folder.name)
     shards = sorted(folder.glob("shard-*"))
@@ -136,7 +136,7 @@ def flip(path, place):
         file.write(bytes([byte ^ 1]))
 
 
-def test_a_full_disk_is_told_of_and_what_is_finished_is_kept(corpus, tmp_path):
+def test_full_disk_is_reported_and_finished_shards_are_kept(corpus, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
     mounting = ["mount", "-t", "tmpfs", "-o", "size=240k", "none", disk]

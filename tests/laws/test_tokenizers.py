@@ -72,7 +72,7 @@ def trained(config):
 @each_tokenizer
 @given(text=anything.filter(bool))
 @settings(deadline=None, max_examples=40)
-def test_a_text_learned_from_comes_back_exactly(config, text):
+def test_training_text_round_trips(config, text):
     tokenizer = config.train([text])
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
@@ -80,7 +80,7 @@ def test_a_text_learned_from_comes_back_exactly(config, text):
 @pytest.mark.parametrize("model", ["unigram", "bpe"])
 @given(text=anything)
 @settings(deadline=None)
-def test_subwords_bring_any_text_back_exactly(model, text):
+def test_subword_tokenizer_round_trips_any_text(model, text):
     tokenizer = trained(SubwordTokenizerConfig(vocab_size=400, model_type=model))
     ids = tokenizer.encode(text)
     assert tokenizer.decode(ids) == text
@@ -89,7 +89,7 @@ def test_subwords_bring_any_text_back_exactly(model, text):
 
 @each_tokenizer
 @each_edge_case
-def test_every_edge_case_comes_back_exactly(config, text):
+def test_edge_cases_round_trip(config, text):
     tokenizer = config.train([*CORPUS, text])
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
@@ -98,7 +98,7 @@ def test_every_edge_case_comes_back_exactly(config, text):
 @pytest.mark.parametrize("unicode", ["none", "nfc", "nfkc"])
 @given(text=anything, lowercase=st.booleans(), strip=st.booleans())
 @settings(deadline=None, max_examples=25)
-def test_what_comes_back_is_the_normalised_text(config, unicode, text, lowercase, strip):
+def test_decoded_text_is_normalized_text(config, unicode, text, lowercase, strip):
     choice = NormalizerConfig(unicode=unicode, lowercase=lowercase, strip=strip)
     tokenizer = config.model_copy(update={"normalization": choice}).train([*CORPUS, text])
     assert tokenizer.decode(tokenizer.encode(text)) == choice.build()(text)
@@ -107,12 +107,12 @@ def test_what_comes_back_is_the_normalised_text(config, unicode, text, lowercase
 @each_tokenizer
 @given(text=anything)
 @settings(deadline=None)
-def test_no_spelling_gives_a_symbol_that_begins_ends_or_fills(config, text):
+def test_no_text_encodes_to_bos_eos_or_pad(config, text):
     assert not {PAD, BOS, EOS} & set(trained(config).encode(text))
 
 
 @each_tokenizer
-def test_special_symbols_that_were_typed_are_plain_text(config):
+def test_typed_special_tokens_are_plain_text(config):
     text = EDGE_CASES["special symbols"]
     ids = config.train([text]).encode(text)
     assert min(ids) > EOS
@@ -121,7 +121,7 @@ def test_special_symbols_that_were_typed_are_plain_text(config):
 @each_tokenizer
 @given(texts=st.lists(anything, max_size=5))
 @settings(deadline=None)
-def test_many_texts_are_encoded_like_each_of_them(config, texts):
+def test_encode_batch_matches_encode(config, texts):
     tokenizer = trained(config)
     assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
 
@@ -129,7 +129,7 @@ def test_many_texts_are_encoded_like_each_of_them(config, texts):
 @each_tokenizer
 @given(text=anything)
 @settings(deadline=None)
-def test_ids_lie_within_the_vocabulary_and_each_is_shown(config, text):
+def test_ids_are_in_vocabulary_and_displayable(config, text):
     tokenizer = trained(config)
     ids = tokenizer.encode(text)
     assert all(0 <= each < len(tokenizer) for each in ids)
@@ -138,14 +138,14 @@ def test_ids_lie_within_the_vocabulary_and_each_is_shown(config, text):
 
 
 @each_tokenizer
-def test_pieces_are_shown_without_marks(config):
+def test_tokens_are_shown_without_marks(config):
     tokenizer = config.train(["horto. horto. horto. horto."] * 9)
     shown = tokenizer.ids_to_tokens(tokenizer.encode("horto."))
     assert "".join(shown).strip() == "horto."
 
 
 @each_tokenizer
-def test_symbols_that_begin_end_and_fill_leave_no_trace(config):
+def test_bos_eos_and_pad_decode_to_nothing(config):
     tokenizer = trained(config)
     ids = tokenizer.encode("in horto")
     assert tokenizer.decode([BOS, *ids, EOS, PAD, PAD]) == "in horto"
@@ -153,12 +153,12 @@ def test_symbols_that_begin_end_and_fill_leave_no_trace(config):
 
 
 @each_tokenizer
-def test_an_unknown_token_says_so(config):
+def test_unk_decodes_to_its_name(config):
     assert trained(config).decode([UNK]) == "<unk>"
 
 
 @each_tokenizer
-def test_no_text_is_no_tokens(config):
+def test_empty_text_has_no_tokens(config):
     tokenizer = trained(config)
     assert tokenizer.encode("") == []
     assert tokenizer.decode([]) == ""
@@ -166,7 +166,7 @@ def test_no_text_is_no_tokens(config):
 
 
 @each_tokenizer
-def test_what_is_saved_and_loaded_encodes_the_same(config, tmp_path):
+def test_loaded_tokenizer_encodes_the_same(config, tmp_path):
     texts = [*CORPUS, *EDGE_CASES.values()]
     tokenizer = config.train(texts)
     tokenizer.save(tmp_path)
@@ -181,7 +181,7 @@ def test_what_is_saved_and_loaded_encodes_the_same(config, tmp_path):
 
 
 @each_tokenizer
-def test_the_same_texts_give_the_same_file(config, tmp_path):
+def test_training_is_deterministic(config, tmp_path):
     texts = [f"{line} {number}" for number in range(200) for line in CORPUS]
     written = []
     for name in ("first", "second"):
@@ -194,7 +194,7 @@ def test_the_same_texts_give_the_same_file(config, tmp_path):
 
 @each_tokenizer
 @pytest.mark.parametrize("text", ["a", "\u6f22", " ", "ab. ", "\u2581"])
-def test_a_million_characters_on_one_line_come_back(config, text):
+def test_million_character_line_round_trips(config, text):
     line = (text * 10**6)[: 10**6]
     tokenizer = config.train([*CORPUS, line])
     assert tokenizer.decode(tokenizer.encode(line)) == line
@@ -203,7 +203,7 @@ def test_a_million_characters_on_one_line_come_back(config, text):
 @each_tokenizer
 @given(before=st.text("ab\u6f22", max_size=5), surrogate=st.characters(categories=["Cs"]))
 @settings(deadline=None)
-def test_a_lone_surrogate_is_refused_by_place_and_name(config, before, surrogate):
+def test_lone_surrogate_is_rejected_with_position(config, before, surrogate):
     with pytest.raises(DataError) as caught:
         trained(config).encode(before + surrogate + "b")
     assert caught.value.location == "text"
@@ -213,7 +213,7 @@ def test_a_lone_surrogate_is_refused_by_place_and_name(config, before, surrogate
 
 
 @each_tokenizer
-def test_a_lone_surrogate_among_many_texts_is_named_by_number(config):
+def test_lone_surrogate_in_batch_is_numbered(config):
     for refused in (trained(config).encode_batch, config.train):
         with pytest.raises(DataError) as caught:
             refused(["a", "b", "c\udfff"])

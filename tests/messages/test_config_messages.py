@@ -137,7 +137,7 @@ NAMES = "choose from: direction, max_steps, model, name, rate, shuffle"
         ),
     ],
 )
-def test_a_setting_that_cannot_be_used(text, message):
+def test_invalid_setting(text, message):
     assert complaint(text) == f"recipe.yaml: {message}"
 
 
@@ -156,7 +156,7 @@ def test_a_setting_that_cannot_be_used(text, message):
         ("a: !!int x", "not YAML: a tag does not fit its value\n  remove what begins with !!"),
     ],
 )
-def test_a_mistake_of_the_whole_file(text, message):
+def test_invalid_file(text, message):
     assert complaint(text) == f"recipe.yaml: {message}"
 
 
@@ -178,11 +178,11 @@ def test_a_mistake_of_the_whole_file(text, message):
         ),
     ],
 )
-def test_a_mistake_in_one_line(text, message):
+def test_invalid_line(text, message):
     assert complaint(text) == f"recipe.yaml:{message}"
 
 
-def test_a_setting_without_a_default():
+def test_missing_required_setting():
     class Job(BaseConfig):
         source: str
 
@@ -191,7 +191,7 @@ def test_a_setting_without_a_default():
 
 
 @pytest.mark.parametrize("change", ["max_steps", "=3", ".=3", "a..b=3", ""])
-def test_an_override_that_is_none(change):
+def test_malformed_override(change):
     assert complaint("", change) == (
         f"--set {change}: expected a setting and its value\n"
         "  write it as --set training.max_steps=500"
@@ -232,15 +232,15 @@ def test_an_override_that_is_none(change):
         ("max_steps=no", f"max_steps: a number is wanted, found no or off (false)\n  {SCHEMA}"),
     ],
 )
-def test_an_override_that_cannot_be_used(change, message):
+def test_invalid_override(change, message):
     assert complaint("", change) == f"--set {message}"
 
 
-def test_a_mistake_in_the_file_is_not_blamed_on_an_override():
+def test_error_in_file_is_located_in_file():
     assert complaint("rat: 3", "max_steps=2").startswith("recipe.yaml: rat: ")
 
 
-def test_a_mistake_beside_a_new_kind_is_blamed_on_the_override():
+def test_error_beside_type_override_is_located_in_override():
     text = "model: {score: {type: additive, scale: fast}}"
     assert complaint(text, "model.score.type=dot") == (
         f"--set model.score.scale: a number is wanted, found 'fast'\n  {SCHEMA}"
@@ -253,18 +253,18 @@ def file_complaint(path):
     return str(caught.value)
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_missing_settings_file(tmp_path):
     path = tmp_path / "recipe.yaml"
     assert file_complaint(path) == f"{path}: no such file\n  check the path"
 
 
-def test_a_folder_in_place_of_a_file(tmp_path):
+def test_folder_given_as_settings_file(tmp_path):
     assert file_complaint(tmp_path) == (
         f"{tmp_path}: the file cannot be read: Is a directory\n  check the path and its permissions"
     )
 
 
-def test_a_file_in_another_encoding(tmp_path):
+def test_settings_file_in_other_encoding(tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_bytes("name: caf\u00e9".encode("latin-1"))
     assert file_complaint(path) == f"{path}: the file is not UTF-8\n  save it as UTF-8"

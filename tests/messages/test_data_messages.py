@@ -50,19 +50,19 @@ def message_of_files(source, target):
 # --- files that cannot be read -------------------------------------------------------------
 
 
-def test_a_missing_file_is_told_with_the_nearest_name():
+def test_missing_file_suggests_nearest_name():
     write("train.de", b"a\n")
     assert message_of_lines("train.ed") == (
         "train.ed: no such file; did you mean 'train.de'?\n  check the path"
     )
 
 
-def test_a_missing_file_with_no_name_near_it():
+def test_missing_file_without_near_name():
     write("train.de", b"a\n")
     assert message_of_lines("corpus.gz") == "corpus.gz: no such file\n  check the path"
 
 
-def test_a_missing_file_in_a_folder_that_cannot_be_listed(inside_an_empty_folder):
+def test_missing_file_in_unlistable_folder(inside_an_empty_folder):
     (inside_an_empty_folder / "data").mkdir()
     os.chmod("data", 0o111)
     with without_privileges():
@@ -71,18 +71,18 @@ def test_a_missing_file_in_a_folder_that_cannot_be_listed(inside_an_empty_folder
     assert found == "data/train.de: no such file\n  check the path"
 
 
-def test_a_missing_folder():
+def test_missing_folder():
     assert message_of_lines("data/train.de") == (
         "data/train.de: there is no folder 'data'\n  check the path"
     )
 
 
-def test_a_folder_instead_of_a_file(inside_an_empty_folder):
+def test_folder_given_as_file(inside_an_empty_folder):
     (inside_an_empty_folder / "data").mkdir()
     assert message_of_lines("data") == "data: this is a folder, not a file\n  name a file in it"
 
 
-def test_a_file_without_permission():
+def test_file_without_read_permission():
     os.chmod(write("train.de", b"a\n"), 0)
     with without_privileges():
         found = message_of_lines("train.de")
@@ -103,14 +103,14 @@ def without_privileges():
         os.seteuid(0)
 
 
-def test_a_name_the_system_cannot_open():
+def test_path_too_long():
     assert message_of_lines("a" * 300) == (
         f"{'a' * 300}: cannot be read (File name too long)\n  check the path and the disk"
     )
 
 
 @pytest.mark.parametrize(("ending", "pack"), [("gz", gzip.compress), ("xz", lzma.compress)])
-def test_packed_data_that_is_cut_off_or_damaged_or_something_else(ending, pack):
+def test_truncated_or_corrupt_archive(ending, pack):
     name, lines = f"train.{ending}", Random(0).randbytes(10**5).hex().encode()
     packed = pack(b"a\nb\n" + lines)
     told = (
@@ -129,7 +129,7 @@ def test_packed_data_that_is_cut_off_or_damaged_or_something_else(ending, pack):
 # --- text that is not UTF-8 ----------------------------------------------------------------
 
 
-def test_a_byte_that_is_not_utf_8_is_told_by_line_and_column():
+def test_invalid_utf8_is_reported_by_line_and_column():
     write("train.de", "gut\n漢 \u00e9t".encode() + "\u00e9\n".encode("latin1"))
     assert message_of_lines("train.de") == (
         "train.de:2: byte 0xE9 at column 5 is not UTF-8\n"
@@ -137,13 +137,13 @@ def test_a_byte_that_is_not_utf_8_is_told_by_line_and_column():
     )
 
 
-def test_surrogates_written_as_bytes_are_not_utf_8():
+def test_encoded_surrogates_are_invalid_utf8():
     write("train.de", b"\xed\xa0\x80\n")
     assert message_of_lines("train.de").startswith("train.de:1: byte 0xED at column 1 is not UTF-8")
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_utf_16_is_recognised(encoding):
+def test_utf16_is_recognized(encoding):
     write("train.de", "\ufeffgut\n".encode(encoding))
     assert message_of_lines("train.de") == (
         "train.de: the file is UTF-16, not UTF-8\n"
@@ -151,7 +151,7 @@ def test_utf_16_is_recognised(encoding):
     )
 
 
-def test_standard_input_is_named_in_words(monkeypatch):
+def test_stdin_is_named_in_errors(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\n\xff\n")))
     assert message_of_lines("-").startswith("standard input:2: byte 0xFF at column 1")
 
@@ -159,7 +159,7 @@ def test_standard_input_is_named_in_words(monkeypatch):
 # --- pairs that do not fit -----------------------------------------------------------------
 
 
-def test_unequal_line_counts():
+def test_line_counts_differ():
     write("train.de", b"a\n" * 29000)
     write("train.en", b"a\n" * 28999)
     assert message_of_files("train.de", "train.en") == (
@@ -168,7 +168,7 @@ def test_unequal_line_counts():
     )
 
 
-def test_a_file_without_lines():
+def test_file_without_lines():
     write("train.de", b"a\n")
     write("train.en", b"")
     told = "train.en: holds no lines\n  give a file with text in it"
@@ -177,14 +177,14 @@ def test_a_file_without_lines():
     assert message(JSONLConfig(path="train.en").read) == told
 
 
-def test_standard_input_on_both_sides():
+def test_stdin_on_both_sides():
     assert message(lambda: ParallelFilesConfig(source="-", target="-"), ConfigError) == (
         "source, target: both are '-', but standard input can only be one of them\n"
         "  name a file for one side, or send both as columns: {type: tsv, path: '-'}"
     )
 
 
-def test_a_line_with_more_or_fewer_columns_than_the_first():
+def test_tsv_line_with_different_number_of_columns():
     write("train.tsv", b"a\tb\na\tb\tc\n")
     assert message(TSVConfig(path="train.tsv").read) == (
         "train.tsv:2: 3 columns parted by tabs, but line 1 has 2\n"
@@ -197,7 +197,7 @@ def test_a_line_with_more_or_fewer_columns_than_the_first():
     )
 
 
-def test_a_column_that_is_not_there():
+def test_tsv_missing_column():
     write("train.tsv", b"a\tb\n")
     assert message(TSVConfig(path="train.tsv", target_column=4).read) == (
         "train.tsv:1: 2 columns parted by tabs, but column 4 is wanted\n"
@@ -205,7 +205,7 @@ def test_a_column_that_is_not_there():
     )
 
 
-def test_a_header_and_nothing_else():
+def test_tsv_with_only_a_header():
     write("train.tsv", b"a\tb\n")
     assert message(TSVConfig(path="train.tsv", header=True).read) == (
         "train.tsv: holds only a header\n  set `header: false`, or add lines"
@@ -220,7 +220,7 @@ def message_of_json(line):
 WANTED = 'each line must be an object such as {"source": "...", "target": "..."}'
 
 
-def test_a_line_that_is_not_json():
+def test_jsonl_invalid_json():
     assert message_of_json(b'{"source": }') == (
         f"train.jsonl:2: not JSON at column 12: Expecting value\n  {WANTED}"
     )
@@ -230,7 +230,7 @@ def test_a_line_that_is_not_json():
 
 
 @pytest.mark.parametrize("line", [b"[" * 10**5, b'{"source": ' + b"1" * 5000 + b"}"])
-def test_json_that_is_made_to_be_unreadable(line):
+def test_jsonl_hostile_json(line):
     assert message_of_json(line) == (
         f"train.jsonl:2: JSON with a number too long, or nested too deep\n  {WANTED}"
     )
@@ -247,11 +247,11 @@ def test_json_that_is_made_to_be_unreadable(line):
         (b"false", "false"),
     ],
 )
-def test_a_line_of_json_that_is_not_an_object(line, found):
+def test_jsonl_line_is_not_an_object(line, found):
     assert message_of_json(line) == f"train.jsonl:2: not an object but {found}\n  {WANTED}"
 
 
-def test_a_key_that_is_missing_is_told_with_the_nearest():
+def test_jsonl_missing_key_suggests_nearest():
     assert message_of_json(b'{"source": "a", "targets": "b"}') == (
         "train.jsonl:2: no key is called 'target'; did you mean 'targets'?\n"
         "  set source_key and target_key; keys found: source, targets"
@@ -262,14 +262,14 @@ def test_a_key_that_is_missing_is_told_with_the_nearest():
     )
 
 
-def test_a_value_that_is_not_a_text():
+def test_jsonl_value_is_not_a_string():
     assert message_of_json(b'{"source": "a", "target": 5}') == (
         "train.jsonl:2: the value of 'target' is a number, not a text\n"
         "  put the text in quotation marks"
     )
 
 
-def test_a_lone_surrogate_in_json():
+def test_jsonl_lone_surrogate():
     assert message_of_json(b'{"source": "ab\\ud800", "target": "b"}') == (
         "train.jsonl:2, source: character 3 is U+D800, half of a surrogate pair, "
         "which no text can hold\n"
@@ -277,7 +277,7 @@ def test_a_lone_surrogate_in_json():
     )
 
 
-def test_a_built_in_corpus_that_does_not_exist():
+def test_unknown_synthetic_corpus():
     assert message(SyntheticPairsConfig(name="latn", num_examples=5).read).startswith(
         "corpus: no built-in corpus is called 'latn'; did you mean 'latin'?\n  choose from: "
     )
@@ -297,7 +297,7 @@ def message_of_selection(pairs, **settings):
     )
 
 
-def test_nothing_is_left():
+def test_all_pairs_filtered_out():
     assert message_of_selection([("", "b"), ("abc", "a"), ("a", "abc")], max_length=2) == (
         "train.tsv: no pair is left of 3: 1 with an empty side, "
         "2 with more than 2 tokens on a side\n"
@@ -306,14 +306,14 @@ def test_nothing_is_left():
 
 
 @pytest.mark.parametrize(("pair", "side"), [((" ", "b"), "source"), (("a", ""), "target")])
-def test_an_empty_side_that_is_refused(pair, side):
+def test_on_empty_error(pair, side):
     assert message_of_selection([("a", "b"), pair], on_empty="error") == (
         f"train.tsv, pair 2: the {side} is empty\n  mend the pair, or set `empty: drop`"
     )
 
 
 @pytest.mark.parametrize(("pair", "side"), [(("abc", "b"), "source"), (("a", "abc"), "target")])
-def test_a_long_side_that_is_refused(pair, side):
+def test_on_too_long_error(pair, side):
     assert message_of_selection([("a", "b"), pair], on_too_long="error", max_length=2) == (
         f"train.tsv, pair 2: the {side} has 3 tokens, more than max_tokens (2)\n"
         "  raise max_tokens, shorten the pair, or set `too_long: drop`"
@@ -323,7 +323,7 @@ def test_a_long_side_that_is_refused(pair, side):
 # --- tokenizers ----------------------------------------------------------------------------
 
 
-def test_a_lone_surrogate_in_a_text():
+def test_lone_surrogate_in_text():
     tokenizer = WordTokenizerConfig().train(["a"])
     assert message(lambda: tokenizer.encode("ab\udc80")) == (
         "tokenizers: character 3 is U+DC80, half of a surrogate pair, which no text can hold\n"
@@ -335,14 +335,14 @@ def test_a_lone_surrogate_in_a_text():
     "config", [WordTokenizerConfig(), CharacterTokenizerConfig(), SubwordTokenizerConfig()]
 )
 @pytest.mark.parametrize("texts", [[], ["", ""]])
-def test_nothing_to_learn_tokens_from(config, texts):
+def test_tokenizer_training_without_text(config, texts):
     assert message(lambda: config.train(texts)) == (
         "text: there is nothing to learn tokens from: no text, or only empty ones\n"
         "  give text that holds something"
     )
 
 
-def test_a_size_too_small_for_the_characters_of_the_text():
+def test_vocab_size_too_small():
     texts = ["abcdefghijklmnopqrstuvwxyz"]
     assert message(lambda: SubwordTokenizerConfig(vocab_size=270).train(texts), ConfigError) == (
         "tokenizer.vocab_size: 270 entries are too few: 4 special symbols, 256 bytes and "
@@ -366,14 +366,14 @@ RESTORE_HINT = "restore the file from a copy, or train again"
         (b'{"tokens": ["a", "b", "a"]}', "a token stands twice in it"),
     ],
 )
-def test_a_damaged_vocabulary(content, problem, inside_an_empty_folder):
+def test_corrupt_vocabulary_file(content, problem, inside_an_empty_folder):
     path = inside_an_empty_folder / write("vocabulary.json", content)
     assert message(lambda: WordTokenizerConfig().load(path.parent), CorruptRunError) == (
         f"{path}: {problem}\n  {RESTORE_HINT}"
     )
 
 
-def test_a_damaged_subword_model(inside_an_empty_folder):
+def test_corrupt_subword_model(inside_an_empty_folder):
     path = inside_an_empty_folder / write("subwords.model", b"no model")
     assert message(lambda: SubwordTokenizerConfig().load(path.parent), CorruptRunError) == (
         f"{path}: not a subword model that heedful has trained\n  {RESTORE_HINT}"
@@ -384,7 +384,7 @@ def test_a_damaged_subword_model(inside_an_empty_folder):
     ("config", "name"),
     [(WordTokenizerConfig(), "vocabulary.json"), (SubwordTokenizerConfig(), "subwords.model")],
 )
-def test_a_tokenizer_file_that_is_missing_or_too_large(
+def test_missing_or_oversized_tokenizer_file(
     config, name, inside_an_empty_folder, monkeypatch
 ):
     path = inside_an_empty_folder / name

@@ -65,31 +65,31 @@ def resolved(text: str = "", *changes: str) -> Recipe:
 
 
 @pytest.mark.parametrize("text", ["1e-3", "1.0e-3", "0.001", ".1e-2", "+1E-3", "10e-4"])
-def test_every_way_of_writing_a_number_is_a_number(text):
+def test_yaml_numbers(text):
     assert read_yaml(f"rate: {text}", location="a") == {"rate": 0.001}
 
 
 @pytest.mark.parametrize("text", ["'1e-3'", "1e", "e3", "1e-3x", "2015-01-01", "2015-99-99"])
-def test_what_is_no_number_stays_text(text):
+def test_yaml_strings_that_resemble_numbers(text):
     assert read_yaml(f"name: {text}", location="a") == {"name": text.strip("'")}
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n", "\ufeff"])
-def test_an_empty_file_says_nothing(text):
+def test_empty_file_gives_empty_settings(text):
     assert read_yaml(text, location="a") == {}
 
 
-def test_the_same_key_may_stand_in_two_sections():
+def test_same_key_is_allowed_in_two_sections():
     assert read_yaml("a: {x: 1}\nb: {x: 2}", location="a") == {"a": {"x": 1}, "b": {"x": 2}}
 
 
-def test_a_key_may_replace_one_that_is_merged_in():
+def test_key_overrides_merged_key():
     text = "a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}"
     assert read_yaml(text, location="a")["b"] == {"x": 3, "y": 2}
 
 
 @given(st.text())
-def test_any_text_is_read_or_refused_with_a_remedy(text):
+def test_any_text_is_parsed_or_rejected_with_hint(text):
     try:
         settings = read_yaml(text, location="a.yaml")
     except ConfigError:
@@ -97,7 +97,7 @@ def test_any_text_is_read_or_refused_with_a_remedy(text):
     assert isinstance(settings, dict)
 
 
-def test_a_file_is_read_as_utf8(tmp_path):
+def test_settings_are_read_as_utf8(tmp_path):
     (tmp_path / "recipe.yaml").write_bytes("name: \u0100\n".encode())
     assert read_settings(tmp_path / "recipe.yaml") == {"name": "\u0100"}
 
@@ -125,15 +125,15 @@ recipes = st.builds(
 
 
 @given(recipes)
-def test_what_is_written_reads_back_equal(recipe):
+def test_to_yaml_round_trips(recipe):
     assert resolved(to_yaml(recipe)) == recipe
 
 
-def test_everything_is_written_also_what_was_left_to_its_default():
+def test_to_yaml_includes_defaults():
     assert to_yaml(ScatterPoint()) == "type: dot\ndropout: 0.5\nscale: null\n"
 
 
-def test_paths_are_written_as_text():
+def test_to_yaml_writes_paths_as_strings():
     recipe = Recipe(files=(Path("a/b.txt"),))
     assert "files:\n- a/b.txt\n" in to_yaml(recipe)
     assert resolved(to_yaml(recipe)) == recipe
@@ -142,26 +142,26 @@ def test_paths_are_written_as_text():
 # --- checking ------------------------------------------------------------------------------
 
 
-def test_what_is_left_out_has_its_default():
+def test_omitted_settings_get_defaults():
     assert resolved() == Recipe()
 
 
-def test_a_whole_number_may_be_written_with_an_exponent():
+def test_integer_with_exponent_is_accepted():
     assert resolved("max_steps: 1e5").max_steps == 100_000
 
 
-def test_a_switch_may_be_yes_or_no():
+def test_boolean_accepts_yes_and_no():
     assert resolved("shuffle: no").shuffle is False
 
 
-def test_kinds_are_found_inside_kinds_and_in_lists():
+def test_types_are_resolved_in_nested_sections_and_lists():
     text = "model: {score: {type: local, inner: {type: additive}}, layers: [{type: dot}]}"
     assert resolved(text).model == Seq2SeqModel(
         score=LocalAlignment(inner=Additive()), layers=(ScatterPoint(),)
     )
 
 
-def test_a_choice_cannot_be_changed():
+def test_configs_are_frozen():
     with pytest.raises(ValidationError, match="frozen"):
         ScatterPoint().dropout = 0.1
 
@@ -180,36 +180,36 @@ def test_a_choice_cannot_be_changed():
         ("a.b={type: dot}", {"type": "dot"}),
     ],
 )
-def test_the_value_of_an_override_is_yaml(text, value):
+def test_override_value_is_yaml(text, value):
     assert parse_override(text) == Override(("a", "b"), value)
 
 
-def test_an_override_wins_over_the_file():
+def test_override_takes_precedence_over_file():
     assert resolved("max_steps: 5", "max_steps=7").max_steps == 7
 
 
-def test_the_last_override_wins():
+def test_last_override_takes_precedence():
     assert resolved("", "max_steps=7", "max_steps=8").max_steps == 8
 
 
-def test_the_settings_given_are_left_as_they_were():
+def test_overrides_do_not_modify_settings():
     settings = {"model": {"score": {"type": "dot"}}}
     changes = [parse_override("model.score.scale=3")]
     validate_settings(Recipe, settings, location="a", overrides=changes)
     assert settings == {"model": {"score": {"type": "dot"}}}
 
 
-def test_an_override_inside_a_default_keeps_the_rest_of_that_default():
+def test_override_inside_default_keeps_other_settings():
     score = resolved("", "model.score.dropout=0.3").model.score
     assert score == Additive(hidden_size=128, dropout=0.3)
 
 
-def test_an_override_inside_a_default_inside_a_default_keeps_both():
+def test_override_inside_nested_default_keeps_both():
     score = resolved("model: {score: {type: local}}", "model.score.inner.dropout=0").model.score
     assert score == LocalAlignment(inner=ScatterPoint(scale=2.0, dropout=0.0))
 
 
-def test_an_override_may_give_what_the_file_left_out():
+def test_override_may_set_required_setting():
     class Job(BaseConfig):
         source: Path
 
@@ -217,35 +217,35 @@ def test_an_override_may_give_what_the_file_left_out():
     assert validate_settings(Job, {}, location="a", overrides=changes) == Job(source=Path("a.txt"))
 
 
-def test_an_override_may_mend_what_is_wrong_in_the_file():
+def test_override_may_fix_invalid_setting():
     assert resolved("max_steps: many", "max_steps=7").max_steps == 7
 
 
-def test_a_whole_section_may_be_given():
+def test_override_may_set_section():
     assert resolved("", "model.score={type: dot, scale: 3}").model.score == ScatterPoint(scale=3.0)
 
 
-def test_a_section_without_a_default_may_be_built_up():
+def test_overrides_may_build_section_without_default():
     score = resolved("", "model.extra.kind=dot", "model.extra.scale=3").model.extra
     assert score == ScatterPoint(scale=3.0)
 
 
-def test_a_new_kind_brings_its_own_defaults():
+def test_type_override_uses_defaults_of_new_type():
     assert resolved("", "model.score.type=dot").model.score == ScatterPoint()
 
 
-def test_a_new_kind_keeps_what_both_know_and_drops_what_only_the_old_knew():
+def test_type_override_keeps_shared_settings_only():
     text = "model: {score: {type: additive, hidden_size: 8, dropout: 0.3}}"
     assert resolved(text, "model.score.type=dot").model.score == ScatterPoint(dropout=0.3)
 
 
-def test_naming_the_kind_it_already_has_changes_nothing():
+def test_override_with_same_type_changes_nothing():
     text = "model: {score: {type: additive, hidden_size: 8}}"
     assert resolved(text, "model.score.type=additive") == resolved(text)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_a_kind_and_its_settings_may_be_given_in_either_order(reverse):
+def test_type_and_settings_overrides_commute(reverse):
     changes = ["model.score.type=dot", "model.score.scale=3"]
     score = resolved("", *(reversed(changes) if reverse else changes)).model.score
     assert score == ScatterPoint(scale=3.0)

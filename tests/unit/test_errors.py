@@ -11,7 +11,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_an_error_says_where_what_and_the_remedy(kind):
+def test_error_text_has_location_message_and_hint(kind):
     error = kind("recipe.yaml:3", "a key stands twice", "remove one")
     assert str(error) == "recipe.yaml:3: a key stands twice\n  remove one"
     assert (error.location, error.message, error.hint) == (
@@ -22,27 +22,27 @@ def test_an_error_says_where_what_and_the_remedy(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_every_error_is_caught_as_one_of_heedful(kind):
+def test_errors_derive_from_heedful_error(kind):
     assert issubclass(kind, HeedfulError)
 
 
-def test_what_a_user_can_mend_exits_with_2_and_what_is_lost_with_1():
+def test_exit_codes():
     assert ConfigError.exit_code == 2
     assert CorruptRunError.exit_code == 1
 
 
-def test_the_nearest_allowed_word_is_named():
+def test_did_you_mean_suggests_nearest():
     assert did_you_mean("aditive", ["dot", "additive"]) == "; did you mean 'additive'?"
 
 
-def test_no_word_is_named_when_none_is_near():
+def test_did_you_mean_is_empty_without_near_match():
     assert did_you_mean("quadratic", ["dot", "additive"]) == ""
 
 
-def test_the_allowed_words_are_listed_in_order():
+def test_choices_hint_is_sorted():
     assert choices_hint(["dot", "additive"]) == "choose from: additive, dot"
 
 
-def test_allowed_words_may_be_any_iterable():
+def test_allowed_names_may_be_any_iterable():
     assert did_you_mean("dto", (word for word in ["dot"])) == "; did you mean 'dot'?"
     assert choices_hint(word for word in ["dot"]) == "choose from: dot"

@@ -27,7 +27,7 @@ from heedful.storage import (
 )
 
 
-def test_a_file_is_replaced_whole(tmp_path):
+def test_atomic_replace_replaces_file(tmp_path):
     path = tmp_path / "inner" / "file.txt"
     write_text(path, "old")
     write_text(path, "new")
@@ -35,7 +35,7 @@ def test_a_file_is_replaced_whole(tmp_path):
     assert os.listdir(path.parent) == ["file.txt"]
 
 
-def test_a_writer_that_fails_leaves_the_old_contents_and_no_litter(tmp_path):
+def test_failed_write_leaves_old_contents_and_no_temporary_files(tmp_path):
     path = tmp_path / "file.txt"
     write_text(path, "old")
 
@@ -50,7 +50,7 @@ def test_a_writer_that_fails_leaves_the_old_contents_and_no_litter(tmp_path):
     assert os.listdir(tmp_path) == ["file.txt"]
 
 
-def test_a_folder_is_replaced_whole(tmp_path):
+def test_atomic_replace_replaces_folder(tmp_path):
     for contents in ("old", "new"):
         with atomic_replace(tmp_path / "folder") as temporary:
             temporary.mkdir()
@@ -59,7 +59,7 @@ def test_a_folder_is_replaced_whole(tmp_path):
     assert os.listdir(tmp_path / "folder") == ["new"]
 
 
-def test_a_folder_that_cannot_take_its_place_leaves_the_old_one_there(tmp_path, monkeypatch):
+def test_failed_folder_exchange_restores_old_folder(tmp_path, monkeypatch):
     with atomic_replace(tmp_path / "folder") as temporary:
         temporary.mkdir()
         (temporary / "old").write_text("old")
@@ -107,7 +107,7 @@ def put_folder(folder, contents):
         write_manifest(temporary, [temporary / "contents"], {})
 
 
-def test_killed_at_any_moment_a_folder_is_the_old_or_the_new(tmp_path):
+def test_killed_replacement_leaves_old_or_new_folder(tmp_path):
     for moment in range(1, 20):
         place = tmp_path / str(moment)
         put_folder(place / "state", "old")
@@ -131,7 +131,7 @@ def write_plainly(contents, path):
     path.write_text(contents)
 
 
-def test_killed_at_any_moment_of_replacing_listed_files_the_folder_is_whole(tmp_path):
+def test_killed_replace_with_manifest_leaves_valid_folder(tmp_path):
     for moment in range(1, 20):
         folder = tmp_path / str(moment) / "state"
         folder.mkdir(parents=True)
@@ -150,7 +150,7 @@ def test_killed_at_any_moment_of_replacing_listed_files_the_folder_is_whole(tmp_
     assert moment > 5
 
 
-def test_killed_before_there_was_a_manifest_there_is_none_or_a_good_one(tmp_path):
+def test_killed_first_manifest_is_absent_or_valid(tmp_path):
     for moment in range(1, 20):
         folder = tmp_path / str(moment) / "state"
         folder.mkdir(parents=True)
@@ -163,7 +163,7 @@ def test_killed_before_there_was_a_manifest_there_is_none_or_a_good_one(tmp_path
     assert read_and_verify_manifest(folder)["files"].keys() == {"contents", "kept"}
 
 
-def test_what_happened_to_a_kept_file_is_not_vouched_for(tmp_path):
+def test_kept_files_keep_their_recorded_hash(tmp_path):
     (tmp_path / "kept").write_text("kept")
     listed(tmp_path, "old")
     (tmp_path / "kept").write_text("bent")
@@ -172,7 +172,7 @@ def test_what_happened_to_a_kept_file_is_not_vouched_for(tmp_path):
         read_and_verify_manifest(tmp_path)
 
 
-def test_a_writer_of_a_listed_file_that_fails_changes_nothing(tmp_path):
+def test_failed_writer_leaves_manifest_and_files_unchanged(tmp_path):
     (tmp_path / "kept").write_text("kept")
     listed(tmp_path, "old")
 
@@ -186,7 +186,7 @@ def test_a_writer_of_a_listed_file_that_fails_changes_nothing(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["contents", "kept", "manifest.json"]
 
 
-def test_whoever_reads_while_files_are_replaced_finds_them_whole(tmp_path):
+def test_concurrent_reader_sees_valid_files(tmp_path):
     (tmp_path / "kept").write_text("kept")
     listed(tmp_path, "0")
     is_over = Event()
@@ -203,14 +203,14 @@ def test_whoever_reads_while_files_are_replaced_finds_them_whole(tmp_path):
     writer.join()
 
 
-def test_what_is_discarded_is_gone(tmp_path):
+def test_remove_path_removes_files_and_folders(tmp_path):
     (tmp_path / "folder" / "inner").mkdir(parents=True)
     (tmp_path / "folder" / "inner" / "file").write_text("contents")
     remove_path(tmp_path / "folder")
     assert os.listdir(tmp_path) == []
 
 
-def test_a_manifest_vouches_for_every_file(tmp_path):
+def test_manifest_lists_every_file(tmp_path):
     (tmp_path / "text").mkdir()
     files = [tmp_path / "weights", tmp_path / "text" / "words"]
     for file in files:
@@ -222,7 +222,7 @@ def test_a_manifest_vouches_for_every_file(tmp_path):
 
 
 @pytest.mark.parametrize("place", range(0, 64, 7))
-def test_any_flipped_byte_is_noticed(tmp_path, place):
+def test_flipped_byte_is_detected(tmp_path, place):
     file = tmp_path / "weights"
     file.write_bytes(bytes(range(64)))
     write_manifest(tmp_path, [file], {})
@@ -237,7 +237,7 @@ def flipped(contents, place, bits):
     return contents[:place] + bytes([contents[place] ^ bits]) + contents[place + 1 :]
 
 
-def test_any_flipped_byte_of_a_manifest_is_noticed(tmp_path):
+def test_flipped_byte_of_manifest_is_detected(tmp_path):
     (tmp_path / "a").write_text("contents")
     write_manifest(tmp_path, [tmp_path / "a"], {"format": 1, "score": 0.1, "name": None})
     manifest = tmp_path / "manifest.json"
@@ -251,7 +251,7 @@ def test_any_flipped_byte_of_a_manifest_is_noticed(tmp_path):
     read_and_verify_manifest(tmp_path)
 
 
-def test_facts_come_back_as_json_says_them(tmp_path):
+def test_metadata_round_trips_as_json(tmp_path):
     facts = {"counts": {10: 1, 9: 2}, "pair": (1, 2), "bound": float("inf"), "word": "\u00e9"}
     write_manifest(tmp_path, [], facts)
     assert read_and_verify_manifest(tmp_path) == {
@@ -263,7 +263,7 @@ def test_facts_come_back_as_json_says_them(tmp_path):
     }
 
 
-def test_a_manifest_that_is_altered_is_told_from_what_is_none(tmp_path):
+def test_altered_manifest_differs_from_invalid_manifest(tmp_path):
     write_manifest(tmp_path, [], {"format": 1})
     path = tmp_path / "manifest.json"
     path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
@@ -275,12 +275,12 @@ def test_a_manifest_that_is_altered_is_told_from_what_is_none(tmp_path):
     )
 
 
-def test_a_folder_without_a_manifest_is_damaged(tmp_path):
+def test_folder_without_manifest_is_corrupt(tmp_path):
     with pytest.raises(CorruptRunError, match=r"manifest\.json: the file is missing"):
         read_and_verify_manifest(tmp_path)
 
 
-def test_what_cannot_be_read_is_damaged_unless_it_is_only_forbidden(tmp_path, monkeypatch):
+def test_unreadable_file_is_corrupt_unless_forbidden(tmp_path, monkeypatch):
     (tmp_path / "a").write_text("contents")
     write_manifest(tmp_path, [tmp_path / "a"], {})
 
@@ -298,7 +298,7 @@ def test_what_cannot_be_read_is_damaged_unless_it_is_only_forbidden(tmp_path, mo
         read_and_verify_manifest(tmp_path)
 
 
-def test_quick_hashes_vouch_until_they_are_strengthened(tmp_path):
+def test_page_sums_are_replaced_by_sha256(tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()
     pieces = [b"", b"some", memoryview(bytes(10_000)), b"more"]
@@ -320,7 +320,7 @@ def listing_of(folder):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"files": 3}', '{"files": {"a": {}}}'])
-def test_what_is_no_manifest_is_refused(tmp_path, text):
+def test_invalid_manifest_is_rejected(tmp_path, text):
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(CorruptRunError) as caught:
         read_and_verify_manifest(tmp_path)
@@ -330,7 +330,7 @@ def test_what_is_no_manifest_is_refused(tmp_path, text):
     )
 
 
-def test_a_manifest_reads_well(tmp_path):
+def test_manifest_is_indented_json(tmp_path):
     (tmp_path / "a").write_text("")
     write_manifest(tmp_path, [tmp_path / "a"], {"format": 1})
     empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -341,7 +341,7 @@ def test_a_manifest_reads_well(tmp_path):
     assert text == json.dumps(wanted, indent=2) + "\n"
 
 
-def test_a_full_disk_is_explained_and_spoils_nothing(tmp_path):
+def test_full_disk_error_leaves_files_intact(tmp_path):
     """/dev/full takes nothing, as a full disk does."""
 
     def write():
@@ -359,7 +359,7 @@ def test_a_full_disk_is_explained_and_spoils_nothing(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_what_will_not_fit_is_not_begun(tmp_path):
+def test_check_free_space_rejects_large_writes(tmp_path):
     check_free_space(tmp_path / "missing" / "small", 1000)
     with pytest.raises(DiskFullError) as caught:
         check_free_space(tmp_path / "large", 10**18)

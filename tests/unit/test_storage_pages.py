@@ -24,26 +24,26 @@ def slowly(contents):
 
 
 @given(st.lists(st.integers(0, 3 * PAGE), max_size=6), st.randoms(use_true_random=False))
-def test_it_is_as_defined_however_the_bytes_are_cut(sizes, chance):
+def test_page_hash_does_not_depend_on_chunking(sizes, chance):
     pieces = [chance.randbytes(size) for size in sizes]
     assert hash_buffers(pieces) == slowly(b"".join(pieces))
 
 
-def test_a_file_is_hashed_as_its_bytes_are(tmp_path):
+def test_hash_file_pages_matches_hash_buffers(tmp_path):
     contents = random.Random(0).randbytes(10 * PAGE + 7)
     (tmp_path / "file").write_bytes(contents)
     assert hash_file_pages(tmp_path / "file") == hash_buffers([contents])
 
 
 @given(st.binary(min_size=1, max_size=3 * PAGE), st.data())
-def test_any_flipped_byte_is_noticed(contents, data):
+def test_flipped_byte_is_detected(contents, data):
     place = data.draw(st.integers(0, len(contents) - 1))
     changed = bytearray(contents)
     changed[place] ^= data.draw(st.integers(1, 255))
     assert hash_buffers([bytes(changed)]) != hash_buffers([contents])
 
 
-def test_pages_that_are_lost_stale_or_misplaced_are_noticed():
+def test_lost_stale_or_misplaced_pages_are_detected():
     first, second, third = (random.Random(seed).randbytes(PAGE) for seed in range(3))
     whole = hash_buffers([first, second, third])
     for other in (

@@ -32,7 +32,7 @@ def same(one, other):
 
 
 @given(taken=st.integers(0, 60))
-def test_a_stream_goes_on_from_any_position_as_if_never_stopped(taken):
+def test_batch_stream_resumes_from_any_cursor(taken):
     whole = stream(DataCursor(0, 0))
     batches = list(islice(whole, taken + 5))
     begun = stream(DataCursor(0, 0))
@@ -42,7 +42,7 @@ def test_a_stream_goes_on_from_any_position_as_if_never_stopped(taken):
     assert all(map(same, batches[taken:], resumed))
 
 
-def test_epochs_follow_one_another_in_unlike_order():
+def test_batch_stream_reshuffles_every_epoch():
     source = stream(DataCursor(0, 0))
     batches = iter(source)
     first = []
@@ -52,7 +52,7 @@ def test_epochs_follow_one_another_in_unlike_order():
     assert sum(len(batch.decoder_inputs) for batch in first) == 40
 
 
-def test_a_position_without_its_window_is_the_same_place():
+def test_cursor_without_bucket_resumes_at_same_batch():
     begun = stream(DataCursor(0, 0))
     for _ in islice(begun, 9):
         pass
@@ -63,7 +63,7 @@ def test_a_position_without_its_window_is_the_same_place():
 
 
 @given(count=st.integers(2, 200), seed=st.integers(0, 99))
-def test_held_out_pairs_are_few_and_are_not_learned_from(count, seed):
+def test_split_held_out_is_small_and_disjoint(count, seed):
     pairs = [Pair(str(number), "") for number in range(count)]
     learned, held_out = split_held_out(pairs, seed=seed, location="here")
     assert len(held_out) == max(1, count // 20)
@@ -71,7 +71,7 @@ def test_held_out_pairs_are_few_and_are_not_learned_from(count, seed):
     assert not set(learned) & set(held_out)
 
 
-def test_tokenising_drops_and_counts_by_policy():
+def test_tokenize_pairs_in_memory_filters_and_reports():
     pairs = [Pair("a b", "x"), Pair("", "y"), Pair("a b c d", "z")]
     text = SeparateTokenizersConfig(
         source=WordTokenizerConfig(), target=WordTokenizerConfig()
@@ -84,6 +84,6 @@ def test_tokenising_drops_and_counts_by_policy():
     assert report.counts[FilterReason.EMPTY] == report.counts[FilterReason.TOO_LONG] == 1
 
 
-def test_fingerprints_tell_corpora_apart():
+def test_fingerprint_differs_between_corpora():
     assert fingerprint(store(7)) == fingerprint(store(7))
     assert fingerprint(store(7)) != fingerprint(store(8))

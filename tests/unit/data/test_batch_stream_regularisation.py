@@ -56,7 +56,7 @@ def rows_of(pairs):
     return [(pairs.source.get(row), pairs.target.get(row)) for row in range(len(pairs.source))]
 
 
-def test_both_sides_are_cut_anew_and_stay_the_same_text():
+def test_resegmentation_keeps_text_of_both_sides():
     found = recut().select(ALL)
     for (source, target), pair in zip(rows_of(found), PAIRS, strict=True):
         assert TOKENIZERS.source.decode(source) == pair.source
@@ -65,7 +65,7 @@ def test_both_sides_are_cut_anew_and_stay_the_same_text():
         assert len(new.values) > len(old.values)
 
 
-def test_epochs_seeds_and_sides_are_cut_apart():
+def test_resegmentation_varies_with_epoch_seed_and_side():
     first = rows_of(recut().select(ALL))
     assert rows_of(recut().select(ALL)) == first
     assert rows_of(recut(epoch=1).select(ALL)) != first
@@ -81,7 +81,7 @@ def test_epochs_seeds_and_sides_are_cut_apart():
 
 @given(rows=st.lists(st.integers(0, len(PAIRS) - 1), max_size=20), epoch=st.integers(0, 5))
 @settings(max_examples=15)
-def test_a_row_is_cut_alone_as_among_others_before_and_after_its_length_was_asked(rows, epoch):
+def test_resegmented_row_does_not_depend_on_other_rows_or_cache(rows, epoch):
     rows = np.array(rows, dtype=np.int64)
     together = recut(epoch=epoch)
     lengths = together.sequence_lengths(rows)
@@ -95,14 +95,14 @@ def test_a_row_is_cut_alone_as_among_others_before_and_after_its_length_was_aske
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_a_side_that_is_not_to_be_cut_anew_stays_as_it_is(side):
+def test_side_without_regularizer_is_unchanged(side):
     kept = [None if number == side else each for number, each in enumerate(RECUTTERS)]
     found = recut(recutters=RegularizerPair(*kept)).select(ALL)
     assert np.array_equal(found[side].values, STORE[side].values)
     assert not np.array_equal(found[1 - side].offsets, STORE[1 - side].offsets)
 
 
-def test_batches_keep_to_their_budget_by_the_lengths_of_the_new_cuts():
+def test_resegmented_batches_respect_max_tokens():
     for epoch in range(3):
         store = recut(epoch=epoch)
         shapes = [placed.spec for placed in epoch_batches(store, BATCHING, seed=1, epoch=epoch)]
@@ -122,7 +122,7 @@ def stream(position):
 
 @given(taken=st.integers(0, 40))
 @settings(max_examples=8)
-def test_a_stream_goes_on_from_any_position_as_if_never_stopped(taken):
+def test_batch_stream_resumes_from_any_cursor(taken):
     batches = list(islice(stream(DataCursor(0, 0)), taken + 4))
     begun = stream(DataCursor(0, 0))
     for _ in islice(begun, taken):
@@ -132,7 +132,7 @@ def test_a_stream_goes_on_from_any_position_as_if_never_stopped(taken):
         assert torch.equal(one.targets, other.targets)
 
 
-def test_a_pair_that_comes_twice_in_an_epoch_is_cut_twice():
+def test_repeated_pair_is_segmented_independently():
     store = recut(MixedDataset([STORE], [2.0], seed=1))
     assert len(store) == 2 * len(STORE)
     found = rows_of(store.select(np.arange(len(store))))
@@ -143,13 +143,13 @@ def test_a_pair_that_comes_twice_in_an_epoch_is_cut_twice():
     assert any(one != other for one, other in ways.values())
 
 
-def test_many_rows_are_cut_as_few(monkeypatch):
+def test_large_selection_matches_small_ones(monkeypatch):
     at_once = rows_of(recut().select(ALL))
     monkeypatch.setattr("heedful.data.batch_stream._ROWS_PER_BATCH", 7)
     assert rows_of(recut().select(ALL)) == at_once
 
 
-def test_texts_without_regularisation_have_nothing_that_cuts_them_anew():
+def test_tokenizers_without_regularization_have_no_regularizers():
     text = SeparateTokenizersConfig(
         source=WordTokenizerConfig(), target=SubwordTokenizerConfig(vocab_size=330)
     )

@@ -30,7 +30,7 @@ def epoch(case, config, seed=0, number=0, window=0):
 
 
 @given(case=lengths, budget=st.integers(120, 2000), window=st.integers(1, 300))
-def test_every_example_is_in_exactly_one_batch_that_fits(case, budget, window):
+def test_batches_partition_examples_within_max_tokens(case, budget, window):
     found = epoch(case, BatchingConfig(max_tokens=budget, bucket_size=window))
     rows = np.concatenate([shape.rows for shape in found])
     assert sorted(rows.tolist()) == list(range(len(case[0])))
@@ -41,13 +41,13 @@ def test_every_example_is_in_exactly_one_batch_that_fits(case, budget, window):
 
 
 @given(case=lengths)
-def test_an_example_longer_than_the_budget_stands_alone(case):
+def test_example_longer_than_max_tokens_gets_own_batch(case):
     found = epoch(case, BatchingConfig(max_tokens=1))
     assert [len(shape.rows) for shape in found] == [1] * len(case[0])
 
 
 @given(longest=st.integers(1, 5000))
-def test_widths_are_few_and_pad_little(longest):
+def test_padded_lengths_are_few_and_tight(longest):
     steps = padded_lengths(longest)
     assert steps[-1] >= longest
     assert len(steps) <= 8 * max(1, longest.bit_length())
@@ -56,7 +56,7 @@ def test_widths_are_few_and_pad_little(longest):
     assert ((given - wanted) <= np.maximum(1, wanted / 8)).all()
 
 
-def test_epochs_differ_and_repeat_exactly():
+def test_epoch_batches_are_deterministic_and_differ_by_epoch():
     case = tuple(np.random.default_rng(0).integers(1, 30, (2, 500)))
     config = BatchingConfig(max_tokens=300)
 
@@ -68,7 +68,7 @@ def test_epochs_differ_and_repeat_exactly():
 
 
 @given(case=lengths, window=st.integers(1, 60), skipped=st.integers(0, 20))
-def test_an_epoch_can_be_begun_at_any_window(case, window, skipped):
+def test_epoch_batches_resume_at_any_bucket(case, window, skipped):
     config = BatchingConfig(max_tokens=300, bucket_size=window)
     whole = list(epoch_batches(of_lengths(case), config, seed=1, epoch=2))
     begun = list(epoch_batches(of_lengths(case), config, seed=1, epoch=2, bucket=skipped))
@@ -77,14 +77,14 @@ def test_an_epoch_can_be_begun_at_any_window(case, window, skipped):
     assert [each[1:] for each in begun] == [each[1:] for each in left]
 
 
-def test_batches_do_not_come_in_the_order_of_length():
+def test_batches_are_not_sorted_by_length():
     case = tuple(np.random.default_rng(0).integers(1, 30, (2, 2000)))
     seen = [shape.target_length for shape in epoch(case, BatchingConfig(max_tokens=400))]
     rising = sum(a <= b for a, b in itertools.pairwise(seen))
     assert 0.3 < rising / len(seen) < 0.7
 
 
-def test_padding_is_under_a_tenth_and_shapes_recur_on_multi30k(heedful_data):
+def test_padding_is_below_ten_percent_and_shapes_recur_on_multi30k(heedful_data):
     sides = [
         gzip.decompress((heedful_data / "multi30k" / f"train.{language}.gz").read_bytes()).decode()
         for language in ("de", "en")
@@ -98,7 +98,7 @@ def test_padding_is_under_a_tenth_and_shapes_recur_on_multi30k(heedful_data):
     assert len(shapes) < len(found) / 2
 
 
-def test_padding_is_under_a_tenth_on_lengths_like_those_of_a_corpus():
+def test_padding_is_below_ten_percent_on_realistic_lengths():
     """Lengths drawn like a caption corpus: about 14 words, the sides alike but not equal."""
     random = np.random.default_rng(0)
     source = np.clip(random.gamma(9, 1.6, 20_000), 4, 50).astype(int)
@@ -107,7 +107,7 @@ def test_padding_is_under_a_tenth_on_lengths_like_those_of_a_corpus():
     assert 1 - (source.sum() + target.sum()) / sum(s.num_tokens for s in found) < 0.10
 
 
-@pytest.mark.parametrize("name", ["max_tokens", "window"])
-def test_budgets_must_be_positive(name):
+@pytest.mark.parametrize("name", ["max_tokens", "bucket_size"])
+def test_batching_config_rejects_non_positive_sizes(name):
     with pytest.raises(ValueError, match="greater than 0"):
         BatchingConfig(**{name: 0})

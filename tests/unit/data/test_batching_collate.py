@@ -9,7 +9,7 @@ STORE = InMemoryPairDataset(
 )
 
 
-def test_sources_end_inputs_begin_and_targets_end():
+def test_collate_adds_bos_and_eos():
     batch = collate(STORE, BatchSpec(np.array([1, 0]), 5, 4))
     assert batch.sources.tokens.tolist() == [[5, EOS, PAD, PAD, PAD], [7, 8, 9, EOS, PAD]]
     assert batch.sources.lengths.tolist() == [2, 4]
@@ -17,13 +17,13 @@ def test_sources_end_inputs_begin_and_targets_end():
     assert batch.targets.tolist() == [[4, 4, 4, EOS], [6, EOS, PAD, PAD]]
 
 
-def test_real_tokens_are_counted_and_padding_is_not():
+def test_batch_counts_exclude_padding():
     batch = collate(STORE, BatchSpec(np.array([0, 1]), 9, 9))
     assert batch.num_targets == 2 + 4
     assert batch.num_tokens == (4 + 2) + (2 + 4)
 
 
-def test_texts_to_read_are_as_wide_as_the_longest():
+def test_collate_sources_pads_to_longest():
     sources = collate_sources([[5, 6], [7, 8, 9], []])
     assert sources.tokens.tolist() == [[5, 6, EOS, PAD], [7, 8, 9, EOS], [EOS, PAD, PAD, PAD]]
     assert sources.lengths.tolist() == [3, 4, 1]

@@ -11,19 +11,19 @@ sizes, keys = st.integers(1, 3000), st.integers(0, 2**62)
 
 
 @given(size=sizes, seed=keys, epoch=keys)
-def test_every_example_comes_exactly_once(size, seed, epoch):
+def test_permute_indices_is_a_permutation(size, seed, epoch):
     order = permute_indices(np.arange(size), size, seed=seed, epoch=epoch)
     assert sorted(order.tolist()) == list(range(size))
 
 
 @given(size=sizes, seed=keys, epoch=keys)
-def test_any_position_can_be_asked_without_the_others(size, seed, epoch):
+def test_permute_indices_is_elementwise(size, seed, epoch):
     whole = permute_indices(np.arange(size), size, seed=seed, epoch=epoch)
     some = np.arange(0, size, 7)
     assert permute_indices(some, size, seed=seed, epoch=epoch).tolist() == whole[some].tolist()
 
 
-def test_seeds_and_epochs_give_unlike_orders():
+def test_permute_indices_differs_by_seed_and_epoch():
     orders = {
         tuple(permute_indices(np.arange(50), 50, seed=seed, epoch=epoch).tolist())
         for seed in range(5)
@@ -32,7 +32,7 @@ def test_seeds_and_epochs_give_unlike_orders():
     assert len(orders) == 25
 
 
-def test_an_order_is_well_mixed():
+def test_permute_indices_mixes_well():
     """Rank correlation with the identity is that of chance: within 5 standard deviations."""
     size = 4000
     for seed in range(10):
@@ -42,6 +42,6 @@ def test_an_order_is_well_mixed():
 
 
 @pytest.mark.parametrize("count", range(4))
-def test_the_last_member_is_marked_and_no_other(count):
+def test_with_last_flag_marks_only_last_item(count):
     marks = list(with_last_flag(range(count)))
     assert marks == [(member, member == count - 1) for member in range(count)]

@@ -96,7 +96,7 @@ def max_in_memory_examples(pairs):
 
 
 @pytest.mark.parametrize(("workers", "shard_size"), [(1, 20), (2, 20), (1, 1000), (1, 9)])
-def test_the_tokens_are_those_in_memory(pairs, tmp_path, workers, shard_size):
+def test_prepared_tokens_equal_in_memory_tokens(pairs, tmp_path, workers, shard_size):
     built = Maker(tmp_path, workers=workers, shard_size=shard_size).build()
     store, report, held_out = max_in_memory_examples(pairs)
     (part,) = built.pair_datasets()
@@ -110,7 +110,7 @@ def test_the_tokens_are_those_in_memory(pairs, tmp_path, workers, shard_size):
     assert built.held_out_examples() == held_out
 
 
-def test_given_again_it_reads_nothing_and_gives_the_same(pairs, tmp_path):
+def test_rebuilding_reads_nothing_and_gives_same_fingerprint(pairs, tmp_path):
     first = Maker(tmp_path).build()
     again = Maker(tmp_path)
     (tmp_path / "source").unlink()
@@ -119,7 +119,7 @@ def test_given_again_it_reads_nothing_and_gives_the_same(pairs, tmp_path):
     assert not again.watched
 
 
-def test_progress_is_told(pairs, tmp_path):
+def test_builder_reports_progress(pairs, tmp_path):
     made = Maker(tmp_path)
     made.build()
     assert ("reading", 100, None) in made.watched
@@ -127,7 +127,7 @@ def test_progress_is_told(pairs, tmp_path):
     assert made.said == ["learning the vocabulary from 95 of 100 pairs"]
 
 
-def test_a_vocabulary_is_learned_from_a_sample_of_at_most_so_many(pairs, tmp_path):
+def test_tokenizers_train_on_at_most_max_tokenizer_lines(pairs, tmp_path):
     made = Maker(tmp_path, max_tokenizer_lines=10)
     made.build()
     (told,) = made.said
@@ -135,7 +135,7 @@ def test_a_vocabulary_is_learned_from_a_sample_of_at_most_so_many(pairs, tmp_pat
 
 
 @pytest.mark.parametrize("damage", ["tokens.bin", "manifest.json"])
-def test_only_a_damaged_shard_is_made_anew(pairs, tmp_path, damage):
+def test_only_corrupt_shard_is_rebuilt(pairs, tmp_path, damage):
     Maker(tmp_path).build()
     before = contents(tmp_path / "tokens")
     path = tmp_path / "tokens" / "shard-00002" / damage
@@ -160,7 +160,7 @@ def flipped(contents):
 @pytest.mark.parametrize(
     "name", ["manifest.json", "text/source/vocabulary.json", "held-out.jsonl", "repeats.bin"]
 )
-def test_whatever_else_is_damaged_is_made_anew_and_shards_stay(pairs, tmp_path, name):
+def test_other_corrupt_files_are_rebuilt_without_shards(pairs, tmp_path, name):
     Maker(tmp_path).build()
     before = contents(tmp_path / "tokens")
     path = tmp_path / "tokens" / name
@@ -173,7 +173,7 @@ def test_whatever_else_is_damaged_is_made_anew_and_shards_stay(pairs, tmp_path, 
     assert again.said[0].endswith("; the data is read anew")
 
 
-def test_interrupted_at_any_chunk_it_goes_on_and_gives_the_same(pairs, tmp_path):
+def test_interrupted_build_resumes_to_same_files(pairs, tmp_path):
     whole = Maker(tmp_path, "whole")
     whole.build()
     for moment in range(0, len(whole.watched), 3):
@@ -191,7 +191,7 @@ def test_interrupted_at_any_chunk_it_goes_on_and_gives_the_same(pairs, tmp_path)
         assert contents(tmp_path / str(moment)) == contents(tmp_path / "whole")
 
 
-def test_data_that_changed_meanwhile_is_refused(pairs, tmp_path):
+def test_changed_data_is_rejected(pairs, tmp_path):
     Maker(tmp_path).build()
     path = tmp_path / "tokens" / "shard-00004" / "tokens.bin"
     path.write_bytes(b"")
@@ -206,7 +206,7 @@ def test_data_that_changed_meanwhile_is_refused(pairs, tmp_path):
 
 
 @pytest.mark.parametrize("kept", [70, 80])
-def test_data_that_was_cut_off_meanwhile_is_refused(pairs, tmp_path, kept):
+def test_truncated_data_is_rejected(pairs, tmp_path, kept):
     Maker(tmp_path).build()
     (tmp_path / "tokens" / "shard-00000" / "tokens.bin").write_bytes(b"")
     write(tmp_path, pairs[:kept])
@@ -214,7 +214,7 @@ def test_data_that_was_cut_off_meanwhile_is_refused(pairs, tmp_path, kept):
         Maker(tmp_path).build()
 
 
-def test_another_way_of_cutting_is_refused_in_the_same_folder(pairs, tmp_path):
+def test_different_settings_are_rejected_in_same_folder(pairs, tmp_path):
     Maker(tmp_path).build()
     with pytest.raises(RunError) as caught:
         Maker(tmp_path, seed=4).build()
@@ -224,7 +224,7 @@ def test_another_way_of_cutting_is_refused_in_the_same_folder(pairs, tmp_path):
     )
 
 
-def test_a_folder_that_holds_something_else_is_refused(pairs, tmp_path, copied_run):
+def test_folder_with_other_contents_is_rejected(pairs, tmp_path, copied_run):
     with pytest.raises(RunError, match="made with sources=None"):
         Maker(tmp_path, copied_run.name).build()
 
@@ -239,14 +239,14 @@ def copied_run(tmp_path):
     return run
 
 
-def test_nothing_is_left_of_data_that_is_all_left_out(tmp_path):
+def test_fully_filtered_data_is_rejected(tmp_path):
     write(tmp_path, [Pair("a", " ")] * 50)
     for _ in range(2):
         with pytest.raises(DataError, match="no pair is left of 48"):
             Maker(tmp_path).build()
 
 
-def test_texts_are_cut_by_tokenizers_that_are_given(pairs, tmp_path):
+def test_builder_uses_given_tokenizers(pairs, tmp_path):
     text = TOKENIZER_FOLDER.train(["a"], ["b c"])
     made = Maker(tmp_path, text=text)
     made.build()
@@ -255,7 +255,7 @@ def test_texts_are_cut_by_tokenizers_that_are_given(pairs, tmp_path):
     assert vocabulary == {"tokens": [" a"]}
 
 
-def test_running_text_is_one_row(tmp_path):
+def test_monolingual_text_is_one_token_stream(tmp_path):
     lines = [" ".join("abcd"[: 1 + number % 4]) for number in range(60)]
     (tmp_path / "text").write_text("".join(f"{line}\n" for line in lines))
     source = TextFilesConfig(path=str(tmp_path / "text"))

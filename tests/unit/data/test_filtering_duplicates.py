@@ -17,7 +17,7 @@ def small_buffers(monkeypatch):
 
 
 @given(found=pairs, size=st.integers(1, 7), data=st.data())
-def test_what_is_found_on_disk_is_what_is_found_in_memory(found, size, data, tmp_path_factory):
+def test_duplicate_finder_matches_in_memory_search(found, size, data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("hashes")
     rows = range(len(found))
     held_out = sorted(data.draw(st.sets(st.sampled_from(rows)))) if found else []

@@ -40,24 +40,24 @@ def choose(pairs, **settings):
     return filter_pairs(pairs, FilterConfig(**settings), **ids_of(pairs), location="train")
 
 
-def test_empty_and_overlong_pairs_are_dropped_and_the_rest_keeps_its_order():
+def test_filter_drops_empty_and_long_pairs_in_order():
     assert choose(MIXED, max_length=3).rows == [0, 5]
 
 
-def test_every_pair_is_counted_once():
+def test_filter_report_counts_every_pair_once():
     report = choose([*MIXED, ("", "bbbb")], max_length=3).report
     assert [report.counts[reason] for reason in FilterReason] == [2, 4, 2, 0, 0, 0]
     assert [report.first_rows[reason] for reason in FilterReason] == [1, 2, 4, 0, 0, 0]
     assert report.num_pairs == 8
 
 
-def test_a_pair_of_exactly_the_limit_is_kept():
+def test_pair_of_exactly_max_length_is_kept():
     assert choose([("a" * 256, "b" * 256)]).rows == [0]
     assert choose([("aa", "bb")], min_length=2).rows == [0]
     assert choose([("a", "bbb")], max_length_ratio=3).rows == [0]
 
 
-def test_the_report_says_what_happened():
+def test_filter_report_lists_drops():
     report = choose([*MIXED, ("a\r", "b\r")], max_length=3).report
     assert report.format_lines() == [
         "3 of 8 pairs kept",
@@ -67,7 +67,7 @@ def test_the_report_says_what_happened():
     ]
 
 
-def test_the_report_says_what_the_other_filters_dropped():
+def test_filter_report_lists_optional_filters():
     pairs = [("aa", "bb"), ("a", "bb"), ("aa", "bbbb"), ("aa", "bb"), ("aa", "cc")]
     report = choose(pairs, min_length=2, max_length_ratio=1.5, duplicates="drop").report
     assert report.format_lines() == [
@@ -78,16 +78,16 @@ def test_the_report_says_what_the_other_filters_dropped():
     ]
 
 
-def test_the_report_is_silent_on_what_did_not_happen():
+def test_filter_report_omits_zero_counts():
     assert choose([("a", "b")]).report.format_lines() == ["1 of 1 pairs kept"]
 
 
 @pytest.mark.parametrize("kept", [{"on_empty": "error"}, {"on_too_long": "error"}])
-def test_refusing_is_no_hindrance_to_sound_pairs(kept):
+def test_error_policies_accept_valid_pairs(kept):
     assert choose([("a", "b"), ("c", "d")], **kept).rows == [0, 1]
 
 
-def test_sides_of_unequal_number_are_our_own_mistake():
+def test_filter_asserts_equal_number_of_sides():
     with pytest.raises(ValueError, match="shorter"):
         filter_pairs(
             [Pair("a", "b")] * 2,
@@ -98,22 +98,22 @@ def test_sides_of_unequal_number_are_our_own_mistake():
         )
 
 
-def test_it_does_not_matter_which_side_is_the_longer_one():
+def test_length_ratio_is_symmetric():
     assert choose([("a", "b"), ("a", "bbb"), ("aaa", "b")], max_length_ratio=2).rows == [0]
 
 
-def test_pairs_equal_on_one_side_only_are_no_duplicates():
+def test_pairs_equal_on_one_side_are_not_duplicates():
     pairs = [("a", "b"), ("a", "c"), ("c", "b"), ("b", "a"), ("a", "b")]
     assert choose(pairs).rows == [0, 1, 2, 3, 4]
     assert choose(pairs, duplicates="drop").rows == [0, 1, 2, 3]
 
 
-def test_where_the_source_ends_tells_pairs_apart():
+def test_hash_depends_on_source_boundary():
     hashes = hash_pairs([Pair("ab", "c"), Pair("a", "bc"), Pair("ab", "c")])
     assert hashes[0] == hashes[2] != hashes[1]
 
 
-def test_a_message_counts_all_that_left_nothing():
+def test_empty_corpus_error_counts_all_reasons():
     pairs = [("a", "b"), ("aaaa", "bb"), ("", "b"), ("aaaaa", "b")]
     with pytest.raises(DataError) as caught:
         choose(pairs, max_length=4, min_length=2, max_length_ratio=1.5)
@@ -155,7 +155,7 @@ def _why(pair, config, before):
     settings=SETTINGS,
     size=st.integers(1, 7),
 )
-def test_a_corpus_in_chunks_is_the_corpus_at_once(pairs, settings, size):
+def test_chunked_filtering_matches_whole_corpus(pairs, settings, size):
     config, seen = FilterConfig(**settings), SeenPairs()
     found, reports = [], []
     for start in range(0, len(pairs), size):
@@ -173,7 +173,7 @@ def test_a_corpus_in_chunks_is_the_corpus_at_once(pairs, settings, size):
         assert report.num_pairs == len(pairs)
 
 
-def test_a_refused_pair_is_numbered_in_the_whole_corpus():
+def test_rejected_pair_is_numbered_in_whole_corpus():
     pairs = [Pair("a", "b"), Pair("a", "")]
     with pytest.raises(DataError) as caught:
         compute_filter_reasons(

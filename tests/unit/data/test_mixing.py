@@ -38,7 +38,7 @@ def met(mixture, epoch):
 
 @given(data=st.data(), sizes=SIZES)
 @settings(max_examples=30)
-def test_each_part_is_gone_through_as_often_as_its_weight_says(data, sizes):
+def test_mixture_repeats_corpora_by_weight(data, sizes):
     weights = [data.draw(MODEL_FILE) for _ in sizes]
     mixture, epochs = mixed(sizes, weights), 7
     counts = Counter(row for epoch in range(epochs) for row in met(mixture, epoch))
@@ -48,13 +48,13 @@ def test_each_part_is_gone_through_as_often_as_its_weight_says(data, sizes):
         assert sum(times) == int(epochs * Fraction(str(weight)) * size)
 
 
-def test_ten_epochs_of_a_tenth_go_through_all_of_it_once():
+def test_ten_epochs_of_weight_tenth_cover_corpus_once():
     mixture = mixed([30, 5], [0.1, 1.0])
     rows = [row for epoch in range(10) for row in met(mixture, epoch) if row[0] == 0]
     assert sorted(rows) == [(0, row) for row in range(30)]
 
 
-def test_the_other_half_comes_next():
+def test_second_epoch_of_weight_half_covers_other_half():
     mixture = mixed([40], [0.5])
     first, second = set(met(mixture, 0)), set(met(mixture, 1))
     assert len(first) == len(second) == 20
@@ -62,14 +62,14 @@ def test_the_other_half_comes_next():
     assert first != {(0, row) for row in range(20)}  # a half by chance, not the first
 
 
-def test_halves_are_drawn_anew_once_all_has_come():
+def test_halves_are_reshuffled_after_full_pass():
     mixture = mixed([40], [0.5])
     assert set(met(mixture, 0)) != set(met(mixture, 2))
 
 
 @given(data=st.data(), sizes=SIZES, epoch=st.integers(0, 5))
 @settings(max_examples=20)
-def test_rows_are_the_same_asked_together_or_one_by_one_in_any_order(data, sizes, epoch):
+def test_mixture_rows_do_not_depend_on_selection(data, sizes, epoch):
     weights = [data.draw(MODEL_FILE) for _ in sizes]
     view = mixed(sizes, weights).for_epoch(epoch)
     order = np.array(data.draw(st.permutations(range(len(view)))), dtype=np.int64)
@@ -83,23 +83,23 @@ def test_rows_are_the_same_asked_together_or_one_by_one_in_any_order(data, sizes
         assert lengths[1][place] == len(alone.target.get(0))
 
 
-def test_source_and_target_stay_together():
+def test_mixture_keeps_pairs_aligned():
     view = mixed([9, 4], [1.0, 2.5]).for_epoch(1)
     taken = view.select(np.arange(len(view)))
     for row in range(len(taken)):
         assert taken.source.get(row)[:2] == taken.target.get(row)[:2]
 
 
-def test_no_rows_can_be_asked_for():
+def test_mixture_selects_no_rows():
     view = mixed([9, 4], [1.0, 2.5])
     assert len(view.select(np.arange(0))) == 0
 
 
-def test_a_part_of_which_nothing_is_left_is_no_hindrance():
+def test_mixture_accepts_empty_corpus():
     assert sorted(met(mixed([0, 3], [1.0, 1.0]), 0)) == [(100, row) for row in range(3)]
 
 
-def test_fingerprints_tell_weights_and_parts_apart():
+def test_mixture_fingerprint_depends_on_weights_and_corpora():
     one = mixed([9, 4], [1.0, 2.0])
     assert one.fingerprint(["a", "b"]) == mixed([9, 4], [1.0, 2.0]).fingerprint(["a", "b"])
     assert one.fingerprint(["a", "b"]) != one.fingerprint(["b", "a"])
@@ -119,7 +119,7 @@ def files(folder, name, lines):
     }
 
 
-def test_all_parts_are_read_once_in_order(tmp_path):
+def test_mixture_config_reads_corpora_once_in_order(tmp_path):
     parts = [
         {"weight": 2.0, "source": files(tmp_path, "one", ["a", "b"])},
         {"source": files(tmp_path, "two", ["c"])},
@@ -132,7 +132,7 @@ def test_all_parts_are_read_once_in_order(tmp_path):
     assert config.read() == list(config.stream()) == pairs
 
 
-def test_several_sources_are_named_with_their_weights():
+def test_mixture_config_describes_weights():
     source = SyntheticPairsConfig(name="latin", num_examples=5)
     config = MixtureConfig(
         corpora=[CorpusConfig(weight=0.5, source=source), CorpusConfig(source=source)]
@@ -147,6 +147,6 @@ def test_several_sources_are_named_with_their_weights():
     [[], [{"weight": 0, "source": {"type": "synthetic", "name": "latin", "num_examples": 5}}]],
     ids=["none", "no weight"],
 )
-def test_parts_that_cannot_be_gone_through_are_refused(parts):
+def test_mixture_config_rejects_invalid_corpora(parts):
     with pytest.raises(ConfigError):
         validate_settings(MixtureConfig, {"corpora": parts}, location="test.yaml")

@@ -8,7 +8,7 @@ sequences = st.lists(st.lists(st.integers(4, 1000), max_size=8), max_size=12)
 
 
 @given(texts=sequences)
-def test_what_is_packed_comes_out_again(texts):
+def test_ragged_array_round_trip(texts):
     packed = RaggedArray.from_sequences(texts)
     assert len(packed) == len(texts)
     assert [packed.get(index) for index in range(len(texts))] == texts
@@ -16,7 +16,7 @@ def test_what_is_packed_comes_out_again(texts):
 
 
 @given(texts=sequences.filter(bool), data=st.data())
-def test_a_rectangle_holds_the_rows_asked_for_and_fills_up_the_rest(texts, data):
+def test_padded_returns_rows_and_fill(texts, data):
     rows = np.array(data.draw(st.lists(st.integers(0, len(texts) - 1), min_size=1, max_size=5)))
     width = max(len(texts[row]) for row in rows) + data.draw(st.integers(0, 3))
     rectangle = RaggedArray.from_sequences(texts).padded(rows, width, fill=0)
@@ -25,7 +25,7 @@ def test_a_rectangle_holds_the_rows_asked_for_and_fills_up_the_rest(texts, data)
 
 
 @given(texts=sequences.filter(bool), data=st.data())
-def test_rows_are_taken_in_the_order_they_are_asked_for(texts, data):
+def test_select_keeps_requested_order(texts, data):
     rows = np.array(data.draw(st.lists(st.integers(0, len(texts) - 1), max_size=8)), dtype=int)
     pairs = InMemoryPairDataset(
         RaggedArray.from_sequences(texts), RaggedArray.from_sequences(reversed(texts))
@@ -41,7 +41,7 @@ def test_rows_are_taken_in_the_order_they_are_asked_for(texts, data):
 
 
 @given(texts=sequences.filter(bool), data=st.data())
-def test_rows_that_are_held_are_the_rows_themselves(texts, data):
+def test_cached_dataset_matches_dataset(texts, data):
     some_rows = st.lists(st.integers(0, len(texts) - 1), max_size=8, unique=True)
     pairs = InMemoryPairDataset(
         RaggedArray.from_sequences(texts), RaggedArray.from_sequences(reversed(texts))

@@ -31,7 +31,7 @@ def written(folder, chunks, **options):
 
 @settings(max_examples=15)  # each forces several files to the disk
 @given(shards=pairs_in_shards, data=st.data())
-def test_pairs_in_shards_are_pairs_in_memory(shards, data, tmp_path_factory):
+def test_sharded_pairs_equal_in_memory_pairs(shards, data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("shards")
     opened = [
         written(folder / str(number), [cut([text for pair in pairs for text in pair])])
@@ -61,7 +61,7 @@ def test_pairs_in_shards_are_pairs_in_memory(shards, data, tmp_path_factory):
 
 @settings(max_examples=15)
 @given(shards=st.lists(st.lists(ids, max_size=3), min_size=1, max_size=4), data=st.data())
-def test_a_row_in_shards_is_a_row_in_memory(shards, data, tmp_path_factory):
+def test_sharded_token_stream_equals_in_memory_tokens(shards, data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("shards")
     opened = [
         written(folder / str(number), [cut(texts)], prefix=[] if number else [3])
@@ -76,7 +76,7 @@ def test_a_row_in_shards_is_a_row_in_memory(shards, data, tmp_path_factory):
     assert in_files[1:-1].tolist() == row[1:-1].tolist()
 
 
-def test_tokens_take_two_bytes_where_that_is_enough(tmp_path):
+def test_small_vocabulary_is_stored_in_two_bytes(tmp_path):
     chunks = [cut([[65_535, 4], [5]], np.uint16), cut([[], [6]], np.uint16)]
     shard = written(tmp_path / "shard", chunks)
     assert (shard.values.dtype, shard.offsets.dtype) == (np.uint16, np.uint32)
@@ -86,7 +86,7 @@ def test_tokens_take_two_bytes_where_that_is_enough(tmp_path):
     assert (tmp_path / "shard" / "tokens.bin").stat().st_size == 8 + 20
 
 
-def test_a_shard_is_there_whole_or_not_at_all(tmp_path):
+def test_shard_is_written_atomically(tmp_path):
     def interrupted():
         yield cut([[4]])
         raise KeyboardInterrupt

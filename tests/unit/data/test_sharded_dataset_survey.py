@@ -28,7 +28,7 @@ def small_chunks(monkeypatch):
 
 
 @given(sizes=st.lists(st.integers(1, 20), min_size=1, max_size=3), shard_size=st.integers(1, 9))
-def test_every_example_comes_once_and_no_shard_is_of_two_sources(sizes, shard_size):
+def test_iter_blocks_covers_examples_without_mixing_sources(sizes, shard_size):
     sources = [PerUnitMetric(sum(sizes[:number]), size) for number, size in enumerate(sizes)]
     found = list(iter_blocks(sources, shard_size))
     texts = [text for each in found for text in each.examples]
@@ -41,7 +41,7 @@ def test_every_example_comes_once_and_no_shard_is_of_two_sources(sizes, shard_si
     assert len(shards) == sum(-(-size // shard_size) for size in sizes)
 
 
-def test_a_changed_text_changes_the_digest_of_its_shard_alone():
+def test_changed_text_changes_digest_of_its_shard_only():
     def digests(*texts):
         tally = ShardCounter()
         source = PerUnitMetric(0, 0)
@@ -55,14 +55,14 @@ def test_a_changed_text_changes_the_digest_of_its_shard_alone():
     assert [a == b for a, b in zip(one, other, strict=True)] == [True, False, True]
 
 
-def test_all_is_drawn_where_there_is_no_more_than_asked_for():
+def test_reservoir_keeps_all_examples_below_size():
     reservoir = ReservoirSampler(5, seed=0)
     reservoir.add(0, "abc")
     reservoir.add(3, "d")
     assert reservoir.exclude_rows([1]) == ["a", "c", "d"]
 
 
-def test_every_example_is_drawn_with_the_same_chance():
+def test_reservoir_samples_uniformly():
     drawn = Counter()
     for seed in range(4000):
         reservoir = ReservoirSampler(3, seed=seed)

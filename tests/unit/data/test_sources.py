@@ -43,65 +43,65 @@ def standard_input(monkeypatch):
 
 
 @each_packing
-def test_two_files_are_read_line_by_line(store, ending):
+def test_parallel_files_are_read_line_by_line(store, ending):
     source, target = store("train.la", SOURCES, ending), store("train.en", TARGETS)
     assert ParallelFilesConfig(source=source, target=target).read() == PAIRS
 
 
-def test_one_side_may_be_standard_input(store, standard_input):
+def test_parallel_files_accept_stdin_on_one_side(store, standard_input):
     standard_input(TARGETS)
     assert ParallelFilesConfig(source=store("train.la", SOURCES), target="-").read() == PAIRS
 
 
 @each_packing
-def test_columns_are_read_from_tab_separated_lines(store, ending):
+def test_tsv_reads_columns(store, ending):
     content = "".join(f"{each.source}\t{each.target}\n" for each in PAIRS).encode()
     assert TSVConfig(path=store("train.tsv", content, ending)).read() == PAIRS
 
 
-def test_columns_are_counted_from_one(store):
+def test_tsv_columns_are_one_based(store):
     path = store("train.tsv", b'1\tthe "girl"\tpuella\n2\t\tleo\n')
     config = TSVConfig(path=path, source_column=3, target_column=2)
     assert config.read() == [Pair("puella", 'the "girl"'), Pair("leo", "")]
 
 
-def test_a_header_is_no_pair(store):
+def test_tsv_header_is_skipped(store):
     path = store("train.tsv", b"latin\tenglish\npuella\tgirl\n")
     assert TSVConfig(path=path, header=True).read() == [Pair("puella", "girl")]
 
 
 @each_packing
 @pytest.mark.parametrize("ascii_only", [True, False])
-def test_keys_are_read_from_lines_of_json(store, ending, ascii_only):
+def test_jsonl_reads_keys(store, ending, ascii_only):
     records = [{"la": each.source, "en": each.target, "other": [1, None]} for each in PAIRS]
     lines = [json.dumps(record, ensure_ascii=ascii_only) + "\n" for record in records]
     path = store("train.jsonl", "".join(lines).encode(), ending)
     assert JSONLConfig(path=path, source_key="la", target_key="en").read() == PAIRS
 
 
-def test_json_texts_may_hold_newlines_and_paired_surrogates(store):
+def test_jsonl_accepts_newlines_and_paired_surrogates(store):
     path = store("train.jsonl", b'{"source": "a\\nb", "target": "\\ud83d\\ude00"}\n')
     assert JSONLConfig(path=path).read() == [Pair("a\nb", "\U0001f600")]
 
 
 @pytest.mark.parametrize("kind", [TSVConfig, JSONLConfig])
-def test_one_stream_can_come_from_standard_input(standard_input, kind):
+def test_sources_read_stdin(standard_input, kind):
     standard_input({TSVConfig: b"a\tb\n", JSONLConfig: b'{"source":"a","target":"b"}\n'}[kind])
     assert kind(path="-").read() == [Pair("a", "b")]
 
 
-def test_the_last_line_needs_no_newline(store):
+def test_last_line_needs_no_newline(store):
     source, target = store("a", b"one\ntwo"), store("b", b"eins\nzwei\n")
     assert ParallelFilesConfig(source=source, target=target).read()[-1] == Pair("two", "zwei")
 
 
-def test_a_broken_last_line_gives_out_no_pair_at_all(store):
+def test_broken_last_line_yields_no_pairs(store):
     source, target = store("a", b"one\n\xff\n"), store("b", b"eins\nzwei\n")
     with pytest.raises(DataError):
         ParallelFilesConfig(source=source, target=target).read()
 
 
-def test_a_built_in_corpus_gives_as_many_pairs_as_asked():
+def test_synthetic_source_yields_num_examples():
     config = SyntheticPairsConfig(name="latin", num_examples=20, seed=3)
     pairs = config.read()
     assert len(pairs) == 20
@@ -122,7 +122,7 @@ def test_a_built_in_corpus_gives_as_many_pairs_as_asked():
         ),
     ],
 )
-def test_a_source_is_chosen_by_kind_and_describes_itself(settings, description):
+def test_source_is_selected_by_type_and_describes_itself(settings, description):
     source = TypeAdapter(PairSourceConfig).validate_python(settings)
     assert source.type == settings["type"]
     assert source.describe() == description

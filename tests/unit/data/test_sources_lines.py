@@ -19,7 +19,7 @@ def written(folder, content, name="text.txt"):
 
 @given(lines=st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"))))
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_lines_come_back_as_they_were_written(tmp_path, lines):
+def test_read_lines_round_trip(tmp_path, lines):
     if lines and lines[0].startswith("\ufeff"):
         lines[0] = "a" + lines[0]
     content = "".join(f"{line}\n" for line in lines).encode()
@@ -42,24 +42,24 @@ def test_lines_come_back_as_they_were_written(tmp_path, lines):
         ("\ufeff".encode(), [""]),
     ],
 )
-def test_only_a_newline_ends_a_line(tmp_path, content, lines):
+def test_only_newline_ends_a_line(tmp_path, content, lines):
     assert list(read_lines(written(tmp_path, content))) == lines
 
 
 @pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
-def test_packed_files_are_read_like_plain_ones(tmp_path, ending, pack):
+def test_compressed_files_read_like_plain_files(tmp_path, ending, pack):
     content = "\ufeffa\r\n漢\n\nlast".encode()
     plain = list(read_lines(written(tmp_path, content)))
     assert list(read_lines(written(tmp_path, pack(content), f"text{ending}"))) == plain
     assert plain == ["a\r", "漢", "", "last"]
 
 
-def test_parts_packed_one_after_the_other_are_one_file(tmp_path):
+def test_concatenated_archives_are_one_file(tmp_path):
     packed = gzip.compress(b"a\nb") + gzip.compress(b"c\nd\n")
     assert list(read_lines(written(tmp_path, packed, "text.gz"))) == ["a", "bc", "d"]
 
 
-def test_standard_input_is_read_in_bytes_whatever_the_locale():
+def test_stdin_is_read_as_utf8_in_any_locale():
     code = "from heedful.data.text_files import read_lines; print(ascii(list(read_lines('-'))))"
     result = subprocess.run(
         [sys.executable, "-c", code],
@@ -71,20 +71,20 @@ def test_standard_input_is_read_in_bytes_whatever_the_locale():
     assert result.stdout == b"['a\\r', '\\u6f22', '', 'last']" + b"\n"
 
 
-def test_standard_input_stays_open(monkeypatch):
+def test_stdin_stays_open(monkeypatch):
     stream = io.TextIOWrapper(io.BytesIO(b"a\nb\n"))
     monkeypatch.setattr(sys, "stdin", stream)
     assert list(read_lines("-")) == ["a", "b"]
     assert not stream.closed
 
 
-def test_a_million_characters_are_one_line(tmp_path):
+def test_million_characters_are_one_line(tmp_path):
     content = "漢".encode() * 10**6 + b"\nb\n"
     first, second = read_lines(written(tmp_path, content))
     assert (first, second) == ("漢" * 10**6, "b")
 
 
-def test_lines_are_given_out_one_at_a_time(tmp_path):
+def test_lines_are_streamed(tmp_path):
     lines = read_lines(written(tmp_path, b"a\nb\n\xff\n"))
     assert next(lines) == "a"
     assert next(lines) == "b"

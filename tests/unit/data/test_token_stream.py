@@ -1,4 +1,4 @@
-"""Running text: what is read together, and that nothing is asked twice."""
+"""Windows of running text: every token is predicted once, and streams can be resumed."""
 
 from itertools import islice, pairwise
 
@@ -32,21 +32,23 @@ TOKENIZERS = [
     SubwordTokenizerConfig(vocab_size=300),
 ]
 
-# A text in which every token is another, so that a token tells its place.
+# Texts of distinct tokens: a token determines its position.
 text_lengths = st.integers(2, 400)
-streams = st.builds(LMBatchingConfig, count=st.integers(1, 7), context=st.integers(2, 30))
+configs = st.builds(
+    LMBatchingConfig, batch_size=st.integers(1, 7), context_length=st.integers(2, 30)
+)
 
 
-def places(length):
+def distinct_tokens(length):
     return np.arange(10, 10 + length, dtype=np.int32)
 
 
-def asked(batches):
+def predicted_tokens(batches):
     return [token for batch in batches for token in batch.targets.flatten().tolist() if token]
 
 
 @pytest.mark.parametrize("config", TOKENIZERS, ids=lambda config: config.type)
-def test_every_line_ends_and_comes_back(config):
+def test_concatenate_lines_round_trip(config):
     tokenizer = config.train(LINES)
     tokens = concatenate_lines(LINES, tokenizer).tolist()
     assert tokens[0] == tokens[-1] == EOS
@@ -60,56 +62,55 @@ def test_every_line_ends_and_comes_back(config):
 
 
 @pytest.mark.parametrize("config", TOKENIZERS, ids=lambda config: config.type)
-def test_a_beginning_has_the_tokens_that_the_text_begins_with(config):
+def test_encode_prompt_is_prefix_of_text(config):
     tokenizer = config.train(LINES)
     tokens = concatenate_lines(LINES, tokenizer).tolist()
     assert encode_prompt("\n".join(LINES), tokenizer) == tokens[:-1]
     assert encode_prompt("", tokenizer) == [EOS]
 
 
-@given(length=text_lengths, config=streams, epoch=st.integers(0, 5), seed=st.integers(0, 99))
-def test_in_an_epoch_each_token_says_the_next_and_none_is_asked_for_twice(
-    length, config, epoch, seed
-):
-    batches = list(epoch_windows(places(length), config, seed=seed, epoch=epoch))
+@given(length=text_lengths, config=configs, epoch=st.integers(0, 5), seed=st.integers(0, 99))
+def test_epoch_windows_predict_next_token_once(length, config, epoch, seed):
+    batches = list(epoch_windows(distinct_tokens(length), config, seed=seed, epoch=epoch))
     for batch in batches:
         assert torch.equal(batch.targets, batch.inputs + 1)
         assert batch.inputs.size(1) <= config.context_length
         assert batch.num_targets == batch.num_tokens == batch.inputs.numel()
-    found = asked(batches)
+    found = predicted_tokens(batches)
     assert len(found) == len(set(found))
     left_out = length - 1 - len(found)
     assert left_out < config.context_length + config.batch_size
 
 
-@given(length=text_lengths, config=streams)
-def test_each_row_goes_on_where_it_was_in_the_batch_before(length, config):
-    batches = list(epoch_windows(places(length), config, seed=0, epoch=0))
+@given(length=text_lengths, config=configs)
+def test_epoch_windows_continue_rows_across_batches(length, config):
+    batches = list(epoch_windows(distinct_tokens(length), config, seed=0, epoch=0))
     for one, next_one in pairwise(batches):
         assert torch.equal(next_one.inputs[:, 0], one.targets[:, -1])
 
 
-def test_pieces_begin_at_other_places_in_other_epochs():
+def test_epoch_windows_start_at_different_offsets():
     config = LMBatchingConfig(batch_size=2, context_length=20)
     firsts = [
-        next(epoch_windows(places(200), config, seed=3, epoch=epoch)).inputs[0, 0].item() - 10
+        next(epoch_windows(distinct_tokens(200), config, seed=3, epoch=epoch)).inputs[0, 0].item()
+        - 10
         for epoch in range(200)
     ]
     assert set(firsts) == set(range(20))
 
 
-def test_a_short_text_is_read_in_fewer_streams():
+def test_short_text_uses_fewer_rows():
     config = LMBatchingConfig(batch_size=32, context_length=10)
-    batch = next(epoch_windows(places(46), config, seed=0, epoch=0))
+    batch = next(epoch_windows(distinct_tokens(46), config, seed=0, epoch=0))
     assert batch.inputs.size(1) == 10
     assert len(batch.inputs) in (3, 4)
 
 
 @given(taken=st.integers(0, 40))
-def test_a_stream_goes_on_from_any_position_as_if_never_stopped(taken):
+def test_batch_stream_resumes_from_any_cursor(taken):
     def stream(position):
         config = LMBatchingConfig(batch_size=3, context_length=8)
-        return LMBatchStream(places(150), config, seed=5, cursor=position)
+        return LMBatchStream(distinct_tokens(150), config, seed=5, cursor=position)
 
     whole = list(islice(stream(DataCursor(0, 0)), taken + 5))
     begun = stream(DataCursor(0, 0))
@@ -119,7 +120,7 @@ def test_a_stream_goes_on_from_any_position_as_if_never_stopped(taken):
     assert all(torch.equal(a.inputs, b.inputs) for a, b in zip(whole[taken:], resumed, strict=True))
 
 
-def test_a_change_is_told_the_place_of_its_batch():
+def test_transform_receives_cursor_of_its_batch():
     seen = []
 
     def note(batch, place):
@@ -127,15 +128,17 @@ def test_a_change_is_told_the_place_of_its_batch():
         return batch
 
     config = LMBatchingConfig(batch_size=1, context_length=30)
-    stream = LMBatchStream(places(61), config, seed=0, cursor=DataCursor(2, 1), transform=note)
+    stream = LMBatchStream(
+        distinct_tokens(61), config, seed=0, cursor=DataCursor(2, 1), transform=note
+    )
     list(islice(stream, 2))
     assert seen == [DataCursor(2, 1), DataCursor(3, 0)]
 
 
-@given(length=text_lengths, config=streams)
-def test_overlapping_pieces_ask_for_every_token_once_with_half_a_context_before_it(length, config):
+@given(length=text_lengths, config=configs)
+def test_overlapping_windows_predict_each_token_once_with_half_context(length, config):
     found = []
-    for batch in overlapping_windows(places(length), config):
+    for batch in overlapping_windows(distinct_tokens(length), config):
         assert len(batch.inputs) <= config.batch_size
         assert batch.inputs.size(1) <= config.context_length
         for row, column in (batch.targets != PAD).nonzero().tolist():
@@ -147,21 +150,21 @@ def test_overlapping_pieces_ask_for_every_token_once_with_half_a_context_before_
     assert found == list(range(1, length))
 
 
-@given(length=text_lengths, config=streams)
-def test_pieces_apart_hold_every_token_once(length, config):
-    batches = list(disjoint_windows(places(length), config))
-    assert asked(batches) == places(length).tolist()
+@given(length=text_lengths, config=configs)
+def test_disjoint_windows_cover_tokens_once(length, config):
+    batches = list(disjoint_windows(distinct_tokens(length), config))
+    assert predicted_tokens(batches) == distinct_tokens(length).tolist()
     assert sum(int(batch.lengths.sum()) for batch in batches) == length
 
 
-def test_the_end_of_a_text_is_held_out():
+def test_split_held_out_tail_takes_last_lines():
     lines = [str(number) for number in range(100)]
     learned, held_out = split_held_out_tail(lines, location="here")
     assert learned + held_out == lines
     assert len(held_out) == 5
 
 
-def test_a_single_line_cannot_be_parted():
+def test_single_line_cannot_be_split():
     with pytest.raises(DataError) as caught:
         split_held_out_tail(["all of it"], location="book.txt")
     assert str(caught.value) == (
@@ -170,6 +173,6 @@ def test_a_single_line_cannot_be_parted():
     )
 
 
-def test_fingerprints_tell_texts_apart():
-    assert tokens_fingerprint(places(7)) == tokens_fingerprint(places(7))
-    assert tokens_fingerprint(places(7)) != tokens_fingerprint(places(8))
+def test_tokens_fingerprint_differs_between_texts():
+    assert tokens_fingerprint(distinct_tokens(7)) == tokens_fingerprint(distinct_tokens(7))
+    assert tokens_fingerprint(distinct_tokens(7)) != tokens_fingerprint(distinct_tokens(8))

@@ -40,7 +40,7 @@ def hold(folder):
     return forked(work)
 
 
-def test_a_second_trainer_is_refused_and_told_who_the_first_is(tmp_path):
+def test_second_lock_error_names_holder(tmp_path):
     holder = hold(tmp_path / "run")
     with pytest.raises(RunError) as caught, lock_folder(tmp_path / "run"):
         pass
@@ -51,7 +51,7 @@ def test_a_second_trainer_is_refused_and_told_who_the_first_is(tmp_path):
     )
 
 
-def test_a_trainer_that_was_killed_holds_nothing(tmp_path):
+def test_killed_process_releases_lock(tmp_path):
     kill(hold(tmp_path))
     with lock_folder(tmp_path):
         assert (tmp_path / ".lock").read_text() == (
@@ -59,7 +59,7 @@ def test_a_trainer_that_was_killed_holds_nothing(tmp_path):
         )
 
 
-def test_the_workers_of_a_trainer_that_was_killed_hold_nothing(tmp_path):
+def test_forked_workers_of_killed_process_hold_no_lock(tmp_path):
     numbers = tmp_path / "worker"
 
     def work(ready):
@@ -79,18 +79,18 @@ def test_the_workers_of_a_trainer_that_was_killed_hold_nothing(tmp_path):
         os.kill(worker, signal.SIGKILL)
 
 
-def test_one_process_after_another_may_hold_a_folder(tmp_path):
+def test_lock_can_be_acquired_again_after_release(tmp_path):
     for _ in range(3):
         with lock_folder(tmp_path):
             pass
 
 
-def test_within_one_process_a_folder_is_held_once(tmp_path):
+def test_lock_is_exclusive_within_a_process(tmp_path):
     with lock_folder(tmp_path), pytest.raises(RunError), lock_folder(tmp_path):
         pass
 
 
-def test_a_holder_that_has_not_said_who_it_is_yet(tmp_path):
+def test_lock_error_without_holder_name(tmp_path):
     with lock_folder(tmp_path):
         (tmp_path / ".lock").write_text("")
         with (

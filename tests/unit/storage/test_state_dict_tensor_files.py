@@ -21,21 +21,21 @@ def written(tensors):
 
 
 @given(st.dictionaries(st.text(max_size=6), st.tuples(st.sampled_from(DTYPES), SHAPES), max_size=8))
-def test_it_is_the_same_to_the_byte(described):
+def test_serialize_safetensors_matches_library_byte_for_byte(described):
     tensors = {
         name: torch.randint(0, 2, shape).to(dtype) for name, (dtype, shape) in described.items()
     }
     assert written(tensors) == safetensors.torch.save(tensors)
 
 
-def test_tensors_that_lie_otherwise_in_memory_are_written_as_they_read():
+def test_non_contiguous_tensors_are_serialized_in_logical_order():
     whole = torch.randn(4, 6)
     tensors = {"turned": whole.T, "striped": whole[:, ::2], "learned": torch.nn.Parameter(whole)}
     found = safetensors.torch.load(written(tensors))
     assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
 
 
-def test_no_tensor_is_copied():
+def test_serialize_safetensors_copies_no_tensor():
     tensor = torch.zeros(3)
     _, piece = serialize_safetensors({"a": tensor})
     tensor[0] = 1

@@ -8,14 +8,14 @@ KEYS = np.arange(20_000, dtype=np.uint64)
 
 
 @given(key=st.integers(0, 2**64 - 1), number=st.integers(0, 2**40))
-def test_a_draw_is_the_same_alone_and_among_others(key, number):
+def test_random_bits_are_elementwise(key, number):
     keys = np.array([key, 5, key], dtype=np.uint64)
     together = random_bits(keys, np.array([number, number + 1, number]))
     assert together[0] == together[2] == random_bits(keys[:1], number)[0]
     assert (together < UNIFORM_RESOLUTION).all()
 
 
-def test_draws_are_spread_evenly():
+def test_random_bits_are_uniform():
     for draws in (
         random_bits(KEYS, 0),
         random_bits(KEYS, 7),
@@ -26,12 +26,12 @@ def test_draws_are_spread_evenly():
         assert squares < 37.7  # 15 degrees of freedom: exceeded once in 1,000
 
 
-def test_draws_of_one_key_are_unrelated():
+def test_random_bits_of_one_key_are_uncorrelated():
     one, other = (random_bits(KEYS, number) / UNIFORM_RESOLUTION - 0.5 for number in (0, 1))
     correlation = 12 * (one * other).mean()
     assert abs(correlation) < 4 / np.sqrt(len(KEYS))
 
 
-def test_keys_that_are_spread_differ():
+def test_derived_keys_are_distinct():
     assert len(np.unique(derive_keys(KEYS, 3))) == len(KEYS)
     assert not (derive_keys(KEYS, 3) == derive_keys(KEYS, 4)).any()

@@ -61,7 +61,7 @@ def greedy(text, pieces=PIECES):
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.9])
 @pytest.mark.parametrize("text", ["abcc", "ababc", "aabbc", "a"])
-def test_cuts_come_as_often_as_the_algorithm_of_the_paper_gives_them(text, p):
+def test_bpe_dropout_frequencies_match_paper_algorithm(text, p):
     stretches = sequences(*[[PIECES[name].id for name in greedy(text)]] * 20_000)
     counts = Counter(rows_of(BPEDropout(PIECES, p).segment(stretches, keys(20_000))))
     expected = {
@@ -72,7 +72,7 @@ def test_cuts_come_as_often_as_the_algorithm_of_the_paper_gives_them(text, p):
     assert how_rare(counts, expected) > TOO_RARE
 
 
-def test_stretches_that_keep_their_merges_are_what_merging_makes_of_them():
+def test_spans_without_dropped_merges_equal_merged_characters():
     """The short way round gives, key by key, what the long one gives."""
     texts = ["".join(text) for text in product("abc", repeat=4)]
     cuts = BPEDropout(PIECES, 0.2)
@@ -83,14 +83,14 @@ def test_stretches_that_keep_their_merges_are_what_merging_makes_of_them():
     assert rows_of(short) != list(map(tuple, plain))
 
 
-def test_what_is_no_piece_stays():
+def test_ids_outside_pieces_are_unchanged():
     found = BPEDropout(PIECES, 0.5).segment(sequences([BYTE], token_texts("b")), keys(2))
     assert rows_of(found) == [(BYTE,), (PIECES["b"].id,)]
 
 
 @given(text=st.text("abc", min_size=1, max_size=30), others=st.lists(st.text("abc", min_size=1)))
 @settings(max_examples=30)
-def test_a_stretch_is_cut_alone_as_among_others(text, others):
+def test_span_segmentation_does_not_depend_on_other_spans(text, others):
     cuts = BPEDropout(PIECES, 0.4)
     texts = [*others, text]
     plain = [[PIECES[name].id for name in greedy(each)] for each in texts]
@@ -98,7 +98,7 @@ def test_a_stretch_is_cut_alone_as_among_others(text, others):
     assert rows_of(cuts.segment(sequences(plain[-1]), keys(len(texts))[-1:])) == together[-1:]
 
 
-def test_many_long_stretches_are_cut_as_few(monkeypatch):
+def test_many_long_spans_match_few(monkeypatch):
     texts = ["abc" * size for size in range(1, 40)]
     cuts = BPEDropout(PIECES, 0.4)
     plain = [[PIECES[name].id for name in greedy(each)] for each in texts]
@@ -115,7 +115,7 @@ LETTERS = sorted({letter for text in TEXTS for letter in text} - {" "})
 
 @given(words=st.lists(st.text(LETTERS, min_size=1) | st.sampled_from(WORDS), min_size=1))
 @settings(max_examples=50)
-def test_without_dropping_merges_give_the_cut_of_sentencepiece(words):
+def test_zero_dropout_matches_sentencepiece(words):
     pieces = TOKENIZER.learned_pieces
     stretches = ["\u2581" + word for word in words]
     found = BPEDropout(pieces, 0.0).merge_characters(
@@ -125,7 +125,7 @@ def test_without_dropping_merges_give_the_cut_of_sentencepiece(words):
     assert found.ids.tolist() == TOKENIZER.encode(" ".join(words))
 
 
-def test_the_ids_of_a_cut_are_of_the_kind_they_came_in():
+def test_segmented_ids_keep_dtype():
     found = BPEDropout(PIECES, 0.9).segment(
         IdSequences(np.array([PIECES["abc"].id], np.int32), np.array([1])), keys(1)
     )

@@ -35,7 +35,7 @@ ANY_TEXT = st.text(max_size=12) | st.text("thedogar, \u2581\u2585\ue000\u6f22", 
 @KINDS
 @given(texts=st.lists(ANY_TEXT, max_size=5))
 @settings(max_examples=40)
-def test_a_text_cut_anew_is_the_same_text(kind, texts):
+def test_resegmented_text_decodes_to_same_text(kind, texts):
     tokenizer = TOKENIZERS[kind]
     found = rows_of(
         RECUTTERS[kind].resegment(sequences(*tokenizer.encode_batch(texts)), keys(len(texts)))
@@ -45,14 +45,14 @@ def test_a_text_cut_anew_is_the_same_text(kind, texts):
 
 
 @KINDS
-def test_another_key_gives_another_cut(kind):
+def test_resegmentation_depends_on_key(kind):
     row = TOKENIZERS[kind].encode(TEXTS[0])
     found = rows_of(RECUTTERS[kind].resegment(sequences(*[row] * 50), keys(50)))
     assert len(set(found)) > 10
 
 
 @KINDS
-def test_one_word_twice_is_cut_twice(kind):
+def test_repeated_word_is_segmented_independently(kind):
     tokenizer = TOKENIZERS[kind]
     row = tokenizer.encode("garden garden")
     for new in rows_of(RECUTTERS[kind].resegment(sequences(*[row] * 50), keys(50))):
@@ -65,7 +65,7 @@ def test_one_word_twice_is_cut_twice(kind):
 @KINDS
 @given(data=st.data(), number=st.integers(0, 10**6))
 @settings(max_examples=15)
-def test_a_text_is_cut_alone_as_among_others(kind, data, number):
+def test_resegmentation_does_not_depend_on_other_texts(kind, data, number):
     rows = TOKENIZERS[kind].encode_batch(
         data.draw(st.lists(st.sampled_from(TEXTS), min_size=1, max_size=4))
     )
@@ -76,7 +76,7 @@ def test_a_text_is_cut_alone_as_among_others(kind, data, number):
 
 
 @KINDS
-def test_no_texts_and_empty_texts_are_cut_into_nothing(kind):
+def test_resegmentation_of_empty_texts(kind):
     nothing = RECUTTERS[kind].resegment(sequences(), keys(0))
     assert rows_of(nothing) == []
     row = TOKENIZERS[kind].encode("dog")
@@ -84,7 +84,7 @@ def test_no_texts_and_empty_texts_are_cut_into_nothing(kind):
     assert [len(each) > 0 for each in among] == [False, True, False, False]
 
 
-def test_parting_a_text_changes_no_probability():
+def test_splitting_into_spans_keeps_distribution():
     names = {"a": -1.0, "b": -2.0, "c": -1.7, "ab": -1.5, "abb": -2.5, "ca": -2.9, "cc": -3.0}
     pieces = {
         name: SubwordPiece(number, score) for number, (name, score) in enumerate(names.items(), 10)
@@ -96,7 +96,7 @@ def test_parting_a_text_changes_no_probability():
     assert how_rare(counts, distribution(text, pieces, 0.4)) > TOO_RARE
 
 
-def test_a_vocabulary_without_its_characters_is_our_own_mistake():
+def test_regularizer_asserts_characters_are_pieces():
     pieces = {"ab": SubwordPiece(10, -1.0), "a": SubwordPiece(11, -1.0)}
     with pytest.raises(AssertionError, match=r"characters \['b'\] are in pieces, but are none"):
         SubwordRegularizer(pieces, UnigramSampler(pieces, 1.0))

@@ -44,31 +44,31 @@ def distribution(text, pieces, alpha):
 
 @pytest.mark.parametrize("alpha", [0.1, 0.2, 1.0, 3.0])
 @pytest.mark.parametrize("text", ["abab", "bbabb", "a"])
-def test_cuts_come_as_often_as_their_probability_to_the_power_of_alpha(text, alpha):
+def test_segmentations_follow_smoothed_unigram_distribution(text, alpha):
     cuts = UnigramSampler(PIECES, alpha)
     counts = Counter(rows_of(cuts.segment(sequences(*[ids_of(text)] * 20_000), keys(20_000))))
     assert how_rare(counts, distribution(text, PIECES, alpha)) > TOO_RARE
 
 
-def test_every_cut_can_come():
+def test_all_segmentations_are_sampled():
     stretches = sequences(*[ids_of("ababb")] * 20_000)
     found = UnigramSampler(PIECES, 0.1).segment(stretches, keys(20_000))
     assert set(rows_of(found)) == set(distribution("ababb", PIECES, 0.1))
 
 
-def test_how_a_stretch_came_cut_makes_no_difference():
+def test_sampling_does_not_depend_on_input_segmentation():
     cuts = UnigramSampler(PIECES, 0.2)
     one = cuts.segment(sequences(*[ids_of("abab")] * 100), keys(100))
     other = cuts.segment(sequences(*[[PIECES["ab"].id, PIECES["ab"].id]] * 100), keys(100))
     assert rows_of(one) == rows_of(other)
 
 
-def test_what_is_no_piece_stays():
+def test_ids_outside_pieces_are_unchanged():
     found = UnigramSampler(PIECES, 0.2).segment(sequences([BYTE], ids_of("b")), keys(2))
     assert rows_of(found) == [(BYTE,), (PIECES["b"].id,)]
 
 
-def test_forgetting_changes_nothing():
+def test_clearing_cache_does_not_change_samples():
     """A rest gets another number each time it is met again: the draw must not know of it."""
     chance = np.random.default_rng(0)
     texts = ["".join(chance.choice(["a", "b"], size)) for size in chance.integers(1, 9, 200)]
@@ -90,7 +90,7 @@ def trained(alpha):
     return tokenizer, config.build_regularizer(tokenizer)
 
 
-def test_a_great_alpha_gives_the_most_likely_cut():
+def test_large_alpha_gives_most_likely_segmentation():
     tokenizer, recutter = trained(alpha=1e4)
     assert isinstance(recutter, SubwordRegularizer)
     rows = tokenizer.encode_batch([*TEXTS, "godog", "see the eggs"])
@@ -98,7 +98,7 @@ def test_a_great_alpha_gives_the_most_likely_cut():
     assert rows_of(found) == list(map(tuple, rows))
 
 
-def test_sentencepiece_draws_the_same_cuts_as_often():
+def test_segmentation_frequencies_match_sentencepiece():
     tokenizer, recutter = trained(alpha=0.3)
     processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)
     text, number = "the doge sees", 5000

@@ -14,13 +14,13 @@ MODELS = pytest.mark.parametrize("model", ["unigram", "bpe"])
 
 
 @MODELS
-def test_frequent_words_become_pieces(model):
+def test_frequent_words_become_subwords(model):
     tokenizer = SubwordTokenizerConfig(model_type=model).train(TEXTS)
     assert tokenizer.ids_to_tokens(tokenizer.encode("the garden")) == ["the", "garden"]
 
 
 @MODELS
-def test_little_text_gives_fewer_pieces_than_asked(model):
+def test_small_corpus_gives_fewer_subwords(model):
     assert (
         NUM_SPECIAL_TOKENS + 256
         < len(SubwordTokenizerConfig(vocab_size=8000, model_type=model).train(TEXTS))
@@ -29,24 +29,24 @@ def test_little_text_gives_fewer_pieces_than_asked(model):
 
 
 @MODELS
-def test_there_are_no_more_pieces_than_asked(model):
+def test_subword_vocabulary_respects_vocab_size(model):
     assert len(SubwordTokenizerConfig(vocab_size=290, model_type=model).train(TEXTS)) <= 290
 
 
 @MODELS
-def test_one_letter_is_enough_to_learn_from(model):
+def test_subwords_train_on_one_letter(model):
     tokenizer = SubwordTokenizerConfig(model_type=model).train(["a"])
     assert tokenizer.decode(tokenizer.encode("a b")) == "a b"
 
 
 @MODELS
-def test_a_long_line_is_learned_from(model):
+def test_subwords_train_on_long_line(model):
     tokenizer = SubwordTokenizerConfig(model_type=model).train([*TEXTS, "zebra " * 2000])
     assert "z" in tokenizer.ids_to_tokens(range(len(tokenizer)))
 
 
 @MODELS
-def test_lines_that_repeat_do_not_slow_the_learning(model):
+def test_repeated_lines_do_not_slow_training(model):
     repeated = SubwordTokenizerConfig(model_type=model).train(
         [*TEXTS, "x"] * 2000
     )  # hours, if it were quadratic
@@ -54,13 +54,13 @@ def test_lines_that_repeat_do_not_slow_the_learning(model):
 
 
 @MODELS
-def test_a_line_with_a_mark_of_sentencepiece_is_learned_from(model):
+def test_subwords_train_on_sentencepiece_marks(model):
     tokenizer = SubwordTokenizerConfig(model_type=model).train([*TEXTS, "\u2585 zebra \u2581"])
     assert "z" in tokenizer.ids_to_tokens(range(len(tokenizer)))
 
 
 @MODELS
-def test_names_of_bytes_and_symbols_can_be_learned_from(model):
+def test_subwords_train_on_names_of_bytes_and_special_tokens(model):
     text = "<0x41><0x41> <unk><s></s><pad>"
     tokenizer = SubwordTokenizerConfig(model_type=model).train(
         [f"{text} {number}" for number in range(200)]
@@ -68,14 +68,14 @@ def test_names_of_bytes_and_symbols_can_be_learned_from(model):
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-def test_an_unseen_character_is_shown_as_its_bytes():
+def test_unseen_character_becomes_bytes():
     tokenizer = SubwordTokenizerConfig().train(TEXTS)
     ids = tokenizer.encode("\u6f22")
     assert tokenizer.ids_to_tokens(ids) == [" ", "<0xE6>", "<0xBC>", "<0xA2>"]
     assert tokenizer.decode(ids[:-1]) == "\ufffd"
 
 
-def test_rare_characters_are_left_to_bytes_where_coverage_is_lower():
+def test_lower_coverage_leaves_rare_characters_to_bytes():
     texts = [*TEXTS, "\u6f22"]
     covered = SubwordTokenizerConfig(character_coverage=1.0).train(texts)
     left = SubwordTokenizerConfig(character_coverage=0.99).train(texts)
@@ -83,18 +83,18 @@ def test_rare_characters_are_left_to_bytes_where_coverage_is_lower():
     assert "<0xE6>" in left.ids_to_tokens(left.encode("\u6f22"))
 
 
-def test_a_mark_of_a_space_is_shown_as_it_was_typed():
+def test_typed_space_mark_is_shown_as_typed():
     tokenizer = SubwordTokenizerConfig(model_type="bpe").train(["\u2581 a"])
     assert "\u2581" in "".join(tokenizer.ids_to_tokens(tokenizer.encode("\u2581")))
 
 
-def test_nothing_is_printed_while_learning(capfd):
+def test_subword_training_prints_nothing(capfd):
     SubwordTokenizerConfig().train(TEXTS)
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "noise", "foreign"])
-def test_a_damaged_model_is_refused_by_file(damage, tmp_path):
+def test_corrupt_subword_model_is_reported(damage, tmp_path):
     path = tmp_path / MODEL_FILE
     whole = SubwordTokenizerConfig().train(TEXTS).model
     damages = {"empty": b"", "cut": whole[:-5], "noise": b"\x80" * 100, "foreign": _foreign_model()}

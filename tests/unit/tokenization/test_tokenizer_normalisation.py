@@ -14,12 +14,12 @@ any_choice = st.builds(
 
 
 @given(text=anything)
-def test_nothing_is_changed_by_default(text):
+def test_default_normalizer_is_identity(text):
     assert NormalizerConfig().build()(text) == text
 
 
 @given(choice=any_choice, text=anything)
-def test_normalising_twice_changes_no_more_than_once(choice, text):
+def test_normalizer_is_idempotent(choice, text):
     normalise = choice.build()
     assert normalise(normalise(text)) == normalise(text)
 
@@ -36,5 +36,5 @@ def test_normalising_twice_changes_no_more_than_once(choice, text):
         (NormalizerConfig(unicode="nfkc", strip=True), "\u00a8a", "\u0308a"),
     ],
 )
-def test_each_setting_changes_what_it_says(choice, text, changed):
+def test_normalizer_settings(choice, text, changed):
     assert choice.build()(text) == changed

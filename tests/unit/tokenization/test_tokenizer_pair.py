@@ -20,7 +20,7 @@ SEPARATE = SeparateTokenizersConfig(source=WordTokenizerConfig(), target=Charact
 SHARED = SharedTokenizerConfig(tokenizer=SubwordTokenizerConfig(vocab_size=400))
 
 
-def test_separate_texts_are_learned_apart():
+def test_separate_tokenizers_train_on_their_side():
     source, target = SeparateTokenizersConfig(
         source=WordTokenizerConfig(), target=WordTokenizerConfig()
     ).train(SOURCES, TARGETS)
@@ -28,14 +28,14 @@ def test_separate_texts_are_learned_apart():
     assert " puella" not in target.vocabulary
 
 
-def test_a_shared_text_is_learned_from_both_sides():
+def test_shared_tokenizer_trains_on_both_sides():
     pair = SharedTokenizerConfig(tokenizer=WordTokenizerConfig()).train(SOURCES, TARGETS)
     assert pair.source is pair.target
     assert {" puella", " girl"} <= set(pair.source.vocabulary.tokens)
 
 
 @pytest.mark.parametrize("config", [SEPARATE, SHARED], ids=lambda config: config.type)
-def test_a_saved_pair_loads_and_encodes_the_same(config, tmp_path):
+def test_saved_tokenizers_encode_the_same(config, tmp_path):
     pair = config.train(SOURCES, TARGETS)
     pair.save(tmp_path / "text")
     loaded = config.load(tmp_path / "text")
@@ -43,7 +43,7 @@ def test_a_saved_pair_loads_and_encodes_the_same(config, tmp_path):
     assert loaded.target.encode_batch(TARGETS) == pair.target.encode_batch(TARGETS)
 
 
-def test_files_lie_where_the_sides_say(tmp_path):
+def test_tokenizer_files_are_in_side_folders(tmp_path):
     SEPARATE.train(SOURCES, TARGETS).save(tmp_path / "separate")
     SHARED.train(SOURCES, TARGETS).save(tmp_path / "shared")
     files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")}
@@ -55,7 +55,7 @@ def test_files_lie_where_the_sides_say(tmp_path):
 
 
 @pytest.mark.parametrize("config", [SEPARATE, SHARED], ids=lambda config: config.type)
-def test_a_choice_reads_back_from_what_is_written(config):
+def test_tokenizers_config_round_trips(config):
     assert TypeAdapter(TokenizersConfig).validate_python(config.model_dump(mode="json")) == config
     assert "normalization:" in to_yaml(config)
 
@@ -74,12 +74,12 @@ def test_a_choice_reads_back_from_what_is_written(config):
             "model_type": "bpe",
             "subword_regularization": {"type": "bpe-dropout", "dropout": 1},
         },
-        {"kind": "bytes"},
+        {"type": "bytes"},
     ],
 )
-def test_settings_that_cannot_work_are_refused(settings):
+def test_invalid_tokenizer_settings_are_rejected(settings):
     class Holder(BaseConfig):
-        text: TokenizersConfig
+        tokenizers: TokenizersConfig
 
     with pytest.raises(ConfigError):
         validate_settings(
@@ -88,23 +88,28 @@ def test_settings_that_cannot_work_are_refused(settings):
 
 
 @pytest.mark.parametrize(
-    ("kind", "needed", "model"), [("sampling", "unigram", "bpe"), ("dropout", "bpe", "unigram")]
+    ("regularization", "required", "model_type"),
+    [("unigram-sampling", "unigram", "bpe"), ("bpe-dropout", "bpe", "unigram")],
 )
-def test_regularisation_that_does_not_fit_the_model_is_refused(kind, needed, model):
-    settings = {"type": "subword", "model_type": model, "subword_regularization": {"type": kind}}
+def test_regularization_must_match_model_type(regularization, required, model_type):
+    settings = {
+        "type": "subword",
+        "model_type": model_type,
+        "subword_regularization": {"type": regularization},
+    }
     with pytest.raises(ConfigError) as caught:
         validate_settings(SharedTokenizerConfig, {"tokenizer": settings}, location="test.yaml")
     assert str(caught.value) == (
-        f"test.yaml: tokenizer: regularisation of kind '{kind}' needs `model: {needed}`, "
-        f"but the model is '{model}'\n"
+        f"test.yaml: tokenizer: subword_regularization '{regularization}' requires "
+        f"`model_type: {required}`, but model_type is '{model_type}'\n"
         "  `heedful recipes --schema` lists every setting and what it takes"
     )
 
 
 @pytest.mark.parametrize("settings", [{"type": "unigram-sampling"}, {"type": "bpe-dropout"}])
-def test_a_regularisation_reads_back_from_what_is_written(settings):
-    model = "unigram" if settings["kind"] == "sampling" else "bpe"
-    tokenizer = {"type": "subword", "model_type": model, "subword_regularization": settings}
+def test_subword_regularization_config_round_trips(settings):
+    model_type = "unigram" if settings["type"] == "unigram-sampling" else "bpe"
+    tokenizer = {"type": "subword", "model_type": model_type, "subword_regularization": settings}
     config = validate_settings(
         SharedTokenizerConfig, {"tokenizer": tokenizer}, location="test.yaml"
     )
@@ -117,19 +122,19 @@ def test_a_regularisation_reads_back_from_what_is_written(settings):
 
 
 @pytest.mark.parametrize(
-    ("regularised", "expected"),
+    ("regularized_sides", "expected"),
     [("both", (True, True)), ("source", (True, False)), ("target", (False, True))],
 )
-def test_a_shared_text_can_be_cut_anew_on_one_side_only(regularised, expected):
+def test_shared_tokenizer_can_be_regularized_on_one_side(regularized_sides, expected):
     tokenizer = SubwordTokenizerConfig(
         vocab_size=400, subword_regularization=UnigramSamplingConfig()
     )
-    config = SharedTokenizerConfig(tokenizer=tokenizer, regularized_sides=regularised)
-    recutters = config.build_regularizers(config.train(SOURCES, TARGETS))
-    assert tuple(each is not None for each in recutters) == expected
+    config = SharedTokenizerConfig(tokenizer=tokenizer, regularized_sides=regularized_sides)
+    regularizers = config.build_regularizers(config.train(SOURCES, TARGETS))
+    assert tuple(regularizer is not None for regularizer in regularizers) == expected
 
 
-def test_choosing_text_imports_neither_torch_nor_sentencepiece():
+def test_tokenizer_configs_import_neither_torch_nor_sentencepiece():
     code = (
         "import sys, heedful.tokenization.tokenizer_pair; "
         "sys.exit(bool({'torch', 'sentencepiece'} & sys.modules.keys()))"

@@ -29,21 +29,21 @@ from heedful.tokenization.tokenizer import join_words, split_words
         ("\u6211\u7231\u3002\u4eac", [" \u6211\u7231", "\u3002", "\u4eac"]),
     ],
 )
-def test_texts_are_cut_by_words_and_signs(text, pieces):
+def test_split_words_separates_words_and_punctuation(text, pieces):
     assert split_words(text) == pieces
 
 
 @given(text=st.text())
-def test_pieces_joined_are_the_text(text):
+def test_join_words_inverts_split_words(text):
     assert join_words(split_words(text)) == text
 
 
-def test_every_combining_mark_stands_inside_words():
+def test_combining_marks_belong_to_words():
     marks = filter(
         lambda each: unicodedata.category(each)[0] == "M", map(chr, range(sys.maxunicode))
     )
     assert [mark for mark in marks if split_words(f"a{mark}b") != [f" a{mark}b"]] == []
 
 
-def test_pieces_that_do_not_begin_with_a_space_are_joined_as_they_are():
+def test_join_words_keeps_first_word_without_space():
     assert join_words([".", " horto"]) == ". horto"

@@ -7,19 +7,19 @@ from heedful.tokenization import vocabulary as stored
 from heedful.tokenization.vocabulary import BOS, EOS, NUM_SPECIAL_TOKENS, PAD, UNK, Vocabulary
 
 
-def test_special_symbols_come_first_and_are_not_tokens():
+def test_special_tokens_have_first_ids_and_no_spelling():
     vocabulary = Vocabulary(["a", "<unk>", "<s>"])
     assert (PAD, UNK, BOS, EOS) == (0, 1, 2, 3)
     assert vocabulary.tokens_to_ids(["a", "<unk>", "<s>", "<pad>", "</s>"]) == [4, 5, 6, UNK, UNK]
     assert len(vocabulary) == 7
 
 
-def test_frequent_tokens_come_first_and_ties_are_alphabetical():
+def test_vocabulary_sorts_by_count_then_code_points():
     counts = {"b": 2, "a": 2, "c": 3, "d": 1}
     assert Vocabulary.from_counts(counts).tokens == ("c", "a", "b", "d")
 
 
-def test_the_order_of_counting_does_not_matter():
+def test_vocabulary_does_not_depend_on_counting_order():
     counts = [(f"word{number}", number % 7 + 1) for number in range(100)]
     shuffled = Random(0).sample(counts, k=len(counts))
     assert (
@@ -27,24 +27,24 @@ def test_the_order_of_counting_does_not_matter():
     )
 
 
-def test_rare_tokens_are_left_out():
+def test_vocabulary_drops_rare_tokens():
     assert Vocabulary.from_counts({"a": 5, "b": 2, "c": 1}, min_count=2).tokens == ("a", "b")
 
 
-def test_max_size_bounds_the_whole_with_its_special_symbols():
+def test_max_size_includes_special_tokens():
     counts = {"a": 3, "b": 2, "c": 1}
     assert len(Vocabulary.from_counts(counts, max_size=6)) == 6
     assert Vocabulary.from_counts(counts, max_size=6).tokens == ("a", "b")
     assert len(Vocabulary.from_counts(counts, max_size=NUM_SPECIAL_TOKENS)) == NUM_SPECIAL_TOKENS
 
 
-def test_membership_is_of_tokens():
+def test_vocabulary_contains_tokens():
     vocabulary = Vocabulary(["a"])
     assert "a" in vocabulary
     assert "<pad>" not in vocabulary
 
 
-def test_tokens_of_any_characters_are_saved_and_loaded(tmp_path):
+def test_vocabulary_round_trips_any_characters(tmp_path):
     tokens = [
         '"',
         "\\",
@@ -63,14 +63,14 @@ def test_tokens_of_any_characters_are_saved_and_loaded(tmp_path):
     assert Vocabulary.load(tmp_path / "vocabulary.json").tokens == tuple(tokens)
 
 
-def test_the_file_is_readable_one_token_on_a_line(tmp_path):
+def test_vocabulary_file_has_one_token_per_line(tmp_path):
     Vocabulary([" horto", "漢"]).save(tmp_path / "vocabulary.json")
     assert (tmp_path / "vocabulary.json").read_bytes().decode() == (
         '{\n"tokens": [\n" horto",\n"漢"\n]\n}\n'
     )
 
 
-def test_a_file_too_large_to_be_true_is_not_read(tmp_path, monkeypatch):
+def test_oversized_vocabulary_file_is_not_read(tmp_path, monkeypatch):
     path = tmp_path / "vocabulary.json"
     Vocabulary(["a" * 100]).save(path)
     monkeypatch.setattr(stored, "MAX_BYTES", 100)

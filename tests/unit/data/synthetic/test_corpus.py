@@ -1,4 +1,4 @@
-"""Laws of every built-in corpus."""
+"""Invariants of every built-in corpus."""
 
 import os
 import subprocess
@@ -40,7 +40,7 @@ def draw(name, split, count, seed=0):
 
 
 @each_corpus
-def test_a_corpus_is_listed_under_its_name(name):
+def test_get_corpus_returns_corpus_by_name(name):
     assert get_corpus(name) is SYNTHETIC_CORPORA[name]
     assert get_corpus(name).name == name
     assert get_corpus(name).description
@@ -48,23 +48,23 @@ def test_a_corpus_is_listed_under_its_name(name):
 
 
 @each_split
-def test_a_seed_gives_the_same_pairs_again(name, split):
+def test_corpus_is_deterministic_by_seed(name, split):
     assert draw(name, split, 50, seed=3) == draw(name, split, 50, seed=3)
 
 
 @each_split
-def test_another_seed_gives_other_pairs(name, split):
+def test_corpus_seeds_differ(name, split):
     assert draw(name, split, 50, seed=3) != draw(name, split, 50, seed=4)
 
 
 @each_corpus
-def test_splits_are_independent_streams(name):
+def test_corpus_splits_differ(name):
     streams = [tuple(draw(name, split, 30)) for split in get_corpus(name).splits]
     assert len(set(streams)) == len(streams)
 
 
 @each_corpus
-def test_nothing_trained_on_is_tested_on(name):
+def test_corpus_splits_are_disjoint(name):
     trained = {pair.source for pair in draw(name, "train", 20_000)}
     dev = {pair.source for pair in draw(name, "dev", 200)}
     test = {pair.source for pair in draw(name, "test", 200)}
@@ -74,26 +74,26 @@ def test_nothing_trained_on_is_tested_on(name):
 
 
 @each_split
-def test_held_out_pairs_do_not_repeat(name, split):
+def test_dev_and_test_pairs_do_not_repeat(name, split):
     if split != "train":
         sources = [pair.source for pair in draw(name, split, 300)]
         assert len(set(sources)) == len(sources)
 
 
 @each_corpus
-def test_a_source_has_one_target(name):
+def test_sources_have_one_target(name):
     targets = {}
     for source, target in draw(name, "train", 5000):
         assert targets.setdefault(source, target) == target
 
 
 @each_corpus
-def test_pairs_are_the_same_whatever_the_hash_seed(name):
+def test_pairs_do_not_depend_on_hash_seed(name):
     program = (
-        "from itertools import islice; from heedful.data.synthetic import corpus; "
-        f"print(list(islice(corpus({name!r}).pairs('train'), 20)))"
+        "from itertools import islice; from heedful.data.synthetic import get_corpus; "
+        f"print(list(islice(get_corpus({name!r}).pairs('train'), 20)))"
     )
-    said = [
+    outputs = [
         subprocess.run(
             [sys.executable, "-c", program],
             env={**os.environ, "PYTHONHASHSEED": seed},
@@ -103,10 +103,10 @@ def test_pairs_are_the_same_whatever_the_hash_seed(name):
         ).stdout
         for seed in ("1", "2")
     ]
-    assert said[0] == said[1] == f"{draw(name, 'train', 20)}\n"
+    assert outputs[0] == outputs[1] == f"{draw(name, 'train', 20)}\n"
 
 
-def test_a_split_that_is_used_up_begins_anew():
+def test_exhausted_split_starts_over():
     assert Counter(islice(Coins().pairs("test"), 6)) == {
         Pair("heads", "HEADS"): 3,
         Pair("tails", "TAILS"): 3,
@@ -117,14 +117,14 @@ def test_training_pairs_may_repeat():
     assert len(set(islice(Coins().pairs("train"), 20))) == 2
 
 
-def test_texts_fall_into_splits_by_their_shares():
+def test_assign_split_follows_split_sizes():
     shares = Counter(assign_split(str(number)) for number in range(50_000))
     assert shares["train"] == pytest.approx(48_000, rel=0.01)
     assert shares["dev"] == pytest.approx(1000, rel=0.15)
     assert shares["test"] == pytest.approx(1000, rel=0.15)
 
 
-def test_an_unknown_corpus_is_an_error_with_the_nearest_name():
+def test_unknown_corpus_error_suggests_nearest_name():
     with pytest.raises(DataError) as caught:
         get_corpus("lattin")
     assert str(caught.value) == (
@@ -133,7 +133,7 @@ def test_an_unknown_corpus_is_an_error_with_the_nearest_name():
     )
 
 
-def test_an_unknown_split_is_an_error_at_once():
+def test_unknown_split_error_suggests_nearest_name():
     with pytest.raises(DataError) as caught:
         get_corpus("copy").pairs("tests")
     assert str(caught.value) == (
@@ -141,7 +141,7 @@ def test_an_unknown_split_is_an_error_at_once():
     )
 
 
-def test_only_latin_has_names_never_seen():
+def test_names_split_exists_for_latin_only():
     with pytest.raises(DataError) as caught:
         get_corpus("dates").pairs("names")
     assert str(caught.value) == (

@@ -7,7 +7,7 @@ import pytest
 
 from heedful.data.pair_dataset import Pair
 from heedful.data.synthetic import get_corpus
-from heedful.data.synthetic.latin.corpus import is_ambiguous
+from heedful.data.synthetic.latin.ambiguity import is_ambiguous
 from heedful.data.synthetic.latin.lexicon import load_lexicon
 from heedful.data.synthetic.latin.morphology import Number
 from heedful.data.synthetic.latin.syntax import (
@@ -24,14 +24,14 @@ VERBS = {verb.lemma: verb for verb in load_lexicon().verbs}
 ADJECTIVES = {adjective.lemma: adjective for adjective in load_lexicon().adjectives}
 
 
-GIVING = ("do", ("subject", "object", "recipient"))
+DITRANSITIVE = ("do", ("subject", "object", "recipient"))
 
 
-def one(lemma, **rest):
+def sg(lemma, **rest):
     return NounPhrase(NOUNS[lemma], **rest)
 
 
-def some(lemma, **rest):
+def pl(lemma, **rest):
     return NounPhrase(NOUNS[lemma], Number.PLURAL, **rest)
 
 
@@ -40,22 +40,22 @@ def ambiguous(slots, verb, subject, **roles):
     return is_ambiguous(clause, latin_slots(clause), slots.split())
 
 
-def every_phrase(lemmas):
-    """Each noun in both numbers: bare, with an adjective on either side, owned by each other."""
+def all_phrases(lemmas):
+    """Each noun in both numbers: bare, with an adjective on either side, with each possessor."""
     for lemma, number in product(lemmas, Number):
         bare = NounPhrase(NOUNS[lemma], number)
         yield bare
         yield bare._replace(adjective=ADJECTIVES["bonus"])
         yield bare._replace(adjective=ADJECTIVES["bonus"], adjective_first=True)
         for owner in set(lemmas) - {lemma}:
-            owned = bare._replace(possessor=one(owner))
+            owned = bare._replace(possessor=sg(owner))
             yield owned
             yield owned._replace(adjective=ADJECTIVES["bonus"])
 
 
-def every_sentence(verb, roles, lemmas):
-    """Each clause with such phrases in these roles, in each word order, and its verdict."""
-    for phrases in product(*(list(every_phrase(lemmas)) for _ in roles)):
+def all_sentences(verb, roles, lemmas):
+    """Each clause with such phrases in each word order, and whether it is ambiguous."""
+    for phrases in product(*(list(all_phrases(lemmas)) for _ in roles)):
         if len({phrase.noun for phrase in phrases}) == len(roles):
             clause = Clause(VERBS[verb], **dict(zip(roles, phrases, strict=True)))
             chunks = latin_slots(clause)
@@ -65,52 +65,52 @@ def every_sentence(verb, roles, lemmas):
 
 
 def translations(pairs):
-    found = defaultdict(set)
+    targets = defaultdict(set)
     for pair in pairs:
-        found[pair.source].add(pair.target)
-    return found
+        targets[pair.source].add(pair.target)
+    return targets
 
 
-def with_two(pairs):
+def ambiguous_sources(pairs):
     return [source for source, targets in translations(pairs).items() if len(targets) > 1]
 
 
-def test_subject_and_object_that_look_alike_are_ambiguous():
-    rivals = {"subject": some("rex"), "object": some("civis")}
-    assert ambiguous("subject object verb", "video", **rivals)
+def test_syncretic_subject_and_object_are_ambiguous():
+    arguments = {"subject": pl("rex"), "object": pl("civis")}
+    assert ambiguous("subject object verb", "video", **arguments)
 
 
-def test_an_ending_on_either_side_is_enough():
-    assert not ambiguous("subject object verb", "video", some("rex"), object=one("civis"))
-    assert not ambiguous("subject object verb", "video", one("rex"), object=some("civis"))
+def test_distinct_ending_of_either_argument_disambiguates():
+    assert not ambiguous("subject object verb", "video", pl("rex"), object=sg("civis"))
+    assert not ambiguous("subject object verb", "video", sg("rex"), object=pl("civis"))
 
 
-def test_an_adjective_may_settle_it():
+def test_agreeing_adjective_disambiguates():
     # boni reges cives vident: boni cannot be an object
-    reges = some("rex", adjective=ADJECTIVES["bonus"], adjective_first=True)
-    assert not ambiguous("subject object verb", "video", reges, object=some("civis"))
+    reges = pl("rex", adjective=ADJECTIVES["bonus"], adjective_first=True)
+    assert not ambiguous("subject object verb", "video", reges, object=pl("civis"))
 
 
-def test_subject_and_recipient_that_look_alike_are_ambiguous():
-    rivals = {"subject": some("puella"), "recipient": one("regina")}
-    assert ambiguous("subject recipient verb", "pareo", **rivals)
+def test_syncretic_subject_and_recipient_are_ambiguous():
+    arguments = {"subject": pl("puella"), "recipient": sg("regina")}
+    assert ambiguous("subject recipient verb", "pareo", **arguments)
 
 
-def test_an_owner_that_may_be_the_subject_is_ambiguous():
-    books = some("liber", possessor=one("servus"))  # libros servi puellae vident
-    assert ambiguous("object subject verb", "video", some("puella"), object=books)
-    assert not ambiguous("object subject verb", "video", some("miles"), object=books)
+def test_possessor_that_may_be_subject_is_ambiguous():
+    books = pl("liber", possessor=sg("servus"))  # libros servi puellae vident
+    assert ambiguous("object subject verb", "video", pl("puella"), object=books)
+    assert not ambiguous("object subject verb", "video", pl("miles"), object=books)
 
 
-def test_an_adjective_between_two_nouns_it_agrees_with_is_ambiguous():
-    beast = one("animal", adjective=ADJECTIVES["magnus"], adjective_first=True)
-    assert ambiguous("object subject verb", "terreo", beast, object=one("servus"))
-    assert not ambiguous("subject object verb", "terreo", beast, object=one("servus"))
+def test_adjective_between_two_agreeing_nouns_is_ambiguous():
+    animal = sg("animal", adjective=ADJECTIVES["magnus"], adjective_first=True)
+    assert ambiguous("object subject verb", "terreo", animal, object=sg("servus"))
+    assert not ambiguous("subject object verb", "terreo", animal, object=sg("servus"))
 
 
-def test_one_cat_or_many_beside_another_subject_is_ambiguous():
-    assert ambiguous("subject verb", "dormio", Coordination(one("canis"), one("feles")))
-    assert not ambiguous("subject verb", "dormio", Coordination(one("canis"), one("avis")))
+def test_coordinated_subject_of_unclear_number_is_ambiguous():
+    assert ambiguous("subject verb", "dormio", Coordination(sg("canis"), sg("feles")))
+    assert not ambiguous("subject verb", "dormio", Coordination(sg("canis"), sg("avis")))
 
 
 @pytest.mark.parametrize(
@@ -118,20 +118,20 @@ def test_one_cat_or_many_beside_another_subject_is_ambiguous():
     [
         ("video", ("subject", "object"), ("puella", "servus", "rex", "animal", "exercitus")),
         ("pareo", ("subject", "recipient"), ("puella", "servus", "civis", "filia")),
-        pytest.param(*GIVING, ("puella", "animal", "regina"), marks=pytest.mark.slow),
-        pytest.param(*GIVING, ("servus", "filia", "feles"), marks=pytest.mark.slow),
+        pytest.param(*DITRANSITIVE, ("puella", "animal", "regina"), marks=pytest.mark.slow),
+        pytest.param(*DITRANSITIVE, ("servus", "filia", "feles"), marks=pytest.mark.slow),
     ],
 )
-def test_in_a_small_language_all_that_is_kept_has_one_translation(verb, roles, lemmas):
-    judged = list(every_sentence(verb, roles, lemmas))
-    kept = [pair for pair, is_rejected in judged if not is_rejected]
-    assert len(kept) > len(judged) / 3
-    assert with_two(pair for pair, _ in judged)
-    assert with_two(kept) == []
+def test_kept_sentences_of_small_lexicon_have_one_translation(verb, roles, lemmas):
+    sentences = list(all_sentences(verb, roles, lemmas))
+    kept = [pair for pair, rejected in sentences if not rejected]
+    assert len(kept) > len(sentences) / 3
+    assert ambiguous_sources(pair for pair, _ in sentences)
+    assert ambiguous_sources(kept) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_no_source_of_many_has_two_translations(seed):
+def test_sampled_sources_have_one_translation(seed):
     pairs = islice(get_corpus("latin").pairs("train", seed=seed), 50_000)
-    assert with_two(pairs) == []
+    assert ambiguous_sources(pairs) == []

@@ -58,11 +58,11 @@ def spelled(conjugated: Conjugation) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("parts", VERBS, ids=lambda parts: parts[0])
-def test_verbs_conjugate_as_in_the_grammar(parts):
+def test_conjugations_match_school_grammar(parts):
     assert spelled(conjugate(*parts)) == VERBS[parts]
 
 
-def test_to_be_is_as_in_the_grammar():
+def test_esse_matches_school_grammar():
     assert spelled(ESSE) == TO_BE
 
 
@@ -74,5 +74,5 @@ def test_to_be_is_as_in_the_grammar():
         (("facio", "facere", "feci"), ("fac", "facite")),
     ],
 )
-def test_three_verbs_have_short_imperatives(parts, imperatives):
+def test_short_imperatives(parts, imperatives):
     assert conjugate(*parts).imperatives == imperatives

@@ -8,7 +8,7 @@ from itertools import islice
 import pytest
 
 from heedful.data.synthetic import get_corpus
-from heedful.data.synthetic.latin.corpus import RESERVED_NAMES
+from heedful.data.synthetic.latin.corpus import reserved_names
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def draw(split, count, seed=0):
     return list(islice(get_corpus("latin").pairs(split, seed=seed), count))
 
 
-def test_sentences_begin_with_a_capital_and_end_with_the_same_mark(pairs):
+def test_sentences_are_capitalized_and_punctuated_alike(pairs):
     for source, target in pairs:
         assert source[0].isupper()
         assert target[0].isupper()
@@ -32,7 +32,7 @@ def test_sentences_begin_with_a_capital_and_end_with_the_same_mark(pairs):
         assert source[-1] in ".?!"
 
 
-def test_sentences_are_plain_words_with_single_spaces(pairs):
+def test_sentences_are_ascii_words_with_single_spaces(pairs):
     for pair in pairs:
         for text in pair:
             assert re.fullmatch(r"[A-Za-z-]+,?( [A-Za-z-]+,?)*[.?!]", text), text
@@ -45,7 +45,7 @@ def test_sentences_have_two_to_twelve_words(pairs):
     assert {2, 3, 4, 5, 6, 7, 8} <= lengths
 
 
-def test_one_translation_has_several_word_orders(pairs):
+def test_translations_have_several_word_orders(pairs):
     orders = defaultdict(set)
     for pair in pairs:
         orders[pair.target].add(pair.source)
@@ -57,14 +57,14 @@ def test_one_translation_has_several_word_orders(pairs):
     )
 
 
-def test_all_word_orders_of_a_sentence_fall_in_one_split():
+def test_word_orders_of_a_sentence_share_a_split():
     trained = {pair.target for pair in draw("train", 20_000)}
     for split in ("dev", "test"):
         assert not trained & {pair.target for pair in draw(split, 150, seed=1)}
 
 
-def test_reserved_names_are_in_their_split_only():
-    reserved = set(RESERVED_NAMES)
+def test_reserved_names_occur_in_names_split_only():
+    reserved = set(reserved_names())
     for split, count in (("train", 10_000), ("dev", 100), ("test", 100)):
         for pair in draw(split, count):
             assert not reserved & set(words(pair.target))
@@ -72,25 +72,25 @@ def test_reserved_names_are_in_their_split_only():
         assert reserved & set(words(pair.target))
 
 
-def test_every_reserved_name_comes_up():
-    assert set(RESERVED_NAMES) <= {
+def test_names_split_covers_reserved_names():
+    assert set(reserved_names()) <= {
         word for pair in draw("names", 2000) for word in words(pair.target)
     }
 
 
-def test_the_vocabulary_stays_small(pairs):
+def test_latin_vocabulary_is_small(pairs):
     assert len({word for pair in pairs for word in words(pair.source)}) < 6000
     assert len({word for pair in pairs for word in words(pair.target)}) < 900
 
 
-def test_how_often_is_not_said_of_what_is_denied(pairs):
+def test_frequency_adverbs_are_not_negated(pairs):
     often = {"semper", "saepe", "interdum", "numquam"}
     for pair in pairs:
         said = set(words(pair.source.lower()))
         assert not ("non" in said and often & said), pair
 
 
-def test_every_mood_and_tense_comes_up(pairs):
+def test_sentences_cover_moods_and_tenses(pairs):
     starts = {words(pair.target)[0] for pair in pairs}
     assert {"The", "Who", "Whom", "What", "To", "Where", "Why", "When", "Surely"} <= starts
     assert {"Does", "Did", "Was", "Is", "I", "You", "We", "Many", "All", "Walk"} <= starts
@@ -98,7 +98,7 @@ def test_every_mood_and_tense_comes_up(pairs):
     assert {"walks", "walking", "walked", "sees", "saw", "never", "onto"} <= seen
 
 
-def test_drawing_is_quick():
+def test_sampling_is_fast():
     stream = get_corpus("latin").pairs("train", seed=5)
     next(stream)
     start = time.process_time()

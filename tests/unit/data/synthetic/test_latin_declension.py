@@ -162,19 +162,19 @@ ADJECTIVES = {
 
 
 @pytest.mark.parametrize("entry", NOUNS, ids=lambda entry: entry[0])
-def test_nouns_decline_as_in_the_grammar(entry):
+def test_noun_declensions_match_school_grammar(entry):
     singular, plural = decline(*entry)
     assert (" ".join(singular), " ".join(plural)) == NOUNS[entry]
 
 
 @pytest.mark.parametrize("entry", I_STEMS, ids=lambda entry: entry[0])
-def test_i_stems_decline_as_in_the_grammar(entry):
+def test_i_stem_declensions_match_school_grammar(entry):
     singular, plural = decline(*entry, i_stem=True)
     assert (" ".join(singular), " ".join(plural)) == I_STEMS[entry]
 
 
 @pytest.mark.parametrize("entry", ADJECTIVES, ids=lambda entry: entry[0])
-def test_adjectives_decline_as_in_the_grammar(entry):
+def test_adjective_declensions_match_school_grammar(entry):
     declined = decline_adjective(*entry)
     spelled = tuple(f"{' '.join(singular)} | {' '.join(plural)}" for singular, plural in declined)
     assert spelled == ADJECTIVES[entry]

@@ -41,7 +41,7 @@ from heedful.data.synthetic.latin.morphology import (
         "seek seeks sought seeking",
     ],
 )
-def test_verbs_of_the_lexicon_have_their_english_forms(forms):
+def test_english_verb_forms_of_lexicon(forms):
     base = forms.split()[0]
     verb = next(verb for verb in load_lexicon().verbs if verb.english.base == base)
     assert list(verb.english[:4]) == forms.split()
@@ -58,7 +58,7 @@ def test_verbs_of_the_lexicon_have_their_english_forms(forms):
         ("ash", "ash ashes"),
     ],
 )
-def test_nouns_have_their_plurals(given, both):
+def test_english_noun_plurals(given, both):
     assert " ".join(english_noun(given)) == both
 
 
@@ -77,7 +77,7 @@ def test_nouns_have_their_plurals(given, both):
         ("hostis", "enemies"),
     ],
 )
-def test_nouns_of_the_lexicon_have_their_plurals(noun, plural):
+def test_english_noun_plurals_of_lexicon(noun, plural):
     assert next(each for each in load_lexicon().nouns if each.lemma == noun).english[1] == plural
 
 
@@ -89,20 +89,20 @@ def test_nouns_of_the_lexicon_have_their_plurals(noun, plural):
         (Tense.PERFECT, ("", "walked"), ("did", "walk")),
     ],
 )
-def test_each_tense_has_one_rendering(tense, statement, question):
-    walk = english_verb("walk", is_state=False)
+def test_tenses_have_one_english_rendering(tense, statement, question):
+    walk = english_verb("walk", is_stative=False)
     assert declarative_verb_group(walk, tense, Person.THIRD, Number.SINGULAR) == statement
     assert do_support_verb_group(walk, tense, Person.THIRD, Number.SINGULAR) == question
 
 
-def test_verbs_of_state_have_no_progressive():
-    love = english_verb("love", is_state=True)
+def test_stative_verbs_have_no_progressive():
+    love = english_verb("love", is_stative=True)
     third = Person.THIRD, Number.SINGULAR
     assert declarative_verb_group(love, Tense.IMPERFECT, *third) == ("", "loved")
     assert do_support_verb_group(love, Tense.IMPERFECT, *third) == ("did", "love")
 
 
-def test_to_be_agrees_with_its_subject():
+def test_be_agrees_with_subject():
     def be(tense):
         return " ".join(
             declarative_verb_group(BE, tense, person, number).auxiliary
@@ -114,7 +114,7 @@ def test_to_be_agrees_with_its_subject():
     assert be(Tense.IMPERFECT) == be(Tense.PERFECT) == "was were was were were were"
 
 
-def test_the_article_suits_the_sound():
+def test_indefinite_article_follows_vowels():
     assert (with_indefinite_article("slave"), with_indefinite_article("angry slave")) == (
         "a slave",
         "an angry slave",

@@ -4,19 +4,20 @@ from collections import defaultdict
 
 import pytest
 
-from heedful.data.synthetic.latin import word_lists
-from heedful.data.synthetic.latin.lexicon import SUM, load_lexicon
+from heedful.data.synthetic.latin import lexicon
+from heedful.data.synthetic.latin.lexicon import (
+    NOUN_CATEGORIES,
+    SUM,
+    TABLES,
+    load_lexicon,
+    read_table,
+)
 from heedful.data.synthetic.latin.morphology import Case, Number
 from heedful.data.synthetic.latin.syntax import QUESTIONS
-from heedful.data.synthetic.latin.word_lists import NOUN_CATEGORIES
-
-
-def rows(table):
-    return [line.split() for line in table.strip().splitlines()]
 
 
 def forms_by_word():
-    """Give every form of every word; names too, for a sentence begins with a capital anyway."""
+    """Yield all forms of every word; names too, because sentences are capitalized."""
     familiar, reserved = load_lexicon(), load_lexicon(reserved_names=True)
     nouns = {noun.lemma: noun for noun in (*familiar.nouns, *reserved.nouns)}
     for noun in nouns.values():
@@ -32,20 +33,20 @@ def forms_by_word():
         yield verb.lemma, {*finite, *(f"{form}ne" for form in finite), *verb.forms.imperatives}
     for small in (*familiar.prepositions, *familiar.adverbs):
         yield small.latin.text, {small.latin.text}
-    for row in rows(word_lists.PRONOUNS):
+    for row in read_table("pronouns"):
         yield row[0], set(row[:3])
     for word in (*QUESTIONS, "et", "non"):
         yield word, {word}
 
 
-def test_the_lexicon_is_large():
+def test_lexicon_has_minimum_sizes():
     words = load_lexicon()
     assert sum(not noun.is_name for noun in words.nouns) >= 120
     assert len(words.verbs) >= 70
     assert len(words.adjectives) >= 40
 
 
-def test_every_declension_and_conjugation_is_there():
+def test_lexicon_covers_declensions_and_conjugations():
     genitives = {
         noun.words[0][Case.GENITIVE].text[-2:] for noun in load_lexicon().nouns if not noun.is_name
     }
@@ -54,7 +55,7 @@ def test_every_declension_and_conjugation_is_there():
     assert {"ate", "ete", "ite"} <= infinitive_vowels
 
 
-def test_no_form_belongs_to_two_words():
+def test_word_forms_are_unique_across_lexicon():
     owners = defaultdict(set)
     for lemma, forms in forms_by_word():
         for form in forms:
@@ -63,27 +64,27 @@ def test_no_form_belongs_to_two_words():
 
 
 @pytest.mark.parametrize("verb", load_lexicon().verbs, ids=lambda verb: verb.lemma)
-def test_no_form_of_a_verb_has_two_meanings(verb):
+def test_verb_forms_are_unique(verb):
     finite = [form for tense in verb.forms.finite for row in tense for form in row]
     forms = [*finite, *verb.forms.imperatives]
     assert len(set(forms)) == len(forms)
 
 
 @pytest.mark.parametrize("noun", load_lexicon().nouns, ids=lambda noun: noun.lemma)
-def test_number_shows_in_every_case_but_the_nominative(noun):
+def test_oblique_cases_distinguish_number(noun):
     if len(noun.words) == 2:
         for case in (Case.ACCUSATIVE, Case.GENITIVE, Case.DATIVE, Case.ABLATIVE):
             assert noun.words[0][case].text != noun.words[1][case].text
 
 
 @pytest.mark.parametrize("noun", load_lexicon().nouns, ids=lambda noun: noun.lemma)
-def test_into_a_place_and_in_it_are_told_apart(noun):
+def test_accusative_and_ablative_of_places_differ(noun):
     accusatives = {row[Case.ACCUSATIVE].text for row in noun.words}
     ablatives = {row[Case.ABLATIVE].text for row in noun.words}
     assert not accusatives & ablatives or "place" not in noun.tags
 
 
-def test_every_kind_that_is_named_exists():
+def test_noun_categories_are_all_used():
     words = load_lexicon()
     named = {letter for verb in words.verbs for letter in verb.subjects + verb.objects}
     named |= {letter for adjective in words.adjectives for letter in adjective.categories}
@@ -91,11 +92,11 @@ def test_every_kind_that_is_named_exists():
     assert {noun.category for noun in words.nouns} == set(NOUN_CATEGORIES)
 
 
-def test_every_preposition_has_more_nouns_than_a_sentence_has_places():
+def test_prepositions_govern_enough_nouns():
     assert min(len(preposition.nouns) for preposition in load_lexicon().prepositions) > 2
 
 
-def test_each_latin_word_has_an_english_word_of_its_own():
+def test_english_translations_are_unique():
     words = load_lexicon()
     english = [noun.english[0] for noun in words.nouns]
     english += [verb.english.base for verb in words.verbs]
@@ -103,11 +104,35 @@ def test_each_latin_word_has_an_english_word_of_its_own():
     assert len(set(english)) == len(english)
 
 
-def test_names_are_many_and_some_are_kept_back():
-    familiar, reserved = rows(word_lists.FAMILIAR), rows(word_lists.RESERVED)
+def test_reserved_names_are_disjoint_from_training_names():
+    familiar, reserved = (
+        [row[1:] for row in read_table("names") if row[0] == split] for split in ("train", "names")
+    )
     assert len(familiar) + len(reserved) >= 40
     assert 8 <= len(reserved) <= 10
     assert not {row[0] for row in familiar} & {row[0] for row in reserved}
     for table in (familiar, reserved):
         assert {row[2] for row in table} == {"m", "f"}
         assert {row[1][-2:] for row in table} >= {"ae", "is"}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_are_readable(name):
+    assert read_table(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nominative\tcase\n", "pronouns.tsv: unexpected columns"),
+        ("{header}\nego\tme\n", "pronouns.tsv:2: expected 5 cells"),
+        ("{header}\nego\tme\tmihi\t\tme\n", "pronouns.tsv:2: expected 5 cells"),
+        ("{header}\nego\tme\tmihi\t I\tme\n", "pronouns.tsv:2: expected 5 cells"),
+    ],
+)
+def test_read_table_rejects_malformed_tables(text, message, tmp_path, monkeypatch):
+    monkeypatch.setattr(lexicon.resources, "files", lambda _: tmp_path)
+    header = "\t".join(TABLES["pronouns"].split())
+    (tmp_path / "pronouns.tsv").write_text(text.format(header=header))
+    with pytest.raises(AssertionError, match=message):
+        read_table("pronouns")

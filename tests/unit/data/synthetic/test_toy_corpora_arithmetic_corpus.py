@@ -30,15 +30,15 @@ NUMBERS = {number_to_words(number): number for number in range(MAX_NUMBER + 1)}
         (9999, "nine thousand nine hundred ninety-nine"),
     ],
 )
-def test_numbers_are_said_in_words(number, words):
+def test_number_to_words_spells_english(number, words):
     assert number_to_words(number) == words
 
 
-def test_every_number_has_words_of_its_own():
+def test_number_words_are_unique():
     assert len(NUMBERS) == MAX_NUMBER + 1
 
 
-def test_sums_come_to_what_python_says():
+def test_arithmetic_targets_equal_python_eval():
     for source, target in islice(get_corpus("arithmetic").pairs("train"), 5000):
         parts = re.split(r" (plus|minus|times) ", source.removesuffix(" equals"))
         assert source.endswith(" equals")
@@ -47,7 +47,7 @@ def test_sums_come_to_what_python_says():
         assert eval(formula) == NUMBERS[target]  # digits and three operators only
 
 
-def test_the_sum_in_the_description_of_the_task_has_its_form():
+def test_evaluate_expression_multiplies_before_adding():
     from heedful.data.synthetic.toy_corpora import evaluate_expression
 
     assert evaluate_expression([2, 3, 3], ["times", "times"]) == 18
@@ -55,7 +55,7 @@ def test_the_sum_in_the_description_of_the_task_has_its_form():
     assert evaluate_expression([9, 3, 2], ["minus", "minus"]) == 4
 
 
-def test_every_operator_and_length_comes_up():
+def test_arithmetic_covers_operators_and_lengths():
     pairs = list(islice(get_corpus("arithmetic").pairs("train"), 2000))
     counts = {sum(source.count(operator) for operator in SYMBOLS) for source, _ in pairs}
     assert counts == {1, 2, 3}

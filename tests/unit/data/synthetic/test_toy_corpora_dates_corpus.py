@@ -34,7 +34,7 @@ def read(text):
     return None
 
 
-def test_one_day_in_every_style():
+def test_date_styles():
     assert said(date(1987, 3, 3)) == [
         "3 March 1987",
         "March 3, 1987",
@@ -51,13 +51,13 @@ def test_one_day_in_every_style():
     ]
 
 
-def test_numbered_days_end_rightly():
+def test_numeric_ordinals_have_correct_suffixes():
     days = (1, 2, 11, 12, 13, 21, 22, 23, 31)
     numbered = [said(date(2000, 1, day))[2].split()[0] for day in days]
     assert " ".join(numbered) == "1st 2nd 11th 12th 13th 21st 22nd 23rd 31st"
 
 
-def test_days_in_words_end_rightly():
+def test_ordinal_words_are_correct():
     worded = [said(date(2000, 1, day))[4] for day in (12, 20, 23, 30, 31)]
     assert worded == [
         f"the {word} of January 2000"
@@ -65,11 +65,11 @@ def test_days_in_words_end_rightly():
     ]
 
 
-def test_leap_days_are_days():
+def test_leap_day_is_valid():
     assert said(date(2000, 2, 29))[6] == "Tuesday, 29 February 2000"
 
 
-def test_dates_mean_what_the_standard_library_reads():
+def test_dates_parse_with_strptime():
     num_read = 0
     for source, target in islice(get_corpus("dates").pairs("train"), 4000):
         day = date.fromisoformat(target)
@@ -85,7 +85,7 @@ def test_dates_mean_what_the_standard_library_reads():
     assert num_read > 3000
 
 
-def test_no_text_means_two_days():
+def test_date_texts_are_unambiguous():
     days = [date(1999, month, day) for month in range(1, 13) for day in range(1, 29)]
     texts = [text for day in days for text in said(day)]
     repeated = len(texts) - len(set(texts))

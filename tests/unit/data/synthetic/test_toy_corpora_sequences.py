@@ -15,7 +15,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_targets_are_the_letters_rearranged(name):
+def test_sequence_targets_are_transformed_letters(name):
     for source, target in islice(get_corpus(name).pairs("train"), 2000):
         letters = source.replace(" ", "")
         assert " ".join(letters) == source
@@ -23,6 +23,6 @@ def test_targets_are_the_letters_rearranged(name):
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_every_length_up_to_the_longest_comes_up(name):
+def test_sequence_lengths_cover_range(name):
     lengths = {len(pair.source.split()) for pair in islice(get_corpus(name).pairs("train"), 2000)}
     assert lengths == set(range(1, MAX_LENGTH + 1))

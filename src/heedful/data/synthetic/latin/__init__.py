@@ -1,12 +1,5 @@
-"""Latin: sentences of a small grammar, right in both languages, with their English.
+"""Latin sentences of a small grammar and their English, generated without any files.
 
-lexicon      which words there are (nouns, names, adjectives, verbs, particles: the tables)
-declension, conjugation, english      which forms they have
-phrases, sentences                    how they become a sentence
-ambiguity                             whether it could be read in two ways
-pools, phrase_drawing, word_order, drawing      which sentence comes next
+Read `morphology` (forms of words), `lexicon` (the words, from .tsv files), `syntax` (phrases and
+clauses), `ambiguity` (sentences with two readings) and `corpus` (which sentence is sampled next).
 """
-
-from heedful.data.synthetic.latin.corpus import LatinCorpus
-
-__all__ = ["LatinCorpus"]

@@ -1,33 +1,72 @@
-"""Phrases: how is a person, thing or place said inside a sentence, in both languages?
+"""Noun phrases and clauses, written in Latin and in English.
 
-An adjective stands beside its noun, an owner right after what it owns. Every phrase knows its
-Latin in each case, its English, and the roles its letters would allow it to be read in.
+A `Clause` holds the content of a sentence; an order of its slots is how Latin arranges it. The
+English depends on the clause alone, so all word orders of a clause have the same translation.
+Common nouns are definite in English, because Latin has no article to translate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from random import Random
+from functools import cache
 from typing import Literal, NamedTuple, TypeAlias
 
-from heedful.data.synthetic.latin.lexicon import Adjective, Adverb, Noun, Preposition, Verb
+from heedful.data.synthetic.latin.lexicon import (
+    Adjective,
+    Adverb,
+    Noun,
+    Preposition,
+    Verb,
+    Word,
+    reading,
+)
 from heedful.data.synthetic.latin.morphology import (
     Case,
     Gender,
     Number,
     Person,
-    Role,
     Tense,
-    Word,
     declarative_verb_group,
     do_support_verb_group,
-    roles,
     with_indefinite_article,
 )
 
 
+class Role:
+    """Bits of the roles that a noun phrase without a preposition can have."""
+
+    SUBJECT_SINGULAR = 1
+    SUBJECT_PLURAL = 2
+    OBJECT = 4
+    POSSESSOR = 8
+    RECIPIENT = 16
+    ARGUMENT = SUBJECT_SINGULAR | SUBJECT_PLURAL | OBJECT | RECIPIENT
+
+
+_ROLES = (
+    (Role.SUBJECT_SINGULAR, (Number.SINGULAR,), Case.NOMINATIVE),
+    (Role.SUBJECT_PLURAL, (Number.PLURAL,), Case.NOMINATIVE),
+    (Role.OBJECT, tuple(Number), Case.ACCUSATIVE),
+    (Role.POSSESSOR, tuple(Number), Case.GENITIVE),
+    (Role.RECIPIENT, tuple(Number), Case.DATIVE),
+)
+
+
+@cache  # there are a few hundred different sets of readings
+def roles(readings: int) -> int:
+    """Return the roles that the readings of a form allow."""
+    return sum(
+        role
+        for role, numbers, case in _ROLES
+        if any(readings & reading(gender, number, case) for gender in Gender for number in numbers)
+    )
+
+
+# --- phrases -------------------------------------------------------------------------------
+
+
 class NounPhrase(NamedTuple):
-    """A noun, perhaps with an adjective and an owner: filius parvus reginae."""
+    """A noun with an optional adjective and possessor: filius parvus reginae."""
 
     noun: Noun
     number: Number = Number.SINGULAR
@@ -37,16 +76,16 @@ class NounPhrase(NamedTuple):
 
     @property
     def person(self) -> Person:
-        """What the verb agrees with."""
+        """The person of a verb with this subject."""
         return Person.THIRD
 
     @property
     def gender(self) -> Gender:
-        """What a predicate agrees with."""
+        """The gender of a predicate of this subject."""
         return self.noun.gender
 
     def latin(self, case: Case) -> list[Word]:
-        """Say it in a case."""
+        """Return the Latin words; the possessor follows the possessed."""
         words = [self.noun.words[self.number][case]]
         if self.adjective:
             words.insert(0 if self.adjective_first else 1, self._agreeing(self.adjective, case))
@@ -59,25 +98,25 @@ class NounPhrase(NamedTuple):
         return forms[self.noun.gender][self.number][case]
 
     def english(self, *, is_subject: bool = False) -> str:
-        """Say it in English, the same as subject and as object."""
+        """Return the English, equal for subjects and objects."""
         if self.noun.is_name:
             return self.noun.lemma
-        quantified = self.adjective is not None and self.adjective.is_quantifier
-        return self.without_article() if quantified else f"the {self.without_article()}"
+        is_quantified = self.adjective is not None and self.adjective.is_quantifier
+        return self.without_article() if is_quantified else f"the {self.without_article()}"
 
     def without_article(self) -> str:
-        """Say it in English without an article."""
-        said = self.noun.english[self.number]
+        """Return the English without an article."""
+        words = self.noun.english[self.number]
         if self.adjective:
-            said = f"{self.adjective.english} {said}"
-        return f"{said} of {self.possessor.english()}" if self.possessor else said
+            words = f"{self.adjective.english} {words}"
+        return f"{words} of {self.possessor.english()}" if self.possessor else words
 
     def as_predicate(self) -> str:
-        """Say it in English after "is": a slave, the slave of the king."""
+        """Return the English after "is": a slave, the slave of the king."""
         return self.english() if self.possessor else with_indefinite_article(self.without_article())
 
     def roles(self, case: Case) -> int:
-        """Say which roles its letters allow, its owner apart."""
+        """Return the roles that its spelling in this case allows, apart from its possessor."""
         readings = self.noun.words[self.number][case].readings
         if self.adjective:
             readings &= self._agreeing(self.adjective, case).readings
@@ -85,37 +124,37 @@ class NounPhrase(NamedTuple):
 
 
 class Coordination(NamedTuple):
-    """Two as one subject: servus et ancilla."""
+    """Two noun phrases as one subject: servus et ancilla."""
 
     first: NounPhrase
     second: NounPhrase
 
     @property
     def person(self) -> Person:
-        """What the verb agrees with."""
+        """The person of a verb with this subject."""
         return Person.THIRD
 
     @property
     def number(self) -> Number:
-        """What the verb agrees with."""
+        """The number of a verb with this subject."""
         return Number.PLURAL
 
     @property
     def gender(self) -> Gender:
-        """Masculine, unless both are feminine."""
+        """Feminine if both are, else masculine."""
         both_feminine = self.first.gender is self.second.gender is Gender.FEMININE
         return Gender.FEMININE if both_feminine else Gender.MASCULINE
 
     def latin(self, case: Case) -> list[Word]:
-        """Say it in a case."""
+        """Return the Latin words."""
         return [*self.first.latin(case), Word("et"), *self.second.latin(case)]
 
     def english(self, *, is_subject: bool = False) -> str:
-        """Say it in English."""
+        """Return the English, equal for subjects and objects."""
         return f"{self.first.english()} and {self.second.english()}"
 
     def roles(self, case: Case) -> int:
-        """Say which roles its letters allow: those of both, and always a plural subject."""
+        """Return the roles that both spellings allow, and always the plural subject."""
         shared = self.first.roles(case) & self.second.roles(case)
         return shared & (Role.OBJECT | Role.RECIPIENT) | Role.SUBJECT_PLURAL
 
@@ -125,7 +164,7 @@ _PRONOUN_ROLES = (Role.SUBJECT_SINGULAR | Role.SUBJECT_PLURAL, Role.OBJECT, Role
 
 
 class Pronoun(NamedTuple):
-    """I, you, we; as subject it may go unspoken, for the verb's ending says it."""
+    """A personal pronoun of the first or second person; a covert subject is not written."""
 
     person: Person
     number: Number
@@ -136,19 +175,19 @@ class Pronoun(NamedTuple):
 
     @property
     def gender(self) -> Gender:
-        """What a predicate agrees with."""
+        """The gender of a predicate of this subject."""
         return Gender.MASCULINE
 
     def latin(self, case: Case) -> list[Word]:
-        """Say it in a case: nominative, accusative or dative."""
+        """Return the Latin words."""
         return [Word(self.forms[_PRONOUN_CASES.index(case)])] if self.is_overt else []
 
     def english(self, *, is_subject: bool = False) -> str:
-        """Say it in English."""
+        """Return the English."""
         return self.as_subject if is_subject else self.as_object
 
     def roles(self, case: Case) -> int:
-        """Say which role it has: its own, whatever its letters, for the verb's ending tells."""
+        """Return its actual role: the ending of the verb disambiguates nos and vos."""
         return _PRONOUN_ROLES[_PRONOUN_CASES.index(case)]
 
 
@@ -156,33 +195,35 @@ Argument: TypeAlias = NounPhrase | Coordination | Pronoun
 
 
 class PrepositionalPhrase(NamedTuple):
-    """A preposition and what it governs: in horto."""
+    """A preposition and the noun phrase it governs: in horto."""
 
     preposition: Preposition
     phrase: NounPhrase
 
     def latin(self) -> list[Word]:
-        """Say it in the case of the preposition."""
+        """Return the Latin words."""
         return [self.preposition.latin, *self.phrase.latin(self.preposition.case)]
 
     def english(self) -> str:
-        """Say it in English."""
-        return f"{self.preposition.before(self.phrase.noun)} {self.phrase.english()}"
+        """Return the English."""
+        return f"{self.preposition.english_before(self.phrase.noun)} {self.phrase.english()}"
 
 
-# Sentences: how do words become a Latin sentence and its English?
-#
-# A clause says what is meant; an order of its slots says how Latin arranges it. The English
-# depends on the clause alone, so every order of one clause has the same translation.
+# --- clauses -------------------------------------------------------------------------------
+
+Slot = Literal[
+    "question", "subject", "object", "recipient", "predicate", "place", "adverb", "verb", "caller"
+]
+Chunks = dict[Slot, list[Word]]
 
 
 class Question(NamedTuple):
-    """How a question is asked: its first word, and what of the clause that word stands for."""
+    """A question word and the slot of the clause that it replaces."""
 
-    latin: str  # "-ne" is hung on the verb
+    latin: str  # "-ne" is attached to the verb
     english: str
     questioned_slot: Slot | None = None
-    expects_answer: bool = False  # "surely" goes before a statement, the others before an inversion
+    expects_answer: bool = False  # "surely" precedes a statement, the others an inversion
     is_negative: bool = False
 
 
@@ -202,17 +243,12 @@ QUESTIONS = {
     )
 }
 
-Slot = Literal[
-    "question", "subject", "object", "recipient", "predicate", "place", "adverb", "verb", "caller"
-]
-Chunks = dict[Slot, list[Word]]
-
 
 class Clause(NamedTuple):
-    """What a sentence says: who does what to whom, when, where, and in which mood."""
+    """The content of a sentence."""
 
     verb: Verb
-    subject: Argument | None  # None where "quis" asks for it
+    subject: Argument | None  # None if "quis" replaces it
     tense: Tense = Tense.PRESENT
     object: Argument | None = None
     recipient: Argument | None = None
@@ -222,7 +258,7 @@ class Clause(NamedTuple):
     is_negated: bool = False
     question: Question | None = None
     is_command: bool = False
-    addressee: NounPhrase | None = None  # whoever is called on, in the vocative
+    addressee: NounPhrase | None = None  # in the vocative
 
     @property
     def person(self) -> Person:
@@ -235,29 +271,21 @@ class Clause(NamedTuple):
         return self.subject.number if self.subject else Number.SINGULAR
 
 
-# --- Latin ---------------------------------------------------------------------------------
 def latin_slots(clause: Clause) -> Chunks:
-    """Say each slot of a clause in Latin; what goes unspoken is left out."""
-    said: tuple[tuple[Slot, list[Word]], ...] = (
-        ("question", _latin_question(clause.question)),
-        ("subject", _latin_argument(clause.subject, Case.NOMINATIVE)),
-        ("object", _latin_argument(clause.object, Case.ACCUSATIVE)),
-        ("recipient", _latin_argument(clause.recipient, Case.DATIVE)),
+    """Return the Latin words of every slot that is not empty."""
+    question = clause.question.latin if clause.question else "-ne"
+    slots: tuple[tuple[Slot, list[Word]], ...] = (
+        ("question", [] if question == "-ne" else [Word(question)]),
+        ("subject", clause.subject.latin(Case.NOMINATIVE) if clause.subject else []),
+        ("object", clause.object.latin(Case.ACCUSATIVE) if clause.object else []),
+        ("recipient", clause.recipient.latin(Case.DATIVE) if clause.recipient else []),
         ("predicate", _latin_predicate(clause)),
         ("place", clause.place.latin() if clause.place else []),
         ("adverb", [clause.adverb.latin] if clause.adverb else []),
         ("verb", _latin_verb(clause)),
-        ("caller", _latin_argument(clause.addressee, Case.VOCATIVE)),
+        ("caller", clause.addressee.latin(Case.VOCATIVE) if clause.addressee else []),
     )
-    return {slot: words for slot, words in said if words}
-
-
-def _latin_question(question: Question | None) -> list[Word]:
-    return [Word(question.latin)] if question and question.latin != "-ne" else []
-
-
-def _latin_argument(argument: Argument | None, case: Case) -> list[Word]:
-    return argument.latin(case) if argument else []
+    return {slot: words for slot, words in slots if words}
 
 
 def _latin_verb(clause: Clause) -> list[Word]:
@@ -277,57 +305,59 @@ def _latin_predicate(clause: Clause) -> list[Word]:
         return clause.predicate.latin(Case.NOMINATIVE)
     gender = clause.subject.gender if clause.subject else Gender.MASCULINE
     form = clause.predicate.after[gender][clause.number][Case.NOMINATIVE]
-    return [Word(form.text)]  # no readings: it belongs to the verb, not to a neighbour
+    return [Word(form.text)]  # no readings: it belongs to the verb, not to a neighboring noun
 
 
 def latin(clause: Clause, chunks: Chunks, order: Sequence[Slot]) -> str:
-    """Write a clause in Latin, its chunks in this order; a caller comes first or last."""
-    body = _spell(word for slot in order if slot != "caller" for word in chunks[slot])
+    """Return the Latin sentence with its slots in this order; an addressee is first or last."""
+    body = _join(word for slot in order if slot != "caller" for word in chunks[slot])
     if clause.addressee:
-        addressee = _spell(chunks["caller"])
+        addressee = _join(chunks["caller"])
         body = f"{addressee}, {body}" if order[0] == "caller" else f"{body}, {addressee}"
-    return _finish(body, clause)
+    return _punctuate(body, clause)
 
 
-def _spell(words: Iterable[Word]) -> str:
+def _join(words: Iterable[Word]) -> str:
     return " ".join([word.text for word in words])
 
 
-def _finish(text: str, clause: Clause) -> str:
+def _punctuate(text: str, clause: Clause) -> str:
     mark = "?" if clause.question else "!" if clause.is_command else "."
     return f"{text[0].upper()}{text[1:]}{mark}"
 
 
-# --- English -------------------------------------------------------------------------------
 def english(clause: Clause) -> str:
-    """Write a clause in English."""
+    """Return the English sentence."""
     words = _english_command(clause) if clause.is_command else _english_clause(clause)
-    return _finish(" ".join(filter(None, words)), clause)
+    return _punctuate(" ".join(filter(None, words)), clause)
 
 
 def _english_command(clause: Clause) -> list[str]:
     words = [clause.verb.english.base, *_complements(clause)]
     if not clause.addressee:
         return words
-    addressee = clause.addressee
-    called = addressee.noun.lemma if addressee.noun.is_name else addressee.without_article()
-    return [" ".join(filter(None, words)) + ",", called]
+    noun = clause.addressee.noun
+    name = noun.lemma if noun.is_name else clause.addressee.without_article()
+    return [" ".join(filter(None, words)) + ",", name]
 
 
 def _english_clause(clause: Clause) -> list[str]:
     question = clause.question
-    asked = question.english if question else ""
     is_negated = clause.is_negated or (question is not None and question.is_negative)
     is_inverted = question is not None and not (
         question.expects_answer or question.questioned_slot == "subject"
     )
-    say = do_support_verb_group if is_negated or is_inverted else declarative_verb_group
-    auxiliary, main = say(clause.verb.english, clause.tense, clause.person, clause.number)
+    verb_group = do_support_verb_group if is_negated or is_inverted else declarative_verb_group
+    auxiliary, main = verb_group(clause.verb.english, clause.tense, clause.person, clause.number)
     subject = clause.subject.english(is_subject=True) if clause.subject else ""
-    opening = [auxiliary, subject] if is_inverted else [subject, auxiliary]
-    middle = clause.adverb.english if clause.adverb and clause.adverb.is_middle else ""
-    negation = "not" if is_negated else ""
-    return [asked, *opening, negation, middle, main, *_complements(clause)]
+    return [
+        question.english if question else "",
+        *([auxiliary, subject] if is_inverted else [subject, auxiliary]),
+        "not" if is_negated else "",
+        clause.adverb.english if clause.adverb and clause.adverb.is_middle else "",
+        main,
+        *_complements(clause),
+    ]
 
 
 def _complements(clause: Clause) -> list[str]:
@@ -335,7 +365,7 @@ def _complements(clause: Clause) -> list[str]:
     if clause.object:
         words.append(clause.object.english())
     if clause.recipient:
-        words.append("to" if clause.verb.frame == "giving" else "")
+        words.append("to" if clause.verb.frame == "ditransitive" else "")
         words.append(clause.recipient.english())
     if isinstance(clause.predicate, NounPhrase):
         words.append(clause.predicate.as_predicate())
@@ -346,47 +376,3 @@ def _complements(clause: Clause) -> list[str]:
     if clause.adverb and not clause.adverb.is_middle:
         words.append(clause.adverb.english)
     return words
-
-
-# Word order: how does Latin arrange what it says?
-#
-# Freely, with habits: a question word first, the subject early, the verb late, -ne on a verb that
-# opens. A statement opens with its verb only in the form the dictionary gives: "amo puellam".
-
-_SUBJECT_FIRST = 0.6
-_VERB_LAST = 0.6
-_VERB_FIRST = 0.4  # of verbs that may open a statement
-_FIXED: tuple[Slot, ...] = ("question", "verb", "caller")
-
-
-def draw_order(clause: Clause, slots: Iterable[Slot], random: Random) -> list[Slot]:
-    """Draw one order of the slots that are spoken."""
-    spoken = list(slots)
-    order = [slot for slot in spoken if slot not in _FIXED]
-    random.shuffle(order)
-    if "subject" in order and random.random() < _SUBJECT_FIRST:
-        order.remove("subject")
-        order.insert(0, "subject")
-    order.insert(_verb_position(clause, order, random), "verb")
-    if "question" in spoken:
-        order.insert(0, "question")
-    if "caller" in spoken:
-        order.insert(random.choice((0, len(order))), "caller")
-    return order
-
-
-def _verb_position(clause: Clause, order: list[Slot], random: Random) -> int:
-    if clause.question and clause.question.latin == "-ne":
-        return 0
-    if clause.is_command:
-        return random.choice((0, len(order)))
-    if _is_dictionary_form(clause) and random.random() < _VERB_FIRST:
-        return 0
-    if random.random() < _VERB_LAST or not order:
-        return len(order)
-    return random.randrange(0 if clause.question else 1, len(order) + 1)
-
-
-def _is_dictionary_form(clause: Clause) -> bool:
-    is_first_person = clause.person is Person.FIRST and clause.number is Number.SINGULAR
-    return is_first_person and clause.tense is Tense.PRESENT
