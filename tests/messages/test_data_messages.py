@@ -384,9 +384,7 @@ def test_corrupt_subword_model(inside_an_empty_folder):
     ("config", "name"),
     [(WordTokenizerConfig(), "vocabulary.json"), (SubwordTokenizerConfig(), "subwords.model")],
 )
-def test_missing_or_oversized_tokenizer_file(
-    config, name, inside_an_empty_folder, monkeypatch
-):
+def test_missing_or_oversized_tokenizer_file(config, name, inside_an_empty_folder, monkeypatch):
     path = inside_an_empty_folder / name
     assert message(lambda: config.load(path.parent), CorruptRunError) == (
         f"{path}: cannot be read (No such file or directory)\n  {RESTORE_HINT}"
