@@ -60,9 +60,9 @@ def train_tiny(run: Path, letters: str) -> Path:
 class Finished:
     """How a command ended."""
 
-    def __init__(self, code: int, output_projection: str, err: str) -> None:
+    def __init__(self, code: int, out: str, err: str) -> None:
         self.code = code
-        self.output_projection = output_projection
+        self.out = out
         self.err = err
 
 

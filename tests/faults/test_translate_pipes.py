@@ -254,7 +254,7 @@ def test_several_processes_write_what_one_writes(capsys, monkeypatch, trained, t
             *more,
         )
         assert (ended.code, ended.err) == (0, "")
-        return ended.output_projection, links.read_text()
+        return ended.out, links.read_text()
 
     assert translate("--num-workers", "2", "--device", "cpu") == translate()
 

@@ -27,7 +27,7 @@ def test_two_recipes_are_trained_under_one_budget_and_compared(capsys, monkeypat
         *("--source", "src", "--target", "src", "--device", "cpu", "--json"),
     )
     assert ended.code == 0, ended.err
-    told = json.loads(ended.output_projection)
+    told = json.loads(ended.out)
     blind, attention_records = told["systems"]
     assert [blind["name"], attention_records["name"]] == ["blind", "looks"]
     for system in (blind, attention_records):

@@ -18,7 +18,7 @@ def call(capsys, monkeypatch, tmp_path):
 
     def run(*words):
         ended = heedful(capsys, monkeypatch, "evaluate", *words)
-        assert (ended.code, ended.output_projection) == (2, "")
+        assert (ended.code, ended.out) == (2, "")
         return ended.err.removeprefix("heedful: ").removesuffix("\n")
 
     return run

@@ -36,7 +36,7 @@ def test_a_flipped_byte(call, copied, name):
     flip(copied / name)
     ended = call("translate", copied, stdin="a b\n")
     assert ended.code == 1
-    assert ended.output_projection == ""
+    assert ended.out == ""
     assert ended.err == (
         f"heedful: {copied}/{name}: the contents have changed since they were written "
         f"(SHA-256 differs)\n{RESTORE_HINT}"

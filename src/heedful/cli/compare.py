@@ -1,4 +1,4 @@
-"""`heedful compare`: which of several systems is better, and at which cost?"""
+"""`heedful compare`: quality and cost of several systems side by side."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich import box
@@ -22,12 +22,19 @@ from heedful.cli.options import (
     handle_stdout_errors,
     program_name,
     stderr_console,
+    with_file_options,
     with_progress,
 )
-from heedful.cli.references import EvaluationFiles, references_from_recipe, test_data_config
+from heedful.cli.references import (
+    check_files,
+    check_supported,
+    find_test_source,
+    references_from_recipe,
+)
 from heedful.comparison.results import Comparison
 from heedful.comparison.tables import Column, comparison_notes, make_columns
 from heedful.errors import ConfigError
+from heedful.tasks.file_options import Files, Split
 
 if TYPE_CHECKING:
     from heedful.comparison.evaluation_sets import EvaluationSet
@@ -35,219 +42,51 @@ if TYPE_CHECKING:
     from heedful.recipes import Recipe
 
 
-# Exams of a command line: what are the systems that it names to be asked?
-#
-# Files that are named, or the test set that all their recipes have. Everything is read, and refused
-# if need be, before a model is loaded or trained.
-
-NamedRecipes = Sequence[tuple[str, "Recipe"]]
-"""Systems by name."""
-
-DEFAULT_METRICS = "bleu,chrf,exact-match"
-"""The metrics of a comparison, unless others are asked for; the first decides."""
-
-
-class EvaluationOptions(NamedTuple):
-    """What the command line says of an exam."""
-
-    source: str | None
-    targets: Sequence[str]
-    text: str | None
-    metrics: str | None
-    beam_size: int | None
-
-
-def build_evaluation_set(systems: NamedRecipes, eval_options: EvaluationOptions) -> EvaluationSet:
-    """Make the exam that all systems, which are of one kind, can be asked."""
-    recipe = systems[0][1]
-    files = EvaluationFiles(
-        eval_options.text, None, eval_options.source, list(eval_options.targets), None, None, None
-    )
-    _exams_check_options(eval_options, is_monolingual=recipe.is_monolingual)
-    if not (eval_options.source or eval_options.targets or eval_options.text):
-        _check_same_test_set(systems)
-    return (
-        _text_evaluation_set(recipe, files)
-        if recipe.is_monolingual
-        else _parallel_evaluation_set(recipe, files, eval_options)
-    )
-
-
-def _parallel_evaluation_set(
-    recipe: Recipe, files: EvaluationFiles, eval_options: EvaluationOptions
-) -> EvaluationSet:
-    from heedful.comparison.evaluation_sets import ParallelEvaluationSet
-    from heedful.evaluation.registry import get_metrics
-
-    measures = get_metrics(
-        (eval_options.metrics or DEFAULT_METRICS).split(","), location="--metrics"
-    )
-    title, references, sources, _ = references_from_recipe(recipe, files)
-    return ParallelEvaluationSet(
-        title,
-        sources or [],
-        references,
-        measures,
-        beam_size=eval_options.beam_size,
-        with_progress=lambda pieces: with_progress(
-            pieces, total=sum(map(len, pieces)), count_of=len
-        ),
-    )
-
-
-def _text_evaluation_set(recipe: Recipe, files: EvaluationFiles) -> EvaluationSet:
-    from heedful.comparison.evaluation_sets import TextEvaluationSet
-
-    chosen = test_data_config(recipe, files)
-    lines: list[Any] = chosen.read()
-    return TextEvaluationSet(f"{len(lines)} lines of {chosen.describe()}", lines)
-
-
-def _exams_check_options(eval_options: EvaluationOptions, *, is_monolingual: bool) -> None:
-    of_pairs = {
-        "--source": eval_options.source,
-        "--target": eval_options.targets,
-        "--metrics": eval_options.metrics,
-        "--beam": eval_options.beam_size,
-    }
-    unfit = of_pairs if is_monolingual else {"--text": eval_options.text}
-    for option, given in unfit.items():
-        if given:
-            raise ConfigError(
-                option,
-                "these are language models, which are measured on one text"
-                if is_monolingual
-                else "these translate, and one file does not say what should come out",
-                "give --text FILE" if is_monolingual else "give two: --source FILE --target FILE",
-            )
-
-
-def _check_same_test_set(systems: NamedRecipes) -> None:
-    """Refuse recipes that have no test set, or not all the same."""
-    first, recipe = systems[0]
-    files = "--text FILE" if recipe.is_monolingual else "--source FILE --target FILE"
-    for name, other in systems:
-        if other.data.test is None:
-            raise ConfigError(name, "its recipe names no test set", f"give {files}")
-        if recipe.data.test is not None and other.data.test != recipe.data.test:
-            raise ConfigError(
-                name,
-                f"it is tested on {other.data.test.describe()}, "
-                f"but {first} on {recipe.data.test.describe()}",
-                f"give a test set for all: {files}",
-            )
-
-
-# The terminal's table: a comparison as people see it at once.
-#
-# Columns that do not fit side by side go into a further table below, each beginning with the names of
-# the systems. Law: no line is wider than it may be, unless one column alone is.
-
-WIDTH = 100
-_FIRST_HEADER = "system"
-_COLUMN_GAP = 2  # blanks between columns: one of padding, one of the box
-
-
-def print_table(comparison: Comparison, console: Console, *, width: int = WIDTH) -> None:
-    """Print the table, in as many parts as it takes, and the remarks."""
-    names = [system.name for system in comparison.systems]
-    room = width - max(map(cell_len, [*names, _FIRST_HEADER]))
-    for part in _split_columns(make_columns(comparison), room):
-        console.print(_table(names, part), no_wrap=True, crop=False, overflow="ignore")
-        console.print()
-    for note in comparison_notes(comparison):
-        console.print(Text(note), soft_wrap=True)
-
-
-def _split_columns(found: Sequence[Column], max_width: int) -> Iterator[list[Column]]:
-    """Part columns, in order, so that each part fits into the room."""
-    part, taken = list[Column](), 0
-    for column in found:
-        width = _width(column) + _COLUMN_GAP
-        if part and taken + width > max_width:
-            yield part
-            part, taken = [], 0
-        part.append(column)
-        taken += width
-    yield part
-
-
-def _width(column: Column) -> int:
-    return max(cell_len(column.name), *(cell.cell_len for cell in _texts(column)))
-
-
-def _table(names: Sequence[str], part: Sequence[Column]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    table.add_column(Text(_FIRST_HEADER), no_wrap=True)
-    for column in part:
-        table.add_column(Text(column.name), justify="right", no_wrap=True)
-    for name, *cells in zip(names, *map(_texts, part), strict=True):
-        table.add_row(Text(name), *cells)
-    return table
-
-
-def _texts(column: Column) -> list[Text]:
-    """The cells of a column, with room for marks behind all of them if there is one."""
-    blank = " " if any(cell.mark for cell in column.cells) else ""
-    return [
-        Text(f"{cell.text}{cell.mark or blank}", style="bold" if cell.is_best else "")
-        for cell in column.cells
-    ]
-
-
+@with_file_options("test")
 def compare(
     runs: Annotated[
         list[Path] | None, typer.Argument(help="folders written by `heedful train`")
     ] = None,
     *,
     data: Annotated[
-        str | None,
-        typer.Option(help="what to learn from: a built-in corpus, a recipe with data, a folder"),
+        str | None, typer.Option(help="training data: a built-in corpus, a recipe, or a folder")
     ] = None,
     recipes: Annotated[
-        str | None, typer.Option(help="recipes to train, parted by commas: names or .yaml files")
+        str | None, typer.Option(help="recipes to train, comma-separated: names or .yaml files")
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(help="what each run may take: 2m, 90s, 1h, 500steps, 1e15flops")
+        str | None, typer.Option(help="limit for each run: 2m, 90s, 1h, 500steps or 1e15flops")
     ] = None,
     num_seeds: Annotated[
-        int | None, typer.Option("--num-seeds", min=1, help="runs of each recipe", show_default="1")
+        int | None, typer.Option(min=1, help="runs per recipe", show_default="1")
     ] = None,
     overrides: Overrides = None,
-    source: Annotated[str | None, typer.Option(help="texts to test on, one on a line")] = None,
-    target: Annotated[
-        list[str] | None, typer.Option(help="references, line by line; repeat it for more of them")
-    ] = None,
-    text: Annotated[
-        str | None, typer.Option(help="running text, to test language models on")
-    ] = None,
+    files: Mapping[Split, Files],
     metrics: Annotated[
         str | None,
         typer.Option(
             help="as in `heedful evaluate`; the first is the main one",
-            show_default=DEFAULT_METRICS,
+            show_default="those of `heedful evaluate`",
         ),
     ] = None,
     baseline: Annotated[
-        str | None,
-        typer.Option(help="system that others are held against", show_default="the first"),
+        str | None, typer.Option(help="system to compare with", show_default="the first")
     ] = None,
     beam: BeamSize = None,
     output_dir: Annotated[
-        Path, typer.Option("--output-dir", help="folder to write, and to train runs in")
+        Path, typer.Option(help="folder for the report and the trained runs")
     ] = Path("comparison"),
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
     device: Device = "auto",
 ) -> None:
-    """Compare systems: quality beside training FLOPs, time, memory, size and decoding speed.
+    """Compare systems: quality, training FLOPs, time, memory, size and decoding speed.
 
-    Runs of one recipe with several seeds are one system: its numbers are their means. A difference
-    from the baseline is marked if equally good systems would differ as much less than once in 20
-    times. Language models are compared by perplexity.
+    Runs of one recipe with several seeds form one system; its values are their means. Differences
+    from the baseline are marked if p < 0.05. Language models are compared by perplexity.
 
-    With --recipes the runs are trained first, all on the same data under the same budget, one after
-    the other. The same command goes on where it was interrupted. If one fails, the others are
-    compared, and the command ends with code 1.
+    With --recipes the runs are trained first, one after the other, all on the same data and under
+    the same budget. The same command resumes an interrupted comparison. If a run fails, the others
+    are compared and the exit code is 1.
 
     Example: heedful compare runs/dot runs/additive --baseline runs/dot
 
@@ -255,11 +94,11 @@ def compare(
 
     Example: heedful compare --data latin --recipes luong-2015-dot-small,default --budget 2m
     """
-    asked = EvaluationOptions(source, target or [], text, metrics, beam)
+    options = TestOptions(files["test"], metrics, beam)
     named = {"--recipes": recipes, "--data": data, "--budget": budget}
     _check_options(runs or [], named, {"--num-seeds": num_seeds, "--set": overrides})
     if runs:
-        found: Comparison | None = _compare(runs, asked, baseline, device)
+        comparison: Comparison | None = _compare(runs, options, baseline, device)
     else:
         from heedful.comparison.plan import plan_runs
 
@@ -267,17 +106,76 @@ def compare(
         plans = plan_runs(
             names, str(data), seeds=num_seeds or 1, folder=output_dir, overrides=overrides or ()
         )
-        found = _train(plans, str(budget), asked, baseline, device)
-    if found is None:
-        typer.echo(f"{output_dir}: saved; the same command goes on")
+        comparison = _train(plans, str(budget), options, baseline, device)
+    if comparison is None:
+        typer.echo(f"{output_dir}: saved; the same command resumes")
         return
-    _print_comparison(found, output_dir, as_json=as_json)
-    if found.failures:
+    _print_comparison(comparison, output_dir, as_json=as_json)
+    if comparison.failures:
         raise typer.Exit(1)
 
 
+class TestOptions(NamedTuple):
+    """What the systems are evaluated on, and how."""
+
+    files: Files
+    metrics: str | None
+    beam_size: int | None
+
+
+NamedRecipes = Sequence[tuple[str, "Recipe"]]
+"""Recipes by name of their system."""
+
+
+def build_evaluation_set(systems: NamedRecipes, options: TestOptions) -> EvaluationSet:
+    """Build the evaluation set of systems that have the same task, before a model is loaded."""
+    from heedful.comparison.evaluation_sets import ParallelEvaluationSet, TextEvaluationSet
+    from heedful.evaluation.registry import get_metrics
+
+    name, recipe = systems[0]
+    task = recipe.task
+    check_supported(task, {"--metrics": options.metrics}, beam=options.beam_size, name=name)
+    check_files(task, options.files, name=name)
+    if not task.file_options.given(options.files):
+        _check_same_test_set(systems)
+    if not task.has_references:
+        source = find_test_source(recipe, options.files)
+        examples = source.read()
+        title = f"{len(examples)} {task.example_format.name} of {source.describe()}"
+        return TextEvaluationSet(title, examples, task)
+    names = options.metrics.split(",") if options.metrics else task.default_metrics
+    metrics = get_metrics(names, location="--metrics", registry=task.evaluation_metrics)
+    test = references_from_recipe(recipe, options.files)
+    return ParallelEvaluationSet(
+        test.title,
+        test.sources or [],
+        test.references,
+        metrics,
+        beam_size=options.beam_size,
+        with_progress=lambda batches: with_progress(
+            batches, total=sum(map(len, batches)), count_of=len
+        ),
+    )
+
+
+def _check_same_test_set(systems: NamedRecipes) -> None:
+    """Raise ConfigError for recipes without a test set, or with different ones."""
+    first, recipe = systems[0]
+    usage = recipe.task.file_options.usage("test")
+    for name, other in systems:
+        if other.data.test is None:
+            raise ConfigError(name, "its recipe names no test set", f"give {usage}")
+        if recipe.data.test is not None and other.data.test != recipe.data.test:
+            raise ConfigError(
+                name,
+                f"its test set is {other.data.test.describe()}, but that of {first} is "
+                f"{recipe.data.test.describe()}",
+                f"give one test set for all: {usage}",
+            )
+
+
 def _compare(
-    runs: Sequence[Path], eval_options: EvaluationOptions, baseline: str | None, device: str
+    runs: Sequence[Path], options: TestOptions, baseline: str | None, device: str
 ) -> Comparison:
     from heedful.comparison.systems import (
         ComparisonInfo,
@@ -288,11 +186,11 @@ def _compare(
     )
 
     system_runs = group_runs(runs)
-    systems = [(entrant.name, entrant.recipe) for entrant in system_runs]
+    systems = [(system.name, system.recipe) for system in system_runs]
     check_same_task(systems)
     if baseline:
         find_baseline(system_runs, baseline)
-    evaluation_set = build_evaluation_set(systems, eval_options)
+    evaluation_set = build_evaluation_set(systems, options)
     return compare_runs(
         system_runs,
         evaluation_set,
@@ -305,7 +203,7 @@ def _compare(
 def _train(
     plans: Sequence[PlannedRun],
     budget: str,
-    eval_options: EvaluationOptions,
+    options: TestOptions,
     baseline: str | None,
     device: str,
 ) -> Comparison | None:
@@ -314,7 +212,7 @@ def _train(
 
     chosen, console = Budget.parse(budget), stderr_console()
     evaluation_set = build_evaluation_set(
-        [(planned.name, planned.recipe) for planned in plans], eval_options
+        [(planned.name, planned.recipe) for planned in plans], options
     )
     return run_comparison(
         plans,
@@ -346,33 +244,86 @@ def _print_comparison(comparison: Comparison, output_dir: Path, *, as_json: bool
 
 
 def _command_line() -> str:
-    """How this was called, so that it can be typed again."""
+    """Return the command, to be run again."""
     return f"{program_name()} {shlex.join(sys.argv[1:])}"
 
 
 def _check_options(
     runs: Sequence[Path],
     training_options: Mapping[str, object],
-    conflicting_options: Mapping[str, object],
+    optional: Mapping[str, object],
 ) -> None:
-    """Refuse options that would be overlooked, and those that are missing."""
-    given = [
-        option for option, value in {**training_options, **conflicting_options}.items() if value
-    ]
+    """Raise ConfigError for options that would have no effect, or that are missing."""
+    given = [option for option, value in {**training_options, **optional}.items() if value]
+    missing = [option for option, value in training_options.items() if not value]
     if runs and given:
         raise ConfigError(
-            given[0], "given beside runs, which are trained already", "leave out one of the two"
+            given[0], "given together with trained runs", "leave out the option or the runs"
         )
     if not runs and not given:
         raise ConfigError(
             "RUN",
             "there is nothing to compare",
-            "name runs, or what to train: --data D --recipes A,B --budget 2m",
+            "name runs, or train them: --data D --recipes A,B --budget 2m",
         )
-    missing = [option for option, value in training_options.items() if not value]
     if not runs and missing:
         raise ConfigError(
             given[0],
             f"given without {missing[0]}",
             "to train: --data D --recipes A,B --budget 2m; to compare runs, name them",
         )
+
+
+# ----- the table of the terminal: columns that do not fit go into further tables below
+
+WIDTH = 100
+_FIRST_HEADER = "system"
+_COLUMN_GAP = 2  # one of padding, one of the box
+
+
+def print_table(comparison: Comparison, console: Console, *, width: int = WIDTH) -> None:
+    """Print the table, split to the width, and the notes."""
+    names = [system.name for system in comparison.systems]
+    max_width = width - max(map(cell_len, [*names, _FIRST_HEADER]))
+    for part in _split_columns(make_columns(comparison), max_width):
+        console.print(_table(names, part), no_wrap=True, crop=False, overflow="ignore")
+        console.print()
+    for note in comparison_notes(comparison):
+        console.print(Text(note), soft_wrap=True)
+
+
+def _split_columns(columns: Sequence[Column], max_width: int) -> Iterator[list[Column]]:
+    """Yield groups of columns that fit; a column wider than that is alone."""
+    part: list[Column] = []
+    part_width = 0
+    for column in columns:
+        width = _width(column) + _COLUMN_GAP
+        if part and part_width + width > max_width:
+            yield part
+            part, part_width = [], 0
+        part.append(column)
+        part_width += width
+    yield part
+
+
+def _width(column: Column) -> int:
+    return max(cell_len(column.name), *(cell.cell_len for cell in _texts(column)))
+
+
+def _table(names: Sequence[str], part: Sequence[Column]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    table.add_column(Text(_FIRST_HEADER), no_wrap=True)
+    for column in part:
+        table.add_column(Text(column.name), justify="right", no_wrap=True)
+    for name, *cells in zip(names, *map(_texts, part), strict=True):
+        table.add_row(Text(name), *cells)
+    return table
+
+
+def _texts(column: Column) -> list[Text]:
+    """Return the cells of a column, padded where another cell has a mark."""
+    blank = " " if any(cell.mark for cell in column.cells) else ""
+    return [
+        Text(f"{cell.text}{cell.mark or blank}", style="bold" if cell.is_best else "")
+        for cell in column.cells
+    ]

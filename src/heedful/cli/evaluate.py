@@ -1,221 +1,93 @@
-"""Answers: what is there to be measured, by each metric, of a file or of a run?
+"""`heedful evaluate`: score the outputs of a run or a file against references.
 
-A file is what it is: its lines are outputs, or whatever else a metric measures. A run is asked:
-most metrics measure its outputs, others what it tells beside them. Law: a run is asked once for its
-outputs, and once about the references, and only if a metric wants to know.
+Of a run whose task has no references, such as a language model, it prints the model's own scores.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from heedful.cli.options import BeamSize, Device, handle_stdout_errors, with_progress
+from heedful.cli.options import (
+    BeamSize,
+    Device,
+    handle_stdout_errors,
+    with_file_options,
+    with_progress,
+)
 from heedful.cli.references import (
     EvaluationFiles,
     GroupBy,
     ReferenceSet,
     check_options,
+    check_supported,
+    find_test_source,
     read_matching_lines,
     references_from_files,
     references_from_recipe,
-    test_data_config,
 )
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, check
+from heedful.tasks.file_options import Files, Split
 
 if TYPE_CHECKING:
-    from heedful.decoding.requests import Request
-    from heedful.decoding.translation import Translation
     from heedful.evaluation.base import Metric, References
     from heedful.evaluation.breakdowns import Breakdown
     from heedful.evaluation.score_table import ScoreEntry
     from heedful.recipes import Recipe
-    from heedful.tasks.translation.translator import Translator
+    from heedful.tasks.task import SystemOutputs
 
 
-class SystemOutputs(Protocol):
-    """What a system answered, as one line of text for each sentence."""
-
-    @property
-    def texts(self) -> Sequence[str]:
-        """Its outputs."""
-        ...
-
-    def metric_inputs(self, metric: Metric) -> Sequence[str]:
-        """What a metric measures."""
-        ...
-
-
-class FileOutputs(NamedTuple):
-    """The lines of a file."""
-
-    texts: Sequence[str]
-
-    def metric_inputs(self, metric: Metric) -> Sequence[str]:
-        """The same for every metric."""
-        del metric
-        return self.texts
-
-
-class OutputRecord(NamedTuple):
-    """What was said of one sentence: an output, or what was thought of a reference."""
-
-    text: str
-    log_probs: str
-    entropies: str
-    links: str
-
-
-@dataclass
-class RunOutputs:
-    """A run, and what it is asked about."""
-
-    translator: Translator
-    test: ReferenceSet
-    beam_size: int | None = None
-
-    def metric_inputs(self, metric: Metric) -> Sequence[str]:
-        """Outputs, how widely they looked, how likely references are, or which words they link."""
-        from heedful.evaluation.registry import METRICS, MODEL_METRICS
-
-        if metric is METRICS["aer"]:
-            return _check_has_attention("aer", [records.links for records in self._references])
-        if metric is MODEL_METRICS["attention-entropy"]:
-            found = [records.entropies for records in self._outputs]
-            return _check_has_attention("attention-entropy", found)
-        if metric in MODEL_METRICS.values():
-            return [records.log_probs for records in self._references]
-        return self.texts
-
-    @property
-    def texts(self) -> Sequence[str]:
-        """What it makes of the sources."""
-        return [records.text for records in self._outputs]
-
-    @cached_property
-    def _outputs(self) -> list[OutputRecord]:
-        return self._decode(self.test.sources or [], beam_size=self.beam_size)
-
-    @cached_property
-    def _references(self) -> list[OutputRecord]:
-        from heedful.decoding.requests import Request
-
-        pairs = zip(self.test.sources or [], self.test.references, strict=True)
-        return self._decode([Request(source, target=choices[0]) for source, choices in pairs])
-
-    def _decode(
-        self, texts: Sequence[str | Request], *, beam_size: int | None = None
-    ) -> list[OutputRecord]:
-        stream: Iterable[Translation] = self.translator.stream(texts, beam_size=beam_size)
-        return [_to_record(each) for each in with_progress(stream, total=len(texts))]
-
-
-def _to_record(translation: Translation) -> OutputRecord:
-    """Keep what metrics measure; weights would take far more room."""
-    from heedful.decoding.word_alignment import ArgmaxAligner, format_pharaoh, word_alignment
-    from heedful.evaluation.perplexity import attention_entropies, format_numbers
-
-    return OutputRecord(
-        translation.text,
-        format_numbers(translation.log_probs),
-        format_numbers(attention_entropies(translation.weights)),
-        format_pharaoh(word_alignment(translation, ArgmaxAligner())),
-    )
-
-
-def _check_has_attention(name: str, lines: list[str]) -> list[str]:
-    if not any(lines):
-        raise ConfigError(
-            "--metrics",
-            f"{name} is told by attention, and this run looks nowhere",
-            "leave it out, or measure a run that looks at its sources",
-        )
-    return lines
-
-
-def load_outputs(
-    path: str, test: ReferenceSet, *, beam_size: int | None, device: str
-) -> SystemOutputs:
-    """Read the lines of a file, or get a run ready to be asked."""
-    if not Path(path).is_dir():
-        return FileOutputs(read_matching_lines(path, test))
-    if test.sources is None:
-        raise ConfigError(
-            "--baseline", "a run needs texts to translate", "name them, too: --source FILE"
-        )
-    from heedful.runs import load_translator
-
-    return RunOutputs(load_translator(path, device=device), test, beam_size)
-
-
-# `heedful evaluate`: how near outputs are to references, or how a text surprises a model.
-
-_UNSET: tuple[None, Any] = (None, None)
-
-
+@with_file_options("test")
 def evaluate(
     run: Annotated[
         Path | None, typer.Argument(help="folder written by `heedful train`; not with --outputs")
     ] = None,
     file: Annotated[
-        str | None, typer.Argument(help="running text, to measure a language model on")
+        str | None, typer.Argument(help="test file of a run that takes one, such as --text")
     ] = None,
     *,
+    files: Mapping[Split, Files],
     outputs: Annotated[str | None, typer.Option(help="outputs of any system, line by line")] = None,
-    source: Annotated[str | None, typer.Option(help="texts, one on a line")] = None,
-    target: Annotated[
-        list[str] | None, typer.Option(help="references, line by line; repeat it for more of them")
-    ] = None,
     metrics: Annotated[
         str | None,
         typer.Option(
-            help="names such as ter or rouge-l, parted by commas",
-            show_default="exact-match,bleu,chrf",
+            help="comma-separated, such as ter,rouge-l", show_default="bleu,chrf,exact-match"
         ),
     ] = None,
     gold_alignments: Annotated[
-        str | None,
-        typer.Option("--gold-alignments", help="for aer: links of the references that people made"),
+        str | None, typer.Option(help="for aer: gold word alignments of the references")
     ] = None,
     group_by: Annotated[
-        GroupBy | None, typer.Option("--group-by", help="also measure parts of the test set")
+        GroupBy | None, typer.Option(help="also score groups of the test set")
     ] = None,
     training_targets: Annotated[
-        str | None,
-        typer.Option(
-            "--training-targets", help="for --group-by rare: target texts that were learned from"
-        ),
+        str | None, typer.Option(help="for --group-by word-frequency: target texts of training")
     ] = None,
     labels: Annotated[
-        str | None, typer.Option("--labels", help="for --group-by kind: a label for each line")
+        str | None, typer.Option(help="for --group-by sentence-type: one label per line")
     ] = None,
     confidence: Annotated[bool, typer.Option("--confidence", help="add 95 % intervals")] = False,
     baseline: Annotated[
-        str | None, typer.Option(help="outputs, or a run, to be compared with", metavar="FILE|RUN")
+        str | None, typer.Option(help="outputs or a run to compare with", metavar="FILE|RUN")
     ] = None,
     beam: BeamSize = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
     device: Device = "auto",
 ) -> None:
-    """Measure outputs: exact match, BLEU and chrF, or other metrics, each with its signature.
+    """Score outputs: exact match, BLEU and chrF, or other metrics, each with its signature.
 
-    Outputs are those in a file, or what a run makes of a test set; without files, of the recipe's
-    own. A difference from a baseline is marked if equally good systems would differ as much less
-    than once in 20 times.
+    Outputs are the lines of a file, or those of a run for a test set: the given files, or the test
+    set of its recipe. Differences from a baseline are marked if p < 0.05.
 
-    Beside its outputs a run can be measured by how likely it finds the references (perplexity), by
-    which words of theirs it links (aer), and by how widely it looks as it writes
-    (attention-entropy).
+    Metrics of a run also include perplexity (of the references), aer (word alignments of the
+    references against gold alignments) and attention-entropy (of the outputs).
 
-    Of a language model: perplexity per token, word (parted by white space) and character (line
-    ends counted), each token predicted from at least half a context of text before it. Of a masked
-    one: how well it finds tokens that are hidden, always the same.
+    A language model is scored by perplexity per token, word and character, with at least half a
+    context before each token; a masked one by the tokens it predicts behind fixed masks.
 
     Example: heedful evaluate runs/de-en --source test.de --target test.en
 
@@ -227,182 +99,260 @@ def evaluate(
 
     Example: heedful evaluate runs/shakespeare test.txt
     """
+    named = EvaluationFiles(
+        dict(files["test"]), outputs, baseline, training_targets, labels, gold_alignments
+    )
+    names = [name.strip() for name in metrics.split(",")] if metrics else []
+    check_options(run, named, group_by, computes_aer="aer" in names)
+    options = EvaluationOptions(names, group_by, confidence, beam, device)
+    if run is None:
+        _print(_score_files(named, options), as_json=as_json)
+        return
+    recipe = _read_recipe(run)
+    if file is not None:
+        named = _with_single_file(named, file, recipe)
+    needs_references = {
+        "--metrics": metrics,
+        "--group-by": group_by,
+        "--confidence": confidence,
+        "--baseline": baseline,
+    }
+    check_supported(recipe.task, needs_references, beam=beam)
+    score = _score_run if recipe.task.has_references else _score_model
+    _print(score(run, recipe, named, options), as_json=as_json)
+
+
+class EvaluationOptions(NamedTuple):
+    """How to score."""
+
+    metrics: Sequence[str]  # empty: the defaults of the task
+    group_by: GroupBy | None
+    confidence: bool
+    beam_size: int | None
+    device: str
+
+
+class EvaluationResult(NamedTuple):
+    """Scores and how they are printed."""
+
+    title: str
+    entries: list[ScoreEntry]
+    tables: Sequence[str] = ()  # lines below the scores
+    digits: int = 2
+
+
+def _read_recipe(folder: Path) -> Recipe:
+    from heedful.runs import Run
+
+    run = Run(folder)
+    run.verify()
+    return run.read_recipe()
+
+
+def _with_single_file(named: EvaluationFiles, file: str, recipe: Recipe) -> EvaluationFiles:
+    option, *others = recipe.task.file_options.options
+    check(
+        not others,
+        "FILE",
+        f"this run {recipe.task.description}",
+        f"give {recipe.task.file_options.usage('test')}",
+    )
+    return named._replace(test={**named.test, option.name: file})
+
+
+# ----- outputs against references
+
+
+class FileOutputs(NamedTuple):
+    """The lines of a file; the same for every metric."""
+
+    texts: Sequence[str]
+
+    def metric_inputs(self, metric: Metric) -> Sequence[str]:
+        """Return the lines."""
+        del metric
+        return self.texts
+
+
+def _score_files(files: EvaluationFiles, options: EvaluationOptions) -> EvaluationResult:
     from heedful.evaluation.registry import DEFAULT_METRICS, METRICS, MODEL_METRICS, get_metrics
 
-    names = [name.strip() for name in metrics.split(",")] if metrics else DEFAULT_METRICS
-    measures = get_metrics(names, location="--metrics", registry={**METRICS, **MODEL_METRICS})
-    files = EvaluationFiles(file, outputs, source, target or [], baseline, training_targets, labels)
-    check_options(
-        run, files, group_by, gold_alignments=gold_alignments, needs_alignments="aer" in names
+    names = options.metrics or DEFAULT_METRICS
+    metrics = get_metrics(names, location="--metrics", registry={**METRICS, **MODEL_METRICS})
+    test = references_from_files(files)
+    system = FileOutputs(read_matching_lines(str(files.outputs), test))
+    return _score(metrics, system, test, files, options)
+
+
+def _score_run(
+    run: Path, recipe: Recipe, files: EvaluationFiles, options: EvaluationOptions
+) -> EvaluationResult:
+    from heedful.evaluation.registry import get_metrics
+
+    task = recipe.task
+    metrics = get_metrics(
+        options.metrics or task.default_metrics,
+        location="--metrics",
+        registry=task.evaluation_metrics,
     )
-    recipe, loaded = _load(run, device) if run else _UNSET
-    if recipe and recipe.is_monolingual:
-        given = {"--metrics": metrics, "--group-by": group_by, "--confidence": confidence}
-        _check_options_for_language_model({**given, "--baseline": baseline})
-        _evaluate_language_model(loaded, recipe, files, as_json=as_json)
-        return
-    test = references_from_recipe(recipe, files) if recipe else references_from_files(files)
-    links = read_matching_lines(gold_alignments, test) if gold_alignments else None
-    breakdown = _make_breakdown(group_by, files, test)
-    said = (
-        FileOutputs(read_matching_lines(outputs, test))
-        if outputs
-        else RunOutputs(loaded, test, beam)
+    test = references_from_recipe(recipe, files.test)
+    system = _run_outputs(str(run), test, options)
+    result = _score(metrics, system, test, files, options)
+    details = list(task.format_details(system.texts, test.references))
+    return result._replace(tables=[*result.tables, *details])
+
+
+def _run_outputs(run: str, test: ReferenceSet, options: EvaluationOptions) -> SystemOutputs:
+    from heedful.runs import load
+
+    check(
+        test.sources is not None,
+        "--baseline",
+        "a run needs source texts",
+        "add --source FILE",
     )
-    others = load_outputs(baseline, test, beam_size=beam, device=device) if baseline else None
-    entries = []
-    for measure in measures:
-        wanted = _references_for(measure, test, links)
-        entries.append(_score(measure, said, others, wanted, breakdown, confidence=confidence))
-    entries += _rare_word_recall(said, test, breakdown)
-    _print(_format_json(entries) if as_json else _format_text(entries, test, breakdown))
-
-
-def _load(run: Path, device: str) -> tuple[Recipe, Any]:
-    """Load a run, which holds its files against the manifest; then its recipe can be trusted."""
-    from heedful.runs import Run, load
-
-    loaded = load(run, device=device)
-    return Run(run).read_recipe(), loaded
-
-
-def _references_for(metric: Metric, test: ReferenceSet, links: Sequence[str] | None) -> References:
-    """What answers are held against: references, or links of theirs."""
-    from heedful.evaluation.registry import METRICS
-
-    return links if links is not None and metric is METRICS["aer"] else test.references
+    overrides = [f"decoding.beam_size={options.beam_size}"] if options.beam_size else []
+    predictor = load(run, device=options.device, overrides=overrides)
+    return _read_recipe(Path(run)).task.build_outputs(
+        predictor,
+        test.sources or [],
+        test.references,
+        lambda predictions, total: with_progress(predictions, total=total),
+    )
 
 
 def _score(
-    metric: Metric,
-    system_outputs: SystemOutputs,
-    baseline_outputs: SystemOutputs | None,
-    expected: References,
-    breakdown: Breakdown | None,
-    *,
-    confidence: bool,
-) -> ScoreEntry:
+    metrics: Sequence[Metric],
+    system: SystemOutputs,
+    test: ReferenceSet,
+    files: EvaluationFiles,
+    options: EvaluationOptions,
+) -> EvaluationResult:
+    from heedful.evaluation.registry import METRICS
     from heedful.evaluation.score_table import score_outputs
 
-    lines, baseline = (
-        system_outputs.metric_inputs(metric),
-        baseline_outputs.metric_inputs(metric) if baseline_outputs else None,
-    )
-    entry = score_outputs(metric, lines, expected, baseline=baseline, confidence=confidence)
-    return entry._replace(
-        groups=breakdown.score_groups(metric, lines, expected) if breakdown else []
-    )
+    gold = read_matching_lines(files.gold_alignments, test) if files.gold_alignments else None
+    breakdown = _build_breakdown(options.group_by, files, test)
+    baseline = _load_baseline(files.baseline, test, options) if files.baseline else None
+    entries = []
+    for metric in metrics:
+        is_aer = gold is not None and metric is METRICS["aer"]
+        references: References = gold if gold is not None and is_aer else test.references
+        lines = system.metric_inputs(metric)
+        entry = score_outputs(
+            metric,
+            lines,
+            references,
+            baseline=baseline.metric_inputs(metric) if baseline else None,
+            confidence=options.confidence,
+        )
+        groups = breakdown.score_groups(metric, lines, references) if breakdown else []
+        entries.append(entry._replace(groups=groups))
+    return _with_tables(EvaluationResult(test.title, entries), system, test, breakdown)
 
 
-def _rare_word_recall(
-    system_outputs: SystemOutputs, test: ReferenceSet, breakdown: Breakdown | None
-) -> list[ScoreEntry]:
-    """Where rare words are asked about, which of them were said."""
+def _load_baseline(path: str, test: ReferenceSet, options: EvaluationOptions) -> SystemOutputs:
+    if Path(path).is_dir():
+        return _run_outputs(path, test, options)
+    return FileOutputs(read_matching_lines(path, test))
+
+
+def _with_tables(
+    result: EvaluationResult,
+    system: SystemOutputs,
+    test: ReferenceSet,
+    breakdown: Breakdown | None,
+) -> EvaluationResult:
+    """Add the table of groups, and for --group-by word-frequency the recall of words."""
     from heedful.evaluation.breakdowns import (
         WordFrequencyBreakdown,
         recall_by_word_frequency,
         word_recall,
     )
-    from heedful.evaluation.score_table import ScoreEntry
+    from heedful.evaluation.score_table import ScoreEntry, format_group_table
 
-    if not isinstance(breakdown, WordFrequencyBreakdown):
-        return []
-    words = recall_by_word_frequency(
-        system_outputs.texts, test.references, word_counts=breakdown.word_counts
-    )
-    return [ScoreEntry(word_recall(system_outputs.texts, test.references), groups=words)]
-
-
-def _format_json(entries: Sequence[ScoreEntry]) -> Iterator[str]:
-    from heedful.evaluation.score_table import entry_to_dict
-
-    yield json.dumps([entry_to_dict(entry) for entry in entries], indent=2)
-
-
-def _format_text(
-    entries: Sequence[ScoreEntry],
-    test: ReferenceSet,
-    breakdown: Breakdown | None,
-    *,
-    digits: int = 2,
-) -> Iterator[str]:
-    from heedful.evaluation.breakdowns import WordFrequencyBreakdown
-    from heedful.evaluation.score_table import format_entries, format_group_table
-
-    yield test.title
-    yield from format_entries(entries, digits=digits)
     if breakdown is None:
-        return
-    of_words = entries[-1:] if isinstance(breakdown, WordFrequencyBreakdown) else []
-    yield ""
-    yield from format_group_table(
-        breakdown.title, "outputs", entries[: len(entries) - len(of_words)]
-    )
-    if of_words:
-        yield ""
-        yield from format_group_table("times a word was seen", "words", of_words)
+        return result
+    entries = result.entries
+    tables = ["", *format_group_table(breakdown.title, "outputs", entries)]
+    if isinstance(breakdown, WordFrequencyBreakdown):
+        groups = recall_by_word_frequency(
+            system.texts, test.references, word_counts=breakdown.word_counts
+        )
+        recall = ScoreEntry(word_recall(system.texts, test.references), groups=groups)
+        tables += ["", *format_group_table("count in training", "words", [recall])]
+        entries = [*entries, recall]
+    return result._replace(entries=entries, tables=tables)
 
 
-def _print(lines: Iterable[str]) -> None:
-    with handle_stdout_errors():
-        for line in lines:
-            typer.echo(line)
-
-
-def _evaluate_language_model(
-    loaded: Any, recipe: Recipe, files: EvaluationFiles, *, as_json: bool
-) -> None:
-    """Measure a language model, which has no outputs."""
-    from heedful.evaluation.score_table import ScoreEntry
-
-    chosen = test_data_config(recipe, files)
-    lines: list[Any] = chosen.read()
-    title = f"{len(lines)} lines of {chosen.describe()}"
-    entries = [ScoreEntry(metric) for metric in loaded.evaluate(lines)]
-    _print(
-        _format_json(entries)
-        if as_json
-        else _format_text(entries, ReferenceSet(title, []), None, digits=4)
-    )
-
-
-def _make_breakdown(
+def _build_breakdown(
     group_by: GroupBy | None, files: EvaluationFiles, test: ReferenceSet
 ) -> Breakdown | None:
     from heedful.data.text_files import read_lines
     from heedful.evaluation import breakdowns
-    from heedful.evaluation.breakdowns import count_words
 
+    if group_by is None:
+        return None
     if group_by == "word-frequency":
-        seen = (
-            read_lines(files.training_targets) if files.training_targets else test.training_targets
-        )
-        if seen is None:
+        path = files.training_targets
+        texts = read_lines(path) if path else test.training_targets
+        if texts is None:
             raise ConfigError(
-                "--group-by rare",
-                "it is not known what was learned from",
-                "name the target texts of training: --training-targets FILE",
+                "--group-by word-frequency",
+                "the training data is not known",
+                "add --training-targets FILE with the target texts of training",
             )
-        return breakdowns.WordFrequencyBreakdown(count_words(seen), test.references)
+        return breakdowns.WordFrequencyBreakdown(breakdowns.count_words(texts), test.references)
     if group_by == "sentence-type" and files.labels:
         return breakdowns.LabelBreakdown(read_matching_lines(files.labels, test))
-    if group_by and test.sources is None:
-        other = ", or give labels: --labels FILE" if group_by == "sentence-type" else ""
+    if test.sources is None:
+        other = ", or --labels FILE" if group_by == "sentence-type" else ""
         raise ConfigError(
-            f"--group-by {group_by}", "sources are not known", f"name them: --source FILE{other}"
+            f"--group-by {group_by}",
+            "the source texts are not known",
+            f"add --source FILE{other}",
         )
-    chosen = {
+    by_source = {
         "length": breakdowns.LengthBreakdown,
         "sentence-type": breakdowns.SentenceTypeBreakdown,
     }
-    return chosen[group_by](test.sources or []) if group_by else None
+    return by_source[group_by](test.sources)
 
 
-def _check_options_for_language_model(given_options: Mapping[str, object]) -> None:
-    for option, value in given_options.items():
-        if value:
-            raise ConfigError(
-                option,
-                "this run is a language model, of which no outputs are measured",
-                "leave it out",
-            )
+# ----- models without references
+
+
+def _score_model(
+    run: Path, recipe: Recipe, files: EvaluationFiles, options: EvaluationOptions
+) -> EvaluationResult:
+    from heedful.evaluation.score_table import ScoreEntry
+    from heedful.runs import load
+
+    source = find_test_source(recipe, files.test)
+    examples = source.read()
+    scores = load(run, device=options.device).evaluate(examples)
+    title = f"{len(examples)} {recipe.task.example_format.name} of {source.describe()}"
+    return EvaluationResult(title, [ScoreEntry(score) for score in scores], digits=4)
+
+
+# ----- printing
+
+
+def _print(result: EvaluationResult, *, as_json: bool) -> None:
+    with handle_stdout_errors():
+        for line in _format_json(result.entries) if as_json else _format_text(result):
+            typer.echo(line)
+
+
+def _format_json(entries: Sequence[ScoreEntry]) -> Iterable[str]:
+    from heedful.evaluation.score_table import entry_to_dict
+
+    return [json.dumps([entry_to_dict(entry) for entry in entries], indent=2)]
+
+
+def _format_text(result: EvaluationResult) -> Iterator[str]:
+    from heedful.evaluation.score_table import format_entries
+
+    yield result.title
+    yield from format_entries(result.entries, digits=result.digits)
+    yield from result.tables

@@ -1,14 +1,15 @@
-"""The command `heedful`: its subcommands, and how it fails.
+"""The command `heedful`: its subcommands and exit codes.
 
-Exit codes: 0 done, or interrupted and saved; 1 failed; 2 the user can mend it; 3 training met too
-many losses in a row that are no numbers; 130 interrupted where there was nothing to save; 143
-interrupted and not saved. Errors that heedful raises on purpose are printed without a traceback.
+Exit codes: 0 done, or interrupted and saved; 1 failed; 2 an error the user can fix; 3 too many
+non-finite losses in a row; 130 interrupted with nothing to save; 143 interrupted and not saved.
+HeedfulError is printed without a traceback.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import NoReturn
 
 import typer
@@ -26,20 +27,22 @@ from heedful.cli.show import show
 from heedful.cli.train import train
 from heedful.cli.translate import translate
 from heedful.errors import HeedfulError
+from heedful.tasks.registry import task_commands
 
 app = typer.Typer(
-    help="Sequence models that show where they look: train, decode and explain them.",
-    epilog="A first look, in a few minutes: heedful demo",
+    help="Train, decode, evaluate and inspect sequence models with attention.",
+    epilog="To start, in a few minutes: heedful demo",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (
+_COMMANDS: tuple[Callable[..., None], ...] = (
     demo,
     train,
     translate,
     generate,
+    *task_commands(),
     evaluate,
     compare,
     show,
@@ -48,7 +51,8 @@ for command in (
     prepare,
     recipes,
     data,
-):
+)
+for command in _COMMANDS:
     app.command()(command)
 
 
@@ -63,15 +67,15 @@ def _print_version(requested: bool) -> None:
 @app.callback()
 def _global_options(
     version: bool = typer.Option(
-        False, "--version", help="say the version", callback=_print_version, is_eager=True
+        False, "--version", help="print the version", callback=_print_version, is_eager=True
     ),
 ) -> None:
     del version
 
 
 def main() -> None:
-    """Run a command; turn what went wrong into a message and an exit code."""
-    # Threads that wait must sleep, not spin, or one other busy process on a machine of two cores
+    """Run a command; turn errors into a message and an exit code."""
+    # Waiting threads must sleep, not spin, or one other busy process on a machine of two cores
     # slows training several times (docs/decisions/0006). Torch reads this when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
@@ -84,10 +88,10 @@ def main() -> None:
 
 
 def _exit_process(code: str | int | None) -> NoReturn:
-    """End this process; one of several ranks without letting Python take itself apart.
+    """Exit; in a distributed run, without Python's cleanup.
 
-    Threads of gloo may still hold tensors then, and letting go of them too late aborts a process
-    that has done all it had to (pytorch pull request 179291).
+    Threads of gloo may still hold tensors, and releasing them late aborts a process that has
+    finished its work (pytorch pull request 179291).
     """
     if isinstance(code, int) and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         sys.stdout.flush()

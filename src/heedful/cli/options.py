@@ -1,101 +1,107 @@
-"""Given files: what a command line names instead of the recipe, as overrides of it."""
+"""Options that several commands share, and how they write to the terminal."""
 
 from __future__ import annotations
 
-import json
+import inspect
 import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from inspect import Parameter
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from heedful.errors import ConfigError, HeedfulError
+from heedful.tasks.file_options import FileOption, Files, Split
+from heedful.tasks.registry import all_file_options
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
+Item = TypeVar("Item")
 DEFAULT_RECIPE = "default"
 
 RecipeName = Annotated[
-    str, typer.Argument(help="a recipe's name (see `heedful recipes`) or a .yaml file")
+    str, typer.Argument(help="recipe name (see `heedful recipes`) or .yaml file")
 ]
-SourceFile = Annotated[
-    str | None, typer.Option(help="texts to read, one on a line; .gz and .xz too")
-]
-TargetFile = Annotated[str | None, typer.Option(help="texts to write, line by line")]
-DevSourceFile = Annotated[
-    str | None, typer.Option(help="texts to validate on; else some are held out")
-]
-DevTargetFile = Annotated[str | None, typer.Option(help="what should become of them")]
-TextFile = Annotated[
-    str | None, typer.Option(help="running text, for a language model; .gz and .xz too")
-]
-DevTextFile = Annotated[
-    str | None, typer.Option(help="text to validate on; else the end is held out")
-]
-
-
-def file_overrides(
-    *,
-    source: str | None,
-    target: str | None,
-    dev_source: str | None,
-    dev_target: str | None,
-    text: str | None,
-    dev_text: str | None,
-) -> list[str]:
-    """Every file that was named, to learn from and to validate on."""
-    pairs = _pair_override("train", source, target) + _pair_override("dev", dev_source, dev_target)
-    return pairs + _text_override("train", text) + _text_override("dev", dev_text)
-
-
-def _pair_override(split: str, source: str | None, target: str | None) -> list[str]:
-    if source is None and target is None:
-        return []
-    if source is None or target is None:
-        prefix = "--" if split == "train" else f"--{split}-"
-        given, missing = ("source", "target") if target is None else ("target", "source")
-        raise ConfigError(
-            f"{prefix}{given}",
-            f"given without {prefix}{missing}",
-            f"add {prefix}{missing} FILE, whose lines belong to these",
-        )
-    names = {"type": "parallel-files", "source": source, "target": target}
-    return [f"data.{split}={json.dumps(names)}"]
-
-
-def _text_override(split: str, path: str | None) -> list[str]:
-    return [f"data.{split}={json.dumps({'type': 'text', 'path': path})}"] if path else []
-
-
-# Options that several commands share, and where their output goes.
-
-Item = TypeVar("Item")
 RunFolder = Annotated[Path, typer.Argument(help="folder written by `heedful train`")]
-Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one")]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="a.b=c", help="change a setting; repeatable")
 ]
 BeamSize = Annotated[
-    int | None, typer.Option(min=1, help="beam width; 1 is greedy", show_default="the recipe's")
+    int | None, typer.Option(min=1, help="beam size; 1 is greedy", show_default="the recipe's")
 ]
 
 
+def with_file_options(*splits: Split) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replace the parameter `files` of a command by the file options of all tasks.
+
+    The command gets their values by split and option name.
+    """
+    options = [option for task_options in all_file_options() for option in task_options.options]
+    parameters = {
+        (split, option.name): Parameter(
+            option.flag(split).removeprefix("--").replace("-", "_"),
+            Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=_option_type(option, split),
+        )
+        for split in splits
+        for option in options
+    }
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        def run(*args: Any, **kwargs: Any) -> None:
+            files: dict[Split, dict[str, Any]] = {split: {} for split in splits}
+            for (split, name), parameter in parameters.items():
+                files[split][name] = kwargs.pop(parameter.name, None)
+            command(*args, files=files, **kwargs)
+
+        before = inspect.signature(command, eval_str=True).parameters.values()
+        after = [
+            parameter
+            for own in before
+            for parameter in (parameters.values() if own.name == "files" else [own])
+        ]
+        run.__signature__ = inspect.Signature(after)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in after}
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        return run
+
+    return decorate
+
+
+def _option_type(option: FileOption, split: Split) -> Any:
+    is_list = option.is_repeatable and split == "test"
+    plain = list[str] | None if is_list else str | None
+    return Annotated[plain, typer.Option(help=option.help[split], metavar="FILE")]
+
+
+def file_overrides(files: Mapping[Split, Files]) -> list[str]:
+    """Return the recipe overrides that name these files."""
+    return [
+        override
+        for split in files
+        for options in all_file_options()
+        for override in options.override(files[split], split)
+    ]
+
+
 class OutputClosedError(HeedfulError):
-    """Whoever read the output went away."""
+    """The reader of standard output closed the pipe."""
 
     exit_code = 1
 
 
 def program_name() -> str:
-    """How this command was called, so that a hint can be typed as it stands."""
+    """Return how this command was called, so that hints can be copied."""
     called = Path(sys.argv[0])
     if called.name == "__main__.py":
         return "python -m heedful"
@@ -104,16 +110,16 @@ def program_name() -> str:
 
 
 def parse_bytes(text: str) -> int:
-    """Read an amount of memory such as 512MiB, 4GiB or 4g."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
-    if found is None:
+    """Parse an amount of memory such as 512MiB, 4GiB or 4g."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
+    if match is None:
         raise ConfigError(text, "not an amount of memory", "write it as 512MiB or 4GiB")
-    number, unit = found.groups()
-    return int(float(number) * 1024 ** " kmgt".index(unit or " "))
+    amount, unit = match.groups()
+    return int(float(amount) * 1024 ** " kmgt".index(unit or " "))
 
 
 def stderr_console() -> Console:
-    """A console for what is said on the way; results go to standard output."""
+    """Return a console for messages; results go to standard output."""
     from rich.console import Console
 
     return Console(stderr=True)
@@ -125,16 +131,16 @@ def with_progress(
     total: int | None = None,
     count_of: Callable[[Item], int] = lambda result: 1,
 ) -> Iterator[Item]:
-    """Give results on, and show on a terminal how many there have been.
+    """Yield results and show a progress bar if standard error is a terminal.
 
-    A result may stand for several, as `size` says.
+    `count_of` says how many examples a result stands for.
     """
     if not sys.stderr.isatty():
         yield from results
         return
     from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
 
-    columns = SpinnerColumn(), "translating", MofNCompleteColumn(), TimeElapsedColumn()
+    columns = SpinnerColumn(), "decoding", MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=stderr_console(), transient=True) as bar:
         task = bar.add_task("", total=total)
         for result in results:
@@ -144,7 +150,7 @@ def with_progress(
 
 @contextmanager
 def handle_stdout_errors() -> Iterator[None]:
-    """Write to standard output; say it plainly if that is closed or full."""
+    """Turn a closed pipe or a full disk behind standard output into a HeedfulError."""
     from heedful.storage import explain_os_errors
 
     try:
@@ -155,10 +161,10 @@ def handle_stdout_errors() -> Iterator[None]:
             except BrokenPipeError:
                 raise OutputClosedError(
                     "standard output",
-                    "the reader closed the pipe before all was written",
-                    "what it took is complete lines; give the command again for the rest",
+                    "the reader closed the pipe before the end",
+                    "it received complete lines only; run the command again for the rest",
                 ) from None
     except HeedfulError:
-        # Python flushes once more as it exits, which would fail again and say so.
+        # Python flushes once more as it exits, which would fail and print a traceback.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         raise

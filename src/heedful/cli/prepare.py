@@ -1,8 +1,9 @@
-"""`heedful prepare`: from files of any size to tokens that are made once."""
+"""`heedful prepare`: tokenize training data of any size once."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
@@ -11,57 +12,45 @@ import typer
 
 from heedful.cli.options import (
     DEFAULT_RECIPE,
-    DevSourceFile,
-    DevTargetFile,
-    DevTextFile,
     Overrides,
     RecipeName,
-    SourceFile,
-    TargetFile,
-    TextFile,
     file_overrides,
     program_name,
     stderr_console,
+    with_file_options,
 )
-from heedful.errors import ConfigError
+from heedful.errors import check
+from heedful.tasks.file_options import Files, Split
 
 if TYPE_CHECKING:
     from heedful.recipes import Recipe
     from heedful.tokenization.tokenizer_pair import TokenizerPair
 
 
+@with_file_options("train", "dev")
 def prepare(
     recipe: RecipeName = DEFAULT_RECIPE,
     *,
-    output_dir: Annotated[Path, typer.Option("--output-dir", help="folder to write the tokens to")],
-    source: SourceFile = None,
-    target: TargetFile = None,
-    dev_source: DevSourceFile = None,
-    dev_target: DevTargetFile = None,
-    text: TextFile = None,
-    dev_text: DevTextFile = None,
+    output_dir: Annotated[Path, typer.Option(help="folder to write the tokens to")],
+    files: Mapping[Split, Files],
     tokenizer_from: Annotated[
         Path | None,
-        typer.Option(
-            "--tokenizer-from",
-            help="cut by the tokenizers of this run or folder of tokens",
-            metavar="RUN",
-        ),
+        typer.Option(help="use the tokenizers of this run or folder of tokens", metavar="RUN"),
     ] = None,
     num_workers: Annotated[
         int | None,
-        typer.Option("--num-workers", min=1, help="processes that cut", show_default="one a core"),
+        typer.Option(min=1, help="processes that tokenize", show_default="one per core"),
     ] = None,
     shard_size: Annotated[
-        int | None, typer.Option(min=1, help="pairs or lines in one shard", show_default="250000")
+        int | None, typer.Option(min=1, help="pairs or lines per shard", show_default="250000")
     ] = None,
     overrides: Overrides = None,
 ) -> None:
-    """Cut data that is larger than memory into tokens, once.
+    """Tokenize data that is larger than memory, once.
 
-    The same command goes on where it was interrupted, and makes anew only what is damaged. A
-    recipe learns from the tokens with `data.train: {type: tokens, path: FOLDER}`; it must have
-    the `text` and `data.filtering` they were made with.
+    The same command resumes an interrupted one and rebuilds only damaged shards. To train on the
+    tokens, set `data.train: {type: prepared, path: FOLDER}` in a recipe that has the `tokenizers`
+    and `data.filtering` they were made with.
 
     Example: heedful prepare --source train.de --target train.en --output-dir tokens/de-en
     """
@@ -70,51 +59,48 @@ def prepare(
     from heedful.recipes import load_recipe
     from heedful.storage.atomic import lock_folder
 
-    files = file_overrides(
-        source=source,
-        target=target,
-        dev_source=dev_source,
-        dev_target=dev_target,
-        text=text,
-        dev_text=dev_text,
-    )
-    chosen = load_recipe(recipe, [*files, *(overrides or [])])
-    _check_has_text(chosen)
+    config = load_recipe(recipe, [*file_overrides(files), *(overrides or [])])
+    _check_has_texts(config)
     with lock_folder(output_dir):
         prepared = build_prepared_dataset(
-            chosen,
+            config,
             output_dir,
             stderr_console(),
-            tokenizers=_load_tokenizers(tokenizer_from, chosen),
+            tokenizers=_load_tokenizers(tokenizer_from, config),
             workers=num_workers,
             shard_size=shard_size or SHARD_SIZE,
         )
-    _print_summary(recipe, output_dir, len(prepared.shards))
+    num_shards, setting = len(prepared.shards), {"type": "prepared", "path": str(output_dir)}
+    hint = f"train {quote(recipe)} --set {quote(f'data.train={json.dumps(setting)}')}"
+    shards = f"{num_shards} shard{'s' if num_shards != 1 else ''}"
+    typer.echo(f"{output_dir}: {shards}; try: {program_name()} {hint}")
 
 
-def _check_has_text(recipe: Recipe) -> None:
+def _check_has_texts(recipe: Recipe) -> None:
     from heedful.data.sharded_dataset import PreparedDataConfig
 
-    if recipe.data.train is None:
-        given = "--text FILE" if recipe.is_monolingual else "--source FILE --target FILE"
-        problem = "the recipe does not say what to prepare"
-        raise ConfigError("data.train", problem, f"give {given}")
-    if isinstance(recipe.data.train, PreparedDataConfig):
-        problem = "these are tokens already"
-        raise ConfigError("data.train.type", problem, "name the texts that they were made of")
+    train = recipe.data.train
+    check(
+        train is not None,
+        "data.train",
+        "the recipe names no training data",
+        f"give {recipe.task.file_options.usage()}",
+    )
+    check(
+        not isinstance(train, PreparedDataConfig),
+        "data.train.type",
+        "this data is already tokenized",
+        "name the texts that the tokens were made from",
+    )
 
 
 def _load_tokenizers(folder: Path | None, recipe: Recipe) -> TokenizerPair | None:
     if folder is None:
         return None
-    if not (folder / "tokenizers").is_dir():
-        problem = f"there are no tokenizers in {folder}"
-        raise ConfigError("--tokenizer-from", problem, "name a run, or a folder of tokens")
+    check(
+        (folder / "tokenizers").is_dir(),
+        "--tokenizer-from",
+        f"there are no tokenizers in {folder}",
+        "name a run, or a folder of tokens",
+    )
     return recipe.tokenizers.load(folder / "tokenizers")
-
-
-def _print_summary(recipe: str, folder: Path, num_shards: int) -> None:
-    train = json.dumps({"type": "prepared", "path": str(folder)})
-    shards = f"{num_shards} shard{'s' if num_shards != 1 else ''}"
-    hint = f"{program_name()} train {quote(recipe)} --set {quote(f'data.train={train}')}"
-    typer.echo(f"{folder}: {shards}; try: {hint}")

@@ -1,219 +1,225 @@
-"""References: what a command line names to hold outputs against.
+"""The test set of `evaluate` and `compare`: sources and references.
 
-Everything is refused that would be overlooked, and files are read whole and counted, before a model
-is asked for anything.
+Options that would have no effect are rejected, and files are read whole and counted, before a
+model is loaded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from heedful.errors import ConfigError, DataError
+from heedful.errors import ConfigError, DataError, check
+from heedful.tasks.file_options import Files
+from heedful.tasks.registry import all_file_options
 
 if TYPE_CHECKING:
     from heedful.recipes import Recipe
+    from heedful.tasks.task import Task
 
 GroupBy = Literal["length", "word-frequency", "sentence-type"]
-"""What a test set may be parted by."""
 
 
 class EvaluationFiles(NamedTuple):
-    """What the command line names."""
+    """The files of `heedful evaluate`."""
 
-    text: str | None
-    outputs: str | None
-    source: str | None
-    targets: list[str]
-    baseline: str | None
-    training_targets: str | None
-    labels: str | None
+    test: Files
+    outputs: str | None = None
+    baseline: str | None = None
+    training_targets: str | None = None
+    labels: str | None = None
+    gold_alignments: str | None = None
+
+    @property
+    def targets(self) -> list[str]:
+        """The files of references, one or more."""
+        return self.test.get("target") or []
+
+    def paths(self) -> list[str]:
+        """Return all files."""
+        named = [path for value in self.test.values() for path in _as_list(value)]
+        return [*named, *(path for path in self[1:] if path is not None)]
 
 
 class ReferenceSet(NamedTuple):
-    """What outputs are held against."""
+    """A test set with references."""
 
     title: str
     references: list[tuple[str, ...]]
     sources: list[str] | None = None
-    training_targets: Iterable[str] | None = None  # target texts
+    training_targets: Iterable[str] | None = None
 
 
-def references_from_recipe(recipe: Recipe, files: EvaluationFiles) -> ReferenceSet:
-    """Pairs of two files, or the recipe's own."""
-    chosen = test_data_config(recipe, files)
-    pairs: list[Any] = chosen.read()
-    more = [f" and {path}" for path in files.targets[1:]]
+def _as_list(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else list(value or ())
+
+
+# ----- reading
+
+
+def find_test_source(recipe: Recipe, files: Files, *, name: str = "this run") -> Any:
+    """Return the data source of the given files, or else the test set of the recipe."""
+    from pydantic import TypeAdapter
+
+    from heedful.recipes.recipe import EvalDataConfig
+
+    check_files(recipe.task, files, name=name)
+    options = recipe.task.file_options
+    if setting := options.data_setting(files, "test"):
+        return TypeAdapter[Any](EvalDataConfig).validate_python(setting)
+    check(
+        recipe.data.test is not None,
+        "data.test",
+        "the recipe of the run names no test set",
+        f"give {options.usage('test')}",
+    )
+    return recipe.data.test
+
+
+def references_from_recipe(recipe: Recipe, files: Files) -> ReferenceSet:
+    """Read the pairs of the given files, or of the recipe's test set."""
+    source = find_test_source(recipe, files)
+    pairs: list[Any] = source.read()
+    more = _as_list(files.get("target"))[1:]
     test = ReferenceSet(
-        title=f"{len(pairs)} pairs of {chosen.describe()}{''.join(more)}",
+        title=f"{len(pairs)} pairs of {source.describe()}"
+        + "".join(f" and {path}" for path in more),
         references=[(pair.target,) for pair in pairs],
         sources=[pair.source for pair in pairs],
-        training_targets=_targets(recipe),
+        training_targets=_training_targets(recipe),
     )
-    columns = [(pair.target for pair in pairs), *_extra_references(files, test)]
-    return test._replace(references=list(zip(*columns, strict=True)))
+    return _add_references(test, more)
 
 
-def _targets(recipe: Recipe) -> Iterable[str] | None:
-    """The target texts that were learned from, where they can be read again."""
+def _training_targets(recipe: Recipe) -> Iterable[str] | None:
+    """Yield the target texts of the training data, if it can be read again."""
     stream = getattr(recipe.data.train, "stream", None)
     return None if stream is None else (pair.target for pair in stream())
 
 
 def references_from_files(files: EvaluationFiles) -> ReferenceSet:
-    """References of files, and sources if they are named."""
+    """Read the references, and the sources if they are given."""
     from heedful.data.text_files import display_name, read_lines
 
+    first, *more = files.targets
+    lines = list(read_lines(first))
+    check(lines, display_name(first), "the file is empty", "give a file with text", DataError)
     names = " and ".join(map(display_name, files.targets))
-    first = list(read_lines(files.targets[0]))
-    if not first:
-        problem, remedy = "holds no lines", "give a file with text in it"
-        raise DataError(display_name(files.targets[0]), problem, remedy)
-    title = f"{len(first)} outputs of {display_name(str(files.outputs))} beside {names}"
-    test = ReferenceSet(title, [(line,) for line in first])
-    columns = [first, *_extra_references(files, test)]
-    return test._replace(
-        references=list(zip(*columns, strict=True)),
-        sources=read_matching_lines(files.source, test) if files.source else None,
-    )
+    title = f"{len(lines)} outputs of {display_name(str(files.outputs))} against {names}"
+    test = _add_references(ReferenceSet(title, [(line,) for line in lines]), more)
+    source = files.test.get("source")
+    return test._replace(sources=read_matching_lines(source, test) if source else None)
 
 
-def _extra_references(files: EvaluationFiles, test: ReferenceSet) -> list[list[str]]:
-    return [read_matching_lines(path, test) for path in files.targets[1:]]
+def _add_references(test: ReferenceSet, paths: Iterable[str]) -> ReferenceSet:
+    columns = [read_matching_lines(path, test) for path in paths]
+    joined = [(*row[0], *row[1:]) for row in zip(test.references, *columns, strict=True)]
+    return test._replace(references=joined)
 
 
 def read_matching_lines(path: str, test: ReferenceSet) -> list[str]:
-    """Read a file that must have a line for each reference."""
+    """Read a file that must have one line per reference."""
     from heedful.data.text_files import display_name, read_lines
 
-    lines, wanted = list(read_lines(path)), len(test.references)
-    if len(lines) != wanted:
-        raise DataError(
-            display_name(path),
-            f"{_count(len(lines))}, but {_count(wanted)} of references",
-            "line n of one must belong to line n of the other: look for lost or added lines",
-        )
+    lines, expected = list(read_lines(path)), len(test.references)
+    check(
+        len(lines) == expected,
+        display_name(path),
+        f"{_count_lines(len(lines))}, but {_count_lines(expected)} of references",
+        "line n of one must belong to line n of the other: look for lost or added lines",
+        DataError,
+    )
     return lines
 
 
-def _count(lines: int) -> str:
-    return f"{lines} line{'' if lines == 1 else 's'}"
+def _count_lines(count: int) -> str:
+    return f"{count} line{'' if count == 1 else 's'}"
+
+
+# ----- checks
+
+
+def check_files(task: Task, files: Files, *, name: str = "this run") -> None:
+    """Raise ConfigError for files of another task."""
+    for options in all_file_options():
+        if options != task.file_options and (given := options.given(files)):
+            raise ConfigError(
+                given[0].flag(),
+                f"{name} {task.description}",
+                f"give {task.file_options.usage('test')}",
+            )
+
+
+def check_supported(
+    task: Task, values: Mapping[str, object], *, beam: int | None = None, name: str = "this run"
+) -> None:
+    """Raise ConfigError for options that need references or a search if the task has none."""
+    unused = {**({} if task.has_references else values), "--beam": not task.has_search and beam}
+    for option, value in unused.items():
+        check(not value, option, f"has no effect: {name} {task.description}", "leave it out")
 
 
 def check_options(
-    run: Path | None,
-    files: EvaluationFiles,
-    group_by: GroupBy | None,
-    *,
-    gold_alignments: str | None = None,
-    needs_alignments: bool = False,
+    run: Path | None, files: EvaluationFiles, group_by: GroupBy | None, *, computes_aer: bool
 ) -> None:
-    """Refuse options that would be overlooked, before anything is read.
-
-    `links` are a file that people made, and `needs_alignments` says whether a metric reads it.
-    """
-    named = [
-        files.outputs,
-        files.source,
-        *files.targets,
-        files.baseline,
-        files.training_targets,
-        files.labels,
-    ]
-    named.append(gold_alignments)
-    refused = [
+    """Raise ConfigError for options that would have no effect, before anything is read."""
+    has_run, gold = run is not None, files.gold_alignments is not None
+    rules = [
         (
-            run is None and files.outputs is None,
+            has_run or files.outputs,
             "RUN",
-            "there is nothing to measure",
+            "there is nothing to evaluate",
             "name a run, or give files: heedful evaluate --outputs FILE --target FILE",
         ),
         (
-            run is not None and files.outputs is not None,
+            not (has_run and files.outputs),
             "--outputs",
-            "given beside a run, which makes outputs of its own",
+            "given together with a run, which has outputs of its own",
             "leave out one of them; to compare them: --baseline FILE",
         ),
         (
-            files.outputs is not None and not files.targets,
+            not files.outputs or files.targets,
             "--outputs",
             "given without --target",
-            "add --target FILE, whose lines are the references",
+            "add --target FILE with the references",
         ),
         (
-            files.training_targets is not None and group_by != "word-frequency",
+            not files.training_targets or group_by == "word-frequency",
             "--training-targets",
-            "given without --group-by rare, which counts its words",
-            "add --group-by rare, or leave it out",
+            "works only with --group-by word-frequency",
+            "add --group-by word-frequency, or leave it out",
         ),
         (
-            files.labels is not None and group_by != "sentence-type",
+            not files.labels or group_by == "sentence-type",
             "--labels",
-            "given without --group-by kind, which reads its labels",
-            "add --group-by kind, or leave it out",
+            "works only with --group-by sentence-type",
+            "add --group-by sentence-type, or leave it out",
         ),
         (
-            gold_alignments is not None and run is None,
+            not gold or has_run,
             "--gold-alignments",
-            "given without a run, whose links would be held against them",
-            "give links as outputs: --outputs LINKS --target GOLD --metrics aer",
+            "works only with a run",
+            "give alignments as outputs: --outputs LINKS --target GOLD --metrics aer",
         ),
         (
-            gold_alignments is not None and not needs_alignments,
+            not gold or computes_aer,
             "--gold-alignments",
-            "given without the metric that reads them",
+            "works only with the metric aer",
             "add aer to --metrics, or leave it out",
         ),
         (
-            needs_alignments and run is not None and gold_alignments is None,
+            gold or not (computes_aer and has_run),
             "--metrics",
-            "aer of a run needs links that people made between sources and references",
-            "name them: --gold-alignments FILE",
+            "aer of a run needs gold alignments of sources and references",
+            "add --gold-alignments FILE",
         ),
         (
-            named.count("-") > 1,
+            files.paths().count("-") < 2,
             "-",
             "standard input can only be one of the files",
             "name a file for the others",
         ),
     ]
-    for is_so, at, problem, remedy in refused:
-        if is_so:
-            raise ConfigError(at, problem, remedy)
-
-
-def test_data_config(recipe: Recipe, files: EvaluationFiles) -> Any:
-    """The files that are named, or the test set of the recipe."""
-    from heedful.data.sources import ParallelFilesConfig, TextFilesConfig
-
-    if recipe.is_monolingual and (files.source or files.targets):
-        raise ConfigError(
-            "--source, --target",
-            "this run is a language model, which is measured on one text",
-            "give the file alone: heedful evaluate RUN FILE",
-        )
-    if files.text and not recipe.is_monolingual:
-        raise ConfigError(
-            "FILE",
-            "this run translates, and one file does not say what should come out",
-            "give two files: --source FILE --target FILE",
-        )
-    if files.text:
-        return TextFilesConfig(path=files.text)
-    if files.source and files.targets:
-        return ParallelFilesConfig(source=files.source, target=files.targets[0])
-    if files.source or files.targets:
-        raise ConfigError(
-            "--source, --target", "only one of them is given", "give both files, or neither"
-        )
-    return recipe.data.test or _no_test_set_error(recipe)
-
-
-def _no_test_set_error(recipe: Recipe) -> NoReturn:
-    one, two = "a file: heedful evaluate RUN FILE", "two files: --source FILE --target FILE"
-    raise ConfigError(
-        "data.test",
-        "the run's recipe names no test set",
-        f"give {one if recipe.is_monolingual else two}",
-    )
+    for condition, location, message, hint in rules:
+        check(condition, location, message, hint)

@@ -1,75 +1,63 @@
-"""`heedful train`: from a recipe, and files if it names none, to a run folder."""
+"""`heedful train`: train a recipe into a run folder."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from heedful.cli.options import (
     DEFAULT_RECIPE,
     Device,
-    DevSourceFile,
-    DevTargetFile,
-    DevTextFile,
     Overrides,
     RecipeName,
-    SourceFile,
-    TargetFile,
-    TextFile,
     file_overrides,
     parse_bytes,
     program_name,
     stderr_console,
+    with_file_options,
 )
-
-if TYPE_CHECKING:
-    from heedful.experiment import TrainingResult
-    from heedful.recipes import Recipe
+from heedful.tasks.file_options import Files, Split
 
 
 class TrackerName(StrEnum):
-    """Where else a run can be looked at."""
+    """Experiment trackers."""
 
     TENSORBOARD = "tensorboard"
     MLFLOW = "mlflow"
     WANDB = "wandb"
 
 
+@with_file_options("train", "dev")
 def train(
     recipe: RecipeName = DEFAULT_RECIPE,
     *,
-    source: SourceFile = None,
-    target: TargetFile = None,
-    dev_source: DevSourceFile = None,
-    dev_target: DevTargetFile = None,
-    text: TextFile = None,
-    dev_text: DevTextFile = None,
+    files: Mapping[Split, Files],
     run: Annotated[
         Path | None, typer.Option(help="folder to write", show_default="runs/RECIPE")
     ] = None,
     overrides: Overrides = None,
     device: Device = "auto",
     report_to: Annotated[
-        list[TrackerName] | None,
-        typer.Option("--report-to", help="also tell this tracker; repeatable"),
+        list[TrackerName] | None, typer.Option(help="also log to this tracker; repeatable")
     ] = None,
     auto_find_batch_size: Annotated[
         bool,
-        typer.Option("--auto-find-batch-size", help="find the largest batch that fits in memory"),
+        typer.Option("--auto-find-batch-size", help="use the largest batch that fits in memory"),
     ] = False,
     memory_limit: Annotated[
-        str | None, typer.Option(help="memory that --auto-find-batch-size may fill, such as 4GiB")
+        str | None, typer.Option(help="memory for --auto-find-batch-size, such as 4GiB")
     ] = None,
 ) -> None:
-    """Train a model. The same command goes on where it was interrupted.
+    """Train a model. The same command resumes an interrupted run.
 
-    Ctrl-C, SIGTERM or SIGUSR1 saves and ends with code 0, or 143 if the work could not be saved.
-    A loss that is no number, many steps in a row, ends it with code 3. A run that is over goes on
-    with more: --set training.max_steps=N.
+    Ctrl-C, SIGTERM or SIGUSR1 saves a checkpoint and exits with code 0, or 143 if saving failed.
+    Too many non-finite losses in a row exit with code 3. To train a finished run further, raise
+    its limit: --set training.max_steps=N.
 
     Example: heedful train --source train.de --target train.en --run runs/de-en
 
@@ -81,33 +69,21 @@ def train(
     from heedful.recipes import load_recipe
     from heedful.training.process_group import is_rank_zero
 
-    files = file_overrides(
-        source=source,
-        target=target,
-        dev_source=dev_source,
-        dev_target=dev_target,
-        text=text,
-        dev_text=dev_text,
-    )
-    chosen = load_recipe(recipe, [*files, *(overrides or [])])
+    config = load_recipe(recipe, [*file_overrides(files), *(overrides or [])])
     folder = run or Path("runs") / Path(recipe).stem
-    outcome = train_into(
-        chosen,
+    result = train_into(
+        config,
         folder,
         device=device,
         console=stderr_console(),
-        report_to=[each.value for each in report_to or []],
+        report_to=[tracker.value for tracker in report_to or []],
         auto_find_batch_size=auto_find_batch_size or memory_limit is not None,
         memory_limit=None if memory_limit is None else parse_bytes(memory_limit),
     )
-    if is_rank_zero():
-        _print_outcome(outcome, folder, chosen)
-
-
-def _print_outcome(outcome: TrainingResult, folder: Path, recipe: Recipe) -> None:
-    uses = {"language-model": "generate {}", "masked-language-model": "evaluate {} FILE"}
-    if outcome.stop_reason:
-        use = uses.get(recipe.model.type, "translate {} FILE").format(quote(str(folder)))
-        typer.echo(f"{folder}: {outcome.stop_reason}; try: {program_name()} {use}")
+    if not is_rank_zero():
+        return
+    if result.stop_reason:
+        next_command = config.task.next_command.format(run=quote(str(folder)))
+        typer.echo(f"{folder}: {result.stop_reason}; try: {program_name()} {next_command}")
     else:
-        typer.echo(f"{folder}: saved at step {outcome.step}; the same command goes on")
+        typer.echo(f"{folder}: saved at step {result.step}; the same command resumes")

@@ -9,29 +9,24 @@ the pieces (`translator`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import lcm
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
-import numpy as np
-
 from heedful.comparison.results import RunStatistics, SystemScore
-from heedful.data.token_stream import concatenate_lines
 from heedful.errors import RunError
-from heedful.evaluation.base import Array, Direction, Metric, MetricScore
+from heedful.evaluation.base import Array, Metric, MetricScore
 from heedful.evaluation.breakdowns import LengthBreakdown
 from heedful.evaluation.significance import (
     Difference,
     approximate_randomization,
     bootstrap_interval,
 )
-from heedful.runs import load, load_translator
-from heedful.tasks.language_modeling.generator import TextGenerator
-from heedful.tasks.masked_language_modeling.mask_filler import MaskFiller
-from heedful.tasks.translation.translator import Translator
+from heedful.runs import load
+from heedful.tasks.task import Predictor, Task
 
 BATCH_SIZE = 128  # texts to a turn: several batches
 NUM_WARMUP = 16  # texts
@@ -50,34 +45,33 @@ class DecodingResult(NamedTuple):
 
 
 def decode_interleaved(
-    translators: Sequence[Translator],
+    predictors: Sequence[Predictor],
     sources: Sequence[str],
     *,
-    beam_size: int | None = None,
     with_progress: ProgressWrapper = iter,
 ) -> list[DecodingResult]:
     """Let all translators answer all sources, by turns."""
-    for translator in translators:
-        translator.translate(sources[:NUM_WARMUP], beam_size=beam_size)
-    found = [DecodingResult([], 0.0, 0) for _ in translators]
-    pieces = [sources[first : first + BATCH_SIZE] for first in range(0, len(sources), BATCH_SIZE)]
-    for round_number, piece in enumerate(with_progress(pieces)):
-        for turn in range(len(translators)):
-            index = (round_number + turn) % len(translators)
-            found[index] = _extend_result(found[index], translators[index], piece, beam_size)
-    return found
+    for predictor in predictors:
+        list(predictor.predict(sources[:NUM_WARMUP]))
+    results = [DecodingResult([], 0.0, 0) for _ in predictors]
+    batches = [sources[start : start + BATCH_SIZE] for start in range(0, len(sources), BATCH_SIZE)]
+    for batch_index, batch in enumerate(with_progress(batches)):
+        for turn in range(len(predictors)):
+            index = (batch_index + turn) % len(predictors)
+            results[index] = _extend_result(results[index], predictors[index], batch)
+    return results
 
 
 def _extend_result(
-    answers: DecodingResult, translator: Translator, piece: Sequence[str], beam_size: int | None
+    result: DecodingResult, predictor: Predictor, sources: Sequence[str]
 ) -> DecodingResult:
-    began = time.perf_counter()
-    results = translator.translate(piece, beam_size=beam_size)
-    seconds = time.perf_counter() - began
+    start = time.perf_counter()
+    predictions = list(predictor.predict(sources))
+    seconds = time.perf_counter() - start
     return DecodingResult(
-        [*answers.outputs, *(result.text for result in results)],
-        answers.seconds + seconds,
-        answers.num_tokens + sum(len(result.tokens) for result in results),
+        [*result.outputs, *(prediction.text for prediction in predictions)],
+        result.seconds + seconds,
+        result.num_tokens + sum(len(prediction.tokens) for prediction in predictions),
     )
 
 
@@ -145,7 +139,7 @@ def _scores_by_length(
     found = [breakdown.score_groups(metric, outputs, references) for outputs in runs]
     means = list[tuple[str, int, float | None]]()
     for groups in zip(*found, strict=True):
-        values = [group.metric.value for group in groups if group.metric is not None]
+        values = [group.score.value for group in groups if group.score is not None]
         means.append(
             (
                 groups[0].name,
@@ -225,10 +219,11 @@ class ParallelEvaluationSet:
         self, systems: Sequence[Sequence[Path]], *, baseline: int, device: str
     ) -> EvaluationResults:
         """Let the runs of each system translate, by turns, and judge what they said."""
-        translators = [load_translator(run, device=device) for runs in systems for run in runs]
-        found = decode_interleaved(
-            translators, self.sources, beam_size=self.beam_size, with_progress=self.with_progress
-        )
+        overrides = [f"decoding.beam_size={self.beam_size}"] if self.beam_size else []
+        translators = [
+            load(run, device=device, overrides=overrides) for runs in systems for run in runs
+        ]
+        found = decode_interleaved(translators, self.sources, with_progress=self.with_progress)
         answers = group_by_system(found, systems)
         said = [[each.outputs for each in runs] for runs in answers]
         judged = [
@@ -300,13 +295,6 @@ def count_parameters(model: object) -> int:
 # word or per character it always does, so those come first. Masked models are asked for hidden
 # tokens: they are compared only where the same ones were hidden.
 
-SHOWN_METRICS: Mapping[str, Direction] = {
-    "perplexity per word": "lower",
-    "bits per character": "lower",
-    "perplexity per token": "lower",
-    "token accuracy": "higher",
-}
-"""What is told of a model, if it can be, by the name that `heedful evaluate` has for it."""
 NUM_ROUNDS = 2
 
 
@@ -316,6 +304,7 @@ class TextEvaluationSet:
 
     title: str
     lines: Sequence[str]
+    task: Task
 
     @property
     def size(self) -> int:
@@ -328,7 +317,7 @@ class TextEvaluationSet:
         """Let the runs of each system read, by turns."""
         del baseline  # what is found of a text has no sentences to be exchanged
         folders = [run for runs in systems for run in runs]
-        writers = [_load(run, device) for run in folders]
+        writers = [load(run, device=device) for run in folders]
         lengths = self._count_tokens(folders, writers)
         metrics, seconds = self._score_interleaved(writers)
         found = [
@@ -339,10 +328,12 @@ class TextEvaluationSet:
                 writers, metrics, seconds, lengths, strict=True
             )
         ]
-        return EvaluationResults([_result(runs) for runs in group_by_system(found, systems)])
+        return EvaluationResults(
+            [_result(runs, self.task) for runs in group_by_system(found, systems)]
+        )
 
     def _score_interleaved(
-        self, writers: Sequence[TextGenerator | MaskFiller]
+        self, writers: Sequence[Predictor]
     ) -> tuple[list[list[MetricScore]], list[float]]:
         """Let all read the text, by turns, and say how it surprised them and how long it took."""
         for writer in writers:
@@ -356,37 +347,20 @@ class TextEvaluationSet:
                 seconds[index] += time.perf_counter() - began
         return metrics, seconds
 
-    def _count_tokens(
-        self, folders: Sequence[Path], writers: Sequence[TextGenerator | MaskFiller]
-    ) -> list[int]:
-        """Count the tokens that each run makes of the text."""
-        rows = [concatenate_lines(self.lines, writer.tokenizer) for writer in writers]
-        for folder, writer, row in zip(folders, writers, rows, strict=True):
-            is_alike = _masking_key(writer) == _masking_key(writers[0]) and np.array_equal(
-                row, rows[0]
-            )
-            if isinstance(writer, MaskFiller) and not is_alike:
+    def _count_tokens(self, folders: Sequence[Path], writers: Sequence[Predictor]) -> list[int]:
+        """Return the number of tokens that each run makes of the text."""
+        keys = [self.task.comparison_key(writer, self.lines) for writer in writers]
+        for folder, key in zip(folders, keys, strict=True):
+            if key != keys[0]:
                 raise _masking_differs_error(folder, folders[0])
-        return [len(row) - 1 for row in rows]  # the one before the first line is not read
+        return [writer.count_tokens(self.lines) for writer in writers]
 
 
 class _RunScores(NamedTuple):
-    writer: TextGenerator | MaskFiller
+    writer: Predictor
     metrics: Sequence[MetricScore]
     lines_per_second: float
     tokens_per_second: float
-
-
-def _masking_key(writer: TextGenerator | MaskFiller) -> tuple[object, ...]:
-    """What decides which tokens of a row are hidden."""
-    masking = getattr(writer, "masking", None)
-    return masking, writer.lm_batching, len(writer.tokenizer)
-
-
-def _load(run: Path, device: str) -> TextGenerator | MaskFiller:
-    loaded = load(run, device=device)
-    assert isinstance(loaded, TextGenerator | MaskFiller), f"{run} translates"
-    return loaded
 
 
 def _masking_differs_error(folder: Path, first: Path) -> RunError:
@@ -397,10 +371,10 @@ def _masking_differs_error(folder: Path, first: Path) -> RunError:
     )
 
 
-def _result(runs: Sequence[_RunScores]) -> SystemResult:
+def _result(runs: Sequence[_RunScores], task: Task) -> SystemResult:
     values = [{metric.name: metric for metric in run.metrics} for run in runs]
     scores = list[SystemScore]()
-    for name, better in SHOWN_METRICS.items():
+    for name, better in task.compared_scores.items():
         if name in values[0]:
             over = RunStatistics.from_values([each[name].value for each in values])
             scores.append(SystemScore(values[0][name]._replace(value=over.mean), better, over))

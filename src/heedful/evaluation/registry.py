@@ -57,7 +57,7 @@ MODEL_METRICS: Mapping[str, Metric] = {
 }
 """Metrics of numbers that a model returns beside its outputs."""
 
-DEFAULT_METRICS = ("exact-match", "bleu", "chrf")
+DEFAULT_METRICS = ("bleu", "chrf", "exact-match")
 
 
 def exact_match(outputs: Sequence[str], references: References) -> MetricScore:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from heedful.errors import ConfigError
+
+Split = Literal["train", "dev", "test"]
+Files = Mapping[str, Any]
+"""Paths by name of the option; a list of paths where it is repeatable."""
 
 
 class FileOption(NamedTuple):
@@ -14,10 +18,10 @@ class FileOption(NamedTuple):
 
     name: str
     field: str  # of the data setting
-    help: str
-    dev_help: str
+    help: Mapping[Split, str]
+    is_repeatable: bool = False  # further references, in test data
 
-    def flag(self, split: str = "train") -> str:
+    def flag(self, split: Split = "train") -> str:
         """Return the option of a split."""
         return f"--dev-{self.name}" if split == "dev" else f"--{self.name}"
 
@@ -28,29 +32,30 @@ class FileOptions(NamedTuple):
     options: tuple[FileOption, ...]
     settings: Mapping[str, Any]  # the data setting without its files
 
-    def usage(self, split: str = "train") -> str:
+    def usage(self, split: Split = "train") -> str:
         """Return the options as a hint shows them: "--source FILE --target FILE"."""
         return " ".join(f"{option.flag(split)} FILE" for option in self.options)
 
-    def data_setting(
-        self, files: Mapping[str, str | None], split: str = "train"
-    ) -> dict[str, Any] | None:
-        """Return the data setting of these files by option name; None if none is given."""
-        given = [option for option in self.options if files.get(option.name)]
-        if not given:
-            return None
-        for option in self.options:
-            if option not in given:
-                raise ConfigError(
-                    given[0].flag(split),
-                    f"given without {option.flag(split)}",
-                    f"add {option.flag(split)} FILE, whose lines belong to these",
-                )
-        paths = {option.field: files[option.name] for option in self.options}
-        return {**self.settings, **paths}
+    def given(self, files: Files) -> list[FileOption]:
+        """Return the options that files are given for."""
+        return [option for option in self.options if files.get(option.name)]
 
-    def override(self, files: Mapping[str, str | None], split: str = "train") -> list[str]:
-        """Return the recipe override that names these files, or nothing."""
+    def data_setting(self, files: Files, split: Split = "train") -> dict[str, Any] | None:
+        """Return the data setting of these files; None if no file is given."""
+        given = self.given(files)
+        missing = [option for option in self.options if option not in given]
+        if given and missing:
+            raise ConfigError(
+                given[0].flag(split),
+                f"given without {missing[0].flag(split)}",
+                f"add {missing[0].flag(split)} FILE with one line per line of {given[0].flag(split)}",
+            )
+        paths = {option.field: files[option.name] for option in given}
+        first = {field: path if isinstance(path, str) else path[0] for field, path in paths.items()}
+        return {**self.settings, **first} if given else None
+
+    def override(self, files: Files, split: Split) -> list[str]:
+        """Return the recipe override that names these files, if there are any."""
         setting = self.data_setting(files, split)
         return [f"data.{split}={json.dumps(setting)}"] if setting else []
 
@@ -60,8 +65,11 @@ TEXT_FILES = FileOptions(
         FileOption(
             "text",
             "path",
-            "running text for a language model; also .gz and .xz",
-            "text to validate on; default: the end of the training text",
+            {
+                "train": "running text for a language model; also .gz and .xz",
+                "dev": "text to validate on; default: the end of the training text",
+                "test": "running text for a language model",
+            },
         ),
     ),
     {"type": "text"},
@@ -71,11 +79,21 @@ PARALLEL_FILES = FileOptions(
         FileOption(
             "source",
             "source",
-            "source texts, one per line; also .gz and .xz",
-            "source texts to validate on; default: some training pairs",
+            {
+                "train": "source texts, one per line; also .gz and .xz",
+                "dev": "source texts to validate on; default: some training pairs",
+                "test": "source texts, one per line",
+            },
         ),
         FileOption(
-            "target", "target", "target texts, one per line", "reference texts for --dev-source"
+            "target",
+            "target",
+            {
+                "train": "target texts, one per line",
+                "dev": "reference texts for --dev-source",
+                "test": "reference texts, one per line; repeatable",
+            },
+            is_repeatable=True,
         ),
     ),
     {"type": "parallel-files"},

@@ -1,16 +1,18 @@
 """The registry of tasks: packages by name, imported when used, so that `--help` needs no torch.
 
-Package P defines `TASK` in P.task. A package with commands of its own also has P.command, which
-imports no torch and lists them in `COMMANDS`.
+Package P defines `TASK` in P.task; P.command, which imports no torch, defines its `FILE_OPTIONS`
+and the functions of its own commands, `COMMANDS`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from heedful.tasks.file_options import FileOptions
     from heedful.tasks.task import Task
 
 TASKS = {
@@ -21,16 +23,26 @@ TASKS = {
 
 
 @cache
-def load_task(name: str) -> Task:
-    """Import a task."""
-    return import_module(f"{TASKS[name]}.task").TASK
-
-
 def all_tasks() -> list[Task]:
     """Import every task."""
-    return [load_task(name) for name in TASKS]
+    return [import_module(f"{package}.task").TASK for package in TASKS.values()]
 
 
 def task_of_model(config: Any) -> Task:
     """Return the task that a model config belongs to."""
     return next(task for task in all_tasks() if isinstance(config, task.model_configs))
+
+
+def task_commands() -> list[Callable[..., None]]:
+    """Return the commands that belong to one task."""
+    return [command for module in _command_modules() for command in module.COMMANDS]
+
+
+def all_file_options() -> list[FileOptions]:
+    """Return the file options of all tasks, each once."""
+    options = [module.FILE_OPTIONS for module in _command_modules()]
+    return [option for index, option in enumerate(options) if option not in options[:index]]
+
+
+def _command_modules() -> list[Any]:
+    return [import_module(f"{package}.command") for package in TASKS.values()]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -23,7 +24,7 @@ from heedful.data.examples import ExampleFormat
 from heedful.data.sharded_dataset import PreparedDataset
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import ConfigError, check, choices_hint, did_you_mean
-from heedful.evaluation.base import Metric, MetricScore
+from heedful.evaluation.base import Direction, Metric, MetricScore
 from heedful.inspection.attention_map import AttentionMap
 from heedful.tasks.file_options import FileOptions
 from heedful.tokenization.tokenizer_pair import TokenizerPair
@@ -136,6 +137,8 @@ class Prediction(Protocol):
     @property
     def text(self) -> str: ...
     @property
+    def tokens(self) -> Sequence[str]: ...
+    @property
     def attention_map(self) -> AttentionMap | None: ...
 
 
@@ -153,6 +156,47 @@ class Predictor(Protocol):
     def evaluate(self, examples: Sequence[Any], /) -> list[MetricScore]:
         """Return the scores that `evaluate` shows by default."""
         ...
+
+    def count_tokens(self, examples: Sequence[Any], /) -> int:
+        """Return the number of tokens that `evaluate` predicts."""
+        ...
+
+
+ProgressWrapper = Callable[[Iterable[Any], int], Iterable[Any]]
+"""Passes predictions on and may show how many of the total there have been."""
+
+
+class SystemOutputs(Protocol):
+    """The outputs of a system for a test set, one line per example."""
+
+    @property
+    def texts(self) -> Sequence[str]: ...
+
+    def metric_inputs(self, metric: Metric) -> Sequence[str]:
+        """Return the lines that a metric scores."""
+        ...
+
+
+class PredictedOutputs:
+    """The predicted texts; the same for every metric."""
+
+    def __init__(
+        self, predictor: Predictor, sources: Sequence[str], with_progress: ProgressWrapper
+    ) -> None:
+        self.predictor = predictor
+        self.sources = sources
+        self.with_progress = with_progress
+
+    @cached_property
+    def texts(self) -> Sequence[str]:
+        predictions = self.predictor.predict(self.sources)
+        return [
+            prediction.text for prediction in self.with_progress(predictions, len(self.sources))
+        ]
+
+    def metric_inputs(self, metric: Metric) -> Sequence[str]:
+        del metric
+        return self.texts
 
 
 class DevEvaluator(ABC):
@@ -201,11 +245,17 @@ class Task(ABC):
     """The files that `train`, `prepare`, `evaluate` and `compare` take for it."""
     metrics: ClassVar[Mapping[str, MetricSpec]]
     """What a validation can be judged by; "loss" first."""
-    default_metrics: ClassVar[tuple[str, ...]] = ()
-    """What `evaluate` and `compare` compute unless told otherwise."""
     has_references: ClassVar[bool]
-    """Whether predictions are texts that `evaluate` and `compare` hold against references; if
-    not, they show what `Predictor.evaluate` returns."""
+    """Whether `evaluate` and `compare` score predicted texts against references; if not, they
+    show what `Predictor.evaluate` returns."""
+    has_search: ClassVar[bool] = False
+    """Whether --beam has an effect."""
+    evaluation_metrics: ClassVar[Mapping[str, Metric]] = {}
+    """What `evaluate` and `compare` can compute."""
+    default_metrics: ClassVar[tuple[str, ...]] = ()
+    """What they compute unless told otherwise; the first decides a comparison."""
+    compared_scores: ClassVar[Mapping[str, Direction]] = {}
+    """The scores of `Predictor.evaluate` that `compare` shows, without references."""
     batch_size_setting: ClassVar[str]
     """The setting that --auto-find-batch-size changes."""
     batch_size_unit: ClassVar[str]
@@ -334,6 +384,29 @@ class Task(ABC):
         load_run: Callable[[Path | str], LoadedRun],
     ) -> Predictor:
         """Build the predictor of a run; of several runs, an ensemble, or raise."""
+
+    def build_outputs(
+        self,
+        predictor: Predictor,
+        sources: Sequence[str],
+        references: Sequence[Sequence[str]],
+        with_progress: ProgressWrapper = lambda predictions, total: predictions,
+    ) -> SystemOutputs:
+        """Return what `evaluate` scores; predictions are made when first needed."""
+        del references
+        return PredictedOutputs(predictor, sources, with_progress)
+
+    def comparison_key(self, predictor: Any, examples: Sequence[Any]) -> object:
+        """Return what must be equal in runs whose `Predictor.evaluate` is compared."""
+        del predictor, examples
+        return None
+
+    def format_details(
+        self, outputs: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> Iterable[str]:
+        """Return further lines for `evaluate` to print below the scores."""
+        del outputs, references
+        return ()
 
     def build_dev_evaluator(
         self, model: nn.Module, data_module: Any, config: ExperimentConfig, device: torch.device

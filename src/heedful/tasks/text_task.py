@@ -84,6 +84,13 @@ class TextTask(Task):
     file_options = TEXT_FILES
     metrics = {"loss": LOSS, "accuracy": ACCURACY}
     has_references = False
+    # Per token, only models with equal tokenizers compare; so words and characters come first.
+    compared_scores = {
+        "perplexity per word": "lower",
+        "bits per character": "lower",
+        "perplexity per token": "lower",
+        "per cent right": "higher",
+    }
     batch_size_setting = "data.lm_batching.batch_size"
     batch_size_unit = "streams"
     data_module_class: type[TextDataModule] = TextDataModule

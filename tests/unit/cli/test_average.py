@@ -32,7 +32,7 @@ def test_it_says_what_was_averaged_and_what_is_written_translates(
     to = tmp_path / "mean"
     ended = heedful(capsys, monkeypatch, "average", run, "--last", "2", "--output-dir", to)
     assert ended.code == 0
-    assert ended.output_projection == f"{to}: the mean of 2 models\n"
+    assert ended.out == f"{to}: the mean of 2 models\n"
     assert ended.err == (
         f"{run}/checkpoints/step-00000002 (step 2, score 1.0000)\n"
         f"{run}/checkpoints/step-00000003 (step 3)\n"

@@ -31,7 +31,7 @@ def said(call):
 
     def refused(*words):
         ended = call(*words)
-        assert (ended.code, ended.output_projection) == (2, "")
+        assert (ended.code, ended.out) == (2, "")
         return ended.err.removeprefix("heedful: ").removesuffix("\n")
 
     return refused
@@ -54,7 +54,7 @@ def other(trained, tmp_path):
 def test_runs_are_compared_in_one_table_and_in_files(call, trained, other, test_set, tmp_path):
     ended = call(trained, other, *test_set)
     assert ended.code == 0
-    lines = ended.output_projection.splitlines()
+    lines = ended.out.splitlines()
     assert lines[0].split()[:4] == ["system", "BLEU", "chrF", "exact"]
     for line, name in zip(lines[2:4], ("run", "other"), strict=True):
         assert (line.split()[0], line.split()[3]) == (name, "66.67")
@@ -68,7 +68,7 @@ def test_runs_are_compared_in_one_table_and_in_files(call, trained, other, test_
 
 def test_json_tells_what_evaluation_finds(call, trained, other, test_set, tmp_path):
     asked = "--metrics", "chrf,exact-match", "--beam", "1", "--output-dir", "there"
-    told = json.loads(call(trained, other, *test_set, *asked, "--json").output_projection)
+    told = json.loads(call(trained, other, *test_set, *asked, "--json").out)
     assert told == json.loads((tmp_path / "there" / "comparison.json").read_text())
     sources = ["a b", "c", "d e f g"]
     outputs = [each.text for each in load_translator(trained).translate(sources, beam_size=1)]
@@ -98,9 +98,9 @@ def test_a_plan_that_is_trained_already_is_compared(call, tmp_path):
     )
     assert ended.code == 0
     assert "2 of 2 runs are trained already" in ended.err
-    assert ended.output_projection.splitlines()[2].startswith("letters ")
-    assert "budget of each run: 2 steps" in ended.output_projection
-    assert "means and +- deviations of 2 runs" in ended.output_projection
+    assert ended.out.splitlines()[2].startswith("letters ")
+    assert "budget of each run: 2 steps" in ended.out
+    assert "means and +- deviations of 2 runs" in ended.out
 
 
 def test_nothing_to_compare(said):
@@ -200,7 +200,7 @@ class TestLanguageModels:
             train(load_recipe(str(recipe)), tmp_path / "letters")
         ended = call("letters", "--text", "test.txt")
         assert ended.code == 0
-        header, _, row, *_ = ended.output_projection.splitlines()
+        header, _, row, *_ = ended.out.splitlines()
         assert re.split(r"\s{2,}", header)[1:3] == ["perplexity per word", "bits per character"]
         assert row.startswith("letters ")
-        assert "tested on 3 lines of test.txt" in ended.output_projection
+        assert "tested on 3 lines of test.txt" in ended.out

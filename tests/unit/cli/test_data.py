@@ -4,7 +4,7 @@ from tests.commands import heedful
 
 
 def test_corpora_are_listed(capsys, monkeypatch):
-    output_projection = heedful(capsys, monkeypatch, "data").output_projection
+    output_projection = heedful(capsys, monkeypatch, "data").out
     assert [line.split()[0] for line in output_projection.splitlines()] == [
         "latin",
         "arithmetic",
@@ -17,7 +17,7 @@ def test_corpora_are_listed(capsys, monkeypatch):
 
 def test_pairs_come_as_asked_and_again_the_same(capsys, monkeypatch):
     words = ("data", "reverse", "--split", "test", "--size", "5", "--seed", "3")
-    once, again = (heedful(capsys, monkeypatch, *words).output_projection for _ in range(2))
+    once, again = (heedful(capsys, monkeypatch, *words).out for _ in range(2))
     assert once == again
     rows = [line.split("\t") for line in once.splitlines()]
     assert len(rows) == 5
@@ -27,7 +27,7 @@ def test_pairs_come_as_asked_and_again_the_same(capsys, monkeypatch):
 def test_pairs_come_as_json_lines_too(capsys, monkeypatch):
     output_projection = heedful(
         capsys, monkeypatch, "data", "dates", "--size", "2", "--format", "jsonl"
-    ).output_projection
+    ).out
     assert [set(json.loads(line)) for line in output_projection.splitlines()] == [
         {"source", "target"}
     ] * 2

@@ -44,7 +44,7 @@ def test_metrics_come_with_their_signatures(call, trained, tmp_path):
     files = write(tmp_path, ["a b", "c", "d e f g"], ["a b", "c", "d e f h"])
     ended = call(trained, *files)
     assert ended.code == 0
-    title, exact, of_words, of_characters = ended.output_projection.splitlines()
+    title, exact, of_words, of_characters = ended.out.splitlines()
     assert title == f"3 pairs of {tmp_path}/source and {tmp_path}/target"
     assert exact.split()[:3] == ["exact", "match", "66.67"]
     assert of_words.startswith("BLEU")
@@ -55,18 +55,18 @@ def test_metrics_come_with_their_signatures(call, trained, tmp_path):
 def test_json_is_for_programs(call, trained, tmp_path):
     files = write(tmp_path, ["a b"], ["a b"])
     ended = call(trained, *files, "--json", "--beam", "1")
-    assert [metric["name"] for metric in json.loads(ended.output_projection)] == [
+    assert [metric["name"] for metric in json.loads(ended.out)] == [
         "exact match",
         "BLEU",
         "chrF",
     ]
-    assert json.loads(ended.output_projection)[0]["value"] == 100.0
+    assert json.loads(ended.out)[0]["value"] == 100.0
 
 
 def test_outputs_of_any_system_can_be_measured(call, files):
     ended = call("--outputs", "good", "--target", "target", "--metrics", "exact-match,wer")
     assert ended.code == 0
-    assert ended.output_projection.splitlines() == [
+    assert ended.out.splitlines() == [
         "3 outputs of good beside target",
         "exact match   66.67   case:mixed|space:kept",
         "WER            9.09   nrefs:1|case:mixed|tok:space|nearest:errors",
@@ -76,12 +76,12 @@ def test_outputs_of_any_system_can_be_measured(call, files):
 def test_outputs_may_come_from_a_pipe(call, files):
     text = "\n".join(files["good"])
     ended = call("--outputs", "-", "--target", "target", stdin=text)
-    assert ended.output_projection.splitlines()[0] == "3 outputs of standard input beside target"
+    assert ended.out.splitlines()[0] == "3 outputs of standard input beside target"
 
 
 def test_several_references_are_all_held_against_outputs(call, files):
     targets = "--target", "target", "--target", "other"
-    title, exact, of_words, _ = call("--outputs", "good", *targets).output_projection.splitlines()
+    title, exact, of_words, _ = call("--outputs", "good", *targets).out.splitlines()
     assert title == "3 outputs of good beside target and other"
     assert exact.split()[2] == "100.00"
     wanted = sacrebleu.corpus_bleu(files["good"], [files["target"], files["other"]])
@@ -93,15 +93,13 @@ def test_a_run_takes_several_references_too(call, trained, tmp_path):
     files = write(tmp_path, ["a b", "c"], ["x", "c"])
     (tmp_path / "more").write_text("a b\ny\n")
     ended = call(trained, *files, "--target", tmp_path / "more", "--metrics", "exact-match")
-    assert ended.output_projection.splitlines()[0].endswith(f"/target and {tmp_path}/more")
-    assert ended.output_projection.splitlines()[1].split()[2] == "100.00"
+    assert ended.out.splitlines()[0].endswith(f"/target and {tmp_path}/more")
+    assert ended.out.splitlines()[1].split()[2] == "100.00"
 
 
 def test_a_baseline_of_a_file_is_compared_with(call, files):
     outputs = "--outputs", "good", "--target", "target", "--baseline", "bad"
-    lines = call(
-        *outputs, "--metrics", "exact-match", "--confidence"
-    ).output_projection.splitlines()
+    lines = call(*outputs, "--metrics", "exact-match", "--confidence").out.splitlines()
     # Two sentences to exchange: with both or neither, which is half the time, 2 differ again.
     assert lines[1].startswith("exact match   66.67   [")
     assert "+66.67 p=0." in lines[1]
@@ -109,7 +107,7 @@ def test_a_baseline_of_a_file_is_compared_with(call, files):
         "[ ] 95 % of 1000 test sets drawn from these sentences",
         "+- from the baseline; * p < 0.05, by approximate randomisation (10000 trials)",
     ]
-    (told,) = json.loads(call(*outputs, "--metrics", "exact-match", "--json").output_projection)
+    (told,) = json.loads(call(*outputs, "--metrics", "exact-match", "--json").out)
     assert told["baseline"]["value"] == pytest.approx(0)
     assert told["baseline"]["difference"] == pytest.approx(200 / 3)
     assert told["baseline"]["p"] == pytest.approx(1 / 2, abs=0.03)
@@ -118,26 +116,26 @@ def test_a_baseline_of_a_file_is_compared_with(call, files):
 def test_a_run_may_be_the_baseline(call, trained, tmp_path):
     files = write(tmp_path, ["a b", "c"], ["a b", "c"])
     ended = call(trained, *files, "--baseline", trained, "--json")
-    assert [each["baseline"]["p"] for each in json.loads(ended.output_projection)] == [
+    assert [each["baseline"]["p"] for each in json.loads(ended.out)] == [
         1.0,
         1.0,
         1.0,
     ]
     (tmp_path / "out").write_text("a b\nd\n")
     ended = call("--outputs", tmp_path / "out", *files, "--baseline", trained, "--json")
-    assert json.loads(ended.output_projection)[0]["baseline"]["difference"] == -50
+    assert json.loads(ended.out)[0]["baseline"]["difference"] == -50
 
 
 def test_parts_by_length(call, files):
     ended = call(
         "--outputs", "good", "--target", "target", "--source", "source", "--group-by", "length"
     )
-    assert ended.output_projection.splitlines()[4:] == [
+    assert ended.out.splitlines()[4:] == [
         "",
         "words of the source  outputs  exact match    BLEU    chrF",
-        *ended.output_projection.splitlines()[-2:],
+        *ended.out.splitlines()[-2:],
     ]
-    short, long = (line.split() for line in ended.output_projection.splitlines()[-2:])
+    short, long = (line.split() for line in ended.out.splitlines()[-2:])
     assert (short[:3], long) == (["1-5", "2", "50.00"], ["6-10", "1", "100.00", "100.00", "100.00"])
 
 
@@ -152,12 +150,12 @@ def test_parts_by_kind_and_by_labels(call, files):
         "--group-by",
         "kind",
     )
-    assert call(*outputs, "--source", "source").output_projection.splitlines()[-3:] == [
+    assert call(*outputs, "--source", "source").out.splitlines()[-3:] == [
         "kind of source  outputs  exact match",
         "question              1         0.00",
         "plain                 2       100.00",
     ]
-    assert call(*outputs, "--labels", "labels").output_projection.splitlines()[-3:] == [
+    assert call(*outputs, "--labels", "labels").out.splitlines()[-3:] == [
         "label   outputs  exact match",
         "number        2       100.00",
         "speech        1         0.00",
@@ -168,7 +166,7 @@ def test_parts_by_rare_words(call, files):
     outputs = "--outputs", "good", "--target", "target", "--metrics", "exact-match"
     ended = call(*outputs, "--group-by", "rare", "--train", "train")
     # Of 12 words and signs, "it" is not found; "two" and all of the first were never seen.
-    assert ended.output_projection.splitlines()[2:] == [
+    assert ended.out.splitlines()[2:] == [
         "word recall   91.67   case:mixed|tok:words+signs",
         "",
         "times the rarest word was seen  outputs  exact match",
@@ -184,7 +182,7 @@ def test_parts_by_rare_words(call, files):
 
 def test_a_run_knows_what_it_learned_from(call, trained, tmp_path):
     files = write(tmp_path, ["a b", "c"], ["a b", "z"])
-    told = json.loads(call(trained, *files, "--group-by", "rare", "--json").output_projection)
+    told = json.loads(call(trained, *files, "--group-by", "rare", "--json").out)
     assert [group["name"] for group in told[0]["groups"]] == ["0", "100-999"]
     assert told[-1]["name"] == "word recall"
 
@@ -207,7 +205,7 @@ def by_hand(run):
 def test_a_run_tells_how_likely_references_are_and_how_widely_it_looks(call, trained, tmp_path):
     files = write(tmp_path, SOURCES, WANTED)
     names = "perplexity, perplexity-per-word, attention-entropy"
-    told = json.loads(call(trained, *files, "--metrics", names, "--json").output_projection)
+    told = json.loads(call(trained, *files, "--metrics", names, "--json").out)
     assert [each["name"] for each in told] == [
         *("perplexity per token", "perplexity per word", "attention entropy")
     ]
@@ -218,9 +216,7 @@ def test_links_of_a_run_are_held_against_those_that_people_made(call, trained, t
     files = write(tmp_path, SOURCES, WANTED)
     (tmp_path / "gold").write_text("0-0 1-1 2?1\n0-0\n0-0 1p1\n")
     links = "--metrics", "exact-match,aer", "--gold-alignments", tmp_path / "gold"
-    told = json.loads(
-        call(trained, *files, *links, "--group-by", "length", "--json").output_projection
-    )
+    told = json.loads(call(trained, *files, *links, "--group-by", "length", "--json").out)
     given = load(trained).score(list(zip(SOURCES, WANTED, strict=True)))
     found, sure = set(), {(0, 0, 0), (0, 1, 1), (1, 0, 0), (2, 0, 0)}
     possible = {*sure, (0, 2, 1), (2, 1, 1)}
@@ -242,12 +238,12 @@ def test_what_a_run_tells_has_intervals_and_is_compared_with_a_baseline(call, tr
     ended = call(
         trained, *files, *names, "--baseline", trained, "--confidence", "--group-by", "rare"
     )
-    lines = ended.output_projection.splitlines()
+    lines = ended.out.splitlines()
     for line in lines[1:3]:
         assert "[" in line
         assert "p=1.0000" in line
     assert lines[3].startswith("word recall")
-    told = json.loads(call(trained, *files, *names, "--json").output_projection)
+    told = json.loads(call(trained, *files, *names, "--json").out)
     numbers = [line.split()[3] for line in lines[1:2]] + [line.split()[2] for line in lines[2:3]]
     assert numbers == [f"{each['value']:.2f}" for each in told]
 
@@ -255,10 +251,7 @@ def test_what_a_run_tells_has_intervals_and_is_compared_with_a_baseline(call, tr
 def test_log_probabilities_of_any_system_can_be_measured(call, files, tmp_path):
     (tmp_path / "scores").write_text("-1.5 -0.5\n-1\n-1\n")
     ended = call("--outputs", "scores", "--target", "target", "--metrics", "perplexity")
-    assert (
-        ended.output_projection.splitlines()[1]
-        == "perplexity per token   2.72   per:token|end:counted"
-    )
+    assert ended.out.splitlines()[1] == "perplexity per token   2.72   per:token|end:counted"
 
 
 @pytest.fixture

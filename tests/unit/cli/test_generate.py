@@ -38,25 +38,23 @@ def run(runs):
 def test_a_text_begins_as_it_is_told_and_is_as_long_as_is_said(call, run):
     ended = call("generate", run, "abcd", "--max-new-tokens", 50)
     assert ended.code == 0
-    assert ended.output_projection.startswith("abcd")
-    assert len(ended.output_projection) == 4 + 50 + 1
+    assert ended.out.startswith("abcd")
+    assert len(ended.out) == 4 + 50 + 1
 
 
 def test_without_a_beginning_it_begins_on_a_new_line(call, run):
-    assert len(call("generate", run, "--max-new-tokens", 9).output_projection) == 10
+    assert len(call("generate", run, "--max-new-tokens", 9).out) == 10
 
 
 def test_the_same_seed_gives_the_same_text_and_another_another(call, run):
-    one, again = (call("generate", run, "ab", "--seed", 1).output_projection for _ in range(2))
+    one, again = (call("generate", run, "ab", "--seed", 1).out for _ in range(2))
     assert one == again
-    assert call("generate", run, "ab", "--seed", 2).output_projection != one
+    assert call("generate", run, "ab", "--seed", 2).out != one
 
 
 def test_several_texts_are_parted_by_a_line(call, run):
-    one = call("generate", run, "ab", "--max-new-tokens", 20).output_projection
-    several = call(
-        "generate", run, "ab", "--max-new-tokens", 20, "--num-samples", 3
-    ).output_projection
+    one = call("generate", run, "ab", "--max-new-tokens", 20).out
+    several = call("generate", run, "ab", "--max-new-tokens", 20, "--num-samples", 3).out
     texts = several.removesuffix("\n").split("\n----\n")
     assert len(texts) == 3
     assert texts[0] + "\n" == one
@@ -65,14 +63,14 @@ def test_several_texts_are_parted_by_a_line(call, run):
 def test_texts_go_to_a_file(call, run, tmp_path):
     path = tmp_path / "out.txt"
     ended = call("generate", run, "ab", "--num-samples", 2, "-o", path)
-    assert (ended.output_projection, ended.err) == ("", f"wrote {path}\n")
-    assert path.read_text() == call("generate", run, "ab", "--num-samples", 2).output_projection
+    assert (ended.out, ended.err) == ("", f"wrote {path}\n")
+    assert path.read_text() == call("generate", run, "ab", "--num-samples", 2).out
 
 
 @pytest.mark.parametrize("safest", [("--temperature", 0), ("--top-k", 1), ("--top-p", 1e-9)])
 def test_the_likeliest_token_can_be_had_in_three_ways(call, run, safest):
-    likeliest = call("generate", run, "ab", "--temperature", 0).output_projection
-    assert call("generate", run, "ab", *safest, "--seed", 5).output_projection == likeliest
+    likeliest = call("generate", run, "ab", "--temperature", 0).out
+    assert call("generate", run, "ab", *safest, "--seed", 5).out == likeliest
 
 
 def test_a_share_that_is_none_is_refused(call, run):
@@ -90,7 +88,7 @@ def test_training_on_a_file_says_how_to_go_on(call, tmp_path):
     (tmp_path / "dev.txt").write_text("abcd\n")
     files = "--text", tmp_path / "other.txt", "--dev-text", tmp_path / "dev.txt"
     ended = call("train", recipe, *files, "--run", tmp_path / "run")
-    assert ended.output_projection == (
+    assert ended.out == (
         f"{tmp_path}/run: all 2 steps taken; try: heedful generate {tmp_path}/run\n"
     )
     assert f"reading {tmp_path}/other.txt\n" in ended.err
@@ -109,7 +107,7 @@ def test_a_text_is_measured(call, run, tmp_path):
     (tmp_path / "test.txt").write_text("abcd efgh\nijkl\n")
     ended = call("evaluate", run, tmp_path / "test.txt")
     assert ended.code == 0
-    title, *lines = ended.output_projection.splitlines()
+    title, *lines = ended.out.splitlines()
     assert title == f"2 lines of {tmp_path}/test.txt"
     assert [line[:24].strip() for line in lines] == [
         "nats per token",
@@ -119,14 +117,14 @@ def test_a_text_is_measured(call, run, tmp_path):
         "bits per character",
     ]
     assert all(line.endswith("   context:16|stride:half|unknown:0") for line in lines)
-    plain = json.loads(call("evaluate", run, tmp_path / "test.txt", "--json").output_projection)
+    plain = json.loads(call("evaluate", run, tmp_path / "test.txt", "--json").out)
     assert [metric["name"] for metric in plain] == [line[:24].strip() for line in lines]
 
 
 def test_a_masked_model_is_measured(call, runs, tmp_path):
     (tmp_path / "test.txt").write_text("abcd efgh\nijkl\n")
     ended = call("evaluate", runs["masked-language-model"], tmp_path / "test.txt")
-    assert [line[:20].strip() for line in ended.output_projection.splitlines()[1:]] == [
+    assert [line[:20].strip() for line in ended.out.splitlines()[1:]] == [
         "nats per token",
         "perplexity per token",
         "token accuracy",
@@ -158,7 +156,7 @@ def test_a_run_of_another_kind_is_refused(call, runs, trained, words, kind, mess
     uses = {"pairs": "translate", "language-model": "generate", "masked-language-model": "evaluate"}
     folder = {**runs, "pairs": trained}[kind]
     ended = call(words[0], folder, *words[1:])
-    assert (ended.code, ended.output_projection) == (2, "")
+    assert (ended.code, ended.out) == (2, "")
     assert ended.err == f"heedful: {folder}: {message}\n  use `heedful {uses[kind]} {folder}`\n"
 
 

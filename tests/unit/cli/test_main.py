@@ -10,12 +10,12 @@ from tests.commands import heedful
 
 def test_the_version_is_said(capsys, monkeypatch):
     ended = heedful(capsys, monkeypatch, "--version")
-    assert (ended.code, ended.output_projection) == (0, f"heedful {package.__version__}\n")
+    assert (ended.code, ended.out) == (0, f"heedful {package.__version__}\n")
 
 
 def test_without_a_command_help_is_given(capsys, monkeypatch):
     ended = heedful(capsys, monkeypatch)
-    assert "demo" in ended.output_projection + ended.err
+    assert "demo" in ended.out + ended.err
 
 
 def test_an_unknown_command_is_a_mistake_the_user_can_mend(capsys, monkeypatch):

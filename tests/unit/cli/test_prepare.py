@@ -20,13 +20,13 @@ def test_tokens_are_made_once_and_learned_from(command, tmp_path):
     words = ["prepare", recipe, "--output-dir", tmp_path / "tokens", "--shard-size", "250"]
     made = command(*words)
     given = json.dumps({"type": "prepared", "path": f"{tmp_path}/tokens"})
-    assert (made.code, made.output_projection) == (
+    assert (made.code, made.out) == (
         0,
         f"{tmp_path}/tokens: 3 shards; try: heedful train {recipe} --set 'data.train={given}'\n",
     )
     assert "learning the vocabulary from 570 of 600 pairs" in made.err
     again = command(*words)
-    assert (again.code, again.output_projection, again.err) == (0, made.output_projection, "")
+    assert (again.code, again.out, again.err) == (0, made.out, "")
     run = tmp_path / "run"
     trained = command("train", recipe, "--set", f"data.train={given}", "--run", run)
     assert trained.code == 0, trained.err
@@ -41,7 +41,7 @@ def test_files_can_be_named(command, tmp_path):
     settings = [word for each in sizes for word in ("--set", each)]
     made = command("prepare", *files, "--output-dir", tmp_path / "tokens", *settings)
     assert made.code == 0, made.err
-    assert f"{tmp_path}/tokens: 1 shard; try: heedful train default" in made.output_projection
+    assert f"{tmp_path}/tokens: 1 shard; try: heedful train default" in made.out
 
 
 def test_running_text_can_be_prepared(command, tmp_path):

@@ -24,7 +24,7 @@ def call(capsys, monkeypatch):
 
 def test_the_page_lies_in_the_run_folder_and_its_path_is_printed(call, run):
     ended = call(run)
-    assert (ended.code, ended.output_projection, ended.err) == (0, f"{run / 'report.html'}\n", "")
+    assert (ended.code, ended.out, ended.err) == (0, f"{run / 'report.html'}\n", "")
     page = (run / "report.html").read_text()
     assert "<title>letters</title>" in page
     assert '"columns":[[1],[null],[null],[2.5]]' in page

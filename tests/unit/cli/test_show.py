@@ -18,7 +18,7 @@ def call(capsys, monkeypatch, trained):
 def test_the_terminal_shows_both_texts_and_where_each_word_looked(call):
     ended = call("a b c")
     assert ended.code == 0
-    lines = ended.output_projection.splitlines()
+    lines = ended.out.splitlines()
     assert lines[1:3] == ["a b c", "a b c"]
     rows = [line.split() for line in lines[3:] if line.split()[:1] in (["a"], ["b"], ["c"])]
     assert [row[0] for row in rows[-3:]] == ["a", "b", "c"]
@@ -35,20 +35,17 @@ def test_pictures_are_written_where_asked(call, tmp_path):
 
 def test_json_holds_the_weights(call):
     ended = call("a b", "--json")
-    line = json.loads(ended.output_projection)
+    line = json.loads(ended.out)
     assert line["tokens"] == ["a", "b"]
     assert [len(row) for row in line["weights"]] == [3, 3]
     assert "tree" not in line
-    assert (
-        json.loads(call("a b", "--json", "--search-tree").output_projection)["tree"][0]["token"]
-        is None
-    )
+    assert json.loads(call("a b", "--json", "--search-tree").out)["tree"][0]["token"] is None
 
 
 def test_the_search_is_drawn_as_a_tree(call):
     ended = call("a b c", "d", "--search-tree", "--beam", "2")
     assert ended.code == 0
-    lines = ended.output_projection.splitlines()
+    lines = ended.out.splitlines()
     assert lines[0] == "a b c"
     assert any(line.split()[-3:-1] == ["ended", "at"] for line in lines)
     assert any("pruned at" in line for line in lines)
@@ -65,4 +62,4 @@ def test_what_is_drawn_by_chance_has_no_tree(capsys, monkeypatch, copied):
 
 def test_brackets_in_a_text_are_text(call):
     ended = call("[bold]a[/bold]")
-    assert "[bold]a[/bold]" in ended.output_projection
+    assert "[bold]a[/bold]" in ended.out

@@ -20,7 +20,7 @@ def test_two_files_become_a_run(capsys, monkeypatch, tmp_path):
     files = ["--source", "source.txt", "--target", "target.txt"]
     ended = heedful(capsys, monkeypatch, "train", *files, *QUICK, *SMALL)
     assert ended.code == 0
-    assert ended.output_projection == (
+    assert ended.out == (
         "runs/default: all 4 steps taken; try: heedful translate runs/default FILE\n"
     )
     run = tmp_path / "runs" / "default"

@@ -20,7 +20,7 @@ def test_as_many_lines_come_out_as_went_in(call):
     lines = ["a b", "", "c d e", "   ", "a\u2028b", "f"]
     ended = call(stdin="\n".join(lines) + "\n")
     assert ended.code == 0
-    output_projection = ended.output_projection.split("\n")
+    output_projection = ended.out.split("\n")
     assert len(output_projection) == len(lines) + 1
     assert (
         output_projection[0],
@@ -34,23 +34,16 @@ def test_a_file_is_read_compressed_or_not(call, tmp_path):
     (tmp_path / "in.txt").write_text("a b\nc\n")
     with gzip.open(tmp_path / "in.txt.gz", "wt") as file:
         file.write("a b\nc\n")
-    assert (
-        call(tmp_path / "in.txt").output_projection
-        == call(tmp_path / "in.txt.gz").output_projection
-        == "a b\nc\n"
-    )
+    assert call(tmp_path / "in.txt").out == call(tmp_path / "in.txt.gz").out == "a b\nc\n"
 
 
 def test_nothing_in_gives_nothing_out(call):
     ended = call(stdin="")
-    assert (ended.code, ended.output_projection) == (0, "")
+    assert (ended.code, ended.out) == (0, "")
 
 
 def test_beam_width_1_and_5_copy_alike(call):
-    assert (
-        call("--beam", "1", stdin="a b c\n").output_projection
-        == call("--beam", "5", stdin="a b c\n").output_projection
-    )
+    assert call("--beam", "1", stdin="a b c\n").out == call("--beam", "5", stdin="a b c\n").out
 
 
 def lines_of(path):
@@ -85,7 +78,7 @@ def test_every_kind_of_evidence_belongs_to_the_output_line_by_line(call, tmp_pat
     files = {kind: tmp_path / kind for kind in kinds}
     options = [word for kind in kinds for word in (f"--{kind}", files[kind])]
     ended = call(*options, stdin="a b c\n\nd\n")
-    assert (ended.code, ended.output_projection) == (0, "a b c\n\nd\n")
+    assert (ended.code, ended.out) == (0, "a b c\n\nd\n")
     assert files["alignments"].read_text() == "0-0 1-1 2-2\n\n0-0\n"
     scores = [line.split("\t") for line in files["scores"].read_text().splitlines()]
     for text, (_, log_probability, each) in zip(["a b c", "", "d"], scores, strict=True):
@@ -100,7 +93,7 @@ def test_every_kind_of_evidence_belongs_to_the_output_line_by_line(call, tmp_pat
 
 def test_json_takes_the_place_of_the_output(call):
     ended = call("--json", stdin="a b\n\n")
-    first, second = map(json.loads, ended.output_projection.splitlines())
+    first, second = map(json.loads, ended.out.splitlines())
     assert (first["tokenizers"], second["tokenizers"]) == ("a b", "")
     assert "weights" not in first
 
@@ -110,13 +103,13 @@ def test_as_many_outputs_come_as_were_asked_for(call, tmp_path, count):
     scores = tmp_path / "scores"
     texts = ["a b", "", "c"]
     ended = call("--nbest", count, "--save-scores", scores, stdin="\n".join(texts) + "\n")
-    lines = ended.output_projection.split("\n")[:-1]
+    lines = ended.out.split("\n")[:-1]
     assert len(lines) == count * len(texts)
     assert lines[::count] == texts
     assert lines[count : 2 * count] == [""] * count
     ranks = [float(line.split("\t")[0]) for line in scores.read_text().splitlines()[:count]]
     assert ranks == sorted(ranks, reverse=True)
-    nested = json.loads(call("--nbest", count, "--json", stdin="a b\n").output_projection)
+    nested = json.loads(call("--nbest", count, "--json", stdin="a b\n").out)
     assert [
         nested["tokenizers"],
         *(each["tokenizers"] for each in nested["alternatives"]),
@@ -127,19 +120,17 @@ def test_given_outputs_are_judged_as_they_would_be_if_they_were_found(call, tmp_
     source, target = tmp_path / "in", tmp_path / "out"
     source.write_text("a b c\nd e\n\n")
     target.write_text("a b c\nd e\n\n")  # as they are found, for the model copies
-    found = [json.loads(line) for line in call(source, "--json").output_projection.splitlines()]
+    found = [json.loads(line) for line in call(source, "--json").out.splitlines()]
     judged = [
         json.loads(line)
-        for line in call(source, "--force-target", target, "--json").output_projection.splitlines()
+        for line in call(source, "--force-target", target, "--json").out.splitlines()
     ]
     assert [line["tokens"] for line in found] == [line["tokens"] for line in judged]
     for one, other in zip(found[:2], judged[:2], strict=True):
         assert one["log_probabilities"] == pytest.approx(other["log_probabilities"], abs=1e-4)
         assert one["score"] == pytest.approx(other["score"], abs=1e-4)
     target.write_text("h h\nd e\n\n")
-    worse = json.loads(
-        call(source, "--force-target", target, "--json").output_projection.splitlines()[0]
-    )
+    worse = json.loads(call(source, "--force-target", target, "--json").out.splitlines()[0])
     assert worse["tokenizers"] == "h h"
     assert worse["score"] < found[0]["score"]
 
@@ -147,9 +138,7 @@ def test_given_outputs_are_judged_as_they_would_be_if_they_were_found(call, tmp_
 def test_constraints_hold_for_their_own_line(call, tmp_path):
     wishes = tmp_path / "wishes.jsonl"
     wishes.write_text('{"must": ["h"]}\n{}\n{"never": ["a"]}\n{"prefix": "g g"}\n')
-    output_projection = call(
-        "--constraints", wishes, stdin="a b\n" * 4
-    ).output_projection.splitlines()
+    output_projection = call("--constraints", wishes, stdin="a b\n" * 4).out.splitlines()
     assert "h" in output_projection[0].split()
     assert output_projection[1] == "a b"
     assert "a" not in output_projection[2].split()
@@ -158,9 +147,7 @@ def test_constraints_hold_for_their_own_line(call, tmp_path):
 
 def test_runs_decide_together(call, trained):
     assert (
-        call(
-            "--ensemble-with", trained, "--ensemble-with", trained, stdin="a b c\n"
-        ).output_projection
+        call("--ensemble-with", trained, "--ensemble-with", trained, stdin="a b c\n").out
         == "a b c\n"
     )
 
@@ -168,12 +155,10 @@ def test_runs_decide_together(call, trained):
 def test_what_is_drawn_depends_on_the_seed_and_the_line_alone(call, tmp_path):
     drawn = ("--set", "decoding.sampling={temperature: 3}")
     text = "a b c d\n" * 12
-    whole = call(*drawn, stdin=text).output_projection
-    assert whole == call(*drawn, stdin=text).output_projection
+    whole = call(*drawn, stdin=text).out
+    assert whole == call(*drawn, stdin=text).out
     assert len(set(whole.splitlines())) > 1, "every line is drawn for itself"
-    assert (
-        call(*drawn, stdin=text + "e\n").output_projection.splitlines()[:12] == whole.splitlines()
-    )
+    assert call(*drawn, stdin=text + "e\n").out.splitlines()[:12] == whole.splitlines()
 
 
 def test_bad_bytes_are_refused_with_their_line(call, tmp_path):

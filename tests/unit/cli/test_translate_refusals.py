@@ -82,12 +82,12 @@ def test_a_tree_of_what_is_drawn(call):
 def test_constraints_with_a_mistake_are_named_by_line_after_what_came_before(call, tmp_path):
     (tmp_path / "wishes").write_text('{}\n{"must": 1}\n')
     ended = call("--constraints", "wishes")
-    assert (ended.code, ended.output_projection) == (2, "a\n")
+    assert (ended.code, ended.out) == (2, "a\n")
     assert ended.err.startswith("heedful: wishes:2: 'must' cannot be 1\n")
 
 
 def test_bad_bytes_spoil_nothing_before_them(call, tmp_path):
     (tmp_path / "in").write_bytes(b"a\nb\n\xff\n")
     ended = call()
-    assert (ended.code, ended.output_projection) == (2, "a\nb\n")
+    assert (ended.code, ended.out) == (2, "a\nb\n")
     assert "in:3" in ended.err

@@ -38,9 +38,7 @@ def test_one_that_fails_does_not_stop_the_others(plans):
     assert trained.is_finished
     ((name, run, problem),) = trained.failures
     assert (name, run) == ("bad", str(plans[0].folder))
-    assert problem == (
-        "score.type: 'dot' needs equal sizes, but queries have 7 and keys 32"
-    )
+    assert problem == ("score.type: 'dot' needs equal sizes, but queries have 7 and keys 32")
     assert told[0] == "run 1 of 2: bad, seed 0, for 2 steps"
     assert told[1] == f"{run}: failed: {problem}"
     assert told[2].startswith("run 2 of 2: good, seed 0, for 2 steps; about ")

@@ -37,6 +37,7 @@ class GeneratedText(NamedTuple):
     """A prompt and its continuation."""
 
     text: str
+    tokens: Sequence[str]
     attention_map: None = None
 
 
@@ -118,7 +119,14 @@ class TextGenerator:
         """Continue prompts with the defaults of `generate`; the seed is the prompt's index."""
         del location
         for index, prompt in enumerate(requests, start_index):
-            yield GeneratedText(self.generate(prompt, seed=index))
+            text = self.generate(prompt, seed=index)
+            yield GeneratedText(
+                text, self.tokenizer.ids_to_tokens(encode_prompt(text, self.tokenizer))
+            )
+
+    def count_tokens(self, lines: Sequence[str]) -> int:
+        """Return the number of tokens of a text; the EOS before its first line is not counted."""
+        return len(concatenate_lines(lines, self.tokenizer)) - 1
 
     def evaluate(self, lines: Sequence[str]) -> list[MetricScore]:
         """Say how much a text surprises the model, each token seen with at least half a context."""

@@ -41,6 +41,7 @@ class FilledText(NamedTuple):
     """A text whose masks are replaced by their most probable tokens."""
 
     text: str
+    tokens: Sequence[str]
     attention_map: None = None
 
 
@@ -89,7 +90,11 @@ class MaskFiller:
             filled = text
             for best, *_ in self.fill_mask(text, top_k=1):
                 filled = filled.replace(MASK, best.token.strip(), 1)
-            yield FilledText(filled)
+            yield FilledText(filled, self.tokenizer.ids_to_tokens(self.tokenizer.encode(filled)))
+
+    def count_tokens(self, lines: Sequence[str]) -> int:
+        """Return the number of tokens of a text; the EOS before its first line is not counted."""
+        return len(concatenate_lines(lines, self.tokenizer)) - 1
 
     def evaluate(self, lines: Sequence[str]) -> list[MetricScore]:
         """Hide tokens of a text, always the same, and say how the model did in finding them."""

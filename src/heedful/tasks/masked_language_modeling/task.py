@@ -9,7 +9,7 @@ import torch
 from typing_extensions import override
 
 from heedful.data.batch_stream import DataCursor
-from heedful.data.token_stream import LMBatch, LMBatchStream, disjoint_windows
+from heedful.data.token_stream import LMBatch, LMBatchStream, concatenate_lines, disjoint_windows
 from heedful.errors import check
 from heedful.models.masked_language_model import (
     MaskedLanguageModel,
@@ -81,6 +81,12 @@ class MaskedLanguageModelingTask(TextTask):
             config.model.masking,
             device=device,
         )
+
+    @override
+    def comparison_key(self, predictor: MaskFiller, examples: Sequence[str]) -> object:
+        """Return what decides which tokens are masked."""
+        tokens = concatenate_lines(examples, predictor.tokenizer).tobytes()
+        return predictor.masking, predictor.lm_batching, len(predictor.tokenizer), tokens
 
 
 TASK = MaskedLanguageModelingTask()

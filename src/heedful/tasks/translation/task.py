@@ -14,7 +14,7 @@ from heedful.data.pair_dataset import Pair
 from heedful.decoding.translation import Translation
 from heedful.errors import ConfigError, DataError
 from heedful.evaluation.base import compute_score
-from heedful.evaluation.registry import METRICS
+from heedful.evaluation.registry import DEFAULT_METRICS, METRICS, MODEL_METRICS
 from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.models.prefix_lm import PrefixLanguageModelConfig
 from heedful.search.hypotheses import NaNLogProbsError
@@ -28,9 +28,12 @@ from heedful.tasks.task import (
     ExperimentConfig,
     LoadedRun,
     MetricSpec,
+    ProgressWrapper,
+    SystemOutputs,
     isolated_eval,
 )
 from heedful.tasks.translation.ensembles import build_ensemble
+from heedful.tasks.translation.outputs import TranslationOutputs
 from heedful.tasks.translation.translator import Translator
 from heedful.training.callbacks import LoggedSample
 
@@ -55,7 +58,9 @@ class TranslationTask(PairTask):
             if name != "aer"  # needs word alignments, not outputs
         },
     }
-    default_metrics = ("exact-match", "bleu", "chrf")
+    has_search = True
+    evaluation_metrics = {**METRICS, **MODEL_METRICS}
+    default_metrics = DEFAULT_METRICS
 
     @override
     def build_predictor(
@@ -67,6 +72,16 @@ class TranslationTask(PairTask):
         _, config, tokenizers, _ = members[0]
         model = build_ensemble(members, load_run)
         return Translator(model, tokenizers, config.decoding, device=device)
+
+    @override
+    def build_outputs(
+        self,
+        predictor: Any,
+        sources: Sequence[str],
+        references: Sequence[Sequence[str]],
+        with_progress: ProgressWrapper = lambda predictions, total: predictions,
+    ) -> SystemOutputs:
+        return TranslationOutputs(predictor, sources, references, with_progress)
 
     @override
     def build_dev_evaluator(

@@ -186,6 +186,11 @@ class Translator:
         outputs = [result.text for result in self.predict(pair.source for pair in examples)]
         return compute_metrics(outputs, [pair.target for pair in examples])
 
+    def count_tokens(self, examples: Sequence[Pair]) -> int:
+        """Return the number of target tokens, EOS included."""
+        targets = self.tokenizers.target.encode_batch([pair.target for pair in examples])
+        return sum(len(target) + 1 for target in targets)
+
     def _translate(
         self, requests: list[EncodedRequest], strategy: DecodingStrategy, *, need_tree: bool
     ) -> Iterator[Translation]:
