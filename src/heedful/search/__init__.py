@@ -1,4 +1,4 @@
-"""Search: which output is likely, given a model that can be asked step by step?"""
+"""Beam search, sampling and forced decoding for any model with a `step` method."""
 
 from heedful.search.beam_search import BeamSearchOptions, beam_search, greedy_search
 from heedful.search.candidates import BeamGroups

@@ -1,9 +1,13 @@
-""""""
+"""Candidates of beam search: top-k continuations, length bounds, and selection of the next beam.
+
+Continuations are ranked on the model's device; the few best of each beam are copied to the host.
+Invariants: length bounds equal the length processors; one group is a plain beam.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,54 +17,49 @@ from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor
 
 from heedful.config import BaseConfig
-from heedful.errors import ConfigError
+from heedful.errors import check
 from heedful.ops import op
+from heedful.search.logits_processors import MinLength, no_eos_error
 from heedful.shapes import Float, Int
 
 
 class Candidates(NamedTuple):
-    """Continuations (beams, C) of beams, best first; -inf in `cumulative_log_probs` where there is none."""
+    """Continuations (beams, C) of every beam, best first.
 
-    cumulative_log_probs: NDArray[
-        np.float64
-    ]  # what they are ranked by: log-probabilities, after the rules
-    log_probs: NDArray[np.float64]  # of the last token alone, as the model has it
+    An empty slot has -inf in `cumulative_log_probs`.
+    """
+
+    cumulative_log_probs: NDArray[np.float64]  # what they are ranked by, after processors
+    log_probs: NDArray[np.float64]  # model log-probability of the last token alone
     tokens: NDArray[np.int64]
-    rows: NDArray[np.int64]  # the hypotheses they continue, as rows of the batch
-    num_missing: NDArray[np.int64]  # tokens they still owe to constraints
+    rows: NDArray[np.int64]  # rows of the batch that they continue
+    num_missing: NDArray[np.int64]  # tokens that constraints still require
 
-    def map_arrays(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Candidates:
-        """Change every table in the same way."""
-        return Candidates(
-            change(self.cumulative_log_probs),
-            change(self.log_probs),
-            change(self.tokens),
-            change(self.rows),
-            change(self.num_missing),
-        )
+    def map_arrays(self, transform: Callable[[NDArray[Any]], NDArray[Any]]) -> Candidates:
+        """Apply one function to every array."""
+        return Candidates(*map(transform, self))
 
     def select_beams(self, beams: NDArray[np.int64]) -> Candidates:
-        """Those of some beams."""
-        return self.map_arrays(lambda table: table[beams])
+        """Return the candidates of these beams."""
+        return self.map_arrays(lambda array: array[beams])
 
     def reorder(self, order: NDArray[np.int64]) -> Candidates:
-        """Those at these places (beams, K) of each beam, in this order."""
+        """Return the candidates with these indices (beams, K) in each beam, in this order."""
         beams = np.arange(len(order))[:, None]
-        return self.map_arrays(lambda table: table[beams, order])
+        return self.map_arrays(lambda array: array[beams, order])
 
-    def drop(self, is_out: NDArray[np.bool_]) -> Candidates:
-        """These, but some (beams, C) are none, and stand last."""
-        cumulative_log_probs = np.where(is_out, -np.inf, self.cumulative_log_probs)
-        return self._replace(cumulative_log_probs=cumulative_log_probs).reorder(
-            np.argsort(is_out, axis=1, kind="stable")
-        )
+    def drop(self, is_dropped: NDArray[np.bool_]) -> Candidates:
+        """Replace these candidates (beams, C) by empty slots and move the slots to the end."""
+        totals = np.where(is_dropped, -np.inf, self.cumulative_log_probs)
+        order = np.argsort(is_dropped, axis=1, kind="stable")
+        return self._replace(cumulative_log_probs=totals).reorder(order)
 
     def with_beams_replaced(self, beams: NDArray[np.int64], replacements: Candidates) -> Candidates:
-        """These, but as many others for some beams."""
-        tables: list[NDArray[Any]] = [table.copy() for table in self]
-        for table, other in zip(tables, replacements, strict=True):
-            table[beams] = other
-        return Candidates(*tables)
+        """Return a copy with the candidates of some beams replaced by as many others."""
+        arrays: list[NDArray[Any]] = [array.copy() for array in self]
+        for array, replacement in zip(arrays, replacements, strict=True):
+            array[beams] = replacement
+        return Candidates(*arrays)
 
 
 def eos_candidates(
@@ -71,16 +70,22 @@ def eos_candidates(
     eos: int,
     count: int,
 ) -> Candidates:
-    """So many candidates of beams that can only end; there is one for each of their rows."""
-    order = np.argsort(-cumulative_log_probs, axis=1, kind="stable")[
-        :, np.arange(count) % cumulative_log_probs.shape[1]
-    ]
-    found = Candidates(
+    """Return `count` candidates per beam: EOS for each of its rows (beams, K), then empty slots."""
+    beam_size = cumulative_log_probs.shape[1]
+    order = np.argsort(-cumulative_log_probs, axis=1, kind="stable")
+    candidates = Candidates(
         cumulative_log_probs, log_probs, np.full_like(rows, eos), rows, np.zeros_like(rows)
-    )
-    found = found.reorder(order)
-    found.cumulative_log_probs[:, cumulative_log_probs.shape[1] :] = -np.inf
-    return found
+    ).reorder(order[:, np.arange(count) % beam_size])
+    candidates.cumulative_log_probs[:, beam_size:] = -np.inf
+    return candidates
+
+
+class OpenBeams(NamedTuple):
+    """The beams of the current batch."""
+
+    sentence_ids: NDArray[np.int64]  # (beams,)
+    cumulative_log_probs: NDArray[np.float64]  # (beams, K); -inf for an empty slot
+    depth: int  # tokens per hypothesis
 
 
 @op
@@ -122,114 +127,193 @@ def to_candidates(
     return Candidates(scores[0], scores[1], indices[0], indices[1], np.zeros_like(indices[0]))
 
 
-# Choosing: which candidates of a beam end, which stay open?
-#
-# Those that end are put aside if they are among the best `width` of their bank; of the others the
-# beam is dealt out, bank by bank in turn, the best of each first. Where beams of a sentence come in
-# groups, they choose one after another, and each is shown how often a token was chosen before.
+class LengthBounds:
+    """Minimum and maximum output lengths, applied to candidates.
+
+    The result is that of the processors `MinLength` and `MaxLength`, which would copy the
+    log-probabilities of the whole vocabulary at every step.
+    """
+
+    def __init__(
+        self, min_length: MinLength | None, max_lengths: Sequence[int], *, eos: int
+    ) -> None:
+        self.min_lengths = min_length.lengths.cpu().numpy() if min_length else np.zeros(0, np.int64)
+        self.largest_min_length = int(self.min_lengths.max(initial=0))
+        self.max_lengths = np.array(max_lengths, dtype=np.int64)
+        self.smallest_max_length = min(max_lengths, default=0)
+        self.eos = eos
+
+    def is_eos_too_early(self, candidates: Candidates, beams: OpenBeams) -> NDArray[np.bool_]:
+        """Return which candidates (beams, C) are EOS below the minimum length."""
+        is_end = candidates.tokens == self.eos
+        if beams.depth >= self.largest_min_length:
+            return np.zeros_like(is_end)
+        return is_end & (self.min_lengths[beams.sentence_ids] > beams.depth)[:, None]
+
+    def force_eos(
+        self,
+        candidates: Candidates,
+        beams: OpenBeams,
+        *,
+        allowed_log_probs: Float[Tensor, "R N"],
+        model_log_probs: Float[Tensor, "R N"],
+    ) -> Candidates:
+        """Replace the candidates of beams at their maximum length by EOS for every hypothesis."""
+        if beams.depth < self.smallest_max_length:
+            return candidates
+        is_long = self.max_lengths[beams.sentence_ids] <= beams.depth
+        at_limit = np.flatnonzero(is_long & (beams.cumulative_log_probs.max(axis=1) > -np.inf))
+        if not len(at_limit):
+            return candidates
+        beam_size = beams.cumulative_log_probs.shape[1]
+        rows = beam_size * at_limit[:, None] + np.arange(beam_size)
+        device_rows = torch.from_numpy(rows).to(model_log_probs.device)
+        of_model, allowed = (
+            log_probs[device_rows, self.eos].double().cpu().numpy()
+            for log_probs in (model_log_probs, allowed_log_probs)
+        )
+        if (of_model == -np.inf).any():
+            raise no_eos_error(beams.depth)
+        # Where processors forbid EOS, too, it is still the only token left.
+        totals = beams.cumulative_log_probs[at_limit] + np.where(
+            allowed > -np.inf, allowed, of_model
+        )
+        count = candidates.cumulative_log_probs.shape[1]
+        replacements = eos_candidates(totals, of_model, rows, eos=self.eos, count=count)
+        return candidates.with_beams_replaced(at_limit, replacements)
 
 
 class BeamGroups(NamedTuple):
-    """Groups of hypotheses that avoid one another (Vijayakumar et al. 2018, section 4).
+    """Groups of hypotheses that avoid each other's tokens (Vijayakumar et al. 2018, section 4).
 
-    A group ranks by log P - strength * (how many hypotheses of earlier groups chose the token at
-    this step); what a hypothesis is worth stays log P. One group is a plain beam.
+    A group ranks by log P - penalty * (number of hypotheses of earlier groups that selected the
+    token at this step); the score of a hypothesis remains log P. One group is a plain beam.
     """
 
     num_groups: int = 1
     penalty: float = 0.5
 
     def group_size(self, beam_size: int) -> int:
-        """How many hypotheses each group has."""
-        if self.num_groups < 1 or beam_size % self.num_groups:
-            raise ConfigError(
-                "diversity.num_beam_groups",
-                f"a beam of {beam_size} cannot be shared by {self.num_groups} groups",
-                "choose a number of groups that divides the width",
-            )
+        """Return the number of hypotheses per group."""
+        check(
+            self.num_groups >= 1 and beam_size % self.num_groups == 0,
+            "diversity.num_beam_groups",
+            f"beam_size {beam_size} is not divisible by {self.num_groups} groups",
+            "choose a number of groups that divides beam_size",
+        )
         return beam_size // self.num_groups
 
 
 class BeamSelection(NamedTuple):
-    """What became of the candidates of some beams."""
+    """Candidates of some beams that finish or stay open."""
 
     candidates: Candidates
-    is_finished: NDArray[np.bool_]  # (beams, C) those that end and are put aside
-    open_indices: NDArray[np.int64]  # (beams, K) places of those that stay open
-    cumulative_log_probs: NDArray[np.float64]  # (beams, K) of these; -inf where there is none
+    is_finished: NDArray[np.bool_]  # (beams, C)
+    open_indices: NDArray[np.int64]  # (beams, K) indices of the open candidates
+    cumulative_log_probs: NDArray[np.float64]  # (beams, K) of these; -inf if there are fewer
 
 
 def select_candidates(candidates: Candidates, *, eos: int, beam_size: int) -> BeamSelection:
-    """Deal out the beams among candidates in the order they stand."""
+    """Select the next hypotheses of every beam from candidates in their order.
+
+    EOS finishes a hypothesis if it is among the best `beam_size` candidates of its bank; the open
+    ones are taken from the banks in turn, the best of each bank first.
+    """
     is_real = candidates.cumulative_log_probs > -np.inf
     is_end = is_real & (candidates.tokens == eos)
     is_open = is_real & ~is_end
     if candidates.num_missing.any():
-        ranks, turns = (
-            _rank_within_bank(candidates.num_missing, is_real),
-            _rank_within_bank(candidates.num_missing, is_open),
-        )
-        open_indices = np.lexsort((candidates.num_missing, turns, ~is_open))[:, :beam_size]
+        ranks = _rank_within_bank(candidates.num_missing, is_real)
+        open_ranks = _rank_within_bank(candidates.num_missing, is_open)
+        order = np.lexsort((candidates.num_missing, open_ranks, ~is_open))
     else:
         ranks = np.arange(is_real.shape[1])
-        open_indices = np.argsort(~is_open, axis=1, kind="stable")[:, :beam_size]
-    cumulative_log_probs = np.where(is_open, candidates.cumulative_log_probs, -np.inf)
+        order = np.argsort(~is_open, axis=1, kind="stable")
+    open_indices = order[:, :beam_size]
+    totals = np.where(is_open, candidates.cumulative_log_probs, -np.inf)
     beams = np.arange(len(open_indices))[:, None]
     return BeamSelection(
-        candidates,
-        is_end & (ranks < beam_size),
-        open_indices,
-        cumulative_log_probs[beams, open_indices],
+        candidates, is_end & (ranks < beam_size), open_indices, totals[beams, open_indices]
+    )
+
+
+def select_in_groups(
+    candidates: Candidates,
+    beam_ids: NDArray[np.int64],
+    groups: BeamGroups,
+    *,
+    eos: int,
+    beam_size: int,
+) -> BeamSelection:
+    """Select group after group; each is penalized for the tokens of the groups before it.
+
+    Beam i belongs to sentence i // num_groups and to group i % num_groups of it.
+    """
+    if groups.num_groups == 1:
+        return select_candidates(candidates, eos=eos, beam_size=beam_size)
+    token_counts: dict[int, Counter[int]] = defaultdict(Counter)
+    selections, order = [], []
+    for group in range(groups.num_groups):
+        beams = np.flatnonzero(beam_ids % groups.num_groups == group)
+        sentence_ids = beam_ids[beams] // groups.num_groups
+        penalized = apply_diversity_penalty(
+            candidates.select_beams(beams), sentence_ids, token_counts, groups.penalty
+        )
+        selections.append(select_candidates(penalized, eos=eos, beam_size=beam_size))
+        count_selected_tokens(token_counts, sentence_ids, selections[-1])
+        order.append(beams)
+    positions = np.argsort(np.concatenate(order))
+    arrays = zip(*(selection.candidates for selection in selections), strict=True)
+    others = zip(*(selection[1:] for selection in selections), strict=True)
+    return BeamSelection(
+        Candidates(*(np.concatenate(parts)[positions] for parts in arrays)),
+        *(np.concatenate(parts)[positions] for parts in others),
     )
 
 
 def apply_diversity_penalty(
     candidates: Candidates,
     sentence_ids: NDArray[np.int64],
-    token_counts: list[Counter[int]],
+    token_counts: Mapping[int, Counter[int]],
     penalty: float,
 ) -> Candidates:
-    """Order candidates by what they are worth to a group that knows what others chose."""
+    """Sort candidates by their scores less the penalty for tokens that earlier groups selected."""
     counts = [
         [token_counts[sentence][token] for token in tokens]
         for sentence, tokens in zip(sentence_ids.tolist(), candidates.tokens.tolist(), strict=True)
     ]
-    cost = penalty * np.array(counts, dtype=np.float64).reshape(
-        candidates.cumulative_log_probs.shape
-    )
-    order = np.argsort(cost - candidates.cumulative_log_probs, axis=1, kind="stable")
-    return candidates.reorder(order)
+    totals = candidates.cumulative_log_probs
+    cost = penalty * np.array(counts, dtype=np.float64).reshape(totals.shape)
+    return candidates.reorder(np.argsort(cost - totals, axis=1, kind="stable"))
 
 
 def count_selected_tokens(
-    token_counts: list[Counter[int]], sentence_ids: NDArray[np.int64], selection: BeamSelection
+    token_counts: Mapping[int, Counter[int]],
+    sentence_ids: NDArray[np.int64],
+    selection: BeamSelection,
 ) -> None:
-    """Count the tokens that a group has chosen."""
+    """Add the tokens that a group selected to the counts of its sentences."""
     for beam, sentence in enumerate(sentence_ids.tolist()):
         tokens = selection.candidates.tokens[beam]
+        is_real = selection.cumulative_log_probs[beam] > -np.inf
         token_counts[sentence].update(tokens[selection.is_finished[beam]].tolist())
-        token_counts[sentence].update(
-            tokens[selection.open_indices[beam]][
-                selection.cumulative_log_probs[beam] > -np.inf
-            ].tolist()
-        )
+        token_counts[sentence].update(tokens[selection.open_indices[beam]][is_real].tolist())
 
 
-def _rank_within_bank(banks: NDArray[np.int64], counts: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """How many that count stand before each in its own bank."""
+def _rank_within_bank(banks: NDArray[np.int64], is_counted: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return how many counted candidates of the same bank precede each candidate."""
     is_before = np.tri(banks.shape[1], k=-1, dtype=bool)
-    same = banks[:, :, None] == banks[:, None, :]
-    return (same & is_before & counts[:, None, :]).sum(axis=-1)
+    is_same_bank = banks[:, :, None] == banks[:, None, :]
+    return (is_same_bank & is_before & is_counted[:, None, :]).sum(axis=-1)
 
 
 class BeamGroupsConfig(BaseConfig):
-    """Groups of hypotheses that avoid one another (Vijayakumar et al. 2018, section 4)."""
+    """Groups of hypotheses that avoid each other's tokens (Vijayakumar et al. 2018, section 4)."""
 
     num_beam_groups: PositiveInt = 1
-    """How many groups share the beam; 1 is a plain beam."""
+    """Number of groups that share the beam; 1 is a plain beam."""
     diversity_penalty: NonNegativeFloat = 0.5
-    """What a token loses for each time an earlier group chose it at the same step."""
+    """Subtracted from log P for every earlier group that selected the token at the same step."""
 
     def build(self) -> BeamGroups:
-        """Make the groups."""
         return BeamGroups(self.num_beam_groups, self.diversity_penalty)

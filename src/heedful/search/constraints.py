@@ -1,12 +1,11 @@
-"""Constraints: how does a beam come to say what its outputs must contain?
+"""Lexically constrained beam search: outputs that contain required phrases.
 
-A hypothesis may end only when nothing is missing, and stays in the beam only as long as what is
-missing fits into the tokens it has left; from any that fits, some token leads to another that
-does. So every output that is found contains what it must. That outputs are good as well, and do
-not put off to the end what they must say, is the work of the banks (after Post and Vilar 2018,
-section 3): the beam is dealt out in turn among hypotheses with as many tokens missing, and
-tokens that go on with a phrase are always among the candidates. Without constraints there is one
-bank, and all this is a plain beam.
+A hypothesis may end only when no required token is missing, and stays in the beam only while the
+missing tokens fit into its remaining length. From a hypothesis that fits, some token always leads
+to another one that fits, so every finished output satisfies its constraints. For quality the beam
+is shared between banks of hypotheses with the same number of missing tokens, and the tokens that
+continue a phrase are always candidates (after Post and Vilar 2018, section 3). Invariant: without
+constraints the result is that of a plain beam search.
 """
 
 from __future__ import annotations
@@ -19,114 +18,120 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from heedful.errors import ConfigError
+from heedful.errors import check
 from heedful.search.candidates import Candidates
 from heedful.shapes import Float
 
-# Phrases: what must be in an output?
-#
-# A `DisjunctiveConstraint` is met when one of its phrases has been said, token after token, wherever and however:
-# phrases may overlap, and what must be said twice over is said once. How far an output is with all
-# it must say follows from its tokens alone.
-
+LogProbs = Float[Tensor, "R N"]
 Phrase = tuple[int, ...]
 
 
 class DisjunctiveConstraint(NamedTuple):
-    """One of these phrases must be said."""
+    """One of these phrases must occur as consecutive tokens; phrases may overlap."""
 
     phrases: tuple[Phrase, ...]
 
     @property
-    def shortest(self) -> int:
-        """The fewest tokens it takes."""
+    def min_length(self) -> int:
+        """Number of tokens of the shortest phrase."""
         return min(len(phrase) for phrase in self.phrases)
 
 
 def require_phrase(*phrases: Sequence[int]) -> DisjunctiveConstraint:
-    """Require a phrase, or one of several."""
+    """Return the constraint that one of these phrases occurs."""
     return DisjunctiveConstraint(tuple(tuple(phrase) for phrase in phrases))
 
 
 class ConstraintProgress(NamedTuple):
-    """How far an output is: for each `DisjunctiveConstraint`, None if it is met, else what was said of each phrase.
+    """Matched tokens per phrase of every constraint; None for a constraint that is satisfied.
 
-    What was said of a phrase is the longest beginning of it that the output ends with.
+    The matched part of a phrase is its longest prefix that the output ends with.
     """
 
     matched: tuple[tuple[int, ...] | None, ...]
 
 
 class ConstraintSet:
-    """All that one output must say, and the fewest tokens that takes."""
+    """All constraints of one sentence; progress depends on the generated tokens alone."""
 
     def __init__(self, constraints: Sequence[DisjunctiveConstraint]) -> None:
         self.constraints = tuple(dict.fromkeys(constraints))
         self._failure_tables = [
-            [_failure_table(phrase) for phrase in must.phrases] for must in self.constraints
+            [_failure_table(phrase) for phrase in constraint.phrases]
+            for constraint in self.constraints
         ]
 
     def start(self) -> ConstraintProgress:
-        """Nothing has been said."""
-        return ConstraintProgress(tuple((0,) * len(must.phrases) for must in self.constraints))
+        """Return the progress of an empty output."""
+        return ConstraintProgress(
+            tuple((0,) * len(constraint.phrases) for constraint in self.constraints)
+        )
 
     def advance(self, progress: ConstraintProgress, token: int) -> ConstraintProgress:
-        """Say a token."""
+        """Return the progress after one more token."""
         return ConstraintProgress(
             tuple(
-                None if said is None else self._match_token(number, said, token)
-                for number, said in enumerate(progress.matched)
+                None if matched is None else self._match_token(index, matched, token)
+                for index, matched in enumerate(progress.matched)
             )
         )
 
     def num_missing(self, progress: ConstraintProgress) -> int:
-        """A number of tokens that is enough to say the rest; 0 if and only if all is said.
+        """Return a number of tokens that suffices to satisfy all constraints; 0 if they are.
 
-        It goes on with one phrase that has been begun and says the others from their beginnings;
-        where phrases overlap, fewer might do.
+        It continues one phrase that has started and adds the others in full; where phrases overlap,
+        fewer tokens may be enough.
         """
-        parts = [
-            (must, said)
-            for must, said in zip(self.constraints, progress.matched, strict=True)
-            if said is not None
-        ]
+        unmet = self._unmet(progress)
         saved = [
-            must.shortest - (len(phrase) - count)
-            for must, said in parts
-            for phrase, count in zip(must.phrases, said, strict=True)
+            constraint.min_length - (len(phrase) - count)
+            for constraint, matched in unmet
+            for phrase, count in zip(constraint.phrases, matched, strict=True)
         ]
-        return sum(must.shortest for must, _ in parts) - max([0, *saved])
+        return sum(constraint.min_length for constraint, _ in unmet) - max([0, *saved])
 
     def next_tokens(self, progress: ConstraintProgress) -> set[int]:
-        """What goes on with a phrase; one of these leaves one token fewer missing."""
+        """Return the tokens that continue a phrase; at least one reduces `num_missing` by one."""
         return {
             phrase[count]
-            for must, said in zip(self.constraints, progress.matched, strict=True)
-            if said is not None
-            for phrase, count in zip(must.phrases, said, strict=True)
+            for constraint, matched in self._unmet(progress)
+            for phrase, count in zip(constraint.phrases, matched, strict=True)
         }
 
+    def num_tokens_needed(self, prefix: Sequence[int]) -> int:
+        """Return the length of an output that starts with `prefix` and satisfies everything."""
+        progress = self.start()
+        for token in prefix:
+            progress = self.advance(progress, token)
+        return len(prefix) + self.num_missing(progress)
+
+    def _unmet(
+        self, progress: ConstraintProgress
+    ) -> list[tuple[DisjunctiveConstraint, tuple[int, ...]]]:
+        pairs = zip(self.constraints, progress.matched, strict=True)
+        return [(constraint, matched) for constraint, matched in pairs if matched is not None]
+
     def _match_token(
-        self, number: int, matched: tuple[int, ...], token: int
+        self, index: int, matched: tuple[int, ...], token: int
     ) -> tuple[int, ...] | None:
-        phrases, falls = self.constraints[number].phrases, self._failure_tables[number]
+        phrases, tables = self.constraints[index].phrases, self._failure_tables[index]
         counts = tuple(
-            _next_count(phrase, fall, count, token)
-            for phrase, fall, count in zip(phrases, falls, matched, strict=True)
+            _next_count(phrase, table, count, token)
+            for phrase, table, count in zip(phrases, tables, matched, strict=True)
         )
         is_met = any(count == len(phrase) for count, phrase in zip(counts, phrases, strict=True))
         return None if is_met else counts
 
 
 def _failure_table(phrase: Phrase) -> list[int]:
-    """For each beginning, its longest shorter one that it also ends with (Knuth et al. 1977)."""
-    falls, length = [0, 0], 0
+    """Return, for each prefix, the length of its longest proper border (Knuth et al. 1977)."""
+    table, length = [0, 0], 0
     for token in phrase[1:]:
         while length and phrase[length] != token:
-            length = falls[length]
+            length = table[length]
         length += phrase[length] == token
-        falls.append(length)
-    return falls
+        table.append(length)
+    return table
 
 
 def _next_count(phrase: Phrase, failure_table: list[int], count: int, token: int) -> int:
@@ -135,50 +140,48 @@ def _next_count(phrase: Phrase, failure_table: list[int], count: int, token: int
     return count + (phrase[count] == token)
 
 
-_Found = dict[tuple[int, int], tuple[float, float]]  # (row, token): total, log-probability
+class _Continuation(NamedTuple):
+    """Scores of one candidate; tuples compare by the cumulative log-probability first."""
+
+    cumulative_log_prob: float
+    log_prob: float
+
+
+_Pool = dict[tuple[int, int], _Continuation]  # by (row, token)
 
 
 class ConstrainedBeam:
-    """What the hypotheses of a search must say, and how far each of them is."""
+    """The constraints of every sentence and the progress of every hypothesis of a search."""
 
     def __init__(self, constraints: Sequence[Sequence[DisjunctiveConstraint]], *, eos: int) -> None:
-        self._constraint_sets = [ConstraintSet(each) for each in constraints]
+        self._constraint_sets = [ConstraintSet(of_sentence) for of_sentence in constraints]
         self._eos = eos
         self._sentences: list[int] = []
         self._progress: list[ConstraintProgress] = []
 
-    def validate(self, max_lengths: Sequence[int], prefixes: Sequence[Sequence[int]]) -> None:
-        """Complain about what no output of at most these lengths can contain."""
-        for number, (duties, limit) in enumerate(
-            zip(self._constraint_sets, max_lengths, strict=True)
-        ):
-            _validate_phrases(
-                duties.constraints, self._eos, f"constraints of sentence {number + 1}"
+    def check_lengths(self, max_lengths: Sequence[int], prefixes: Sequence[Sequence[int]]) -> None:
+        """Raise ConfigError for constraints that no output of these lengths can satisfy."""
+        sentences = zip(self._constraint_sets, max_lengths, strict=True)
+        for index, (constraint_set, limit) in enumerate(sentences):
+            location = f"constraints of sentence {index + 1}"
+            _check_phrases(constraint_set.constraints, self._eos, location)
+            prefix = prefixes[index] if prefixes else ()
+            needed = constraint_set.num_tokens_needed(prefix)
+            including = f", including the prefix of {len(prefix)}" if prefix else ""
+            check(
+                needed <= limit,
+                location,
+                f"the constraints need {needed} tokens{including}, but max_length is {limit}",
+                "require fewer or shorter phrases, or raise max_length",
             )
-            prefix = prefixes[number] if prefixes else ()
-            progress = duties.start()
-            for token in prefix:
-                progress = duties.advance(progress, token)
-            needed = len(prefix) + duties.num_missing(progress)
-            if needed > limit:
-                after = f", its prefix of {len(prefix)} counted" if prefix else ""
-                raise ConfigError(
-                    f"constraints of sentence {number + 1}",
-                    f"they take {needed} tokens{after}, but the output may have {limit}",
-                    "require less, or let outputs be longer",
-                )
 
     def start(self, sentence_ids: NDArray[np.int64]) -> None:
-        """Open a hypothesis for each of these sentences."""
+        """Open an empty hypothesis for each of these sentences."""
         self._sentences = sentence_ids.tolist()
         self._progress = [self._constraint_sets[sentence].start() for sentence in self._sentences]
 
-    def reorder(
-        self,
-        rows: NDArray[np.int64],
-        tokens: NDArray[np.int64],
-    ) -> None:
-        """Go on with these rows, each by its token."""
+    def reorder(self, rows: NDArray[np.int64], tokens: NDArray[np.int64]) -> None:
+        """Continue these rows, each with its token."""
         parents = rows.tolist()
         self._progress = [
             self._progress_after(row, token)
@@ -186,9 +189,9 @@ class ConstrainedBeam:
         ]
         self._sentences = [self._sentences[row] for row in parents]
 
-    def block_eos(self, log_probs: Float[Tensor, "R N"]) -> Float[Tensor, "R N"]:
-        """Forbid the end to rows that have something missing."""
-        rows = [row for row in range(len(log_probs)) if self._missing(row)]
+    def block_eos(self, log_probs: LogProbs) -> LogProbs:
+        """Forbid EOS in rows that miss required tokens."""
+        rows = [row for row in range(len(log_probs)) if self._num_missing(row)]
         if not rows:
             return log_probs
         log_probs = log_probs.clone()
@@ -200,118 +203,116 @@ class ConstrainedBeam:
         candidates: Candidates,
         cumulative_log_probs: NDArray[np.float64],
         *,
-        allowed_log_probs: Float[Tensor, "R N"],
-        hard_log_probs: Float[Tensor, "R N"],
-        model_log_probs: Float[Tensor, "R N"],
+        allowed_log_probs: LogProbs,
+        hard_log_probs: LogProbs,
+        model_log_probs: LogProbs,
         remaining: Sequence[int],
     ) -> Candidates:
-        """Add to the candidates what constraints call for; take away what has no room for them.
+        """Add the candidates that constraints need; drop those that leave too few tokens.
 
-        What must be said goes before what may not be: its worth is what binding rules alone leave.
-        `room` is how many tokens each beam may say after this one.
+        A required token is scored by `hard_log_probs`: it overrides processors that are not hard.
+        `remaining` is the number of tokens that each beam may add after this one.
         """
-        held = cumulative_log_probs.shape[1]
-        added = self._required_continuations(
+        beam_size = cumulative_log_probs.shape[1]
+        required = self._required_continuations(
             cumulative_log_probs.flatten(), allowed_log_probs, hard_log_probs, model_log_probs
         )
         beams = []
-        for beam, remaining_tokens in enumerate(remaining):
+        for beam, num_remaining in enumerate(remaining):
             pool = _candidate_pool(candidates, beam)
-            for row in range(beam * held, (beam + 1) * held):
-                for token, worth in added.get(row, {}).items():
-                    pool[row, token] = max(worth, pool.get((row, token), worth))
-            beams.append(self._fitting_candidates(pool, remaining_tokens))
-        return _pad_candidates(beams, held, self._eos)
+            for row in range(beam * beam_size, (beam + 1) * beam_size):
+                for token, continuation in required.get(row, {}).items():
+                    current = pool.get((row, token), continuation)
+                    pool[row, token] = max(continuation, current)
+            beams.append(self._fitting_candidates(pool, num_remaining))
+        return _pad_candidates(beams, beam_size, self._eos)
 
     def _required_continuations(
         self,
         cumulative_log_probs: NDArray[np.float64],
-        allowed_log_probs: Float[Tensor, "R N"],
-        hard_log_probs: Float[Tensor, "R N"],
-        model_log_probs: Float[Tensor, "R N"],
-    ) -> dict[int, dict[int, tuple[float, float]]]:
-        """For each row with something missing, what goes on with a phrase, and its best token."""
+        allowed_log_probs: LogProbs,
+        hard_log_probs: LogProbs,
+        model_log_probs: LogProbs,
+    ) -> dict[int, dict[int, _Continuation]]:
+        """Return, for each row with missing tokens, those that continue a phrase and its best."""
         rows = [
             row
             for row in range(len(cumulative_log_probs))
-            if cumulative_log_probs[row] > -np.inf and self._missing(row)
+            if cumulative_log_probs[row] > -np.inf and self._num_missing(row)
         ]
         if not rows:
             return {}
-        wanted = [(row, token) for row in rows for token in sorted(self._next_tokens(row))]
-        places = torch.tensor(wanted, device=model_log_probs.device).T.unbind()
         best = allowed_log_probs[rows].max(dim=-1)
-        required_continuations = zip(
-            wanted, hard_log_probs[places].tolist(), model_log_probs[places].tolist(), strict=True
-        )
-        best_continuations = zip(rows, best.indices.tolist(), best.values.tolist(), strict=True)
-        own = model_log_probs[rows, best.indices].tolist()
-        added: dict[int, dict[int, tuple[float, float]]] = {row: {} for row in rows}
-        for (row, token, worth), log_prob in zip(best_continuations, own, strict=True):
-            added[row][token] = (cumulative_log_probs[row] + worth, log_prob)
-        for (row, token), worth, log_prob in required_continuations:
-            added[row][token] = (cumulative_log_probs[row] + worth, log_prob)
-        return added
+        best_tokens = list(zip(rows, best.indices.tolist(), strict=True))
+        next_tokens = [(row, token) for row in rows for token in sorted(self._next_tokens(row))]
+        index = torch.tensor([*best_tokens, *next_tokens], device=model_log_probs.device).T.unbind()
+        scores = best.values.tolist() + hard_log_probs[index][len(rows) :].tolist()
+        continuations: dict[int, dict[int, _Continuation]] = {row: {} for row in rows}
+        for (row, token), score, log_prob in zip(
+            [*best_tokens, *next_tokens], scores, model_log_probs[index].tolist(), strict=True
+        ):
+            continuations[row][token] = _Continuation(cumulative_log_probs[row] + score, log_prob)
+        return continuations
 
     def _fitting_candidates(
-        self, pool: _Found, remaining: int
+        self, pool: _Pool, remaining: int
     ) -> list[tuple[float, float, int, int, int]]:
-        """Order candidates by their worth; leave out those that cannot say the rest any more."""
-        listed = []
+        """Sort candidates by score, without those whose missing tokens no longer fit."""
+        candidates = []
         for (row, token), (total, log_prob) in pool.items():
             is_end = token == self._eos
-            missing = self._missing(row) if is_end else self._missing_after(row, token)
-            listed.append((total, log_prob, token, row, missing))
-        fitting = [each for each in listed if each[-1] <= remaining or each[2] == self._eos]
-        # A prefix that is forced may lead through places from which it does not seem to fit.
-        return sorted(fitting or listed, key=lambda each: -each[0])
+            missing = self._num_missing(row) if is_end else self._num_missing_after(row, token)
+            candidates.append((total, log_prob, token, row, missing))
+        fitting = [
+            candidate
+            for candidate in candidates
+            if candidate[-1] <= remaining or candidate[2] == self._eos
+        ]
+        # A forced prefix may pass through states from which the constraints do not seem to fit.
+        return sorted(fitting or candidates, key=lambda candidate: -candidate[0])
 
     def _progress_after(self, row: int, token: int) -> ConstraintProgress:
         return self._constraint_sets[self._sentences[row]].advance(self._progress[row], token)
 
-    def _missing(self, row: int) -> int:
+    def _num_missing(self, row: int) -> int:
         return self._constraint_sets[self._sentences[row]].num_missing(self._progress[row])
 
-    def _missing_after(self, row: int, token: int) -> int:
-        return self._constraint_sets[self._sentences[row]].num_missing(
-            self._progress_after(row, token)
-        )
+    def _num_missing_after(self, row: int, token: int) -> int:
+        constraint_set = self._constraint_sets[self._sentences[row]]
+        return constraint_set.num_missing(self._progress_after(row, token))
 
     def _next_tokens(self, row: int) -> set[int]:
         return self._constraint_sets[self._sentences[row]].next_tokens(self._progress[row])
 
 
-def _validate_phrases(constraints: Sequence[DisjunctiveConstraint], eos: int, at: str) -> None:
-    for must in constraints:
-        if not must.phrases or not all(must.phrases):
-            raise ConfigError(at, "an empty phrase says nothing", "leave it out")
-        if any(eos in phrase for phrase in must.phrases):
-            raise ConfigError(
-                at, "a phrase contains the end symbol", "require only what comes before the end"
-            )
+def _check_phrases(constraints: Sequence[DisjunctiveConstraint], eos: int, location: str) -> None:
+    for phrases in (constraint.phrases for constraint in constraints):
+        check(phrases and all(phrases), location, "a phrase is empty", "remove the empty phrase")
+        has_eos = any(eos in phrase for phrase in phrases)
+        check(not has_eos, location, "a phrase contains EOS", "remove EOS from the phrase")
 
 
-def _candidate_pool(found: Candidates, beam: int) -> _Found:
-    parts = (part[beam].tolist() for part in found[:4])
+def _candidate_pool(candidates: Candidates, beam: int) -> _Pool:
+    columns = (array[beam].tolist() for array in candidates[:4])
     return {
-        (row, token): (total, log_prob)
-        for total, log_prob, token, row in zip(*parts, strict=True)
+        (row, token): _Continuation(total, log_prob)
+        for total, log_prob, token, row in zip(*columns, strict=True)
         if total > -np.inf
     }
 
 
 def _pad_candidates(
-    beams: list[list[tuple[float, float, int, int, int]]], held: int, eos: int
+    beams: list[list[tuple[float, float, int, int, int]]], beam_size: int, eos: int
 ) -> Candidates:
-    """Make all lists equally long, by candidates that are none."""
-    longest = max(1, *(len(beam) for beam in beams))
-    full = [
-        beam + [(-np.inf, -np.inf, eos, number * held, 0)] * (longest - len(beam))
-        for number, beam in enumerate(beams)
+    """Pad all lists to one length with candidates of score -inf."""
+    max_length = max(1, *(len(beam) for beam in beams))
+    padded = [
+        beam + [(-np.inf, -np.inf, eos, index * beam_size, 0)] * (max_length - len(beam))
+        for index, beam in enumerate(beams)
     ]
-    parts = [np.array([[each[part] for each in beam] for beam in full]) for part in range(5)]
-    return Candidates(
-        parts[0].astype(np.float64),
-        parts[1].astype(np.float64),
-        *(p.astype(np.int64) for p in parts[2:]),
-    )
+    columns = [
+        np.array([[candidate[column] for candidate in beam] for beam in padded])
+        for column in range(5)
+    ]
+    totals, log_probs = (column.astype(np.float64) for column in columns[:2])
+    return Candidates(totals, log_probs, *(column.astype(np.int64) for column in columns[2:]))

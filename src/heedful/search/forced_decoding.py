@@ -1,7 +1,7 @@
-"""Forced decoding: what does a model think of outputs that are given?
+"""Forced decoding: score given outputs token by token.
 
-It is told an output token by token, as a search would have said it, and what it thinks of it and
-where it looks is what the search would have said of the same output.
+Invariant: a given output gets the log-probabilities and attention weights that a search which finds
+the same output reports for it.
 """
 
 from __future__ import annotations
@@ -32,46 +32,35 @@ def score_targets(
     coverage_penalty: CoveragePenalty | None = None,
     source_lengths: Int[Tensor, "B"] | None = None,
 ) -> list[Hypothesis]:
-    """Judge a target for every row of `state`, without its begin and end symbols."""
-    length_penalty = length_penalty or LengthPenalty()
-    source_length_list = (
-        source_lengths.tolist() if source_lengths is not None else [None] * len(targets)
-    )
-    evidence, remaining_targets = (
-        HypothesisRecorder(len(targets)),
-        [[*target, eos] for target in targets],
-    )
+    """Score one target, without BOS and EOS, for every row of `state`."""
+    recorder = HypothesisRecorder(len(targets))
+    remaining = [[*target, eos] for target in targets]
     tokens, depth = torch.full((len(targets),), bos, device=device), 0
-    while remaining_targets:
+    while remaining:
         step = model.step(tokens, state)
-        tokens = torch.tensor([row[depth] for row in remaining_targets], device=device)
+        tokens = torch.tensor([target[depth] for target in remaining], device=device)
         depth += 1
-        active_rows = [place for place, row in enumerate(remaining_targets) if len(row) > depth]
-        kept = torch.tensor(active_rows, dtype=torch.long, device=device)
-        evidence.record(step, tokens, kept)
-        state = (
-            step.state
-            if len(active_rows) == len(remaining_targets)
-            else select_rows(step.state, kept)
-        )
-        tokens, remaining_targets = (
-            tokens[kept],
-            [remaining_targets[place] for place in active_rows],
-        )
+        active = [row for row, target in enumerate(remaining) if len(target) > depth]
+        active_rows = torch.tensor(active, dtype=torch.long, device=device)
+        recorder.record(step, tokens, active_rows)
+        is_unchanged = len(active) == len(remaining)
+        state = step.state if is_unchanged else select_rows(step.state, active_rows)
+        tokens, remaining = tokens[active_rows], [remaining[row] for row in active]
+    lengths = source_lengths.tolist() if source_lengths is not None else [None] * len(targets)
     return [
-        _with_penalties(found, length_penalty, coverage_penalty, end_of_source)
-        for found, end_of_source in zip(evidence.hypotheses(), source_length_list, strict=True)
+        _with_penalties(hypothesis, length_penalty or LengthPenalty(), coverage_penalty, length)
+        for hypothesis, length in zip(recorder.hypotheses(), lengths, strict=True)
     ]
 
 
 def _with_penalties(
-    found: Hypothesis,
-    penalty: LengthPenalty,
+    hypothesis: Hypothesis,
+    length_penalty: LengthPenalty,
     coverage_penalty: CoveragePenalty | None,
-    source_length_list: int | None,
+    source_length: int | None,
 ) -> Hypothesis:
-    penalized_score = penalty(found.log_prob, len(found.log_probs))
+    score = length_penalty(hypothesis.log_prob, len(hypothesis.log_probs))
     if coverage_penalty is not None:
-        all_weights = np.concatenate([found.weights, found.eos_weights[None]])
-        penalized_score += coverage_penalty(all_weights[:, :source_length_list])
-    return found._replace(score=penalized_score)
+        weights = np.concatenate([hypothesis.weights, hypothesis.eos_weights[None]])
+        score += coverage_penalty(weights[:, :source_length])
+    return hypothesis._replace(score=score)

@@ -1,7 +1,9 @@
-"""Evidence: what did a model think of outputs, and where did it look, token by token?
+"""Hypotheses with their log-probabilities and attention weights, and the trellis that stores them.
 
-The outputs grow side by side, each in a row of its own; a row that has ended leaves the batch. So
-it is when outputs are given and when they are drawn; where they are searched for, rows branch.
+Depth t of a trellis has one row per hypothesis with t tokens, and each row points to its parent at
+depth t - 1. The weights of a step are stored once, whatever number of children a row has, so that
+reordering a beam copies no attention. Invariant: what is read back for a hypothesis is what forced
+decoding gives for its tokens.
 """
 
 from __future__ import annotations
@@ -17,30 +19,24 @@ from heedful.errors import RunError
 from heedful.search.protocol import StepOutput
 from heedful.shapes import Float, Int
 
-# The trellis: what every hypothesis chose at every step, so that each can be read back.
-#
-# Depth t holds the rows that are alive after t tokens. Each row knows its parent row one depth
-# above; what a row looked at on its way to the next depth is kept once, however many children
-# it has. Attention thus follows the beam without being copied at every step.
-
 
 class Hypothesis(NamedTuple):
-    """A complete output, its worth, and where each of its tokens looked."""
+    """A complete output with its score and attention weights."""
 
-    tokens: list[int]  # without begin and end symbols
-    log_prob: float  # of all tokens and the end symbol, as the model has it
-    score: float  # what it was ranked by: after rules and penalties
+    tokens: list[int]  # without BOS and EOS
+    log_prob: float  # model log-probability of all tokens and EOS
+    score: float  # what it was ranked by, after processors and penalties
     weights: NDArray[np.float32]  # (tokens, source positions)
-    log_probs: NDArray[np.float64]  # (tokens + 1,) of each token, and last of the end symbol
-    eos_weights: NDArray[np.float32]  # (source positions,) where the end symbol looked
+    log_probs: NDArray[np.float64]  # (tokens + 1,), the last one of EOS
+    eos_weights: NDArray[np.float32]  # (source positions,)
 
 
 class FinishedRow(NamedTuple):
-    """The place where a hypothesis ended."""
+    """Row of the trellis at which a hypothesis ended."""
 
     depth: int
     row: int
-    log_prob: float  # of the end symbol
+    log_prob: float  # of EOS
     score: float
 
 
@@ -48,20 +44,17 @@ NodeStatus = Literal["continued", "finished", "pruned"]
 
 
 class Node(NamedTuple):
-    """A beginning that a search held, or the end of one.
+    """Node of a search tree: a partial hypothesis, or a finished one whose token is EOS."""
 
-    Ended outputs are nodes of their own, whose token is the end symbol.
-    """
-
-    parent: int | None  # number of the node it continues; None where nothing was said yet
+    parent: int | None  # index of the parent node; None at the root
     token: int | None
-    log_prob: float  # of the token, as the model has it
-    cumulative_log_prob: float  # of all tokens up to it
-    status: NodeStatus  # pruned: nothing that continues it was kept
+    log_prob: float  # model log-probability of the token
+    cumulative_log_prob: float
+    status: NodeStatus  # pruned: no continuation was kept
 
 
 class Trellis:
-    """The choices of a search, step by step."""
+    """All tokens, parents, log-probabilities and weights of a search, by depth."""
 
     def __init__(self) -> None:
         self._sentences: list[NDArray[np.int64]] = []
@@ -69,19 +62,19 @@ class Trellis:
         self._tokens: list[NDArray[np.int64]] = []
         self._log_probs: list[NDArray[np.float64]] = []
         self._weights: list[Tensor | NDArray[np.float32]] = []
-        self._endings: list[FinishedRow] = []
+        self._finished: list[FinishedRow] = []
 
     @property
     def depth(self) -> int:
-        """How many tokens the rows now alive have."""
+        """Number of tokens that the current rows have."""
         return len(self._tokens)
 
     def start(self, sentence_ids: NDArray[np.int64]) -> None:
-        """Open a row for each of these sentences."""
+        """Open a root row for each of these sentences."""
         self._sentences.append(sentence_ids)
 
     def record_weights(self, weights: Float[Tensor, "R S"]) -> None:
-        """Record where the rows now alive look for their next token."""
+        """Store the weights with which the current rows predict their next token."""
         self._weights.append(weights)
 
     def append(
@@ -90,79 +83,76 @@ class Trellis:
         tokens: NDArray[np.int64],
         log_probs: NDArray[np.float64],
     ) -> None:
-        """Let new rows follow, each with its parent, its token and what that was worth.
-
-        A row whose token is worth -inf is there only to fill the batch.
-        """
+        """Append the rows of the next depth; a row with log-probability -inf is only filler."""
         self._sentences.append(self._sentences[-1][parents])
         self._parents.append(parents)
         self._tokens.append(tokens)
         self._log_probs.append(log_probs)
 
     def finish(self, finished: FinishedRow) -> None:
-        """Let a row end."""
-        self._endings.append(finished)
+        """Store that a row was followed by EOS."""
+        self._finished.append(finished)
 
     def weights_of(self, depth: int, row: int) -> NDArray[np.float32]:
-        """All weights (depth + 1, S) of a row of this depth, its next token's included."""
-        line = [row]
+        """Return the weights (depth + 1, S) of a row, including those for its next token."""
+        path = [row]
         for parents in reversed(self._parents[:depth]):
-            line.append(int(parents[line[-1]]))
-        looked = [self._weights_at(number)[row] for number, row in enumerate(reversed(line))]
-        return np.concatenate(looked).reshape(len(line), -1)
+            path.append(int(parents[path[-1]]))
+        weights = [self._weights_at(index)[row] for index, row in enumerate(reversed(path))]
+        return np.concatenate(weights).reshape(len(path), -1)
 
     def backtrack(self, finished_rows: Sequence[FinishedRow]) -> list[Hypothesis]:
-        """Follow hypotheses back to their beginnings, all of them side by side."""
+        """Return the hypotheses that end in these rows; all are followed back together."""
         if not finished_rows:
             return []
-        depths = np.array([ending.depth for ending in finished_rows])
-        rows = np.array([ending.row for ending in finished_rows])
-        deepest = int(depths.max())
-        tokens = np.zeros((len(finished_rows), deepest), dtype=np.int64)
-        worth = np.zeros((len(finished_rows), deepest))
-        looking = [self._weights_at(depth) for depth in range(deepest + 1)]
-        firsts = np.cumsum([0, *map(len, looking[:-1])])  # where each depth begins, all in one
-        places = np.zeros((len(finished_rows), deepest + 1), dtype=np.int64)
-        for depth in range(deepest, -1, -1):
-            there = np.flatnonzero(depths >= depth)
-            own = rows[there]
-            places[there, depth] = firsts[depth] + own
+        depths = np.array([finished.depth for finished in finished_rows])
+        rows = np.array([finished.row for finished in finished_rows])
+        max_depth = int(depths.max())
+        tokens = np.zeros((len(finished_rows), max_depth), dtype=np.int64)
+        log_probs = np.zeros((len(finished_rows), max_depth))
+        weights_by_depth = [self._weights_at(depth) for depth in range(max_depth + 1)]
+        offsets = np.cumsum([0, *map(len, weights_by_depth[:-1])])
+        weight_rows = np.zeros((len(finished_rows), max_depth + 1), dtype=np.int64)
+        for depth in range(max_depth, -1, -1):
+            active = np.flatnonzero(depths >= depth)
+            active_rows = rows[active]
+            weight_rows[active, depth] = offsets[depth] + active_rows
             if depth:
-                tokens[there, depth - 1] = self._tokens[depth - 1][own]
-                worth[there, depth - 1] = self._log_probs[depth - 1][own]
-                rows[there] = self._parents[depth - 1][own]
-        weights = np.concatenate(looking)
+                tokens[active, depth - 1] = self._tokens[depth - 1][active_rows]
+                log_probs[active, depth - 1] = self._log_probs[depth - 1][active_rows]
+                rows[active] = self._parents[depth - 1][active_rows]
+        weights = np.concatenate(weights_by_depth)
         return [
-            _make_hypothesis(
-                ending,
-                tokens[number, : ending.depth],
-                worth[number, : ending.depth],
-                weights[places[number, : ending.depth + 1]],
+            _build_hypothesis(
+                finished,
+                tokens[index, : finished.depth],
+                log_probs[index, : finished.depth],
+                weights[weight_rows[index, : finished.depth + 1]],
             )
-            for number, ending in enumerate(finished_rows)
+            for index, finished in enumerate(finished_rows)
         ]
 
     def tree(self, sentence: int, *, eos: int) -> list[Node]:
-        """All that was held for a sentence, parents before children."""
+        """Return every hypothesis that the beam of a sentence held, parents before children."""
         nodes: list[Node] = []
-        numbers: dict[tuple[int, int], int] = {}
+        node_ids: dict[tuple[int, int], int] = {}  # (depth, row)
         for depth, sentences in enumerate(self._sentences):
             for row in np.flatnonzero(sentences == sentence).tolist():
                 if depth == 0:
-                    numbers[depth, row] = len(nodes)
+                    node_ids[depth, row] = len(nodes)
                     nodes.append(Node(None, None, 0.0, 0.0, "pruned"))
                 elif self._log_probs[depth - 1][row] > -np.inf:
-                    numbers[depth, row] = len(nodes)
-                    parent = numbers[depth - 1, int(self._parents[depth - 1][row])]
+                    node_ids[depth, row] = len(nodes)
+                    parent = node_ids[depth - 1, int(self._parents[depth - 1][row])]
                     token = int(self._tokens[depth - 1][row])
                     _add_child(nodes, parent, token, float(self._log_probs[depth - 1][row]))
-        for ending in self._endings:
-            if (parent_of_end := numbers.get((ending.depth, ending.row))) is not None:
-                _add_child(nodes, parent_of_end, eos, ending.log_prob, "finished")
+        for finished in self._finished:
+            if (last := node_ids.get((finished.depth, finished.row))) is not None:
+                _add_child(nodes, last, eos, finished.log_prob, "finished")
         return nodes
 
     def _weights_at(self, depth: int) -> NDArray[np.float32]:
-        """Weights stay where the model put them until somebody asks."""
+        """Return the weights of a depth; they stay on the model's device until they are needed."""
         weights = self._weights[depth]
         if isinstance(weights, Tensor):
             weights = weights.float().cpu().numpy()
@@ -170,63 +160,63 @@ class Trellis:
         return weights
 
 
-def _make_hypothesis(
+def _build_hypothesis(
     finished: FinishedRow,
     tokens: NDArray[np.int64],
     log_probs: NDArray[np.float64],
     weights: NDArray[np.float32],
 ) -> Hypothesis:
-    own = np.append(log_probs, finished.log_prob)
-    total = sum(own.tolist())
-    return Hypothesis(tokens.tolist(), total, finished.score, weights[:-1], own, weights[-1])
+    log_probs = np.append(log_probs, finished.log_prob)
+    total = sum(log_probs.tolist())
+    return Hypothesis(tokens.tolist(), total, finished.score, weights[:-1], log_probs, weights[-1])
 
 
 def _add_child(
     nodes: list[Node], parent: int, token: int, log_prob: float, status: NodeStatus = "pruned"
 ) -> None:
-    before = nodes[parent]
-    nodes[parent] = before._replace(status="continued")
-    nodes.append(Node(parent, token, log_prob, before.cumulative_log_prob + log_prob, status))
+    nodes[parent] = nodes[parent]._replace(status="continued")
+    total = nodes[parent].cumulative_log_prob + log_prob
+    nodes.append(Node(parent, token, log_prob, total, status))
 
 
 class HypothesisRecorder:
-    """What is known of some outputs so far."""
+    """Collects outputs that grow without branching: sampled or given ones."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, num_outputs: int) -> None:
         self._trellis = Trellis()
-        self._trellis.start(np.arange(count))
-        self._rows = np.arange(count)  # the outputs that have not ended
-        self._endings = [FinishedRow(0, 0, 0.0, 0.0)] * count
+        self._trellis.start(np.arange(num_outputs))
+        self._output_ids = np.arange(num_outputs)  # of the current rows
+        self._finished = [FinishedRow(0, 0, 0.0, 0.0)] * num_outputs
 
     def record(
         self, step: StepOutput[Any], tokens: Int[Tensor, "R"], active_rows: Int[Tensor, "R2"]
     ) -> None:
-        """Take down a token of every row; for those whose places are not `active_rows` it is the end."""
-        own = step.log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1).double().cpu().numpy()
-        if np.isnan(own).any():
+        """Store the next token of every row; it is the last one of rows not in `active_rows`."""
+        log_probs = step.log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1).double().cpu().numpy()
+        if np.isnan(log_probs).any():
             raise nan_log_probs_error(self._trellis.depth)
-        kept = active_rows.cpu().numpy()
+        active = active_rows.cpu().numpy()
         self._trellis.record_weights(step.weights)
-        for place in np.setdiff1d(np.arange(len(own)), kept).tolist():
-            ending = FinishedRow(self._trellis.depth, place, float(own[place]), 0.0)
-            self._endings[self._rows[place]] = ending
-        self._trellis.append(kept, tokens.cpu().numpy()[kept], own[kept])
-        self._rows = self._rows[kept]
+        for row in np.setdiff1d(np.arange(len(log_probs)), active).tolist():
+            finished = FinishedRow(self._trellis.depth, row, float(log_probs[row]), 0.0)
+            self._finished[self._output_ids[row]] = finished
+        self._trellis.append(active, tokens.cpu().numpy()[active], log_probs[active])
+        self._output_ids = self._output_ids[active]
 
     def hypotheses(self) -> list[Hypothesis]:
-        """Read every output back once all have ended; each scores what the model gives it."""
-        found = self._trellis.backtrack(self._endings)
-        return [each._replace(score=each.log_prob) for each in found]
+        """Return every output once all have ended; the score is the log-probability."""
+        outputs = self._trellis.backtrack(self._finished)
+        return [output._replace(score=output.log_prob) for output in outputs]
 
 
 class NaNLogProbsError(RunError):
-    """A model that has nothing to say."""
+    """A model returned NaN log-probabilities."""
 
 
 def nan_log_probs_error(depth: int) -> NaNLogProbsError:
-    """Name a model that has nothing to say."""
+    """Return the error for NaN log-probabilities after `depth` tokens."""
     return NaNLogProbsError(
         "search",
-        f"the model's log-probabilities after {depth} tokens are not numbers",
-        "its weights or its arithmetic have overflowed: use an earlier checkpoint, or float32",
+        f"the model's log-probabilities are NaN after {depth} tokens",
+        "the parameters or activations have overflowed: use an earlier checkpoint, or float32",
     )

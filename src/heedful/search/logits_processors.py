@@ -1,7 +1,9 @@
-"""Lengths: how short and how long may an output be?
+"""Logits processors: they lower or forbid tokens before the next one is selected.
 
-Lengths count tokens without begin and end symbols, one number for each sentence; `lengths_from_ratio` makes
-them from the lengths of sources.
+As in the beam search of Hugging Face they receive log-probabilities. A processor depends on the
+generated tokens alone, so that a search carries no state for it. Invariants: a processor never
+raises a log-probability and never creates NaN; rows are independent; processors together never
+forbid every token, as EOS or the forced token remains.
 """
 
 from __future__ import annotations
@@ -12,78 +14,70 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from heedful.errors import ConfigError, RunError
+from heedful.errors import RunError, check
 from heedful.shapes import Float, Int
 
-# Rules: what may be said next?
-#
-# A rule looks at what hypotheses have said so far and changes the log-probabilities of what they
-# say next. Laws: a rule only lowers or forbids (-inf); it never makes a NaN; rows do not know of one
-# another; and several rules together never forbid everything: the end is always left, or else what
-# is forced. A rule is a function of the tokens said, so a search carries nothing for it but those.
+LogProbs = Float[Tensor, "R N"]  # one row per hypothesis
+Tokens = Int[Tensor, "R T"]  # tokens of each hypothesis, without BOS
+SentenceIds = Int[Tensor, "R"]  # index of the sentence that each hypothesis belongs to
+Lengths = Int[Tensor, "B"]  # one per sentence, in tokens without BOS and EOS
 
 
 class LogitsProcessor(ABC):
-    """Something to be kept to in every output."""
+    """A rule about the next token of every hypothesis."""
 
     is_hard: ClassVar[bool] = False
-    """Whether even what an output must contain gives way to it."""
+    """True if required phrases give way to this processor, too."""
 
     @abstractmethod
-    def apply(
-        self,
-        log_probs: Float[Tensor, "R N"],
-        generated: Int[Tensor, "R T"],
-        sentence_ids: Int[Tensor, "R"],
-    ) -> Float[Tensor, "R N"]:
-        """Lower what should not follow on the tokens written so far, begin symbols not counted."""
+    def apply(self, log_probs: LogProbs, generated: Tokens, sentence_ids: SentenceIds) -> LogProbs:
+        """Return the log-probabilities of the next token, lower or -inf where it may not follow."""
 
-    def validate(self, max_lengths: Sequence[int]) -> None:
-        """Complain before the search, if outputs of at most these lengths cannot keep to it."""
+    def check_lengths(self, max_lengths: Sequence[int]) -> None:
+        """Raise ConfigError if outputs of at most these lengths cannot satisfy the rule."""
         return
 
 
 def apply_processors(
     processors: Sequence[LogitsProcessor],
-    log_probs: Float[Tensor, "R N"],
-    generated: Int[Tensor, "R T"],
-    sentence_ids: Int[Tensor, "R"],
+    log_probs: LogProbs,
+    generated: Tokens,
+    sentence_ids: SentenceIds,
     *,
     eos: int | None,
-) -> tuple[Float[Tensor, "R N"], Float[Tensor, "R N"]]:
-    """Apply rules: give what all of them leave, and before that what the binding ones leave.
+) -> tuple[LogProbs, LogProbs]:
+    """Apply the hard processors, then the others; return the final and the hard-only result.
 
-    Where all together would leave nothing, they leave the end, or what is forced.
+    A row without any allowed token falls back to EOS, or to the token that is forced.
     """
-    hard_processors = [rule for rule in processors if rule.is_hard]
-    others = [rule for rule in processors if not rule.is_hard]
-    hard_log_probs = _apply_sequence(hard_processors, log_probs, generated, sentence_ids, eos)
-    return _apply_sequence(others, hard_log_probs, generated, sentence_ids, eos), hard_log_probs
+    hard = [processor for processor in processors if processor.is_hard]
+    soft = [processor for processor in processors if not processor.is_hard]
+    hard_log_probs = _apply_in_order(hard, log_probs, generated, sentence_ids, eos)
+    return _apply_in_order(soft, hard_log_probs, generated, sentence_ids, eos), hard_log_probs
 
 
-def _apply_sequence(
+def _apply_in_order(
     processors: Sequence[LogitsProcessor],
-    log_probs: Float[Tensor, "R N"],
-    generated: Int[Tensor, "R T"],
-    sentence_ids: Int[Tensor, "R"],
+    log_probs: LogProbs,
+    generated: Tokens,
+    sentence_ids: SentenceIds,
     eos: int | None,
-) -> Float[Tensor, "R N"]:
-    allowed_log_probs = log_probs
-    for rule in processors:
-        allowed_log_probs = rule.apply(allowed_log_probs, generated, sentence_ids)
-    if allowed_log_probs is log_probs:
-        return allowed_log_probs
-    has_nothing = (allowed_log_probs.amax(dim=-1) == -torch.inf).nonzero().flatten()
-    if len(has_nothing):
-        allowed_log_probs = allowed_log_probs.index_copy(
-            0, has_nothing, _fallback(log_probs[has_nothing], eos)
-        )
-    return allowed_log_probs
+) -> LogProbs:
+    allowed = log_probs
+    for processor in processors:
+        allowed = processor.apply(allowed, generated, sentence_ids)
+    if allowed is log_probs:
+        return allowed
+    is_empty = (allowed.amax(dim=-1) == -torch.inf).nonzero().flatten()
+    if len(is_empty):
+        allowed = allowed.index_copy(0, is_empty, _fallback(log_probs[is_empty], eos))
+    return allowed
 
 
-def _fallback(log_probs: Float[Tensor, "R N"], eos: int | None) -> Float[Tensor, "R N"]:
-    """The end; but all there is where there is no end, or where it could not follow anyway."""
+def _fallback(log_probs: LogProbs, eos: int | None) -> LogProbs:
+    """Allow EOS alone; every token where there is no EOS or where EOS is impossible."""
     if eos is None:
         return log_probs
     others = torch.arange(log_probs.size(1), device=log_probs.device) != eos
@@ -97,13 +91,8 @@ class ForbiddenTokens(LogitsProcessor):
     def __init__(self, tokens: Sequence[int]) -> None:
         self.tokens = tuple(tokens)
 
-    def apply(
-        self,
-        log_probs: Float[Tensor, "R N"],
-        generated: Int[Tensor, "R T"],
-        sentence_ids: Int[Tensor, "R"],
-    ) -> Float[Tensor, "R N"]:
-        """Forbid them."""
+    @override
+    def apply(self, log_probs: LogProbs, generated: Tokens, sentence_ids: SentenceIds) -> LogProbs:
         if not self.tokens:
             return log_probs
         ids = torch.tensor(self.tokens, device=log_probs.device)
@@ -111,223 +100,171 @@ class ForbiddenTokens(LogitsProcessor):
 
 
 class ForbiddenPhrases(LogitsProcessor):
-    """Phrases that no output contains: their last token may not follow on the others."""
+    """Token sequences that no output contains: the last token may not follow the others."""
 
     def __init__(self, phrases: Sequence[Sequence[int]]) -> None:
-        for phrase in phrases:
-            if not phrase:
-                raise ConfigError(
-                    "rules.never",
-                    "an empty phrase is in every output, and cannot be forbidden",
-                    "leave it out",
-                )
+        check(all(phrases), "forbidden_phrases", "a phrase is empty", "remove the empty phrase")
         self.phrases = tuple(tuple(phrase) for phrase in phrases)
 
-    def apply(
-        self,
-        log_probs: Float[Tensor, "R N"],
-        generated: Int[Tensor, "R T"],
-        sentence_ids: Int[Tensor, "R"],
-    ) -> Float[Tensor, "R N"]:
-        """Forbid what would complete one."""
+    @override
+    def apply(self, log_probs: LogProbs, generated: Tokens, sentence_ids: SentenceIds) -> LogProbs:
         log_probs = log_probs.clone() if self.phrases else log_probs
-        for *opening, last in self.phrases:
-            if len(opening) > generated.size(1):
+        for *prefix, last in self.phrases:
+            if len(prefix) > generated.size(1):
                 continue
-            recent_tokens = generated[:, generated.size(1) - len(opening) :]
-            would_complete = (
-                recent_tokens == torch.tensor(opening, device=recent_tokens.device)
-            ).all(dim=1)
-            log_probs[:, last].masked_fill_(would_complete, -torch.inf)
+            suffix = generated[:, generated.size(1) - len(prefix) :]
+            completes = (suffix == torch.tensor(prefix, device=suffix.device)).all(dim=1)
+            log_probs[:, last].masked_fill_(completes, -torch.inf)
         return log_probs
 
 
 class ForcedPrefix(LogitsProcessor):
-    """Tokens that each output begins with; sentences may have unlike ones, or none."""
+    """Tokens that the outputs of each sentence start with; a prefix may be empty."""
 
     is_hard = True
 
     def __init__(self, prefixes: Sequence[Sequence[int]]) -> None:
         self.prefixes = [list(prefix) for prefix in prefixes]
 
-    def apply(
-        self,
-        log_probs: Float[Tensor, "R N"],
-        generated: Int[Tensor, "R T"],
-        sentence_ids: Int[Tensor, "R"],
-    ) -> Float[Tensor, "R N"]:
-        """Leave only the next token of each prefix; what is past its prefix is free."""
+    @override
+    def apply(self, log_probs: LogProbs, generated: Tokens, sentence_ids: SentenceIds) -> LogProbs:
         depth = generated.size(1)
-        next_prefix_tokens = [
-            prefix[depth] if depth < len(prefix) else -1 for prefix in self.prefixes
-        ]
-        if max(next_prefix_tokens, default=-1) < 0:
+        next_tokens = [prefix[depth] if depth < len(prefix) else -1 for prefix in self.prefixes]
+        if max(next_tokens, default=-1) < 0:
             return log_probs
-        wanted = torch.tensor(next_prefix_tokens, device=sentence_ids.device)[
-            sentence_ids
-        ].unsqueeze(1)  # (R, 1)
-        others = torch.arange(log_probs.size(1), device=log_probs.device) != wanted
-        return log_probs.masked_fill(others & (wanted >= 0), -torch.inf)
+        forced = torch.tensor(next_tokens, device=sentence_ids.device)[sentence_ids].unsqueeze(1)
+        others = torch.arange(log_probs.size(1), device=log_probs.device) != forced  # (R, N)
+        return log_probs.masked_fill(others & (forced >= 0), -torch.inf)
 
-    def validate(self, max_lengths: Sequence[int]) -> None:
-        """A prefix must fit."""
-        for number, (prefix, limit) in enumerate(zip(self.prefixes, max_lengths, strict=True)):
-            if len(prefix) > limit:
-                raise ConfigError(
-                    f"prefix of sentence {number + 1}",
-                    f"it has {len(prefix)} tokens, but the output may have {limit}",
-                    "give a shorter prefix, or let outputs be longer",
-                )
+    @override
+    def check_lengths(self, max_lengths: Sequence[int]) -> None:
+        for index, (prefix, limit) in enumerate(zip(self.prefixes, max_lengths, strict=True)):
+            check(
+                len(prefix) <= limit,
+                f"prefix of sentence {index + 1}",
+                f"the prefix has {len(prefix)} tokens, but max_length is {limit}",
+                "shorten the prefix, or raise max_length",
+            )
 
 
 class PerSentenceProcessor(LogitsProcessor):
-    """A rule of its own for each sentence, or none."""
+    """Another processor, or none, for each sentence."""
 
     def __init__(self, processors: Sequence[LogitsProcessor | None]) -> None:
-        hard_log_probs = [rule for rule in processors if rule is not None and rule.is_hard]
-        assert not hard_log_probs, (
-            f"{type(hard_log_probs[0]).__name__} knows sentences apart by itself"
-        )
+        for processor in processors:
+            assert processor is None or not processor.is_hard, f"{processor} is hard"
         self.processors = list(processors)
 
-    def apply(
-        self,
-        log_probs: Float[Tensor, "R N"],
-        generated: Int[Tensor, "R T"],
-        sentence_ids: Int[Tensor, "R"],
-    ) -> Float[Tensor, "R N"]:
-        """Let each rule see the rows of its sentence alone."""
+    @override
+    def apply(self, log_probs: LogProbs, generated: Tokens, sentence_ids: SentenceIds) -> LogProbs:
         log_probs = log_probs.clone()
-        for number in sentence_ids.unique().tolist():
-            if (rule := self.processors[number]) is not None:
-                rows = (sentence_ids == number).nonzero().flatten()
-                log_probs[rows] = rule.apply(log_probs[rows], generated[rows], sentence_ids[rows])
+        for sentence in sentence_ids.unique().tolist():
+            if (processor := self.processors[sentence]) is not None:
+                rows = (sentence_ids == sentence).nonzero().flatten()
+                log_probs[rows] = processor.apply(
+                    log_probs[rows], generated[rows], sentence_ids[rows]
+                )
         return log_probs
 
 
-def lengths_from_ratio(lengths: Int[Tensor, "B"], ratio: float, extra: int = 0) -> Int[Tensor, "B"]:
-    """So many tokens for each of the source, rounded down, and some on top."""
+def lengths_from_ratio(lengths: Lengths, ratio: float, extra: int = 0) -> Lengths:
+    """Return floor(ratio * length + extra) for every source length."""
     return (lengths * ratio + extra).long()
 
 
 class MinLength(LogitsProcessor):
-    """No output ends before it has so many tokens."""
+    """EOS is forbidden until a hypothesis has the minimum length of its sentence."""
 
-    def __init__(self, lengths: Int[Tensor, "B"], *, eos: int) -> None:
+    def __init__(self, lengths: Lengths, *, eos: int) -> None:
         self.lengths = lengths
         self.eos = eos
-        self._max_of_min_lengths = int(lengths.max()) if len(lengths) else 0
+        self._largest = int(lengths.max()) if len(lengths) else 0
 
-    def apply(
-        self,
-        log_probs: Float[Tensor, "R N"],
-        generated: Int[Tensor, "R T"],
-        sentence_ids: Int[Tensor, "R"],
-    ) -> Float[Tensor, "R N"]:
-        """Forbid the end to what is too short."""
-        if generated.size(1) >= self._max_of_min_lengths:
+    @override
+    def apply(self, log_probs: LogProbs, generated: Tokens, sentence_ids: SentenceIds) -> LogProbs:
+        if generated.size(1) >= self._largest:
             return log_probs
         log_probs = log_probs.clone()
-        log_probs[:, self.eos].masked_fill_(
-            generated.size(1) < self.lengths[sentence_ids], -torch.inf
-        )
+        is_short = generated.size(1) < self.lengths[sentence_ids]
+        log_probs[:, self.eos].masked_fill_(is_short, -torch.inf)
         return log_probs
 
-    def validate(self, max_lengths: Sequence[int]) -> None:
-        """What is shortest cannot be longer than what is longest."""
-        for number, (least, most) in enumerate(
-            zip(self.lengths.tolist(), max_lengths, strict=True)
-        ):
-            if least > most:
-                raise ConfigError(
-                    f"lengths of sentence {number + 1}",
-                    f"its output must have at least {least} tokens and may have {most}",
-                    "lower the least length, or raise the longest",
-                )
+    @override
+    def check_lengths(self, max_lengths: Sequence[int]) -> None:
+        min_lengths = self.lengths.tolist()
+        for index, (minimum, limit) in enumerate(zip(min_lengths, max_lengths, strict=True)):
+            check(
+                minimum <= limit,
+                f"lengths of sentence {index + 1}",
+                f"min_length is {minimum}, but max_length is {limit}",
+                "lower min_length, or raise max_length",
+            )
 
 
 class MaxLength(LogitsProcessor):
-    """Every output that has so many tokens ends."""
+    """Only EOS is allowed once a hypothesis has the maximum length of its sentence."""
 
     is_hard = True
 
-    def __init__(self, lengths: Int[Tensor, "B"], *, eos: int) -> None:
+    def __init__(self, lengths: Lengths, *, eos: int) -> None:
         self.lengths = lengths
         self.eos = eos
-        self._min_of_max_lengths = int(lengths.min()) if len(lengths) else 0
+        self._smallest = int(lengths.min()) if len(lengths) else 0
 
-    def apply(
-        self,
-        log_probs: Float[Tensor, "R N"],
-        generated: Int[Tensor, "R T"],
-        sentence_ids: Int[Tensor, "R"],
-    ) -> Float[Tensor, "R N"]:
-        """Forbid all but the end to what is long enough."""
-        if generated.size(1) < self._min_of_max_lengths:
+    @override
+    def apply(self, log_probs: LogProbs, generated: Tokens, sentence_ids: SentenceIds) -> LogProbs:
+        if generated.size(1) < self._smallest:
             return log_probs
         rows = (generated.size(1) >= self.lengths[sentence_ids]).nonzero().flatten()
         if not len(rows):
             return log_probs
-        log_probs, ends = log_probs.clone(), log_probs[rows, self.eos]
-        if (ends == -torch.inf).any():
+        log_probs, eos_log_probs = log_probs.clone(), log_probs[rows, self.eos]
+        if (eos_log_probs == -torch.inf).any():
             raise no_eos_error(generated.size(1))
         log_probs[rows] = -torch.inf  # a mask over the whole vocabulary takes seven times as long
-        log_probs[rows, self.eos] = ends
+        log_probs[rows, self.eos] = eos_log_probs
         return log_probs
 
 
 def no_eos_error(length: int) -> RunError:
-    """Name a model that would go on for ever."""
+    """Return the error for a model that gives EOS probability 0 at the maximum length."""
     return RunError(
         "search",
-        f"the model rules out that an output ends after {length} tokens, the most it may have",
-        "let outputs be longer, or use another checkpoint",
+        f"the model gives EOS probability 0 at the maximum length of {length} tokens",
+        "raise max_length, or use another checkpoint",
     )
 
 
-# Repetition: what of what was said may be said again?
-
-
 class NoRepeatNGram(LogitsProcessor):
-    """No run of `size` tokens is in an output twice (Paulus et al. 2018, section 2.5)."""
+    """No n-gram occurs twice in an output (Paulus et al. 2018, section 2.5)."""
 
     def __init__(self, ngram_size: int) -> None:
-        assert ngram_size >= 1, f"runs have at least one token: {ngram_size}"
-        self.size = ngram_size
+        assert ngram_size >= 1, f"ngram_size must be at least 1, but is {ngram_size}"
+        self.ngram_size = ngram_size
 
-    def apply(
-        self,
-        log_probs: Float[Tensor, "R N"],
-        generated: Int[Tensor, "R T"],
-        sentence_ids: Int[Tensor, "R"],
-    ) -> Float[Tensor, "R N"]:
-        """Forbid what would complete a run that has been said."""
-        if generated.size(1) < self.size:
+    @override
+    def apply(self, log_probs: LogProbs, generated: Tokens, sentence_ids: SentenceIds) -> LogProbs:
+        if generated.size(1) < self.ngram_size:
             return log_probs
-        ngrams = generated.unfold(1, self.size, 1)  # (R, runs, size)
-        prefix = generated[:, generated.size(1) - self.size + 1 :].unsqueeze(1)
-        is_same = (ngrams[..., :-1] == prefix).all(dim=-1)
-        most = torch.zeros_like(ngrams[..., -1], dtype=log_probs.dtype)
-        most = most.masked_fill(~is_same, torch.inf).masked_fill(is_same, -torch.inf)
-        return log_probs.scatter_reduce(1, ngrams[..., -1], most, "amin")
+        ngrams = generated.unfold(1, self.ngram_size, 1)  # (R, ngrams, ngram_size)
+        prefix = generated[:, generated.size(1) - self.ngram_size + 1 :].unsqueeze(1)
+        would_repeat = (ngrams[..., :-1] == prefix).all(dim=-1)
+        bound = torch.zeros_like(ngrams[..., -1], dtype=log_probs.dtype)
+        bound = bound.masked_fill(~would_repeat, torch.inf).masked_fill(would_repeat, -torch.inf)
+        return log_probs.scatter_reduce(1, ngrams[..., -1], bound, "amin")
 
 
 class RepetitionPenalty(LogitsProcessor):
-    """log p * penalty for every token that has been said (after Keskar et al. 2019, section 4.1).
+    """log p * penalty for every token that was generated before (Keskar et al. 2019, section 4.1).
 
-    The paper divides logits, which raises those below zero; log-probabilities are never above
-    zero, so that to multiply them always lowers. What is left no longer sums to one.
+    The paper divides logits, which raises negative ones. Log-probabilities are never positive, so
+    multiplying always lowers them; the result is not normalized.
     """
 
     def __init__(self, penalty: float) -> None:
-        assert penalty >= 1, f"a penalty lowers: {penalty}"
+        assert penalty >= 1, f"penalty must be at least 1, but is {penalty}"
         self.penalty = penalty
 
-    def apply(
-        self,
-        log_probs: Float[Tensor, "R N"],
-        generated: Int[Tensor, "R T"],
-        sentence_ids: Int[Tensor, "R"],
-    ) -> Float[Tensor, "R N"]:
-        """Lower what has been said."""
+    @override
+    def apply(self, log_probs: LogProbs, generated: Tokens, sentence_ids: SentenceIds) -> LogProbs:
         return log_probs.scatter(1, generated, log_probs.gather(1, generated) * self.penalty)

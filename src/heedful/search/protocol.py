@@ -1,10 +1,8 @@
-"""The protocol between search and models: all that search asks of a model.
+"""The interface between search and models: a `step` function and a state.
 
-Search knows no kind of model. Whatever answers `step`, and whose state is a nested value of
-tensors with one row for every hypothesis, can be searched: a recurrent decoder, an ensemble,
-a table of probabilities in a test. A state is a value: a step makes a new one and changes nothing
-in the one it was given, so that what it hands on untouched is known to be untouched. What several
-hypotheses have in common a state may hold once, `SharedRows`.
+A state is a nested tuple of tensors with one row per hypothesis, which search selects and reorders.
+It is a value: a step returns a new state and never changes the one it received. Parts that several
+hypotheses share may be stored once, as `SharedRows`.
 """
 
 from __future__ import annotations
@@ -21,17 +19,17 @@ State = TypeVar("State")
 
 @dataclass(frozen=True)
 class StepOutput(Generic[State]):
-    """The outcome of reading one token."""
+    """Output of one decoding step."""
 
     log_probs: Float[Tensor, "B N"]  # of the next token
     state: State
-    weights: Float[Tensor, "B S"]  # where the model looked
+    weights: Float[Tensor, "B S"]  # attention over the source; zeros without attention
 
 
 @runtime_checkable
 class StepwiseModel(Protocol[State]):
-    """A model that can be asked step by step."""
+    """A model that predicts one token at a time."""
 
     def step(self, tokens: Int[Tensor, "B"], state: State) -> StepOutput[State]:
-        """Read one token per row."""
+        """Process one token per row and predict the next."""
         ...

@@ -1,4 +1,7 @@
-""""""
+"""Stopping criteria of beam search, checked for every beam after every step.
+
+Each criterion states what it guarantees about the finished hypotheses.
+"""
 
 from __future__ import annotations
 
@@ -6,116 +9,107 @@ from abc import ABC, abstractmethod
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, PositiveFloat
+from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
 
-# Stopping: when has a beam looked far enough?
-#
-# A policy is asked after every step, and says what is known of the outputs once it stops.
-
 
 class BeamStatus(NamedTuple):
-    """What a beam has found, and what it may still find."""
+    """Scores of one beam after a step."""
 
     beam_size: int
-    num_finished: int  # of all its hypotheses, kept or not
-    worst_finished: (
-        float  # score of the last of the best `width` that have ended; -inf while fewer have
-    )
-    best_open_score: float  # the best score of an open one, were the token it just got its end
-    best_possible_score: float  # no open one can ever score more, whatever follows
+    num_finished: int  # including hypotheses that are no longer among the best
+    worst_finished: float  # of the `beam_size` best finished ones; -inf while there are fewer
+    best_open_score: float  # as if the latest token were the last
+    best_possible_score: float  # upper bound for every continuation of an open hypothesis
 
 
 class StoppingCriterion(ABC):
-    """When a beam stops."""
+    """When the search for one sentence stops."""
 
     @abstractmethod
     def is_done(self, status: BeamStatus) -> bool:
-        """Say whether nothing more is to be looked for."""
+        """Return True if the beam needs no further step; called once something has finished."""
 
 
 class HeuristicStopping(StoppingCriterion):
-    """Stop when no open hypothesis, were its last token the end, would rank.
+    """Stop when the best open hypothesis, scored as if it ended here, is not among the best.
 
-    Guarantee: without a length penalty as `OptimalStopping`. With one an open hypothesis might yet rise by
-    growing longer; in practice few do, and the search is much shorter.
+    Guarantee: without a length penalty the same as `OptimalStopping`. With one, an open hypothesis
+    could still improve by growing longer; few do, and the search is much shorter.
     """
 
+    @override
     def is_done(self, status: BeamStatus) -> bool:
-        """Compare as things stand."""
         return status.best_open_score <= status.worst_finished
 
 
 class OptimalStopping(StoppingCriterion):
-    """Stop when no open hypothesis can rank, whatever follows.
+    """Stop when no continuation of an open hypothesis can be among the best.
 
-    Guarantee: what is found is what would be found if every beam went on to its longest length.
+    Guarantee: the result of a search in which every beam continues to its maximum length.
     """
 
+    @override
     def is_done(self, status: BeamStatus) -> bool:
-        """Compare with the best that can come."""
         return status.best_possible_score <= status.worst_finished
 
 
 class PatienceStopping(StoppingCriterion):
-    """Stop when factor * width hypotheses have ended (Kasai et al. 2022); with 1, at the first few.
+    """Stop when factor * beam_size hypotheses have finished (Kasai et al. 2022).
 
-    Guarantee: none but that so many have ended, or that every open one was cut off at its length.
+    Guarantee: that many have finished, or every open hypothesis reached its maximum length.
     """
 
     def __init__(self, factor: float = 1.0) -> None:
-        assert factor > 0, f"a beam that waits for nothing finds nothing: {factor}"
+        assert factor > 0, f"factor must be positive, but is {factor}"
         self.factor = factor
 
+    @override
     def is_done(self, status: BeamStatus) -> bool:
-        """Count."""
         return status.num_finished >= self.factor * status.beam_size
 
 
 FIRST_FINISHED = PatienceStopping(1.0)
-"""Stop as soon as the beam is full of ended hypotheses: first come, first served."""
+"""Stop as soon as `beam_size` hypotheses have finished."""
 
 
 class HeuristicStoppingConfig(BaseConfig):
-    """Stop when no open hypothesis would rank if it ended now."""
+    """Stop when the best open hypothesis would not be among the best if it ended now."""
 
     type: Literal["heuristic"] = "heuristic"
 
     def build(self) -> StoppingCriterion:
-        """Make the policy."""
         return HeuristicStopping()
 
 
 class OptimalStoppingConfig(BaseConfig):
-    """Stop when no open hypothesis can rank, whatever follows."""
+    """Stop when no continuation of an open hypothesis can be among the best."""
 
     type: Literal["optimal"] = "optimal"
 
     def build(self) -> StoppingCriterion:
-        """Make the policy."""
         return OptimalStopping()
 
 
 class FirstFinishedStoppingConfig(BaseConfig):
-    """Stop when as many hypotheses have ended as the beam is wide."""
+    """Stop when `beam_size` hypotheses have finished."""
 
     type: Literal["first-finished"] = "first-finished"
 
     def build(self) -> StoppingCriterion:
-        """Make the policy."""
         return FIRST_FINISHED
 
 
 class PatienceStoppingConfig(BaseConfig):
-    """Stop when `factor` times as many have ended (Kasai et al. 2022)."""
+    """Stop when `factor * beam_size` hypotheses have finished (Kasai et al. 2022)."""
 
     type: Literal["patience"] = "patience"
     factor: PositiveFloat = 1.0
-    """How patient; 1 is the same as `first`."""
+    """Finished hypotheses per beam slot; 1 is the same as `first-finished`."""
 
     def build(self) -> StoppingCriterion:
-        """Make the policy."""
         return PatienceStopping(self.factor)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from heedful.decoding.requests import Request, RequestEncoder
 from heedful.errors import ConfigError, DataError
-from tests.unit.decoding.untrained import settings, text_pair
+from tests.unit.decoding.untrained import build_config, text_pair
 
 LENGTHS = {  # by settings: the shortest and the longest output of three tokens and the end
     (): (0, 9),
@@ -18,7 +18,7 @@ LENGTHS = {  # by settings: the shortest and the longest output of three tokens 
 
 
 def asked(request, **given):
-    asking = RequestEncoder(text_pair("word"), settings(**given))
+    asking = RequestEncoder(text_pair("word"), build_config(**given))
     (found,) = asking.encode([request], location="f.txt", start_index=7)
     return found
 
@@ -40,7 +40,7 @@ def test_wishes_of_a_text_come_on_top_of_the_settings():
 
 
 def test_texts_without_wishes_share_one_rule():
-    asking = RequestEncoder(text_pair("word"), settings(forbidden_phrases=["slave"]))
+    asking = RequestEncoder(text_pair("word"), build_config(forbidden_phrases=["slave"]))
     one, other = asking.encode(
         [Request("the"), Request("a", prefix="the")], location="x", start_index=1
     )
@@ -135,5 +135,5 @@ def test_one_of_several_may_hold_what_is_never_said():
 )
 def test_settings_that_no_output_can_fulfil_are_refused_before_any_text(given, message):
     with pytest.raises(ConfigError) as caught:
-        RequestEncoder(text_pair("word"), settings(**given))
+        RequestEncoder(text_pair("word"), build_config(**given))
     assert str(caught.value) == f"decoding.required_phrases: {message}"

@@ -58,15 +58,16 @@ def model_for(text, *, seed=0):
     return made
 
 
-def settings(**given):
-    """Settings of short outputs."""
-    return DecodingConfig.model_validate({"max_length_ratio": 1.0, "max_length_offset": 5, **given})
+def build_config(**settings):
+    """Decoding settings with short outputs."""
+    short = {"max_length_ratio": 1.0, "max_length_offset": 5}
+    return DecodingConfig.model_validate({**short, **settings})
 
 
 def translator(kind="word", *, seed=0, **given):
     """A translator by these settings."""
     text = text_pair(kind)
-    return Translator(model_for(text, seed=seed), text, settings(**given))
+    return Translator(model_for(text, seed=seed), text, build_config(**given))
 
 
 def language_model_for(text, *, seed=5):

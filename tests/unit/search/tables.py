@@ -1,93 +1,106 @@
-"""A model that is a table, small enough to say everything it can say."""
+"""A model given by a table of log-probabilities, small enough to enumerate every output."""
 
 from itertools import product
 
 import torch
+from typing_extensions import override
 
 from heedful.search import StepOutput, StoppingCriterion, beam_search
 
-BEGIN, END = 0, 1
+BOS, EOS = 0, 1
 
 
-class Table:
-    """Log-probabilities for every history of up to `depth` letters, for each of some sentences.
+class TableModel:
+    """Random log-probabilities for every history of up to `max_depth` letters of each sentence.
 
-    The state is the number of the sentence and the history itself, newest token last; where the
-    model looks is a fixed row of weights for every token and place.
+    The state is the index of the sentence and the history, newest token last. The attention
+    weights depend on the depth and on the input token.
     """
 
-    def __init__(self, seed, depth, num_letters=2, sentences=1, places=3):
+    def __init__(self, seed, max_depth, num_letters=2, num_sentences=1, num_positions=3):
         generator = torch.Generator().manual_seed(seed)
         self.letters = tuple(range(2, 2 + num_letters))
-        self.size = 2 + num_letters
-        self.depth = depth
+        self.vocab_size = 2 + num_letters
+        self.max_depth = max_depth
         histories = [
             history
-            for length in range(depth + 1)
+            for length in range(max_depth + 1)
             for history in product(self.letters, repeat=length)
         ]
-        shape = (sentences, len(histories), self.size)
+        shape = (num_sentences, len(histories), self.vocab_size)
         logits = 3 * torch.randn(shape, generator=generator).double()
-        logits[..., BEGIN] = -torch.inf
-        self.numbers = {history: number for number, history in enumerate(histories)}
+        logits[..., BOS] = -torch.inf
+        self.history_ids = {history: index for index, history in enumerate(histories)}
         self.log_probs = logits.log_softmax(-1)
-        self.attention_records = torch.rand(
-            depth + 2, self.size, places, generator=generator
-        ).double()
-        self.attention_records /= self.attention_records.sum(-1, keepdim=True)
+        shape = (max_depth + 2, self.vocab_size, num_positions)
+        self.weights = torch.rand(shape, generator=generator).double()
+        self.weights /= self.weights.sum(-1, keepdim=True)
 
-    def start(self, sentences=1):
-        return torch.arange(sentences), torch.full((sentences, self.depth + 2), BEGIN)
+    def initial_state(self, num_sentences=1):
+        return torch.arange(num_sentences), torch.full((num_sentences, self.max_depth + 2), BOS)
 
     def step(self, tokens, state):
-        sentences, histories = state
+        sentence_ids, histories = state
         histories = torch.cat([histories[:, 1:], tokens[:, None]], dim=1)
-        said = [tuple(t for t in row if t != BEGIN) for row in histories.tolist()]
-        known = torch.tensor([self.numbers.get(each, 0) for each in said])
-        depths = torch.tensor([min(len(each), self.depth + 1) for each in said])
-        looked = self.attention_records[depths, tokens]
-        return StepOutput(self.log_probs[sentences, known], (sentences, histories), looked)
+        prefixes = [tuple(token for token in row if token != BOS) for row in histories.tolist()]
+        history_ids = torch.tensor([self.history_ids.get(prefix, 0) for prefix in prefixes])
+        depths = torch.tensor([min(len(prefix), self.max_depth + 1) for prefix in prefixes])
+        log_probs = self.log_probs[sentence_ids, history_ids]
+        return StepOutput(log_probs, (sentence_ids, histories), self.weights[depths, tokens])
 
-    def of(self, tokens, sentence=0):
-        """The log-probabilities of each token of an output, and last of its end."""
-        table = self.log_probs[sentence]
-        said = [*tokens, END]
+    def token_log_probs(self, tokens, sentence=0):
+        """Log-probabilities of each token of an output and of EOS."""
+        table, output = self.log_probs[sentence], [*tokens, EOS]
         return [
-            float(table[self.numbers[tuple(tokens[:time])], said[time]])
-            for time in range(len(said))
+            float(table[self.history_ids[tuple(tokens[:time])], output[time]])
+            for time in range(len(output))
         ]
 
-    def looked(self, tokens):
-        """Where an output looked: for each token and the end, by the token read before it."""
-        read = [BEGIN, *tokens]
-        return torch.stack([self.attention_records[time, read[time]] for time in range(len(read))])
+    def output_weights(self, tokens):
+        """Attention weights (tokens + 1, positions) of an output, with those of EOS."""
+        inputs = [BOS, *tokens]
+        return torch.stack([self.weights[time, inputs[time]] for time in range(len(inputs))])
 
-    def outputs(self, longest):
+    def outputs(self, max_length):
         """Every output of up to `max_length` tokens."""
-        for length in range(longest + 1):
+        for length in range(max_length + 1):
             yield from map(list, product(self.letters, repeat=length))
 
-    def exhaust(self, longest, sentence=0, keep=lambda tokens: True):
-        """Every output that is kept, with its log-probability, best first."""
-        kept = [tokens for tokens in self.outputs(longest) if keep(tokens)]
-        return sorted([(sum(self.of(tokens, sentence)), tokens) for tokens in kept], reverse=True)
+    def ranked_outputs(self, max_length, sentence=0, keep=lambda tokens: True):
+        """Every output that is kept, as (log-probability, tokens), best first."""
+        kept = [tokens for tokens in self.outputs(max_length) if keep(tokens)]
+        scored = [(sum(self.token_log_probs(tokens, sentence)), tokens) for tokens in kept]
+        return sorted(scored, reverse=True)
+
+    def only(self, sentence):
+        """Keep one sentence alone."""
+        self.log_probs = self.log_probs[sentence : sentence + 1]
+        return self
 
 
-class Never(StoppingCriterion):
-    """Go on as long as the lengths allow."""
+class NeverStop(StoppingCriterion):
+    """Continue to the maximum length."""
 
+    @override
     def is_done(self, status):
         return False
 
 
-def search(table, *, width, longest, sentences=1, **options):
-    """Search a table by a beam; all sentences have the same longest length, or each its own."""
-    limits = torch.tensor([longest] * sentences if isinstance(longest, int) else longest)
-    found = {"bos": BEGIN, "eos": END, "beam_size": width, "max_lengths": limits, **options}
-    return beam_search(table, table.start(sentences), **found)
+def search(model, *, beam_size, max_length, num_sentences=1, **options):
+    """Run beam search; the maximum length is one number, or a list with one per sentence."""
+    lengths = [max_length] * num_sentences if isinstance(max_length, int) else max_length
+    return beam_search(
+        model,
+        model.initial_state(num_sentences),
+        bos=BOS,
+        eos=EOS,
+        beam_size=beam_size,
+        max_lengths=torch.tensor(lengths),
+        **options,
+    )
 
 
 def contains(tokens, phrase):
-    """Whether a phrase is in an output, looked for place by place."""
-    last = len(tokens) - len(phrase)
-    return any(tokens[first : first + len(phrase)] == list(phrase) for first in range(last + 1))
+    """Whether a phrase occurs in an output."""
+    starts = range(len(tokens) - len(phrase) + 1)
+    return any(tokens[start : start + len(phrase)] == list(phrase) for start in starts)

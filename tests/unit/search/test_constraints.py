@@ -1,4 +1,4 @@
-"""Constraints: always kept, nothing when there are none, and refused when they cannot be kept."""
+"""Constraints: satisfied by every output, without effect if there are none, checked beforehand."""
 
 import pytest
 from hypothesis import given
@@ -13,172 +13,241 @@ from heedful.search import (
     greedy_search,
     require_phrase,
 )
+from heedful.search.constraints import ConstraintSet
 from heedful.search.logits_processors import ForbiddenTokens, ForcedPrefix, NoRepeatNGram
-from tests.unit.search.tables import BEGIN, END, Table, contains, search
+from tests.unit.search.tables import BOS, EOS, TableModel, contains, search
 
-LONGEST = 4
+MAX_LENGTH = 4
 
 
-def either(phrases):
+def one_of(phrases):
     return DisjunctiveConstraint(tuple(tuple(phrase) for phrase in phrases))
 
 
-phrases = st.lists(st.integers(2, 4), min_size=1, max_size=2)
-must = st.lists(phrases, min_size=1, max_size=2).map(either)
-constraints = st.lists(must, max_size=2)
+phrases_of_one_or_two = st.lists(st.integers(2, 4), min_size=1, max_size=2)
+some_constraint = st.lists(phrases_of_one_or_two, min_size=1, max_size=2).map(one_of)
+some_constraints = st.lists(some_constraint, max_size=2)
 seeds = st.integers(0, 9999)
 
 
-def is_met(tokens, constraints):
-    return all(any(contains(tokens, phrase) for phrase in must.phrases) for must in constraints)
+def satisfies(tokens, constraints):
+    return all(
+        any(contains(tokens, phrase) for phrase in constraint.phrases) for constraint in constraints
+    )
 
 
-def told(found):
-    return [[(each.tokens, pytest.approx(each.score)) for each in row] for row in found]
+def tokens_and_scores(outputs_of_sentences):
+    return [
+        [(output.tokens, pytest.approx(output.score)) for output in outputs]
+        for outputs in outputs_of_sentences
+    ]
 
 
 @given(
     seed=seeds,
-    width=st.integers(1, 6),
-    wanted=st.lists(constraints, min_size=1, max_size=3),
+    beam_size=st.integers(1, 6),
+    constraints=st.lists(some_constraints, min_size=1, max_size=3),
     alpha=st.sampled_from([0.0, 0.6]),
 )
-def test_every_output_contains_what_it_must_in_any_company(seed, width, wanted, alpha):
-    table = Table(seed, LONGEST, num_letters=3, sentences=len(wanted))
-    options = {"width": width, "longest": LONGEST, "length_penalty": LengthPenalty(alpha)}
-    found = search(
-        table, sentences=len(wanted), options=BeamSearchOptions(constraints=wanted), **options
+def test_outputs_satisfy_constraints_in_any_batch(seed, beam_size, constraints, alpha):
+    def build_model():
+        return TableModel(seed, MAX_LENGTH, num_letters=3, num_sentences=len(constraints))
+
+    shared = {
+        "beam_size": beam_size,
+        "max_length": MAX_LENGTH,
+        "length_penalty": LengthPenalty(alpha),
+    }
+    model, options = build_model(), BeamSearchOptions(constraints=constraints)
+    batched = search(model, num_sentences=len(constraints), options=options, **shared)
+    for sentence, (outputs, required) in enumerate(zip(batched, constraints, strict=True)):
+        assert outputs
+        for output in outputs:
+            assert satisfies(output.tokens, required)
+            expected = model.token_log_probs(output.tokens, sentence)
+            assert output.log_probs.tolist() == pytest.approx(expected)
+        assert len({tuple(output.tokens) for output in outputs}) == len(outputs)
+        options = BeamSearchOptions(constraints=[required])
+        alone = search(build_model().only(sentence), options=options, **shared)[0]
+        assert [output.tokens for output in alone] == [output.tokens for output in outputs]
+
+
+@given(seed=seeds, beam_size=st.integers(1, 6), alpha=st.sampled_from([0.0, 0.6]))
+def test_empty_constraints_are_a_plain_beam(seed, beam_size, alpha):
+    model = TableModel(seed, MAX_LENGTH, num_letters=3, num_sentences=2)
+    shared = {"beam_size": beam_size, "max_length": MAX_LENGTH, "num_sentences": 2}
+    shared["length_penalty"] = LengthPenalty(alpha)
+    plain = search(model, **shared)
+    empty = search(model, options=BeamSearchOptions(constraints=[[], []]), **shared)
+    assert tokens_and_scores(plain) == tokens_and_scores(empty)
+    options = BeamSearchOptions(constraints=[[require_phrase([2, 3])], []])
+    assert tokens_and_scores(plain[1:]) == tokens_and_scores(
+        search(model, options=options, **shared)[1:]
     )
-    for sentence, (hypotheses, constraints) in enumerate(zip(found, wanted, strict=True)):
-        assert hypotheses
-        for each in hypotheses:
-            assert is_met(each.tokens, constraints)
-            assert each.log_probs.tolist() == pytest.approx(table.of(each.tokens, sentence))
-        assert len({tuple(each.tokens) for each in hypotheses}) == len(hypotheses)
-        table_alone = Table(seed, LONGEST, num_letters=3, sentences=len(wanted))
-        table_alone.log_probs = table_alone.log_probs[sentence : sentence + 1]
-        alone = search(
-            table_alone, options=BeamSearchOptions(constraints=[constraints]), **options
-        )[0]
-        assert [each.tokens for each in alone] == [each.tokens for each in hypotheses]
 
 
-@given(seed=seeds, width=st.integers(1, 6), alpha=st.sampled_from([0.0, 0.6]))
-def test_where_nothing_must_be_said_it_is_a_plain_beam(seed, width, alpha):
-    table = Table(seed, LONGEST, num_letters=3, sentences=2)
-    options = {"width": width, "longest": LONGEST, "sentences": 2}
-    options["penalty"] = LengthPenalty(alpha)
-    plain = search(table, **options)
-    assert told(plain) == told(
-        search(table, options=BeamSearchOptions(constraints=[[], []]), **options)
-    )
-    beside = search(
-        table, options=BeamSearchOptions(constraints=[[require_phrase([2, 3])], []]), **options
-    )
-    assert told(plain[1:]) == told(beside[1:])
-
-
-def of(letters):
-    """Something to say in these letters."""
+def constraint_on(letters):
     phrases = st.lists(st.sampled_from(letters), min_size=1, max_size=2)
-    return st.lists(phrases, min_size=1, max_size=2).map(either)
-
-
-@given(seed=seeds, musts=st.one_of(must.map(lambda each: [each]), st.tuples(of([2]), of([3, 4]))))
-def test_a_beam_as_wide_as_the_space_finds_the_best_of_what_is_allowed(seed, constraints):
-    """Where what must be said does not overlap, how much is missing is exact."""
-    table = Table(seed, LONGEST, num_letters=3)
-    found = search(
-        table, width=400, longest=LONGEST, options=BeamSearchOptions(constraints=[constraints])
-    )[0]
-    wanted = table.exhaust(LONGEST, keep=lambda tokens: is_met(tokens, constraints))
-    assert [each.tokens for each in found] == [tokens for _, tokens in wanted]
-
-
-@given(seed=seeds, width=st.integers(1, 4), musts=constraints)
-def test_what_must_be_said_goes_before_what_may_not(seed, width, constraints):
-    table = Table(seed, LONGEST, num_letters=3)
-    rules = (ForbiddenTokens([2, 3]), NoRepeatNGram(1))
-    found = search(
-        table,
-        width=width,
-        longest=LONGEST,
-        options=BeamSearchOptions(processors=rules, constraints=[constraints]),
-    )[0]
-    assert found
-    assert all(is_met(each.tokens, constraints) for each in found)
-    required = {token for must in constraints for phrase in must.phrases for token in phrase}
-    assert all(token == 4 or token in required for each in found for token in each.tokens)
+    return st.lists(phrases, min_size=1, max_size=2).map(one_of)
 
 
 @given(
     seed=seeds,
-    width=st.integers(1, 4),
-    musts=constraints,
+    constraints=st.one_of(
+        some_constraint.map(lambda constraint: [constraint]),
+        st.tuples(constraint_on([2]), constraint_on([3, 4])),
+    ),
+)
+def test_exhaustive_beam_finds_every_satisfying_output(seed, constraints):
+    """Without overlap between constraints the number of missing tokens is exact."""
+    model, options = (
+        TableModel(seed, MAX_LENGTH, num_letters=3),
+        BeamSearchOptions(constraints=[constraints]),
+    )
+    outputs = search(model, beam_size=400, max_length=MAX_LENGTH, options=options)[0]
+    expected = model.ranked_outputs(MAX_LENGTH, keep=lambda tokens: satisfies(tokens, constraints))
+    assert [output.tokens for output in outputs] == [tokens for _, tokens in expected]
+
+
+@given(seed=seeds, beam_size=st.integers(1, 4), constraints=some_constraints)
+def test_required_phrases_override_forbidden_tokens(seed, beam_size, constraints):
+    model = TableModel(seed, MAX_LENGTH, num_letters=3)
+    options = BeamSearchOptions(
+        processors=(ForbiddenTokens([2, 3]), NoRepeatNGram(1)), constraints=[constraints]
+    )
+    outputs = search(model, beam_size=beam_size, max_length=MAX_LENGTH, options=options)[0]
+    assert outputs
+    assert all(satisfies(output.tokens, constraints) for output in outputs)
+    required = {
+        token for constraint in constraints for phrase in constraint.phrases for token in phrase
+    }
+    assert all(token == 4 or token in required for output in outputs for token in output.tokens)
+
+
+@given(
+    seed=seeds,
+    beam_size=st.integers(1, 4),
+    constraints=some_constraints,
     prefix=st.lists(st.integers(2, 4), max_size=2),
 )
-def test_a_prefix_and_constraints_are_both_kept(seed, width, constraints, prefix):
-    table = Table(seed, 6, num_letters=3)
-    how = BeamSearchOptions(processors=(ForcedPrefix([prefix]),), constraints=[constraints])
-    found = search(table, width=width, longest=6, options=how)[0]
-    assert found
-    for each in found:
-        assert each.tokens[: len(prefix)] == prefix
-        assert is_met(each.tokens, constraints)
+def test_constraints_hold_with_a_forced_prefix(seed, beam_size, constraints, prefix):
+    model = TableModel(seed, 6, num_letters=3)
+    options = BeamSearchOptions(processors=(ForcedPrefix([prefix]),), constraints=[constraints])
+    outputs = search(model, beam_size=beam_size, max_length=6, options=options)[0]
+    assert outputs
+    for output in outputs:
+        assert output.tokens[: len(prefix)] == prefix
+        assert satisfies(output.tokens, constraints)
 
 
-@given(seed=seeds, musts=constraints)
-def test_groups_keep_constraints_too(seed, constraints):
-    table = Table(seed, LONGEST, num_letters=3)
-    how = BeamSearchOptions(diversity=BeamGroups(3, 1.0), constraints=[constraints])
-    found = search(table, width=6, longest=LONGEST, options=how)[0]
-    assert found
-    assert all(is_met(each.tokens, constraints) for each in found)
+@given(seed=seeds, constraints=some_constraints)
+def test_constraints_hold_with_beam_groups(seed, constraints):
+    model = TableModel(seed, MAX_LENGTH, num_letters=3)
+    options = BeamSearchOptions(diversity=BeamGroups(3, 1.0), constraints=[constraints])
+    outputs = search(model, beam_size=6, max_length=MAX_LENGTH, options=options)[0]
+    assert outputs
+    assert all(satisfies(output.tokens, constraints) for output in outputs)
 
 
-@given(seed=seeds, musts=constraints)
-def test_greedy_search_keeps_them(seed, constraints):
-    table = Table(seed, LONGEST, num_letters=3)
-    state, limits = table.start(), table.start()[0] + LONGEST
-    options = {"bos": BEGIN, "eos": END, "max_lengths": limits}
-    (found,) = greedy_search(
-        table, state, options=BeamSearchOptions(constraints=[constraints]), **options
+@given(seed=seeds, constraints=some_constraints)
+def test_constraints_hold_in_greedy_search(seed, constraints):
+    model = TableModel(seed, MAX_LENGTH, num_letters=3)
+    state = model.initial_state()
+    (output,) = greedy_search(
+        model,
+        state,
+        bos=BOS,
+        eos=EOS,
+        max_lengths=state[0] + MAX_LENGTH,
+        options=BeamSearchOptions(constraints=[constraints]),
     )
-    assert is_met(found.tokens, constraints)
+    assert satisfies(output.tokens, constraints)
 
 
-def complaint(constraints, longest=3, rules=()):
+def error_message(constraints, processors=()):
     with pytest.raises(ConfigError) as caught:
         search(
-            Table(0, 3, sentences=2),
-            width=2,
-            longest=longest,
-            sentences=2,
-            options=BeamSearchOptions(constraints=constraints, processors=rules),
+            TableModel(0, 3, num_sentences=2),
+            beam_size=2,
+            max_length=3,
+            num_sentences=2,
+            options=BeamSearchOptions(constraints=constraints, processors=processors),
         )
     return str(caught.value)
 
 
-def test_what_does_not_fit_is_refused():
+def test_constraints_longer_than_max_length_are_reported():
     constraints = [[], [require_phrase([2, 3], [2, 2, 2]), require_phrase([3, 3])]]
-    assert complaint(constraints) == (
-        "constraints of sentence 2: they take 4 tokens, but the output may have 3\n"
-        "  require less, or let outputs be longer"
+    assert error_message(constraints) == (
+        "constraints of sentence 2: the constraints need 4 tokens, but max_length is 3\n"
+        "  require fewer or shorter phrases, or raise max_length"
     )
-    assert complaint([[require_phrase([3, 3])], []], rules=(ForcedPrefix([[2, 2], []]),)) == (
-        "constraints of sentence 1: they take 4 tokens, its prefix of 2 counted, but the output "
-        "may have 3\n  require less, or let outputs be longer"
-    )
-
-
-def test_a_phrase_of_nothing_is_refused():
-    assert complaint([[require_phrase([2], [])], []]) == (
-        "constraints of sentence 1: an empty phrase says nothing\n  leave it out"
+    assert error_message([[require_phrase([3, 3])], []], (ForcedPrefix([[2, 2], []]),)) == (
+        "constraints of sentence 1: the constraints need 4 tokens, including the prefix of 2, but "
+        "max_length is 3\n  require fewer or shorter phrases, or raise max_length"
     )
 
 
-def test_the_end_cannot_be_required():
-    assert complaint([[], [require_phrase([2, END])]]) == (
-        "constraints of sentence 2: a phrase contains the end symbol\n"
-        "  require only what comes before the end"
+def test_empty_phrase_is_reported():
+    assert error_message([[require_phrase([2], [])], []]) == (
+        "constraints of sentence 1: a phrase is empty\n  remove the empty phrase"
     )
+
+
+def test_phrase_with_eos_is_reported():
+    assert error_message([[], [require_phrase([2, EOS])]]) == (
+        "constraints of sentence 2: a phrase contains EOS\n  remove EOS from the phrase"
+    )
+
+
+phrases = st.lists(st.integers(0, 2), min_size=1, max_size=4)
+progress_cases = given(
+    constraints=st.lists(st.lists(phrases, min_size=1, max_size=3).map(one_of), max_size=3),
+    tokens=st.lists(st.integers(0, 2), max_size=10),
+)
+
+
+def progress_after(constraint_set, tokens):
+    progress = constraint_set.start()
+    for token in tokens:
+        progress = constraint_set.advance(progress, token)
+    return progress
+
+
+@progress_cases
+def test_num_missing_is_zero_iff_all_constraints_are_satisfied(constraints, tokens):
+    constraint_set = ConstraintSet(constraints)
+    num_missing = constraint_set.num_missing(progress_after(constraint_set, tokens))
+    assert (num_missing == 0) == satisfies(tokens, constraints)
+
+
+@progress_cases
+def test_matched_count_is_longest_prefix_that_ends_the_output(constraints, tokens):
+    constraint_set = ConstraintSet(constraints)
+    matched = progress_after(constraint_set, tokens).matched
+    for constraint, counts in zip(constraint_set.constraints, matched, strict=True):
+        if counts is not None:
+            for phrase, count in zip(constraint.phrases, counts, strict=True):
+                lengths = range(min(len(phrase) - 1, len(tokens)) + 1)
+                borders = [
+                    length
+                    for length in lengths
+                    if tokens[len(tokens) - length :] == list(phrase[:length])
+                ]
+                assert count == max(borders)
+
+
+@progress_cases
+def test_some_next_token_always_reduces_num_missing(constraints, tokens):
+    """So a search with enough tokens left never gets stuck."""
+    constraint_set = ConstraintSet(constraints)
+    progress = progress_after(constraint_set, tokens)
+    missing = constraint_set.num_missing(progress)
+    while missing:
+        next_tokens = constraint_set.next_tokens(progress)
+        progress = min(
+            (constraint_set.advance(progress, token) for token in next_tokens),
+            key=constraint_set.num_missing,
+        )
+        assert constraint_set.num_missing(progress) < missing
+        missing = constraint_set.num_missing(progress)

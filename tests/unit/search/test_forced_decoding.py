@@ -1,4 +1,4 @@
-"""Forced decoding: what a model thinks of outputs that are given."""
+"""Forced decoding: scores of given outputs."""
 
 import pytest
 import torch
@@ -7,46 +7,53 @@ from hypothesis import strategies as st
 
 from heedful.search import BeamSearchOptions, LengthPenalty, score_targets
 from heedful.search.penalties import GNMTCoveragePenalty
-from tests.unit.search.tables import BEGIN, END, Table, search
+from tests.unit.search.tables import BOS, EOS, TableModel, search
 
-targets = st.lists(st.lists(st.integers(2, 3), max_size=4), min_size=1, max_size=4)
-
-
-@given(seed=st.integers(0, 9999), targets=targets)
-def test_targets_are_worth_what_the_table_says(seed, targets):
-    table = Table(seed, 4, sentences=len(targets))
-    found = score_targets(table, table.start(len(targets)), targets, bos=BEGIN, eos=END)
-    for sentence, (each, tokens) in enumerate(zip(found, targets, strict=True)):
-        assert each.tokens == tokens
-        assert each.log_probs.tolist() == pytest.approx(table.of(tokens, sentence))
-        assert each.log_prob == each.score == pytest.approx(sum(table.of(tokens, sentence)))
-        assert each.weights.shape == (len(tokens), 3)
+some_targets = st.lists(st.lists(st.integers(2, 3), max_size=4), min_size=1, max_size=4)
 
 
-@given(seed=st.integers(0, 9999), width=st.integers(1, 4))
-def test_a_search_says_the_same_of_what_it_found(seed, width):
-    table, penalty, coverage_penalty = Table(seed, 4), LengthPenalty(0.6), GNMTCoveragePenalty(0.3)
-    lengths = torch.tensor([2])
-    found = search(
-        table,
-        width=width,
-        longest=4,
-        length_penalty=penalty,
+@given(seed=st.integers(0, 9999), targets=some_targets)
+def test_scores_of_targets_equal_the_table(seed, targets):
+    model = TableModel(seed, 4, num_sentences=len(targets))
+    state = model.initial_state(len(targets))
+    scored = score_targets(model, state, targets, bos=BOS, eos=EOS)
+    for sentence, (output, tokens) in enumerate(zip(scored, targets, strict=True)):
+        expected = model.token_log_probs(tokens, sentence)
+        assert output.tokens == tokens
+        assert output.log_probs.tolist() == pytest.approx(expected)
+        assert output.log_prob == output.score == pytest.approx(sum(expected))
+        assert output.weights.shape == (len(tokens), 3)
+
+
+@given(seed=st.integers(0, 9999), beam_size=st.integers(1, 4))
+def test_forced_decoding_reproduces_beam_search(seed, beam_size):
+    model, lengths = TableModel(seed, 4), torch.tensor([2])
+    length_penalty, coverage_penalty = LengthPenalty(0.6), GNMTCoveragePenalty(0.3)
+    outputs = search(
+        model,
+        beam_size=beam_size,
+        max_length=4,
+        length_penalty=length_penalty,
         options=BeamSearchOptions(coverage_penalty=coverage_penalty),
         source_lengths=lengths,
     )[0]
-    for each in found:
+    for output in outputs:
         (forced,) = score_targets(
-            table,
-            table.start(),
-            [each.tokens],
-            bos=BEGIN,
-            eos=END,
-            length_penalty=penalty,
+            model,
+            model.initial_state(),
+            [output.tokens],
+            bos=BOS,
+            eos=EOS,
+            length_penalty=length_penalty,
             coverage_penalty=coverage_penalty,
             source_lengths=lengths,
         )
-        assert forced.score == pytest.approx(each.score)
-        assert forced.log_probs.tolist() == pytest.approx(each.log_probs.tolist())
-        assert (forced.weights == each.weights).all()
-        assert (forced.eos_weights == each.eos_weights).all()
+        assert forced.score == pytest.approx(output.score)
+        assert forced.log_probs.tolist() == pytest.approx(output.log_probs.tolist())
+        assert (forced.weights == output.weights).all()
+        assert (forced.eos_weights == output.eos_weights).all()
+
+
+def test_scoring_no_targets_returns_nothing():
+    model = TableModel(0, 1)
+    assert score_targets(model, model.initial_state(0), [], bos=BOS, eos=EOS) == []

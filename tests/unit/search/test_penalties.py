@@ -1,4 +1,4 @@
-"""Penalties against hand computation, and their bounds against all that can follow."""
+"""Penalties against hand computation, and the bound against every continuation."""
 
 import math
 
@@ -14,7 +14,10 @@ from heedful.search.penalties import (
     RepeatedCoveragePenalty,
     SummaryCoveragePenalty,
 )
-from tests.unit.search.tables import Table, search
+from tests.unit.decoding.untrained import build_config
+from tests.unit.search.tables import TableModel, search
+
+COVERAGE_PENALTIES = [GNMTCoveragePenalty, RepeatedCoveragePenalty, SummaryCoveragePenalty]
 
 
 @pytest.mark.parametrize(
@@ -29,91 +32,99 @@ from tests.unit.search.tables import Table, search
     ],
     ids=str,
 )
-def test_six_nats_over_seven_tokens(penalty, score):
+def test_length_penalty_of_seven_tokens(penalty, score):
     assert penalty(-6.0, 7) == pytest.approx(score)
 
 
 @given(
-    total=st.floats(-50, 0),
+    log_prob=st.floats(-50, 0),
     losses=st.lists(st.floats(0, 5), max_size=8),
     alpha=st.floats(-1, 2),
-    form=st.sampled_from(["gnmt", "power"]),
+    formula=st.sampled_from(["gnmt", "power"]),
 )
-def test_nothing_that_follows_scores_more_than_the_bound(total, losses, alpha, form):
-    penalty, length = LengthPenalty(alpha, form), 3
-    bound = penalty.upper_bound(total, length, length + len(losses))
+def test_no_continuation_scores_above_the_upper_bound(log_prob, losses, alpha, formula):
+    penalty, length = LengthPenalty(alpha, formula), 3
+    bound = penalty.upper_bound(log_prob, length, length + len(losses))
     for extra in range(len(losses) + 1):
-        score = penalty(total - sum(losses[:extra]), length + extra)
+        score = penalty(log_prob - sum(losses[:extra]), length + extra)
         assert score <= bound + 1e-9 * abs(bound)
-
-
-LOOKED = np.array([[0.5, 0.5, 0.0], [0.75, 0.0, 0.25]], dtype=np.float32)
 
 
 @pytest.mark.parametrize(
     ("penalty", "score"),
     [
-        # Totals are 1.25, 0.5 and 0.25: log(1) + log(0.5) + log(0.25).
+        # Coverage is 1.25, 0.5 and 0.25: log(1) + log(0.5) + log(0.25).
         (GNMTCoveragePenalty(0.2), 0.2 * math.log(0.125)),
-        # The second token looks at the first place again: min(0.75, 0.5) = 0.5.
+        # The second token attends to the first position again: min(0.75, 0.5) = 0.5.
         (RepeatedCoveragePenalty(2.0), -1.0),
-        # Only the first place got more than one: 1.25 - 1 = 0.25.
+        # Only the first position is above 1: 1.25 - 1 = 0.25.
         (SummaryCoveragePenalty(2.0), -0.5),
         (GNMTCoveragePenalty(0.0), 0.0),
     ],
 )
-def test_three_places_and_two_tokens(penalty, score):
-    assert penalty(LOOKED) == pytest.approx(score)
+def test_coverage_penalty_of_two_tokens_over_three_positions(penalty, score):
+    weights = np.array([[0.5, 0.5, 0.0], [0.75, 0.0, 0.25]], dtype=np.float32)
+    assert penalty(weights) == pytest.approx(score)
 
 
-def test_hard_attention_is_ranked_by_how_many_places_it_left_out():
-    one, both = np.eye(3)[[0, 0]], np.eye(3)[[0, 1]]
+def test_gnmt_coverage_of_hard_attention_counts_uncovered_positions():
     penalty = GNMTCoveragePenalty(1.0)
-    worth = [penalty(each.astype(np.float32)) for each in (one, both)]
-    assert worth == pytest.approx([2 * math.log(1e-10), math.log(1e-10)])
+    scores = [penalty(np.eye(3, dtype=np.float32)[positions]) for positions in ([0, 0], [0, 1])]
+    assert scores == pytest.approx([2 * math.log(1e-10), math.log(1e-10)])
 
 
-@given(
-    seed=st.integers(0, 999),
-    kind=st.sampled_from([GNMTCoveragePenalty, RepeatedCoveragePenalty, SummaryCoveragePenalty]),
-)
-def test_no_coverage_is_worth_more_than_nothing(seed, kind):
+@given(seed=st.integers(0, 999), penalty_class=st.sampled_from(COVERAGE_PENALTIES))
+def test_coverage_penalty_is_never_positive(seed, penalty_class):
     weights = np.random.default_rng(seed).dirichlet(np.ones(4), size=6).astype(np.float32)
-    assert kind(1.0)(weights) <= 0
+    assert penalty_class(1.0)(weights) <= 0
 
 
 @pytest.mark.parametrize(
-    "penalty", [GNMTCoveragePenalty(0.7), RepeatedCoveragePenalty(1.5), SummaryCoveragePenalty(1.5)]
+    "coverage_penalty",
+    [GNMTCoveragePenalty(0.7), RepeatedCoveragePenalty(1.5), SummaryCoveragePenalty(1.5)],
 )
 @given(seed=st.integers(0, 999))
-def test_a_search_ranks_by_both_penalties(penalty, seed):
-    """The scores are those of the formulas, and a wide beam finds the best by them."""
-    table, length = Table(seed, 3), LengthPenalty(0.6)
-    found = search(
-        table,
-        width=30,
-        longest=3,
-        length_penalty=length,
-        options=BeamSearchOptions(coverage_penalty=penalty),
+def test_search_ranks_by_length_and_coverage_penalty(coverage_penalty, seed):
+    model, length_penalty = TableModel(seed, 3), LengthPenalty(0.6)
+    options = BeamSearchOptions(coverage_penalty=coverage_penalty)
+    outputs = search(
+        model, beam_size=30, max_length=3, length_penalty=length_penalty, options=options
     )[0]
 
-    def worth(tokens):
-        looked = table.looked(tokens).float().numpy()
-        return length(sum(table.of(tokens)), len(tokens) + 1) + penalty(looked)
+    def score(tokens):
+        weights = model.output_weights(tokens).float().numpy()
+        log_prob = sum(model.token_log_probs(tokens))
+        return length_penalty(log_prob, len(tokens) + 1) + coverage_penalty(weights)
 
-    best = sorted(table.outputs(3), key=worth, reverse=True)
-    assert [each.tokens for each in found] == best
-    assert [each.score for each in found] == pytest.approx([worth(tokens) for tokens in best])
+    expected = sorted(model.outputs(3), key=score, reverse=True)
+    assert [output.tokens for output in outputs] == expected
+    scores = [score(tokens) for tokens in expected]
+    assert [output.score for output in outputs] == pytest.approx(scores)
 
 
-def test_places_past_the_end_of_a_source_are_not_missed():
-    table = Table(3, 3)
-    table.attention_records = torch.cat(
-        [table.attention_records[..., :2], torch.zeros_like(table.attention_records)], dim=-1
-    )
-    how = BeamSearchOptions(coverage_penalty=GNMTCoveragePenalty(0.7))
-    padded = search(table, width=3, longest=3, options=how, source_lengths=torch.tensor([2]))[0]
-    table.attention_records = table.attention_records[..., :2]
-    plain = search(table, width=3, longest=3, options=how)[0]
-    assert [each.tokens for each in padded] == [each.tokens for each in plain]
-    assert [each.score for each in padded] == pytest.approx([each.score for each in plain])
+def test_coverage_penalty_ignores_padding():
+    model = TableModel(3, 3)
+    padding = torch.zeros_like(model.weights)
+    model.weights = torch.cat([model.weights[..., :2], padding], dim=-1)
+    shared = {
+        "beam_size": 3,
+        "max_length": 3,
+        "options": BeamSearchOptions(coverage_penalty=GNMTCoveragePenalty(0.7)),
+    }
+    padded = search(model, source_lengths=torch.tensor([2]), **shared)[0]
+    model.weights = model.weights[..., :2]
+    unpadded = search(model, **shared)[0]
+    assert [output.tokens for output in padded] == [output.tokens for output in unpadded]
+    scores = [output.score for output in unpadded]
+    assert [output.score for output in padded] == pytest.approx(scores)
+
+
+@pytest.mark.parametrize(
+    ("type_name", "penalty_class"),
+    list(zip(["gnmt", "repeated", "summary"], COVERAGE_PENALTIES, strict=True)),
+)
+def test_coverage_penalty_is_built_from_config(type_name, penalty_class):
+    config = build_config(coverage_penalty={"type": type_name, "beta": 0.3})
+    penalty = config.coverage_penalty.build()
+    assert isinstance(penalty, penalty_class)
+    assert penalty.beta == 0.3

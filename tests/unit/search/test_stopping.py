@@ -1,4 +1,4 @@
-"""Stopping: what each policy promises."""
+"""Stopping criteria: what each guarantees."""
 
 import pytest
 from hypothesis import given
@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from heedful.search import (
     FIRST_FINISHED,
+    BeamGroups,
     BeamSearchOptions,
     HeuristicStopping,
     LengthPenalty,
@@ -13,52 +14,76 @@ from heedful.search import (
     PatienceStopping,
 )
 from heedful.search.hypotheses import Trellis
-from tests.unit.search.tables import END, Never, Table, search
+from tests.unit.decoding.untrained import build_config
+from tests.unit.search.tables import EOS, NeverStop, TableModel, search
 
 
-def found_by(stopping, seed, width, alpha, *, form="gnmt", longest=5):
-    table, trellis = Table(seed, longest), Trellis()
-    penalty, how = LengthPenalty(alpha, form), BeamSearchOptions(stopping=stopping)
-    found = search(
-        table, width=width, longest=longest, length_penalty=penalty, options=how, trellis=trellis
+def outputs_and_tree(stopping, seed, beam_size, alpha, *, formula="gnmt", max_length=5):
+    model, trellis = TableModel(seed, max_length), Trellis()
+    outputs = search(
+        model,
+        beam_size=beam_size,
+        max_length=max_length,
+        length_penalty=LengthPenalty(alpha, formula),
+        options=BeamSearchOptions(stopping=stopping),
+        trellis=trellis,
     )
-    return [(each.tokens, each.score) for each in found[0]], trellis.tree(0, eos=END)
+    return [(output.tokens, output.score) for output in outputs[0]], trellis.tree(0, eos=EOS)
 
 
-cases = given(seed=st.integers(0, 9999), width=st.integers(1, 4), alpha=st.floats(-0.5, 2))
+search_cases = given(
+    seed=st.integers(0, 9999), beam_size=st.integers(1, 4), alpha=st.floats(-0.5, 2)
+)
 
 
-@pytest.mark.parametrize("form", ["gnmt", "power"])
-@cases
-def test_optimal_finds_what_a_search_to_the_end_finds(form, seed, width, alpha):
-    optimal, _ = found_by(OptimalStopping(), seed, width, alpha, form=form)
-    assert optimal == found_by(Never(), seed, width, alpha, form=form)[0]
+@pytest.mark.parametrize("formula", ["gnmt", "power"])
+@search_cases
+def test_optimal_stopping_equals_search_to_max_length(formula, seed, beam_size, alpha):
+    optimal, _ = outputs_and_tree(OptimalStopping(), seed, beam_size, alpha, formula=formula)
+    assert optimal == outputs_and_tree(NeverStop(), seed, beam_size, alpha, formula=formula)[0]
 
 
-@cases
-def test_without_a_penalty_settled_is_optimal(seed, width, alpha):
-    assert found_by(HeuristicStopping(), seed, width, 0.0) == found_by(
-        OptimalStopping(), seed, width, 0.0
-    )
+@search_cases
+def test_heuristic_stopping_is_optimal_without_length_penalty(seed, beam_size, alpha):
+    heuristic = outputs_and_tree(HeuristicStopping(), seed, beam_size, 0.0)
+    assert heuristic == outputs_and_tree(OptimalStopping(), seed, beam_size, 0.0)
 
 
-@cases
-def test_no_policy_looks_at_more_than_the_more_careful_one(seed, width, alpha):
-    policies = [FIRST_FINISHED, PatienceStopping(2.0), Never()]
-    sizes = [len(found_by(policy, seed, width, alpha)[1]) for policy in policies]
+@search_cases
+def test_more_patience_never_shrinks_the_tree(seed, beam_size, alpha):
+    criteria = [FIRST_FINISHED, PatienceStopping(2.0), NeverStop()]
+    sizes = [len(outputs_and_tree(each, seed, beam_size, alpha)[1]) for each in criteria]
     assert sizes == sorted(sizes)
-    assert len(found_by(HeuristicStopping(), seed, width, alpha)[1]) <= sizes[-1]
+    assert len(outputs_and_tree(HeuristicStopping(), seed, beam_size, alpha)[1]) <= sizes[-1]
 
 
-@given(seed=st.integers(0, 9999), width=st.integers(1, 4), factor=st.sampled_from([0.5, 1.0, 2.0]))
-def test_patience_stops_at_the_step_at_which_enough_have_ended(seed, width, factor):
-    _, tree = found_by(PatienceStopping(factor), seed, width, 0.6)
+@given(seed=st.integers(0, 9999), beam_size=beam_sizes, factor=st.sampled_from([0.5, 1.0, 2.0]))
+def test_patience_stops_once_enough_hypotheses_have_finished(seed, beam_size, factor):
+    _, tree = outputs_and_tree(PatienceStopping(factor), seed, beam_size, 0.6)
 
     def depth(node):
         return 0 if node.parent is None else 1 + depth(tree[node.parent])
 
-    ends = [depth(node) for node in tree if node.status == "ended"]
-    last = max(ends)
-    assert sum(each < last for each in ends) < factor * width
-    if any(node.status == "pruned" and depth(node) == last for node in tree):
-        pytest.fail("nothing is opened once enough have ended")
+    depths = [depth(node) for node in tree if node.status == "finished"]
+    last = max(depths)
+    assert sum(finished < last for finished in depths) < factor * beam_size
+    # Nothing is opened once enough have finished.
+    assert not any(node.status == "pruned" and depth(node) == last for node in tree)
+
+
+@pytest.mark.parametrize(
+    ("type_name", "criterion"),
+    [
+        ("heuristic", HeuristicStopping),
+        ("optimal", OptimalStopping),
+        ("patience", PatienceStopping),
+        ("first-finished", PatienceStopping),
+    ],
+)
+def test_stopping_criterion_is_built_by_name(type_name, criterion):
+    assert isinstance(build_config(stopping=type_name).stopping.build(), criterion)
+
+
+def test_beam_groups_are_built_from_config():
+    config = build_config(diversity={"num_beam_groups": 5, "diversity_penalty": 2})
+    assert config.diversity.build() == BeamGroups(5, 2.0)

@@ -62,7 +62,7 @@ def by_way(way, kind="word"):
         model = Ensemble([model, model_for(text, seed=1)], WAYS[way]["ensemble"])
     if way == "fusion":
         model = ShallowFusion(model, language_model_for(text), weight=0.5, context_length=8)
-    return Translator(model, text, settings(**WAYS[way]))
+    return Translator(model, text, build_config(**WAYS[way]))
 
 
 def texts_of(result):
@@ -236,8 +236,8 @@ def test_an_ensemble_of_one_is_the_model():
     text = text_pair("word")
     model = model_for(text)
     for average in ("log-probabilities", "probabilities"):
-        joined = Translator(Ensemble([model], average), text, settings(n_best=2))
-        alone = Translator(model, text, settings(n_best=2))
+        joined = Translator(Ensemble([model], average), text, build_config(n_best=2))
+        alone = Translator(model, text, build_config(n_best=2))
         for one, other in zip(joined.translate(FULL), alone.translate(FULL), strict=True):
             assert_same(one, other)
 
