@@ -1,4 +1,4 @@
-"""Search against what it must equal: greedy, exhaustive, one by one, forced decoding."""
+"""Search against what it must equal: greedy, exhaustive, unbatched and forced decoding."""
 
 import numpy as np
 import pytest
@@ -19,48 +19,46 @@ from heedful.search.penalties import RepeatedCoveragePenalty
 from heedful.tokenization.vocabulary import BOS, EOS
 from tests.catalogue import SYSTEMS, build, texts
 from tests.shape_checking import unchecked
-from tests.unit.search.tables import BEGIN, END, Table, contains, search
+from tests.unit.search import tables
+from tests.unit.search.tables import TableModel, contains, search
 
 
-def table_search(model, *, width, longest, alpha=0.0):
-    return search(model, width=width, longest=longest, length_penalty=LengthPenalty(alpha))
+@given(seed=st.integers(0, 10_000), max_length=st.integers(1, 4))
+def test_beam_as_large_as_output_space_is_exhaustive_search(seed, max_length):
+    model = TableModel(seed, max_length)
+    beam_size = len(model.letters) ** max_length * 2
+    outputs = search(model, beam_size=beam_size, max_length=max_length)[0]
+    expected = model.ranked_outputs(max_length)[: len(outputs)]
+    assert [output.tokens for output in outputs] == [tokens for _, tokens in expected]
+    for output, (log_prob, _) in zip(outputs, expected, strict=True):
+        assert output.log_prob == pytest.approx(log_prob)
 
 
-@given(seed=st.integers(0, 10_000), longest=st.integers(1, 4))
-def test_a_beam_as_wide_as_the_space_is_exhaustive_search(seed, longest):
-    table = Table(seed, longest)
-    width = len(table.letters) ** longest * 2
-    found = table_search(table, width=width, longest=longest)[0]
-    best = table.exhaust(longest)[: len(found)]
-    assert [hypothesis.tokens for hypothesis in found] == [tokens for _, tokens in best]
-    for hypothesis, (total, _) in zip(found, best, strict=True):
-        assert hypothesis.log_prob == pytest.approx(total)
-
-
-@given(seed=st.integers(0, 10_000), width=st.integers(1, 6))
-def test_what_a_beam_finds_has_the_log_probability_it_says_and_is_ranked(seed, width):
-    table = Table(seed, 4)
-    known = {tuple(tokens): total for total, tokens in table.exhaust(4)}
-    found = table_search(table, width=width, longest=4, alpha=0.6)[0]
-    assert len({tuple(hypothesis.tokens) for hypothesis in found}) == len(found) <= width
-    scores = [hypothesis.score for hypothesis in found]
+@given(seed=st.integers(0, 10_000), beam_size=st.integers(1, 6))
+def test_beam_outputs_are_distinct_ranked_and_correctly_scored(seed, beam_size):
+    model = TableModel(seed, 4)
+    log_probs = {tuple(tokens): log_prob for log_prob, tokens in model.ranked_outputs(4)}
+    penalty = LengthPenalty(0.6)
+    outputs = search(model, beam_size=beam_size, max_length=4, length_penalty=penalty)[0]
+    assert len({tuple(output.tokens) for output in outputs}) == len(outputs) <= beam_size
+    scores = [output.score for output in outputs]
     assert scores == sorted(scores, reverse=True)
-    for hypothesis in found:
-        total = known[tuple(hypothesis.tokens)]
-        assert hypothesis.log_prob == pytest.approx(total)
-        length = len(hypothesis.tokens) + 1
-        assert hypothesis.score == pytest.approx(total / ((5 + length) / 6) ** 0.6)
+    for output in outputs:
+        log_prob = log_probs[tuple(output.tokens)]
+        assert output.log_prob == pytest.approx(log_prob)
+        length = len(output.tokens) + 1
+        assert output.score == pytest.approx(log_prob / ((5 + length) / 6) ** 0.6)
 
 
 @given(seed=st.integers(0, 10_000))
-def test_beam_1_is_greedy_on_tables(seed):
-    table = Table(seed, 4, sentences=3)
-    limits = torch.tensor([4, 2, 0])
-    greedy = greedy_search(table, table.start(3), bos=BEGIN, eos=END, max_lengths=limits)
-    beam = beam_search(table, table.start(3), bos=BEGIN, eos=END, beam_size=1, max_lengths=limits)
-    assert [each.tokens for each in greedy] == [each[0].tokens for each in beam]
-    for one, (other,) in zip(greedy, beam, strict=True):
-        assert one.log_prob == pytest.approx(other.log_prob)
+def test_beam_size_1_is_greedy_search_on_tables(seed):
+    model = TableModel(seed, 4, num_sentences=3)
+    shared = {"bos": tables.BOS, "eos": tables.EOS, "max_lengths": torch.tensor([4, 2, 0])}
+    greedy = greedy_search(model, model.initial_state(3), **shared)
+    beam = beam_search(model, model.initial_state(3), beam_size=1, **shared)
+    assert [output.tokens for output in greedy] == [outputs[0].tokens for outputs in beam]
+    for output, (other,) in zip(greedy, beam, strict=True):
+        assert output.log_prob == pytest.approx(other.log_prob)
 
 
 each_system = pytest.mark.parametrize("name", SYSTEMS)
@@ -68,72 +66,75 @@ each_system = pytest.mark.parametrize("name", SYSTEMS)
 
 @pytest.fixture(autouse=True)
 def without_shape_checks():
-    """Searches take hundreds of steps, and `test_steps.py` has checked the shapes of each."""
+    """Searches take hundreds of steps, and `test_steps.py` checks the shapes of each."""
     with unchecked():
         yield
 
 
-def run(model, sources, width):
-    limits = torch.full((len(sources.lengths),), 8)
+def run_search(model, sources, beam_size, options=None):
     return model.search(
-        sources, beam_size=width, max_lengths=limits, length_penalty=LengthPenalty(0.6)
+        sources,
+        beam_size=beam_size,
+        max_lengths=torch.full((len(sources.lengths),), 8),
+        length_penalty=LengthPenalty(0.6),
+        options=options,
     )
 
 
 @each_system
-def test_beam_1_is_greedy_for_every_system(name):
+def test_beam_size_1_is_greedy_search_for_every_system(name):
     model, sources = build(name), collate_sources(texts())
-    limits = torch.full((len(sources.lengths),), 8)
+    max_lengths = torch.full((len(sources.lengths),), 8)
     state = model.initial_state(sources)
-    beam = beam_search(model, state, bos=BOS, eos=EOS, beam_size=1, max_lengths=limits)
-    for (greedy,), (other,) in zip(run(model, sources, 1), beam, strict=True):
+    beam = beam_search(model, state, bos=BOS, eos=EOS, beam_size=1, max_lengths=max_lengths)
+    for (greedy,), (other,) in zip(run_search(model, sources, 1), beam, strict=True):
         assert greedy.tokens == other.tokens
         torch.testing.assert_close(torch.tensor(greedy.weights), torch.tensor(other.weights))
 
 
 @each_system
-@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("beam_size", [1, 3])
 @pytest.mark.wide
-def test_a_sentence_gives_the_same_alone_and_in_company(name, width):
+def test_batched_search_matches_one_sentence_at_a_time(name, beam_size):
     model, sequences = build(name), texts(4)
-    together = run(model, collate_sources(sequences), width)
-    for sequence, company in zip(sequences, together, strict=True):
-        alone = run(model, collate_sources([sequence]), width)[0]
-        assert [each.tokens for each in alone] == [each.tokens for each in company]
-        for one, other in zip(alone, company, strict=True):
-            assert one.log_prob == pytest.approx(other.log_prob)
+    batched = run_search(model, collate_sources(sequences), beam_size)
+    for sequence, expected in zip(sequences, batched, strict=True):
+        alone = run_search(model, collate_sources([sequence]), beam_size)[0]
+        assert [output.tokens for output in alone] == [output.tokens for output in expected]
+        for output, other in zip(alone, expected, strict=True):
+            assert output.log_prob == pytest.approx(other.log_prob)
 
 
 @each_system
-def test_attention_under_a_beam_is_that_of_forced_decoding(name):
-    """What a hypothesis says it looked at is what the model looks at when told that output."""
+def test_weights_under_a_beam_match_forced_decoding_and_teacher_forcing(name):
     model, sequences = build(name), texts(4)
-    found = run(model, collate_sources(sequences), 4)
-    outputs = [row[rank] for rank in (0, -1) for row in found]
-    told = model.score(collate_sources(sequences * 2), [each.tokens for each in outputs])
-    for sequence, hypothesis, forced in zip(sequences * 2, outputs, told, strict=True):
-        whole, log_probs = read_whole(model, sequence, hypothesis.tokens)
-        looked = np.concatenate([hypothesis.weights, hypothesis.eos_weights[None]])
-        assert looked[:, : whole.shape[1]] == pytest.approx(whole, abs=1e-5)
-        assert hypothesis.log_probs == pytest.approx(log_probs)
-        assert hypothesis.weights == pytest.approx(forced.weights, abs=1e-6)
-        assert hypothesis.eos_weights == pytest.approx(forced.eos_weights, abs=1e-6)
-        assert hypothesis.log_probs == pytest.approx(forced.log_probs)
+    outputs_of_sentences = run_search(model, collate_sources(sequences), 4)
+    outputs = [outputs[rank] for rank in (0, -1) for outputs in outputs_of_sentences]
+    scored = model.score(collate_sources(sequences * 2), [output.tokens for output in outputs])
+    for sequence, output, forced in zip(sequences * 2, outputs, scored, strict=True):
+        expected, log_probs = teacher_forced(model, sequence, output.tokens)
+        weights = np.concatenate([output.weights, output.eos_weights[None]])
+        assert weights[:, : expected.shape[1]] == pytest.approx(expected, abs=1e-5)
+        assert output.log_probs == pytest.approx(log_probs)
+        assert output.weights == pytest.approx(forced.weights, abs=1e-6)
+        assert output.eos_weights == pytest.approx(forced.eos_weights, abs=1e-6)
+        assert output.log_probs == pytest.approx(forced.log_probs)
 
 
 @torch.no_grad()
-def read_whole(model, sequence, tokens):
-    """Where a model looks when it reads an output at once, and how likely each token is."""
+def teacher_forced(model, sequence, tokens):
+    """Weights and log-probabilities of an output that is decoded in one call."""
     inputs, targets = torch.tensor([[BOS, *tokens]]), torch.tensor([[*tokens, EOS]])
-    said = model(Batch(collate_sources([sequence]), inputs, targets))
-    return said.weights[0].numpy(), said.log_probs[0].gather(1, targets[0, :, None])[:, 0].numpy()
+    result = model(Batch(collate_sources([sequence]), inputs, targets))
+    log_probs = result.log_probs[0].gather(1, targets[0, :, None])[:, 0]
+    return result.weights[0].numpy(), log_probs.numpy()
 
 
-SOME = [  # a few that look, and keep, in unlike ways
+DIVERSE_SYSTEMS = [  # different kinds of attention and state
     "gru, attend-then-step",
     "alignment argmax",
     "alignment monotonic",
-    "alignment chunkwise",
+    "alignment monotonic-chunkwise",
     "feature coverage",
     "marginal over softmax",
     "heads with coverage",
@@ -148,28 +149,30 @@ SOME = [  # a few that look, and keep, in unlike ways
 ]
 
 
-@pytest.mark.parametrize("name", SOME)
-def test_given_outputs_are_worth_what_a_search_says_of_them(name):
-    """All that a hypothesis carries is what the model says when it is told that output."""
+@pytest.mark.parametrize("name", DIVERSE_SYSTEMS)
+def test_forced_decoding_reproduces_every_output_of_a_beam(name):
     model, sources = build(name), collate_sources(texts(4))
-    limits = torch.full((len(sources.lengths),), 8)
-    options = {"length_penalty": LengthPenalty(0.6)}
-    how = BeamSearchOptions(coverage_penalty=RepeatedCoveragePenalty(0.3))
-    found = model.search(sources, beam_size=4, max_lengths=limits, options=how, **options)
+    options = BeamSearchOptions(coverage_penalty=RepeatedCoveragePenalty(0.3))
+    outputs_of_sentences = run_search(model, sources, 4, options)
     for rank in range(4):
-        outputs = [row[rank].tokens for row in found]
-        forced = model.score(sources, outputs, coverage_penalty=how.coverage_penalty, **options)
-        for told, row in zip(forced, found, strict=True):
-            assert told.log_prob == pytest.approx(row[rank].log_prob)
-            assert told.score == pytest.approx(row[rank].score)
-            assert told.log_probs == pytest.approx(row[rank].log_probs)
-            assert told.weights == pytest.approx(row[rank].weights, abs=1e-5)
-            assert told.eos_weights == pytest.approx(row[rank].eos_weights, abs=1e-5)
+        outputs = [outputs[rank] for outputs in outputs_of_sentences]
+        scored = model.score(
+            sources,
+            [output.tokens for output in outputs],
+            coverage_penalty=options.coverage_penalty,
+            length_penalty=LengthPenalty(0.6),
+        )
+        for forced, output in zip(scored, outputs, strict=True):
+            assert forced.log_prob == pytest.approx(output.log_prob)
+            assert forced.score == pytest.approx(output.score)
+            assert forced.log_probs == pytest.approx(output.log_probs)
+            assert forced.weights == pytest.approx(output.weights, abs=1e-5)
+            assert forced.eos_weights == pytest.approx(output.eos_weights, abs=1e-5)
 
 
-@pytest.mark.parametrize("name", SOME)
-@pytest.mark.parametrize("width", [1, 3])
-def test_rules_and_constraints_hold_in_any_company(name, width):
+@pytest.mark.parametrize("name", DIVERSE_SYSTEMS)
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_constrained_search_does_not_depend_on_the_batch(name, beam_size):
     model, sequences = build(name), texts(4)
     constraints = [
         [require_phrase([5, 6])],
@@ -178,21 +181,17 @@ def test_rules_and_constraints_hold_in_any_company(name, width):
         [require_phrase([8]), require_phrase([9, 4])],
     ]
 
-    def found_for(rows):
-        sources = collate_sources([sequences[row] for row in rows])
-        how = BeamSearchOptions(
+    def search_rows(rows):
+        options = BeamSearchOptions(
             processors=(NoRepeatNGram(2),), constraints=[constraints[row] for row in rows]
         )
-        limits = torch.full((len(rows),), 8)
-        penalty = LengthPenalty(0.6)
-        return model.search(
-            sources, beam_size=width, max_lengths=limits, length_penalty=penalty, options=how
-        )
+        sources = collate_sources([sequences[row] for row in rows])
+        return run_search(model, sources, beam_size, options)
 
-    together = found_for([3, 1, 0, 2])
-    for row, company in zip([3, 1, 0, 2], together, strict=True):
-        (alone,) = found_for([row])
-        assert [each.tokens for each in alone] == [each.tokens for each in company]
-        for must in constraints[row]:
-            for each in alone:
-                assert any(contains(each.tokens, phrase) for phrase in must.phrases)
+    order = [3, 1, 0, 2]
+    for row, expected in zip(order, search_rows(order), strict=True):
+        (alone,) = search_rows([row])
+        assert [output.tokens for output in alone] == [output.tokens for output in expected]
+        for constraint in constraints[row]:
+            for output in alone:
+                assert any(contains(output.tokens, phrase) for phrase in constraint.phrases)

@@ -1,7 +1,6 @@
-"""Search options together: each keeps its promise in whatever company.
+"""Combinations of decoding options: every guarantee holds whatever else is set.
 
-Options are tried in pairs: every value of every option meets every value of every other one, over
-systems that look in unlike ways, in a few dozen searches that chance has put together.
+All pairs of values are covered by a few dozen random combinations, over different systems.
 """
 
 from collections.abc import Iterator
@@ -51,14 +50,14 @@ from tests.unit.search.tables import contains
 
 pytestmark = pytest.mark.wide
 TEXTS = texts(3)
-LONGEST = [7, 5, 8]  # tokens of the output of each text
+MAX_LENGTHS = [7, 5, 8]  # tokens of the output of each text
 MEMBERS = ["lstm, step-then-attend", "transformer", "convolutional"]
-LOOKING = [  # in unlike ways, or nowhere
+SINGLE_MODELS = [  # different kinds of attention, or none
     "gru, attend-then-step",
     "alignment argmax",
     "alignment local",
     "alignment monotonic",
-    "alignment chunkwise",
+    "alignment monotonic-chunkwise",
     "feature coverage",
     "marginal over softmax",
     "sutskever",
@@ -68,29 +67,34 @@ LOOKING = [  # in unlike ways, or nowhere
     "convolutional",
     "dilated",
 ]
-TOGETHER = ["ensemble", "fused ensemble"]
-RULES: dict[str, list[Any]] = {
-    "shortest": [None, "2", "by ratio"],
-    "repeats": [None, 1, 2],
-    "repetition": [None, 1.5],
-    "never": [None, "tokens", "phrases", "of one text"],
+ENSEMBLES = ["ensemble", "fused ensemble"]
+PROCESSOR_OPTIONS: dict[str, list[Any]] = {
+    "min_length": [None, "2", "by ratio"],
+    "no_repeat_ngram_size": [None, 1, 2],
+    "repetition_penalty": [None, 1.5],
+    "forbidden": [None, "tokens", "phrases", "of one text"],
     "prefix": [None, [[4, 6], [], [7]]],
 }
-SEARCHES: dict[str, list[Any]] = {
-    "system": [*LOOKING, *TOGETHER],
+SEARCH_OPTIONS: dict[str, list[Any]] = {
+    "system": [*SINGLE_MODELS, *ENSEMBLES],
     "beam": ["greedy", "beam", "diverse"],
-    "penalty": [LengthPenalty(), LengthPenalty(0.6), LengthPenalty(0.8, "power"), MEAN_LOG_PROB],
-    "coverage": [
+    "length_penalty": [
+        LengthPenalty(),
+        LengthPenalty(0.6),
+        LengthPenalty(0.8, "power"),
+        MEAN_LOG_PROB,
+    ],
+    "coverage_penalty": [
         None,
         GNMTCoveragePenalty(0.2),
         RepeatedCoveragePenalty(0.3),
         SummaryCoveragePenalty(0.3),
     ],
-    "musts": [None, "one", "one of several", "two"],
+    "constraints": [None, "one", "one of several", "two"],
     "stopping": [HeuristicStopping(), OptimalStopping(), FIRST_FINISHED, PatienceStopping(2.0)],
-    **RULES,
+    **PROCESSOR_OPTIONS,
 }
-DRAWS: dict[str, list[Any]] = {
+SAMPLING_OPTIONS: dict[str, list[Any]] = {
     "system": ["alignment monotonic", "transformer", "fused ensemble"],
     "sampling": [
         SamplingOptions(),
@@ -102,10 +106,10 @@ DRAWS: dict[str, list[Any]] = {
         SamplingOptions(typical_p=0.5),
         SamplingOptions(forbidden_tokens=(0,)),
     ],
-    **RULES,
+    **PROCESSOR_OPTIONS,
 }
 BEAMS = {"greedy": (1, BeamGroups()), "beam": (3, BeamGroups()), "diverse": (4, BeamGroups(2, 1.0))}
-MUSTS = {
+CONSTRAINTS = {
     "one": [[require_phrase([5, 6])], [], [require_phrase([5])]],
     "one of several": [[require_phrase([5, 6], [10])], [require_phrase([10, 5], [6, 4])], []],
     "two": [
@@ -114,12 +118,12 @@ MUSTS = {
         [],
     ],
 }
-NEVER = {  # nothing of it is in what must be said
+FORBIDDEN = {  # no part of it is required by a constraint
     "tokens": ([[8], [1]], lambda rows: ForbiddenTokens([8, 1])),
     "phrases": ([[8], [9, 2], [7, 3]], lambda rows: ForbiddenPhrases([[8], [9, 2], [7, 3]])),
     "of one text": (
         [[9]],
-        lambda rows: PerSentenceProcessor([ForbiddenTokens([9]) if r else None for r in rows]),
+        lambda rows: PerSentenceProcessor([ForbiddenTokens([9]) if row else None for row in rows]),
     ),
 }
 
@@ -128,194 +132,202 @@ def pairs(case: dict[str, int]) -> set[tuple[tuple[str, int], tuple[str, int]]]:
     return set(combinations(sorted(case.items()), 2))
 
 
-def covering(options: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
-    """Few cases in which every two values of unlike options meet."""
-    sizes, chance = {name: len(values) for name, values in options.items()}, Random(0)
-    open_pairs = {
-        ((one, i), (other, j))
-        for one, other in combinations(sorted(options), 2)
-        for i, j in product(range(sizes[one]), range(sizes[other]))
+def covering_cases(options: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
+    """Few cases that contain every pair of values of two options."""
+    sizes, random = {name: len(values) for name, values in options.items()}, Random(0)
+    uncovered = {
+        ((name, i), (other, j))
+        for name, other in combinations(sorted(options), 2)
+        for i, j in product(range(sizes[name]), range(sizes[other]))
     }
-    while open_pairs:
-        case = dict(min(open_pairs))
-        for name in chance.sample([each for each in options if each not in case], len(options) - 2):
-            tries = chance.sample(range(sizes[name]), sizes[name])
-            case[name] = max(tries, key=lambda n, k=name: len(pairs({**case, k: n}) & open_pairs))
-        open_pairs -= pairs(case)
-        yield {name: options[name][number] for name, number in case.items()}
+    while uncovered:
+        case = dict(min(uncovered))
+        others = [name for name in options if name not in case]
+        for name in random.sample(others, len(options) - 2):
+            values = random.sample(range(sizes[name]), sizes[name])
+            case[name] = max(values, key=lambda n, k=name: len(pairs({**case, k: n}) & uncovered))
+        uncovered -= pairs(case)
+        yield {name: options[name][index] for name, index in case.items()}
 
 
-def show(case: dict[str, Any]) -> str:
-    sampling_setting = case.get("sampling")
-    return f"{case['system']}, {case['beam'] if sampling_setting is None else _changed(sampling_setting)}"
+def case_id(case: dict[str, Any]) -> str:
+    sampling = case.get("sampling")
+    return f"{case['system']}, {case['beam'] if sampling is None else changed_options(sampling)}"
 
 
-def _changed(how: SamplingOptions) -> str:
-    changes = {
-        key: value
-        for key, value in how._asdict().items()
-        if value != SamplingOptions()._asdict()[key]
-    }
-    return str(changes or "plain")
+def changed_options(options: SamplingOptions) -> str:
+    defaults = SamplingOptions()._asdict()
+    changes = {key: value for key, value in options._asdict().items() if value != defaults[key]}
+    return str(changes or "defaults")
 
 
 @pytest.fixture(autouse=True)
 def without_shape_checks():
-    """Searches take thousands of steps, and `test_steps.py` has checked the shapes of each."""
+    """Searches take thousands of steps, and `test_steps.py` checks the shapes of each."""
     with unchecked():
         yield
 
 
 @cache
-def decodable(name):
-    if name in LOOKING:
+def build_system(name):
+    if name in SINGLE_MODELS:
         return build(name)
     members = [build(member) for member in MEMBERS]
     if name == "ensemble":
         return Ensemble(members, "log-probabilities")
     torch.manual_seed(3)
     config = LanguageModelConfig(backbone=RecurrentBackboneConfig(hidden_size=5), embedding_size=4)
-    spoken = (
-        config.build(source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY).double().eval()
+    language_model = config.build(source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY)
+    return ShallowFusion(
+        Ensemble(members, "probabilities"),
+        language_model.double().eval(),
+        weight=0.3,
+        context_length=4,
     )
-    return ShallowFusion(Ensemble(members, "probabilities"), spoken, weight=0.3, context_length=4)
 
 
-def shortest(case, rows):
+def min_lengths(case, rows):
     lengths = torch.tensor([len(TEXTS[row]) for row in rows])
-    return {None: 0 * lengths, "2": 0 * lengths + 2, "by ratio": lengths_from_ratio(lengths, 0.5)}[
-        case["shortest"]
-    ]
+    choices = {
+        None: 0 * lengths,
+        "2": 0 * lengths + 2,
+        "by ratio": lengths_from_ratio(lengths, 0.5),
+    }
+    return choices[case["min_length"]]
 
 
-def rules_of(case, rows):
-    rules = []
-    if case["shortest"]:
-        rules.append(MinLength(shortest(case, rows), eos=EOS))
-    if case["repeats"]:
-        rules.append(NoRepeatNGram(case["repeats"]))
-    if case["repetition"]:
-        rules.append(RepetitionPenalty(case["repetition"]))
-    if case["never"]:
-        rules.append(NEVER[case["never"]][1](rows))
+def build_processors(case, rows):
+    processors = []
+    if case["min_length"]:
+        processors.append(MinLength(min_lengths(case, rows), eos=EOS))
+    if case["no_repeat_ngram_size"]:
+        processors.append(NoRepeatNGram(case["no_repeat_ngram_size"]))
+    if case["repetition_penalty"]:
+        processors.append(RepetitionPenalty(case["repetition_penalty"]))
+    if case["forbidden"]:
+        processors.append(FORBIDDEN[case["forbidden"]][1](rows))
     if case["prefix"]:
-        rules.append(ForcedPrefix([case["prefix"][row] for row in rows]))
-    return tuple(rules)
+        processors.append(ForcedPrefix([case["prefix"][row] for row in rows]))
+    return tuple(processors)
 
 
-def searched(case, rows):
-    width, diversity = BEAMS[case["beam"]]
-    how = BeamSearchOptions(
-        coverage_penalty=case["coverage"],
+def run_search(case, rows):
+    beam_size, diversity = BEAMS[case["beam"]]
+    constraints = CONSTRAINTS.get(case["constraints"])
+    options = BeamSearchOptions(
+        coverage_penalty=case["coverage_penalty"],
         stopping=case["stopping"],
         diversity=diversity,
-        processors=rules_of(case, rows),
-        constraints=[MUSTS[case["musts"]][row] for row in rows] if case["musts"] else None,
+        processors=build_processors(case, rows),
+        constraints=[constraints[row] for row in rows] if constraints else None,
     )
-    return decodable(case["system"]).search(
+    return build_system(case["system"]).search(
         collate_sources([TEXTS[row] for row in rows]),
-        width=width,
-        max_lengths=torch.tensor([LONGEST[row] for row in rows]),
-        penalty=case["penalty"],
-        how=how,
+        beam_size=beam_size,
+        max_lengths=torch.tensor([MAX_LENGTHS[row] for row in rows]),
+        length_penalty=case["length_penalty"],
+        options=options,
     )
 
 
-def drawn(case, rows):
-    return decodable(case["system"]).sample(
+def run_sampling(case, rows):
+    return build_system(case["system"]).sample(
         collate_sources([TEXTS[row] for row in rows]),
         2,
-        max_lengths=torch.tensor([LONGEST[row] for row in rows]),
-        how=case["sampling"],
+        max_lengths=torch.tensor([MAX_LENGTHS[row] for row in rows]),
+        options=case["sampling"],
         seed=1,
-        keys=rows,
-        rules=rules_of(case, rows),
+        seed_keys=rows,
+        processors=build_processors(case, rows),
     )
 
 
-def assert_promises_are_kept(case, row, tokens):
-    constraints = MUSTS[case["musts"]][row] if case.get("musts") else []
+def check_guarantees(case, row, tokens):
+    constraints = CONSTRAINTS[case["constraints"]][row] if case.get("constraints") else []
     prefix = case["prefix"][row] if case["prefix"] else []
-    assert shortest(case, [row]).item() <= len(tokens) <= LONGEST[row]
+    assert min_lengths(case, [row]).item() <= len(tokens) <= MAX_LENGTHS[row]
     assert EOS not in tokens
     assert tokens[: len(prefix)] == prefix
-    for must in constraints:
-        assert any(contains(tokens, phrase) for phrase in must.phrases)
-    if case["never"] and not (case["never"] == "of one text" and row == 0):
-        # What must come first may not be taken back.
+    for constraint in constraints:
+        assert any(contains(tokens, phrase) for phrase in constraint.phrases)
+    if case["forbidden"] and not (case["forbidden"] == "of one text" and row == 0):
+        # The forced prefix may contain what is forbidden.
         free = tokens[len(prefix) :]
-        assert not any(contains(free, phrase) for phrase in NEVER[case["never"]][0])
-    if case["repeats"]:
-        assert_no_repeats(
-            tokens, case["repeats"], {t for m in constraints for p in m.phrases for t in p}
-        )
+        assert not any(contains(free, phrase) for phrase in FORBIDDEN[case["forbidden"]][0])
+    if case["no_repeat_ngram_size"]:
+        required = {
+            token for constraint in constraints for phrase in constraint.phrases for token in phrase
+        }
+        check_no_repeated_ngrams(tokens, case["no_repeat_ngram_size"], required)
 
 
-def assert_no_repeats(tokens, size, excused):
-    """What must be said goes before what may not be said again."""
-    seen = set()
-    for last in range(size, len(tokens) + 1):
-        run = tuple(tokens[last - size : last])
-        assert run not in seen or run[-1] in excused
-        seen.add(run)
+def check_no_repeated_ngrams(tokens, size, required):
+    """Required phrases may repeat n-grams."""
+    ngrams = set()
+    for end in range(size, len(tokens) + 1):
+        ngram = tuple(tokens[end - size : end])
+        assert ngram not in ngrams or ngram[-1] in required
+        ngrams.add(ngram)
 
 
-def assert_evidence_is_that_of_forced_decoding(case, found):
-    """All that outputs carry is what is said of them when they are told."""
-    model, sources = decodable(case["system"]), collate_sources(TEXTS * 2)
-    options = {name: case[name] for name in ("penalty", "coverage") if name in case}
-    outputs = [row[rank] for rank in (0, -1) for row in found]
-    told = model.score(sources, [each.tokens for each in outputs], **options)
-    for one, other in zip(outputs, told, strict=True):
-        assert one.log_probs == pytest.approx(other.log_probs)
-        assert one.weights == pytest.approx(other.weights, abs=1e-6)
-        assert one.eos_weights == pytest.approx(other.eos_weights, abs=1e-6)
-        if "sampling" in case or not case["repetition"]:  # else it was ranked by less
-            assert one.score == pytest.approx(other.score)
+def check_forced_decoding_agrees(case, outputs_of_sentences):
+    model, sources = build_system(case["system"]), collate_sources(TEXTS * 2)
+    penalties = {
+        name: case[name] for name in ("length_penalty", "coverage_penalty") if name in case
+    }
+    outputs = [outputs[rank] for rank in (0, -1) for outputs in outputs_of_sentences]
+    scored = model.score(sources, [output.tokens for output in outputs], **penalties)
+    for output, forced in zip(outputs, scored, strict=True):
+        assert output.log_probs == pytest.approx(forced.log_probs)
+        assert output.weights == pytest.approx(forced.weights, abs=1e-6)
+        assert output.eos_weights == pytest.approx(forced.eos_weights, abs=1e-6)
+        if "sampling" in case or not case["repetition_penalty"]:  # which changes scores
+            assert output.score == pytest.approx(forced.score)
 
 
-def assert_company_makes_no_difference(alone, company):
-    assert [each.tokens for each in alone] == [each.tokens for each in company]
-    assert [each.score for each in alone] == pytest.approx([each.score for each in company])
+def check_same_outputs(outputs, expected):
+    assert [output.tokens for output in outputs] == [output.tokens for output in expected]
+    scores = [output.score for output in expected]
+    assert [output.score for output in outputs] == pytest.approx(scores)
 
 
-@pytest.mark.parametrize("case", list(covering(SEARCHES)), ids=show)
-def test_options_of_search_compose(case):
-    found = searched(case, [0, 1, 2])
-    for row, outputs in enumerate(found):
-        width, _ = BEAMS[case["beam"]]
-        scores = [each.score for each in outputs]
+@pytest.mark.parametrize("case", list(covering_cases(SEARCH_OPTIONS)), ids=case_id)
+def test_search_options_compose(case):
+    outputs_of_sentences = run_search(case, [0, 1, 2])
+    for row, outputs in enumerate(outputs_of_sentences):
+        beam_size, _ = BEAMS[case["beam"]]
+        scores = [output.score for output in outputs]
         assert scores == sorted(scores, reverse=True)
-        assert 1 <= len({tuple(each.tokens) for each in outputs}) == len(outputs) <= width
-        for each in outputs:
-            assert_promises_are_kept(case, row, each.tokens)
-    assert_evidence_is_that_of_forced_decoding(case, found)
+        assert 1 <= len({tuple(output.tokens) for output in outputs}) == len(outputs) <= beam_size
+        for output in outputs:
+            check_guarantees(case, row, output.tokens)
+    check_forced_decoding_agrees(case, outputs_of_sentences)
     order = [2, 0]
-    for row, outputs in zip(order, searched(case, order), strict=True):
-        assert_company_makes_no_difference(outputs, found[row])
+    for row, outputs in zip(order, run_search(case, order), strict=True):
+        check_same_outputs(outputs, outputs_of_sentences[row])
 
 
-@pytest.mark.parametrize("case", list(covering(DRAWS)), ids=show)
-def test_options_of_sampling_compose(case):
-    found = drawn(case, [0, 1, 2])
-    for row, outputs in enumerate(found):
-        for each in outputs:
-            assert_promises_are_kept(case, row, each.tokens)
-            assert not {*each.tokens} & {*case["sampling"].without}
-    assert_evidence_is_that_of_forced_decoding(case, found)
+@pytest.mark.parametrize("case", list(covering_cases(SAMPLING_OPTIONS)), ids=case_id)
+def test_sampling_options_compose(case):
+    outputs_of_sentences = run_sampling(case, [0, 1, 2])
+    for row, outputs in enumerate(outputs_of_sentences):
+        for output in outputs:
+            check_guarantees(case, row, output.tokens)
+            assert not {*output.tokens} & {*case["sampling"].forbidden_tokens}
+    check_forced_decoding_agrees(case, outputs_of_sentences)
     order = [2, 0]
-    for row, outputs in zip(order, drawn(case, order), strict=True):
-        assert_company_makes_no_difference(outputs, found[row])
+    for row, outputs in zip(order, run_sampling(case, order), strict=True):
+        check_same_outputs(outputs, outputs_of_sentences[row])
 
 
-@pytest.mark.parametrize("options", [SEARCHES, DRAWS], ids=["search", "sampling"])
-def test_every_two_values_meet(options):
+@pytest.mark.parametrize("options", [SEARCH_OPTIONS, SAMPLING_OPTIONS], ids=["search", "sampling"])
+def test_cases_cover_all_pairs_of_values(options):
     cases = [
         {name: options[name].index(value) for name, value in case.items()}
-        for case in covering(options)
+        for case in covering_cases(options)
     ]
-    met = set().union(*map(pairs, cases))
-    for one, other in combinations(sorted(options), 2):
-        for i, j in product(range(len(options[one])), range(len(options[other]))):
-            assert ((one, i), (other, j)) in met
+    covered = set().union(*map(pairs, cases))
+    for name, other in combinations(sorted(options), 2):
+        for i, j in product(range(len(options[name])), range(len(options[other]))):
+            assert ((name, i), (other, j)) in covered
     assert len(cases) < 70  # the two longest lists make 60 pairs, and 24

@@ -23,7 +23,7 @@ from tests.unit.search.tables import EOS, TableModel, contains, search
 
 VOCAB_SIZE, NUM_ROWS = 7, 5
 LENGTHS = torch.tensor([0, 2, 9])
-PROCESSORS = {  # max length first: it does not fit to the prefixes, and must decide
+PROCESSORS = {  # max length first: some prefixes are longer
     "max length": MaxLength(LENGTHS, eos=EOS),
     "forbidden tokens": ForbiddenTokens([2, 5]),
     "forbidden phrases": ForbiddenPhrases([[2, 3], [4], [3, 3, 2]]),
@@ -34,8 +34,7 @@ PROCESSORS = {  # max length first: it does not fit to the prefixes, and must de
     "repetition penalty": RepetitionPenalty(1.3),
     "per sentence": PerSentenceProcessor([ForbiddenTokens([3]), None, NoRepeatNGram(1)]),
 }
-NEUTRAL_PROCESSORS = {  # max length first: it does not fit to the prefixes, and must decide
-    "max length": MaxLength(LENGTHS, eos=EOS),
+NEUTRAL_PROCESSORS = {
     "forbidden tokens": ForbiddenTokens([]),
     "forbidden phrases": ForbiddenPhrases([]),
     "forced prefix": ForcedPrefix([[], [], []]),
