@@ -31,9 +31,8 @@ def outputs_and_tree(stopping, seed, beam_size, alpha, *, formula="gnmt", max_le
     return [(output.tokens, output.score) for output in outputs[0]], trellis.tree(0, eos=EOS)
 
 
-search_cases = given(
-    seed=st.integers(0, 9999), beam_size=st.integers(1, 4), alpha=st.floats(-0.5, 2)
-)
+beam_sizes = st.integers(1, 4)
+search_cases = given(seed=st.integers(0, 9999), beam_size=beam_sizes, alpha=st.floats(-0.5, 2))
 
 
 @pytest.mark.parametrize("formula", ["gnmt", "power"])

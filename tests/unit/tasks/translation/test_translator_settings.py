@@ -18,7 +18,6 @@ from tests.unit.decoding.untrained import (
     SOURCES,
     language_model_for,
     model_for,
-    settings,
     text_pair,
     translator,
 )
