@@ -17,13 +17,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from heedful.config import parse_override, read_settings, to_yaml, validate_settings
-from heedful.errors import ConfigError, RunError, did_you_mean
+from heedful.errors import ConfigError, RunError, check, did_you_mean
 from heedful.recipes import Recipe
 from heedful.storage import (
     MANIFEST,
@@ -35,7 +35,7 @@ from heedful.storage import (
 )
 from heedful.storage.state_dict import load_weights, save_weights
 from heedful.tasks.language_modeling.generator import TextGenerator
-from heedful.tasks.task import LoadedRun, VocabSizes
+from heedful.tasks.task import LoadedRun, Task, VocabSizes
 from heedful.tasks.translation.translator import Translator
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.training.callbacks import LoggedSample
@@ -44,8 +44,6 @@ from heedful.version import VERSION
 FORMAT_VERSION = 1
 _CONFIG, _TOKENIZERS_FOLDER, _WEIGHTS = "config.yaml", "tokenizers", "weights.safetensors"
 _METRICS, _SAMPLES = "metrics.jsonl", "samples.jsonl"
-
-PredictorT = TypeVar("PredictorT")
 
 
 class Run:
@@ -175,12 +173,13 @@ def load(
     device: str = "auto",
     overrides: Sequence[str] = (),
     ensemble_with: Sequence[Path | str] = (),
+    task_name: str | None = None,
 ) -> Any:
     """Load a trained model, after verifying every file against the manifest.
 
     Its task decides the type: a `Translator`, a `TextGenerator` and so on. `overrides` are
     settings of decoding, such as "decoding.beam_size=10"; `ensemble_with` are further runs whose
-    models form an ensemble with this one.
+    models form an ensemble with this one. A run of another task than `task_name` is an error.
     """
     torch_device = resolve_device(device)
 
@@ -188,8 +187,16 @@ def load(
         return _load_run(folder, torch_device)
 
     first = _load_run(run_dir, torch_device, overrides)
+    task: Task = first.config.task
+    check(
+        task_name in (None, task.name),
+        str(run_dir),
+        f"this run {task.description}",
+        f"use `heedful {task.next_command.format(run=run_dir)}`",
+        RunError,
+    )
     members = [first, *map(load_run, ensemble_with)]
-    return first.config.task.build_predictor(members, torch_device, load_run)
+    return task.build_predictor(members, torch_device, load_run)
 
 
 def _load_run(
@@ -216,27 +223,19 @@ def load_translator(
     overrides: Sequence[str] = (),
     ensemble_with: Sequence[Path | str] = (),
 ) -> Translator:
-    """Load a trained model that translates, and others to be asked together with it."""
-    loaded = load(run_dir, device=device, overrides=overrides, ensemble_with=ensemble_with)
-    return _check_predictor_type(loaded, Translator, run_dir)
+    """Load a translation model, or an ensemble of them."""
+    return load(
+        run_dir,
+        device=device,
+        overrides=overrides,
+        ensemble_with=ensemble_with,
+        task_name="translation",
+    )
 
 
 def load_text_generator(run_dir: Path | str, *, device: str = "auto") -> TextGenerator:
-    """Load a trained model that goes on from a beginning."""
-    return _check_predictor_type(load(run_dir, device=device), TextGenerator, run_dir)
-
-
-def _check_predictor_type(
-    predictor: Any, expected: type[PredictorT], run_dir: Path | str
-) -> PredictorT:
-    if isinstance(predictor, expected):
-        return predictor
-    task = Run(run_dir).read_recipe().task
-    raise RunError(
-        str(run_dir),
-        f"this run {task.description}",
-        f"use `heedful {task.next_command.format(run=run_dir)}`",
-    )
+    """Load a language model."""
+    return load(run_dir, device=device, task_name="language-modeling")
 
 
 def _check_is_run(run_dir: Path) -> None:

@@ -20,6 +20,7 @@ from heedful.cli.data import data
 from heedful.cli.demo import demo
 from heedful.cli.evaluate import evaluate
 from heedful.cli.generate import generate
+from heedful.cli.options import with_predictor
 from heedful.cli.prepare import prepare
 from heedful.cli.recipes import recipes
 from heedful.cli.report import report
@@ -42,7 +43,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     train,
     translate,
     generate,
-    *task_commands(),
+    *(with_predictor(command, task) for task, command in task_commands()),
     evaluate,
     compare,
     show,

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import Parameter
 from pathlib import Path
@@ -70,12 +70,44 @@ def with_file_options(*splits: Split) -> Callable[[Callable[..., None]], Callabl
             for own in before
             for parameter in (parameters.values() if own.name == "files" else [own])
         ]
-        run.__signature__ = inspect.Signature(after)  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in after}
-        run.__name__, run.__doc__ = command.__name__, command.__doc__
-        return run
+        return _with_parameters(run, command, after)
 
     return decorate
+
+
+def with_predictor(
+    task_command: Callable[..., Iterable[str]], task_name: str
+) -> Callable[..., None]:
+    """Make a command of a task's function: its parameter `predictor` becomes a run to load.
+
+    The function yields the lines that the command prints.
+    """
+
+    def run_command(*args: Any, run: Path, device: str, **kwargs: Any) -> None:
+        from heedful.runs import load
+
+        predictor = load(run, device=device, task_name=task_name)
+        with handle_stdout_errors():
+            for line in task_command(predictor, *args, **kwargs):
+                typer.echo(line)
+
+    _, *parameters = inspect.signature(task_command, eval_str=True).parameters.values()
+    kind = Parameter.POSITIONAL_OR_KEYWORD
+    run = Parameter("run", kind, annotation=RunFolder)
+    device = Parameter("device", Parameter.KEYWORD_ONLY, default="auto", annotation=Device)
+    return _with_parameters(run_command, task_command, [run, *parameters, device])
+
+
+def _with_parameters(
+    function: Callable[..., None],
+    documented: Callable[..., Any],
+    parameters: Sequence[Parameter],
+) -> Callable[..., None]:
+    """Give a function the name and help of another, and the parameters that typer reads."""
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    function.__annotations__ = {each.name: each.annotation for each in parameters}
+    function.__name__, function.__doc__ = documented.__name__, documented.__doc__
+    return function
 
 
 def _option_type(option: FileOption, split: Split) -> Any:

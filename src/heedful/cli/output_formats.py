@@ -7,19 +7,18 @@ whoever has read a line of standard output finds what belongs to it in the files
 from __future__ import annotations
 
 import json
-import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from heedful.cli.options import handle_stdout_errors
 from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
-    from heedful.decoding.translation import SearchNode, Translation
+    from heedful.decoding.translation import Translation
     from heedful.decoding.word_alignment import Aligner
 
 
@@ -97,7 +96,8 @@ class OutputFormat:
     def format_lines(self, output_type: str, translation: Translation) -> list[str]:
         """All lines of one kind that a translation gives."""
         if output_type in _JSON:
-            return [to_json(translation, **_JSON[output_type])]
+            fields = translation.to_json(**_JSON[output_type])
+            return [json.dumps(fields, ensure_ascii=False)]
         outputs = [translation, *translation.alternatives][: self.n_best]
         write = {"text": to_text, "scores": to_score_line, "alignments": self._as_alignment}[
             output_type
@@ -127,59 +127,6 @@ def to_score_line(translation: Translation) -> str:
     """The score, the log-probability, and that of each token and the end, parted by tabs."""
     each = " ".join(_decimal(number) for number in translation.log_probs.tolist())
     return "\t".join([_decimal(translation.score), _decimal(translation.log_prob), each])
-
-
-def to_json(translation: Translation, *, weights: bool = False, tree: bool = False) -> str:
-    """A translation as a line of JSON; docs/translate.md explains every field."""
-    fields = to_dict(translation, weights=weights)
-    if tree and translation.tree is not None:
-        fields["tree"] = [_node_to_dict(node) for node in translation.tree]
-    return json.dumps(fields, ensure_ascii=False)
-
-
-def to_dict(translation: Translation, *, weights: bool) -> dict[str, Any]:
-    """A translation as plain values."""
-    return {
-        "source": translation.source,
-        "source_tokens": translation.source_tokens,
-        **_output_to_dict(translation, weights=weights),
-        "alternatives": [
-            _output_to_dict(each, weights=weights) for each in translation.alternatives
-        ],
-    }
-
-
-def _output_to_dict(translation: Translation, *, weights: bool) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "text": translation.text,
-        "score": _number(translation.score),
-        "log_probability": _number(translation.log_prob),
-        "tokens": translation.tokens,
-        "log_probabilities": _numbers(translation.log_probs.tolist()),
-    }
-    if weights:
-        fields["weights"] = translation.weights.astype("float64").round(_DIGITS).tolist()
-        fields["eos_weights"] = translation.eos_weights.astype("float64").round(_DIGITS).tolist()
-    return fields
-
-
-def _node_to_dict(node: SearchNode) -> dict[str, Any]:
-    return {
-        "parent": node.parent,
-        "token": node.token,
-        "log_probability": _number(node.log_prob),
-        "total": _number(node.cumulative_log_prob),
-        "fate": node.status,
-    }
-
-
-def _numbers(values: Iterable[float]) -> list[float | None]:
-    return [_number(value) for value in values]
-
-
-def _number(value: float) -> float | None:
-    """JSON has no word for what is not finite: an output that cannot be is worth null."""
-    return round(value, _DIGITS) if math.isfinite(value) else None
 
 
 def _decimal(value: float) -> str:

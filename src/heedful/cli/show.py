@@ -7,6 +7,8 @@ further in; so depth grows with the logarithm of the tree and not with the lengt
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,11 +18,12 @@ from rich.text import Text
 from rich.tree import Tree
 
 from heedful.cli.options import BeamSize, Device, RunFolder, handle_stdout_errors
-from heedful.cli.output_formats import to_json
+from heedful.errors import RunError, check
 from heedful.plotting.svg import escape_invisible, escape_line, split_joined_emoji, truncate
 
 if TYPE_CHECKING:
     from heedful.decoding.translation import SearchNode, Translation
+    from heedful.tasks.task import Prediction
 
 
 _MAX_LABEL_WIDTH = 20  # characters of a token
@@ -108,88 +111,96 @@ def _line(chain: list[int], nodes: list[SearchNode], labels: list[str], *, is_ch
     return line
 
 
-# `heedful show`: where a model looked, word by word.
-
-
 def show(
     run: RunFolder,
-    texts: Annotated[list[str], typer.Argument(help="what to translate; several are allowed")],
+    texts: Annotated[list[str], typer.Argument(help="texts to predict for")],
     *,
     beam: BeamSize = None,
-    svg: Annotated[Path | None, typer.Option(help="write a picture of the first text")] = None,
+    svg: Annotated[Path | None, typer.Option(help="write a figure of the first text")] = None,
     html: Annotated[
-        Path | None, typer.Option(help="write a page: hover a word to see where it looked")
+        Path | None, typer.Option(help="write a page; hover over a word to see its weights")
     ] = None,
     show_tree: Annotated[
-        bool, typer.Option("--search-tree", help="draw the search for the first text instead")
+        bool, typer.Option("--search-tree", help="draw the beam search for the first text instead")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON lines instead")] = False,
     device: Device = "auto",
 ) -> None:
-    """Translate and draw where each word looked.
+    """Draw the attention weights of a model's outputs.
 
     Example: heedful show runs/demo "Caecilius est in horto." --html page.html
 
     Example: heedful show runs/demo "Caecilius est in horto." --search-tree --beam 3
     """
-    from heedful.cli.translate import check_tree_supported
-    from heedful.runs import load_translator
+    from heedful.runs import load
 
-    translator = load_translator(run, device=device)
+    overrides = [f"decoding.beam_size={beam}"] if beam else []
     if show_tree:
-        check_tree_supported(translator.decoding)
-    results = translator.translate(texts, beam_size=beam, need_tree=show_tree)
+        _show_tree(run, texts, overrides, as_json=as_json, device=device)
+        return
+    results = list(load(run, device=device, overrides=overrides).predict(texts))
+    check(
+        all(result.attention_map is not None for result in results),
+        str(run),
+        "its outputs have no attention weights to draw",
+        "name a run with attention over a source text",
+        RunError,
+    )
     write_figures(results, svg=svg, html=html)
     with handle_stdout_errors():
         if as_json:
             for result in results:
-                typer.echo(to_json(result, weights=True, tree=show_tree))
-        elif show_tree:
-            _draw_tree(results[0])
+                typer.echo(json.dumps(result.to_json(), ensure_ascii=False))
         else:
             print_attention(results)
 
 
-def _draw_tree(result: Translation) -> None:
+def _show_tree(
+    run: Path, texts: list[str], overrides: list[str], *, as_json: bool, device: str
+) -> None:
     from rich.console import Console
 
-    Console().print(render_tree(result))
+    from heedful.cli.translate import check_tree_supported
+    from heedful.runs import load_translator
+
+    translator = load_translator(run, device=device, overrides=overrides)
+    check_tree_supported(translator.decoding)
+    results = translator.translate(texts, need_tree=True)
+    with handle_stdout_errors():
+        if as_json:
+            for result in results:
+                typer.echo(json.dumps(result.to_json(tree=True), ensure_ascii=False))
+        else:
+            Console().print(render_tree(results[0]))
 
 
-def print_attention(results: list[Translation]) -> None:
-    """Draw translations in the terminal."""
+def print_attention(results: Sequence[Prediction]) -> None:
+    """Draw attention maps in the terminal."""
     from rich.console import Console
+    from rich.markup import escape
 
     from heedful.inspection.terminal import terminal_heatmap
 
     console = Console()
     for result in results:
-        console.print(
-            f"\n[bold]{_without_control_characters(result.source)}[/]\n{_without_control_characters(result.text)}\n"
-        )
+        assert result.attention_map is not None
+        title = result.attention_map.title
+        console.print(f"\n[bold]{escape(title)}[/]\n{escape(result.text)}\n")
         untitled = replace(result.attention_map, title="")
         console.print(terminal_heatmap(untitled, width=console.width))
 
 
-def _without_control_characters(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
-
-
 def write_figures(
-    results: list[Translation], *, svg: Path | None = None, html: Path | None = None
+    results: Sequence[Prediction], *, svg: Path | None = None, html: Path | None = None
 ) -> None:
-    """Write the pictures that were asked for, and say where they are."""
-    from heedful.inspection.attention_map import render_html as draw_html
-    from heedful.inspection.attention_map import render_svg as draw_svg
+    """Write the figures that are asked for, and print their paths."""
+    from heedful.inspection.attention_map import render_html, render_svg
     from heedful.storage import write_text
 
+    maps = [result.attention_map for result in results if result.attention_map is not None]
     if svg:
-        write_text(svg, draw_svg(results[0].attention_map))
+        write_text(svg, render_svg(maps[0]))
     if html:
-        write_text(
-            html, draw_html([each.attention_map for each in results], title="Where it looked")
-        )
+        write_text(html, render_html(maps, title="Attention"))
     for path in filter(None, (svg, html)):
         typer.echo(f"wrote {path}", err=True)

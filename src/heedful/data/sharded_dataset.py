@@ -223,7 +223,7 @@ class PreparedDataset(NamedTuple):
     @property
     def corpus_weights(self) -> list[float]:
         """How many times an epoch goes through each part."""
-        return self.settings["weights"]
+        return self.settings["corpus_weights"]
 
     def filter_report(self) -> FilterReport:
         """What was kept of the pairs, and what was left out."""

@@ -8,12 +8,13 @@ the token before it does.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,7 @@ from heedful.tokenization.vocabulary import SPECIAL_TOKENS, UNK
 
 EOS_LABEL = "(end)"
 NO_WORD_ID = -1
+_DIGITS = 6  # of numbers in JSON
 """The owner of a token that is part of no word: white space, or the end."""
 
 
@@ -49,6 +51,16 @@ class SearchNode(NamedTuple):
     log_prob: float
     cumulative_log_prob: float
     status: NodeStatus
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            "parent": self.parent,
+            "token": self.token,
+            "log_probability": _json_number(self.log_prob),
+            "total": _json_number(self.cumulative_log_prob),
+            "status": self.status,
+        }
 
 
 class Translation(NamedTuple):
@@ -75,8 +87,40 @@ class Translation(NamedTuple):
         """Where each token looked, ready to be drawn."""
         return AttentionMap(self.source_tokens, self.tokens, self.weights, title=self.source)
 
+    def to_json(self, *, weights: bool = True, tree: bool = False) -> dict[str, Any]:
+        """Return JSON values; docs/translate.md explains every field."""
+        fields = {
+            "source": self.source,
+            "source_tokens": self.source_tokens,
+            **self._output_fields(weights=weights),
+            "alternatives": [
+                output._output_fields(weights=weights) for output in self.alternatives
+            ],
+        }
+        if tree and self.tree is not None:
+            fields["tree"] = [node.to_json() for node in self.tree]
+        return fields
+
+    def _output_fields(self, *, weights: bool) -> dict[str, Any]:
+        fields: dict[str, Any] = {
+            "text": self.text,
+            "score": _json_number(self.score),
+            "log_probability": _json_number(self.log_prob),
+            "tokens": self.tokens,
+            "log_probabilities": [_json_number(value) for value in self.log_probs.tolist()],
+        }
+        if weights:
+            fields["weights"] = self.weights.astype("float64").round(_DIGITS).tolist()
+            fields["eos_weights"] = self.eos_weights.astype("float64").round(_DIGITS).tolist()
+        return fields
+
     def _repr_html_(self) -> str:
         return render_notebook_html(self.attention_map)
+
+
+def _json_number(value: float) -> float | None:
+    """Round for JSON, which has no infinity: an impossible output has null."""
+    return round(value, _DIGITS) if math.isfinite(value) else None
 
 
 _MAX_BYTES_BEFORE = (

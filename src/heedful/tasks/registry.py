@@ -6,7 +6,7 @@ and the functions of its own commands, `COMMANDS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -33,9 +33,13 @@ def task_of_model(config: Any) -> Task:
     return next(task for task in all_tasks() if isinstance(config, task.model_configs))
 
 
-def task_commands() -> list[Callable[..., None]]:
-    """Return the commands that belong to one task."""
-    return [command for module in _command_modules() for command in module.COMMANDS]
+def task_commands() -> list[tuple[str, Callable[..., Iterable[str]]]]:
+    """Return the commands that belong to one task, with its name.
+
+    A command takes a predictor and options, and yields lines to print.
+    """
+    modules = zip(TASKS, _command_modules(), strict=True)
+    return [(name, command) for name, module in modules for command in module.COMMANDS]
 
 
 def all_file_options() -> list[FileOptions]:

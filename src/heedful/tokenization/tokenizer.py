@@ -292,6 +292,20 @@ class WordTokenizer(VocabularyTokenizer):
         return piece.removeprefix(" ") or piece
 
 
+class LabelTokenizer(VocabularyTokenizer):
+    """The whole text is one token: for labels and other closed sets of texts."""
+
+    @staticmethod
+    def tokenize(text: str) -> list[str]:
+        """Return the text as the only token."""
+        return [text] if text else []
+
+    @staticmethod
+    def detokenize(tokens: list[str]) -> str:
+        """Return the text of the only token."""
+        return "".join(tokens)
+
+
 VocabSize = Annotated[int, Field(gt=NUM_SPECIAL_TOKENS)]
 
 
@@ -343,3 +357,21 @@ class CharacterTokenizerConfig(BaseConfig):
     def load(self, folder: Path) -> CharacterTokenizer:
         """Read a saved tokenizer."""
         return CharacterTokenizer.load(folder, self.normalization.build())
+
+
+class LabelTokenizerConfig(BaseConfig):
+    """One token per text: labels, and other texts from a closed set."""
+
+    type: Literal["label"] = "label"
+    normalization: NormalizerConfig = NormalizerConfig(strip=True)
+    """How texts are normalized; by default, white space around labels is removed."""
+
+    def train(self, texts: Iterable[str]) -> LabelTokenizer:
+        """Collect the labels."""
+        return LabelTokenizer.train(
+            texts, self.normalization.build(), min_frequency=1, max_vocab_size=1_000_000
+        )
+
+    def load(self, folder: Path) -> LabelTokenizer:
+        """Load the labels."""
+        return LabelTokenizer.load(folder, self.normalization.build())

@@ -6,7 +6,7 @@ A line end is a token like any other. Where there is no beginning, the model beg
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,6 +39,10 @@ class GeneratedText(NamedTuple):
     text: str
     tokens: Sequence[str]
     attention_map: None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {"text": self.text, "tokens": list(self.tokens)}
 
 
 class TextGenerator:

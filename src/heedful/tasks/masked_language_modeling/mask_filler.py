@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -43,6 +43,10 @@ class FilledText(NamedTuple):
     text: str
     tokens: Sequence[str]
     attention_map: None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {"text": self.text, "tokens": list(self.tokens)}
 
 
 class MaskFiller:
