@@ -1,8 +1,8 @@
-"""Deep fusion: what if the source were taken into the memory of the cell itself?
+"""Deep fusion: the source's cell states are added to the target's cell state (Cheng et al. 2016).
 
-Elsewhere a context is one more input, or stands beside the state that told of it. Here the memory
-cells of the source are added, through a gate, to the memory cell of the target. A shallow fusion
-needs nothing of this: it is LSTMN cells on both sides under any other wiring.
+Other wirings give the cell a context as input or combine it with the state. Here a gate adds the
+attended cell states of the source to the cell state of the decoder. The paper's shallow fusion is
+LSTMN cells on both sides with any other wiring.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
+from typing_extensions import override
 
 from heedful.attention import Attention, Memory, padding_mask
 from heedful.config import BaseConfig
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, check
 from heedful.layers.rnn import StackedCells
 from heedful.layers.self_attentive_cells import LSTMNCellConfig
 from heedful.models.base import EncoderOutput
@@ -25,18 +26,18 @@ from heedful.models.recurrent.wiring import (
     Wiring,
     WiringOutput,
     WiringState,
-    make_wiring_output,
+    wiring_output,
 )
-from heedful.shapes import Float
+from heedful.shapes import Embedded
 
 
 class DeepFusion(AttentionWiring):
-    """Token and last context ask; a gate lets memory into the cell  (Cheng et al. 2016, section 4).
+    """Attend with token and last context; a gate adds cell states (Cheng et al. 2016, section 4).
 
-    [g~_t; a~_t] = attend([y_{t-1}; g~_{t-1}]), from states g and memory cells a, by the keys g;
-    r_t = sigmoid(W [g~_t; y_{t-1}] + b); c_t = r_t * a~_t + f_t * c~_t + i_t * c^_t; told from h_t
+    [g~_t; a~_t] = attend([y_{t-1}; g~_{t-1}]), from states g and cell states a, with keys g;
+    r_t = sigmoid(W [g~_t; y_{t-1}] + b); c_t = r_t * a~_t + f_t * c~_t + i_t * c^_t; output: h_t
 
-    `cells` has a `DeepFusionLSTMNCell` at the bottom.
+    The bottom one of `cells` is a `DeepFusionLSTMNCell`.
     """
 
     pre_output_parts = PreOutputParts(("state",), deep=("state", "token_embedding"))
@@ -52,82 +53,70 @@ class DeepFusion(AttentionWiring):
         super().__init__(attention, cells, pre_output)
         self.gate = gate
 
+    @override
     def build_memory(self, encoder_output: EncoderOutput) -> Memory:
-        """Make a source ready to be looked at, its memory cells beside its states."""
-        states, memories = encoder_output.states, encoder_output.cell_states
-        if memories is None:
+        states, cell_states = encoder_output.states, encoder_output.cell_states
+        if cell_states is None:
             raise ConfigError(
                 "encoder.cell.type",
-                "under 'deep-fusion' the decoder takes memory cells from the encoder, but this "
-                "one writes none down",
+                "wiring 'deep-fusion' needs the cell states of every source position, but this "
+                "encoder returns none",
                 "choose 'lstmn' or 'self-attentive-lstm'",
             )
         keys = self.attention.score.prepare_keys(states)
         mask = padding_mask(encoder_output.lengths, states.size(1))
-        return Memory(torch.cat([states, memories], dim=-1), keys, mask)
+        return Memory(torch.cat([states, cell_states], dim=-1), keys, mask)
 
-    def forward(
-        self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory
-    ) -> WiringOutput:
-        """Ask, let memory through the gate, and step."""
+    @override
+    def forward(self, embedded: Embedded, state: WiringState, memory: Memory) -> WiringOutput:
         assert state.attention_state is not None
-        source_context, _ = state.attention_state.last_context.chunk(2, dim=-1)
-        query = torch.cat([embedded, source_context], dim=-1)
-        past = state.attention_state._replace(
-            last_context=source_context
-        )  # as wide as a key, for a score that looks back
-        attended = self.attention(query.unsqueeze(1), memory, past)
-        source_context, memories = attended.context.squeeze(1).chunk(2, dim=-1)
-        added = self.gate(torch.cat([source_context, embedded], dim=-1)).sigmoid() * memories
+        last_context, _ = state.attention_state.last_context.chunk(2, dim=-1)
+        query = torch.cat([embedded, last_context], dim=-1).unsqueeze(1)
+        # The first half has the size of a key, as scores that use the last context expect.
+        attention_state = state.attention_state._replace(last_context=last_context)
+        attention_output = self.attention(query, memory, attention_state)
+        context, cell_context = attention_output.context.squeeze(1).chunk(2, dim=-1)
+        added = self.gate(torch.cat([context, embedded], dim=-1)).sigmoid() * cell_context
         cells = self.cells(torch.cat([embedded, added], dim=-1), state.cells)
-        pre_output_input = self.pre_output.concat_parts(
-            StepVectors(state.cells[-1][0], cells[-1][0], embedded)
-        )
-        return make_wiring_output(pre_output_input, attended, cells)
+        vectors = StepVectors(state.cells[-1][0], cells[-1][0], embedded)
+        return wiring_output(self.pre_output.concat_parts(vectors), attention_output, cells)
 
 
 class DeepFusionConfig(BaseConfig):
-    """Add the source's memory cells to the target's, through a gate (Cheng et al. 2016)."""
+    """Add the source's cell states to the target's, through a gate (Cheng et al. 2016)."""
 
     type: Literal["deep-fusion"] = "deep-fusion"
 
-    def build(self, decoder_config: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
-        """Put a decoder's parts together."""
-        cell, width = decoder_config.cell, decoder_config.embedding_size
+    def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
+        cell, embedding_size = decoder.cell, decoder.embedding_size
         if not isinstance(cell, LSTMNCellConfig):
             raise ConfigError(
                 "cell.type",
-                f"under 'deep-fusion' memory is added within the cell, but {cell.type!r} lets "
-                "none in",
+                f"wiring 'deep-fusion' works only with 'lstmn' cells, but this is {cell.type!r}",
                 "choose 'lstmn', or another wiring",
             )
-        _check_memory_sizes(decoder_config, memory_size)
-        cells = decoder_config.build_cells(width)
-        # Only the bottom layer, which reads the token, is told what to add.
-        cells.cells[0] = cell.build_deep_fusion(
-            input_size=width, hidden_size=decoder_config.hidden_size
-        )
-        return DeepFusion(
-            decoder_config.attention.build(query_size=width + memory_size, memory_size=memory_size),
-            cells,
-            decoder_config.build_pre_output(DeepFusion.pre_output_parts, memory_size),
-            gate=nn.Linear(memory_size + width, decoder_config.hidden_size),
-        )
-
-
-def _check_memory_sizes(decoder_config: RecurrentDecoderConfigBase, memory_size: int) -> None:
-    """Refuse what would keep memory cells of the source from being added to the target's."""
-    if decoder_config.hidden_size != memory_size:
-        raise ConfigError(
+        check(
+            decoder.hidden_size == memory_size,
             "hidden_size",
-            f"under 'deep-fusion' memory cells of both sides are added, but the encoder's are "
-            f"{memory_size} wide and the decoder's {decoder_config.hidden_size}",
+            "wiring 'deep-fusion' adds cell states of both sides, but the encoder's have size "
+            f"{memory_size} and the decoder's {decoder.hidden_size}",
             f"set it to {memory_size}",
         )
-    if decoder_config.attention.multi_head is not None:
-        raise ConfigError(
+        check(
+            decoder.attention.multi_head is None,
             "attention.multi_head",
-            "under 'deep-fusion' states and memory cells are taken as they are, but heads make "
-            "others of them",
-            "leave the section out, or choose another wiring",
+            "wiring 'deep-fusion' adds cell states as they are, but heads project them",
+            "remove the section, or choose another wiring",
+        )
+        cells = decoder.build_cells(embedding_size)
+        # Only the bottom layer, which reads the token, gets the added term.
+        cells.cells[0] = cell.build_deep_fusion(
+            input_size=embedding_size, hidden_size=decoder.hidden_size
+        )
+        query_size = embedding_size + memory_size
+        return DeepFusion(
+            decoder.attention.build(query_size=query_size, memory_size=memory_size),
+            cells,
+            decoder.build_pre_output(DeepFusion.pre_output_parts, memory_size),
+            gate=nn.Linear(memory_size + embedding_size, decoder.hidden_size),
         )

@@ -1,7 +1,7 @@
-"""Memories: what did a layer keep in memory cells, beside what it showed?
+"""The recurrent encoder: stacked recurrent layers over the source.
 
-Cells that write memory cells on a tape give away those of all positions for nothing; of others
-that have one it can be asked what it holds where a row ends.
+Invariant: padding has no influence, and a state belongs to the token at its position, whichever
+direction a layer has.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, cast
 import torch
 from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
+from typing_extensions import override
 
 from heedful.attention.attention import Attention
 from heedful.attention.auxiliary_losses import sum_losses
@@ -33,58 +34,39 @@ from heedful.models.recurrent.encoder_layers import (
     PlainConnectionConfig,
     RecurrentLayerWrapper,
 )
-from heedful.shapes import Bool, Float, Int
+from heedful.shapes import Hidden, Int, LayerInputs, LayerOutputs, Lengths, SourceMask
 
 
 class CellStatesOutput(NamedTuple):
-    """What a layer showed, and what it kept."""
+    """Outputs of a layer and, where it has them, its cell states."""
 
-    outputs: Float[Tensor, "B S D"]
-    cell_states: Float[Tensor, "B S D"] | None = None  # at each position, from a tape
-    final_cell_states: Float[Tensor, "B D"] | None = None  # of each direction after its last input
+    outputs: LayerOutputs
+    cell_states: LayerOutputs | None = None  # at each position, from a history
+    final_cell_states: Hidden | None = None  # of each direction after its last input
 
 
 def run_with_cell_states(
-    layer: RecurrentLayer,
-    inputs: Float[Tensor, "B S E"],
-    lengths: Int[Tensor, "B"],
-    *,
-    return_final_cell_state: bool,
+    layer: RecurrentLayer, inputs: LayerInputs, lengths: Lengths, *, return_final_cell_state: bool
 ) -> CellStatesOutput:
-    """Run a layer along sequences; tell also its memory cells: on a tape, or asked for at ends."""
+    """Run a layer; return also its cell states: those in a history, or the final ones."""
     if all(isinstance(cell, SelfAttentiveLSTMCell) for cell in layer.cells):
-        return _from_histories(layer, inputs, lengths)
-    memory_cell_indices = [
-        cell.cell_state_index for cell in layer.cells if cell.cell_state_index is not None
-    ]
-    if not (return_final_cell_state and memory_cell_indices):
+        outputs, final_states = layer.forward_with_states(inputs, lengths)
+        cell_states = []
+        for cell, (_, _, *history) in zip(layer.cells, final_states, strict=True):
+            values = StateHistory(*history).values[..., cell.hidden_size :]  # after hidden states
+            is_reversed = cell is layer.backward_cell
+            cell_states.append(reverse_padded(values, lengths) if is_reversed else values)
+        return CellStatesOutput(outputs, cell_states=torch.cat(cell_states, dim=-1))
+    indices = [cell.cell_state_index for cell in layer.cells if cell.cell_state_index is not None]
+    if not (return_final_cell_state and indices):
         return CellStatesOutput(layer(inputs, lengths))
-    shown, ends = layer.forward_with_states(inputs, lengths)
-    final_memory = [end[place] for place, end in zip(memory_cell_indices, ends, strict=True)]
-    return CellStatesOutput(shown, final_cell_states=torch.cat(final_memory, dim=-1))
-
-
-def _from_histories(
-    layer: RecurrentLayer, inputs: Float[Tensor, "B S E"], lengths: Int[Tensor, "B"]
-) -> CellStatesOutput:
-    shown, ends = layer.forward_with_states(inputs, lengths)
-    kept = []
-    for cell, (_, _, *tape) in zip(layer.cells, ends, strict=True):
-        memories = StateHistory(*tape).values[..., cell.hidden_size :]  # behind the hidden states
-        kept.append(reverse_padded(memories, lengths) if cell is layer.backward_cell else memories)
-    return CellStatesOutput(shown, cell_states=torch.cat(kept, dim=-1))
-
-
-# Recurrent encoders: a source read word by word, by layers on top of one another.
-#
-# Law: padding has no influence, and a state stands where its word stands, whichever way was read.
+    outputs, final_states = layer.forward_with_states(inputs, lengths)
+    parts = [state[index] for index, state in zip(indices, final_states, strict=True)]
+    return CellStatesOutput(outputs, final_cell_states=torch.cat(parts, dim=-1))
 
 
 class RecurrentEncoder(Encoder):
-    """Recurrent layers on top of one another, each on its own floor.
-
-    Without a pooling the summary is what is seen of the top layer where it ends.
-    """
+    """Stacked recurrent layers; without a pooling the summary is the top layer's final state."""
 
     def __init__(
         self,
@@ -105,110 +87,100 @@ class RecurrentEncoder(Encoder):
         self.output_size = size
 
     @property
-    def final_state_sizes(self) -> tuple[int, ...]:
-        """How wide what is seen of each layer at its end is."""
-        layers = cast(Iterable[RecurrentLayer], self.layers)
-        return tuple(sum(cell.hidden_size for cell in layer.cells) for layer in layers)
+    def _layers(self) -> Iterable[RecurrentLayer]:
+        return cast(Iterable[RecurrentLayer], self.layers)
 
     @property
-    def backward_size(self) -> int:
-        """How many of the last values seen at the top layer's end a backward reading made."""
-        backwards = cast(RecurrentLayer, self.layers[-1]).backward_cell
-        return 0 if backwards is None else backwards.hidden_size
+    @override
+    def final_state_sizes(self) -> tuple[int, ...]:
+        return tuple(sum(cell.hidden_size for cell in layer.cells) for layer in self._layers)
 
-    def forward(self, tokens: Int[Tensor, "B S"], lengths: Int[Tensor, "B"]) -> EncoderOutput:
-        """Read a batch of sources."""
+    @property
+    @override
+    def backward_size(self) -> int:
+        backward_cell = cast(RecurrentLayer, self.layers[-1]).backward_cell
+        return 0 if backward_cell is None else backward_cell.hidden_size
+
+    @override
+    def forward(self, tokens: Int[Tensor, "B S"], lengths: Lengths) -> EncoderOutput:
         mask = padding_mask(lengths, tokens.size(1)).squeeze(1)  # (B, S)
         layer_output = layer_input = self.input_projection(self.embedding(tokens))
-        final_states, runs, auxiliary_losses = (
-            [],
-            list[CellStatesOutput](),
-            list[Mapping[str, Tensor]](),
-        )
-        layers = cast(Iterable[RecurrentLayer], self.layers)
-        for layer, floor in zip(
-            layers, cast(Iterable[RecurrentLayerWrapper], self.layer_wrappers), strict=True
-        ):
-            cell_input = floor.prepare_input(layer_input, layer_output, mask)
-            runs.append(
-                run_with_cell_states(
-                    layer, cell_input, lengths, return_final_cell_state=self.returns_cell_states
-                )
+        outputs: list[CellStatesOutput] = []
+        final_states: list[Tensor] = []
+        auxiliary_losses: list[Mapping[str, Tensor]] = []
+        wrappers = cast(Iterable[RecurrentLayerWrapper], self.layer_wrappers)
+        for layer, wrapper in zip(self._layers, wrappers, strict=True):
+            cell_input = wrapper.prepare_input(layer_input, layer_output, mask)
+            output = run_with_cell_states(
+                layer, cell_input, lengths, return_final_cell_state=self.returns_cell_states
             )
-            layer_output = runs[-1].outputs
+            outputs.append(output)
+            layer_output = output.outputs
             final_states.append(layer.final_outputs(layer_output, lengths))
-            layer_input, found = floor.connect_output(layer_input, layer_output, mask)
-            auxiliary_losses.append(found)
+            layer_input, losses = wrapper.connect_output(layer_input, layer_output, mask)
+            auxiliary_losses.append(losses)
         states = _zero_padding(layer_input, mask)
-        summary = final_states[-1] if self.pooling is None else self.pooling(states, mask)
-        memories = runs[-1].cell_states
+        cell_states = outputs[-1].cell_states
+        final_cell_states = [output.final_cell_states for output in outputs]
         return EncoderOutput(
             states,
             lengths,
-            summary,
+            final_states[-1] if self.pooling is None else self.pooling(states, mask),
             tuple(final_states),
-            None if memories is None else _zero_padding(memories, mask),
+            None if cell_states is None else _zero_padding(cell_states, mask),
             sum_losses(*auxiliary_losses),
-            final_cell_states=tuple(
-                each.final_cell_states for each in runs if each.final_cell_states is not None
-            ),
+            final_cell_states=tuple(part for part in final_cell_states if part is not None),
         )
 
 
-def _zero_padding(
-    values: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"]
-) -> Float[Tensor, "B S D"]:
-    """Make zeros of what lies past the end."""
+def _zero_padding(values: LayerOutputs, mask: SourceMask) -> LayerOutputs:
     return values.masked_fill(~mask.unsqueeze(-1), 0)
 
 
 class RecurrentEncoderConfig(BaseConfig):
-    """Read the source with recurrent layers."""
+    """Encode the source with recurrent layers."""
 
     type: Literal["recurrent"] = "recurrent"
     cell: CellConfig = GRUCellConfig()
     """The recurrent cell."""
     embedding_size: PositiveInt = 256
-    """Width of a word's vector."""
+    """Size of a token embedding."""
     hidden_size: PositiveInt = 256
-    """Width of a state, both directions together."""
+    """Size of a layer's output, both directions together."""
     num_layers: PositiveInt = 1
-    """Layers on top of one another."""
+    """Number of layers."""
     direction: DirectionConfig = BidirectionalConfig()
-    """Which way each layer reads."""
+    """The directions of each layer."""
     connection: ConnectionConfig = PlainConnectionConfig()
     """What a layer passes on to the next."""
     lower_attention: AttentionConfig | None = None
-    """How each layer but the first looks at all that the layer below showed; if not given, it does
-    not."""
+    """Attention of each layer but the first to all outputs of the layer below; null for none."""
     experts: MoESublayerConfig | None = None
-    """Small networks between layers, of which each word sees a few; if not given, none."""
+    """Mixture of experts between layers; null for none."""
     pooling: PoolingConfig = LastStatePoolingConfig()
-    """How the whole source becomes one vector."""
+    """How the states become one vector, the source summary."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Share of values dropped from embeddings and between layers."""
+    """Dropout on embeddings and between layers."""
     positional_encoding: PositionalEncodingConfig | None = None
-    """How words are told their places; if not given, the recurrence alone knows."""
+    """Positional encoding of the embeddings; null for none."""
 
     @model_validator(mode="after")
     def _check_even_hidden_size(self) -> RecurrentEncoderConfig:
-        directions = [
-            sum(self.direction.layer_directions(number)) for number in self._layer_numbers
-        ]
+        directions = [sum(self.direction.layer_directions(layer)) for layer in self._layer_numbers]
         if max(directions) > 1 and self.hidden_size % 2:
             raise ValueError(f"hidden_size, for both directions, must be even: {self.hidden_size}")
         return self
 
     @model_validator(mode="after")
     def _check_num_layers(self) -> RecurrentEncoderConfig:
-        wanted = {
+        min_layers = {
             "lower_attention": 2 if self.lower_attention else 1,
             "experts": self.experts.min_layers if self.experts else 1,
             "connection": self.connection.min_layers,
         }
-        for name, least in wanted.items():
-            if least > self.num_layers:
-                raise ValueError(f"{name} needs num_layers of {least} or more: {self.num_layers}")
+        for name, minimum in min_layers.items():
+            if minimum > self.num_layers:
+                raise ValueError(f"{name} needs num_layers of {minimum} or more: {self.num_layers}")
         return self
 
     @property
@@ -216,23 +188,21 @@ class RecurrentEncoderConfig(BaseConfig):
         return range(1, self.num_layers + 1)
 
     def build(self, *, vocab_size: int) -> RecurrentEncoder:
-        """Make the encoder for a vocabulary."""
-        size, places = self.embedding_size, self.positional_encoding
-        placing = places.build(embedding_size=size) if places else None
+        size, positions = self.embedding_size, self.positional_encoding
         embedding = TokenEmbedding(
-            vocab_size, size, dropout=self.dropout, position_combiner=placing
+            vocab_size,
+            size,
+            dropout=self.dropout,
+            position_combiner=positions.build(embedding_size=size) if positions else None,
         )
-        sizes = {
-            number: self._layer_input_size(number, embedding.embedding_size)
-            for number in self._layer_numbers
+        input_sizes = {
+            layer: self._layer_input_size(layer, embedding.embedding_size)
+            for layer in self._layer_numbers
         }
         return RecurrentEncoder(
             embedding,
-            [self._build_layer(number, layer_input) for number, layer_input in sizes.items()],
-            [
-                self._build_layer_wrapper(number, layer_input)
-                for number, layer_input in sizes.items()
-            ],
+            [self._build_layer(layer, size) for layer, size in input_sizes.items()],
+            [self._build_layer_wrapper(layer, size) for layer, size in input_sizes.items()],
             input_projection=self.connection.build_input_projection(
                 embedding.embedding_size, self.hidden_size
             ),
@@ -240,54 +210,52 @@ class RecurrentEncoderConfig(BaseConfig):
             size=self.hidden_size,
         )
 
-    def _layer_input_size(self, layer_number: int, embedding_size: int) -> int:
+    def _layer_input_size(self, layer: int, embedding_size: int) -> int:
         return self.connection.layer_input_size(
-            layer_number, embedding_size=embedding_size, hidden_size=self.hidden_size
+            layer, embedding_size=embedding_size, hidden_size=self.hidden_size
         )
 
-    def _build_layer(self, layer_number: int, read_size: int) -> RecurrentLayer:
-        directions = self.direction.layer_directions(layer_number)
-        lower_context_size = self.hidden_size if self._has_lower_attention(layer_number) else 0
+    def _build_layer(self, layer: int, input_size: int) -> RecurrentLayer:
+        directions = self.direction.layer_directions(layer)
+        context_size = self.hidden_size if self._has_lower_attention(layer) else 0
 
-        def cell() -> RecurrentCell:
+        def build_cell() -> RecurrentCell:
             return self.cell.build(
-                input_size=read_size + lower_context_size,
+                input_size=input_size + context_size,
                 hidden_size=self.hidden_size // sum(directions),
             )
 
         return RecurrentLayer(
-            forward_cell=cell() if directions.is_forward else None,
-            backward_cell=cell() if directions.is_backward else None,
+            forward_cell=build_cell() if directions.is_forward else None,
+            backward_cell=build_cell() if directions.is_backward else None,
         )
 
-    def _build_layer_wrapper(self, layer_number: int, read_size: int) -> RecurrentLayerWrapper:
-        is_top = layer_number == self.num_layers
-        passing = self.connection.build(
-            layer_number, is_top=is_top, hidden_size=self.hidden_size, dropout=self.dropout
-        )
+    def _build_layer_wrapper(self, layer: int, input_size: int) -> RecurrentLayerWrapper:
+        is_top = layer == self.num_layers
         return RecurrentLayerWrapper(
-            passing,
-            dropout=self.connection.layer_input_dropout(layer_number, self.dropout),
-            lower_attention=self._build_lower_attention(read_size)
-            if self._has_lower_attention(layer_number)
-            else None,
-            experts=None if is_top else self._build_experts(layer_number),
+            self.connection.build(
+                layer, is_top=is_top, hidden_size=self.hidden_size, dropout=self.dropout
+            ),
+            dropout=self.connection.layer_input_dropout(layer, self.dropout),
+            lower_attention=self._build_lower_attention(layer, input_size),
+            experts=None if is_top else self._build_experts(layer),
         )
 
-    def _build_experts(self, layer_number: int) -> MoESublayer | None:
-        if self.experts is None or not self.experts.is_after(layer_number):
+    def _build_experts(self, layer: int) -> MoESublayer | None:
+        if self.experts is None or not self.experts.is_after(layer):
             return None
-        size = self._layer_input_size(layer_number + 1, self.embedding_size)
+        size = self._layer_input_size(layer + 1, self.embedding_size)
         return self.experts.build(size=size, dropout=self.dropout)
 
-    def _has_lower_attention(self, layer_number: int) -> bool:
-        return self.lower_attention is not None and layer_number > 1
+    def _has_lower_attention(self, layer: int) -> bool:
+        return self.lower_attention is not None and layer > 1
 
-    def _build_lower_attention(self, read_size: int) -> Attention:
-        assert self.lower_attention is not None
+    def _build_lower_attention(self, layer: int, input_size: int) -> Attention | None:
+        if self.lower_attention is None or not self._has_lower_attention(layer):
+            return None
         return build_self_attention(
             self.lower_attention,
-            query_size=read_size,
+            query_size=input_size,
             memory_size=self.hidden_size,
             config_path="lower_attention",
         )

@@ -1,7 +1,7 @@
-"""Connections: what does one layer of an encoder pass on to the next?
+"""What surrounds the layers of a recurrent encoder: connections between layers, and directions.
 
-A connection joins what a layer has read and what it shows. That of the top layer makes the states
-of the encoder.
+Whichever direction a layer has, its output at a position belongs to the token at that position,
+and it starts each row at the row's own first or last token.
 """
 
 from __future__ import annotations
@@ -13,50 +13,47 @@ from typing import Annotated, Literal, NamedTuple
 import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
+from typing_extensions import override
 
 from heedful.attention.attention import Attention
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
-from heedful.errors import ConfigError
+from heedful.errors import check
 from heedful.layers.mixture_of_experts import MoEOutput, MoESublayer
-from heedful.shapes import Bool, Float
+from heedful.shapes import Float, LayerInputs, LayerOutputs, Scalar, SourceMask
+
+NextInputs = Float[Tensor, "B S X"]
 
 
 class Connection(nn.Module, ABC):
-    """What is passed on."""
+    """The input of the next layer; above the top layer, the encoder's states."""
 
     @abstractmethod
-    def forward(
-        self, layer_input: Float[Tensor, "B S E"], layer_output: Float[Tensor, "B S D"]
-    ) -> Float[Tensor, "B S X"]:
-        """Join what was read and what is shown."""
+    def forward(self, layer_input: LayerInputs, layer_output: LayerOutputs) -> NextInputs:
+        """Combine the input and the output of a layer."""
 
 
 class PlainConnection(Connection):
-    """What is shown, and nothing else."""
+    """The layer's output."""
 
-    def forward(
-        self, layer_input: Float[Tensor, "B S E"], layer_output: Float[Tensor, "B S D"]
-    ) -> Float[Tensor, "B S D"]:
-        """Pass on what is shown."""
+    @override
+    def forward(self, layer_input: LayerInputs, layer_output: LayerOutputs) -> NextInputs:
         return layer_output
 
 
 class ResidualConnection(Connection):
-    """x^i = m^i + x^(i-1): the sum of both  (Wu et al. 2016, section 3.1)."""
+    """x^i = m^i + x^(i-1)  (Wu et al. 2016, section 3.1)."""
 
-    def forward(
-        self, layer_input: Float[Tensor, "B S D"], layer_output: Float[Tensor, "B S D"]
-    ) -> Float[Tensor, "B S D"]:
-        """Add what is shown to what was read."""
+    @override
+    def forward(self, layer_input: LayerInputs, layer_output: LayerOutputs) -> NextInputs:
         return layer_output + layer_input
 
 
 class FastForwardConnection(Connection):
-    """f^(k+1) = W [half of f^k; dropout(h^k)], with neither squashing nor recurrence on the way.
+    """f^(k+1) = W [half of f^k; dropout(h^k)]  (Zhou et al. 2016, section 3.1).
 
-    (Zhou et al. 2016, section 3.1.) f is what a layer reads and h what it shows. Gradients pass
-    from the top to the words along f alone, however many layers there are.
+    f is the input of a layer and h its output. The path along f is linear and not recurrent, so
+    that gradients reach the embeddings through any number of layers.
     """
 
     def __init__(
@@ -73,128 +70,119 @@ class FastForwardConnection(Connection):
         self.dropout = nn.Dropout(dropout)
         self.projection = nn.Linear(self.shortcut_size + hidden_size, output_size, bias=False)
 
-    def forward(
-        self, layer_input: Float[Tensor, "B S E"], layer_output: Float[Tensor, "B S D"]
-    ) -> Float[Tensor, "B S X"]:
-        """Join the straight path and what is shown."""
-        return self.projection(
-            torch.cat([layer_input[..., : self.shortcut_size], self.dropout(layer_output)], dim=-1)
-        )
+    @override
+    def forward(self, layer_input: LayerInputs, layer_output: LayerOutputs) -> NextInputs:
+        shortcut = layer_input[..., : self.shortcut_size]
+        return self.projection(torch.cat([shortcut, self.dropout(layer_output)], dim=-1))
 
 
 class ConnectionConfigBase(BaseConfig):
-    """What one layer passes on to the next."""
+    """What a layer passes on to the next; layers are counted from 1."""
 
     type: str
 
     @property
     def min_layers(self) -> int:
-        """How many layers there must be, for it to make a difference."""
+        """Number of layers below which the setting has no effect."""
         return 1
 
     def build_input_projection(self, embedding_size: int, hidden_size: int) -> nn.Module:
-        """Make what stands before the first layer."""
+        """Build the module before the first layer."""
         return nn.Identity()
 
     def layer_input_size(self, layer: int, *, embedding_size: int, hidden_size: int) -> int:
-        """Say how wide that is which a layer reads; the lowest is layer 1."""
+        """Return the input size of a layer."""
         return embedding_size if layer == 1 else hidden_size
 
     def layer_input_dropout(self, layer: int, dropout: float) -> float:
-        """Say what share of what a layer reads is dropped on its way into the cells."""
-        return dropout if layer > 1 else 0.0  # embeddings have dropped theirs
+        """Return the dropout on the input of a layer; the first layer's embeddings have theirs."""
+        return dropout if layer > 1 else 0.0
 
     def build(self, layer: int, *, is_top: bool, hidden_size: int, dropout: float) -> Connection:
-        """Make the connection above a layer."""
         return PlainConnection()
 
 
 class PlainConnectionConfig(ConnectionConfigBase):
-    """Pass on what a layer shows, and nothing else."""
+    """Pass on the layer's output."""
 
     type: Literal["plain"] = "plain"
 
 
 class ResidualConnectionConfig(ConnectionConfigBase):
-    """Pass on the sum of what a layer shows and what it has read (Wu et al. 2016)."""
+    """Pass on the sum of input and output (Wu et al. 2016)."""
 
     type: Literal["residual"] = "residual"
     first_residual_layer: int = Field(default=3, ge=2)
-    """The first layer that does so, counted from 1: the paper's is the third. The first reads
-    embeddings, which are of another kind than states."""
+    """First layer with a residual connection, counted from 1; the paper's is the third. Never the
+    first, whose input is embeddings."""
 
     @property
+    @override
     def min_layers(self) -> int:
-        """How many layers there must be, for it to make a difference."""
         return self.first_residual_layer
 
+    @override
     def build(self, layer: int, *, is_top: bool, hidden_size: int, dropout: float) -> Connection:
-        """Make the connection above a layer."""
         return ResidualConnection() if layer >= self.first_residual_layer else PlainConnection()
 
 
 class FastForwardConnectionConfig(ConnectionConfigBase):
-    """Keep a straight path beside the layers, from the words to the top (Zhou et al. 2016).
+    """A linear path beside the layers, from the embeddings to the top (Zhou et al. 2016).
 
-    In the paper a cell has no product for its input: the straight path is four times as wide, and
-    is what the gates are summed from. Here it may lead past any cell, which reads it as any input.
+    In the paper the path is four times as wide and replaces the input product of the cells. Here
+    it is the input of any cell.
     """
 
     type: Literal["fast-forward"] = "fast-forward"
     shortcut_size: PositiveInt | None = None
-    """Width of the straight path; if not given, that of a state."""
+    """Size of the linear path; by default hidden_size."""
     halve_shortcut: bool = True
-    """Whether half of the straight path goes on from layer to layer, as in the paper, or all."""
+    """Pass on half of the path from layer to layer, as in the paper, or all of it."""
 
+    @override
     def build_input_projection(self, embedding_size: int, hidden_size: int) -> nn.Module:
-        """Make what stands before the first layer: f^1 = W x."""
-        return nn.Linear(embedding_size, self._size(hidden_size), bias=False)
+        return nn.Linear(embedding_size, self._size(hidden_size), bias=False)  # f^1 = W x
 
+    @override
     def layer_input_size(self, layer: int, *, embedding_size: int, hidden_size: int) -> int:
-        """Say how wide that is which a layer reads."""
         return self._size(hidden_size)
 
+    @override
     def layer_input_dropout(self, layer: int, dropout: float) -> float:
-        """Drop nothing: what was shown has been dropped, and the straight path is whole."""
-        return 0.0
+        return 0.0  # the connection drops from layer outputs, never from the path
 
+    @override
     def build(self, layer: int, *, is_top: bool, hidden_size: int, dropout: float) -> Connection:
-        """Make the connection above a layer; the top one brings both parts to a state's width."""
         size = self._size(hidden_size)
-        output_size, halved = (hidden_size, False) if is_top else (size, self.halve_shortcut)
-        share = 0.0 if is_top else dropout
         return FastForwardConnection(
-            size, hidden_size, output_size, halve_shortcut=halved, dropout=share
+            size,
+            hidden_size,
+            hidden_size if is_top else size,
+            halve_shortcut=self.halve_shortcut and not is_top,
+            dropout=0.0 if is_top else dropout,
         )
 
     def _size(self, hidden_size: int) -> int:
         size = self.shortcut_size or hidden_size
-        if self.halve_shortcut and size % 2:
-            raise ConfigError(
-                "connection.shortcut_size",
-                f"a straight path of width {size} cannot be halved",
-                "choose an even width, or set `halved: false`",
-            )
+        check(
+            not self.halve_shortcut or size % 2 == 0,
+            "connection.shortcut_size",
+            f"a path of size {size} cannot be halved",
+            "choose an even size, or set `halve_shortcut: false`",
+        )
         return size
 
 
-_ConnectionTypes = Literal["plain", "residual", "fast-forward"]
 _Connections = PlainConnectionConfig | ResidualConnectionConfig | FastForwardConnectionConfig
 ConnectionConfig = Annotated[
     _Connections,
     Field(discriminator="type"),
-    allow_bare_type(_ConnectionTypes | _Connections),
+    allow_bare_type(Literal["plain", "residual", "fast-forward"] | _Connections),
 ]
 
 
-# Directions: which way does each layer of an encoder read?
-#
-# Whichever way it is, a state stands at the position of the word it was made from, and a row is
-# begun at its own first or last word: padding is never read on the way.
-
-
 class LayerDirections(NamedTuple):
-    """Which ways a layer reads."""
+    """The directions of a layer."""
 
     is_forward: bool
     is_backward: bool
@@ -204,72 +192,69 @@ BIDIRECTIONAL = LayerDirections(is_forward=True, is_backward=True)
 
 
 class DirectionConfigBase(BaseConfig):
-    """Which way each layer reads."""
+    """The directions of each layer."""
 
     type: str
 
     @abstractmethod
     def layer_directions(self, layer: int) -> LayerDirections:
-        """Say which ways a layer reads; the lowest is layer 1."""
+        """Return the directions of a layer, counted from 1."""
 
 
 class BidirectionalConfig(DirectionConfigBase):
-    """Read both ways in every layer, and set the two side by side (Schuster & Paliwal 1997)."""
+    """Bidirectional layers; both directions are concatenated (Schuster & Paliwal 1997)."""
 
     type: Literal["bidirectional"] = "bidirectional"
 
+    @override
     def layer_directions(self, layer: int) -> LayerDirections:
-        """Say which ways a layer reads."""
         return BIDIRECTIONAL
 
 
 class ReversibleDirectionConfigBase(DirectionConfigBase):
-    """Which way each layer reads, or the other way round."""
+    """Directions that can be swapped."""
 
     reverse_source: bool = False
-    """Whether the source is read from its end: what would be forwards is backwards, and the other
-    way round (Sutskever et al. 2014)."""
+    """Read the source from its end: swap forward and backward (Sutskever et al. 2014)."""
 
     def single_direction(self, *, is_forward: bool) -> LayerDirections:
-        """Read one way, or the other if all is reversed."""
+        """Return one direction, or the other if the source is reversed."""
         is_forward = is_forward != self.reverse_source
         return LayerDirections(is_forward, not is_forward)
 
 
 class ForwardConfig(ReversibleDirectionConfigBase):
-    """Read forwards in every layer."""
+    """Forward layers."""
 
     type: Literal["forward"] = "forward"
 
+    @override
     def layer_directions(self, layer: int) -> LayerDirections:
-        """Say which ways a layer reads."""
         return self.single_direction(is_forward=True)
 
 
 class AlternatingConfig(ReversibleDirectionConfigBase):
-    """Read forwards in the first layer, backwards in the next, and so on (Zhou et al. 2016)."""
+    """Forward in the first layer, backward in the second, and so on (Zhou et al. 2016)."""
 
     type: Literal["alternating"] = "alternating"
 
+    @override
     def layer_directions(self, layer: int) -> LayerDirections:
-        """Say which ways a layer reads."""
         return self.single_direction(is_forward=layer % 2 == 1)
 
 
 class BidirectionalThenForwardConfig(ReversibleDirectionConfigBase):
-    """Read both ways in the lowest layers and forwards in those above (Wu et al. 2016)."""
+    """Bidirectional bottom layers, forward layers above (Wu et al. 2016)."""
 
     type: Literal["bidirectional-then-forward"] = "bidirectional-then-forward"
     num_bidirectional: PositiveInt = 1
-    """Layers that read both ways."""
+    """Number of bidirectional layers."""
 
+    @override
     def layer_directions(self, layer: int) -> LayerDirections:
-        """Say which ways a layer reads."""
-        return (
-            BIDIRECTIONAL
-            if layer <= self.num_bidirectional
-            else self.single_direction(is_forward=True)
-        )
+        if layer <= self.num_bidirectional:
+            return BIDIRECTIONAL
+        return self.single_direction(is_forward=True)
 
 
 _DirectionTypes = Literal["bidirectional", "forward", "alternating", "bidirectional-then-forward"]
@@ -283,14 +268,11 @@ DirectionConfig = Annotated[
 ]
 
 
-# Floors: what surrounds one layer of a stack, below it and above?
-
-
 class RecurrentLayerWrapper(nn.Module):
-    """What surrounds one recurrent layer: what it hears, and what it passes on.
+    """What happens before and after the cells of one layer.
 
-    It hears what it reads and, where it looks down, what it finds in all that the layer below
-    showed, asking with what it reads.
+    With `lower_attention`, the cells also read a context of the outputs of the layer below; its
+    queries are the layer's input.
     """
 
     def __init__(
@@ -308,28 +290,22 @@ class RecurrentLayerWrapper(nn.Module):
         self.experts = experts
 
     def prepare_input(
-        self,
-        layer_input: Float[Tensor, "B S E"],
-        lower_outputs: Float[Tensor, "B S D"],
-        mask: Bool[Tensor, "B S"],
-    ) -> Float[Tensor, "B S X"]:
-        """Make what the cells are told."""
+        self, layer_input: LayerInputs, lower_outputs: LayerOutputs, mask: SourceMask
+    ) -> NextInputs:
+        """Return the input of the cells."""
         cell_input = self.dropout(layer_input)
         if self.lower_attention is None:
             return cell_input
         memory = self.lower_attention.build_memory(lower_outputs, mask.unsqueeze(1))
-        found = self.lower_attention(cell_input, memory, need_weights=False).context
-        return torch.cat([cell_input, found], dim=-1)
+        context = self.lower_attention(cell_input, memory, need_weights=False).context
+        return torch.cat([cell_input, context], dim=-1)
 
     def connect_output(
-        self,
-        layer_input: Float[Tensor, "B S E"],
-        layer_output: Float[Tensor, "B S D"],
-        mask: Bool[Tensor, "B S"],
-    ) -> tuple[Float[Tensor, "B S X"], Mapping[str, Float[Tensor, ""]]]:
-        """Make what the next layer reads, and say what is to be added to the loss for it."""
+        self, layer_input: LayerInputs, layer_output: LayerOutputs, mask: SourceMask
+    ) -> tuple[NextInputs, Mapping[str, Scalar]]:
+        """Return the input of the next layer and its auxiliary losses."""
         connected = self.connection(layer_input, layer_output)
         if self.experts is None:
             return connected, {}
-        mixed: MoEOutput = self.experts(connected, mask)
-        return mixed.outputs, mixed.auxiliary_losses
+        moe_output: MoEOutput = self.experts(connected, mask)
+        return moe_output.outputs, moe_output.auxiliary_losses

@@ -1,70 +1,72 @@
-"""Outputs: what is the next token told from, once a step is done?
+"""Pre-output layers: the features from which the output head predicts the next token.
 
-A step leaves four parts behind: the state before it, the state after it, what attention took and
-the token it read. A wiring says which of them tell of the next token; an output makes features of
-these. Law: features of one step depend on that step's parts alone, so the features of a known
-target are made at once wherever none of them is fed back.
+A step leaves four vectors: the state before it, the state after it, the context and the embedding
+of the token it read. A wiring says which of them are used; a pre-output layer combines them.
+Invariant: the features of a step depend on that step's vectors alone, so that those of a known
+target are computed at once, unless they are fed back.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
+from typing_extensions import override
 
 from heedful.config import BaseConfig
-from heedful.shapes import Float
+from heedful.shapes import Embedded, Float, Hidden
 
 StepPart = Literal["previous_state", "state", "context", "token_embedding"]
+PreOutputInput = Float[Tensor, "*B X"]
+Features = Float[Tensor, "*B D"]
 
 
 class StepVectors(NamedTuple):
-    """What one step leaves behind."""
+    """The vectors of one decoder step."""
 
-    previous_state: Float[Tensor, "B D"]  # the state that was
-    state: Float[Tensor, "B D"]  # the state that is
-    token_embedding: Float[Tensor, "B E"]
-    context: Float[Tensor, "B V"] | Float[Tensor, "B S V"] | None = None  # the latter per place
+    previous_state: Hidden
+    state: Hidden
+    token_embedding: Embedded
+    context: Float[Tensor, "B V"] | Float[Tensor, "B S V"] | None = None  # maybe per position
 
 
 class PreOutputParts(NamedTuple):
-    """Which parts a wiring tells of the next token from, in the order of its paper."""
+    """The vectors that a wiring predicts the next token from, in the order of its paper."""
 
     shallow: tuple[StepPart, ...]
-    deep: tuple[StepPart, ...]  # where a layer of its own weighs them, with the token among them
+    deep: tuple[StepPart, ...]  # for a maxout layer, including the token embedding
 
 
 class PreOutputLayer(nn.Module, ABC):
-    """What the next token is told from."""
+    """Features from the vectors of a step."""
 
-    def __init__(self, parts: Sequence[StepPart], size: int, *, dropout: float) -> None:
+    def __init__(
+        self, parts: Sequence[StepPart], input_size: int, size: int, *, dropout: float
+    ) -> None:
         super().__init__()
         self.parts = tuple(parts)
         self.size = size
         self.dropout = nn.Dropout(dropout)
 
     def concat_parts(self, step_vectors: StepVectors) -> Float[Tensor, "B *S X"]:
-        """Put the parts side by side; beside each context, where there is one for every place."""
+        """Concatenate the parts; with one context per source position, at every position."""
         parts = [getattr(step_vectors, part) for part in self.parts]
-        num_positions = next(
-            (part.size(1) for part in parts if part.dim() > step_vectors.state.dim()), None
-        )
-        if num_positions is not None:
+        max_dim = max(part.dim() for part in parts)
+        if max_dim > step_vectors.state.dim():
+            num_positions = next(part.size(1) for part in parts if part.dim() == max_dim)
             parts = [
-                part
-                if part.dim() > step_vectors.state.dim()
-                else part[:, None].expand(-1, num_positions, -1)
+                part if part.dim() == max_dim else part[:, None].expand(-1, num_positions, -1)
                 for part in parts
             ]
         return torch.cat(parts, dim=-1)
 
     @abstractmethod
-    def forward(self, pre_output_input: Float[Tensor, "*B X"]) -> Float[Tensor, "*B D"]:
-        """Make features of parts that lie side by side."""
+    def forward(self, pre_output_input: PreOutputInput) -> Features:
+        """Compute features from concatenated parts."""
 
 
 class TanhPreOutput(PreOutputLayer):
@@ -73,116 +75,118 @@ class TanhPreOutput(PreOutputLayer):
     def __init__(
         self, parts: Sequence[StepPart], input_size: int, size: int, *, dropout: float
     ) -> None:
-        super().__init__(parts, size, dropout=dropout)
+        super().__init__(parts, input_size, size, dropout=dropout)
         self.projection = nn.Linear(input_size, size)
 
-    def forward(self, pre_output_input: Float[Tensor, "*B X"]) -> Float[Tensor, "*B D"]:
-        """Combine and squash the parts."""
+    @override
+    def forward(self, pre_output_input: PreOutputInput) -> Features:
         return self.projection(self.dropout(pre_output_input)).tanh()
 
 
 class MaxoutPreOutput(PreOutputLayer):
     """t_j = max(t~_2j, t~_2j+1), t~ = U s + V y + C c + b  (Bahdanau et al. 2015, section A.2.2).
 
-    U, V and C are one matrix, for the parts lie side by side. By the paper's formula s is the
-    state before the step, s_{i-1}: what the step reads is told by y and c. Cho et al. (2014,
-    appendix) have the state after it in its place, and so has much code since.
+    U, V and C are one matrix, because the parts are concatenated. In the paper s is the state
+    before the step, s_{i-1}; Cho et al. (2014, appendix) and later code use the one after it.
     """
 
     def __init__(
         self, parts: Sequence[StepPart], input_size: int, size: int, *, dropout: float
     ) -> None:
-        super().__init__(parts, size, dropout=dropout)
+        super().__init__(parts, input_size, size, dropout=dropout)
         self.projection = nn.Linear(input_size, 2 * size)
 
-    def forward(self, pre_output_input: Float[Tensor, "*B X"]) -> Float[Tensor, "*B D"]:
-        """Combine the parts and keep the larger of each pair."""
-        return (
-            self.projection(self.dropout(pre_output_input))
-            .unflatten(-1, (self.size, 2))
-            .amax(dim=-1)
-        )
+    @override
+    def forward(self, pre_output_input: PreOutputInput) -> Features:
+        pairs = self.projection(self.dropout(pre_output_input)).unflatten(-1, (self.size, 2))
+        return pairs.amax(dim=-1)
 
 
 class ConcatPreOutput(PreOutputLayer):
-    """[parts]: nothing is done to them."""
+    """The concatenated parts, after dropout."""
 
-    def forward(self, pre_output_input: Float[Tensor, "*B X"]) -> Float[Tensor, "*B D"]:
-        """Give the parts on."""
+    @override
+    def forward(self, pre_output_input: PreOutputInput) -> Features:
         return self.dropout(pre_output_input)
 
 
 PartSizes = Mapping[StepPart, int]
 
 
-class TanhPreOutputConfig(BaseConfig):
-    """Combine and squash what a step tells (Luong et al. 2015)."""
+class PreOutputConfigBase(BaseConfig):
+    """How the vectors of a step become features."""
 
+    module_class: ClassVar[type[PreOutputLayer]]
+    type: str
+
+    def select_parts(self, parts: PreOutputParts) -> tuple[StepPart, ...]:
+        """Return the vectors that are concatenated."""
+        return parts.shallow
+
+    def feature_size(self, input_size: int, hidden_size: int) -> int:
+        """Return the size of the features; `input_size` is that of the concatenated vectors."""
+        return hidden_size
+
+    def build(
+        self, parts: PreOutputParts, part_sizes: PartSizes, *, dropout: float
+    ) -> PreOutputLayer:
+        selected = self.select_parts(parts)
+        input_size = sum(part_sizes[part] for part in selected)
+        size = self.feature_size(input_size, part_sizes["state"])
+        return self.module_class(selected, input_size, size, dropout=dropout)
+
+
+class TanhPreOutputConfig(PreOutputConfigBase):
+    """A tanh layer (Luong et al. 2015)."""
+
+    module_class = TanhPreOutput
     type: Literal["tanh"] = "tanh"
 
-    def build(
-        self, pre_output_parts: PreOutputParts, part_sizes: PartSizes, *, dropout: float
-    ) -> PreOutputLayer:
-        """Make the output for parts of these widths."""
-        parts = pre_output_parts.shallow
-        return TanhPreOutput(
-            parts, _total_size(parts, part_sizes), part_sizes["state"], dropout=dropout
-        )
 
+class MaxoutPreOutputConfig(PreOutputConfigBase):
+    """A maxout layer over state, token embedding and context (Bahdanau et al. 2015).
 
-class MaxoutPreOutputConfig(BaseConfig):
-    """Keep the larger of each pair of sums over state, token and context (Bahdanau et al. 2015).
-
-    Under `attend-then-step` the state is the one before the step, as in that paper; elsewhere it
-    is the one after it, as in Cho et al. (2014).
+    With `attend-then-step` it uses the state before the step, as in that paper; elsewhere the state
+    after it, as in Cho et al. (2014).
     """
 
+    module_class = MaxoutPreOutput
     type: Literal["maxout"] = "maxout"
     size: PositiveInt | None = None
-    """Number of pairs; if not given, the width of a state (500 for 1,000 in the paper)."""
+    """Number of pairs; by default the decoder's hidden_size (500 for 1,000 in the paper)."""
 
-    def build(
-        self, pre_output_parts: PreOutputParts, part_sizes: PartSizes, *, dropout: float
-    ) -> PreOutputLayer:
-        """Make the output for parts of these widths."""
-        parts, size = pre_output_parts.deep, self.size or part_sizes["state"]
-        return MaxoutPreOutput(parts, _total_size(parts, part_sizes), size, dropout=dropout)
+    @override
+    def select_parts(self, parts: PreOutputParts) -> tuple[StepPart, ...]:
+        return parts.deep
+
+    @override
+    def feature_size(self, input_size: int, hidden_size: int) -> int:
+        return self.size or hidden_size
 
 
-class ConcatPreOutputConfig(BaseConfig):
-    """Tell the next token from state and context as they are, side by side."""
+class ConcatPreOutputConfig(PreOutputConfigBase):
+    """State and context, concatenated."""
 
+    module_class = ConcatPreOutput
     type: Literal["concat"] = "concat"
 
-    def build(
-        self, pre_output_parts: PreOutputParts, part_sizes: PartSizes, *, dropout: float
-    ) -> PreOutputLayer:
-        """Make the output for parts of these widths."""
-        return ConcatPreOutput(
-            pre_output_parts.shallow,
-            _total_size(pre_output_parts.shallow, part_sizes),
-            dropout=dropout,
-        )
+    @override
+    def feature_size(self, input_size: int, hidden_size: int) -> int:
+        return input_size
 
 
-class StateOnlyPreOutputConfig(BaseConfig):
-    """Tell the next token from the state alone (Sutskever et al. 2014; Wu et al. 2016)."""
+class StateOnlyPreOutputConfig(PreOutputConfigBase):
+    """The state alone (Sutskever et al. 2014; Wu et al. 2016)."""
 
+    module_class = ConcatPreOutput
     type: Literal["state-only"] = "state-only"
 
-    def build(
-        self, pre_output_parts: PreOutputParts, part_sizes: PartSizes, *, dropout: float
-    ) -> PreOutputLayer:
-        """Make the output for parts of these widths."""
-        del pre_output_parts  # whatever else there is to tell from
-        return ConcatPreOutput(["state"], part_sizes["state"], dropout=dropout)
+    @override
+    def select_parts(self, parts: PreOutputParts) -> tuple[StepPart, ...]:
+        return ("state",)
 
 
 PreOutputConfig = Annotated[
     TanhPreOutputConfig | MaxoutPreOutputConfig | ConcatPreOutputConfig | StateOnlyPreOutputConfig,
     Field(discriminator="type"),
 ]
-
-
-def _total_size(parts: Sequence[StepPart], part_sizes: PartSizes) -> int:
-    return sum(part_sizes[part] for part in parts)

@@ -1,7 +1,8 @@
-"""Bottom asks: deep decoders in which attention need not wait for the top layer.
+"""Wirings: when a recurrent decoder attends, and where the context goes.
 
-The bottom layer asks and every layer hears, so the layers of neighbouring steps can run side by
-side, as they could not if the top layer asked.
+A wiring takes one embedded token and a state, and returns the next state and the input of the
+pre-output layer. It keeps nothing between calls. A wiring without attention returns zero weights
+and no alignment.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
+from typing_extensions import override
 
 from heedful.attention import (
     AlignmentOutput,
@@ -21,57 +23,46 @@ from heedful.attention import (
     Memory,
     padding_mask,
 )
-from heedful.attention.attention import Attention
 from heedful.attention.config import AttentionConfig
 from heedful.config import BaseConfig
-from heedful.errors import ConfigError
+from heedful.errors import check
 from heedful.layers.rnn import CellConfig, StackedCells
 from heedful.layers.rnn_cells import GRUCellConfig, RecurrentState
 from heedful.models.base import EncoderOutput
 from heedful.models.recurrent.pre_output import (
-    PartSizes,
     PreOutputConfig,
     PreOutputLayer,
     PreOutputParts,
     StepVectors,
     TanhPreOutputConfig,
 )
-from heedful.shapes import Float
+from heedful.shapes import Embedded, Float, Hidden
 
-# Wiring: when is attention asked, and where does its answer go?
-#
-# A wiring takes one embedded token into a recurrent state and says what can be told of the next
-# one. It keeps nothing between calls: the state comes in and goes out. One without attention looks
-# nowhere: its weights are zero, and nothing is known of how they came about.
+CellStates = tuple[RecurrentState, ...]
 
 
 class WiringState(NamedTuple):
-    """All that a recurrent decoder carries from one token to the next."""
+    """What a recurrent decoder carries from one token to the next."""
 
-    cells: tuple[RecurrentState, ...]
-    input_feed: Float[Tensor, "B D"] | None = None  # the last features, where they are fed back in
-    attention_state: AttentionState | None = (
-        None  # what has been asked of the memory, where anything asks
-    )
-    summary: Float[Tensor, "B V"] | None = None  # the source in one vector, where steps hear it
+    cells: CellStates
+    input_feed: Hidden | None = None  # the last features, with input feeding
+    attention_state: AttentionState | None = None
+    summary: Float[Tensor, "B V"] | None = None  # the source, for a constant context
 
 
 class WiringOutput(NamedTuple):
-    """The outcome of taking in one token."""
+    """Output of one decoder step."""
 
-    pre_output_input: (
-        Float[Tensor, "B X"] | Float[Tensor, "B S X"]
-    )  # what the next token can be told from
+    pre_output_input: Float[Tensor, "B X"] | Float[Tensor, "B S X"]
     weights: Float[Tensor, "B 1 S"]
-    alignment: AlignmentOutput | None  # all that is known of where was looked, where anything looks
+    alignment: AlignmentOutput | None
     state: WiringState
 
 
 class Wiring(nn.Module, ABC):
-    """When attention is asked, if at all, and where its answer goes."""
+    """One step of a recurrent decoder."""
 
     pre_output_parts: ClassVar[PreOutputParts]
-    """Which parts of a step tell of the next token."""
 
     def __init__(self, cells: StackedCells, pre_output: PreOutputLayer) -> None:
         super().__init__()
@@ -80,37 +71,32 @@ class Wiring(nn.Module, ABC):
 
     @property
     def uses_history(self) -> bool:
-        """Whether where the last token came from has a say in where is looked next."""
+        """Whether the attention of a step depends on that of earlier steps."""
         return False
 
     @abstractmethod
     def build_memory(self, encoder_output: EncoderOutput) -> Memory:
-        """Make a source ready to be looked at."""
+        """Prepare the source for attention."""
 
     @abstractmethod
     def initial_state(
-        self,
-        start_positions: tuple[RecurrentState, ...],
-        memory: Memory,
-        encoder_output: EncoderOutput,
+        self, cells: CellStates, memory: Memory, encoder_output: EncoderOutput
     ) -> WiringState:
-        """Make the first state, from the first states of the cells."""
+        """Return the first state, given the first states of the cells."""
 
     @abstractmethod
-    def forward(
-        self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory
-    ) -> WiringOutput:
-        """Take in one token."""
+    def forward(self, embedded: Embedded, state: WiringState, memory: Memory) -> WiringOutput:
+        """Take one token and return the next state."""
 
     def compute_features(
         self, pre_output_input: Float[Tensor, "B T *S X"]
     ) -> Float[Tensor, "B T *S D"]:
-        """Turn what steps told into features: the part that no later step waits for."""
+        """Compute the features of any number of steps at once."""
         return self.pre_output(pre_output_input)
 
 
 class AttentionWiring(Wiring):
-    """A wiring that asks once at every step."""
+    """A wiring that attends once per step."""
 
     def __init__(
         self, attention: Attention, cells: StackedCells, pre_output: PreOutputLayer
@@ -119,29 +105,26 @@ class AttentionWiring(Wiring):
         self.attention = attention
 
     @property
+    @override
     def uses_history(self) -> bool:
-        """Whether score or alignment goes by where the last token came from."""
         return self.attention.is_stateful
 
+    @override
     def build_memory(self, encoder_output: EncoderOutput) -> Memory:
-        """Make a source ready to be looked at."""
         mask = padding_mask(encoder_output.lengths, encoder_output.states.size(1))
         return self.attention.build_memory(encoder_output.states, mask)
 
+    @override
     def initial_state(
-        self,
-        start_positions: tuple[RecurrentState, ...],
-        memory: Memory,
-        encoder_output: EncoderOutput,
+        self, cells: CellStates, memory: Memory, encoder_output: EncoderOutput
     ) -> WiringState:
-        """Make the first state; nothing has been asked yet."""
-        return WiringState(start_positions, attention_state=self.attention.initial_state(memory))
+        return WiringState(cells, attention_state=self.attention.initial_state(memory))
 
 
 class AttendThenStep(AttentionWiring):
-    """The last state asks; the cell then reads token and context (Bahdanau et al. 2015).
+    """Attend with the last state, then step with token and context (Bahdanau et al. 2015).
 
-    c_t = attend(s_{t-1}); s_t = cell([y_{t-1}; c_t], s_{t-1}); told from s_t, c_t and y_{t-1}
+    c_t = attend(s_{t-1}); s_t = cell([y_{t-1}; c_t], s_{t-1}); output from s_t, c_t and y_{t-1}
     """
 
     pre_output_parts = PreOutputParts(
@@ -149,25 +132,22 @@ class AttendThenStep(AttentionWiring):
         deep=("previous_state", "token_embedding", "context"),
     )
 
-    def forward(
-        self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory
-    ) -> WiringOutput:
-        """Ask with the state that was, then step."""
-        before = state.cells[-1][0]
-        attended = self.attention(before.unsqueeze(1), memory, state.attention_state)
-        context = attended.context.squeeze(1)
+    @override
+    def forward(self, embedded: Embedded, state: WiringState, memory: Memory) -> WiringOutput:
+        previous = state.cells[-1][0]
+        attention_output = self.attention(previous.unsqueeze(1), memory, state.attention_state)
+        context = attention_output.context.squeeze(1)
         cells = self.cells(torch.cat([embedded, context], dim=-1), state.cells)
-        told = self.pre_output.concat_parts(StepVectors(before, cells[-1][0], embedded, context))
-        return make_wiring_output(told, attended, cells)
+        vectors = StepVectors(previous, cells[-1][0], embedded, context)
+        return wiring_output(self.pre_output.concat_parts(vectors), attention_output, cells)
 
 
 class StepThenAttend(AttentionWiring):
-    """The cell reads the token; the new state then asks (Luong et al. 2015).
+    """Step with the token, then attend with the new state (Luong et al. 2015).
 
-    s_t = cell([y_{t-1}; f_{t-1}], s_{t-1}); c_t = attend(s_t); f_t told from c_t and s_t
+    s_t = cell([y_{t-1}; f_{t-1}], s_{t-1}); c_t = attend(s_t); features f_t from c_t and s_t
 
-    With input feeding (section 3.3) the features f_{t-1} go in with the next token; without it,
-    only the token does.
+    Without input feeding (section 3.3) the cell reads y_{t-1} alone.
     """
 
     pre_output_parts = PreOutputParts(
@@ -184,127 +164,162 @@ class StepThenAttend(AttentionWiring):
     ) -> None:
         super().__init__(attention, cells, pre_output)
         self.input_feeding = input_feeding
-        # Features of every place may be asked for again, once the token is known: made twice,
-        # dropout would make two different ones.
+        # Features per position may be needed a second time, once the token is known: computed
+        # twice, they would differ by dropout.
         self.computes_features_in_step = input_feeding or attention.readout.is_per_position
 
+    @override
     def initial_state(
-        self,
-        start_positions: tuple[RecurrentState, ...],
-        memory: Memory,
-        encoder_output: EncoderOutput,
+        self, cells: CellStates, memory: Memory, encoder_output: EncoderOutput
     ) -> WiringState:
-        """Make the first state; nothing has been asked or fed back yet."""
-        state = super().initial_state(start_positions, memory, encoder_output)
-        shown = start_positions[0][0]
-        nothing = shown.new_zeros(len(shown), self.pre_output.size)
-        return state._replace(input_feed=nothing) if self.input_feeding else state
+        state = super().initial_state(cells, memory, encoder_output)
+        if not self.input_feeding:
+            return state
+        hidden = cells[0][0]
+        return state._replace(input_feed=hidden.new_zeros(len(hidden), self.pre_output.size))
 
-    def forward(
-        self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory
-    ) -> WiringOutput:
-        """Step, then ask with the state that is."""
-        input_feeds = [] if state.input_feed is None else [state.input_feed]
-        cells = self.cells(torch.cat([embedded, *input_feeds], dim=-1), state.cells)
-        before, hidden = state.cells[-1][0], cells[-1][0]
-        attended = self.attention(hidden.unsqueeze(1), memory, state.attention_state)
-        told = self.pre_output.concat_parts(
-            StepVectors(before, hidden, embedded, attended.context.squeeze(1))
-        )
+    @override
+    def forward(self, embedded: Embedded, state: WiringState, memory: Memory) -> WiringOutput:
+        input_feed = [] if state.input_feed is None else [state.input_feed]
+        cells = self.cells(torch.cat([embedded, *input_feed], dim=-1), state.cells)
+        previous, hidden = state.cells[-1][0], cells[-1][0]
+        attention_output = self.attention(hidden.unsqueeze(1), memory, state.attention_state)
+        vectors = StepVectors(previous, hidden, embedded, attention_output.context.squeeze(1))
+        features = self.pre_output.concat_parts(vectors)
         if self.computes_features_in_step:
-            told = self.pre_output(told)
-        return make_wiring_output(
-            told, attended, cells, input_feed=told if self.input_feeding else None
-        )
+            features = self.pre_output(features)
+        next_feed = features if self.input_feeding else None
+        return wiring_output(features, attention_output, cells, input_feed=next_feed)
 
+    @override
     def compute_features(
         self, pre_output_input: Float[Tensor, "B T *S X"]
     ) -> Float[Tensor, "B T *S D"]:
-        """Make the features, or give them on if they were made within the step."""
-        return (
-            pre_output_input
-            if self.computes_features_in_step
-            else self.pre_output(pre_output_input)
-        )
+        if self.computes_features_in_step:
+            return pre_output_input
+        return self.pre_output(pre_output_input)
 
 
-def make_wiring_output(
+def wiring_output(
     pre_output_input: Tensor,
     attention_output: AttentionOutput,
-    cells: tuple[RecurrentState, ...],
+    cells: CellStates,
     *,
     input_feed: Tensor | None = None,
 ) -> WiringOutput:
-    """Put together what came of a step that asked attention."""
-    _, weights, aligned, past = attention_output
+    """Assemble the output of a step that attended."""
+    _, weights, alignment, attention_state = attention_output
     assert weights is not None
-    assert aligned is not None
-    assert past is not None
-    return WiringOutput(pre_output_input, weights, aligned, WiringState(cells, input_feed, past))
+    assert alignment is not None
+    assert attention_state is not None
+    state = WiringState(cells, input_feed, attention_state)
+    return WiringOutput(pre_output_input, weights, alignment, state)
 
 
 class BottomLayerAttention(AttentionWiring):
-    """The bottom layer's last state asks; every layer then hears (Wu et al. 2016, section 3).
+    """Attend with the bottom layer's last state; every layer reads the context (Wu et al. 2016).
 
     c_t = attend(s1_{t-1}); s1_t = cell([y_{t-1}; c_t], s1_{t-1}); sk_t = cell([s(k-1)_t; c_t],
-    sk_{t-1}). In the paper the top state alone tells of the next token: the output `none`.
+    sk_{t-1})  (section 3). Attention need not wait for the top layer, so layers of neighboring
+    steps can run in parallel. The paper predicts from the top state alone: `state-only`.
     """
 
     pre_output_parts = PreOutputParts(
         ("context", "state"), deep=("state", "token_embedding", "context")
     )
 
-    def forward(
-        self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory
-    ) -> WiringOutput:
-        """Ask with what the bottom layer was, then let every layer hear."""
+    @override
+    def forward(self, embedded: Embedded, state: WiringState, memory: Memory) -> WiringOutput:
         bottom, top = state.cells[0][0], state.cells[-1][0]
-        attended = self.attention(bottom.unsqueeze(1), memory, state.attention_state)
-        context = attended.context.squeeze(1)
+        attention_output = self.attention(bottom.unsqueeze(1), memory, state.attention_state)
+        context = attention_output.context.squeeze(1)
         cells = self.cells(embedded, state.cells, context)
-        told = self.pre_output.concat_parts(StepVectors(top, cells[-1][0], embedded, context))
-        return make_wiring_output(told, attended, cells)
+        vectors = StepVectors(top, cells[-1][0], embedded, context)
+        return wiring_output(self.pre_output.concat_parts(vectors), attention_output, cells)
 
 
-# Parts: what every recurrent decoder is made of, whatever its wiring.
-#
-# A wiring is built from these; it says how wide the cells' inputs are, and what the output is told
-# from.
+class NoAttentionWiring(Wiring):
+    """A wiring that never attends: its weights are zero."""
+
+    @override
+    def build_memory(self, encoder_output: EncoderOutput) -> Memory:
+        mask = padding_mask(encoder_output.lengths, encoder_output.states.size(1))
+        return Memory(encoder_output.states, (), mask)
+
+    @override
+    def initial_state(
+        self, cells: CellStates, memory: Memory, encoder_output: EncoderOutput
+    ) -> WiringState:
+        return WiringState(cells)
+
+    @override
+    def forward(self, embedded: Embedded, state: WiringState, memory: Memory) -> WiringOutput:
+        cells = self.cells(embedded, state.cells, state.summary)
+        vectors = StepVectors(state.cells[-1][0], cells[-1][0], embedded, state.summary)
+        features = self.pre_output.concat_parts(vectors)
+        zero_weights = torch.zeros_like(memory.mask, dtype=vectors.state.dtype)  # (B, 1, S)
+        return WiringOutput(features, zero_weights, None, state._replace(cells=cells))
+
+
+class FinalStateWiring(NoAttentionWiring):
+    """The source is in the first state and nowhere else (Sutskever et al. 2014).
+
+    s_t = cell(y_{t-1}, s_{t-1}); output from s_t
+    """
+
+    pre_output_parts = PreOutputParts(("state",), deep=("state", "token_embedding"))
+
+
+class ConstantContextWiring(NoAttentionWiring):
+    """Every layer reads the source summary at every step (Cho et al. 2014).
+
+    h_t = g(y_{t-1}, h_{t-1}, c) (section 2.2); output from h_t, c and y_{t-1}
+    """
+
+    pre_output_parts = PreOutputParts(
+        ("state", "context", "token_embedding"), deep=("state", "token_embedding", "context")
+    )
+
+    @override
+    def initial_state(
+        self, cells: CellStates, memory: Memory, encoder_output: EncoderOutput
+    ) -> WiringState:
+        return WiringState(cells, summary=encoder_output.summary)
 
 
 class RecurrentDecoderConfigBase(BaseConfig):
-    """The parts of a recurrent decoder that its wiring puts together."""
+    """The parts of a recurrent decoder that its wiring assembles."""
 
     cell: CellConfig = GRUCellConfig()
     """The recurrent cell."""
     embedding_size: PositiveInt = 256
-    """Width of a word's vector."""
+    """Size of a token embedding."""
     hidden_size: PositiveInt = 256
-    """Width of a state."""
+    """Size of a hidden state."""
     num_layers: PositiveInt = 1
-    """Cells on top of one another."""
+    """Number of layers."""
     first_residual_layer: Annotated[int, Field(gt=1)] | None = None
-    """The first layer, counted from 1, that shows the sum of what it made and what it read, as do
-    all above it (Wu et al. 2016); none if not given."""
+    """First layer, counted from 1, with a residual connection, as have all above it (Wu et al.
+    2016); null for none."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Share of values dropped from embeddings, between layers and before the emission."""
+    """Dropout on embeddings, between layers and before the output head."""
     attention: AttentionConfig = AttentionConfig()
-    """How attention works."""
+    """The attention mechanism."""
     pre_output: PreOutputConfig = TanhPreOutputConfig()
-    """What the next token is told from."""
+    """How state, context and token embedding become the features of the output head."""
 
     def build_attention(self, memory_size: int) -> Attention:
-        """Make the mechanism that a state asks."""
+        """Build attention with hidden states as queries."""
         return self.attention.build(query_size=self.hidden_size, memory_size=memory_size)
 
     def build_cells(self, input_size: int, context_size: int = 0) -> StackedCells:
-        """Make the cells for inputs of this width, and a context that every layer hears."""
-        if self.first_residual_layer is not None and self.first_residual_layer > self.num_layers:
-            raise ConfigError(
-                "first_residual_layer",
-                f"there is no layer {self.first_residual_layer}: num_layers is {self.num_layers}",
-                "name a layer from 2 up to the last, or leave it out",
-            )
+        """Build the cells; every layer reads a context of this size besides its input."""
+        check(
+            self.first_residual_layer is None or self.first_residual_layer <= self.num_layers,
+            "first_residual_layer",
+            f"there is no layer {self.first_residual_layer}: num_layers is {self.num_layers}",
+            "choose a layer from 2 to num_layers, or remove the setting",
+        )
         input_sizes = [input_size] + [self.hidden_size] * (self.num_layers - 1)
         cells = [
             self.cell.build(input_size=size + context_size, hidden_size=self.hidden_size)
@@ -312,165 +327,83 @@ class RecurrentDecoderConfigBase(BaseConfig):
         ]
         return StackedCells(cells, self.dropout, first_residual_layer=self.first_residual_layer)
 
-    def build_pre_output(
-        self, pre_output_parts: PreOutputParts, memory_size: int
-    ) -> PreOutputLayer:
-        """Make the output for what a wiring tells from."""
-        part_sizes: PartSizes = {
-            "previous_state": self.hidden_size,
-            "state": self.hidden_size,
-            "context": memory_size,
-            "token_embedding": self.embedding_size,
-        }
-        return self.pre_output.build(pre_output_parts, part_sizes, dropout=self.dropout)
-
-
-# Unattended wirings: what can be written about a source that is not looked at?
-#
-# All that is known of the source is one vector. It is in the first state, or heard at every step.
-# Weights are zero: attention went nowhere.
-
-
-class NoAttentionWiring(Wiring):
-    """A wiring that never asks."""
-
-    def build_memory(self, encoder_output: EncoderOutput) -> Memory:
-        """Keep what there would be to see; nobody asks, so no keys are prepared."""
-        mask = padding_mask(encoder_output.lengths, encoder_output.states.size(1))
-        return Memory(encoder_output.states, (), mask)
-
-    def _step_output(
-        self, step_vectors: StepVectors, state: WiringState, memory: Memory
-    ) -> WiringOutput:
-        zero_weights = torch.zeros_like(memory.mask, dtype=step_vectors.state.dtype)  # (B, 1, S)
-        return WiringOutput(self.pre_output.concat_parts(step_vectors), zero_weights, None, state)
-
-
-class FinalStateWiring(NoAttentionWiring):
-    """The source is in the first state and nowhere else (Sutskever et al. 2014).
-
-    s_t = cell(y_{t-1}, s_{t-1}); told from s_t
-    """
-
-    pre_output_parts = PreOutputParts(("state",), deep=("state", "token_embedding"))
-
-    def initial_state(
-        self,
-        start_positions: tuple[RecurrentState, ...],
-        memory: Memory,
-        encoder_output: EncoderOutput,
-    ) -> WiringState:
-        """Make the first state."""
-        return WiringState(start_positions)
-
-    def forward(
-        self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory
-    ) -> WiringOutput:
-        """Step."""
-        cells = self.cells(embedded, state.cells)
-        left = StepVectors(state.cells[-1][0], cells[-1][0], embedded)
-        return self._step_output(left, WiringState(cells), memory)
-
-
-class ConstantContextWiring(NoAttentionWiring):
-    """The summary of the source is heard at every step, by every layer (Cho et al. 2014).
-
-    h_t = g(y_{t-1}, h_{t-1}, c) (section 2.2); told from h_t, c and y_{t-1}
-    """
-
-    pre_output_parts = PreOutputParts(
-        ("state", "context", "token_embedding"), deep=("state", "token_embedding", "context")
-    )
-
-    def initial_state(
-        self,
-        start_positions: tuple[RecurrentState, ...],
-        memory: Memory,
-        encoder_output: EncoderOutput,
-    ) -> WiringState:
-        """Make the first state, and keep the summary."""
-        return WiringState(start_positions, summary=encoder_output.summary)
-
-    def forward(
-        self, embedded: Float[Tensor, "B E"], state: WiringState, memory: Memory
-    ) -> WiringOutput:
-        """Step, with the summary."""
-        cells = self.cells(embedded, state.cells, state.summary)
-        left = StepVectors(state.cells[-1][0], cells[-1][0], embedded, state.summary)
-        return self._step_output(left, state._replace(cells=cells), memory)
-
-
-# The wirings, as a configuration names them.
+    def build_pre_output(self, parts: PreOutputParts, memory_size: int) -> PreOutputLayer:
+        """Build the pre-output layer for the vectors that a wiring uses."""
+        return self.pre_output.build(
+            parts,
+            {
+                "previous_state": self.hidden_size,
+                "state": self.hidden_size,
+                "context": memory_size,
+                "token_embedding": self.embedding_size,
+            },
+            dropout=self.dropout,
+        )
 
 
 class AttendThenStepConfig(BaseConfig):
-    """Ask with the last state, then step (Bahdanau et al. 2015)."""
+    """Attend with the last state, then step (Bahdanau et al. 2015)."""
 
     type: Literal["attend-then-step"] = "attend-then-step"
 
-    def build(self, decoder_config: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
-        """Put a decoder's parts together."""
+    def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
         return AttendThenStep(
-            decoder_config.build_attention(memory_size),
-            decoder_config.build_cells(decoder_config.embedding_size + memory_size),
-            decoder_config.build_pre_output(AttendThenStep.pre_output_parts, memory_size),
+            decoder.build_attention(memory_size),
+            decoder.build_cells(decoder.embedding_size + memory_size),
+            decoder.build_pre_output(AttendThenStep.pre_output_parts, memory_size),
         )
 
 
 class StepThenAttendConfig(BaseConfig):
-    """Step, then ask with the new state (Luong et al. 2015)."""
+    """Step, then attend with the new state (Luong et al. 2015)."""
 
     type: Literal["step-then-attend"] = "step-then-attend"
     input_feeding: bool = True
-    """Whether what was told goes in with the next token."""
+    """Feed the features of a step into the next one, with the token."""
 
-    def build(self, decoder_config: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
-        """Put a decoder's parts together."""
-        output = decoder_config.build_pre_output(StepThenAttend.pre_output_parts, memory_size)
-        input_feed_size = output.size if self.input_feeding else 0
+    def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
+        pre_output = decoder.build_pre_output(StepThenAttend.pre_output_parts, memory_size)
+        input_feed_size = pre_output.size if self.input_feeding else 0
         return StepThenAttend(
-            decoder_config.build_attention(memory_size),
-            decoder_config.build_cells(decoder_config.embedding_size + input_feed_size),
-            output,
+            decoder.build_attention(memory_size),
+            decoder.build_cells(decoder.embedding_size + input_feed_size),
+            pre_output,
             input_feeding=self.input_feeding,
         )
 
 
 class BottomLayerAttentionConfig(BaseConfig):
-    """Let the bottom layer ask, and every layer hear (Wu et al. 2016, GNMT)."""
+    """Attend with the bottom layer; every layer reads the context (Wu et al. 2016, GNMT)."""
 
     type: Literal["bottom-layer-attention"] = "bottom-layer-attention"
 
-    def build(self, decoder_config: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
-        """Put a decoder's parts together."""
+    def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
         return BottomLayerAttention(
-            decoder_config.build_attention(memory_size),
-            decoder_config.build_cells(decoder_config.embedding_size, memory_size),
-            decoder_config.build_pre_output(BottomLayerAttention.pre_output_parts, memory_size),
+            decoder.build_attention(memory_size),
+            decoder.build_cells(decoder.embedding_size, memory_size),
+            decoder.build_pre_output(BottomLayerAttention.pre_output_parts, memory_size),
         )
 
 
 class ConstantContextWiringConfig(BaseConfig):
-    """Never ask; hear the source's summary at every step (Cho et al. 2014)."""
+    """No attention: every step reads the source summary (Cho et al. 2014)."""
 
     type: Literal["constant-context"] = "constant-context"
 
-    def build(self, decoder_config: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
-        """Put a decoder's parts together."""
+    def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
         return ConstantContextWiring(
-            decoder_config.build_cells(decoder_config.embedding_size, memory_size),
-            decoder_config.build_pre_output(ConstantContextWiring.pre_output_parts, memory_size),
+            decoder.build_cells(decoder.embedding_size, memory_size),
+            decoder.build_pre_output(ConstantContextWiring.pre_output_parts, memory_size),
         )
 
 
 class FinalStateWiringConfig(BaseConfig):
-    """Never ask; know the source from the first state alone (Sutskever et al. 2014)."""
+    """No attention: the source is in the first state alone (Sutskever et al. 2014)."""
 
     type: Literal["final-state"] = "final-state"
 
-    def build(self, decoder_config: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
-        """Put a decoder's parts together."""
+    def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
         return FinalStateWiring(
-            decoder_config.build_cells(decoder_config.embedding_size),
-            decoder_config.build_pre_output(FinalStateWiring.pre_output_parts, memory_size),
+            decoder.build_cells(decoder.embedding_size),
+            decoder.build_pre_output(FinalStateWiring.pre_output_parts, memory_size),
         )
