@@ -86,10 +86,10 @@ def record_recipe(checkout: Path, recipe: str, folder: Path) -> dict[str, Any]:
     return {"losses": read_losses(run), "parameters": hash_parameters(run), "outputs": outputs}
 
 
-def record(checkout: Path) -> dict[str, Any]:
-    """Train every recipe of a checkout."""
+def record(checkout: Path, recipes: list[str]) -> dict[str, Any]:
+    """Train recipes with the code of a checkout."""
     results = {}
-    for recipe in RECIPES:
+    for recipe in recipes:
         print(f"training {recipe} in {checkout} ...", file=sys.stderr)
         with tempfile.TemporaryDirectory() as folder:
             results[recipe] = record_recipe(checkout.resolve(), recipe, Path(folder))
@@ -99,7 +99,7 @@ def record(checkout: Path) -> dict[str, Any]:
 def compare(before: dict[str, Any], after: dict[str, Any]) -> int:
     """Print one line for each recipe and return the number of differences."""
     num_differences = 0
-    for recipe in RECIPES:
+    for recipe in after:
         different = [key for key in before[recipe] if before[recipe][key] != after[recipe][key]]
         num_differences += len(different)
         counts = ", ".join(f"{len(before[recipe][key])} {key}" for key in ("losses", "parameters"))
@@ -117,12 +117,15 @@ def main() -> None:
     recording = commands.add_parser("record", help="train in a checkout and write a record")
     recording.add_argument("checkout", type=Path)
     recording.add_argument("file", type=Path)
+    recording.add_argument("recipes", nargs="*", default=list(RECIPES), metavar="RECIPE")
     comparing = commands.add_parser("compare", help="compare two records")
     comparing.add_argument("before", type=Path)
     comparing.add_argument("after", type=Path)
     arguments = parser.parse_args()
     if arguments.command == "record":
-        arguments.file.write_text(json.dumps(record(arguments.checkout), indent=1))
+        arguments.file.write_text(
+            json.dumps(record(arguments.checkout, arguments.recipes), indent=1)
+        )
     else:
         records = [json.loads(file.read_text()) for file in (arguments.before, arguments.after)]
         sys.exit(min(compare(*records), 1))
