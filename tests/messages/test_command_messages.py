@@ -1,4 +1,4 @@
-"""The full text of what a user is told when a command is not as it should be."""
+"""The full text of errors of commands."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def call(capsys, monkeypatch, tmp_path):
     return run
 
 
-def test_an_unknown_recipe(call):
+def test_unknown_recipe(call):
     ended = call("train", "latin-demi")
     assert ended.code == 2
     assert ended.err == (
@@ -28,13 +28,13 @@ def test_an_unknown_recipe(call):
     )
 
 
-def test_a_recipe_file_that_is_not_there(call):
+def test_missing_recipe_file(call):
     ended = call("train", "mine.yaml")
     assert ended.code == 2
     assert ended.err == "heedful: mine.yaml: no such file\n  check the path\n"
 
 
-def test_a_recipe_with_a_typo(call, tmp_path):
+def test_unknown_setting(call, tmp_path):
     recipe = write_recipe(tmp_path)
     recipe.write_text(recipe.read_text().replace("hidden_size", "hiden_size", 1))
     ended = call("train", "letters.yaml")
@@ -46,7 +46,7 @@ def test_a_recipe_with_a_typo(call, tmp_path):
     )
 
 
-def test_a_mechanism_with_a_typo(call):
+def test_unknown_type(call):
     ended = call("train", "reverse-tiny", "--set", "model.decoder.attention.score.type=aditive")
     assert ended.code == 2
     assert ended.err == (
@@ -56,7 +56,7 @@ def test_a_mechanism_with_a_typo(call):
     )
 
 
-def test_sizes_that_do_not_fit(call):
+def test_sizes_that_do_not_match(call):
     ended = call(
         "train",
         "reverse-tiny",
@@ -72,37 +72,37 @@ def test_sizes_that_do_not_fit(call):
     )
 
 
-def test_one_file_without_the_other(call):
+def test_source_without_target(call):
     for given, missing in (("--source", "--target"), ("--target", "--source")):
         ended = call("train", given, "a.txt")
         assert ended.code == 2
         assert ended.err == (
             f"heedful: {given}: given without {missing}\n"
-            f"  add {missing} FILE, whose lines belong to these\n"
+            f"  add {missing} FILE with one line per line of {given}\n"
         )
     ended = call("train", "--dev-source", "a.txt")
     assert ended.err == (
         "heedful: --dev-source: given without --dev-target\n"
-        "  add --dev-target FILE, whose lines belong to these\n"
+        "  add --dev-target FILE with one line per line of --dev-source\n"
     )
 
 
-def test_nothing_to_learn_from(call):
+def test_no_training_data(call):
     ended = call("train")
     assert ended.code == 2
     assert ended.err == (
-        "heedful: data.train: the recipe does not say what to learn from\n"
-        "  give two files: --source FILE --target FILE\n"
+        "heedful: data.train: the recipe names no training data\n"
+        "  give --source FILE --target FILE\n"
     )
 
 
-def test_a_missing_file(call):
+def test_missing_data_file(call):
     ended = call("train", "--source", "a.txt", "--target", "b.txt")
     assert ended.code == 2
     assert ended.err.startswith("reading a.txt and b.txt\nheedful: a.txt: no such file")
 
 
-def test_unequal_files_are_refused_before_any_work(call, tmp_path):
+def test_files_of_different_length_are_reported_before_training(call, tmp_path):
     (tmp_path / "a.txt").write_text("one\ntwo\nthree\n")
     (tmp_path / "b.txt").write_text("eins\nzwei\n")
     ended = call("train", "--source", "a.txt", "--target", "b.txt", "--run", "run")
@@ -115,7 +115,7 @@ def test_unequal_files_are_refused_before_any_work(call, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_one_pair_is_too_few_to_validate_on(call, tmp_path):
+def test_one_pair_is_too_few(call, tmp_path):
     (tmp_path / "a.txt").write_text("one\n")
     ended = call("train", "--source", "a.txt", "--target", "a.txt", "--run", "run")
     assert ended.code == 2
@@ -128,24 +128,25 @@ def test_one_pair_is_too_few_to_validate_on(call, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_evaluating_with_one_file(call, trained):
+def test_evaluate_with_one_file(call, trained):
     ended = call("evaluate", trained, "--source", "a.txt")
     assert ended.code == 2
     assert ended.err == (
-        "heedful: --source, --target: only one of them is given\n  give both files, or neither\n"
+        "heedful: --source: given without --target\n"
+        "  add --target FILE with one line per line of --source\n"
     )
 
 
-def test_evaluating_a_run_without_a_test_set(call, trained):
+def test_evaluate_without_a_test_set(call, trained):
     ended = call("evaluate", trained)
     assert ended.code == 2
     assert ended.err == (
-        "heedful: data.test: the run's recipe names no test set\n"
-        "  give two files: --source FILE --target FILE\n"
+        "heedful: data.test: the recipe of the run names no test set\n"
+        "  give --source FILE --target FILE\n"
     )
 
 
-def test_an_unknown_corpus_and_split(call):
+def test_unknown_corpus_and_split(call):
     ended = call("data", "latim")
     assert ended.code == 2
     assert "did you mean 'latin'?" in ended.err
@@ -154,7 +155,7 @@ def test_an_unknown_corpus_and_split(call):
     assert "choose from: dev, test, train" in ended.err
 
 
-def test_a_device_that_is_not_there(call, trained):
+def test_missing_device(call, trained):
     ended = call("translate", trained, "--device", "cud")
     assert ended.code == 2
     assert ended.err == (

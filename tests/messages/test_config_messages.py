@@ -70,22 +70,22 @@ NAMES = "choose from: direction, max_steps, model, name, rate, shuffle"
         (
             "model: {score: {type: additive, hiden_size: 3}}",
             "model.score.hiden_size: no setting is called 'hiden_size'; "
-            "did you mean 'hidden_size'?\n  choose from: additive, hidden_size, kind",
+            "did you mean 'hidden_size'?\n  choose from: additive, hidden_size, type",
         ),
         (
-            "model: {score: {kind: aditive}}",
+            "model: {score: {type: aditive}}",
             "model.score.type: no score is called 'aditive'; did you mean 'additive'?\n"
             "  choose from: additive, dot",
         ),
         (
-            "model: {layers: [{type: dot}, {kind: dto}]}",
-            "model.layers.1.kind: no layers is called 'dto'; did you mean 'dot'?\n"
+            "model: {layers: [{type: dot}, {type: dto}]}",
+            "model.layers.1.type: no layers is called 'dto'; did you mean 'dot'?\n"
             "  choose from: additive, dot",
         ),
         (
             "model: {layers: [{type: dot, scael: 1}]}",
             "model.layers.0.scael: no setting is called 'scael'; did you mean 'scale'?\n"
-            "  choose from: kind, scale",
+            "  choose from: scale, type",
         ),
         (
             "direction: upp",
@@ -96,7 +96,7 @@ NAMES = "choose from: direction, max_steps, model, name, rate, shuffle"
         ("name: no", f"name: a name is wanted, found no or off (false)\n  {QUOTES}"),
         ("direction: off", f"direction: no or off (false) is not a choice\n  {QUOTES}"),
         (
-            "model: {score: {kind: yes}}",
+            "model: {score: {type: yes}}",
             f"model.score.type: a name is wanted, found yes or on (true)\n  {QUOTES}",
         ),
         ("max_steps: yes", f"max_steps: a number is wanted, found yes or on (true)\n  {SCHEMA}"),
@@ -218,7 +218,7 @@ def test_malformed_override(change):
         (
             "model.score.scale=2",
             "model.score.scale: no setting is called 'scale'\n"
-            "  choose from: additive, hidden_size, kind",
+            "  choose from: additive, hidden_size, type",
         ),
         (
             "rate.first=1",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -108,7 +108,7 @@ def evaluate(
     if run is None:
         _print(_score_files(named, options), as_json=as_json)
         return
-    recipe = _read_recipe(run)
+    recipe, predictor = _load(str(run), options)
     if file is not None:
         named = _with_single_file(named, file, recipe)
     needs_references = {
@@ -119,7 +119,7 @@ def evaluate(
     }
     check_supported(recipe.task, needs_references, beam=beam)
     score = _score_run if recipe.task.has_references else _score_model
-    _print(score(run, recipe, named, options), as_json=as_json)
+    _print(score(predictor, recipe, named, options), as_json=as_json)
 
 
 class EvaluationOptions(NamedTuple):
@@ -141,12 +141,13 @@ class EvaluationResult(NamedTuple):
     digits: int = 2
 
 
-def _read_recipe(folder: Path) -> Recipe:
-    from heedful.runs import Run
+def _load(run: str, options: EvaluationOptions) -> tuple[Recipe, Any]:
+    """Load a run; its recipe can be trusted because its files have been verified."""
+    from heedful.runs import Run, load
 
-    run = Run(folder)
-    run.verify()
-    return run.read_recipe()
+    overrides = [f"decoding.beam_size={options.beam_size}"] if options.beam_size else []
+    predictor = load(run, device=options.device, overrides=overrides)
+    return Run(run).read_recipe(), predictor
 
 
 def _with_single_file(named: EvaluationFiles, file: str, recipe: Recipe) -> EvaluationFiles:
@@ -185,7 +186,7 @@ def _score_files(files: EvaluationFiles, options: EvaluationOptions) -> Evaluati
 
 
 def _score_run(
-    run: Path, recipe: Recipe, files: EvaluationFiles, options: EvaluationOptions
+    predictor: Any, recipe: Recipe, files: EvaluationFiles, options: EvaluationOptions
 ) -> EvaluationResult:
     from heedful.evaluation.registry import get_metrics
 
@@ -196,24 +197,14 @@ def _score_run(
         registry=task.evaluation_metrics,
     )
     test = references_from_recipe(recipe, files.test)
-    system = _run_outputs(str(run), test, options)
+    system = _run_outputs(recipe, predictor, test)
     result = _score(metrics, system, test, files, options)
-    details = list(task.format_details(system.texts, test.references))
+    details = list(task.format_details(system, test.references))
     return result._replace(tables=[*result.tables, *details])
 
 
-def _run_outputs(run: str, test: ReferenceSet, options: EvaluationOptions) -> SystemOutputs:
-    from heedful.runs import load
-
-    check(
-        test.sources is not None,
-        "--baseline",
-        "a run needs source texts",
-        "add --source FILE",
-    )
-    overrides = [f"decoding.beam_size={options.beam_size}"] if options.beam_size else []
-    predictor = load(run, device=options.device, overrides=overrides)
-    return _read_recipe(Path(run)).task.build_outputs(
+def _run_outputs(recipe: Recipe, predictor: Any, test: ReferenceSet) -> SystemOutputs:
+    return recipe.task.build_outputs(
         predictor,
         test.sources or [],
         test.references,
@@ -252,9 +243,10 @@ def _score(
 
 
 def _load_baseline(path: str, test: ReferenceSet, options: EvaluationOptions) -> SystemOutputs:
-    if Path(path).is_dir():
-        return _run_outputs(path, test, options)
-    return FileOutputs(read_matching_lines(path, test))
+    if not Path(path).is_dir():
+        return FileOutputs(read_matching_lines(path, test))
+    check(test.sources is not None, "--baseline", "a run needs source texts", "add --source FILE")
+    return _run_outputs(*_load(path, options), test)
 
 
 def _with_tables(
@@ -323,14 +315,14 @@ def _build_breakdown(
 
 
 def _score_model(
-    run: Path, recipe: Recipe, files: EvaluationFiles, options: EvaluationOptions
+    predictor: Any, recipe: Recipe, files: EvaluationFiles, options: EvaluationOptions
 ) -> EvaluationResult:
     from heedful.evaluation.score_table import ScoreEntry
-    from heedful.runs import load
 
+    del options
     source = find_test_source(recipe, files.test)
     examples = source.read()
-    scores = load(run, device=options.device).evaluate(examples)
+    scores = predictor.evaluate(examples)
     title = f"{len(examples)} {recipe.task.example_format.name} of {source.describe()}"
     return EvaluationResult(title, [ScoreEntry(score) for score in scores], digits=4)
 

@@ -271,7 +271,7 @@ class Task(ABC):
         check(
             metric in self.metrics,
             METRIC_SETTING,
-            f"a {config.model.type} has no metric called {metric!r}"
+            f"the model (type: {config.model.type}) has no metric called {metric!r}"
             f"{did_you_mean(metric, self.metrics)}",
             choices_hint(self.metrics),
         )
@@ -403,7 +403,7 @@ class Task(ABC):
         return None
 
     def format_details(
-        self, outputs: Sequence[str], references: Sequence[Sequence[str]]
+        self, outputs: SystemOutputs, references: Sequence[Sequence[str]]
     ) -> Iterable[str]:
         """Return further lines for `evaluate` to print below the scores."""
         del outputs, references

@@ -26,20 +26,20 @@ def call(capsys, monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def said(call):
-    """What a refusal says, whole."""
+def message_of(call):
+    """Return a function that runs a command that fails and returns its message."""
 
-    def refused(*words):
+    def error_message(*words):
         ended = call(*words)
         assert (ended.code, ended.out) == (2, "")
         return ended.err.removeprefix("heedful: ").removesuffix("\n")
 
-    return refused
+    return error_message
 
 
 @pytest.fixture
 def test_set(tmp_path):
-    """Letters to copy, and a mistake in what should come out."""
+    """Letters to copy, with an error in the references."""
     (tmp_path / "src").write_text("a b\nc\nd e f g\n")
     (tmp_path / "tgt").write_text("a b\nc\nd e f h\n")
     return "--source", "src", "--target", "tgt"
@@ -47,11 +47,11 @@ def test_set(tmp_path):
 
 @pytest.fixture
 def other(trained, tmp_path):
-    """The trained run again, under another name."""
+    """A copy of the trained run."""
     return shutil.copytree(trained, tmp_path / "other")
 
 
-def test_runs_are_compared_in_one_table_and_in_files(call, trained, other, test_set, tmp_path):
+def test_compare_prints_a_table_and_writes_files(call, trained, other, test_set, tmp_path):
     ended = call(trained, other, *test_set)
     assert ended.code == 0
     lines = ended.out.splitlines()
@@ -66,27 +66,26 @@ def test_runs_are_compared_in_one_table_and_in_files(call, trained, other, test_
     )
 
 
-def test_json_tells_what_evaluation_finds(call, trained, other, test_set, tmp_path):
-    asked = "--metrics", "chrf,exact-match", "--beam", "1", "--output-dir", "there"
-    told = json.loads(call(trained, other, *test_set, *asked, "--json").out)
-    assert told == json.loads((tmp_path / "there" / "comparison.json").read_text())
+def test_json_scores_equal_those_of_evaluation(call, trained, other, test_set, tmp_path):
+    options = "--metrics", "chrf,exact-match", "--beam", "1", "--output-dir", "there"
+    report = json.loads(call(trained, other, *test_set, *options, "--json").out)
+    assert report == json.loads((tmp_path / "there" / "comparison.json").read_text())
     sources = ["a b", "c", "d e f g"]
-    outputs = [each.text for each in load_translator(trained).translate(sources, beam_size=1)]
+    outputs = [result.text for result in load_translator(trained).translate(sources, beam_size=1)]
     references = [("a b",), ("c",), ("d e f h",)]
-    for place, name in enumerate(("chrf", "exact-match")):
-        wanted = score_outputs(METRICS[name], outputs, references, baseline=outputs)
-        first, second = (system["max_eval_samples"][place] for system in told["systems"])
-        assert first["metric_for_best_model"] == wanted.score._asdict()
-        assert second["difference"] == wanted.difference._asdict() == {"value": 0.0, "p": 1.0}
-    assert told["command"].startswith("heedful compare ")
+    for index, name in enumerate(("chrf", "exact-match")):
+        expected = score_outputs(METRICS[name], outputs, references, baseline=outputs)
+        first, second = (system["max_eval_samples"][index] for system in report["systems"])
+        assert first["metric_for_best_model"] == expected.score._asdict()
+        assert second["difference"] == expected.difference._asdict() == {"value": 0.0, "p": 1.0}
+    assert report["command"].startswith("heedful compare ")
     rows = list(csv.DictReader((tmp_path / "there" / "table.csv").open()))
     assert [float(row["chrF"]) for row in rows] == [
-        system["max_eval_samples"][0]["over"]["mean"] for system in told["systems"]
+        system["max_eval_samples"][0]["over"]["mean"] for system in report["systems"]
     ]
 
 
-def test_a_plan_that_is_trained_already_is_compared(call, tmp_path):
-    """As the same command does when it is given again."""
+def test_trained_plan_is_compared_without_training(call, tmp_path):
     recipe = str(write_recipe(tmp_path / "data"))
     (tmp_path / "src").write_text("\n".join(LETTERS) + "\n")
     for _, planned, folder in plan_runs([recipe], recipe, seeds=2, folder=tmp_path / "comparison"):
@@ -103,10 +102,10 @@ def test_a_plan_that_is_trained_already_is_compared(call, tmp_path):
     assert "means and +- deviations of 2 runs" in ended.out
 
 
-def test_nothing_to_compare(said):
-    assert said() == (
+def test_missing_runs_are_reported(message_of):
+    assert message_of() == (
         "RUN: there is nothing to compare\n"
-        "  name runs, or what to train: --data D --recipes A,B --budget 2m"
+        "  name runs, or train them: --data D --recipes A,B --budget 2m"
     )
 
 
@@ -118,9 +117,9 @@ def test_nothing_to_compare(said):
         (["--set", "a=b"], "--set"),
     ],
 )
-def test_training_beside_runs(said, words, given):
-    assert said("run", *words) == (
-        f"{given}: given beside runs, which are trained already\n  leave out one of the two"
+def test_training_options_with_runs_are_an_error(message_of, words, given):
+    assert message_of("run", *words) == (
+        f"{given}: given together with trained runs\n  leave out the option or the runs"
     )
 
 
@@ -133,67 +132,72 @@ def test_training_beside_runs(said, words, given):
         (["--num-seeds", "2"], "--num-seeds", "--recipes"),
     ],
 )
-def test_half_a_plan(said, words, given, missing):
-    assert said(*words) == (
+def test_incomplete_training_options_are_reported(message_of, words, given, missing):
+    assert message_of(*words) == (
         f"{given}: given without {missing}\n"
         "  to train: --data D --recipes A,B --budget 2m; to compare runs, name them"
     )
 
 
-def test_runs_without_a_test_set(said, trained):
-    assert said(trained) == (
+def test_missing_test_set_is_reported(message_of, trained):
+    assert message_of(trained) == (
         "run: its recipe names no test set\n  give --source FILE --target FILE"
     )
 
 
-def test_runs_of_unlike_test_sets(said, trained, tmp_path):
+def test_different_test_sets_are_reported(message_of, trained, tmp_path):
     for name in ("one", "two"):
         run = Run(shutil.copytree(trained, tmp_path / name))
         settings = run.read_recipe()
         test = {"type": "tsv", "path": f"{name}.tsv"}
         data = type(settings.data).model_validate({**settings.data.model_dump(), "test": test})
         run.replace_recipe(settings.model_copy(update={"data": data}))
-    assert said("one", "two") == (
-        "two: it is tested on two.tsv, columns 1 and 2, but one on one.tsv, columns 1 and 2\n"
-        "  give a test set for all: --source FILE --target FILE"
+    assert message_of("one", "two") == (
+        "two: its test set is two.tsv, columns 1 and 2, but that of one is one.tsv, columns 1 "
+        "and 2\n  give one test set for all: --source FILE --target FILE"
     )
 
 
-def test_an_unknown_metric_or_baseline(said, trained, test_set):
-    assert said(trained, *test_set, "--metrics", "blue").startswith(
+def test_unknown_metric_or_baseline_is_reported(message_of, trained, test_set):
+    assert message_of(trained, *test_set, "--metrics", "blue").startswith(
         "--metrics: no metric is called 'blue'; did you mean 'bleu'?\n"
     )
-    assert said(trained, *test_set, "--baseline", "rum") == (
+    assert message_of(trained, *test_set, "--baseline", "rum") == (
         "--baseline: no system is called 'rum'; did you mean 'run'?\n  choose from: run"
     )
 
 
-def test_one_side_of_a_test_set(said, trained):
-    assert said(trained, "--source", "src") == (
-        "--source, --target: only one of them is given\n  give both files, or neither"
+def test_source_without_target_is_reported(message_of, trained):
+    assert message_of(trained, "--source", "src") == (
+        "--source: given without --target\n  add --target FILE with one line per line of --source"
     )
 
 
-def test_text_for_systems_that_translate(said, trained):
-    assert said(trained, "--text", "a") == (
-        "--text: these translate, and one file does not say what should come out\n"
-        "  give two: --source FILE --target FILE"
+def test_text_for_translation_systems_is_rejected(message_of, trained):
+    assert message_of(trained, "--text", "a") == (
+        "--text: run translates\n  give --source FILE --target FILE"
     )
 
 
 class TestLanguageModels:
-    """What is asked of them is one text."""
+    """Language models are compared on one text."""
 
     WORDS = ("--data", "latin", "--recipes", "gpt-tiny", "--budget", "1steps")
 
-    @pytest.mark.parametrize("option", ["--source", "--target", "--metrics", "--beam"])
-    def test_options_of_pairs_are_refused(self, said, option):
-        assert said(*self.WORDS, option, "1") == (
-            f"{option}: these are language models, which are measured on one text\n"
-            "  give --text FILE"
+    @pytest.mark.parametrize("option", ["--source", "--target"])
+    def test_parallel_files_are_rejected(self, message_of, option):
+        assert message_of(*self.WORDS, option, "1") == (
+            f"{option}: gpt-tiny is a language model: it continues a text\n  give --text FILE"
         )
 
-    def test_they_are_compared_by_perplexity(self, call, tmp_path):
+    @pytest.mark.parametrize("option", ["--metrics", "--beam"])
+    def test_options_without_effect_are_rejected(self, message_of, option):
+        assert message_of(*self.WORDS, option, "1") == (
+            f"{option}: has no effect: gpt-tiny is a language model: it continues a text\n"
+            "  leave it out"
+        )
+
+    def test_language_models_are_compared_by_perplexity(self, call, tmp_path):
         recipe = write_text_recipe(tmp_path / "text", steps=2)
         (tmp_path / "test.txt").write_text("\n".join(LINES) + "\n")
         with unchecked():

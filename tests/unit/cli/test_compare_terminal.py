@@ -33,7 +33,7 @@ def five(num_metrics):
 
 @pytest.mark.parametrize("num_metrics", [1, 2, 3, 4])
 @pytest.mark.parametrize("width", [60, WIDTH, 140])
-def test_every_column_is_there_once_and_no_line_is_too_wide(num_metrics, width):
+def test_every_column_is_printed_once_within_the_width(num_metrics, width):
     found = five(num_metrics)
     tables = shown(found, width=width).partition("tested on")[0]
     assert max(map(len, tables.splitlines())) <= width
@@ -44,19 +44,19 @@ def test_every_column_is_there_once_and_no_line_is_too_wide(num_metrics, width):
         assert tables.count(each.name) == parts
 
 
-def test_one_metric_of_short_names_makes_one_table():
+def test_narrow_comparison_is_one_table():
     found = comparison(system("one", judged(20.0)), system("two", judged(21.0)))
     assert shown(found).count("system") == 1
 
 
-def test_the_best_is_bold_and_marks_follow():
+def test_best_score_is_bold_and_marked():
     found = comparison(system("one", judged(20.0)), system("two", judged(21.0, p=0.01)))
     text = shown(found, terminal=True)
     assert "\x1b[1m21.00*\x1b[0m" in text
     assert "\x1b[1m20.00" not in text
 
 
-def test_names_are_text_and_not_markup():
+def test_names_are_not_markup():
     found = comparison(
         system("[red]one[/red]", judged(20.0), training_costs=cost(operations=None)),
         failures=[Failure("[b]two", "runs/two", "[/b] is no number")],

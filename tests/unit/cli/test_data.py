@@ -3,9 +3,9 @@ import json
 from tests.commands import heedful
 
 
-def test_corpora_are_listed(capsys, monkeypatch):
-    output_projection = heedful(capsys, monkeypatch, "data").out
-    assert [line.split()[0] for line in output_projection.splitlines()] == [
+def test_data_lists_corpora(capsys, monkeypatch):
+    output = heedful(capsys, monkeypatch, "data").out
+    assert [line.split()[0] for line in output.splitlines()] == [
         "latin",
         "arithmetic",
         "dates",
@@ -15,7 +15,7 @@ def test_corpora_are_listed(capsys, monkeypatch):
     ]
 
 
-def test_pairs_come_as_asked_and_again_the_same(capsys, monkeypatch):
+def test_pairs_depend_on_the_seed_alone(capsys, monkeypatch):
     words = ("data", "reverse", "--split", "test", "--size", "5", "--seed", "3")
     once, again = (heedful(capsys, monkeypatch, *words).out for _ in range(2))
     assert once == again
@@ -24,10 +24,6 @@ def test_pairs_come_as_asked_and_again_the_same(capsys, monkeypatch):
     assert all(target.split() == source.split()[::-1] for source, target in rows)
 
 
-def test_pairs_come_as_json_lines_too(capsys, monkeypatch):
-    output_projection = heedful(
-        capsys, monkeypatch, "data", "dates", "--size", "2", "--format", "jsonl"
-    ).out
-    assert [set(json.loads(line)) for line in output_projection.splitlines()] == [
-        {"source", "target"}
-    ] * 2
+def test_pairs_are_printed_as_json_lines(capsys, monkeypatch):
+    output = heedful(capsys, monkeypatch, "data", "dates", "--size", "2", "--format", "jsonl").out
+    assert [set(json.loads(line)) for line in output.splitlines()] == [{"source", "target"}] * 2

@@ -8,17 +8,17 @@ import heedful as package
 from tests.commands import heedful
 
 
-def test_the_version_is_said(capsys, monkeypatch):
+def test_version_is_printed(capsys, monkeypatch):
     ended = heedful(capsys, monkeypatch, "--version")
     assert (ended.code, ended.out) == (0, f"heedful {package.__version__}\n")
 
 
-def test_without_a_command_help_is_given(capsys, monkeypatch):
+def test_no_command_prints_help(capsys, monkeypatch):
     ended = heedful(capsys, monkeypatch)
     assert "demo" in ended.out + ended.err
 
 
-def test_an_unknown_command_is_a_mistake_the_user_can_mend(capsys, monkeypatch):
+def test_unknown_command_exits_with_2(capsys, monkeypatch):
     assert heedful(capsys, monkeypatch, "trian").code == 2
 
 
@@ -30,7 +30,7 @@ def test_help_imports_no_torch():
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
 
-def test_an_interrupt_outside_training_ends_the_command(capsys, monkeypatch):
+def test_interrupt_outside_training_exits_with_130(capsys, monkeypatch):
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
@@ -42,5 +42,5 @@ def test_an_interrupt_outside_training_ends_the_command(capsys, monkeypatch):
 @pytest.mark.parametrize(
     "command", ["demo", "train", "translate", "evaluate", "show", "recipes", "data"]
 )
-def test_every_command_of_the_contract_is_there(capsys, monkeypatch, command):
+def test_command_has_help(capsys, monkeypatch, command):
     assert heedful(capsys, monkeypatch, command, "--help").code == 0

@@ -21,18 +21,18 @@ from heedful.errors import ConfigError
         ("1T", 2**40),
     ],
 )
-def test_memory_is_read_as_people_write_it(text, count):
+def test_amounts_of_memory_are_parsed(text, count):
     assert parse_bytes(text) == count
 
 
 @pytest.mark.parametrize("text", ["", "much", "4 XB", "-1g"])
-def test_what_is_no_amount_is_refused(text):
+def test_invalid_amount_of_memory_is_reported(text):
     with pytest.raises(ConfigError) as caught:
         parse_bytes(text)
     assert str(caught.value) == (f"{text}: not an amount of memory\n  write it as 512MiB or 4GiB")
 
 
-def test_a_terminal_shows_how_many_results_there_have_been(monkeypatch):
+def test_progress_is_shown_on_a_terminal(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     terminal, end = pty.openpty()
     with open(end, "w") as stderr:
@@ -44,10 +44,10 @@ def test_a_terminal_shows_how_many_results_there_have_been(monkeypatch):
             shown += os.read(terminal, 100_000).decode()
     os.close(terminal)
     assert words == ["one", "three", "four"]
-    assert "translating" in shown
+    assert "decoding" in shown
     assert "12/12" in shown
 
 
-def test_without_a_terminal_nothing_is_shown(capsys):
+def test_no_progress_without_a_terminal(capsys):
     assert list(with_progress(iter("abc"))) == ["a", "b", "c"]
     assert capsys.readouterr().err == ""

@@ -1,4 +1,4 @@
-"""`heedful prepare`: tokens that are made once, and learned from with a recipe."""
+"""`heedful prepare`: tokenized once, then trained on."""
 
 import json
 import os
@@ -15,45 +15,45 @@ def command(capsys, monkeypatch):
     return lambda *words: heedful(capsys, monkeypatch, *words)
 
 
-def test_tokens_are_made_once_and_learned_from(command, tmp_path):
+def test_prepared_tokens_are_built_once_and_trained_on(command, tmp_path):
     recipe = write_recipe(tmp_path, steps=3, every=3)
     words = ["prepare", recipe, "--output-dir", tmp_path / "tokens", "--shard-size", "250"]
     made = command(*words)
-    given = json.dumps({"type": "prepared", "path": f"{tmp_path}/tokens"})
+    setting = json.dumps({"type": "prepared", "path": f"{tmp_path}/tokens"})
     assert (made.code, made.out) == (
         0,
-        f"{tmp_path}/tokens: 3 shards; try: heedful train {recipe} --set 'data.train={given}'\n",
+        f"{tmp_path}/tokens: 3 shards; try: heedful train {recipe} --set 'data.train={setting}'\n",
     )
     assert "learning the vocabulary from 570 of 600 pairs" in made.err
     again = command(*words)
     assert (again.code, again.out, again.err) == (0, made.out, "")
     run = tmp_path / "run"
-    trained = command("train", recipe, "--set", f"data.train={given}", "--run", run)
+    trained = command("train", recipe, "--set", f"data.train={setting}", "--run", run)
     assert trained.code == 0, trained.err
     assert "train: 570 of 570 pairs kept" in trained.err
     assert command("translate", run, tmp_path / "source.txt").code == 0
 
 
-def test_files_can_be_named(command, tmp_path):
+def test_files_replace_the_data_of_the_recipe(command, tmp_path):
     write_recipe(tmp_path)
     files = ["--source", tmp_path / "source.txt", "--target", tmp_path / "target.txt"]
     sizes = ["tokenizers.source.vocab_size=300", "tokenizers.target.vocab_size=300"]
-    settings = [word for each in sizes for word in ("--set", each)]
+    settings = [word for size in sizes for word in ("--set", size)]
     made = command("prepare", *files, "--output-dir", tmp_path / "tokens", *settings)
     assert made.code == 0, made.err
     assert f"{tmp_path}/tokens: 1 shard; try: heedful train default" in made.out
 
 
-def test_running_text_can_be_prepared(command, tmp_path):
+def test_running_text_is_prepared(command, tmp_path):
     recipe = write_text_recipe(tmp_path, steps=3, every=3)
     assert command("prepare", recipe, "--output-dir", tmp_path / "tokens").code == 0
-    given = json.dumps({"type": "prepared", "path": f"{tmp_path}/tokens"})
-    trained = command("train", recipe, "--set", f"data.train={given}", "--run", tmp_path / "run")
+    setting = json.dumps({"type": "prepared", "path": f"{tmp_path}/tokens"})
+    trained = command("train", recipe, "--set", f"data.train={setting}", "--run", tmp_path / "run")
     assert trained.code == 0, trained.err
     assert "train: 114 lines, " in trained.err
 
 
-def test_other_data_is_cut_by_the_tokenizers_of_a_run(command, trained, tmp_path):
+def test_tokenizers_of_a_run_are_reused(command, trained, tmp_path):
     recipe = write_recipe(tmp_path, "xyz")
     made = command(
         "prepare", recipe, "--output-dir", tmp_path / "tokens", "--tokenizer-from", trained
@@ -61,40 +61,40 @@ def test_other_data_is_cut_by_the_tokenizers_of_a_run(command, trained, tmp_path
     assert made.code == 0
     assert "learning" not in made.err
     for side in ("source", "target"):
-        name = f"text/{side}/vocabulary.json"
+        name = f"tokenizers/{side}/vocabulary.json"
         assert (tmp_path / "tokens" / name).read_text() == (trained / name).read_text()
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (
             ["default"],
-            "data.train: the recipe does not say what to prepare\n"
-            "  give --source FILE --target FILE",
+            "data.train: the recipe names no training data\n  give --source FILE --target FILE",
         ),
         (
             ["default", "--set", "data.train={type: prepared, path: a}"],
-            "data.train.type: these are tokens already\n  name the texts that they were made of",
+            "data.train.type: this data is already tokenized\n  name the texts that the tokens were made from",
         ),
         (
             ["reverse-tiny", "--tokenizer-from", "nowhere"],
-            "--tokenizer-from: there are no tokenizers in nowhere\n  name a run, or a folder of tokens",
+            "--tokenizer-from: there are no tokenizers in nowhere\n"
+            "  name a run, or a folder of tokens",
         ),
         (
             ["default", "--source", "a"],
-            "--source: given without --target\n  add --target FILE, whose lines belong to these",
+            "--source: given without --target\n  add --target FILE with one line per line of --source",
         ),
     ],
 )
-def test_what_cannot_be_prepared(command, tmp_path, words, said):
-    found = command("prepare", *words, "--output-dir", tmp_path / "tokens")
-    assert (found.code, found.err) == (2, f"heedful: {said}\n")
+def test_prepare_errors(command, tmp_path, words, message):
+    result = command("prepare", *words, "--output-dir", tmp_path / "tokens")
+    assert (result.code, result.err) == (2, f"heedful: {message}\n")
 
 
-def test_two_cannot_prepare_into_one_folder(command, tmp_path):
+def test_locked_folder_is_reported(command, tmp_path):
     with lock_folder(tmp_path / "tokens"):
-        found = command("prepare", write_recipe(tmp_path), "--output-dir", tmp_path / "tokens")
-    assert found.code == 2
-    assert str(os.getpid()) in found.err
+        result = command("prepare", write_recipe(tmp_path), "--output-dir", tmp_path / "tokens")
+    assert result.code == 2
+    assert str(os.getpid()) in result.err
     assert not (tmp_path / "tokens" / "manifest.json").exists()

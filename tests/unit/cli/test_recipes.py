@@ -5,7 +5,7 @@ from heedful.recipes.recipe import recipe_groups
 from tests.commands import heedful
 
 
-def test_systems_are_listed_with_their_forms_and_what_they_are(capsys, monkeypatch):
+def test_recipes_are_listed_with_variants_and_summary(capsys, monkeypatch):
     listed = heedful(capsys, monkeypatch, "recipes").out.split("\n\n")[0].splitlines()
     assert [line.split()[0] for line in listed] == [system.name for system in recipe_groups()]
     (line,) = (line for line in listed if line.startswith("gnmt-2016 "))
@@ -13,13 +13,13 @@ def test_systems_are_listed_with_their_forms_and_what_they_are(capsys, monkeypat
     assert line.endswith(load_recipe("gnmt-2016").info.summary)
 
 
-def test_a_recipe_is_shown_whole_and_can_be_used_as_a_file(capsys, monkeypatch, tmp_path):
+def test_printed_recipe_loads_as_a_file(capsys, monkeypatch, tmp_path):
     shown = heedful(capsys, monkeypatch, "recipes", "latin-demo").out
     (tmp_path / "mine.yaml").write_text(shown)
     assert load_recipe(str(tmp_path / "mine.yaml")) == load_recipe("latin-demo")
 
 
-def test_the_schema_names_every_section(capsys, monkeypatch):
+def test_schema_names_every_section(capsys, monkeypatch):
     schema = json.loads(heedful(capsys, monkeypatch, "recipes", "--schema").out)
     assert set(schema["properties"]) == set(Recipe.model_fields)
     described = schema["$defs"]["RecurrentEncoderConfig"]["properties"]["num_layers"]

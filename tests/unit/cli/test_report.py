@@ -13,7 +13,7 @@ def run(tmp_path):
     folder = tmp_path / "letters"
     folder.mkdir()
     (folder / "config.yaml").write_text("info: {summary: letters}\n")
-    (folder / "metrics.jsonl").write_text('{"kind": "training", "step": 1, "loss": 2.5}\n{"ki')
+    (folder / "metrics.jsonl").write_text('{"type": "training", "step": 1, "loss": 2.5}\n{"ki')
     return folder
 
 
@@ -22,7 +22,7 @@ def call(capsys, monkeypatch):
     return lambda *words: heedful(capsys, monkeypatch, "report", *words)
 
 
-def test_the_page_lies_in_the_run_folder_and_its_path_is_printed(call, run):
+def test_report_writes_a_page_and_prints_its_path(call, run):
     ended = call(run)
     assert (ended.code, ended.out, ended.err) == (0, f"{run / 'report.html'}\n", "")
     page = (run / "report.html").read_text()
@@ -31,20 +31,20 @@ def test_the_page_lies_in_the_run_folder_and_its_path_is_printed(call, run):
     assert "summary: letters" in page
 
 
-def test_a_run_that_has_only_begun_has_a_page(call, run):
+def test_run_without_metrics_has_a_page(call, run):
     (run / "metrics.jsonl").unlink()
     assert call(run).code == 0
     assert '"charts":[]' in (run / "report.html").read_text()
 
 
-def test_a_trained_run_has_curves(call, copied):
+def test_trained_run_has_curves(call, copied):
     assert call(copied).code == 0
     page = (copied / "report.html").read_text()
     assert '"name":"held out"' in page
     assert '"id":"grad_norm"' in page
 
 
-def test_a_folder_that_is_no_run_is_refused(call, run):
+def test_report_of_another_folder_is_an_error(call, run):
     ended = call(run.with_name("leters"))
     assert ended.code == 2
     assert ended.err == (
@@ -54,7 +54,7 @@ def test_a_folder_that_is_no_run_is_refused(call, run):
     assert "not a run folder" in call(run.parent).err
 
 
-def test_it_can_be_opened_at_once(run, tmp_path):
+def test_open_starts_the_browser(run, tmp_path):
     browser, opened = tmp_path / "browser", tmp_path / "opened"
     browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
     browser.chmod(browser.stat().st_mode | stat.S_IXUSR)
@@ -63,14 +63,14 @@ def test_it_can_be_opened_at_once(run, tmp_path):
     assert opened.read_text().strip() == (run / "report.html").as_uri()
 
 
-def test_it_is_said_where_there_is_no_browser(run, tmp_path):
+def test_missing_browser_is_reported(run, tmp_path):
     command = [sys.executable, "-m", "heedful", "report", str(run), "--open"]
     without = {**os.environ, "PATH": str(tmp_path), "BROWSER": ""}
     ended = subprocess.run(command, env=without, capture_output=True, text=True, check=True)
     assert ended.stderr == "no browser was found here; open the file yourself\n"
 
 
-def test_a_page_costs_no_import_of_torch(run):
+def test_report_imports_no_torch(run):
     code = "import sys; sys.argv = ['heedful', 'report', sys.argv[1]]\nfrom heedful.cli.main "
     code += "import main\ntry: main()\nfinally: print('torch' in sys.modules)"
     command = [sys.executable, "-c", code, str(run)]

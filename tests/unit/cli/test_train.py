@@ -1,4 +1,4 @@
-"""Training from the command line: two files are enough."""
+"""`heedful train`."""
 
 import json
 
@@ -8,20 +8,20 @@ from tests.commands import heedful, write_recipe
 
 QUICK = ["--set", "training.max_steps=4", "--set", "training.validate_every=2"]
 SMALL = [
-    "--set=text.source.type=word",
-    "--set=text.target.type=character",
+    "--set=tokenizers.source.type=word",
+    "--set=tokenizers.target.type=character",
     "--set=model.encoder.hidden_size=16",
 ]
 
 
-def test_two_files_become_a_run(capsys, monkeypatch, tmp_path):
+def test_two_files_are_trained_into_a_run(capsys, monkeypatch, tmp_path):
     write_recipe(tmp_path)
     monkeypatch.chdir(tmp_path)
     files = ["--source", "source.txt", "--target", "target.txt"]
     ended = heedful(capsys, monkeypatch, "train", *files, *QUICK, *SMALL)
     assert ended.code == 0
     assert ended.out == (
-        "runs/default: all 4 steps taken; try: heedful translate runs/default FILE\n"
+        "runs/default: reached max_steps=4; try: heedful translate runs/default FILE\n"
     )
     run = tmp_path / "runs" / "default"
     config = yaml.safe_load((run / "config.yaml").read_text())
@@ -39,19 +39,19 @@ def test_two_files_become_a_run(capsys, monkeypatch, tmp_path):
         "manifest.json",
         "metrics.jsonl",
         "samples.jsonl",
-        "text",
+        "tokenizers",
         "weights.safetensors",
     ]
 
 
-def test_metrics_are_lines_of_json(capsys, monkeypatch, tmp_path):
+def test_metrics_are_json_lines(capsys, monkeypatch, tmp_path):
     recipe = write_recipe(tmp_path, steps=20, every=10)
     heedful(capsys, monkeypatch, "train", recipe, "--run", tmp_path / "run")
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     training = [line for line in lines if line["type"] == "training"]
     assert [line["step"] for line in training] == [1, 10, 20]
     assert set(training[0]) == {
-        "kind",
+        "type",
         "step",
         "epoch",
         "loss",
@@ -59,16 +59,16 @@ def test_metrics_are_lines_of_json(capsys, monkeypatch, tmp_path):
         "learning_rate",
         "num_tokens",
         "num_targets",
-        "skipped",
+        "num_skipped_steps",
         "tokens_per_second",
-        "operations",
-        "memory",
+        "flops",
+        "peak_memory",
         "seconds",
     }
     assert [line["step"] for line in lines if line["type"] == "validation"] == [10, 20]
 
 
-def test_progress_is_plain_lines_where_there_is_no_terminal(capsys, monkeypatch, tmp_path):
+def test_progress_is_plain_lines_without_a_terminal(capsys, monkeypatch, tmp_path):
     recipe = write_recipe(tmp_path, steps=3, every=2)
     ended = heedful(capsys, monkeypatch, "train", recipe, "--run", tmp_path / "run")
     assert "train: 570 of 570 pairs kept\n" in ended.err
@@ -76,7 +76,7 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(capsys, monkeypatch,
     assert "\x1b" not in ended.err
 
 
-def test_dev_files_are_validated_on(capsys, monkeypatch, tmp_path):
+def test_dev_files_are_used_for_validation(capsys, monkeypatch, tmp_path):
     recipe = write_recipe(tmp_path, steps=2, every=2)
     for name in ("x", "y"):
         (tmp_path / name).write_text("a b\n" * 7)
