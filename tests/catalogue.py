@@ -1,4 +1,4 @@
-"""The families that laws and equivalences are tested over, as the configuration lists them."""
+"""Models and attention parts that law and equivalence tests run over, from the config unions."""
 
 from itertools import product
 from typing import Any
@@ -29,35 +29,35 @@ VOCABULARY = 11
 WIDTH = 6
 
 
-torch.manual_seed(0)  # the same members in every process
+torch.manual_seed(0)  # the same parameters in every process
 ALIGNMENTS = {
     type_of(member): member().build(query_size=WIDTH) for member in types_in(AlignmentConfig)
 }
-ALIGNMENTS["sharp softmax"] = SoftmaxAlignment(temperature=0.1)
-ALIGNMENTS["entmax near softmax"] = EntmaxAlignment(1.01)
-ALIGNMENTS["entmax beyond sparsemax"] = EntmaxAlignment(3.0)
-ALIGNMENTS["learned entmax"] = EntmaxAlignment(1.3, learned=True)
-ALIGNMENTS["local by step"] = LocalAlignment(SoftmaxAlignment(), MonotonicCenter(), half_width=1)
-ALIGNMENTS["local that shares all"] = LocalAlignment(
+ALIGNMENTS["softmax, low temperature"] = SoftmaxAlignment(temperature=0.1)
+ALIGNMENTS["entmax, alpha 1.01"] = EntmaxAlignment(1.01)
+ALIGNMENTS["entmax, alpha 3"] = EntmaxAlignment(3.0)
+ALIGNMENTS["entmax, learned"] = EntmaxAlignment(1.3, learned=True)
+ALIGNMENTS["local-m"] = LocalAlignment(SoftmaxAlignment(), MonotonicCenter(), half_width=1)
+ALIGNMENTS["local, gaussian before"] = LocalAlignment(
     SoftmaxAlignment(), PredictiveCenter(WIDTH, hidden_size=3), half_width=2, gaussian="before"
 )
-ALIGNMENTS["monotonic in parallel"] = MonotonicAlignment(algorithm="parallel", noise=0.0)
-ALIGNMENTS["monotonic in expectation"] = MonotonicAlignment(inference="expected")
-ALIGNMENTS["chunkwise in expectation"] = MonotonicChunkwiseAlignment(
+ALIGNMENTS["monotonic, parallel"] = MonotonicAlignment(algorithm="parallel", noise=0.0)
+ALIGNMENTS["monotonic, expected"] = MonotonicAlignment(inference="expected")
+ALIGNMENTS["monotonic-chunkwise, expected"] = MonotonicChunkwiseAlignment(
     MonotonicAlignment(inference="expected"), chunk_size=3
 )
-for align in ALIGNMENTS.values():
-    align.eval()
-AT_RANDOM = {  # those that draw while they learn
-    *("sampled", "straight-through", "gumbel-softmax", "monotonic", "chunkwise"),
-    *("monotonic in expectation", "chunkwise in expectation"),
+for alignment in ALIGNMENTS.values():
+    alignment.eval()
+STOCHASTIC = {  # random in training mode
+    *("sampled", "straight-through", "gumbel-softmax", "monotonic", "monotonic-chunkwise"),
+    *("monotonic, expected", "monotonic-chunkwise, expected"),
 }
-HARD = {"argmax", "sampled", "straight-through", "gumbel-softmax"}  # one place, when asked
-BY_PLACE = {  # those that ask where a key stands, not only how strongly it calls
-    name for name in ALIGNMENTS if name.startswith(("local", "monotonic", "chunkwise"))
+HARD = {"argmax", "sampled", "straight-through", "gumbel-softmax"}  # one-hot in eval mode
+POSITIONAL = {  # weights depend on key positions, not only on scores
+    name for name in ALIGNMENTS if name.startswith(("local", "monotonic"))
 }
 
-# What a family member needs beyond its defaults, as settings.
+# Required settings without defaults.
 REQUIRED: dict[str, dict[str, Any]] = {
     "sum": {"scores": [{"type": "bilinear"}, {"type": "location"}]},
 }
@@ -68,7 +68,7 @@ SCORES = {
 WIRINGS = [type_of(member) for member in types_in(WiringConfig)]
 
 SMALL = {"type": "recurrent", "embedding_size": 5, "hidden_size": WIDTH}
-UNFED = {"type": "step-then-attend", "input_feeding": False}
+NO_INPUT_FEEDING = {"type": "step-then-attend", "input_feeding": False}
 
 
 def _system(decoder: dict[str, Any], encoder: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -89,38 +89,41 @@ def _transformer(both: dict[str, Any] | None = None, **model: Any) -> dict[str, 
     return {"encoder": side, "decoder": side, **model}
 
 
-def _continuation(reader: dict[str, Any], **model: Any) -> dict[str, Any]:
-    return {"type": "prefix-lm", "embedding_size": 5, "backbone": reader, **model}
+def _prefix_lm(backbone: dict[str, Any], **model: Any) -> dict[str, Any]:
+    return {"type": "prefix-lm", "embedding_size": 5, "backbone": backbone, **model}
 
 
-# Every member of a family once, among usual neighbours: no member knows what surrounds it, so the
-# whole product would say the same at many times the cost.
+# Every member of a family once, with default neighbors: members are independent of each other, so
+# the whole product would test the same at many times the cost.
 SYSTEMS = {
     f"{cell}, {wiring}": _system({"cell": cell, "wiring": {"type": wiring}}, {"cell": cell})
-    for cell, wiring in product(CELL_CLASSES, [each for each in WIRINGS if each != "deep-fusion"])
+    for cell, wiring in product(CELL_CLASSES, [name for name in WIRINGS if name != "deep-fusion"])
 }
-for kind, score in SCORES.items():
-    SYSTEMS[f"score {kind}"] = _system({"attention": {"score": score.model_dump()}})
+for score_type, score in SCORES.items():
+    SYSTEMS[f"score {score_type}"] = _system({"attention": {"score": score.model_dump()}})
 for member in types_in(ScoreFeatureConfig):
     features = {"type": "additive", "features": [{"type": type_of(member)}]}
     SYSTEMS[f"feature {type_of(member)}"] = _system({"attention": {"score": features}})
 for member in types_in(AlignmentConfig):
     SYSTEMS[f"alignment {type_of(member)}"] = _system({"attention": {"alignment": member()}})
-for align in ("softmax", "monotonic-marginal"):
-    SYSTEMS[f"marginal over {align}"] = _system(
+for alignment_type in ("softmax", "monotonic-marginal"):
+    SYSTEMS[f"marginal over {alignment_type}"] = _system(
         {
-            "wiring": UNFED,
-            "attention": {"alignment": {"type": align}, "readout": {"type": "per-position"}},
+            "wiring": NO_INPUT_FEEDING,
+            "attention": {
+                "alignment": {"type": alignment_type},
+                "readout": {"type": "per-position"},
+            },
             "output_head": {"type": "marginal"},
         }
     )
 SYSTEMS |= {
-    "selection": _system({"attention": {"readout": {"type": "argmax"}}}),
-    "gated": _system({"attention": {"readout": {"type": "gated"}}}),
+    "argmax readout": _system({"attention": {"readout": {"type": "argmax"}}}),
+    "gated readout": _system({"attention": {"readout": {"type": "gated readout"}}}),
     "heads": _system(
         {"attention": {"multi_head": {"num_heads": 2}, "score": {"type": "scaled-dot"}}}
     ),
-    "heads in one group": _system(
+    "multi-query heads": _system(
         {
             "attention": {
                 "multi_head": {"num_heads": 3, "num_kv_heads": 1},
@@ -137,7 +140,7 @@ SYSTEMS |= {
             },
         }
     ),
-    "no input feeding": _system({"wiring": UNFED}),
+    "no input feeding": _system({"wiring": NO_INPUT_FEEDING}),
     "two layers, one direction": _system(
         {"num_layers": 2, "cell": "lstm"}, {"num_layers": 2, "direction": "forward"}
     ),
@@ -151,8 +154,8 @@ for member in types_in(BridgeConfig):
     SYSTEMS[f"bridge {type_of(member)}"] = _system({"bridge": {"type": type_of(member)}})
 for member in types_in(PoolingConfig):
     SYSTEMS[f"pooling {type_of(member)}"] = _system({}, {"pooling": type_of(member)})
-TAPED = ["self-attentive-rnn", "self-attentive-lstm", "lstmn"]
-for cell in TAPED:
+INTRA_ATTENTION_CELLS = ["self-attentive-rnn", "self-attentive-lstm", "lstmn"]
+for cell in INTRA_ATTENTION_CELLS:
     SYSTEMS[f"{cell} in both"] = _system({"cell": cell}, {"cell": cell, "direction": "forward"})
 SYSTEMS |= {
     "sutskever": _system(
@@ -174,26 +177,26 @@ SYSTEMS |= {
     "experts": _system(
         {}, {"num_layers": 2, "experts": {"num_experts": 4, "intermediate_size": 8}}
     ),
-    "looks down": _system({}, {"num_layers": 2, "lower_attention": {}}),
+    "lower attention": _system({}, {"num_layers": 2, "lower_attention": {}}),
     "deep fusion": _system(
         {"cell": "lstmn", "wiring": {"type": "deep-fusion"}},
         {"cell": "lstmn", "direction": "forward"},
     ),
 }
-for cell in (*CELL_CLASSES, *TAPED):
-    SYSTEMS[f"continuation, {cell}"] = _continuation({"cell": cell, "hidden_size": 6})
-SYSTEMS["continuation, two layers"] = _continuation({"hidden_size": 6, "num_layers": 2})
+for cell in (*CELL_CLASSES, *INTRA_ATTENTION_CELLS):
+    SYSTEMS[f"prefix LM, {cell}"] = _prefix_lm({"cell": cell, "hidden_size": 6})
+SYSTEMS["prefix LM, two layers"] = _prefix_lm({"hidden_size": 6, "num_layers": 2})
 SYSTEMS["transformer"] = _transformer()
-for kind, score in SCORES.items():
-    looking = {**HEADS, "score": score.model_dump()}
-    SYSTEMS[f"transformer, score {kind}"] = _transformer({"attention": looking})
+for score_type, score in SCORES.items():
+    attention = {**HEADS, "score": score.model_dump()}
+    SYSTEMS[f"transformer, score {score_type}"] = _transformer({"attention": attention})
 for member in types_in(AlignmentConfig):
-    looking = {**HEADS, "alignment": {"type": type_of(member)}}
-    where = "cross_attention" if type_of(member) == "sampled" else "attention"
+    attention = {**HEADS, "alignment": {"type": type_of(member)}}
+    key = "cross_attention" if type_of(member) == "sampled" else "attention"
     system = _transformer()
     SYSTEMS[f"transformer, alignment {type_of(member)}"] = {
         **system,
-        "decoder": {**system["decoder"], where: looking},
+        "decoder": {**system["decoder"], key: attention},
     }
 SPANS = {
     "full": ["full"],
@@ -202,34 +205,34 @@ SPANS = {
     "pairs": [{"type": "compressed", "stride": 2}],
     "both": [{"type": "block", "block_size": 4}, {"type": "compressed", "stride": 3}],
 }
-READER = {"type": "transformer", **LAYERS}
+BACKBONE = {"type": "transformer", **LAYERS}
 for span, spans in SPANS.items():
     SYSTEMS[f"transformer, span {span}"] = _transformer({"attention_types": spans})
-    SYSTEMS[f"decoder only, span {span}"] = _continuation(
-        {**READER, "attention_types": spans},
+    SYSTEMS[f"decoder only, span {span}"] = _prefix_lm(
+        {**BACKBONE, "attention_types": spans},
         embedding_size=8,
         positional_encoding={"type": "sinusoidal"},
     )
-for kind in ("alibi", "rotary", "relative-key", "relative-position-bias"):
-    looking = {**HEADS, "score": {"type": kind}}
-    SYSTEMS[f"decoder only, score {kind}"] = _continuation(
-        {**READER, "attention": looking}, embedding_size=8
+for score_type in ("alibi", "rotary", "relative-key", "relative-position-bias"):
+    attention = {**HEADS, "score": {"type": score_type}}
+    SYSTEMS[f"decoder only, score {score_type}"] = _prefix_lm(
+        {**BACKBONE, "attention": attention}, embedding_size=8
     )
-    SYSTEMS[f"decoder only, score {kind} in blocks"] = _continuation(
-        {**READER, "attention": looking, "attention_types": SPANS["blocks"]},
+    SYSTEMS[f"decoder only, score {score_type} in blocks"] = _prefix_lm(
+        {**BACKBONE, "attention": attention, "attention_types": SPANS["blocks"]},
         embedding_size=8,
         positional_encoding={
             "type": "sinusoidal"
-        },  # without, blocks can change places for the same score
+        },  # without positions, swapped blocks would have the same score
     )
 SYSTEMS |= {
     "transformer, features": _transformer(
         {"attention": {**HEADS, "score": {"type": "additive", "features": [{"type": "coverage"}]}}}
     ),
-    "transformer, norms before": _transformer({"norm_order": "pre"}),
+    "transformer, pre-norm": _transformer({"norm_order": "pre"}),
     "transformer, rms norms": _transformer({"norm": "rms", "embedding_norm": True}),
     "transformer, gated": _transformer(
-        {"feed_forward": [{"intermediate_size": 12, "activation": "swish", "gated": True}]}
+        {"feed_forward": [{"intermediate_size": 12, "activation": "swish", "gated readout": True}]}
     ),
     "transformer, experts": _transformer(
         {"feed_forward": [{}, {"type": "moe", "num_experts": 4, "intermediate_size": 8}]}
@@ -249,15 +252,15 @@ SYSTEMS |= {
         "encoder": {"type": "transformer", **LAYERS},
         "decoder": {**SMALL},
     },
-    "decoder only, both learned": _continuation(
-        READER,
+    "decoder only, both learned": _prefix_lm(
+        BACKBONE,
         embedding_size=8,
         positional_encoding={"type": "sinusoidal"},
         loss_on="both",
         embeddings="tied",
     ),
 }
-CONVOLVED = {
+CONVOLUTIONAL = {
     "type": "convolutional",
     "embedding_size": 5,
     "layers": [
@@ -267,15 +270,15 @@ CONVOLVED = {
 }
 DILATED = {"type": "dilated", "hidden_size": 3, "dilations": [1, 2]}
 SYSTEMS |= {
-    "convolutional": {"encoder": CONVOLVED, "decoder": CONVOLVED},
+    "convolutional": {"encoder": CONVOLUTIONAL, "decoder": CONVOLUTIONAL},
     "convolutional, additive": {
-        "encoder": CONVOLVED,
-        "decoder": {**CONVOLVED, "attention": {"score": {"type": "additive"}}},
+        "encoder": CONVOLUTIONAL,
+        "decoder": {**CONVOLUTIONAL, "attention": {"score": {"type": "additive"}}},
     },
     "dilated": {"encoder": {**DILATED, "length_factor": 1.3}, "decoder": DILATED},
-    "recurrence over convolutions": {"encoder": CONVOLVED, "decoder": {**SMALL}},
+    "recurrence over convolutions": {"encoder": CONVOLUTIONAL, "decoder": {**SMALL}},
     "transformer over convolutions": {
-        "encoder": CONVOLVED,
+        "encoder": CONVOLUTIONAL,
         "decoder": {
             "type": "transformer",
             **LAYERS,
@@ -290,7 +293,7 @@ for member in types_in(PositionalEncodingConfig):
 
 
 def build(name: str) -> Seq2SeqModel:
-    """An untrained system with weights large enough to make its outputs differ."""
+    """Build an untrained model with parameters large enough to give distinct outputs."""
     torch.manual_seed(1)
     config = TypeAdapter(ModelConfig).validate_python(SYSTEMS[name])
     model = config.build(source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY).double().eval()
@@ -298,22 +301,22 @@ def build(name: str) -> Seq2SeqModel:
         for weight in model.parameters():
             weight.mul_(2)
         for module in model.modules():
-            if isinstance(module, NoisyTopKGate):  # at zero all experts are as good
+            if isinstance(module, NoisyTopKGate):  # at zero all experts are tied
                 module.score.weight.normal_()
     return model
 
 
-def texts(count: int = 7, longest: int = 9) -> list[list[int]]:
-    """Sequences of real tokens of every length from 1 up."""
+def texts(count: int = 7, max_length: int = 9) -> list[list[int]]:
+    """Return sequences of real tokens with lengths from 1 up."""
     generator = torch.Generator().manual_seed(2)
-    lengths = [1 + (3 * number) % longest for number in range(count)]
+    lengths = [1 + (3 * index) % max_length for index in range(count)]
     return [
         torch.randint(4, VOCABULARY, (length,), generator=generator).tolist() for length in lengths
     ]
 
 
 def store(count: int = 7) -> InMemoryPairDataset:
-    """A small corpus whose targets are the sources turned round, with one token more."""
+    """Return a small corpus whose targets are the reversed sources plus one token."""
     sources = texts(count)
     return InMemoryPairDataset(
         RaggedArray.from_sequences(sources),
@@ -322,16 +325,16 @@ def store(count: int = 7) -> InMemoryPairDataset:
 
 
 def batch(corpus: InMemoryPairDataset, rows: list[int], extra: int = 0) -> Batch:
-    """These rows as one batch, `offset` columns wider than needed."""
+    """Collate these rows into one batch with `extra` columns of padding."""
     import numpy as np
 
-    places = np.array(rows)
-    source = int(corpus.source.lengths_at(places).max()) + 1 + extra
-    target = int(corpus.target.lengths_at(places).max()) + 1 + extra
-    return collate(corpus, BatchSpec(places, source, target))
+    indices = np.array(rows)
+    source = int(corpus.source.lengths_at(indices).max()) + 1 + extra
+    target = int(corpus.target.lengths_at(indices).max()) + 1 + extra
+    return collate(corpus, BatchSpec(indices, source, target))
 
 
-def select_beams(sources: SourceBatch, row: int) -> SourceBatch:
-    """One row of a batch of sources, without its padding."""
+def select_source(sources: SourceBatch, row: int) -> SourceBatch:
+    """Return one row of a batch of sources without its padding."""
     length = sources.lengths[row : row + 1]
     return SourceBatch(sources.tokens[row : row + 1, : int(length)], length)

@@ -1,17 +1,16 @@
-"""Draw the pictures of the pages in docs/attention: what each mechanism can express.
+"""Draw the figures of the pages in docs/attention: what each mechanism can express.
 
     python -m tools.draw_attention [PAGE.md ...]
 
-A page is the only input: the mechanism drawn is the one that the page's first YAML chooses.
+A page is the only input: the mechanism drawn is the one in the first YAML block of the page.
 
-- Scores, alignments, readouts and penalties translate one sentence: six Latin words, nine English
-  ones, and the word each should look at. Vectors of words are drawn at random; those of the
-  questions, and whatever the mechanism itself can learn, are fitted for forty steps so that each
-  question takes what it should. What a mechanism cannot express, its picture shows.
-- Features read the Latin aloud: one question, the same for every word, is asked six times. Only
-  what is known of the past can tell one answer from the next.
-- Positions show how alike places are, by the angle between their vectors; nothing is fitted.
-- Masks are the dictionary `examples` in the page's own Python; what is visible shares evenly.
+- Scores, alignments, readouts and auxiliary losses translate one sentence: six Latin words, nine
+  English ones, and the source word of each. Word vectors are random; the queries and the parameters
+  of the mechanism are trained for forty steps so that each query retrieves its source word.
+- Features read the Latin sentence in order: the same query is used six times, so only the attention
+  state can tell the steps apart.
+- Positional encodings show the similarity of positions by the cosine of their vectors, untrained.
+- Masks are the dictionary `examples` in the Python of the page; visible positions share evenly.
 """
 
 from __future__ import annotations
@@ -40,22 +39,22 @@ MASKS = PAGES / "masks.md"
 SOURCE = ["Servum", "puella", "in", "via", "videt", "."]
 SIZE = 16
 SEED = 3
-PLACES = 12  # that positions are drawn for
-PLACE_SIZE = 64
-SHARPNESS = 10  # what cosines of places are multiplied by before their softmax
+NUM_POSITIONS = 12
+ENCODING_SIZE = 64
+COSINE_SCALE = 10  # of the softmax over cosines of positional encodings
 
 
 class Exercise(NamedTuple):
-    """Which word each question should take, and how it is learned."""
+    """The source word that each query should retrieve, and how queries are trained."""
 
-    wanted: Sequence[tuple[str, str]]
-    num_questions: int
+    word_pairs: Sequence[tuple[str, str]]
+    num_queries: int
     num_steps: int
     learning_rate: float
 
 
 TRANSLATION = Exercise(
-    wanted=[
+    word_pairs=[
         ("The", "puella"),
         ("girl", "puella"),
         ("sees", "videt"),
@@ -66,13 +65,13 @@ TRANSLATION = Exercise(
         ("street", "via"),
         (".", "."),
     ],
-    num_questions=9,
+    num_queries=9,
     num_steps=40,
     learning_rate=0.03,
 )
 READING = Exercise(
-    wanted=[(word, word) for word in SOURCE],
-    num_questions=1,
+    word_pairs=[(word, word) for word in SOURCE],
+    num_queries=1,
     num_steps=150,
     learning_rate=0.01,
 )
@@ -81,121 +80,114 @@ READING = Exercise(
 def main(names: Sequence[str]) -> None:
     """Draw these pages, or all of them."""
     for page in [Path(name).resolve() for name in names] or sorted(PAGES.rglob("*.md")):
-        for picture, drawn in as_feed_forward(page):
-            picture.parent.mkdir(exist_ok=True)
-            picture.write_text(render_svg(drawn), encoding="utf-8")
-            print(f"{page.relative_to(PAGES)}: drew {picture.name}")
+        for path, attention_map in figures_of(page):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(render_svg(attention_map), encoding="utf-8")
+            print(f"{page.relative_to(PAGES)}: drew {path.name}")
 
 
-def as_feed_forward(page: Path) -> Iterator[tuple[Path, AttentionMap]]:
-    """Give the pictures that a page shows: where each lies and what is on it."""
-    text, picture = page.read_text(encoding="utf-8"), picture_of(page)
+def figures_of(page: Path) -> Iterator[tuple[Path, AttentionMap]]:
+    """Yield the path and the attention map of each figure on a page."""
+    text, path = page.read_text(encoding="utf-8"), figure_path(page)
     if page == MASKS:
         for name, mask in mask_examples(text).items():
-            yield picture.with_name(f"masks-{name}.svg"), even_map(mask)
-    elif picture.name not in text:
+            yield path.with_name(f"masks-{name}.svg"), uniform_map(mask)
+    elif path.name not in text:
         return
-    elif attention := attention_settings(text):
+    elif attention := attention_config(text):
         exercise = READING if page.parent.name == "features" else TRANSLATION
-        yield picture, fitted_map(attention, exercise)
-    elif positions := chosen(text, "encoder", "positions"):
-        yield (
-            picture,
-            likeness_map(TypeAdapter(PositionalEncodingConfig).validate_python(positions)),
-        )
+        yield path, fitted_map(attention, exercise)
+    elif encoding := model_setting(text, "encoder", "positional_encoding"):
+        config = TypeAdapter(PositionalEncodingConfig).validate_python(encoding)
+        yield path, similarity_map(config)
 
 
-def picture_of(page: Path) -> Path:
-    """Where the picture of a page lies."""
+def figure_path(page: Path) -> Path:
+    """Return the path of the figure of a page."""
     return PAGES / "images" / f"{page.parent.name}-{page.stem}.svg"
 
 
-# --- what a page says ----------------------------------------------------------------------
-
-
-def blocks(text: str, language: str) -> list[str]:
-    """List the fenced blocks of one language."""
+def code_blocks(text: str, language: str) -> list[str]:
+    """Return the fenced blocks of one language."""
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
-def chosen(text: str, part: str, setting: str) -> Any:
-    """Read a setting of one part of the model from the first YAML that has it."""
-    models = (yaml.safe_load(block).get("model", {}) for block in blocks(text, "yaml"))
-    return next((found for each in models if (found := each.get(part, {}).get(setting))), None)
+def model_setting(text: str, part: str, setting: str) -> Any:
+    """Return a setting of one part of the model from the first YAML block that has it."""
+    models = (yaml.safe_load(block).get("model", {}) for block in code_blocks(text, "yaml"))
+    values = (model.get(part, {}).get(setting) for model in models)
+    return next((value for value in values if value), None)
 
 
-def attention_settings(text: str) -> AttentionConfig | None:
-    """Read the attention that the YAML of a page chooses, if it chooses one."""
-    settings = chosen(text, "decoder", "attention")
+def attention_config(text: str) -> AttentionConfig | None:
+    """Return the decoder attention in the YAML of a page, or None."""
+    settings = model_setting(text, "decoder", "attention")
     return AttentionConfig.model_validate(settings) if settings else None
 
 
 def mask_examples(text: str) -> dict[str, Tensor]:
-    """Run the Python of a page; give the masks that it calls its examples."""
+    """Run the Python of a page and return its `examples`."""
     scope: dict[str, Any] = {}
-    exec("\n".join(blocks(text, "python")), scope)
+    exec("\n".join(code_blocks(text, "python")), scope)
     return scope["examples"]
 
 
-# --- what a picture shows ------------------------------------------------------------------
-
-
 def fitted_map(config: AttentionConfig, exercise: Exercise = TRANSLATION) -> AttentionMap:
-    """Let a mechanism learn an exercise; give the map of where its questions look."""
+    """Train a mechanism on an exercise and return its attention map."""
     torch.manual_seed(SEED)
-    count, rate = exercise.num_questions, exercise.learning_rate
-    questions = nn.Parameter(torch.randn(1, count, SIZE, dtype=torch.double) / 4)
+    count, learning_rate = exercise.num_queries, exercise.learning_rate
+    parameters = nn.Parameter(torch.randn(1, count, SIZE, dtype=torch.double) / 4)
     words = torch.randn(1, len(SOURCE), SIZE, dtype=torch.double)
     attention = config.build(query_size=SIZE, memory_size=SIZE).double()
-    asked = questions.expand(1, len(exercise.wanted), SIZE)
-    optimizer = torch.optim.Adam([questions, *attention.parameters()], lr=rate)
+    queries = parameters.expand(1, len(exercise.word_pairs), SIZE)
+    optimizer = torch.optim.Adam([parameters, *attention.parameters()], lr=learning_rate)
     for _ in range(exercise.num_steps):
-        loss = _loss(attention, asked, words, exercise)
-        if loss.requires_grad:  # a score of places alone has nothing to learn
+        loss = _loss(attention, queries, words, exercise)
+        if loss.requires_grad:  # a score of positions alone has no parameters
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-    weights = _ask(attention.eval(), asked, words).weights[0].detach().numpy()
-    return AttentionMap(SOURCE, [word for word, _ in exercise.wanted], weights)
+    weights = _attend(attention.eval(), queries, words).weights[0].detach().numpy()
+    return AttentionMap(SOURCE, [word for word, _ in exercise.word_pairs], weights)
 
 
-def likeness_map(config: PositionalEncodingConfig) -> AttentionMap:
-    """Share the attention of each place among all, by how alike their vectors are."""
+def similarity_map(config: PositionalEncodingConfig) -> AttentionMap:
+    """Return the softmax over cosines between positional encodings."""
     torch.manual_seed(SEED)
-    vectors = config.build_encoding(PLACE_SIZE)(torch.arange(PLACES), torch.double)
+    vectors = config.build_encoding(ENCODING_SIZE)(torch.arange(NUM_POSITIONS), torch.double)
     directions = normalize(vectors.detach(), dim=-1)
-    weights = (SHARPNESS * directions @ directions.mT).softmax(dim=-1)
-    labels = [str(place) for place in range(PLACES)]
+    weights = (COSINE_SCALE * directions @ directions.mT).softmax(dim=-1)
+    labels = [str(position) for position in range(NUM_POSITIONS)]
     return AttentionMap(labels, labels, weights.numpy())
 
 
-def even_map(mask: Tensor) -> AttentionMap:
-    """Share the attention of each word evenly among the words of the first row it may see."""
+def uniform_map(mask: Tensor) -> AttentionMap:
+    """Return uniform weights over the visible positions of the first row of a mask."""
     size = len(SOURCE)
     visible = mask.expand(*mask.shape[:-2], size, size).reshape(-1, size, size)[0].double()
     weights = visible / visible.sum(dim=-1, keepdim=True).clamp(min=1)
     return AttentionMap(SOURCE, SOURCE, weights.numpy())
 
 
-def _ask(attention: Attention, questions: Tensor, words: Tensor) -> AttentionOutput:
+def _attend(attention: Attention, queries: Tensor, words: Tensor) -> AttentionOutput:
     mask = padding_mask(torch.tensor([len(SOURCE)]), len(SOURCE))
     memory = attention.build_memory(words, mask)
-    return attention(questions, memory, attention.initial_state(memory))
+    return attention(queries, memory, attention.initial_state(memory))
 
 
-def _loss(attention: Attention, questions: Tensor, words: Tensor, exercise: Exercise) -> Tensor:
-    """How far each question is from what it should take, and what the mechanism adds to that."""
-    wanted = words[:, [SOURCE.index(word) for _, word in exercise.wanted]]  # (1, T, V)
-    attended = _ask(attention, questions, words)
-    context = attended.context
-    if context.dim() > words.dim():  # one for every place: take their mean
-        context = (attended.weights.unsqueeze(-1) * context).sum(dim=-2)
-    log_likelihoods = -(context - wanted).square().mean(dim=-1)  # (1, T)
-    everywhere = torch.ones_like(log_likelihoods, dtype=torch.bool)
-    looked = AlignmentLossInputs(
-        attended.alignment, log_likelihoods, everywhere, words[..., 0].isfinite()
+def _loss(attention: Attention, queries: Tensor, words: Tensor, exercise: Exercise) -> Tensor:
+    """Return the squared error of the contexts plus the auxiliary losses."""
+    targets = words[:, [SOURCE.index(word) for _, word in exercise.word_pairs]]  # (1, T, V)
+    output = _attend(attention, queries, words)
+    context = output.context
+    if context.dim() > words.dim():  # per-position readout: use the weighted sum
+        context = (output.weights.unsqueeze(-1) * context).sum(dim=-2)
+    log_likelihoods = -(context - targets).square().mean(dim=-1)  # (1, T)
+    target_mask = torch.ones_like(log_likelihoods, dtype=torch.bool)
+    loss_inputs = AlignmentLossInputs(
+        output.alignment, log_likelihoods, target_mask, words[..., 0].isfinite()
     )
-    return sum(attention.compute_auxiliary_losses(looked).values(), -log_likelihoods.sum())
+    return sum(attention.compute_auxiliary_losses(loss_inputs).values(), -log_likelihoods.sum())
 
 
 if __name__ == "__main__":

@@ -17,26 +17,26 @@ SIZES = {  # what their configurations call these
     "eos_token_id": 3,
     "forced_eos_token_id": None,
     "dropout": 0.0,
-    **{f"{side}_layers": NUM_LAYERS for side in ("encoder", "decoder")},
-    **{f"{side}_attention_heads": NUM_HEADS for side in ("encoder", "decoder")},
-    **{f"{side}_ffn_dim": HIDDEN for side in ("encoder", "decoder")},
+    **{f"{settings}_layers": NUM_LAYERS for settings in ("encoder", "decoder")},
+    **{f"{settings}_attention_heads": NUM_HEADS for settings in ("encoder", "decoder")},
+    **{f"{settings}_ffn_dim": HIDDEN for settings in ("encoder", "decoder")},
 }
 NAMES = {  # parts of the names of our parameters, and what they are called there
-    "encoder.embedding.table": "model.shared",
-    "decoder.embedding.table": "model.shared",
+    "encoder.embedding.embedding": "model.shared",
+    "decoder.embedding.embedding": "model.shared",
     "coder.embedding.": "coder.",
-    "placing.positions.table": "embed_positions",
+    "position_combiner.encoding.embedding": "embed_positions",
     "coder.norm": "coder.layernorm_embedding",
-    "decoder.emission.projection.weight": "model.shared.weight",
-    "decoder.emission.projection.bias": "final_logits_bias",
+    "decoder.output_head.projection.weight": "model.shared.weight",
+    "decoder.output_head.projection.bias": "final_logits_bias",
     "coder.stack.": "coder.",
     "self_attention.attention": "self_attn",
-    "self_residual.norm": "self_attn_layer_norm",
-    "source_attention.attention": "encoder_attn",
-    "source_attention.residual.norm": "encoder_attn_layer_norm",
-    "feedforward.into": "fc1",
-    "feedforward.out": "fc2",
-    "residual.norm": "final_layer_norm",
+    "self_attention_residual.norm": "self_attn_layer_norm",
+    "cross_attention.attention": "encoder_attn",
+    "cross_attention.residual.norm": "encoder_attn_layer_norm",
+    "feed_forward.input_projection": "fc1",
+    "feed_forward.output_projection": "fc2",
+    "feed_forward_residual.norm": "final_layer_norm",
     "query_projection": "q_proj",
     "key_projection": "k_proj",
     "value_projection": "v_proj",
@@ -46,15 +46,15 @@ NAMES = {  # parts of the names of our parameters, and what they are called ther
 
 def their_name(name: str) -> str:
     """What they call one of our parameters."""
-    for ours, theirs in NAMES.items():
-        name = name.replace(ours, theirs)
+    for build_model, theirs in NAMES.items():
+        name = name.replace(build_model, theirs)
     is_inner = name.startswith(("encoder", "decoder"))
     return f"model.{name}" if is_inner else name
 
 
-def ours(side: dict[str, object]) -> EncoderDecoderModel:
+def build_model(settings: dict[str, object]) -> EncoderDecoderModel:
     """Our model of these sizes, with one table of words; `side` holds settings of both sides."""
-    both = {
+    side_settings = {
         "type": "transformer",
         "hidden_size": SIZE,
         "num_layers": NUM_LAYERS,
@@ -63,45 +63,49 @@ def ours(side: dict[str, object]) -> EncoderDecoderModel:
             "score": {"type": "scaled-dot"},
         },
         "dropout": 0.0,
-        **side,
+        **settings,
     }
     config = EncoderDecoderConfig.model_validate(
-        {"encoder": both, "decoder": both, "embeddings": "shared"}
+        {"encoder": side_settings, "decoder": side_settings, "embeddings": "shared"}
     )
     return config.build(source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY).double()
 
 
-def drawn(peer: nn.Module) -> nn.Module:
+def randomize(reference: nn.Module) -> nn.Module:
     """The same model with every weight drawn, gains, biases and that of the emission too."""
-    peer = peer.double().eval()
-    frozen = {name for name, weight in peer.named_parameters() if not weight.requires_grad}
+    reference = reference.double().eval()
+    frozen = {name for name, weight in reference.named_parameters() if not weight.requires_grad}
     with torch.no_grad():
-        for name, weight in peer.named_parameters():
+        for name, weight in reference.named_parameters():
             if name not in frozen:
                 weight.normal_(std=0.5)
-        peer.final_logits_bias.normal_()
-    peer.final_logits_bias.requires_grad_()
-    return peer
+        reference.final_logits_bias.normal_()
+    reference.final_logits_bias.requires_grad_()
+    return reference
 
 
-def everything(peer: nn.Module) -> dict[str, torch.Tensor]:
+def all_parameters(reference: nn.Module) -> dict[str, torch.Tensor]:
     """All that they learn, by name, and the bias of the emission, which they do not."""
-    learned = {name: each for name, each in peer.named_parameters() if each.requires_grad}
-    return learned | {"final_logits_bias": peer.final_logits_bias}
+    learned = {
+        name: parameter
+        for name, parameter in reference.named_parameters()
+        if parameter.requires_grad
+    }
+    return learned | {"final_logits_bias": reference.final_logits_bias}
 
 
-def examples() -> Batch:
+def example_batch() -> Batch:
     """Sentences of unlike lengths."""
     return batch(store(), [0, 3, 5, 6])
 
 
-def their_log_probs(peer: nn.Module, given: Batch) -> torch.Tensor:
+def their_log_probs(reference: nn.Module, batch_: Batch) -> torch.Tensor:
     """What they say of the same sentences."""
-    tokens, _ = given.sources
-    logits = peer(
+    tokens, _ = batch_.sources
+    logits = reference(
         input_ids=tokens,
         attention_mask=(tokens != 0).long(),
-        decoder_input_ids=given.decoder_inputs,
+        decoder_input_ids=batch_.decoder_inputs,
         use_cache=False,
     ).logits
     return logits.log_softmax(dim=-1)

@@ -16,66 +16,66 @@ from heedful.attention import (
     ScaledDotScore,
     TrilinearScore,
 )
-from tests.conformance.asking import sentences
+from tests.conformance.setup import sentences
 
 WIDTH = 4
 
 
-def pairs(similarity, queries, keys):
+def similarities(similarity, queries, keys):
     """Every query beside every key, one pair at a time."""
     rows = [
-        [[similarity(query, key).item() for key in held] for query in asked]
-        for asked, held in zip(queries, keys, strict=True)
+        [[similarity(query, key).item() for key in keys_] for query in queries_]
+        for queries_, keys_ in zip(queries, keys, strict=True)
     ]
     return torch.tensor(rows, dtype=torch.double)
 
 
-def agree(score, similarity):
+def check_agreement(score, similarity):
     queries, keys, _ = sentences()
     score = score.double()
-    found = score(queries, score.prepare_keys(keys)).detach()
-    torch.testing.assert_close(found, pairs(similarity, queries, keys))
+    actual = score(queries, score.prepare_keys(keys)).detach()
+    torch.testing.assert_close(actual, similarities(similarity, queries, keys))
 
 
-def test_dot_product_and_its_scaled_form_are_ours():
-    agree(DotScore(), lambda query, key: query @ key)
-    agree(ScaledDotScore(), lambda query, key: query @ key / WIDTH**0.5)
+def test_allennlp_dot_product_matches():
+    check_agreement(DotScore(), lambda query, key: query @ key)
+    check_agreement(ScaledDotScore(), lambda query, key: query @ key / WIDTH**0.5)
 
 
-def test_cosine_is_ours_with_a_sharpness_of_one():
-    agree(CosineScore(), lambda query, key: cosine_similarity(query, key, dim=0))
+def test_allennlp_cosine_matches_with_scale_one():
+    check_agreement(CosineScore(), lambda query, key: cosine_similarity(query, key, dim=0))
 
 
-def test_bilinear_is_ours_but_for_a_bias_that_softmax_does_not_see():
+def test_allennlp_bilinear_matches_up_to_bias():
     score = BilinearScore(WIDTH, WIDTH)
-    agree(score, lambda query, key: query @ score.projection.weight @ key)
+    check_agreement(score, lambda query, key: query @ score.projection.weight @ key)
     scores, bias = torch.randn(2, 3, 5), 1.7
     torch.testing.assert_close((scores + bias).softmax(dim=-1), scores.softmax(dim=-1))
 
 
-def test_additive_is_ours():
+def test_allennlp_additive_matches():
     score = AdditiveScore(WIDTH, WIDTH, hidden_size=WIDTH)
 
     def similarity(query, key):
-        asked, held = score.query_projection.weight @ query, score.key_projection.weight @ key
-        return score.score_vector.weight[0] @ (asked + held).tanh()
+        queries_, keys_ = score.query_projection.weight @ query, score.key_projection.weight @ key
+        return score.score_vector.weight[0] @ (queries_ + keys_).tanh()
 
-    agree(score, similarity)
+    check_agreement(score, similarity)
 
 
-def test_linear_of_both_is_ours():
+def test_allennlp_linear_matches():
     score = LinearScore(WIDTH, WIDTH)
 
     def similarity(query, key):
         weights = torch.cat([score.query_projection.weight[0], score.key_projection.weight[0]])
         return weights @ torch.cat([query, key])
 
-    agree(score, similarity)
+    check_agreement(score, similarity)
 
 
-def test_linear_of_both_and_their_product_is_the_trilinear_score():
+def test_allennlp_linear_with_product_is_trilinear():
     score = TrilinearScore(WIDTH)
-    agree(
+    check_agreement(
         score,
         lambda query, key: score.reduction.weight[0] @ torch.cat([query, key, query * key]),
     )

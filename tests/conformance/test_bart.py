@@ -1,6 +1,6 @@
 """Hugging Face's BART: ours must agree with it weight for weight, in values and gradients.
 
-Its table of places begins with two rows that no place has; ours has none of them.
+Its table of positions begins with two rows that no position has; ours has none of them.
 """
 
 import pytest
@@ -11,15 +11,15 @@ from tests.conformance.hugging_face import (
     HIDDEN,
     MAX_POSITIONS,
     SIZES,
-    drawn,
-    everything,
-    examples,
-    ours,
+    all_parameters,
+    build_model,
+    example_batch,
+    randomize,
     their_log_probs,
     their_name,
 )
 
-UNUSED = 2  # rows of BART's table of places before that of the first
+UNUSED = 2  # rows of BART's table of positions before that of the first
 
 
 def without_unused(name, tensor):
@@ -30,9 +30,9 @@ def without_unused(name, tensor):
 
 
 @pytest.mark.parametrize("scaled", [False, True], ids=["as it is", "scaled"])
-def test_a_transformer_is_barts_in_value_and_gradient(scaled):
-    peer = drawn(BartForConditionalGeneration(BartConfig(**SIZES, scale_embedding=scaled)))
-    model = ours(
+def test_transformer_matches_bart_in_value_and_gradient(scaled):
+    reference = randomize(BartForConditionalGeneration(BartConfig(**SIZES, scale_embedding=scaled)))
+    model = build_model(
         {
             "feed_forward": [{"intermediate_size": HIDDEN, "activation": "gelu"}],
             "positional_encoding": {"type": "learned", "max_positions": MAX_POSITIONS},
@@ -41,21 +41,23 @@ def test_a_transformer_is_barts_in_value_and_gradient(scaled):
         }
     )
     names = {name: their_name(name) for name, _ in model.named_parameters()}
-    theirs = everything(peer)
+    theirs = all_parameters(reference)
     assert set(names.values()) == theirs.keys()
     model.load_state_dict(
-        {name: without_unused(its, theirs[its]) for name, its in names.items()}, strict=False
+        {name: without_unused(their, theirs[their]) for name, their in names.items()}, strict=False
     )
 
-    given = examples()
-    found, wanted = model(given, need_weights=False).log_probs, their_log_probs(peer, given)
-    torch.testing.assert_close(found, wanted)
+    batch = example_batch()
+    actual, expected = model(batch, need_weights=False).log_probs, their_log_probs(reference, batch)
+    torch.testing.assert_close(actual, expected)
 
-    slopes = torch.randn_like(wanted) * (given.targets != 0).unsqueeze(-1)
-    learned = torch.autograd.grad(found, list(model.parameters()), slopes)
+    grad_outputs = torch.randn_like(expected) * (batch.targets != 0).unsqueeze(-1)
+    learned = torch.autograd.grad(actual, list(model.parameters()), grad_outputs)
     gradients = dict(
-        zip(theirs, torch.autograd.grad(wanted, list(theirs.values()), slopes), strict=True)
+        zip(theirs, torch.autograd.grad(expected, list(theirs.values()), grad_outputs), strict=True)
     )
-    for (name, its), gradient in zip(names.items(), learned, strict=True):
-        torch.testing.assert_close(gradient, without_unused(its, gradients[its]), msg=name)
-        assert not its.endswith("embed_positions.weight") or (gradients[its][:UNUSED] == 0).all()
+    for (name, their), gradient in zip(names.items(), learned, strict=True):
+        torch.testing.assert_close(gradient, without_unused(their, gradients[their]), msg=name)
+        assert (
+            not their.endswith("embed_positions.weight") or (gradients[their][:UNUSED] == 0).all()
+        )

@@ -5,91 +5,100 @@ import torch
 
 from heedful.attention import EntmaxAlignment, SparsemaxAlignment, padding_mask
 from heedful.attention.alignments import entmax
-from tests.conformance.asking import LENGTHS
+from tests.conformance.setup import LENGTHS
 
-peer = pytest.importorskip("entmax", reason="compares with the entmax package: pip install entmax")
+reference = pytest.importorskip(
+    "entmax", reason="compares with the entmax package: pip install entmax"
+)
 
 ALPHAS = [1.1, 1.33, 1.5, 1.75, 2.0, 2.5]
 
 
-def both(spread=1.0):
+def score_pair(spread=1.0):
     """The same scores twice, to be differentiated twice."""
     scores = spread * torch.randn(2, 3, 5, dtype=torch.double)
     return scores.clone().requires_grad_(), scores.clone().requires_grad_()
 
 
-def agree(ours, theirs, mine, its):
+def check_agreement(ours, theirs, our_scores, their_scores):
     """Hold weights and the gradients of some function of them against each other."""
     torch.testing.assert_close(ours, theirs)
-    slopes = torch.randn_like(ours)
-    ours.backward(slopes)
-    theirs.backward(slopes)
-    torch.testing.assert_close(mine.grad, its.grad)
+    grad_outputs = torch.randn_like(ours)
+    ours.backward(grad_outputs)
+    theirs.backward(grad_outputs)
+    torch.testing.assert_close(our_scores.grad, their_scores.grad)
 
 
-def everywhere(scores):
+def all_visible(scores):
     return torch.ones_like(scores, dtype=torch.bool)
 
 
 @pytest.mark.parametrize("spread", [0.1, 1.0, 10.0])
-def test_sparsemax_is_the_packages(spread):
-    mine, its = both(spread)
-    agree(
-        SparsemaxAlignment().normalize(mine, everywhere(mine)),
-        peer.sparsemax(its, dim=-1),
-        mine,
-        its,
+def test_sparsemax_matches_package(spread):
+    our_scores, their_scores = score_pair(spread)
+    check_agreement(
+        SparsemaxAlignment().normalize(our_scores, all_visible(our_scores)),
+        reference.sparsemax(their_scores, dim=-1),
+        our_scores,
+        their_scores,
     )
 
 
 @pytest.mark.parametrize("spread", [0.1, 1.0, 10.0])
-def test_entmax_with_alpha_one_and_a_half_is_the_packages(spread):
-    mine, its = both(spread)
-    agree(
-        EntmaxAlignment(1.5).normalize(mine, everywhere(mine)),
-        peer.entmax15(its, dim=-1),
-        mine,
-        its,
+def test_entmax15_matches_package(spread):
+    our_scores, their_scores = score_pair(spread)
+    check_agreement(
+        EntmaxAlignment(1.5).normalize(our_scores, all_visible(our_scores)),
+        reference.entmax15(their_scores, dim=-1),
+        our_scores,
+        their_scores,
     )
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
-def test_entmax_with_any_alpha_is_the_packages(alpha):
-    mine, its = both()
-    theirs = peer.entmax_bisect(its, alpha, dim=-1, n_iter=80)
-    agree(EntmaxAlignment(alpha).normalize(mine, everywhere(mine)), theirs, mine, its)
+def test_entmax_with_any_alpha_matches_package(alpha):
+    our_scores, their_scores = score_pair()
+    theirs = reference.entmax_bisect(their_scores, alpha, dim=-1, n_iter=80)
+    check_agreement(
+        EntmaxAlignment(alpha).normalize(our_scores, all_visible(our_scores)),
+        theirs,
+        our_scores,
+        their_scores,
+    )
 
 
 @pytest.mark.parametrize("alpha", [1.1, 1.33, 1.5, 1.75])
-def test_alpha_learns_as_the_packages_does(alpha):
-    mine, its = both()
-    my_alpha = torch.tensor(alpha, dtype=torch.double, requires_grad=True)
-    its_alpha = torch.tensor(alpha, dtype=torch.double, requires_grad=True)
+def test_alpha_gradient_matches_package(alpha):
+    our_scores, their_scores = score_pair()
+    our_alpha = torch.tensor(alpha, dtype=torch.double, requires_grad=True)
+    their_alpha = torch.tensor(alpha, dtype=torch.double, requires_grad=True)
     # Its own gradient has one alpha for each row; expanding one adds them up.
-    theirs = peer.entmax_bisect(its, its_alpha.expand(2, 3, 1), dim=-1, n_iter=80)
-    agree(entmax(mine, my_alpha), theirs, mine, its)
-    torch.testing.assert_close(my_alpha.grad, its_alpha.grad)
+    theirs = reference.entmax_bisect(their_scores, their_alpha.expand(2, 3, 1), dim=-1, n_iter=80)
+    check_agreement(entmax(our_scores, our_alpha), theirs, our_scores, their_scores)
+    torch.testing.assert_close(our_alpha.grad, their_alpha.grad)
 
 
-def test_a_learned_alpha_moves_by_the_packages_gradient():
-    mine, its = both()
-    align = EntmaxAlignment(1.3, learned=True).double()
-    its_alpha = torch.tensor(1.3, dtype=torch.double, requires_grad=True)
-    slopes = torch.randn_like(mine)
-    align.normalize(mine, everywhere(mine)).backward(slopes)
-    peer.entmax_bisect(its, its_alpha.expand(2, 3, 1), dim=-1, n_iter=80).backward(slopes)
+def test_learned_alpha_gradient_matches_package():
+    our_scores, their_scores = score_pair()
+    alignment = EntmaxAlignment(1.3, learned=True).double()
+    their_alpha = torch.tensor(1.3, dtype=torch.double, requires_grad=True)
+    grad_outputs = torch.randn_like(our_scores)
+    alignment.normalize(our_scores, all_visible(our_scores)).backward(grad_outputs)
+    reference.entmax_bisect(their_scores, their_alpha.expand(2, 3, 1), dim=-1, n_iter=80).backward(
+        grad_outputs
+    )
     # alpha = 1 + sigmoid(logit) = 1.3, whose slope is 0.3 * 0.7
-    torch.testing.assert_close(align.logit.grad, 0.21 * its_alpha.grad, atol=1e-7, rtol=1e-6)
+    torch.testing.assert_close(alignment.logit.grad, 0.21 * their_alpha.grad, atol=1e-7, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
-    "align", [SparsemaxAlignment(), EntmaxAlignment(1.5), EntmaxAlignment(1.33)], ids=repr
+    "alignment", [SparsemaxAlignment(), EntmaxAlignment(1.5), EntmaxAlignment(1.33)], ids=repr
 )
-def test_hiding_places_is_leaving_them_out_of_the_packages(align):
-    scores, _ = both()
+def test_masking_matches_package_on_shorter_rows(alignment):
+    scores, _ = score_pair()
     mask = padding_mask(LENGTHS, 5)
-    alpha = getattr(align, "alpha", 2.0)
-    weights = align.normalize(scores, mask)
+    alpha = getattr(alignment, "alpha", 2.0)
+    weights = alignment.normalize(scores, mask)
     for row, length in enumerate(LENGTHS):
-        alone = peer.entmax_bisect(scores[row, :, :length], alpha, dim=-1, n_iter=80)
-        torch.testing.assert_close(weights[row, :, :length], alone)
+        single = reference.entmax_bisect(scores[row, :, :length], alpha, dim=-1, n_iter=80)
+        torch.testing.assert_close(weights[row, :, :length], single)

@@ -21,19 +21,19 @@ def fairseq(log_prob, length, alpha):
 
 
 @pytest.mark.parametrize(("length", "divisor"), [(1, 1.0), (7, 2.0), (13, 3.0)])
-def test_the_penalty_is_the_papers(length, divisor):
+def test_length_penalty_matches_paper(length, divisor):
     # (5 + 1) / 6 = 1, (5 + 7) / 6 = 2, (5 + 13) / 6 = 3
     assert LengthPenalty(1.0)(-6.0, length) == pytest.approx(-6.0 / divisor)
     assert LengthPenalty(0.2)(-6.0, length) == pytest.approx(-6.0 / divisor**0.2)
     assert LengthPenalty(0.2)(-6.0, length) == pytest.approx(opennmt(-6.0, length, 0.2))
 
 
-def test_without_alpha_all_agree():
-    found = {rank(-6.0, 4, 0.0) for rank in (fork, opennmt, fairseq)}
-    assert found == {LengthPenalty(0.0)(-6.0, 4)} == {-6.0}
+def test_length_penalties_agree_for_alpha_zero():
+    scores = {penalty(-6.0, 4, 0.0) for penalty in (fork, opennmt, fairseq)}
+    assert scores == {LengthPenalty(0.0)(-6.0, 4)} == {-6.0}
 
 
-def test_the_fork_ranks_as_plain_length_does_and_not_as_the_paper():
+def test_fork_ranks_by_plain_length_not_as_paper():
     # Of one word with log P = -2 and three with -3.2 the paper prefers the first, -2 to -2.4;
     # the fork the second, -12 to -6.4, and so does division by the length, -2 to -1.07.
     paper = LengthPenalty(1.0)

@@ -1,6 +1,6 @@
 """Hugging Face's Marian: ours must agree with it weight for weight, in values and gradients.
 
-Marian puts all sines of a place before all cosines, the paper and we put them in turn. The columns
+Marian puts all sines of a position before all cosines, the paper and we put them in turn. The columns
 that run through the model are the same in another order, so its weights are taken over in our
 order: a model is the same whichever order its columns have.
 """
@@ -15,10 +15,10 @@ from tests.conformance.hugging_face import (
     MAX_POSITIONS,
     SIZE,
     SIZES,
-    drawn,
-    everything,
-    examples,
-    ours,
+    all_parameters,
+    build_model,
+    example_batch,
+    randomize,
     their_log_probs,
     their_name,
 )
@@ -40,41 +40,43 @@ def reordered(name, tensor):
 
 def marian(activation):
     config = MarianConfig(**SIZES, activation_function=activation, scale_embedding=True)
-    return drawn(MarianMTModel(config))
+    return randomize(MarianMTModel(config))
 
 
-def waves():
+def sinusoids():
     return SinusoidalEncoding(SIZE)(torch.arange(MAX_POSITIONS), torch.double)
 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
-def test_marians_places_are_ours_in_another_order(side):
+def test_marian_positions_match_up_to_column_order(side):
     table = getattr(marian("swish").model, side).embed_positions.weight
-    torch.testing.assert_close(table[:, ORDER], waves(), rtol=0, atol=1e-6)  # they round to float32
+    torch.testing.assert_close(
+        table[:, ORDER], sinusoids(), rtol=0, atol=1e-6
+    )  # they round to float32
 
 
 @pytest.mark.parametrize("activation", ["swish", "gelu", "relu"])
-def test_a_transformer_is_marians_in_value_and_gradient(activation):
-    model = ours({"feed_forward": [{"intermediate_size": HIDDEN, "activation": activation}]})
-    peer = marian(activation)
+def test_transformer_matches_marian_in_value_and_gradient(activation):
+    model = build_model({"feed_forward": [{"intermediate_size": HIDDEN, "activation": activation}]})
+    reference = marian(activation)
     with torch.no_grad():
-        for side in (peer.model.encoder, peer.model.decoder):
-            side.embed_positions.weight[:, ORDER] = waves()  # as precise as the rest
+        for side in (reference.model.encoder, reference.model.decoder):
+            side.embed_positions.weight[:, ORDER] = sinusoids()  # as precise as the rest
     names = {name: their_name(name) for name, _ in model.named_parameters()}
-    theirs = everything(peer)
+    theirs = all_parameters(reference)
     assert set(names.values()) == theirs.keys()
     model.load_state_dict(
-        {name: reordered(its, theirs[its]) for name, its in names.items()}, strict=False
+        {name: reordered(their, theirs[their]) for name, their in names.items()}, strict=False
     )
 
-    given = examples()
-    found, wanted = model(given, need_weights=False).log_probs, their_log_probs(peer, given)
-    torch.testing.assert_close(found, wanted)
+    batch = example_batch()
+    actual, expected = model(batch, need_weights=False).log_probs, their_log_probs(reference, batch)
+    torch.testing.assert_close(actual, expected)
 
-    slopes = torch.randn_like(wanted) * (given.targets != 0).unsqueeze(-1)
-    learned = torch.autograd.grad(found, list(model.parameters()), slopes)
+    grad_outputs = torch.randn_like(expected) * (batch.targets != 0).unsqueeze(-1)
+    learned = torch.autograd.grad(actual, list(model.parameters()), grad_outputs)
     gradients = dict(
-        zip(theirs, torch.autograd.grad(wanted, list(theirs.values()), slopes), strict=True)
+        zip(theirs, torch.autograd.grad(expected, list(theirs.values()), grad_outputs), strict=True)
     )
-    for (name, its), gradient in zip(names.items(), learned, strict=True):
-        torch.testing.assert_close(gradient, reordered(its, gradients[its]), msg=name)
+    for (name, their), gradient in zip(names.items(), learned, strict=True):
+        torch.testing.assert_close(gradient, reordered(their, gradients[their]), msg=name)

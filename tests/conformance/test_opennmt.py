@@ -17,57 +17,57 @@ from heedful.attention import (
     WeightedSumReadout,
 )
 from heedful.attention.additive_scores import CoverageFeature
-from tests.conformance.asking import attend, column, row, sentences, softmax, visible
+from tests.conformance.setup import attend, column, row, sentences, softmax, visible
 
 WIDTH = 4
 
 
-def with_coverage(penalty):
+def with_coverage(weight):
     """See's score in one dimension, with W = U = v = 1: tanh(q + k + strength * total)."""
     score = AdditiveScore(1, 1, hidden_size=1, features=[CoverageFeature(1)]).double()
     score.load_state_dict(
         {
             "query_projection.weight": row(1),
             "key_projection.weight": row(1),
-            "reduction.weight": row(1),
-            "features.0.projection.weight": row(penalty),
+            "score_vector.weight": row(1),
+            "features.0.projection.weight": row(weight),
         }
     )
     return SingleHeadAttention(score, SoftmaxAlignment(), WeightedSumReadout())
 
 
-def test_general_attention_is_the_bilinear_score():
+def test_opennmt_general_attention_is_bilinear_score():
     queries, values, mask = sentences()
     score = BilinearScore(WIDTH, WIDTH).double()
     matrix = score.projection.weight
     # OpenNMT-py turns the query, h_s . (W h_t), where the paper turns the key: W is transposed.
     scores = torch.einsum("bsk,qk,btq->bts", values, matrix, queries)
-    wanted = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
-    torch.testing.assert_close(attend(score, queries, values, mask).weights, wanted)
+    expected = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
+    torch.testing.assert_close(attend(score, queries, values, mask).weights, expected)
 
 
-def test_mlp_attention_is_the_additive_score_with_a_bias():
+def test_opennmt_mlp_attention_is_additive_score_with_bias():
     queries, values, mask = sentences()
     score = AdditiveScore(WIDTH, WIDTH, hidden_size=WIDTH, bias=True).double()
-    asked = queries @ score.query_projection.weight.T + score.key_projection.bias
-    held = values @ score.key_projection.weight.T
-    hidden = (asked[:, :, None] + held[:, None]).tanh()
+    projected_queries = queries @ score.query_projection.weight.T + score.key_projection.bias
+    projected_keys = values @ score.key_projection.weight.T
+    hidden = (projected_queries[:, :, None] + projected_keys[:, None]).tanh()
     scores = (hidden * score.score_vector.weight[0]).sum(dim=-1)
-    wanted = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
-    torch.testing.assert_close(attend(score, queries, values, mask).weights, wanted)
+    expected = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
+    torch.testing.assert_close(attend(score, queries, values, mask).weights, expected)
 
 
-def test_its_other_alignment_is_sparsemax():
+def test_opennmt_sparsemax_matches():
     # Scores 1, 0.5 and -1: the nearest shares are 0.75 and 0.25, each 0.25 below its score.
     queries, values = column(1.0), column(1.0, 0.5, -1.0)
     weights = attend(
-        DotScore(), queries, values, visible(values), align=SparsemaxAlignment()
+        DotScore(), queries, values, visible(values), alignment=SparsemaxAlignment()
     ).weights
     torch.testing.assert_close(weights[0], row(0.75, 0.25, 0))
 
 
-def test_coverage_reaches_our_scores_and_not_those_of_opennmt():
-    # Asked the same twice, places 1 and 0. OpenNMT-py keeps a total but asks without it.
+def test_coverage_affects_scores_here_but_not_in_opennmt():
+    # Asked the same twice, positions 1 and 0. OpenNMT-py keeps a total but asks without it.
     queries, values = column(0.0, 0.0), column(1.0, 0.0)
     first = softmax(math.tanh(1), math.tanh(0))
     second = softmax(math.tanh(1 - 3 * first[0]), math.tanh(0 - 3 * first[1]))
@@ -79,7 +79,7 @@ def test_coverage_reaches_our_scores_and_not_those_of_opennmt():
     assert (weights[1] - opennmt[1]).abs().max() > 0.1
 
 
-def test_without_strength_coverage_is_what_opennmt_computes():
+def test_coverage_with_zero_weight_matches_opennmt():
     queries, values = column(0.0, 0.0), column(1.0, 0.0)
     attention = with_coverage(0.0)
     weights = attention(queries, attention.build_memory(values, visible(values))).weights[0]
@@ -87,23 +87,23 @@ def test_without_strength_coverage_is_what_opennmt_computes():
     torch.testing.assert_close(weights, torch.stack([first, first]))
 
 
-def test_coverage_leaves_our_values_alone_where_opennmts_unused_branch_spoils_them():
-    # The branch adds w c to what the encoder said, in place, and then averages tanh of that.
+def test_coverage_does_not_modify_values_unlike_opennmt_branch():
+    # The branch adds w c to what the encoder said, in position, and then averages tanh of that.
     queries, values = column(0.0, 0.0), column(1.0, 0.0)
     first = softmax(math.tanh(1), math.tanh(0))
     second = softmax(math.tanh(1 - 3 * first[0]), math.tanh(0 - 3 * first[1]))
-    spoiled = (values[0, :, 0] - 3 * first).tanh()
+    modified = (values[0, :, 0] - 3 * first).tanh()
     attention = with_coverage(-3.0)
     memory = attention.build_memory(values, visible(values))
     context = attention(queries, memory).context[0, :, 0]
     torch.testing.assert_close(context[1], second[0] * 1.0 + second[1] * 0.0)
     torch.testing.assert_close(memory.values, column(1.0, 0.0))
-    assert (context[1] - second @ spoiled).abs() > 0.1
+    assert (context[1] - second @ modified).abs() > 0.1
 
 
-def test_nothing_is_copied_from_padding_in_ours_and_half_in_opennmt():
-    # Two words and two places of padding, all scores equal. Its copy attention is not told how
-    # long the source is, so every place gets a quarter.
+def test_padding_gets_no_weight_here_and_half_in_opennmt_copy_attention():
+    # Two words and two positions of padding, all scores equal. Its copy attention is not told how
+    # long the source is, so every position gets a quarter.
     queries, values = column(0.0), column(3.0, 5.0, 7.0, 9.0)
     scores = (queries @ values.mT)[0]
     opennmt = scores.softmax(dim=-1)

@@ -20,30 +20,30 @@ def names_in(path):
     }
 
 
-@pytest.mark.parametrize(("file", "test"), NAMED, ids=lambda each: each)
-def test_every_test_named_in_the_table_exists(file, test):
+@pytest.mark.parametrize(("file", "test"), NAMED, ids=lambda item: item)
+def test_every_test_in_table_exists(file, test):
     path = ROOT / file if "/" in file else FOLDER / file
     assert path.is_file()
     assert test in names_in(path)
 
 
-def test_every_file_of_conformance_tests_is_named_in_the_table():
+def test_every_conformance_test_file_is_in_table():
     files = {path.name for path in FOLDER.glob("test_*.py")} - {"test_table.py"}
     assert files == {file for file, _ in NAMED if "/" not in file}
 
 
-def test_every_row_of_the_table_names_a_test_or_says_that_there_is_none():
+def test_every_table_row_names_test_or_none():
     lines = TABLE.read_text(encoding="utf-8").splitlines()
-    headed = [number for number, line in enumerate(lines) if line.endswith("| shown by |")]
-    assert len(headed) == 3
-    for number in headed:
-        width = lines[number].count("|")
-        for line in lines[number + 2 : lines.index("", number)]:
+    header_lines = [index for index, line in enumerate(lines) if line.endswith("| shown by |")]
+    assert len(header_lines) == 3
+    for index in header_lines:
+        width = lines[index].count("|")
+        for line in lines[index + 2 : lines.index("", index)]:
             assert line.count("|") == width, line
             assert "::test_" in line or line.endswith("| none yet |"), line
 
 
-def test_the_versions_in_the_table_are_those_that_are_installed_for_the_tests():
+def test_versions_in_table_match_constraints():
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     text = TABLE.read_text(encoding="utf-8")
     peers = {
@@ -52,6 +52,6 @@ def test_the_versions_in_the_table_are_those_that_are_installed_for_the_tests():
         "entmax": "entmax",
         "transformers": "Hugging Face transformers",
     }
-    for name, called in peers.items():
+    for name, title in peers.items():
         (version,) = [pin.partition("==")[2] for pin in pins if pin.startswith(f"{name}==")]
-        assert f"{called} {version}" in text
+        assert f"{title} {version}" in text

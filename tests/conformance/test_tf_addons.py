@@ -9,26 +9,28 @@ import torch
 
 from heedful.attention import AdditiveScore, BilinearScore
 from heedful.attention.monotonic_alignment import MonotonicAlignment
-from tests.conformance.asking import attend, sentences
+from tests.conformance.setup import attend, sentences
 
 WIDTH, HIDDEN = 4, 3
 
 
-def under_a_softmax(scores, mask):
+def masked_softmax(scores, mask):
     return scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
 
 
-def test_bahdanau_attention_is_the_additive_score():
+def test_tfa_bahdanau_attention_is_additive_score():
     queries, values, mask = sentences()
     score = AdditiveScore(WIDTH, WIDTH, hidden_size=HIDDEN).double()
-    asked = queries @ score.query_projection.weight.T
-    held = values @ score.key_projection.weight.T
-    scores = (asked[:, :, None] + held[:, None]).tanh() @ score.score_vector.weight[0]
-    found = attend(score, queries, values, mask)
-    torch.testing.assert_close(found.weights, under_a_softmax(scores, mask))
+    projected_queries = queries @ score.query_projection.weight.T
+    projected_keys = values @ score.key_projection.weight.T
+    scores = (
+        projected_queries[:, :, None] + projected_keys[:, None]
+    ).tanh() @ score.score_vector.weight[0]
+    weights_ = attend(score, queries, values, mask)
+    torch.testing.assert_close(weights_.weights, masked_softmax(scores, mask))
 
 
-def test_its_normed_form_is_the_additive_score_with_a_bias_and_another_v():
+def test_tfa_normed_bahdanau_is_additive_score_with_bias():
     # g v / |v| . tanh(W q + U k + b): a way to learn v, and not another score.
     queries, values, mask = sentences()
     length, vector = 1.7, torch.randn(HIDDEN, dtype=torch.double)
@@ -36,56 +38,56 @@ def test_its_normed_form_is_the_additive_score_with_a_bias_and_another_v():
     with torch.no_grad():
         score.score_vector.weight.copy_(length * vector / vector.norm())
     hidden = queries @ score.query_projection.weight.T + score.key_projection.bias
-    held = values @ score.key_projection.weight.T
+    projected_keys = values @ score.key_projection.weight.T
     normed = length * vector * vector.square().sum().rsqrt()
-    scores = (hidden[:, :, None] + held[:, None]).tanh() @ normed
-    found = attend(score, queries, values, mask)
-    torch.testing.assert_close(found.weights, under_a_softmax(scores, mask))
+    scores = (hidden[:, :, None] + projected_keys[:, None]).tanh() @ normed
+    weights_ = attend(score, queries, values, mask)
+    torch.testing.assert_close(weights_.weights, masked_softmax(scores, mask))
 
 
-def test_luong_attention_is_the_bilinear_score():
+def test_tfa_luong_attention_is_bilinear_score():
     # Its memory layer cannot be left out: there is "general" alone, and no "dot".
     queries, values, mask = sentences()
     score = BilinearScore(WIDTH, WIDTH).double()
     scores = queries @ (values @ score.projection.weight.T).mT
-    found = attend(score, queries, values, mask)
-    torch.testing.assert_close(found.weights, under_a_softmax(scores, mask))
+    weights_ = attend(score, queries, values, mask)
+    torch.testing.assert_close(weights_.weights, masked_softmax(scores, mask))
 
 
-def recursive(chances, before):
-    """One step of its mode "recursive": what arrives at a place either stops or goes on."""
+def recursive_step(stop_probs, weights_before):
+    """One step of its mode "recursive": what arrives at a position either stops or goes on."""
     weights, arriving = [], 0.0
-    for chance, came in zip(chances.tolist(), before.tolist(), strict=True):
-        arriving = arriving + came
-        weights.append(chance * arriving)
-        arriving = (1 - chance) * arriving
+    for stop_prob, previous in zip(stop_probs.tolist(), weights_before.tolist(), strict=True):
+        arriving = arriving + previous
+        weights.append(stop_prob * arriving)
+        arriving = (1 - stop_prob) * arriving
     return torch.tensor(weights, dtype=torch.double)
 
 
-@pytest.mark.parametrize("form", ["recursive", "parallel"])
-def test_monotonic_attention_is_ours_in_expectation(form):
+@pytest.mark.parametrize("algorithm", ["recursive", "parallel"])
+def test_tfa_monotonic_attention_matches_expected_weights(algorithm):
     scores = torch.randn(1, 4, 6, dtype=torch.double)
-    align = (
-        MonotonicAlignment(bias=0.0, noise=0.0, algorithm=form, inference="expected")
+    alignment = (
+        MonotonicAlignment(bias=0.0, noise=0.0, algorithm=algorithm, inference="expected")
         .double()
         .eval()
     )
-    found = align(scores, torch.ones(1, 1, 6, dtype=torch.bool)).weights[0]
-    before = torch.eye(6, dtype=torch.double)[0]
-    for row, weights in zip(scores[0].sigmoid(), found, strict=True):
-        before = recursive(row, before)
-        torch.testing.assert_close(weights, before)
+    weights_ = alignment(scores, torch.ones(1, 1, 6, dtype=torch.bool)).weights[0]
+    weights_before = torch.eye(6, dtype=torch.double)[0]
+    for row, weights in zip(scores[0].sigmoid(), weights_, strict=True):
+        weights_before = recursive_step(row, weights_before)
+        torch.testing.assert_close(weights, weights_before)
 
 
-def test_hard_monotonic_attention_is_ours_in_use():
-    # Its mode "hard": the first place from the last one on whose chance rounds to one, or none.
+def test_tfa_hard_monotonic_attention_matches_inference():
+    # Its mode "hard": the first position from the last one on whose probability rounds to one, or none.
     scores = torch.randn(20, 4, 6, dtype=torch.double)
-    found = (
+    weights_ = (
         MonotonicAlignment(bias=0.0).eval()(scores, torch.ones(1, 1, 6, dtype=torch.bool)).weights
     )
-    for row, weights in zip(scores, found, strict=True):
-        place = 0
-        for energies, stopped in zip(row.tolist(), weights, strict=True):
-            stops = [at for at in range(place, 6) if energies[at] > 0]
-            place = stops[0] if stops else 6
-            assert stopped.nonzero().flatten().tolist() == stops[:1]
+    for row, weights in zip(scores, weights_, strict=True):
+        position = 0
+        for energies, row_weights in zip(row.tolist(), weights, strict=True):
+            stops = [index for index in range(position, 6) if energies[index] > 0]
+            position = stops[0] if stops else 6
+            assert row_weights.nonzero().flatten().tolist() == stops[:1]

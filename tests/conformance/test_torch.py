@@ -16,12 +16,12 @@ from heedful.attention import (
     window_mask,
 )
 from heedful.attention.multi_head import MultiHeadAttention
-from tests.conformance.asking import attend, sentences, visible
+from tests.conformance.setup import attend, sentences, visible
 
 WIDTH, NUM_HEADS = 6, 3
 
 SCORES = {"dot": (DotScore(), 1.0), "scaled dot": (ScaledDotScore(), None)}
-each_score = pytest.mark.parametrize(("score", "scale"), SCORES.values(), ids=SCORES)
+all_scores = pytest.mark.parametrize(("score", "scale"), SCORES.values(), ids=SCORES)
 
 
 def masks(padded):
@@ -33,9 +33,9 @@ def masks(padded):
     }
 
 
-@each_score
+@all_scores
 @pytest.mark.parametrize("name", masks(torch.ones(1, 1, 5, dtype=torch.bool)))
-def test_products_under_a_softmax_are_torchs_attention(score, scale, name):
+def test_dot_scores_with_softmax_match_torch_sdpa(score, scale, name):
     queries, values, padded = sentences(queries=5)
     mask = masks(padded)[name]
     # Rows that see nothing have a test of their own.
@@ -43,37 +43,37 @@ def test_products_under_a_softmax_are_torchs_attention(score, scale, name):
     ours = [queries.clone().requires_grad_(), values.clone().requires_grad_()]
     theirs = [queries.clone().requires_grad_(), values.clone().requires_grad_()]
     context = attend(score, *ours, mask).context
-    wanted = scaled_dot_product_attention(
+    expected = scaled_dot_product_attention(
         theirs[0], theirs[1], theirs[1], attn_mask=mask, scale=scale
     )
-    torch.testing.assert_close(context, wanted)
+    torch.testing.assert_close(context, expected)
     context.square().sum().backward()
-    wanted.square().sum().backward()
-    for mine, its in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine.grad, its.grad)
+    expected.square().sum().backward()
+    for mine, their in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine.grad, their.grad)
 
 
-def test_keys_apart_from_values_and_heads_before_queries_are_torchs_attention():
+def test_separate_keys_and_head_dimension_match_torch_sdpa():
     queries = torch.randn(2, 3, 4, 6)
     keys, values = torch.randn(2, 3, 5, 6), torch.randn(2, 3, 5, 7)
     attention = SingleHeadAttention(ScaledDotScore(), SoftmaxAlignment(), WeightedSumReadout())
     memory = Memory(values, attention.score.prepare_keys(keys), torch.ones(2, 3, 1, 5) > 0)
-    wanted = scaled_dot_product_attention(queries, keys, values)
-    torch.testing.assert_close(attention(queries, memory).context, wanted)
+    expected = scaled_dot_product_attention(queries, keys, values)
+    torch.testing.assert_close(attention(queries, memory).context, expected)
 
 
-def test_a_row_that_sees_nothing_takes_zeros_as_torchs_does():
+def test_fully_masked_row_gives_zeros_as_in_torch_sdpa():
     queries, values, _ = sentences()
     nothing = torch.zeros(2, 1, 5, dtype=torch.bool)
-    wanted = scaled_dot_product_attention(
+    expected = scaled_dot_product_attention(
         queries, values, values, attn_mask=nothing.expand(2, 3, 5)
     )
     context = attend(ScaledDotScore(), queries, values, nothing).context
     assert (context == 0).all()
-    torch.testing.assert_close(context, wanted)
+    torch.testing.assert_close(context, expected)
 
 
-def test_what_stands_in_padding_reaches_torchs_context_and_not_ours():
+def test_nan_in_padding_reaches_context_of_torch_only():
     queries, values, mask = sentences()
     values[1, 4] = torch.nan
     theirs = scaled_dot_product_attention(queries, values, values, attn_mask=mask, scale=1.0)
@@ -83,54 +83,56 @@ def test_what_stands_in_padding_reaches_torchs_context_and_not_ours():
     torch.testing.assert_close(weights[1, :, 3:], torch.zeros(3, 2).double())
 
 
-def beside_torchs(peer, *, bias):
+def beside_torchs(reference, *, bias):
     """Many heads of ours with the parameters of torch's."""
     inner = SingleHeadAttention(ScaledDotScore(), SoftmaxAlignment(), WeightedSumReadout())
     sizes = {"query_size": WIDTH, "memory_size": WIDTH, "head_dim": WIDTH // NUM_HEADS}
     ours = MultiHeadAttention(inner, num_heads=NUM_HEADS, bias=bias, **sizes).double()
     parts = ["query_projection", "key_projection", "value_projection"]
     settings = dict(
-        zip([f"{part}.weight" for part in parts], peer.in_proj_weight.chunk(3), strict=True)
+        zip([f"{part}.weight" for part in parts], reference.in_proj_weight.chunk(3), strict=True)
     )
-    settings["output_projection.weight"] = peer.out_proj.weight
+    settings["output_projection.weight"] = reference.out_proj.weight
     if bias:
-        named = zip(parts, peer.in_proj_bias.chunk(3), strict=True)
-        settings |= {f"{part}.bias": each for part, each in named}
-        settings["output_projection.bias"] = peer.out_proj.bias
+        named = zip(parts, reference.in_proj_bias.chunk(3), strict=True)
+        settings |= {f"{part}.bias": item for part, item in named}
+        settings["output_projection.bias"] = reference.out_proj.bias
     ours.load_state_dict(settings)
     return ours
 
 
 @pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
-def test_many_heads_are_torchs_many_heads(bias):
-    peer = nn.MultiheadAttention(WIDTH, NUM_HEADS, bias=bias, batch_first=True).double()
+def test_multi_head_matches_torch(bias):
+    reference = nn.MultiheadAttention(WIDTH, NUM_HEADS, bias=bias, batch_first=True).double()
     if bias:  # torch starts them at zero
-        nn.init.normal_(peer.in_proj_bias)
-        nn.init.normal_(peer.out_proj.bias)
-    ours = beside_torchs(peer, bias=bias)
+        nn.init.normal_(reference.in_proj_bias)
+        nn.init.normal_(reference.out_proj.bias)
+    ours = beside_torchs(reference, bias=bias)
     queries, values, mask = sentences(width=WIDTH)
-    wanted, weights = peer(queries, values, values, key_padding_mask=~mask[:, 0])
-    found = ours(queries, ours.build_memory(values, mask))
-    torch.testing.assert_close(found.context, wanted)
-    torch.testing.assert_close(found.weights, weights)
+    expected, weights = reference(queries, values, values, key_padding_mask=~mask[:, 0])
+    actual = ours(queries, ours.build_memory(values, mask))
+    torch.testing.assert_close(actual.context, expected)
+    torch.testing.assert_close(actual.weights, weights)
 
 
-def test_the_weights_of_each_head_are_those_of_torchs():
-    peer = nn.MultiheadAttention(WIDTH, NUM_HEADS, bias=False, batch_first=True).double()
-    ours = beside_torchs(peer, bias=False)
+def test_weights_of_each_head_match_torch():
+    reference = nn.MultiheadAttention(WIDTH, NUM_HEADS, bias=False, batch_first=True).double()
+    ours = beside_torchs(reference, bias=False)
     _, values, _ = sentences(width=WIDTH)
-    _, weights = peer(values, values, values, attn_mask=~causal_mask(5), average_attn_weights=False)
+    _, weights = reference(
+        values, values, values, attn_mask=~causal_mask(5), average_attn_weights=False
+    )
     memory = ours.build_memory(values, visible(values) & causal_mask(5))
     torch.testing.assert_close(ours(values, memory).alignment.weights, weights)
 
 
-def test_a_row_that_sees_nothing_is_nan_in_torchs_many_heads_and_not_in_ours():
-    peer = nn.MultiheadAttention(WIDTH, NUM_HEADS, bias=False, batch_first=True).double()
-    ours = beside_torchs(peer, bias=False)
+def test_fully_masked_row_is_nan_in_torch_multi_head_only():
+    reference = nn.MultiheadAttention(WIDTH, NUM_HEADS, bias=False, batch_first=True).double()
+    ours = beside_torchs(reference, bias=False)
     queries, values, _ = sentences(width=WIDTH)
     hidden = torch.ones(2, 5, dtype=torch.bool)
-    theirs, _ = peer(queries, values, values, key_padding_mask=hidden)
+    theirs, _ = reference(queries, values, values, key_padding_mask=hidden)
     assert theirs.isnan().all()
-    found = ours(queries, ours.build_memory(values, ~hidden[:, None]))
-    assert (found.context == 0).all()
-    assert (found.weights == 0).all()
+    actual = ours(queries, ours.build_memory(values, ~hidden[:, None]))
+    assert (actual.context == 0).all()
+    assert (actual.weights == 0).all()

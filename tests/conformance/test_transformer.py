@@ -15,32 +15,33 @@ from tests.catalogue import VOCABULARY, batch, store
 
 SIZE, NUM_HEADS, HIDDEN, NUM_LAYERS = 8, 2, 12, 2
 EPSILON = 1e-3  # large enough to be missed
-PLACEMENTS = ["before", "after"]
+NORM_ORDERS = ["pre", "post"]
 
 # Torch says that it cannot use a shortcut of its own.
 pytestmark = pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
 
-each_form = pytest.mark.parametrize(
-    ("placement", "activation"), [(one, two) for one in PLACEMENTS for two in ("relu", "gelu")]
+all_forms = pytest.mark.parametrize(
+    ("norm_order", "activation"),
+    [(order, activation) for order in NORM_ORDERS for activation in ("relu", "gelu")],
 )
 SUBLAYERS = {
     "self_attn": "self_attention.attention",
-    "multihead_attn": "source_attention.attention",
-    "linear1": "feedforward.into",
-    "linear2": "feedforward.out",
+    "multihead_attn": "cross_attention.attention",
+    "linear1": "feed_forward.input_projection",
+    "linear2": "feed_forward.output_projection",
 }
 NORMS = {
-    "encoder": {"norm1": "self_residual.norm", "norm2": "residual.norm"},
+    "encoder": {"norm1": "self_attention_residual.norm", "norm2": "feed_forward_residual.norm"},
     "decoder": {
-        "norm1": "self_residual.norm",
-        "norm2": "source_attention.residual.norm",
-        "norm3": "residual.norm",
+        "norm1": "self_attention_residual.norm",
+        "norm2": "cross_attention.residual.norm",
+        "norm3": "feed_forward_residual.norm",
     },
 }
 PROJECTIONS = ("query_projection", "key_projection", "value_projection")
 
 
-def ours(placement, activation):
+def ours(norm_order, activation):
     side = {
         "type": "transformer",
         "hidden_size": SIZE,
@@ -50,7 +51,7 @@ def ours(placement, activation):
             "score": {"type": "scaled-dot"},
         },
         "feed_forward": [{"intermediate_size": HIDDEN, "activation": activation}],
-        "norm_order": placement,
+        "norm_order": norm_order,
         "norm_eps": EPSILON,
         "dropout": 0.0,
     }
@@ -58,7 +59,7 @@ def ours(placement, activation):
     return config.build(source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY).double()
 
 
-def torchs(placement, activation):
+def torchs(norm_order, activation):
     """Torch's, every weight of it drawn, gains and biases too."""
     model = nn.Transformer(
         SIZE,
@@ -70,9 +71,9 @@ def torchs(placement, activation):
         activation=activation,
         layer_norm_eps=EPSILON,
         batch_first=True,
-        norm_first=placement == "before",
+        norm_first=norm_order == "pre",
     ).double()
-    if placement == "after":
+    if norm_order == "post":
         model.encoder.norm = model.decoder.norm = None
     for weight in model.parameters():
         nn.init.normal_(weight, std=0.6)
@@ -81,30 +82,30 @@ def torchs(placement, activation):
 
 def by_our_names(tensors):
     """Tensors by the names of torch's parameters, as tensors by the names of ours."""
-    found = {}
+    actual = {}
     for name, tensor in tensors.items():
         side, *rest = name.split(".")
         if rest[0] == "norm":
-            found[f"{side}.stack.{'.'.join(rest)}"] = tensor
+            actual[f"{side}.stack.{'.'.join(rest)}"] = tensor
             continue
         _, number, part, *last = rest
         layer = f"{side}.stack.layers.{number}.{(SUBLAYERS | NORMS[side])[part]}"
-        kind = last[-1].removeprefix("in_proj_")
+        type_name = last[-1].removeprefix("in_proj_")
         if last[0].startswith("in_proj"):
             parts = zip(PROJECTIONS, tensor.chunk(3), strict=True)
-            found |= {f"{layer}.{each}.{kind}": piece for each, piece in parts}
+            actual |= {f"{layer}.{item}.{type_name}": piece for item, piece in parts}
         elif last[0] == "out_proj":
-            found[f"{layer}.output_projection.{kind}"] = tensor
+            actual[f"{layer}.output_projection.{type_name}"] = tensor
         else:
-            found[f"{layer}.{kind}"] = tensor
-    return found
+            actual[f"{layer}.{type_name}"] = tensor
+    return actual
 
 
-def torchs_log_probs(peer, model, examples: Batch):
+def torchs_log_probs(reference, model, examples: Batch):
     """What torch's layers say between our embeddings and our emission."""
     tokens, lengths = examples.sources
     hidden = ~padding_mask(lengths, tokens.size(1)).squeeze(1)
-    outputs = peer(
+    outputs = reference(
         model.encoder.embedding(tokens),
         model.decoder.embedding(examples.decoder_inputs),
         tgt_mask=~causal_mask(examples.decoder_inputs.size(1)),
@@ -114,44 +115,44 @@ def torchs_log_probs(peer, model, examples: Batch):
     return model.decoder.output_head.projection(outputs).log_softmax(dim=-1)
 
 
-@each_form
+@all_forms
 @pytest.mark.parametrize("need_weights", [True, False], ids=["weights", "no weights"])
-def test_a_transformer_is_torchs_in_value_and_gradient(placement, activation, need_weights):
-    model, peer = ours(placement, activation), torchs(placement, activation)
+def test_transformer_matches_torch_in_value_and_gradient(norm_order, activation, need_weights):
+    model, reference = ours(norm_order, activation), torchs(norm_order, activation)
     names = dict(model.named_parameters())
-    taken = by_our_names(dict(peer.named_parameters()))
+    taken = by_our_names(dict(reference.named_parameters()))
     assert {name for name in names if ".stack." in name} == taken.keys()
     model.load_state_dict(taken, strict=False)
 
     examples = batch(store(), [0, 3, 5, 6])
-    found = model(examples, need_weights=need_weights).log_probs
-    wanted = torchs_log_probs(peer, model, examples)
-    torch.testing.assert_close(found, wanted)
+    actual = model(examples, need_weights=need_weights).log_probs
+    expected = torchs_log_probs(reference, model, examples)
+    torch.testing.assert_close(actual, expected)
 
-    slopes = torch.randn_like(wanted) * (examples.targets != 0).unsqueeze(-1)
-    gradients = torch.autograd.grad(found, list(names.values()), slopes)
+    grad_outputs = torch.randn_like(expected) * (examples.targets != 0).unsqueeze(-1)
+    gradients = torch.autograd.grad(actual, list(names.values()), grad_outputs)
     learned = dict(zip(names, gradients, strict=True))
-    outside = {name: each for name, each in names.items() if ".stack." not in name}
-    whole = {**dict(peer.named_parameters()), **outside}
+    outside = {name: item for name, item in names.items() if ".stack." not in name}
+    whole = {**dict(reference.named_parameters()), **outside}
     wanted_gradients = dict(
-        zip(whole, torch.autograd.grad(wanted, list(whole.values()), slopes), strict=True)
+        zip(whole, torch.autograd.grad(expected, list(whole.values()), grad_outputs), strict=True)
     )
-    apart = {name: wanted_gradients.pop(name) for name in outside}
-    torch.testing.assert_close(learned, by_our_names(wanted_gradients) | apart)
+    separate = {name: wanted_gradients.pop(name) for name in outside}
+    torch.testing.assert_close(learned, by_our_names(wanted_gradients) | separate)
 
 
-def test_without_a_last_norm_torchs_sum_goes_out_as_it_is():
+def test_pre_norm_stack_without_final_norm_matches_torch():
     """What makes ours end in a norm where norms come before: the layers' sums never stop."""
-    peer = torchs("before", "relu")
+    reference = torchs("pre", "relu")
     inputs = torch.randn(1, 4, SIZE, dtype=torch.double)
-    stack = ours("before", "relu").encoder.stack
+    stack = ours("pre", "relu").encoder.stack
     stack.load_state_dict(
         {
             name.removeprefix("encoder.stack."): tensor
-            for name, tensor in by_our_names(dict(peer.named_parameters())).items()
+            for name, tensor in by_our_names(dict(reference.named_parameters())).items()
             if name.startswith("encoder.")
         }
     )
     last, stack.norm = stack.norm, None
     sums, _ = stack.forward_bidirectional(inputs, torch.tensor([4]))
-    torch.testing.assert_close(last(sums), peer.encoder(inputs))
+    torch.testing.assert_close(last(sums), reference.encoder(inputs))

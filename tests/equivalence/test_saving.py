@@ -12,7 +12,7 @@ TEXTS = ["a b c", "", "h g f e d", "a", "unknown words"]
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_saved_weights_are_the_weights_loaded(name, tmp_path):
+def test_loaded_weights_equal_saved_weights(name, tmp_path):
     model, other = build(name), build(name)
     with torch.no_grad():
         for weight in other.parameters():
@@ -23,7 +23,7 @@ def test_saved_weights_are_the_weights_loaded(name, tmp_path):
         assert torch.equal(one, two)
 
 
-def test_a_run_loaded_twice_says_the_same_to_the_bit(trained):
+def test_run_loaded_twice_translates_identically(trained):
     for one, two in zip(
         load(trained).translate(TEXTS), load(trained).translate(TEXTS), strict=True
     ):

@@ -8,16 +8,18 @@ from heedful.models.base import EncoderOutput
 from heedful.models.recurrent.decoder import RecurrentDecoderConfig, WiringConfig
 from heedful.search import greedy_search
 
-BEGIN, END, VOCABULARY, MEMORY, LONGEST = 1, 2, 12, 6, 9
+BOS, EOS, VOCABULARY, MEMORY, MAX_LENGTH = 1, 2, 12, 6, 9
 MARGINAL = {
     "wiring": {"type": "step-then-attend", "input_feeding": False},
     "attention": {"alignment": {"type": "monotonic-marginal"}, "readout": {"type": "per-position"}},
     "output_head": {"type": "marginal"},
 }
-DECODERS = {type_of(each): {"wiring": {"type": type_of(each)}} for each in types_in(WiringConfig)}
+DECODERS = {
+    type_of(output): {"wiring": {"type": type_of(output)}} for output in types_in(WiringConfig)
+}
 DECODERS["deep-fusion"] |= {"cell": "lstmn"}
 DECODERS["marginal over places"] = MARGINAL
-each_decoder = pytest.mark.parametrize("name", DECODERS)
+all_decoders = pytest.mark.parametrize("name", DECODERS)
 
 
 def build(name):
@@ -27,45 +29,45 @@ def build(name):
     with torch.no_grad():
         for weight in decoder.parameters():
             weight.mul_(4)
-        decoder.output_head.projection.bias[END] = 2  # some end early
+        decoder.output_head.projection.bias[EOS] = 2  # some end early
     return decoder
 
 
 def sources():
     lengths = torch.tensor([5, 3, 1, 4])
-    states, memories = (torch.randn(4, 5, MEMORY, dtype=torch.double) for _ in range(2))
+    states, cell_states = (torch.randn(4, 5, MEMORY, dtype=torch.double) for _ in range(2))
     summary = torch.randn(4, MEMORY, dtype=torch.double)
-    return EncoderOutput(states, lengths, summary, cell_states=memories)
+    return EncoderOutput(states, lengths, summary, cell_states=cell_states)
 
 
-@each_decoder
-def test_with_no_teacher_the_likeliest_tokens_are_those_of_greedy_search(name):
+@all_decoders
+def test_zero_teacher_forcing_with_argmax_matches_greedy_search(name):
     decoder, encoded = build(name), sources()
-    wrong = torch.full((4, LONGEST + 1), 7)
-    wrong[:, 0] = BEGIN
+    wrong_tokens = torch.full((4, MAX_LENGTH + 1), 7)
+    wrong_tokens[:, 0] = BOS
     with torch.no_grad():
-        found = decoder.forward_scheduled_sampling(wrong, encoded, 0.0, "argmax")
-    limits = {"bos": BEGIN, "eos": END, "max_lengths": torch.full((4,), LONGEST)}
+        output = decoder.forward_scheduled_sampling(wrong_tokens, encoded, 0.0, "argmax")
+    limits = {"bos": BOS, "eos": EOS, "max_lengths": torch.full((4,), MAX_LENGTH)}
     for row, greedy in enumerate(greedy_search(decoder, decoder.initial_state(encoded), **limits)):
         count = len(greedy.tokens)
-        said = found.log_probs[row].argmax(-1).tolist()
-        assert said[:count] == list(greedy.tokens)
-        assert count == LONGEST or said[count] == END
-        seen = torch.as_tensor(greedy.weights, dtype=torch.double)[:count]
-        torch.testing.assert_close(found.weights[row, :count], seen, rtol=0, atol=1e-6)
+        predicted = output.log_probs[row].argmax(-1).tolist()
+        assert predicted[:count] == list(greedy.tokens)
+        assert count == MAX_LENGTH or predicted[count] == EOS
+        weights = torch.as_tensor(greedy.weights, dtype=torch.double)[:count]
+        torch.testing.assert_close(output.weights[row, :count], weights, rtol=0, atol=1e-6)
 
 
-@each_decoder
-def test_a_teacher_who_is_nearly_always_there_gives_what_one_who_always_is_gives(name):
+@all_decoders
+def test_teacher_forcing_ratio_near_one_matches_teacher_forcing(name):
     """The path step by step is the path at once, in value and in gradient."""
     decoder, encoded = build(name), sources()
-    tokens = torch.randint(3, VOCABULARY, (4, LONGEST))
-    always = decoder(tokens, encoded)
-    nearly = decoder.forward_scheduled_sampling(tokens, encoded, 1 - 1e-12, "sample")
-    torch.testing.assert_close(nearly[:2], always[:2])
+    tokens = torch.randint(3, VOCABULARY, (4, MAX_LENGTH))
+    teacher_forced = decoder(tokens, encoded)
+    nearly_teacher_forced = decoder.forward_scheduled_sampling(tokens, encoded, 1 - 1e-12, "sample")
+    torch.testing.assert_close(nearly_teacher_forced[:2], teacher_forced[:2])
     weights = list(decoder.parameters())
     ours, theirs = (
-        torch.autograd.grad(each.log_probs[..., 5].sum(), weights, allow_unused=True)
-        for each in (nearly, always)
+        torch.autograd.grad(output.log_probs[..., 5].sum(), weights, allow_unused=True)
+        for output in (nearly_teacher_forced, teacher_forced)
     )
     torch.testing.assert_close(ours, theirs)

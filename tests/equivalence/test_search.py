@@ -140,7 +140,7 @@ DIVERSE_SYSTEMS = [  # different kinds of attention and state
     "heads with coverage",
     "sutskever",
     "lstmn in both",
-    "continuation, gru",
+    "prefix LM, gru",
     "decoder only, span both",
     "transformer",
     "transformer, alignment monotonic",

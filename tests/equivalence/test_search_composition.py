@@ -61,7 +61,7 @@ SINGLE_MODELS = [  # different kinds of attention, or none
     "feature coverage",
     "marginal over softmax",
     "sutskever",
-    "continuation, gru",
+    "prefix LM, gru",
     "decoder only, span both",
     "transformer",
     "convolutional",

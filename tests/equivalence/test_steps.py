@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from heedful.pytree import select_rows
-from tests.catalogue import SYSTEMS, batch, build, select_beams, store
+from tests.catalogue import SYSTEMS, batch, build, select_source, store
 from tests.shape_checking import unchecked
 
 each_system = pytest.mark.parametrize("name", SYSTEMS)
@@ -75,6 +75,6 @@ def test_rows_of_a_state_go_their_own_way(name):
     together = model.step(tokens, picked).log_probs
     for place, row in enumerate(rows.tolist()):
         alone = model.step(
-            tokens[place : place + 1], model.initial_state(select_beams(examples.sources, row))
+            tokens[place : place + 1], model.initial_state(select_source(examples.sources, row))
         )
         torch.testing.assert_close(together[place : place + 1], alone.log_probs)

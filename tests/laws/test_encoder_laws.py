@@ -13,7 +13,7 @@ from heedful.models.recurrent.encoder_layers import ConnectionConfig, DirectionC
 
 EXPERTS = {"num_experts": 3, "num_experts_per_token": 2}
 HEADS = {"multi_head": {"num_heads": 2}, "score": {"type": "scaled-dot"}}
-COVERING = {"score": {"type": "additive", "features": [{"type": "coverage"}]}}
+COVERAGE = {"score": {"type": "additive", "features": [{"type": "coverage"}]}}
 SETTINGS: dict[str, dict[str, Any]] = {}
 for family, union in {
     "cell": CellConfig,
@@ -32,7 +32,7 @@ SETTINGS |= {
     "experts beside a straight path": {"experts": EXPERTS, "connection": "fast-forward"},
     "looks down": {"lower_attention": {}},
     "looks down with heads": {"lower_attention": HEADS, "connection": "fast-forward"},
-    "looks down, covering": {"lower_attention": COVERING, "connection": "residual"},
+    "looks down, covering": {"lower_attention": COVERAGE, "connection": "residual"},
     "positions": {"positional_encoding": {"type": "learned"}},
     "all at once": {
         "cell": "lstm",
@@ -48,10 +48,10 @@ SETTINGS |= {
         "positional_encoding": {"type": "sinusoidal"},
     },
 }
-each_setting = pytest.mark.parametrize("name", SETTINGS)
+all_settings = pytest.mark.parametrize("name", SETTINGS)
 LENGTHS = torch.tensor([5, 1, 3])
-SEEN = torch.arange(5) < LENGTHS[:, None]
-TOKENS = torch.randint(4, 11, (3, 5), generator=torch.Generator().manual_seed(1)) * SEEN
+VISIBLE = torch.arange(5) < LENGTHS[:, None]
+TOKENS = torch.randint(4, 11, (3, 5), generator=torch.Generator().manual_seed(1)) * VISIBLE
 
 
 def build(name, **settings):
@@ -60,71 +60,74 @@ def build(name, **settings):
     config = RecurrentEncoderConfig.model_validate(sizes | SETTINGS[name] | settings)
     encoder = config.build(vocab_size=11).double().eval()
     with torch.no_grad():
-        for parameter in encoder.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
+        for name_ in encoder.parameters():
+            name_.add_(0.3 * torch.randn_like(name_))
     return encoder
 
 
-def told(encoded):
+def position_and_row_outputs(output):
     """All that is said of the rows."""
-    memories = () if encoded.cell_states is None else (encoded.cell_states,)
-    return (encoded.states, *memories), (encoded.summary, *encoded.final_states)
+    cell_states = () if output.cell_states is None else (output.cell_states,)
+    return (output.states, *cell_states), (output.summary, *output.final_states)
 
 
-@each_setting
-def test_states_and_summary_have_the_promised_shapes(name):
+@all_settings
+def test_encoder_states_and_summary_have_expected_shapes(name):
     encoder = build(name)
-    encoded = encoder(TOKENS, LENGTHS)
-    assert encoded.states.shape == (3, 5, 6)
-    assert encoded.summary.shape == (3, encoder.size)
-    assert [end.shape for end in encoded.final_states] == [(3, 6)] * 3
-    assert (encoded.states[~SEEN] == 0).all()
-    assert encoded.states[SEEN].abs().sum(dim=-1).all()
+    output = encoder(TOKENS, LENGTHS)
+    assert output.states.shape == (3, 5, 6)
+    assert output.summary.shape == (3, encoder.output_size)
+    assert [end.shape for end in output.final_states] == [(3, 6)] * 3
+    assert (output.states[~VISIBLE] == 0).all()
+    assert output.states[VISIBLE].abs().sum(dim=-1).all()
 
 
-@each_setting
+@all_settings
 def test_padding_has_no_influence(name):
     encoder = build(name)
     wide = torch.cat([TOKENS, torch.zeros(3, 4, dtype=torch.long)], dim=1)
-    (narrow_places, narrow_rows), (wide_places, wide_rows) = (
-        told(encoder(tokens, LENGTHS)) for tokens in (TOKENS, wide)
+    (narrow_positions, narrow_rows), (wide_positions, wide_rows) = (
+        position_and_row_outputs(encoder(tokens, LENGTHS)) for tokens in (TOKENS, wide)
     )
-    for narrow, widened in zip(narrow_places, wide_places, strict=True):
+    for narrow, widened in zip(narrow_positions, wide_positions, strict=True):
         torch.testing.assert_close(widened[:, :5], narrow)
     torch.testing.assert_close(wide_rows, narrow_rows)
     auxiliary_losses = (encoder(tokens, LENGTHS).auxiliary_losses for tokens in (TOKENS, wide))
     torch.testing.assert_close(*map(dict, auxiliary_losses))
 
 
-@each_setting
-def test_what_stands_in_the_padding_has_no_influence(name):
+@all_settings
+def test_padding_tokens_have_no_influence(name):
     encoder = build(name)
-    spoiled = torch.where(SEEN, TOKENS, 7)
-    torch.testing.assert_close(told(encoder(spoiled, LENGTHS)), told(encoder(TOKENS, LENGTHS)))
+    corrupted = torch.where(VISIBLE, TOKENS, 7)
+    torch.testing.assert_close(
+        position_and_row_outputs(encoder(corrupted, LENGTHS)),
+        position_and_row_outputs(encoder(TOKENS, LENGTHS)),
+    )
 
 
-@each_setting
-def test_a_row_is_read_in_a_batch_as_it_is_read_alone(name):
+@all_settings
+def test_batch_matches_single_rows(name):
     encoder = build(name)
-    places, rows = told(encoder(TOKENS, LENGTHS))
+    positions, rows = position_and_row_outputs(encoder(TOKENS, LENGTHS))
     for row, length in enumerate(LENGTHS.tolist()):
-        alone = encoder(TOKENS[row : row + 1, :length], LENGTHS[row : row + 1])
-        own_places, own_rows = told(alone)
-        for whole, own in zip(places, own_places, strict=True):
-            torch.testing.assert_close(whole[row, :length], own[0])
-        for whole, own in zip(rows, own_rows, strict=True):
-            torch.testing.assert_close(whole[row], own[0])
+        single = encoder(TOKENS[row : row + 1, :length], LENGTHS[row : row + 1])
+        single_positions, single_rows = position_and_row_outputs(single)
+        for whole, single_row in zip(positions, single_positions, strict=True):
+            torch.testing.assert_close(whole[row, :length], single_row[0])
+        for whole, single_row in zip(rows, single_rows, strict=True):
+            torch.testing.assert_close(whole[row], single_row[0])
 
 
-@each_setting
-def test_every_weight_has_a_finite_gradient_in_training(name):
+@all_settings
+def test_every_parameter_has_finite_gradient(name):
     encoder = build(name, dropout=0.2).train()
-    encoded = encoder(TOKENS, LENGTHS)
-    places, rows = told(encoded)
-    total = sum(part.sin().sum() for part in (*places, *rows)) + sum(
-        encoded.auxiliary_losses.values()
+    output = encoder(TOKENS, LENGTHS)
+    positions, rows = position_and_row_outputs(output)
+    total = sum(part.sin().sum() for part in (*positions, *rows)) + sum(
+        output.auxiliary_losses.values()
     )
     total.backward()
-    for parameter, weight in encoder.named_parameters():
-        assert weight.grad is not None, parameter
-        assert weight.grad.isfinite().all(), parameter
+    for name_, parameter_ in encoder.named_parameters():
+        assert parameter_.grad is not None, name_
+        assert parameter_.grad.isfinite().all(), name_

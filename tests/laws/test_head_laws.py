@@ -22,23 +22,23 @@ from tests import catalogue
 from tests.catalogue import ALIGNMENTS, WIDTH
 
 # One that waits for where the query before it looked, by every feature there is.
-LOOKING_BACK = AdditiveScoreConfig(features=tuple(each() for each in types_in(ScoreFeatureConfig)))
-SCORES = {**catalogue.SCORES, "looking back": LOOKING_BACK}
+WITH_FEATURES = AdditiveScoreConfig(features=tuple(item() for item in types_in(ScoreFeatureConfig)))
+SCORES = {**catalogue.SCORES, "looking back": WITH_FEATURES}
 
-TIMES, PLACES, HEADS = 5, 7, 4
+NUM_QUERIES, NUM_KEYS, HEADS = 5, 7, 4
 SIZES = {"query_size": WIDTH, "memory_size": WIDTH, "num_heads": HEADS, "head_dim": WIDTH}
-NUM_GROUPS = {"no heads": None, "heads": HEADS, "two groups": 2}
+NUM_KV_HEADS = {"no heads": None, "heads": HEADS, "two groups": 2}
 
-each_score = pytest.mark.parametrize("score", SCORES)
-each_align = pytest.mark.parametrize("align", ALIGNMENTS)
-with_and_without_heads = pytest.mark.parametrize("num_groups", [None, HEADS])
-each_number_of_groups = pytest.mark.parametrize(
-    "num_groups", NUM_GROUPS.values(), ids=NUM_GROUPS.keys()
+all_scores = pytest.mark.parametrize("score", SCORES)
+all_alignments = pytest.mark.parametrize("alignment", ALIGNMENTS)
+with_and_without_heads = pytest.mark.parametrize("num_kv_heads", [None, HEADS])
+all_kv_heads = pytest.mark.parametrize(
+    "num_kv_heads", NUM_KV_HEADS.values(), ids=NUM_KV_HEADS.keys()
 )
 
 
-def around(inner, num_kv_heads):
-    """The mechanism in use, with so many groups or no heads at all."""
+def build_attention(inner, num_kv_heads):
+    """The mechanism at inference, with so many groups or no heads at all."""
     module = (
         inner
         if num_kv_heads is None
@@ -51,16 +51,16 @@ def with_score(name, num_kv_heads):
     torch.manual_seed(0)
     num_heads = None if num_kv_heads is None else HEADS
     score = SCORES[name].build(query_size=WIDTH, key_size=WIDTH, num_heads=num_heads)
-    return around(
+    return build_attention(
         SingleHeadAttention(score, SoftmaxAlignment(), WeightedSumReadout()), num_kv_heads
     )
 
 
-def with_align(name, num_kv_heads):
+def with_alignment(name, num_kv_heads):
     torch.manual_seed(0)
     num_heads = None if num_kv_heads is None else HEADS
     score = build_per_head_score(lambda: BilinearScore(WIDTH, WIDTH), num_heads)
-    return around(
+    return build_attention(
         SingleHeadAttention(score, deepcopy(ALIGNMENTS[name]), WeightedSumReadout()), num_kv_heads
     )
 
@@ -70,116 +70,119 @@ def vectors(*shape):
 
 
 def check_steps(module, mask):
-    values, queries = vectors(3, PLACES), vectors(3, TIMES)
+    values, queries = vectors(3, NUM_KEYS), vectors(3, NUM_QUERIES)
     memory = module.build_memory(values, mask)
     whole = module(queries, memory, module.initial_state(memory))
-    past, parts = module.initial_state(memory), []
-    for time in range(TIMES):
-        seen = memory.mask if memory.mask.size(-2) == 1 else memory.mask[..., time : time + 1, :]
-        part = module(queries[:, time : time + 1], memory._replace(mask=seen), past)
-        past = part.state
-        parts.append(part)
+    state, step_outputs = module.initial_state(memory), []
+    for step in range(NUM_QUERIES):
+        mask_ = memory.mask if memory.mask.size(-2) == 1 else memory.mask[..., step : step + 1, :]
+        step_output = module(queries[:, step : step + 1], memory._replace(mask=mask_), state)
+        state = step_output.state
+        step_outputs.append(step_output)
     for name in ("context", "weights"):
-        together = torch.cat([getattr(part, name) for part in parts], dim=1)
-        torch.testing.assert_close(together, getattr(whole, name))
-    torch.testing.assert_close(past, whole.state)
+        batched = torch.cat([getattr(step_output, name) for step_output in step_outputs], dim=1)
+        torch.testing.assert_close(batched, getattr(whole, name))
+    torch.testing.assert_close(state, whole.state)
 
 
 MASKS = {
-    "padding": padding_mask(torch.tensor([7, 3, 1]), PLACES),
-    "a mask for each query": causal_mask(PLACES)[-TIMES:]
-    & padding_mask(torch.tensor([7, 6, 4]), PLACES),
+    "padding": padding_mask(torch.tensor([7, 3, 1]), NUM_KEYS),
+    "a mask for each query": causal_mask(NUM_KEYS)[-NUM_QUERIES:]
+    & padding_mask(torch.tensor([7, 6, 4]), NUM_KEYS),
 }
-each_mask = pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+all_masks = pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 
 
-@each_score
-@each_number_of_groups
-@each_mask
-def test_step_by_step_is_all_at_once_for_every_score(score, num_kv_heads, mask):
+@all_scores
+@all_kv_heads
+@all_masks
+def test_stepwise_attention_matches_parallel_for_every_score(score, num_kv_heads, mask):
     check_steps(with_score(score, num_kv_heads), mask)
 
 
-@each_align
+@all_alignments
 @with_and_without_heads
-@each_mask
-def test_step_by_step_is_all_at_once_for_every_alignment(align, num_kv_heads, mask):
-    check_steps(with_align(align, num_kv_heads), mask)
+@all_masks
+def test_stepwise_attention_matches_parallel_for_every_alignment(alignment, num_kv_heads, mask):
+    check_steps(with_alignment(alignment, num_kv_heads), mask)
 
 
 def check_padding(module):
-    values, queries = vectors(2, PLACES), vectors(2, TIMES)
-    mask = padding_mask(torch.tensor([4, 3]), PLACES)
-    loose = module.build_memory(values, mask)
-    tight = module.build_memory(values[:, :4], mask[..., :4])
-    wide = module(queries, loose, module.initial_state(loose))
-    narrow = module(queries, tight, module.initial_state(tight))
-    torch.testing.assert_close(wide.context, narrow.context)
-    torch.testing.assert_close(wide.weights[..., :4], narrow.weights)
+    values, queries = vectors(2, NUM_KEYS), vectors(2, NUM_QUERIES)
+    mask = padding_mask(torch.tensor([4, 3]), NUM_KEYS)
+    wide_memory = module.build_memory(values, mask)
+    narrow_memory = module.build_memory(values[:, :4], mask[..., :4])
+    wide = module(queries, wide_memory, module.initial_state(wide_memory))
+    half = module(queries, narrow_memory, module.initial_state(narrow_memory))
+    torch.testing.assert_close(wide.context, half.context)
+    torch.testing.assert_close(wide.weights[..., :4], half.weights)
     assert (wide.weights[..., 4:] == 0).all()
 
 
-@each_score
-@each_number_of_groups
-def test_padding_has_no_influence_whatever_the_score(score, num_kv_heads):
+@all_scores
+@all_kv_heads
+def test_padding_has_no_influence_for_every_score(score, num_kv_heads):
     check_padding(with_score(score, num_kv_heads))
 
 
-@each_align
+@all_alignments
 @with_and_without_heads
-def test_padding_has_no_influence_whatever_the_alignment(align, num_kv_heads):
-    check_padding(with_align(align, num_kv_heads))
+def test_padding_has_no_influence_for_every_alignment(alignment, num_kv_heads):
+    check_padding(with_alignment(alignment, num_kv_heads))
 
 
-@each_score
+@all_scores
 @pytest.mark.parametrize("num_kv_heads", [1, 2])
-def test_a_group_is_heads_with_the_same_keys_and_values(score, num_kv_heads):
-    grouped, apart = with_score(score, num_kv_heads), with_score(score, HEADS)
+def test_grouped_heads_match_heads_with_repeated_keys_and_values(score, num_kv_heads):
+    grouped, separate = with_score(score, num_kv_heads), with_score(score, HEADS)
     shared = grouped.state_dict()
     for name in ("key_projection.weight", "value_projection.weight"):
-        own = shared[name].unflatten(0, (num_kv_heads, -1))
-        shared[name] = own.repeat_interleave(HEADS // num_kv_heads, dim=0).flatten(0, 1)
-    apart.load_state_dict(shared)
-    queries, values = vectors(3, TIMES), vectors(3, PLACES)
-    found, wanted = (
+        head_weights = shared[name].unflatten(0, (num_kv_heads, -1))
+        shared[name] = head_weights.repeat_interleave(HEADS // num_kv_heads, dim=0).flatten(0, 1)
+    separate.load_state_dict(shared)
+    queries, values = vectors(3, NUM_QUERIES), vectors(3, NUM_KEYS)
+    actual, expected = (
         module(queries, module.build_memory(values, MASKS["padding"]))
-        for module in (grouped, apart)
+        for module in (grouped, separate)
     )
-    torch.testing.assert_close(found.alignment.weights, wanted.alignment.weights)
-    torch.testing.assert_close(found.context, wanted.context)
+    torch.testing.assert_close(actual.alignment.weights, expected.alignment.weights)
+    torch.testing.assert_close(actual.context, expected.context)
 
 
-@each_score
-@each_number_of_groups
-def test_a_fully_hidden_source_gives_nothing_and_finite_gradients(score, num_kv_heads):
+@all_scores
+@all_kv_heads
+def test_fully_masked_source_gives_zeros_and_finite_gradients(score, num_kv_heads):
     module = with_score(score, num_kv_heads)
-    queries, values = vectors(2, TIMES).requires_grad_(), vectors(2, PLACES).requires_grad_()
-    attended = module(
-        queries, module.build_memory(values, padding_mask(torch.tensor([0, 2]), PLACES))
+    queries, values = (
+        vectors(2, NUM_QUERIES).requires_grad_(),
+        vectors(2, NUM_KEYS).requires_grad_(),
     )
-    assert (attended.weights[0] == 0).all()
-    assert (attended.context[0] == 0).all()
-    slopes = torch.autograd.grad(
-        attended.context.square().sum(), (queries, values), materialize_grads=True
+    output = module(
+        queries, module.build_memory(values, padding_mask(torch.tensor([0, 2]), NUM_KEYS))
     )
-    assert all(slope.isfinite().all() for slope in slopes)
-    assert all((slope[0] == 0).all() for slope in slopes)
+    assert (output.weights[0] == 0).all()
+    assert (output.context[0] == 0).all()
+    grad_outputs = torch.autograd.grad(
+        output.context.square().sum(), (queries, values), materialize_grads=True
+    )
+    assert all(slope.isfinite().all() for slope in grad_outputs)
+    assert all((slope[0] == 0).all() for slope in grad_outputs)
 
 
-@each_score
-def test_half_precision_gives_half_precision(score):
+@all_scores
+def test_attention_keeps_half_precision(score):
     module = with_score(score, HEADS).bfloat16()
-    queries, values = vectors(2, TIMES).bfloat16(), vectors(2, PLACES).bfloat16()
+    queries, values = vectors(2, NUM_QUERIES).bfloat16(), vectors(2, NUM_KEYS).bfloat16()
     memory = module.build_memory(values, MASKS["padding"][:2])
-    attended = module(queries, memory, module.initial_state(memory))
-    assert {attended.context.dtype, attended.weights.dtype} == {torch.bfloat16}
-    assert attended.context.isfinite().all()
+    output = module(queries, memory, module.initial_state(memory))
+    assert {output.context.dtype, output.weights.dtype} == {torch.bfloat16}
+    assert output.context.isfinite().all()
 
 
-@each_number_of_groups
-def test_a_memory_without_gradient_is_as_good(num_kv_heads):
+@all_kv_heads
+def test_detached_memory_gives_same_context(num_kv_heads):
     module = with_score("additive", num_kv_heads)
-    memory = module.build_memory(vectors(2, PLACES), MASKS["padding"][:2])
-    queries = vectors(2, TIMES)
+    memory = module.build_memory(vectors(2, NUM_KEYS), MASKS["padding"][:2])
+    queries = vectors(2, NUM_QUERIES)
     detached = map_tensors(torch.Tensor.detach, memory)
     torch.testing.assert_close(module(queries, detached).context, module(queries, memory).context)

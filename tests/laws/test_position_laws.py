@@ -1,4 +1,4 @@
-"""What all vectors of places promise, and all ways to join them."""
+"""What all vectors of positions promise, and all ways to join them."""
 
 from itertools import product
 
@@ -9,79 +9,83 @@ from heedful.attention.positional_encoding import PositionalEncodingConfig
 from heedful.config.base import type_of, types_in
 
 SIZE = 6
-PLACINGS = {
-    f"{type_of(member)}, {join}": member(combine=join)
-    for member, join in product(types_in(PositionalEncodingConfig), ["add", "concatenate"])
+COMBINERS = {
+    f"{type_of(member)}, {combine}": member(combine=combine)
+    for member, combine in product(types_in(PositionalEncodingConfig), ["add", "concat"])
 }
-each_placing = pytest.mark.parametrize("name", PLACINGS)
+all_combiners = pytest.mark.parametrize("name", COMBINERS)
 
 
 def build(name):
     torch.manual_seed(0)
-    return PLACINGS[name].build(embedding_size=SIZE).double()
+    return COMBINERS[name].build(embedding_size=SIZE).double()
 
 
-def vectors(*shape):
+def random_vectors(*shape):
     return torch.randn(*shape, SIZE, dtype=torch.double)
 
 
-@each_placing
+@all_combiners
 @pytest.mark.parametrize("leading", [(), (2,), (2, 3)], ids=str)
-def test_leading_dimensions_are_free(name, leading):
-    placing, words = build(name), vectors(*leading, 5)
-    told = placing(words)
-    assert told.shape == (*leading, 5, placing.output_size)
-    apart = torch.stack([placing(row) for row in words.view(-1, 5, SIZE)])
-    torch.testing.assert_close(told.view(-1, 5, placing.output_size), apart)
+def test_leading_dimensions_are_independent(name, leading):
+    combiner, vectors_ = build(name), random_vectors(*leading, 5)
+    encoded = combiner(vectors_)
+    assert encoded.shape == (*leading, 5, combiner.output_size)
+    separate = torch.stack([combiner(row) for row in vectors_.view(-1, 5, SIZE)])
+    torch.testing.assert_close(encoded.view(-1, 5, combiner.output_size), separate)
 
 
-@each_placing
-def test_a_text_read_piece_by_piece_is_told_the_same_places(name):
-    placing, words = build(name), vectors(2, 7)
-    pieces = [placing(words[:, :3]), placing(words[:, 3:4], 3), placing(words[:, 4:], 4)]
-    torch.testing.assert_close(torch.cat(pieces, dim=1), placing(words))
+@all_combiners
+def test_encoding_in_pieces_matches_encoding_at_once(name):
+    combiner, vectors_ = build(name), random_vectors(2, 7)
+    pieces = [
+        combiner(vectors_[:, :3]),
+        combiner(vectors_[:, 3:4], 3),
+        combiner(vectors_[:, 4:], 4),
+    ]
+    torch.testing.assert_close(torch.cat(pieces, dim=1), combiner(vectors_))
 
 
-@each_placing
-def test_each_row_may_begin_at_a_place_of_its_own(name):
-    placing, words = build(name), vectors(2, 3)
-    told = placing(words, torch.tensor([4, 9]))
+@all_combiners
+def test_rows_may_have_different_start_positions(name):
+    combiner, vectors_ = build(name), random_vectors(2, 3)
+    encoded = combiner(vectors_, torch.tensor([4, 9]))
     for row, first in enumerate((4, 9)):
-        torch.testing.assert_close(told[row], placing(words[row], first))
+        torch.testing.assert_close(encoded[row], combiner(vectors_[row], first))
 
 
-@each_placing
-def test_a_longer_neighbour_changes_nothing(name):
-    placing, words = build(name), vectors(2, 7)
-    torch.testing.assert_close(placing(words)[:, :4], placing(words[:, :4]))
+@all_combiners
+def test_encoding_is_independent_of_length(name):
+    combiner, vectors_ = build(name), random_vectors(2, 7)
+    torch.testing.assert_close(combiner(vectors_)[:, :4], combiner(vectors_[:, :4]))
 
 
-@each_placing
-def test_places_that_differ_are_told_apart(name):
-    placing = build(name)
-    told = placing(vectors(1).expand(40, SIZE))
-    distances = torch.cdist(told, told) + torch.eye(40)
+@all_combiners
+def test_different_positions_have_different_encodings(name):
+    combiner = build(name)
+    encoded = combiner(random_vectors(1).expand(40, SIZE))
+    distances = torch.cdist(encoded, encoded) + torch.eye(40)
     assert distances.min() > 1e-3
 
 
-@each_placing
-def test_places_beyond_any_seen_are_served(name):
-    told = build(name)(vectors(2), 10**6)
-    assert told.isfinite().all()
+@all_combiners
+def test_far_positions_have_finite_encodings(name):
+    encoded = build(name)(random_vectors(2), 10**6)
+    assert encoded.isfinite().all()
 
 
-@each_placing
+@all_combiners
 @pytest.mark.parametrize("dtype", [torch.float, torch.float16, torch.bfloat16], ids=str)
-def test_the_precision_of_the_vectors_is_kept(name, dtype):
-    placing, words = build(name), vectors(3)
-    told = placing.to(dtype)(words.to(dtype), 300)
-    assert told.dtype == dtype
-    wanted = build(name)(words, 300)
-    torch.testing.assert_close(told.double(), wanted, rtol=0, atol=8 * torch.finfo(dtype).eps)
+def test_encoding_keeps_dtype(name, dtype):
+    combiner, vectors_ = build(name), random_vectors(3)
+    encoded = combiner.to(dtype)(vectors_.to(dtype), 300)
+    assert encoded.dtype == dtype
+    expected = build(name)(vectors_, 300)
+    torch.testing.assert_close(encoded.double(), expected, rtol=0, atol=8 * torch.finfo(dtype).eps)
 
 
-@each_placing
-def test_gradients_are_those_of_finite_differences(name):
-    placing = build(name)
-    inputs = (vectors(3).requires_grad_(), *placing.parameters())
-    assert torch.autograd.gradcheck(lambda words, *_: placing(words), inputs, fast_mode=True)
+@all_combiners
+def test_gradients_match_finite_differences(name):
+    combiner = build(name)
+    inputs = (random_vectors(3).requires_grad_(), *combiner.parameters())
+    assert torch.autograd.gradcheck(lambda vectors_, *_: combiner(vectors_), inputs, fast_mode=True)

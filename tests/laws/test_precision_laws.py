@@ -15,7 +15,7 @@ from tests.catalogue import SYSTEMS, batch, build, store
 # Every alignment, what has derivatives of its own, and some of each family else.
 QUICK = ("alignment ", "score additive", "score cosine", "marginal over softmax")
 QUICK += ("transformer, span both", "convolutional", "dilated", "experts", "feature coverage")
-each_system = pytest.mark.parametrize(
+all_systems = pytest.mark.parametrize(
     "name",
     [
         pytest.param(name, marks=() if name.startswith(QUICK) else pytest.mark.slow)
@@ -25,7 +25,7 @@ each_system = pytest.mark.parametrize(
 BATCH = batch(store(), [0, 1, 2, 3])
 
 
-def learned(model, precision):
+def loss_and_gradient(model, precision):
     """The loss, and all gradients in one row, once the scale is one that fits them."""
     torch.manual_seed(0)
     model.zero_grad()
@@ -37,44 +37,44 @@ def learned(model, precision):
     parts = [weight.grad for weight in model.parameters() if weight.grad is not None]
     gradient = torch.cat([part.flatten() for part in parts])
     if precision.handle_overflow(bool(gradient.isfinite().all())):
-        return learned(model, precision)
+        return loss_and_gradient(model, precision)
     return loss.item(), gradient
 
 
-def near(name, precision):
+def check_close_to_fp32(name, precision):
     model = build(name).float()
     with torch.no_grad():
         for weight in model.parameters():
             weight.mul_(0.5)  # as they are drawn: wider ones make rounding grow with every layer
-    loss, gradient = learned(model, MixedPrecision("fp32", "cpu"))
-    narrow_loss, narrow_gradient = learned(model, MixedPrecision(precision, "cpu"))
+    loss, gradient = loss_and_gradient(model, MixedPrecision("fp32", "cpu"))
+    narrow_loss, narrow_gradient = loss_and_gradient(model, MixedPrecision(precision, "cpu"))
     assert narrow_gradient.isfinite().all()
     assert narrow_loss == pytest.approx(loss, rel=0.01)
     cosine = torch.nn.functional.cosine_similarity(gradient, narrow_gradient, dim=0)
     assert cosine > 0.99
 
 
-@each_system
-def test_bf16_is_finite_and_near_fp32(name):
-    near(name, "bf16")
+@all_systems
+def test_bf16_gradients_are_close_to_fp32(name):
+    check_close_to_fp32(name, "bf16")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_fp16_is_finite_and_near_fp32(name):
-    near(name, "fp16")
+def test_fp16_gradients_are_close_to_fp32(name):
+    check_close_to_fp32(name, "fp16")
 
 
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
-def test_every_cell_learns_in_fp16_on_a_cpu(cell):
-    near(f"{cell}, step-then-attend", "fp16")
+def test_cells_train_in_fp16_on_cpu(cell):
+    check_close_to_fp32(f"{cell}, step-then-attend", "fp16")
 
 
-def gradients(form, tensors, *, is_inside):
+def gradients(function, tensors, *, is_inside):
     """Gradients of what a form makes in bf16, differentiated inside or outside of autocast."""
     leaves = [tensor.clone().requires_grad_() for tensor in tensors]
     with MixedPrecision("bf16", "cpu").autocast():
-        outputs = form(*leaves)
+        outputs = function(*leaves)
         if is_inside:
             outputs.float().square().sum().backward()
     if not is_inside:
@@ -82,28 +82,32 @@ def gradients(form, tensors, *, is_inside):
     return [leaf.grad for leaf in leaves]
 
 
-def asked(queries, memory, weight):
+def attend(queries, memory, weight):
     return (queries @ weight) @ memory.transpose(1, 2) @ memory
 
 
-def asked_in_chunks(queries, memory, weight):
-    places = torch.zeros(queries.shape[:2], dtype=torch.long)
+def attend_chunked(queries, memory, weight):
+    positions = torch.zeros(queries.shape[:2], dtype=torch.long)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tuning, "QUERY_CHUNK_SIZE", 2)
         return attend_in_chunks(
-            lambda own, _, held: asked(own, held, weight), queries, places, memory, [weight]
+            lambda custom, _, memory_: attend(custom, memory_, weight),
+            queries,
+            positions,
+            memory,
+            [weight],
         )
 
 
-def additive(form):
-    return lambda queries, keys, matrix, vector: form(queries @ matrix, keys @ matrix, vector)
+def additive(function):
+    return lambda queries, keys, matrix, vector: function(queries @ matrix, keys @ matrix, vector)
 
 
-def plain_share(values, weight):
+def plain_product(values, weight):
     return values @ weight
 
 
-def shared(values, weight):
+def scaled_product(values, weight):
     return scale_gradient(values @ weight, 1.0)
 
 
@@ -111,37 +115,37 @@ def sparse(alpha):
     return lambda values, weight: entmax(values @ weight, alpha)
 
 
-def sparse_wide(alpha):
-    def form(values, weight):
+def sparse_float32(alpha):
+    def function(values, weight):
         products = values @ weight
         with torch.autocast("cpu", enabled=False):
             return entmax(products.float(), alpha).to(products.dtype)
 
-    return form
+    return function
 
 
-LONG, DEFAULT_CLIPPER, SQUARE = (2, 5, 4), (2, 3, 4), (4, 4)
+LONG, SHORT, SQUARE = (2, 5, 4), (2, 3, 4), (4, 4)
 PAIRS = {
-    "in chunks": (asked, asked_in_chunks, [LONG, DEFAULT_CLIPPER, SQUARE]),
+    "in chunks": (attend, attend_chunked, [LONG, SHORT, SQUARE]),
     "additive in chunks": (
         additive(additive_score.reference),
         additive(lambda *parts: chunked_additive_score(*parts, max_elements=1)),
-        [LONG, DEFAULT_CLIPPER, SQUARE, (4,)],
+        [LONG, SHORT, SQUARE, (4,)],
     ),
-    "shared gradient": (plain_share, shared, [LONG, SQUARE]),
-    "sparsemax": (sparse_wide(2.0), sparse(2.0), [LONG, SQUARE]),
-    "entmax": (sparse_wide(1.3), sparse(1.3), [LONG, SQUARE]),
+    "shared gradient": (plain_product, scaled_product, [LONG, SQUARE]),
+    "sparsemax": (sparse_float32(2.0), sparse(2.0), [LONG, SQUARE]),
+    "entmax": (sparse_float32(1.3), sparse(1.3), [LONG, SQUARE]),
 }
 
 
 @pytest.mark.parametrize("is_inside", [False, True])
 @pytest.mark.parametrize("name", PAIRS)
-def test_own_derivatives_are_those_of_the_plain_form_in_bf16(name, is_inside):
+def test_custom_gradients_match_autograd_in_bf16(name, is_inside):
     """None is lost, wherever they are asked for; weights of a kind stay of that kind."""
-    plain, own, shapes = PAIRS[name]
+    plain, custom, shapes = PAIRS[name]
     tensors = [torch.randn(shape) for shape in shapes]
-    wanted = gradients(plain, tensors, is_inside=False)
-    found = gradients(own, tensors, is_inside=is_inside)
-    for one, other in zip(wanted, found, strict=True):
+    expected = gradients(plain, tensors, is_inside=False)
+    actual = gradients(custom, tensors, is_inside=is_inside)
+    for one, other in zip(expected, actual, strict=True):
         assert other.dtype == torch.float32
         assert (one - other).norm() <= 0.03 * one.norm()

@@ -8,136 +8,144 @@ from heedful.pytree import select_rows
 from tests.catalogue import SCORES
 
 SIZE = 4
-BY_NUMBER = {"location", "sum"}  # those that ask where a key stands, counted from the first
-BY_DISTANCE = {
+ABSOLUTE = {"location", "sum"}  # those that ask where a key stands, counted from the first
+RELATIVE = {
     "alibi",
     "gaussian",
     "relative-position-bias",
     "relative-key",
     "rotary",
 }  # from the query
-BY_PLACE = BY_NUMBER | BY_DISTANCE
-BLIND = {"alibi", "gaussian", "relative-position-bias"}  # those that look at no vector at all
-each_score = pytest.mark.parametrize("kind", SCORES)
-each_score_by_content = pytest.mark.parametrize(
-    "kind", [kind for kind in SCORES if kind not in BY_PLACE]
+POSITIONAL = ABSOLUTE | RELATIVE
+POSITION_ONLY = {
+    "alibi",
+    "gaussian",
+    "relative-position-bias",
+}  # those that look at no vector at all
+all_scores = pytest.mark.parametrize("type_name", SCORES)
+content_scores = pytest.mark.parametrize(
+    "type_name", [type_name for type_name in SCORES if type_name not in POSITIONAL]
 )
-each_score_but_by_number = pytest.mark.parametrize(
-    "kind", [kind for kind in SCORES if kind not in BY_NUMBER]
+all_but_absolute_scores = pytest.mark.parametrize(
+    "type_name", [type_name for type_name in SCORES if type_name not in ABSOLUTE]
 )
 
 
-def build(kind, num_heads=None):
+def build(type_name, num_heads=None):
     torch.manual_seed(0)
-    return SCORES[kind].build(query_size=SIZE, key_size=SIZE, num_heads=num_heads).double()
+    return SCORES[type_name].build(query_size=SIZE, key_size=SIZE, num_heads=num_heads).double()
 
 
 def vectors(*shape):
     return torch.randn(*shape, SIZE, dtype=torch.double)
 
 
-def score(module, queries, keys, past=None):
-    return module(queries, module.prepare_keys(keys), past)
+def score(module, queries, keys, state=None):
+    return module(queries, module.prepare_keys(keys), state)
 
 
-def after(asked, keys):
+def state_after(num_queries, keys):
     """The past of sources of which so many queries were asked; where they looked is forgotten."""
-    nowhere, nothing = torch.zeros_like(keys[..., 0]), torch.zeros_like(keys[..., 0, :])
-    return AttentionState(asked, nowhere, nowhere, nothing, torch.ones_like(nothing[..., 0]))
+    zero_weights, zero_context = torch.zeros_like(keys[..., 0]), torch.zeros_like(keys[..., 0, :])
+    return AttentionState(
+        num_queries, zero_weights, zero_weights, zero_context, torch.ones_like(zero_context[..., 0])
+    )
 
 
-@each_score
+@all_scores
 @pytest.mark.parametrize("leading", [(), (2,), (2, 3)], ids=str)
-def test_leading_dimensions_are_free(kind, leading):
-    module = build(kind)
+def test_leading_dimensions_are_independent(type_name, leading):
+    module = build(type_name)
     queries, keys = vectors(*leading, 5), vectors(*leading, 7)
-    together = score(module, queries, keys)
-    assert together.shape == (*leading, 5, 7)
+    batched = score(module, queries, keys)
+    assert batched.shape == (*leading, 5, 7)
     flat = zip(queries.view(-1, 5, SIZE), keys.view(-1, 7, SIZE), strict=True)
-    apart = torch.stack([score(module, query, key) for query, key in flat])
-    torch.testing.assert_close(together.view(-1, 5, 7), apart)
+    separate = torch.stack([score(module, query, key) for query, key in flat])
+    torch.testing.assert_close(batched.view(-1, 5, 7), separate)
 
 
-@each_score
+@all_scores
 @pytest.mark.parametrize("length", [3, 9], ids=["shorter", "longer"])
-def test_a_pair_is_scored_alike_whatever_stands_beside_it(kind, length):
-    module = build(kind)
+def test_score_of_pair_is_independent_of_other_pairs(type_name, length):
+    module = build(type_name)
     queries, keys = vectors(3), vectors(4)
     other_queries, other_keys = vectors(2), vectors(length)
     other_queries[1], other_keys[2] = queries[1], keys[2]
-    before, after = score(module, queries, keys), score(module, other_queries, other_keys)
-    torch.testing.assert_close(before[1, 2], after[1, 2])
+    before, state_after = score(module, queries, keys), score(module, other_queries, other_keys)
+    torch.testing.assert_close(before[1, 2], state_after[1, 2])
 
 
-@each_score_by_content
-def test_scores_by_content_follow_their_keys_to_other_places(kind):
-    module = build(kind)
+@content_scores
+def test_content_scores_are_permuted_with_keys(type_name):
+    module = build(type_name)
     queries, keys = vectors(3), vectors(4)
     order = torch.tensor([2, 0, 3, 1])
     moved = score(module, queries, keys[order])
     torch.testing.assert_close(moved, score(module, queries, keys)[:, order])
 
 
-@each_score_but_by_number
+@all_but_absolute_scores
 @pytest.mark.parametrize("num_heads", [None, 2])
-def test_a_query_and_a_key_that_move_together_keep_their_score(kind, num_heads):
-    module, leading = build(kind, num_heads), (3,) if num_heads is None else (3, num_heads)
+def test_shifting_query_and_key_together_keeps_score(type_name, num_heads):
+    module, leading = build(type_name, num_heads), (3,) if num_heads is None else (3, num_heads)
     queries, keys = vectors(*leading, 4), vectors(*leading, 5)
     moved = torch.cat([vectors(*leading, 6), keys], dim=-2)
-    later = score(module, queries, moved, after(torch.full(leading, 6), moved))
-    torch.testing.assert_close(later[..., 6:], score(module, queries, keys))
+    shifted = score(module, queries, moved, state_after(torch.full(leading, 6), moved))
+    torch.testing.assert_close(shifted[..., 6:], score(module, queries, keys))
 
 
-@each_score
+@all_scores
 @pytest.mark.parametrize("num_heads", [None, 2])
-def test_queries_asked_one_by_one_are_scored_as_if_together(kind, num_heads):
-    module, leading = build(kind, num_heads), (3,) if num_heads is None else (3, num_heads)
+def test_stepwise_scores_match_batched_scores(type_name, num_heads):
+    module, leading = build(type_name, num_heads), (3,) if num_heads is None else (3, num_heads)
     queries, keys = vectors(*leading, 5), vectors(*leading, 7)
     steps = [
-        score(module, query, keys, after(torch.full(leading, step), keys))
+        score(module, query, keys, state_after(torch.full(leading, step), keys))
         for step, query in enumerate(queries.split(1, dim=-2))
     ]
     torch.testing.assert_close(torch.cat(steps, dim=-2), score(module, queries, keys))
 
 
-@each_score
-def test_rows_that_were_asked_more_often_stand_further_on(kind):
-    module = build(kind)
+@all_scores
+def test_query_position_is_per_row(type_name):
+    module = build(type_name)
     queries, keys = vectors(2, 3), vectors(2, 7)
-    together = score(module, queries, keys, after(torch.tensor([4, 1]), keys))
-    for row, asked in enumerate((4, 1)):
-        alone = score(module, queries[row], keys[row], after(torch.tensor(asked), keys[row]))
-        torch.testing.assert_close(together[row], alone)
+    batched = score(module, queries, keys, state_after(torch.tensor([4, 1]), keys))
+    for row, num_queries in enumerate((4, 1)):
+        single = score(
+            module, queries[row], keys[row], state_after(torch.tensor(num_queries), keys[row])
+        )
+        torch.testing.assert_close(batched[row], single)
 
 
-@each_score
-def test_heads_stand_before_the_queries_and_do_not_see_one_another(kind):
-    module = build(kind, num_heads=2)
+@all_scores
+def test_heads_are_independent(type_name):
+    module = build(type_name, num_heads=2)
     queries, keys = vectors(2, 2, 5), vectors(2, 2, 7)
     scores = score(module, queries, keys)
     assert torch.broadcast_shapes(scores.shape, (2, 2, 5, 7)) == (2, 2, 5, 7)
     for head in range(2):
         others = torch.arange(2) != head
-        queries_beside, keys_beside = queries.clone(), keys.clone()
-        queries_beside[:, others], keys_beside[:, others] = vectors(2, 1, 5), vectors(2, 1, 7)
-        beside = score(module, queries_beside, keys_beside)
-        torch.testing.assert_close(beside[:, head], scores[:, head])
-        assert kind in BLIND or not torch.equal(beside[:, others], scores[:, others])
+        changed_queries, changed_keys = queries.clone(), keys.clone()
+        changed_queries[:, others], changed_keys[:, others] = vectors(2, 1, 5), vectors(2, 1, 7)
+        changed = score(module, changed_queries, changed_keys)
+        torch.testing.assert_close(changed[:, head], scores[:, head])
+        assert type_name in POSITION_ONLY or not torch.equal(changed[:, others], scores[:, others])
 
 
-@each_score
-def test_rows_of_prepared_keys_can_be_selected_and_repeated(kind):
-    module = build(kind)
+@all_scores
+def test_prepared_key_rows_can_be_selected_and_repeated(type_name):
+    module = build(type_name)
     queries, keys = vectors(3, 2), vectors(3, 5)
     prepared, rows = module.prepare_keys(keys), torch.tensor([2, 0, 0])
     chosen = module(queries[rows], select_rows(prepared, rows))
     torch.testing.assert_close(chosen, module(queries, prepared)[rows])
 
 
-@each_score
+@all_scores
 @pytest.mark.parametrize("dtype", [torch.float, torch.float16, torch.bfloat16], ids=str)
-def test_vectors_of_zeros_give_finite_scores_and_gradients(kind, dtype):
-    module = build(kind).to(dtype)
+def test_zero_vectors_give_finite_scores_and_gradients(type_name, dtype):
+    module = build(type_name).to(dtype)
     queries = torch.zeros(2, SIZE, dtype=dtype, requires_grad=True)
     keys = torch.zeros(3, SIZE, dtype=dtype, requires_grad=True)
     scores = score(module, queries, keys)
@@ -149,9 +157,9 @@ def test_vectors_of_zeros_give_finite_scores_and_gradients(kind, dtype):
         assert gradient.isfinite().all()
 
 
-@each_score
-def test_gradients_are_those_of_finite_differences(kind):
-    module = build(kind)
+@all_scores
+def test_gradients_match_finite_differences(type_name):
+    module = build(type_name)
     inputs = (vectors(2).requires_grad_(), vectors(3).requires_grad_(), *module.parameters())
     # Fast: along random directions, for the matrices have thousands of entries.
     assert torch.autograd.gradcheck(lambda q, k, *_: score(module, q, k), inputs, fast_mode=True)

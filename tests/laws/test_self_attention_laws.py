@@ -1,4 +1,4 @@
-"""What all ways of a sequence to look at itself promise, however far places see."""
+"""What all ways of a sequence to look at itself promise, however far positions see."""
 
 from itertools import product
 
@@ -40,18 +40,18 @@ ATTENTIONS = {
         "multi_head": {"num_heads": 2},
     },
 }
-BY_PLACE = {"rotary", "relative buckets"}  # nothing for what is pressed
+POSITIONAL = {"rotary", "relative buckets"}  # nothing for what is pressed
 MEMBERS = [
     pair
     for pair in product(SPANS, ATTENTIONS)
-    if "compressed" not in pair[0] or pair[1] not in BY_PLACE
+    if "compressed" not in pair[0] or pair[1] not in POSITIONAL
 ]
-each_member = pytest.mark.parametrize(("span", "looking"), MEMBERS)
+all_members = pytest.mark.parametrize(("span", "attention_name"), MEMBERS)
 
 
-def build(span, looking):
+def build(span, attention_name):
     torch.manual_seed(4)
-    attention = AttentionConfig.model_validate(ATTENTIONS[looking]).build(
+    attention = AttentionConfig.model_validate(ATTENTIONS[attention_name]).build(
         query_size=SIZE, memory_size=SIZE
     )
     config = TypeAdapter(SelfAttentionConfig).validate_python(SPANS[span])
@@ -66,16 +66,16 @@ def vectors(*shape):
     return torch.randn(*shape, SIZE, dtype=torch.double)
 
 
-def read(module, inputs, lengths=None, **options):
+def run(module, inputs, lengths=None, **options):
     """Read from the beginning."""
     rows = len(inputs)
     if lengths is None:
         lengths = torch.full((rows,), inputs.size(1))
-    first = torch.zeros(rows, dtype=torch.long)
-    return module(inputs, module.initial_state(inputs), first, lengths, **options)
+    start_positions = torch.zeros(rows, dtype=torch.long)
+    return module(inputs, module.initial_state(inputs), start_positions, lengths, **options)
 
 
-def test_every_span_is_tried():
+def test_every_self_attention_type_is_tested():
     assert {span["type"] for span in SPANS.values()} == {
         member.model_fields["type"].default for member in types_in(SelfAttentionConfig)
     }
@@ -83,99 +83,105 @@ def test_every_span_is_tried():
 
 pieces_of_rows = st.lists(
     st.tuples(*[st.integers(0, 5)] * ROWS), min_size=1, max_size=5
-)  # how many places each row has in each piece
+)  # how many positions each row has in each piece
 
 
-@each_member
+@all_members
 @given(pieces=pieces_of_rows)
 @settings(max_examples=8)
-def test_pieces_of_any_sizes_are_read_as_the_whole(span, looking, pieces):
-    module = build(span, looking)
-    cumulative_log_probs = torch.tensor(pieces).sum(dim=0)
-    whole = vectors(ROWS, max(1, int(cumulative_log_probs.max())))
-    wanted = read(module, whole, cumulative_log_probs).outputs
-    cache, first = module.initial_state(whole), torch.zeros(ROWS, dtype=torch.long)
+def test_cached_chunks_match_whole_sequence(span, attention_name, pieces):
+    module = build(span, attention_name)
+    totals = torch.tensor(pieces).sum(dim=0)
+    whole = vectors(ROWS, max(1, int(totals.max())))
+    expected = run(module, whole, totals).outputs
+    cache, start_positions = module.initial_state(whole), torch.zeros(ROWS, dtype=torch.long)
     for piece in pieces:
         inputs = vectors(ROWS, max(1, *piece))  # past a row's end anything may stand
         for row, length in enumerate(piece):
-            inputs[row, :length] = whole[row, first[row] : first[row] + length]
+            inputs[row, :length] = whole[row, start_positions[row] : start_positions[row] + length]
         lengths = torch.tensor(piece)
-        found = module(inputs, cache, first, lengths, need_weights=bool(first.sum() % 2))
+        output = module(
+            inputs, cache, start_positions, lengths, need_weights=bool(start_positions.sum() % 2)
+        )
         for row, length in enumerate(piece):
-            place = int(first[row])
+            position = int(start_positions[row])
             torch.testing.assert_close(
-                found.outputs[row, :length], wanted[row, place : place + length]
+                output.outputs[row, :length], expected[row, position : position + length]
             )
-        cache, first = found.cache, first + lengths
+        cache, start_positions = output.cache, start_positions + lengths
 
 
-@each_member
-def test_places_know_nothing_of_those_after_them(span, looking):
-    module, inputs = build(span, looking), vectors(1, 9).requires_grad_()
-    for place in (0, 4, 7):
-        found = read(module, inputs).outputs[:, place]
-        (slopes,) = torch.autograd.grad(found.square().sum(), inputs, allow_unused=True)
-        assert (slopes[:, place + 1 :] == 0).all()
-        assert slopes.isfinite().all()
+@all_members
+def test_outputs_do_not_depend_on_later_positions(span, attention_name):
+    module, inputs = build(span, attention_name), vectors(1, 9).requires_grad_()
+    for position in (0, 4, 7):
+        output = run(module, inputs).outputs[:, position]
+        (gradient,) = torch.autograd.grad(output.square().sum(), inputs, allow_unused=True)
+        assert (gradient[:, position + 1 :] == 0).all()
+        assert gradient.isfinite().all()
 
 
-@each_member
-def test_weights_change_nothing_and_say_where_was_looked(span, looking):
-    module, inputs = build(span, looking), vectors(ROWS, 8).requires_grad_()
-    slopes = vectors(ROWS, 8)
+@all_members
+def test_need_weights_does_not_change_outputs(span, attention_name):
+    module, inputs = build(span, attention_name), vectors(ROWS, 8).requires_grad_()
+    gradient = vectors(ROWS, 8)
     results = []
     for need_weights in (False, True):
-        found = read(module, inputs, need_weights=need_weights)
-        learned = [inputs, *module.parameters()]
-        gradients = torch.autograd.grad(found.outputs, learned, slopes, materialize_grads=True)
-        results.append([found.outputs, *gradients])
+        output = run(module, inputs, need_weights=need_weights)
+        parameters = [inputs, *module.parameters()]
+        gradients = torch.autograd.grad(
+            output.outputs, parameters, gradient, materialize_grads=True
+        )
+        results.append([output.outputs, *gradients])
     torch.testing.assert_close(*results)
-    weights = found.weights[..., :8]
+    weights = output.weights[..., :8]
     assert (weights.triu(1) == 0).all()
-    cumulative_log_probs = weights.sum(dim=-1)
-    torch.testing.assert_close(cumulative_log_probs, (cumulative_log_probs > 0).double())
+    totals = weights.sum(dim=-1)
+    torch.testing.assert_close(totals, (totals > 0).double())
 
 
-@each_member
-def test_whoever_sees_nothing_gets_zeros_and_a_finite_slope(span, looking):
-    module, inputs = build(span, looking), vectors(ROWS, 7).requires_grad_()
-    found = read(module, inputs, need_weights=True)
-    blind = found.weights[..., :7].sum(dim=-1) == 0
-    assert blind[0].nonzero().flatten().tolist() == list(range(getattr(module, "stride", 1) - 1))
-    assert (found.outputs[blind] == 0).all()
+@all_members
+def test_queries_without_visible_keys_give_zeros_and_finite_gradient(span, attention_name):
+    module, inputs = build(span, attention_name), vectors(ROWS, 7).requires_grad_()
+    output = run(module, inputs, need_weights=True)
+    is_blind = output.weights[..., :7].sum(dim=-1) == 0
+    assert is_blind[0].nonzero().flatten().tolist() == list(range(getattr(module, "stride", 1) - 1))
+    assert (output.outputs[is_blind] == 0).all()
     for need_weights in (True, False):
-        outputs = read(module, inputs, need_weights=need_weights).outputs
-        (slopes,) = torch.autograd.grad(outputs.square().sum(), inputs)
-        assert slopes.isfinite().all()
+        outputs = run(module, inputs, need_weights=need_weights).outputs
+        (gradient,) = torch.autograd.grad(outputs.square().sum(), inputs)
+        assert gradient.isfinite().all()
 
 
-@each_member
-def test_rows_of_a_cache_can_be_selected_and_repeated(span, looking):
-    module, lengths = build(span, looking), torch.tensor([5, 2, 4])
-    cache = read(module, vectors(ROWS, 5), lengths).cache
-    more, ones = vectors(ROWS, 1), torch.ones(ROWS, dtype=torch.long)
+@all_members
+def test_cache_rows_can_be_selected_and_repeated(span, attention_name):
+    module, lengths = build(span, attention_name), torch.tensor([5, 2, 4])
+    cache = run(module, vectors(ROWS, 5), lengths).cache
+    inputs_, ones = vectors(ROWS, 1), torch.ones(ROWS, dtype=torch.long)
     rows = torch.tensor([2, 0, 2, 1])
-    whole = module(more, cache, lengths, ones).outputs
-    picked = module(more[rows], select_rows(cache, rows), lengths[rows], ones[[0] * 4]).outputs
-    torch.testing.assert_close(picked, whole[rows])
+    whole = module(inputs_, cache, lengths, ones).outputs
+    selected = module(inputs_[rows], select_rows(cache, rows), lengths[rows], ones[[0] * 4]).outputs
+    torch.testing.assert_close(selected, whole[rows])
 
 
-@each_member
-def test_looking_both_ways_rows_are_read_alone_whatever_stands_in_their_padding(span, looking):
-    module, lengths = build(span, looking), torch.tensor([8, 3, 1])
+@all_members
+def test_bidirectional_rows_match_unpadded_rows(span, attention_name):
+    module, lengths = build(span, attention_name), torch.tensor([8, 3, 1])
     inputs = vectors(ROWS, 8)
-    found = module.forward_bidirectional(inputs, lengths)
+    output = module.forward_bidirectional(inputs, lengths)
     for row, length in enumerate(lengths.tolist()):
-        alone = module.forward_bidirectional(inputs[row : row + 1, :length], lengths[row : row + 1])
-        torch.testing.assert_close(found[row, :length], alone[0])
+        single = module.forward_bidirectional(
+            inputs[row : row + 1, :length], lengths[row : row + 1]
+        )
+        torch.testing.assert_close(output[row, :length], single[0])
 
 
-@each_member
-def test_precision_is_kept(span, looking):
+@all_members
+def test_self_attention_keeps_dtype(span, attention_name):
     dtype = torch.bfloat16
-    module, inputs = build(span, looking).to(dtype), vectors(ROWS, 7).to(dtype)
+    module, inputs = build(span, attention_name).to(dtype), vectors(ROWS, 7).to(dtype)
     for need_weights in (True, False):
-        found = read(module, inputs, need_weights=need_weights)
-        assert found.outputs.dtype == dtype
-        assert found.outputs.isfinite().all()
+        output = run(module, inputs, need_weights=need_weights)
+        assert output.outputs.dtype == dtype
+        assert output.outputs.isfinite().all()
     assert module.forward_bidirectional(inputs, torch.tensor([7, 3, 1])).dtype == dtype

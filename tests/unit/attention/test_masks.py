@@ -17,44 +17,50 @@ LENGTHS = torch.tensor([1, 7, 0, 4])
 IDS = torch.tensor([[0, 0, 1, 1, 1, 2, 2], [5, 5, 5, 5, 5, 5, 5], [3, 1, 3, 1, 3, 1, 3]])
 
 
-def loop(may_see, size=SIZE):
+def mask_by_loop(is_visible, size=SIZE):
     """Ask of every query and every key whether one may see the other."""
-    return [[may_see(query, key) for key in range(size)] for query in range(size)]
+    return [[is_visible(query, key) for key in range(size)] for query in range(size)]
 
 
-def test_padding_hides_what_lies_beyond_the_end():
-    wanted = [[[key < length for key in range(SIZE)]] for length in LENGTHS.tolist()]
-    assert padding_mask(LENGTHS, SIZE).tolist() == wanted
+def test_padding_mask_hides_positions_after_length():
+    expected = [[[key < length for key in range(SIZE)]] for length in LENGTHS.tolist()]
+    assert padding_mask(LENGTHS, SIZE).tolist() == expected
 
 
 @pytest.mark.parametrize("size", [0, 1, 7])
-def test_causal_hides_the_future(size):
-    assert causal_mask(size).tolist() == loop(lambda query, key: key <= query, size)
+def test_causal_mask_hides_later_positions(size):
+    assert causal_mask(size).tolist() == mask_by_loop(lambda query, key: key <= query, size)
 
 
-@pytest.mark.parametrize("reach", [0, 1, 3, 100])
-def test_window_hides_what_is_out_of_reach(reach):
-    assert window_mask(SIZE, reach).tolist() == loop(lambda query, key: abs(query - key) <= reach)
+@pytest.mark.parametrize("half_width", [0, 1, 3, 100])
+def test_window_mask_hides_distant_positions(half_width):
+    assert window_mask(SIZE, half_width).tolist() == mask_by_loop(
+        lambda query, key: abs(query - key) <= half_width
+    )
 
 
 @pytest.mark.parametrize("block", [1, 3, 7, 100])
-def test_block_local_hides_what_lies_outside_the_own_block(block):
-    assert block_local_mask(SIZE, block).tolist() == loop(lambda q, k: q // block == k // block)
+def test_block_local_mask_hides_other_blocks(block):
+    assert block_local_mask(SIZE, block).tolist() == mask_by_loop(
+        lambda q, k: q // block == k // block
+    )
 
 
-def test_a_prefix_is_seen_by_everyone_and_the_rest_by_what_follows():
-    wanted = [
-        loop(lambda query, key, length=length: key < length or key <= query)
+def test_prefix_mask_with_causal_mask_shows_prefix_to_all():
+    expected = [
+        mask_by_loop(lambda query, key, length=length: key < length or key <= query)
         for length in LENGTHS.tolist()
     ]
-    assert (prefix_mask(SIZE, LENGTHS) | causal_mask(SIZE)).tolist() == wanted
-    alone = [[[key < length for key in range(SIZE)]] for length in LENGTHS.tolist()]
-    assert prefix_mask(SIZE, LENGTHS).tolist() == alone
+    assert (prefix_mask(SIZE, LENGTHS) | causal_mask(SIZE)).tolist() == expected
+    single = [[[key < length for key in range(SIZE)]] for length in LENGTHS.tolist()]
+    assert prefix_mask(SIZE, LENGTHS).tolist() == single
 
 
-def test_documents_see_themselves_alone():
-    wanted = [loop(lambda query, key, row=row: row[query] == row[key]) for row in IDS.tolist()]
-    assert document_mask(IDS).tolist() == wanted
+def test_document_mask_hides_other_documents():
+    expected = [
+        mask_by_loop(lambda query, key, row=row: row[query] == row[key]) for row in IDS.tolist()
+    ]
+    assert document_mask(IDS).tolist() == expected
 
 
 def test_masks_combine_with_and_and_or():
@@ -73,31 +79,31 @@ def test_masks_combine_with_and_and_or():
     ],
     ids=["causal", "window", "block local", "prefix"],
 )
-def test_a_mask_for_all_joins_the_padding_of_each(square):
+def test_square_masks_broadcast_with_padding_mask(square):
     joined = padding_mask(LENGTHS, SIZE) & square
     assert joined.shape == (len(LENGTHS), SIZE, SIZE)
     for row, length in enumerate(LENGTHS.tolist()):
-        alone = square.expand_as(joined)[row]
-        assert torch.equal(joined[row, :, :length], alone[:, :length])
+        single = square.expand_as(joined)[row]
+        assert torch.equal(joined[row, :, :length], single[:, :length])
         assert not joined[row, :, length:].any()
 
 
 @pytest.mark.parametrize("row", range(len(IDS)))
-def test_packed_documents_are_causal_each_on_its_own(row):
+def test_packed_documents_are_causal_separately(row):
     packed = (document_mask(IDS) & causal_mask(SIZE))[row]
     for document in IDS[row].unique():
-        places = IDS[row] == document
-        assert torch.equal(packed[places][:, places], causal_mask(int(places.sum())))
+        is_document = IDS[row] == document
+        assert torch.equal(packed[is_document][:, is_document], causal_mask(int(is_document.sum())))
 
 
-def test_masks_are_made_where_they_are_needed():
-    elsewhere = torch.device("meta")
+def test_masks_are_created_on_requested_device():
+    device = torch.device("meta")
     for mask in (
-        padding_mask(LENGTHS.to(elsewhere), SIZE),
-        causal_mask(SIZE, device=elsewhere),
-        window_mask(SIZE, 2, device=elsewhere),
-        block_local_mask(SIZE, 3, device=elsewhere),
-        prefix_mask(SIZE, LENGTHS.to(elsewhere)),
-        document_mask(IDS.to(elsewhere)),
+        padding_mask(LENGTHS.to(device), SIZE),
+        causal_mask(SIZE, device=device),
+        window_mask(SIZE, 2, device=device),
+        block_local_mask(SIZE, 3, device=device),
+        prefix_mask(SIZE, LENGTHS.to(device)),
+        document_mask(IDS.to(device)),
     ):
-        assert mask.device == elsewhere
+        assert mask.device == device

@@ -18,7 +18,7 @@ SYSTEMS_OF_EACH_SORT = [
     "marginal over softmax",
     "heads with coverage",
     "sutskever",
-    "continuation, gru",
+    "prefix LM, gru",
     "transformer",
     "convolutional",
     "dilated",

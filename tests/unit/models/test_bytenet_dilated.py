@@ -7,7 +7,7 @@ from heedful.models.bytenet import DilatedDecoderConfig, DilatedEncoderConfig
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.pytree import select_rows
-from tests.catalogue import VOCABULARY, batch, select_beams, store
+from tests.catalogue import VOCABULARY, batch, select_source, store
 
 SETTINGS = {
     "as in the paper": {"dilations": (1, 2), "num_repeats": 2},
@@ -98,7 +98,7 @@ def test_rows_of_a_state_go_their_own_way(name):
     together = model.step(tokens, select_rows(state, rows)).log_probs
     for place, row in enumerate(rows.tolist()):
         own = model.step(
-            first[row : row + 1], model.initial_state(select_beams(examples.sources, row))
+            first[row : row + 1], model.initial_state(select_source(examples.sources, row))
         ).state
         alone = model.step(tokens[place : place + 1], own)
         torch.testing.assert_close(together[place : place + 1], alone.log_probs)

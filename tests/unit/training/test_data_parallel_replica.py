@@ -25,7 +25,7 @@ def differentiate(model, examples):
     model(examples).log_probs.sum().backward()
 
 
-@pytest.mark.parametrize("name", ["gru, attend-then-step", "selection", UNUSED])
+@pytest.mark.parametrize("name", ["gru, attend-then-step", "argmax readout", UNUSED])
 def test_a_replica_has_the_gradients_of_its_model(name, group):
     plain, examples = build(name).train(), batch(store(), list(range(5)))
     model = copy.deepcopy(plain)

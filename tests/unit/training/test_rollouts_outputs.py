@@ -32,7 +32,7 @@ SYSTEMS_OF_EACH_SORT = [
     "deep fusion",
     "transformer",
     "transformer, experts",
-    "continuation, gru",
+    "prefix LM, gru",
     "decoder only, both learned",
     "convolutional",
     "dilated",

@@ -67,7 +67,7 @@ def test_a_small_model_begins_to_learn_its_pairs(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", ["lstm, attend-then-step", "transformer, norms before"])
+@pytest.mark.parametrize("system", ["lstm, attend-then-step", "transformer, pre-norm"])
 @each_precision
 def test_a_small_model_learns_its_pairs(name, system):
     learns(of_system(name, system), steps=100, share=0.2)

@@ -16,11 +16,13 @@ from heedful.attention import (
 LENGTHS = torch.tensor([5, 3])
 
 
-def sentences(queries: int = 3, places: int = 5, width: int = 4) -> tuple[Tensor, Tensor, Tensor]:
+def sentences(
+    queries: int = 3, positions: int = 5, width: int = 4
+) -> tuple[Tensor, Tensor, Tensor]:
     """Two rows of queries and memory, the second row with padding at its end."""
-    asked = torch.randn(2, queries, width, dtype=torch.double)
-    held = torch.randn(2, places, width, dtype=torch.double)
-    return asked, held, padding_mask(LENGTHS, places)
+    queries_ = torch.randn(2, queries, width, dtype=torch.double)
+    values = torch.randn(2, positions, width, dtype=torch.double)
+    return queries_, values, padding_mask(LENGTHS, positions)
 
 
 def attend(
@@ -29,17 +31,17 @@ def attend(
     values: Tensor,
     mask: Tensor,
     *,
-    align: AlignmentFunction | None = None,
+    alignment: AlignmentFunction | None = None,
 ) -> AttentionOutput:
     """Ask a mechanism that takes the mean of the values, under a softmax unless told otherwise."""
     attention = SingleHeadAttention(
-        score, align or SoftmaxAlignment(), WeightedSumReadout()
+        score, alignment or SoftmaxAlignment(), WeightedSumReadout()
     ).double()
     return attention(queries, attention.build_memory(values, mask))
 
 
 def column(*numbers: float) -> Tensor:
-    """One row of so many places, each a single number wide."""
+    """One row of so many positions, each a single number wide."""
     return torch.tensor(numbers, dtype=torch.double).view(1, -1, 1)
 
 

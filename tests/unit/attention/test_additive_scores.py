@@ -25,7 +25,7 @@ from heedful.attention.additive_scores import (
 QUERY, KEY, HIDDEN = 2, 4, 3
 
 
-def every_feature(hidden_size=HIDDEN):
+def all_features(hidden_size=HIDDEN):
     return [
         CoverageFeature(hidden_size),
         LocationFeature(hidden_size, num_filters=2, kernel_size=3),
@@ -33,66 +33,68 @@ def every_feature(hidden_size=HIDDEN):
     ]
 
 
-def looking_back(**options):
-    features = every_feature()
+def score_with_features(**options):
+    features = all_features()
     return AdditiveScore(QUERY, KEY, hidden_size=HIDDEN, features=features, **options).double()
 
 
-def past_of(*leading, places=5):
-    last, total = torch.rand(2, *leading, places).double().unbind(0)
-    asked, chance = torch.ones(leading, dtype=torch.long), torch.ones(leading)
-    return AttentionState(asked, last, total, torch.randn(*leading, KEY).double(), chance)
+def random_state(*leading, positions=5):
+    last, total = torch.rand(2, *leading, positions).double().unbind(0)
+    num_queries, probability = torch.ones(leading, dtype=torch.long), torch.ones(leading)
+    return AttentionState(
+        num_queries, last, total, torch.randn(*leading, KEY).double(), probability
+    )
 
 
-def test_a_feature_stands_inside_the_tanh_beside_query_and_key():
-    score, past = looking_back(bias=True), past_of()
+def test_additive_score_adds_features_inside_tanh():
+    score, state = score_with_features(bias=True), random_state()
     query, keys = torch.randn(1, QUERY).double(), torch.randn(5, KEY).double()
-    found = score(query, score.prepare_keys(keys), past)
-    coverage_penalty, location, context = (feature(past) for feature in score.features)
-    for place in range(5):
+    actual = score(query, score.prepare_keys(keys), state)
+    coverage_penalty, location, context = (feature(state) for feature in score.features)
+    for position in range(5):
         hidden = (
             score.query_projection.weight @ query[0]
-            + score.key_projection.weight @ keys[place]
+            + score.key_projection.weight @ keys[position]
             + score.key_projection.bias
-            + (coverage_penalty[place] + location[place] + context[0])
+            + (coverage_penalty[position] + location[position] + context[0])
         )
         parts = zip(score.score_vector.weight[0].tolist(), hidden.tolist(), strict=True)
-        wanted = sum(vector * math.tanh(each) for vector, each in parts)
-        assert found[0, place].item() == pytest.approx(wanted)
+        expected = sum(vector * math.tanh(item) for vector, item in parts)
+        assert actual[0, position].item() == pytest.approx(expected)
 
 
-def test_no_past_is_a_past_in_which_nothing_was_asked():
-    score = looking_back()
+def test_missing_state_equals_initial_state():
+    score = score_with_features()
     attention = SingleHeadAttention(score, SoftmaxAlignment(), WeightedSumReadout())
     values, query = torch.randn(2, 5, KEY).double(), torch.randn(2, 1, QUERY).double()
     memory = attention.build_memory(values, padding_mask(torch.tensor([5, 3]), 5))
-    begun = attention.initial_state(memory)
-    assert torch.equal(score(query, memory.keys), score(query, memory.keys, begun))
+    initial = attention.initial_state(memory)
+    assert torch.equal(score(query, memory.keys), score(query, memory.keys, initial))
 
 
-def test_only_a_score_with_features_looks_back():
-    assert looking_back().uses_history
+def test_only_additive_score_with_features_uses_history():
+    assert score_with_features().uses_history
     assert not AdditiveScore(QUERY, KEY, hidden_size=HIDDEN).uses_history
 
 
-def test_without_features_the_past_has_no_say():
+def test_additive_score_without_features_ignores_state():
     score = AdditiveScore(QUERY, KEY, hidden_size=HIDDEN).double()
     queries, prepared = (
         torch.randn(3, QUERY).double(),
         score.prepare_keys(torch.randn(5, KEY).double()),
     )
-    assert torch.equal(score(queries, prepared, past_of()), score(queries, prepared))
+    assert torch.equal(score(queries, prepared, random_state()), score(queries, prepared))
 
 
-def test_with_features_only_one_query_can_be_scored_at_a_time():
-    score = looking_back()
+def test_additive_score_with_features_takes_one_query_at_a_time():
+    score = score_with_features()
     prepared = score.prepare_keys(torch.randn(5, KEY).double())
     with pytest.raises(AssertionError, match="3 queries at once"):
-        score(torch.randn(3, QUERY).double(), prepared, past_of())
+        score(torch.randn(3, QUERY).double(), prepared, random_state())
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_a_bias_is_there_only_where_asked_for(bias):
+def test_additive_bias_is_optional(bias):
     config = AdditiveScoreConfig(hidden_size=HIDDEN, bias=bias)
     score = config.build(query_size=QUERY, key_size=KEY)
     assert (score.key_projection.bias is not None) == bias
@@ -100,47 +102,48 @@ def test_a_bias_is_there_only_where_asked_for(bias):
     assert score.score_vector.bias is None
 
 
-def test_a_feature_of_the_query_is_what_the_query_is_made_of():
+def test_context_feature_equals_context_concatenated_to_query():
     """W [x; c] is W_x x + W_c c, the score of Cheng et al. 2016 whichever way it is written."""
     feature = ContextFeature(HIDDEN, value_size=KEY)
-    apart = AdditiveScore(QUERY, KEY, hidden_size=HIDDEN, features=[feature])
+    separate = AdditiveScore(QUERY, KEY, hidden_size=HIDDEN, features=[feature])
     joined = AdditiveScore(QUERY + KEY, KEY, hidden_size=HIDDEN)
-    halves = [apart.query_projection.weight, feature.projection.weight]
+    halves = [separate.query_projection.weight, feature.projection.weight]
     joined.query_projection.weight.data = torch.cat(halves, dim=1).detach()
-    joined.key_projection.load_state_dict(apart.key_projection.state_dict())
-    joined.score_vector.load_state_dict(apart.score_vector.state_dict())
-    apart, joined, past = apart.double(), joined.double(), past_of(2)
+    joined.key_projection.load_state_dict(separate.key_projection.state_dict())
+    joined.score_vector.load_state_dict(separate.score_vector.state_dict())
+    separate, joined, state = separate.double(), joined.double(), random_state(2)
     tokens, keys = torch.randn(2, 1, QUERY).double(), torch.randn(2, 5, KEY).double()
-    queries = torch.cat([tokens, past.context.unsqueeze(1)], dim=-1)
+    queries = torch.cat([tokens, state.last_context.unsqueeze(1)], dim=-1)
     torch.testing.assert_close(
-        joined(queries, joined.prepare_keys(keys)), apart(tokens, apart.prepare_keys(keys), past)
+        joined(queries, joined.prepare_keys(keys)),
+        separate(tokens, separate.prepare_keys(keys), state),
     )
 
 
-def test_features_are_scored_in_chunks_like_all_else_and_agree_with_the_plain_form():
-    places, hidden_size = 2**16 + 1, 64
-    features = every_feature(hidden_size)
+def test_chunked_additive_score_with_features_matches_naive_score():
+    positions, hidden_size = 2**16 + 1, 64
+    features = all_features(hidden_size)
     score = AdditiveScore(QUERY, KEY, hidden_size=hidden_size, features=features).double()
-    query, past = torch.randn(1, QUERY).double(), past_of(places=places)
+    query, state = torch.randn(1, QUERY).double(), random_state(positions=positions)
     prepared, projected = (
-        score.prepare_keys(torch.randn(places, KEY).double()),
+        score.prepare_keys(torch.randn(positions, KEY).double()),
         score.query_projection(query),
     )
     vector = score.score_vector.weight[0]
     assert additive_score.select_kernel(projected, prepared, vector).name == "chunked"
-    summed = prepared + sum(feature(past) for feature in features)
+    summed = prepared + sum(feature(state) for feature in features)
     plain = additive_score.reference(projected, summed, vector)
-    torch.testing.assert_close(score(query, prepared, past), plain)
+    torch.testing.assert_close(score(query, prepared, state), plain)
 
 
-def test_gradients_reach_everything_and_are_those_of_finite_differences():
-    score, past = looking_back(bias=True), past_of(2)
+def test_additive_gradients_match_finite_differences():
+    score, state = score_with_features(bias=True), random_state(2)
     query, keys = torch.randn(2, 1, QUERY).double(), torch.randn(2, 5, KEY).double()
-    parts = [query, keys, past.last_weights, past.coverage, past.context]
+    parts = [query, keys, state.last_weights, state.coverage, state.last_context]
     inputs = [part.requires_grad_() for part in parts] + list(score.parameters())
 
     def scores(query, keys, last, total, context, *_):
-        then = past._replace(last_weights=last, coverage=total, context=context)
+        then = state._replace(last_weights=last, coverage=total, last_context=context)
         return score(query, score.prepare_keys(keys), then)
 
     assert torch.autograd.gradcheck(scores, inputs)

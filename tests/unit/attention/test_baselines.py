@@ -8,7 +8,7 @@ from heedful.attention.hard_alignment import LearnedBaseline, MovingAverageBasel
 REAL = torch.tensor([[True, True, True], [True, False, False]])
 
 
-def test_the_moving_baseline_follows_its_recursion():
+def test_moving_average_baseline_matches_recursion():
     """b_1 = .1 (-4), b_2 = .9 b_1 + .1 (-8), means over the real targets by hand."""
     baseline = MovingAverageBaseline(0.9)
     nothing = torch.zeros(2, 3)
@@ -20,14 +20,14 @@ def test_the_moving_baseline_follows_its_recursion():
     assert baseline(nothing)[1, 2].item() == baseline.running_mean.item()
 
 
-def test_what_was_expected_does_not_move_with_the_value():
+def test_baseline_output_is_not_changed_by_update():
     baseline = MovingAverageBaseline(0.5)
     expected = baseline(torch.zeros(2, 3))
     baseline.update(torch.full((2, 3), -1.0), expected, REAL)
     assert (expected == 0).all()
 
 
-def test_the_moving_baseline_moves_in_training_only_and_only_for_real_targets():
+def test_moving_average_ignores_eval_mode_and_padding():
     baseline = MovingAverageBaseline()
     rewards = torch.full((2, 3), -5.0)
     assert baseline.update(rewards, rewards, torch.zeros_like(REAL)) == {}
@@ -36,14 +36,14 @@ def test_the_moving_baseline_moves_in_training_only_and_only_for_real_targets():
     assert baseline.running_mean == 0
 
 
-def test_the_moving_baseline_is_saved_with_the_weights():
+def test_moving_average_is_in_state_dict():
     baseline, other = MovingAverageBaseline(), MovingAverageBaseline()
     baseline.update(torch.full((2, 3), -5.0), torch.zeros(2, 3), REAL)
     other.load_state_dict(baseline.state_dict())
     assert other.running_mean.item() == pytest.approx(-0.5)
 
 
-def test_the_learned_baseline_is_linear_in_the_query_and_leaves_the_query_alone():
+def test_learned_baseline_is_linear_and_detached_from_query():
     baseline = LearnedBaseline(4).double()
     queries = torch.randn(2, 3, 4, dtype=torch.double, requires_grad=True)
     expected = baseline(torch.zeros(2, 3, dtype=torch.double), queries)
@@ -56,14 +56,14 @@ def test_the_learned_baseline_is_linear_in_the_query_and_leaves_the_query_alone(
     torch.testing.assert_close(baseline.projection.bias.grad, missed.sum()[None])
 
 
-def test_the_learned_baseline_pays_half_the_square_for_real_targets():
+def test_learned_baseline_loss_is_half_squared_error():
     rewards = torch.tensor([[-1.0, -2, -3], [-4, 99, 99]])
     expected = torch.tensor([[-1.0, 0, 0], [0, 0, 0]])
     learned = LearnedBaseline(2).update(rewards, expected, REAL)
     assert learned["baseline"].item() == (0 + 4 + 9 + 16) / 2
 
 
-def test_no_baseline_expects_and_learns_nothing():
+def test_zero_baseline_returns_zeros_and_no_loss():
     rewards = torch.randn(2, 3)
     assert (ZeroBaseline()(rewards) == 0).all()
     assert ZeroBaseline().update(rewards, rewards, REAL) == {}
@@ -73,5 +73,5 @@ def test_no_baseline_expects_and_learns_nothing():
 @pytest.mark.parametrize(
     "baseline", [ZeroBaseline(), MovingAverageBaseline()], ids=["none", "moving"]
 )
-def test_what_is_expected_is_of_the_same_kind_of_number(baseline, dtype):
+def test_baseline_keeps_dtype(baseline, dtype):
     assert baseline(torch.zeros(2, 3, dtype=dtype)).dtype == dtype

@@ -25,7 +25,7 @@ from heedful.attention.hard_alignment import (
     ZeroBaseline,
 )
 
-MAKERS = {
+BUILDERS = {
     "argmax": ArgmaxAlignment,
     "sampled": lambda inner: SampledAlignment(inner, ZeroBaseline(), soft_probability=0.0),
     "half soft": lambda inner: SampledAlignment(inner, MovingAverageBaseline()),
@@ -36,14 +36,14 @@ MAKERS = {
     "gumbel-softmax": lambda inner: GumbelSoftmaxAlignment(inner, temperature=0.1),
     "gumbel-softmax, straight": lambda inner: GumbelSoftmaxAlignment(inner, straight_through=True),
 }
-CHOOSING = {
-    f"{name} of {type(inner).__name__.lower()}": make(inner)
-    for name, make in MAKERS.items()
+ALIGNMENTS = {
+    f"{name} of {type(inner).__name__.lower()}": build_alignment(inner)
+    for name, build_alignment in BUILDERS.items()
     for inner in (SoftmaxAlignment(), SparsemaxAlignment())
 }
-each_alignment = pytest.mark.parametrize("align", CHOOSING.values(), ids=CHOOSING)
-each_mode = pytest.mark.parametrize("mode", ["train", "eval"])
-DRAWING = ["sampled", "straight-through", "gumbel-softmax", "gumbel-softmax, straight"]
+all_alignments = pytest.mark.parametrize("alignment", ALIGNMENTS.values(), ids=ALIGNMENTS)
+both_modes = pytest.mark.parametrize("mode", ["train", "eval"])
+SAMPLING = ["sampled", "straight-through", "gumbel-softmax", "gumbel-softmax, straight"]
 
 # P(chi-square > 31) is less than 1e-6 for three degrees of freedom.
 CHI_SQUARE_OF_FOUR_PLACES = 31.0
@@ -53,70 +53,70 @@ def visible(scores):
     return torch.ones_like(scores, dtype=torch.bool)
 
 
-def past(chance):
-    """Nothing was asked, and this was drawn for each source."""
-    nothing = torch.zeros(len(chance), 1)
-    return AttentionState(nothing[:, 0].long(), nothing, nothing, nothing, torch.tensor(chance))
+def state_with_sample(samples):
+    """A state before the first query with this uniform sample for each source."""
+    zeros = torch.zeros(len(samples), 1)
+    return AttentionState(zeros[:, 0].long(), zeros, zeros, zeros, torch.tensor(samples))
 
 
-@each_alignment
-def test_in_use_the_best_visible_place_gets_all(align):
-    align.eval()
+@all_alignments
+def test_hard_attention_uses_argmax_in_eval_mode(alignment):
+    alignment.eval()
     scores = torch.tensor([[[1.0, 3.0, 2.0], [1.0, 3.0, 2.0], [1.0, 3.0, 2.0]]])
     mask = torch.tensor([[[True] * 3, [True, False, True], [False] * 3]])
-    weights = align(scores, mask).weights
+    weights = alignment(scores, mask).weights
     assert weights.tolist() == [[[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]]
 
 
-@each_alignment
-@each_mode
-def test_one_unit_goes_to_visible_places_and_nothing_where_none_is(align, mode):
-    getattr(align, mode)()
+@all_alignments
+@both_modes
+def test_hard_weights_sum_to_one_over_visible_positions(alignment, mode):
+    getattr(alignment, mode)()
     scores, mask = torch.randn(40, 3, 6), torch.rand(40, 3, 6) < 0.5
-    weights = align(scores, mask).weights
+    weights = alignment(scores, mask).weights
     assert (weights >= 0).all()
     assert (weights[~mask] == 0).all()
     torch.testing.assert_close(weights.sum(-1), mask.any(-1).float())
 
 
-@each_alignment
-@each_mode
-@pytest.mark.parametrize("hidden", [float("nan"), float("inf"), 1e30], ids=str)
-def test_whatever_stands_at_a_hidden_place_is_not_read(align, mode, hidden):
-    getattr(align, mode)()
+@all_alignments
+@both_modes
+@pytest.mark.parametrize("masked_value", [float("nan"), float("inf"), 1e30], ids=str)
+def test_masked_scores_have_no_influence(alignment, mode, masked_value):
+    getattr(alignment, mode)()
     scores, mask = torch.randn(1, 2, 4), torch.tensor([[[True, False, True, True], [False] * 4]])
-    found = []
-    for each in (scores, scores.masked_fill(~mask, hidden)):
+    results = []
+    for inputs in (scores, scores.masked_fill(~mask, masked_value)):
         torch.manual_seed(5)
-        each.requires_grad_()
-        aligned = align(each, mask)
-        (aligned.weights + aligned.probabilities).square().sum().backward()
-        found.append((aligned.weights, each.grad))
-    for clean, spoiled in zip(*found, strict=True):
-        torch.testing.assert_close(clean, spoiled)
-    assert (found[1][1][~mask] == 0).all()
+        inputs.requires_grad_()
+        output = alignment(inputs, mask)
+        (output.weights + output.probabilities).square().sum().backward()
+        results.append((output.weights, inputs.grad))
+    for clean, corrupted in zip(*results, strict=True):
+        torch.testing.assert_close(clean, corrupted)
+    assert (results[1][1][~mask] == 0).all()
 
 
-@each_alignment
-@each_mode
-def test_nan_stays_visible_in_its_row_alone(align, mode):
-    getattr(align, mode)()
+@all_alignments
+@both_modes
+def test_nan_stays_in_its_row(alignment, mode):
+    getattr(alignment, mode)()
     scores = torch.tensor([[[0.0, float("nan"), 1.0], [0.0, 1.0, 2.0]]])
-    weights = align(scores, visible(scores)).weights
+    weights = alignment(scores, visible(scores)).weights
     assert weights[0, 0].isnan().any()
     assert weights[0, 1].isfinite().all()
 
 
-@each_alignment
-@each_mode
+@all_alignments
+@both_modes
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_precision_stays_half_and_finite(align, mode, dtype):
-    getattr(align, mode)()
+def test_half_precision_stays_half_and_finite(alignment, mode, dtype):
+    getattr(alignment, mode)()
     scores = (10 * torch.randn(2, 3, 50)).to(dtype).requires_grad_()
-    aligned = align(scores, visible(scores))
-    assert {part.dtype for part in aligned if part is not None} == {dtype}
-    (aligned.weights + aligned.probabilities).square().sum().backward()
-    assert aligned.weights.isfinite().all()
+    output = alignment(scores, visible(scores))
+    assert {part.dtype for part in output if part is not None} == {dtype}
+    (output.weights + output.probabilities).square().sum().backward()
+    assert output.weights.isfinite().all()
     assert scores.grad.isfinite().all()
 
 
@@ -125,57 +125,57 @@ def chi_square(counts, probabilities):
     return ((counts - expected).square() / expected).sum().item()
 
 
-@pytest.mark.parametrize("name", DRAWING)
+@pytest.mark.parametrize("name", SAMPLING)
 @pytest.mark.parametrize("dtype", [torch.double, torch.float32, torch.bfloat16], ids=str)
-def test_places_are_drawn_as_often_as_they_are_likely(name, dtype):
-    align = MAKERS[name](SoftmaxAlignment())
+def test_samples_follow_probabilities(name, dtype):
+    alignment = BUILDERS[name](SoftmaxAlignment())
     logits = torch.tensor([0.5, 9.0, 0.3, 0.15, 0.05]).log().to(dtype)
     mask = torch.tensor([True, False, True, True, True])
     scores = logits.expand(1, 20_000, 5)
-    aligned = align(scores, mask.expand(1, 1, 5))
-    counts = aligned.weights[0].argmax(-1).bincount(minlength=5).double()
-    likely = aligned.probabilities[0, 0].double()
+    output = alignment(scores, mask.expand(1, 1, 5))
+    counts = output.weights[0].argmax(-1).bincount(minlength=5).double()
+    likely = output.probabilities[0, 0].double()
     assert counts[1] == 0
     assert chi_square(counts[mask], likely[mask] / likely.sum()) < CHI_SQUARE_OF_FOUR_PLACES
 
 
-def test_a_place_without_any_probability_is_never_drawn():
-    align = SampledAlignment(SparsemaxAlignment(), ZeroBaseline(), soft_probability=0.0)
+def test_position_with_zero_probability_is_never_sampled():
+    alignment = SampledAlignment(SparsemaxAlignment(), ZeroBaseline(), soft_probability=0.0)
     scores = torch.tensor([1.0, 0.9, -1.0, -5.0]).expand(1, 5000, 4)
-    weights = align(scores, visible(scores)).weights
+    weights = alignment(scores, visible(scores)).weights
     assert (weights.sum(1)[0] > 0).tolist() == [True, True, False, False]
 
 
-def test_the_log_probability_is_that_of_the_place_drawn_and_zero_where_none_was():
-    align = SampledAlignment(SoftmaxAlignment(), ZeroBaseline())
+def test_log_prob_is_that_of_sample_and_zero_without_sample():
+    alignment = SampledAlignment(SoftmaxAlignment(), ZeroBaseline())
     scores = torch.randn(2, 3, 4, dtype=torch.double, requires_grad=True)
     mask = visible(scores).clone()
     mask[0, 1] = False
-    aligned = align(scores, mask, state=past([0.9, 0.1]))
-    drawn = (aligned.weights[0] * aligned.probabilities[0]).sum(-1).tolist()
-    assert aligned.log_probs[0, 0].item() == pytest.approx(math.log(drawn[0]))
-    assert aligned.log_probs[0, 1] == 0
-    assert aligned.log_probs[0, 2].item() == pytest.approx(math.log(drawn[2]))
-    assert (aligned.log_probs[1] == 0).all()
-    aligned.log_probs.sum().backward()
+    output = alignment(scores, mask, state=state_with_sample([0.9, 0.1]))
+    drawn = (output.weights[0] * output.probabilities[0]).sum(-1).tolist()
+    assert output.log_probs[0, 0].item() == pytest.approx(math.log(drawn[0]))
+    assert output.log_probs[0, 1] == 0
+    assert output.log_probs[0, 2].item() == pytest.approx(math.log(drawn[2]))
+    assert (output.log_probs[1] == 0).all()
+    output.log_probs.sum().backward()
     assert scores.grad.isfinite().all()
     assert (scores.grad[0, 1] == 0).all()
     assert (scores.grad[1] == 0).all()
 
 
-def test_a_source_is_soft_or_drawn_for_all_its_queries():
+def test_source_is_soft_or_sampled_for_all_queries():
     scores = torch.randn(3, 4, 5, requires_grad=True)
-    align = SampledAlignment(SoftmaxAlignment(), ZeroBaseline(), soft_probability=0.5)
-    aligned = align(scores, visible(scores), state=past([0.49, 0.5, 0.999]))
-    torch.testing.assert_close(aligned.weights[0], aligned.probabilities[0])
-    assert ((aligned.weights[1:] == 0) | (aligned.weights[1:] == 1)).all()
-    aligned.weights.square().sum().backward()
+    alignment = SampledAlignment(SoftmaxAlignment(), ZeroBaseline(), soft_probability=0.5)
+    output = alignment(scores, visible(scores), state=state_with_sample([0.49, 0.5, 0.999]))
+    torch.testing.assert_close(output.weights[0], output.probabilities[0])
+    assert ((output.weights[1:] == 0) | (output.weights[1:] == 1)).all()
+    output.weights.square().sum().backward()
     assert scores.grad[0].abs().sum() > 0
     assert (scores.grad[1:] == 0).all()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
-def test_as_many_sources_are_soft_as_was_asked_for(share):
+def test_fraction_of_soft_sources_is_soft_probability(share):
     """Within five standard deviations of a binomial, with a past and without one."""
     count = 4000
     attention = SingleHeadAttention(
@@ -185,54 +185,54 @@ def test_as_many_sources_are_soft_as_was_asked_for(share):
     )
     memory = attention.build_memory(torch.randn(count, 3, 2), torch.ones(1, 1, 3, dtype=torch.bool))
     queries = torch.randn(count, 1, 2)
-    for carried in (attention.initial_state(memory), None):
-        weights = attention(queries, memory, carried).weights
+    for state in (attention.initial_state(memory), None):
+        weights = attention(queries, memory, state).weights
         soft = ((weights > 0) & (weights < 1)).any(-1).sum().item()
         assert abs(soft - share * count) <= 5 * math.sqrt(share * (1 - share) * count)
 
 
-def test_what_was_decided_for_a_source_holds_step_after_step():
+def test_soft_or_sampled_is_fixed_over_steps():
     attention = SingleHeadAttention(
         DotScore(), SampledAlignment(SoftmaxAlignment(), ZeroBaseline()), WeightedSumReadout()
     )
     memory = attention.build_memory(torch.randn(50, 3, 2), torch.ones(1, 1, 3, dtype=torch.bool))
-    carried, seen = attention.initial_state(memory), []
+    state, is_soft = attention.initial_state(memory), []
     for _ in range(6):
-        attended = attention(torch.randn(50, 1, 2), memory, carried)
-        carried = attended.state
-        seen.append((attended.weights < 1).all(-1))
-    decided = torch.cat(seen, dim=1)
-    assert (decided.all(-1) | ~decided.any(-1)).all()
-    assert 0 < decided[:, 0].sum() < 50
+        output = attention(torch.randn(50, 1, 2), memory, state)
+        state = output.state
+        is_soft.append((output.weights < 1).all(-1))
+    is_soft_at_step = torch.cat(is_soft, dim=1)
+    assert (is_soft_at_step.all(-1) | ~is_soft_at_step.any(-1)).all()
+    assert 0 < is_soft_at_step[:, 0].sum() < 50
 
 
 @pytest.mark.parametrize("drawn", [True, False])
-@each_mode
-def test_the_straight_through_gradient_is_that_of_the_probabilities(drawn, mode):
-    align = StraightThroughAlignment(SoftmaxAlignment(), sample_in_training=drawn)
-    getattr(align, mode)()
+@both_modes
+def test_straight_through_gradient_is_that_of_probabilities(drawn, mode):
+    alignment = StraightThroughAlignment(SoftmaxAlignment(), sample_in_training=drawn)
+    getattr(alignment, mode)()
     scores = torch.randn(2, 3, 5, dtype=torch.double, requires_grad=True)
     mask = torch.rand(2, 3, 5) < 0.7
-    prices = torch.randn(2, 3, 5, dtype=torch.double)
-    weights = align(scores, mask).weights
+    grad_outputs = torch.randn(2, 3, 5, dtype=torch.double)
+    weights = alignment(scores, mask).weights
     assert ((weights == 0) | (weights == 1)).all()
-    (through,) = torch.autograd.grad((weights * prices).sum(), scores)
+    (through,) = torch.autograd.grad((weights * grad_outputs).sum(), scores)
     (soft,) = torch.autograd.grad(
-        (SoftmaxAlignment().normalize(scores, mask) * prices).sum(), scores
+        (SoftmaxAlignment().normalize(scores, mask) * grad_outputs).sum(), scores
     )
     torch.testing.assert_close(through, soft)
 
 
-def test_argmax_and_drawn_places_give_no_gradient():
+def test_argmax_and_sampled_weights_have_no_gradient():
     scores = torch.randn(2, 3, 5, requires_grad=True)
-    for align in (
+    for alignment in (
         ArgmaxAlignment(SoftmaxAlignment()),
         SampledAlignment(SoftmaxAlignment(), ZeroBaseline()).eval(),
     ):
-        assert not align(scores, visible(scores)).weights.requires_grad
+        assert not alignment(scores, visible(scores)).weights.requires_grad
 
 
-def test_gumbel_softmax_divides_by_its_temperature():
+def test_gumbel_softmax_divides_by_temperature():
     """With the same noise, temperature times the log of the weights differs by a constant."""
     scores = torch.randn(1, 4, 5, dtype=torch.double)
     scaled = []
@@ -242,12 +242,12 @@ def test_gumbel_softmax_divides_by_its_temperature():
             scores, visible(scores)
         ).weights
         scaled.append(temperature * weights.log())
-    for each in scaled[1:]:
-        difference = each - scaled[0]
+    for scores in scaled[1:]:
+        difference = scores - scaled[0]
         torch.testing.assert_close(difference, difference[..., :1].expand_as(difference))
 
 
-def test_gumbel_noise_has_the_mean_and_variance_of_its_distribution():
+def test_gumbel_noise_has_expected_mean_and_variance():
     """Of log w_1 - log w_2: the difference of two Gumbels is logistic, with variance pi^2 / 3."""
     scores = torch.tensor([0.7, 0.0], dtype=torch.double).expand(1, 40_000, 2)
     weights = GumbelSoftmaxAlignment(SoftmaxAlignment())(scores, visible(scores)).weights[0]
@@ -259,21 +259,21 @@ def test_gumbel_noise_has_the_mean_and_variance_of_its_distribution():
     assert differences.var().item() == pytest.approx(deviation**2, abs=spread)
 
 
-def test_gradients_of_gumbel_softmax_are_those_of_finite_differences():
+def test_gumbel_softmax_gradients_match_finite_differences():
     scores = torch.randn(1, 2, 4, dtype=torch.double, requires_grad=True)
     mask = torch.tensor([[[True, True, False, True], [True] * 4]])
 
-    def weights(each, align):
+    def weights(scores, alignment):
         torch.manual_seed(3)
-        return align(each, mask).weights
+        return alignment(scores, mask).weights
 
     relaxed = GumbelSoftmaxAlignment(SoftmaxAlignment(), temperature=0.7)
-    assert torch.autograd.gradcheck(lambda each: weights(each, relaxed), scores)
+    assert torch.autograd.gradcheck(lambda scores: weights(scores, relaxed), scores)
     straight = GumbelSoftmaxAlignment(SoftmaxAlignment(), temperature=0.7, straight_through=True)
-    prices = torch.randn(1, 2, 4, dtype=torch.double)
+    grad_outputs = torch.randn(1, 2, 4, dtype=torch.double)
     gradients = [
-        torch.autograd.grad((weights(scores, align) * prices).sum(), scores)[0]
-        for align in (relaxed, straight)
+        torch.autograd.grad((weights(scores, alignment) * grad_outputs).sum(), scores)[0]
+        for alignment in (relaxed, straight)
     ]
     torch.testing.assert_close(*gradients)
     assert ((weights(scores, straight) % 1) == 0).all()
@@ -283,7 +283,7 @@ def build(settings):
     return TypeAdapter(HardAlignmentConfig).validate_python(settings).build(query_size=6)
 
 
-def test_each_kind_builds_its_alignment_with_its_settings():
+def test_config_passes_settings_to_alignment():
     assert isinstance(
         build({"type": "argmax", "inner": {"type": "sparsemax"}}).inner, SparsemaxAlignment
     )
@@ -293,12 +293,17 @@ def test_each_kind_builds_its_alignment_with_its_settings():
     assert (gumbel.temperature, gumbel.straight_through) == (0.5, True)
 
 
-def test_sampling_is_xus_unless_told_otherwise():
-    align = build({"type": "sampled"})
-    constants = (align.soft_probability, align.reward_scale, align.entropy_bonus, align.credit)
+def test_sampled_alignment_defaults_are_those_of_xu_2015():
+    alignment = build({"type": "sampled"})
+    constants = (
+        alignment.soft_probability,
+        alignment.reward_scale,
+        alignment.entropy_bonus,
+        alignment.credit,
+    )
     assert constants == (0.5, 0.1, 0.002, "sentence")
-    assert isinstance(align.baseline, MovingAverageBaseline)
-    assert align.baseline.momentum == 0.9
+    assert isinstance(alignment.baseline, MovingAverageBaseline)
+    assert alignment.baseline.momentum == 0.9
     learned = build({"type": "sampled", "baseline": {"type": "learned"}, "credit": "future"})
     assert learned.credit == "future"
     assert isinstance(learned.baseline, LearnedBaseline)

@@ -1,0 +1,97 @@
+"""Chunkwise alignment against every boundary and every chunk, written out."""
+
+import pytest
+import torch
+
+from heedful.attention.monotonic_alignment import MonotonicAlignment, MonotonicChunkwiseAlignment
+
+
+def chunkwise(chunk_size, inference="expected"):
+    return MonotonicChunkwiseAlignment(
+        MonotonicAlignment(bias=-0.5, inference=inference), chunk_size=chunk_size
+    ).eval()
+
+
+def by_hand(boundaries, scores, mask, chunk_size):
+    """Let each boundary share its probability by a softmax over its chunk."""
+    weights = torch.zeros_like(scores)
+    for end in mask.nonzero().flatten().tolist():
+        chunk = [
+            position for position in range(max(0, end - chunk_size + 1), end + 1) if mask[position]
+        ]
+        weights[chunk] += boundaries[end] * scores[chunk].softmax(dim=-1)
+    return weights
+
+
+@pytest.mark.parametrize("chunk_size", [1, 2, 3, 9])
+@pytest.mark.parametrize("inference", ["hard", "expected"])
+@pytest.mark.parametrize("masked", [[], [0], [2, 5]], ids=str)
+def test_each_boundary_distributes_its_probability_over_its_chunk(chunk_size, inference, masked):
+    alignment = chunkwise(chunk_size, inference)
+    scores = torch.randn(2, 3, 6, dtype=torch.double)
+    mask = torch.ones(6, dtype=torch.bool)
+    mask[masked] = False
+    boundaries = alignment.boundaries(scores, mask.view(1, 6)).weights
+    output = alignment(scores, mask.view(1, 6))
+    torch.testing.assert_close(output.boundaries, boundaries)
+    pairs = zip(boundaries.view(-1, 6), scores.view(-1, 6), strict=True)
+    expected = torch.stack([by_hand(stop, score, mask, chunk_size) for stop, score in pairs])
+    torch.testing.assert_close(output.weights.view(-1, 6), expected)
+    assert (output.weights[..., masked] == 0).all()
+
+
+def test_chunk_size_one_equals_boundaries():
+    scores = torch.randn(4, 3, 7)
+    output = chunkwise(1)(scores, torch.ones(4, 3, 7, dtype=torch.bool))
+    torch.testing.assert_close(output.weights, output.boundaries)
+
+
+def test_next_query_starts_from_boundary():
+    scores = torch.tensor([[-9.0, -9.0, 9.0], [9.0, 9.0, 9.0]])
+    output = chunkwise(3, "hard")(scores, torch.ones(2, 3, dtype=torch.bool))
+    assert output.pointers.tolist() == [[0, 0, 1], [0, 0, 1]]
+    torch.testing.assert_close(output.weights, scores.softmax(dim=-1))
+
+
+def test_rows_sum_to_probability_of_boundaries():
+    scores = torch.randn(3, 4, 5, 6)
+    output = chunkwise(3)(scores, torch.rand(1, 1, 6) < 0.7)
+    torch.testing.assert_close(output.weights.sum(-1), output.boundaries.sum(-1))
+
+
+def test_large_scores_do_not_overflow():
+    scores = torch.tensor([[1e4, 1e4 - 1, 1e4 + 1, -1e4]])
+    weights = chunkwise(3)(scores, torch.ones(1, 4, dtype=torch.bool)).weights
+    assert weights.tolist() == [[1, 0, 0, 0]]
+    last = chunkwise(2, "hard")
+    with torch.no_grad():
+        last.boundaries.bias.fill_(-1e4)  # the first above this is the third
+    weights = last(scores, torch.ones(1, 4, dtype=torch.bool)).weights
+    expected = torch.tensor([[0.0, *torch.tensor([-1.0, 1.0]).softmax(-1).tolist(), 0.0]])
+    torch.testing.assert_close(weights, expected)
+
+
+def test_gradients_match_finite_differences():
+    alignment = chunkwise(2).double()
+    mask = torch.tensor([[True, True, False, True], [False] * 4, [True] * 4])
+    scores = torch.randn(3, 4, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda scores: alignment(scores, mask).weights, scores)
+    assert torch.autograd.gradgradcheck(lambda scores: alignment(scores, mask).weights, scores)
+    alignment(scores, mask).weights.square().sum().backward()
+    assert (scores.grad[~mask] == 0).all()
+
+
+@pytest.mark.parametrize("masked", [float("nan"), float("inf")])
+def test_masked_scores_have_no_influence(masked):
+    scores = torch.randn(2, 4)
+    mask = torch.tensor([[True, False, True, True]])
+    corrupted = scores.masked_fill(~mask, masked).requires_grad_()
+    weights = chunkwise(3)(corrupted, mask).weights
+    torch.testing.assert_close(weights, chunkwise(3)(scores, mask).weights)
+    weights.square().sum().backward()
+    assert corrupted.grad.isfinite().all()
+
+
+def test_nan_is_propagated():
+    scores = torch.tensor([[0.0, float("nan"), 1.0]])
+    assert chunkwise(2)(scores, torch.ones(1, 3, dtype=torch.bool)).weights.isnan().any()

@@ -1,0 +1,336 @@
+"""Many heads against torch's own, against a loop over heads, and against none."""
+
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from heedful.attention import (
+    AdditiveScore,
+    BilinearScore,
+    ScaledDotScore,
+    SingleHeadAttention,
+    SoftmaxAlignment,
+    SparsemaxAlignment,
+    WeightedSumReadout,
+    causal_mask,
+    padding_mask,
+)
+from heedful.attention.additive_scores import CoverageFeature
+from heedful.attention.alignments import AlignmentFunction
+from heedful.attention.auxiliary_losses import DoublyStochasticLoss
+from heedful.attention.multi_head import MultiHeadAttention
+from heedful.attention.outputs import AlignmentLossInputs
+from heedful.attention.scores import PerHeadScore, build_per_head_score
+from heedful.errors import DataError
+from heedful.pytree import select_rows
+
+BATCH_SIZE, NUM_QUERIES, NUM_KEYS, SIZE, HEADS = 2, 4, 4, 6, 3
+HEAD_DIM = SIZE // HEADS
+
+
+def multi_head(
+    score=None, alignment=None, *, size=SIZE, num_kv_heads=None, bias=False, auxiliary_losses=()
+):
+    score = score or ScaledDotScore()
+    inner = SingleHeadAttention(
+        score,
+        alignment or SoftmaxAlignment(),
+        WeightedSumReadout(),
+        auxiliary_losses=auxiliary_losses,
+    )
+    sizes = {"query_size": size, "memory_size": size, "head_dim": HEAD_DIM, "num_heads": HEADS}
+    return MultiHeadAttention(inner, **sizes, num_kv_heads=num_kv_heads, bias=bias).double()
+
+
+def vectors(*shape):
+    return torch.randn(*shape, dtype=torch.double, requires_grad=True)
+
+
+def split_heads(inputs, heads=HEADS):
+    return inputs.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def torch_with_same_parameters(ours):
+    theirs = torch.nn.MultiheadAttention(SIZE, HEADS, bias=True, batch_first=True).double()
+    projections = [ours.query_projection, ours.key_projection, ours.value_projection]
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([item.weight for item in projections]))
+        theirs.in_proj_bias.copy_(torch.cat([item.bias for item in projections]))
+        theirs.out_proj.weight.copy_(ours.output_projection.weight)
+        theirs.out_proj.bias.copy_(ours.output_projection.bias)
+    return theirs
+
+
+@pytest.mark.parametrize("is_causal", [False, True], ids=["all", "causal"])
+@pytest.mark.parametrize("need_weights", [True, False], ids=["weights", "no weights"])
+def test_multi_head_matches_torch_in_value_and_gradient(is_causal, need_weights):
+    ours = multi_head(bias=True)
+    theirs = torch_with_same_parameters(ours)
+    queries, values = vectors(BATCH_SIZE, NUM_QUERIES, SIZE), vectors(BATCH_SIZE, NUM_KEYS, SIZE)
+    mask = padding_mask(torch.tensor([NUM_KEYS, 2]), NUM_KEYS)
+    full_mask = mask & causal_mask(NUM_KEYS) if is_causal else mask
+    output = ours(queries, ours.build_memory(values, full_mask), need_weights=need_weights)
+    context, weights = theirs(
+        queries,
+        values,
+        values,
+        key_padding_mask=~mask.squeeze(1),
+        attn_mask=~causal_mask(NUM_KEYS) if is_causal else None,
+        average_attn_weights=False,
+    )
+    torch.testing.assert_close(output.context, context)
+    if need_weights:
+        torch.testing.assert_close(output.alignment.weights, weights)
+        torch.testing.assert_close(output.weights, weights.mean(1))
+    grad_outputs = torch.randn_like(context)
+    inputs = queries, values
+    torch.testing.assert_close(
+        torch.autograd.grad(output.context, (*inputs, *ours.parameters()), grad_outputs)[:2],
+        torch.autograd.grad(context, inputs, grad_outputs),
+    )
+
+
+def test_projection_gradients_match_torch():
+    ours = multi_head(bias=True)
+    theirs = torch_with_same_parameters(ours)
+    queries, values = vectors(BATCH_SIZE, NUM_QUERIES, SIZE), vectors(BATCH_SIZE, NUM_KEYS, SIZE)
+    mask = padding_mask(torch.tensor([NUM_KEYS, 2]), NUM_KEYS)
+    ours(queries, ours.build_memory(values, mask)).context.square().sum().backward()
+    hidden = ~mask.squeeze(1)
+    theirs(queries, values, values, key_padding_mask=hidden)[0].square().sum().backward()
+    projections = [ours.query_projection, ours.key_projection, ours.value_projection]
+    weight = torch.cat([item.weight.grad for item in projections])
+    torch.testing.assert_close(weight, theirs.in_proj_weight.grad)
+    bias = torch.cat([item.bias.grad for item in projections])
+    torch.testing.assert_close(bias, theirs.in_proj_bias.grad)
+    torch.testing.assert_close(ours.output_projection.weight.grad, theirs.out_proj.weight.grad)
+
+
+@pytest.mark.parametrize("num_kv_heads", [1, HEADS])
+@pytest.mark.parametrize("need_weights", [True, False], ids=["weights", "no weights"])
+def test_grouped_query_attention_matches_torch(num_kv_heads, need_weights):
+    ours = multi_head(num_kv_heads=num_kv_heads)
+    queries, values = vectors(BATCH_SIZE, NUM_QUERIES, SIZE), vectors(BATCH_SIZE, 5, SIZE)
+    mask = padding_mask(torch.tensor([5, 2]), 5)
+    memory = ours.build_memory(values, mask)
+    assert memory.values.shape == (BATCH_SIZE, num_kv_heads, 5, HEAD_DIM)
+    heads = scaled_dot_product_attention(
+        split_heads(ours.query_projection(queries)),
+        split_heads(ours.key_projection(values), num_kv_heads),
+        split_heads(ours.value_projection(values), num_kv_heads),
+        attn_mask=mask.unsqueeze(1),
+        enable_gqa=True,
+    )
+    expected = ours.output_projection(heads.transpose(1, 2).flatten(2))
+    context = ours(queries, memory, need_weights=need_weights).context
+    torch.testing.assert_close(context, expected)
+    grad_outputs = torch.randn_like(expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(context, (queries, values), grad_outputs),
+        torch.autograd.grad(expected, (queries, values), grad_outputs),
+    )
+
+
+def additive():
+    return AdditiveScore(HEAD_DIM, HEAD_DIM, hidden_size=5)
+
+
+def bilinear():
+    return BilinearScore(HEAD_DIM, HEAD_DIM)
+
+
+@pytest.mark.parametrize("build_score", [additive, bilinear])
+@pytest.mark.parametrize("num_kv_heads", [1, HEADS])
+@pytest.mark.parametrize(
+    "alignment", [SoftmaxAlignment(), SparsemaxAlignment()], ids=["softmax", "sparsemax"]
+)
+def test_per_head_scores_match_loop_over_heads(build_score, num_kv_heads, alignment):
+    ours = multi_head(
+        build_per_head_score(build_score, HEADS), alignment, num_kv_heads=num_kv_heads
+    )
+    queries, values = vectors(BATCH_SIZE, NUM_QUERIES, SIZE), vectors(BATCH_SIZE, 5, SIZE)
+    mask = padding_mask(torch.tensor([5, 2]), 5)
+    output = ours(queries, ours.build_memory(values, mask))
+    contexts = []
+    for head, score in enumerate(ours.score.heads):
+        group = head * num_kv_heads // HEADS
+        head_queries = split_heads(ours.query_projection(queries))[:, head]
+        keys = split_heads(ours.key_projection(values), num_kv_heads)[:, group]
+        weights = alignment(score(head_queries, score.prepare_keys(keys)), mask).weights
+        torch.testing.assert_close(output.alignment.weights[:, head], weights)
+        contexts.append(
+            weights @ split_heads(ours.value_projection(values), num_kv_heads)[:, group]
+        )
+    expected = ours.output_projection(torch.cat(contexts, -1))
+    torch.testing.assert_close(output.context, expected)
+
+
+def test_adjacent_heads_share_key_value_head():
+    inner = SingleHeadAttention(ScaledDotScore(), SoftmaxAlignment(), WeightedSumReadout())
+    sizes = {"query_size": 8, "memory_size": 8, "head_dim": 2}
+    ours = MultiHeadAttention(inner, **sizes, num_heads=4, num_kv_heads=2)
+    queries, values = torch.randn(1, 3, 8), torch.randn(1, 5, 8)
+    memory = ours.build_memory(values, torch.ones(1, 1, 5, dtype=torch.bool))
+    head_queries = split_heads(ours.query_projection(queries), 4)
+    for head in range(4):
+        keys = split_heads(ours.key_projection(values), 2)[:, head // 2]
+        expected = (head_queries[:, head] @ keys.mT / 2**0.5).softmax(-1)
+        weights = ours(queries, memory).alignment.weights[:, head]
+        torch.testing.assert_close(weights, expected)
+
+
+def identity_head(score):
+    attention = SingleHeadAttention(score, SoftmaxAlignment(), WeightedSumReadout())
+    head = MultiHeadAttention(
+        attention, query_size=SIZE, memory_size=SIZE, num_heads=1, head_dim=SIZE
+    ).double()
+    head.eval()  # in training a past begins with a draw
+    with torch.no_grad():
+        for projection in head.children():
+            if isinstance(projection, torch.nn.Linear):
+                projection.weight.copy_(torch.eye(SIZE))
+    return head, attention
+
+
+def score_with_coverage():
+    return AdditiveScore(SIZE, SIZE, hidden_size=5, features=[CoverageFeature(5)])
+
+
+@pytest.mark.parametrize(
+    "score",
+    [ScaledDotScore(), BilinearScore(SIZE, SIZE), score_with_coverage()],
+    ids=["scaled-dot", "bilinear", "coverage"],
+)
+def test_one_head_with_identity_projections_equals_single_head(score):
+    head, attention = identity_head(score)
+    queries, values = vectors(BATCH_SIZE, NUM_QUERIES, SIZE), vectors(BATCH_SIZE, 5, SIZE)
+    mask = padding_mask(torch.tensor([5, 2]), 5)
+    memory, plain = head.build_memory(values, mask), attention.build_memory(values, mask)
+    actual = head(queries, memory, head.initial_state(memory))
+    expected = attention(queries, plain, attention.initial_state(plain))
+    torch.testing.assert_close(actual.context, expected.context)
+    torch.testing.assert_close(actual.weights, expected.weights)
+    for with_head, without in zip(actual.state, expected.state, strict=True):
+        torch.testing.assert_close(with_head.squeeze(1), without)
+
+
+def test_each_head_continues_from_its_own_state():
+    def build_score():
+        return AdditiveScore(HEAD_DIM, HEAD_DIM, hidden_size=5, features=[CoverageFeature(5)])
+
+    ours = multi_head(build_per_head_score(build_score, HEADS))
+    assert ours.score.uses_history
+    queries, values = vectors(BATCH_SIZE, NUM_QUERIES, SIZE), vectors(BATCH_SIZE, 5, SIZE)
+    mask = padding_mask(torch.tensor([5, 2]), 5)
+    memory = ours.build_memory(values, mask)
+    weights = ours(queries, memory, ours.initial_state(memory)).alignment.weights
+    head_queries, keys = (
+        split_heads(ours.query_projection(queries)),
+        split_heads(ours.key_projection(values)),
+    )
+    contexts = split_heads(ours.value_projection(values))
+    for head, score in enumerate(ours.score.heads):
+        single = SingleHeadAttention(score, SoftmaxAlignment(), WeightedSumReadout())
+        memory = single.build_memory(keys[:, head], mask)._replace(values=contexts[:, head])
+        expected = single(head_queries[:, head], memory, single.initial_state(memory)).weights
+        torch.testing.assert_close(weights[:, head], expected)
+
+
+def test_memory_and_state_rows_can_be_selected_and_repeated():
+    ours = multi_head(build_per_head_score(additive, HEADS), num_kv_heads=1)
+    queries, values = vectors(3, 1, SIZE), vectors(3, 5, SIZE)
+    memory = ours.build_memory(values, padding_mask(torch.tensor([5, 2, 4]), 5))
+    first, rows = ours(queries, memory, ours.initial_state(memory)), torch.tensor([2, 0, 0])
+    whole = ours(queries, memory, first.state)
+    selected = ours(queries[rows], select_rows(memory, rows), select_rows(first.state, rows))
+    torch.testing.assert_close(selected.context, whole.context[rows])
+    torch.testing.assert_close(selected.state.coverage, whole.state.coverage[rows])
+
+
+def test_leading_dimensions_are_independent():
+    ours = multi_head()
+    queries, values = vectors(2, 3, NUM_QUERIES, SIZE), vectors(2, 3, 5, SIZE)
+    mask = torch.rand(2, 1, 1, 5) < 0.7
+    batched = ours(queries, ours.build_memory(values, mask))
+    assert batched.alignment.weights.shape == (2, 3, HEADS, NUM_QUERIES, 5)
+    assert batched.weights.shape == (2, 3, NUM_QUERIES, 5)
+    for row in range(2):
+        identity_head = ours(queries[row], ours.build_memory(values[row], mask[row]))
+        torch.testing.assert_close(batched.context[row], identity_head.context)
+
+
+def test_scores_without_parameters_are_shared_by_heads():
+    assert isinstance(build_per_head_score(ScaledDotScore, HEADS), ScaledDotScore)
+    assert isinstance(build_per_head_score(bilinear, None), BilinearScore)
+    head_queries = build_per_head_score(bilinear, HEADS)
+    assert isinstance(head_queries, PerHeadScore)
+    assert len(list(head_queries.parameters())) == HEADS
+
+
+def test_per_head_score_supports_nested_prepared_keys():
+    inner = build_per_head_score(lambda: bilinear() + ScaledDotScore(), HEADS)
+    outer = build_per_head_score(bilinear, HEADS) + ScaledDotScore()
+    for parameter, other in zip(outer.parameters(), inner.parameters(), strict=True):
+        parameter.data = other.data
+    queries, keys = (
+        torch.randn(BATCH_SIZE, HEADS, NUM_QUERIES, HEAD_DIM),
+        torch.randn(BATCH_SIZE, 1, 5, HEAD_DIM),
+    )
+    prepared = inner.prepare_keys(keys)
+    assert [item.shape for item in prepared] == 2 * [(BATCH_SIZE, HEADS, 5, HEAD_DIM)]
+    expected = outer(queries, outer.prepare_keys(keys.expand(-1, HEADS, -1, -1)))
+    torch.testing.assert_close(inner(queries, prepared), expected)
+
+
+def test_empty_source_is_reported():
+    with pytest.raises(DataError) as error:
+        multi_head().build_memory(vectors(2, 0, SIZE), torch.ones(2, 1, 0, dtype=torch.bool))
+    assert str(error.value) == (
+        "attention: the source sequence is empty\n"
+        "  remove empty lines, or append EOS to every source"
+    )
+
+
+class FirstPositionLoss(SoftmaxAlignment):
+    """An alignment that wants little weight on the first position."""
+
+    def compute_auxiliary_losses(self, loss_inputs):
+        weights = loss_inputs.alignment.weights * loss_inputs.target_mask.unsqueeze(-1)
+        return {"sparing": weights[..., 0].sum()}
+
+
+def test_auxiliary_losses_average_over_heads_and_alignment_losses_sum():
+    alignment: AlignmentFunction = FirstPositionLoss()
+    ours = multi_head(alignment=alignment, auxiliary_losses=[DoublyStochasticLoss(0.5)])
+    lengths = torch.tensor([5, 2])
+    memory = ours.build_memory(vectors(BATCH_SIZE, 5, SIZE), padding_mask(lengths, 5))
+    output = ours(vectors(BATCH_SIZE, NUM_QUERIES, SIZE), memory).alignment
+    real = torch.tensor([[True] * NUM_QUERIES, [True, True, False, False]])
+    visible = padding_mask(lengths, 5).squeeze(1)
+    actual = ours.compute_auxiliary_losses(
+        AlignmentLossInputs(output, torch.zeros(BATCH_SIZE, NUM_QUERIES), real, visible)
+    )
+    item = []
+    for head in range(HEADS):
+        head_queries = output._replace(weights=output.weights[:, head])
+        loss_inputs = AlignmentLossInputs(
+            head_queries, torch.zeros(BATCH_SIZE, NUM_QUERIES), real, visible
+        )
+        item.append(
+            (
+                DoublyStochasticLoss(0.5)(loss_inputs),
+                alignment.compute_auxiliary_losses(loss_inputs)["sparing"],
+            )
+        )
+    auxiliary_losses, alignment_losses = zip(*item, strict=True)
+    assert actual.keys() == {"sparing", "doubly-stochastic"}
+    torch.testing.assert_close(actual["doubly-stochastic"], sum(auxiliary_losses) / HEADS)
+    torch.testing.assert_close(actual["sparing"], sum(alignment_losses))
+
+
+def test_multi_head_exposes_parts_of_inner_attention():
+    ours = multi_head()
+    assert ours.score is ours.inner.score
+    assert ours.alignment_function is ours.inner.alignment_function
+    assert ours.readout is ours.inner.readout
+    assert ours.role == "cross"

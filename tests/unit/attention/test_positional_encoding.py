@@ -1,0 +1,124 @@
+"""Vectors of positions against their papers' formulas, and how they join what stands there."""
+
+import math
+
+import pytest
+import torch
+
+from heedful.attention.positional_encoding import (
+    AddPositionalEncoding,
+    ConcatPositionalEncoding,
+    LearnedEncoding,
+    LearnedEncodingConfig,
+    PositionalEncodingConfig,
+    SinusoidalEncoding,
+    SinusoidalEncodingConfig,
+)
+from heedful.config import BaseConfig, validate_settings
+from heedful.errors import ConfigError
+
+POSITIONS = [0, 1, 2, 31, 5000, 100_000]
+
+
+def sinusoids(positions, size):
+    return SinusoidalEncoding(size)(torch.tensor(positions), torch.double)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 8])
+def test_sinusoidal_encoding_matches_formula(size):
+    def entry(position, column):
+        angle = position / 10000 ** (2 * (column // 2) / size)
+        return math.cos(angle) if column % 2 else math.sin(angle)
+
+    expected = [[entry(position, column) for column in range(size)] for position in POSITIONS]
+    assert sinusoids(POSITIONS, size).tolist() == [pytest.approx(row, abs=1e-9) for row in expected]
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_shifted_sinusoids_are_a_rotation(step):
+    frequencies = [10000 ** (-2 * i / 6) for i in range(3)]
+    turns = torch.block_diag(
+        *(
+            torch.tensor([[math.cos(w), math.sin(w)], [-math.sin(w), math.cos(w)]])
+            for w in (step * frequency for frequency in frequencies)
+        )
+    ).double()
+    later = sinusoids([position + step for position in POSITIONS], 6)
+    torch.testing.assert_close(later, sinusoids(POSITIONS, 6) @ turns.T, atol=1e-6, rtol=0)
+
+
+def test_sinusoidal_encoding_has_no_state():
+    assert dict(SinusoidalEncoding(6).state_dict()) == {}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_sinusoids_in_half_precision_are_rounded_once(dtype):
+    actual = SinusoidalEncoding(8)(torch.tensor(POSITIONS), dtype)
+    assert torch.equal(actual, sinusoids(POSITIONS, 8).to(dtype))
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64, torch.bfloat16])
+def test_sinusoid_is_the_same_beside_near_and_far_positions(precision):
+    encoding, near = SinusoidalEncoding(6), torch.tensor([[0, 7], [511, 3]])
+    beside_far = encoding(torch.cat([near, torch.tensor([[512, 10**6]])]), precision)
+    assert torch.equal(encoding(near, precision), beside_far[:2])
+    assert beside_far.dtype == precision
+
+
+def test_learned_encoding_clamps_positions_to_last_row():
+    encoding = LearnedEncoding(3, max_positions=4)
+    table = encoding.embedding.weight.detach()
+    expected = torch.stack([table[0], table[3], table[3], table[3]])
+    assert torch.equal(encoding(torch.tensor([0, 3, 4, 10**9])), expected)
+
+
+def test_learned_encoding_gradient_reaches_used_rows():
+    encoding = LearnedEncoding(2, max_positions=4)
+    encoding(torch.tensor([1, 5, 6])).sum().backward()
+    assert encoding.embedding.weight.grad.tolist() == [[0, 0], [1, 1], [0, 0], [2, 2]]
+
+
+def test_added_encoding_keeps_size():
+    combiner, vectors = AddPositionalEncoding(SinusoidalEncoding(4)), torch.randn(2, 3, 4)
+    encoded = combiner(vectors)
+    assert combiner.output_size == encoded.size(-1) == 4
+    torch.testing.assert_close(encoded - vectors, sinusoids([0, 1, 2], 4).float().expand(2, 3, 4))
+
+
+def test_concatenated_encoding_leaves_vectors_unchanged():
+    combiner = ConcatPositionalEncoding(SinusoidalEncoding(2), input_size=4)
+    vectors = torch.randn(2, 3, 4)
+    encoded = combiner(vectors)
+    assert combiner.output_size == encoded.size(-1) == 6
+    assert torch.equal(encoded[..., :4], vectors)
+    assert torch.equal(encoded[..., 4:], sinusoids([0, 1, 2], 2).float().expand(2, 3, 2))
+
+
+@pytest.mark.parametrize(
+    ("settings", "size", "output_size"),
+    [
+        (SinusoidalEncodingConfig(), 5, 5),
+        (SinusoidalEncodingConfig(combine="concat"), 5, 10),
+        (LearnedEncodingConfig(combine="concat", size=3), 3, 8),
+        (LearnedEncodingConfig(max_positions=7), 5, 5),
+    ],
+)
+def test_config_passes_settings_to_encoding(settings, size, output_size):
+    combiner = settings.build(embedding_size=5)
+    assert combiner.encoding.size == size
+    assert combiner.output_size == output_size
+    if settings.type == "learned":
+        assert combiner.encoding.embedding.weight.shape == (settings.max_positions, size)
+
+
+def test_size_with_added_encoding_is_reported():
+    class ExampleConfig(BaseConfig):
+        positional_encoding: PositionalEncodingConfig = SinusoidalEncodingConfig()
+
+    with pytest.raises(ConfigError) as error:
+        validate_settings(
+            ExampleConfig,
+            {"positional_encoding": {"type": "learned", "size": 3}},
+            location="recipe.yaml",
+        )
+    assert error.value.message == "size can be chosen with join: concatenate only"
