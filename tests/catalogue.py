@@ -119,7 +119,7 @@ for alignment_type in ("softmax", "monotonic-marginal"):
     )
 SYSTEMS |= {
     "argmax readout": _system({"attention": {"readout": {"type": "argmax"}}}),
-    "gated readout": _system({"attention": {"readout": {"type": "gated readout"}}}),
+    "gated readout": _system({"attention": {"readout": {"type": "gated"}}}),
     "heads": _system(
         {"attention": {"multi_head": {"num_heads": 2}, "score": {"type": "scaled-dot"}}}
     ),
@@ -232,7 +232,7 @@ SYSTEMS |= {
     "transformer, pre-norm": _transformer({"norm_order": "pre"}),
     "transformer, rms norms": _transformer({"norm": "rms", "embedding_norm": True}),
     "transformer, gated": _transformer(
-        {"feed_forward": [{"intermediate_size": 12, "activation": "swish", "gated readout": True}]}
+        {"feed_forward": [{"intermediate_size": 12, "activation": "swish", "gated": True}]}
     ),
     "transformer, experts": _transformer(
         {"feed_forward": [{}, {"type": "moe", "num_experts": 4, "intermediate_size": 8}]}
