@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.peers.serving import Decode, serve
 from benchmarks.peers.workload import NUM_STEPS, VOCABULARY, WIDTH, Batch
-from heedful.acceleration.packed_weights import assume_constant_parameters
+from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.batching import collate_sources
 from heedful.models.base import Seq2SeqModel
 from heedful.models.encoder_decoder import EncoderDecoderConfig
@@ -41,7 +41,8 @@ def build(kind: str) -> Seq2SeqModel:
         config = EncoderDecoderConfig.model_validate(RECURRENT)
     else:
         config = load_recipe("transformer-2017-small", THREE_LAYERS).model
-    return config.build(source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY).eval()
+    model = config.build(source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY)
+    return accelerate_for_inference(model, "cpu")  # as in a `Translator`
 
 
 def decode(model: Seq2SeqModel, batch: Batch, beam: int) -> list[int]:
@@ -62,5 +63,4 @@ def make(kind: str) -> tuple[Seq2SeqModel, Decode]:
 
 
 if __name__ == "__main__":
-    with assume_constant_parameters():  # as in a `Translator`
-        serve(partial(make, sys.argv[1]))
+    serve(partial(make, sys.argv[1]))

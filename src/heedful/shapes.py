@@ -11,6 +11,7 @@ jaxtyping the annotations cost nothing. In an alias `#` marks a dimension that m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from torch import Tensor
@@ -41,7 +42,11 @@ TargetMask: TypeAlias = Bool[Tensor, "*B T"]
 PerQuery: TypeAlias = Float[Tensor, "*B T"]
 """One number for each query or target."""
 Scalar: TypeAlias = Float[Tensor, ""]
+Losses: TypeAlias = Mapping[str, Scalar]
+"""Named losses of a batch, each a sum over its targets."""
 TokenIds: TypeAlias = Int[Tensor, "B T"]
+Hidden: TypeAlias = Float[Tensor, "B T D"]
+"""Inputs or outputs of a layer."""
 Lengths: TypeAlias = Int[Tensor, "B"]
 StepTokens: TypeAlias = Int[Tensor, "B"]
 """The token that each row reads at one step."""
@@ -65,6 +70,7 @@ __all__ = [
     "LayerInputs",
     "LayerOutputs",
     "Lengths",
+    "Losses",
     "Mask",
     "PerQuery",
     "Queries",

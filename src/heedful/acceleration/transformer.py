@@ -1,362 +1,312 @@
-"""One place: how does a usual Transformer read the next token, without detours?
+"""Replacements of Transformer stacks and decoders for inference.
 
-Search asks for one place of every row, again and again, and what stands between the products then
-takes longer than they do. Here a layer is its products and little else: queries, keys and values
-are one, and weights are laid out for few rows (`packing`). Law: outputs, weights and what is held
-are those of the layers as they are written, but for rounding; either form can go on where the other
-stopped.
+`PackedTransformerStack` reads whole sequences without their padding and single positions with packed
+weights; `PackedTransformerDecoder` adds caches that the hypotheses of a sentence share. Both are for
+standard layers on a CPU. Other stacks only keep their memories contiguous.
+
+Invariant: outputs, weights and states are those of the plain modules, but for rounding and padding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
+from typing_extensions import override
 
-from heedful.acceleration.dispatch import (
-    Sublayers,
-    are_standard_layers,
-    as_feed_forward,
-    forward_hooks,
+from heedful.acceleration.beam_cache import BeamSharedState
+from heedful.acceleration.packed_layers import (
+    PackedLayer,
     multi_head_and_temperature,
+    packed_step,
 )
-from heedful.acceleration.packed_weights import PackedLinear, activate_inplace, concat_linears, pack
-from heedful.attention.alignments import mask_scores
+from heedful.acceleration.packed_linear import activate_inplace, can_pack
+from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.attention import Attention
+from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
+from heedful.attention.dot_product_scores import DotScore, ScaledDotScore
 from heedful.attention.multi_head import MultiHeadAttention
 from heedful.attention.outputs import Memory
-from heedful.layers.self_attention import KVCache
-from heedful.layers.transformer import SublayerConnection
-from heedful.shapes import Bool, Float, Int
-
-# Room: how are places added to those that are held, without copying them all?
-#
-# Search adds to the same rows, step after step. What is held is then part of something longer, and
-# the next places are written behind it. Law: what is given is what joining gives, and nobody who
-# still has what was held before sees any difference.
-
-_CAPACITY_FACTOR = 16  # times as many places as are added
-_BUFFER_KEY = "_is_part_of"
-
-
-def append_with_capacity(
-    cached: Float[Tensor, "B H S X"], new: Float[Tensor, "B H N X"]
-) -> Float[Tensor, "B H S+N X"]:
-    """Put places behind those that are held.
-
-    Whatever is given carries what it is a part of, until somebody adds to it. Rows that have moved
-    come as another tensor: these are copied, and will be again. Only those that come back as they
-    were given get room for more.
-    """
-    buffer: Tensor | None = vars(cached).pop(_BUFFER_KEY, None)
-    size, new_size = cached.size(-2), cached.size(-2) + new.size(-2)
-    if buffer is None:
-        buffer = torch.cat([cached, new], dim=-2)
-    else:
-        if buffer.size(-2) < new_size:
-            buffer = pad(cached, (0, 0, 0, max(_CAPACITY_FACTOR * new.size(-2), size // 2)))
-        buffer[..., size:new_size, :] = new
-    grown = buffer[..., :new_size, :]
-    vars(grown)[_BUFFER_KEY] = buffer
-    return grown
+from heedful.attention.readouts import WeightedSumReadout
+from heedful.layers.feed_forward import FeedForward
+from heedful.layers.self_attention import FullSelfAttention, SelfAttentionCache
+from heedful.layers.transformer import (
+    CrossAttention,
+    SublayerConnection,
+    TransformerLayer,
+    TransformerLayerState,
+    TransformerStack,
+    TransformerStackOutput,
+    TransformerStackState,
+)
+from heedful.models.base import EncoderOutput
+from heedful.models.output_heads import SoftmaxHead
+from heedful.models.transformer import TransformerDecoder, TransformerDecoderState
+from heedful.pytree import map_tensors
+from heedful.search.protocol import StepOutput
+from heedful.shapes import Bool, Float, Int, Lengths
 
 
-class SingleStepOutput(NamedTuple):
-    """What layers made of one place."""
-
-    outputs: Float[Tensor, "R 1 D"]
-    weights: Float[Tensor, "R 1 S"] | None  # where the top one looked last, on average
-    kv_caches: list[KVCache]
+def has_standard_layers(stack: TransformerStack) -> bool:
+    """Whether all layers are full multi-head softmax attention and ungated feed-forward networks."""
+    return all(map(_is_standard_layer, stack.layers))
 
 
-class ResidualPath(NamedTuple):
-    """What goes past a sublayer, and where it is normalised."""
-
-    norm: Callable[[Tensor], Tensor]
-    is_pre_norm: bool
-
-    @classmethod
-    def from_residual(cls, residual: SublayerConnection) -> ResidualPath:
-        """Take a residual's, without its detours."""
-        norm = residual.norm
-        if type(norm) is nn.LayerNorm:
-            shape, weight, bias = norm.normalized_shape, norm.weight, norm.bias
-            return cls(
-                lambda inputs: torch.layer_norm(inputs, shape, weight, bias, norm.eps),
-                residual.placement == "pre",
-            )
-        return cls(norm, residual.placement == "pre")
-
-    def sublayer_input(self, inputs: Float[Tensor, "B D"]) -> Float[Tensor, "B D"]:
-        """Give what is to be changed."""
-        return self.norm(inputs) if self.is_pre_norm else inputs
-
-    def add_residual(
-        self,
-        inputs: Float[Tensor, "B D"],
-        output_projection: PackedLinear,
-        update: Float[Tensor, "B E"],
-    ) -> Float[Tensor, "B D"]:
-        """Add what comes of it to what went past."""
-        outputs = output_projection.add_to(inputs, update)
-        return outputs if self.is_pre_norm else self.norm(outputs)
-
-
-class PackedAttention(NamedTuple):
-    """Attention of many heads, as its products; their scores need nothing but a softmax."""
-
-    input_projection: (
-        PackedLinear  # queries; keys and values, too, where a place looks at its own sequence
+def _is_standard_layer(layer: nn.Module) -> bool:
+    # Exact types: a subclass may compute something else.
+    if type(layer) is not TransformerLayer or type(layer.feed_forward) is not FeedForward:
+        return False
+    connections = [layer.self_attention_residual, layer.feed_forward_residual]
+    attentions = [layer.self_attention.attention]
+    if layer.cross_attention is not None:
+        if type(layer.cross_attention) is not CrossAttention:
+            return False
+        connections.append(layer.cross_attention.residual)
+        attentions.append(layer.cross_attention.attention)
+    return (
+        type(layer.self_attention) is FullSelfAttention
+        and layer.feed_forward.gate is None
+        and all(type(connection) is SublayerConnection for connection in connections)
+        and all(map(_is_standard_attention, attentions))
     )
-    output_projection: PackedLinear
-    num_heads: int
-    path: ResidualPath
 
 
-class PackedFeedForward(NamedTuple):
-    """A feed-forward sublayer, as its products."""
-
-    input_projection: PackedLinear
-    activation: nn.Module
-    output_projection: PackedLinear
-    path: ResidualPath
-
-
-class PackedLayer(NamedTuple):
-    """A Transformer layer, as its products."""
-
-    self_attention: PackedAttention
-    cross_attention: PackedAttention | None
-    feed_forward: PackedFeedForward
+def _is_standard_attention(attention: Attention) -> bool:
+    return (
+        type(attention) is MultiHeadAttention
+        and attention.num_kv_heads == attention.num_heads
+        and type(attention.score) in {DotScore, ScaledDotScore}
+        and type(attention.alignment_function) is SoftmaxAlignment
+        and type(attention.readout) is WeightedSumReadout
+        and not attention.has_auxiliary_losses
+    )
 
 
-class PackedLayers(NamedTuple):
-    """Layers on top of one another, as their products."""
+class ContiguousMemoryStack(TransformerStack):
+    """A stack whose memories are contiguous: each step would copy the views of the heads again."""
 
-    layers: Sequence[PackedLayer]
-    forward_hooks: Sequence[Mapping[int, Any]]  # those of every attention, as they come and go
+    @override
+    def build_memory(
+        self,
+        states: Float[Tensor, "B S V"],
+        mask: Bool[Tensor, "B 1 S"],
+        keys: Float[Tensor, "B S V"] | None = None,
+    ) -> tuple[Memory, ...]:
+        memories = super().build_memory(states, mask, keys)
+        return memories if self.training else map_tensors(Tensor.contiguous, memories)
+
+
+class PackedTransformerStack(ContiguousMemoryStack):
+    """A stack of standard layers that skips padding and packs weights for single positions."""
+
+    _packed: Sequence[PackedLayer] | None = None
+    _hooks: Sequence[Mapping[int, Any]] | None = None
+
+    def packed_layers(self, inputs: Tensor) -> Sequence[PackedLayer] | None:
+        """Return the packed layers, or None where the plain ones must run."""
+        if self.training or not can_pack(inputs) or self._has_forward_hooks:
+            return None
+        if self._packed is None:
+            self._packed = [PackedLayer.from_layer(layer) for layer in self._layers]
+        return self._packed
 
     @property
-    def has_forward_hooks(self) -> bool:
-        """Whether somebody listens where the layers look; this form would tell nothing."""
-        return any(self.forward_hooks)
+    def _has_forward_hooks(self) -> bool:
+        if self._hooks is None:
+            self._hooks = [
+                hooks
+                for module in self.modules()
+                for hooks in (module._forward_hooks, module._forward_pre_hooks)
+            ]
+        return any(self._hooks)
 
-    def step(
-        self,
-        inputs: Float[Tensor, "R D"],
-        kv_cache: Sequence[KVCache | None],
-        memories: Sequence[Memory],
-        visible: Bool[Tensor, "R P"] | None = None,
-        *,
-        need_weights: bool,
-    ) -> SingleStepOutput:
-        """Read a place of every row, right after those that are held.
-
-        Sources, and what is held, may have fewer rows: each then serves so many neighbours, and
-        `seen` says which of the places, their own included, each of these has come by.
-        """
-        kept, last_weights = list[KVCache](), None
-        num_sentences = len(memories[0].values) if memories else len(inputs)
-        if visible is not None:
-            visible = visible.view(num_sentences, 1, -1, visible.size(1))
-        for number, layer in enumerate(self.layers):
-            inputs, last_weights, layer_cache = _self_attention_step(
-                layer.self_attention, inputs, kv_cache[number], visible, num_sentences
-            )
-            if layer.cross_attention is not None:
-                inputs, last_weights = _cross_attention_step(
-                    layer.cross_attention, inputs, memories[number]
-                )
-            inputs = _feed_forward_step(layer.feed_forward, inputs)
-            kept.append(layer_cache)
-        assert last_weights is not None, "there is no layer"
-        weights = last_weights.mean(dim=1).view(len(inputs), 1, -1) if need_weights else None
-        return SingleStepOutput(inputs.unsqueeze(1), weights, kept)
-
-
-def pack_layers(layers: Sequence[Sublayers]) -> PackedLayers | None:
-    """Lay out the weights of layers, if all are of the kinds that have this form."""
-    if not are_standard_layers(layers):
-        return None
-    return PackedLayers(list(map(_pack_layer, layers)), forward_hooks(layers))
-
-
-def _pack_layer(layer: Sublayers) -> PackedLayer:
-    feed_forward = as_feed_forward(layer.feed_forward)
-    return PackedLayer(
-        _pack_attention(
-            layer.self_attention.attention, layer.self_attention_residual, is_self_attention=True
-        ),
-        layer.cross_attention and _pack_attention(*layer.cross_attention, is_self_attention=False),
-        PackedFeedForward(
-            pack(feed_forward.input_projection),
-            feed_forward.activation,
-            pack(feed_forward.output_projection),
-            ResidualPath.from_residual(layer.residual),
-        ),
-    )
-
-
-def _pack_attention(
-    attention: Attention, residual: SublayerConnection, *, is_self_attention: bool
-) -> PackedAttention:
-    heads, temperature = multi_head_and_temperature(attention)
-    # Queries are divided by the temperature here, once.
-    input_projection = [pack(heads.query_projection).transform(lambda each: each / temperature)]
-    if is_self_attention:
-        input_projection += [_pack_keys(heads), pack(heads.value_projection)]
-    output_projection = pack(heads.output_projection)
-    return PackedAttention(
-        concat_linears(input_projection),
-        output_projection,
-        heads.num_heads,
-        ResidualPath.from_residual(residual),
-    )
-
-
-def _pack_keys(heads: MultiHeadAttention) -> PackedLinear:
-    """Prepare here, once: what products do to keys they may as well do to what makes them."""
-
-    def prepare(each: Tensor) -> Tensor:
-        keys: Tensor = heads.score.prepare_keys(each.unflatten(-1, (heads.num_heads, -1)))
-        return keys.flatten(-2)
-
-    return pack(heads.key_projection).transform(prepare)
-
-
-def _self_attention_step(
-    attention: PackedAttention,
-    inputs: Float[Tensor, "R D"],
-    kv_cache: KVCache | None,
-    visible: Bool[Tensor, "F 1 K P"] | None,
-    num_sentences: int,
-) -> tuple[Float[Tensor, "R D"], Float[Tensor, "F H K P"], KVCache]:
-    projected = attention.input_projection(attention.path.sublayer_input(inputs))
-    split_heads = projected.view(
-        num_sentences, -1, 3, attention.num_heads, projected.size(1) // (3 * attention.num_heads)
-    )
-    queries, keys, values = split_heads.permute(2, 0, 3, 1, 4)  # (F, H, K, Q) each
-    if kv_cache is not None:
-        values, keys = (
-            append_with_capacity(kv_cache.values, values),
-            append_with_capacity(kv_cache.keys, keys),
+    def _skips_padding(self, inputs: Tensor) -> bool:
+        return (
+            inputs.device.type == "cpu"
+            and not self.training
+            and not torch.is_grad_enabled()
+            and not self._has_forward_hooks
         )
-    scores = _multiply(queries, keys.mT)
-    weights = (scores if visible is None else mask_scores(scores, visible)).softmax(dim=-1)
-    return _single_step_attend(attention, inputs, weights, values), weights, KVCache(values, keys)
+
+    @override
+    def build_memory(
+        self,
+        states: Float[Tensor, "B S V"],
+        mask: Bool[Tensor, "B 1 S"],
+        keys: Float[Tensor, "B S V"] | None = None,
+    ) -> tuple[Memory, ...]:
+        if keys is not None or not self._skips_padding(states):
+            return super().build_memory(states, mask, keys)
+        return build_memories_unpadded(self._layers, states, mask.squeeze(1))
+
+    @override
+    def forward_bidirectional(
+        self, inputs: Float[Tensor, "B S D"], lengths: Lengths
+    ) -> tuple[Float[Tensor, "B S D"], Mapping[str, Float[Tensor, ""]]]:
+        if not self._skips_padding(inputs):
+            return super().forward_bidirectional(inputs, lengths)
+        positions = torch.arange(inputs.size(1), device=inputs.device)
+        outputs = encode_unpadded(self._layers, inputs, positions < lengths.unsqueeze(1))
+        return self.apply_final_norm(outputs), NO_AUXILIARY_LOSSES
+
+    @override
+    def forward(
+        self,
+        inputs: Float[Tensor, "B T D"],
+        lengths: Lengths,
+        state: TransformerStackState,
+        memories: Sequence[Memory] = (),
+        *,
+        need_weights: bool = False,
+    ) -> TransformerStackOutput:
+        layers = self.packed_layers(inputs) if inputs.size(1) == 1 else None
+        if layers is None or not _continues_cache(state):
+            return super().forward(inputs, lengths, state, memories, need_weights=need_weights)
+        kv_caches = [layer.cache.kv_cache for layer in state.layers]
+        output = packed_step(
+            layers, inputs.squeeze(1), kv_caches, memories, need_weights=need_weights
+        )
+        layer_states = tuple(
+            TransformerLayerState(SelfAttentionCache(cache)) for cache in output.kv_caches
+        )
+        return TransformerStackOutput(
+            self.apply_final_norm(output.outputs),
+            output.weights,
+            (),
+            NO_AUXILIARY_LOSSES,
+            TransformerStackState(layer_states, state.start_positions + lengths),
+        )
 
 
-def _cross_attention_step(
-    attention: PackedAttention, inputs: Float[Tensor, "R D"], memory: Memory
-) -> tuple[Float[Tensor, "R D"], Float[Tensor, "F H K S"]]:
-    num_sentences, num_heads, _, size = memory.keys.shape
-    projected = attention.input_projection(attention.path.sublayer_input(inputs)).view(
-        num_sentences, -1, num_heads, size
+def _continues_cache(state: TransformerStackState) -> bool:
+    """Whether the next position of every row is right behind the cache."""
+    kv_cache = state.layers[0].cache.kv_cache
+    num_cached = 0 if kv_cache is None else kv_cache.values.size(-2)
+    return bool((state.start_positions == num_cached).all())
+
+
+def can_share_caches(decoder: TransformerDecoder) -> bool:
+    """Whether a decoder has standard layers, and an output head that does not read the memory."""
+    return has_standard_layers(decoder.stack) and type(decoder.output_head) is SoftmaxHead
+
+
+class PackedTransformerDecoder(TransformerDecoder):
+    """A decoder whose hypotheses share the caches of their sentence."""
+
+    stack: PackedTransformerStack
+
+    @override
+    def initial_state(self, encoder_output: EncoderOutput) -> Any:
+        state = super().initial_state(encoder_output)
+        if self.stack.packed_layers(encoder_output.states) is None:
+            return state
+        return BeamSharedState.from_memories(state.memories, state.stack_state.start_positions)
+
+    @override
+    def step(self, tokens: Int[Tensor, "B"], state: Any) -> StepOutput[Any]:
+        if not isinstance(state, BeamSharedState):
+            return super().step(tokens, state)
+        layers = self.stack.packed_layers(tokens)
+        if layers is None:
+            return super().step(tokens, _per_row_state(state))
+        return self._step_shared(tokens, state.regroup(), layers)
+
+    def _step_shared(
+        self, tokens: Int[Tensor, "B"], state: BeamSharedState, layers: Sequence[PackedLayer]
+    ) -> StepOutput[BeamSharedState]:
+        memories, kv_caches = state.caches
+        visible = state.next_visible()
+        output = packed_step(
+            layers,
+            self.embedding(tokens.unsqueeze(1), state.start_positions).squeeze(1),
+            kv_caches or [None] * len(memories),
+            memories,
+            visible=visible,
+            need_weights=True,
+        )
+        assert output.weights is not None
+        features = self.stack.apply_final_norm(output.outputs)
+        log_probs = self.output_head(features, output.weights, memories[-1])
+        next_state = state.advance(tuple(output.kv_caches), visible)
+        return StepOutput(log_probs.squeeze(1), next_state, output.weights.squeeze(1))
+
+
+def _per_row_state(state: BeamSharedState) -> TransformerDecoderState:
+    memories, kv_caches = state.per_row()
+    layers = tuple(
+        TransformerLayerState(SelfAttentionCache(cache))
+        for cache in kv_caches or [None] * len(memories)
     )
-    scores = _multiply(projected.transpose(1, 2), memory.keys.mT)
-    weights = mask_scores(scores, memory.mask).softmax(dim=-1).mul_(memory.mask)
-    return _single_step_attend(attention, inputs, weights, memory.values), weights
-
-
-def _single_step_attend(
-    attention: PackedAttention,
-    inputs: Float[Tensor, "R D"],
-    weights: Float[Tensor, "F H K S"],
-    values: Float[Tensor, "F H S V"],
-) -> Float[Tensor, "R D"]:
-    context = _multiply(weights, values).transpose(1, 2)  # (F, K, H, V)
-    return attention.path.add_residual(
-        inputs, attention.output_projection, context.reshape(len(inputs), -1)
-    )
-
-
-def _multiply(
-    rows: Float[Tensor, "F H K X"], matrices: Float[Tensor, "F H X N"]
-) -> Float[Tensor, "F H K N"]:
-    """Rows @ matrices; torch would first spread and copy both."""
-    products = torch.bmm(rows.flatten(0, 1), matrices.flatten(0, 1))
-    return products.view(*rows.shape[:-1], matrices.size(-1))
-
-
-def _feed_forward_step(
-    feed_forward: PackedFeedForward, inputs: Float[Tensor, "B D"]
-) -> Float[Tensor, "B D"]:
-    hidden = activate_inplace(
-        feed_forward.activation,
-        feed_forward.input_projection(feed_forward.path.sublayer_input(inputs)),
-    )
-    return feed_forward.path.add_residual(inputs, feed_forward.output_projection, hidden)
-
-
-# Real places: how do usual Transformer layers read whole sequences, and no padding?
-#
-# A batch is a table as wide as its longest sequence; of one that is not sorted by length, two places
-# in five may be padding. Only attention needs the table: all else is done to the places that are
-# there, one below the other. Law: they come out as the layers as they are written give them, but for
-# rounding; padding comes out zero.
+    return TransformerDecoderState(TransformerStackState(layers, state.start_positions), memories)
 
 
 class Unpadding(NamedTuple):
-    """Where the real places of a batch stand."""
+    """Indices of the real positions of a padded batch."""
 
     mask: Bool[Tensor, "B S"]
-    indices: Int[Tensor, "N"]  # of all places, row by row
+    indices: Int[Tensor, "N"]  # into the flattened batch
 
     @classmethod
     def from_mask(cls, mask: Bool[Tensor, "B S"]) -> Unpadding:
-        """Number the places that are there."""
+        """Find the real positions."""
         return cls(mask, mask.flatten().nonzero().squeeze(1))
 
     def unpad(self, padded: Float[Tensor, "B S D"]) -> Float[Tensor, "N D"]:
-        """Take the real places out of a table."""
+        """Return the real positions, one below the other."""
         return padded.flatten(0, 1).index_select(0, self.indices)
 
     def pad(self, tokens: Float[Tensor, "N D"]) -> Float[Tensor, "B S D"]:
-        """Put real places into a table of zeros."""
-        table = tokens.new_zeros(self.mask.numel(), tokens.size(1))
-        return table.index_copy_(0, self.indices, tokens).view(*self.mask.shape, -1)
+        """Put the real positions back among zeros."""
+        padded = tokens.new_zeros(self.mask.numel(), tokens.size(1))
+        return padded.index_copy_(0, self.indices, tokens).view(*self.mask.shape, -1)
 
 
 def encode_unpadded(
-    layers: Sequence[Sublayers], inputs: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"]
+    layers: Iterable[TransformerLayer], inputs: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"]
 ) -> Float[Tensor, "B S D"]:
-    """Let the places of whole sequences look both ways, layer by layer."""
-    table = Unpadding.from_mask(mask)
-    places = table.unpad(inputs)
+    """Run standard layers over whole sequences; only attention sees the padded batch.
+
+    In a batch that is not sorted by length two positions in five may be padding.
+    """
+    unpadding = Unpadding.from_mask(mask)
+    tokens = unpadding.unpad(inputs)
     for layer in layers:
-        sublayer_inputs = layer.self_attention_residual.sublayer_input(places)
-        found = _real_places_attend(layer.self_attention.attention, sublayer_inputs, table)
-        places = layer.self_attention_residual.add_residual(places, found)
-        feed_forward = as_feed_forward(layer.feed_forward)
-        hidden = activate_inplace(
-            feed_forward.activation,
-            feed_forward.input_projection(layer.residual.sublayer_input(places)),
+        attended = _attend_unpadded(
+            layer.self_attention.attention,
+            layer.self_attention_residual.sublayer_input(tokens),
+            unpadding,
         )
-        places = layer.residual.add_residual(places, feed_forward.output_projection(hidden))
-    return table.pad(places)
+        tokens = layer.self_attention_residual.add_residual(tokens, attended)
+        feed_forward, connection = layer.feed_forward, layer.feed_forward_residual
+        assert isinstance(feed_forward, FeedForward), type(feed_forward)
+        hidden = feed_forward.input_projection(connection.sublayer_input(tokens))
+        hidden = activate_inplace(feed_forward.activation, hidden)
+        tokens = connection.add_residual(tokens, feed_forward.output_projection(hidden))
+    return unpadding.pad(tokens)
 
 
 def build_memories_unpadded(
-    layers: Sequence[Sublayers], states: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"]
+    layers: Iterable[TransformerLayer], states: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"]
 ) -> tuple[Memory, ...]:
-    """Make a source ready to be looked at by the layers that look at one."""
-    table = Unpadding.from_mask(mask)
-    places = table.unpad(states)
-    found = []
-    for attention, _ in (layer.cross_attention for layer in layers if layer.cross_attention):
-        heads, _ = multi_head_and_temperature(attention)
-        values = _project_to_heads(heads.value_projection, places, table, heads)
-        keys = heads.score.prepare_keys(
-            _project_to_heads(heads.key_projection, places, table, heads)
-        )
-        found.append(Memory(values.contiguous(), keys.contiguous(), mask[:, None, None]))
-    return tuple(found)
+    """Build the memories of standard cross-attention without projecting padding."""
+    unpadding = Unpadding.from_mask(mask)
+    tokens = unpadding.unpad(states)
+    memories = []
+    for layer in layers:
+        if layer.cross_attention is None:
+            continue
+        heads, _ = multi_head_and_temperature(layer.cross_attention.attention)
+        values = _project_to_heads(heads.value_projection, tokens, unpadding, heads)
+        keys = _project_to_heads(heads.key_projection, tokens, unpadding, heads)
+        prepared = heads.score.prepare_keys(keys)
+        memories.append(Memory(values.contiguous(), prepared.contiguous(), mask[:, None, None]))
+    return tuple(memories)
 
 
-def _real_places_attend(
+def _attend_unpadded(
     attention: Attention, tokens: Float[Tensor, "N D"], unpadding: Unpadding
 ) -> Float[Tensor, "N D"]:
     heads, temperature = multi_head_and_temperature(attention)
@@ -365,7 +315,7 @@ def _real_places_attend(
         _project_to_heads(heads.query_projection, tokens, unpadding, heads),
         heads.score.prepare_keys(keys),
         _project_to_heads(heads.value_projection, tokens, unpadding, heads),
-        attn_mask=unpadding.mask[:, None, None],  # where it hides all, nobody is there to look
+        attn_mask=unpadding.mask[:, None, None],  # a row without real keys has no real queries
         scale=1 / temperature,
     )
     outputs: Tensor = heads.output_projection(unpadding.unpad(context.transpose(1, 2).flatten(2)))
@@ -373,10 +323,10 @@ def _real_places_attend(
 
 
 def _project_to_heads(
-    project: nn.Linear,
+    projection: nn.Linear,
     tokens: Float[Tensor, "N D"],
     unpadding: Unpadding,
     heads: MultiHeadAttention,
 ) -> Float[Tensor, "B H S K"]:
-    """Project real places, and put them into the tables of the heads."""
-    return unpadding.pad(project(tokens)).unflatten(-1, (heads.num_heads, -1)).transpose(1, 2)
+    projected = unpadding.pad(projection(tokens))
+    return projected.unflatten(-1, (heads.num_heads, -1)).transpose(1, 2)

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.pair_dataset import Pair
 from heedful.decoding.translation import Translation
 from heedful.errors import ConfigError, DataError
@@ -296,7 +297,7 @@ class Validator:
         """Loss and accuracy, and the metric that counts if it is neither."""
         with self.trainer.precision.autocast():
             validated = validate(
-                self.model,
+                accelerate_for_inference(self.model, self.device),
                 self.data_module.validation_batches(),
                 to_device=lambda batch: map_tensors(lambda each: each.to(self.device), batch),
                 dist_context=self.trainer.dist_context,

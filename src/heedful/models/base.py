@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from heedful.acceleration.packed_weights import assume_constant_parameters
 from heedful.attention.attention import Attention
 from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES, sum_losses
 from heedful.attention.masks import padding_mask
@@ -230,7 +229,6 @@ class DecodableModel(ABC):
         """Read one token; say how likely each next one is."""
 
     @torch.inference_mode()
-    @assume_constant_parameters()
     def search(
         self,
         sources: SourceBatch,
@@ -257,7 +255,6 @@ class DecodableModel(ABC):
         )
 
     @torch.inference_mode()
-    @assume_constant_parameters()
     def score(
         self,
         sources: SourceBatch,
@@ -280,7 +277,6 @@ class DecodableModel(ABC):
         )
 
     @torch.inference_mode()
-    @assume_constant_parameters()
     def sample(
         self,
         sources: SourceBatch,

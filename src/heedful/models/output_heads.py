@@ -1,42 +1,39 @@
-"""Emission: how is a token said?
+"""Output heads: from features to log-probabilities of tokens.
 
-An emission turns features, and what attention saw, into log-probabilities of tokens. It is not
-part of the recurrence, so a known target is emitted all at once. Once a token is known, an
-emission may know better where it came from: that is hindsight, and the next step may ask for it.
+A head is not part of the recurrence, so a known target passes through it at once. Given the token
+that was chosen, a head may know better where in the source it came from: its alignment posterior,
+which the next step can use.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from typing_extensions import override
 
-from heedful.acceleration.packed_weights import log_softmax_inplace, packed_linear
-from heedful.attention import Memory
+from heedful.attention.outputs import Memory
 from heedful.config import BaseConfig
-from heedful.shapes import Float, Int
+from heedful.shapes import Float, TokenIds
 
 
 class OutputHead(nn.Module, ABC):
-    """How a token is said."""
+    """Interface of output heads."""
 
     projection: nn.Linear
-    """From features to a number for every word of the vocabulary."""
+    """From features to logits."""
 
     is_per_position = False
-    """Whether features are wanted for every place, (B, T, S, D), and not one for all."""
+    """Whether it needs features for each source position, (B, T, S, D)."""
 
     has_alignment_posterior = False
-    """Whether a token, once known, tells where it came from."""
+    """Whether `alignment_posterior` differs from the attention weights."""
 
     needs_weights = False
-    """Whether tokens cannot be said without knowing where was looked."""
-
-    needs_memory = False
-    """Whether tokens cannot be said without the source."""
+    """Whether it needs the attention weights."""
 
     @abstractmethod
     def forward(
@@ -45,42 +42,41 @@ class OutputHead(nn.Module, ABC):
         weights: Float[Tensor, "B T S"] | None,
         memory: Memory,
     ) -> Float[Tensor, "B T N"]:
-        """Give the log-probability of every token."""
+        """Return the log-probability of every token."""
 
     def alignment_posterior(
         self,
         features: Float[Tensor, "B T *S D"],
         weights: Float[Tensor, "B T S"],
-        tokens: Int[Tensor, "B T"],
+        tokens: TokenIds,
     ) -> Float[Tensor, "B T S"]:
-        """Say where known tokens came from; as far as most can tell, from where it was looked."""
+        """Return p(source position given the chosen token); by default the attention weights."""
         return weights
 
 
 class SoftmaxHead(OutputHead):
-    """log softmax(W f + b): every token is chosen from the vocabulary."""
+    """log softmax(W f + b)."""
 
     def __init__(self, feature_size: int, vocab_size: int) -> None:
         super().__init__()
         self.projection = nn.Linear(feature_size, vocab_size)
 
+    @override
     def forward(
         self,
         features: Float[Tensor, "B T *S D"],
         weights: Float[Tensor, "B T S"] | None,
         memory: Memory,
     ) -> Float[Tensor, "B T N"]:
-        """Give the log-probability of every token."""
-        del weights, memory  # a vocabulary knows no source
-        return log_softmax_inplace(packed_linear(self.projection, features))
+        return self.projection(features).log_softmax(dim=-1)
 
 
 class MarginalHead(OutputHead):
-    """log sum_s weights_s softmax(W f_s + b): each place says a token, the chances are mixed.
+    """log sum_s weights_s softmax(W f_s + b): a mixture over source positions.
 
-    Hard attention made exact: the place is summed out, not sampled (Wu et al. 2018). It costs a
-    softmax over the vocabulary for every place. A place without weight says nothing and gets no
-    gradient.
+    Exact marginalization of hard attention: the position is summed out, not sampled (Wu et al.
+    2018). It computes a softmax over the vocabulary for every source position. A position without
+    weight contributes nothing and gets no gradient.
     """
 
     is_per_position = True
@@ -91,25 +87,25 @@ class MarginalHead(OutputHead):
         super().__init__()
         self.projection = nn.Linear(feature_size, vocab_size)
 
+    @override
     def forward(
         self,
         features: Float[Tensor, "B T S D"],
         weights: Float[Tensor, "B T S"] | None,
         memory: Memory,
     ) -> Float[Tensor, "B T N"]:
-        """Give the log-probability of every token."""
-        del memory  # its places have spoken through the features
-        assert weights is not None, "the chances of places are needed to mix what they say"
+        assert weights is not None, "a mixture over positions needs their weights"
         log_probs = self.projection(features).log_softmax(dim=-1)  # (B, T, S, N)
         return (log_probs + _safe_log(weights).unsqueeze(-1)).logsumexp(dim=-2)
 
+    @override
     def alignment_posterior(
         self,
         features: Float[Tensor, "B T S D"],
         weights: Float[Tensor, "B T S"],
-        tokens: Int[Tensor, "B T"],
+        tokens: TokenIds,
     ) -> Float[Tensor, "B T S"]:
-        """Say where tokens came from: weights_s p(token | s) / sum of the same (Bayes)."""
+        """weights_s p(token | s), divided by its sum over s (Bayes)."""
         logits = self.projection(features)  # (B, T, S, N)
         token_index = tokens[..., None, None].expand(*weights.shape, 1)  # (B, T, S, 1)
         log_probs = logits.gather(-1, token_index).squeeze(-1) - logits.logsumexp(dim=-1)
@@ -117,33 +113,35 @@ class MarginalHead(OutputHead):
 
 
 def _safe_log(weights: Float[Tensor, "B T S"]) -> Float[Tensor, "B T S"]:
-    """Take the logarithm; of nothing, the least there is."""
-    # As in hiding scores: -inf would make a row without any weight NaN. And 1 stands in for
-    # zero, since the gradient of its logarithm is infinite even where it is not taken.
-    nothing = weights == 0
-    logs = weights.masked_fill(nothing, 1).log()
-    # Half of the least: a log-probability is still to be added.
-    return logs.masked_fill(nothing, torch.finfo(weights.dtype).min / 2)
+    # -inf would turn a row without any weight into NaN. The logarithm is taken of 1 instead of 0,
+    # whose gradient would be infinite even where it is masked.
+    is_zero = weights == 0
+    logs = weights.masked_fill(is_zero, 1).log()
+    # Half of finfo.min: a log-probability is still to be added.
+    return logs.masked_fill(is_zero, torch.finfo(weights.dtype).min / 2)
 
 
-class SoftmaxHeadConfig(BaseConfig):
-    """Choose every token from the vocabulary."""
+class OutputHeadConfigBase(BaseConfig):
+    """An output head."""
 
+    module_class: ClassVar[type[SoftmaxHead] | type[MarginalHead]]
+
+    def build(self, *, feature_size: int, vocab_size: int) -> OutputHead:
+        return self.module_class(feature_size, vocab_size)
+
+
+class SoftmaxHeadConfig(OutputHeadConfigBase):
+    """A softmax over the vocabulary."""
+
+    module_class = SoftmaxHead
     type: Literal["softmax"] = "softmax"
 
-    def build(self, *, feature_size: int, vocab_size: int) -> OutputHead:
-        """Make the emission."""
-        return SoftmaxHead(feature_size, vocab_size)
 
+class MarginalHeadConfig(OutputHeadConfigBase):
+    """A mixture of softmaxes, one per source position, marginalized exactly (Wu et al. 2018)."""
 
-class MarginalHeadConfig(BaseConfig):
-    """Let every place choose a token, and mix their chances exactly (Wu et al. 2018)."""
-
+    module_class = MarginalHead
     type: Literal["marginal"] = "marginal"
-
-    def build(self, *, feature_size: int, vocab_size: int) -> OutputHead:
-        """Make the emission."""
-        return MarginalHead(feature_size, vocab_size)
 
 
 OutputHeadConfig = Annotated[SoftmaxHeadConfig | MarginalHeadConfig, Field(discriminator="type")]

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from heedful.pytree import map_rows, select_rows, tensors_of
+from heedful.pytree import select_rows
 from heedful.search.candidates import (
     BeamGroups,
     BeamSelection,
@@ -39,40 +39,6 @@ from heedful.search.penalties import CoveragePenalty, LengthPenalty
 from heedful.search.protocol import State, StepwiseModel
 from heedful.search.stopping import FIRST_FINISHED, BeamStatus, HeuristicStopping, StoppingCriterion
 from heedful.shapes import Float, Int
-
-# Following: how does the state of a model follow the hypotheses that are kept?
-#
-# Every tensor of a state has a row for each hypothesis, and kept rows are copied. Two kinds of copy
-# are spared. Where every row stays where it is, nothing is copied. And a tensor that each step so
-# far has handed on untouched is what the source gave, the same for all hypotheses of a sentence: it
-# is copied only when sentences leave the batch or new hypotheses are opened. What a model itself
-# gives out as `SharedRows` is not moved at all: rows only say anew which of it is theirs.
-
-
-class StateReorderer:
-    """Selects rows of the states of one search."""
-
-    def __init__(self, state: Any) -> None:
-        self._constant_tensors = {id(tensor): tensor for tensor in tensors_of(state)}
-
-    def reorder(
-        self, state: Any, rows: Int[Tensor, "R"], *, same_rows: bool, same_sentences: bool
-    ) -> Any:
-        """Keep these rows, each in its own place, or in that of another of its sentence, or not."""
-        constant_tensors: dict[int, Tensor] = {}
-
-        def change(tensor: Tensor) -> Tensor:
-            is_untouched = id(tensor) in self._constant_tensors
-            spared = same_rows or (same_sentences and is_untouched)
-            moved = tensor if spared else tensor.index_select(0, rows)
-            if is_untouched:
-                constant_tensors[id(moved)] = moved
-            return moved
-
-        followed = map_rows(change, state)
-        self._constant_tensors = constant_tensors
-        return followed
-
 
 _MAX_IDLE_FRACTION = 0.25
 """Fraction of the batch that may be idle; removing a beam copies the state of all others."""
@@ -115,13 +81,10 @@ def beam_search(
     tokens = torch.full_like(beams.sentence_ids, bos)
     if len(tokens) != len(max_lengths):
         state = select_rows(state, beams.sentence_ids)
-    reorderer = StateReorderer(state)
     while len(tokens):
         step = model.step(tokens, state)
         parents, tokens = beams.advance(step.log_probs, step.weights)
-        state = reorderer.reorder(
-            step.state, parents, same_rows=beams.same_rows, same_sentences=beams.same_sentences
-        )
+        state = select_rows(step.state, parents)
     return beams.hypotheses()
 
 
@@ -213,7 +176,6 @@ class _Beams:
         self.generated = self.sentence_ids.new_empty(num_beams, 0)
         self.finished: list[list[FinishedRow]] = [[] for _ in self.beam_ids]
         self.num_finished = [0 for _ in self.beam_ids]
-        self.same_rows = self.same_sentences = False
         self.trellis.start(self._beam_sentences)
         if self.constraints:
             self.constraints.start(self._beam_sentences)
@@ -352,8 +314,6 @@ class _Beams:
         self.trellis.append(rows, tokens, log_probs.flatten())
         if self.constraints:
             self.constraints.reorder(rows, tokens)
-        self.same_sentences = self.cumulative_log_probs.shape == totals.shape
-        self.same_rows = self.same_sentences and bool((rows == np.arange(len(rows))).all())
         device = self.sentence_ids.device
         parents, next_tokens = (
             torch.from_numpy(rows).to(device),

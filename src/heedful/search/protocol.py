@@ -1,8 +1,8 @@
 """The interface between search and models: a `step` function and a state.
 
 A state is a nested tuple of tensors with one row per hypothesis, which search selects and reorders.
-It is a value: a step returns a new state and never changes the one it received. Parts that several
-hypotheses share may be stored once, as `SharedRows`.
+It is a value: a step returns a new state and never changes the one it received. A part that several
+hypotheses share may select rows itself: see `heedful.pytree.map_rows`.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.token_stream import (
     LMBatchingConfig,
     concatenate_lines,
@@ -56,7 +57,7 @@ class TextGenerator:
         *,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.model = model.eval().to(device)
+        self.model = accelerate_for_inference(model, device)
         self.tokenizer = tokenizer
         self.lm_batching = lm_batching
         self.device = device

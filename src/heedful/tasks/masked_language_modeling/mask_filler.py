@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.token_stream import (
     LMBatchingConfig,
     concatenate_lines,
@@ -61,7 +62,7 @@ class MaskFiller:
         *,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.model = model.eval().to(device)
+        self.model = accelerate_for_inference(model, device)
         self.tokenizer = tokenizer
         self.lm_batching = lm_batching
         self.masking = masking

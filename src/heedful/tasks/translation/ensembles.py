@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
+
+from heedful.acceleration.registry import accelerate_for_inference
 from heedful.decoding.translation import vocabulary_texts
 from heedful.errors import ConfigError, RunError
 from heedful.models.base import DecodableModel, Seq2SeqModel
@@ -22,7 +25,9 @@ _LANGUAGE_MODEL = "decoding.shallow_fusion.run"
 
 
 def build_ensemble(
-    members: Sequence[LoadedRun], load_run: Callable[[Path | str], LoadedRun]
+    members: Sequence[LoadedRun],
+    load_run: Callable[[Path | str], LoadedRun],
+    device: torch.device,
 ) -> DecodableModel:
     """Join the models of runs with the language model that the first of them names."""
     first, decoding = members[0], members[0].config.decoding
@@ -36,7 +41,7 @@ def build_ensemble(
                 "leave it out",
             )
         check_same_vocabularies(first.tokenizers, member.tokenizers, run_dir=member.folder)
-        models.append(member.model)
+        models.append(accelerate_for_inference(member.model, device))
     joined = Ensemble(models, decoding.ensemble_averaging) if len(models) > 1 else models[0]
     if decoding.shallow_fusion is None:
         return joined
@@ -52,7 +57,7 @@ def build_ensemble(
     )
     return ShallowFusion(
         joined,
-        lm_run.model,
+        accelerate_for_inference(lm_run.model, device),
         weight=decoding.shallow_fusion.weight,
         context_length=lm_run.config.data.lm_batching.context_length,
     )

@@ -70,7 +70,7 @@ class TranslationTask(PairTask):
         load_run: Callable[[Path | str], LoadedRun],
     ) -> Translator:
         _, config, tokenizers, _ = members[0]
-        model = build_ensemble(members, load_run)
+        model = build_ensemble(members, load_run, device)
         return Translator(model, tokenizers, config.decoding, device=device)
 
     @override

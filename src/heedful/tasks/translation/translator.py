@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from heedful.acceleration.packed_weights import assume_constant_parameters
+from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.pair_dataset import Pair
 from heedful.decoding.config import DecodingConfig
 from heedful.decoding.requests import EncodedRequest, Request, RequestEncoder, to_request
@@ -126,7 +126,9 @@ class Translator:
         *,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.model = model.eval().to(device) if isinstance(model, nn.Module) else model
+        if isinstance(model, nn.Module):  # the members of an ensemble are accelerated already
+            model = accelerate_for_inference(model, device)
+        self.model = model
         self.tokenizers = tokenizers
         self.decoding = config
         self.device = device
@@ -195,11 +197,10 @@ class Translator:
         self, requests: list[EncodedRequest], strategy: DecodingStrategy, *, need_tree: bool
     ) -> Iterator[Translation]:
         outputs_by_number: dict[int, DecodingOutput] = {}
-        with assume_constant_parameters():
-            for batch in _batches(requests, strategy.config):
-                answers = strategy.decode(batch, need_tree=need_tree)
-                numbers = (each.request_index for each in batch)
-                outputs_by_number.update(zip(numbers, answers, strict=True))
+        for batch in _batches(requests, strategy.config):
+            answers = strategy.decode(batch, need_tree=need_tree)
+            numbers = (each.request_index for each in batch)
+            outputs_by_number.update(zip(numbers, answers, strict=True))
         for each in requests:
             if each.request_index in outputs_by_number:
                 yield self._translation_builder.build(each, outputs_by_number[each.request_index])

@@ -1,0 +1,114 @@
+"""Replacements of modules for inference, and the function that applies them to a model.
+
+A replacement is a subclass of the module's exact type. It shares parameters, children and hooks with
+the module, and calls the plain methods of its base class wherever its own do not apply: while
+gradients are recorded, in training mode, or while a forward hook would miss a call.
+
+Invariant: an accelerated model gives what the plain model gives, but for rounding.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar, cast
+
+import torch
+from torch import nn
+
+from heedful.acceleration.output_head import PackedSoftmaxHead, can_pack_head
+from heedful.acceleration.tracked_state import (
+    TrackedEncoderDecoderModel,
+    TrackedLanguageModel,
+    TrackedPrefixLanguageModel,
+)
+from heedful.acceleration.transformer import (
+    ContiguousMemoryStack,
+    PackedTransformerDecoder,
+    PackedTransformerStack,
+    can_share_caches,
+    has_standard_layers,
+)
+from heedful.layers.transformer import TransformerStack
+from heedful.models.encoder_decoder import EncoderDecoderModel
+from heedful.models.language_model import LanguageModel
+from heedful.models.output_heads import SoftmaxHead
+from heedful.models.prefix_lm import PrefixLanguageModel
+from heedful.models.transformer import TransformerDecoder
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+class ExecutionContext(NamedTuple):
+    """Where a model runs, and for what."""
+
+    device: torch.device
+    mode: Literal["train", "infer"]
+    """In "infer", parameters stay constant for as long as the accelerated model is used."""
+
+
+class Acceleration(NamedTuple):
+    """A replacement for modules of one type."""
+
+    original: type[nn.Module]
+    replacement: type[nn.Module]
+    device_types: frozenset[str]
+    supports: Callable[[Any], bool]
+
+    def matches(self, module: nn.Module, context: ExecutionContext) -> bool:
+        """Whether a module can be replaced; a subclass cannot, it may compute something else."""
+        return (
+            type(module) is self.original
+            and context.mode == "infer"
+            and context.device.type in self.device_types
+            and self.supports(module)
+        )
+
+
+def _always(module: nn.Module) -> bool:
+    return True
+
+
+_CPU = frozenset({"cpu"})
+_ANY = frozenset({"cpu", "cuda"})
+
+REGISTRY: tuple[Acceleration, ...] = (
+    Acceleration(EncoderDecoderModel, TrackedEncoderDecoderModel, _CPU, _always),
+    Acceleration(PrefixLanguageModel, TrackedPrefixLanguageModel, _CPU, _always),
+    Acceleration(LanguageModel, TrackedLanguageModel, _CPU, _always),
+    Acceleration(TransformerDecoder, PackedTransformerDecoder, _CPU, can_share_caches),
+    Acceleration(TransformerStack, PackedTransformerStack, _CPU, has_standard_layers),
+    Acceleration(TransformerStack, ContiguousMemoryStack, _ANY, _always),
+    Acceleration(SoftmaxHead, PackedSoftmaxHead, _CPU, can_pack_head),
+)
+"""In order of preference: the first that matches a module replaces it."""
+
+
+def accelerate(
+    module: Module,
+    context: ExecutionContext,
+    registry: Sequence[Acceleration] | None = None,
+) -> Module:
+    """Return a module in which every part that has a replacement is replaced.
+
+    Parts without one, inside and out, are the same objects as before; `module` is not changed.
+    """
+    accelerations = REGISTRY if registry is None else registry
+    children = {
+        name: child and accelerate(child, context, accelerations)
+        for name, child in module._modules.items()
+    }
+    match = next((each for each in accelerations if each.matches(module, context)), None)
+    if match is None and all(child is module._modules[name] for name, child in children.items()):
+        return module
+    replacement = copy.copy(module)  # shares parameters, buffers and hooks
+    replacement._modules = children
+    if match is not None:
+        replacement.__class__ = cast(type[Module], match.replacement)
+    return replacement
+
+
+def accelerate_for_inference(model: Module, device: torch.device | str) -> Module:
+    """Move a model to its device and accelerate it; its parameters must not change afterwards."""
+    device = torch.device(device)
+    return accelerate(model.eval().to(device), ExecutionContext(device, "infer"))
