@@ -45,8 +45,8 @@ Scalar: TypeAlias = Float[Tensor, ""]
 Losses: TypeAlias = Mapping[str, Scalar]
 """Named losses of a batch, each a sum over its targets."""
 TokenIds: TypeAlias = Int[Tensor, "B T"]
-Hidden: TypeAlias = Float[Tensor, "B T D"]
-"""Inputs or outputs of a layer."""
+HiddenStates: TypeAlias = Float[Tensor, "B T D"]
+"""Inputs or outputs of a Transformer layer."""
 Lengths: TypeAlias = Int[Tensor, "B"]
 StepTokens: TypeAlias = Int[Tensor, "B"]
 """The token that each row reads at one step."""
@@ -65,6 +65,7 @@ __all__ = [
     "Embedded",
     "Float",
     "Hidden",
+    "HiddenStates",
     "Int",
     "Keys",
     "LayerInputs",

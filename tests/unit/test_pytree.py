@@ -73,5 +73,5 @@ def test_rows_are_kept_dropped_and_repeated_in_the_order_given():
 
 
 def test_what_is_not_a_nested_value_is_refused():
-    with pytest.raises(AssertionError, match="not a nested value: list"):
+    with pytest.raises(AssertionError, match="not a nested tuple: list"):
         map_tensors(lambda tensor: tensor, [torch.zeros(1)])

@@ -37,7 +37,7 @@ from heedful.layers.self_attention import (
     SelfAttentionCache,
     SelfAttentionConfig,
 )
-from heedful.shapes import Bool, Float, Hidden, Int, Lengths, Losses
+from heedful.shapes import Bool, Float, HiddenStates, Int, Lengths, Losses
 
 NormOrder = Literal["pre", "post"]
 NormType = Literal["layer", "rms"]
@@ -82,7 +82,7 @@ class SublayerConnection(nn.Module):
 class CrossAttentionOutput(NamedTuple):
     """Output of a cross-attention sublayer."""
 
-    outputs: Hidden
+    outputs: HiddenStates
     weights: Float[Tensor, "B T S"] | None
     alignment: AlignmentOutput | None
     state: AttentionState | None
@@ -101,7 +101,12 @@ class CrossAttention(nn.Module):
         return self.attention.initial_state(memory) if self.attention.needs_positions else None
 
     def forward(
-        self, inputs: Hidden, memory: Memory, state: AttentionState | None, *, need_weights: bool
+        self,
+        inputs: HiddenStates,
+        memory: Memory,
+        state: AttentionState | None,
+        *,
+        need_weights: bool,
     ) -> CrossAttentionOutput:
         """Attend to the memory from every position."""
         queries = self.residual.sublayer_input(inputs)
@@ -121,7 +126,7 @@ class TransformerLayerState(NamedTuple):
 class TransformerLayerOutput(NamedTuple):
     """Output of one layer."""
 
-    outputs: Hidden
+    outputs: HiddenStates
     weights: Float[Tensor, "B T S"] | None  # of its last attention
     alignment: AlignmentOutput | None  # of cross-attention
     auxiliary_losses: Losses
@@ -137,7 +142,7 @@ class BatchPositions(NamedTuple):
 
     @classmethod
     def from_lengths(
-        cls, inputs: Hidden, start_positions: Int[Tensor, "B"], lengths: Lengths
+        cls, inputs: HiddenStates, start_positions: Int[Tensor, "B"], lengths: Lengths
     ) -> BatchPositions:
         """Mark the first `lengths` columns of the inputs as real."""
         columns = torch.arange(inputs.size(1), device=inputs.device)
@@ -163,8 +168,8 @@ class TransformerLayer(nn.Module):
         self.feed_forward_residual = feed_forward_residual
 
     def forward_bidirectional(
-        self, inputs: Hidden, lengths: Lengths, mask: Bool[Tensor, "B S"]
-    ) -> tuple[Hidden, Losses]:
+        self, inputs: HiddenStates, lengths: Lengths, mask: Bool[Tensor, "B S"]
+    ) -> tuple[HiddenStates, Losses]:
         """Read whole sequences; return outputs and auxiliary losses."""
         queries = self.self_attention_residual.sublayer_input(inputs)
         attended = self.self_attention.forward_bidirectional(queries, lengths)
@@ -172,7 +177,7 @@ class TransformerLayer(nn.Module):
 
     def forward(
         self,
-        inputs: Hidden,
+        inputs: HiddenStates,
         state: TransformerLayerState,
         positions: BatchPositions,
         memory: Memory | None = None,
@@ -197,7 +202,9 @@ class TransformerLayer(nn.Module):
         next_state = TransformerLayerState(attended.cache, cross_attention_state)
         return TransformerLayerOutput(outputs, weights, alignment, auxiliary_losses, next_state)
 
-    def _feed_forward(self, inputs: Hidden, mask: Bool[Tensor, "B T"]) -> tuple[Hidden, Losses]:
+    def _feed_forward(
+        self, inputs: HiddenStates, mask: Bool[Tensor, "B T"]
+    ) -> tuple[HiddenStates, Losses]:
         residual = self.feed_forward_residual
         output = self.feed_forward(residual.sublayer_input(inputs), mask)
         return residual.add_residual(inputs, output.outputs), output.auxiliary_losses
@@ -213,7 +220,7 @@ class TransformerStackState(NamedTuple):
 class TransformerStackOutput(NamedTuple):
     """Output of a stack."""
 
-    outputs: Hidden
+    outputs: HiddenStates
     weights: Float[Tensor, "B T S"] | None  # of the top layer's last attention
     attention_records: tuple[tuple[Attention, AlignmentOutput], ...]
     """Alignments of cross-attention, for the layers that computed them."""
@@ -253,7 +260,7 @@ class TransformerStack(nn.Module):
         )
 
     def initial_state(
-        self, inputs: Hidden, memories: Sequence[Memory] = ()
+        self, inputs: HiddenStates, memories: Sequence[Memory] = ()
     ) -> TransformerStackState:
         """Return the state before the first position, for as many rows as the inputs have."""
         states: list[TransformerLayerState] = []
@@ -266,7 +273,9 @@ class TransformerStack(nn.Module):
         start_positions = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
         return TransformerStackState(tuple(states), start_positions)
 
-    def forward_bidirectional(self, inputs: Hidden, lengths: Lengths) -> tuple[Hidden, Losses]:
+    def forward_bidirectional(
+        self, inputs: HiddenStates, lengths: Lengths
+    ) -> tuple[HiddenStates, Losses]:
         """Read whole sequences; return outputs and auxiliary losses."""
         mask = BatchPositions.from_lengths(inputs, torch.zeros_like(lengths), lengths).mask
         layer_losses: list[Losses] = []
@@ -277,7 +286,7 @@ class TransformerStack(nn.Module):
 
     def forward(
         self,
-        inputs: Hidden,
+        inputs: HiddenStates,
         lengths: Lengths,
         state: TransformerStackState,
         memories: Sequence[Memory] = (),
@@ -308,7 +317,7 @@ class TransformerStack(nn.Module):
             TransformerStackState(layer_states, state.start_positions + lengths),
         )
 
-    def apply_final_norm(self, outputs: Hidden) -> Hidden:
+    def apply_final_norm(self, outputs: HiddenStates) -> HiddenStates:
         """Normalize the output of the top layer, with pre-norm."""
         return outputs if self.norm is None else self.norm(outputs)
 

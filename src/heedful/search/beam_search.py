@@ -9,7 +9,7 @@ for a sentence does not depend on the rest of the batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch

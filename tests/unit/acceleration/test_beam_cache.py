@@ -1,150 +1,140 @@
-"""Families: hypotheses that have everything in common go on as if they had nothing."""
+"""Hypotheses that share caches continue as if each were decoded alone."""
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.acceleration import beam_cache
+from heedful.acceleration import tuning
 from heedful.acceleration.beam_cache import BeamSharedState
-from heedful.acceleration.packed_weights import assume_constant_parameters
+from heedful.acceleration.registry import accelerate_for_inference
 from heedful.models.base import EncoderOutput
 from heedful.models.transformer import TransformerDecoderConfig
-from heedful.pytree import SharedRows, select_rows, tensors_of
+from heedful.pytree import select_rows, tensors_of
 
-SIZE, WORDS = 8, 11
+SIZE, VOCAB_SIZE = 8, 11
 LENGTHS = torch.tensor([5, 2, 4])
 
 
-def make():
+def build():
     torch.manual_seed(1)
     config = TransformerDecoderConfig.model_validate(
         {"type": "transformer", "hidden_size": SIZE, "num_layers": 2}
         | {"attention": {"score": {"type": "scaled-dot"}, "multi_head": {"num_heads": 2}}}
     )
-    decoder = config.build(vocab_size=WORDS, memory_size=SIZE).double().eval()
-    for weight in decoder.parameters():
-        torch.nn.init.normal_(weight, std=0.7)
+    decoder = config.build(vocab_size=VOCAB_SIZE, memory_size=SIZE).double().eval()
+    for parameter in decoder.parameters():
+        torch.nn.init.normal_(parameter, std=0.7)
     states = torch.randn(3, 5, SIZE, dtype=torch.double)
-    return decoder, EncoderOutput(states, LENGTHS, states[:, 0])
+    return decoder.requires_grad_(requires_grad=False), EncoderOutput(states, LENGTHS)
 
 
-DECODER, ENCODED = make()
+PLAIN, ENCODER_OUTPUT = build()
+DECODER = accelerate_for_inference(PLAIN, "cpu")
 
 
-def plainly(tokens, state):
-    """A step by layers that know nothing of families."""
-    with torch.enable_grad():
-        return DECODER.step(tokens, state)
+def initial_state():
+    with torch.no_grad():
+        state = DECODER.initial_state(ENCODER_OUTPUT)
+    assert isinstance(state, BeamSharedState)
+    return state
 
 
-def begin():
-    with torch.no_grad(), assume_constant_parameters():
-        together = DECODER.initial_state(ENCODED)
-    assert isinstance(together, BeamSharedState)
-    return together, DECODER.initial_state(ENCODED)
+def assert_same_step(step, expected):
+    torch.testing.assert_close(step.log_probs, expected.log_probs)
+    torch.testing.assert_close(step.weights, expected.weights)
 
 
-def assert_alike(one, other):
-    torch.testing.assert_close(one.log_probs, other.log_probs.detach())
-    torch.testing.assert_close(one.weights, other.weights.detach())
-
-
-def rows_of(data, owners):
-    """A next generation: as many of each sentence, or as it comes; some sentences may leave."""
-    width = data.draw(st.integers(1, 3))
-    stay = [owner for owner in dict.fromkeys(owners) if data.draw(st.integers(0, 3))] or owners[:1]
+def draw_parents(data, sentence_ids):
+    """Rows of the next beam: the same number for each sentence, or any; sentences may leave."""
+    beam_size = data.draw(st.integers(1, 3))
+    sentences = list(dict.fromkeys(sentence_ids))
+    kept = [sentence for sentence in sentences if data.draw(st.integers(0, 3))] or sentences[:1]
     if data.draw(st.booleans()):
-        own = {owner: [row for row, each in enumerate(owners) if each == owner] for owner in stay}
-        return [data.draw(st.sampled_from(own[owner])) for owner in own for _ in range(width)]
-    return data.draw(st.lists(st.sampled_from(range(len(owners))), min_size=1, max_size=6))
+        rows = {
+            sentence: [row for row, owner in enumerate(sentence_ids) if owner == sentence]
+            for sentence in kept
+        }
+        return [
+            data.draw(st.sampled_from(rows[sentence]))
+            for sentence in kept
+            for _ in range(beam_size)
+        ]
+    return data.draw(st.lists(st.sampled_from(range(len(sentence_ids))), min_size=1, max_size=6))
 
 
 @pytest.fixture(params=[1, 2, 16], scope="module")
-def most_siblings(request):
-    """As many rows as a family may have."""
+def max_shared(request):
+    """The largest number of hypotheses that may share a cache."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(beam_cache, "MAX_SHARED_BEAM_SIZE", request.param)
+        patch.setattr(tuning, "MAX_SHARED_BEAM_SIZE", request.param)
         yield request.param
 
 
 @settings(max_examples=30)
 @given(data=st.data())
-def test_whatever_rows_are_selected_each_goes_on_as_it_would_alone(data, most_siblings):
-    together, apart = begin()
-    owners = [0, 1, 2]
-    with assume_constant_parameters():
+def test_every_row_continues_as_if_decoded_alone(data, max_shared):
+    shared, separate = initial_state(), PLAIN.initial_state(ENCODER_OUTPUT)
+    sentence_ids = [0, 1, 2]
+    tokens_of = st.integers(4, 10)
+    with torch.no_grad():
         for _ in range(data.draw(st.integers(1, 5))):
-            tokens = torch.tensor(
-                data.draw(st.lists(st.integers(4, 10), min_size=len(owners), max_size=len(owners)))
+            size = len(sentence_ids)
+            tokens = torch.tensor(data.draw(st.lists(tokens_of, min_size=size, max_size=size)))
+            step, expected = DECODER.step(tokens, shared), PLAIN.step(tokens, separate)
+            assert size <= max_shared * step.state.num_sentences
+            assert_same_step(step, expected)
+            rows = draw_parents(data, sentence_ids)
+            sentence_ids = [sentence_ids[row] for row in rows]
+            parents = torch.tensor(rows)
+            shared, separate = (
+                select_rows(step.state, parents),
+                select_rows(expected.state, parents),
             )
-            with torch.no_grad():
-                found = DECODER.step(tokens, together)
-            assert len(owners) <= most_siblings * found.state.num_sentences
-            wanted = plainly(tokens, apart)
-            assert_alike(found, wanted)
-            rows = rows_of(data, owners)
-            owners = [owners[row] for row in rows]
-            chosen = torch.tensor(rows)
-            together, apart = select_rows(found.state, chosen), select_rows(wanted.state, chosen)
-    # Layers that know nothing of families go on from there.
-    tokens = torch.full((len(owners),), 5)
-    assert_alike(plainly(tokens, together), plainly(tokens, apart))
+    tokens = torch.full((len(sentence_ids),), 5)
+    with torch.enable_grad():  # the plain layers continue from a shared state
+        assert_same_step(DECODER.step(tokens, shared), PLAIN.step(tokens, separate))
 
 
-def test_a_step_changes_nothing_in_the_state_it_was_given():
-    together, _ = begin()
-    tokens, rows = torch.tensor([4, 5, 6]), torch.tensor([0, 0, 1, 1, 2, 2])
-    with torch.no_grad(), assume_constant_parameters():
-        for _ in range(3):  # until there is room behind what is held
-            together = DECODER.step(tokens, together).state
-        both = select_rows(together, rows)
-        before = [leaf.clone() for leaf in tensors_of(both)]
-        first = DECODER.step(torch.tensor([4, 5, 6, 7, 8, 9]), both)
-        again = DECODER.step(torch.tensor([9, 8, 7, 6, 5, 4]), both)
-        third = DECODER.step(torch.tensor([4, 5, 6, 7, 8, 9]), both)
-    for leaf, was in zip(tensors_of(both), before, strict=True):
-        assert torch.equal(leaf, was)
-    torch.testing.assert_close(first.log_probs, third.log_probs)
-    assert not torch.allclose(first.log_probs, again.log_probs)
+@torch.no_grad()
+def test_step_does_not_change_its_state():
+    state = initial_state()
+    for _ in range(3):  # until there is spare capacity behind the cache
+        state = DECODER.step(torch.tensor([4, 5, 6]), state).state
+    state = select_rows(state, torch.tensor([0, 0, 1, 1, 2, 2]))
+    before = [tensor.clone() for tensor in tensors_of(state)]
+    first = DECODER.step(torch.tensor([4, 5, 6, 7, 8, 9]), state)
+    other = DECODER.step(torch.tensor([9, 8, 7, 6, 5, 4]), state)
+    again = DECODER.step(torch.tensor([4, 5, 6, 7, 8, 9]), state)
+    for tensor, copied in zip(tensors_of(state), before, strict=True):
+        assert torch.equal(tensor, copied)
+    torch.testing.assert_close(first.log_probs, again.log_probs)
+    assert not torch.allclose(first.log_probs, other.log_probs)
 
 
-def test_a_beam_is_pruned_without_moving_what_is_held():
-    together, _ = begin()
-    with torch.no_grad(), assume_constant_parameters():
-        state = DECODER.step(torch.tensor([4, 5, 6]), together).state
-        state = select_rows(state, torch.tensor([0, 0, 1, 1, 2, 2]))
-        state = DECODER.step(torch.tensor([4, 5, 6, 7, 8, 9]), state).state
-        pruned = select_rows(state, torch.tensor([1, 1, 2, 3, 5, 4])).regroup()
-    assert pruned.caches is state.caches
-    assert pruned.num_sentences == 3
-    left = select_rows(state, torch.tensor([0, 1, 4, 4])).regroup()
-    assert left.num_sentences == 2
-    assert left.shared_rows.row_index.tolist() == [0, 0, 1, 1]
+@torch.no_grad()
+def test_reordering_a_beam_does_not_copy_caches():
+    state = DECODER.step(torch.tensor([4, 5, 6]), initial_state()).state
+    state = select_rows(state, torch.tensor([0, 0, 1, 1, 2, 2]))
+    state = DECODER.step(torch.tensor([4, 5, 6, 7, 8, 9]), state).state
+    reordered = select_rows(state, torch.tensor([1, 1, 2, 3, 5, 4])).regroup()
+    assert reordered.caches is state.caches
+    assert reordered.num_sentences == 3
+    fewer = select_rows(state, torch.tensor([0, 1, 4, 4])).regroup()
+    assert fewer.num_sentences == 2
+    assert fewer.shared.sentence_index.tolist() == [0, 0, 1, 1]
     uneven = select_rows(state, torch.tensor([0, 1, 4])).regroup()
     assert uneven.num_sentences == 3
-    assert uneven.shared_rows.row_index.tolist() == [0, 1, 2]
+    assert uneven.shared.sentence_index.tolist() == [0, 1, 2]
     assert uneven.visible is None
-    assert uneven.caches.kv_cache[0].values.size(-2) == 2  # nobody holds what it has not come by
+    assert uneven.caches.kv_caches[0].values.size(-2) == 2  # only the visible positions are kept
 
 
-@pytest.mark.parametrize("why", ["training", "no rest", "grad"])
-def test_whoever_may_learn_has_no_families(why):
-    DECODER.train(why == "training")
-    with torch.set_grad_enabled(why == "grad"):
-        if why == "no rest":
-            state = DECODER.initial_state(ENCODED)
-        else:
-            with assume_constant_parameters():
-                state = DECODER.initial_state(ENCODED)
-    DECODER.eval()
+@pytest.mark.parametrize("reason", ["training", "gradients", "not accelerated"])
+def test_caches_are_not_shared_where_parameters_may_change(reason):
+    decoder = PLAIN if reason == "not accelerated" else accelerate_for_inference(PLAIN, "cpu")
+    decoder.train(reason == "training")
+    with torch.set_grad_enabled(reason == "gradients"):
+        state = decoder.initial_state(ENCODER_OUTPUT)
     assert not isinstance(state, BeamSharedState)
-
-
-def test_what_is_shared_is_named_anew_and_not_moved():
-    held = torch.arange(3.0)
-    shared = SharedRows((held,), torch.tensor([0, 1, 2]))
-    chosen = select_rows((shared, torch.tensor([7, 8, 9])), torch.tensor([2, 0]))
-    assert chosen[0].value[0] is held
-    assert chosen[0].row_index.tolist() == [2, 0]
-    assert chosen[1].tolist() == [9, 7]
+    PLAIN.eval()

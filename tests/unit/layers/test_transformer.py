@@ -1,70 +1,231 @@
-"""A stack of layers: read both ways, read back, and asked where it looked."""
+"""Sublayer connections against their formulas, stacks of layers, and their settings."""
+
+import math
 
 import pytest
 import torch
+from torch import nn
 
-from heedful.layers.transformer import TransformerConfigBase
+from heedful.layers.transformer import (
+    EmbeddedTransformerConfigBase,
+    SublayerConnection,
+    TransformerConfigBase,
+)
 
-ROWS, LENGTH, SIZE = 2, 5, 8
+BATCH_SIZE, LENGTH, SIZE = 2, 5, 8
+EPS = 1e-5
+HEADS = {"multi_head": {"num_heads": 2}, "score": {"type": "scaled-dot"}}
+
+each_norm = pytest.mark.parametrize("norm_type", ["layer", "rms"])
 
 
-def build(num_layers=2, **settings):
+def randn(*shape):
+    return torch.randn(*shape, dtype=torch.double)
+
+
+def layer_norm(vector, gains, biases):
+    """(x - mean) / sqrt(variance + eps) * gain + bias  (Ba et al. 2016)."""
+    mean = sum(vector) / len(vector)
+    variance = sum((x - mean) ** 2 for x in vector) / len(vector)
+    parts = zip(vector, gains, biases, strict=True)
+    return [(x - mean) / math.sqrt(variance + EPS) * gain + bias for x, gain, bias in parts]
+
+
+def rms_norm(vector, gains):
+    """x / sqrt(mean of squares + eps) * gain  (Zhang & Sennrich 2019)."""
+    mean_square = sum(x**2 for x in vector) / len(vector)
+    return [x / math.sqrt(mean_square + EPS) * gain for x, gain in zip(vector, gains, strict=True)]
+
+
+def build_norm(norm_type):
+    config = TransformerConfigBase(hidden_size=4, norm=norm_type, norm_eps=EPS, attention=HEADS)
+    norm = config._build_norm().double()
+    for parameter in norm.parameters():
+        nn.init.normal_(parameter)
+    return norm
+
+
+def norm_by_formula(norm, inputs):
+    parameters = [parameter.tolist() for parameter in norm.parameters()]
+    formula = layer_norm if len(parameters) == 2 else rms_norm
+    vectors = [formula(vector, *parameters) for vector in inputs.flatten(0, 1).tolist()]
+    return torch.tensor(vectors, dtype=torch.double).view(inputs.shape)
+
+
+def connection(norm=None, **options):
+    settings = {"norm_order": "pre", "dropout": 0.0} | options
+    return SublayerConnection(nn.Identity() if norm is None else norm, **settings)
+
+
+@each_norm
+def test_pre_norm_normalizes_the_sublayer_input_alone(norm_type):
+    residual, inputs = connection(build_norm(norm_type)), randn(2, 3, 4)
+    normalized = residual.sublayer_input(inputs)
+    torch.testing.assert_close(normalized, norm_by_formula(residual.norm, inputs))
+    outputs = residual.add_residual(inputs, normalized.sin())
+    torch.testing.assert_close(outputs, inputs + normalized.sin())
+
+
+@each_norm
+def test_post_norm_normalizes_the_sum(norm_type):
+    residual, inputs = connection(build_norm(norm_type), norm_order="post"), randn(2, 3, 4)
+    assert residual.sublayer_input(inputs) is inputs
+    outputs = residual.add_residual(inputs, inputs.sin())
+    torch.testing.assert_close(outputs, norm_by_formula(residual.norm, inputs + inputs.sin()))
+
+
+def test_dropout_acts_on_the_sublayer_output_alone():
+    residual = connection(dropout=0.5)
+    inputs, update = randn(2, 30, 4), torch.ones(2, 30, 4, dtype=torch.double)
+    added = residual.train().add_residual(inputs, update) - inputs
+    assert set(added.round(decimals=6).flatten().tolist()) == {0.0, 2.0}
+    torch.testing.assert_close(residual.eval().add_residual(inputs, update), inputs + update)
+
+
+def test_drop_path_skips_whole_rows_and_keeps_the_mean():
+    residual = connection(drop_path=0.3)
+    inputs, update = torch.zeros(40_000, 2, 3), torch.randn(1, 2, 3)
+    outputs = residual.train().add_residual(inputs, update.expand(40_000, 2, 3))
+    is_kept = (outputs == update / 0.7).all(dim=(1, 2))
+    assert (outputs[~is_kept] == 0).all()
+    # Four standard deviations of the mean of so many samples.
+    assert is_kept.float().mean().item() == pytest.approx(0.7, abs=4 * math.sqrt(0.21 / 40_000))
+    torch.testing.assert_close(outputs.mean(dim=0, keepdim=True), update, rtol=0.02, atol=0)
+
+
+def test_skipped_rows_get_no_gradient():
+    residual = connection(drop_path=0.5)
+    inputs, update = torch.zeros(20, 2, 3), torch.ones(20, 2, 3, requires_grad=True)
+    outputs = residual.train().add_residual(inputs, update)
+    outputs.sum().backward()
+    assert torch.equal(update.grad, outputs)  # 2 or 0, like the rows themselves
+    assert 0 < outputs.count_nonzero() < outputs.numel()
+
+
+def test_eval_mode_skips_nothing():
+    residual = connection(build_norm("layer"), norm_order="post", dropout=0.5, drop_path=0.9).eval()
+    inputs = randn(8, 3, 4)
+    expected = residual.norm(inputs + inputs)
+    torch.testing.assert_close(residual.add_residual(inputs, inputs), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
+def test_sublayer_connection_keeps_half_precision(dtype):
+    norm = build_norm("rms").to(dtype)
+    residual = connection(norm, norm_order="post", dropout=0.1, drop_path=0.2).train()
+    inputs = torch.randn(8, 3, 4).to(dtype)
+    outputs = residual.add_residual(inputs, residual.sublayer_input(inputs))
+    assert outputs.dtype == dtype
+    assert outputs.isfinite().all()
+
+
+def build_stack(num_layers=2, **settings):
     torch.manual_seed(3)
     config = TransformerConfigBase.model_validate(
         {
             "hidden_size": SIZE,
             "num_layers": num_layers,
-            "attention": {"multi_head": {"num_heads": 2}, "score": {"type": "scaled-dot"}},
+            "attention": HEADS,
             "feed_forward": [{"intermediate_size": 12}],
             **settings,
         }
     )
-    return config.build_stack(config_path="reader").double().eval()
-
-
-def vectors():
-    return torch.randn(ROWS, LENGTH, SIZE, dtype=torch.double)
+    return config.build_stack(config_path="backbone").double().eval()
 
 
 def read(stack, inputs, **options):
-    return stack(inputs, torch.tensor([LENGTH] * ROWS), stack.initial_state(inputs), **options)
+    lengths = torch.tensor([LENGTH] * BATCH_SIZE)
+    return stack(inputs, lengths, stack.initial_state(inputs), **options)
 
 
-def test_the_last_place_of_one_layer_sees_the_same_both_ways_and_back():
-    inputs, lengths = vectors(), torch.tensor([LENGTH] * ROWS)
-    one = build(num_layers=1)
-    both, _ = one.forward_bidirectional(inputs, lengths)
-    torch.testing.assert_close(both[:, -1], read(one, inputs).outputs[:, -1])
-    # What it sees of the others in a second layer is another matter.
-    two = build(num_layers=2)
-    both, _ = two.forward_bidirectional(inputs, lengths)
-    assert not torch.allclose(both[:, -1], read(two, inputs).outputs[:, -1])
+def test_last_position_of_one_layer_is_the_same_bidirectionally_and_causally():
+    inputs, lengths = randn(BATCH_SIZE, LENGTH, SIZE), torch.tensor([LENGTH] * BATCH_SIZE)
+    one = build_stack(num_layers=1)
+    bidirectional, _ = one.forward_bidirectional(inputs, lengths)
+    torch.testing.assert_close(bidirectional[:, -1], read(one, inputs).outputs[:, -1])
+    # The keys of a second layer differ.
+    two = build_stack(num_layers=2)
+    bidirectional, _ = two.forward_bidirectional(inputs, lengths)
+    assert not torch.allclose(bidirectional[:, -1], read(two, inputs).outputs[:, -1])
 
 
-def test_without_a_source_the_weights_are_those_of_the_top_layer():
-    stack, inputs = build(), vectors()
-    found = read(stack, inputs, need_weights=True)
-    below, top = build(num_layers=1), stack.layers[1]
-    below.load_state_dict(stack.state_dict(), strict=False)
-    lengths, first = torch.tensor([LENGTH] * ROWS), torch.zeros(ROWS, dtype=torch.long)
-    heard = read(below, inputs).outputs
+def test_weights_without_a_source_are_those_of_the_top_self_attention():
+    stack, inputs = build_stack(), randn(BATCH_SIZE, LENGTH, SIZE)
+    output = read(stack, inputs, need_weights=True)
+    bottom, top = build_stack(num_layers=1), stack.layers[1]
+    bottom.load_state_dict(stack.state_dict(), strict=False)
+    hidden = read(bottom, inputs).outputs
     attended = top.self_attention(
-        heard, top.self_attention.initial_state(heard), first, lengths, need_weights=True
+        hidden,
+        top.self_attention.initial_state(hidden),
+        torch.zeros(BATCH_SIZE, dtype=torch.long),
+        torch.tensor([LENGTH] * BATCH_SIZE),
+        need_weights=True,
     )
-    torch.testing.assert_close(found.weights, attended.weights)
+    torch.testing.assert_close(output.weights, attended.weights)
     assert read(stack, inputs).weights is None
-    assert found.attention_records == ()
+    assert output.attention_records == ()
 
 
-@pytest.mark.parametrize("placement", ["before", "after"])
-def test_skipped_in_training_a_layer_does_nothing_to_some_rows(placement):
-    stack = build(num_layers=1, drop_path=0.5, dropout=0.0, norm_order=placement).train()
+@pytest.mark.parametrize("norm_order", ["pre", "post"])
+def test_drop_path_skips_a_layer_for_some_rows(norm_order):
+    stack = build_stack(num_layers=1, drop_path=0.5, dropout=0.0, norm_order=norm_order).train()
     stack.norm = None
-    inputs = vectors()[:1].expand(64, -1, -1)
+    inputs = randn(1, LENGTH, SIZE).expand(64, -1, -1)
     outputs, _ = stack.forward_bidirectional(inputs, torch.tensor([LENGTH] * 64))
-    layer = stack.layers[0]
-    untouched = inputs
-    if placement == "after":
-        untouched = layer.residual.norm(layer.self_attention_residual.norm(inputs))
-    is_untouched = torch.isclose(outputs, untouched).flatten(1).all(dim=1)
-    assert 4 < is_untouched.sum() < 32  # a quarter: both sublayers are skipped
+    layer, unchanged = stack.layers[0], inputs
+    if norm_order == "post":
+        unchanged = layer.feed_forward_residual.norm(layer.self_attention_residual.norm(inputs))
+    is_unchanged = torch.isclose(outputs, unchanged).flatten(1).all(dim=1)
+    assert 4 < is_unchanged.sum() < 32  # a quarter: both sublayers are skipped
+
+
+def config(**settings):
+    small = {"hidden_size": 16, "num_layers": 4, "attention": HEADS}
+    small["feed_forward"] = [{"intermediate_size": 12}]
+    return EmbeddedTransformerConfigBase.model_validate(small | settings)
+
+
+def test_defaults_are_the_base_model_of_the_paper():
+    defaults = EmbeddedTransformerConfigBase()
+    assert (defaults.hidden_size, defaults.num_layers, defaults.dropout) == (512, 6, 0.1)
+    assert defaults.attention.multi_head.num_heads == 8
+    assert [sublayer.intermediate_size for sublayer in defaults.feed_forward] == [2048]
+    assert defaults.norm_order == "post"
+    assert defaults.positional_encoding.type == "sinusoidal"
+    assert defaults.scale_embeddings
+
+
+@pytest.mark.parametrize(("norm_order", "has_norm"), [("pre", True), ("post", False)])
+def test_stack_ends_in_a_norm_with_pre_norm_alone(norm_order, has_norm):
+    stack = config(norm_order=norm_order).build_stack(config_path="encoder")
+    assert (stack.norm is not None) == has_norm
+
+
+def test_drop_path_grows_with_the_layer():
+    stack = config(drop_path=0.4).build_stack(config_path="encoder")
+    for name in ("self_attention_residual", "feed_forward_residual"):
+        probabilities = [getattr(layer, name).drop_path for layer in stack.layers]
+        assert probabilities == pytest.approx([0.1, 0.2, 0.3, 0.4])
+
+
+def test_feed_forward_settings_repeat_over_the_layers():
+    sublayers = [{"intermediate_size": 3}, {"intermediate_size": 5}]
+    stack = config(feed_forward=sublayers).build_stack(config_path="encoder")
+    sizes = [layer.feed_forward.input_projection.out_features for layer in stack.layers]
+    assert sizes == [3, 5, 3, 5]
+
+
+@pytest.mark.parametrize(("scale_embeddings", "factor"), [(True, 4.0), (False, 1.0)])
+def test_embeddings_are_scaled_by_the_root_of_their_size(scale_embeddings, factor):
+    settings = {"positional_encoding": None, "dropout": 0.0, "scale_embeddings": scale_embeddings}
+    embedding = config(**settings).build_embedding(9)
+    tokens = torch.tensor([[4, 8]])
+    torch.testing.assert_close(embedding(tokens), factor * embedding.embedding.weight[tokens])
+
+
+def test_embedding_norm_normalizes_embeddings():
+    embedding = config(embedding_norm=True, dropout=0.0).build_embedding(9)
+    embedded = embedding(torch.tensor([[4, 8, 5]]))
+    torch.testing.assert_close(embedded.mean(dim=-1), torch.zeros(1, 3), atol=1e-6, rtol=0)
+    assert config().build_embedding(9).norm is None

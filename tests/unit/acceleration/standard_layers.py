@@ -1,10 +1,10 @@
-"""Transformer layers that have faster forms, and some that have none."""
+"""Transformer settings for which packed and unpadded layers exist, and some for which they do not."""
 
 import itertools
 
-DEFAULT_METRICS = [
-    {"norm_order": placement, "norm": norm, "feed_forward": [{"activation": activation}]}
-    for placement, norm, activation in itertools.product(
+STANDARD = [
+    {"norm_order": norm_order, "norm": norm, "feed_forward": [{"activation": activation}]}
+    for norm_order, norm, activation in itertools.product(
         ("pre", "post"), ("layer", "rms"), ("relu", "gelu")
     )
 ] + [
@@ -17,11 +17,11 @@ DEFAULT_METRICS = [
         }
     },
 ]
-OTHERS = {
-    "groups": {
+OTHER = {
+    "grouped heads": {
         "attention": {"score": {"type": "dot"}, "multi_head": {"num_heads": 4, "num_kv_heads": 2}}
     },
-    "other scores": {
+    "relative scores": {
         "attention": {"score": {"type": "relative-position-bias"}, "multi_head": {"num_heads": 2}}
     },
     "gated": {"feed_forward": [{"gated": True}]},
