@@ -12,7 +12,7 @@ from heedful.comparison.report import render_comparison_page
 from heedful.comparison.results import Failure, RunStatistics
 from heedful.plotting.charts import DARK_LINE_COLORS, LIGHT_LINE_COLORS
 from heedful.plotting.svg import DARK, LIGHT
-from tests.made_comparisons import HOSTILE, bare_system, made_comparison, made_system
+from tests.example_comparisons import HOSTILE, bare_system, example_comparison, example_system
 
 pytestmark = [
     pytest.mark.browser,
@@ -23,7 +23,7 @@ pytestmark = [
 @pytest.fixture
 def opened(show):
     def open_comparison(comparison=None, *, scheme="light", width=1200):
-        page = render_comparison_page(comparison or made_comparison(4))
+        page = render_comparison_page(comparison or example_comparison(4))
         return show(page, scheme=scheme, width=width)
 
     return open_comparison
@@ -69,9 +69,9 @@ def test_numbers_are_sorted_as_numbers_and_what_is_not_known_comes_last(opened):
     costs = [9e12, 1e13, None, 2e9]
     found = [
         system._replace(cost=system.cost._replace(operations=cost and RunStatistics(cost)))
-        for system, cost in zip(made_comparison(4).systems, costs, strict=True)
+        for system, cost in zip(example_comparison(4).systems, costs, strict=True)
     ]
-    page = opened(made_comparison(systems=found))
+    page = opened(example_comparison(systems=found))
     sort_by(page, "training FLOPs")
     assert order(page) == systems(3, 0, 1, 2)
     sort_by(page, "training FLOPs")
@@ -81,7 +81,9 @@ def test_numbers_are_sorted_as_numbers_and_what_is_not_known_comes_last(opened):
 @pytest.mark.slow
 def test_names_are_sorted_by_the_alphabet_with_the_keyboard_too(opened):
     names = ["banana", "cherry", "apple"]
-    page = opened(made_comparison(systems=[made_system(i, name=n) for i, n in enumerate(names)]))
+    page = opened(
+        example_comparison(systems=[example_system(i, name=n) for i, n in enumerate(names)])
+    )
     page.locator(".sortable thead button").first.focus()
     page.keyboard.press("Enter")
     assert order(page) == ["apple", "banana", "cherry"]
@@ -166,7 +168,7 @@ def channels(colour):
 def test_page_and_plots_follow_the_readers_light_or_dark(opened, scheme, palette, lines):
     page = opened(scheme=scheme)
     ground = page.locator("body").evaluate("node => getComputedStyle(node).backgroundColor")
-    assert channels(ground) == list(bytes.fromhex(palette.paper[1:]))
+    assert channels(ground) == list(bytes.fromhex(palette.background[1:]))
     for place in ("#cost g.line-1 .mark", ".sortable .swatch .line-1"):
         fill = page.locator(place).first.evaluate("node => getComputedStyle(node).fill")
         assert channels(fill) == list(bytes.fromhex(lines[1][1:]))
@@ -175,11 +177,11 @@ def test_page_and_plots_follow_the_readers_light_or_dark(opened, scheme, palette
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [360, 800, 1400])
 def test_the_page_never_scrolls_sideways(opened, width):
-    long = made_system(0, name="w" * 300)._replace(
+    long = example_system(0, name="w" * 300)._replace(
         summary="s" * 400, runs=["r" * 400], outputs=["o" * 500, "p " * 500]
     )
-    comparison = made_comparison(
-        systems=[long, *(made_system(place) for place in range(1, 12))], title="t" * 300
+    comparison = example_comparison(
+        systems=[long, *(example_system(place) for place in range(1, 12))], title="t" * 300
     )
     comparison = comparison._replace(
         command="c" * 400,
@@ -192,20 +194,20 @@ def test_the_page_never_scrolls_sideways(opened, width):
 
 
 def test_a_comparison_of_which_little_is_known_has_a_page(opened):
-    bare = bare_system(made_system(0, seeds=1))
-    page = opened(made_comparison(systems=[bare])._replace(sources=[], references=[]))
+    bare = bare_system(example_system(0, seeds=1))
+    page = opened(example_comparison(systems=[bare])._replace(sources=[], references=[]))
     assert page.locator("#learning .nothing").inner_text() == "No run has told how it learned."
     sort_by(page, "training FLOPs")
     assert order(page) == ["system-0"]
 
 
 def test_hostile_texts_are_shown_and_not_obeyed(opened):
-    system = made_system(0, name=HOSTILE)._replace(summary=HOSTILE, outputs=[HOSTILE, HOSTILE])
+    system = example_system(0, name=HOSTILE)._replace(summary=HOSTILE, outputs=[HOSTILE, HOSTILE])
     judged = [
         each._replace(metric=each.metric._replace(name=HOSTILE, signature=HOSTILE))
         for each in system.judged
     ]
-    comparison = made_comparison(systems=[system._replace(judged=judged)], title=HOSTILE)
+    comparison = example_comparison(systems=[system._replace(judged=judged)], title=HOSTILE)
     comparison = comparison._replace(
         sources=[HOSTILE, HOSTILE], references=[HOSTILE, "b"], command=HOSTILE
     )
@@ -221,7 +223,7 @@ def test_hostile_texts_are_shown_and_not_obeyed(opened):
 
 def test_without_a_script_everything_is_there(chromium, tmp_path):
     path = tmp_path / "page.html"
-    path.write_text(render_comparison_page(made_comparison(2)), encoding="utf-8")
+    path.write_text(render_comparison_page(example_comparison(2)), encoding="utf-8")
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(path.as_uri())

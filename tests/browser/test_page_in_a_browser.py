@@ -281,4 +281,4 @@ def test_no_label_of_the_picture_is_cut_off(show, attention_map):
 def test_the_picture_follows_the_readers_light_or_dark(show, scheme, palette):
     page = show(render_svg(LATIN), name="picture.svg", scheme=scheme)
     fill = page.locator(".paper").evaluate("node => getComputedStyle(node).fill")
-    assert channels(fill) == list(bytes.fromhex(palette.paper[1:]))
+    assert channels(fill) == list(bytes.fromhex(palette.background[1:]))

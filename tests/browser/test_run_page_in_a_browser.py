@@ -38,29 +38,29 @@ def loss_at(step):
 
 
 ENTRIES = [
-    {"kind": "environment", "step": 0, "torch": "2.0", "threads": 1},
+    {"type": "environment", "step": 0, "torch": "2.0", "threads": 1},
     *(
         {
-            "kind": "training",
+            "type": "training",
             "step": step,
             "loss": loss_at(step),
             "grad_norm": 1 + 0.9 * math.sin(step),
             "learning_rate": 0.01 * (1 - step / 310),
             "tokens_per_second": 2000.0 + step,
-            "memory": 2**29 + 2**20 * step,
-            "operations": 1e9 * step,
-            "skipped": int(step > 150),
+            "peak_memory": 2**29 + 2**20 * step,
+            "flops": 1e9 * step,
+            "num_skipped_steps": int(step > 150),
             "seconds": step / 2,
         }
         for step in range(10, 301, 10)
     ),
-    {"kind": "environment", "step": 200, "torch": "2.0", "threads": 2},
+    {"type": "environment", "step": 200, "torch": "2.0", "threads": 2},
     *(
-        {"kind": "validation", "step": step, "loss": loss, "accuracy": 0.5, "bleu": step / 10}
+        {"type": "validation", "step": step, "loss": loss, "accuracy": 0.5, "bleu": step / 10}
         for step, loss in ((100, 2.0), (200, 1.0), (300, 1.5))
     ),
 ]
-NUM_BOOTSTRAP_SAMPLES = [
+SAMPLES = [
     {
         "step": step,
         "source": ["servum", "videt", "(end)"],
@@ -75,7 +75,7 @@ NUM_BOOTSTRAP_SAMPLES = [
         (300, "sees the slave", 0.75),
     )
 ]
-NUM_BOOTSTRAP_SAMPLES += [
+SAMPLES += [
     {"step": step, "source": ["a"], "reference": "b", "output": [], "text": "", "weights": []}
     for step in (100, 200, 300)
 ]
@@ -88,7 +88,7 @@ def opened(show):
         title="letters",
         config=CONFIG,
         entries=ENTRIES,
-        samples=NUM_BOOTSTRAP_SAMPLES,
+        samples=SAMPLES,
         scheme="light",
         width=1200,
     ):
@@ -156,7 +156,7 @@ def test_the_axis_can_be_step_time_or_operations(opened):
 
 @pytest.mark.slow
 def test_an_axis_that_is_not_known_is_not_offered(opened):
-    page = opened(entries=[{"kind": "training", "step": step, "loss": 1.0} for step in (1, 2)])
+    page = opened(entries=[{"type": "training", "step": step, "loss": 1.0} for step in (1, 2)])
     assert page.locator("#axis label").all_inner_texts() == ["Step"]
 
 
@@ -291,10 +291,10 @@ def test_a_run_without_a_line_says_that_there_is_nothing_yet(opened):
 @pytest.mark.parametrize(
     "entries",
     [
-        [{"kind": "training", "step": 1, "loss": 2.0, "grad_norm": 0.0, "seconds": 0.1}],
-        [{"kind": "training", "step": step, "loss": math.nan, "memory": 0} for step in (1, 2)],
-        [{"kind": "validation", "step": 5, "loss": 0.0, "odd": -1e-30}],
-        [{"kind": "training", "step": 1, "loss": 1e300}, {"kind": "environment", "step": 0}],
+        [{"type": "training", "step": 1, "loss": 2.0, "grad_norm": 0.0, "seconds": 0.1}],
+        [{"type": "training", "step": step, "loss": math.nan, "peak_memory": 0} for step in (1, 2)],
+        [{"type": "validation", "step": 5, "loss": 0.0, "odd": -1e-30}],
+        [{"type": "training", "step": 1, "loss": 1e300}, {"type": "environment", "step": 0}],
     ],
     ids=["one line", "no number", "one validation", "huge"],
 )
@@ -315,9 +315,9 @@ def test_hostile_texts_are_shown_and_not_obeyed(opened):
         "weights": [[1.0]],
     }
     entries = [
-        {"kind": "environment", "step": 0, HOSTILE: HOSTILE},
-        {"kind": "training", "step": 1, "loss": 1.0, HOSTILE: 1.0},
-        {"kind": "validation", "step": 1, "loss": 1.0, HOSTILE: 1.0},
+        {"type": "environment", "step": 0, HOSTILE: HOSTILE},
+        {"type": "training", "step": 1, "loss": 1.0, HOSTILE: 1.0},
+        {"type": "validation", "step": 1, "loss": 1.0, HOSTILE: 1.0},
     ]
     page = opened(title=HOSTILE, config=f"a: {HOSTILE}", entries=entries, samples=[sample])
     assert page.evaluate("window.harmed") is None
@@ -341,8 +341,8 @@ def test_the_page_never_scrolls_sideways(opened, width):
     page = opened(
         title="t" * 300,
         config=f"{'k' * 400}:\n  {'v' * 400}: {'x' * 400}",
-        entries=[*ENTRIES, {"kind": "environment", "step": 1, "e" * 300: "f" * 900}],
-        samples=[*NUM_BOOTSTRAP_SAMPLES, long],
+        entries=[*ENTRIES, {"type": "environment", "step": 1, "e" * 300: "f" * 900}],
+        samples=[*SAMPLES, long],
         width=width,
     )
     slide(page, 0)
@@ -355,4 +355,6 @@ def test_the_page_never_scrolls_sideways(opened, width):
 def test_the_page_follows_the_readers_light_or_dark(opened, scheme, palette):
     page = opened(scheme=scheme)
     ground = page.locator("body").evaluate("node => getComputedStyle(node).backgroundColor")
-    assert [int(n) for n in re.findall(r"\d+", ground)] == list(bytes.fromhex(palette.paper[1:]))
+    assert [int(n) for n in re.findall(r"\d+", ground)] == list(
+        bytes.fromhex(palette.background[1:])
+    )

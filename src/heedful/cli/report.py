@@ -1,4 +1,4 @@
-"""`heedful report`: how a training went, as a page."""
+"""`heedful report`: the report of a training run."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ _CONFIG, _REPORT_FILE = "config.yaml", "report.html"
 def report(
     run: RunFolder,
     *,
-    open_browser: Annotated[bool, typer.Option("--open", help="open it in a browser, too")] = False,
+    open_browser: Annotated[
+        bool, typer.Option("--open", help="open the page in a browser")
+    ] = False,
 ) -> None:
-    """Write a page about a training: curves, samples with attention, configuration, environment.
+    """Write RUN/report.html: curves, samples with attention, configuration, environment.
 
-    It is one file, RUN/report.html, that asks nothing of the network. While a model is still being
-    trained, give the command again for a newer page.
+    The page is one file that makes no network requests. During training, run the command again to
+    update it.
 
     Example: heedful report runs/demo
     """
     from heedful.inspection.run_report import read_json_lines, render_run_page
     from heedful.storage import write_text
+    from heedful.tasks.registry import all_metrics
 
     _check_is_run(run)
     text = render_run_page(
@@ -34,6 +37,7 @@ def report(
         (run / _CONFIG).read_text(encoding="utf-8", errors="replace"),
         read_json_lines(run / "metrics.jsonl"),
         read_json_lines(run / "samples.jsonl"),
+        metrics=all_metrics(),
     )
     page = run / _REPORT_FILE
     write_text(page, text)
@@ -42,16 +46,16 @@ def report(
         import webbrowser
 
         if not webbrowser.open(page.resolve().as_uri()):
-            typer.echo("no browser was found here; open the file yourself", err=True)
+            typer.echo("no browser found; open the file yourself", err=True)
 
 
 def _check_is_run(folder: Path) -> None:
     if (folder / _CONFIG).exists():
         return
-    beside = [path.parent.name for path in folder.parent.glob(f"*/{_CONFIG}")]
-    problem = "not a run folder" if folder.exists() else "no such folder"
+    siblings = [path.parent.name for path in folder.parent.glob(f"*/{_CONFIG}")]
+    message = "not a run folder" if folder.exists() else "no such folder"
     raise RunError(
         str(folder),
-        f"{problem}{did_you_mean(folder.name, beside)}",
+        f"{message}{did_you_mean(folder.name, siblings)}",
         "name a folder written by `heedful train`",
     )

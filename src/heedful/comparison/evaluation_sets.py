@@ -1,23 +1,25 @@
-"""Answering: what does each run make of the same texts, and how fast?
+"""Evaluation of all systems of a comparison on the same test set.
 
-Runs take turns, a piece of the test set at a time, and another begins in every round: whatever else
-the machine does meanwhile hits all alike. Before that each has translated a few texts that are not
-counted, since the first ones pay for what is set up once. Law: what comes out does not depend on
-the pieces (`translator`).
+`ParallelEvaluationSet` scores predicted texts against references, `TextEvaluationSet` shows what
+models compute over running text. Runs take turns, so that other load on the machine affects all of
+them alike, and each is warmed up on texts that are not counted.
 """
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import lcm
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+from typing_extensions import override
 
 from heedful.comparison.results import RunStatistics, SystemScore
-from heedful.errors import RunError
+from heedful.errors import RunError, check
 from heedful.evaluation.base import Array, Metric, MetricScore
 from heedful.evaluation.breakdowns import LengthBreakdown
 from heedful.evaluation.significance import (
@@ -28,20 +30,134 @@ from heedful.evaluation.significance import (
 from heedful.runs import load
 from heedful.tasks.task import Predictor, Task
 
-BATCH_SIZE = 128  # texts to a turn: several batches
+BATCH_SIZE = 128  # texts per turn: several batches of a model
 NUM_WARMUP = 16  # texts
+NUM_ROUNDS = 2  # over running text
+MAX_EXAMPLES = 8
 
+Item = TypeVar("Item")
 Batches = Sequence[Sequence[str]]
 ProgressWrapper = Callable[[Batches], Iterable[Sequence[str]]]
-"""Gives pieces on, and may show how many there have been."""
+"""Yields the batches, and may show a progress bar."""
+
+
+class SystemResult(NamedTuple):
+    """Scores and speed of one system."""
+
+    scores: Sequence[SystemScore]
+    num_parameters: int
+    sentences_per_second: RunStatistics
+    tokens_per_second: RunStatistics
+    outputs: Sequence[str]  # of the first run, for the examples
+
+
+class EvaluationResults(NamedTuple):
+    """Results of all systems, and the examples."""
+
+    results: Sequence[SystemResult]
+    sources: Sequence[str] = ()
+    references: Sequence[str] = ()
+
+
+class EvaluationSet(ABC):
+    """The test set of a comparison."""
+
+    title: str
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of sentences."""
+
+    @abstractmethod
+    def evaluate(
+        self, systems: Sequence[Sequence[Path]], *, baseline: int, device: str
+    ) -> EvaluationResults:
+        """Evaluate the runs of each system; `baseline` is the index of a system."""
+
+
+def group_by_system(items: Sequence[Item], systems: Sequence[Sequence[Path]]) -> list[list[Item]]:
+    """Group items, one per run, by system."""
+    stream = iter(items)
+    return [list(islice(stream, len(runs))) for runs in systems]
+
+
+def count_parameters(model: Any) -> int:
+    """Return the number of parameters; shared ones count once."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+# ----- predictions against references -----
+
+
+@dataclass(frozen=True)
+class ParallelEvaluationSet(EvaluationSet):
+    """Sources and references."""
+
+    title: str
+    sources: Sequence[str]
+    references: Sequence[Sequence[str]]
+    metrics: Sequence[Metric]
+    beam_size: int | None = None
+    with_progress: ProgressWrapper = iter
+
+    @property
+    @override
+    def size(self) -> int:
+        return len(self.sources)
+
+    @override
+    def evaluate(
+        self, systems: Sequence[Sequence[Path]], *, baseline: int, device: str
+    ) -> EvaluationResults:
+        overrides = [f"decoding.beam_size={self.beam_size}"] if self.beam_size else []
+        predictors = [
+            load(run, device=device, overrides=overrides) for runs in systems for run in runs
+        ]
+        decoded = group_by_system(
+            decode_interleaved(predictors, self.sources, with_progress=self.with_progress), systems
+        )
+        outputs = [[result.outputs for result in runs] for runs in decoded]
+        scores = [
+            score_systems(metric, outputs, self.sources, self.references, baseline=baseline)
+            for metric in self.metrics
+        ]
+        shown = self._select_examples([runs[0] for runs in outputs])
+        members = group_by_system(predictors, systems)
+        results = [
+            SystemResult(
+                system_scores,
+                count_parameters(members[index][0].model),
+                RunStatistics.from_values([self.size / run.seconds for run in decoded[index]]),
+                RunStatistics.from_values([run.num_tokens / run.seconds for run in decoded[index]]),
+                [outputs[index][0][row] for row in shown],
+            )
+            for index, system_scores in enumerate(zip(*scores, strict=True))
+        ]
+        sources = [self.sources[row] for row in shown]
+        return EvaluationResults(results, sources, [self.references[row][0] for row in shown])
+
+    def _select_examples(self, outputs: Sequence[Sequence[str]]) -> list[int]:
+        """Return evenly spaced sentences, first of those for which the systems differ."""
+        by_sentence = list(zip(*outputs, strict=True))
+        differing = [row for row, texts in enumerate(by_sentence) if len({*texts}) > 1]
+        equal = [row for row, texts in enumerate(by_sentence) if len({*texts}) == 1]
+        chosen = evenly_spaced(differing, MAX_EXAMPLES)
+        return sorted([*chosen, *evenly_spaced(equal, MAX_EXAMPLES - len(chosen))])
+
+
+def evenly_spaced(rows: Sequence[int], max_count: int) -> list[int]:
+    """Return at most `max_count` rows."""
+    count = min(max_count, len(rows))
+    return [rows[index * len(rows) // count] for index in range(count)]
 
 
 class DecodingResult(NamedTuple):
-    """What a run said, and what that took."""
+    """Outputs of one run, and how long they took."""
 
     outputs: list[str]
     seconds: float
-    num_tokens: int  # of outputs, as this run cuts them
+    num_tokens: int  # of the outputs, by the tokenizer of the run
 
 
 def decode_interleaved(
@@ -50,7 +166,10 @@ def decode_interleaved(
     *,
     with_progress: ProgressWrapper = iter,
 ) -> list[DecodingResult]:
-    """Let all translators answer all sources, by turns."""
+    """Let predictors decode all sources by turns, another first in every round.
+
+    Invariant: the outputs do not depend on the batches.
+    """
     for predictor in predictors:
         list(predictor.predict(sources[:NUM_WARMUP]))
     results = [DecodingResult([], 0.0, 0) for _ in predictors]
@@ -75,313 +194,153 @@ def _extend_result(
     )
 
 
-# Judging: how good are systems, and which of them are better than the baseline for sure?
-#
-# The score of a system is the mean of its runs' scores. Whether two systems differ is tested by
-# sentences: the statistics of all runs of a system are added up for each sentence, and a sentence is
-# exchanged between the systems with all its outputs (approximate randomisation, Riezler & Maxwell
-# 2005). Outputs of several seeds for one sentence are alike, so to exchange them one by one would
-# call too much significant. Law: with one run each it is the test of `heedful evaluate`.
-
-Outputs = Sequence[Sequence[str]]
-"""What the runs of one system said, run by run."""
-
-
 def score_systems(
     metric: Metric,
-    systems: Sequence[Outputs],
+    systems: Sequence[Sequence[Sequence[str]]],
     sources: Sequence[str],
     references: Sequence[Sequence[str]],
     *,
     baseline: int = 0,
 ) -> list[SystemScore]:
-    """Judge each system by a measure."""
-    counted = [
+    """Score each system, given the outputs of its runs.
+
+    The score is the mean over runs. The significance test swaps sentences with the outputs of all
+    runs, whose statistics are summed: outputs of several seeds for a sentence are alike, and to
+    swap them one by one would call too much significant. Invariant: with one run per system it is
+    the test of `heedful evaluate`.
+    """
+    statistics = [
         [metric.sentence_statistics(outputs, references) for outputs in runs] for runs in systems
     ]
-    overs = [
-        RunStatistics.from_values([float(metric.compute(run.sum(axis=0))) for run in statistics])
-        for statistics in counted
+    stats = [
+        RunStatistics.from_values([float(metric.compute(run.sum(axis=0))) for run in runs])
+        for runs in statistics
     ]
-    return [
-        SystemScore(
-            MetricScore(metric.name, over.mean, metric.signature(references)),
-            metric.direction,
-            over,
-            bootstrap_interval(statistics[0], metric.compute),
-            None
-            if index == baseline
-            else _compare_to_baseline(metric, statistics, counted[baseline], gap),
-            _scores_by_length(metric, runs, sources, references),
+    scores = []
+    for index, runs in enumerate(systems):
+        difference = None
+        if index != baseline:
+            value = stats[index].mean - stats[baseline].mean
+            tested = _test_difference(metric, statistics[index], statistics[baseline])
+            difference = tested._replace(value=value)
+        scores.append(
+            SystemScore(
+                MetricScore(metric.name, stats[index].mean, metric.signature(references)),
+                metric.direction,
+                stats[index],
+                bootstrap_interval(statistics[index][0], metric.compute),
+                difference,
+                _scores_by_length(metric, runs, sources, references),
+            )
         )
-        for index, (runs, statistics, over) in enumerate(zip(systems, counted, overs, strict=True))
-        for gap in [over.mean - overs[baseline].mean]
-    ]
+    return scores
 
 
-def _compare_to_baseline(
-    metric: Metric, system: Sequence[Array], baseline: Sequence[Array], gap: float
+def _test_difference(
+    metric: Metric, system: Sequence[Array], baseline: Sequence[Array]
 ) -> Difference:
-    """Tell how far the means are apart, with the p of statistics added up over runs."""
-    # Where one has more runs, those of both are counted several times, until they are as many.
-    many = lcm(len(system), len(baseline))
-    one, other = (many // len(runs) * sum(runs[1:], runs[0]) for runs in (system, baseline))
-    return approximate_randomization(one, other, metric.compute)._replace(value=gap)
+    """Test the statistics summed over runs, each repeated to the same total number of runs."""
+    count = lcm(len(system), len(baseline))
+    one, other = (count // len(runs) * sum(runs[1:], runs[0]) for runs in (system, baseline))
+    return approximate_randomization(one, other, metric.compute)
 
 
 def _scores_by_length(
     metric: Metric,
-    runs: Outputs,
+    runs: Sequence[Sequence[str]],
     sources: Sequence[str],
     references: Sequence[Sequence[str]],
 ) -> list[tuple[str, int, float | None]]:
     breakdown = LengthBreakdown(sources)
-    found = [breakdown.score_groups(metric, outputs, references) for outputs in runs]
-    means = list[tuple[str, int, float | None]]()
-    for groups in zip(*found, strict=True):
+    by_run = [breakdown.score_groups(metric, outputs, references) for outputs in runs]
+    means: list[tuple[str, int, float | None]] = []
+    for groups in zip(*by_run, strict=True):
         values = [group.score.value for group in groups if group.score is not None]
-        means.append(
-            (
-                groups[0].name,
-                groups[0].size,
-                RunStatistics.from_values(values).mean if values else None,
-            )
-        )
+        mean = RunStatistics.from_values(values).mean if values else None
+        means.append((groups[0].name, groups[0].size, mean))
     return means
 
 
-# Exams: what are all systems of a comparison asked?
-#
-# Systems that translate answer the same sources and are held against the same references. Language
-# models read the same text and are measured by how much it surprises them. Each exam is held with
-# every run of every system, and tells of each system what can be known by it.
-
-MAX_EXAMPLES = 8
-
-Item = TypeVar("Item")
-
-
-class SystemResult(NamedTuple):
-    """What an exam has told of one system."""
-
-    scores: Sequence[SystemScore]
-    num_parameters: int
-    sentences_per_second: RunStatistics
-    tokens_per_second: RunStatistics
-    outputs: Sequence[str]  # of the first run, for the examples
-
-
-class EvaluationResults(NamedTuple):
-    """What an exam has told of all systems, and what it asked, as far as it is shown."""
-
-    results: Sequence[SystemResult]
-    sources: Sequence[str] = ()
-    references: Sequence[str] = ()
-
-
-class EvaluationSet(Protocol):
-    """What all systems are asked."""
-
-    @property
-    def title(self) -> str:
-        """What they are tested on."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """How many sentences there are."""
-        ...
-
-    def evaluate(
-        self, systems: Sequence[Sequence[Path]], *, baseline: int, device: str
-    ) -> EvaluationResults:
-        """Ask the runs of each system."""
-        ...
+# ----- running text -----
 
 
 @dataclass(frozen=True)
-class ParallelEvaluationSet:
-    """Sources to be answered, and what the answers should be."""
-
-    title: str
-    sources: Sequence[str]
-    references: Sequence[Sequence[str]]
-    metrics: Sequence[Metric]
-    beam_size: int | None = None
-    with_progress: ProgressWrapper = iter
-
-    @property
-    def size(self) -> int:
-        """How many sentences there are."""
-        return len(self.sources)
-
-    def evaluate(
-        self, systems: Sequence[Sequence[Path]], *, baseline: int, device: str
-    ) -> EvaluationResults:
-        """Let the runs of each system translate, by turns, and judge what they said."""
-        overrides = [f"decoding.beam_size={self.beam_size}"] if self.beam_size else []
-        translators = [
-            load(run, device=device, overrides=overrides) for runs in systems for run in runs
-        ]
-        found = decode_interleaved(translators, self.sources, with_progress=self.with_progress)
-        answers = group_by_system(found, systems)
-        said = [[each.outputs for each in runs] for runs in answers]
-        judged = [
-            score_systems(measure, said, self.sources, self.references, baseline=baseline)
-            for measure in self.metrics
-        ]
-        shown = self._examples([runs[0] for runs in said])
-        sizes = [count_parameters(each.model) for each in translators]
-        results = [
-            self._result(column, size[0], runs, shown)
-            for column, size, runs in zip(
-                zip(*judged, strict=True), group_by_system(sizes, systems), answers, strict=True
-            )
-        ]
-        shown_sources = [self.sources[row] for row in shown]
-        return EvaluationResults(results, shown_sources, [self.references[row][0] for row in shown])
-
-    def _result(
-        self,
-        scores: Sequence[SystemScore],
-        size: int,
-        runs: Sequence[DecodingResult],
-        shown: Sequence[int],
-    ) -> SystemResult:
-        return SystemResult(
-            scores,
-            size,
-            RunStatistics.from_values([len(self.sources) / run.seconds for run in runs]),
-            RunStatistics.from_values([run.num_tokens / run.seconds for run in runs]),
-            [runs[0].outputs[row] for row in shown],
-        )
-
-    def _examples(self, system_outputs: Sequence[Sequence[str]]) -> list[int]:
-        """Choose sentences from all over the test set, those first that systems answered unlike."""
-        unlike = [
-            row
-            for row, outputs in enumerate(zip(*system_outputs, strict=True))
-            if len({*outputs}) > 1
-        ]
-        alike = sorted({*range(self.size)} - {*unlike})
-        chosen = evenly_spaced(unlike, MAX_EXAMPLES)
-        return sorted([*chosen, *evenly_spaced(alike, MAX_EXAMPLES - len(chosen))])
-
-
-def group_by_system(items: Sequence[Item], systems: Sequence[Sequence[Path]]) -> list[list[Item]]:
-    """Part what was found run by run into systems."""
-    stream = iter(items)
-    return [list(islice(stream, len(runs))) for runs in systems]
-
-
-def evenly_spaced(rows: Sequence[int], max_count: int) -> list[int]:
-    """Take at most so many, as evenly as can be."""
-    count = min(max_count, len(rows))
-    return [rows[index * len(rows) // count] for index in range(count)]
-
-
-def count_parameters(model: object) -> int:
-    """Count the numbers that a model has learned; shared ones count once."""
-    from torch import nn
-
-    assert isinstance(model, nn.Module), type(model)
-    return sum(weight.numel() for weight in model.parameters())
-
-
-# Exams of running text: how much does the same text surprise each language model?
-#
-# Each model reads the text as `heedful evaluate` lets it, in turns with the others, after a few lines
-# that are not counted. Perplexity per token tells models apart only where they cut text alike; per
-# word or per character it always does, so those come first. Masked models are asked for hidden
-# tokens: they are compared only where the same ones were hidden.
-
-NUM_ROUNDS = 2
-
-
-@dataclass(frozen=True)
-class TextEvaluationSet:
-    """Running text to be read."""
+class TextEvaluationSet(EvaluationSet):
+    """Lines of running text."""
 
     title: str
     lines: Sequence[str]
     task: Task
 
     @property
+    @override
     def size(self) -> int:
-        """How many lines there are."""
         return len(self.lines)
 
+    @override
     def evaluate(
         self, systems: Sequence[Sequence[Path]], *, baseline: int, device: str
     ) -> EvaluationResults:
-        """Let the runs of each system read, by turns."""
-        del baseline  # what is found of a text has no sentences to be exchanged
+        del baseline  # there are no sentences to test a difference by
         folders = [run for runs in systems for run in runs]
-        writers = [load(run, device=device) for run in folders]
-        lengths = self._count_tokens(folders, writers)
-        metrics, seconds = self._score_interleaved(writers)
-        found = [
+        predictors = [load(run, device=device) for run in folders]
+        self._check_comparable(folders, predictors)
+        scores, seconds = self._score_interleaved(predictors)
+        runs = [
             _RunScores(
-                writer, run_metrics, NUM_ROUNDS * self.size / taken, NUM_ROUNDS * length / taken
+                predictor,
+                {score.name: score for score in run_scores},
+                NUM_ROUNDS * self.size / run_seconds,
+                NUM_ROUNDS * predictor.count_tokens(self.lines) / run_seconds,
             )
-            for writer, run_metrics, taken, length in zip(
-                writers, metrics, seconds, lengths, strict=True
-            )
+            for predictor, run_scores, run_seconds in zip(predictors, scores, seconds, strict=True)
         ]
-        return EvaluationResults(
-            [_result(runs, self.task) for runs in group_by_system(found, systems)]
-        )
+        return EvaluationResults([self._result(group) for group in group_by_system(runs, systems)])
+
+    def _check_comparable(self, folders: Sequence[Path], predictors: Sequence[Predictor]) -> None:
+        keys = [self.task.comparison_key(predictor, self.lines) for predictor in predictors]
+        for folder, key in zip(folders, keys, strict=True):
+            check(
+                key == keys[0],
+                str(folder),
+                f"the masked tokens would differ from those of {folders[0]}",
+                "compare runs with equal `tokenizers`, `data.lm_batching` and `model.masking`",
+                RunError,
+            )
 
     def _score_interleaved(
-        self, writers: Sequence[Predictor]
+        self, predictors: Sequence[Predictor]
     ) -> tuple[list[list[MetricScore]], list[float]]:
-        """Let all read the text, by turns, and say how it surprised them and how long it took."""
-        for writer in writers:
-            writer.evaluate(self.lines[:NUM_WARMUP])
-        metrics, seconds = list[list[MetricScore]](), [0.0] * len(writers)
+        """Evaluate by turns; return the scores and the seconds of each predictor."""
+        for predictor in predictors:
+            predictor.evaluate(self.lines[:NUM_WARMUP])
+        scores: list[list[MetricScore]] = [[] for _ in predictors]
+        seconds = [0.0] * len(predictors)
         for _ in range(NUM_ROUNDS):
-            metrics = []
-            for index, writer in enumerate(writers):
-                began = time.perf_counter()
-                metrics.append(writer.evaluate(self.lines))
-                seconds[index] += time.perf_counter() - began
-        return metrics, seconds
+            for index, predictor in enumerate(predictors):
+                start = time.perf_counter()
+                scores[index] = predictor.evaluate(self.lines)
+                seconds[index] += time.perf_counter() - start
+        return scores, seconds
 
-    def _count_tokens(self, folders: Sequence[Path], writers: Sequence[Predictor]) -> list[int]:
-        """Return the number of tokens that each run makes of the text."""
-        keys = [self.task.comparison_key(writer, self.lines) for writer in writers]
-        for folder, key in zip(folders, keys, strict=True):
-            if key != keys[0]:
-                raise _masking_differs_error(folder, folders[0])
-        return [writer.count_tokens(self.lines) for writer in writers]
+    def _result(self, runs: Sequence[_RunScores]) -> SystemResult:
+        scores = []
+        for name, direction in self.task.compared_scores.items():
+            if name in runs[0].scores:
+                stats = RunStatistics.from_values([run.scores[name].value for run in runs])
+                score = runs[0].scores[name]._replace(value=stats.mean)
+                scores.append(SystemScore(score, direction, stats))
+        return SystemResult(
+            scores,
+            count_parameters(runs[0].predictor.model),
+            RunStatistics.from_values([run.lines_per_second for run in runs]),
+            RunStatistics.from_values([run.tokens_per_second for run in runs]),
+            outputs=(),
+        )
 
 
 class _RunScores(NamedTuple):
-    writer: Predictor
-    metrics: Sequence[MetricScore]
+    predictor: Predictor
+    scores: dict[str, MetricScore]
     lines_per_second: float
     tokens_per_second: float
-
-
-def _masking_differs_error(folder: Path, first: Path) -> RunError:
-    return RunError(
-        str(folder),
-        f"other tokens would be hidden from this run than from {first}",
-        "compare masked language models with the same `text`, `data.lm_batching` and `model.masking`",
-    )
-
-
-def _result(runs: Sequence[_RunScores], task: Task) -> SystemResult:
-    values = [{metric.name: metric for metric in run.metrics} for run in runs]
-    scores = list[SystemScore]()
-    for name, better in task.compared_scores.items():
-        if name in values[0]:
-            over = RunStatistics.from_values([each[name].value for each in values])
-            scores.append(SystemScore(values[0][name]._replace(value=over.mean), better, over))
-    return SystemResult(
-        scores,
-        count_parameters(runs[0].writer.model),
-        RunStatistics.from_values([run.lines_per_second for run in runs]),
-        RunStatistics.from_values([run.tokens_per_second for run in runs]),
-        outputs=(),
-    )

@@ -1,7 +1,7 @@
-"""Figures: what do all pictures of a comparison have in common?
+"""Figures of a comparison: quality against cost, by source length, and learning curves.
 
-A system has the same colour, mark and dash in all of them. What is not known of a system is left
-out, and a note says so; where nothing is left there is no picture.
+A system has the same color, marker and dash in every figure. Systems without the numbers are left
+out, which a note says; without any system there is no figure.
 """
 
 from __future__ import annotations
@@ -11,368 +11,306 @@ from itertools import pairwise
 from statistics import mean
 from typing import NamedTuple
 
-from heedful.comparison.results import Comparison, RunStatistics, System, SystemScore
+from heedful.comparison.results import Comparison, RunStatistics, System
 from heedful.inspection.training_curves import (
-    CURVE_STYLES,
     CurvePoint,
+    CurveStyle,
     as_finite_float,
     curve_style,
     downsample,
+    ordered_names,
 )
-from heedful.plotting.axes import SMALLEST, CategoryTick
+from heedful.plotting.axes import SMALLEST, CategoryTick, PlotFrame
 from heedful.plotting.charts import (
     LIGHT_LINE_COLORS,
     MAX_LINES,
     LineSeries,
+    PointOrGap,
     ScatterPoint,
     render_line_chart,
     render_scatter_plot,
 )
 from heedful.plotting.svg import escape_line
+from heedful.tasks.registry import all_metrics
 
-Points = Sequence[tuple[float, float | None]]
+MAX_POINTS = 200  # of a learning curve
+MAX_MARKERS = 8
 
 
 class Figure(NamedTuple):
-    """A picture, and what a reader should know of it."""
+    """A figure and its notes."""
 
     title: str
-    svg: str | None  # a document that can stand alone; None where there is nothing to draw
+    svg: str | None  # a complete document; None if there is nothing to draw
     notes: Sequence[str]
 
 
-class PlottedSystem(NamedTuple):
-    """A system that can be drawn, and which of the looks it has."""
-
-    style_index: int
-    system: System
-    score: SystemScore  # by the metric that decides
-
-
-def plotted_systems(comparison: Comparison) -> list[PlottedSystem]:
-    """The systems that are told apart in a picture: those that there are looks for."""
-    return [
-        PlottedSystem(look, system, system.scores[0])
-        for look, system in enumerate(comparison.systems[:MAX_LINES])
-    ]
-
-
-def system_line(
-    style_index: int, system: System, points: Points, *, run_curves: Sequence[Points] = ()
-) -> LineSeries:
-    """A line in the look of its system."""
-    is_dashed = style_index >= len(LIGHT_LINE_COLORS)  # where colours come again
-    return LineSeries(
-        system.name, points, dashed=is_dashed, style_index=style_index, run_curves=run_curves
-    )
-
-
 def main_metric_name(comparison: Comparison) -> str:
-    """The name of the metric that decides."""
+    """Return the name of the metric that systems are ranked by."""
     return escape_line(comparison.systems[0].scores[0].score.name)
 
 
 def main_metric_label(comparison: Comparison) -> str:
-    """That name, and which way is better."""
+    """Return the name and the direction of the main metric."""
     return f"{main_metric_name(comparison)} ({comparison.systems[0].scores[0].direction} is better)"
 
 
 def missing_system_notes(
     comparison: Comparison, names: Iterable[str], reason: str
 ) -> Iterator[str]:
-    """Say which systems are not among the names that were drawn, and why."""
-    drawn, every = set(names), [system.name for system in comparison.systems]
-    lost = [name for name in every[:MAX_LINES] if name not in drawn]
-    if lost:
-        yield f"Left out: {', '.join(map(escape_line, lost))}: {reason}."
-    if len(every) > MAX_LINES:
+    """Yield notes on the systems that are not among the drawn names."""
+    drawn, all_names = set(names), [system.name for system in comparison.systems]
+    missing = [name for name in all_names[:MAX_LINES] if name not in drawn]
+    if missing:
+        yield f"Left out: {', '.join(map(escape_line, missing))}: {reason}."
+    if len(all_names) > MAX_LINES:
         yield f"Only the first {MAX_LINES} systems are drawn: more cannot be told apart."
 
 
-# The front: which systems are not beaten at once in cost and in quality?
-#
-# A system is beaten by one that costs no more and is no worse, and that costs less or is better.
-# Law: everything that is not on the front is beaten by something on it; equals stand together.
-
-CostQualityPoint = tuple[float, float]
+def _system_line(index: int, system: System, points: Sequence[PointOrGap]) -> LineSeries:
+    is_dashed = index >= len(LIGHT_LINE_COLORS)  # where colors repeat
+    return LineSeries(system.name, points, dashed=is_dashed, style_index=index)
 
 
-def pareto_front(costs: Sequence[float], qualities: Sequence[float]) -> list[int]:
-    """Find what no other beats, the cheapest first; lower costs and higher gains are better."""
-    places = list(zip(costs, qualities, strict=True))
-    by_cost = sorted(range(len(places)), key=lambda index: (costs[index], -qualities[index]))
-    front = list[int]()
-    for index in by_cost:
-        # Cheaper ones came before: only their gains are still to be beaten, or all of an equal.
-        if (
-            not front
-            or qualities[index] > qualities[front[-1]]
-            or places[index] == places[front[-1]]
-        ):
-            front.append(index)
-    return front
-
-
-def step_line(front: Sequence[CostQualityPoint]) -> list[CostQualityPoint]:
-    """The way along a front: what is reached at one cost holds until the next is affordable."""
-    corners = [(later[0], earlier[1]) for earlier, later in pairwise(front)]
-    steps = [point for pair in zip(front, corners, strict=False) for point in pair]
-    return [*steps, *front[-1:]]
-
-
-# Learning: how did each system become as good as it is?
-#
-# Scores on held-out texts over steps, time or operations. Each run is a thin line; the thick line is
-# the mean of a system's runs, in height as in place, at the validations that all of them had.
-
-MAX_POINTS = 200  # of a curve; a picture shows no more
-MAX_MARKERS = 8
-
-Curve = Sequence[CurvePoint]
-
-
-class Axis(NamedTuple):
-    """What learning can be drawn over."""
-
-    name: str  # of the field of a point
-    title: str
-    unit_name: str
-
-
-AXES = (
-    Axis("step", "Steps", "steps"),
-    Axis("seconds", "Time", "time"),
-    Axis("flops", "FLOPs", "FLOPs"),
-)
-_TIME_UNITS = ((10_800, 3600, "hours"), (180, 60, "minutes"), (0, 1, "seconds"))
-
-
-def validation_metrics(comparison: Comparison) -> list[str]:
-    """What was measured at validations, in the order of a run's page: the loss first."""
-    order = list(CURVE_STYLES)
-    names = {
-        name
-        for system in comparison.systems
-        for run in system.curves
-        for point in run
-        for name in point.scores
-    }
-    return sorted(names, key=lambda name: (order.index(name) if name in order else 99, name))
-
-
-def plot_learning_curves(comparison: Comparison, score: str, axis: Axis) -> Figure:
-    """Draw a score of every system over an axis."""
-    found = [(each, _curves(each.system, score, axis)) for each in plotted_systems(comparison)]
-    drawn = [(each, curves) for each, curves in found if curves]
-    name = escape_line(curve_style(score).name)
-    title, lost = f"{name} on held-out texts over {axis.unit_name}", f"no {name} was told over that"
-    notes = list(missing_system_notes(comparison, [each.system.name for each, _ in drawn], lost))
-    if not drawn:
-        return Figure(title, None, notes)
-    unit, counted = _axis_unit(axis, [curve for _, curves in drawn for curve in curves])
-    lines = [_line(each, curves, score, axis, unit) for each, curves in drawn]
-    label = f"{name} (%)" if curve_style(score).unit == "share" else name
-    svg = render_line_chart(lines, title=title, x_label=f"{counted} of training", y_label=label)
-    return Figure(title, svg, [*_seeds_note(lines), *notes])
-
-
-def mean_curve(curves: Sequence[Curve]) -> list[CurvePoint]:
-    """The mean of curves at the steps that all of them have; if there are none, the first curve."""
-    by_step = [{point.step: point for point in curve} for curve in curves]
-    common = set[float]().union(*by_step).intersection(*by_step)
-    return [_mean([run[step] for run in by_step]) for step in sorted(common)] or list(curves[0])
-
-
-def _mean(points: Sequence[CurvePoint]) -> CurvePoint:
-    step, seconds, operations, values = zip(*points, strict=True)
-    return CurvePoint(step[0], _mean_if_known(seconds), _mean_if_known(operations), mean(values))
-
-
-def _mean_if_known(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return mean(known) if len(known) == len(values) else None
-
-
-def _curves(system: System, score: str, axis: Axis) -> list[Curve]:
-    """The curves of runs that have told the score and where it stands on the axis."""
-    curves = (
-        [
-            CurvePoint(
-                point.step, as_finite_float(point.seconds), as_finite_float(point.flops), value
-            )
-            for point in run
-            if (value := as_finite_float(point.scores.get(score))) is not None
-        ]
-        for run in system.curves
-    )
-    placed = ([point for point in run if getattr(point, axis.name) is not None] for run in curves)
-    return [run for run in placed if run]
-
-
-def _axis_unit(axis: Axis, curves: Sequence[Curve]) -> tuple[float, str]:
-    """What the axis is divided by, and what is then counted along it."""
-    if axis.name != "seconds":
-        return 1, axis.unit_name
-    longest = max(point.seconds or 0 for curve in curves for point in curve)
-    return next((size, name) for least, size, name in _TIME_UNITS if longest >= least)
-
-
-def _line(
-    plotted: PlottedSystem, curves: Sequence[Curve], score: str, axis: Axis, unit: float
-) -> LineSeries:
-    factor = 100 if curve_style(score).unit == "share" else 1
-
-    def points(curve: Curve) -> list[tuple[float, float | None]]:
-        thinned = downsample(curve, MAX_POINTS)
-        return [(getattr(point, axis.name) / unit, factor * point.value) for point in thinned]
-
-    strands = [points(curve) for curve in curves] if len(curves) > 1 else []
-    whole = system_line(
-        plotted.style_index, plotted.system, points(mean_curve(curves)), run_curves=strands
-    )
-    return whole._replace(max_markers=MAX_MARKERS)
-
-
-def _seeds_note(lines: Sequence[LineSeries]) -> Iterator[str]:
-    if any(line.run_curves for line in lines):
-        yield "Thin: each run. Thick: their mean, at the validations that all runs of a system had."
-    else:
-        yield "Each system is one run."
-
-
-# Plots: how good are systems, against what they cost and by what they are asked?
-#
-# Between cost and quality stands the front (`front`): what is not on it is beaten twice over. Each
-# plot is a `Figure`, whose SVG document can stand alone.
+# ----- quality against cost -----
 
 
 def plot_quality_vs_flops(comparison: Comparison) -> Figure:
-    """Draw what the training of each system took, and how good it became."""
-    costs = [system.cost.training_flops for system in comparison.systems]
+    """Plot the main metric against the training FLOPs."""
     return _plot_tradeoff(
         comparison,
-        _scatter_points(comparison, costs),
-        cost=1,
-        plot_labels=("training FLOPs", "FLOPs of training", "took fewer FLOPs of training"),
-        reason="its quality or the FLOPs of its training are not known",
+        [system.cost.training_flops for system in comparison.systems],
+        cost_sign=1,
+        labels=("training FLOPs", "training FLOPs", "needs fewer training FLOPs"),
+        reason="score or training FLOPs unknown",
     )
 
 
 def plot_quality_vs_speed(comparison: Comparison) -> Figure:
-    """Draw how fast each system answers, and how well."""
-    speeds = [system.cost.sentences_per_second for system in comparison.systems]
+    """Plot the main metric against the decoding speed."""
     return _plot_tradeoff(
         comparison,
-        _scatter_points(comparison, speeds),
-        cost=-1,
-        plot_labels=("speed", "sentences per second", "is faster"),
-        reason="its quality or its speed is not known",
+        [system.cost.sentences_per_second for system in comparison.systems],
+        cost_sign=-1,
+        labels=("speed", "sentences per second", "is faster"),
+        reason="score or speed unknown",
     )
-
-
-def plot_quality_by_length(comparison: Comparison) -> Figure:
-    """Draw how quality changes with the length of the source."""
-    title, groups = (
-        f"{main_metric_name(comparison)} against source length",
-        length_groups(comparison),
-    )
-    places = {name: index for index, name in enumerate(groups)}
-    lines = [
-        system_line(
-            style_index,
-            system,
-            [(places[name], as_finite_float(mean)) for name, _, mean in score.by_length],
-        )
-        for style_index, system, score in plotted_systems(comparison)
-    ]
-    drawn = [each for each in lines if each.valid_points]
-    notes = list(
-        missing_system_notes(
-            comparison, [each.name for each in drawn], "it was not measured by length"
-        )
-    )
-    if not drawn:
-        return Figure(title, None, notes)
-    svg = render_line_chart(
-        drawn,
-        title=title,
-        x_label="words of the source; n: sentences of that length",
-        y_label=main_metric_label(comparison),
-        category_ticks=[
-            CategoryTick(at, escape_line(name), f"n={groups[name]:,}")
-            for name, at in places.items()
-        ],
-    )
-    return Figure(title, svg, ["Where n is small, a rise or a fall says little.", *notes])
-
-
-def length_groups(comparison: Comparison) -> Mapping[str, int]:
-    """The groups of lengths that any system was measured on, shortest first, and their sizes."""
-    # Systems answered the same sentences: where one was measured less, its groups are among these.
-    every = [system.scores[0].by_length for system in comparison.systems]
-    return {
-        name: size for groups in sorted(every, key=len, reverse=True) for name, size, _ in groups
-    }
-
-
-def _scatter_points(
-    comparison: Comparison, costs: Sequence[RunStatistics | None]
-) -> list[ScatterPoint]:
-    """The systems of which both numbers are known; those across must have a logarithm."""
-    return [
-        ScatterPoint(
-            system.name, across.mean, up.mean, style_index, _error_bar(across), _error_bar(up)
-        )
-        for (style_index, system, score), across in zip(
-            plotted_systems(comparison), costs, strict=False
-        )
-        for up in [score.stats]
-        if across
-        and (as_finite_float(across.mean) or 0) >= SMALLEST
-        and as_finite_float(up.mean) is not None
-    ]
-
-
-def _error_bar(stats: RunStatistics) -> float:
-    return as_finite_float(stats.std) or 0.0
 
 
 def _plot_tradeoff(
     comparison: Comparison,
-    dots: Sequence[ScatterPoint],
+    costs: Sequence[RunStatistics | None],
     *,
-    cost: int,
-    plot_labels: tuple[str, str, str],
+    cost_sign: int,
+    labels: tuple[str, str, str],
     reason: str,
 ) -> Figure:
-    """Draw dots and their front; `cost` is 1 where less of what is drawn across is better."""
-    against, x_label, cheaper = plot_labels
-    title = f"{main_metric_name(comparison)} against {against}"
-    notes = list(missing_system_notes(comparison, [dot.name for dot in dots], reason))
-    if not dots:
+    """Plot systems and their Pareto front; `cost_sign` is 1 if a lower x is better, else -1."""
+    title_part, x_label, cheaper = labels
+    title = f"{main_metric_name(comparison)} against {title_part}"
+    points = _scatter_points(comparison, costs)
+    notes = list(missing_system_notes(comparison, [point.name for point in points], reason))
+    if not points:
         return Figure(title, None, notes)
-    gain = 1 if comparison.systems[0].scores[0].direction == "higher" else -1
-    front = pareto_front([cost * dot.x for dot in dots], [gain * dot.y for dot in dots])
-    best = [dots[index] for index in front]
+    quality_sign = 1 if comparison.systems[0].scores[0].direction == "higher" else -1
+    front = pareto_front(
+        [cost_sign * point.x for point in points], [quality_sign * point.y for point in points]
+    )
+    best = [points[index] for index in front]
     svg = render_scatter_plot(
-        dots,
-        guide_line=step_line([(dot.x, dot.y) for dot in best]),
+        points,
+        guide_line=step_line([(point.x, point.y) for point in best]),
         title=title,
         x_label=x_label,
         y_label=main_metric_label(comparison),
         is_logarithmic=True,
     )
-    return Figure(title, svg, [_front_note(best, cheaper), *_bars_note(dots), *notes])
+    names = ", ".join(escape_line(point.name) for point in best)
+    prefix = "Dashed: the Pareto front; no" if len(best) > 1 else "No"
+    front_note = f"{prefix} system that {cheaper} is as good as {names}."
+    bars_note = "No error bars: one run per system, or runs that do not differ."
+    if any(point.x_error or point.y_error for point in points):
+        bars_note = "Error bars: one standard deviation over the runs of a system."
+    return Figure(title, svg, [front_note, bars_note, *notes])
 
 
-def _front_note(best: Sequence[ScatterPoint], cheaper: str) -> str:
-    names = ", ".join(escape_line(dot.name) for dot in best)
-    dashed = "The dashed front: nothing" if len(best) > 1 else "Nothing"
-    return f"{dashed} that {cheaper} is as good as {names}."
+def _scatter_points(
+    comparison: Comparison, costs: Sequence[RunStatistics | None]
+) -> list[ScatterPoint]:
+    """Return the systems with a finite score and a cost that has a logarithm."""
+    points = []
+    for index, (system, cost) in enumerate(
+        zip(comparison.systems[:MAX_LINES], costs, strict=False)
+    ):
+        quality = system.scores[0].stats
+        is_known = cost and (as_finite_float(cost.mean) or 0) >= SMALLEST
+        if cost and is_known and as_finite_float(quality.mean) is not None:
+            errors = [as_finite_float(stats.std) or 0.0 for stats in (cost, quality)]
+            points.append(ScatterPoint(system.name, cost.mean, quality.mean, index, *errors))
+    return points
 
 
-def _bars_note(dots: Sequence[ScatterPoint]) -> Iterator[str]:
-    if any(dot.x_error or dot.y_error for dot in dots):
-        yield "Bars: one standard deviation over the runs of a system, to either side."
-    else:
-        yield "No bars: the systems have one run each, or runs that do not differ."
+def pareto_front(costs: Sequence[float], qualities: Sequence[float]) -> list[int]:
+    """Return the indices of the points that no other dominates, by increasing cost.
+
+    A point is dominated by one that costs no more and is no worse, and that costs less or is
+    better; equal points do not dominate each other.
+    """
+    by_cost = sorted(range(len(costs)), key=lambda index: (costs[index], -qualities[index]))
+    front: list[int] = []
+    for index in by_cost:
+        # All points before this one cost no more, so it must be better, or equal in both.
+        is_better = not front or qualities[index] > qualities[front[-1]]
+        is_equal = bool(front) and (costs[index], qualities[index]) == (
+            costs[front[-1]],
+            qualities[front[-1]],
+        )
+        if is_better or is_equal:
+            front.append(index)
+    return front
+
+
+def step_line(front: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the corners of the staircase along a front: first across, then up."""
+    corners = [(later[0], earlier[1]) for earlier, later in pairwise(front)]
+    steps = [point for pair in zip(front, corners, strict=False) for point in pair]
+    return [*steps, *front[-1:]]
+
+
+# ----- quality by source length -----
+
+
+def plot_quality_by_length(comparison: Comparison) -> Figure:
+    """Plot the main metric over groups of source lengths."""
+    title = f"{main_metric_name(comparison)} against source length"
+    groups = length_groups(comparison)
+    positions = {name: index for index, name in enumerate(groups)}
+    lines = []
+    for index, system in enumerate(comparison.systems[:MAX_LINES]):
+        scores = system.scores[0].by_length
+        points = [(positions[name], as_finite_float(score)) for name, _, score in scores]
+        line = _system_line(index, system, points)
+        if line.valid_points:
+            lines.append(line)
+    names = [line.name for line in lines]
+    notes = list(missing_system_notes(comparison, names, "no scores by length"))
+    if not lines:
+        return Figure(title, None, notes)
+    svg = render_line_chart(
+        lines,
+        title=title,
+        x_label="words of the source; n: number of sentences",
+        y_label=main_metric_label(comparison),
+        category_ticks=[
+            CategoryTick(position, escape_line(name), f"n={groups[name]:,}")
+            for name, position in positions.items()
+        ],
+    )
+    return Figure(title, svg, ["Where n is small, differences are not reliable.", *notes])
+
+
+def length_groups(comparison: Comparison) -> Mapping[str, int]:
+    """Return the groups of lengths with their sizes, shortest first."""
+    # All systems have the same sentences: the groups of one are among those of the longest list.
+    by_system = [system.scores[0].by_length for system in comparison.systems]
+    return {
+        name: size
+        for groups in sorted(by_system, key=len, reverse=True)
+        for name, size, _ in groups
+    }
+
+
+# ----- learning curves -----
+
+
+class Axis(NamedTuple):
+    """What learning curves are drawn over."""
+
+    name: str  # field of `CurvePoint`
+    title: str
+    label: str
+    unit: str = ""
+
+
+AXES = (
+    Axis("step", "Steps", "steps"),
+    Axis("seconds", "Time", "time", "seconds"),
+    Axis("flops", "FLOPs", "FLOPs"),
+)
+
+
+def validation_metrics(comparison: Comparison) -> list[str]:
+    """Return what was computed at validations, "loss" first."""
+    points = [point for system in comparison.systems for run in system.curves for point in run]
+    return ordered_names((name for point in points for name in point.scores), all_metrics())
+
+
+def validation_metric_style(name: str) -> CurveStyle:
+    """Return label, unit and direction of a validation metric."""
+    return curve_style(name, all_metrics())
+
+
+def plot_learning_curves(comparison: Comparison, score: str, axis: Axis) -> Figure:
+    """Plot a validation metric of every system over an axis.
+
+    A thin line is a run, a thick line the mean of the runs of a system at the steps that all have.
+    """
+    style = validation_metric_style(score)
+    name = escape_line(style.name)
+    lines = []
+    for index, system in enumerate(comparison.systems[:MAX_LINES]):
+        curves = _run_curves(system, score, axis)
+        if curves:
+            line = _system_line(index, system, _points(mean_curve(curves), axis))
+            runs = [_points(curve, axis) for curve in curves] if len(curves) > 1 else []
+            lines.append(line._replace(run_curves=runs, max_markers=MAX_MARKERS))
+    title, reason = f"Validation {name} over {axis.label}", f"no {name} over {axis.label}"
+    notes = list(missing_system_notes(comparison, [line.name for line in lines], reason))
+    if not lines:
+        return Figure(title, None, notes)
+    svg = render_line_chart(
+        lines,
+        title=title,
+        x_label=f"{axis.label} of training",
+        y_label=name,
+        frame=PlotFrame(units=(axis.unit, style.unit)),
+    )
+    runs_note = "Each system has one run."
+    if any(line.run_curves for line in lines):
+        runs_note = (
+            "Thin: runs. Thick: mean of a system's runs, at the validations all of them had."
+        )
+    return Figure(title, svg, [runs_note, *notes])
+
+
+def _run_curves(system: System, score: str, axis: Axis) -> list[list[CurvePoint]]:
+    """Return the curves of the runs that have points on this axis."""
+    curves = []
+    for run in system.curves:
+        points = [
+            CurvePoint(step, as_finite_float(seconds), as_finite_float(flops), value)
+            for step, seconds, flops, scores in run
+            if (value := as_finite_float(scores.get(score))) is not None
+        ]
+        curves.append([point for point in points if getattr(point, axis.name) is not None])
+    return [curve for curve in curves if curve]
+
+
+def _points(curve: Sequence[CurvePoint], axis: Axis) -> list[PointOrGap]:
+    return [(getattr(point, axis.name), point.value) for point in downsample(curve, MAX_POINTS)]
+
+
+def mean_curve(curves: Sequence[Sequence[CurvePoint]]) -> list[CurvePoint]:
+    """Return the mean of curves at the steps that all have; if there are none, the first curve."""
+    by_step = [{point.step: point for point in curve} for curve in curves]
+    common = set(by_step[0]).intersection(*by_step)
+    means = []
+    for step in sorted(common):
+        _, seconds, flops, values = zip(*(run[step] for run in by_step), strict=True)
+        means.append(CurvePoint(step, _mean_if_known(seconds), _mean_if_known(flops), mean(values)))
+    return means or list(curves[0])
+
+
+def _mean_if_known(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return mean(known) if len(known) == len(values) else None

@@ -1,8 +1,8 @@
-"""Datasets: what do all runs of a comparison learn from?
+"""The plan of a comparison: the runs to train, and their data.
 
-Named by a word: a built-in corpus, a recipe whose data it is, or a folder of files. What a recipe
-says of its own data is replaced by this, but for how running text is read, which belongs to the
-model. Text is cut as the dataset's recipe says, where that says it, and else as each recipe does.
+Every recipe is trained with several seeds on the same dataset: a built-in corpus, the data of a
+recipe, or a folder of files. All recipes are trained with one seed before the next seed, so that an
+interrupted comparison has a run of each. All checks are made before the first step.
 """
 
 from __future__ import annotations
@@ -15,114 +15,113 @@ from typing import Any, NamedTuple
 from heedful.comparison.budget import BUDGET_SETTINGS, Budget
 from heedful.comparison.systems import check_same_task
 from heedful.config import Settings
+from heedful.data.examples import ExampleFormat
 from heedful.data.synthetic import SYNTHETIC_CORPORA
-from heedful.errors import ConfigError, RunError, choices_hint, did_you_mean
+from heedful.errors import ConfigError, RunError, check, choices_hint, did_you_mean
 from heedful.recipes import Recipe, load_recipe, recipe_names
 from heedful.runs import Run
 
 SIZES = {"train": 100_000, "dev": 500, "test": 1000}
-"""How many pairs, or lines, of a built-in corpus."""
-COMPRESSION_SUFFIXES = ("", ".gz", ".xz")
-SIDES = (("source", "target"), ("src", "tgt"))
+"""Number of pairs or lines of a built-in corpus."""
+RUNS = "runs"
+"""Subfolder of a comparison for the runs that it trains."""
+
+_COMPRESSION_SUFFIXES = ("", ".gz", ".xz")
+_SYNTHETIC_TYPES = {"pairs": "synthetic", "lines": "synthetic-text"}
+_FOLDER_LAYOUTS: Mapping[str, Sequence[tuple[str, Mapping[str, str]]]] = {
+    "pairs": [
+        ("parallel-files", {"source": "source", "target": "target"}),
+        ("parallel-files", {"source": "src", "target": "tgt"}),
+        ("tsv", {"path": "tsv"}),
+        ("jsonl", {"path": "jsonl"}),
+    ],
+    "lines": [("text", {"path": "txt"})],
+}
+"""By format of the examples: types of data sources, and suffixes of their files."""
+_EXPECTED_FILES = {"pairs": "train.source and train.target, or train.tsv", "lines": "train.txt"}
+
+
+# ----- datasets -----
 
 
 class Dataset(NamedTuple):
-    """What is learned from, validated on and tested on."""
+    """Data that replace those of a recipe."""
 
     data: Settings
-    tokenizers: Settings | None = None  # how it is cut; None leaves that to each recipe
+    tokenizers: Settings | None = None  # None keeps those of each recipe
 
     def overrides(self, recipe: Recipe) -> list[str]:
-        """Say it as overrides of a recipe."""
-        streams = recipe.data.lm_batching.model_dump(mode="json")
-        changes = [f"data={json.dumps({'lm_batching': streams, **self.data})}"]
-        return (
-            changes
-            if self.tokenizers is None
-            else [*changes, f"tokenizers={json.dumps(self.tokenizers)}"]
-        )
+        """Return overrides for a recipe; it keeps its batching of running text."""
+        lm_batching = recipe.data.lm_batching.model_dump(mode="json")
+        overrides = [f"data={json.dumps({'lm_batching': lm_batching, **self.data})}"]
+        if self.tokenizers is not None:
+            overrides.append(f"tokenizers={json.dumps(self.tokenizers)}")
+        return overrides
 
 
-def find_dataset(name: str, *, is_monolingual: bool) -> Dataset:
-    """Find the dataset of a name, as pairs or as running text."""
+def find_dataset(name: str, example_format: ExampleFormat) -> Dataset:
+    """Find the dataset of a name, as examples of this format."""
     if name in SYNTHETIC_CORPORA:
-        return Dataset({split: _synthetic_settings(name, split, is_monolingual) for split in SIZES})
+        source = {"type": _SYNTHETIC_TYPES[example_format.name], "name": name}
+        return Dataset(
+            {
+                split: {**source, "split": split, "num_examples": size}
+                for split, size in SIZES.items()
+            }
+        )
     if Path(name).is_dir():
-        return Dataset(_dataset_from_folder(Path(name), is_monolingual=is_monolingual))
+        return Dataset(_data_from_folder(Path(name), example_format))
     if name in recipe_names() or name.endswith((".yaml", ".yml")):
         return _dataset_from_recipe(name)
     known = [*SYNTHETIC_CORPORA, *recipe_names()]
     raise ConfigError(
         f"--data {name}",
-        f"no data is called so{did_you_mean(name, known)}",
+        f"no dataset is called {name!r}{did_you_mean(name, known)}",
         f"{choices_hint(SYNTHETIC_CORPORA)}; or give a recipe with data, a .yaml file or a folder",
     )
 
 
-def _synthetic_settings(name: str, split: str, is_monolingual: bool) -> Settings:
-    kind = "synthetic-text" if is_monolingual else "synthetic"
-    return {"type": kind, "name": name, "split": split, "num_examples": SIZES[split]}
-
-
 def _dataset_from_recipe(name: str) -> Dataset:
     recipe = load_recipe(name)
-    if recipe.data.train is None:
-        raise ConfigError(
-            f"--data {name}",
-            "this recipe does not say what to learn from",
-            "name one with `data.train`, a built-in corpus or a folder",
-        )
+    check(
+        recipe.data.train is not None,
+        f"--data {name}",
+        "the recipe has no training data",
+        "name a recipe with `data.train`, a built-in corpus or a folder",
+    )
     settings = recipe.model_dump(mode="json")
     data: dict[str, Any] = settings["data"]
     if "lm_batching" not in recipe.data.model_fields_set:
         del data["lm_batching"]
-    return Dataset(
-        data, settings["tokenizers"] if "tokenizers" in recipe.model_fields_set else None
+    has_tokenizers = "tokenizers" in recipe.model_fields_set
+    return Dataset(data, settings["tokenizers"] if has_tokenizers else None)
+
+
+def _data_from_folder(folder: Path, example_format: ExampleFormat) -> Settings:
+    sources = {split: _find_source(folder, split, example_format) for split in SIZES}
+    check(
+        sources["train"],
+        f"--data {folder}",
+        f"the folder has no {_EXPECTED_FILES[example_format.name]}",
+        "rename the files, or write a .yaml file with a `data` section",
     )
+    return {split: source for split, source in sources.items() if source}
 
 
-def _dataset_from_folder(folder: Path, *, is_monolingual: bool) -> Settings:
-    found = {split: _files(folder, split, is_monolingual=is_monolingual) for split in SIZES}
-    if found["train"] is None:
-        wanted = "train.txt" if is_monolingual else "train.source and train.target, or train.tsv"
-        raise ConfigError(
-            f"--data {folder}",
-            f"the folder does not hold {wanted}",
-            "name its files so, or write a .yaml file with a `data` section",
-        )
-    return {split: source for split, source in found.items() if source is not None}
-
-
-def _files(folder: Path, split: str, *, is_monolingual: bool) -> Settings | None:
-    if is_monolingual:
-        text = _first_existing(folder, [f"{split}.txt"])
-        return {"type": "text", "path": text[0]} if text else None
-    for source, target in SIDES:
-        if pair := _first_existing(folder, [f"{split}.{source}", f"{split}.{target}"]):
-            return {"type": "parallel-files", "source": pair[0], "target": pair[1]}
-    for kind in ("tsv", "jsonl"):
-        if table := _first_existing(folder, [f"{split}.{kind}"]):
-            return {"type": kind, "path": table[0]}
+def _find_source(folder: Path, split: str, example_format: ExampleFormat) -> Settings | None:
+    """Return the data source of a split, whose files all have the same compression."""
+    for source_type, suffixes in _FOLDER_LAYOUTS[example_format.name]:
+        for compression in _COMPRESSION_SUFFIXES:
+            paths = {
+                field: folder / f"{split}.{suffix}{compression}"
+                for field, suffix in suffixes.items()
+            }
+            if all(path.is_file() for path in paths.values()):
+                return {"type": source_type, **{name: str(path) for name, path in paths.items()}}
     return None
 
 
-def _first_existing(folder: Path, names: Sequence[str]) -> list[str]:
-    """The paths of files of these names, all with the same ending; nothing if one is missing."""
-    for ending in COMPRESSION_SUFFIXES:
-        paths = [folder / f"{name}{ending}" for name in names]
-        if all(path.is_file() for path in paths):
-            return [str(path) for path in paths]
-    return []
-
-
-# Plans: which runs does a comparison train, and may it?
-#
-# Each recipe is trained with several seeds on the same data, all recipes with one seed before any
-# with the next, so that what is interrupted has something of each. Everything that can be refused is
-# refused before the first step.
-
-RUNS = "runs"
-"""The folder, of a comparison's own, that its runs are in."""
+# ----- runs -----
 
 
 class PlannedRun(NamedTuple):
@@ -141,75 +140,73 @@ def plan_runs(
     folder: Path,
     overrides: Sequence[str] = (),
 ) -> list[PlannedRun]:
-    """Plan a run for each recipe and each seed; seeds count from the recipe's own."""
+    """Plan a run for each recipe and seed; seeds count from the one of the recipe."""
     names = [Path(recipe).stem for recipe in recipes]
     for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(
-                "--recipes", f"two of them are called {name!r}", "give one of them another name"
-            )
-    own = [load_recipe(recipe) for recipe in recipes]
-    check_same_task(list(zip(names, own, strict=True)))
-    dataset = find_dataset(data, is_monolingual=own[0].is_monolingual)
-    on_data = [
-        _load(recipe, [*dataset.overrides(before), *overrides])
-        for recipe, before in zip(recipes, own, strict=True)
+        check(
+            names.count(name) == 1,
+            "--recipes",
+            f"two recipes are called {name!r}",
+            "rename one of them",
+        )
+    originals = [load_recipe(recipe) for recipe in recipes]
+    check_same_task(list(zip(names, originals, strict=True)))
+    dataset = find_dataset(data, originals[0].task.example_format)
+    adapted = [
+        _load(recipe, [*dataset.overrides(original), *overrides])
+        for recipe, original in zip(recipes, originals, strict=True)
     ]
     return [
         PlannedRun(name, _with_seed(recipe, seed), folder / RUNS / f"{name}-{seed}")
         for seed in range(seeds)
-        for name, recipe in zip(names, on_data, strict=True)
+        for name, recipe in zip(names, adapted, strict=True)
     ]
 
 
 def _load(name: str, overrides: Sequence[str]) -> Recipe:
     try:
         return load_recipe(name, overrides)
-    except ConfigError as error:  # its place is an override that the user did not write
-        at = error.location.removeprefix("--set ")
-        raise ConfigError(f"--recipes {name}: {at}", error.message, error.hint) from None
+    except ConfigError as error:  # its location is an override that the user did not write
+        location = error.location.removeprefix("--set ")
+        raise ConfigError(f"--recipes {name}: {location}", error.message, error.hint) from None
 
 
-def _with_seed(recipe: Recipe, number: int) -> Recipe:
-    training = recipe.training.model_copy(update={"seed": recipe.training.seed + number})
+def _with_seed(recipe: Recipe, index: int) -> Recipe:
+    training = recipe.training.model_copy(update={"seed": recipe.training.seed + index})
     return recipe.model_copy(update={"training": training})
 
 
 def check_unchanged(planned: PlannedRun, budget: Budget) -> None:
-    """Refuse a folder that holds a run of other settings, or of another budget."""
+    """Raise RunError if the folder has a run with other settings or another budget."""
     run = Run(planned.folder)
     if not run.exists:
         return
     recipe = run.read_recipe()
-    old, new = (_comparable_settings(each) for each in (recipe, planned.recipe))
+    old, new = (_comparable_settings(config) for config in (recipe, planned.recipe))
     changes = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    message = "a run with another budget"
     if changes:
-        at = changes[0]
-        raise _other_run_error(
-            planned, f"a run with {at}={old.get(at)}, but now it is {new.get(at)}"
-        )
-    if not budget.matches_either_segment(recipe):
-        raise _other_run_error(planned, "a run that was trained under another budget")
-
-
-def _other_run_error(planned: PlannedRun, message: str) -> RunError:
-    return RunError(
+        name = changes[0]
+        message = f"a run with {name}={old.get(name)}, but now it is {new.get(name)}"
+    check(
+        not changes and budget.matches_either_segment(recipe),
         str(planned.folder),
-        f"the folder holds {message}",
-        "give the command it was begun with, remove the folder, or name another with --output",
+        f"the folder has {message}",
+        "run the command it was started with, remove the folder, or choose another --output-dir",
+        RunError,
     )
 
 
 def _comparable_settings(recipe: Recipe) -> dict[str, Any]:
-    """The settings of a recipe by their dotted names, less those that a budget decides."""
+    """Return the settings by dotted name, without those that a budget overrides."""
     settings = recipe.model_dump(mode="json", exclude={"info": True})
-    decided = {f"training.{name}" for name in BUDGET_SETTINGS}
-    return {name: value for name, value in _flatten(settings) if name not in decided}
+    overridden = {f"training.{name}" for name in BUDGET_SETTINGS}
+    return {name: value for name, value in _flatten(settings) if name not in overridden}
 
 
 def _flatten(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    flat = list[tuple[str, Any]]()
+    flat: list[tuple[str, Any]] = []
     for name, value in settings.items():
-        inner = f"{prefix}{name}"
-        flat += _flatten(value, f"{inner}.") if isinstance(value, dict) else [(inner, value)]
+        path = f"{prefix}{name}"
+        flat += _flatten(value, f"{path}.") if isinstance(value, dict) else [(path, value)]
     return flat

@@ -1,7 +1,7 @@
-"""Results: what is known of systems that answered the same test set.
+"""Results of a comparison.
 
-A system is a recipe, trained with one seed or several; each training is a run. What is told of a
-system is the mean over its runs, with the deviation where there are several.
+A system is a recipe trained with one or several seeds; each training is a run. The number of a
+system is the mean over its runs, with the standard deviation where there are several.
 """
 
 from __future__ import annotations
@@ -16,64 +16,64 @@ from heedful.evaluation.significance import Difference, Interval
 
 
 class RunStatistics(NamedTuple):
-    """A number found in several runs: their mean, and how far they lie apart."""
+    """Mean and sample standard deviation of a number over runs."""
 
     mean: float
-    std: float | None = None  # of a sample; None of one run, or of what is not finite
+    std: float | None = None  # None for one run, or if a value is not finite
 
     @classmethod
     def from_values(cls, values: Sequence[float]) -> RunStatistics:
-        """Sum up the values of runs."""
-        is_spread = len(values) > 1 and all(map(isfinite, values))
-        return cls(mean(values), stdev(values) if is_spread else None)
+        """Compute the statistics of the values of runs."""
+        has_std = len(values) > 1 and all(map(isfinite, values))
+        return cls(mean(values), stdev(values) if has_std else None)
 
 
 class SystemScore(NamedTuple):
-    """A system by one metric."""
+    """Score of a system by one metric."""
 
-    score: MetricScore  # of all runs: its value is their mean
+    score: MetricScore  # its value is the mean over runs
     direction: Direction
     stats: RunStatistics
     interval: Interval | None = None  # over sentences, of the first run
-    difference: Difference | None = None  # from the baseline; None for that itself
-    by_length: Sequence[tuple[str, int, float | None]] = ()  # name of a group, size, mean score
+    difference: Difference | None = None  # from the baseline; None for the baseline itself
+    by_length: Sequence[tuple[str, int, float | None]] = ()  # group, size, mean score
 
 
 class ValidationPoint(NamedTuple):
-    """Where a training stood at a validation."""
+    """Metrics of a validation and its position in training; None where it was not logged."""
 
     step: int
-    seconds: float | None  # None where the run has not told
+    seconds: float | None
     flops: float | None
-    scores: Mapping[str, float]  # "loss", "accuracy", and whatever else was judged
+    scores: Mapping[str, float]
 
 
 class Cost(NamedTuple):
-    """What a system took, as far as its runs have told."""
+    """Cost of a system; None where its runs have not logged it."""
 
     num_parameters: int
     steps: RunStatistics
-    training_seconds: RunStatistics | None  # of training
-    training_flops: RunStatistics | None  # of training, as the analytic count has it
-    peak_memory: RunStatistics | None  # bytes at the peak of training
-    sentences_per_second: RunStatistics  # of decoding the test set; of language models: lines read
-    tokens_per_second: RunStatistics  # of output; of language models: tokens read
+    training_seconds: RunStatistics | None
+    training_flops: RunStatistics | None  # analytic count
+    peak_memory: RunStatistics | None  # bytes
+    sentences_per_second: RunStatistics  # decoding; for language models, lines read
+    tokens_per_second: RunStatistics  # of the output; for language models, tokens read
 
 
 class System(NamedTuple):
     """One row of a comparison."""
 
     name: str
-    summary: str  # what it is, in a line
+    summary: str
     runs: Sequence[str]  # folders
-    scores: Sequence[SystemScore]  # in the order of the metrics; the first decides
+    scores: Sequence[SystemScore]  # by metric; the first is the main one
     cost: Cost
-    curves: Sequence[Sequence[ValidationPoint]]  # one for each run
+    curves: Sequence[Sequence[ValidationPoint]]  # one per run
     outputs: Sequence[str]  # of the first run, for the examples
 
 
 class Failure(NamedTuple):
-    """A training that came to nothing, or to less than was asked."""
+    """A training that failed."""
 
     name: str  # of the system
     run: str  # folder
@@ -81,16 +81,16 @@ class Failure(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Systems side by side; the first is the baseline unless another was named."""
+    """Systems evaluated on the same test set."""
 
     title: str
-    test_set: str  # what they were tested on
+    test_set: str
     num_sentences: int
-    budget: str | None  # what each was allowed, where the comparison trained them
+    budget: str | None  # of each run, if the comparison trained them
     baseline: str
     systems: Sequence[System]
-    sources: Sequence[str]  # a few of the test set, with their references, for examples
+    sources: Sequence[str]  # of the examples
     references: Sequence[str]
     environment: Mapping[str, str]
-    command: str  # that makes this comparison again
-    failures: Sequence[Failure] = ()  # their systems may be missing above, or have fewer runs
+    command: str  # that reproduces the comparison
+    failures: Sequence[Failure] = ()  # their systems may be missing, or have fewer runs

@@ -1,6 +1,5 @@
-"""Inspection: pictures of where a model looked.
+"""Figures of attention weights and of training runs.
 
-Every picture is drawn from an `AttentionMap`: `terminal.terminal_heatmap` in characters,
-`heatmap.render_svg` for papers and pages, `report.render_html` as a page that answers to the pointer and
-`report.render_notebook_html` for notebooks. A picture costs no import of torch.
+`attention_map` draws SVG and HTML, `terminal` draws in characters, `attention_trace` records the
+weights inside a model, `run_report` draws the page of a run. Figures need no torch.
 """

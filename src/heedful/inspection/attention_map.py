@@ -1,8 +1,8 @@
-"""Attention maps: which words, and how much each looked at each.
+"""Attention maps as data, as SVG and as HTML.
 
-Every picture in this folder is drawn from an `AttentionMap` and from nothing else. It obeys one
-law: a row holds the shares that one word of the output gave to the words of the source, so no
-share is negative and a row sums to one, or to less where part of the attention went nowhere.
+Every figure of attention is drawn from an `AttentionMap`. Invariant: a row holds the attention
+weights of one output token over the source tokens; no weight is negative, and a row sums to one, or
+to less where a part of the attention went to no token.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from xml.etree.ElementTree import Element, SubElement
 import numpy as np
 from rich.cells import cell_len
 
-from heedful.errors import DataError
-from heedful.plotting.html import render_page
+from heedful.errors import DataError, check
+from heedful.plotting.html import read_asset, render_page
 from heedful.plotting.svg import (
     DARK_TEXT_THRESHOLD,
     FAINT_THRESHOLD,
@@ -39,50 +39,43 @@ from heedful.plotting.svg import (
 if TYPE_CHECKING:
     from heedful.shapes import Float  # at run time it would import torch
 
-# Rows computed in half precision miss one by up to this much.
-TOLERANCE = 0.01
+TOLERANCE = 0.01  # of a row sum, in half precision
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionMap:
-    """Where each word of the output looked in the source."""
+    """Attention weights of output tokens over source tokens."""
 
     source: Sequence[str]
-    """The tokens as shown, cleaned of a tokenizer's own markers."""
+    """The tokens as shown, without the markers of a tokenizer."""
     target: Sequence[str]
     weights: Float[np.ndarray, "T S"]
     title: str = ""
 
     def __post_init__(self) -> None:
-        _check_shape(self)
-        _check_row_sums(self)
+        shape = (len(self.target), len(self.source))
+        check(
+            self.weights.shape == shape,
+            "attention_map",
+            f"{shape[0]} target and {shape[1]} source tokens need weights of shape {shape}, "
+            f"found {self.weights.shape}",
+            "give one row per target token and one column per source token",
+            DataError,
+        )
+        for index, row in enumerate(self.weights):
+            error = _row_error(row)
+            check(
+                not error,
+                f"attention_map: row {index} ({self.target[index]!r})",
+                error,
+                "give attention weights: none negative, each row summing to at most one",
+                DataError,
+            )
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to draw."""
         return self.weights.size == 0
-
-
-def _check_shape(attention_map: AttentionMap) -> None:
-    wanted = (len(attention_map.target), len(attention_map.source))
-    if attention_map.weights.shape != wanted:
-        raise DataError(
-            "attention_map",
-            f"{wanted[0]} target and {wanted[1]} source tokens need weights of shape {wanted}, "
-            f"found {attention_map.weights.shape}",
-            "give one row per target token and one column per source token",
-        )
-
-
-def _check_row_sums(attention_map: AttentionMap) -> None:
-    for position, row in enumerate(attention_map.weights):
-        problem = _row_error(row)
-        if problem:
-            raise DataError(
-                f"attention_map: row {position} ({attention_map.target[position]!r})",
-                problem,
-                "give the shares of one word's attention: none negative, at most one in all",
-            )
 
 
 def _row_error(row: Float[np.ndarray, " S"]) -> str:
@@ -94,10 +87,7 @@ def _row_error(row: Float[np.ndarray, " S"]) -> str:
     return f"the weights sum to {total:.4g}" if total > 1 + TOLERANCE else ""
 
 
-# Heat maps: the picture for papers and pages, as an SVG document.
-#
-# The ink of a cell has the opacity of its weight, and the cell carries the weight as
-# `data-weight`, so the picture can be measured as well as seen.
+# ----- SVG -----
 
 PADDING = 26
 GAP = 3
@@ -105,15 +95,14 @@ TITLE_HEIGHT = 34
 LEGEND_WIDTH = 350
 LEGEND_HEIGHT = 44
 MAX_LABEL_WIDTH = 24
-# No font is known here: this much per terminal cell is room enough in every usual one.
-LABEL_ADVANCE = 9.2
+LABEL_ADVANCE = 9.2  # pixels per terminal cell, enough in every common font
 LABEL_ANGLE = 45
-# A picture of more columns is shrunk to fit a page, and digits in it would be too small to read.
+# A wider map is scaled down to fit a page, and its digits would be too small to read.
 MAX_COLUMNS_WITH_DIGITS = 16
 
 
 class _Grid(NamedTuple):
-    """Where the cells stand."""
+    """Position and size of the cells."""
 
     left: float
     top: float
@@ -133,17 +122,23 @@ class _Grid(NamedTuple):
 
 
 def render_svg(attention_map: AttentionMap) -> str:
-    """Draw an attention map as a complete SVG document."""
+    """Draw an attention map as an SVG document.
+
+    The opacity of a cell is its weight, which the cell also carries as `data-weight`.
+    """
     if attention_map.is_empty:
-        return _render_empty(attention_map.title)
+        root = _begin_svg(LEGEND_WIDTH, 90, attention_map.title, NOTHING_TO_DRAW)
+        add_text(root, "note", NOTHING_TO_DRAW, x=PADDING, y=64)
+        return to_svg(root)
     sources = [truncate(escape_invisible(token), MAX_LABEL_WIDTH) for token in attention_map.source]
     targets = [truncate(escape_invisible(token), MAX_LABEL_WIDTH) for token in attention_map.target]
     grid = _grid(sources, targets, has_title=bool(attention_map.title))
     width, height = _size(grid, sources, num_rows=len(targets))
-    root = _begin_svg(
-        width, height, title=attention_map.title, description=_description(attention_map)
-    )
-    _draw_sources(root, sources, grid)
+    root = _begin_svg(width, height, attention_map.title, _description(attention_map))
+    for column, source in enumerate(sources):
+        x, y = grid.middle(column) + 2, grid.top - 10
+        rotation = f"rotate(-{LABEL_ANGLE} {format_px(x)} {format_px(y)})"
+        add_text(root, "source", source, x=x, y=y).set("transform", rotation)
     for row, target in enumerate(targets):
         group = SubElement(root, "g")
         add_text(group, "target", target, x=grid.left - 12, y=grid.baseline(row))
@@ -152,40 +147,30 @@ def render_svg(attention_map: AttentionMap) -> str:
     return to_svg(root)
 
 
-def _render_empty(title: str) -> str:
-    root = _begin_svg(LEGEND_WIDTH, 90, title=title, description=NOTHING_TO_DRAW)
-    add_text(root, "note", NOTHING_TO_DRAW, x=PADDING, y=64)
-    return to_svg(root)
-
-
-def _begin_svg(width: float, height: float, *, title: str, description: str) -> Element:
+def _begin_svg(width: float, height: float, title: str, description: str) -> Element:
     heading = escape_line(title)
-    name = heading or "Where each word looked"
-    root = svg_document(width, height, title=name, description=description)
+    root = svg_document(width, height, title=heading or "Attention map", description=description)
     if heading:
         add_text(root, "title", heading, x=PADDING, y=PADDING + 14)
     return root
 
 
 def _description(attention_map: AttentionMap) -> str:
-    """Say in words what the picture shows: the place each word looked at most."""
-    strongest = attention_map.weights.argmax(axis=1)
-    phrases = (
-        f"{escape_invisible(target)}: {escape_invisible(attention_map.source[column])} {format_percent(row[column]) or 0}%"
-        for target, column, row in zip(
-            attention_map.target, strongest, attention_map.weights, strict=True
-        )
-    )
-    return f"For each word, where it looked most. {'; '.join(phrases)}."
+    """Return the strongest link of each output token, for those who cannot see the figure."""
+    links = []
+    for target, row in zip(attention_map.target, attention_map.weights, strict=True):
+        column = int(row.argmax())
+        source, percent = attention_map.source[column], format_percent(row[column]) or 0
+        links.append(f"{escape_invisible(target)}: {escape_invisible(source)} {percent}%")
+    return f"The largest attention weight of each output token. {'; '.join(links)}."
 
 
-# --- the measures of the page --------------------------------------------------------------
 def _grid(sources: Sequence[str], targets: Sequence[str], *, has_title: bool) -> _Grid:
     has_digits = len(sources) <= MAX_COLUMNS_WITH_DIGITS
-    rise = max(map(_text_width, sources)) * math.sin(math.radians(LABEL_ANGLE))
+    label_height = max(map(_text_width, sources)) * math.sin(math.radians(LABEL_ANGLE))
     return _Grid(
         left=PADDING + max(map(_text_width, targets)) + 12,
-        top=PADDING + (TITLE_HEIGHT if has_title else 0) + rise + 18,
+        top=PADDING + (TITLE_HEIGHT if has_title else 0) + label_height + 18,
         cell_width=58 if has_digits else 24,
         cell_height=36 if has_digits else 24,
         has_digits=has_digits,
@@ -206,42 +191,21 @@ def _text_width(label: str) -> float:
     return LABEL_ADVANCE * cell_len(label)
 
 
-# --- the marks on it -----------------------------------------------------------------------
-def _draw_sources(root: Element, sources: Sequence[str], grid: _Grid) -> None:
-    for column, source in enumerate(sources):
-        x, y = grid.middle(column) + 2, grid.top - 10
-        turn = f"rotate(-{LABEL_ANGLE} {format_px(x)} {format_px(y)})"
-        add_text(root, "source", source, x=x, y=y).set("transform", turn)
-
-
 def _draw_cells(group: Element, attention_map: AttentionMap, *, row: int, grid: _Grid) -> None:
     target = escape_invisible(attention_map.target[row])
     for column, weight in enumerate(attention_map.weights[row].tolist()):
-        name = f"{target} \u2192 {escape_invisible(attention_map.source[column])}: {weight:.2f}"
-        _draw_cell(group, weight, name=name, box=grid.cell(row, column))
+        box = grid.cell(row, column)
+        add_rect(group, "empty-cell", box, radius=4)
+        cell = add_rect(group, "full-cell", box, radius=4)
+        cell.set("fill-opacity", format_weight(weight))
+        cell.set("data-weight", format_weight(weight))
+        source = escape_invisible(attention_map.source[column])
+        SubElement(cell, "title").text = f"{target} \u2192 {source}: {weight:.2f}"
         if grid.has_digits:
-            css_class = _digit_class(weight)
-            add_text(
-                group,
-                css_class,
-                format_percent(weight),
-                x=grid.middle(column),
-                y=grid.baseline(row),
-            )
-
-
-def _digit_class(weight: float) -> str:
-    if weight > DARK_TEXT_THRESHOLD:
-        return "digits strong"
-    return "digits faint" if weight < FAINT_THRESHOLD else "digits"
-
-
-def _draw_cell(group: Element, weight: float, *, name: str, box: Box) -> None:
-    add_rect(group, "track", box, radius=4)
-    cell = add_rect(group, "ink", box, radius=4)
-    cell.set("fill-opacity", format_weight(weight))
-    cell.set("data-weight", format_weight(weight))
-    SubElement(cell, "title").text = name
+            css_class = "digits faint" if weight < FAINT_THRESHOLD else "digits"
+            css_class = "digits strong" if weight > DARK_TEXT_THRESHOLD else css_class
+            x, y = grid.middle(column), grid.baseline(row)
+            add_text(group, css_class, format_percent(weight), x=x, y=y)
 
 
 def _draw_legend(root: Element, *, left: float, bottom: float) -> None:
@@ -249,70 +213,63 @@ def _draw_legend(root: Element, *, left: float, bottom: float) -> None:
     add_text(root, "note", "0", x=left, y=bottom)
     for step in range(11):
         box = Box(start + swatch * step, bottom - 10, swatch, 12)
-        add_rect(root, "track", box)
-        add_rect(root, "ink", box).set("fill-opacity", f"{step / 10:.1f}")
-    words = "100% of a word's attention"
-    add_text(root, "note", words, x=start + swatch * 11 + 8, y=bottom)
+        add_rect(root, "empty-cell", box)
+        add_rect(root, "full-cell", box).set("fill-opacity", f"{step / 10:.1f}")
+    add_text(root, "note", "100% of a token's attention", x=start + swatch * 11 + 8, y=bottom)
 
 
-# Pages: where each word looked, on a page that answers when it is pointed at.
-#
-# A page is one file that asks nothing of the network (`framing`); a token that looks like markup
-# stays a token. The script, the style and the frame are files in `page/`.
+# ----- HTML -----
 
-MAX_SNIPPET_HEIGHT = 720  # pixels; what is taller scrolls inside its frame
+MAX_SNIPPET_HEIGHT = 720  # pixels; a taller map scrolls inside its frame
 
 
 def render_html(maps: Sequence[AttentionMap], *, title: str) -> str:
-    """Write a self-contained page that shows several maps."""
-    return _page(maps, title=title)
+    """Return a self-contained page that shows attention maps interactively."""
+    return _render_maps(maps, title=title)
 
 
 def render_notebook_html(attention_map: AttentionMap) -> str:
-    """Write an attention map for a notebook's cell, in a frame that cannot touch the notebook."""
-    page = _page([attention_map], title=attention_map.title, page_type="snippet")
+    """Return HTML for a notebook cell: a page in a sandboxed frame."""
+    page = _render_maps([attention_map], title=attention_map.title, page_type="snippet")
     return (
-        f'<iframe sandbox="allow-scripts" title="Where each word looked" '
+        f'<iframe sandbox="allow-scripts" title="Attention map" '
         f'style="width: 100%; height: {_estimate_height(attention_map)}px; border: 0;" '
         f'srcdoc="{escape(page)}"></iframe>'
     )
 
 
 def _estimate_height(attention_map: AttentionMap) -> int:
-    """Guess the pixels that a page needs, since a closed frame cannot ask for them."""
+    """Estimate the height of a page in pixels: a sandboxed frame cannot ask for it."""
     rows, columns = attention_map.weights.shape
     if attention_map.is_empty:
         return 120
-    map_height = 210 + 33 * rows
-    # In the width of a usual notebook, a wide map moves below the words.
-    ribbon_height = 260 if columns > 9 else 0
-    return min(MAX_SNIPPET_HEIGHT, map_height + ribbon_height)
+    # In a notebook, a wide map moves below the words.
+    alignment_height = 260 if columns > 9 else 0
+    return min(MAX_SNIPPET_HEIGHT, 210 + 33 * rows + alignment_height)
 
 
-def _page(maps: Sequence[AttentionMap], *, title: str, page_type: str = "page") -> str:
-    sentences = [_map_to_dict(attention_map) for attention_map in maps]
+def _render_maps(maps: Sequence[AttentionMap], *, title: str, page_type: str = "page") -> str:
     return render_page(
-        "page.html",
+        read_asset("attention_map.html"),
         title=title,
-        styles=["page.css"],
-        scripts=["page.js"],
-        data={
-            "maps": {
-                "strong": DARK_TEXT_THRESHOLD,
-                "faint": FAINT_THRESHOLD,
-                "sentences": sentences,
-            }
-        },
+        styles=["attention_map.css"],
+        scripts=["attention_map.js"],
+        data={"maps": attention_data(maps)},
         page_type=page_type,
     )
 
 
-def _map_to_dict(attention_map: AttentionMap) -> dict[str, object]:
-    return {
-        "title": escape_line(attention_map.title),
-        "source": [escape_invisible(token) for token in attention_map.source],
-        "target": [escape_invisible(token) for token in attention_map.target],
-        "weights": [
-            [float(format_weight(weight)) for weight in row] for row in attention_map.weights
-        ],
-    }
+def attention_data(maps: Sequence[AttentionMap]) -> dict[str, object]:
+    """Return the data that attention_map.js draws."""
+    sentences = [
+        {
+            "title": escape_line(attention_map.title),
+            "source": [escape_invisible(token) for token in attention_map.source],
+            "target": [escape_invisible(token) for token in attention_map.target],
+            "weights": [
+                [float(format_weight(weight)) for weight in row] for row in attention_map.weights
+            ],
+        }
+        for attention_map in maps
+    ]
+    return {"strong": DARK_TEXT_THRESHOLD, "faint": FAINT_THRESHOLD, "sentences": sentences}

@@ -1,9 +1,8 @@
-"""Run pages: how did a training go?
+"""The report of a training run: one self-contained HTML page.
 
-One page, drawn from what the training wrote line by line: its curves, its validations, what it
-made of a few held-out texts at each of them and where it looked, its configuration and its
-environment. The page is one file that asks nothing of the network, and what it shows enters it as
-text (`framing`). A run that has only begun, or whose last line is half a line, can be drawn too.
+It is drawn from metrics.jsonl, samples.jsonl and config.yaml: key figures, curves, samples with
+their attention maps, validations, configuration and environment. A run that has just started, or
+whose last line is incomplete, has a report, too.
 """
 
 from __future__ import annotations
@@ -14,14 +13,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
+from string import Template
+from typing import Any, NamedTuple
+from xml.etree.ElementTree import Element
 
-import numpy as np
-
-from heedful.errors import DataError
-from heedful.inspection.attention_map import AttentionMap
+from heedful.inspection.attention_map import attention_data
+from heedful.inspection.run_samples import group_by_step
 from heedful.inspection.training_curves import (
+    AXES,
+    CurveChart,
     Entry,
+    MetricInfo,
     Timeline,
     as_finite_float,
     curve_style,
@@ -29,109 +31,42 @@ from heedful.inspection.training_curves import (
     make_charts,
     validation_metric_names,
 )
-from heedful.plotting.charts import DARK_LINE_COLORS, LIGHT_LINE_COLORS
-from heedful.plotting.html import render_page
-from heedful.plotting.svg import (
-    DARK_TEXT_THRESHOLD,
-    FAINT_THRESHOLD,
-    escape_invisible,
-    escape_line,
-    escape_text,
-    format_weight,
+from heedful.plotting.axes import PlotFrame, format_value
+from heedful.plotting.charts import (
+    LIGHT_LINE_COLORS,
+    ChartEvent,
+    LineSeries,
+    chart_style,
+    render_line_chart,
 )
+from heedful.plotting.html import (
+    column_header,
+    definition_list,
+    embed_svg,
+    key_figures,
+    make_element,
+    make_table,
+    radio_group,
+    read_asset,
+    render_page,
+    to_html,
+)
+from heedful.plotting.svg import escape_text
 
-# Run samples: what did a model make of the same few texts as it learned?
-#
-# Whatever was written is shown; a map of attention is drawn only where the weights are those of one
-# (`AttentionMap` says which are). A page holds a bounded number of validations and of weights, the
-# first and the last among them, and says what it leaves out.
+MAX_EVENTS = 200
+MAX_ROWS = 1000  # of the table of validations
+MAX_MARKERS = 80  # more would hide the line
 
-MAX_VALIDATIONS = 100
-MAX_WEIGHTS = 1_000_000  # about 6 MB as text
-MAX_TOKENS = 64  # of a side; a larger map cannot be read
-MAX_TEXT_LENGTH = 2000  # characters
+_AXIS_NAMES = ("Step", "Time", "FLOPs")
+_AXIS_UNITS = ("", "seconds", "")
+_WIDE, _NARROW = (1200, 230), (395, 120)  # width and height of a plot
+_NOT_AVAILABLE = "\u2013"
 
-
-def group_by_step(samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Group samples by their step; give those that a page can hold, in order."""
-    steps = dict[int, list[Mapping[str, Any]]]()
-    for sample in samples:
-        if isinstance(step := sample.get("step"), int):
-            steps.setdefault(step, []).append(sample)
-    kept = _evenly_spaced(sorted(steps), _max_steps_shown(steps))
-    shown = [
-        {"step": step, "items": [_sample_to_dict(each) for each in steps[step]]} for step in kept
-    ]
-    return {"validations": shown, "total": len(steps)}
-
-
-def _max_steps_shown(steps: Mapping[int, Sequence[Mapping[str, Any]]]) -> int:
-    """How many validations fit, by the largest of them."""
-    sizes = [
-        sum(min(len(_tokens(each, side)), MAX_TOKENS) for side in ("source", "output")) ** 2 // 4
-        for several in steps.values()
-        for each in several
-    ]
-    widest = max(map(len, steps.values()), default=1) * max(sizes, default=1)
-    return max(2, min(MAX_VALIDATIONS, MAX_WEIGHTS // max(1, widest)))
-
-
-def _evenly_spaced(steps: Sequence[int], max_count: int) -> list[int]:
-    """At most so many of some steps, spread evenly, the first and the last among them."""
-    if len(steps) <= max_count:
-        return list(steps)
-    return [steps[index * (len(steps) - 1) // (max_count - 1)] for index in range(max_count)]
-
-
-def _sample_to_dict(sample: Mapping[str, Any]) -> dict[str, Any]:
-    source, output = (_tokens(sample, side) for side in ("source", "output"))
-    weights = _weights(sample, source, output)
-    return {
-        "source": [escape_invisible(token) for token in source[:MAX_TOKENS]],
-        "output": [escape_invisible(token) for token in output[:MAX_TOKENS]],
-        "reference": _text(sample.get("reference")),
-        "text": _text(sample.get("text")),
-        "weights": weights,
-        "is_cut": max(len(source), len(output)) > MAX_TOKENS,
-    }
-
-
-def _tokens(sample: Mapping[str, Any], side: str) -> list[str]:
-    tokens = sample.get(side)
-    return [str(token) for token in tokens] if isinstance(tokens, list) else []
-
-
-def _text(value: object) -> str:
-    text = value if isinstance(value, str) else ""
-    cut = text[:MAX_TEXT_LENGTH] + ("..." if len(text) > MAX_TEXT_LENGTH else "")
-    return "\n".join(map(escape_line, cut.split("\n")))
-
-
-def _weights(
-    sample: Mapping[str, Any], source: Sequence[str], output: Sequence[str]
-) -> list[list[float]] | None:
-    """The weights of the tokens that are shown; None if there are none that can be drawn."""
-    try:
-        weights = np.array(sample.get("weights"), dtype=np.float64)
-        drawn = AttentionMap(source, output, weights) if weights.ndim == 2 else None
-    except (DataError, ValueError, TypeError):
-        return None
-    if drawn is None or drawn.is_empty:
-        return None
-    return [
-        [float(format_weight(share)) for share in row[:MAX_TOKENS]]
-        for row in drawn.weights[:MAX_TOKENS]
-    ]
-
-
-MAX_MARKS = 200
-
-
-MAX_ROWS = 1000
+Metrics = Mapping[str, MetricInfo]
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """Read JSON lines, if there are any; half a line, of a writer at work or killed, is not one."""
+    """Read the objects of a JSON lines file, if it exists; incomplete lines are skipped."""
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -150,149 +85,311 @@ def render_run_page(
     config_text: str,
     entries: Sequence[Entry],
     samples: Sequence[Entry],
+    *,
+    metrics: Metrics,
 ) -> str:
-    """Write a self-contained page about a training from its metrics and its samples."""
-    run = {
-        "charts": make_charts(entries),
-        "marks": _marks(entries),
-        "facts": _key_figures(entries),
-        "validations": _validations(entries),
-        "samples": group_by_step(samples),
-        "environments": _environments(entries),
-        "configuration": escape_text(config_text),
-    }
+    """Return the report; `metrics` give label, unit and direction of what validations computed."""
+    charts = make_charts(entries, metrics)
+    content = Template(read_asset("run.html")).substitute(
+        key_figures=to_html(key_figures(_key_figures(entries, metrics))),
+        curves=to_html(*_curves_section(charts, entries)),
+        validations=to_html(*_validations_section(entries, metrics)),
+        environments=to_html(_environment_section(entries)),
+    )
     return render_page(
-        "run.html",
+        content,
         title=title,
-        styles=["page.css", "run.css"],
-        scripts=["page.js", "charts.js", "run.js"],
+        styles=["attention_map.css", "run.css"],
+        scripts=["attention_map.js", "charts.js", "run.js"],
         data={
-            "maps": {"strong": DARK_TEXT_THRESHOLD, "faint": FAINT_THRESHOLD, "sentences": []},
-            "run": run,
+            "maps": attention_data([]),
+            "charts": [_chart_to_dict(chart) for chart in charts],
+            "run": {"samples": group_by_step(samples), "configuration": escape_text(config_text)},
         },
-        variables=_line_colours(),
+        extra_style=chart_style(),
         page_type="run",
     )
 
 
-def _line_colours() -> str:
-    light, dark = (
-        " ".join(f"--line-{index}: {colour};" for index, colour in enumerate(colours))
-        for colours in (LIGHT_LINE_COLORS, DARK_LINE_COLORS)
+def _nothing(text: str) -> Element:
+    return make_element("p", text, css_class="nothing")
+
+
+# ----- key figures -----
+
+
+def _key_figures(entries: Sequence[Entry], metrics: Metrics) -> list[tuple[str, str, str]]:
+    """Return name, value and note of the numbers that sum up a run."""
+    training = entries_of_type(entries, "training")
+    validations = entries_of_type(entries, "validation")
+    if not training and not validations:
+        return []
+    last_step = max(entry["step"] for entry in (*training[-1:], *validations[-1:]))
+    _, seconds, flops = Timeline([*training, *validations]).locate({"step": last_step})
+    speeds, memory, epochs = (
+        [value for value in _values(training, name) if value is not None]
+        for name in ("tokens_per_second", "peak_memory", "epoch")
     )
-    dark_root = f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
-    return f":root {{ {light} }}\n{dark_root}\n"
-
-
-def _marks(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """What happened on the way: where training was gone on with, where steps were skipped."""
-    timeline = Timeline(entry for entry in entries if entry.get("type") != "environment")
-    resumed = [entry for entry in entries if entry.get("type") == "environment"][1:]
-    skipped = [entry for entry, count in _skipped_steps(entries) if count]
-    marks = [("resumed", entry) for entry in resumed] + [("skipped", entry) for entry in skipped]
-    # The last say more than the first of what is going on.
+    names = ("loss", *validation_metric_names(validations, metrics))
+    figures: list[tuple[str, object, str, str]] = [
+        ("Steps", last_step, "", f"epoch {epochs[-1]:g}" if epochs else ""),
+        ("Time", seconds, "seconds", ""),
+        *(_best_figure(name, validations, metrics) for name in names),
+        ("Tokens per second", median(speeds) if speeds else None, "", "median"),
+        ("Peak memory", max(memory, default=None), "bytes", ""),
+        ("FLOPs", flops, "", ""),
+        ("Skipped steps", sum(count for _, count in _skipped_steps(entries)) or None, "", ""),
+    ]
     return [
-        {"kind": kind, "place": timeline.locate({"step": entry.get("step")})}
-        for kind, entry in marks[-MAX_MARKS:]
+        (name, format_value(value, unit), note)
+        for name, number, unit, note in figures
+        if (value := as_finite_float(number)) is not None
     ]
 
 
+def _values(entries: Iterable[Entry], name: str) -> list[float | None]:
+    return [as_finite_float(entry.get(name)) for entry in entries]
+
+
 def _skipped_steps(entries: Sequence[Entry]) -> list[tuple[Entry, int]]:
-    """Each line of training, and how many steps were skipped since the line before it."""
+    """Return each training entry with the number of steps skipped since the one before it."""
     training = entries_of_type(entries, "training")
-    counts = [0.0, *(as_finite_float(entry.get("num_skipped_steps")) or 0.0 for entry in training)]
+    counts = [0.0, *(count or 0.0 for count in _values(training, "num_skipped_steps"))]
     new = [max(0, int(after - before)) for before, after in pairwise(counts)]
     return list(zip(training, new, strict=True))
 
 
-def _key_figures(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """A few numbers that say most of a run."""
-    training, held_out = (
-        entries_of_type(entries, "training"),
-        entries_of_type(entries, "validation"),
-    )
-    if not training and not held_out:
-        return []
-    last = max(entry["step"] for entry in (*training[-1:], *held_out[-1:]))
-    _, seconds, operations = Timeline([*training, *held_out]).locate({"step": last})
-    speeds = _values(training, "tokens_per_second")
-    memory, skips = (
-        _values(training, "peak_memory"),
-        sum(count for _, count in _skipped_steps(entries)),
-    )
-    epochs = _values(training, "epoch")
-    found = [
-        _key_figure("Steps", last, note=f"epoch {epochs[-1]:g}" if epochs else ""),
-        _key_figure("Time", seconds, "seconds"),
-        *(_best(name, held_out) for name in ("loss", *validation_metric_names(held_out))),
-        _key_figure("Tokens per second", median(speeds) if speeds else None, note="median"),
-        _key_figure("Peak memory", max(memory, default=None), "bytes"),
-        _key_figure("Operations", operations),
-        _key_figure("Skipped steps", skips or None),
-    ]
-    return [fact for fact in found if fact["value"] is not None]
-
-
-def _values(entries: Iterable[Entry], name: str) -> list[float]:
-    return [value for entry in entries if (value := as_finite_float(entry.get(name))) is not None]
-
-
-def _key_figure(name: str, value: object, unit: str = "", *, note: str = "") -> dict[str, Any]:
-    return {"name": name, "value": as_finite_float(value), "unit": unit, "note": note}
-
-
-def _best(name: str, validations: Sequence[Entry]) -> dict[str, Any]:
-    index = _best_index(name, validations)
+def _best_figure(
+    name: str, validations: Sequence[Entry], metrics: Metrics
+) -> tuple[str, object, str, str]:
+    style = curve_style(name, metrics)
+    index = _best_index(_values(validations, name), style.lower_is_better)
     if index is None:
-        return _key_figure(name, None)
-    entry = validations[index]
-    value, step, style = as_finite_float(entry[name]), f"step {entry['step']:,}", curve_style(name)
-    if name == "loss" and value is not None:
+        return name, None, "", ""
+    value, step = float(validations[index][name]), f"step {validations[index]['step']:,}"
+    if name == "loss":
         perplexity = math.exp(min(value, 50.0))
-        return _key_figure(
-            "Lowest held-out loss", value, note=f"{step}, perplexity {perplexity:.4g}"
-        )
-    # Names such as BLEU keep their letters.
-    short = style.name.lower() if style.name[1:].islower() else style.name
-    return _key_figure(f"Best {short}", value, style.unit, note=step)
+        return "Lowest validation loss", value, "", f"{step}, perplexity {perplexity:.4g}"
+    # Names such as BLEU keep their capitals.
+    label = style.name.lower() if style.name[1:].islower() else style.name
+    return f"Best {label}", value, style.unit, step
 
 
-def _best_index(name: str, validations: Sequence[Entry]) -> int | None:
-    sign = 1 if curve_style(name).lower_is_better else -1
-    known = [
-        (sign * value, index)
-        for index, entry in enumerate(validations)
-        if (value := as_finite_float(entry.get(name))) is not None
-    ]
+def _best_index(values: Sequence[float | None], lower_is_better: bool) -> int | None:
+    sign = 1 if lower_is_better else -1
+    known = [(sign * value, index) for index, value in enumerate(values) if value is not None]
     return min(known)[1] if known else None
 
 
-def _validations(entries: Sequence[Entry]) -> dict[str, Any]:
-    every = entries_of_type(entries, "validation")
-    held_out, names = every[-MAX_ROWS:], ["loss", *validation_metric_names(every)]
+# ----- curves -----
+
+
+class _Event(NamedTuple):
+    type: str
+    title: str
+    position: tuple[float, float | None, float | None]  # on each axis
+
+
+def _curves_section(charts: Sequence[CurveChart], entries: Sequence[Entry]) -> list[Element]:
+    """Return the charts, each drawn over every axis that is known; a script shows one of them."""
+    if not charts:
+        text = "Nothing yet: training has not logged any metrics."
+        return [make_element("h2", "Curves"), _nothing(text)]
+    points = [point for chart in charts for curve in chart.curves for point in curve.points]
+    axes = [axis for axis in range(len(AXES)) if all(point[axis] is not None for point in points)]
+    highest = {axis: max(point[axis] or 0.0 for point in points) for axis in axes}
+    events = _events(entries)
+    figures = []
+    for index, chart in enumerate(charts):
+        drawings = [
+            make_element(
+                "div",
+                embed_svg(_draw_chart(chart, axis, highest[axis], events, is_wide=index == 0)),
+                css_class="curves",
+                attributes={"data-axis": str(choice), "data-column": str(axis)},
+            )
+            for choice, axis in enumerate(axes)
+        ]
+        figure = {"data-chart": chart.id, "tabindex": "0"}
+        css_class = "chart wide" if index == 0 else "chart"
+        figures.append(
+            make_element(
+                "figure", _caption(chart), *drawings, css_class=css_class, attributes=figure
+            )
+        )
+    hint = "Point at a curve, or use the arrow keys, to read it."
+    legends = {"resumed": "Dashed: resumed.", "skipped": "Triangles: skipped steps."}
+    legend = [legends[event_type] for event_type in sorted({event.type for event in events})]
+    bar = make_element(
+        "div",
+        make_element("h2", "Curves"),
+        radio_group("axis", "over", [_AXIS_NAMES[axis] for axis in axes]),
+        make_element("output", " ".join([hint, *legend]), attributes={"id": "read-out"}),
+        css_class="bar",
+    )
+    return [bar, make_element("div", *figures, css_class="charts")]
+
+
+def _events(entries: Sequence[Entry]) -> list[_Event]:
+    """Return where training was resumed and where steps were skipped; at most the newest."""
     timeline = Timeline(entry for entry in entries if entry.get("type") != "environment")
-    return {
-        "columns": [curve_style(name)._asdict() for name in names],
-        "rows": [
-            [*timeline.locate(entry)[:2], *(as_finite_float(entry.get(name)) for name in names)]
-            for entry in held_out
-        ],
-        "best": [_best_index(name, held_out) for name in names],
-        "left_out": len(every) - len(held_out),
-    }
+    resumed = [entry for entry in entries if entry.get("type") == "environment"][1:]
+    skipped = [entry for entry, count in _skipped_steps(entries) if count]
+    events = [("resumed", "resumed at step {}", entry) for entry in resumed]
+    events += [("skipped", "steps were skipped before step {}", entry) for entry in skipped]
+    result = []
+    for event_type, title, entry in events[-MAX_EVENTS:]:
+        position = timeline.locate({"step": entry.get("step")})
+        result.append(_Event(event_type, title.format(f"{position[0]:g}"), position))
+    return result
 
 
-def _environments(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Where each stretch of a run was computed: the first in full, then what changed."""
-    found, before = list[dict[str, Any]](), dict[str, str]()
+def _draw_chart(
+    chart: CurveChart, axis: int, highest: float, events: Sequence[_Event], *, is_wide: bool
+) -> str:
+    style, raw, lines = chart.style, [], []
+    for index, curve in enumerate(chart.curves):
+        points = curve.over(axis)
+        if curve.type == "raw":
+            raw = [points]
+            continue
+        line = LineSeries(curve.name or style.name, points, style_index=index, max_markers=0)
+        if curve.type == "smoothed":
+            line = line._replace(style_index=0, run_curves=raw)
+        elif curve.type == "validation":
+            best = _best_index([value for _, value in points], style.lower_is_better)
+            line = line._replace(
+                style_index=1,
+                max_markers=None if len(points) <= MAX_MARKERS else 0,
+                best=points[best] if best is not None and len(points) > 1 else None,
+            )
+        lines.append(line)
+    values = [point.value for curve in chart.curves for point in curve.points]
+    width, height = _WIDE if is_wide else _NARROW
+    frame = PlotFrame(
+        width,
+        height,
+        is_compact=True,
+        units=(_AXIS_UNITS[axis], style.unit),
+        included=((0.0, highest), (0.0,) if style.from_zero and min(values) >= 0 else ()),
+    )
+    shown = [
+        ChartEvent(x, event_type, title)
+        for event_type, title, position in events
+        if (x := position[axis]) is not None and x <= highest
+    ]
+    return render_line_chart(
+        lines,
+        title=style.name,
+        x_label=_AXIS_NAMES[axis].lower(),
+        y_label=style.name,
+        log_axes=(False, style.is_logarithmic),
+        events=shown,
+        frame=frame,
+    )
+
+
+def _caption(chart: CurveChart) -> Element:
+    """Return the name of a chart, and for each curve its name and the value at the pointer."""
+    parts = [make_element("span", chart.style.name, css_class="chart-name")]
+    for index, curve in enumerate(chart.curves):
+        color = {"raw": 0, "smoothed": 0, "validation": 1}.get(curve.type, index)
+        css_class = "run-curve" if curve.type == "raw" else "line"
+        css_class += f" line-{color % len(LIGHT_LINE_COLORS)}"
+        path = make_element("path", css_class=css_class, attributes={"d": "M1,5 H15"})
+        swatch = {"viewBox": "0 0 16 10", "aria-hidden": "true"}
+        key: list[Element | str] = [make_element("output", attributes={"aria-live": "off"})]
+        if curve.name:
+            line = make_element("svg", path, css_class="swatch", attributes=swatch)
+            key = [line, make_element("span", curve.name), *key]
+        parts.append(make_element("span", *key, css_class="key"))
+    if chart.num_missing:
+        text = f"{chart.num_missing} not a finite number"
+        parts.append(make_element("span", text, css_class="missing"))
+    return make_element("figcaption", *parts)
+
+
+def _chart_to_dict(chart: CurveChart) -> dict[str, Any]:
+    """Return the numbers that the script shows at the pointer, in columns."""
+    curves = []
+    for curve in chart.curves:
+        columns = [
+            list(map(_round_significant, column)) for column in zip(*curve.points, strict=True)
+        ]
+        curves.append({"type": curve.type, "columns": columns or [[], [], [], []]})
+    return {"id": chart.id, "unit": chart.style.unit, "curves": curves}
+
+
+def _round_significant(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.6g}") if value % 1 else int(value)
+
+
+# ----- validations and environment -----
+
+
+def _validations_section(entries: Sequence[Entry], metrics: Metrics) -> list[Element]:
+    """Return the table of validations, the newest first, with the best of each metric marked."""
+    validations = entries_of_type(entries, "validation")
+    if not validations:
+        return [_nothing("Nothing yet: there has been no validation.")]
+    names = ["loss", *validation_metric_names(validations, metrics)]
+    shown = validations[-MAX_ROWS:]
+    timeline = Timeline(entry for entry in entries if entry.get("type") != "environment")
+    columns = []
+    for name in names:
+        style, values = curve_style(name, metrics), _values(shown, name)
+        best = _best_index(values, style.lower_is_better)
+        cells = [
+            make_element("td", text, css_class="best" if index == best else "")
+            for index, text in enumerate(_format_column(values, style.unit))
+        ]
+        columns.append((style.name, cells))
+    rows = []
+    for index, entry in enumerate(shown):
+        step, seconds, _ = timeline.locate(entry)
+        time = _NOT_AVAILABLE if seconds is None else format_value(seconds, "seconds")
+        position = [make_element("td", format_value(step)), make_element("td", time)]
+        rows.append([*position, *(cells[index] for _, cells in columns)])
+    head = [column_header(name) for name in ("Step", "Time", *(name for name, _ in columns))]
+    table = make_table(head, rows[::-1], css_class="plain", caption="Validations")
+    if len(shown) == len(validations):
+        return [table]
+    note = f"The newest {len(shown)} are shown; {len(validations) - len(shown)} older ones are not."
+    return [table, make_element("p", note, css_class="note")]
+
+
+def _format_column(values: Sequence[float | None], unit: str) -> list[str]:
+    """Format the values of a column with equally many decimals, so that they can be compared."""
+    factor, suffix = (100, " %") if unit == "fraction" else (1, "")
+    largest = max((abs(value) * factor for value in values if value is not None), default=0.0)
+    digits = 4 if largest < 10 else 2
+    is_fixed = 1e-3 <= largest < 1e7
+    return [
+        _NOT_AVAILABLE
+        if value is None
+        else f"{factor * value:.{digits}f}{suffix}"
+        if is_fixed
+        else format_value(value, unit)
+        for value in values
+    ]
+
+
+def _environment_section(entries: Sequence[Entry]) -> Element:
+    """Return the environment of each segment of a run: the first in full, then what changed."""
+    parts: list[Element] = []
+    previous: dict[str, str] = {}
     for entry in entries:
         if entry.get("type") != "environment":
             continue
-        facts = dict(_flatten({key: entry[key] for key in entry if key not in {"type", "step"}}))
-        changed = [[name, value] for name, value in facts.items() if before.get(name) != value]
-        found.append({"step": as_finite_float(entry.get("step")) or 0, "facts": changed})
-        before = facts
-    return found
+        values = dict(_flatten({key: entry[key] for key in entry if key not in {"type", "step"}}))
+        changed = [(name, value) for name, value in values.items() if previous.get(name) != value]
+        title = f"Resumed at step {as_finite_float(entry.get('step')) or 0:,g}"
+        title = (title + ", with these changes" if changed else title) if parts else "Started"
+        parts += [make_element("h3", title), definition_list(changed)]
+        previous = values
+    if not parts:
+        return _nothing("The environment was not logged.")
+    return make_element("div", *parts, css_class="environments")
 
 
 def _flatten(value: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
@@ -301,5 +398,4 @@ def _flatten(value: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, 
         if isinstance(inner, dict):
             yield from _flatten(inner, f"{name}.")
         else:
-            words = map(str, inner) if isinstance(inner, list) else [str(inner)]
-            yield escape_text(name), escape_text(" ".join(words))
+            yield name, " ".join(map(str, inner)) if isinstance(inner, list) else str(inner)

@@ -1,89 +1,157 @@
-"""Axes: how is a plot laid out, and what is written round it?
+"""Axes of a chart: ticks, units, layout and labels.
 
-The numbers along an axis cover every value. Names stand to the right of the plot, each as near to
-the height that it belongs to as the others let it, and never over one another.
+Ticks are round numbers that cover every value. Series names stand to the right of the plot, each as
+near to the end of its line as possible. Invariant: no two names overlap.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
-from xml.etree.ElementTree import Element, SubElement
+from xml.etree.ElementTree import Element
 
 from rich.cells import cell_len
 
-from heedful.plotting.svg import add_text, escape_line, format_px, truncate
-
-# Scales: which numbers are written along an axis, and where does a value stand on it?
-#
-# The numbers are round, cover every value, and are so few that each can be read. A value stands
-# between its neighbours among them as its size says, or on a logarithmic scale its logarithm.
+from heedful.plotting.svg import add_path, add_text, escape_line, format_px, truncate
 
 MAX_TICKS = 8
 MAX_FINE_TICKS = 12
 # Beyond these, differences and powers of ten leave the range of floating point.
 SMALLEST, LARGEST = 1e-300, 1e300
 
+# ----- numbers and units -----
+
+_UNITS: dict[str, Sequence[tuple[float, float, str]]] = {
+    "": [(0, 1, "")],
+    "fraction": [(0, 0.01, " %")],
+    "bytes": [(2**30, 2**30, " GiB"), (0, 2**20, " MiB")],
+    "seconds": [(10_800, 3600, " h"), (180, 60, " min"), (0, 1, " s")],
+}
+_SUPERSCRIPTS = str.maketrans(
+    "-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
+)
+
+
+class DisplayUnit(NamedTuple):
+    """What values are divided by before they are shown, and the suffix of their labels."""
+
+    size: float = 1
+    suffix: str = ""
+
+
+PLAIN = DisplayUnit()
+
+
+def display_unit(unit: str, largest: float) -> DisplayUnit:
+    """Return the unit in which values up to `largest` are shown."""
+    units = _UNITS[unit]
+    return next(DisplayUnit(size, suffix) for least, size, suffix in units if largest >= least)
+
+
+def format_value(value: float, unit: str = "", digits: int = 4) -> str:
+    """Format a number for readers: 1,234 or 2.5 10^9 in superscripts, 12 MiB, 50 %, 2:30 min."""
+    if unit == "seconds" and value >= 60:
+        total, suffix = (round(value), "min") if value < 3600 else (round(value / 60), "h")
+        return f"{total // 60}:{total % 60:02} {suffix}"
+    size, suffix = display_unit(unit, abs(value))
+    shown = value / size
+    if shown and not 1e-3 <= abs(shown) < 1e7:
+        return _format_power(float(f"{shown:.{digits - 1}e}")) + suffix
+    return f"{shown if shown % 1 == 0 else float(f'{shown:.{digits}g}'):,.10g}{suffix}"
+
+
+def format_ticks(ticks: Sequence[float], unit: DisplayUnit = PLAIN) -> list[str]:
+    """Format the ticks of an axis alike: all plain, or all with powers of ten."""
+    shown = [tick / unit.size for tick in ticks]
+    is_plain = all(1e-3 <= abs(tick) < 1e6 for tick in shown if tick)
+    return [(f"{tick:,.10g}" if is_plain else _format_power(tick)) + unit.suffix for tick in shown]
+
+
+def _format_power(value: float) -> str:
+    if value in {0, 1, 10}:
+        return f"{value:g}"
+    mantissa, exponent = f"{value:.9e}".split("e")
+    power = "10" + str(int(exponent)).translate(_SUPERSCRIPTS)
+    factor = f"{float(mantissa):.10g}"
+    return {"1": power, "-1": "-" + power}.get(factor, f"{factor}\u00b7{power}")
+
+
+def format_exact(value: float) -> str:
+    """Format a number for attributes: six significant digits."""
+    return f"{value:.6g}"
+
+
+# ----- scales -----
+
 
 class AxisScale(NamedTuple):
-    """An axis: the numbers written on it, and where on the page the first and the last stand."""
+    """An axis from its first to its last tick, at the pixels `start` to `end`."""
 
     ticks: list[float]
     start: float
     end: float
     is_logarithmic: bool
+    unit: DisplayUnit = PLAIN
 
     def to_pixel(self, value: float) -> float:
-        """Say where on the page a value stands."""
-        first, last, here = (
-            math.log10(each) if self.is_logarithmic else each
-            for each in (self.ticks[0], self.ticks[-1], value)
+        """Return the pixel of a value."""
+        first, last, position = (
+            math.log10(number) if self.is_logarithmic else number
+            for number in (self.ticks[0], self.ticks[-1], value)
         )
-        return self.start + (self.end - self.start) * (here - first) / (last - first)
+        return self.start + (self.end - self.start) * (position - first) / (last - first)
+
+    @property
+    def attribute(self) -> str:
+        """First and last tick, start and end, and the type of scale, for the script of a page."""
+        numbers = (self.ticks[0], self.ticks[-1], self.start, self.end)
+        return " ".join([*map(repr, numbers), "log" if self.is_logarithmic else "linear"])
 
 
-def compute_ticks(values: Sequence[float], is_logarithmic: bool) -> list[float]:
-    """Round numbers of which the first is no more than every value and the last no less."""
+def compute_ticks(
+    values: Sequence[float],
+    is_logarithmic: bool,
+    unit: DisplayUnit = PLAIN,
+    max_ticks: int = MAX_TICKS,
+) -> list[float]:
+    """Return numbers that are round in the unit shown and cover every value."""
     low, high = min(values), max(values)
-    return _logarithmic_ticks(low, high) if is_logarithmic else _linear_ticks(low, high)
+    if is_logarithmic:
+        return _logarithmic_ticks(low, high)
+    ticks = _linear_ticks(low / unit.size, high / unit.size, max_ticks)
+    return [tick * unit.size for tick in ticks]
 
 
-def _linear_ticks(low: float, high: float) -> list[float]:
-    """Multiples of 1, 2 or 5 times a power of ten; about equal values, some room on both sides."""
-    # Numbers closer than this would all be written alike.
+def _linear_ticks(low: float, high: float, max_ticks: int) -> list[float]:
+    """Return multiples of 1, 2 or 5 times a power of ten; about equal values get space around."""
+    # Numbers closer than this would have the same label.
     if high - low <= max(1e-9 * max(abs(low), abs(high)), SMALLEST):
         low, high = low - (abs(low) or 1), high + (abs(high) or 1)
     power = math.floor(math.log10(high - low)) - 1
-    for step, digits in _nice_steps(power):
-        first, last = math.floor(low / step), math.ceil(high / step)
-        if last - first < MAX_TICKS:
-            return [round(count * step, digits) for count in range(first, last + 1)]
+    for exponent in range(power, power + 4):
+        for factor in (1, 2, 5):
+            step = float(f"{factor}e{exponent}")
+            first, last = math.floor(low / step), math.ceil(high / step)
+            if last - first < max_ticks:
+                return [round(count * step, -exponent) for count in range(first, last + 1)]
     raise AssertionError(f"no step spans {low} to {high}")
 
 
-def _nice_steps(power: int) -> Iterator[tuple[float, int]]:
-    for exponent in range(power, power + 4):
-        yield from ((float(f"{factor}e{exponent}"), -exponent) for factor in (1, 2, 5))
-
-
 def _logarithmic_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten; while there is room, also twice and five times each.
-
-    About a single one of them, its neighbours.
-    """
+    """Return powers of ten, and twice and five times them while they fit."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    # One power more on either side: logarithms are rounded.
-    every = [
-        factor * power for power in _powers(range(first - 1, last + 2)) for factor in (1, 2, 5)
-    ]
-    start = sum(tick <= low for tick in every) - 1
-    end = len(every) - sum(tick >= high for tick in every)
-    fine = every[start : end + 1] if start < end else every[start - 1 : start + 2]
+    # One power more on either side, because logarithms are rounded.
+    powers = _powers(range(first - 1, last + 2))
+    candidates = [factor * power for power in powers for factor in (1, 2, 5)]
+    start = sum(tick <= low for tick in candidates) - 1
+    end = len(candidates) - sum(tick >= high for tick in candidates)
+    # Around a value that is a tick itself, its neighbors.
+    fine = candidates[start : end + 1] if start < end else candidates[start - 1 : start + 2]
     if len(fine) <= MAX_FINE_TICKS:
         return fine
     stride = math.ceil((last - first) / (MAX_TICKS - 1))
-    # Multiples of the stride, so that 1 is a tick if it is spanned.
+    # Multiples of the stride, so that 1 is a tick if it is in the range.
     return _powers(range(first // stride * stride, -(-last // stride) * stride + 1, stride))
 
 
@@ -91,27 +159,7 @@ def _powers(exponents: Iterable[int]) -> list[float]:
     return [float(f"1e{exponent}") for exponent in exponents]
 
 
-def format_ticks(ticks: Sequence[float]) -> list[str]:
-    """Write ticks alike: all as plain numbers, or, if some are far from one, with powers of ten."""
-    sizes = [abs(tick) for tick in ticks if tick]
-    is_plain = all(1e-3 <= size < 1e6 for size in sizes)
-    return [f"{tick:,.10g}" if is_plain else _format_power(tick) for tick in ticks]
-
-
-_SUPERSCRIPTS = str.maketrans(
-    "-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
-)
-
-
-def _format_power(tick: float) -> str:
-    if tick in {0, 1, 10}:
-        return f"{tick:g}"
-    factor, power = f"{tick:.9e}".split("e")
-    raised = "10" + str(int(power)).translate(_SUPERSCRIPTS)
-    return {"1": raised, "-1": "-" + raised}.get(
-        short := f"{float(factor):.10g}", f"{short}\u00b7{raised}"
-    )
-
+# ----- layout -----
 
 WIDTH = 560  # of the plot alone
 HEIGHT = 330
@@ -122,14 +170,24 @@ NOTE_HEIGHT = 16
 NAME_HEIGHT = 20
 SWATCH = 28
 MAX_NAME_LENGTH = 32
-# No font is known here: this much per terminal cell is room enough in every usual one.
+# Pixels per terminal cell, enough in every common font.
 NAME_ADVANCE = 8.2
 TICK_ADVANCE = 7.4
 TITLE_ADVANCE = 9.6
 
 
+class PlotFrame(NamedTuple):
+    """Size and units of a plot. A compact one has neither title nor names, and a fixed width."""
+
+    width: float = WIDTH
+    height: float = HEIGHT
+    is_compact: bool = False
+    units: tuple[str, str] = ("", "")
+    included: tuple[Sequence[float], Sequence[float]] = ((), ())  # values that x and y must cover
+
+
 class PlotLabels(NamedTuple):
-    """What is written over a plot and along its axes."""
+    """Title of a plot, and labels of its axes."""
 
     title: str
     x_label: str
@@ -137,12 +195,12 @@ class PlotLabels(NamedTuple):
 
     @classmethod
     def escaped(cls, title: str, x_label: str, y_label: str) -> PlotLabels:
-        """Write each on one line, no character of it hidden."""
+        """Return labels of one line with every character visible."""
         return cls(*map(escape_line, (title, x_label, y_label)))
 
 
 class CategoryTick(NamedTuple):
-    """A place on the x axis with a name of its own, and perhaps a note below that."""
+    """A named position on the x axis, optionally with a second line."""
 
     position: float
     name: str
@@ -150,11 +208,11 @@ class CategoryTick(NamedTuple):
 
 
 class PlotLayout(NamedTuple):
-    """Where the axes stand, on a page of which size."""
+    """Axes of a plot and the size of the document."""
 
     x: AxisScale
     y: AxisScale
-    category_ticks: Sequence[CategoryTick]  # what is written along x
+    x_ticks: Sequence[CategoryTick]
     width: float
     height: float
 
@@ -165,113 +223,112 @@ def layout_plot(
     *,
     names: Sequence[str],
     plot_labels: PlotLabels,
+    frame: PlotFrame,
     log_axes: tuple[bool, bool],
     category_ticks: Sequence[CategoryTick] = (),
 ) -> PlotLayout:
-    """Find room for values, names and words; `category_ticks` replace the numbers along x."""
-    x_ticks = _tick_range(category_ticks) if category_ticks else compute_ticks(xs, log_axes[0])
-    y_ticks = compute_ticks(ys, log_axes[1])
-    left = PADDING + TICK_ADVANCE * max(map(cell_len, format_ticks(y_ticks))) + 10
-    top = (
-        PADDING
-        + (TITLE_HEIGHT if plot_labels.title else 0)
-        + (LABEL_HEIGHT if plot_labels.y_label else 6)
-    )
-    right, bottom = left + WIDTH, top + max(HEIGHT, NAME_HEIGHT * (len(names) - 1))
-    beside = NAME_ADVANCE * max(cell_len(truncate_name(name)) for name in names)
-    heading = PADDING + TITLE_ADVANCE * max(map(cell_len, (plot_labels.title, plot_labels.y_label)))
-    numbers = [
-        CategoryTick(tick, label)
-        for tick, label in zip(x_ticks, format_ticks(x_ticks), strict=True)
-    ]
-    return PlotLayout(
-        AxisScale(x_ticks, left, right, log_axes[0]),
-        AxisScale(y_ticks, bottom, top, log_axes[1]),
-        _thin_ticks(category_ticks) if category_ticks else numbers,
-        max(right + 14 + SWATCH + 8 + beside, heading) + PADDING,
-        bottom + _footer_height(plot_labels, category_ticks) + PADDING / 2,
-    )
+    """Lay out a plot of these values; `category_ticks` replace the numbers along x."""
+    if category_ticks:
+        positions = [tick.position for tick in category_ticks]
+        xs = [min(positions) - 0.5, max(positions) + 0.5]
+    x, y = (_scale(values, frame, axis, log_axes[axis]) for axis, values in enumerate((xs, ys)))
+    x = x._replace(ticks=list(xs)) if category_ticks else x
+    labels = zip(x.ticks, format_ticks(x.ticks, x.unit), strict=True)
+    x_ticks = _thin_ticks(category_ticks) or [CategoryTick(*pair) for pair in labels]
+    padding = 4 if frame.is_compact else PADDING
+    tick_width = max(map(cell_len, format_ticks(y.ticks, y.unit)))
+    left = padding + TICK_ADVANCE * tick_width + 10
+    top = padding + (TITLE_HEIGHT if plot_labels.title else 0)
+    top += LABEL_HEIGHT if plot_labels.y_label else 6
+    right, bottom = left + frame.width, top + frame.height
+    if frame.is_compact:
+        left, right = max(left, 60), frame.width - 16
+        width, height = frame.width, bottom + LABEL_HEIGHT
+    else:
+        bottom = max(bottom, top + NAME_HEIGHT * (len(names) - 1))
+        name_width = NAME_ADVANCE * max(cell_len(truncate_name(name)) for name in names)
+        heading = max(map(cell_len, (plot_labels.title, plot_labels.y_label)))
+        width = max(right + 14 + SWATCH + 8 + name_width, padding + TITLE_ADVANCE * heading)
+        width += padding
+        height = bottom + _footer(plot_labels, x_ticks) + padding / 2
+    x, y = x._replace(start=left, end=right), y._replace(start=bottom, end=top)
+    return PlotLayout(x, y, x_ticks, width, height)
 
 
-def _tick_range(category_ticks: Sequence[CategoryTick]) -> list[float]:
-    places = [stop.position for stop in category_ticks]
-    return [min(places) - 0.5, max(places) + 0.5]
+def _scale(values: Sequence[float], frame: PlotFrame, axis: int, is_logarithmic: bool) -> AxisScale:
+    """Return the scale of an axis, not placed yet."""
+    values = [*values, *frame.included[axis]]
+    unit = display_unit(frame.units[axis], max(map(abs, values)))
+    max_ticks = MAX_TICKS
+    if frame.is_compact:
+        max_ticks = 3 + int(frame.height / 45) if axis else max(3, int(frame.width / 70))
+    ticks = compute_ticks(values, is_logarithmic, unit, max_ticks)
+    return AxisScale(ticks, 0, 1, is_logarithmic, unit)
 
 
 def _thin_ticks(category_ticks: Sequence[CategoryTick]) -> list[CategoryTick]:
-    """The stops that can be written side by side: all, every second, every third."""
-    widest = max(cell_len(text) for stop in category_ticks for text in (stop.name, stop.sublabel))
+    """Return the ticks whose labels fit side by side: all, every second, every third."""
+    if not category_ticks:
+        return []
+    widest = max(cell_len(text) for tick in category_ticks for text in (tick.name, tick.sublabel))
     stride = math.ceil((TICK_ADVANCE * widest + 8) * len(category_ticks) / WIDTH)
     return list(category_ticks[::stride])
 
 
-def _footer_height(plot_labels: PlotLabels, category_ticks: Sequence[CategoryTick]) -> float:
-    notes = NOTE_HEIGHT if any(stop.sublabel for stop in category_ticks) else 0
+def _footer(plot_labels: PlotLabels, x_ticks: Sequence[CategoryTick]) -> float:
+    notes = NOTE_HEIGHT if any(tick.sublabel for tick in x_ticks) else 0
     return LABEL_HEIGHT + notes + (LABEL_HEIGHT - 6 if plot_labels.x_label else 0)
 
 
 def truncate_name(name: str) -> str:
-    """A name as it stands beside a plot."""
+    """Return a series name as it stands beside a plot."""
     return truncate(escape_line(name), MAX_NAME_LENGTH)
 
 
 def draw_axes(root: Element, plot: PlotLayout, plot_labels: PlotLabels) -> None:
-    """Draw the rules behind a plot, and write what they stand for."""
+    """Draw grid lines, ticks and axis labels."""
     left, right, bottom, top = plot.x.start, plot.x.end, plot.y.start, plot.y.end
-    for tick, label in zip(plot.y.ticks, format_ticks(plot.y.ticks), strict=True):
+    for tick, label in zip(plot.y.ticks, format_ticks(plot.y.ticks, plot.y.unit), strict=True):
         y = plot.y.to_pixel(tick)
-        look = "axis" if tick == 0 or y == bottom else "rule"
-        draw_path(root, look, f"M{format_px(left)},{format_px(y)} H{format_px(right)}")
-        _draw_tick(root, "tick end", label, tick, x=left - 10, y=y + 4)
-    for stop in plot.category_ticks:
-        x = plot.x.to_pixel(stop.position)
-        draw_path(root, "axis", f"M{format_px(x)},{format_px(bottom)} v5")
-        _draw_tick(root, "tick middle", stop.name, stop.position, x=x, y=bottom + 20)
-        if stop.sublabel:
-            add_text(root, "tick middle", stop.sublabel, x=x, y=bottom + 20 + NOTE_HEIGHT)
+        css_class = "axis" if tick == 0 or y == bottom else "rule"
+        add_path(root, css_class, f"M{format_px(left)},{format_px(y)} H{format_px(right)}")
+        text = add_text(root, "tick end", label, x=left - 10, y=y + 4)
+        text.set("data-value", format_exact(tick))
+    for x_tick in plot.x_ticks:
+        x = plot.x.to_pixel(x_tick.position)
+        add_path(root, "axis", f"M{format_px(x)},{format_px(bottom)} v5")
+        text = add_text(root, "tick middle", x_tick.name, x=x, y=bottom + 20)
+        text.set("data-value", format_exact(x_tick.position))
+        if x_tick.sublabel:
+            add_text(root, "tick middle", x_tick.sublabel, x=x, y=bottom + 20 + NOTE_HEIGHT)
     if plot_labels.x_label:
-        foot = bottom + _footer_height(plot_labels, plot.category_ticks) - 10
-        add_text(root, "axis-label middle", plot_labels.x_label, x=(left + right) / 2, y=foot)
+        y = bottom + _footer(plot_labels, plot.x_ticks) - 10
+        add_text(root, "axis-label middle", plot_labels.x_label, x=(left + right) / 2, y=y)
     if plot_labels.y_label:
         add_text(root, "axis-label", plot_labels.y_label, x=PADDING, y=top - 16)
 
 
-def _draw_tick(
-    root: Element, css_class: str, label: str, tick: float, *, x: float, y: float
-) -> None:
-    add_text(root, css_class, label, x=x, y=y).set("data-value", format_exact(tick))
-
-
-def format_exact(value: float) -> str:
-    """Write a number so that it can be measured: six digits, however small it is."""
-    return f"{value:.6g}"
-
-
-def draw_path(parent: Element, css_class: str, path: str) -> Element:
-    """Draw along a path."""
-    return SubElement(parent, "path", {"class": css_class, "d": path})
-
-
 def spread_labels(positions: Iterable[float], plot: PlotLayout) -> list[float]:
-    """Move names apart, each as near to the height that it wants as the others let it."""
+    """Move names apart vertically, each as near to its own position as the others allow."""
     heights, top, bottom = list(positions), plot.y.end, plot.y.start
 
-    def head(group: Sequence[int]) -> float:
+    def start(group: Sequence[int]) -> float:
         reach = NAME_HEIGHT * (len(group) - 1)
         middle = sum(heights[index] for index in group) / len(group)
         return max(top, min(middle - reach / 2, bottom - reach))
 
+    def overlaps(upper: Sequence[int], lower: Sequence[int]) -> bool:
+        return start(upper) + NAME_HEIGHT * len(upper) > start(lower)
+
     groups: list[list[int]] = []
-    for index in sorted(range(len(heights)), key=lambda index: heights[index]):
+    for index in sorted(range(len(heights)), key=heights.__getitem__):
         groups.append([index])
-        # Two groups that would overlap become one, round the middle of all its heights.
-        while len(groups) > 1 and head(groups[-2]) + NAME_HEIGHT * len(groups[-2]) > head(
-            groups[-1]
-        ):
+        # Two groups that would overlap become one, around the mean of its positions.
+        while len(groups) > 1 and overlaps(groups[-2], groups[-1]):
             groups[-2:] = [groups[-2] + groups[-1]]
-    label_positions = {
-        index: head(group) + NAME_HEIGHT * row
+    spread = {
+        index: start(group) + NAME_HEIGHT * row
         for group in groups
         for row, index in enumerate(group)
     }
-    return [label_positions[index] for index in range(len(heights))]
+    return [spread[index] for index in range(len(heights))]

@@ -1,7 +1,8 @@
-"""Scatter: where do things stand between two numbers, and how sure is that?
+"""Line charts and scatter plots as SVG, for papers and for the pages of a run and a comparison.
 
-Laws: a dot stands where its numbers say, and a whisker reaches as far either way as its margin; on
-a logarithmic axis, what would reach zero ends at the edge of the plot.
+Every marker stands at its numbers and carries them as `data-x` and `data-y`, so that a chart can be
+measured; the scales are attributes of the root, so that a script can read it. Series differ in
+color and in marker shape, and can be told apart in print and with color vision deficiency.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 from xml.etree.ElementTree import Element, SubElement
 
-from heedful.errors import DataError
+from heedful.errors import DataError, check
 from heedful.plotting.axes import (
     LARGEST,
     PADDING,
@@ -19,10 +20,10 @@ from heedful.plotting.axes import (
     SWATCH,
     AxisScale,
     CategoryTick,
+    PlotFrame,
     PlotLabels,
     PlotLayout,
     draw_axes,
-    draw_path,
     format_exact,
     layout_plot,
     spread_labels,
@@ -33,6 +34,7 @@ from heedful.plotting.svg import (
     LIGHT,
     NOTHING_TO_DRAW,
     Palette,
+    add_path,
     add_text,
     escape_line,
     format_px,
@@ -40,18 +42,11 @@ from heedful.plotting.svg import (
     to_svg,
 )
 
-# Charts: how do numbers change, drawn as lines over a common axis?
-#
-# A point stands where its numbers say, and carries them as `data-x` and `data-y`, so the picture can
-# be measured as well as seen. Lines differ in colour and in the shape of their points, so they can be
-# told apart in print and by every kind of eye; their names stand beside their ends, outside the plot,
-# where no line can run through them (`axes`).
-
-# Blue, orange, green, pink, brown or yellow, grey: far apart also to eyes that do not tell red from
-# green (18 in CIE 1976, where 2 can be seen), and with a contrast of 3 to 1 on the paper.
+# Blue, orange, green, pink, brown or yellow, gray: at least 15 apart in CIE 1976 without red or
+# green cones, too, and with a contrast of 3 to 1 on the background.
 LIGHT_LINE_COLORS = ("#1e2a80", "#d4620c", "#1b8269", "#c230aa", "#734b01", "#8a92a0")
 DARK_LINE_COLORS = ("#80a0ff", "#fb8a3c", "#36d6be", "#ffabfd", "#fde047", "#8da4c0")
-# Circle, square, triangle, diamond and the triangle turned, each about as heavy as the others.
+# Circle, square, triangle, diamond and inverted triangle of about the same area.
 MARKER_PATHS = (
     "M-4,0 a4,4 0 1,0 8,0 a4,4 0 1,0 -8,0 Z",
     "M-3.6,-3.6 H3.6 V3.6 H-3.6 Z",
@@ -60,6 +55,12 @@ MARKER_PATHS = (
     "M0,4.8 L4.8,-3.6 H-4.8 Z",
 )
 MAX_LINES = math.lcm(len(LIGHT_LINE_COLORS), len(MARKER_PATHS))
+
+FULL_FRAME = PlotFrame()
+
+_SCATTER_SIZE = 1.4  # of a marker, relative to those on lines
+_COMPACT_SIZE = 0.6
+_CAP = 4  # pixels to either side of the end of an error bar
 
 _STYLE = """
 .rule, .axis {{ fill: none; stroke: {rule}; }}
@@ -71,43 +72,66 @@ _STYLE = """
 .name {{ font-size: 14px; stroke: none; }}
 .line {{ fill: none; stroke-width: 2.2; stroke-linejoin: round; stroke-linecap: round; }}
 .dashed {{ stroke-dasharray: 3 6; }}
-.strand, .whisker {{ fill: none; stroke-width: 1.3; }}
-.strand {{ opacity: 0.4; }}
+.run-curve, .error-bar {{ fill: none; stroke-width: 1.3; }}
+.run-curve {{ opacity: 0.4; }}
 .guide {{ fill: none; stroke: {muted}; stroke-width: 1.3; stroke-dasharray: 5 4; }}
-.mark {{ stroke: {paper}; stroke-width: 1.2; }}
+.marker {{ stroke: {background}; stroke-width: 1.2; }}
+.best {{ fill: {background}; stroke-width: 2; }}
+.event {{ fill: none; stroke: {muted}; stroke-dasharray: 5 4; }}
+.event.skipped {{ fill: {accent}; stroke: none; }}
 """
+
+Point = tuple[float, float]
+PointOrGap = tuple[float, float | None]
+"""x and y; y is None for a gap."""
 
 
 class LineSeries(NamedTuple):
-    """A name and its points (x, y), in the order in which they are joined; y is None for a gap."""
+    """A named line through points."""
 
     name: str
-    points: Sequence[tuple[float, float | None]]
+    points: Sequence[PointOrGap]
     dashed: bool = False
-    style_index: int | None = (
-        None  # which colour and mark; by its place among the lines unless given
-    )
-    run_curves: Sequence[
-        Sequence[tuple[float, float | None]]
-    ] = ()  # thin lines behind, of its look
-    max_markers: int | None = None  # on so many of its points, spread evenly; on all unless given
+    style_index: int | None = None  # color and marker; by default the index of the line
+    run_curves: Sequence[Sequence[PointOrGap]] = ()  # thin lines of the same color behind it
+    max_markers: int | None = None  # evenly spaced; by default every point has one
+    best: Point | None = None  # the point with a ring
 
     @property
-    def valid_points(self) -> list[tuple[float, float]]:
-        """The points that are there."""
+    def valid_points(self) -> list[Point]:
+        """The points without the gaps."""
         return drop_gaps(self.points)
 
     @property
-    def marker_points(self) -> list[tuple[float, float]]:
-        """The points that carry a mark, the first and the last among them."""
-        most, last = self.max_markers, len(self.valid_points) - 1
-        if most is None or last < most:
-            return self.valid_points
-        return [self.valid_points[place * last // (most - 1)] for place in range(most)]
+    def marker_points(self) -> list[Point]:
+        """The points with a marker, the first and the last among them."""
+        points, count = self.valid_points, self.max_markers
+        if count is None or len(points) <= max(1, count):
+            return points
+        return [points[index * (len(points) - 1) // (count - 1)] for index in range(count)]
 
 
-def drop_gaps(points: Iterable[tuple[float, float | None]]) -> list[tuple[float, float]]:
-    """The points that are no gaps."""
+class ScatterPoint(NamedTuple):
+    """A named point with error bars of `x_error` and `y_error` to either side."""
+
+    name: str
+    x: float
+    y: float
+    style_index: int
+    x_error: float = 0.0
+    y_error: float = 0.0
+
+
+class ChartEvent(NamedTuple):
+    """Something that happened at an x: a dashed line, or a triangle for the type `skipped`."""
+
+    x: float
+    type: str
+    title: str
+
+
+def drop_gaps(points: Iterable[PointOrGap]) -> list[Point]:
+    """Return the points whose y is not None."""
     return [(x, y) for x, y in points if y is not None]
 
 
@@ -119,275 +143,253 @@ def render_line_chart(
     y_label: str = "",
     log_axes: tuple[bool, bool] = (False, False),
     category_ticks: Sequence[CategoryTick] = (),
+    events: Sequence[ChartEvent] = (),
+    frame: PlotFrame = FULL_FRAME,
 ) -> str:
-    """Draw lines over a common x axis as a complete SVG document.
+    """Draw lines over a common x axis as an SVG document.
 
-    `category_ticks` are written along x in the place of numbers.
+    `category_ticks` replace the numbers along x. A compact chart has neither names nor labels.
     """
-    _chart_check_points(lines, log_axes)
-    drawn = [line for line in lines if line.valid_points]
-    words = PlotLabels.escaped(title, x_label, y_label)
-    if not drawn:
-        return render_empty(words.title)
-    names, points = (
-        [line.name for line in drawn],
-        [point for line in drawn for point in _all_points(line)],
-    )
-    xs, ys = ([point[axis] for point in points] for axis in (0, 1))
-    plot = layout_plot(
-        xs, ys, names=names, plot_labels=words, log_axes=log_axes, category_ticks=category_ticks
-    )
-    root = begin_chart(
-        plot.width, plot.height, title=words.title, description=_chart_describe(drawn, words)
-    )
-    draw_axes(root, plot, words)
-    label_ys = spread_labels((plot.y.to_pixel(line.valid_points[-1][1]) for line in drawn), plot)
-    for index, (line, place) in enumerate(zip(drawn, label_ys, strict=True)):
-        look = index if line.style_index is None else line.style_index
-        _draw_series(root, line, look, plot=plot, label_y=place)
-    return to_svg(root)
-
-
-def _all_points(line: LineSeries) -> list[tuple[float, float]]:
-    return [
-        *line.valid_points,
-        *(point for run_curve in line.run_curves for point in drop_gaps(run_curve)),
-    ]
-
-
-def render_empty(title: str) -> str:
-    """Draw a picture that says that there is nothing to draw."""
-    root = begin_chart(350, 90, title=title, description=NOTHING_TO_DRAW)
-    add_text(root, "note", NOTHING_TO_DRAW, x=PADDING, y=64)
-    return to_svg(root)
-
-
-def begin_chart(width: float, height: float, *, title: str, description: str) -> Element:
-    """Begin a picture of lines or points: its size, its words, its style."""
-    root = svg_document(width, height, title=title or "Lines", description=description)
-    dark = f"@media (prefers-color-scheme: dark) {{{_style(DARK, DARK_LINE_COLORS)}}}"
-    SubElement(root, "style").text = _style(LIGHT, LIGHT_LINE_COLORS) + dark
-    if title:
-        add_text(root, "title", title, x=PADDING, y=PADDING + 14)
-    return root
-
-
-def _style(palette: Palette, colours: Iterable[str]) -> str:
-    rules = (f".line-{i} {{ stroke: {c}; fill: {c}; }}\n" for i, c in enumerate(colours))
-    return "\n" + "".join(rules) + _STYLE.lstrip().format_map(palette._asdict())
-
-
-def _chart_describe(lines: Sequence[LineSeries], plot_labels: PlotLabels) -> str:
-    """Say in words what the picture shows: where each line begins and where it ends."""
-    descriptions = (
-        f"{escape_line(line.name)}: from {y:.3g} at {x:.3g} to {last_y:.3g} at {last_x:.3g}"
-        for line in lines
-        for (x, y), (last_x, last_y) in [(line.valid_points[0], line.valid_points[-1])]
-    )
-    across = plot_labels.x_label or "a common axis"
-    return f"{plot_labels.y_label or 'Lines'} over {across}. {'; '.join(descriptions)}."
-
-
-# --- what cannot be drawn ------------------------------------------------------------------
-def _chart_check_points(lines: Sequence[LineSeries], log_axes: tuple[bool, bool]) -> None:
-    check_line_count(len(lines), "lines")
+    _check_count(len(lines), "lines")
     for line in lines:
         for points in (line.points, *line.run_curves):
-            for order, point in enumerate(points, start=1):
-                at = f"chart, line {line.name!r}, point {order}"
-                check_plottable(at, point, log_axes)
-
-
-def check_line_count(count: int, what: str) -> None:
-    """Refuse more than there are looks for."""
-    if count > MAX_LINES:
-        raise DataError(
-            "chart",
-            f"{count} {what} cannot be told apart; there are looks for {MAX_LINES}",
-            "leave some out, or draw several charts",
-        )
-
-
-def check_plottable(
-    location: str, point: tuple[float, float | None], log_axes: tuple[bool, bool]
-) -> None:
-    """Refuse a point with a number that no axis, or no logarithmic one, has a place for."""
-    for axis, value, is_logarithmic in zip("xy", point, log_axes, strict=True):
-        if value is not None:
-            _check_finite(location, axis, value, is_logarithmic)
-
-
-def _check_finite(location: str, axis: str, value: float, is_logarithmic: bool) -> None:
-    if not abs(value) <= LARGEST:  # nor NaN
-        remedy = "leave the point out, or give None for a y that is missing"
-        raise DataError(location, f"{axis} is {value}, which has no place on an axis", remedy)
-    if is_logarithmic and value < SMALLEST:
-        raise DataError(
-            location,
-            f"{axis} is {value:g}, but a logarithmic axis holds only numbers above zero",
-            f"leave the point out, or make the {axis} axis an ordinary one",
-        )
-
-
-# --- the marks on it -----------------------------------------------------------------------
-def _draw_series(
-    root: Element, line: LineSeries, style_index: int, *, plot: PlotLayout, label_y: float
-) -> None:
-    """Draw a line, its points over it, and its name with a piece of it beside the plot."""
-    style = "line dashed" if line.dashed else "line"
-    group = add_series_group(root, line.name, style_index)
-    for run_curve in line.run_curves:
-        draw_path(group, "strand", " ".join(_path_segments(run_curve, plot)))
-    draw_path(group, style, " ".join(_path_segments(line.points, plot)))
-    for x, y in line.marker_points:
-        add_marker(group, style_index, x, y, plot=plot)
-    left = plot.x.end + 14
-    draw_path(group, style, f"M{format_px(left)},{format_px(label_y)} h{SWATCH}")
-    add_legend_entry(group, line.name, style_index, plot=plot, label_y=label_y)
-
-
-def add_series_group(root: Element, name: str, style_index: int) -> Element:
-    """Begin all that is drawn of a line or a point, in its colour."""
-    colour = f"line-{style_index % len(LIGHT_LINE_COLORS)}"
-    return SubElement(root, "g", {"class": colour, "data-name": escape_line(name)})
-
-
-def add_marker(
-    group: Element, style_index: int, x: float, y: float, *, plot: PlotLayout, size: float = 1
-) -> None:
-    """Draw a point where its numbers say; they are read when it is pointed at."""
-    point = _add_marker_path(
-        group, style_index, x=plot.x.to_pixel(x), y=plot.y.to_pixel(y), size=size
+            for index, point in enumerate(points, start=1):
+                _check_point(f"chart, line {line.name!r}, point {index}", point, log_axes)
+    drawn = [line for line in lines if line.valid_points]
+    labels = PlotLabels.escaped(title, x_label, y_label)
+    if not drawn:
+        return render_empty(labels.title)
+    curves = [curve for line in drawn for curve in (line.points, *line.run_curves)]
+    xs, ys = zip(*(point for curve in curves for point in drop_gaps(curve)), strict=True)
+    description = _describe_lines(drawn, labels)
+    labels = PlotLabels("", "", "") if frame.is_compact else labels
+    names = [line.name for line in drawn]
+    plot = layout_plot(
+        xs,
+        ys,
+        names=names,
+        plot_labels=labels,
+        frame=frame,
+        log_axes=log_axes,
+        category_ticks=category_ticks,
     )
-    point.set("data-x", format_exact(x))
-    point.set("data-y", format_exact(y))
-    SubElement(
-        point, "title"
-    ).text = f"{group.get('data-name')}: {format_exact(y)} at {format_exact(x)}"
-
-
-def add_legend_entry(
-    group: Element, name: str, style_index: int, *, plot: PlotLayout, label_y: float
-) -> None:
-    """Draw a name beside the plot, after its mark."""
-    left = plot.x.end + 14
-    _add_marker_path(group, style_index, x=left + SWATCH / 2, y=label_y)
-    add_text(group, "name", truncate_name(name), x=left + SWATCH + 8, y=label_y + 5)
-
-
-def _add_marker_path(
-    group: Element, style_index: int, *, x: float, y: float, size: float = 1
-) -> Element:
-    point = draw_path(group, "mark", MARKER_PATHS[style_index % len(MARKER_PATHS)])
-    scale = "" if size == 1 else f" scale({size:g})"
-    point.set("transform", f"translate({format_px(x)} {format_px(y)}){scale}")
-    return point
-
-
-def _path_segments(points: Iterable[tuple[float, float | None]], plot: PlotLayout) -> Iterator[str]:
-    """The path along points, begun anew after each gap."""
-    pen = "M"
-    for x, y in points:
-        if y is None:
-            pen = "M"
-        else:
-            yield f"{pen}{format_px(plot.x.to_pixel(x))},{format_px(plot.y.to_pixel(y))}"
-            pen = "L"
-
-
-_SIZE = 1.4  # of a mark, beside those on lines
-_CAP = 4  # pixels from a whisker's end to either side
-
-
-class ScatterPoint(NamedTuple):
-    """A name and where it stands, with how far it may be off, either way."""
-
-    name: str
-    x: float
-    y: float
-    style_index: int  # which colour and mark
-    x_error: float = 0.0
-    y_error: float = 0.0
+    root = _begin_plot(plot, labels, title=escape_line(title), description=description)
+    for event in events:
+        _draw_event(root, event, plot)
+    label_ys = spread_labels((plot.y.to_pixel(line.valid_points[-1][1]) for line in drawn), plot)
+    for index, (line, label_y) in enumerate(zip(drawn, label_ys, strict=True)):
+        style_index = index if line.style_index is None else line.style_index
+        _draw_line(root, line._replace(style_index=style_index), plot, label_y, frame.is_compact)
+    return to_svg(root)
 
 
 def render_scatter_plot(
     points: Sequence[ScatterPoint],
     *,
-    guide_line: Sequence[tuple[float, float]] = (),
+    guide_line: Sequence[Point] = (),
     title: str = "",
     x_label: str = "",
     y_label: str = "",
     is_logarithmic: bool = False,
 ) -> str:
-    """Draw dots, over a guide to the eye, as a complete SVG document; x may be logarithmic."""
-    _scatter_check_points(points, is_logarithmic)
-    words = PlotLabels.escaped(title, x_label, y_label)
+    """Draw points over a dashed guide line as an SVG document; x may be logarithmic."""
+    log_axes = (is_logarithmic, False)
+    _check_count(len(points), "points")
+    for point in points:
+        _check_point(f"chart, point {point.name!r}", (point.x, point.y), log_axes)
+    labels = PlotLabels.escaped(title, x_label, y_label)
     if not points:
-        return render_empty(words.title)
-    xs = [x for dot in points for x in _error_bar_range(dot.x, dot.x_error, is_logarithmic)]
-    ys = [y for dot in points for y in _error_bar_range(dot.y, dot.y_error, False)]
-    names, logarithmic = [dot.name for dot in points], (is_logarithmic, False)
-    plot = layout_plot(xs, ys, names=names, plot_labels=words, log_axes=logarithmic)
-    root = begin_chart(
-        plot.width, plot.height, title=words.title, description=_scatter_describe(points, words)
-    )
-    draw_axes(root, plot, words)
-    _draw_guide(root, guide_line, plot)
-    places = spread_labels((plot.y.to_pixel(dot.y) for dot in points), plot)
-    for dot, place in zip(points, places, strict=True):
-        _draw_dot(root, dot, plot=plot, label_y=place)
+        return render_empty(labels.title)
+    xs = [point.x + sign * point.x_error for point in points for sign in (-1, 0, 1)]
+    ys = [point.y + sign * point.y_error for point in points for sign in (-1, 0, 1)]
+    xs = [x for x in xs if x >= SMALLEST or not is_logarithmic]
+    names = [point.name for point in points]
+    plot = layout_plot(xs, ys, names=names, plot_labels=labels, frame=FULL_FRAME, log_axes=log_axes)
+    positions = (f"{escape_line(dot.name)}: {dot.y:.3g} at {dot.x:.3g}" for dot in points)
+    description = f"{labels.y_label} against {labels.x_label}. {'; '.join(positions)}."
+    root = _begin_plot(plot, labels, title=labels.title, description=description)
+    if len(guide_line) > 1:
+        add_path(root, "guide", " ".join(_path_segments(guide_line, plot)))
+    label_ys = spread_labels((plot.y.to_pixel(point.y) for point in points), plot)
+    for point, label_y in zip(points, label_ys, strict=True):
+        group = _add_series_group(root, point.name, point.style_index)
+        _draw_error_bars(group, point, plot)
+        _add_marker(group, point.style_index, (point.x, point.y), plot, _SCATTER_SIZE)
+        _add_legend_entry(group, point.name, point.style_index, plot, label_y)
     return to_svg(root)
 
 
-def _scatter_check_points(points: Sequence[ScatterPoint], is_logarithmic: bool) -> None:
-    check_line_count(len(points), "dots")
-    for dot in points:
-        check_plottable(f"chart, dot {dot.name!r}", (dot.x, dot.y), (is_logarithmic, False))
+def render_empty(title: str) -> str:
+    """Draw a document that says that there is nothing to draw."""
+    root = _begin_chart(350, 90, title=title, description=NOTHING_TO_DRAW)
+    if title:
+        add_text(root, "title", title, x=PADDING, y=PADDING + 14)
+    add_text(root, "note", NOTHING_TO_DRAW, x=PADDING, y=64)
+    return to_svg(root)
 
 
-def _scatter_describe(points: Iterable[ScatterPoint], plot_labels: PlotLabels) -> str:
-    """Say in words where each dot stands."""
-    descriptions = (f"{escape_line(dot.name)}: {dot.y:.3g} at {dot.x:.3g}" for dot in points)
-    return f"{plot_labels.y_label} against {plot_labels.x_label}. {'; '.join(descriptions)}."
+def chart_style() -> str:
+    """Return the CSS of charts for a page that embeds them."""
+    root = _begin_chart(1, 1, title="", description="")
+    return f"svg {{ {''.join(style.text or '' for style in root.iter('style'))} }}\n"
 
 
-def _error_bar_range(value: float, margin: float, is_logarithmic: bool) -> list[float]:
-    """The ends of a whisker that have a place, and what it is about."""
-    ends = [value - margin, value, value + margin]
-    return [end for end in ends if not is_logarithmic or end >= SMALLEST]
+# ----- checks -----
 
 
-def _draw_guide(root: Element, guide_line: Sequence[tuple[float, float]], plot: PlotLayout) -> None:
-    if len(guide_line) > 1:
-        corners = (
-            f"{format_px(plot.x.to_pixel(x))},{format_px(plot.y.to_pixel(y))}"
-            for x, y in guide_line
+def _check_count(count: int, unit: str) -> None:
+    check(
+        count <= MAX_LINES,
+        "chart",
+        f"{count} {unit} cannot be told apart; there are styles for {MAX_LINES}",
+        "leave some out, or draw several charts",
+        DataError,
+    )
+
+
+def _check_point(location: str, point: PointOrGap, log_axes: tuple[bool, bool]) -> None:
+    for axis, value, is_logarithmic in zip("xy", point, log_axes, strict=True):
+        if value is None:
+            continue
+        check(
+            abs(value) <= LARGEST,  # False for NaN, too
+            location,
+            f"{axis} must be a finite number, but is {value}",
+            "leave the point out, or give None for a y that is missing",
+            DataError,
         )
-        draw_path(root, "guide", "M" + " L".join(corners))
+        check(
+            value >= SMALLEST or not is_logarithmic,
+            location,
+            f"{axis} must be positive on a logarithmic axis, but is {value:g}",
+            f"leave the point out, or make the {axis} axis linear",
+            DataError,
+        )
 
 
-def _draw_dot(root: Element, dot: ScatterPoint, *, plot: PlotLayout, label_y: float) -> None:
-    group = add_series_group(root, dot.name, dot.style_index)
-    x, y = plot.x.to_pixel(dot.x), plot.y.to_pixel(dot.y)
-    if dot.x_error:
-        low, high = _error_bar_ends(dot.x, dot.x_error, plot.x)
-        draw_path(group, "whisker", f"M{low},{format_px(y)} H{high}")
-        draw_path(group, "whisker", _caps((low, high), y - _CAP, across=True))
-    if dot.y_error:
-        low, high = _error_bar_ends(dot.y, dot.y_error, plot.y)
-        draw_path(group, "whisker", f"M{format_px(x)},{low} V{high}")
-        draw_path(group, "whisker", _caps((low, high), x - _CAP, across=False))
-    add_marker(group, dot.style_index, dot.x, dot.y, plot=plot, size=_SIZE)
-    add_legend_entry(group, dot.name, dot.style_index, plot=plot, label_y=label_y)
+# ----- drawing -----
 
 
-def _error_bar_ends(value: float, margin: float, scale: AxisScale) -> tuple[str, str]:
-    low = max(value - margin, scale.ticks[0])
-    return format_px(scale.to_pixel(low)), format_px(scale.to_pixel(value + margin))
+def _begin_chart(width: float, height: float, *, title: str, description: str) -> Element:
+    root = svg_document(width, height, title=title or "Lines", description=description)
+    light, dark = _style(LIGHT, LIGHT_LINE_COLORS), _style(DARK, DARK_LINE_COLORS)
+    SubElement(root, "style").text = f"{light}@media (prefers-color-scheme: dark) {{{dark}}}"
+    return root
 
 
-def _caps(ends: Iterable[str], start: float, *, across: bool) -> str:
-    """The short strokes at the ends of a whisker, which goes across or up."""
-    if across:
-        return " ".join(f"M{end},{format_px(start)} v{2 * _CAP}" for end in ends)
-    return " ".join(f"M{format_px(start)},{end} h{2 * _CAP}" for end in ends)
+def _begin_plot(plot: PlotLayout, labels: PlotLabels, *, title: str, description: str) -> Element:
+    root = _begin_chart(plot.width, plot.height, title=title, description=description)
+    root.set("data-x-scale", plot.x.attribute)
+    root.set("data-y-scale", plot.y.attribute)
+    if labels.title:
+        add_text(root, "title", labels.title, x=PADDING, y=PADDING + 14)
+    draw_axes(root, plot, labels)
+    return root
+
+
+def _style(palette: Palette, colors: Iterable[str]) -> str:
+    rules = (f".line-{i} {{ stroke: {c}; fill: {c}; }}\n" for i, c in enumerate(colors))
+    return "\n" + "".join(rules) + _STYLE.lstrip().format_map(palette._asdict())
+
+
+def _describe_lines(lines: Sequence[LineSeries], labels: PlotLabels) -> str:
+    ends = (
+        f"{escape_line(line.name)}: from {y:.3g} at {x:.3g} to {last_y:.3g} at {last_x:.3g}"
+        for line in lines
+        for (x, y), *_, (last_x, last_y) in [[*line.valid_points, line.valid_points[-1]]]
+    )
+    x_label = labels.x_label or "a common axis"
+    return f"{labels.y_label or 'Lines'} over {x_label}. {'; '.join(ends)}."
+
+
+def _draw_event(root: Element, event: ChartEvent, plot: PlotLayout) -> None:
+    x, bottom, top = format_px(plot.x.to_pixel(event.x)), plot.y.start, format_px(plot.y.end)
+    path = f"M{x},{top} V{format_px(bottom)}"
+    if event.type == "skipped":
+        path = f"M{x},{format_px(bottom - 7)} l4,7 h-8 Z"
+    SubElement(add_path(root, f"event {event.type}", path), "title").text = event.title
+
+
+def _draw_line(
+    root: Element, line: LineSeries, plot: PlotLayout, label_y: float, is_compact: bool
+) -> None:
+    """Draw a line, its markers, and unless the chart is compact its name beside the plot."""
+    assert line.style_index is not None
+    css_class = "line dashed" if line.dashed else "line"
+    group = _add_series_group(root, line.name, line.style_index)
+    for curve in line.run_curves:
+        add_path(group, "run-curve", " ".join(_path_segments(curve, plot)))
+    add_path(group, css_class, " ".join(_path_segments(line.points, plot)))
+    for point in line.marker_points:
+        _add_marker(group, line.style_index, point, plot, _COMPACT_SIZE if is_compact else 1)
+    if line.best:
+        _add_marker(group, line.style_index, line.best, plot).set("class", "best")
+    if not is_compact:
+        left = plot.x.end + 14
+        add_path(group, css_class, f"M{format_px(left)},{format_px(label_y)} h{SWATCH}")
+        _add_legend_entry(group, line.name, line.style_index, plot, label_y)
+
+
+def _add_series_group(root: Element, name: str, style_index: int) -> Element:
+    css_class = f"line-{style_index % len(LIGHT_LINE_COLORS)}"
+    return SubElement(root, "g", {"class": css_class, "data-name": escape_line(name)})
+
+
+def _add_marker(
+    group: Element, style_index: int, point: Point, plot: PlotLayout, size: float = 1
+) -> Element:
+    x, y = point
+    marker = _add_marker_path(group, style_index, plot.x.to_pixel(x), plot.y.to_pixel(y), size)
+    marker.set("data-x", format_exact(x))
+    marker.set("data-y", format_exact(y))
+    label = f"{group.get('data-name')}: {format_exact(y)} at {format_exact(x)}"
+    SubElement(marker, "title").text = label
+    return marker
+
+
+def _add_marker_path(
+    group: Element, style_index: int, x: float, y: float, size: float = 1
+) -> Element:
+    marker = add_path(group, "marker", MARKER_PATHS[style_index % len(MARKER_PATHS)])
+    scale = "" if size == 1 else f" scale({size:g})"
+    marker.set("transform", f"translate({format_px(x)} {format_px(y)}){scale}")
+    return marker
+
+
+def _add_legend_entry(
+    group: Element, name: str, style_index: int, plot: PlotLayout, label_y: float
+) -> None:
+    left = plot.x.end + 14
+    _add_marker_path(group, style_index, left + SWATCH / 2, label_y)
+    add_text(group, "name", truncate_name(name), x=left + SWATCH + 8, y=label_y + 5)
+
+
+def _path_segments(points: Iterable[PointOrGap], plot: PlotLayout) -> Iterator[str]:
+    """Yield the segments of a path, with a new subpath after each gap."""
+    command = "M"
+    for x, y in points:
+        if y is None:
+            command = "M"
+        else:
+            yield f"{command}{format_px(plot.x.to_pixel(x))},{format_px(plot.y.to_pixel(y))}"
+            command = "L"
+
+
+def _draw_error_bars(group: Element, point: ScatterPoint, plot: PlotLayout) -> None:
+    x, y = plot.x.to_pixel(point.x), plot.y.to_pixel(point.y)
+    if point.x_error:
+        ends = _error_bar_ends(point.x, point.x_error, plot.x)
+        caps = " ".join(f"M{end},{format_px(y - _CAP)} v{2 * _CAP}" for end in ends)
+        add_path(group, "error-bar", f"M{ends[0]},{format_px(y)} H{ends[1]}")
+        add_path(group, "error-bar", caps)
+    if point.y_error:
+        ends = _error_bar_ends(point.y, point.y_error, plot.y)
+        caps = " ".join(f"M{format_px(x - _CAP)},{end} h{2 * _CAP}" for end in ends)
+        add_path(group, "error-bar", f"M{format_px(x)},{ends[0]} V{ends[1]}")
+        add_path(group, "error-bar", caps)
+
+
+def _error_bar_ends(value: float, error: float, scale: AxisScale) -> tuple[str, str]:
+    """Return the pixels of both ends; on a logarithmic axis a bar to zero ends at the edge."""
+    low = max(value - error, scale.ticks[0])
+    return format_px(scale.to_pixel(low)), format_px(scale.to_pixel(value + error))

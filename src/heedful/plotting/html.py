@@ -1,7 +1,8 @@
-"""Markup: what is a page made of?
+"""Self-contained HTML pages.
 
-Elements are built as a tree and written by a writer that escapes, and no character of a text is
-hidden. Law: whatever text is given, it is shown, and nothing of it is obeyed.
+A page makes no network requests: its content security policy admits only its own script and style,
+by hash. Markup is built as a tree and serialized with escaping; data are embedded as JSON and
+inserted as text. Invariant: whatever a text contains, it is shown and never interpreted.
 """
 
 from __future__ import annotations
@@ -25,30 +26,24 @@ def make_element(
     css_class: str = "",
     attributes: Mapping[str, str] | None = None,
 ) -> Element:
-    """An element, of a class if `look` is given, with elements and texts in it."""
-    classes = {"class": css_class} if css_class else {}
-    given = {name: escape_text(value) for name, value in (attributes or {}).items()}
-    element = Element(tag, classes | given)
+    """Return an element with texts and elements in it; invisible characters are escaped."""
+    escaped = {name: escape_text(value) for name, value in (attributes or {}).items()}
+    element = Element(tag, {"class": css_class, **escaped} if css_class else escaped)
     for child in children:
-        if isinstance(child, str):
-            _add_text(element, escape_text(child))
-        else:
+        if not isinstance(child, str):
             element.append(child)
+        elif len(element):
+            element[-1].tail = (element[-1].tail or "") + escape_text(child)
+        else:
+            element.text = (element.text or "") + escape_text(child)
     return element
-
-
-def _add_text(element: Element, text: str) -> None:
-    if len(element):
-        element[-1].tail = (element[-1].tail or "") + text
-    else:
-        element.text = (element.text or "") + text
 
 
 def make_table(
     head: Sequence[Element], rows: Iterable[Sequence[Element]], *, css_class: str, caption: str
 ) -> Element:
-    """A table that can be scrolled if it is too wide, also by keyboard."""
-    body = make_element(
+    """Return a table in a region that scrolls if the table is too wide, also by keyboard."""
+    table = make_element(
         "table",
         make_element("caption", caption),
         make_element("thead", make_element("tr", *head)),
@@ -56,98 +51,109 @@ def make_table(
         css_class=css_class,
     )
     region = {"tabindex": "0", "role": "region", "aria-label": caption}
-    return make_element("div", body, css_class="wide", attributes=region)
+    return make_element("div", table, css_class="wide", attributes=region)
 
 
 def column_header(*children: Element | str, attributes: Mapping[str, str] | None = None) -> Element:
-    """The head of a column."""
-    return make_element("th", *children, attributes={"scope": "col"} | dict(attributes or {}))
+    """Return the header of a column."""
+    return make_element("th", *children, attributes={"scope": "col", **(attributes or {})})
 
 
 def row_header(*children: Element | str) -> Element:
-    """The head of a row."""
+    """Return the header of a row."""
     return make_element("th", *children, attributes={"scope": "row"})
 
 
 def definition_list(pairs: Iterable[tuple[str, str]]) -> Element:
-    """A list of names and what they stand for."""
-    return make_element(
-        "dl",
-        *(
-            part
-            for name, said in pairs
-            for part in (make_element("dt", name), make_element("dd", said))
-        ),
-    )
+    """Return a list of names and values."""
+    cells = [(make_element("dt", name), make_element("dd", value)) for name, value in pairs]
+    return make_element("dl", *(cell for pair in cells for cell in pair))
+
+
+def key_figures(figures: Iterable[tuple[str, str, str]]) -> Element:
+    """Return tiles of a name, a value and a note."""
+    tiles = [
+        make_element(
+            "div",
+            make_element("dt", name),
+            make_element("dd", value, css_class="value"),
+            make_element("dd", note, css_class="beside"),
+        )
+        for name, value, note in figures
+    ]
+    return make_element("dl", *tiles, css_class="key-figures")
+
+
+def radio_group(name: str, legend: str, choices: Sequence[str]) -> Element:
+    """Return radio buttons, the first of which is checked, as a row of buttons."""
+    labels = []
+    for index, choice in enumerate(choices):
+        radio = {"type": "radio", "name": name, "value": str(index)}
+        checked = {"checked": ""} if index == 0 else {}
+        labels.append(
+            make_element("label", make_element("input", attributes=radio | checked), choice)
+        )
+    return make_element("fieldset", make_element("legend", legend), *labels, css_class="switch")
 
 
 def embed_svg(svg: str) -> Element:
-    """A picture as a part of a page: without a style of its own, which the page would refuse."""
+    """Return an SVG document as part of a page, without its own style, which the policy blocks."""
     root = ElementTree.fromstring(svg)
     for element in root.iter():
-        element.tag = element.tag.rpartition("}")[2]  # in a page, SVG needs no namespace
+        element.tag = element.tag.rpartition("}")[2]  # inside a page, SVG needs no namespace
     for style in root.findall("style"):
         root.remove(style)
     return root
 
 
-def to_html(element: Element) -> str:
-    """Write an element as HTML."""
-    return ElementTree.tostring(element, encoding="unicode", method="html")
-
-
-# Framing: how is a page put together that asks nothing of the network?
-#
-# Its policy lets only its own script and style run, by their hashes. What it shows travels as JSON
-# and enters the page as text, so what looks like markup stays text.
+def to_html(*elements: Element) -> str:
+    """Serialize elements as HTML."""
+    return "".join(
+        ElementTree.tostring(element, encoding="unicode", method="html") for element in elements
+    )
 
 
 def render_page(
-    template: str,
+    content: str,
     *,
     title: str,
     styles: Sequence[str],
     scripts: Sequence[str],
-    data: Mapping[str, object],
-    variables: str = "",
+    data: Mapping[str, object] | None = None,
+    extra_style: str = "",
     page_type: str = "page",
-    content: str = "",
 ) -> str:
-    """Fill a template in `page/` with assets of the same folder and data by name.
+    """Return a page with `content`, which is already escaped, and JSON data by element id.
 
-    `variables` are rules of style that stand before the others, `kind` is the class of the body,
-    `content` is markup that has been escaped already.
+    `styles` and `scripts` are names of assets; `extra_style` stands before them; `page_type` is the
+    class of the body.
     """
-    style = css_variables() + variables + "".join(map(read_asset, styles))
+    style = css_variables() + extra_style + "".join(map(read_asset, styles))
     script = "".join(map(read_asset, scripts))
-    return Template(read_asset(template)).substitute(
-        policy=_content_security_policy(style=style, script=script),
+    hashes = f"style-src {_csp_hash(style)}; script-src {_csp_hash(script)}"
+    return Template(read_asset("page.html")).substitute(
+        policy=f"default-src 'none'; {hashes}; base-uri 'none'; form-action 'none'",
         title=escape(escape_line(title)),
-        kind=page_type,
+        page_type=page_type,
         content=content,
+        data="\n".join(
+            f'<script type="application/json" id="{name}">{to_script_json(value)}</script>'
+            for name, value in (data or {}).items()
+        ),
         style=style,
         script=script,
-        **{name: to_script_json(value) for name, value in data.items()},
     )
 
 
 def read_asset(name: str) -> str:
-    """Read a file of the folder `page/`."""
-    return (files("heedful.inspection") / "page" / name).read_text(encoding="utf-8")
+    """Return a file of the folder `page/`."""
+    return (files("heedful.plotting") / "page" / name).read_text(encoding="utf-8")
 
 
 def to_script_json(value: object) -> str:
-    """Write a value as JSON that can stand inside a script element."""
+    """Serialize a value as JSON that is safe inside a script element."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    # Inside strings, the only place where it can occur, JSON may spell it out.
-    return text.replace("<", "\\u003c")
-
-
-def _content_security_policy(*, style: str, script: str) -> str:
-    return (
-        f"default-src 'none'; style-src {_csp_hash(style)}; script-src {_csp_hash(script)}; "
-        "base-uri 'none'; form-action 'none'"
-    )
+    return text.replace("<", "\\u003c")  # "<" occurs only inside strings, where JSON may escape it
 
 
 def _csp_hash(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from heedful.tasks.file_options import FileOptions
-    from heedful.tasks.task import Task
+    from heedful.tasks.task import MetricSpec, Task
 
 TASKS = {
     "translation": "heedful.tasks.translation",
@@ -26,6 +26,11 @@ TASKS = {
 def all_tasks() -> list[Task]:
     """Import every task."""
     return [import_module(f"{package}.task").TASK for package in TASKS.values()]
+
+
+def all_metrics() -> dict[str, MetricSpec]:
+    """Return the validation metrics of all tasks by name, "loss" first."""
+    return {name: spec for task in all_tasks() for name, spec in task.metrics.items()}
 
 
 def task_of_model(config: Any) -> Task:

@@ -67,7 +67,7 @@ class MetricSpec(NamedTuple):
 
 
 LOSS = MetricSpec("Loss", higher_is_better=False)
-ACCURACY = MetricSpec("Accuracy", higher_is_better=True, unit="share")
+ACCURACY = MetricSpec("Accuracy", higher_is_better=True, unit="fraction")
 
 
 class BatchShape(NamedTuple):

@@ -1,4 +1,4 @@
-"""Comparisons of numbers that are made up, to be written in every form."""
+"""Comparisons with numbers for tests of the output formats."""
 
 from heedful.comparison.results import (
     Comparison,
@@ -12,7 +12,7 @@ from heedful.evaluation.base import MetricScore
 from heedful.evaluation.significance import Difference, Interval
 
 
-def judged(value, *, name="BLEU", better="higher", deviation=None, p=None):
+def score(value, *, name="BLEU", better="higher", deviation=None, p=None):
     return SystemScore(
         MetricScore(name, value, "tok:13a"),
         better,
@@ -23,28 +23,26 @@ def judged(value, *, name="BLEU", better="higher", deviation=None, p=None):
     )
 
 
-def cost(
-    *, parameters=1_500_000, seconds=120.0, operations=2.3e14, memory=float(1 << 29), speed=10.0
-):
+def cost(*, parameters=1_500_000, seconds=120.0, flops=2.3e14, memory=float(1 << 29), speed=10.0):
     return Cost(
         parameters,
         RunStatistics(500),
         None if seconds is None else RunStatistics(seconds),
-        None if operations is None else RunStatistics(operations),
+        None if flops is None else RunStatistics(flops),
         None if memory is None else RunStatistics(memory),
         RunStatistics(speed),
         RunStatistics(speed * 11),
     )
 
 
-def system(name, *found, training_costs=None, num_runs=1):
+def system(name, *scores, training_costs=None, num_runs=1):
     curve = [
         ValidationPoint(10, 1.5, 1e9, {"loss": 2.5}),
         ValidationPoint(20, None, None, {"loss": 1.5}),
     ]
     runs = [f"runs/{name}-{seed}" for seed in range(num_runs)]
     return System(
-        name, "a system", runs, found, training_costs or cost(), [curve] * num_runs, ["An output"]
+        name, "a system", runs, scores, training_costs or cost(), [curve] * num_runs, ["An output"]
     )
 
 

@@ -6,39 +6,39 @@ import pytest
 from heedful.comparison.figures import pareto_front, step_line
 
 
-def beats(one, other):
+def dominates(one, other):
     return one[0] <= other[0] and one[1] >= other[1] and one != other
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_the_front_is_what_nothing_beats(seed):
+def test_pareto_front_is_what_nothing_dominates(seed):
     draw = random.Random(seed)
-    places = [(draw.randint(0, 5), draw.randint(0, 5)) for _ in range(draw.randint(0, 12))]
-    front = pareto_front([cost for cost, _ in places], [gain for _, gain in places])
-    unbeaten = {
+    points = [(draw.randint(0, 5), draw.randint(0, 5)) for _ in range(draw.randint(0, 12))]
+    front = pareto_front([cost for cost, _ in points], [gain for _, gain in points])
+    expected = {
         index
-        for index, place in enumerate(places)
-        if not any(beats(other, place) for other in places)
+        for index, point in enumerate(points)
+        if not any(dominates(other, point) for other in points)
     }
-    assert set(front) == unbeaten
-    assert len(front) == len(unbeaten)
-    costs = [places[index][0] for index in front]
+    assert set(front) == expected
+    assert len(front) == len(expected)
+    costs = [points[index][0] for index in front]
     assert costs == sorted(costs)
 
 
-def test_everything_else_is_beaten_by_something_on_the_front():
-    places = [(1, 1), (2, 3), (2, 2), (3, 3), (4, 9), (5, 8)]
-    front = pareto_front(*zip(*places, strict=True))
-    for index in set(range(len(places))) - set(front):
-        assert any(beats(places[best], places[index]) for best in front)
+def test_other_points_are_dominated_by_the_front():
+    points = [(1, 1), (2, 3), (2, 2), (3, 3), (4, 9), (5, 8)]
+    front = pareto_front(*zip(*points, strict=True))
+    for index in set(range(len(points))) - set(front):
+        assert any(dominates(points[best], points[index]) for best in front)
 
 
-def test_a_staircase_goes_across_and_then_up():
+def test_step_line_goes_across_and_then_up():
     assert step_line([(1, 1), (3, 5), (4, 6)]) == [(1, 1), (3, 1), (3, 5), (4, 5), (4, 6)]
     for one, two in itertools.pairwise(step_line([(1, 1), (3, 5), (4, 6), (9, 7)])):
         assert (one[0] == two[0]) != (one[1] == two[1])
 
 
 @pytest.mark.parametrize("front", [[], [(2, 3)]])
-def test_a_staircase_of_one_step_is_that_step(front):
+def test_step_line_of_one_point_is_that_point(front):
     assert step_line(front) == front

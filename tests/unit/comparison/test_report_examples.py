@@ -5,7 +5,7 @@ import pytest
 
 from heedful.comparison.report import MAX_EXAMPLE_LENGTH, diff_words, render_example
 from heedful.plotting.html import row_header
-from tests.made_comparisons import made_comparison, made_system
+from tests.example_comparisons import example_comparison, example_system
 
 
 def is_row_of(words, others):
@@ -15,7 +15,7 @@ def is_row_of(words, others):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_as_many_words_as_can_be_are_left_unmarked(seed):
+def test_diff_leaves_the_longest_common_subsequence_unmarked(seed):
     draw = random.Random(seed)
     words, others = ([draw.choice("abc") for _ in range(draw.randint(0, 7))] for _ in range(2))
     found = diff_words(words, others)
@@ -32,37 +32,37 @@ def test_as_many_words_as_can_be_are_left_unmarked(seed):
 
 
 def outputs_of(*outputs, reference="the girl sees the slave"):
-    systems = [made_system(i)._replace(outputs=[each]) for i, each in enumerate(outputs)]
-    comparison = made_comparison(systems=systems)
+    systems = [example_system(i)._replace(outputs=[each]) for i, each in enumerate(outputs)]
+    comparison = example_comparison(systems=systems)
     comparison = comparison._replace(sources=["puella"], references=[reference])
     table = render_example(comparison, 0, [row_header(system.name) for system in systems])
     return [row[1] for row in table.find("tbody")]
 
 
-def test_source_and_reference_stand_above_the_outputs():
+def test_example_starts_with_source_and_reference():
     texts = ["".join(cell.itertext()) for cell in outputs_of("a girl", "the girl sees a slave")]
     assert texts == ["puella", "the girl sees the slave", "a girl", "the girl sees a slave"]
 
 
-def test_the_words_that_differ_are_marked():
+def test_differing_words_are_marked():
     *_, cell = outputs_of("some old girl sees the the slave")
     assert [mark.text for mark in cell.iter("mark")] == ["some old", "the"]
 
 
-def test_an_output_like_the_reference_is_checked_and_an_empty_one_is_said_to_be_so():
+def test_equal_output_has_a_check_mark_and_empty_output_says_nothing():
     _, _, same, empty = outputs_of("the girl sees the slave", " ")
     assert "".join(same.itertext()).endswith("\u2713")
     assert list(same.iter("mark")) == []
     assert "".join(empty.itertext()) == "nothing"
 
 
-def test_a_system_without_an_output_has_no_row():
-    comparison = made_comparison(systems=[made_system(0)._replace(outputs=[])])
+def test_system_without_output_has_no_row():
+    comparison = example_comparison(systems=[example_system(0)._replace(outputs=[])])
     table = render_example(comparison, 0, [row_header("system-0")])
     assert len(table.find("tbody")) == 2
 
 
-def test_a_very_long_output_is_cut_aloud():
+def test_long_output_is_cut_with_an_ellipsis():
     *_, cell = outputs_of("w " * 5000)
     text = "".join(cell.itertext())
     assert (text.split().count("w"), text.endswith(" ...")) == (MAX_EXAMPLE_LENGTH, True)

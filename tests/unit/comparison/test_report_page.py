@@ -1,4 +1,4 @@
-"""The page of a comparison: what it holds of whole ones, of bare ones and of hostile ones."""
+"""The report of complete, incomplete and hostile comparisons."""
 
 import re
 from html.parser import HTMLParser
@@ -7,13 +7,13 @@ import pytest
 
 from heedful.comparison.report import render_comparison_page
 from heedful.comparison.results import Failure
-from tests.made_comparisons import HOSTILE, bare_system, made_comparison, made_system
+from tests.example_comparisons import HOSTILE, bare_system, example_comparison, example_system
 
-SECTIONS = ["table", "cost", "length", "learning", "examples", "found"]
+SECTIONS = ["table", "cost", "length", "learning", "examples", "reproduction"]
 
 
-class CausalBackbone(HTMLParser):
-    """Gathers the tags of a page and the texts of its sections."""
+class PageParser(HTMLParser):
+    """Collects the tags of a page and the texts of its sections."""
 
     def __init__(self, text):
         super().__init__()
@@ -34,64 +34,69 @@ class CausalBackbone(HTMLParser):
 
 
 def read(comparison):
-    return CausalBackbone(render_comparison_page(comparison))
+    return PageParser(render_comparison_page(comparison))
 
 
-def test_a_page_tells_what_was_tested_found_and_how_it_is_made_again():
-    comparison = made_comparison(5)
+def test_page_has_test_set_best_systems_failures_and_command():
+    comparison = example_comparison(5)
     failure = Failure("system-9", "runs/system-9-1", "the loss is not finite")
     page = read(comparison._replace(failures=[failure]))
-    top, found = page.sections["top"], page.sections["found"]
-    assert "5 systems on test.la, each trained within 2 minutes, beside system-0" in top
+    top, found = page.sections["top"], page.sections["reproduction"]
+    assert "5 systems on test.la, each trained within 2 minutes, with system-0" in top
     assert "Best BLEU28.10system-4" in top
     assert "Fewest training FLOPs1.1e13system-0" in top
     assert "Most sentences/s800system-0" in top
     assert "Failed: system-9 (runs/system-9-1): the loss is not finite" in page.sections["table"]
-    for said in ("heedful compare runs/a runs/b", "made:BLEU", "made:chrF", "runs/system-4-2"):
-        assert said in found
+    for text in (
+        "heedful compare runs/a runs/b",
+        "signature:BLEU",
+        "signature:chrF",
+        "runs/system-4-2",
+    ):
+        assert text in found
     assert "devicecpu" in found
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 12])
-def test_every_section_tells_of_every_system(count):
-    page = read(made_comparison(count))
+def test_every_section_has_every_system(count):
+    page = read(example_comparison(count))
     assert list(page.sections)[1:] == SECTIONS
     for section in SECTIONS:
         for place in range(count):
             assert f"system-{place}" in page.sections[section]
 
 
-def test_every_plot_has_words_for_those_who_do_not_see_it():
-    page = render_comparison_page(made_comparison(3))
+def test_every_plot_has_a_title_and_a_description():
+    page = render_comparison_page(example_comparison(3))
     pictures = re.findall(r'<svg role="img".*?</desc>', page, re.DOTALL)
     assert len(pictures) == 3 + 3 * 3  # three plots of quality, three scores over three axes
     for picture in pictures:
         assert re.search(r"<title>.+?</title>\s*<desc>.*system-2.*</desc>", picture, re.DOTALL)
 
 
-def test_what_is_missing_is_left_out_and_said():
-    bare = [bare_system(made_system(place, seeds=1)) for place in range(2)]
-    comparison = made_comparison(systems=bare, budget=None)
+def test_missing_parts_are_noted():
+    bare = [bare_system(example_system(place, seeds=1)) for place in range(2)]
+    comparison = example_comparison(systems=bare, budget=None)
     comparison = comparison._replace(sources=[], references=[], environment={}, command="")
     page = read(comparison)
-    assert "2 systems on test.la, beside system-0 as the baseline." in page.sections["top"]
+    assert "2 systems on test.la, with system-0 as the baseline." in page.sections["top"]
     assert (
         "BLEU against training FLOPs: nothing to draw. Left out: system-0, system-1"
         in (page.sections["cost"])
     )
     assert "BLEU against source length: nothing to draw." in page.sections["length"]
-    assert "No run has told how it learned." in page.sections["learning"]
+    assert "No run has logged a validation." in page.sections["learning"]
     assert "There are no outputs to show." in page.sections["examples"]
-    assert "Nothing was noted." in page.sections["found"]
+    assert "The environment was not recorded." in page.sections["reproduction"]
 
 
-def test_systems_that_are_all_alike_have_no_best():
-    twins = [made_system(0, name=name) for name in ("one", "two")]
-    assert "Best BLEU" not in read(made_comparison(systems=twins)).sections["top"]
+def test_equal_systems_have_no_best():
+    twins = [example_system(0, name=name) for name in ("one", "two")]
+    assert "Best BLEU" not in read(example_comparison(systems=twins)).sections["top"]
 
 
 def hostile_comparison():
-    system = made_system(0, name=HOSTILE)
+    system = example_system(0, name=HOSTILE)
     judged = [
         each._replace(
             score=each.score._replace(name=HOSTILE, signature=HOSTILE),
@@ -110,7 +115,7 @@ def hostile_comparison():
         curves=curves,
         outputs=[HOSTILE, HOSTILE + " <main></main>"],
     )
-    return made_comparison(systems=[hostile, made_system(1)], title="<main></main>")._replace(
+    return example_comparison(systems=[hostile, example_system(1)], title="<main></main>")._replace(
         test_set=HOSTILE,
         budget=HOSTILE,
         sources=[HOSTILE, "<main></main>"],
@@ -121,8 +126,8 @@ def hostile_comparison():
     )
 
 
-def test_hostile_texts_make_no_tag_and_no_attribute():
-    tame, hostile = read(made_comparison(2)), read(hostile_comparison())
+def test_hostile_texts_add_no_tags_or_attributes():
+    tame, hostile = read(example_comparison(2)), read(hostile_comparison())
     assert set(hostile.tags) <= {*tame.tags, "mark", "span"}
     assert set(hostile.attributes) <= {*tame.attributes}
     assert hostile.tags.count("script") == tame.tags.count("script") == 1
@@ -130,9 +135,9 @@ def test_hostile_texts_make_no_tag_and_no_attribute():
     assert sum(HOSTILE in text for text in hostile.texts) > 20
 
 
-def test_the_page_asks_nothing_of_the_network_and_brings_no_style_but_its_own():
-    page = render_comparison_page(made_comparison(5))
-    assert re.findall(r"\w+://[^\"'\s<]*", page) == []
+def test_page_has_no_external_references_or_inline_styles():
+    page = render_comparison_page(example_comparison(5))
+    assert re.findall(r"\w+://[^\"'\s<]*", page) == ["http://www.w3.org/2000/svg"]
     assert page.count("<style>") == page.count("</style>") == 1
     assert not re.search(r"""\s(style|on\w+)=["']""", page)
     assert "default-src 'none'" in page

@@ -7,14 +7,14 @@ from heedful.comparison.report import comparison_to_json, save_comparison
 from heedful.comparison.results import Comparison
 from heedful.comparison.tables import to_csv, to_latex, to_markdown
 from heedful.errors import StorageError
-from tests.unit.comparison.numbers import comparison, judged, system
+from tests.unit.comparison.numbers import comparison, score, system
 
 
 def several():
-    return comparison(system("dot", judged(20.25, deviation=0.5)), system("b", judged(21.0, p=1.0)))
+    return comparison(system("dot", score(20.25, deviation=0.5)), system("b", score(21.0, p=1.0)))
 
 
-def test_every_form_is_written(tmp_path):
+def test_every_format_is_written(tmp_path):
     found = several()
     files = save_comparison(found, tmp_path / "new" / "folder")
     assert [path.name for path in files] == [
@@ -32,29 +32,29 @@ def test_every_form_is_written(tmp_path):
     assert texts["comparison.json"] == comparison_to_json(found)
 
 
-def test_json_holds_every_field_by_its_name():
-    told = json.loads(comparison_to_json(several()))
-    assert tuple(told) == Comparison._fields
-    first, second = told["systems"]
-    assert first["max_eval_samples"][0]["over"] == {"mean": 20.25, "deviation": 0.5}
-    assert first["max_eval_samples"][0]["by_length"] == [["1-5", 3, 20.25]]
-    assert first["max_eval_samples"][0]["difference"] is None
-    assert second["max_eval_samples"][0]["difference"] == {"value": 1.0, "p": 1.0}
+def test_json_has_every_field():
+    saved = json.loads(comparison_to_json(several()))
+    assert tuple(saved) == Comparison._fields
+    first, second = saved["systems"]
+    assert first["scores"][0]["stats"] == {"mean": 20.25, "std": 0.5}
+    assert first["scores"][0]["by_length"] == [["1-5", 3, 20.25]]
+    assert first["scores"][0]["difference"] is None
+    assert second["scores"][0]["difference"] == {"value": 1.0, "p_value": 1.0}
     assert first["curves"][0][1] == {
         "step": 20,
         "seconds": None,
-        "operations": None,
+        "flops": None,
         "scores": {"loss": 1.5},
     }
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
-def test_what_is_no_number_is_null(value):
-    told = json.loads(comparison_to_json(comparison(system("one", judged(value)))))
-    assert told["systems"][0]["max_eval_samples"][0]["over"]["mean"] is None
+def test_nonfinite_numbers_are_null(value):
+    saved = json.loads(comparison_to_json(comparison(system("one", score(value)))))
+    assert saved["systems"][0]["scores"][0]["stats"]["mean"] is None
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+def test_unwritable_folder_is_reported(tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(StorageError) as caught:
         save_comparison(several(), tmp_path / "taken")

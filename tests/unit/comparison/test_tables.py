@@ -4,48 +4,46 @@ import re
 
 from heedful.comparison.results import Failure
 from heedful.comparison.tables import make_columns, to_csv, to_latex, to_markdown
-from tests.unit.comparison.numbers import comparison, cost, judged, system
+from tests.unit.comparison.numbers import comparison, cost, score, system
 
 HOSTILE = r"a|b_c*d & <i>50% #1$ \x{y}~^`[z]"
 
 
 def several():
     return comparison(
-        system("dot", judged(20.25, deviation=0.5), num_runs=2),
-        system(
-            "additive", judged(21.5, deviation=0.25, p=0.01), training_costs=cost(operations=None)
-        ),
+        system("dot", score(20.25, deviation=0.5), num_runs=2),
+        system("additive", score(21.5, deviation=0.25, p=0.01), training_costs=cost(flops=None)),
         failures=[Failure("bad", "runs/bad-0", "no number")],
         budget="2 minutes",
     )
 
 
-def test_csv_reads_back_to_the_numbers():
+def test_csv_reads_back_exactly():
     found = several()
     rows = list(csv.DictReader(io.StringIO(to_csv(found))))
     assert [row["system"] for row in rows] == ["dot", "additive"]
-    for row, each in zip(rows, found.systems, strict=True):
-        (bleu,) = each.scores
-        assert int(row["runs"]) == len(each.runs)
+    for row, expected in zip(rows, found.systems, strict=True):
+        (bleu,) = expected.scores
+        assert int(row["runs"]) == len(expected.runs)
         assert float(row["BLEU"]) == bleu.stats.mean
-        assert float(row["BLEU deviation"]) == bleu.stats.std
-        assert float(row["seconds"]) == each.cost.training_seconds.mean
-        assert float(row["memory"]) == each.cost.peak_memory.mean
-        assert float(row["steps"]) == each.cost.steps.mean
-        assert int(row["parameters"]) == each.cost.num_parameters
-        assert float(row["sentences/s"]) == each.cost.sentences_per_second.mean
-        assert float(row["tokens/s"]) == each.cost.tokens_per_second.mean
+        assert float(row["BLEU std"]) == bleu.stats.std
+        assert float(row["seconds"]) == expected.cost.training_seconds.mean
+        assert float(row["memory"]) == expected.cost.peak_memory.mean
+        assert float(row["steps"]) == expected.cost.steps.mean
+        assert int(row["parameters"]) == expected.cost.num_parameters
+        assert float(row["sentences/s"]) == expected.cost.sentences_per_second.mean
+        assert float(row["tokens/s"]) == expected.cost.tokens_per_second.mean
     assert [row["training FLOPs"] for row in rows] == ["230000000000000.0", ""]
     assert [row["BLEU p"] for row in rows] == ["", "0.01"]
-    assert {row["seconds deviation"] for row in rows} == {""}
+    assert {row["seconds std"] for row in rows} == {""}
 
 
-def test_csv_keeps_any_name():
-    (row,) = csv.DictReader(io.StringIO(to_csv(comparison(system('a,"b"\nc', judged(1.0))))))
+def test_csv_quotes_any_name():
+    (row,) = csv.DictReader(io.StringIO(to_csv(comparison(system('a,"b"\nc', score(1.0))))))
     assert row["system"] == 'a,"b"\nc'
 
 
-def test_markdown_has_a_cell_for_every_column():
+def test_markdown_has_every_column_and_note():
     found = several()
     table, _, below = to_markdown(found).partition("\n\n")
     lines = [line.strip("| ").split(" | ") for line in table.splitlines()]
@@ -57,14 +55,14 @@ def test_markdown_has_a_cell_for_every_column():
     assert below.splitlines() == [
         "- tested on 3 pairs of a and b",
         "- budget of each run: 2 minutes",
-        "- means and +- deviations of 1 to 2 runs",
-        r"- \* differs from dot with p \< 0.05, by approximate randomisation (10000 trials)",
+        "- means +- standard deviations of 1 to 2 runs",
+        r"- \* differs from dot with p \< 0.05, by approximate randomization (10000 trials)",
         "- failed: bad (runs/bad-0): no number",
     ]
 
 
-def test_a_name_cannot_break_a_markdown_table():
-    table, _, _ = to_markdown(comparison(system(HOSTILE, judged(1.0)))).partition("\n\n")
+def test_markdown_escapes_any_name():
+    table, _, _ = to_markdown(comparison(system(HOSTILE, score(1.0)))).partition("\n\n")
     header, _, row = table.splitlines()
     bare = re.sub(r"\\.", "", row)  # what is left when signs that were escaped are gone
     assert bare.count("|") == header.count("|")
@@ -72,7 +70,7 @@ def test_a_name_cannot_break_a_markdown_table():
     assert re.sub(r"\\(.)", r"\1", row).startswith(f"| {HOSTILE} | ")
 
 
-def test_latex_is_a_table_of_booktabs():
+def test_latex_table_uses_booktabs():
     lines = to_latex(several()).splitlines()
     assert lines[0] == r"% needs \usepackage{booktabs}"
     assert all(line.startswith("% ") for line in lines[:6])
@@ -84,28 +82,28 @@ def test_latex_is_a_table_of_booktabs():
     assert lines[12:] == [r"\bottomrule", r"\end{tabular}"]
 
 
-def test_a_power_of_ten_can_be_the_best():
+def test_latex_power_of_ten_can_be_bold():
     systems = [
-        system("a", judged(1.0)),
-        system("b", judged(1.0), training_costs=cost(operations=9e13)),
+        system("a", score(1.0)),
+        system("b", score(1.0), training_costs=cost(flops=9e13)),
     ]
     *_, row, _, _ = to_latex(comparison(*systems)).splitlines()
     assert r" & $\mathbf{9.0 \cdot 10^{13}}$ & " in row
 
 
-def test_a_name_cannot_break_a_latex_table():
-    found = to_latex(comparison(system(HOSTILE, judged(1.0))))
+def test_latex_escapes_any_name():
+    found = to_latex(comparison(system(HOSTILE, score(1.0))))
     row = found.splitlines()[-3]
     assert row.startswith(
         r"a\textbar{}b\_c*d \& \textless{}i\textgreater{}50\% \#1\$ "
         r"\textbackslash{}x\{y\}\textasciitilde{}\textasciicircum{}`[z] & "
     )
     assert len(re.findall(r"(?<!\\)&", row)) == len(
-        make_columns(comparison(system("a", judged(1.0))))
+        make_columns(comparison(system("a", score(1.0))))
     )
 
 
-def test_a_problem_of_several_lines_stays_a_comment():
+def test_latex_failure_of_several_lines_stays_a_comment():
     failure = Failure("bad", "runs/bad-0", "one\n\\input{two}")
-    found = to_latex(comparison(system("a", judged(1.0)), failures=[failure]))
+    found = to_latex(comparison(system("a", score(1.0)), failures=[failure]))
     assert r"% failed: bad (runs/bad-0): one \input{two}" in found.splitlines()

@@ -1,43 +1,112 @@
-"""Axes that carry names in the place of numbers; all else is tested by what is drawn on them."""
-
 import itertools
-from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from heedful.plotting.axes import WIDTH, CategoryTick
-from heedful.plotting.charts import LineSeries, render_line_chart
+from heedful.plotting.axes import (
+    LARGEST,
+    SMALLEST,
+    AxisScale,
+    compute_ticks,
+    format_ticks,
+    format_value,
+)
 
-NAMESPACE = "{http://www.w3.org/2000/svg}"
+# --- which numbers -------------------------------------------------------------------------
 
-
-def texts(count, **options):
-    stops = [
-        CategoryTick(place, f"{5 * place + 1}-{5 * place + 5}", f"n={place}")
-        for place in range(count)
-    ]
-    line = LineSeries("a", [(place, place) for place in range(count)])
-    root = ElementTree.fromstring(render_line_chart([line], category_ticks=stops, **options))
-    return [node for node in root.iter(f"{NAMESPACE}text") if node.get("class") == "tick middle"]
-
-
-def test_stops_are_written_below_their_points_evenly_and_inside_the_plot():
-    names = [node for node in texts(4) if "data-value" in node.attrib]
-    assert [node.text for node in names] == ["1-5", "6-10", "11-15", "16-20"]
-    xs = [float(node.get("x")) for node in names]
-    steps = [later - earlier for earlier, later in itertools.pairwise(xs)]
-    assert steps == [pytest.approx(WIDTH / 4, abs=0.2)] * 3  # half a step of room on either side
+finite = st.floats(-1e12, 1e12, allow_nan=False).filter(lambda x: x == 0 or abs(x) > 1e-12)
 
 
-def test_a_note_stands_below_its_stop():
-    found = texts(3)
-    for name, note in zip(found[::2], found[1::2], strict=True):
-        assert note.text == f"n={name.get('data-value')}"
-        assert note.get("x") == name.get("x")
-        assert float(note.get("y")) > float(name.get("y")) + 10
+@given(st.lists(finite, min_size=1, max_size=6))
+def test_linear_ticks_cover_every_value(numbers):
+    found = compute_ticks(numbers, is_logarithmic=False)
+    slack = 1e-9 * max(map(abs, [*numbers, *found]))
+    assert 2 <= len(found) <= 8
+    assert found[0] <= min(numbers) + slack
+    assert found[-1] >= max(numbers) - slack
 
 
-def test_stops_that_would_run_into_one_another_are_left_out_evenly():
-    found = [int(node.get("data-value")) for node in texts(60) if "data-value" in node.attrib]
-    assert found == list(range(0, 60, found[1]))
-    assert 5 < len(found) < 20
+@given(st.lists(st.floats(1e-40, 1e40), min_size=1, max_size=6))
+def test_logarithmic_ticks_cover_every_value(numbers):
+    found = compute_ticks(numbers, is_logarithmic=True)
+    assert 2 <= len(found) <= 12
+    assert found[0] <= min(numbers) * (1 + 1e-9)
+    assert found[-1] >= max(numbers) * (1 - 1e-9)
+    assert {f"{tick:.3e}"[:5] for tick in found} <= {"1.000", "2.000", "5.000"}
+
+
+@given(st.floats(-1e6, 1e6), st.floats(0.01, 1e6))
+def test_linear_tick_steps_are_equal_and_1_2_or_5(low, reach):
+    found = compute_ticks([low, low + reach], is_logarithmic=False)
+    steps = [later - earlier for earlier, later in itertools.pairwise(found)]
+    step = min(
+        (factor * 10.0**power for factor in (1, 2, 5) for power in range(-5, 8)),
+        key=lambda candidate: abs(candidate - steps[0]),
+    )
+    assert steps == [pytest.approx(step, rel=1e-6)] * len(steps)
+
+
+@pytest.mark.parametrize("is_logarithmic", [False, True])
+@pytest.mark.parametrize("value", [SMALLEST, 1, 7.5, LARGEST])
+def test_single_value_lies_between_ticks(value, is_logarithmic):
+    found = compute_ticks([value], is_logarithmic)
+    assert found[0] < value < found[-1]
+
+
+# --- how they are written ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "logarithmic", "labels"),
+    [
+        (0, 100, False, ["0", "20", "40", "60", "80", "100"]),
+        (-1.2, 1, False, ["-1.5", "-1", "-0.5", "0", "0.5", "1"]),
+        (0, 3e6, False, ["0", "5\u00b710\u2075", "10\u2076", "1.5\u00b710\u2076"]),
+        (0, 12000, False, ["0", "2,000", "4,000"]),
+        (10, 400, True, ["10", "20", "50", "100", "200", "500"]),
+        (
+            1e-5,
+            1e3,
+            True,
+            [*("10\u207b\u2076", "10\u207b\u2074", "10\u207b\u00b2"), "1", "10\u00b2", "10\u2074"],
+        ),
+        (3e-21, 1, True, ["10\u207b\u00b2\u00b9", "10\u207b\u00b9\u2078"]),
+    ],
+)
+def test_tick_labels(low, high, logarithmic, labels):
+    assert format_ticks(compute_ticks([low, high], logarithmic))[: len(labels)] == labels
+
+
+# --- where values stand --------------------------------------------------------------------
+
+
+def test_linear_scale_is_proportional():
+    scale = AxisScale([0, 5, 10], start=300, end=100, is_logarithmic=False)
+    assert [scale.to_pixel(value) for value in (0, 2.5, 10)] == [300, 250, 100]
+
+
+def test_logarithmic_scale_is_proportional_to_logarithms():
+    scale = AxisScale([1, 10, 100], start=0, end=200, is_logarithmic=True)
+    assert [scale.to_pixel(value) for value in (1, 10, 100)] == [0, 100, 200]
+    assert scale.to_pixel(0.1) == -100
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (1234.5, "", "1,234"),
+        (300, "", "300"),
+        (3e11, "", "3\u00b710\u00b9\u00b9"),
+        (3.226e-4, "", "3.226\u00b710\u207b\u2074"),
+        (0, "", "0"),
+        (0.5, "fraction", "50 %"),
+        (812 * 2**20, "bytes", "812 MiB"),
+        (2**31, "bytes", "2 GiB"),
+        (50, "seconds", "50 s"),
+        (150, "seconds", "2:30 min"),
+        (7260, "seconds", "2:01 h"),
+    ],
+)
+def test_values_are_formatted_for_readers(value, unit, text):
+    assert format_value(value, unit) == text

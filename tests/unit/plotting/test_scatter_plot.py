@@ -9,11 +9,11 @@ from heedful.errors import DataError
 from heedful.plotting.charts import ScatterPoint, render_scatter_plot
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
-SLACK = 0.11  # lengths are written to a tenth of a pixel
+TOLERANCE = 0.11  # lengths are written to a tenth of a pixel
 
 
-def draw(*dots, **options):
-    return ElementTree.fromstring(render_scatter_plot(dots, **options))
+def draw(*points, **options):
+    return ElementTree.fromstring(render_scatter_plot(points, **options))
 
 
 def group(root, name):
@@ -26,60 +26,64 @@ def place(root, name):
     return tuple(map(float, re.match(r"translate\((\S+) (\S+)\)", mark.get("transform")).groups()))
 
 
-def paths(root, look):
-    return [node.get("d") for node in root.iter(f"{NAMESPACE}path") if node.get("class") == look]
+def paths(root, css_class):
+    return [
+        node.get("d") for node in root.iter(f"{NAMESPACE}path") if node.get("class") == css_class
+    ]
 
 
-def test_twice_as_much_is_a_fixed_distance_on_a_logarithmic_axis():
+def test_equal_ratios_are_equal_distances_on_a_logarithmic_axis():
     root = draw(*(ScatterPoint(str(n), 3e13 * 2**n, n, n) for n in range(8)), is_logarithmic=True)
     xs = [place(root, str(n))[0] for n in range(8)]
     steps = [later - earlier for earlier, later in itertools.pairwise(xs)]
-    assert steps == [pytest.approx(steps[0], abs=2 * SLACK)] * 7
+    assert steps == [pytest.approx(steps[0], abs=2 * TOLERANCE)] * 7
     assert steps[0] > 10
 
 
-def test_equal_differences_are_equal_distances_on_ordinary_axes():
+def test_equal_differences_are_equal_distances_on_linear_axes():
     root = draw(*(ScatterPoint(str(n), 5 * n, 7 - 3 * n, n) for n in range(4)))
     places = [place(root, str(n)) for n in range(4)]
     for axis in (0, 1):
         steps = [two[axis] - one[axis] for one, two in itertools.pairwise(places)]
-        assert steps == [pytest.approx(steps[0], abs=2 * SLACK)] * 3
+        assert steps == [pytest.approx(steps[0], abs=2 * TOLERANCE)] * 3
 
 
-def test_whiskers_reach_as_far_as_the_margins():
+def test_error_bars_span_the_errors():
     root = draw(
         ScatterPoint("a", 10, 4, 0, x_error=5, y_error=2),
         ScatterPoint("low", 5, 2, 1),
         ScatterPoint("high", 15, 6, 2),
     )
     low, high = place(root, "low"), place(root, "high")
-    across, _, up, _ = paths(root, "whisker")
+    across, _, up, _ = paths(root, "error-bar")
     left, right = re.fullmatch(r"M(\S+),\S+ H(\S+)", across).groups()
     bottom, top = re.fullmatch(r"M\S+,(\S+) V(\S+)", up).groups()
-    assert (float(left), float(right)) == pytest.approx((low[0], high[0]), abs=SLACK)
-    assert (float(bottom), float(top)) == pytest.approx((low[1], high[1]), abs=SLACK)
+    assert (float(left), float(right)) == pytest.approx((low[0], high[0]), abs=TOLERANCE)
+    assert (float(bottom), float(top)) == pytest.approx((low[1], high[1]), abs=TOLERANCE)
 
 
-def test_a_dot_without_margins_has_no_whiskers():
-    assert paths(draw(ScatterPoint("a", 1, 1, 0)), "whisker") == []
+def test_point_without_errors_has_no_error_bars():
+    assert paths(draw(ScatterPoint("a", 1, 1, 0)), "error-bar") == []
 
 
-def test_a_whisker_that_would_reach_zero_ends_at_the_edge_of_a_logarithmic_plot():
+def test_error_bar_to_zero_ends_at_the_edge_of_a_logarithmic_plot():
     root = draw(
         ScatterPoint("a", 10, 1, 0, x_error=10), ScatterPoint("b", 1, 1, 1), is_logarithmic=True
     )
-    left, right = map(float, re.fullmatch(r"M(\S+),\S+ H(\S+)", paths(root, "whisker")[0]).groups())
+    left, right = map(
+        float, re.fullmatch(r"M(\S+),\S+ H(\S+)", paths(root, "error-bar")[0]).groups()
+    )
     edge = min(
         float(node.get("x"))
         for node in root.iter(f"{NAMESPACE}text")
         if "middle" in node.get("class") and "data-value" in node.attrib
     )
-    assert left == pytest.approx(edge, abs=SLACK)
+    assert left == pytest.approx(edge, abs=TOLERANCE)
     distance = place(root, "a")[0] - place(root, "b")[0]
-    assert right - place(root, "a")[0] == pytest.approx(distance * math.log10(2), abs=2 * SLACK)
+    assert right - place(root, "a")[0] == pytest.approx(distance * math.log10(2), abs=2 * TOLERANCE)
 
 
-def test_the_guide_goes_from_place_to_place():
+def test_guide_line_goes_through_its_points():
     root = draw(
         ScatterPoint("a", 1, 1, 0), ScatterPoint("b", 2, 5, 1), guide_line=[(1, 1), (2, 1), (2, 5)]
     )
@@ -90,7 +94,7 @@ def test_the_guide_goes_from_place_to_place():
     assert paths(draw(ScatterPoint("a", 1, 1, 0), guide_line=[(1, 1)]), "guide") == []
 
 
-def test_the_picture_says_in_words_what_it_shows():
+def test_plot_has_a_description():
     root = draw(
         ScatterPoint("one", 1e14, 30.5, 0),
         ScatterPoint("<two>", 2e14, 31, 1),
@@ -101,17 +105,17 @@ def test_the_picture_says_in_words_what_it_shows():
     assert group(root, "<two>").find(f"{NAMESPACE}text").text == "<two>"
 
 
-def test_without_dots_it_says_so():
+def test_plot_without_points_says_so():
     root = draw(title="Nothing")
     assert [node.text for node in root.iter(f"{NAMESPACE}text")] == ["Nothing", "nothing to draw"]
 
 
-def test_what_has_no_place_is_refused():
-    with pytest.raises(DataError) as refusal:
+def test_undrawable_points_are_reported():
+    with pytest.raises(DataError) as error:
         draw(ScatterPoint("a", 0, 1, 0), is_logarithmic=True)
-    assert str(refusal.value) == (
-        "chart, dot 'a': x is 0, but a logarithmic axis holds only numbers above zero\n"
-        "  leave the point out, or make the x axis an ordinary one"
+    assert str(error.value) == (
+        "chart, point 'a': x must be positive on a logarithmic axis, but is 0\n"
+        "  leave the point out, or make the x axis linear"
     )
-    with pytest.raises(DataError, match="31 dots cannot be told apart"):
+    with pytest.raises(DataError, match="31 points cannot be told apart"):
         draw(*(ScatterPoint(str(n), n, n, n) for n in range(31)))

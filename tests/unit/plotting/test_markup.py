@@ -4,7 +4,7 @@ import pytest
 
 from heedful.plotting.charts import LineSeries, render_line_chart
 from heedful.plotting.html import embed_svg, make_element, make_table, to_html
-from tests.made_comparisons import HOSTILE
+from tests.example_comparisons import HOSTILE
 
 TEXTS = [
     HOSTILE,
@@ -16,8 +16,8 @@ TEXTS = [
 ]
 
 
-class CausalBackbone(HTMLParser):
-    """Gathers tags, attributes and text as a browser would."""
+class PageParser(HTMLParser):
+    """Collects tags, attributes and text as a browser does."""
 
     def __init__(self, text):
         super().__init__()
@@ -34,8 +34,8 @@ class CausalBackbone(HTMLParser):
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_a_text_is_shown_and_not_obeyed(text):
-    page = CausalBackbone(
+def test_text_is_never_interpreted_as_markup(text):
+    page = PageParser(
         to_html(make_element("p", text, make_element("b", text), text, attributes={"title": text}))
     )
     assert page.tags == ["p", "b"]
@@ -44,8 +44,8 @@ def test_a_text_is_shown_and_not_obeyed(text):
 
 
 @pytest.mark.parametrize(("hidden", "shown"), [("\u202e", "\\u202e"), ("\x00", "\\x00")])
-def test_no_character_is_hidden(hidden, shown):
-    page = CausalBackbone(to_html(make_element("p", f"a{hidden}", attributes={"title": hidden})))
+def test_invisible_characters_are_escaped(hidden, shown):
+    page = PageParser(to_html(make_element("p", f"a{hidden}", attributes={"title": hidden})))
     assert page.text == f"a{shown}"
     assert page.attributes == [("title", shown)]
 
@@ -57,21 +57,21 @@ def test_texts_and_elements_keep_their_order():
     assert to_html(parts) == '<p class="note">ab<i>c</i>de<b></b>f</p>'
 
 
-def test_a_table_has_headers_a_caption_and_a_place_that_the_keyboard_reaches():
-    found = make_table(
+def test_table_has_headers_a_caption_and_a_focusable_region():
+    table = make_table(
         [make_element("th", "a")], [[make_element("td", "1")]], css_class="plain", caption="Numbers"
     )
-    assert to_html(found) == (
+    assert to_html(table) == (
         '<div class="wide" tabindex="0" role="region" aria-label="Numbers"><table class="plain">'
         "<caption>Numbers</caption><thead><tr><th>a</th></tr></thead>"
         "<tbody><tr><td>1</td></tr></tbody></table></div>"
     )
 
 
-def test_a_picture_inside_a_page_has_no_style_of_its_own_and_no_foreign_name():
+def test_embedded_svg_has_neither_style_nor_namespace():
     line = LineSeries(HOSTILE, [(0, 1)])
     text = to_html(embed_svg(render_line_chart([line], title=HOSTILE)))
-    page = CausalBackbone(text)
+    page = PageParser(text)
     assert {"style", "script", "img"} & set(page.tags) == set()
     assert page.tags[:3] == ["svg", "title", "desc"]
     assert "ns0" not in text

@@ -46,7 +46,7 @@ def data_of(page):
     return json.loads(text)
 
 
-def test_the_page_holds_every_word_and_weight(latin):
+def test_page_has_all_tokens_and_weights(latin):
     first, second = data_of(render_html([latin, latin], title="Two"))["sentences"]
     assert first == second
     assert (first["title"], first["source"], first["target"]) == (
@@ -57,7 +57,7 @@ def test_the_page_holds_every_word_and_weight(latin):
     np.testing.assert_allclose(first["weights"], latin.weights, rtol=5e-4)
 
 
-def test_half_precision_weights_are_written_as_plain_numbers():
+def test_half_precision_weights_become_json_numbers():
     attention_map = AttentionMap(["a", "b"], ["x"], np.array([[0.25, 0.75]], dtype=np.float16))
     assert data_of(render_html([attention_map], title=""))["sentences"][0]["weights"] == [
         [0.25, 0.75]
@@ -72,13 +72,13 @@ def test_hostile_tokens_add_no_elements(latin, hostile):
     )
 
 
-def test_a_hostile_title_is_text(latin):
+def test_hostile_title_stays_text(latin):
     page = Elements(render_html([latin], title="<script>alert(1)</script>\u202e"))
     assert page.named("title") == [({}, "<script>alert(1)</script>\\u202e")]
     assert len(page.named("script")) == 2
 
 
-def test_only_the_script_and_style_of_the_page_may_run(latin):
+def test_policy_admits_only_the_page_itself(latin):
     page = Elements(render_html([latin], title="Policy"))
     (style,) = page.named("style")
     _, script = page.named("script")
@@ -94,13 +94,13 @@ def test_only_the_script_and_style_of_the_page_may_run(latin):
     )
 
 
-def test_the_page_names_no_place_outside_itself(latin):
+def test_page_has_no_external_references(latin):
     page = render_html([latin], title="Alone")
     assert re.findall(r"\w+://[^\"\s]*", page) == ["http://www.w3.org/2000/svg"]
     assert not re.search(r"url\(|@import|<link|\bsrc=", page)
 
 
-def test_the_script_inserts_text_and_never_markup(latin):
+def test_script_inserts_no_markup(latin):
     script = Elements(render_html([latin], title=""))
     assert not re.search(
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(",
@@ -108,7 +108,7 @@ def test_the_script_inserts_text_and_never_markup(latin):
     )
 
 
-def test_a_snippet_is_the_page_in_a_closed_frame(hostile):
+def test_snippet_is_the_page_in_a_sandboxed_frame(hostile):
     ((attributes, _),) = Elements(render_notebook_html(hostile)).named("iframe")
     assert attributes["sandbox"] == "allow-scripts"
     assert len(Elements(render_notebook_html(hostile)).found) == 1
@@ -116,7 +116,7 @@ def test_a_snippet_is_the_page_in_a_closed_frame(hostile):
 
 
 @pytest.mark.parametrize("words", [0, 1, 10, 500])
-def test_a_snippet_is_never_taller_than_a_screen(words):
+def test_snippet_height_is_bounded(words):
     weights = np.full((words, words), 1 / max(words, 1))
     frame = render_notebook_html(AttentionMap(["a"] * words, ["x"] * words, weights))
     height = int(re.search(r"height: (\d+)px", frame)[1])

@@ -6,19 +6,20 @@ from xml.etree import ElementTree
 import pytest
 
 from heedful.errors import DataError
-from heedful.plotting.axes import NAME_HEIGHT, format_ticks
+from heedful.plotting.axes import NAME_HEIGHT, PlotFrame, format_ticks
 from heedful.plotting.charts import (
     DARK_LINE_COLORS,
     LIGHT_LINE_COLORS,
     MARKER_PATHS,
     MAX_LINES,
+    ChartEvent,
     LineSeries,
     render_line_chart,
 )
 from heedful.plotting.svg import DARK, LIGHT
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
-SLACK = 0.051  # lengths are written to a tenth of a pixel
+TOLERANCE = 0.051  # lengths are written to a tenth of a pixel
 
 
 def draw(*lines, **options):
@@ -34,7 +35,7 @@ def groups(root):
 
 
 def points(group):
-    return [node for node in of_class(group, "path", "mark") if "data-x" in node.attrib]
+    return [node for node in of_class(group, "path", "marker") if "data-x" in node.attrib]
 
 
 def place(mark):
@@ -82,7 +83,7 @@ def expected_places(root, xs, ys, scale_x=float, scale_y=float):
 # --- where points stand --------------------------------------------------------------------
 
 
-def test_points_stand_where_their_numbers_say():
+def test_markers_stand_at_their_values():
     xs, ys = [0, 1, 2.5, 4], [-3, 7, 0, 2.2]
     root = draw(LineSeries("a", list(zip(xs, ys, strict=True))))
     (group,) = groups(root)
@@ -91,17 +92,17 @@ def test_points_stand_where_their_numbers_say():
         *zip(xs, ys, strict=True)
     ]
     for mark, expected in zip(points(group), expected_places(root, xs, ys), strict=True):
-        assert place(mark) == pytest.approx(expected, abs=2 * SLACK)
+        assert place(mark) == pytest.approx(expected, abs=2 * TOLERANCE)
 
 
-def test_on_logarithmic_axes_equal_ratios_are_equally_far_apart():
+def test_equal_ratios_are_equal_distances_on_logarithmic_axes():
     xs, ys = [10, 20, 40, 80], [1e-9, 1e-6, 1e-3, 1]
     root = draw(LineSeries("a", list(zip(xs, ys, strict=True))), log_axes=(True, True))
     places = [place(mark) for mark in points(groups(root)[0])]
     for mark, expected in zip(
         places, expected_places(root, xs, ys, math.log, math.log), strict=True
     ):
-        assert mark == pytest.approx(expected, abs=2 * SLACK)
+        assert mark == pytest.approx(expected, abs=2 * TOLERANCE)
     steps = [
         (later[0] - earlier[0], later[1] - earlier[1])
         for earlier, later in itertools.pairwise(places)
@@ -109,7 +110,7 @@ def test_on_logarithmic_axes_equal_ratios_are_equally_far_apart():
     assert steps == [pytest.approx(steps[0], abs=0.3)] * 3
 
 
-def test_the_path_goes_through_the_points():
+def test_line_goes_through_its_markers():
     root = draw(LineSeries("a", [(0, 1), (1, 3), (2, 2)]))
     (group,) = groups(root)
     path = of_class(group, "path", "line")[0].get("d")
@@ -117,7 +118,7 @@ def test_the_path_goes_through_the_points():
     assert corners == [place(mark) for mark in points(group)]
 
 
-def test_a_missing_point_leaves_a_gap():
+def test_missing_y_leaves_a_gap():
     root = draw(LineSeries("a", [(0, 1), (1, 2), (2, None), (3, 4), (4, 5)]))
     (group,) = groups(root)
     assert [mark.get("data-x") for mark in points(group)] == ["0", "1", "3", "4"]
@@ -127,18 +128,18 @@ def test_a_missing_point_leaves_a_gap():
 
 @pytest.mark.parametrize("logarithmic", [(False, False), (True, True)])
 @pytest.mark.parametrize("value", [1, 10, 0.37, 5000, 1e-30])
-def test_one_point_is_drawn_inside_the_plot(value, logarithmic):
+def test_single_point_is_inside_the_plot(value, logarithmic):
     root = draw(LineSeries("a", [(value, value)]), log_axes=logarithmic)
     (mark,) = points(groups(root)[0])
     for side in "xy":
         found = values(root, side)
         assert found[0] <= value <= found[-1]
         assert found[0] < found[-1]
-    assert place(mark)[0] >= ticks(root, "x")[0][1] - SLACK
+    assert place(mark)[0] >= ticks(root, "x")[0][1] - TOLERANCE
 
 
 @pytest.mark.parametrize("value", [0, -4, 1e9])
-def test_equal_values_make_a_level_line_away_from_the_edges(value):
+def test_constant_line_is_level_and_away_from_the_edges(value):
     root = draw(LineSeries("a", [(0, value), (1, value)]))
     (first, _), (second, _) = (place(mark)[::-1] for mark in points(groups(root)[0]))
     assert first == second
@@ -148,7 +149,7 @@ def test_equal_values_make_a_level_line_away_from_the_edges(value):
 # --- axes ----------------------------------------------------------------------------------
 
 
-def test_numbers_along_an_axis_are_written_below_and_beside_it():
+def test_ticks_are_labeled():
     root = draw(LineSeries("a", [(0, 20_000), (1, 0)]))
     assert (
         labels(root, "x")
@@ -158,7 +159,7 @@ def test_numbers_along_an_axis_are_written_below_and_beside_it():
     assert labels(root, "y") == ["0", "5,000", "10,000", "15,000", "20,000"]
 
 
-def test_zero_has_a_line_of_its_own_among_negative_values():
+def test_zero_has_an_axis_line_among_negative_values():
     root = draw(LineSeries("a", [(0, -1), (1, 1)]))
     (zero,) = [y - 4 for value, _, y in ticks(root, "y") if value == 0]
     heights = [float(p.get("d").split(",")[1].split()[0]) for p in of_class(root, "path", "axis")]
@@ -179,35 +180,35 @@ def spread(*ends):
 def test_names_never_overlap_and_stay_beside_the_plot(ends):
     root, heights = spread(*ends)
     gaps = [later - earlier for earlier, later in itertools.pairwise(sorted(heights))]
-    assert all(gap >= NAME_HEIGHT - 2 * SLACK for gap in gaps)
+    assert all(gap >= NAME_HEIGHT - 2 * TOLERANCE for gap in gaps)
     (_, _, bottom), *_, (_, _, top) = ticks(root, "y")
     assert top - 2 <= min(heights) <= max(heights) <= bottom + 2
 
 
-def test_names_stand_in_the_order_of_the_ends_of_their_lines():
+def test_names_are_ordered_by_the_ends_of_their_lines():
     _, heights = spread(5, 1, 4.9, 5.1)
     assert sorted(range(4), key=heights.__getitem__) == [3, 0, 2, 1]
 
 
-def test_a_name_with_room_stands_beside_the_end_of_its_line():
+def test_name_stands_at_the_end_of_its_line_if_there_is_space():
     root, (height, _) = spread(5, 0)
-    assert height - 5 == pytest.approx(place(points(groups(root)[0])[-1])[1], abs=2 * SLACK)
+    assert height - 5 == pytest.approx(place(points(groups(root)[0])[-1])[1], abs=2 * TOLERANCE)
 
 
-def test_names_stand_right_of_every_point():
+def test_names_are_to_the_right_of_all_points():
     root, _ = spread(5, 0, 3)
     right = max(place(mark)[0] for group in groups(root) for mark in points(group))
     assert all(float(node.get("x")) > right + 20 for node in of_class(root, "text", "name"))
 
 
-def test_no_two_lines_look_alike():
+def test_line_styles_are_unique():
     root = draw(*(LineSeries(str(i), [(0, i)]) for i in range(MAX_LINES)))
-    attention_records = {(group.get("class"), points(group)[0].get("d")) for group in groups(root)}
-    assert len(attention_records) == MAX_LINES == 30
+    styles = {(group.get("class"), points(group)[0].get("d")) for group in groups(root)}
+    assert len(styles) == MAX_LINES == 30
     assert len({*MARKER_PATHS}) == len(MARKER_PATHS)
 
 
-def test_a_dashed_line_is_dashed_beside_its_name_too():
+def test_dashed_line_is_dashed_in_the_legend():
     dashed, plain = groups(draw(LineSeries("a", [(0, 1)], dashed=True), LineSeries("b", [(0, 2)])))
     assert [node.get("class") for node in of_class(dashed, "path", "line")] == ["line dashed"] * 2
     assert [node.get("class") for node in of_class(plain, "path", "line")] == ["line"] * 2
@@ -228,14 +229,14 @@ def contrast(one, other):
 
 
 # Linear RGB as seen without the red or the green cones (Vienot, Brettel & Mollon 1999).
-SEEN = {
+CONE_TYPES = {
     "all cones": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
     "no red": ((0.11238, 0.88762, 0), (0.11238, 0.88762, 0), (0.00401, -0.00401, 1)),
     "no green": ((0.29275, 0.70725, 0), (0.29275, 0.70725, 0), (-0.02234, 0.02234, 1)),
 }
 
 
-def seen(colour, matrix):
+def lab_color(colour, matrix):
     """A colour as L*, a*, b* (CIE 1976), after the eye that sees it."""
     rgb = linear(colour)
     rgb = [sum(m * c for m, c in zip(row, rgb, strict=True)) for row in matrix]
@@ -248,24 +249,24 @@ def seen(colour, matrix):
     return 116 * y - 16, 500 * (x - y), 200 * (y - z)
 
 
-@pytest.mark.parametrize("matrix", SEEN.values(), ids=SEEN)
+@pytest.mark.parametrize("matrix", CONE_TYPES.values(), ids=CONE_TYPES)
 @pytest.mark.parametrize("colours", [LIGHT_LINE_COLORS, DARK_LINE_COLORS], ids=["light", "dark"])
-def test_colours_differ_to_every_kind_of_eye(colours, matrix):
+def test_colors_differ_with_color_vision_deficiency(colours, matrix):
     for one, other in itertools.combinations(colours, 2):
-        assert math.dist(seen(one, matrix), seen(other, matrix)) > 15, (one, other)
+        assert math.dist(lab_color(one, matrix), lab_color(other, matrix)) > 15, (one, other)
 
 
 @pytest.mark.parametrize(
     ("colours", "palette"), [(LIGHT_LINE_COLORS, LIGHT), (DARK_LINE_COLORS, DARK)]
 )
-def test_every_colour_stands_out_from_the_paper(colours, palette):
+def test_colors_contrast_with_the_background(colours, palette):
     assert min(contrast(colour, palette.background) for colour in colours) >= 3
 
 
 # --- words ---------------------------------------------------------------------------------
 
 
-def test_the_picture_says_in_words_what_it_shows():
+def test_chart_has_a_title_and_a_description():
     root = draw(
         LineSeries("rnn", [(0, 1), (50, 1e-20), (60, None)]),
         LineSeries("gru", [(0, 2)]),
@@ -283,7 +284,7 @@ def test_the_picture_says_in_words_what_it_shows():
     assert points(groups(root)[0])[1].find(f"{NAMESPACE}title").text == "rnn: 1e-20 at 50"
 
 
-def test_hostile_words_are_text_and_long_names_are_cut():
+def test_hostile_labels_stay_text_and_long_names_are_truncated():
     root = draw(
         LineSeries("</text><script>", [(0, 1)]),
         LineSeries("w" * 200, [(0, 2)]),
@@ -300,21 +301,21 @@ def test_hostile_words_are_text_and_long_names_are_cut():
     assert root[0].text == "<b>&\\u202e"
 
 
-def test_a_long_title_widens_the_page():
+def test_long_title_widens_the_document():
     widths = [
         float(draw(LineSeries("a", [(0, 1)]), title="w" * cells).get("width")) for cells in (5, 200)
     ]
     assert widths[1] > 200 * 8 > widths[0]
 
 
-def test_the_style_holds_both_palettes():
+def test_style_has_both_palettes():
     styles = [node.text for node in draw(LineSeries("a", [(0, 1)])).iter(f"{NAMESPACE}style")]
     light, dark = styles[1].split("prefers-color-scheme: dark")
     assert f".line-0 {{ stroke: {LIGHT_LINE_COLORS[0]}; fill: {LIGHT_LINE_COLORS[0]}; }}" in light
     assert f".line-5 {{ stroke: {DARK_LINE_COLORS[5]}; fill: {DARK_LINE_COLORS[5]}; }}" in dark
 
 
-def test_the_document_stands_alone():
+def test_document_has_no_external_references():
     text = render_line_chart([LineSeries("a", [(0, 1)])])
     assert re.findall(r"\w+://[^\"\s]*", text) == ["http://www.w3.org/2000/svg"]
     assert not re.search(r"url\(|@import|href|<script", text)
@@ -323,12 +324,12 @@ def test_the_document_stands_alone():
 @pytest.mark.parametrize(
     "lines", [[], [LineSeries("a", [])], [LineSeries("a", [(0, None), (1, None)])]]
 )
-def test_lines_without_points_say_so(lines):
+def test_chart_without_points_says_so(lines):
     root = draw(*lines, title="Empty")
     assert [node.text for node in root.iter(f"{NAMESPACE}text")] == ["Empty", "nothing to draw"]
 
 
-def test_a_line_without_points_leaves_the_looks_of_others():
+def test_line_without_points_is_left_out():
     root = draw(LineSeries("nothing", [(0, None)]), LineSeries("a", [(0, 1)]))
     assert [group.get("data-name") for group in groups(root)] == ["a"]
 
@@ -342,40 +343,40 @@ def test_a_line_without_points_leaves_the_looks_of_others():
         (
             (1, 0.0),
             (False, True),
-            "chart, line 'rnn', point 2: y is 0, but a logarithmic axis holds only numbers above "
-            "zero\n  leave the point out, or make the y axis an ordinary one",
+            "chart, line 'rnn', point 2: y must be positive on a logarithmic axis, but is 0\n"
+            "  leave the point out, or make the y axis linear",
         ),
         (
             (-1, 2),
             (True, False),
-            "chart, line 'rnn', point 2: x is -1, but a logarithmic axis holds only numbers above "
-            "zero\n  leave the point out, or make the x axis an ordinary one",
+            "chart, line 'rnn', point 2: x must be positive on a logarithmic axis, but is -1\n"
+            "  leave the point out, or make the x axis linear",
         ),
         (
             (1, math.nan),
             (False, False),
-            "chart, line 'rnn', point 2: y is nan, which has no place on an axis\n"
+            "chart, line 'rnn', point 2: y must be a finite number, but is nan\n"
             "  leave the point out, or give None for a y that is missing",
         ),
         (
             (math.inf, 1),
             (False, False),
-            "chart, line 'rnn', point 2: x is inf, which has no place on an axis\n"
+            "chart, line 'rnn', point 2: x must be a finite number, but is inf\n"
             "  leave the point out, or give None for a y that is missing",
         ),
     ],
 )
-def test_a_number_without_a_place_is_refused(point, logarithmic, message):
-    with pytest.raises(DataError) as refusal:
+def test_undrawable_number_is_reported(point, logarithmic, message):
+    with pytest.raises(DataError) as error:
         render_line_chart([LineSeries("rnn", [(3, 4), point])], log_axes=logarithmic)
-    assert str(refusal.value) == message
+    assert str(error.value) == message
 
 
-def test_more_lines_than_looks_are_refused():
-    with pytest.raises(DataError) as refusal:
+def test_too_many_lines_are_reported():
+    with pytest.raises(DataError) as error:
         render_line_chart([LineSeries(str(i), [(0, i)]) for i in range(31)])
-    assert str(refusal.value) == (
-        "chart: 31 lines cannot be told apart; there are looks for 30\n"
+    assert str(error.value) == (
+        "chart: 31 lines cannot be told apart; there are styles for 30\n"
         "  leave some out, or draw several charts"
     )
 
@@ -383,34 +384,34 @@ def test_more_lines_than_looks_are_refused():
 # --- looks, strands and fewer marks --------------------------------------------------------
 
 
-def test_a_look_can_be_chosen_and_is_that_of_its_place_otherwise():
-    attention_records = [
+def test_style_index_defaults_to_the_index_of_the_line():
+    styles = [
         (group.get("class"), points(group)[0].get("d"))
         for group in groups(draw(*(LineSeries(str(i), [(0, i)]) for i in range(8))))
     ]
     (chosen,) = groups(draw(LineSeries("a", [(0, 1)], style_index=7)))
-    assert (chosen.get("class"), points(chosen)[0].get("d")) == attention_records[7]
+    assert (chosen.get("class"), points(chosen)[0].get("d")) == styles[7]
 
 
-def test_strands_are_thin_lines_that_the_axes_cover():
+def test_axes_cover_run_curves():
     root = draw(
         LineSeries(
             "a", [(0, 1), (1, 2)], run_curves=[[(0, 0), (1, 5)], [(0, 1), (1, None), (2, 1)]]
         )
     )
-    strands = [node.get("d") for node in of_class(root, "path", "strand")]
+    strands = [node.get("d") for node in of_class(root, "path", "run-curve")]
     assert [re.sub(r"[^ML]", "", path) for path in strands] == ["ML", "MM"]
     assert (values(root, "y")[-1], values(root, "x")[-1]) >= (5, 2)
     assert len(points(groups(root)[0])) == 2
 
 
-def test_what_has_no_place_is_refused_on_strands_too():
-    with pytest.raises(DataError, match="y is inf"):
+def test_undrawable_number_in_run_curve_is_reported():
+    with pytest.raises(DataError, match="y must be a finite number, but is inf"):
         draw(LineSeries("a", [(0, 1)], run_curves=[[(0, math.inf)]]))
 
 
 @pytest.mark.parametrize(("count", "most"), [(100, 8), (9, 8), (8, 8), (3, 8), (2, 2)])
-def test_marks_can_be_fewer_than_points_and_the_ends_keep_theirs(count, most):
+def test_max_markers_keeps_the_ends_and_even_spacing(count, most):
     root = draw(LineSeries("a", [(x, x) for x in range(count)], max_markers=most))
     found = [int(mark.get("data-x")) for mark in points(groups(root)[0])]
     assert len(found) == min(count, most)
@@ -419,3 +420,66 @@ def test_marks_can_be_fewer_than_points_and_the_ends_keep_theirs(count, most):
     assert max(gaps) - min(gaps) <= 1
     path = of_class(groups(root)[0], "path", "line")[0].get("d")
     assert path.count("L") == count - 1
+
+
+# --- compact charts, units, events ---------------------------------------------------------
+
+
+def test_compact_chart_has_neither_names_nor_labels():
+    frame = PlotFrame(400, 120, is_compact=True)
+    root = draw(LineSeries("a", [(0, 1), (9, 2)]), title="T", x_label="x", frame=frame)
+    assert root.get("width") == "400"
+    assert root[0].text == "T"
+    assert {node.get("class") for node in root.iter(f"{NAMESPACE}text")} == {
+        "tick end",
+        "tick middle",
+    }
+
+
+@pytest.mark.parametrize(
+    ("unit", "highest", "label"),
+    [
+        ("seconds", 170, "150 s"),
+        ("seconds", 600, "10 min"),
+        ("seconds", 36_000, "10 h"),
+        ("bytes", 2**30, "1 GiB"),
+        ("bytes", 50 * 2**20, "50 MiB"),
+        ("fraction", 0.5, "50 %"),
+    ],
+)
+def test_ticks_are_round_in_the_unit_shown(unit, highest, label):
+    frame = PlotFrame(units=("", unit))
+    assert label in labels(draw(LineSeries("a", [(0, 0), (1, highest)]), frame=frame), "y")
+
+
+def test_included_values_are_covered_by_the_axes():
+    frame = PlotFrame(included=((0.0, 50.0), (0.0,)))
+    root = draw(LineSeries("a", [(10, 7), (20, 8)]), frame=frame)
+    assert (values(root, "x")[0], values(root, "x")[-1], values(root, "y")[0]) == (0, 50, 0)
+
+
+def test_events_and_the_best_point_are_marked():
+    line = LineSeries("a", [(0, 1), (10, 3), (20, 2)], best=(10, 3), max_markers=0)
+    events = [ChartEvent(10, "resumed", "resumed at 10"), ChartEvent(0, "skipped", "skipped")]
+    root = draw(line, events=events)
+    (best,) = of_class(root, "path", "best")
+    x, _ = place(best)
+    resumed, skipped = of_class(root, "path", "event")
+    assert resumed.get("d").startswith(f"M{x:g},")
+    assert [node.find(f"{NAMESPACE}title").text for node in (resumed, skipped)] == [
+        "resumed at 10",
+        "skipped",
+    ]
+    assert of_class(groups(root)[0], "path", "marker")[:-1] == []
+
+
+def test_scales_are_attributes_for_the_script():
+    root = draw(LineSeries("a", [(0, 1), (10, 100)]), log_axes=(False, True))
+    for side, scale in (("x", "linear"), ("y", "log")):
+        low, high, start, end, kind = root.get(f"data-{side}-scale").split()
+        assert (float(low), float(high), kind) == (
+            values(root, side)[0],
+            values(root, side)[-1],
+            scale,
+        )
+        assert float(start) != float(end)

@@ -19,19 +19,19 @@ def of_class(root, tag, name):
 
 
 def cells_of(root):
-    return [node for node in of_class(root, "rect", "ink") if "data-weight" in node.attrib]
+    return [node for node in of_class(root, "rect", "full-cell") if "data-weight" in node.attrib]
 
 
-def test_every_weight_can_be_read_back(latin):
+def test_cells_carry_their_weights(latin):
     cells = cells_of(parse(latin))
     weights = np.array([float(cell.get("data-weight")) for cell in cells])
     np.testing.assert_allclose(weights.reshape(latin.weights.shape), latin.weights, rtol=5e-4)
     assert [cell.get("fill-opacity") for cell in cells] == [c.get("data-weight") for c in cells]
 
 
-def test_rows_are_target_words_and_columns_source_words(latin):
-    every = cells_of(parse(latin))
-    cells = [every[start : start + 7] for start in range(0, 70, 7)]
+def test_rows_are_target_tokens_and_columns_source_tokens(latin):
+    all_cells = cells_of(parse(latin))
+    cells = [all_cells[start : start + 7] for start in range(0, 70, 7)]
     for row in cells:
         assert len({cell.get("y") for cell in row}) == 1
         assert [float(cell.get("x")) for cell in row] == sorted(float(c.get("x")) for c in row)
@@ -40,7 +40,7 @@ def test_rows_are_target_words_and_columns_source_words(latin):
     assert heights == sorted(heights)
 
 
-def test_words_and_digits_are_written_out(latin):
+def test_tokens_and_percentages_are_labels(latin):
     root = parse(latin)
     assert [node.text for node in of_class(root, "text", "source")] == latin.source
     assert [node.text for node in of_class(root, "text", "target")] == latin.target
@@ -49,17 +49,17 @@ def test_words_and_digits_are_written_out(latin):
     assert digits[-7:] == [None, None, None, None, None, None, "100"]
 
 
-def test_the_picture_says_in_words_what_it_shows(latin):
+def test_svg_has_a_title_and_a_description(latin):
     root = parse(latin)
     assert root.get("role") == "img"
     assert root[0].tag == f"{NAMESPACE}title"
     assert root[0].text == "Latin to English"
     assert root[1].text.startswith(
-        "For each word, where it looked most. The: puella 88%; girl: puella 93%; sees: videt 82%;"
+        "The largest attention weight of each output token. The: puella 88%; girl: puella 93%;"
     )
 
 
-def test_hostile_tokens_are_text(hostile):
+def test_hostile_tokens_stay_text(hostile):
     root = parse(hostile)
     assert {node.tag.removeprefix(NAMESPACE) for node in root.iter()} == {
         *("svg", "title", "desc", "style", "rect", "text", "g")
@@ -72,32 +72,32 @@ def test_hostile_tokens_are_text(hostile):
     assert last.text == f"<b>'bold'</b> \u2192 {'w' * 200}: 0.06"
 
 
-def test_the_document_stands_alone(latin):
+def test_document_has_no_external_references(latin):
     text = render_svg(latin)
     assert re.findall(r"\w+://[^\"\s]*", text) == ["http://www.w3.org/2000/svg"]
     assert not re.search(r"url\(|@import|href|<script", text)
 
 
-def test_the_style_holds_both_palettes(latin):
+def test_style_has_both_palettes(latin):
     light, dark = parse(latin).find(f"{NAMESPACE}style").text.split("prefers-color-scheme: dark")
-    assert f".ink {{ fill: {LIGHT.full_cell}; }}" in light
-    assert f".ink {{ fill: {DARK.full_cell}; }}" in dark
+    assert f".full-cell {{ fill: {LIGHT.full_cell}; }}" in light
+    assert f".full-cell {{ fill: {DARK.full_cell}; }}" in dark
 
 
 @pytest.mark.parametrize("columns", [MAX_COLUMNS_WITH_DIGITS, MAX_COLUMNS_WITH_DIGITS + 1])
-def test_a_wide_picture_keeps_its_weights_and_drops_its_digits(columns):
+def test_wide_map_keeps_its_weights_without_digits(columns):
     root = parse(AttentionMap(["a"] * columns, ["x"], np.full((1, columns), 1 / columns)))
     assert len(cells_of(root)) == columns
     digits = of_class(root, "text", "digits")
     assert len(digits) == (columns if columns <= MAX_COLUMNS_WITH_DIGITS else 0)
 
 
-def test_one_word_looking_at_one_word_is_drawn():
+def test_single_cell_is_drawn():
     (cell,) = cells_of(parse(AttentionMap(["a"], ["x"], np.ones((1, 1)))))
     assert cell.get("data-weight") == "1"
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(0, 0), (0, 2), (3, 0)])
-def test_an_empty_map_says_so(rows, columns):
+def test_empty_map_says_so(rows, columns):
     root = parse(AttentionMap(["a"] * columns, ["x"] * rows, np.zeros((rows, columns))))
     assert [node.text for node in root.iter(f"{NAMESPACE}text")] == ["nothing to draw"]

@@ -1,0 +1,243 @@
+"use strict";
+// Draws every attention map of the page, and the weights of the word under the pointer.
+//
+// The state is a view { row, column }: a row alone is an output word, a column alone a source word,
+// both a cell of the map, neither the whole map. `show` draws a view; the rest selects one.
+//
+// Tokens are untrusted. They enter the page as text (textContent), never as markup.
+
+const { sentences, strong, faint } = JSON.parse(document.getElementById("maps").textContent);
+
+const WHOLE_MAP = { row: null, column: null };
+const MIN_LINK_WEIGHT = 0.01;
+const SVG = "http://www.w3.org/2000/svg";
+
+function create(tag, className, text = "") {
+  const node = document.createElement(tag);
+  node.className = className;
+  node.textContent = text;
+  return node;
+}
+
+function percent(weight) {
+  if (weight === 0) return "";
+  return Math.floor(100 * weight + 0.5) || "\u00b7";
+}
+
+// ----- words -----
+
+// The label for screen readers: "girl: puella 93%, videt 3%".
+function describeWeights(token, others, weights) {
+  const parts = others
+    .map((other, index) => ({ other, percentage: Math.round(100 * weights[index]) }))
+    .filter(({ percentage }) => percentage > 0)
+    .sort((one, two) => two.percentage - one.percentage)
+    .map(({ other, percentage }) => `${other} ${percentage}%`);
+  return `${token}: ${parts.join(", ") || "nothing"}`;
+}
+
+function drawWords(side, tokens, labelOf) {
+  const row = create("div", `words ${side}`);
+  row.dir = "auto"; // a right-to-left sentence runs from the right
+  row.setAttribute("role", "toolbar");
+  row.setAttribute("aria-label", side);
+  row.append(...tokens.map((token, index) => {
+    const word = create("button", "word");
+    word.type = "button";
+    word.title = token;
+    word.tabIndex = index === 0 ? 0 : -1;
+    word.setAttribute("aria-label", labelOf(token, index));
+    word.append(create("span", "token", token), create("span", "percentage"));
+    return word;
+  }));
+  return row;
+}
+
+function setWeight(word, weight) {
+  word.style.setProperty("--weight", weight ?? 0);
+  word.dataset.weight = weight ?? "";
+  word.classList.toggle("strong", weight > strong);
+  word.querySelector(".percentage").textContent = percent(weight ?? 0);
+}
+
+// ----- links -----
+
+function drawLinks(weights) {
+  const svg = document.createElementNS(SVG, "svg");
+  svg.classList.add("links");
+  svg.setAttribute("aria-hidden", "true");
+  weights.forEach((weightsOfRow, row) => weightsOfRow.forEach((weight, column) => {
+    if (weight < MIN_LINK_WEIGHT) return;
+    const link = document.createElementNS(SVG, "path");
+    link.classList.add("link");
+    link.setAttribute("stroke-opacity", weight);
+    link.setAttribute("stroke-width", 1 + 4 * weight);
+    Object.assign(link.dataset, { row, column });
+    svg.append(link);
+  }));
+  return svg;
+}
+
+function placeLinks(links, targets, sources) {
+  const origin = links.getBoundingClientRect();
+  for (const link of links.children) {
+    const lower = targets[link.dataset.row].getBoundingClientRect();
+    const upper = sources[link.dataset.column].getBoundingClientRect();
+    const from = [lower.left + lower.width / 2 - origin.left, lower.top - origin.top];
+    const to = [upper.left + upper.width / 2 - origin.left, upper.bottom - origin.top];
+    const middle = (from[1] + to[1]) / 2;
+    link.setAttribute("d", `M${from} C${from[0]},${middle} ${to[0]},${middle} ${to}`);
+  }
+}
+
+// ----- heat map -----
+
+function drawMap({ source, target, weights }) {
+  const table = create("table", "");
+  table.setAttribute("role", "grid"); // arrow keys reach its cells
+  table.append(create("caption", "", "Rows: output words. Columns: source words."));
+  const head = table.createTHead().insertRow();
+  head.append(create("td", ""), ...source.map((token) => {
+    const header = create("th", "");
+    header.scope = "col";
+    header.append(create("span", "", token));
+    return header;
+  }), create("td", ""));
+  const body = table.createTBody();
+  target.forEach((token, row) => {
+    const header = create("th", "", token);
+    header.scope = "row";
+    body.insertRow().append(header, ...weights[row].map((weight, column) =>
+      drawCell(weight, row, column, `${token} \u2192 ${source[column]}: ${weight.toFixed(2)}`)));
+  });
+  return table;
+}
+
+function drawCell(weight, row, column, name) {
+  const cell = create("td", "cell", percent(weight));
+  cell.title = name;
+  cell.tabIndex = row === 0 && column === 0 ? 0 : -1;
+  cell.style.setProperty("--weight", weight);
+  cell.classList.toggle("strong", weight > strong);
+  cell.classList.toggle("faint", weight < faint);
+  Object.assign(cell.dataset, { row, column, weight });
+  return cell;
+}
+
+// The header is as high as its longest slanted word.
+function fitHeader(table) {
+  const words = [...table.tHead.querySelectorAll("span")];
+  const longest = Math.max(...words.map((word) => word.offsetWidth));
+  table.style.setProperty("--label-height", `${Math.ceil(longest * Math.SQRT1_2) + 18}px`);
+}
+
+// ----- a sentence -----
+
+function drawSentence(attentionMap, index) {
+  const section = create("section", "");
+  section.id = `sentence-${index + 1}`;
+  const title = attentionMap.title || (sentences.length > 1 ? `Sentence ${index + 1}` : "");
+  if (title) section.append(create("h2", "", title));
+  document.querySelector("main").append(section);
+  if (attentionMap.source.length === 0 || attentionMap.target.length === 0) {
+    section.append(create("p", "empty", "nothing to draw"));
+    return;
+  }
+  const { source, target, weights } = attentionMap;
+  const columns = source.map((_, column) => weights.map((row) => row[column]));
+  const sourceRow = drawWords("source", source, (word, i) => describeWeights(word, target, columns[i]));
+  const targetRow = drawWords("target", target, (word, i) => describeWeights(word, source, weights[i]));
+  const links = drawLinks(weights);
+  const table = drawMap(attentionMap);
+
+  const alignment = create("div", "alignment");
+  alignment.append(links, sourceRow, targetRow);
+  const map = create("div", "map");
+  map.append(table);
+  const views = create("div", "views");
+  views.append(alignment, map);
+  section.append(views);
+
+  const [sources, targets] = [[...sourceRow.children], [...targetRow.children]];
+  const parts = { sources, targets, links, table };
+  new ResizeObserver(() => {
+    fitHeader(table);
+    placeLinks(links, targets, sources);
+  }).observe(alignment);
+  listen(section, parts, (view) => show(view, parts, weights));
+  show(WHOLE_MAP, parts, weights);
+}
+
+function choose(nodes, isChosen) {
+  nodes.forEach((node, index) => node.classList.toggle("chosen", isChosen(node, index)));
+}
+
+function show({ row, column }, { sources, targets, links, table }, weights) {
+  const isShown = (node) =>
+    (row ?? +node.dataset.row) === +node.dataset.row &&
+    (column ?? +node.dataset.column) === +node.dataset.column;
+  sources.forEach((word, index) => {
+    const isShownWord = row !== null && (column ?? index) === index;
+    setWeight(word, isShownWord ? weights[row][index] : null);
+  });
+  targets.forEach((word, index) => {
+    const isShownWord = column !== null && (row ?? index) === index;
+    setWeight(word, isShownWord ? weights[index][column] : null);
+  });
+  choose(sources, (_, index) => index === column);
+  choose(targets, (_, index) => index === row);
+  const isWhole = row === null && column === null;
+  links.classList.toggle("whole", isWhole);
+  for (const link of links.children) link.classList.toggle("hidden", !isShown(link));
+  table.classList.toggle("aside", !isWhole);
+  choose(table.querySelectorAll(".cell"), isShown);
+  choose(table.tHead.querySelectorAll("th"), (_, index) => index === column);
+  choose(table.tBodies[0].querySelectorAll("th"), (_, index) => index === row);
+}
+
+// ----- pointer, touch and keyboard -----
+
+function listen(section, parts, showView) {
+  let kept = WHOLE_MAP; // chosen by a click or the keyboard
+  const viewOf = (node) => {
+    const target = node.closest(".word, .cell");
+    if (target === null) return null;
+    if (target.matches(".cell")) return { row: +target.dataset.row, column: +target.dataset.column };
+    const column = parts.sources.indexOf(target);
+    return column < 0 ? { row: parts.targets.indexOf(target), column: null } : { row: null, column };
+  };
+  const keep = (view) => { kept = view; showView(view); };
+  section.addEventListener("pointerover", (event) => showView(viewOf(event.target) ?? kept));
+  section.addEventListener("pointerleave", () => showView(kept));
+  section.addEventListener("click", (event) => keep(viewOf(event.target) ?? WHOLE_MAP));
+  section.addEventListener("focusin", (event) => keep(viewOf(event.target) ?? WHOLE_MAP));
+  section.addEventListener("focusout", () => keep(WHOLE_MAP));
+  section.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") keep(WHOLE_MAP);
+    const next = neighbor(event.target, event.key);
+    if (!next) return;
+    event.preventDefault();
+    event.target.tabIndex = -1;
+    next.tabIndex = 0;
+    next.focus();
+  });
+}
+
+// The word or cell that an arrow key leads to. Each row of words and the map are one tab stop.
+function neighbor(node, key) {
+  const isReversed = getComputedStyle(node.parentElement).direction === "rtl";
+  const forward = isReversed ? "ArrowLeft" : "ArrowRight";
+  const back = isReversed ? "ArrowRight" : "ArrowLeft";
+  const siblings = [...node.parentElement.children].filter((child) => child.matches(".word, .cell"));
+  if (key === "Home") return siblings[0];
+  if (key === "End") return siblings.at(-1);
+  if (key === forward) return siblings[siblings.indexOf(node) + 1];
+  if (key === back) return siblings[siblings.indexOf(node) - 1];
+  if (!node.matches(".cell")) return null;
+  const line = node.parentElement;
+  if (key === "ArrowDown") return line.nextElementSibling?.children[node.cellIndex];
+  if (key === "ArrowUp") return line.previousElementSibling?.children[node.cellIndex];
+  return null;
+}
+
+sentences.forEach(drawSentence);

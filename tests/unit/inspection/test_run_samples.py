@@ -1,0 +1,87 @@
+"""Samples are grouped by validation, bounded, and have a map only if weights are valid."""
+
+import math
+
+import pytest
+
+from heedful.inspection import run_samples
+from heedful.inspection.run_samples import MAX_TOKENS, MAX_VALIDATIONS, group_by_step
+
+SAMPLE = {
+    "step": 10,
+    "source": ["a", "b"],
+    "reference": "x y",
+    "output": ["x"],
+    "text": "x",
+    "weights": [[0.25, 0.75]],
+}
+
+
+def only_item(**changes):
+    ((validation,), _) = group_by_step([{**SAMPLE, **changes}]).values()
+    (item,) = validation["items"]
+    return item
+
+
+def test_samples_are_grouped_by_step():
+    grouped = group_by_step([{**SAMPLE, "step": step} for step in (20, 20, 10)])
+    assert [part["step"] for part in grouped["validations"]] == [10, 20]
+    assert [len(part["items"]) for part in grouped["validations"]] == [1, 2]
+
+
+def test_sample_keeps_its_texts_and_weights():
+    assert only_item() == {
+        "source": ["a", "b"],
+        "output": ["x"],
+        "reference": "x y",
+        "text": "x",
+        "weights": [[0.25, 0.75]],
+        "is_cut": False,
+    }
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [[], None, "none", [[0.5]], [[1, 0], [0, 1]], [[1], [0, 1]], [[math.nan, 0]], [[-1, 1]]],
+    ids=str,
+)
+def test_invalid_weights_are_not_drawn(weights):
+    assert only_item(weights=weights)["weights"] is None
+
+
+def test_incomplete_sample_is_shown():
+    ((validation,), total) = group_by_step([{"step": 1}, {"text": "no step"}]).values()
+    assert total == 1
+    assert validation["items"][0]["text"] == ""
+
+
+def test_invisible_characters_of_samples_are_escaped():
+    item = only_item(source=[" ", "\u202e"], text="a\u202eb\n\x00c")
+    assert item["source"] == ["\u2423", "\\u202e"]
+    assert item["text"] == "a\\u202eb\n\\x00c"
+
+
+def test_long_sequences_are_cut():
+    tokens = ["w"] * 500
+    weights = [[1 / 500] * 500] * 500
+    item = only_item(source=tokens, output=tokens, weights=weights, text="w " * 5000)
+    assert item["is_cut"]
+    assert len(item["source"]) == len(item["output"]) == len(item["weights"]) == MAX_TOKENS
+    assert {len(row) for row in item["weights"]} == {MAX_TOKENS}
+    assert len(item["text"]) <= 2003
+
+
+def test_validations_are_thinned_between_the_first_and_the_last():
+    grouped = group_by_step([{**SAMPLE, "step": step} for step in range(1000)])
+    steps = [part["step"] for part in grouped["validations"]]
+    assert grouped["total"] == 1000
+    assert len(steps) == len(set(steps)) == MAX_VALIDATIONS
+    assert (steps[0], steps[-1]) == (0, 999)
+
+
+def test_large_maps_reduce_the_number_of_validations(monkeypatch):
+    monkeypatch.setattr(run_samples, "MAX_WEIGHTS", 10_000)
+    tokens = ["w"] * 16
+    large = {**SAMPLE, "source": tokens, "output": tokens, "weights": [[1 / 16] * 16] * 16}
+    grouped = group_by_step([{**large, "step": step} for step in range(99) for _ in range(4)])
+    assert len(grouped["validations"]) == 10_000 // (16 * 16 * 4)
