@@ -1,11 +1,9 @@
-"""heedful: sequence models that show where they look.
-
-What the command line does, the library does in as few lines:
+"""heedful: sequence models with attention in PyTorch.
 
     heedful.train("latin-demo", "runs/demo")
     heedful.load("runs/demo").translate(["Caecilius est in horto."])
 
-Importing heedful imports no torch; that happens when one of these is first used.
+Importing heedful does not import torch; the first call does.
 """
 
 from __future__ import annotations
@@ -33,8 +31,9 @@ def load(
 ) -> Any:
     """Load a trained model from its run folder.
 
-    It is a `Translator`, a `TextGenerator` (of a language model) or a `MaskFiller`. `overrides` such as
-    "decoding.beam=10" change its settings; `ensemble_with` are runs that are asked together with it.
+    Its task decides the type: a `Translator`, `TextGenerator`, `MaskFiller` and so on.
+    `overrides` such as "decoding.beam_size=10" change its settings; `ensemble_with` are further
+    runs that form an ensemble with it.
     """
     from heedful.runs import load as load_run
 
@@ -44,7 +43,7 @@ def load(
 def train(
     recipe: str, output_dir: str | Path, *, overrides: Sequence[str] = (), device: str = "auto"
 ) -> TrainingResult:
-    """Train by a recipe's name or file; `overrides` such as "training.max_steps=500" change it."""
+    """Train a recipe, by name or file; `overrides` such as "training.max_steps=500" change it."""
     from heedful.experiment import train as train_into
     from heedful.recipes import load_recipe
 

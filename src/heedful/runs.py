@@ -1,15 +1,15 @@
-"""Runs: a trained model as a folder.
+"""Run folders: a trained model on disk, and how it is loaded.
 
-    config.yaml          the resolved recipe, whole
-    text/                the tokenizers
-    weights.safetensors  the best weights so far
+    config.yaml          the resolved recipe
+    tokenizers/          the tokenizers
+    weights.safetensors  the best parameters so far
     manifest.json        versions, and the SHA-256 of every file above
-    metrics.jsonl        how training went, a line at a time
-    samples.jsonl        what the model made of a few texts at each validation
-    checkpoints/         what training needs to go on, a folder for each step that is kept
-    bad-steps/           what is needed to look at steps that went wrong
+    metrics.jsonl        training and validation metrics, one line each
+    samples.jsonl        predictions for a few dev examples at each validation
+    checkpoints/         training states to resume from, one folder per step
+    bad-steps/           debug data of non-finite steps
 
-Nothing in it is pickled, and a file that is lost or altered is noticed before it is used.
+Invariant: nothing is pickled, and a missing or altered file is reported before it is used.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.training.callbacks import LoggedSample
 from heedful.version import VERSION
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _CONFIG, _TOKENIZERS_FOLDER, _WEIGHTS = "config.yaml", "tokenizers", "weights.safetensors"
 _METRICS, _SAMPLES = "metrics.jsonl", "samples.jsonl"
 
@@ -55,76 +55,77 @@ class Run:
 
     @property
     def exists(self) -> bool:
-        """Whether a run was begun here."""
+        """Whether the folder has a recipe."""
         return (self.folder / _CONFIG).exists()
 
     def initialize(self, recipe: Recipe, tokenizers: TokenizerPair) -> None:
-        """Write what does not change while training."""
+        """Write recipe and tokenizers."""
         with atomic_replace(self.folder / _TOKENIZERS_FOLDER) as temporary:
             temporary.mkdir()
             tokenizers.save(temporary)
         write_text(self.folder / _CONFIG, to_yaml(recipe))
 
     def read_recipe(self) -> Recipe:
-        """The recipe this run was trained by."""
+        """Read the recipe."""
         path = self.folder / _CONFIG
         return validate_settings(Recipe, read_settings(path), location=str(path))
 
     def read_tokenizers(self, recipe: Recipe) -> TokenizerPair:
-        """The tokenizers this run was trained with."""
+        """Load the tokenizers."""
         return recipe.tokenizers.load(self.folder / _TOKENIZERS_FOLDER)
 
     def replace_recipe(self, recipe: Recipe) -> None:
-        """Write a recipe in the place of the one this run was begun by."""
+        """Replace the recipe, and update the manifest if there is one."""
         if (self.folder / MANIFEST).exists():
-            facts = read_and_verify_manifest(self.folder)
-            del facts["files"]
-            self._replace({_CONFIG: lambda path: _write_config(recipe, path)}, facts)
+            metadata = read_and_verify_manifest(self.folder)
+            del metadata["files"]
+            self._replace({_CONFIG: lambda path: _write_config(recipe, path)}, metadata)
         else:
             write_text(self.folder / _CONFIG, to_yaml(recipe))
 
     def save_model(self, state_dict: Mapping[str, Tensor], *, step: int) -> None:
-        """Make these weights the ones the run is used with."""
-        facts = {
+        """Save the parameters that the run is used with."""
+        metadata = {
             "format": FORMAT_VERSION,
             "heedful": VERSION,
             "torch": torch.__version__,
             "threads": torch.get_num_threads(),
             "step": step,
         }
-        self._replace({_WEIGHTS: lambda path: save_weights(state_dict, path)}, facts)
+        self._replace({_WEIGHTS: lambda path: save_weights(state_dict, path)}, metadata)
 
     def _replace(
         self, writers: Mapping[str, Callable[[Path], None]], metadata: dict[str, Any]
     ) -> None:
         files = [path for path in (self.folder / _TOKENIZERS_FOLDER).rglob("*") if path.is_file()]
         files += [self.folder / _CONFIG, self.folder / _WEIGHTS]
-        kept = [path for path in files if path.name not in writers]
-        replace_with_manifest(self.folder, writers, kept, metadata)
+        unchanged = [path for path in files if path.name not in writers]
+        replace_with_manifest(self.folder, writers, unchanged, metadata)
 
     def verify(self) -> dict[str, Any]:
-        """Hold every file against the manifest, and give that."""
+        """Verify every file against the manifest, and return it."""
         _check_is_run(self.folder)
         manifest = read_and_verify_manifest(self.folder)
-        if manifest.get("format") != FORMAT_VERSION:
-            raise RunError(
-                str(self.folder / MANIFEST),
-                f"the run has format {manifest.get('format')}, and this heedful reads {FORMAT_VERSION}",
-                f"use the heedful that wrote it ({manifest.get('heedful', 'unknown')}) "
-                "or a newer one",
-            )
+        check(
+            manifest.get("format") == FORMAT_VERSION,
+            str(self.folder / MANIFEST),
+            f"the run has format {manifest.get('format')}, but this version of heedful reads "
+            f"format {FORMAT_VERSION}",
+            f"use the version that wrote it ({manifest.get('heedful', 'unknown')}), or train again",
+            RunError,
+        )
         return manifest
 
     def load_weights_into(self, model: nn.Module) -> None:
-        """Give a model the weights of this run."""
+        """Load the parameters into a model."""
         load_weights(model, self.folder / _WEIGHTS)
 
     def append_metrics(self, entry: Mapping[str, Any]) -> None:
-        """Add a line to the metrics."""
+        """Append a line to the metrics."""
         self._append_lines(_METRICS, [entry])
 
     def append_samples(self, step: int, samples: Iterable[LoggedSample]) -> None:
-        """Add what the model made of a few texts."""
+        """Append the predictions of a validation."""
         self._append_lines(_SAMPLES, [{"step": step, **sample._asdict()} for sample in samples])
 
     def _append_lines(self, name: str, entries: Sequence[Mapping[str, Any]]) -> None:
@@ -133,7 +134,7 @@ class Run:
             file.writelines(json.dumps(entry) + "\n" for entry in entries)
 
     def truncate_logs_after(self, step: int) -> None:
-        """Drop the lines of steps that will be taken again."""
+        """Remove log lines of later steps, before training resumes at `step`."""
         for name in (_METRICS, _SAMPLES):
             path = self.folder / name
             if path.exists():
@@ -149,20 +150,20 @@ def _read_step(line: str) -> float:
     try:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
-        return float("inf")  # half a line, from a writer that was killed
+        return float("inf")  # an incomplete line of a killed process
 
 
 def resolve_device(name: str = "auto") -> torch.device:
-    """The device of this name; "auto" is a GPU where there is one."""
+    """Return the device of this name; "auto" is a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kind, _, number = name.partition(":")
-    count = torch.cuda.device_count() if kind == "cuda" else int(name == "cpu")
-    if not (number or "0").isdigit() or int(number or 0) >= count:
+    device_type, _, index = name.partition(":")
+    count = torch.cuda.device_count() if device_type == "cuda" else int(name == "cpu")
+    if not (index or "0").isdigit() or int(index or 0) >= count:
         raise ConfigError(
             "--device",
             f"there is no device called {name!r}",
-            "choose cpu, cuda (or cuda:1 and so on, where there are several), or auto",
+            "choose cpu, cuda, cuda:1 and so on, or auto",
         )
     return torch.device(name)
 
@@ -244,8 +245,8 @@ def _check_is_run(run_dir: Path) -> None:
     if (run_dir / _CONFIG).exists():
         raise RunError(
             str(run_dir),
-            "training has not saved any weights here yet",
-            "wait for the first validation, or give the same `heedful train` command again",
+            "training has not saved parameters here yet",
+            "wait for the first validation, or run the same `heedful train` command again",
         )
     siblings = [path.parent.name for path in run_dir.parent.glob(f"*/{MANIFEST}")]
     problem = "not a run folder" if run_dir.exists() else "no such folder"

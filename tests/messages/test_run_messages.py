@@ -112,13 +112,13 @@ def test_weights_that_are_no_weights(call, copied):
 
 def test_a_run_of_another_format(call, copied):
     path = copied / "manifest.json"
-    path.write_text(path.read_text().replace('"format": 1', '"format": 99'))
+    path.write_text(path.read_text().replace('"format": 2', '"format": 99'))
     vouch_for(copied)
     ended = call("translate", copied)
     assert ended.code == 2
     assert ended.err == (
-        f"heedful: {path}: the run has format 99, and this heedful reads 1\n"
-        "  use the heedful that wrote it (0.1.0) or a newer one\n"
+        f"heedful: {path}: the run has format 99, but this version of heedful reads format 2\n"
+        "  use the version that wrote it (0.1.0), or train again\n"
     )
 
 
@@ -146,8 +146,8 @@ def test_a_run_without_weights_yet(call, copied):
     ended = call("translate", copied)
     assert ended.code == 2
     assert ended.err == (
-        f"heedful: {copied}: training has not saved any weights here yet\n"
-        "  wait for the first validation, or give the same `heedful train` command again\n"
+        f"heedful: {copied}: training has not saved parameters here yet\n"
+        "  wait for the first validation, or run the same `heedful train` command again\n"
     )
 
 

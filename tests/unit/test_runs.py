@@ -43,7 +43,7 @@ def test_manifest_lists_config_tokenizers_and_weights(trained):
         "tokenizers/target/vocabulary.json",
         "weights.safetensors",
     }
-    assert manifest["format"] == 1
+    assert manifest["format"] == 2
     assert manifest["torch"] == torch.__version__
     assert manifest["threads"] == torch.get_num_threads()
 

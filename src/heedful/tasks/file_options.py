@@ -45,11 +45,9 @@ class FileOptions(NamedTuple):
         given = self.given(files)
         missing = [option for option in self.options if option not in given]
         if given and missing:
-            raise ConfigError(
-                given[0].flag(split),
-                f"given without {missing[0].flag(split)}",
-                f"add {missing[0].flag(split)} FILE with one line per line of {given[0].flag(split)}",
-            )
+            flag, other = given[0].flag(split), missing[0].flag(split)
+            hint = f"add {other} FILE with one line per line of {flag}"
+            raise ConfigError(flag, f"given without {other}", hint)
         paths = {option.field: files[option.name] for option in given}
         first = {field: path if isinstance(path, str) else path[0] for field, path in paths.items()}
         return {**self.settings, **first} if given else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from heedful.data.token_stream import (
     tokens_fingerprint,
 )
 from heedful.errors import ConfigError, check
+from heedful.evaluation.base import Direction
 from heedful.tasks.file_options import TEXT_FILES
 from heedful.tasks.pair_task import (
     finalize_token_metrics,
@@ -36,6 +37,7 @@ from heedful.tasks.task import (
     DataModule,
     ExperimentConfig,
     LoadedRun,
+    MetricSpec,
     Task,
     TrainData,
     VocabSizes,
@@ -82,10 +84,10 @@ class TextTask(Task):
     source_configs = (TextFilesConfig, SyntheticTextConfig)
     train_source_configs = (PreparedDataConfig,)
     file_options = TEXT_FILES
-    metrics = {"loss": LOSS, "accuracy": ACCURACY}
+    metrics: ClassVar[Mapping[str, MetricSpec]] = {"loss": LOSS, "accuracy": ACCURACY}
     has_references = False
     # Per token, only models with equal tokenizers compare; so words and characters come first.
-    compared_scores = {
+    compared_scores: ClassVar[Mapping[str, Direction]] = {
         "perplexity per word": "lower",
         "bits per character": "lower",
         "perplexity per token": "lower",

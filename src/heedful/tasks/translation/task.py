@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -13,7 +13,7 @@ from typing_extensions import override
 from heedful.data.pair_dataset import Pair
 from heedful.decoding.translation import Translation
 from heedful.errors import ConfigError, DataError
-from heedful.evaluation.base import compute_score
+from heedful.evaluation.base import Metric, compute_score
 from heedful.evaluation.registry import DEFAULT_METRICS, METRICS, MODEL_METRICS
 from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.models.prefix_lm import PrefixLanguageModelConfig
@@ -49,7 +49,7 @@ class TranslationTask(PairTask):
     next_command = "translate {run} FILE"
     model_configs = (EncoderDecoderConfig, PrefixLanguageModelConfig)
     file_options = PARALLEL_FILES
-    metrics = {
+    metrics: ClassVar[Mapping[str, MetricSpec]] = {
         "loss": LOSS,
         "accuracy": ACCURACY,
         **{
@@ -59,7 +59,7 @@ class TranslationTask(PairTask):
         },
     }
     has_search = True
-    evaluation_metrics = {**METRICS, **MODEL_METRICS}
+    evaluation_metrics: ClassVar[Mapping[str, Metric]] = {**METRICS, **MODEL_METRICS}
     default_metrics = DEFAULT_METRICS
 
     @override
