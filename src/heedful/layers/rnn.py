@@ -45,11 +45,7 @@ _Cells = (
 )
 
 
-CellConfig = Annotated[
-    _Cells,
-    Field(discriminator="type"),
-    allow_bare_type(CellType | _Cells),
-]
+CellConfig = Annotated[_Cells, Field(discriminator="type"), allow_bare_type(CellType | _Cells)]
 
 
 class ResidualCell(CellWrapper):
@@ -158,10 +154,7 @@ def unroll_states(
 
 @op
 def unroll_with_final_state(
-    cell: RecurrentCell,
-    inputs: LayerInputs,
-    lengths: Lengths,
-    state: RecurrentState,
+    cell: RecurrentCell, inputs: LayerInputs, lengths: Lengths, state: RecurrentState
 ) -> tuple[LayerOutputs, RecurrentState]:
     """Return the hidden state after each input, and the state after each row's last real input."""
     states = unroll_states(cell, inputs, state)

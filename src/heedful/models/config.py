@@ -1,4 +1,4 @@
-""""""
+"""The unions of encoder and decoder configs: a new architecture is one module and one line here."""
 
 from __future__ import annotations
 
@@ -13,23 +13,20 @@ from heedful.models.recurrent.decoder import RecurrentDecoderConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.models.transformer import TransformerDecoderConfig, TransformerEncoderConfig
 
-DecoderConfig = Annotated[
-    RecurrentDecoderConfig
-    | TransformerDecoderConfig
-    | ConvolutionalDecoderConfig
-    | DilatedDecoderConfig,
-    Field(discriminator="type"),
-    with_default_type("recurrent"),
-]
-
-
-# The encoders, as a configuration names them.
-
 EncoderConfig = Annotated[
     RecurrentEncoderConfig
     | TransformerEncoderConfig
     | ConvolutionalEncoderConfig
     | DilatedEncoderConfig,
+    Field(discriminator="type"),
+    with_default_type("recurrent"),
+]
+
+DecoderConfig = Annotated[
+    RecurrentDecoderConfig
+    | TransformerDecoderConfig
+    | ConvolutionalDecoderConfig
+    | DilatedDecoderConfig,
     Field(discriminator="type"),
     with_default_type("recurrent"),
 ]

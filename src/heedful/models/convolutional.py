@@ -1,6 +1,7 @@
-"""Convolutional decoders: each place sees a few places back, and every layer looks at the source.
+"""ConvS2S: a convolutional encoder, and a decoder with attention in every layer.
 
-Law: a known target read at once is the same target read step by step.
+(Gehring et al. 2017.) Invariant: a known target decoded at once gives the same as one step per
+token; padding has no influence.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from typing import Annotated, Any, Literal, NamedTuple, cast
 import torch
 from pydantic import BeforeValidator, PositiveInt, model_validator
 from torch import Tensor, nn
+from typing_extensions import override
 
 from heedful.attention import AlignmentOutput, Attention, AttentionState, Memory, padding_mask
 from heedful.attention.config import AttentionConfig
 from heedful.attention.dot_product_scores import DotScoreConfig
-from heedful.attention.masks import padding_mask
-from heedful.errors import ConfigError
+from heedful.errors import check
 from heedful.layers.convolution import (
     SQRT_HALF,
     ConvolutionalConfigBase,
@@ -36,23 +37,20 @@ from heedful.models.base import (
 )
 from heedful.models.output_heads import OutputHead, OutputHeadConfig, SoftmaxHeadConfig
 from heedful.search.protocol import StepOutput
-from heedful.shapes import Float, Int
+from heedful.shapes import Float, Int, Lengths, StepTokens, TokenIds
 
-# Multi-step attention: every layer looks at the source, knowing what those below it found.
-#
-# (Gehring et al. 2017, section 3.3.) Law: places read piece by piece, each piece from the state the
-# last one left, are read as if at once.
+SourceStates = Float[Tensor, "B S V"]
 
 
 class ConvolutionalLayerState(NamedTuple):
-    """What one layer carries from one place to the next."""
+    """What one layer carries from one position to the next."""
 
-    recent: Float[Tensor, "B R D"]  # what it read at the last k - 1 places
-    attention_state: AttentionState | None  # what it has asked of the source, where that counts
+    recent: Float[Tensor, "B R D"]  # its inputs at the last k - 1 positions
+    attention_state: AttentionState | None  # if attention depends on earlier steps
 
 
 class ConvolutionalLayerOutput(NamedTuple):
-    """What one layer made of places."""
+    """Output of one layer."""
 
     outputs: Float[Tensor, "B T D"]
     weights: Float[Tensor, "B T S"] | None
@@ -61,13 +59,13 @@ class ConvolutionalLayerOutput(NamedTuple):
 
 
 class ConvolutionalAttentionLayer(nn.Module):
-    """A gated layer that looks at the source between its gate and its sum.
+    """A gated convolution with attention between its gate and its residual sum.
 
-    d_i = (W_d h_i + b_d + g_i) sqrt(0.5) asks, h_i being what the gate lets through and g_i the
-    embedding of the token read; the context c_i comes in as (h_i + W_c c_i + b_c) sqrt(0.5).
-    (Gehring et al. 2017, section 3.3 and equation 1, which leaves the constants out; the authors'
-    code has them.) A mean of m unlike vectors has an m-th of their variance: it is multiplied by
-    m sqrt(1 / m), m being the length of the source (section 3.4).
+    The query is d_i = (W_d h_i + b_d + g_i) sqrt(0.5) for the gate's output h_i and the token
+    embedding g_i; the context c_i is added as (h_i + W_c c_i + b_c) sqrt(0.5)  (Gehring et al.
+    2017, section 3.3 and equation 1, which omits the constants of the authors' code). A mean of m
+    independent vectors has 1 / m of their variance, so the context is multiplied by m sqrt(1 / m)
+    for a source of length m (section 3.4).
     """
 
     def __init__(
@@ -84,14 +82,13 @@ class ConvolutionalAttentionLayer(nn.Module):
         self.query_projection = query_projection
         self.context_projection = context_projection
 
-    def initial_state(
-        self, memory: Memory, states: Float[Tensor, "B S V"]
-    ) -> ConvolutionalLayerState:
-        """Make the state of having read and asked nothing."""
-        attention = self.attention
-        past = attention.initial_state(memory) if attention.needs_positions else None
-        return ConvolutionalLayerState(self.layer.initial_state(states), past)
+    def initial_state(self, memory: Memory, states: SourceStates) -> ConvolutionalLayerState:
+        """Return the state before the first position."""
+        needs_state = self.attention.needs_positions
+        attention_state = self.attention.initial_state(memory) if needs_state else None
+        return ConvolutionalLayerState(self.layer.initial_state(states), attention_state)
 
+    @override
     def forward(
         self,
         inputs: Float[Tensor, "B T D"],
@@ -102,15 +99,13 @@ class ConvolutionalAttentionLayer(nn.Module):
         *,
         need_weights: bool,
     ) -> ConvolutionalLayerOutput:
-        """Read on from a state, looking at the source from every place."""
         gated, recent = self.layer.forward_causal(inputs, state.recent)
         queries = scaled_sum(self.query_projection(gated), embedded)
-        wanted = need_weights or self.attention.has_auxiliary_losses
-        attended = self.attention(queries, memory, state.attention_state, need_weights=wanted)
+        need_weights = need_weights or self.attention.has_auxiliary_losses
+        attended = self.attention(queries, memory, state.attention_state, need_weights=need_weights)
         with_context = scaled_sum(gated, self.context_projection(attended.context * context_scale))
-        outputs = self.layer.add_residual(inputs, with_context)
         return ConvolutionalLayerOutput(
-            outputs,
+            self.layer.add_residual(inputs, with_context),
             attended.weights,
             attended.alignment,
             ConvolutionalLayerState(recent, attended.state),
@@ -118,29 +113,20 @@ class ConvolutionalAttentionLayer(nn.Module):
 
 
 class ConvolutionalDecoderState(NamedTuple):
-    """All that is needed to go on writing: what was written, and what can be looked at."""
+    """State between two steps, and the source."""
 
     layers: tuple[ConvolutionalLayerState, ...]
-    memories: tuple[Memory, ...]  # one for every layer
-    context_scale: Float[Tensor, "B 1 1"]  # what the contexts of a source are multiplied by
-    start_positions: Int[Tensor, "B"]  # the number of the next place
-
-
-class ConvolutionalStackOutput(NamedTuple):
-    """What all layers made of places."""
-
-    features: Float[Tensor, "B T D"]
-    weights: Float[Tensor, "B T S"] | None  # the mean of all layers'
-    attention_records: tuple[AttentionRecord, ...]
-    state: ConvolutionalDecoderState
+    memories: tuple[Memory, ...]  # one per layer
+    context_scale: Float[Tensor, "B 1 1"]
+    start_positions: Int[Tensor, "B"]  # position of the next token
 
 
 class ConvolutionalDecoder(Decoder):
-    """Gated layers that see nothing of the future, each with its own attention to the source.
+    """Causal gated convolutions, each with its own attention to the source.
 
-    (Gehring et al. 2017, section 3: "multi-step attention".) Weights are the mean of the layers'.
-    What all attentions send back to the layers of the encoder is their mean, not their sum, while
-    the words of the source get their own share of it whole (section 3.4).
+    (Gehring et al. 2017, section 3: "multi-step attention".) Weights are the mean over the layers.
+    The gradient of the encoder's layers is the mean over the attentions, not the sum, while the
+    source embeddings get the whole of theirs (section 3.4).
     """
 
     def __init__(
@@ -165,131 +151,112 @@ class ConvolutionalDecoder(Decoder):
     def _layers(self) -> Iterable[ConvolutionalAttentionLayer]:
         return cast(Iterable[ConvolutionalAttentionLayer], self.layers)
 
+    @override
     def initial_state(self, encoder_output: EncoderOutput) -> ConvolutionalDecoderState:
-        """Make ready to write about a source."""
         states, keys = self._values_and_keys(encoder_output)
         mask = padding_mask(encoder_output.lengths, states.size(1))
-        sources = tuple(
+        memories = tuple(
             layer.attention.build_memory(states, mask, keys=keys) for layer in self._layers
         )
-        pairs = zip(self._layers, sources, strict=True)
+        pairs = zip(self._layers, memories, strict=True)
         return ConvolutionalDecoderState(
-            tuple(layer.initial_state(source, states) for layer, source in pairs),
-            sources,
+            tuple(layer.initial_state(memory, states) for layer, memory in pairs),
+            memories,
             encoder_output.lengths.to(states.dtype).sqrt()[:, None, None],
             torch.zeros_like(encoder_output.lengths),
         )
 
+    @override
     def step(
-        self, tokens: Int[Tensor, "B"], state: ConvolutionalDecoderState
+        self, tokens: StepTokens, state: ConvolutionalDecoderState
     ) -> StepOutput[ConvolutionalDecoderState]:
-        """Read one token; say how likely each next one is."""
-        read = self._forward(tokens.unsqueeze(1), state, need_weights=True)
-        assert read.weights is not None, "weights were asked for"
-        said = self.output_head(read.features, read.weights, state.memories[-1])
-        return StepOutput(said.squeeze(1), read.state, read.weights.squeeze(1))
+        output, next_state = self._forward(tokens.unsqueeze(1), state, need_weights=True)
+        assert output.weights is not None
+        return StepOutput(output.log_probs.squeeze(1), next_state, output.weights.squeeze(1))
 
+    @override
     def forward(
-        self,
-        tokens: Int[Tensor, "B T"],
-        encoder_output: EncoderOutput,
-        *,
-        need_weights: bool = False,
+        self, tokens: TokenIds, encoder_output: EncoderOutput, *, need_weights: bool = False
     ) -> DecoderOutput:
-        """Read a known target, all places at once."""
+        need_weights = need_weights or self.output_head.needs_weights
         state = self.initial_state(encoder_output)
-        wanted = need_weights or self.output_head.needs_weights
-        read = self._forward(tokens, state, need_weights=wanted)
-        said = self.output_head(read.features, read.weights, state.memories[-1])
-        return DecoderOutput(said, read.weights, read.attention_records)
+        return self._forward(tokens, state, need_weights=need_weights)[0]
 
     def _forward(
-        self, tokens: Int[Tensor, "B T"], state: ConvolutionalDecoderState, *, need_weights: bool
-    ) -> ConvolutionalStackOutput:
+        self, tokens: TokenIds, state: ConvolutionalDecoderState, *, need_weights: bool
+    ) -> tuple[DecoderOutput, ConvolutionalDecoderState]:
         embedded = self.embedding(tokens, state.start_positions)
-        outputs, layer_outputs = self.input_projection(embedded), list[ConvolutionalLayerOutput]()
-        parts = zip(self._layers, state.layers, state.memories, strict=True)
-        for layer, own, source in parts:
-            layer_outputs.append(
-                layer(
-                    outputs, embedded, own, source, state.context_scale, need_weights=need_weights
-                )
-            )
-            outputs = layer_outputs[-1].outputs
-        attention_records = [
-            AttentionRecord(layer.attention, each.alignment)
-            for layer, each in zip(self._layers, layer_outputs, strict=True)
-            if each.alignment is not None
-        ]
-        states, first = (
-            tuple(each.state for each in layer_outputs),
-            state.start_positions + tokens.size(1),
+        hidden = self.input_projection(embedded)
+        outputs: list[ConvolutionalLayerOutput] = []
+        for layer, layer_state, memory in zip(
+            self._layers, state.layers, state.memories, strict=True
+        ):
+            scale = state.context_scale
+            output = layer(hidden, embedded, layer_state, memory, scale, need_weights=need_weights)
+            outputs.append(output)
+            hidden = output.outputs
+        attention_records = tuple(
+            AttentionRecord(layer.attention, output.alignment)
+            for layer, output in zip(self._layers, outputs, strict=True)
+            if output.alignment is not None
         )
-        return ConvolutionalStackOutput(
-            self.dropout(self.output_projection(outputs)),
-            _mean_weights([each.weights for each in layer_outputs]),
-            tuple(attention_records),
-            state._replace(layers=states, start_positions=first),
+        features = self.dropout(self.output_projection(hidden))
+        weights = _mean_weights([output.weights for output in outputs])
+        log_probs = self.output_head(features, weights, state.memories[-1])
+        next_state = state._replace(
+            layers=tuple(output.state for output in outputs),
+            start_positions=state.start_positions + tokens.size(1),
         )
+        return DecoderOutput(log_probs, weights, attention_records), next_state
 
     def _values_and_keys(
         self, encoder_output: EncoderOutput
-    ) -> tuple[Float[Tensor, "B S V"], Float[Tensor, "B S V"] | None]:
-        """Give what is taken and what it is called by, both with a share of their gradient."""
-        share = 1 / len(self.layers)
+    ) -> tuple[SourceStates, SourceStates | None]:
+        """Return states and keys whose gradient is divided by the number of layers."""
+        factor = 1 / len(self.layers)
         if encoder_output.keys is None:
-            return scale_gradient(encoder_output.states, share), None
-        keys = scale_gradient(encoder_output.keys, share)
-        # States are (keys + words) sqrt(0.5). Nothing is added to them here, but what their keys
-        # send back is made a share as well, and what their words do is not.
+            return scale_gradient(encoder_output.states, factor), None
+        keys = scale_gradient(encoder_output.keys, factor)
+        # States are (keys + embeddings) sqrt(0.5). The added term is zero; it scales the gradient
+        # that reaches the keys through the states, and not that of the embeddings.
         return encoder_output.states + SQRT_HALF * (keys - encoder_output.keys), keys
 
 
 def _mean_weights(
     weights: Sequence[Float[Tensor, "B T S"] | None],
 ) -> Float[Tensor, "B T S"] | None:
-    available = [each for each in weights if each is not None]
+    available = [layer_weights for layer_weights in weights if layer_weights is not None]
     return torch.stack(available).mean(dim=0) if len(available) == len(weights) else None
 
 
-def _default_to_dot_score(said: Any) -> Any:
-    return {"score": {"type": "dot"}, **said} if isinstance(said, dict) else said
+def _default_to_dot_score(section: Any) -> Any:
+    return {"score": {"type": "dot"}, **section} if isinstance(section, dict) else section
 
 
 class ConvolutionalDecoderConfig(ConvolutionalConfigBase):
-    """Write the target with gated convolutions that look at the source (Gehring et al. 2017)."""
+    """Decode with gated convolutions and attention in every layer (Gehring et al. 2017)."""
 
     type: Literal["convolutional"] = "convolutional"
     attention: Annotated[AttentionConfig, BeforeValidator(_default_to_dot_score)] = AttentionConfig(
         score=DotScoreConfig()
     )
-    """How each layer looks at the source; if it says no score, by dot products."""
+    """Attention of each layer to the source; the default score is the dot product."""
     output_size: PositiveInt | None = None
-    """Width of what a token is told from; if not given, that of a word's vector."""
+    """Size of the features of the output head; by default embedding_size."""
     output_head: OutputHeadConfig = SoftmaxHeadConfig()
-    """How a token is said."""
+    """How the features become log-probabilities of tokens."""
 
     def build(
-        self,
-        *,
-        vocab_size: int,
-        memory_size: int,
-        encoder_sizes: EncoderStateSizes | None = None,
+        self, *, vocab_size: int, memory_size: int, encoder_sizes: EncoderStateSizes | None = None
     ) -> ConvolutionalDecoder:
-        """Make the decoder for a vocabulary and an encoder's width."""
         embedding = self.build_embedding(vocab_size)
-        output_size = self.output_size or self.embedding_size
-        layers = [
-            self._build_attention_layer(layer, embedding.embedding_size, memory_size)
-            for layer in self.build_layers()
-        ]
+        size, output_size = embedding.embedding_size, self.output_size or self.embedding_size
+        layers = self.build_layers()
         return ConvolutionalDecoder(
             embedding,
-            layers,
+            [self._build_attention_layer(layer, size, memory_size) for layer in layers],
             self._build_output_head(output_size, vocab_size),
-            input_projection=WeightNormConv1d(
-                embedding.embedding_size, self.first_size, dropout=self.dropout
-            ),
+            input_projection=WeightNormConv1d(size, self.first_size, dropout=self.dropout),
             output_projection=WeightNormConv1d(self.last_size, output_size),
             dropout=self.dropout,
         )
@@ -298,13 +265,13 @@ class ConvolutionalDecoderConfig(ConvolutionalConfigBase):
         self, layer: GatedConvLayer, embedding_size: int, memory_size: int
     ) -> ConvolutionalAttentionLayer:
         attention = self.attention.build(query_size=embedding_size, memory_size=memory_size)
-        if attention.readout.is_per_position:
-            raise ConfigError(
-                "decoder.attention.readout.type",
-                f"{self.attention.readout.type!r} keeps every place apart, but here one context is "
-                "wanted",
-                "choose the readout 'expectation'",
-            )
+        check(
+            not attention.readout.is_per_position,
+            "decoder.attention.readout.type",
+            f"readout {self.attention.readout.type!r} returns one context per source position, but "
+            "a convolutional decoder needs a single one",
+            "choose the readout 'weighted-sum'",
+        )
         return ConvolutionalAttentionLayer(
             layer,
             attention,
@@ -314,30 +281,25 @@ class ConvolutionalDecoderConfig(ConvolutionalConfigBase):
 
     def _build_output_head(self, feature_size: int, vocab_size: int) -> OutputHead:
         output_head = self.output_head.build(feature_size=feature_size, vocab_size=vocab_size)
-        if output_head.is_per_position:
-            raise ConfigError(
-                "decoder.output_head.type",
-                f"{self.output_head.type!r} wants to know every place of the source apart, but the "
-                "layers have mixed them",
-                "choose the emission 'vocabulary', or a recurrent decoder",
-            )
-        spread = ((1 - self.dropout) / feature_size) ** 0.5  # as every matrix here
-        nn.init.normal_(output_head.projection.weight, std=spread)
+        check(
+            not output_head.is_per_position,
+            "decoder.output_head.type",
+            f"output head {self.output_head.type!r} needs one context per source position, but a "
+            "convolutional decoder has a single one",
+            "choose the output head 'softmax', or a recurrent decoder",
+        )
+        std = ((1 - self.dropout) / feature_size) ** 0.5  # as WeightNormConv1d
+        nn.init.normal_(output_head.projection.weight, std=std)
         nn.init.zeros_(output_head.projection.bias)
         return output_head
 
 
-# Convolutional encoders: every word of a source, and more of its neighbours with every layer.
-#
-# Law: padding has no influence, and a state stands where its word stands.
-
-
 class ConvolutionalEncoder(Encoder):
-    """Gated layers between two matrices; z, what comes out, is as wide as the embeddings e.
+    """Gated convolutions between two projections; the output z has the size of the embeddings e.
 
-    (Gehring et al. 2017, section 3.) A place is called for by z and what is taken of it is
-    (z + e) sqrt(0.5), both told their places. The paper's equation 2 takes z + e; the constant is
-    the authors' code's, and what section 3.4 wants of every sum: that it keeps the variance.
+    (Gehring et al. 2017, section 3.) Keys are z and states (z + e) sqrt(0.5), where e includes the
+    positions. Equation 2 of the paper has z + e; the constant is that of the authors' code, and
+    keeps the variance, as section 3.4 wants for every sum.
     """
 
     def __init__(
@@ -355,21 +317,21 @@ class ConvolutionalEncoder(Encoder):
         self.output_projection = output_projection
         self.output_size = embedding.embedding_size
 
-    def forward(self, tokens: Int[Tensor, "B S"], lengths: Int[Tensor, "B"]) -> EncoderOutput:
-        """Read a batch of sources."""
+    @override
+    def forward(self, tokens: Int[Tensor, "B S"], lengths: Lengths) -> EncoderOutput:
         mask = padding_mask(lengths, tokens.size(1)).squeeze(1)  # (B, S)
-        hidden = ~mask.unsqueeze(-1)
+        is_padding = ~mask.unsqueeze(-1)
         embedded = self.embedding(tokens)
-        layer_outputs = self.input_projection(embedded)
+        hidden = self.input_projection(embedded)
         for layer in cast(Iterable[GatedConvLayer], self.layers):
-            layer_outputs = layer.forward_bidirectional(layer_outputs, mask)
-        keys = self.output_projection(layer_outputs).masked_fill(hidden, 0)
-        states = scaled_sum(keys, embedded.masked_fill(hidden, 0))
+            hidden = layer.forward_bidirectional(hidden, mask)
+        keys = self.output_projection(hidden).masked_fill(is_padding, 0)
+        states = scaled_sum(keys, embedded.masked_fill(is_padding, 0))
         return EncoderOutput(states, lengths, keys=keys)
 
 
 class ConvolutionalEncoderConfig(ConvolutionalConfigBase):
-    """Read the source with gated convolutions (Gehring et al. 2017)."""
+    """Encode the source with gated convolutions (Gehring et al. 2017)."""
 
     type: Literal["convolutional"] = "convolutional"
 
@@ -377,19 +339,15 @@ class ConvolutionalEncoderConfig(ConvolutionalConfigBase):
     def _check_odd_kernels(self) -> ConvolutionalEncoderConfig:
         even = [layer.kernel_size for layer in self.layers if layer.kernel_size % 2 == 0]
         if even:
-            raise ValueError(
-                f"an encoder sees as many places before as after: kernel must be odd, not {even[0]}"
-            )
+            raise ValueError(f"kernel_size of an encoder must be odd, but is {even[0]}")
         return self
 
     def build(self, *, vocab_size: int) -> ConvolutionalEncoder:
-        """Make the encoder for a vocabulary."""
         embedding = self.build_embedding(vocab_size)
+        size = embedding.embedding_size
         return ConvolutionalEncoder(
             embedding,
             self.build_layers(),
-            input_projection=WeightNormConv1d(
-                embedding.embedding_size, self.first_size, dropout=self.dropout
-            ),
-            output_projection=WeightNormConv1d(self.last_size, embedding.embedding_size),
+            input_projection=WeightNormConv1d(size, self.first_size, dropout=self.dropout),
+            output_projection=WeightNormConv1d(self.last_size, size),
         )

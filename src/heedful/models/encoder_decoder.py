@@ -1,10 +1,9 @@
-"""Transduction: one sequence in, another out; translation above all."""
+"""Encoder-decoder models: one sequence in, another out."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from torch import Tensor
 from typing_extensions import override
 
 from heedful.attention import padding_mask
@@ -28,12 +27,12 @@ from heedful.models.recurrent.decoder import RecurrentDecoderConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.models.scheduled_sampling import TokenChoice
 from heedful.search import StepOutput
-from heedful.shapes import Int
+from heedful.shapes import StepTokens
 from heedful.tokenization.vocabulary import PAD
 
 
 class EncoderDecoderModel(Seq2SeqModel):
-    """An encoder that reads a source and a decoder that writes a target about it."""
+    """An encoder for the source and a decoder for the target."""
 
     def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
         super().__init__()
@@ -57,12 +56,12 @@ class EncoderDecoderModel(Seq2SeqModel):
         )
         return _model_output(encoded, decoded, batch)
 
+    @override
     def initial_state(self, sources: SourceBatch) -> Any:
-        """Read sources, to write about them step by step."""
         return self.decoder.initial_state(self.encoder(*sources))
 
-    def step(self, tokens: Int[Tensor, "B"], state: Any) -> StepOutput[Any]:
-        """Read one token; say how likely each next one is."""
+    @override
+    def step(self, tokens: StepTokens, state: Any) -> StepOutput[Any]:
         return self.decoder.step(tokens, state)
 
 
@@ -84,16 +83,15 @@ class EncoderDecoderConfig(BaseConfig):
 
     type: Literal["encoder-decoder"] = "encoder-decoder"
     encoder: EncoderConfig = RecurrentEncoderConfig()
-    """What reads the source."""
+    """The encoder of the source."""
     decoder: DecoderConfig = RecurrentDecoderConfig()
-    """What writes the target."""
+    """The decoder of the target."""
     embeddings: Literal["separate", "tied", "shared"] = "separate"
-    """Whether words are said by the vectors they are read by (tied), on both sides (shared)."""
+    """Tie the output head to the target embeddings (tied), and these to the source's (shared)."""
     init: InitConfig = DefaultInitConfig()
-    """Which values the weights begin with."""
+    """Initial values of the parameters."""
 
     def build(self, *, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoderModel:
-        """Make the model for two vocabularies."""
         encoder = self.encoder.build(vocab_size=source_vocab_size)
         decoder = self.decoder.build(
             vocab_size=target_vocab_size,
@@ -102,11 +100,8 @@ class EncoderDecoderConfig(BaseConfig):
         )
         model = EncoderDecoderModel(encoder, decoder)
         self.init.initialize(model)
-        self._tie_embeddings(encoder, decoder)
-        return model
-
-    def _tie_embeddings(self, encoder: Encoder, decoder: Decoder) -> None:
         if self.embeddings != "separate":
             tie_weights(decoder.output_head.projection, decoder.embedding)
         if self.embeddings == "shared":
             share_embeddings(encoder.embedding, decoder.embedding)
+        return model

@@ -1,8 +1,8 @@
-"""Masking: which tokens of a text are hidden, for a model to find them out?
+"""Masked language models: an encoder that predicts masked tokens (BERT; Devlin et al. 2019).
 
-Some tokens are chosen. Most of these are hidden behind a mask symbol; some become another token
-and some stay, so that the model cannot tell which of the tokens it sees are right (Devlin et al.
-2019, section 3.1). Only the chosen ones are asked for. What is drawn follows from a seed alone.
+Of the selected tokens most are replaced by the mask symbol, some by another token, and some stay,
+so that the model cannot tell which tokens are right (section 3.1). Only the selected ones are
+targets. The selection follows from a seed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
+from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.data.token_stream import LMBatch
@@ -22,62 +23,48 @@ from heedful.models.base import Encoder, ModelOutput
 from heedful.models.config import EncoderConfig
 from heedful.models.language_model import check_tied_sizes
 from heedful.models.transformer import TransformerEncoderConfig
-from heedful.shapes import Bool, Float, Int
+from heedful.shapes import Float, Int, TokenIds
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, PAD
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class MaskingConfig(BaseConfig):
-    """Which tokens are chosen, and what becomes of them (Devlin et al. 2019)."""
+    """How tokens are masked (Devlin et al. 2019)."""
 
     mlm_probability: Annotated[float, Field(gt=0, le=1)] = 0.15
-    """Share of all tokens that the model is asked for."""
+    """Share of all tokens that are selected as targets."""
     mask_replace_prob: Probability = 0.8
-    """Share of these that the mask symbol stands for."""
+    """Share of selected tokens that the mask symbol replaces."""
     random_replace_prob: Probability = 0.1
-    """Share of these that another token, any of the vocabulary, stands for; the rest stay."""
+    """Share of selected tokens that a random token replaces; the rest stay."""
 
     @model_validator(mode="after")
     def _check_probabilities(self) -> MaskingConfig:
-        if self.mask_replace_prob + self.random_replace_prob > 1:
-            raise ValueError("hidden and replaced together must not be more than 1")
+        total = self.mask_replace_prob + self.random_replace_prob
+        if total > 1:
+            raise ValueError(f"mask_replace_prob + random_replace_prob is {total:g}, above 1")
         return self
 
 
-def mask_tokens(
-    tokens: Int[Tensor, "B T"], config: MaskingConfig, *, vocab_size: int, seed: str
-) -> LMBatch:
-    """Choose tokens and hide them; the mask symbol is the id after the last of the vocabulary."""
-    chance = torch.Generator().manual_seed(Random(seed).getrandbits(63))
-    chosen = _sample_mask(
-        torch.rand(tokens.shape, generator=chance), tokens != PAD, config.mlm_probability
-    )
-    draw = torch.rand(tokens.shape, generator=chance)
-    others = torch.randint(NUM_SPECIAL_TOKENS, vocab_size, tokens.shape, generator=chance)
-    shown = torch.where(
-        draw < config.mask_replace_prob + config.random_replace_prob, others, tokens
-    )
-    shown = shown.masked_fill(draw < config.mask_replace_prob, vocab_size)
-    return LMBatch(torch.where(chosen, shown, tokens), tokens.masked_fill(~chosen, PAD))
-
-
-def _sample_mask(draws: Tensor, real: Bool[Tensor, "B T"], share: float) -> Bool[Tensor, "B T"]:
-    """Choose each real token with this probability, and the first by lot in any case."""
-    # Of no targets there would be no mean.
-    draws = draws.masked_fill(~real, 2.0)
-    return (draws < share) | (draws == draws.min())
-
-
-# Masked language models: which tokens are hidden in a text that is seen from both sides?
-#
-# (Devlin et al. 2019, section 3.1.) What is hidden, and how, is decided where the data is made.
+def mask_tokens(tokens: TokenIds, config: MaskingConfig, *, vocab_size: int, seed: str) -> LMBatch:
+    """Mask tokens at random; the id of the mask symbol is `vocab_size`."""
+    generator = torch.Generator().manual_seed(Random(seed).getrandbits(63))
+    selection = torch.rand(tokens.shape, generator=generator).masked_fill(tokens == PAD, 2.0)
+    # At least one token, because the mean loss of no targets is not defined.
+    is_selected = (selection < config.mlm_probability) | (selection == selection.min())
+    draws = torch.rand(tokens.shape, generator=generator)
+    random_tokens = torch.randint(NUM_SPECIAL_TOKENS, vocab_size, tokens.shape, generator=generator)
+    is_replaced = draws < config.mask_replace_prob + config.random_replace_prob
+    inputs = torch.where(is_replaced, random_tokens, tokens)
+    inputs = inputs.masked_fill(draws < config.mask_replace_prob, vocab_size)
+    return LMBatch(torch.where(is_selected, inputs, tokens), tokens.masked_fill(~is_selected, PAD))
 
 
 class MaskedLanguageModel(nn.Module):
-    """p(x_t | all that is seen), by an encoder and W norm(gelu(V h + c)) + b.
+    """p(x_t | unmasked tokens), by an encoder and W norm(gelu(V h + c)) + b.
 
-    The encoder has one token more than can be said: the mask symbol, which is the last.
+    The encoder's vocabulary has one more token, the mask symbol, which comes last.
     """
 
     def __init__(self, encoder: Encoder, *, vocab_size: int) -> None:
@@ -86,46 +73,41 @@ class MaskedLanguageModel(nn.Module):
         self.vocab_size = vocab_size
         size = encoder.output_size
         self.head = nn.Sequential(nn.Linear(size, size), nn.GELU(), nn.LayerNorm(size))
-        # As many rows as the encoder's table, which it may be; the last is never said.
+        # With a row for the mask symbol, so that it can be tied; that row is never predicted.
         self.projection = nn.Linear(size, vocab_size + 1)
 
     @property
     def mask_id(self) -> int:
-        """The mask symbol."""
+        """The id of the mask symbol."""
         return self.vocab_size
 
+    @override
     def forward(self, batch: LMBatch, *, need_weights: bool = False) -> ModelOutput:
         """Score every token at every position; there are no weights to return."""
         encoded = self.encoder(batch.inputs, batch.lengths)
-        return ModelOutput(
-            self._compute_log_probs(encoded.states), None, dict(encoded.auxiliary_losses)
-        )
-
-    def _compute_log_probs(self, states: Float[Tensor, "B T D"]) -> Float[Tensor, "B T N"]:
-        logits = self.projection(self.head(states))
-        return logits[..., : self.vocab_size].log_softmax(dim=-1)
+        logits = self.projection(self.head(encoded.states))[..., : self.vocab_size]
+        return ModelOutput(logits.log_softmax(dim=-1), None, dict(encoded.auxiliary_losses))
 
     def predict(self, tokens: Int[Tensor, "T"]) -> Float[Tensor, "T N"]:
-        """Say how likely each token is to stand at each place of one text."""
-        text = tokens.unsqueeze(0)
-        return self(LMBatch(text, text)).log_probs.squeeze(0)
+        """Return the log-probability of every token at every position of one text."""
+        batch = tokens.unsqueeze(0)
+        return self(LMBatch(batch, batch)).log_probs.squeeze(0)
 
 
 class MaskedLanguageModelConfig(BaseConfig):
-    """A model that finds out which tokens of a text are hidden (BERT; Devlin et al. 2019)."""
+    """A model of masked tokens (BERT; Devlin et al. 2019)."""
 
     type: Literal["masked-language-model"] = "masked-language-model"
     encoder: EncoderConfig = TransformerEncoderConfig()
-    """What reads the text."""
+    """The encoder of the text."""
     masking: MaskingConfig = MaskingConfig()
-    """Which tokens are hidden in training and validation."""
+    """How tokens are masked in training and validation."""
     tie_embeddings: bool = True
-    """Whether a token is said by the vector it is read by."""
+    """Tie the output projection to the token embeddings."""
     init: InitConfig = DefaultInitConfig()
-    """Which values the weights begin with."""
+    """Initial values of the parameters."""
 
     def build(self, *, source_vocab_size: int, target_vocab_size: int) -> MaskedLanguageModel:
-        """Make the model for a vocabulary, which is source and target alike."""
         assert source_vocab_size == target_vocab_size, "a language model has one vocabulary"
         encoder = self.encoder.build(vocab_size=target_vocab_size + 1)
         model = MaskedLanguageModel(encoder, vocab_size=target_vocab_size)

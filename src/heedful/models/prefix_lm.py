@@ -1,7 +1,7 @@
-"""Continuation: a language model that reads a source and goes on with the target.
+"""Prefix language models: one language model reads source, separator and target.
 
-Source, separator and target are one sequence, read by one reader from left to right. There is no
-encoder: what is known of the source is what the reader kept of it, in a state or by looking back.
+There is no encoder: the decoder sees the source through the state of the backbone, or by attending
+to it (Liu et al. 2018).
 """
 
 from __future__ import annotations
@@ -29,25 +29,22 @@ from heedful.models.backbones import (
 from heedful.models.base import ModelOutput, Seq2SeqModel
 from heedful.models.scheduled_sampling import TokenChoice, run_scheduled_sampling
 from heedful.search import StepOutput
-from heedful.shapes import Bool, Float, Int
-
-LossScope = Literal["target", "both"]
+from heedful.shapes import Bool, Float, Int, Scalar, StepTokens, TokenIds
 
 
 class PrefixLanguageModelState(NamedTuple):
-    """All that is needed to go on: what was read, how much, and what of it is the source."""
+    """State of the backbone, and which of its positions are the source."""
 
     backbone_state: Any
-    start_positions: Int[Tensor, "B"]  # the number of the next place
+    start_positions: Int[Tensor, "B"]  # position of the next token
     is_source: Bool[Tensor, "B S"]
 
 
 class PrefixLanguageModel(Seq2SeqModel):
-    """p(y_t | x, separator, y_<t), by one reader over all of them.
+    """p(y_t | x, separator, y_<t), by one backbone over all of them.
 
-    The separator is the symbol that a source ends with and the one that a target begins with.
-    Words of the two sides have vectors of their own, unless both embeddings are one. Where it
-    `includes_source_loss`, how unlikely the source is is added to the loss (Liu et al. 2018, section 4.2.1).
+    The separator is EOS of the source and BOS of the target. With `includes_source_loss`, -log p of
+    the source is an auxiliary loss (Liu et al. 2018, section 4.2.1).
     """
 
     def __init__(
@@ -90,122 +87,118 @@ class PrefixLanguageModel(Seq2SeqModel):
         )
         return ModelOutput(*outputs, auxiliary_losses)
 
+    @override
     def initial_state(self, sources: SourceBatch) -> PrefixLanguageModelState:
-        """Read sources, to go on from them."""
         return self._encode_source(sources)[1]
 
+    @override
     def step(
-        self, tokens: Int[Tensor, "B"], state: PrefixLanguageModelState
+        self, tokens: StepTokens, state: PrefixLanguageModelState
     ) -> StepOutput[PrefixLanguageModelState]:
-        """Read one token; say how likely each next one is."""
-        read = self._forward_backbone(tokens.unsqueeze(1), state, need_weights=True)
-        after = state._replace(backbone_state=read.state, start_positions=state.start_positions + 1)
-        weights = self._source_weights(read, state).squeeze(1)
-        return StepOutput(self._compute_log_probs(read.outputs).squeeze(1), after, weights)
+        output = self._forward_backbone(tokens.unsqueeze(1), state, need_weights=True)
+        next_state = state._replace(
+            backbone_state=output.state, start_positions=state.start_positions + 1
+        )
+        weights = self._source_weights(output, state).squeeze(1)
+        return StepOutput(self._compute_log_probs(output.outputs).squeeze(1), next_state, weights)
 
     def _encode_source(
         self, sources: SourceBatch
     ) -> tuple[BackboneOutput, PrefixLanguageModelState]:
         tokens, lengths = sources
         embedded = self.source_embedding(tokens)
-        read = self.backbone(embedded, lengths, self.backbone.initial_state(embedded))
+        output = self.backbone(embedded, lengths, self.backbone.initial_state(embedded))
         is_source = padding_mask(lengths, tokens.size(1)).squeeze(1)
-        return read, PrefixLanguageModelState(read.state, lengths, is_source)
+        return output, PrefixLanguageModelState(output.state, lengths, is_source)
 
     def _forward_backbone(
         self,
-        tokens: Int[Tensor, "B T"],
+        tokens: TokenIds,
         state: PrefixLanguageModelState,
         *,
         need_weights: bool,
         need_state: bool = True,
     ) -> BackboneOutput:
-        embedded = self.target_embedding(tokens, state.start_positions)
-        lengths = torch.full_like(state.start_positions, tokens.size(1))
         return self.backbone(
-            embedded,
-            lengths,
+            self.target_embedding(tokens, state.start_positions),
+            torch.full_like(state.start_positions, tokens.size(1)),
             state.backbone_state,
             need_weights=need_weights,
             need_state=need_state,
         )
 
     def _source_weights(
-        self, read: BackboneOutput, state: PrefixLanguageModelState
+        self, output: BackboneOutput, state: PrefixLanguageModelState
     ) -> Float[Tensor, "B T S"]:
-        """Where was looked in the source; nowhere, if the reader does not look."""
-        times, source_length = read.outputs.size(1), state.is_source.size(1)
-        if read.weights is None:
-            return read.outputs.new_zeros(len(read.outputs), times, source_length)
-        return read.weights[..., :source_length] * state.is_source.unsqueeze(1)
+        """Select the weights over source positions; zeros for a backbone without attention."""
+        num_rows, length = output.outputs.shape[:2]
+        source_length = state.is_source.size(1)
+        if output.weights is None:
+            return output.outputs.new_zeros(num_rows, length, source_length)
+        return output.weights[..., :source_length] * state.is_source.unsqueeze(1)
 
-    def _source_loss(self, source: BackboneOutput, batch: Batch) -> dict[str, Float[Tensor, ""]]:
+    def _source_loss(self, source: BackboneOutput, batch: Batch) -> dict[str, Scalar]:
         """Return -log p of every source token after the first, if the loss includes the source."""
         if not self.includes_source_loss:
             return {}
         log_probs = self._compute_log_probs(source.outputs[:, :-1])
         targets = batch.sources.tokens[:, 1:]
-        chosen = log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
-        real = padding_mask(batch.sources.lengths - 1, targets.size(1)).squeeze(1)
-        return {"source": -(chosen * real).sum()}
+        target_log_probs = log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+        is_real = padding_mask(batch.sources.lengths - 1, targets.size(1)).squeeze(1)
+        return {"source": -(target_log_probs * is_real).sum()}
 
     def _compute_log_probs(self, features: Float[Tensor, "*B D"]) -> Float[Tensor, "*B N"]:
         return self.lm_head(self.dropout(features)).log_softmax(dim=-1)
 
 
 class PrefixLanguageModelConfig(BaseConfig):
-    """One language model over "source, separator, target"."""
+    """One language model over source, separator and target."""
 
     type: Literal["prefix-lm"] = "prefix-lm"
     backbone: BackboneConfig = RecurrentBackboneConfig()
-    """What reads both."""
+    """The causal model over both."""
     embedding_size: PositiveInt = 256
-    """Width of a word's vector."""
+    """Size of a token embedding."""
     positional_encoding: PositionalEncodingConfig | None = None
-    """How words are told their places, counted over both sides; if not given, they are not."""
+    """Positional encoding, counted over both sides; null for none."""
     embeddings: Literal["separate", "shared", "tied"] = "separate"
-    """Whether words of both sides have one vector, and, tied, the emission has it too."""
-    loss_on: LossScope = "target"
-    """Whether the model learns to say the target alone, or the source too (Liu et al. 2018)."""
+    """Share the embeddings of both sides (shared), and tie the output head to them (tied)."""
+    loss_on: Literal["target", "both"] = "target"
+    """Train on the target alone, or on source and target (Liu et al. 2018)."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Share of values dropped from embeddings and before the emission."""
+    """Dropout on embeddings and before the output head."""
     init: InitConfig = DefaultInitConfig()
-    """Which values the weights begin with."""
+    """Initial values of the parameters."""
 
     def build(self, *, source_vocab_size: int, target_vocab_size: int) -> PrefixLanguageModel:
-        """Make the model for two vocabularies."""
-        if self.embeddings != "separate" or self.loss_on == "both":
+        is_shared = self.embeddings != "separate"
+        if is_shared or self.loss_on == "both":
             check_shared_vocabulary(source_vocab_size, target_vocab_size)
-        source = self._build_embedding(source_vocab_size)
-        target = (
-            source if self.embeddings != "separate" else self._build_embedding(target_vocab_size)
+        source_embedding = self._build_embedding(source_vocab_size)
+        target_embedding = (
+            source_embedding if is_shared else self._build_embedding(target_vocab_size)
         )
-        reader = self.backbone.build(input_size=target.embedding_size)
-        projection = nn.Linear(reader.output_size, target_vocab_size)
+        backbone = self.backbone.build(input_size=target_embedding.embedding_size)
+        lm_head = nn.Linear(backbone.output_size, target_vocab_size)
         model = PrefixLanguageModel(
-            source,
-            target,
-            reader,
-            projection,
+            source_embedding,
+            target_embedding,
+            backbone,
+            lm_head,
             dropout=self.dropout,
             includes_source_loss=self.loss_on == "both",
         )
         self.init.initialize(model)
         if self.embeddings == "tied":
-            tie_weights(projection, target)
+            tie_weights(lm_head, target_embedding)
         return model
 
     def _build_embedding(self, vocab_size: int) -> TokenEmbedding:
-        size, is_tied = self.embedding_size, self.embeddings == "tied"
-        position_combiner = (
-            self.positional_encoding.build(embedding_size=size)
-            if self.positional_encoding
-            else None
-        )
+        size, positions = self.embedding_size, self.positional_encoding
         return TokenEmbedding(
             vocab_size,
             size,
             dropout=self.dropout,
-            position_combiner=position_combiner,
-            scale_embeddings=is_tied,
+            position_combiner=positions.build(embedding_size=size) if positions else None,
+            scale_embeddings=self.embeddings == "tied",
         )

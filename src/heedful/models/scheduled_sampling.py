@@ -1,41 +1,42 @@
-"""Own tokens: which token does a decoder go on from, where it is not told all of them?
+"""Scheduled sampling: training on some of the model's own tokens (Bengio et al. 2015).
 
-Scheduled sampling (Bengio et al. 2015): each token after the first is the known one with a
-probability, the teacher's share, and otherwise the decoder's own, drawn as it finds tokens likely
-or the likeliest. No gradient passes through it.
+Each input token after the first is the target's with probability `teacher_forcing_ratio`, and
+otherwise one that the model samples or finds most probable. No gradient passes through the
+choice. Invariant: the ratio depends on the step alone, lies between 0 and 1 and never rises.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from abc import abstractmethod
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor
+from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.search.protocol import State, StepwiseModel
-from heedful.shapes import Float, Int
+from heedful.shapes import Float, StepTokens, TokenIds
 
 TokenChoice = Literal["sample", "argmax"]
 
 
 def run_scheduled_sampling(
     model: StepwiseModel[State],
-    tokens: Int[Tensor, "B T"],
+    tokens: TokenIds,
     state: State,
     teacher_forcing_ratio: float,
     token_choice: TokenChoice,
 ) -> tuple[Float[Tensor, "B T N"], Float[Tensor, "B T S"]]:
-    """Read a target of which some tokens are the model's own.
-
-    Gives how likely each token was at every step, and where the model looked.
-    """
-    log_probs, weights = list[Tensor](), list[Tensor]()
-    for known in tokens.unbind(dim=1):
+    """Run one step per token; return log-probabilities and attention weights of all steps."""
+    log_probs: list[Tensor] = []
+    weights: list[Tensor] = []
+    for gold_tokens in tokens.unbind(dim=1):
+        last_log_probs = log_probs[-1] if log_probs else None
         input_tokens = choose_input_token(
-            known, log_probs[-1] if log_probs else None, teacher_forcing_ratio, token_choice
+            gold_tokens, last_log_probs, teacher_forcing_ratio, token_choice
         )
         step = model.step(input_tokens, state)
         state = step.state
@@ -45,104 +46,96 @@ def run_scheduled_sampling(
 
 
 def choose_input_token(
-    gold_tokens: Int[Tensor, "B"],
+    gold_tokens: StepTokens,
     log_probs: Float[Tensor, "B N"] | None,
     teacher_forcing_ratio: float,
     token_choice: TokenChoice,
-) -> Int[Tensor, "B"]:
-    """Take the known token or the decoder's own, if it has said anything yet."""
+) -> StepTokens:
+    """Choose between the target's token and the model's own; without `log_probs`, the former."""
     if log_probs is None:
         return gold_tokens
-    chosen = sample_tokens(log_probs.detach(), token_choice)
-    is_known = torch.rand(gold_tokens.shape, device=gold_tokens.device) < teacher_forcing_ratio
-    return torch.where(is_known, gold_tokens, chosen)
+    own_tokens = sample_tokens(log_probs.detach(), token_choice)
+    is_gold = torch.rand(gold_tokens.shape, device=gold_tokens.device) < teacher_forcing_ratio
+    return torch.where(is_gold, gold_tokens, own_tokens)
 
 
-def sample_tokens(log_probs: Float[Tensor, "B N"], token_choice: TokenChoice) -> Int[Tensor, "B"]:
-    """Choose the tokens that the decoder itself would say."""
+def sample_tokens(log_probs: Float[Tensor, "B N"], token_choice: TokenChoice) -> StepTokens:
+    """Choose the model's own tokens."""
     if token_choice == "argmax":
         return log_probs.argmax(dim=-1)
-    # A race of exponential clocks, not torch.multinomial, which ends a process on a GPU when it
-    # meets NaN: the loss is to show it, with the step it came from.
+    # Gumbel-max: torch.multinomial would abort the process on a GPU when it meets NaN, which the
+    # loss should report instead.
     return (log_probs - torch.empty_like(log_probs).exponential_().log()).argmax(dim=-1)
 
 
-# Sampling: how many of the tokens before it is a model told, and how many does it say itself?
-#
-# A model that always reads known tokens never sees its own mistakes until it is used. Scheduled
-# sampling (Bengio et al. 2015, section 2.4) makes it read more and more of its own. The teacher's
-# share is a function of the step alone, so nothing of it needs to be saved. Law: it lies between 0
-# and 1 and never rises. Steps count from 1; the papers' i counts the updates done before.
+class ScheduleConfigBase(BaseConfig):
+    """A schedule of teacher forcing; steps count from 1, the papers' i from 0."""
 
-Fraction = Annotated[float, Field(ge=0, le=1)]
+    type: str
+
+    @abstractmethod
+    def teacher_forcing_ratio(self, step: int) -> float:
+        """Return the probability that an input token is the target's."""
 
 
-class TeacherForcingConfig(BaseConfig):
-    """Tell the model every token before the one it is to say (Williams & Zipser 1989)."""
+class TeacherForcingConfig(ScheduleConfigBase):
+    """Teacher forcing: every input token is the target's (Williams & Zipser 1989)."""
 
     type: Literal["teacher-forcing"] = "teacher-forcing"
+    token_choice: ClassVar[TokenChoice] = "sample"
 
-    @property
-    def token_choice(self) -> TokenChoice:
-        """How the model chooses tokens of its own: it never does."""
-        return "sample"
-
+    @override
     def teacher_forcing_ratio(self, step: int) -> float:
-        """The share of tokens that are known, at a step."""
-        del step
         return 1.0
 
 
-class ScheduledSamplingConfigBase(BaseConfig):
-    """A share that falls, and how the model chooses the rest."""
+class ScheduledSamplingConfigBase(ScheduleConfigBase):
+    """A ratio that falls."""
 
-    type: str
     token_choice: TokenChoice = "sample"
-    """Whether the model's own tokens are drawn as likely as it finds them, or the likeliest."""
+    """Sample the model's own tokens, or take the most probable ones."""
 
 
 class LinearSamplingConfig(ScheduledSamplingConfigBase):
-    """max(minimum, k - c i): fall in a straight line."""
+    """max(min_ratio, k - c i): linear decay."""
 
     type: Literal["linear"] = "linear"
-    k: Fraction = 1.0
-    """The share at the first step."""
+    k: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Ratio at the first step."""
     c: NonNegativeFloat = 1e-4
-    """How much the share falls at every step."""
-    min_ratio: Fraction = 0.0
-    """The least share."""
+    """Decrease per step."""
+    min_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Smallest ratio."""
 
+    @override
     def teacher_forcing_ratio(self, step: int) -> float:
-        """The share of tokens that are known, at a step."""
         return max(self.min_ratio, self.k - self.c * (step - 1))
 
 
 class ExponentialSamplingConfig(ScheduledSamplingConfigBase):
-    """k^i: fall by the same ratio at every step."""
+    """k^i: exponential decay."""
 
     type: Literal["exponential"] = "exponential"
     k: Annotated[float, Field(gt=0, lt=1)] = 0.9999
-    """What the share is multiplied by at every step."""
+    """Factor per step."""
 
+    @override
     def teacher_forcing_ratio(self, step: int) -> float:
-        """The share of tokens that are known, at a step."""
         return self.k ** (step - 1)
 
 
 class InverseSigmoidSamplingConfig(ScheduledSamplingConfigBase):
-    """k / (k + exp(i / k)): fall slowly, then fast, then slowly."""
+    """k / (k + exp(i / k)): inverse sigmoid decay."""
 
     type: Literal["inverse-sigmoid"] = "inverse-sigmoid"
     k: Annotated[PositiveFloat, Field(ge=1)] = 1000.0
-    """How long it takes; a half is reached after k ln k steps."""
+    """Time scale: the ratio is 0.5 after k ln k steps."""
 
+    @override
     def teacher_forcing_ratio(self, step: int) -> float:
-        """The share of tokens that are known, at a step."""
-        # In this form a late step gives nothing, where exp(i / k) is beyond every number.
-        return 1 / (1 + math.exp(min((step - 1) / self.k - math.log(self.k), _MAX_EXPONENT)))
+        # The equal 1 / (1 + exp(i / k - ln k)), with an exponent that cannot overflow.
+        return 1 / (1 + math.exp(min((step - 1) / self.k - math.log(self.k), 700.0)))
 
-
-_MAX_EXPONENT = 700.0  # exp of little more is beyond what a float can hold
 
 ScheduledSamplingConfig = Annotated[
     TeacherForcingConfig

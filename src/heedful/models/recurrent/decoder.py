@@ -197,11 +197,7 @@ class RecurrentDecoderConfig(RecurrentDecoderConfigBase):
     """How the features become log-probabilities of tokens."""
 
     def build(
-        self,
-        *,
-        vocab_size: int,
-        memory_size: int,
-        encoder_sizes: EncoderStateSizes | None = None,
+        self, *, vocab_size: int, memory_size: int, encoder_sizes: EncoderStateSizes | None = None
     ) -> RecurrentDecoder:
         sizes = BridgeSizes(
             memory_size, encoder_sizes or EncoderStateSizes(), self.hidden_size, self.num_layers

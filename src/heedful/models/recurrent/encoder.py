@@ -14,14 +14,13 @@ from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.attention import Attention
 from heedful.attention.auxiliary_losses import sum_losses
 from heedful.attention.config import AttentionConfig, build_self_attention
 from heedful.attention.masks import padding_mask
 from heedful.attention.positional_encoding import PositionalEncodingConfig
 from heedful.config import BaseConfig
 from heedful.layers.embeddings import TokenEmbedding
-from heedful.layers.mixture_of_experts import MoESublayer, MoESublayerConfig
+from heedful.layers.mixture_of_experts import MoESublayerConfig
 from heedful.layers.pooling import LastStatePoolingConfig, Pooling, PoolingConfig
 from heedful.layers.rnn import CellConfig, RecurrentLayer, reverse_padded
 from heedful.layers.rnn_cells import GRUCellConfig, RecurrentCell
@@ -217,7 +216,7 @@ class RecurrentEncoderConfig(BaseConfig):
 
     def _build_layer(self, layer: int, input_size: int) -> RecurrentLayer:
         directions = self.direction.layer_directions(layer)
-        context_size = self.hidden_size if self._has_lower_attention(layer) else 0
+        context_size = self.hidden_size if self.lower_attention and layer > 1 else 0
 
         def build_cell() -> RecurrentCell:
             return self.cell.build(
@@ -232,30 +231,24 @@ class RecurrentEncoderConfig(BaseConfig):
 
     def _build_layer_wrapper(self, layer: int, input_size: int) -> RecurrentLayerWrapper:
         is_top = layer == self.num_layers
-        return RecurrentLayerWrapper(
-            self.connection.build(
-                layer, is_top=is_top, hidden_size=self.hidden_size, dropout=self.dropout
-            ),
-            dropout=self.connection.layer_input_dropout(layer, self.dropout),
-            lower_attention=self._build_lower_attention(layer, input_size),
-            experts=None if is_top else self._build_experts(layer),
+        hidden_size, dropout = self.hidden_size, self.dropout
+        connection = self.connection.build(
+            layer, is_top=is_top, hidden_size=hidden_size, dropout=dropout
         )
-
-    def _build_experts(self, layer: int) -> MoESublayer | None:
-        if self.experts is None or not self.experts.is_after(layer):
-            return None
-        size = self._layer_input_size(layer + 1, self.embedding_size)
-        return self.experts.build(size=size, dropout=self.dropout)
-
-    def _has_lower_attention(self, layer: int) -> bool:
-        return self.lower_attention is not None and layer > 1
-
-    def _build_lower_attention(self, layer: int, input_size: int) -> Attention | None:
-        if self.lower_attention is None or not self._has_lower_attention(layer):
-            return None
-        return build_self_attention(
-            self.lower_attention,
-            query_size=input_size,
-            memory_size=self.hidden_size,
-            config_path="lower_attention",
+        lower_attention = experts = None
+        if self.lower_attention is not None and layer > 1:
+            lower_attention = build_self_attention(
+                self.lower_attention,
+                query_size=input_size,
+                memory_size=hidden_size,
+                config_path="lower_attention",
+            )
+        if self.experts is not None and self.experts.is_after(layer) and not is_top:
+            size = self._layer_input_size(layer + 1, self.embedding_size)
+            experts = self.experts.build(size=size, dropout=dropout)
+        return RecurrentLayerWrapper(
+            connection,
+            dropout=self.connection.layer_input_dropout(layer, dropout),
+            lower_attention=lower_attention,
+            experts=experts,
         )

@@ -262,9 +262,7 @@ _Directions = (
     BidirectionalConfig | ForwardConfig | AlternatingConfig | BidirectionalThenForwardConfig
 )
 DirectionConfig = Annotated[
-    _Directions,
-    Field(discriminator="type"),
-    allow_bare_type(_DirectionTypes | _Directions),
+    _Directions, Field(discriminator="type"), allow_bare_type(_DirectionTypes | _Directions)
 ]
 
 

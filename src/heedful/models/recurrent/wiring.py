@@ -74,15 +74,16 @@ class Wiring(nn.Module, ABC):
         """Whether the attention of a step depends on that of earlier steps."""
         return False
 
-    @abstractmethod
     def build_memory(self, encoder_output: EncoderOutput) -> Memory:
-        """Prepare the source for attention."""
+        """Prepare the source for attention; without attention there are no keys."""
+        mask = padding_mask(encoder_output.lengths, encoder_output.states.size(1))
+        return Memory(encoder_output.states, (), mask)
 
-    @abstractmethod
     def initial_state(
         self, cells: CellStates, memory: Memory, encoder_output: EncoderOutput
     ) -> WiringState:
         """Return the first state, given the first states of the cells."""
+        return WiringState(cells)
 
     @abstractmethod
     def forward(self, embedded: Embedded, state: WiringState, memory: Memory) -> WiringOutput:
@@ -240,17 +241,6 @@ class BottomLayerAttention(AttentionWiring):
 
 class NoAttentionWiring(Wiring):
     """A wiring that never attends: its weights are zero."""
-
-    @override
-    def build_memory(self, encoder_output: EncoderOutput) -> Memory:
-        mask = padding_mask(encoder_output.lengths, encoder_output.states.size(1))
-        return Memory(encoder_output.states, (), mask)
-
-    @override
-    def initial_state(
-        self, cells: CellStates, memory: Memory, encoder_output: EncoderOutput
-    ) -> WiringState:
-        return WiringState(cells)
 
     @override
     def forward(self, embedded: Embedded, state: WiringState, memory: Memory) -> WiringOutput:
