@@ -106,7 +106,7 @@ def check_same_task(systems: Sequence[tuple[str, Recipe]]) -> None:
         check(
             recipe.task is first.task,
             name,
-            f"this run {recipe.task.description}, but {first_name} {first.task.description}",
+            f"its task is {recipe.task.name}, but that of {first_name} is {first.task.name}",
             "compare systems of one task",
         )
 

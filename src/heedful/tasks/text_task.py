@@ -91,7 +91,7 @@ class TextTask(Task):
         "perplexity per word": "lower",
         "bits per character": "lower",
         "perplexity per token": "lower",
-        "per cent right": "higher",
+        "token accuracy": "higher",
     }
     batch_size_setting = "data.lm_batching.batch_size"
     batch_size_unit = "streams"

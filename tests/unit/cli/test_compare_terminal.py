@@ -6,7 +6,7 @@ from rich.console import Console
 from heedful.cli.compare import WIDTH, print_table
 from heedful.comparison.results import Failure
 from heedful.comparison.tables import make_columns
-from tests.unit.comparison.numbers import comparison, cost, judged, system
+from tests.unit.comparison.format_examples import comparison, cost, judged, system
 
 
 def shown(found, *, width=WIDTH, terminal=False):

@@ -17,7 +17,9 @@ def runs(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("compared")
     recipe = str(write_recipe(folder / "data", steps=30, every=15))
-    test = f"data.test={{type: files, source: {folder}/test.src, target: {folder}/test.tgt}}"
+    test = (
+        f"data.test={{type: parallel-files, source: {folder}/test.src, target: {folder}/test.tgt}}"
+    )
     lines = (folder / "data" / "source.txt").read_text().splitlines()[:40]
     for side in ("src", "tgt"):
         (folder / f"test.{side}").write_text("\n".join(lines) + "\n")

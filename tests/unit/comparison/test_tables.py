@@ -4,7 +4,7 @@ import re
 
 from heedful.comparison.results import Failure
 from heedful.comparison.tables import make_columns, to_csv, to_latex, to_markdown
-from tests.unit.comparison.numbers import comparison, cost, score, system
+from tests.unit.comparison.format_examples import comparison, cost, score, system
 
 HOSTILE = r"a|b_c*d & <i>50% #1$ \x{y}~^`[z]"
 

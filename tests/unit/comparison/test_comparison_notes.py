@@ -1,6 +1,6 @@
 from heedful.comparison.results import Failure
 from heedful.comparison.tables import comparison_notes
-from tests.unit.comparison.numbers import comparison, score, system
+from tests.unit.comparison.format_examples import comparison, score, system
 
 
 def test_single_run_has_only_a_note_on_the_test_set():

@@ -1,7 +1,7 @@
 import pytest
 
 from heedful.comparison.tables import format_scientific, make_columns
-from tests.unit.comparison.numbers import comparison, cost, score, system
+from tests.unit.comparison.format_examples import comparison, cost, score, system
 
 
 def column(found, name):

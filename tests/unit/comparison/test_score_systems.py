@@ -15,7 +15,7 @@ TARGETS = [(line,) for line in REFERENCES]
 
 
 def exact_scores(*rights):
-    """Outputs of which those are right whose digit is 1, and their references."""
+    """Return outputs, correct where the digit is 1, and their references."""
     references = [(f"r{place}",) for place in range(len(rights[0]))]
     outputs = [
         [f"r{place}" if right == "1" else "wrong" for place, right in enumerate(each)]
@@ -25,22 +25,22 @@ def exact_scores(*rights):
 
 
 @pytest.mark.parametrize("name", ["exact-match", "bleu", "chrf", "ter"])
-def test_one_run_each_is_judged_as_evaluation_judges(name):
+def test_single_runs_are_scored_as_by_evaluate(name):
     measure, one, other = METRICS[name], system(0.1), system(0.3, seed=1)
     first, second = score_systems(measure, [[one], [other]], REFERENCES, TARGETS)
     for found, outputs in ((first, one), (second, other)):
-        wanted = score_outputs(measure, outputs, TARGETS, confidence=True)
-        assert found.score == wanted.score
-        assert found.interval == wanted.interval
-        assert found.stats == (wanted.score.value, None)
+        expected = score_outputs(measure, outputs, TARGETS, confidence=True)
+        assert found.score == expected.score
+        assert found.interval == expected.interval
+        assert found.stats == (expected.score.value, None)
         assert found.direction == measure.direction
-    wanted = score_outputs(measure, other, TARGETS, baseline=one).difference
+    expected = score_outputs(measure, other, TARGETS, baseline=one).difference
     assert first.difference is None
-    assert second.difference.p_value == wanted.p
-    assert second.difference.value == pytest.approx(wanted.value)
+    assert second.difference.p_value == expected.p_value
+    assert second.difference.value == pytest.approx(expected.value)
 
 
-def test_several_runs_have_their_mean_and_deviation():
+def test_score_of_several_runs_is_their_mean():
     (one, other), references = exact_scores("1110000000", "1111100000")
     (found,) = score_systems(EXACT, [[one, other]], references_as_sources(references), references)
     assert found.stats == (mean([30, 50]), pytest.approx(stdev([30, 50])))
@@ -52,7 +52,7 @@ def references_as_sources(references):
     return [text for (text,) in references]
 
 
-def test_the_same_outputs_do_not_differ():
+def test_equal_outputs_have_p_one():
     outputs = system(0.2)
     for runs in ([[outputs], [outputs]], [[outputs, outputs], [outputs]], [[outputs]] * 3):
         _, *others = score_systems(EXACT, runs, REFERENCES, TARGETS)
@@ -60,7 +60,7 @@ def test_the_same_outputs_do_not_differ():
         assert {found.difference.value for found in others} == {0.0}
 
 
-def test_the_baseline_may_be_any_system():
+def test_baseline_may_be_any_system():
     runs = [[system(0.1)], [system(0.3, seed=1)]]
     first, second = score_systems(EXACT, runs, REFERENCES, TARGETS, baseline=1)
     _, other = score_systems(EXACT, runs, REFERENCES, TARGETS)
@@ -69,35 +69,33 @@ def test_the_baseline_may_be_any_system():
     assert first.difference.value == pytest.approx(-other.difference.value)
 
 
-def test_a_sentence_is_exchanged_with_the_outputs_of_all_its_seeds():
-    """By going through all exchanges of eight sentences."""
+def test_sentences_are_swapped_with_the_outputs_of_all_runs():
+    """By trying all swaps of eight sentences."""
     texts = ["11101110", "11011100", "00000110", "01000100"]
     outputs, references = exact_scores(*texts)
     rights = np.array([[int(digit) for digit in text] for text in texts])
     gaps = rights[:2].sum(axis=0) - rights[2:].sum(axis=0)  # of each sentence
-    cumulative_log_probs = [
-        abs((gaps * signs).sum()) for signs in product([1, -1], repeat=len(gaps))
-    ]
-    wanted = np.mean([total >= abs(gaps.sum()) for total in cumulative_log_probs])
+    totals = [abs((gaps * signs).sum()) for signs in product([1, -1], repeat=len(gaps))]
+    expected = np.mean([total >= abs(gaps.sum()) for total in totals])
     sources = references_as_sources(references)
     _, found = score_systems(EXACT, [outputs[2:], outputs[:2]], sources, references)
-    assert found.difference.p_value == pytest.approx(wanted, abs=0.015)
+    assert found.difference.p_value == pytest.approx(expected, abs=0.015)
     assert found.difference.value == pytest.approx(100 * (rights[:2].mean() - rights[2:].mean()))
 
 
-def test_systems_may_have_unlike_numbers_of_runs():
-    """Two runs beside three, each counted as often as makes both six."""
+def test_systems_may_have_different_numbers_of_runs():
+    """Two runs against three: both are repeated to six."""
     texts = ["11101110", "11011100", "00000110", "01000100", "01100000"]
     outputs, references = exact_scores(*texts)
     sources = references_as_sources(references)
     _, found = score_systems(EXACT, [outputs[2:], outputs[:2]], sources, references)
     even = [outputs[2:] * 2, outputs[:2] * 3]
-    _, wanted = score_systems(EXACT, even, sources, references)
-    assert found.difference.p_value == wanted.difference.p_value
-    assert found.difference.value == pytest.approx(wanted.difference.value)
+    _, expected = score_systems(EXACT, even, sources, references)
+    assert found.difference.p_value == expected.difference.p_value
+    assert found.difference.value == pytest.approx(expected.difference.value)
 
 
-def test_lengths_are_parted_as_evaluation_parts_them():
+def test_length_groups_are_those_of_evaluate():
     one, other = system(0.1), system(0.3, seed=1)
     (found,) = score_systems(EXACT, [[one, other]], REFERENCES, TARGETS)
     groups = [

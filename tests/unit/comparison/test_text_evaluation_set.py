@@ -1,9 +1,9 @@
 import pytest
 
 import heedful
-from heedful.comparison.evaluation_sets import SHOWN_METRICS, TextEvaluationSet
+from heedful.comparison.evaluation_sets import TextEvaluationSet
 from heedful.errors import RunError
-from heedful.runs import load
+from heedful.runs import Run, load
 from tests.running_text import LINES, write_text_recipe
 from tests.shape_checking import unchecked
 
@@ -25,16 +25,18 @@ def texts(tmp_path_factory):
     return folder
 
 
-def hold(*systems):
-    return TextEvaluationSet("letters", LINES).evaluate(systems, baseline=0, device="cpu").results
+def evaluate(*systems):
+    task = Run(systems[0][0]).read_recipe().task
+    evaluation_set = TextEvaluationSet("letters", LINES, task)
+    return evaluation_set.evaluate(systems, baseline=0, device="cpu").results
 
 
-def test_models_are_compared_by_what_evaluation_measures(texts):
-    results = hold([texts / "characters"], [texts / "words"])
+def test_models_are_compared_by_the_scores_of_evaluate(texts):
+    results = evaluate([texts / "characters"], [texts / "words"])
     names = ["perplexity per word", "bits per character", "perplexity per token"]
     for result, name in zip(results, ("characters", "words"), strict=True):
-        wanted = {metric.name: metric for metric in load(texts / name).evaluate(LINES)}
-        assert [each.score for each in result.scores] == [wanted[each] for each in names]
+        expected = {metric.name: metric for metric in load(texts / name).evaluate(LINES)}
+        assert [each.score for each in result.scores] == [expected[each] for each in names]
         assert {each.direction for each in result.scores} == {"lower"}
         assert all(each.difference is None for each in result.scores)
         assert result.outputs == ()
@@ -46,23 +48,21 @@ def test_models_are_compared_by_what_evaluation_measures(texts):
     assert of_characters.num_parameters > 0 < of_words.num_parameters
 
 
-def test_masked_models_are_compared_where_the_same_is_hidden(texts):
-    one, other = hold([texts / "masked"], [texts / "masked"])
+def test_masked_models_with_equal_masks_are_compared(texts):
+    one, other = evaluate([texts / "masked"], [texts / "masked"])
     assert [each.score.name for each in one.scores] == ["perplexity per token", "token accuracy"]
     assert [each.direction for each in one.scores] == ["lower", "higher"]
     assert one.scores == other.scores
 
 
-def test_masked_models_that_cut_text_otherwise_are_refused(texts):
+def test_masked_models_with_different_tokenizers_are_reported(texts):
     with pytest.raises(RunError) as caught:
-        hold([texts / "masked"], [texts / "masked-words"])
+        evaluate([texts / "masked"], [texts / "masked-words"])
     assert str(caught.value) == (
-        f"{texts}/masked-words: other tokens would be hidden from this run than from "
-        f"{texts}/masked\n  compare masked language models with the same `text`, `data.lm_batching` "
-        "and `model.masking`"
+        f"{texts}/masked-words: the masked tokens would differ from those of {texts}/masked\n"
+        "  compare runs with equal `tokenizers`, `data.lm_batching` and `model.masking`"
     )
 
 
-def test_an_exam_knows_its_size():
-    assert TextEvaluationSet("letters", LINES).size == 3
-    assert {"lower", "higher"} == {*SHOWN_METRICS.values()}
+def test_size_is_the_number_of_lines():
+    assert TextEvaluationSet("letters", LINES, None).size == 3

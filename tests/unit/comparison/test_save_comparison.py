@@ -7,7 +7,7 @@ from heedful.comparison.report import comparison_to_json, save_comparison
 from heedful.comparison.results import Comparison
 from heedful.comparison.tables import to_csv, to_latex, to_markdown
 from heedful.errors import StorageError
-from tests.unit.comparison.numbers import comparison, score, system
+from tests.unit.comparison.format_examples import comparison, score, system
 
 
 def several():

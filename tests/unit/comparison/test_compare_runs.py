@@ -30,21 +30,21 @@ def comparison(runs):
     return compared([runs / "small-0", runs / "large", runs / "small-1"], device="cpu")
 
 
-def test_what_a_system_cost_is_the_mean_of_its_runs(runs, comparison):
+def test_cost_of_a_system_is_the_mean_of_its_runs(runs, comparison):
     small, large = comparison.systems
-    training_costs = [read_training_cost(runs / f"small-{seed}") for seed in (0, 1)]
+    costs = [read_training_cost(runs / f"small-{seed}") for seed in (0, 1)]
     assert small.cost.steps == (30, 0)
     assert large.cost.steps == (40, None)
-    assert small.cost.training_flops.mean == (training_costs[0].flops + training_costs[1].flops) / 2
+    assert small.cost.training_flops.mean == (costs[0].flops + costs[1].flops) / 2
     assert small.cost.training_seconds.mean == pytest.approx(
-        (training_costs[0].seconds + training_costs[1].seconds) / 2
+        (costs[0].seconds + costs[1].seconds) / 2
     )
     assert small.cost.peak_memory.mean > 0
     assert small.cost.num_parameters < large.cost.num_parameters
-    assert list(small.curves) == [each.curve for each in training_costs]
+    assert list(small.curves) == [each.curve for each in costs]
 
 
-def test_a_comparison_says_what_it_is(runs, comparison):
+def test_comparison_has_title_test_set_command_and_environment(runs, comparison):
     assert comparison.title == "2 systems compared"
     assert (comparison.test_set, comparison.num_sentences) == ("letters", 2)
     assert (comparison.command, comparison.budget) == ("again", "2 steps")
@@ -56,12 +56,12 @@ def test_a_comparison_says_what_it_is(runs, comparison):
     assert comparison.environment["device"].startswith("cpu")
 
 
-def test_old_runs_that_have_told_nothing_are_compared_too(runs, tmp_path):
+def test_runs_without_logs_are_compared(runs, tmp_path):
     old = shutil.copytree(runs / "small-1", tmp_path / "old")
     (old / "metrics.jsonl").unlink()
     shutil.rmtree(old / "checkpoints")
-    found = compared([runs / "small-0", old])
-    (system,) = found.systems
+    comparison = compared([runs / "small-0", old])
+    (system,) = comparison.systems
     assert (system.cost.training_seconds, system.cost.training_flops, system.cost.peak_memory) == (
         None,
         None,
@@ -71,20 +71,20 @@ def test_old_runs_that_have_told_nothing_are_compared_too(runs, tmp_path):
     assert system.curves[1] == []
 
 
-def test_identical_runs_have_no_marks(runs, tmp_path):
+def test_identical_runs_do_not_differ(runs, tmp_path):
     again = shutil.copytree(runs / "large", tmp_path / "again")
     _, other = compared([runs / "large", again]).systems
     assert [each.difference for each in other.scores] == [(0.0, 1.0)]
 
 
-def test_the_baseline_is_found_by_name_or_by_a_run(runs):
+def test_baseline_is_found_by_name_or_run(runs):
     system_runs = group_runs([runs / "large", runs / "small-0", runs / "small-1"])
     assert find_baseline(system_runs, "small") == 1
     assert find_baseline(system_runs, str(runs / "small-1")) == 1
     assert compared([runs / "large", runs / "small-0"], baseline="small-0").baseline == "small-0"
 
 
-def test_an_unknown_baseline_is_refused(runs):
+def test_unknown_baseline_is_reported(runs):
     with pytest.raises(ConfigError) as caught:
         find_baseline(group_runs([runs / "large", runs / "small-0"]), "larg")
     assert str(caught.value) == (
@@ -94,14 +94,22 @@ def test_an_unknown_baseline_is_refused(runs):
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "said"),
+    ("one", "other", "message"),
     [
-        ("gpt-tiny", "reverse-tiny", "this translates, and gpt-tiny is a language model"),
-        ("gpt-tiny", "bert-small", "this is a masked language model, and gpt-tiny is a language "),
+        (
+            "gpt-tiny",
+            "reverse-tiny",
+            "its task is translation, but that of gpt-tiny is language-modeling",
+        ),
+        (
+            "gpt-tiny",
+            "bert-small",
+            "its task is masked-language-modeling, but that of gpt-tiny is language-modeling",
+        ),
     ],
 )
-def test_a_mix_of_kinds_is_refused_by_name(one, other, said):
+def test_systems_of_different_tasks_are_reported(one, other, message):
     with pytest.raises(ConfigError) as caught:
         check_same_task([(name, load_recipe(name)) for name in (one, one, other)])
     assert caught.value.location == other
-    assert caught.value.message.startswith(said)
+    assert caught.value.message == message
