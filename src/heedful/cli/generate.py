@@ -1,4 +1,4 @@
-"""`heedful generate`: a text that goes on from a beginning."""
+"""`heedful generate`: sample text from a language model."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ _SEPARATOR = "\n----\n"
 def generate(
     run: RunFolder,
     prompt: Annotated[
-        str, typer.Argument(help="how the text begins; without it, on a new line", show_default="")
+        str, typer.Argument(help="beginning of the text; default: a new line", show_default="")
     ] = "",
     *,
     max_new_tokens: Annotated[
-        int, typer.Option("--max-new-tokens", min=1, help="tokens to add")
+        int, typer.Option("--max-new-tokens", min=1, help="tokens to generate")
     ] = 200,
     temperature: Annotated[
-        float, typer.Option(min=0, help="above 1 bolder, below 1 safer; 0 takes the likeliest")
+        float, typer.Option(min=0, help="below 1 less random; 0 takes the most likely token")
     ] = 1.0,
     top_k: Annotated[
-        int | None, typer.Option(min=1, help="draw from so many of the likeliest tokens only")
+        int | None, typer.Option(min=1, help="sample among this many most likely tokens")
     ] = None,
     top_p: Annotated[
-        float, typer.Option(help="draw from the likeliest that together have this probability")
+        float, typer.Option(help="sample among the most likely tokens with this total")
     ] = 1.0,
-    seed: Annotated[int, typer.Option(help="the same seed gives the same text")] = 0,
+    seed: Annotated[int, typer.Option(help="random seed")] = 0,
     num_samples: Annotated[
-        int, typer.Option("--num-samples", min=1, help="texts to write; ---- parts them")
+        int, typer.Option("--num-samples", min=1, help="number of texts; ---- separates them")
     ] = 1,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="write to this file instead")
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """Write a text with a language model, token by token, from a beginning of yours.
+    """Continue a prompt with a language model, token by token.
 
     Example: heedful generate runs/shakespeare "To be" --max-new-tokens 400 --temperature 0.8
 
@@ -52,14 +52,14 @@ def generate(
     from heedful.storage import write_text
     from heedful.tasks.language_modeling.generator import build_sampling_options
 
-    how = build_sampling_options(temperature=temperature, top_k=top_k, top_p=top_p)
-    writer = load_text_generator(run, device=device)
+    options = build_sampling_options(temperature=temperature, top_k=top_k, top_p=top_p)
+    generator = load_text_generator(run, device=device)
     if num_samples == 1 and output is None:
-        follows = writer.stream(prompt, max_new_tokens=max_new_tokens, options=how, seed=seed)
-        _stream_to_stdout(chain([prompt], follows, ["\n"]))
+        pieces = generator.stream(prompt, max_new_tokens=max_new_tokens, options=options, seed=seed)
+        _stream_to_stdout(chain([prompt], pieces, ["\n"]))
         return
-    texts = writer.generate_samples(
-        prompt, num_samples, max_new_tokens=max_new_tokens, options=how, seed=seed
+    texts = generator.generate_samples(
+        prompt, num_samples, max_new_tokens=max_new_tokens, options=options, seed=seed
     )
     if output is not None:
         write_text(output, _SEPARATOR.join(texts) + "\n")

@@ -1,7 +1,7 @@
-"""Requests from files: what is asked for each line, from up to three files side by side.
+"""Requests read from files: texts, and optionally targets and constraints, line by line.
 
-Line n of every file belongs to line n of the others. Files are read together, a line at a time;
-one that ends before the others is an error that says both numbers of lines.
+Line n of every file belongs to line n of the others. All files are read together, one line at a
+time; a file with fewer lines than another is an error that names both numbers of lines.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from heedful.data.text_files import STANDARD_INPUT, display_name, read_lines
-from heedful.errors import ConfigError, DataError, choices_hint, did_you_mean
+from heedful.errors import DataError, check, choices_hint, did_you_mean
 
 if TYPE_CHECKING:
     from heedful.decoding.requests import Request
 
 _COMPRESSED_SUFFIXES = (".gz", ".xz")
-_BLOCK = 2**20  # bytes
-_EXAMPLE_HINT = '{} asks for nothing, and {"required_phrases": ["a phrase"]} for a phrase'
+_BLOCK_SIZE = 2**20  # bytes
+_EXAMPLE_HINT = 'write {} for no constraints, or {"required_phrases": ["a phrase"]}, for example'
 
 
 class RequestFiles(NamedTuple):
-    """The files that say what is asked."""
+    """The input files of `heedful translate`; `-` is standard input."""
 
     texts: str
     targets: str | None = None
@@ -35,122 +35,127 @@ class RequestFiles(NamedTuple):
 
     @property
     def files(self) -> list[str]:
-        """Those that were given, the texts first."""
+        """The files that are given, texts first."""
         return [file for file in self if file is not None]
 
 
 def read_requests(request_files: RequestFiles) -> Iterator[Request]:
-    """Read what is asked, line by line."""
+    """Yield one request per line."""
     from heedful.decoding.requests import Request
 
-    for number, lines in enumerate(_zip_lines(request_files.files), start=1):
-        rest = iter(lines[1:])
-        target = None if request_files.targets is None else next(rest)
-        constraint_dict: dict[str, Any] = {}
+    for line_number, lines in enumerate(_zip_lines(request_files.files), start=1):
+        others = iter(lines[1:])
+        target = None if request_files.targets is None else next(others)
+        constraints: dict[str, Any] = {}
         if request_files.constraints is not None:
-            constraint_dict = parse_constraints(
-                next(rest), f"{display_name(request_files.constraints)}:{number}"
-            )
-        yield Request(lines[0], target=target, **constraint_dict)
+            location = f"{display_name(request_files.constraints)}:{line_number}"
+            constraints = parse_constraints(next(others), location)
+        yield Request(lines[0], target=target, **constraints)
 
 
 def _zip_lines(files: list[str]) -> Iterator[tuple[str, ...]]:
     streams = [read_lines(file) for file in files]
-    for number, lines in enumerate(zip_longest(*streams)):
+    for index, lines in enumerate(zip_longest(*streams)):
         if None in lines:
             counts = [
-                str(number) if line is None else _count_remaining(number + 1, file, stream)
+                str(index) if line is None else _count_remaining(index + 1, file, stream)
                 for line, file, stream in zip(lines, files, streams, strict=True)
             ]
             raise_unequal_lengths(files, counts)
         yield lines
 
 
-def _count_remaining(seen: int, file: str, stream: Iterator[str]) -> str:
-    """Count to the end, unless the end may never come."""
-    return f"at least {seen}" if is_streamed(file) else str(seen + sum(1 for _ in stream))
+def _count_remaining(num_read: int, file: str, stream: Iterator[str]) -> str:
+    """Return the number of lines, or a lower bound for a stream that may never end."""
+    return f"at least {num_read}" if is_streamed(file) else str(num_read + sum(1 for _ in stream))
 
 
 def raise_unequal_lengths(files: list[str], counts: list[str]) -> NoReturn:
-    """Say which file has another number of lines than the first."""
+    """Raise DataError for the first file with another number of lines than the texts."""
     file, count = next(
         (file, count) for file, count in zip(files, counts, strict=True) if count != counts[0]
     )
     raise DataError(
         display_name(file),
         f"{count} lines, but {display_name(files[0])} has {counts[0]}",
-        "line n of one must belong to line n of the other: look for lost or added lines",
+        "line n of one file must belong to line n of the other: check for missing or extra lines",
     )
 
 
 def count_lines(request_files: RequestFiles) -> int | None:
-    """How many lines are asked about, where that is quickly found out; refuse unequal files."""
-    if any(not _is_regular_file(file) for file in request_files.files):
+    """Return the number of lines, or None if a file must be read to know it.
+
+    Raises DataError if the files have different numbers of lines.
+    """
+    files = request_files.files
+    if not all(map(_is_plain_file, files)):
         return None
-    counts = [_count(Path(file)) for file in request_files.files]
+    counts = [_count_lines_of(Path(file)) for file in files]
     if len(set(counts)) > 1:
-        raise_unequal_lengths(request_files.files, list(map(str, counts)))
+        raise_unequal_lengths(files, list(map(str, counts)))
     return counts[0]
 
 
-def _is_regular_file(file: str) -> bool:
-    return (
-        file != STANDARD_INPUT and Path(file).is_file() and not file.endswith(_COMPRESSED_SUFFIXES)
-    )
+def _is_plain_file(file: str) -> bool:
+    is_compressed = file.endswith(_COMPRESSED_SUFFIXES)
+    return file != STANDARD_INPUT and Path(file).is_file() and not is_compressed
 
 
-def _count(path: Path) -> int:
+def _count_lines_of(path: Path) -> int:
     count, last = 0, b"\n"
     with path.open("rb") as file:
-        while block := file.read(_BLOCK):
+        while block := file.read(_BLOCK_SIZE):
             count += block.count(b"\n")
             last = block[-1:]
     return count + (last != b"\n")
 
 
 def is_streamed(file: str) -> bool:
-    """Whether lines come through a pipe or from a keyboard, when their writer likes."""
+    """Return True for a pipe or a terminal, whose lines arrive one by one."""
     if file != STANDARD_INPUT:
         return Path(file).exists() and not Path(file).is_file()
     try:
         return not stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode)
-    except (OSError, ValueError):  # standard input is no file of the system: all of it is here
+    except (OSError, ValueError):  # standard input has no file descriptor: all of it is in memory
         return False
 
 
 def check_single_stdin(request_files: RequestFiles) -> None:
-    """Standard input can be one of the files, not two."""
-    if request_files.files.count(STANDARD_INPUT) > 1:
-        raise ConfigError(
-            "standard input",
-            "two files cannot both be read from it",
-            "name a file in the place of one -",
-        )
+    """Raise ConfigError if two files are standard input."""
+    check(
+        request_files.files.count(STANDARD_INPUT) <= 1,
+        "standard input",
+        "only one file can be read from it",
+        "replace one - by a file",
+    )
 
 
 def parse_constraints(line: str, location: str) -> dict[str, Any]:
-    """Read what the output of a text must, must not and is to begin with, from a JSON object."""
+    """Read the constraints on one output from a JSON object."""
     try:
-        constraint_dict = json.loads(line)
+        constraints = json.loads(line)
     except ValueError as error:
         raise DataError(location, f"not JSON ({error})", _EXAMPLE_HINT) from None
-    if not isinstance(constraint_dict, dict):
-        raise DataError(
-            location, f"not a JSON object but {_shorten(constraint_dict)}", _EXAMPLE_HINT
+    if not isinstance(constraints, dict):
+        message = f"must be a JSON object, but is {_shorten(constraints)}"
+        raise DataError(location, message, _EXAMPLE_HINT)
+    for key, value in constraints.items():
+        check(
+            key in _CONSTRAINT_FORMATS,
+            location,
+            f"unknown constraint {key!r}{did_you_mean(key, _CONSTRAINT_FORMATS)}",
+            choices_hint(_CONSTRAINT_FORMATS),
+            DataError,
         )
-    for key, value in constraint_dict.items():
-        if key not in _CONSTRAINT_FORMATS:
-            problem = f"no constraint is called {key!r}{did_you_mean(key, _CONSTRAINT_FORMATS)}"
-            raise DataError(location, problem, choices_hint(_CONSTRAINT_FORMATS))
-        is_right, check = _CONSTRAINT_FORMATS[key]
-        if not is_right(value):
-            raise DataError(location, f"{key!r} cannot be {_shorten(value)}", f"write {check}")
-    return constraint_dict
+        is_valid, example = _CONSTRAINT_FORMATS[key]
+        message = f"{key!r} cannot be {_shorten(value)}"
+        check(is_valid(value), location, message, f"write {example}", DataError)
+    return constraints
 
 
 def _shorten(value: object, max_length: int = 60) -> str:
-    shown = json.dumps(value)
-    return shown if len(shown) <= max_length else f"{shown[:max_length]}..."
+    text = json.dumps(value)
+    return text if len(text) <= max_length else f"{text[:max_length]}..."
 
 
 def _is_phrase(value: object) -> bool:
@@ -161,15 +166,15 @@ def _are_phrases(value: object) -> bool:
     return isinstance(value, list) and all(map(_is_phrase, value))
 
 
-def _is_phrase_list_or_alternatives(value: object) -> bool:
+def _are_phrases_or_alternatives(value: object) -> bool:
     return isinstance(value, list) and all(
-        _is_phrase(each) or (bool(each) and _are_phrases(each)) for each in value
+        _is_phrase(phrase) or (bool(phrase) and _are_phrases(phrase)) for phrase in value
     )
 
 
 _CONSTRAINT_FORMATS: dict[str, tuple[Callable[[object], bool], str]] = {
     "required_phrases": (
-        _is_phrase_list_or_alternatives,
+        _are_phrases_or_alternatives,
         'a list of phrases: "required_phrases": ["one", ["this", "or this"]]',
     ),
     "forbidden_phrases": (

@@ -1,8 +1,8 @@
-"""The tree of a search in the terminal: what was begun, what was given up, what was chosen.
+"""`heedful show`: attention maps and search trees in the terminal.
 
-A line is a stretch of tokens within which the search held one way to go on. Where it held several,
-the main one goes on in the next line of the same depth, and the others stand between, one step
-further in; so depth grows with the logarithm of the tree and not with the length of the output.
+A line of a tree is a chain of tokens without branches. At a branch the main continuation follows at
+the same depth and the others are indented by one step between; so depth grows with the logarithm of
+the tree, not with the length of the output.
 """
 
 from __future__ import annotations
@@ -25,43 +25,40 @@ if TYPE_CHECKING:
     from heedful.decoding.translation import SearchNode, Translation
     from heedful.tasks.task import Prediction
 
-
 _MAX_LABEL_WIDTH = 20  # characters of a token
-_START = "(start)"
-_EMPTY = "nothing was searched for: the text is empty"
 
 
 def render_tree(translation: Translation) -> Tree:
-    """Draw all that a search held; the output that was chosen stands out."""
+    """Draw the search tree; the nodes of the returned output are highlighted."""
     nodes = translation.tree or []
-    drawn = Tree(Text(escape_line(translation.source), style="bold"))
+    tree = Tree(Text(escape_line(translation.source), style="bold"))
     if not nodes:
-        drawn.add(Text(_EMPTY, style="dim"))
-        return drawn
-    labels = [_START, *(_label(node.token) for node in nodes[1:])]
-    chosen = _chosen_nodes(nodes, labels, [_label(token) for token in translation.tokens])
-    children = _children(nodes, chosen)
-    waiting = [(drawn, 0)]
-    while waiting:
-        branch, number = waiting.pop()
-        stretch = _linear_chain(number, children)
-        line = branch.add(_line(stretch, nodes, labels, is_chosen=number in chosen))
-        for place, child in enumerate(children[stretch[-1]]):
-            waiting.append((line if place else branch, child))
-    return drawn
+        tree.add(Text("no search: the text is empty", style="dim"))
+        return tree
+    labels = ["(start)", *(_label(node.token) for node in nodes[1:])]
+    output_nodes = _output_nodes(nodes, labels, [_label(token) for token in translation.tokens])
+    children = _children(nodes, output_nodes)
+    stack = [(tree, 0)]
+    while stack:
+        branch, node_id = stack.pop()
+        chain = _linear_chain(node_id, children)
+        line = branch.add(_format_chain(chain, nodes, labels, is_output=node_id in output_nodes))
+        for index, child in enumerate(children[chain[-1]]):
+            stack.append((line if index else branch, child))
+    return tree
 
 
-def _children(nodes: list[SearchNode], chosen: set[int]) -> list[list[int]]:
-    """The nodes that continue each, the main one first: what was chosen, or what led furthest."""
+def _children(nodes: list[SearchNode], output_nodes: set[int]) -> list[list[int]]:
+    """Return the children of every node, the main one first: in the output, or the largest."""
     children: list[list[int]] = [[] for _ in nodes]
     sizes = [1] * len(nodes)
-    for number in range(len(nodes) - 1, 0, -1):
-        parent = nodes[number].parent
-        assert parent is not None, f"node {number} of a tree continues nothing"
-        children[parent].append(number)
-        sizes[parent] += sizes[number]
-    for each in children:
-        each.sort(key=lambda number: (number in chosen, sizes[number], -number), reverse=True)
+    for node_id in range(len(nodes) - 1, 0, -1):
+        parent = nodes[node_id].parent
+        assert parent is not None, f"node {node_id} has no parent"
+        children[parent].append(node_id)
+        sizes[parent] += sizes[node_id]
+    for siblings in children:
+        siblings.sort(key=lambda child: (child in output_nodes, sizes[child], -child), reverse=True)
     return children
 
 
@@ -69,44 +66,39 @@ def _label(token: str | None) -> str:
     return truncate(split_joined_emoji(escape_invisible(token or "")), _MAX_LABEL_WIDTH)
 
 
-def _chosen_nodes(nodes: list[SearchNode], labels: list[str], tokens: list[str]) -> set[int]:
-    """The nodes of the output that was given; none if it was changed after the search."""
-    for number, node in enumerate(nodes):
+def _output_nodes(nodes: list[SearchNode], labels: list[str], tokens: list[str]) -> set[int]:
+    """Return the nodes on the path of the output; none if it was changed after the search."""
+    for node_id, node in enumerate(nodes):
         if node.status == "finished":
-            path = _ancestors(nodes, number)
-            if [labels[each] for each in path[1:-1]] == tokens:
+            path = [node_id]
+            while (parent := nodes[path[-1]].parent) is not None:
+                path.append(parent)
+            if [labels[ancestor] for ancestor in path[-2:0:-1]] == tokens:
                 return set(path)
     return set()
 
 
-def _ancestors(nodes: list[SearchNode], number: int) -> list[int]:
-    path = [number]
-    while (parent := nodes[path[-1]].parent) is not None:
-        path.append(parent)
-    return path[::-1]
+def _linear_chain(node_id: int, children: list[list[int]]) -> list[int]:
+    """Follow a node as long as there is one continuation."""
+    chain = [node_id]
+    while len(continuations := children[chain[-1]]) == 1:
+        chain += continuations
+    return chain
 
 
-def _linear_chain(number: int, children: list[list[int]]) -> list[int]:
-    """Follow a node as long as there is one way to go on."""
-    stretch = [number]
-    while len(below := children[stretch[-1]]) == 1:
-        stretch += below
-    return stretch
-
-
-def _line(chain: list[int], nodes: list[SearchNode], labels: list[str], *, is_chosen: bool) -> Text:
+def _format_chain(
+    chain: list[int], nodes: list[SearchNode], labels: list[str], *, is_output: bool
+) -> Text:
     last = nodes[chain[-1]]
-    style = "bold" if is_chosen else "dim" if last.status == "pruned" else ""
-    line = Text(style=style)
-    for number in chain if len(chain) == 1 else filter(None, chain):
-        line.append(labels[number])
-        if number:
-            line.append(f" {nodes[number].log_prob:.2f}", style="cyan")
+    line = Text(style="bold" if is_output else "dim" if last.status == "pruned" else "")
+    for node_id in chain if len(chain) == 1 else filter(None, chain):
+        line.append(labels[node_id])
+        if node_id:
+            line.append(f" {nodes[node_id].log_prob:.2f}", style="cyan")
         line.append("  ")
     if last.status != "continued":
-        line.append(
-            f"{last.status} at {last.cumulative_log_prob:.2f}", style="green" if is_chosen else ""
-        )
+        result = f"{last.status} at {last.cumulative_log_prob:.2f}"
+        line.append(result, style="green" if is_output else "")
     line.rstrip()
     return line
 
@@ -160,11 +152,11 @@ def _show_tree(
 ) -> None:
     from rich.console import Console
 
-    from heedful.cli.translate import check_tree_supported
+    from heedful.decoding.config import check_search_tree
     from heedful.runs import load_translator
 
     translator = load_translator(run, device=device, overrides=overrides)
-    check_tree_supported(translator.decoding)
+    check_search_tree(translator.decoding, "--search-tree")
     results = translator.translate(texts, need_tree=True)
     with handle_stdout_errors():
         if as_json:

@@ -1,18 +1,18 @@
-"""The settings of decoding: how is a trained model asked?
+"""Settings of decoding, and the checks of settings that do not go together.
 
-As they stand, a beam is searched plainly. What does not go together is refused (`refusals`).
+Invariant: a setting at its default is compatible with every other setting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
 from heedful.config import BaseConfig
-from heedful.errors import ConfigError
+from heedful.errors import check
 from heedful.search.candidates import BeamGroupsConfig
 from heedful.search.minimum_bayes_risk import MBRConfig
 from heedful.search.penalties import (
@@ -23,162 +23,69 @@ from heedful.search.penalties import (
 from heedful.search.sampling import SamplingConfig
 from heedful.search.stopping import HeuristicStoppingConfig, StoppingConfig
 
-# Refusals: which settings of decoding cannot be kept to together?
-#
-# A setting at its default is never refused. Each refusal names the setting, the reason, and what to
-# do about it.
-
-
-def check_decoding_config(config: DecodingConfig) -> None:
-    """Refuse the first thing that does not go with the others."""
-    for problem in _find_problems(config):
-        raise problem
-
-
-def _find_problems(settings: DecodingConfig) -> Iterator[ConfigError]:
-    yield from _check_counts(settings)
-    if settings.sampling_setting:
-        yield from _check_sampling(settings, settings.sampling_setting)
-    else:
-        yield from _check_beam(settings)
-    yield from _check_lengths(settings)
-    yield from _check_phrases(settings)
-    if settings.phrase_table and settings.unk_replacement == "keep":
-        yield ConfigError(
-            "decoding.phrase_table",
-            "it says what unknown words become, but decoding.unk_replacement keeps them",
-            "set decoding.unk_replacement to copy, or leave the dictionary out",
-        )
-
-
-def _check_counts(settings: DecodingConfig) -> Iterator[ConfigError]:
-    for name, count in (("beam_size", settings.beam_size), ("nbest", settings.n_best)):
-        if count < 1:
-            yield ConfigError(f"decoding.{name}", f"cannot be {count}", "give 1 or more")
-
-
-def _check_sampling(settings: DecodingConfig, sampling_setting: str) -> Iterator[ConfigError]:
-    """Name what only a beam can do, where outputs are drawn."""
-    only_of_beams = {
-        "diversity.num_beam_groups": settings.diversity.num_beam_groups > 1,
-        "coverage": settings.coverage_penalty is not None,
-        "stopping": settings.stopping.type != "heuristic",
-        "required_phrases": bool(settings.required_phrases),
-    }
-    for name, is_set in only_of_beams.items():
-        if is_set:
-            yield ConfigError(
-                f"decoding.{name}",
-                f"only a beam can keep to it, and outputs are drawn (decoding.{sampling_setting} is set)",
-                f"leave it out, or set decoding.{sampling_setting} to null",
-            )
-    if settings.mbr and settings.n_best > 1:
-        yield ConfigError(
-            "decoding.n_best",
-            f"{settings.n_best} outputs are wanted, but a consensus is one (decoding.mbr is set)",
-            "set nbest to 1, or set decoding.mbr to null",
-        )
-
-
-def _check_beam(settings: DecodingConfig) -> Iterator[ConfigError]:
-    beam, groups = settings.beam_size, settings.diversity.num_beam_groups
-    if settings.n_best > beam:
-        yield ConfigError(
-            "decoding.n_best",
-            f"{settings.n_best} outputs are wanted, but a beam of {beam} finds at most {beam}",
-            f"set decoding.beam_size to {settings.n_best} or more, or nbest to {beam} or less",
-        )
-    if beam % groups:
-        yield ConfigError(
-            "decoding.diversity.num_beam_groups",
-            f"a beam of {beam} cannot be shared by {groups} groups",
-            "choose a number of groups that divides decoding.beam_size",
-        )
-
-
-def _check_lengths(settings: DecodingConfig) -> Iterator[ConfigError]:
-    least, most = settings.min_length, settings.max_length
-    if most is not None and least > most:
-        yield ConfigError(
-            "decoding.min_length",
-            f"outputs are to have at least {least} tokens and may have {most}",
-            "lower it, or raise decoding.max_length",
-        )
-
-
-def _check_phrases(settings: DecodingConfig) -> Iterator[ConfigError]:
-    required = [(each,) if isinstance(each, str) else each for each in settings.required_phrases]
-    is_empty = {
-        "required_phrases": not all(
-            phrases and all(map(str.strip, phrases)) for phrases in required
-        ),
-        "forbidden_phrases": not all(map(str.strip, settings.forbidden_phrases)),
-    }
-    for name in (name for name, is_so in is_empty.items() if is_so):
-        yield ConfigError(f"decoding.{name}", "an empty phrase says nothing", "leave it out")
-
-
 Averaging = Literal["log-probabilities", "probabilities"]
+Phrases = Sequence[str | Sequence[str]]
+"""Phrases; a list among them means one of several."""
 
 
 class ShallowFusionConfig(BaseConfig):
-    """A language model that is heard beside the model (Gulcehre et al. 2015, section 4.1)."""
+    """A language model whose log-probabilities are added (Gulcehre et al. 2015, section 4.1)."""
 
     run: Path
-    """Its run folder, as seen from where the command is given."""
+    """Run folder of the language model, relative to the working directory."""
     weight: NonNegativeFloat = 0.2
-    """What its log-probabilities are multiplied by before they are added."""
+    """Factor of its log-probabilities."""
 
 
 class DecodingConfig(BaseConfig):
-    """How outputs are searched for, or drawn."""
+    """Beam search, sampling or MBR decoding with a trained model."""
 
     beam_size: PositiveInt = 5
-    """Hypotheses kept side by side; 1 is greedy."""
+    """Hypotheses per sentence; 1 is greedy search."""
     n_best: PositiveInt = 1
-    """Outputs given for a text: the best of the beam, or so many that are drawn."""
+    """Outputs per text: the best of the beam, or this many samples."""
     length_penalty: LengthPenaltyConfig = GNMTLengthPenaltyConfig()
-    """How scores are corrected for length; a plain number is the exponent of Wu et al. 2016."""
+    """Correction of scores for length; a number is the alpha of Wu et al. 2016."""
     coverage_penalty: CoveragePenaltyConfig | None = None
-    """What a score loses for where the model looked; if not given, nothing."""
+    """Penalty for poorly covered source positions; default: none."""
     max_source_length: PositiveInt = 1000
-    """The longest source that is accepted."""
+    """Maximum number of source tokens; longer texts are an error."""
     max_length_ratio: float = Field(default=2.0, gt=0)
-    """The longest output, in tokens per source token, beside `max_output_extra`."""
+    """Maximum output tokens per source token, before `max_length_offset`."""
     max_length_offset: PositiveInt = 20
-    """Tokens allowed on top of that."""
+    """Tokens added to `max_length_ratio` times the source length."""
     max_length: PositiveInt | None = None
-    """The longest output in any case."""
+    """Maximum number of output tokens, whatever the ratio gives."""
     min_length: NonNegativeInt = 0
-    """The shortest output."""
+    """Minimum number of output tokens."""
     min_length_ratio: NonNegativeFloat = 0.0
-    """The shortest output, in tokens per source token; the larger of the two counts."""
+    """Minimum output tokens per source token; the larger of both minimums counts."""
     no_repeat_ngram_size: NonNegativeInt = 0
-    """So many tokens in a row stand in no output twice (Paulus et al. 2018); 0 allows it."""
+    """No n-gram of this size occurs twice (Paulus et al. 2018); 0 turns it off."""
     repetition_penalty: Annotated[float, Field(ge=1)] = 1.0
-    """What log p of a token is multiplied by once it has been said (Keskar et al. 2019)."""
+    """Factor of log p of tokens that were generated before (Keskar et al. 2019)."""
     stopping: StoppingConfig = HeuristicStoppingConfig()
-    """When a beam has looked far enough."""
+    """When the search for a sentence stops."""
     diversity: BeamGroupsConfig = BeamGroupsConfig()
-    """Groups within the beam that avoid one another."""
+    """Diverse beam search."""
     required_phrases: tuple[str | tuple[str, ...], ...] = ()
-    """Phrases that every output contains; a list among them stands for one of several."""
+    """Phrases that every output contains; a list within it means one of several."""
     forbidden_phrases: tuple[str, ...] = ()
     """Phrases that no output contains."""
     sampling: SamplingConfig | None = None
-    """How outputs are drawn; if not given, they are searched for."""
+    """Sample outputs instead of searching; default: search."""
     mbr: MBRConfig | None = None
-    """Draw many outputs, give the one nearest to all; if not given, no."""
+    """Minimum Bayes risk decoding over samples; default: off."""
     unk_replacement: Literal["keep", "copy"] = "keep"
-    """What becomes of unknown words: copied from where the model looked (Luong et al. 2015)."""
+    """`copy` replaces unknown words by the source word with most attention (Luong et al. 2015)."""
     phrase_table: Path | None = None
-    """A file of two words a line: what an unknown word becomes, by the source word looked at."""
+    """File with a source and a target word per line, used by `unk_replacement: copy`."""
     ensemble_averaging: Averaging = "log-probabilities"
-    """What is averaged where several models are asked together."""
+    """What the members of an ensemble average."""
     shallow_fusion: ShallowFusionConfig | None = None
-    """A language model that has a say."""
+    """Add the scores of a language model; default: none."""
     max_batch_tokens: PositiveInt = 4096
-    """Most source tokens that are decoded together, hypotheses and padding counted."""
+    """Maximum source tokens per batch, including padding, times hypotheses."""
 
     @model_validator(mode="after")
     def _check_settings(self) -> Self:
@@ -187,14 +94,14 @@ class DecodingConfig(BaseConfig):
 
     @property
     def sampling_setting(self) -> str | None:
-        """The setting by which outputs are drawn, if they are not searched for."""
+        """The setting that turns on sampling; None with beam search."""
         if self.mbr:
             return "mbr"
         return "sampling" if self.sampling else None
 
     @property
     def num_outputs(self) -> int:
-        """How many outputs of a text are made side by side."""
+        """Number of hypotheses per text in a batch."""
         if self.mbr:
             return self.mbr.num_samples
         return self.n_best if self.sampling else self.beam_size
@@ -202,15 +109,16 @@ class DecodingConfig(BaseConfig):
     def with_beam_size(
         self, *, beam_size: int | None = None, n_best: int | None = None
     ) -> DecodingConfig:
-        """Change how many hypotheses are kept, and how many outputs are given."""
-        given = {"beam_size": beam_size, "n_best": n_best}
-        changes = {name: value for name, value in given.items() if value is not None}
-        changed = self.model_copy(update=changes)
+        """Return a checked copy with another beam size or number of outputs."""
+        update = {"beam_size": beam_size, "n_best": n_best}
+        changed = self.model_copy(
+            update={name: value for name, value in update.items() if value is not None}
+        )
         check_decoding_config(changed)
         return changed
 
     def greedy(self) -> DecodingConfig:
-        """Ask the model greedily and alone; only the limits of texts and batches stay."""
+        """Return greedy search with the same limits on lengths and batches."""
         return DecodingConfig(
             beam_size=1,
             max_source_length=self.max_source_length,
@@ -219,3 +127,85 @@ class DecodingConfig(BaseConfig):
             max_length=self.max_length,
             max_batch_tokens=self.max_batch_tokens,
         )
+
+
+def check_decoding_config(config: DecodingConfig) -> None:
+    """Raise ConfigError for the first setting that does not go with the others."""
+    for name in ("beam_size", "n_best"):
+        value = getattr(config, name)
+        check(value >= 1, f"decoding.{name}", f"must be at least 1, but is {value}", "raise it")
+    if config.sampling_setting:
+        _check_sampling(config, config.sampling_setting)
+    else:
+        _check_beam(config)
+    check(
+        config.max_length is None or config.min_length <= config.max_length,
+        "decoding.min_length",
+        f"min_length is {config.min_length}, but max_length is {config.max_length}",
+        "lower decoding.min_length, or raise decoding.max_length",
+    )
+    for name in ("required_phrases", "forbidden_phrases"):
+        has_empty = has_empty_phrase(getattr(config, name))
+        check(not has_empty, f"decoding.{name}", "a phrase is empty", "remove the empty phrase")
+    check(
+        config.phrase_table is None or config.unk_replacement != "keep",
+        "decoding.phrase_table",
+        "has no effect, because decoding.unk_replacement is 'keep'",
+        "set decoding.unk_replacement to copy, or remove decoding.phrase_table",
+    )
+
+
+def has_empty_phrase(phrases: Phrases) -> bool:
+    """Return True if a phrase, or one of several alternatives, has no text."""
+    alternatives = [(phrase,) if isinstance(phrase, str) else phrase for phrase in phrases]
+    return not all(texts and all(map(str.strip, texts)) for texts in alternatives)
+
+
+def _check_sampling(config: DecodingConfig, sampling_setting: str) -> None:
+    beam_settings = {
+        "diversity.num_beam_groups": config.diversity.num_beam_groups > 1,
+        "coverage_penalty": config.coverage_penalty is not None,
+        "stopping": config.stopping.type != "heuristic",
+        "required_phrases": bool(config.required_phrases),
+    }
+    for name, is_set in beam_settings.items():
+        check(
+            not is_set,
+            f"decoding.{name}",
+            f"works only with beam search, but decoding.{sampling_setting} is set",
+            f"remove it, or set decoding.{sampling_setting} to null",
+        )
+    check(
+        not config.mbr or config.n_best == 1,
+        "decoding.n_best",
+        f"MBR decoding returns one output, but n_best is {config.n_best}",
+        "set decoding.n_best to 1, or decoding.mbr to null",
+    )
+
+
+def _check_beam(config: DecodingConfig) -> None:
+    beam_size, num_groups = config.beam_size, config.diversity.num_beam_groups
+    check(
+        config.n_best <= beam_size,
+        "decoding.n_best",
+        f"n_best is {config.n_best}, but beam_size is {beam_size}",
+        f"set decoding.beam_size to {config.n_best} or more, or decoding.n_best to {beam_size} "
+        "or less",
+    )
+    check(
+        beam_size % num_groups == 0,
+        "decoding.diversity.num_beam_groups",
+        f"beam_size {beam_size} is not divisible by {num_groups} groups",
+        "choose a number of groups that divides decoding.beam_size",
+    )
+
+
+def check_search_tree(config: DecodingConfig, location: str) -> None:
+    """Raise ConfigError if there is no beam search, whose tree `location` requests."""
+    setting = config.sampling_setting
+    check(
+        setting is None,
+        location,
+        f"needs beam search, but decoding.{setting} is set",
+        f"remove {location}, or set decoding.{setting} to null",
+    )

@@ -1,10 +1,10 @@
-"""Forbidding: how is a phrase kept out of an output, however it is cut?
+"""Forbidden phrases as text, independent of their tokenization.
 
-Law: no output contains the phrase as whole words. A token is forbidden if the text would then
-hold the phrase, beginning where a word begins and ending where the token or a word ends. So it
-does not matter into which tokens a phrase is cut. Its price: with subwords, a longer word can not
-be put together from the phrase and an ending, though it can still be said by tokens that do not
-stop there. What an output is forced to begin with, or must contain, goes before.
+A token is forbidden if the text would then contain the phrase, starting at a word boundary and
+ending with the token or at a word boundary. The price: with subwords, a longer word can not be
+composed of the phrase and an ending, but only of tokens that do not stop at the end of the phrase.
+A forced prefix and required phrases take precedence. Invariant: no output contains the phrase as
+whole words.
 """
 
 from __future__ import annotations
@@ -16,51 +16,50 @@ from functools import cache
 from itertools import accumulate
 
 import torch
-from torch import Tensor
+from typing_extensions import override
 
-from heedful.decoding.translation import vocabulary_texts
+from heedful.decoding.token_texts import vocabulary_texts
 from heedful.search import LogitsProcessor
-from heedful.shapes import Float, Int
+from heedful.search.logits_processors import LogProbs, SentenceIds, Tokens
 from heedful.tokenization.tokenizer import Tokenizer
 
-_SEPARATOR = "\ud800"  # half a surrogate: no text holds one
-_MAX_CHARACTER = (
-    "\U0010ffff"  # what sorts after all that goes on with a text, but a text of this itself
-)
-# Half a character, and the characters that `text.escapes` writes others by: what such a token
-# spells is known only together with those before it.
+_SEPARATOR = "\ud800"  # half a surrogate pair, which no text contains
+_MAX_CHARACTER = "\U0010ffff"
+# An incomplete UTF-8 sequence, and the characters that tokenizers write others with: the text of
+# such a token is known only together with those before it.
 _INCOMPLETE_CHARACTERS = ("\ufffd", "\ue000", "\ue001", "\ue002")
 
 
 class VocabularyIndex:
-    """A vocabulary with its spelling, made ready to be searched once."""
+    """An index of the texts of a vocabulary."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self.tokens = vocabulary_texts(tokenizer)
+        self.texts = vocabulary_texts(tokenizer)
         self.incomplete_tokens = [
-            number
-            for number, token in enumerate(self.tokens)
-            if token.startswith(_INCOMPLETE_CHARACTERS)
+            token
+            for token, text in enumerate(self.texts)
+            if text.startswith(_INCOMPLETE_CHARACTERS)
         ]
-        self._order = sorted(range(len(self.tokens)), key=lambda number: self.tokens[number])
-        self._sorted = [self.tokens[number] for number in self._order]
-        self._joined = _SEPARATOR.join(self.tokens)
-        self._start_offsets = [*accumulate((len(token) + 1 for token in self.tokens), initial=0)]
+        self._order = sorted(range(len(self.texts)), key=lambda token: self.texts[token])
+        self._sorted = [self.texts[token] for token in self._order]
+        self._joined = _SEPARATOR.join(self.texts)
+        self._start_offsets = [*accumulate((len(text) + 1 for text in self.texts), initial=0)]
 
     def starting_with(self, text: str) -> list[int]:
-        """List the tokens that begin with a text."""
-        first = bisect_left(self._sorted, text)
-        after = bisect_left(self._sorted, text + _MAX_CHARACTER, first)
-        return self._order[first:after]
+        """Return the tokens whose text starts with `text`."""
+        start = bisect_left(self._sorted, text)
+        stop = bisect_left(self._sorted, text + _MAX_CHARACTER, start)
+        return self._order[start:stop]
 
     def containing(self, text: str) -> set[int]:
-        """List the tokens that contain a text."""
-        found, position = set[int](), self._joined.find(text)
+        """Return the tokens whose text contains `text`."""
+        tokens: set[int] = set()
+        position = self._joined.find(text)
         while position >= 0:
-            found.add(bisect_right(self._start_offsets, position) - 1)
+            tokens.add(bisect_right(self._start_offsets, position) - 1)
             position = self._joined.find(text, position + 1)
-        return found
+        return tokens
 
 
 class ForbiddenText(LogitsProcessor):
@@ -71,33 +70,28 @@ class ForbiddenText(LogitsProcessor):
         self.phrases = tuple(_Phrase(normalize(phrase).strip(), index) for phrase in phrases)
         self._index = index
 
-    def apply(
-        self,
-        log_probs: Float[Tensor, "R N"],
-        generated: Int[Tensor, "R T"],
-        sentence_ids: Int[Tensor, "R"],
-    ) -> Float[Tensor, "R N"]:
-        """Forbid what would complete one."""
-        places = [
+    @override
+    def apply(self, log_probs: LogProbs, generated: Tokens, sentence_ids: SentenceIds) -> LogProbs:
+        forbidden = [
             (row, token)
             for row, ids in enumerate(generated.tolist())
-            for token in self._forbidden(ids)
+            for token in self._forbidden_tokens(ids)
         ]
-        if not places:
+        if not forbidden:
             return log_probs
         log_probs = log_probs.clone()
-        log_probs[torch.tensor(places, device=log_probs.device).T.unbind()] = -torch.inf
+        log_probs[torch.tensor(forbidden, device=log_probs.device).T.unbind()] = -torch.inf
         return log_probs
 
-    def _forbidden(self, ids: list[int]) -> set[int]:
+    def _forbidden_tokens(self, ids: list[int]) -> set[int]:
         text = self._index.tokenizer.decode(ids)
-        found = {token for phrase in self.phrases for token in phrase.completing_tokens(text)}
+        tokens = {token for phrase in self.phrases for token in phrase.completing_tokens(text)}
         if text.endswith(_INCOMPLETE_CHARACTERS):
-            found.update(self._completing_characters(ids))
-        return found
+            tokens.update(self._completing_characters(ids))
+        return tokens
 
     def _completing_characters(self, ids: list[int]) -> Iterator[int]:
-        """Try every token that may complete a character."""
+        """Yield tokens that complete both a character and a phrase."""
         for token in self._index.incomplete_tokens:
             text = self._index.tokenizer.decode([*ids, token])
             if any(phrase.ends(text) for phrase in self.phrases):
@@ -105,71 +99,64 @@ class ForbiddenText(LogitsProcessor):
 
 
 class _Phrase:
-    """A phrase, and the tokens that would complete it."""
+    """A phrase and the tokens that complete it."""
 
     def __init__(self, text: str, index: VocabularyIndex) -> None:
         self.text = text
         self._index = index
-        self._after = cache(self._tokens_continuing)  # by how much of the phrase has been said
-        self._tokens_containing = [
-            number
-            for number in index.containing(text)
-            if contains_phrase(index.tokens[number], text, first=1)
+        self._continuing_tokens = cache(self._find_continuing_tokens)
+        self._containing_tokens = [
+            token
+            for token in index.containing(text)
+            if contains_phrase(index.texts[token], text, start=1)
         ]
 
     def completing_tokens(self, before: str) -> Iterator[int]:
-        """List the tokens that may not follow on a text."""
-        yield from self._tokens_containing
+        """Yield the tokens that may not follow this text."""
+        yield from self._containing_tokens
         for count in range(min(len(self.text), len(before) + 1)):
-            if self._ends_with_part(before, self.text[:count]):
-                yield from self._after(count)
+            if self._ends_with(before, self.text[:count]):
+                yield from self._continuing_tokens(count)
 
     def ends(self, text: str) -> bool:
-        """Say whether a text ends with the phrase."""
-        return self._ends_with_part(text, self.text)
+        """Return True if the text ends with the phrase."""
+        return self._ends_with(text, self.text)
 
-    def _ends_with_part(self, text: str, part: str) -> bool:
+    def _ends_with(self, text: str, part: str) -> bool:
         return text.endswith(part) and _starts_at_word(self.text, text, len(text) - len(part))
 
-    def _tokens_continuing(self, count: int) -> list[int]:
-        """List the tokens that begin with the rest of the phrase."""
+    def _find_continuing_tokens(self, count: int) -> list[int]:
+        """Return the tokens that start with the phrase without its first `count` characters."""
         rest = self.text[count:]
         return [
-            number
-            for number in self._index.starting_with(rest)
-            if _ends_at_word(self.text, self._index.tokens[number], len(rest))
+            token
+            for token in self._index.starting_with(rest)
+            if _ends_at_word(self.text, self._index.texts[token], len(rest))
         ]
 
 
-def contains_phrase(text: str, phrase: str, *, first: int = 0) -> bool:
-    """Say whether a text contains a phrase as whole words, from some place on."""
-    position = text.find(phrase, first)
+def contains_phrase(text: str, phrase: str, *, start: int = 0) -> bool:
+    """Return True if a text contains a phrase as whole words from position `start` on."""
+    position = text.find(phrase, start)
     while position >= 0:
-        if _starts_at_word(phrase, text, position) and _ends_at_word(
-            phrase, text, position + len(phrase)
-        ):
+        end = position + len(phrase)
+        if _starts_at_word(phrase, text, position) and _ends_at_word(phrase, text, end):
             return True
         position = text.find(phrase, position + 1)
     return False
 
 
 def _starts_at_word(phrase: str, text: str, position: int) -> bool:
-    """Say whether a phrase that stands here does not begin within a word."""
-    return not (
-        position > 0 and _is_word_character(text[position - 1]) and _is_word_character(phrase[0])
-    )
+    before = text[position - 1] if position > 0 else ""
+    return not (before and _is_word_character(before) and _is_word_character(phrase[0]))
 
 
 def _ends_at_word(phrase: str, text: str, position: int) -> bool:
-    """Say whether a phrase that ends here does not end within a word, as far as the text goes."""
-    return not (
-        position < len(text)
-        and _is_word_character(text[position])
-        and _is_word_character(phrase[-1])
-    )
+    after = text[position : position + 1]
+    return not (after and _is_word_character(after) and _is_word_character(phrase[-1]))
 
 
 @cache
 def _is_word_character(character: str) -> bool:
-    """Letters, marks and digits make words; signs and white space part them."""
+    """Letters, marks, digits and underscores form words."""
     return character == "_" or unicodedata.category(character)[0] in "LMN"

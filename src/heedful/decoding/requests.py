@@ -1,6 +1,8 @@
-"""What is asked: a request as a model understands it, in tokens.
+"""Requests: a text with constraints on its output, and its encoding as token ids.
 
-Law: what cannot be kept to is refused before anything is decoded, by the number of its text.
+A phrase is tokenized like a text of its own, so that words and subwords carry the space before
+them. A phrase that starts with punctuation may also follow the previous word without a space.
+Invariant: whatever no output can satisfy is reported before decoding, with the index of its text.
 """
 
 from __future__ import annotations
@@ -9,125 +11,254 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from heedful.decoding.config import DecodingConfig
+from heedful.decoding.config import DecodingConfig, Phrases, has_empty_phrase
 from heedful.decoding.forbidden_text import ForbiddenText, VocabularyIndex, contains_phrase
-from heedful.decoding.translation import check_word_tokenizer
-from heedful.errors import ConfigError, DataError
+from heedful.errors import ConfigError, DataError, check
 from heedful.search import DisjunctiveConstraint, LogitsProcessor, require_phrase
 from heedful.search.constraints import ConstraintSet
-from heedful.tokenization.tokenizer import CharacterTokenizer, Normalizer, Tokenizer
+from heedful.tokenization.tokenizer import (
+    CharacterTokenizer,
+    Normalizer,
+    Tokenizer,
+    WordTokenizer,
+)
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import UNK
 
-# Requests: what is wanted of the output of one text?
-
-Phrases = Sequence[str | Sequence[str]]
-"""Texts, each a phrase; a list among them stands for one of several."""
-
 
 class Request(NamedTuple):
-    """A text to be translated, and what its output is to be like, beside the settings."""
+    """A text to translate, with constraints on top of those of the settings."""
 
     text: str
-    prefix: str = ""  # what the output begins with
-    required_phrases: Phrases = ()  # what it contains
-    forbidden_phrases: Sequence[str] = ()  # what it does not
-    target: str | None = None  # the output itself, which is then judged and not searched for
-
-    @property
-    def is_unconstrained(self) -> bool:
-        """Whether nothing is said of what the output holds."""
-        return not self.prefix and not self.required_phrases and self.target is None
+    prefix: str = ""  # of the output
+    required_phrases: Phrases = ()
+    forbidden_phrases: Sequence[str] = ()
+    target: str | None = None  # an output to score instead of searching
 
 
 def to_request(text: str | Request) -> Request:
-    """Let a plain text stand for a request without wishes."""
+    """Return a plain text as a request without constraints."""
     return Request(text) if isinstance(text, str) else text
 
 
-# Phrasing: which tokens say a phrase?
-#
-# A phrase is cut as the target tokenizer cuts a text of its own, so that words and subwords stand
-# with the space before them, at the beginning of an output as within. A phrase that begins with a
-# sign, such as ", which", is also met where nothing parts it from what stands before. What holds: an
-# output that must say a phrase contains it. It begins where a word begins, unless tokens are
-# characters; its last word may go on, where tokens without a space before them follow. "Horto" and
-# "horto" are two words: name both as one of several where either will do.
+class EncodedRequest(NamedTuple):
+    """A request as token ids."""
+
+    request: Request
+    request_index: int  # among all texts, from 1; seeds the samples of this text
+    source: list[int]  # without EOS
+    min_length: int  # of the output
+    max_length: int
+    prefix: Sequence[int] = ()
+    constraints: Sequence[DisjunctiveConstraint] = ()
+    forbidden_phrases: LogitsProcessor | None = None
+    target: list[int] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the text is empty and nothing is required of the output: it is empty, too."""
+        request = self.request
+        is_free = not request.prefix and not request.required_phrases and request.target is None
+        return not self.source and is_free
+
+
+class RequestEncoder:
+    """Encodes requests under the constraints and limits of the settings."""
+
+    def __init__(self, tokenizers: TokenizerPair, config: DecodingConfig) -> None:
+        self.tokenizers = tokenizers
+        self.config = config
+        check(
+            config.unk_replacement == "keep" or isinstance(tokenizers.target, WordTokenizer),
+            "decoding.unk_replacement",
+            "needs unknown words, and the target tokenizer has none",
+            "set decoding.unk_replacement to keep, or use a target tokenizer of `type: word`",
+        )
+        self._forbidden = (
+            ForbiddenText(config.forbidden_phrases, self._vocabulary_index)
+            if config.forbidden_phrases
+            else None
+        )
+        self._constraints = self._constraints_from_config()
+
+    def encode(
+        self, requests: Sequence[Request], *, location: str, start_index: int
+    ) -> list[EncodedRequest]:
+        """Encode requests, numbered from `start_index`."""
+        sources = self.tokenizers.source.encode_batch([request.text for request in requests])
+        return [
+            self._encode(request, source, index, location=f"{location}:{index}")
+            for index, (request, source) in enumerate(
+                zip(requests, sources, strict=True), start=start_index
+            )
+        ]
+
+    def _encode(
+        self, request: Request, source: list[int], index: int, *, location: str
+    ) -> EncodedRequest:
+        limit = self.config.max_source_length
+        check(
+            len(source) <= limit,
+            location,
+            f"the text has {len(source)} tokens, but max_source_length is {limit}",
+            "split the text into sentences, or raise the limit with "
+            "--set decoding.max_source_length=N",
+            DataError,
+        )
+        encoded = EncodedRequest(request, index, source, *self._length_limits(len(source) + 1))
+        has_constraints = bool(
+            request.prefix or request.required_phrases or request.forbidden_phrases
+        )
+        if request.target is not None:
+            check(
+                not has_constraints,
+                location,
+                "a given target cannot have constraints",
+                "remove prefix, required_phrases and forbidden_phrases, or the target",
+                DataError,
+            )
+            return encoded._replace(target=self.tokenizers.target.encode(request.target))
+        if has_constraints:
+            self._check_constraints(request, location)
+            encoded = self._with_constraints(encoded, location=location)
+        else:
+            encoded = encoded._replace(
+                constraints=self._constraints, forbidden_phrases=self._forbidden
+            )
+        if not encoded.is_empty:
+            needed = ConstraintSet(encoded.constraints).num_tokens_needed(encoded.prefix)
+            check(
+                needed <= encoded.max_length,
+                location,
+                f"prefix and required phrases need {needed} tokens, but the output may have "
+                f"{encoded.max_length}",
+                "require less, or raise decoding.max_length_offset and decoding.max_length",
+                DataError,
+            )
+        return encoded
+
+    def _with_constraints(self, encoded: EncodedRequest, *, location: str) -> EncodedRequest:
+        request, target = encoded.request, self.tokenizers.target
+        prefix = tokenize_prefix(target, request.prefix, location=location)
+        required = tokenize_constraints(target, request.required_phrases, location=location)
+        forbidden = (*self.config.forbidden_phrases, *request.forbidden_phrases)
+        return encoded._replace(
+            prefix=prefix,
+            constraints=[*self._constraints, *required],
+            forbidden_phrases=ForbiddenText(forbidden, self._vocabulary_index)
+            if request.forbidden_phrases
+            else self._forbidden,
+        )
+
+    def _constraints_from_config(self) -> list[DisjunctiveConstraint]:
+        required, location = self.config.required_phrases, "decoding.required_phrases"
+        target = self.tokenizers.target
+        try:
+            check_no_contradictions(
+                required,
+                self.config.forbidden_phrases,
+                "",
+                normalize=target.normalizer,
+                location=location,
+            )
+            return tokenize_constraints(target, required, location=location)
+        except DataError as error:  # the cause is a setting, not a text
+            raise ConfigError(error.location, error.message, error.hint) from None
+
+    def _check_constraints(self, request: Request, location: str) -> None:
+        config = self.config
+        for phrases in (request.required_phrases, request.forbidden_phrases):
+            check(
+                not has_empty_phrase(phrases),
+                location,
+                "a phrase is empty",
+                "remove the empty phrase",
+                DataError,
+            )
+        setting = config.sampling_setting
+        check(
+            not (request.required_phrases and setting),
+            location,
+            f"required_phrases work only with beam search, but decoding.{setting} is set",
+            f"remove required_phrases, or set decoding.{setting} to null",
+            DataError,
+        )
+        check_no_contradictions(
+            [*config.required_phrases, *request.required_phrases],
+            [*config.forbidden_phrases, *request.forbidden_phrases],
+            request.prefix,
+            normalize=self.tokenizers.target.normalizer,
+            location=location,
+        )
+
+    def _length_limits(self, source_length: int) -> tuple[int, int]:
+        """Return minimum and maximum output length for a source length that includes EOS.
+
+        The maximum by ratio is raised to the minimum, and both are cut to `max_length`.
+        """
+        config = self.config
+        minimum = max(config.min_length, int(source_length * config.min_length_ratio))
+        maximum = int(source_length * config.max_length_ratio + config.max_length_offset)
+        limit = config.max_length or max(minimum, maximum)
+        return min(minimum, limit), min(max(minimum, maximum), limit)
+
+    @cached_property
+    def _vocabulary_index(self) -> VocabularyIndex:
+        return VocabularyIndex(self.tokenizers.target)
 
 
 def alternatives(phrase: str | Sequence[str]) -> tuple[str, ...]:
-    """List the texts of which one will do."""
+    """Return the texts of which one is required."""
     return (phrase,) if isinstance(phrase, str) else tuple(phrase)
 
 
 def tokenize_constraints(
     tokenizer: Tokenizer, phrases: Phrases, *, location: str
 ) -> list[DisjunctiveConstraint]:
-    """Say by tokens what an output must contain."""
+    """Return the constraints that required phrases mean in token ids."""
     return [
         require_phrase(
             *(
-                cut
-                for text in alternatives(each)
-                for cut in _tokenizations(tokenizer, text.strip(), location=location)
+                ids
+                for text in alternatives(phrase)
+                for ids in _tokenizations(tokenizer, text.strip(), location=location)
             )
         )
-        for each in phrases
+        for phrase in phrases
     ]
 
 
 def tokenize_prefix(tokenizer: Tokenizer, text: str, *, location: str) -> list[int]:
-    """Say by tokens what an output begins with.
+    """Return the token ids of a prefix.
 
-    White space at its end is left to the next token, which brings its own; characters do not.
+    Trailing whitespace is left to the next token, which starts with it, except in characters.
     """
     prefix = text if isinstance(tokenizer, CharacterTokenizer) else text.rstrip()
     ids = tokenizer.encode(prefix)
-    if UNK in ids:
-        raise _no_tokens_error(prefix, location)
+    _check_known_words(UNK not in ids, prefix, location)
     return ids
 
 
 def _tokenizations(tokenizer: Tokenizer, phrase: str, *, location: str) -> list[list[int]]:
-    cuts = [tokenizer.encode(phrase)]
+    tokenizations = [tokenizer.encode(phrase)]
     if not phrase[:1].isalnum():
         before = tokenizer.encode("a")
         after = tokenizer.encode("a" + phrase)
         if after[: len(before)] == before:
-            cuts.append(after[len(before) :])
-    known = [cut for cut in cuts if cut and UNK not in cut]
-    if not known:
-        raise _no_tokens_error(phrase, location)
+            tokenizations.append(after[len(before) :])
+    known = [ids for ids in tokenizations if ids and UNK not in ids]
+    _check_known_words(bool(known), phrase, location)
     return known
 
 
-def _no_tokens_error(phrase: str, location: str) -> DataError:
-    return DataError(
+def _check_known_words(is_known: bool, phrase: str, location: str) -> None:
+    check(
+        is_known,
         location,
-        f"the model has no tokens to say {phrase!r} with",
-        "use words that it was trained on, or train with `type: subword`, which knows all",
+        f"the vocabulary has no tokens for {phrase!r}",
+        "use words of the training data, or train with `type: subword`",
+        DataError,
     )
-
-
-# Wishes: which of them can no output of a text fulfil?
-
-
-def check_no_constraints_on_target(request: Request, *, location: str) -> None:
-    """An output that is given cannot be changed."""
-    if request.prefix or request.required_phrases or request.forbidden_phrases:
-        raise DataError(
-            location,
-            "its output is given, and nothing can be wished of it",
-            "leave out prefix, must and never, or the target",
-        )
-
-
-def check_no_empty_phrases(request: Request, *, location: str) -> None:
-    """A phrase without text is in every output."""
-    required = [alternatives(each) for each in request.required_phrases]
-    is_empty = not all(phrases and all(map(str.strip, phrases)) for phrases in required)
-    if is_empty or not all(map(str.strip, request.forbidden_phrases)):
-        raise DataError(location, "an empty phrase says nothing", "leave it out")
 
 
 def check_no_contradictions(
@@ -138,174 +269,15 @@ def check_no_contradictions(
     normalize: Normalizer,
     location: str,
 ) -> None:
-    """Nothing can be said without saying what is part of it."""
-    wanted = [alternatives(each) for each in required_phrases] + ([(prefix,)] if prefix else [])
-    for phrase in forbidden_phrases:
-        for each in wanted:
-            if all(contains_phrase(normalize(text), normalize(phrase).strip()) for text in each):
-                raise DataError(
-                    location,
-                    f"{each[0]!r} is to be said, and {phrase!r} never",
-                    "leave out one of them",
-                )
-
-
-def check_constraints_fit(
-    prefix: Sequence[int],
-    constraints: Sequence[DisjunctiveConstraint],
-    *,
-    max_length: int,
-    location: str,
-) -> None:
-    """All that an output must say has to fit into it."""
-    constraint_set = ConstraintSet(constraints)
-    progress = constraint_set.start()
-    for token in prefix:
-        progress = constraint_set.advance(progress, token)
-    needed = len(prefix) + constraint_set.num_missing(progress)
-    if needed > max_length:
-        raise DataError(
-            location,
-            f"what its output must say takes {needed} tokens, and it may have {max_length}",
-            "ask for less, or raise decoding.max_length_offset and decoding.max_length",
-        )
-
-
-class EncodedRequest(NamedTuple):
-    """A text and what its output must be like."""
-
-    request: Request
-    request_index: int  # of the text among all that are translated; what is drawn depends on it
-    source: list[int]  # tokens, without the end
-    min_length: int  # tokens of the output
-    max_length: int
-    prefix: Sequence[int] = ()
-    constraints: Sequence[DisjunctiveConstraint] = ()
-    forbidden_phrases: LogitsProcessor | None = None
-    target: list[int] | None = None  # what is to be judged, if anything is
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the text is empty, and nothing is wished of its output."""
-        return not self.source and self.request.is_unconstrained
-
-
-class RequestEncoder:
-    """Turns requests into tokens, by settings that hold for all of them."""
-
-    def __init__(self, tokenizers: TokenizerPair, config: DecodingConfig) -> None:
-        self.tokenizers = tokenizers
-        self.config = config
-        if config.unk_replacement == "copy":
-            check_word_tokenizer(tokenizers.target)
-        self._forbidden = (
-            ForbiddenText(config.forbidden_phrases, self._vocabulary_index)
-            if config.forbidden_phrases
-            else None
-        )
-        self._constraints = self._constraints_from_settings()
-
-    def encode(
-        self, requests: Sequence[Request], *, location: str, start_index: int
-    ) -> list[EncodedRequest]:
-        """Understand requests, numbered from `first`."""
-        sources = self.tokenizers.source.encode_batch([request.text for request in requests])
-        return [
-            self._encode(request, source, number, location=f"{location}:{number}")
-            for number, (request, source) in enumerate(
-                zip(requests, sources, strict=True), start=start_index
-            )
-        ]
-
-    def _encode(
-        self, request: Request, source: list[int], number: int, *, location: str
-    ) -> EncodedRequest:
-        self._check_source_length(len(source), location)
-        least, most = self._lengths(len(source) + 1)
-        if request.target is not None:
-            check_no_constraints_on_target(request, location=location)
-            target = self.tokenizers.target.encode(request.target)
-            return EncodedRequest(request, number, source, least, most, target=target)
-        encoded = self._with_constraints(
-            EncodedRequest(request, number, source, least, most), location=location
-        )
-        if not encoded.is_empty:
-            check_constraints_fit(
-                encoded.prefix, encoded.constraints, max_length=most, location=location
-            )
-        return encoded
-
-    def _with_constraints(self, encoded: EncodedRequest, *, location: str) -> EncodedRequest:
-        request, target = encoded.request, self.tokenizers.target
-        if not (request.prefix or request.required_phrases or request.forbidden_phrases):
-            return encoded._replace(
-                constraints=self._constraints, forbidden_phrases=self._forbidden
-            )
-        self._check_constraints(request, location)
-        never = (*self.config.forbidden_phrases, *request.forbidden_phrases)
-        return encoded._replace(
-            prefix=tokenize_prefix(target, request.prefix, location=location),
-            constraints=[
-                *self._constraints,
-                *tokenize_constraints(target, request.required_phrases, location=location),
-            ],
-            forbidden_phrases=ForbiddenText(never, self._vocabulary_index)
-            if request.forbidden_phrases
-            else self._forbidden,
-        )
-
-    def _constraints_from_settings(self) -> list[DisjunctiveConstraint]:
-        must, never, target = (
-            self.config.required_phrases,
-            self.config.forbidden_phrases,
-            self.tokenizers.target,
-        )
-        try:
-            check_no_contradictions(
-                must, never, "", normalize=target.normalizer, location="decoding.required_phrases"
-            )
-            return tokenize_constraints(target, must, location="decoding.required_phrases")
-        except DataError as error:  # what is wrong is a setting, and no text
-            raise ConfigError(error.location, error.message, error.hint) from None
-
-    def _lengths(self, source: int) -> tuple[int, int]:
-        """The shortest and the longest output of a source of so many tokens, its end counted.
-
-        What is longest by ratio gives way to what is shortest, and both to `max_length`.
-        """
-        settings = self.config
-        least = max(settings.min_length, int(source * settings.min_length_ratio))
-        most = int(source * settings.max_length_ratio + settings.max_length_offset)
-        limit = settings.max_length or max(least, most)
-        return min(least, limit), min(max(least, most), limit)
-
-    def _check_constraints(self, request: Request, location: str) -> None:
-        settings = self.config
-        check_no_empty_phrases(request, location=location)
-        if request.required_phrases and (sampling_setting := settings.sampling_setting):
-            raise DataError(
+    """Raise DataError if a forbidden phrase is part of the prefix or of a required phrase."""
+    required = [alternatives(phrase) for phrase in required_phrases] + [(prefix,)] * bool(prefix)
+    for forbidden in forbidden_phrases:
+        text = normalize(forbidden).strip()
+        for phrases in required:
+            check(
+                not all(contains_phrase(normalize(phrase), text) for phrase in phrases),
                 location,
-                f"only a beam can say what it must, and outputs are drawn (decoding.{sampling_setting})",
-                f"ask for nothing that must be said, or set decoding.{sampling_setting} to null",
+                f"{phrases[0]!r} is required, but {forbidden!r} is forbidden",
+                "remove one of them",
+                DataError,
             )
-        check_no_contradictions(
-            [*settings.required_phrases, *request.required_phrases],
-            [*settings.forbidden_phrases, *request.forbidden_phrases],
-            request.prefix,
-            normalize=self.tokenizers.target.normalizer,
-            location=location,
-        )
-
-    def _check_source_length(self, length: int, location: str) -> None:
-        limit = self.config.max_source_length
-        if length > limit:
-            raise DataError(
-                location,
-                f"the text has {length} tokens, and this model takes at most {limit}",
-                "split the text into sentences, or raise the limit with "
-                "--set decoding.max_source_length=N",
-            )
-
-    @cached_property
-    def _vocabulary_index(self) -> VocabularyIndex:
-        return VocabularyIndex(self.tokenizers.target)

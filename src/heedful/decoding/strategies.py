@@ -1,7 +1,6 @@
-"""Ways: how are the outputs of a batch found?
+"""Decoding strategies: beam search, sampling, MBR decoding and forced decoding of a batch.
 
-By a search, by drawing, by the consensus of what is drawn, or not at all where they are given and
-only judged. Law: what is found for a text depends on nothing else in its batch.
+Invariant: the output of a text does not depend on the rest of its batch.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ from heedful.tokenization.vocabulary import EOS
 
 
 class DecodingOutput(NamedTuple):
-    """The outputs of a text, and how the search went if that was to be seen."""
+    """The hypotheses of a text, best or first first, and the search tree if requested."""
 
     hypotheses: list[Hypothesis]
     tree: list[Node] | None = None
 
 
 class DecodingStrategy:
-    """The ways that settings leave, for one model."""
+    """Decodes batches of requests as the settings say."""
 
     def __init__(
         self,
@@ -52,112 +51,107 @@ class DecodingStrategy:
         self.config = config
         self.detokenize = detokenize
         self.device = device
+        self.length_penalty = config.length_penalty.build()
+        self.coverage_penalty = config.coverage_penalty.build() if config.coverage_penalty else None
 
     def decode(
         self, requests: Sequence[EncodedRequest], *, need_tree: bool = False
     ) -> list[DecodingOutput]:
-        """Find outputs: all of these are free, or all are given."""
+        """Return one output per request; either all requests have a target or none."""
         if requests[0].target is not None:
-            return [DecodingOutput([each]) for each in self._score_targets(requests)]
+            return [DecodingOutput([hypothesis]) for hypothesis in self._score_targets(requests)]
         if self.config.mbr:
             samples = self._sample(requests, self.config.mbr.num_samples)
-            return [DecodingOutput([self._select_mbr(outputs)]) for outputs in samples]
+            return [DecodingOutput([self._select_mbr(of_text)]) for of_text in samples]
         if self.config.sampling:
-            return [
-                DecodingOutput(outputs) for outputs in self._sample(requests, self.config.n_best)
-            ]
+            samples = self._sample(requests, self.config.n_best)
+            return [DecodingOutput(of_text) for of_text in samples]
         return self._search(requests, need_tree=need_tree)
 
     def _search(
         self, requests: Sequence[EncodedRequest], *, need_tree: bool
     ) -> list[DecodingOutput]:
-        settings, trellis = self.config, Trellis() if need_tree else None
-        found = self.model.search(
-            self._sources(requests),
-            beam_size=settings.beam_size,
-            max_lengths=self._to_tensor([each.max_length for each in requests]),
-            length_penalty=settings.length_penalty.build(),
+        config, trellis = self.config, Trellis() if need_tree else None
+        constraints = [request.constraints for request in requests]
+        hypotheses = self.model.search(
+            self._collate(requests),
+            beam_size=config.beam_size,
+            max_lengths=self._to_tensor([request.max_length for request in requests]),
+            length_penalty=self.length_penalty,
             options=BeamSearchOptions(
-                coverage_penalty=settings.coverage_penalty.build()
-                if settings.coverage_penalty
-                else None,
-                stopping=settings.stopping.build(),
-                diversity=settings.diversity.build(),
+                coverage_penalty=self.coverage_penalty,
+                stopping=config.stopping.build(),
+                diversity=config.diversity.build(),
                 processors=self._build_processors(requests),
-                constraints=[each.constraints for each in requests]
-                if any(each.constraints for each in requests)
-                else None,
+                constraints=constraints if any(constraints) else None,
             ),
             trellis=trellis,
         )
-        trees = [trellis.tree(row, eos=EOS) if trellis else None for row in range(len(requests))]
         return [
-            DecodingOutput(outputs[: settings.n_best], tree)
-            for outputs, tree in zip(found, trees, strict=True)
+            DecodingOutput(
+                of_text[: config.n_best], trellis.tree(row, eos=EOS) if trellis else None
+            )
+            for row, of_text in enumerate(hypotheses)
         ]
 
-    def _sample(self, requests: Sequence[EncodedRequest], count: int) -> list[list[Hypothesis]]:
+    def _sample(
+        self, requests: Sequence[EncodedRequest], num_samples: int
+    ) -> list[list[Hypothesis]]:
         sampling = self.config.sampling or SamplingConfig()
-        penalty = self.config.length_penalty.build()
         samples = self.model.sample(
-            self._sources(requests),
-            count,
-            max_lengths=self._to_tensor([each.max_length for each in requests]),
+            self._collate(requests),
+            num_samples,
+            max_lengths=self._to_tensor([request.max_length for request in requests]),
             options=sampling.build(),
             seed=sampling.seed,
-            seed_keys=[each.request_index for each in requests],
+            seed_keys=[request.request_index for request in requests],
             processors=self._build_processors(requests),
         )
-        return [
-            [each._replace(score=penalty(each.log_prob, len(each.log_probs))) for each in outputs]
-            for outputs in samples
-        ]
+        return [[self._with_length_penalty(sample) for sample in of_text] for of_text in samples]
 
-    def _select_mbr(self, outputs: list[Hypothesis]) -> Hypothesis:
-        """Take what all the others would be nearest to; its score is the gain to be expected."""
-        assert self.config.mbr, "only a consensus agrees"
-        texts = [self.detokenize(output.tokens) for output in outputs]
-        places, counts = count_distinct(texts)
-        among = UTILITIES[self.config.mbr.utility]([texts[place] for place in places])
-        gains = expected_utilities(among, counts)
-        best = int(gains.argmax())
-        return outputs[places[best]]._replace(score=float(gains[best]))
+    def _with_length_penalty(self, output: Hypothesis) -> Hypothesis:
+        return output._replace(score=self.length_penalty(output.log_prob, len(output.log_probs)))
+
+    def _select_mbr(self, samples: list[Hypothesis]) -> Hypothesis:
+        """Return the sample with the highest expected utility, which becomes its score."""
+        assert self.config.mbr
+        texts = [self.detokenize(sample.tokens) for sample in samples]
+        indices, counts = count_distinct(texts)
+        utilities = UTILITIES[self.config.mbr.utility]([texts[index] for index in indices])
+        expected = expected_utilities(utilities, counts)
+        best = int(expected.argmax())
+        return samples[indices[best]]._replace(score=float(expected[best]))
 
     def _score_targets(self, requests: Sequence[EncodedRequest]) -> list[Hypothesis]:
-        coverage_penalty = self.config.coverage_penalty
         return self.model.score(
-            self._sources(requests),
-            [each.target or [] for each in requests],
-            length_penalty=self.config.length_penalty.build(),
-            coverage_penalty=coverage_penalty.build() if coverage_penalty else None,
+            self._collate(requests),
+            [request.target or [] for request in requests],
+            length_penalty=self.length_penalty,
+            coverage_penalty=self.coverage_penalty,
         )
 
     def _build_processors(self, requests: Sequence[EncodedRequest]) -> tuple[LogitsProcessor, ...]:
-        settings, processors = self.config, list[LogitsProcessor]()
-        if any(each.min_length for each in requests):
-            processors.append(
-                MinLength(self._to_tensor([each.min_length for each in requests]), eos=EOS)
-            )
-        if settings.no_repeat_ngram_size:
-            processors.append(NoRepeatNGram(settings.no_repeat_ngram_size))
-        if settings.repetition_penalty > 1:
-            processors.append(RepetitionPenalty(settings.repetition_penalty))
-        processors += _forbidden_processors([each.forbidden_phrases for each in requests])
-        if any(each.prefix for each in requests):
-            processors.append(ForcedPrefix([each.prefix for each in requests]))
+        config = self.config
+        processors: list[LogitsProcessor] = []
+        min_lengths = [request.min_length for request in requests]
+        if any(min_lengths):
+            processors.append(MinLength(self._to_tensor(min_lengths), eos=EOS))
+        if config.no_repeat_ngram_size:
+            processors.append(NoRepeatNGram(config.no_repeat_ngram_size))
+        if config.repetition_penalty > 1:
+            processors.append(RepetitionPenalty(config.repetition_penalty))
+        forbidden = [request.forbidden_phrases for request in requests]
+        if any(processor is not forbidden[0] for processor in forbidden):
+            processors.append(PerSentenceProcessor(forbidden))
+        elif forbidden[0]:
+            processors.append(forbidden[0])
+        if any(request.prefix for request in requests):
+            processors.append(ForcedPrefix([request.prefix for request in requests]))
         return tuple(processors)
 
-    def _sources(self, requests: Sequence[EncodedRequest]) -> SourceBatch:
-        sources = collate_sources([each.source for each in requests])
+    def _collate(self, requests: Sequence[EncodedRequest]) -> SourceBatch:
+        sources = collate_sources([request.source for request in requests])
         return SourceBatch(*(part.to(self.device) for part in sources))
 
-    def _to_tensor(self, numbers: list[int]) -> Int[Tensor, "B"]:
-        return torch.tensor(numbers, device=self.device)
-
-
-def _forbidden_processors(processors: Sequence[LogitsProcessor | None]) -> list[LogitsProcessor]:
-    """What holds for all sentences is one rule, and not one for each."""
-    first = processors[0]
-    if any(rule is not first for rule in processors):
-        return [PerSentenceProcessor(processors)]
-    return [first] if first else []
+    def _to_tensor(self, values: list[int]) -> Int[Tensor, "B"]:
+        return torch.tensor(values, device=self.device)

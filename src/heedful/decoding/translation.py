@@ -1,17 +1,15 @@
-"""Spelling: which part of a text does each token stand for, and to which word does it belong?
+"""Translations: the results of decoding, with log-probabilities and attention weights.
 
-Law: what the tokens of a text are spelled by, put together, is the text. A word is what white
-space parts; a token belongs to the word that its first character other than white space is part
-of. White space alone belongs to no word, and a byte that only completes a character belongs where
-the token before it does.
+`TranslationBuilder` makes them from token ids. Unknown words are replaced here, after the search,
+so that `tokens` still show them. Invariants: `tokens`, `weights` and `word_ids` have one entry per
+token, `log_probs` one more for EOS; `source_tokens` and `source_word_ids` end with EOS, which
+belongs to no word; the sum of `log_probs` is `log_prob`.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -20,94 +18,82 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.data.text_files import read_lines
-from heedful.errors import ConfigError, DataError
+from heedful.decoding.config import DecodingConfig
+from heedful.decoding.requests import EncodedRequest
+from heedful.decoding.strategies import DecodingOutput
+from heedful.decoding.token_texts import NO_WORD_ID, TokenTextMapper, whitespace_words, word_ids
+from heedful.errors import DataError, check
 from heedful.inspection.attention_map import AttentionMap, render_notebook_html
+from heedful.search import Hypothesis, Node
 from heedful.search.hypotheses import NodeStatus
-from heedful.tokenization.tokenizer import (
-    Tokenizer,
-    VocabularyTokenizer,
-    WordTokenizer,
-    split_words,
-)
-from heedful.tokenization.vocabulary import SPECIAL_TOKENS, UNK
-
-# Translations: outputs that carry their evidence.
-#
-# Laws: `tokens`, `weights` and `owner` have an entry for each token, `log_probs` one more, for the
-# end; `source_tokens` and `source_word_ids` end in the end symbol of the source, which belongs to no
-# word; the sum of `log_probs` is `log_prob`.
+from heedful.tokenization.tokenizer import split_words
+from heedful.tokenization.tokenizer_pair import TokenizerPair
+from heedful.tokenization.vocabulary import EOS, SPECIAL_TOKENS, UNK
 
 EOS_LABEL = "(end)"
-NO_WORD_ID = -1
 _DIGITS = 6  # of numbers in JSON
-"""The owner of a token that is part of no word: white space, or the end."""
 
 
 class SearchNode(NamedTuple):
-    """A node of a search's tree (`heedful.search.Node`), its token as shown."""
+    """A node of the search tree (`heedful.search.Node`) with its token as text."""
 
     parent: int | None
-    token: str | None  # None where nothing was said yet
+    token: str | None  # None at the root
     log_prob: float
     cumulative_log_prob: float
     status: NodeStatus
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {
-            "parent": self.parent,
-            "token": self.token,
-            "log_probability": _json_number(self.log_prob),
-            "total": _json_number(self.cumulative_log_prob),
-            "status": self.status,
-        }
+        """Return plain values; numbers that are not finite become None."""
+        fields = self._asdict()
+        fields["log_prob"] = _to_number(self.log_prob)
+        fields["cumulative_log_prob"] = _to_number(self.cumulative_log_prob)
+        return fields
 
 
 class Translation(NamedTuple):
-    """An output, its worth, and where each of its tokens looked."""
+    """An output with its score and the attention weights of its tokens."""
 
     source: str
     text: str
-    score: float  # what it was chosen by: log-probability after penalties, or expected gain
-    log_prob: float  # of all tokens and the end, as the model has it
-    source_tokens: list[str]  # as shown; the last stands for the end of the source
-    tokens: list[str]  # as shown
-    log_probs: NDArray[np.float64]  # (tokens + 1,) of each token, and last of the end
-    weights: NDArray[np.float32]  # (tokens, source tokens); rows sum to one where it looked
-    eos_weights: NDArray[np.float32]  # (source tokens,) where the end looked
-    source_word_ids: list[
-        int
-    ]  # which word of the source, parted by white space, a token is part of
-    word_ids: list[int]  # the same of the output's tokens
-    alternatives: tuple[Translation, ...] = ()  # further outputs: the next best, or drawn later
-    tree: list[SearchNode] | None = None  # all that the search held, if it was asked for
+    score: float  # log-probability after penalties, or expected utility with MBR
+    log_prob: float  # model log-probability of all tokens and EOS
+    source_tokens: list[str]  # the last is EOS
+    tokens: list[str]
+    log_probs: NDArray[np.float64]  # (tokens + 1,), the last of EOS
+    weights: NDArray[np.float32]  # (tokens, source tokens); zeros without attention
+    eos_weights: NDArray[np.float32]  # (source tokens,)
+    source_word_ids: list[int]  # whitespace-separated word that each source token belongs to
+    word_ids: list[int]
+    alternatives: tuple[Translation, ...] = ()  # the next best outputs, or further samples
+    tree: list[SearchNode] | None = None  # the whole search, if it was requested
 
     @property
     def attention_map(self) -> AttentionMap:
-        """Where each token looked, ready to be drawn."""
+        """The attention weights, ready to be drawn."""
         return AttentionMap(self.source_tokens, self.tokens, self.weights, title=self.source)
 
     def to_json(self, *, weights: bool = True, tree: bool = False) -> dict[str, Any]:
-        """Return JSON values; docs/translate.md explains every field."""
+        """Return plain values for JSON; docs/translate.md describes every field."""
         fields = {
             "source": self.source,
             "source_tokens": self.source_tokens,
-            **self._output_fields(weights=weights),
+            **self._output_to_json(weights=weights),
             "alternatives": [
-                output._output_fields(weights=weights) for output in self.alternatives
+                output._output_to_json(weights=weights) for output in self.alternatives
             ],
         }
         if tree and self.tree is not None:
             fields["tree"] = [node.to_json() for node in self.tree]
         return fields
 
-    def _output_fields(self, *, weights: bool) -> dict[str, Any]:
+    def _output_to_json(self, *, weights: bool) -> dict[str, Any]:
         fields: dict[str, Any] = {
             "text": self.text,
-            "score": _json_number(self.score),
-            "log_probability": _json_number(self.log_prob),
+            "score": _to_number(self.score),
+            "log_prob": _to_number(self.log_prob),
             "tokens": self.tokens,
-            "log_probabilities": [_json_number(value) for value in self.log_probs.tolist()],
+            "log_probs": [_to_number(log_prob) for log_prob in self.log_probs.tolist()],
         }
         if weights:
             fields["weights"] = self.weights.astype("float64").round(_DIGITS).tolist()
@@ -118,155 +104,121 @@ class Translation(NamedTuple):
         return render_notebook_html(self.attention_map)
 
 
-def _json_number(value: float) -> float | None:
-    """Round for JSON, which has no infinity: an impossible output has null."""
+def _to_number(value: float) -> float | None:
+    """Round for JSON, which has no infinity: an impossible output has the score null."""
     return round(value, _DIGITS) if math.isfinite(value) else None
 
 
-_MAX_BYTES_BEFORE = (
-    3  # tokens before one that it may complete a character with: UTF-8 takes up to four bytes
-)
-_WORD = re.compile(r"\s*\S+")
+class TranslationBuilder:
+    """Makes translations from decoded token ids."""
+
+    def __init__(self, tokenizers: TokenizerPair, config: DecodingConfig) -> None:
+        self.tokenizers = tokenizers
+        self._source_texts = TokenTextMapper(tokenizers.source)
+        self._target_texts = TokenTextMapper(tokenizers.target)
+        self.replaces_unknown_words = config.unk_replacement == "copy"
+        self.phrase_table = EMPTY_PHRASE_TABLE
+        if config.phrase_table is not None:
+            self.phrase_table = read_phrase_table(config.phrase_table)
+
+    def build(self, request: EncodedRequest, output: DecodingOutput) -> Translation:
+        """Return the first hypothesis with the others as its alternatives."""
+        source_texts = self._source_texts.source_token_texts(request.source, request.request.text)
+        best, *others = (
+            self._build_translation(request, source_texts, hypothesis)
+            for hypothesis in output.hypotheses
+        )
+        tree = None if output.tree is None else [self._build_node(node) for node in output.tree]
+        return best._replace(alternatives=tuple(others), tree=tree)
+
+    def build_empty(self, request: EncodedRequest, *, need_tree: bool) -> Translation:
+        """Return the empty output of an empty text."""
+        weights = np.zeros((1, len(request.source) + 1), np.float32)
+        empty = Hypothesis([], 0.0, 0.0, weights[:0], np.zeros(1), weights[0])
+        return self.build(request, DecodingOutput([empty], [] if need_tree else None))
+
+    def _build_translation(
+        self, request: EncodedRequest, source_texts: Sequence[str], output: Hypothesis
+    ) -> Translation:
+        num_source_tokens = len(request.source) + 1
+        token_texts = self._target_texts.token_texts(output.tokens)
+        if self.replaces_unknown_words and UNK in output.tokens:
+            token_texts = replace_unknown_words(
+                token_texts, output, source_texts=source_texts, phrase_table=self.phrase_table
+            )
+        text, source_words = "".join(token_texts), whitespace_words("".join(source_texts))
+        return Translation(
+            source=request.request.text,
+            text=text if request.request.target is None else request.request.target,
+            score=output.score,
+            log_prob=output.log_prob,
+            source_tokens=[*self.tokenizers.source.ids_to_tokens(request.source), EOS_LABEL],
+            tokens=self.tokenizers.target.ids_to_tokens(output.tokens),
+            log_probs=output.log_probs,
+            weights=output.weights[:, :num_source_tokens],
+            eos_weights=output.eos_weights[:num_source_tokens],
+            source_word_ids=[*word_ids(source_texts, source_words), NO_WORD_ID],
+            word_ids=word_ids(token_texts, whitespace_words(text)),
+        )
+
+    def _build_node(self, node: Node) -> SearchNode:
+        token = EOS_LABEL if node.token == EOS else None
+        if node.token not in (None, EOS):
+            (token,) = self.tokenizers.target.ids_to_tokens([node.token])
+        return SearchNode(node.parent, token, *node[2:])
 
 
-class TokenTextMapper:
-    """Says which part of a text each token stands for."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
-        self._offset = len(tokenizer.decode([UNK]))
-        self._lengths: dict[int, int] = {}
-
-    def token_texts(self, ids: Sequence[int]) -> list[str]:
-        """Say what each token adds to the text of those before it."""
-        whole = self.tokenizer.decode([UNK, *ids])[self._offset :]
-        lengths = [self._length(each) for each in ids]
-        if sum(lengths) > len(whole):  # there are bytes that make a character only together
-            lengths = self._lengths_in_context(ids)
-        ends = [*accumulate(lengths)]
-        pieces = [whole[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
-        return _strip_leading_space(pieces, len(whole) - len(self.tokenizer.decode(ids)))
-
-    def source_token_texts(self, ids: Sequence[int], text: str) -> list[str]:
-        """Say which part of a text each of its tokens was cut from, unknown ones included."""
-        if not isinstance(self.tokenizer, VocabularyTokenizer):
-            return self.token_texts(ids)
-        pieces = self.tokenizer.tokenize(self.tokenizer.normalizer(text))
-        return _strip_leading_space(pieces, int(isinstance(self.tokenizer, WordTokenizer)))
-
-    def _length(self, token: int) -> int:
-        if token not in self._lengths:
-            self._lengths[token] = len(self.tokenizer.decode([UNK, token])) - self._offset
-        return self._lengths[token]
-
-    def _lengths_in_context(self, ids: Sequence[int]) -> list[int]:
-        decode = self.tokenizer.decode
-        windows = [
-            [UNK, *ids[max(0, position - _MAX_BYTES_BEFORE) : position + 1]]
-            for position in range(len(ids))
-        ]
-        return [len(decode(window)) - len(decode(window[:-1])) for window in windows]
-
-
-def vocabulary_texts(tokenizer: Tokenizer) -> list[str]:
-    """Say what each entry of a vocabulary adds to a text that has begun."""
-    before = tokenizer.decode([UNK])
-    return [tokenizer.decode([UNK, each])[len(before) :] for each in range(len(tokenizer))]
-
-
-def whitespace_words(text: str) -> list[str]:
-    """Part a text into words, each with the white space before it."""
-    return _WORD.findall(text)
-
-
-def word_ids(pieces: Sequence[str], words: Sequence[str]) -> list[int]:
-    """Say which unit of a text each piece of it belongs to; both spell the same text."""
-    bounds = [number for number, unit in enumerate(words) for _ in unit]
-    found, position = list[int](), 0
-    for piece in pieces:
-        blank = len(piece) - len(piece.lstrip())
-        if not piece:
-            found.append(found[-1] if found else NO_WORD_ID)
-        elif blank == len(piece):
-            found.append(NO_WORD_ID)
-        else:
-            found.append(bounds[position + blank])
-        position += len(piece)
-    return found
-
-
-def _strip_leading_space(pieces: list[str], num_characters: int) -> list[str]:
-    """Leave out the space that a text is thought to follow."""
-    first = next((position for position, piece in enumerate(pieces) if piece), None)
-    if first is not None:
-        pieces[first] = pieces[first][num_characters:]
-    return pieces
-
-
-# Unknown words: what can be said in their place?
-#
-# Where a model says that there is a word it does not know, the source word it looked at most is
-# looked up in a dictionary, and copied if it is not there (Luong et al. 2015b, section 3.3, who call
-# it PosUnk; places are told here by attention, as in Jean et al. 2015). Where it looked nowhere, the
-# unknown word stays.
-
-_WORDS_PER_LINE = 2
 PhraseTable = Mapping[str, str]
 EMPTY_PHRASE_TABLE: PhraseTable = MappingProxyType({})
 
 
 def read_phrase_table(path: Path) -> PhraseTable:
-    """Read two words a line, parted by white space: of the source, and of the target."""
-    found: dict[str, str] = {}
-    first: dict[str, int] = {}
-    for number, line in enumerate(read_lines(str(path)), start=1):
-        words = line.split()
-        if not words:
+    """Read a source and a target word per line, separated by whitespace."""
+    table: dict[str, str] = {}
+    first_lines: dict[str, int] = {}
+    for line_number, line in enumerate(read_lines(str(path)), start=1):
+        if not (words := line.split()):
             continue
-        if len(words) != _WORDS_PER_LINE:
-            raise DataError(
-                f"{path}:{number}",
-                f"two words are wanted, found {len(words)}",
-                "write a word of the source, a tab or a space, and a word of the target",
-            )
-        source, target = words
-        if found.setdefault(source, target) != target:
-            raise DataError(
-                f"{path}:{number}",
-                f"{source!r} becomes {target!r} here, and {found[source]!r} in line "
-                f"{first[source]}",
-                "leave one of the lines out",
-            )
-        first.setdefault(source, number)
-    return found
-
-
-def check_word_tokenizer(tokenizer: Tokenizer) -> None:
-    """Refuse to replace unknown words where there are none."""
-    if not isinstance(tokenizer, WordTokenizer):
-        raise ConfigError(
-            "decoding.unk_replacement",
-            "no word of an output can be unknown: its tokens are parts of words",
-            "set unknowns to keep; only a target text of `type: word` has unknown words",
+        location = f"{path}:{line_number}"
+        check(
+            len(words) == 2,
+            location,
+            f"expected 2 words, got {len(words)}",
+            "write a source word, a tab or a space, and a target word",
+            DataError,
         )
+        source, target = words
+        first_line = first_lines.setdefault(source, line_number)
+        check(
+            table.setdefault(source, target) == target,
+            location,
+            f"{source!r} maps to {target!r} here, but to {table[source]!r} in line {first_line}",
+            "remove one of the lines",
+            DataError,
+        )
+    return table
 
 
 def replace_unknown_words(
     token_texts: Sequence[str],
-    ids: Sequence[int],
-    weights: NDArray[np.float32],
+    output: Hypothesis,
     *,
-    source: Sequence[str],
+    source_texts: Iterable[str],
     phrase_table: PhraseTable,
 ) -> list[str]:
-    """Spell an output anew; `source` is how the source is spelled, its end not counted."""
-    words = split_words("".join(source))  # the first follows a space that is not in the text
-    token_word_ids = word_ids(source, [words[0][1:], *words[1:]] if words else [])
+    """Replace each UNK by the translation, or a copy, of the source word with most attention.
+
+    This is PosUnk (Luong et al. 2015b, section 3.3) with positions given by attention (Jean et al.
+    2015). Where the model attended to EOS or nowhere, UNK remains.
+    """
+    source_texts = list(source_texts)
+    words = split_words("".join(source_texts))  # the first follows a space that is not in the text
+    source_word_ids = word_ids(source_texts, [words[0][1:], *words[1:]] if words else [])
     texts = list(token_texts)
-    for place in (place for place, token in enumerate(ids) if token == UNK):
-        token_weights = weights[place, : len(source)]
-        word = token_word_ids[int(token_weights.argmax())] if token_weights.any() else NO_WORD_ID
-        if word != NO_WORD_ID:
-            said, lead = words[word].strip(), texts[place].removesuffix(SPECIAL_TOKENS[UNK])
-            texts[place] = lead + phrase_table.get(said, said)
+    for position in (index for index, token in enumerate(output.tokens) if token == UNK):
+        weights = output.weights[position, : len(source_texts)]
+        word_id = source_word_ids[int(weights.argmax())] if weights.any() else NO_WORD_ID
+        if word_id != NO_WORD_ID:
+            word, space = words[word_id].strip(), texts[position].removesuffix(SPECIAL_TOKENS[UNK])
+            texts[position] = space + phrase_table.get(word, word)
     return texts

@@ -1,9 +1,8 @@
-"""Alignments of outputs: which token of the source does each token of the output come from?
+"""Word alignments of outputs, read off attention weights.
 
-Links are read off the weights of attention. Laws: no link is to an end symbol; argmax links a token
-to at most one place; symmetrised links lie between the intersection and the union of what the rows
-and what the columns choose; links are sorted by target, then by source. The Moses form of a link
-is "source-target", counted from 0.
+Invariants: no link points to EOS; argmax links a token to at most one source token; symmetrized
+links lie between the intersection and the union of both directions; links are sorted by target,
+then by source. The Pharaoh format of a link is "source-target", counted from 0.
 """
 
 from __future__ import annotations
@@ -14,135 +13,143 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
-from heedful.decoding.translation import NO_WORD_ID, Translation
-from heedful.errors import ConfigError, DataError, did_you_mean
+from heedful.decoding.token_texts import NO_WORD_ID
+from heedful.decoding.translation import Translation
+from heedful.errors import ConfigError, DataError, check, did_you_mean
 
 Weights = NDArray[np.floating[Any]]
+"""Attention weights (tokens, source tokens); the last source token is EOS."""
 _NEIGHBORS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 
 class Link(NamedTuple):
-    """A token or word of the output comes from one of the source."""
+    """A link between a source and a target token or word."""
 
     source: int
     target: int
 
 
 class Aligner(ABC):
-    """A way to read links off weights (tokens, source tokens), the last of which is the end."""
+    """A way to turn weights into links."""
 
     @abstractmethod
     def links(self, weights: Weights) -> set[Link]:
-        """Find the links; none is to the end."""
+        """Return the links, without those to EOS."""
 
 
 class ArgmaxAligner(Aligner):
-    """Each token comes from where it looked most; from nowhere, if that is the end."""
+    """Link each token to its largest weight, unless that is EOS."""
 
+    @override
     def links(self, weights: Weights) -> set[Link]:
-        """Choose in every row."""
-        end = weights.shape[1] - 1
-        return {link for link in _argmax_links(weights) if link.source != end}
+        eos = weights.shape[1] - 1
+        return {link for link in _argmax_links(weights) if link.source != eos}
 
 
 class ThresholdAligner(Aligner):
-    """Each token comes from wherever its weight is at least so much."""
+    """Link wherever the weight reaches the threshold."""
 
     def __init__(self, threshold: float) -> None:
         self.threshold = threshold
 
+    @override
     def links(self, weights: Weights) -> set[Link]:
-        """Choose wherever there is weight enough."""
-        places = np.argwhere(weights[:, :-1] >= self.threshold).tolist()
-        return {Link(source, target) for target, source in places}
+        indices = np.argwhere(weights[:, :-1] >= self.threshold).tolist()
+        return {Link(source, target) for target, source in indices}
 
 
 class SymmetrizedAligner(Aligner):
-    """What tokens of the output choose, and what tokens of the source choose, made one."""
+    """Argmax over rows and over columns, symmetrized by grow-diag-final-and."""
 
+    @override
     def links(self, weights: Weights) -> set[Link]:
-        """Let both sides choose, and grow from what they agree on."""
         by_columns = {Link(*link[::-1]) for link in _argmax_links(weights[:, :-1].T)}
         return grow_diag_final_and(ArgmaxAligner().links(weights), by_columns)
-
-
-def get_aligner(name: str, *, location: str) -> Aligner:
-    """Find the aligner called argmax, symmetrised, or threshold=0.2."""
-    kind, _, least = name.partition("=")
-    if name in _NAMED_ALIGNERS:
-        return _NAMED_ALIGNERS[name]
-    if kind != "threshold":
-        near = did_you_mean(kind, [*_NAMED_ALIGNERS, "threshold"])
-        raise ConfigError(location, f"no alignment is called {kind!r}{near}", _CHOICES_HINT)
-    try:
-        share = float(least)
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        raise ConfigError(location, f"{least!r} is no weight", "give more than 0 and at most 1")
-    return ThresholdAligner(share)
 
 
 _NAMED_ALIGNERS: Mapping[str, Aligner] = {
     "argmax": ArgmaxAligner(),
     "symmetrized": SymmetrizedAligner(),
 }
-_CHOICES_HINT = "choose from: argmax, symmetrised, threshold=0.2 (or another weight)"
+
+
+def get_aligner(name: str, *, location: str) -> Aligner:
+    """Return the aligner called argmax, symmetrized, or threshold=0.2."""
+    if name in _NAMED_ALIGNERS:
+        return _NAMED_ALIGNERS[name]
+    method, _, value = name.partition("=")
+    check(
+        method == "threshold",
+        location,
+        f"unknown alignment method {method!r}"
+        f"{did_you_mean(method, [*_NAMED_ALIGNERS, 'threshold'])}",
+        "choose from: argmax, symmetrized, threshold=0.2 (or another weight)",
+    )
+    try:
+        threshold = float(value)
+        is_valid = 0 < threshold <= 1
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        message = f"the threshold must be above 0 and at most 1, but is {value!r}"
+        raise ConfigError(location, message, "write threshold=0.2, for example")
+    return ThresholdAligner(threshold)
 
 
 def extract_links(weights: Weights, aligner: Aligner) -> list[Link]:
-    """Read links off weights (tokens, source tokens), the last of which is the end."""
-    return _ordered(aligner.links(weights))
+    """Return the links between tokens, sorted."""
+    return _sorted_links(aligner.links(weights))
 
 
 def to_word_links(
     links: Iterable[Link], source_word_ids: Sequence[int], word_ids: Sequence[int]
 ) -> list[Link]:
-    """Say which words links of tokens are between; what belongs to no word has none."""
-    found = {Link(source_word_ids[source], word_ids[target]) for source, target in links}
-    return _ordered(link for link in found if NO_WORD_ID not in link)
+    """Map links between tokens to links between words; tokens without a word have none."""
+    word_links = {Link(source_word_ids[source], word_ids[target]) for source, target in links}
+    return _sorted_links(link for link in word_links if NO_WORD_ID not in link)
 
 
 def word_alignment(translation: Translation, aligner: Aligner) -> list[Link]:
-    """Link the words of a translation, parted by white space, to those of its source."""
+    """Return the links between whitespace-separated words of a translation and its source."""
     links = extract_links(translation.weights, aligner)
     return to_word_links(links, translation.source_word_ids, translation.word_ids)
 
 
 def format_pharaoh(links: Iterable[Link]) -> str:
-    """Write links as "0-0 1-2"."""
+    """Return links as "0-0 1-2"."""
     return " ".join(f"{link.source}-{link.target}" for link in links)
 
 
 def parse_pharaoh(text: str, *, location: str = "alignment") -> list[Link]:
     """Read links written as "0-0 1-2"."""
-    links = list[Link]()
+    links: list[Link] = []
     for word in text.split():
         source, dash, target = word.partition("-")
-        if not (dash and source.isdecimal() and target.isdecimal()):
-            raise DataError(location, f"{word!r} is not a link", 'write links as "0-0 1-2"')
+        is_link = bool(dash) and source.isdecimal() and target.isdecimal()
+        check(is_link, location, f"{word!r} is not a link", 'write links as "0-0 1-2"', DataError)
         links.append(Link(int(source), int(target)))
     return links
 
 
 def grow_diag_final_and(forward_links: set[Link], backward_links: set[Link]) -> set[Link]:
-    """Grow an alignment from what two agree on (Och and Ney 2003; Koehn et al. 2003, section 4.5).
+    """Symmetrize two alignments (Och and Ney 2003; Koehn et al. 2003, section 4.5).
 
-    First neighbours of links are taken over from the union, again and again, if one of their
-    tokens has no link yet; in the end what is left of each of the two, if neither has.
+    Starts with the intersection; adds neighbors of links that are in the union, repeatedly, if one
+    of their tokens has no link; finally adds links of either direction if neither token has one.
     """
     grown = _GrowingAlignment(forward_links & backward_links)
-    while grown.add_neighbors(_ordered(forward_links | backward_links)):
+    while grown.add_neighbors(_sorted_links(forward_links | backward_links)):
         pass
-    for link in [*_ordered(forward_links), *_ordered(backward_links)]:
+    for link in [*_sorted_links(forward_links), *_sorted_links(backward_links)]:
         if link.source not in grown.sources and link.target not in grown.targets:
             grown.add(link)
     return grown.links
 
 
 class _GrowingAlignment:
-    """Links, and the tokens that have some."""
+    """Links and the tokens that they cover."""
 
     def __init__(self, links: set[Link]) -> None:
         self.links = set(links)
@@ -155,26 +162,26 @@ class _GrowingAlignment:
         self.targets.add(link.target)
 
     def add_neighbors(self, union: Sequence[Link]) -> bool:
-        """Go once through all links, new ones included; say whether any came to them."""
-        before, within = len(self.links), set(union)
+        """Pass once over all links, including new ones; return True if any was added."""
+        count, allowed = len(self.links), set(union)
         for link in union:
             if link in self.links:
-                for across, along in _NEIGHBORS:
-                    self._add_if_unaligned(Link(link.source + along, link.target + across), within)
-        return len(self.links) > before
+                for target_step, source_step in _NEIGHBORS:
+                    neighbor = Link(link.source + source_step, link.target + target_step)
+                    is_uncovered = (
+                        neighbor.source not in self.sources or neighbor.target not in self.targets
+                    )
+                    if is_uncovered and neighbor in allowed:
+                        self.add(neighbor)
+        return len(self.links) > count
 
-    def _add_if_unaligned(self, link: Link, union: set[Link]) -> None:
-        is_wanting = link.source not in self.sources or link.target not in self.targets
-        if is_wanting and link in union:
-            self.add(link)
 
-
-def _ordered(links: Iterable[Link]) -> list[Link]:
+def _sorted_links(links: Iterable[Link]) -> list[Link]:
     return sorted(links, key=lambda link: (link.target, link.source))
 
 
 def _argmax_links(weights: Weights) -> set[Link]:
-    """Link every row that looked anywhere to its largest weight, the first if there are several."""
+    """Link every row with any weight to its largest, the first of equal ones."""
     if not weights.size:
         return set()
     best = weights.argmax(axis=1)

@@ -1,4 +1,4 @@
-"""Translators that have learned nothing: any output is as good as another, but never by chance."""
+"""Translators with random parameters: outputs are arbitrary but deterministic."""
 
 from functools import cache
 
@@ -19,7 +19,7 @@ CORPUS = [
     "caf\u00e9 au lait, she said: the dog",
 ] * 3
 SOURCES = ["the dog", "", "a cat is in the garden .", "slave", "the garden, and the cat", "  "]
-KINDS = ["word", "character", "subword"]
+TOKENIZER_TYPES = ["word", "character", "subword"]
 _TOKENIZERS = {
     "word": WordTokenizerConfig(),
     "character": CharacterTokenizerConfig(),
@@ -38,24 +38,24 @@ _MODEL = {
 
 
 @cache
-def text_pair(kind):
-    """Tokenizers of one kind, learned from the corpus."""
-    tokenizer = _TOKENIZERS[kind].train(CORPUS)
+def train_tokenizers(type_name):
+    """One tokenizer for both sides, trained on the corpus."""
+    tokenizer = _TOKENIZERS[type_name].train(CORPUS)
     return TokenizerPair(tokenizer, tokenizer)
 
 
 @cache
-def model_for(text, *, seed=0):
-    """A model of random weights, large enough that it makes up its mind."""
+def build_model(tokenizers, *, seed=0):
+    """A model with random parameters, large enough for peaked distributions."""
     torch.manual_seed(seed)
     config = validate_settings(Recipe, {"model": _MODEL}, location="test").model
-    made = config.build(
-        source_vocab_size=len(text.source), target_vocab_size=len(text.target)
+    model = config.build(
+        source_vocab_size=len(tokenizers.source), target_vocab_size=len(tokenizers.target)
     ).eval()
     with torch.no_grad():
-        for weights in made.parameters():
-            weights.mul_(2.5)
-    return made
+        for parameter in model.parameters():
+            parameter.mul_(2.5)
+    return model
 
 
 def build_config(**settings):
@@ -64,18 +64,17 @@ def build_config(**settings):
     return DecodingConfig.model_validate({**short, **settings})
 
 
-def translator(kind="word", *, seed=0, **given):
-    """A translator by these settings."""
-    text = text_pair(kind)
-    return Translator(model_for(text, seed=seed), text, build_config(**given))
+def build_translator(tokenizer_type="word", *, seed=0, **settings):
+    """A translator with these decoding settings."""
+    tokenizers = train_tokenizers(tokenizer_type)
+    return Translator(build_model(tokenizers, seed=seed), tokenizers, build_config(**settings))
 
 
-def language_model_for(text, *, seed=5):
-    """A language model of the target text, of random weights."""
+def build_language_model(tokenizers, *, seed=5):
+    """A language model of the target vocabulary with random parameters."""
     torch.manual_seed(seed)
-    said = {"type": "language-model", "embedding_size": 8, "backbone": {"hidden_size": 8}}
-    recipe = {"model": said, "tokenizers": {"type": "shared"}}
-    config = validate_settings(Recipe, recipe, location="test").model
-    return config.build(
-        source_vocab_size=len(text.target), target_vocab_size=len(text.target)
-    ).eval()
+    model = {"type": "language-model", "embedding_size": 8, "backbone": {"hidden_size": 8}}
+    settings = {"model": model, "tokenizers": {"type": "shared"}}
+    config = validate_settings(Recipe, settings, location="test").model
+    vocab_size = len(tokenizers.target)
+    return config.build(source_vocab_size=vocab_size, target_vocab_size=vocab_size).eval()

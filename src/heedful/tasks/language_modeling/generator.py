@@ -1,6 +1,7 @@
-"""The writer: a trained language model with its text, asked to go on from a beginning.
+"""Text generation with a trained language model.
 
-A line end is a token like any other. Where there is no beginning, the model begins on a new line.
+A line break is the token EOS. Without a prompt the model starts on a new line. Invariant: text that
+is streamed piece by piece is the text of all tokens.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from heedful.data.token_stream import (
     encode_prompt,
     overlapping_windows,
 )
-from heedful.errors import ConfigError
+from heedful.errors import check
 from heedful.evaluation.base import MetricScore
 from heedful.evaluation.perplexity import compute_perplexity, compute_token_loss
 from heedful.models.language_model import BoundedContextModel, BoundedContextState, LanguageModel
@@ -26,12 +27,9 @@ from heedful.search.sampling import SamplingOptions, iterate_samples, sample
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.vocabulary import BOS, EOS, PAD, UNK
 
-_EXCLUDED_TOKENS = (PAD, UNK, BOS)  # no text holds them
-
-
-_INCOMPLETE_CHARACTERS = (
-    "\ufffd\ue000"  # half a character, half an escape: the next token may complete them
-)
+_EXCLUDED_TOKENS = (PAD, UNK, BOS)  # which no text contains
+# Part of a character or of an escape sequence; the next token may complete it.
+_INCOMPLETE_CHARACTERS = "\ufffd\ue000"
 
 
 class GeneratedText(NamedTuple):
@@ -47,7 +45,7 @@ class GeneratedText(NamedTuple):
 
 
 class TextGenerator:
-    """A trained language model with its text."""
+    """A trained language model with its tokenizer."""
 
     def __init__(
         self,
@@ -72,11 +70,10 @@ class TextGenerator:
         top_p: float = 1.0,
         seed: int = 0,
     ) -> str:
-        """Go on from a prompt for so many tokens; give the prompt and what follows it."""
-        how = build_sampling_options(temperature=temperature, top_k=top_k, top_p=top_p)
-        return prompt + "".join(
-            self.stream(prompt, max_new_tokens=max_new_tokens, options=how, seed=seed)
-        )
+        """Return the prompt and its continuation by `max_new_tokens` tokens."""
+        options = build_sampling_options(temperature=temperature, top_k=top_k, top_p=top_p)
+        pieces = self.stream(prompt, max_new_tokens=max_new_tokens, options=options, seed=seed)
+        return prompt + "".join(pieces)
 
     def generate_samples(
         self,
@@ -87,32 +84,32 @@ class TextGenerator:
         options: SamplingOptions,
         seed: int = 0,
     ) -> list[str]:
-        """Go on from a prompt in several ways; the first is what `generate` gives."""
-        prompt_ids, state, begin = self._start(prompt, num_samples)
-        found = sample(
+        """Return several continuations with the prompt; the first is that of `generate`."""
+        prompt_ids, state, last_ids = self._encode_prompt(prompt, num_samples)
+        samples = sample(
             self._bounded,
             state,
-            bos=begin,
+            bos=last_ids,
             eos=None,
-            max_lengths=torch.full_like(begin, max_new_tokens),
+            max_lengths=torch.full_like(last_ids, max_new_tokens),
             options=options,
             seed=seed,
         )
         return [
-            prompt + "".join(stream_text(self.tokenizer, prompt_ids, tokens)) for tokens in found
+            prompt + "".join(stream_text(self.tokenizer, prompt_ids, tokens)) for tokens in samples
         ]
 
     def stream(
         self, prompt: str, *, max_new_tokens: int, options: SamplingOptions, seed: int = 0
     ) -> Iterator[str]:
-        """Go on from a prompt; give what follows it, as it comes."""
-        prompt_ids, state, begin = self._start(prompt, 1)
+        """Yield the continuation of a prompt piece by piece."""
+        prompt_ids, state, last_ids = self._encode_prompt(prompt, 1)
         steps = iterate_samples(
             self._bounded,
             state,
-            bos=begin,
+            bos=last_ids,
             eos=None,
-            max_lengths=torch.full_like(begin, max_new_tokens),
+            max_lengths=torch.full_like(last_ids, max_new_tokens),
             options=options,
             seed=seed,
         )
@@ -134,51 +131,49 @@ class TextGenerator:
         return len(concatenate_lines(lines, self.tokenizer)) - 1
 
     def evaluate(self, lines: Sequence[str]) -> list[MetricScore]:
-        """Say how much a text surprises the model, each token seen with at least half a context."""
+        """Return the perplexity of a text; every token has at least half a context before it."""
         tokens = concatenate_lines(lines, self.tokenizer)
-        found = compute_token_loss(
+        token_loss = compute_token_loss(
             self.model, overlapping_windows(tokens, self.lm_batching), device=self.device
         )
-        unknown = int((tokens == UNK).sum())
-        signature = f"context:{self.lm_batching.context_length}|stride:half|unknown:{unknown}"
-        return compute_perplexity(found, lines).to_scores(signature)
+        num_unknown = int((tokens == UNK).sum())
+        context_length = self.lm_batching.context_length
+        signature = f"context:{context_length}|stride:half|unknown:{num_unknown}"
+        return compute_perplexity(token_loss, lines).to_scores(signature)
 
     @property
     def _bounded(self) -> BoundedContextModel:
         return BoundedContextModel(self.model, self.lm_batching.context_length)
 
     @torch.no_grad()
-    def _start(self, prompt: str, count: int) -> tuple[list[int], BoundedContextState, Tensor]:
-        """Read all of a prompt but its last token, as often as wanted."""
+    def _encode_prompt(
+        self, prompt: str, num_rows: int
+    ) -> tuple[list[int], BoundedContextState, Tensor]:
+        """Process all tokens of a prompt but the last; return ids, state and last ids."""
         ids = encode_prompt(prompt, self.tokenizer)
-        rows = torch.tensor(ids, device=self.device).expand(count, -1)
+        rows = torch.tensor(ids, device=self.device).expand(num_rows, -1)
         return ids, self._bounded.encode_prompt(rows[:, :-1]), rows[:, -1]
 
 
 def build_sampling_options(
     *, temperature: float, top_k: int | None, top_p: float
 ) -> SamplingOptions:
-    """Say how tokens of a text are drawn, if it can be done."""
-    if not temperature >= 0:
-        raise _invalid_setting_error(
-            "temperature", temperature, "0 or more; 0 takes the likeliest token"
-        )
-    if top_k is not None and top_k < 1:
-        raise _invalid_setting_error("top_k", top_k, "1 or more, or nothing to keep every token")
-    if not 0 < top_p <= 1:
-        raise _invalid_setting_error(
-            "top_p", top_p, "more than 0 and at most 1, which keeps every token"
-        )
+    """Return checked options that never sample special tokens."""
+    rules = [
+        ("temperature", temperature, temperature >= 0, "at least 0"),
+        ("top_k", top_k, top_k is None or top_k >= 1, "at least 1"),
+        ("top_p", top_p, 0 < top_p <= 1, "above 0 and at most 1"),
+    ]
+    for name, value, is_valid, allowed in rules:
+        check(is_valid, name, f"must be {allowed}, but is {value}", f"change {name}")
     return SamplingOptions(temperature, top_k, top_p, forbidden_tokens=_EXCLUDED_TOKENS)
 
 
-def _invalid_setting_error(name: str, value: float, allowed: str) -> ConfigError:
-    return ConfigError(name, f"cannot be {value}", f"give {allowed}")
-
-
-def stream_text(tokenizer: Tokenizer, before: list[int], tokens: Iterable[int]) -> Iterator[str]:
-    """Give the text of tokens as they come, after those `before`, character by whole character."""
-    line = before[len(before) - before[::-1].index(EOS) :]
+def stream_text(
+    tokenizer: Tokenizer, prompt_ids: list[int], tokens: Iterable[int]
+) -> Iterator[str]:
+    """Yield the text of tokens that follow a prompt, in complete characters."""
+    line = prompt_ids[len(prompt_ids) - prompt_ids[::-1].index(EOS) :]
     shown = tokenizer.decode(line)
     for token in tokens:
         if token == EOS:
@@ -186,9 +181,9 @@ def stream_text(tokenizer: Tokenizer, before: list[int], tokens: Iterable[int]) 
             line, shown = [], ""
             continue
         line.append(token)
-        settled = tokenizer.decode(line).rstrip(_INCOMPLETE_CHARACTERS)
-        if len(settled) > len(shown):
-            yield settled[len(shown) :]
-            shown = settled
+        complete = tokenizer.decode(line).rstrip(_INCOMPLETE_CHARACTERS)
+        if len(complete) > len(shown):
+            yield complete[len(shown) :]
+            shown = complete
     if rest := tokenizer.decode(line)[len(shown) :]:
         yield rest

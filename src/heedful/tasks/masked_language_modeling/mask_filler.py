@@ -14,7 +14,7 @@ from heedful.data.token_stream import (
     disjoint_windows,
     encode_prompt,
 )
-from heedful.errors import DataError
+from heedful.errors import DataError, check
 from heedful.evaluation.base import MetricScore
 from heedful.evaluation.perplexity import compute_token_loss
 from heedful.models.masked_language_model import (
@@ -26,13 +26,13 @@ from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.vocabulary import EOS
 
 MASK = "[MASK]"
-"""What stands for a hidden token in a text to be filled in."""
+"""A masked token in a text."""
 
-_MASK_PLACEHOLDER = "\uf8ff"  # the last character that Unicode leaves to private use
+_MASK_PLACEHOLDER = "\uf8ff"  # the last private-use character of the Basic Multilingual Plane
 
 
 class MaskPrediction(NamedTuple):
-    """A token that may stand where one is hidden, as shown to people."""
+    """A token for a mask, with its probability."""
 
     token: str
     probability: float
@@ -51,7 +51,7 @@ class FilledText(NamedTuple):
 
 
 class MaskFiller:
-    """A trained masked language model with its text."""
+    """A trained masked language model with its tokenizer."""
 
     def __init__(
         self,
@@ -70,21 +70,16 @@ class MaskFiller:
 
     @torch.no_grad()
     def fill_mask(self, text: str, *, top_k: int = 5) -> list[list[MaskPrediction]]:
-        """Say, for each "[MASK]" of a text, which tokens are likeliest to stand there."""
-        ids = self._masked(text)
-        rows = self.model.predict(torch.tensor(ids, device=self.device)).exp()
-        hidden = [place for place, token in enumerate(ids) if token == self.model.mask_id]
-        found = [rows[place].topk(min(top_k, rows.size(1))) for place in hidden]
-        return [
-            list(
-                map(
-                    MaskPrediction,
-                    self.tokenizer.ids_to_tokens(best.indices.tolist()),
-                    best.values.tolist(),
-                )
-            )
-            for best in found
-        ]
+        """Return the `top_k` most likely tokens for every "[MASK]" of a text."""
+        ids = self._encode_masked(text)
+        probs = self.model.predict(torch.tensor(ids, device=self.device)).exp()
+        positions = [index for index, token in enumerate(ids) if token == self.model.mask_id]
+        predictions = []
+        for position in positions:
+            best = probs[position].topk(min(top_k, probs.size(1)))
+            tokens = self.tokenizer.ids_to_tokens(best.indices.tolist())
+            predictions.append(list(map(MaskPrediction, tokens, best.values.tolist())))
+        return predictions
 
     def predict(
         self, requests: Iterable[str], *, location: str = "text", start_index: int = 1
@@ -102,45 +97,43 @@ class MaskFiller:
         return len(concatenate_lines(lines, self.tokenizer)) - 1
 
     def evaluate(self, lines: Sequence[str]) -> list[MetricScore]:
-        """Hide tokens of a text, always the same, and say how the model did in finding them."""
-        size = len(self.tokenizer)
-        pieces = disjoint_windows(concatenate_lines(lines, self.tokenizer), self.lm_batching)
+        """Mask tokens of a text, always the same ones, and return how well they are predicted."""
+        windows = disjoint_windows(concatenate_lines(lines, self.tokenizer), self.lm_batching)
+        masking, vocab_size = self.masking, len(self.tokenizer)
         batches = (
-            mask_tokens(piece.inputs, self.masking, vocab_size=size, seed=f"measure {number}")
-            for number, piece in enumerate(pieces)
+            mask_tokens(window.inputs, masking, vocab_size=vocab_size, seed=f"measure {index}")
+            for index, window in enumerate(windows)
         )
-        found = compute_token_loss(self.model, batches, device=self.device)
-        masking = self.masking
-        shares = f"{masking.mlm_probability:g}|hidden:{masking.mask_replace_prob:g}|replaced:{masking.random_replace_prob:g}"
-        return found.to_scores(f"context:{self.lm_batching.context_length}|chosen:{shares}")
+        token_loss = compute_token_loss(self.model, batches, device=self.device)
+        return token_loss.to_scores(
+            f"context:{self.lm_batching.context_length}|chosen:{masking.mlm_probability:g}"
+            f"|hidden:{masking.mask_replace_prob:g}|replaced:{masking.random_replace_prob:g}"
+        )
 
-    def _masked(self, text: str) -> list[int]:
-        """Turn a text into tokens; a stand-in for the mask shows where it falls among them."""
-        if MASK not in text:
-            raise DataError(
-                "text", f"there is no {MASK} in it", f"write {MASK} where one is wanted"
-            )
-        marks = self.tokenizer.encode(_MASK_PLACEHOLDER)  # a space may come with it, and may not
-        ids = _replace_subsequence(
-            encode_prompt(text.replace(MASK, _MASK_PLACEHOLDER), self.tokenizer),
-            marks,
-            self.model.mask_id,
+    def _encode_masked(self, text: str) -> list[int]:
+        """Return token ids with mask ids; a placeholder shows where the masks are."""
+        check(MASK in text, "text", f"contains no {MASK}", f"add {MASK} to the text", DataError)
+        # The placeholder may be tokenized with or without a space before it.
+        placeholder, mask_id = self.tokenizer.encode(_MASK_PLACEHOLDER), self.model.mask_id
+        ids = encode_prompt(text.replace(MASK, _MASK_PLACEHOLDER), self.tokenizer)
+        ids = _replace_subsequence(ids, placeholder, mask_id)
+        ids = [*_replace_subsequence(ids, placeholder[1:], mask_id), EOS]
+        check(
+            ids.count(mask_id) == text.count(MASK),
+            "text",
+            f"some words are not in the vocabulary and cannot be told from {MASK}",
+            "use words of the training data",
+            DataError,
         )
-        ids = [*_replace_subsequence(ids, marks[1:], self.model.mask_id), EOS]
-        if ids.count(self.model.mask_id) != text.count(MASK):
-            raise DataError(
-                "text",
-                "the model does not know all of its words, and cannot tell them from a mask",
-                "use words that the model was trained on",
-            )
         return ids
 
 
 def _replace_subsequence(ids: list[int], subsequence: list[int], token: int) -> list[int]:
-    """Put a token in place of every such stretch of tokens."""
-    found, place = list[int](), 0
-    while place < len(ids):
-        is_here = bool(subsequence) and ids[place : place + len(subsequence)] == subsequence
-        found.append(token if is_here else ids[place])
-        place += len(subsequence) if is_here else 1
-    return found
+    """Replace every occurrence of a subsequence by one token."""
+    result: list[int] = []
+    index = 0
+    while index < len(ids):
+        is_match = bool(subsequence) and ids[index : index + len(subsequence)] == subsequence
+        result.append(token if is_match else ids[index])
+        index += len(subsequence) if is_match else 1
+    return result

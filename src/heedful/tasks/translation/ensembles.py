@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from heedful.acceleration.registry import accelerate_for_inference
-from heedful.decoding.translation import vocabulary_texts
+from heedful.decoding.token_texts import vocabulary_texts
 from heedful.errors import ConfigError, RunError
 from heedful.models.base import DecodableModel, Seq2SeqModel
 from heedful.models.ensembles import Ensemble, ShallowFusion

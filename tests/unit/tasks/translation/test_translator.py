@@ -1,4 +1,4 @@
-"""Translating: order and count are kept, neighbours change nothing, evidence comes along."""
+"""Translators: order and number of outputs, independence of the batch, log-probs and weights."""
 
 import numpy as np
 import pytest
@@ -14,67 +14,71 @@ def translator(trained):
     return load(trained)
 
 
-def test_every_text_gives_one_output_in_its_place(translator):
+def test_every_text_has_one_output_in_order(translator):
     results = translator.translate(TEXTS)
     assert [result.source for result in results] == TEXTS
-    assert [result.text for result in results if result.source.strip()] == [
-        text for text in TEXTS if text.strip()
-    ]
+    outputs = [result.text for result in results if result.source.strip()]
+    assert outputs == [text for text in TEXTS if text.strip()]
 
 
-def test_an_empty_text_gives_an_empty_output(translator):
+def test_empty_text_has_an_empty_output(translator):
     (result,) = translator.translate([""])
     assert result.text == ""
     assert result.tokens == []
     assert result.weights.shape == (0, 1)
 
 
-@pytest.mark.parametrize("beam", [1, 3])
-def test_output_does_not_depend_on_company_or_order(translator, beam):
-    together = {each.source: each for each in translator.translate(TEXTS, beam=beam)}
-    backwards = {each.source: each for each in translator.translate(TEXTS[::-1], beam=beam)}
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_output_does_not_depend_on_batch_or_order(translator, beam_size):
+    batched = {result.source: result for result in translator.translate(TEXTS, beam_size=beam_size)}
+    reversed_texts = TEXTS[::-1]
+    reordered = {
+        result.source: result
+        for result in translator.translate(reversed_texts, beam_size=beam_size)
+    }
     for text in TEXTS:
-        (alone,) = translator.translate([text], beam=beam)
-        for other in (together[text], backwards[text]):
-            assert other.text == alone.text
-            assert other.score == pytest.approx(alone.score, abs=1e-4)
-            np.testing.assert_allclose(other.weights, alone.weights, atol=1e-5)
+        (alone,) = translator.translate([text], beam_size=beam_size)
+        for result in (batched[text], reordered[text]):
+            assert result.text == alone.text
+            assert result.score == pytest.approx(alone.score, abs=1e-4)
+            np.testing.assert_allclose(result.weights, alone.weights, atol=1e-5)
 
 
-def test_evidence_fits_the_output(translator):
+def test_weights_have_a_row_per_token_that_sums_to_one(translator):
     for result in translator.translate(TEXTS):
         assert result.weights.shape == (len(result.tokens), len(result.source_tokens))
         assert result.source_tokens[-1] == "(end)"
         np.testing.assert_allclose(result.weights.sum(1), 1, atol=1e-5)
 
 
-def test_a_copying_model_looks_at_what_it_copies(translator):
+def test_copying_model_attends_to_the_token_it_copies(translator):
     (result,) = translator.translate(["a b c d"])
     assert result.weights.argmax(1).tolist() == [0, 1, 2, 3]
 
 
-def test_a_stream_is_read_a_window_at_a_time(translator):
-    taken = []
+def test_stream_reads_a_bounded_number_of_texts(translator):
+    num_read = 0
 
-    def no_end_error():
+    def endless_texts():
+        nonlocal num_read
         while True:
-            taken.append(None)
+            num_read += 1
             yield "a b"
 
-    assert next(translator.stream(no_end_error())).text == "a b"
-    assert len(taken) <= 1024
+    assert next(translator.stream(endless_texts())).text == "a b"
+    assert num_read <= 1024
 
 
-def test_too_long_a_text_is_named_by_its_line(translator):
+def test_long_text_is_reported_with_its_index(translator):
     with pytest.raises(DataError) as caught:
         translator.translate(["a", "a " * 50])
     assert str(caught.value) == (
-        "text:2: the text has 51 tokens, and this model takes at most 40\n"
+        "text:2: the text has 51 tokens, but max_source_length is 40\n"
         "  split the text into sentences, or raise the limit with "
         "--set decoding.max_source_length=N"
     )
 
 
-def test_results_show_themselves_in_notebooks(translator):
+def test_result_is_drawn_in_notebooks(translator):
     (result,) = translator.translate(["a b"])
     assert "<iframe" in result._repr_html_()
