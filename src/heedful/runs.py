@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.config import parse_override, read_settings, to_yaml, validate_settings
-from heedful.errors import ConfigError, RunError, check, did_you_mean
+from heedful.errors import ConfigError, RunError, check
 from heedful.recipes import Recipe
 from heedful.storage import (
     MANIFEST,
@@ -31,6 +31,7 @@ from heedful.storage import (
     explain_os_errors,
     read_and_verify_manifest,
     replace_with_manifest,
+    require_folder,
     write_text,
 )
 from heedful.storage.state_dict import load_weights, save_weights
@@ -240,18 +241,11 @@ def load_text_generator(run_dir: Path | str, *, device: str = "auto") -> TextGen
 
 
 def _check_is_run(run_dir: Path) -> None:
-    if (run_dir / MANIFEST).exists():
-        return
-    if (run_dir / _CONFIG).exists():
-        raise RunError(
-            str(run_dir),
-            "training has not saved parameters here yet",
-            "wait for the first validation, or run the same `heedful train` command again",
-        )
-    siblings = [path.parent.name for path in run_dir.parent.glob(f"*/{MANIFEST}")]
-    problem = "not a run folder" if run_dir.exists() else "no such folder"
-    raise RunError(
+    check(
+        (run_dir / MANIFEST).exists() or not (run_dir / _CONFIG).exists(),
         str(run_dir),
-        f"{problem}{did_you_mean(run_dir.name, siblings)}",
-        "name a folder written by `heedful train`",
+        "training has not saved parameters here yet",
+        "wait for the first validation, or run the same `heedful train` command again",
+        RunError,
     )
+    require_folder(run_dir, "run folder", "name a folder written by `heedful train`")

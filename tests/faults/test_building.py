@@ -1,4 +1,4 @@
-"""Tokens that are being made: killed at any moment, the same command makes the same tokens."""
+"""Builds of prepared datasets: killed at any moment, the same command gives the same files."""
 
 import random
 import signal
@@ -15,30 +15,33 @@ from heedful.storage import MANIFEST
 pytestmark = pytest.mark.faults
 
 NUM_PAIRS = 6000
-KILLS = 50
+NUM_KILLS = 50
 
-# Chunks and shards are made small, so that a kill meets many of them.
+# Chunks and shards are small, so that kills happen between many of them.
 CODE = """
 import sys
 from pathlib import Path
-from heedful.data import building, survey
-building.CHUNK = survey.CHUNK = 100
-from heedful.data.dataset_builder import Builder, Building
-from heedful.data.filtering import SelectionConfig
-from heedful.data.sources import FilesConfig
-from heedful.tokenization.tokenizer_pair import SeparateTexts, WordConfig
+from heedful.data import corpus_passes, dataset_builder
+dataset_builder.CHUNK_SIZE = corpus_passes.CHUNK_SIZE = 100
+from heedful.data.dataset_builder import DatasetBuilder, DatasetBuilderConfig
+from heedful.data.filtering import FilterConfig
+from heedful.data.sources import ParallelFilesConfig
+from heedful.tokenization.tokenizer import WordTokenizerConfig
+from heedful.tokenization.tokenizer_pair import SeparateTokenizersConfig
 folder = Path(sys.argv[1])
-source = FilesConfig(source=str(folder / "source"), target=str(folder / "target"))
-settings = Building(
-    sources=[source.model_dump()], weights=[1.0],
-    text=SeparateTexts(source=WordConfig(), target=WordConfig()),
-    selection=SelectionConfig(max_tokens=8, duplicates=sys.argv[3]),
-    seed=1, holds_out=True, vocabulary_lines=2000, shard_size=150,
+source = ParallelFilesConfig(source=str(folder / "source"), target=str(folder / "target"))
+config = DatasetBuilderConfig(
+    sources=[source.model_dump()], corpus_weights=[1.0],
+    tokenizers=SeparateTokenizersConfig(
+        source=WordTokenizerConfig(), target=WordTokenizerConfig()
+    ),
+    example_format="pairs", filtering=FilterConfig(max_length=8, duplicates=sys.argv[3]),
+    seed=1, needs_held_out=True, max_tokenizer_lines=2000, shard_size=150,
 )
-print("begun", flush=True)
-Builder(
-    folder / sys.argv[2], [source], settings,
-    tell=lambda line: print(line, flush=True), watch=lambda *_: None, workers=2,
+print("started", flush=True)
+DatasetBuilder(
+    folder / sys.argv[2], [source], config,
+    log_message=lambda line: print(line, flush=True), on_progress=lambda *_: None, workers=2,
 ).build()
 """
 
@@ -46,9 +49,9 @@ Builder(
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
-    chance = random.Random(0)
+    generator = random.Random(0)
     lines = [
-        " ".join(chance.choice("abcdef") for _ in range(chance.randint(0, 9)))
+        " ".join(generator.choice("abcdef") for _ in range(generator.randint(0, 9)))
         for _ in range(NUM_PAIRS)
     ]
     for side in ("source", "target"):
@@ -63,11 +66,11 @@ def start(folder, name, duplicates="drop"):
 
 def build(folder, name, duplicates="drop"):
     process = start(folder, name, duplicates)
-    assert process.stdout.readline() == "begun\n"
-    began = time.monotonic()
+    assert process.stdout.readline() == "started\n"
+    start_time = time.monotonic()
     _, err = process.communicate()
     assert process.returncode == 0, err
-    return time.monotonic() - began
+    return time.monotonic() - start_time
 
 
 def contents(folder):
@@ -86,23 +89,23 @@ def whole(corpus):
 
 def test_build_killed_fifty_times_gives_same_tokens(corpus, whole):
     seconds = build(corpus, "timed")
-    chance = random.Random(1)
-    unfinished = kept = 0
-    for number in range(KILLS):
-        name = f"killed-{number // 5}"  # five kills, one after the other, in the same folder
+    generator = random.Random(1)
+    num_killed = num_shards = 0
+    for index in range(NUM_KILLS):
+        name = f"killed-{index // 5}"  # five kills, one after the other, in one folder
         process = start(corpus, name)
         process.stdout.readline()
-        time.sleep(chance.uniform(0, seconds))
+        time.sleep(generator.uniform(0, seconds))
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        unfinished += process.returncode == -signal.SIGKILL
-        kept += len(list((corpus / name).glob("shard-*")))
-        if number % 5 == 4:
+        num_killed += process.returncode == -signal.SIGKILL
+        num_shards += len(list((corpus / name).glob("shard-*")))
+        if index % 5 == 4:
             build(corpus, name)
             assert contents(corpus / name) == whole
             load_prepared_dataset(corpus / name)
-    assert unfinished >= KILLS // 5  # the rest were done before they could be killed
-    assert kept > 0
+    assert num_killed >= NUM_KILLS // 5  # the others finished before they were killed
+    assert num_shards > 0
 
 
 def test_flipped_bytes_are_detected_and_only_their_shard_is_rebuilt(corpus, whole):
@@ -110,38 +113,38 @@ def test_flipped_bytes_are_detected_and_only_their_shard_is_rebuilt(corpus, whol
     build(corpus, folder.name)
     shards = sorted(folder.glob("shard-*"))
     assert len(shards) == NUM_PAIRS // 150
-    chance = random.Random(2)
-    for shard in chance.sample(shards, 3):
-        path = shard / chance.choice(["tokens.bin", MANIFEST])
-        for place in range(0, path.stat().st_size, 1000 if path.suffix == ".bin" else 25):
-            flip(path, place)
+    generator = random.Random(2)
+    for shard in generator.sample(shards, 3):
+        path = shard / generator.choice(["tokens.bin", MANIFEST])
+        for position in range(0, path.stat().st_size, 1000 if path.suffix == ".bin" else 25):
+            flip(path, position)
             with pytest.raises(CorruptRunError):
                 load_prepared_dataset(folder)
-            flip(path, place)
+            flip(path, position)
         flip(path, path.stat().st_size // 2)
-        times = {each: (each / "tokens.bin").stat().st_ctime_ns for each in shards}
+        times = {path: (path / "tokens.bin").stat().st_ctime_ns for path in shards}
         build(corpus, folder.name)
         changed = [
-            each for each in shards if (each / "tokens.bin").stat().st_ctime_ns != times[each]
+            path for path in shards if (path / "tokens.bin").stat().st_ctime_ns != times[path]
         ]
         assert changed == [shard]
         assert contents(folder) == whole
 
 
-def flip(path, place):
+def flip(path, position):
     with path.open("r+b") as file:
-        file.seek(place)
+        file.seek(position)
         byte = file.read(1)[0]
-        file.seek(place)
+        file.seek(position)
         file.write(bytes([byte ^ 1]))
 
 
 def test_full_disk_is_reported_and_finished_shards_are_kept(corpus, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounting = ["mount", "-t", "tmpfs", "-o", "size=240k", "none", disk]
-    if subprocess.run(mounting, capture_output=True, check=False).returncode:
-        pytest.skip("a disk cannot be mounted here")
+    mount = ["mount", "-t", "tmpfs", "-o", "size=240k", "none", disk]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("no permission to mount a disk")
     try:
         for side in ("source", "target"):
             (disk / side).symlink_to(corpus / side)

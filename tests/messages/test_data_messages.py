@@ -21,7 +21,7 @@ from heedful.tokenization.tokenizer import CharacterTokenizerConfig, WordTokeniz
 
 
 @pytest.fixture(autouse=True)
-def inside_an_empty_folder(tmp_path, monkeypatch):
+def in_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -62,8 +62,8 @@ def test_missing_file_without_near_name():
     assert message_of_lines("corpus.gz") == "corpus.gz: no such file\n  check the path"
 
 
-def test_missing_file_in_unlistable_folder(inside_an_empty_folder):
-    (inside_an_empty_folder / "data").mkdir()
+def test_missing_file_in_unlistable_folder(in_empty_folder):
+    (in_empty_folder / "data").mkdir()
     os.chmod("data", 0o111)
     with without_privileges():
         found = message_of_lines("data/train.de")
@@ -77,8 +77,8 @@ def test_missing_folder():
     )
 
 
-def test_folder_given_as_file(inside_an_empty_folder):
-    (inside_an_empty_folder / "data").mkdir()
+def test_folder_given_as_file(in_empty_folder):
+    (in_empty_folder / "data").mkdir()
     assert message_of_lines("data") == "data: this is a folder, not a file\n  name a file in it"
 
 
@@ -91,7 +91,7 @@ def test_file_without_read_permission():
 
 @contextmanager
 def without_privileges():
-    """Nothing is forbidden to root, so be somebody else for a while."""
+    """Drop root privileges, under which nothing is forbidden."""
     if os.geteuid() != 0:
         yield
         return
@@ -113,17 +113,17 @@ def test_path_too_long():
 def test_truncated_or_corrupt_archive(ending, pack):
     name, lines = f"train.{ending}", Random(0).randbytes(10**5).hex().encode()
     packed = pack(b"a\nb\n" + lines)
-    told = (
-        f"{name}: cannot be unpacked beyond line 2: damaged, cut off, or not {ending} data\n"
+    expected = (
+        f"{name}: cannot be decompressed beyond line 2: corrupt, truncated, or not {ending} data\n"
         "  copy or download the file again"
     )
     write(name, packed[:-50])
-    assert message_of_lines(name) == told
+    assert message_of_lines(name) == expected
     write(name, b"only text\n")
-    assert message_of_lines(name) == told.replace("line 2", "line 0")
+    assert message_of_lines(name) == expected.replace("line 2", "line 0")
     half = len(packed) // 2
     write(name, packed[:half] + bytes(64) + packed[half + 64 :])
-    assert "damaged, cut off, or not" in message_of_lines(name)
+    assert "corrupt, truncated, or not" in message_of_lines(name)
 
 
 # --- text that is not UTF-8 ----------------------------------------------------------------
@@ -171,10 +171,10 @@ def test_line_counts_differ():
 def test_file_without_lines():
     write("train.de", b"a\n")
     write("train.en", b"")
-    told = "train.en: holds no lines\n  give a file with text in it"
-    assert message_of_files("train.de", "train.en") == told
-    assert message(TSVConfig(path="train.en").read) == told
-    assert message(JSONLConfig(path="train.en").read) == told
+    expected = "train.en: contains no lines\n  give a file with text in it"
+    assert message_of_files("train.de", "train.en") == expected
+    assert message(TSVConfig(path="train.en").read) == expected
+    assert message(JSONLConfig(path="train.en").read) == expected
 
 
 def test_stdin_on_both_sides():
@@ -187,20 +187,20 @@ def test_stdin_on_both_sides():
 def test_tsv_line_with_different_number_of_columns():
     write("train.tsv", b"a\tb\na\tb\tc\n")
     assert message(TSVConfig(path="train.tsv").read) == (
-        "train.tsv:2: 3 columns parted by tabs, but line 1 has 2\n"
-        "  look for lost or added tabs; a text must not hold any"
+        "train.tsv:2: 3 tab-separated columns, but line 1 has 2\n"
+        "  look for lost or added tabs; a text must not contain any"
     )
     write("train.tsv", b"a\tb\na b\n")
     assert message(TSVConfig(path="train.tsv").read) == (
-        "train.tsv:2: 1 column parted by tabs, but line 1 has 2\n"
-        "  look for lost or added tabs; a text must not hold any"
+        "train.tsv:2: 1 tab-separated column, but line 1 has 2\n"
+        "  look for lost or added tabs; a text must not contain any"
     )
 
 
 def test_tsv_missing_column():
     write("train.tsv", b"a\tb\n")
     assert message(TSVConfig(path="train.tsv", target_column=4).read) == (
-        "train.tsv:1: 2 columns parted by tabs, but column 4 is wanted\n"
+        "train.tsv:1: 2 tab-separated columns, but column 4 is needed\n"
         "  set source_column and target_column, or look for lost tabs"
     )
 
@@ -208,7 +208,7 @@ def test_tsv_missing_column():
 def test_tsv_with_only_a_header():
     write("train.tsv", b"a\tb\n")
     assert message(TSVConfig(path="train.tsv", header=True).read) == (
-        "train.tsv: holds only a header\n  set `header: false`, or add lines"
+        "train.tsv: contains only a header\n  set `header: false`, or add lines"
     )
 
 
@@ -217,22 +217,22 @@ def message_of_json(line):
     return message(JSONLConfig(path="train.jsonl").read)
 
 
-WANTED = 'each line must be an object such as {"source": "...", "target": "..."}'
+EXAMPLE_HINT = 'each line must be an object such as {"source": "...", "target": "..."}'
 
 
 def test_jsonl_invalid_json():
     assert message_of_json(b'{"source": }') == (
-        f"train.jsonl:2: not JSON at column 12: Expecting value\n  {WANTED}"
+        f"train.jsonl:2: not JSON at column 12: Expecting value\n  {EXAMPLE_HINT}"
     )
     assert message_of_json(b"") == (
-        f"train.jsonl:2: not JSON at column 1: Expecting value\n  {WANTED}"
+        f"train.jsonl:2: not JSON at column 1: Expecting value\n  {EXAMPLE_HINT}"
     )
 
 
 @pytest.mark.parametrize("line", [b"[" * 10**5, b'{"source": ' + b"1" * 5000 + b"}"])
 def test_jsonl_hostile_json(line):
     assert message_of_json(line) == (
-        f"train.jsonl:2: JSON with a number too long, or nested too deep\n  {WANTED}"
+        f"train.jsonl:2: JSON with a number too long, or nested too deep\n  {EXAMPLE_HINT}"
     )
 
 
@@ -248,7 +248,7 @@ def test_jsonl_hostile_json(line):
     ],
 )
 def test_jsonl_line_is_not_an_object(line, found):
-    assert message_of_json(line) == f"train.jsonl:2: not an object but {found}\n  {WANTED}"
+    assert message_of_json(line) == f"train.jsonl:2: not an object but {found}\n  {EXAMPLE_HINT}"
 
 
 def test_jsonl_missing_key_suggests_nearest():
@@ -264,7 +264,7 @@ def test_jsonl_missing_key_suggests_nearest():
 
 def test_jsonl_value_is_not_a_string():
     assert message_of_json(b'{"source": "a", "target": 5}') == (
-        "train.jsonl:2: the value of 'target' is a number, not a text\n"
+        "train.jsonl:2: the value of 'target' is a number, not a string\n"
         "  put the text in quotation marks"
     )
 
@@ -283,10 +283,10 @@ def test_unknown_synthetic_corpus():
     )
 
 
-# --- selection -----------------------------------------------------------------------------
+# --- filtering -----------------------------------------------------------------------------
 
 
-def message_of_selection(pairs, **settings):
+def message_of_filtering(pairs, **settings):
     pairs = [Pair(*pair) for pair in pairs]
     ids = [[[4] * len(pair[side]) for pair in pairs] for side in (0, 1)]
     config = FilterConfig(**settings)
@@ -298,25 +298,25 @@ def message_of_selection(pairs, **settings):
 
 
 def test_all_pairs_filtered_out():
-    assert message_of_selection([("", "b"), ("abc", "a"), ("a", "abc")], max_length=2) == (
-        "train.tsv: no pair is left of 3: 1 with an empty side, "
+    assert message_of_filtering([("", "b"), ("abc", "a"), ("a", "abc")], max_length=2) == (
+        "train.tsv: all 3 pairs were filtered out: 1 with an empty side, "
         "2 with more than 2 tokens on a side\n"
-        "  raise max_tokens, or give other data"
+        "  raise max_length, or give other data"
     )
 
 
 @pytest.mark.parametrize(("pair", "side"), [((" ", "b"), "source"), (("a", ""), "target")])
 def test_on_empty_error(pair, side):
-    assert message_of_selection([("a", "b"), pair], on_empty="error") == (
-        f"train.tsv, pair 2: the {side} is empty\n  mend the pair, or set `empty: drop`"
+    assert message_of_filtering([("a", "b"), pair], on_empty="error") == (
+        f"train.tsv, pair 2: the {side} is empty\n  fix the pair, or set `on_empty: drop`"
     )
 
 
 @pytest.mark.parametrize(("pair", "side"), [(("abc", "b"), "source"), (("a", "abc"), "target")])
 def test_on_too_long_error(pair, side):
-    assert message_of_selection([("a", "b"), pair], on_too_long="error", max_length=2) == (
-        f"train.tsv, pair 2: the {side} has 3 tokens, more than max_tokens (2)\n"
-        "  raise max_tokens, shorten the pair, or set `too_long: drop`"
+    assert message_of_filtering([("a", "b"), pair], on_too_long="error", max_length=2) == (
+        f"train.tsv, pair 2: the {side} has 3 tokens, more than max_length (2)\n"
+        "  raise max_length, shorten the pair, or set `on_too_long: drop`"
     )
 
 
@@ -326,7 +326,7 @@ def test_on_too_long_error(pair, side):
 def test_lone_surrogate_in_text():
     tokenizer = WordTokenizerConfig().train(["a"])
     assert message(lambda: tokenizer.encode("ab\udc80")) == (
-        "tokenizers: character 3 is U+DC80, half of a surrogate pair, which no text can hold\n"
+        "text: character 3 is U+DC80, half of a surrogate pair, which no text can hold\n"
         "  remove it, or decode the text again from its bytes"
     )
 
@@ -366,15 +366,15 @@ RESTORE_HINT = "restore the file from a copy, or train again"
         (b'{"tokens": ["a", "b", "a"]}', "a token stands twice in it"),
     ],
 )
-def test_corrupt_vocabulary_file(content, problem, inside_an_empty_folder):
-    path = inside_an_empty_folder / write("vocabulary.json", content)
+def test_corrupt_vocabulary_file(content, problem, in_empty_folder):
+    path = in_empty_folder / write("vocabulary.json", content)
     assert message(lambda: WordTokenizerConfig().load(path.parent), CorruptRunError) == (
         f"{path}: {problem}\n  {RESTORE_HINT}"
     )
 
 
-def test_corrupt_subword_model(inside_an_empty_folder):
-    path = inside_an_empty_folder / write("subwords.model", b"no model")
+def test_corrupt_subword_model(in_empty_folder):
+    path = in_empty_folder / write("subwords.model", b"no model")
     assert message(lambda: SubwordTokenizerConfig().load(path.parent), CorruptRunError) == (
         f"{path}: not a subword model that heedful has trained\n  {RESTORE_HINT}"
     )
@@ -384,8 +384,8 @@ def test_corrupt_subword_model(inside_an_empty_folder):
     ("config", "name"),
     [(WordTokenizerConfig(), "vocabulary.json"), (SubwordTokenizerConfig(), "subwords.model")],
 )
-def test_missing_or_oversized_tokenizer_file(config, name, inside_an_empty_folder, monkeypatch):
-    path = inside_an_empty_folder / name
+def test_missing_or_oversized_tokenizer_file(config, name, in_empty_folder, monkeypatch):
+    path = in_empty_folder / name
     assert message(lambda: config.load(path.parent), CorruptRunError) == (
         f"{path}: cannot be read (No such file or directory)\n  {RESTORE_HINT}"
     )

@@ -123,7 +123,7 @@ def test_it_is_said_where_tokens_are_kept_and_what_was_left_out(tmp_path):
     pairs(tmp_path, *settings, console=console)
     said = console.file.getvalue().splitlines()
     assert f"more than 599 pairs: their tokens are kept in {tmp_path}/run/tokens" in said
-    assert "learning the vocabulary from 570 of 600 pairs" in said
+    assert "training the tokenizers on 570 of 600 pairs" in said
     whole = Console(file=io.StringIO(), width=1000)
     pairs(tmp_path, settings[1], run="whole", console=whole)
     left_out = [line for line in said if line.startswith(("train:", "dev:"))]
@@ -194,7 +194,7 @@ def test_tokens_cut_in_another_way_are_refused(tmp_path):
 def test_tokens_of_pairs_are_no_running_text(tmp_path):
     given = prepared(tmp_path)
     assert message(lambda: corpora(tmp_path, "language-model", given), ConfigError) == (
-        f"data.train.path: {tmp_path}/tokens holds pairs, but a language-model learns from text\n"
+        f"data.train.path: {tmp_path}/tokens contains pairs of texts, but a language-model trains on running text\n"
         "  name other tokens, or choose another model"
     )
 
@@ -224,8 +224,8 @@ def test_tokens_without_anything_to_validate_on_need_it_given(tmp_path):
     ("spoil", "said"),
     [
         ("missing", "no such folder; did you mean 'tokens'?"),
-        ("empty", "there are no tokens in this folder"),
-        ("other", "this is not a folder of tokens, or one of another version of heedful"),
+        ("empty", "not a folder of tokens"),
+        ("other", "not a folder of tokens, or one of another version of heedful"),
     ],
 )
 def test_other_folders_are_no_tokens(tmp_path, spoil, said):
@@ -250,8 +250,8 @@ def test_tokens_that_are_not_all_there_are_refused(tmp_path, monkeypatch):
         prepared(tmp_path)
     given = f"data.train={json.dumps({'type': 'prepared', 'path': str(tmp_path / 'tokens')})}"
     assert message(lambda: pairs(tmp_path, given), DataError) == (
-        f"{tmp_path}/tokens: the tokens are not all there yet\n"
-        "  wait for `heedful prepare`, or give its command again: it goes on"
+        f"{tmp_path}/tokens: the tokens are not complete yet\n"
+        "  wait for `heedful prepare`, or run the same command to resume it"
     )
 
 

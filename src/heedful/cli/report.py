@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from heedful.cli.options import RunFolder
-from heedful.errors import RunError, did_you_mean
 
 _CONFIG, _REPORT_FILE = "config.yaml", "report.html"
 
@@ -28,10 +26,10 @@ def report(
     Example: heedful report runs/demo
     """
     from heedful.inspection.run_report import read_json_lines, render_run_page
-    from heedful.storage import write_text
+    from heedful.storage import require_folder, write_text
     from heedful.tasks.registry import all_metrics
 
-    _check_is_run(run)
+    require_folder(run, "run folder", "name a folder written by `heedful train`", marker=_CONFIG)
     text = render_run_page(
         run.resolve().name,
         (run / _CONFIG).read_text(encoding="utf-8", errors="replace"),
@@ -47,15 +45,3 @@ def report(
 
         if not webbrowser.open(page.resolve().as_uri()):
             typer.echo("no browser found; open the file yourself", err=True)
-
-
-def _check_is_run(folder: Path) -> None:
-    if (folder / _CONFIG).exists():
-        return
-    siblings = [path.parent.name for path in folder.parent.glob(f"*/{_CONFIG}")]
-    message = "not a run folder" if folder.exists() else "no such folder"
-    raise RunError(
-        str(folder),
-        f"{message}{did_you_mean(folder.name, siblings)}",
-        "name a folder written by `heedful train`",
-    )

@@ -1,7 +1,8 @@
-"""Duplicates: which pairs of a corpus larger than memory have come before?
+"""Filtering of parallel corpora, and detection of duplicates in corpora larger than memory.
 
-The hashes of all pairs lie in files, parted by their first byte: equal ones are in one file, and
-a file at a time fits into memory. Which pair is the first of its like does not depend on chunks.
+A pair is dropped only by a setting, and counted once, for the first reason that holds. All but
+the last reason look at a pair alone. Invariant: filtering a corpus in chunks, in any order and
+by any number of workers, gives the rows and counts of filtering it at once.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +19,8 @@ from pydantic import Field, PositiveInt
 
 from heedful.config import BaseConfig
 from heedful.data.pair_dataset import Pair
-from heedful.errors import DataError
+from heedful.errors import DataError, check
 from heedful.storage import explain_os_errors
-
-# Selection: which pairs are learned from, and which are left out?
-#
-# A pair is left out only by a policy that is a setting, every pair left out is counted, and it is
-# counted once: by the first of the reasons below that holds of it. All but the last look at a pair
-# alone, so a corpus may be looked at in chunks, by several workers, in any order.
 
 Ids = Sequence[int]
 FilterReasons = NDArray[np.uint8]
@@ -33,24 +28,24 @@ Hashes = NDArray[np.uint64]
 
 
 class FilterConfig(BaseConfig):
-    """Which pairs are fit to learn from."""
+    """Which pairs are used for training."""
 
     max_length: PositiveInt = 256
-    """Most tokens on either side, without the symbols that begin and end a sequence."""
+    """Maximum number of tokens on either side, without BOS and EOS."""
     on_empty: Literal["drop", "error"] = "drop"
-    """What to do with a pair of which a side is nothing but white space."""
+    """What to do with a pair that has an empty side, or only white space there."""
     on_too_long: Literal["drop", "error"] = "drop"
-    """What to do with a pair of which a side has more than `max_length`."""
+    """What to do with a pair that has more than `max_length` tokens on a side."""
     min_length: PositiveInt = 1
-    """Fewest tokens on either side; pairs with fewer are dropped."""
+    """Minimum number of tokens on either side; shorter pairs are dropped."""
     max_length_ratio: Annotated[float, Field(ge=1)] | None = None
-    """How many times as many tokens one side may have as the other; others are dropped."""
+    """Maximum ratio of the lengths of both sides; other pairs are dropped."""
     duplicates: Literal["keep", "drop"] = "keep"
-    """What to do with a pair that has come before with the same text on both sides."""
+    """What to do with a pair that equals an earlier one on both sides."""
 
 
 class FilterReason(IntEnum):
-    """Why a pair is left out."""
+    """Why a pair is dropped."""
 
     KEPT = 0
     EMPTY = 1
@@ -61,66 +56,70 @@ class FilterReason(IntEnum):
 
 
 class FilterReport(NamedTuple):
-    """How many pairs were kept and left out, by reason."""
+    """Numbers of pairs kept and dropped, by reason."""
 
     config: FilterConfig
     counts: Sequence[int]
-    first_rows: Sequence[int]  # the number of the first such pair, counted from 1; 0 is none
+    first_rows: Sequence[int]  # number of the first such pair, counted from 1; 0 for none
     carriage_returns: int
 
     @property
     def num_kept(self) -> int:
-        """Pairs to learn from."""
+        """Pairs to train on."""
         return self.counts[FilterReason.KEPT]
 
     @property
     def num_pairs(self) -> int:
-        """All the pairs there were."""
+        """All pairs."""
         return sum(self.counts)
 
+    def to_metadata(self) -> dict[str, Any]:
+        """Return all but the config, as JSON can hold it."""
+        return {name: value for name, value in self._asdict().items() if name != "config"}
+
     def format_lines(self) -> list[str]:
-        """Say it in sentences; what did not happen is not said."""
-        lines_out = [f"{self.num_kept} of {self.num_pairs} pairs kept"]
-        for reason, sentence in _drop_messages(self.config).items():
+        """Return one line per reason that dropped a pair."""
+        lines = [f"{self.num_kept} of {self.num_pairs} pairs kept"]
+        for reason, message in _reason_messages(self.config).items():
             if self.counts[reason]:
                 first = f"(first: pair {self.first_rows[reason]})"
-                lines_out.append(f"{self.counts[reason]} dropped, {sentence} {first}")
+                lines.append(f"{self.counts[reason]} dropped: {message} {first}")
         if self.carriage_returns:
-            lines_out.append(
-                f"{self.carriage_returns} end in a carriage return, which is text unless "
+            lines.append(
+                f"{self.carriage_returns} end with a carriage return, which is kept as text unless "
                 "`normalization.strip` is set"
             )
-        return lines_out
+        return lines
 
 
 class FilterResult(NamedTuple):
-    """The rows to keep, in order, and what to report."""
+    """The rows to keep, in order, and the report."""
 
     rows: list[int]
     report: FilterReport
 
 
 class SeenPairs:
-    """The pairs that have come before, held in memory as 8 bytes of hash each."""
+    """Hashes of the pairs so far, 8 bytes each."""
 
     def __init__(self) -> None:
-        self._hashes = set[int]()
+        self._hashes: set[int] = set()
 
     def mark_duplicates(self, hashes: Hashes) -> NDArray[np.bool_]:
-        """Say which of these have come before; from now on all of them have."""
-        found = np.zeros(len(hashes), dtype=np.bool_)
-        for index, each in enumerate(hashes.tolist()):
-            found[index] = each in self._hashes
-            self._hashes.add(each)
-        return found
+        """Return which hashes were added before, and add all of them."""
+        is_duplicate = np.zeros(len(hashes), dtype=np.bool_)
+        for index, value in enumerate(hashes.tolist()):
+            is_duplicate[index] = value in self._hashes
+            self._hashes.add(value)
+        return is_duplicate
 
 
 def hash_pairs(pairs: Sequence[Pair]) -> Hashes:
-    """Give 64 bits that two pairs share if they are equal, and hardly ever otherwise.
+    """Return a 64-bit hash of each pair.
 
-    Among 100 million unlike pairs, the chance that any two share them is 3 in 10,000.
+    The probability of any collision among 100 million different pairs is 3 in 10,000.
     """
-    # No text holds the byte 0xFF, so it tells where the source ends.
+    # UTF-8 has no byte 0xFF, so it separates source and target.
     digests = [
         blake2b(pair.source.encode() + b"\xff" + pair.target.encode(), digest_size=8).digest()
         for pair in pairs
@@ -138,72 +137,75 @@ def compute_filter_reasons(
     first_row: int = 1,
     seen_pairs: SeenPairs | None = None,
 ) -> FilterReasons:
-    """Say of each pair of a chunk why it is left out, or `FilterReason.KEPT`.
+    """Return the reason of each pair of a chunk, or `FilterReason.KEPT`.
 
-    `at` names the data in errors, and `first` is the number of the chunk's first pair in it.
-    Without `seen` no pair counts as one that has come before.
+    Errors name the pairs by `location`, counted from `first_row`. Without `seen_pairs` no pair
+    counts as a duplicate.
     """
     sides = zip(pairs, source_ids, target_ids, strict=True)
     lengths = np.array([(len(source), len(target)) for _, source, target in sides]).reshape(-1, 2)
-    empty = np.array([not (pair.source.strip() and pair.target.strip()) for pair in pairs], bool)
+    is_empty = np.array([not (pair.source.strip() and pair.target.strip()) for pair in pairs], bool)
     longer, shorter = lengths.max(axis=1), lengths.min(axis=1)
-    ratio = np.inf if config.max_length_ratio is None else config.max_length_ratio
-    # The first that holds is the one that counts.
-    why = {
-        FilterReason.EMPTY: empty,
+    max_ratio = np.inf if config.max_length_ratio is None else config.max_length_ratio
+    conditions = {  # the first that holds counts
+        FilterReason.EMPTY: is_empty,
         FilterReason.TOO_LONG: longer > config.max_length,
         FilterReason.TOO_SHORT: shorter < config.min_length,
-        FilterReason.LENGTH_RATIO: longer > ratio * np.maximum(shorter, 1),
+        FilterReason.LENGTH_RATIO: longer > max_ratio * np.maximum(shorter, 1),
     }
-    found = np.select(list(why.values()), list(why), FilterReason.KEPT).astype(np.uint8)
-    _raise_on_first(found, pairs, lengths, config, location=location, first_row=first_row)
+    reasons = np.select(list(conditions.values()), list(conditions), FilterReason.KEPT)
+    reasons = reasons.astype(np.uint8)
+    _check_policies(reasons, pairs, lengths, config, location=location, first_row=first_row)
     if seen_pairs is not None and config.duplicates == "drop":
-        kept = np.flatnonzero(found == FilterReason.KEPT)
-        again = seen_pairs.mark_duplicates(hash_pairs([pairs[row] for row in kept.tolist()]))
-        found[kept[again]] = FilterReason.DUPLICATE
-    return found
+        kept = np.flatnonzero(reasons == FilterReason.KEPT)
+        is_duplicate = seen_pairs.mark_duplicates(hash_pairs([pairs[row] for row in kept.tolist()]))
+        reasons[kept[is_duplicate]] = FilterReason.DUPLICATE
+    return reasons
 
 
 def make_report(
     reasons: FilterReasons, pairs: Sequence[Pair], config: FilterConfig, *, first_row: int = 1
 ) -> FilterReport:
-    """Count what was found in a chunk whose first pair has this number."""
+    """Count the reasons of a chunk whose first pair has the number `first_row`."""
     rows_by_reason = [np.flatnonzero(reasons == reason) for reason in FilterReason]
     return FilterReport(
         config,
-        counts=[len(each) for each in rows_by_reason],
-        first_rows=[first_row + int(each[0]) if len(each) else 0 for each in rows_by_reason],
-        carriage_returns=sum(map(_has_carriage_return, pairs)),
+        counts=[len(rows) for rows in rows_by_reason],
+        first_rows=[first_row + int(rows[0]) if len(rows) else 0 for rows in rows_by_reason],
+        carriage_returns=sum(
+            pair.source.endswith("\r") or pair.target.endswith("\r") for pair in pairs
+        ),
     )
 
 
 def merge_reports(reports: Iterable[FilterReport]) -> FilterReport:
-    """Put the reports on all chunks of a corpus together, in whatever order they come."""
+    """Merge the reports of all chunks of a corpus, in any order."""
     reports = list(reports)
-    firsts = [
-        min(filter(None, numbers), default=0)
-        for numbers in zip(*(each.first_rows for each in reports), strict=True)
-    ]
     return FilterReport(
         reports[0].config,
-        counts=[sum(each) for each in zip(*(each.counts for each in reports), strict=True)],
-        first_rows=firsts,
-        carriage_returns=sum(each.carriage_returns for each in reports),
+        counts=[sum(counts) for counts in zip(*(report.counts for report in reports), strict=True)],
+        first_rows=[
+            min(filter(None, rows), default=0)
+            for rows in zip(*(report.first_rows for report in reports), strict=True)
+        ],
+        carriage_returns=sum(report.carriage_returns for report in reports),
     )
 
 
 def check_not_empty(report: FilterReport, *, location: str) -> None:
-    """Refuse a corpus of which no pair is kept."""
-    if report.num_kept:
-        return
-    named = _summary_messages(report.config)
+    """Raise DataError if no pair is kept."""
     counts = ", ".join(
-        f"{report.counts[reason]} {text}"
-        for reason, text in named.items()
+        f"{report.counts[reason]} with {message}"
+        for reason, message in _reason_messages(report.config).items()
         if report.counts[reason] or reason <= FilterReason.TOO_LONG
     )
-    problem = f"no pair is left of {report.num_pairs}: {counts}"
-    raise DataError(location, problem, "raise max_tokens, or give other data")
+    check(
+        report.num_kept,
+        location,
+        f"all {report.num_pairs} pairs were filtered out: {counts}",
+        "raise max_length, or give other data",
+        DataError,
+    )
 
 
 def filter_pairs(
@@ -214,8 +216,8 @@ def filter_pairs(
     target_ids: Sequence[Ids],
     location: str,
 ) -> FilterResult:
-    """Choose the rows of a whole corpus that are fit to learn from; `at` names it in errors."""
-    found = compute_filter_reasons(
+    """Filter a whole corpus; errors name it by `location`."""
+    reasons = compute_filter_reasons(
         pairs,
         config,
         source_ids=source_ids,
@@ -223,35 +225,23 @@ def filter_pairs(
         location=location,
         seen_pairs=SeenPairs(),
     )
-    report = make_report(found, pairs, config)
+    report = make_report(reasons, pairs, config)
     check_not_empty(report, location=location)
-    return FilterResult(np.flatnonzero(found == FilterReason.KEPT).tolist(), report)
+    return FilterResult(np.flatnonzero(reasons == FilterReason.KEPT).tolist(), report)
 
 
-def _has_carriage_return(pair: Pair) -> bool:
-    return pair.source.endswith("\r") or pair.target.endswith("\r")
-
-
-def _drop_messages(config: FilterConfig) -> dict[FilterReason, str]:
+def _reason_messages(config: FilterConfig) -> dict[FilterReason, str]:
+    ratio = config.max_length_ratio
     return {
-        FilterReason.EMPTY: "a side being empty",
-        FilterReason.TOO_LONG: f"a side having more than {config.max_length} tokens",
-        FilterReason.TOO_SHORT: f"a side having fewer than {config.min_length} tokens",
-        FilterReason.LENGTH_RATIO: f"a side having more than {config.max_length_ratio} times the tokens of the other",
-        FilterReason.DUPLICATE: "having come before",
+        FilterReason.EMPTY: "an empty side",
+        FilterReason.TOO_LONG: f"more than {config.max_length} tokens on a side",
+        FilterReason.TOO_SHORT: f"fewer than {config.min_length} tokens on a side",
+        FilterReason.LENGTH_RATIO: f"a side more than {ratio} times as long as the other",
+        FilterReason.DUPLICATE: "a duplicate of an earlier pair",
     }
 
 
-def _summary_messages(config: FilterConfig) -> dict[FilterReason, str]:
-    return {
-        FilterReason.EMPTY: "with an empty side",
-        FilterReason.TOO_LONG: f"with more than {config.max_length} tokens on a side",
-        FilterReason.TOO_SHORT: f"with fewer than {config.min_length} tokens on a side",
-        FilterReason.LENGTH_RATIO: f"with more than {config.max_length_ratio} times the tokens on one side",
-    }
-
-
-def _raise_on_first(
+def _check_policies(
     reasons: FilterReasons,
     pairs: Sequence[Pair],
     lengths: NDArray[np.int64],
@@ -260,84 +250,77 @@ def _raise_on_first(
     location: str,
     first_row: int,
 ) -> None:
-    """Refuse the first pair that is empty or too long, if the policy is to refuse it."""
+    """Raise DataError for the first pair that is empty or too long, if the policy says so."""
     policies = {FilterReason.EMPTY: config.on_empty, FilterReason.TOO_LONG: config.on_too_long}
-    refused = [reason for reason, policy in policies.items() if policy == "error"]
-    for row in np.flatnonzero(np.isin(reasons, refused)).tolist():
+    rejected = [reason for reason, policy in policies.items() if policy == "error"]
+    for row in np.flatnonzero(np.isin(reasons, rejected)).tolist():
         where = f"{location}, pair {first_row + row}"
         if reasons[row] == FilterReason.EMPTY:
-            raise _empty_error(pairs[row], where)
+            side = "target" if pairs[row].source.strip() else "source"
+            raise DataError(where, f"the {side} is empty", "fix the pair, or set `on_empty: drop`")
         source, target = lengths[row].tolist()
-        raise _too_long_error(source, target, config, where)
-
-
-def _empty_error(pair: Pair, location: str) -> DataError:
-    side = "target" if pair.source.strip() else "source"
-    return DataError(location, f"the {side} is empty", "mend the pair, or set `empty: drop`")
-
-
-def _too_long_error(source: int, target: int, config: FilterConfig, location: str) -> DataError:
-    side = "source" if source > config.max_length else "target"
-    return DataError(
-        location,
-        f"the {side} has {max(source, target)} tokens, more than max_tokens ({config.max_length})",
-        "raise max_tokens, shorten the pair, or set `too_long: drop`",
-    )
+        side = "source" if source > config.max_length else "target"
+        raise DataError(
+            where,
+            f"the {side} has {max(source, target)} tokens, more than max_length "
+            f"({config.max_length})",
+            "raise max_length, shorten the pair, or set `on_too_long: drop`",
+        )
 
 
 _NUM_FILES = 256
-_BUFFER_SIZE = 2**20  # hashes put down at once
+_BUFFER_SIZE = 2**20  # hashes written at once
 _ENTRY = np.dtype([("hash", "<u8"), ("row", "<u8")])
 
 
 class DuplicateFinder:
-    """The hashes of the rows of a corpus, in a folder that exists."""
+    """Finds duplicates with files of hashes, partitioned by first byte: one file fits in memory."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._buffer = list[NDArray[np.void]]()
-        self._count = 0
-        self._rows = 0
+        self._buffer: list[NDArray[np.void]] = []
+        self._num_buffered = 0
+        self._num_rows = 0
 
     def add(self, hashes: Hashes) -> None:
-        """Take in the hashes of the next rows."""
+        """Add the hashes of the next rows."""
         entries = np.empty(len(hashes), dtype=_ENTRY)
         entries["hash"] = hashes
-        entries["row"] = np.arange(self._rows, self._rows + len(hashes))
-        self._rows += len(hashes)
+        entries["row"] = np.arange(self._num_rows, self._num_rows + len(hashes))
+        self._num_rows += len(hashes)
         self._buffer.append(entries)
-        self._count += len(hashes)
-        if self._count >= _BUFFER_SIZE:
+        self._num_buffered += len(hashes)
+        if self._num_buffered >= _BUFFER_SIZE:
             self._flush()
 
-    def write_duplicate_mask(self, path: Path, held_out: list[int]) -> None:
-        """Write a byte for each row: 1 where an equal row that is not held out came before."""
+    def write_duplicate_mask(self, path: Path, held_out: Sequence[int]) -> None:
+        """Write a byte per row: 1 if an equal row that is not held out came before."""
         self._flush()
         with path.open("wb") as file:
-            # Written, not only made so long: a full disk would otherwise end the process below.
-            for first in range(0, self._rows, _BUFFER_SIZE):
-                file.write(bytes(min(_BUFFER_SIZE, self._rows - first)))
-        if not self._rows:
+            # Write zeros instead of extending the file: a full disk would kill the process below.
+            for start in range(0, self._num_rows, _BUFFER_SIZE):
+                file.write(bytes(min(_BUFFER_SIZE, self._num_rows - start)))
+        if not self._num_rows:
             return
-        repeats = np.memmap(path, np.uint8, "r+")
-        for each in self.folder.iterdir():
-            entries = np.fromfile(each, dtype=_ENTRY)
+        mask = np.memmap(path, np.uint8, "r+")
+        for file_path in self.folder.iterdir():
+            entries = np.fromfile(file_path, dtype=_ENTRY)
             entries = entries[~np.isin(entries["row"], held_out)]
             entries = entries[np.argsort(entries["hash"], kind="stable")]
-            again = entries["hash"][1:] == entries["hash"][:-1]
-            repeats[entries["row"][1:][again]] = 1
-        repeats.flush()
+            is_duplicate = entries["hash"][1:] == entries["hash"][:-1]
+            mask[entries["row"][1:][is_duplicate]] = 1
+        mask.flush()
 
     def _flush(self) -> None:
         if not self._buffer:
             return
         entries = np.concatenate(self._buffer)
-        numbers = entries["hash"] >> np.uint64(56)
-        order = np.argsort(numbers, kind="stable")
-        ends = np.searchsorted(numbers[order], np.arange(1, _NUM_FILES + 1))
-        for number, some in enumerate(np.split(entries[order], ends[:-1])):
-            if len(some):
-                path = self.folder / f"{number:02x}"
+        indices = entries["hash"] >> np.uint64(56)
+        order = np.argsort(indices, kind="stable")
+        ends = np.searchsorted(indices[order], np.arange(1, _NUM_FILES + 1))
+        for index, file_entries in enumerate(np.split(entries[order], ends[:-1])):
+            if len(file_entries):
+                path = self.folder / f"{index:02x}"
                 with explain_os_errors(path), path.open("ab") as file:
-                    file.write(some.tobytes())
-        self._buffer, self._count = [], 0
+                    file.write(file_entries.tobytes())
+        self._buffer, self._num_buffered = [], 0

@@ -1,9 +1,8 @@
-"""Mixing: how often is each of several corpora gone through?
+"""Mixtures of parallel corpora with weights.
 
-An epoch goes through each part `weight` times. A part of which an epoch takes a share is gone
-through in a random order, and the next epoch goes on where this one stopped: nothing comes again
-before all of it has come. Which row stands where follows from (seed, epoch) alone, so there is
-nothing to be saved.
+An epoch covers each corpus `weight` times. A corpus with a fractional weight is read in random
+order, and the next epoch continues where this one stopped: no row repeats before all have come.
+Invariant: the rows of an epoch follow from (seed, epoch) alone, so no state needs saving.
 """
 
 from __future__ import annotations
@@ -18,29 +17,30 @@ import numpy as np
 from pydantic import Field, PositiveFloat
 
 from heedful.config import BaseConfig
-from heedful.data.batching import permute_indices
 from heedful.data.pair_dataset import (
     InMemoryPairDataset,
     Integers,
     Pair,
     PairDataset,
     RaggedArray,
+    concatenate_datasets,
     offsets_from_lengths,
 )
+from heedful.data.permutation import permute_indices
 from heedful.data.sources import PairSourceConfig
 
 
 class CorpusConfig(BaseConfig):
-    """One of several corpora."""
+    """A corpus of a mixture."""
 
     weight: PositiveFloat = 1.0
-    """How many times an epoch goes through it; at 0.5, the other half comes in the next epoch."""
+    """Passes over the corpus per epoch; with 0.5, the next epoch has the other half."""
     source: PairSourceConfig
     """Where its pairs come from."""
 
 
 class MixtureConfig(BaseConfig):
-    """Several corpora, each gone through as often as its weight says."""
+    """Several parallel corpora with weights."""
 
     type: Literal["mixture"] = "mixture"
     corpora: Annotated[list[CorpusConfig], Field(min_length=1)]
@@ -48,24 +48,24 @@ class MixtureConfig(BaseConfig):
 
     @property
     def weights(self) -> list[float]:
-        """How many times an epoch goes through each part."""
-        return [part.weight for part in self.corpora]
+        """Passes over each corpus per epoch."""
+        return [corpus.weight for corpus in self.corpora]
 
     def read(self) -> list[Pair]:
-        """Read the pairs of all parts, each once."""
-        return list(chain.from_iterable(part.source.read() for part in self.corpora))
+        """Read the pairs of all corpora, each once."""
+        return list(self.stream())
 
     def stream(self) -> Iterator[Pair]:
-        """Give the pairs of all parts, each once, as they are read."""
-        return chain.from_iterable(part.source.stream() for part in self.corpora)
+        """Yield the pairs of all corpora, each once."""
+        return chain.from_iterable(corpus.source.stream() for corpus in self.corpora)
 
     def describe(self) -> str:
-        """Name the source in a report."""
+        """Name the source in messages."""
         return "; ".join(f"{part.weight:g} x {part.source.describe()}" for part in self.corpora)
 
 
 class MixedDataset:
-    """Several corpora as one, of which each epoch is another."""
+    """Several datasets as one with different rows in every epoch."""
 
     def __init__(
         self,
@@ -79,77 +79,62 @@ class MixedDataset:
         self.weights = weights
         self.seed = seed
         self.epoch = epoch
-        # As a decimal: ten epochs of weight 0.1 go through a part once, not a little more.
-        per_epoch = [
-            len(part) * Fraction(str(weight))
-            for part, weight in zip(datasets, weights, strict=True)
+        # As a decimal: ten epochs of weight 0.1 are one pass, not slightly more.
+        rows_per_epoch = [
+            len(dataset) * Fraction(str(weight))
+            for dataset, weight in zip(datasets, weights, strict=True)
         ]
-        self._begins = [int(epoch * rows) for rows in per_epoch]
-        ends = [int((epoch + 1) * rows) for rows in per_epoch]
-        self._offsets = offsets_from_lengths(np.subtract(ends, self._begins))
+        self._starts = [int(epoch * rows) for rows in rows_per_epoch]
+        ends = [int((epoch + 1) * rows) for rows in rows_per_epoch]
+        self._offsets = offsets_from_lengths(np.subtract(ends, self._starts))
 
     def __len__(self) -> int:
         return int(self._offsets[-1])
 
     def for_epoch(self, epoch: int) -> MixedDataset:
-        """What this epoch goes through."""
+        """Return the rows of this epoch."""
         if epoch == self.epoch:
             return self
         return MixedDataset(self.datasets, self.weights, seed=self.seed, epoch=epoch)
 
     def sequence_lengths(self, rows: Integers) -> tuple[Integers, Integers]:
-        """How long the sources and the targets of these rows are."""
+        """Return the source and target lengths of these rows."""
         sources, targets = np.empty((2, len(rows)), dtype=np.int64)
-        for part, here, found in self._locate_rows(rows):
-            sources[here], targets[here] = part.sequence_lengths(found)
+        for dataset, positions, dataset_rows in self._locate(rows):
+            sources[positions], targets[positions] = dataset.sequence_lengths(dataset_rows)
         return sources, targets
 
     def select(self, rows: Integers) -> InMemoryPairDataset:
-        """These rows, in this order."""
-        taken = [(here, part.select(found)) for part, here, found in self._locate_rows(rows)]
-        if not taken:
-            return InMemoryPairDataset(
-                RaggedArray.from_sequences([]), RaggedArray.from_sequences([])
-            )
-        back = np.argsort(np.concatenate([here for here, _ in taken]))
-        return concatenate_datasets([pairs for _, pairs in taken]).select(back)
+        """Return these rows, in this order."""
+        empty = RaggedArray.from_sequences([])
+        parts, order = [InMemoryPairDataset(empty, empty)], [np.empty(0, np.int64)]
+        for dataset, positions, dataset_rows in self._locate(rows):
+            parts.append(dataset.select(dataset_rows))
+            order.append(positions)
+        return concatenate_datasets(parts).select(np.argsort(np.concatenate(order)))
 
     def fingerprint(self, fingerprints: Sequence[str]) -> str:
-        """Tell one mixture from another, by the fingerprints of its parts."""
-        weighted_parts = [
-            f"{weight} x {part}" for weight, part in zip(self.weights, fingerprints, strict=True)
-        ]
-        return blake2b("\n".join(weighted_parts).encode(), digest_size=16).hexdigest()
+        """Return a hash of the weights and of the fingerprints of the datasets."""
+        weighted = zip(self.weights, fingerprints, strict=True)
+        text = "\n".join(f"{weight} x {fingerprint}" for weight, fingerprint in weighted)
+        return blake2b(text.encode(), digest_size=16).hexdigest()
 
-    def _locate_rows(self, rows: Integers) -> Iterator[tuple[PairDataset, Integers, Integers]]:
-        """Give for each part which of these rows are its, and which of its own rows they are."""
-        owners = np.searchsorted(self._offsets, rows, side="right") - 1
-        for number, part in enumerate(self.datasets):
-            here = np.flatnonzero(owners == number)
-            if len(here):
-                places = self._begins[number] + rows[here] - self._offsets[number]
-                yield part, here, self._permute(places, len(part), number)
+    def _locate(self, rows: Integers) -> Iterator[tuple[PairDataset, Integers, Integers]]:
+        """Yield each dataset with the positions of its rows in `rows` and its own row numbers."""
+        dataset_indices = np.searchsorted(self._offsets, rows, side="right") - 1
+        for index, dataset in enumerate(self.datasets):
+            positions = np.flatnonzero(dataset_indices == index)
+            if len(positions):
+                offsets = self._starts[index] + rows[positions] - self._offsets[index]
+                yield dataset, positions, self._permute(offsets, len(dataset), index)
 
-    def _permute(self, positions: Integers, size: int, number: int) -> Integers:
-        """Say which row stands at each place of a part that is gone through again and again."""
-        found = np.empty_like(positions)
-        for time in np.unique(positions // size):
-            now = positions // size == time
-            # Each part has a key of its own, unlike the one that orders the epoch.
-            found[now] = permute_indices(
-                positions[now] % size, size, seed=self.seed + 1 + number, epoch=int(time)
+    def _permute(self, offsets: Integers, size: int, index: int) -> Integers:
+        """Map offsets in an endless sequence of shuffled passes over a dataset to its rows."""
+        rows = np.empty_like(offsets)
+        for num_pass in np.unique(offsets // size):
+            mask = offsets // size == num_pass
+            # Each dataset has its own key, different from the one that orders the epoch.
+            rows[mask] = permute_indices(
+                offsets[mask] % size, size, seed=self.seed + 1 + index, epoch=int(num_pass)
             )
-        return found
-
-
-def concatenate_datasets(stores: Sequence[InMemoryPairDataset]) -> InMemoryPairDataset:
-    """Put stores one after the other."""
-    sides = zip(*stores, strict=True)
-    return InMemoryPairDataset(*map(_concatenate_side, sides))
-
-
-def _concatenate_side(sides: Sequence[RaggedArray]) -> RaggedArray:
-    lengths = np.concatenate([side.lengths for side in sides])
-    return RaggedArray(
-        np.concatenate([side.values for side in sides]), offsets_from_lengths(lengths)
-    )
+        return rows

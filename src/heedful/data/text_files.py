@@ -1,8 +1,7 @@
-r"""Lines: how a file is read as lines of text.
+r"""Reading of text files as lines of UTF-8.
 
-Only "\n" ends a line: "\r", U+2028 and their like are text. A last line without "\n" counts.
-Bytes that are not UTF-8 are refused by file and line. A byte order mark at the very start says
-how the file is encoded and is dropped; anywhere else it is text.
+Only "\n" ends a line: "\r", U+2028 and the like are text. A last line without "\n" counts. A byte
+order mark at the start is dropped; elsewhere it is text. Errors name file, line and column.
 """
 
 from __future__ import annotations
@@ -27,24 +26,25 @@ _DECOMPRESSION_ERRORS = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 
 def read_lines(path: str) -> Iterator[str]:
-    """Read the lines of a file, of one packed as .gz or .xz, or of standard input ("-")."""
-    number = 0
+    """Yield the lines of a file, of a .gz or .xz file, or of standard input ("-")."""
+    line_number = 0
     try:
         with _open(path) as stream:
-            for number, line in enumerate(stream, start=1):
-                yield _decode(line, path, number)
+            for line_number, line in enumerate(stream, start=1):
+                yield _decode(line, path, line_number)
     except _DECOMPRESSION_ERRORS:
-        packing = Path(path).suffix.removeprefix(".")
-        problem = (
-            f"cannot be unpacked beyond line {number}: damaged, cut off, or not {packing} data"
+        suffix = Path(path).suffix.removeprefix(".")
+        message = (
+            f"cannot be decompressed beyond line {line_number}: "
+            f"corrupt, truncated, or not {suffix} data"
         )
-        raise DataError(path, problem, "copy or download the file again") from None
+        raise DataError(path, message, "copy or download the file again") from None
     except OSError as error:
         raise _read_error(display_name(path), error) from None
 
 
 def display_name(path: str) -> str:
-    """Say what a path stands for."""
+    """Return the name of a path in messages."""
     return "standard input" if path == STANDARD_INPUT else path
 
 
@@ -55,24 +55,20 @@ def _open(path: str) -> AbstractContextManager[BinaryIO]:
     return opener(path) if opener else open(path, "rb")
 
 
-def _decode(line: bytes, path: str, number: int) -> str:
-    if number == 1:
+def _decode(line: bytes, path: str, line_number: int) -> str:
+    if line_number == 1:
         line = line.removeprefix(_BYTE_ORDER_MARK)
     try:
         return line.removesuffix(b"\n").decode("utf-8")
     except UnicodeDecodeError as error:
-        if number == 1 and line.startswith(_UTF_16_MARKS):
-            raise _encoding_error(
-                display_name(path), "the file is UTF-16, not UTF-8", "utf-16"
-            ) from None
+        location, encoding = f"{display_name(path)}:{line_number}", "latin1"
         column = len(line[: error.start].decode("utf-8")) + 1
-        problem = f"byte 0x{line[error.start]:02X} at column {column} is not UTF-8"
-        raise _encoding_error(f"{display_name(path)}:{number}", problem, "latin1") from None
-
-
-def _encoding_error(location: str, message: str, likely: str) -> DataError:
-    remedy = f"convert the text to UTF-8, for example with `iconv -f {likely} -t utf-8`"
-    return DataError(location, message, remedy)
+        message = f"byte 0x{line[error.start]:02X} at column {column} is not UTF-8"
+        if line_number == 1 and line.startswith(_UTF_16_MARKS):
+            location, encoding = display_name(path), "utf-16"
+            message = "the file is UTF-16, not UTF-8"
+        hint = f"convert the text to UTF-8, for example with `iconv -f {encoding} -t utf-8`"
+        raise DataError(location, message, hint) from None
 
 
 def _read_error(path: str, error: OSError) -> DataError:
@@ -93,5 +89,5 @@ def _read_error(path: str, error: OSError) -> DataError:
 def _file_names(folder: Path) -> list[str]:
     try:
         return os.listdir(folder)
-    except OSError:  # a folder may let its files be opened and yet not be listed
+    except OSError:  # the files of a folder that cannot be listed may still be readable
         return []

@@ -1,8 +1,8 @@
-"""Running text: one long row of tokens, and the pieces of it that are read together.
+"""Running text as one row of token ids, and the windows that language models read.
 
-Every line ends in `EOS`, and one stands before the first, so that a line end is a token like any
-other: it is predicted, it is generated, and it is printed as a line end again. Laws: in an epoch
-no token is predicted twice; and where training stands is an epoch and a number of batches.
+Every line ends with EOS, and one EOS precedes the first line, so a line end is predicted and
+generated like any other token. Invariants: in an epoch no token is predicted twice; a position
+in the data is an epoch and a number of batches.
 """
 
 from __future__ import annotations
@@ -16,20 +16,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
-from torch import Tensor
 
 from heedful.config import BaseConfig
-from heedful.data.batch_stream import HELD_OUT_DIVISOR, DataCursor
-from heedful.data.batching import permute_indices, with_last_flag
+from heedful.data.batch_stream import DataCursor
+from heedful.data.batching import with_last_flag
 from heedful.data.pair_dataset import Integers
+from heedful.data.permutation import permute_indices
 from heedful.data.sharded_dataset import ShardedTokenStream
-from heedful.errors import DataError
-from heedful.shapes import Int
+from heedful.shapes import Lengths, TokenIds
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.vocabulary import EOS, PAD
 
-MAX_HELD_OUT_LINES = 5000
-_LINES_PER_BATCH = 10_000  # lists of ids take many times the memory of the array they become
+_LINES_PER_CALL = 10_000  # lists of ids take many times the memory of the array they become
 
 Tokens = NDArray[np.int32]
 TokenStream = Tokens | ShardedTokenStream
@@ -38,78 +36,62 @@ Item = TypeVar("Item")
 
 
 class LMBatchingConfig(BaseConfig):
-    """How running text is read: at several places of it side by side, a piece at a time."""
+    """How running text is split into batches: parallel streams, one window of each at a time."""
 
     batch_size: PositiveInt = 32
-    """Places of the text that are read side by side."""
+    """Number of streams, the rows of a batch."""
     context_length: int = Field(default=256, ge=2)
-    """Tokens that are read at once: no further back is looked, in training and in use."""
+    """Tokens of a window; the model sees no further back, in training and in use."""
 
 
 class LMBatch(NamedTuple):
-    """Pieces of text, and what should be said at each of their places."""
+    """Windows of text and their targets."""
 
-    inputs: Int[Tensor, "B T"]  # padding, if any, at the right
-    targets: Int[Tensor, "B T"]  # padding where nothing is asked
+    inputs: TokenIds  # padded on the right
+    targets: TokenIds  # PAD where nothing is predicted
 
     @property
-    def lengths(self) -> Int[Tensor, "B"]:
-        """How many tokens each piece has."""
+    def lengths(self) -> Lengths:
+        """Tokens of each window."""
         return (self.inputs != PAD).sum(dim=1)
 
     @property
     def num_targets(self) -> int:
-        """Tokens that are asked for."""
+        """Tokens that are predicted."""
         return int((self.targets != PAD).sum())
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that are read."""
+        """Input tokens, without padding."""
         return int((self.inputs != PAD).sum())
 
 
-def choose_held_out_lines(count: int, *, location: str) -> range:
-    """Choose the few of so many lines, at their end, that are validated on."""
-    if count < 2:
-        raise DataError(
-            location,
-            "one line is too few: some are needed to learn from and some to validate on",
-            "give a text of more lines, or one to validate on: --dev-text FILE",
-        )
-    return range(count - max(1, min(MAX_HELD_OUT_LINES, count // HELD_OUT_DIVISOR)), count)
-
-
-def split_held_out_tail(lines: Sequence[str], *, location: str) -> tuple[list[str], list[str]]:
-    """Part lines into those to learn from and a few at the end to validate on."""
-    first = choose_held_out_lines(len(lines), location=location).start
-    return list(lines[:first]), list(lines[first:])
-
-
 def concatenate_lines(lines: Sequence[str], tokenizer: Tokenizer) -> Tokens:
-    """Turn lines into one row of tokens."""
+    """Encode lines as one row of tokens."""
     parts = [np.array([EOS], dtype=np.int32)]
-    for some in _batched(lines, _LINES_PER_BATCH):
-        parts += [np.array([*ids, EOS], dtype=np.int32) for ids in tokenizer.encode_batch(some)]
+    for some_lines in _batched(lines, _LINES_PER_CALL):
+        encoded = tokenizer.encode_batch(some_lines)
+        parts += [np.array([*ids, EOS], dtype=np.int32) for ids in encoded]
     return np.concatenate(parts)
 
 
 def encode_prompt(text: str, tokenizer: Tokenizer) -> list[int]:
-    """Turn the beginning of a text into tokens; what follows it may go on in its last line."""
+    """Encode the beginning of a text, whose last line may be continued."""
     lines = tokenizer.encode_batch(text.split("\n"))
     return [token for line in lines for token in (EOS, *line)]
 
 
 def tokens_fingerprint(tokens: Tokens) -> str:
-    """Tell one text from another."""
+    """Return a hash of all tokens."""
     return hashlib.blake2b(tokens.tobytes(), digest_size=16).hexdigest()
 
 
 class LMBatchStream:
-    """Pieces of text without end, epoch after epoch; `cursor` says where to go on.
+    """Windows of one epoch after another; `cursor` is where to resume.
 
-    The text is cut into as many stretches as there are streams, and a batch holds the next piece
-    of each. Where the first stretch begins is drawn anew in every epoch, so that pieces do not
-    always begin at the same places. `transform` may make something else of a batch, from its place.
+    The text is split into `batch_size` streams, and a batch holds the next window of each. The
+    first stream starts at a random offset in every epoch, so that windows differ. `transform`
+    may replace a batch, given its position.
     """
 
     def __init__(
@@ -129,43 +111,43 @@ class LMBatchStream:
 
     def __iter__(self) -> Iterator[LMBatch]:
         while True:
-            epoch, seen = self.cursor.epoch, self.cursor.batch
+            epoch, num_used = self.cursor.epoch, self.cursor.batch
             batches = epoch_windows(self.tokens, self.config, seed=self.seed, epoch=epoch)
-            for batch, is_last in with_last_flag(islice(batches, seen, None)):
-                cursor = DataCursor(epoch, seen)
-                seen += 1
-                self.cursor = DataCursor(epoch + 1, 0) if is_last else DataCursor(epoch, seen)
+            for batch, is_last in with_last_flag(islice(batches, num_used, None)):
+                cursor = DataCursor(epoch, num_used)
+                num_used += 1
+                self.cursor = DataCursor(epoch + 1, 0) if is_last else DataCursor(epoch, num_used)
                 yield self.transform(batch, cursor) if self.transform else batch
 
 
 def epoch_windows(
     tokens: TokenStream, config: LMBatchingConfig, *, seed: int, epoch: int
 ) -> Iterator[LMBatch]:
-    """The batches of an epoch."""
-    latest = min(config.context_length, len(tokens) - 1)
-    first = int(permute_indices(np.zeros(1, np.int64), latest, seed=seed, epoch=epoch)[0])
-    predicted = len(tokens) - 1 - first
-    num_rows = max(1, min(config.batch_size, predicted // config.context_length))
-    length = predicted // num_rows
-    starts = first + length * np.arange(num_rows)
+    """Yield the batches of an epoch."""
+    max_offset = min(config.context_length, len(tokens) - 1)
+    offset = int(permute_indices(np.zeros(1, np.int64), max_offset, seed=seed, epoch=epoch)[0])
+    num_predicted = len(tokens) - 1 - offset
+    num_rows = max(1, min(config.batch_size, num_predicted // config.context_length))
+    length = num_predicted // num_rows
+    starts = offset + length * np.arange(num_rows)
     for begin in range(0, length, config.context_length):
         yield make_windows(tokens, starts + begin, min(config.context_length, length - begin))
 
 
 def make_windows(tokens: TokenStream, starts: Integers, width: int) -> LMBatch:
-    """Cut pieces of equal length out of a text; each token is to say the next."""
+    """Return windows of equal length; each token predicts the next."""
     positions = starts[:, None] + np.arange(width)
-    inputs, targets = (
-        torch.from_numpy(tokens[each].astype(np.int64)) for each in (positions, positions + 1)
+    return LMBatch(
+        torch.from_numpy(tokens[positions].astype(np.int64)),
+        torch.from_numpy(tokens[positions + 1].astype(np.int64)),
     )
-    return LMBatch(inputs, targets)
 
 
 def overlapping_windows(tokens: Tokens, config: LMBatchingConfig) -> Iterator[LMBatch]:
-    """Ask for every token of a text but the first, once, seen with at least half a context.
+    """Yield windows that predict every token but the first once, with at least half a context.
 
-    Pieces begin half a context apart, and a piece is asked for what no piece before it could be:
-    all of the first, the latter half of every other. Only the first half context has less to go by.
+    Windows start half a context apart and predict only what no earlier window could: all of
+    the first, the second half of every other. Only the first half context has less to see.
     """
     stride, num_predicted = config.context_length // 2, len(tokens) - 1
     overlap = config.context_length - stride
@@ -182,16 +164,16 @@ def overlapping_windows(tokens: Tokens, config: LMBatchingConfig) -> Iterator[LM
 
 
 def disjoint_windows(tokens: Tokens, config: LMBatchingConfig) -> Iterator[LMBatch]:
-    """Give every token of a text once, in pieces that follow one another."""
+    """Yield consecutive windows that contain every token once, as inputs and as targets."""
     starts = range(0, len(tokens), config.context_length)
     for rows in _batched(starts, config.batch_size):
         inputs = np.full((len(rows), config.context_length), PAD, dtype=np.int64)
         for row, start in enumerate(rows):
-            piece = tokens[start : start + config.context_length]
-            inputs[row, : len(piece)] = piece
+            window = tokens[start : start + config.context_length]
+            inputs[row, : len(window)] = window
         yield LMBatch(torch.from_numpy(inputs), torch.from_numpy(inputs))
 
 
-def _batched(members: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
-    for first in range(0, len(members), size):
-        yield members[first : first + size]
+def _batched(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

@@ -21,7 +21,8 @@ from typing import IO, Any
 import numpy as np
 
 from heedful import errors
-from heedful.data.chunk_tokenizer import ChunkTokenizer, TextChunk, TokenizationJob, TokenizedChunk
+from heedful.data.chunk_tokenizer import ChunkTokenizer, TextChunk, TokenizationJob
+from heedful.data.examples import TokenizedChunk
 from heedful.errors import DataError, HeedfulError
 
 _LENGTHS = np.dtype("<i8")

@@ -20,6 +20,7 @@ from heedful.data.dataset_builder import (
     folder_digest,
     tokenization_settings,
 )
+from heedful.data.filtering import FilterConfig
 from heedful.data.mixing import MixtureConfig
 from heedful.data.sharded_dataset import (
     TOKENIZER_FOLDER,
@@ -173,7 +174,8 @@ def build_prepared_dataset(
         sources=[source.model_dump(mode="json") for source in sources],
         corpus_weights=train.weights if isinstance(train, MixtureConfig) else [1.0],
         tokenizers=recipe.tokenizers,
-        filtering=None if recipe.is_monolingual else recipe.data.filtering,
+        example_format=recipe.task.example_format.name,
+        filtering=_filter_config(recipe),
         seed=recipe.training.seed,
         needs_held_out=recipe.data.dev is None,
         max_tokenizer_lines=recipe.data.max_tokenizer_lines,
@@ -194,21 +196,24 @@ def build_prepared_dataset(
 def open_prepared_dataset(recipe: Recipe, config: PreparedDataConfig) -> PreparedDataset:
     """Open tokens made by `heedful prepare`, if the recipe would tokenize alike."""
     prepared = load_prepared_dataset(Path(config.path), verify=config.verify)
-    if prepared.is_monolingual != recipe.is_monolingual:
-        found, expected = (
-            ("running text", "pairs") if prepared.is_monolingual else ("pairs", "text")
-        )
-        raise ConfigError(
-            "data.train.path",
-            f"{config.path} holds {found}, but a {recipe.model.type} learns from {expected}",
-            "name other tokens, or choose another model",
-        )
+    expected = recipe.task.example_format
+    check(
+        prepared.example_format is expected,
+        "data.train.path",
+        f"{config.path} contains {prepared.example_format.description}, but a "
+        f"{recipe.model.type} trains on {expected.description}",
+        "name other tokens, or choose another model",
+    )
     settings = tokenization_settings(recipe.tokenizers.model_dump(mode="json"))
     _check_same_setting("tokenizers", prepared, settings)
-    if not recipe.is_monolingual:
-        filtering = recipe.data.filtering.model_dump(mode="json")
-        _check_same_setting("filtering", prepared, filtering)
+    filtering = _filter_config(recipe)
+    settings = filtering.model_dump(mode="json") if filtering else None
+    _check_same_setting("filtering", prepared, settings)
     return prepared
+
+
+def _filter_config(recipe: Recipe) -> FilterConfig | None:
+    return recipe.data.filtering if recipe.task.example_format.supports_filtering else None
 
 
 def _check_same_setting(name: str, prepared: PreparedDataset, expected: Any) -> None:

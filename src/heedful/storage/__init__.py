@@ -17,6 +17,7 @@ from heedful.storage.manifest import (
     read_and_verify_manifest,
     read_manifest_unverified,
     replace_with_manifest,
+    require_folder,
     write_manifest,
     write_with_manifest,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "read_manifest_unverified",
     "remove_path",
     "replace_with_manifest",
+    "require_folder",
     "write_manifest",
     "write_text",
     "write_with_manifest",

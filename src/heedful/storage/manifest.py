@@ -15,7 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.errors import CorruptRunError, StorageError
+from heedful.errors import (
+    CorruptRunError,
+    HeedfulError,
+    RunError,
+    StorageError,
+    check,
+    did_you_mean,
+)
 from heedful.storage.atomic import explain_os_errors, fsync_path, temporary_path, write_text
 
 if TYPE_CHECKING:
@@ -87,6 +94,21 @@ def write_manifest(folder: Path, files: Iterable[Path], metadata: Mapping[str, A
     """Record the size and SHA-256 of files, named relative to their folder."""
     entries = {relative_name(folder, file): file_entry(file) for file in files}
     write_text(folder / MANIFEST, serialize_manifest({**metadata, FILES: entries}))
+
+
+def require_folder(
+    folder: Path,
+    kind: str,
+    hint: str,
+    *,
+    marker: str = MANIFEST,
+    error: type[HeedfulError] = RunError,
+) -> None:
+    """Raise an error that suggests the nearest sibling unless the folder has a `marker` file."""
+    siblings = [path.parent.name for path in folder.parent.glob(f"*/{marker}")]
+    message = f"not a {kind}" if folder.exists() else "no such folder"
+    message += did_you_mean(folder.name, siblings)
+    check((folder / marker).exists(), str(folder), message, hint, error)
 
 
 def read_and_verify_manifest(folder: Path) -> Manifest:

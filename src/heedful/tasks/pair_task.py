@@ -11,19 +11,12 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.data.batch_stream import (
-    BatchStream,
-    DataCursor,
-    ResegmentedDataset,
-    epoch_batch_specs,
-    fingerprint,
-    tokenize_corpora,
-    tokenize_pairs_in_memory,
-)
+from heedful.data.batch_stream import BatchStream, DataCursor
 from heedful.data.batching import Batch, SourceBatch, collate, epoch_batches, padded_lengths
-from heedful.data.examples import PAIRS
+from heedful.data.examples import PAIRS, tokenize_corpora
 from heedful.data.mixing import MixedDataset, MixtureConfig
 from heedful.data.pair_dataset import InMemoryPairDataset, Pair, PairDataset
+from heedful.data.resegmented_dataset import ResegmentedDataset
 from heedful.data.sharded_dataset import PreparedDataConfig, PreparedDataset
 from heedful.data.sources import (
     JSONLConfig,
@@ -82,7 +75,7 @@ class PairDataModule(DataModule):
     @override
     def validation_batches(self) -> Iterator[Batch]:
         config = self.recipe.training
-        for spec in epoch_batch_specs(self.dev, config.batching, seed=config.seed, epoch=0):
+        for spec, *_ in epoch_batches(self.dev, config.batching, seed=config.seed, epoch=0):
             yield collate(self.dev, spec)
 
 
@@ -109,9 +102,9 @@ class PairTask(Task):
         )
         source = config.data.train
         weights = source.weights if isinstance(source, MixtureConfig) else [1.0]
-        return _mix(config, datasets, list(map(fingerprint, datasets)), weights)._replace(
-            report=list(report.format_lines())
-        )
+        return _mix(
+            config, datasets, [dataset.fingerprint() for dataset in datasets], weights
+        )._replace(report=list(report.format_lines()))
 
     @override
     def load_train(self, config: ExperimentConfig, prepared: PreparedDataset) -> TrainData:
@@ -130,8 +123,8 @@ class PairTask(Task):
         *,
         log: Callable[[str], None],
     ) -> PairDataModule:
-        dev, report = tokenize_pairs_in_memory(
-            dev_examples, tokenizers, config.data.filtering, location="data.dev"
+        (dev,), report = tokenize_corpora(
+            [dev_examples], tokenizers, config.data.filtering, location="data.dev"
         )
         for line in report.format_lines():
             log(f"dev: {line}")

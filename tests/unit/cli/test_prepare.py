@@ -24,7 +24,7 @@ def test_prepared_tokens_are_built_once_and_trained_on(command, tmp_path):
         0,
         f"{tmp_path}/tokens: 3 shards; try: heedful train {recipe} --set 'data.train={setting}'\n",
     )
-    assert "learning the vocabulary from 570 of 600 pairs" in made.err
+    assert "training the tokenizers on 570 of 600 pairs" in made.err
     again = command(*words)
     assert (again.code, again.out, again.err) == (0, made.out, "")
     run = tmp_path / "run"

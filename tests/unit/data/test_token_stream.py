@@ -17,10 +17,8 @@ from heedful.data.token_stream import (
     encode_prompt,
     epoch_windows,
     overlapping_windows,
-    split_held_out_tail,
     tokens_fingerprint,
 )
-from heedful.errors import DataError
 from heedful.tokenization.subword import SubwordTokenizerConfig
 from heedful.tokenization.tokenizer import CharacterTokenizerConfig, WordTokenizerConfig
 from heedful.tokenization.vocabulary import EOS, PAD
@@ -32,7 +30,7 @@ TOKENIZERS = [
     SubwordTokenizerConfig(vocab_size=300),
 ]
 
-# Texts of distinct tokens: a token determines its position.
+# Texts of distinct tokens: a token determines its cursor.
 text_lengths = st.integers(2, 400)
 configs = st.builds(
     LMBatchingConfig, batch_size=st.integers(1, 7), context_length=st.integers(2, 30)
@@ -76,17 +74,17 @@ def test_epoch_windows_predict_next_token_once(length, config, epoch, seed):
         assert torch.equal(batch.targets, batch.inputs + 1)
         assert batch.inputs.size(1) <= config.context_length
         assert batch.num_targets == batch.num_tokens == batch.inputs.numel()
-    found = predicted_tokens(batches)
-    assert len(found) == len(set(found))
-    left_out = length - 1 - len(found)
-    assert left_out < config.context_length + config.batch_size
+    predicted = predicted_tokens(batches)
+    assert len(predicted) == len(set(predicted))
+    num_skipped = length - 1 - len(predicted)
+    assert num_skipped < config.context_length + config.batch_size
 
 
 @given(length=text_lengths, config=configs)
 def test_epoch_windows_continue_rows_across_batches(length, config):
     batches = list(epoch_windows(distinct_tokens(length), config, seed=0, epoch=0))
-    for one, next_one in pairwise(batches):
-        assert torch.equal(next_one.inputs[:, 0], one.targets[:, -1])
+    for previous, batch in pairwise(batches):
+        assert torch.equal(batch.inputs[:, 0], previous.targets[:, -1])
 
 
 def test_epoch_windows_start_at_different_offsets():
@@ -106,38 +104,40 @@ def test_short_text_uses_fewer_rows():
     assert len(batch.inputs) in (3, 4)
 
 
-@given(taken=st.integers(0, 40))
-def test_batch_stream_resumes_from_any_cursor(taken):
-    def stream(position):
+@given(num_used=st.integers(0, 40))
+def test_lm_batch_stream_resumes_from_any_cursor(num_used):
+    def stream(cursor):
         config = LMBatchingConfig(batch_size=3, context_length=8)
-        return LMBatchStream(distinct_tokens(150), config, seed=5, cursor=position)
+        return LMBatchStream(distinct_tokens(150), config, seed=5, cursor=cursor)
 
-    whole = list(islice(stream(DataCursor(0, 0)), taken + 5))
-    begun = stream(DataCursor(0, 0))
-    for _ in islice(begun, taken):
+    whole = list(islice(stream(DataCursor(0, 0)), num_used + 5))
+    interrupted = stream(DataCursor(0, 0))
+    for _ in islice(interrupted, num_used):
         pass
-    resumed = list(islice(stream(begun.cursor), 5))
-    assert all(torch.equal(a.inputs, b.inputs) for a, b in zip(whole[taken:], resumed, strict=True))
+    resumed = list(islice(stream(interrupted.cursor), 5))
+    assert all(
+        torch.equal(a.inputs, b.inputs) for a, b in zip(whole[num_used:], resumed, strict=True)
+    )
 
 
 def test_transform_receives_cursor_of_its_batch():
-    seen = []
+    cursors = []
 
-    def note(batch, place):
-        seen.append(place)
+    def transform(batch, cursor):
+        cursors.append(cursor)
         return batch
 
     config = LMBatchingConfig(batch_size=1, context_length=30)
     stream = LMBatchStream(
-        distinct_tokens(61), config, seed=0, cursor=DataCursor(2, 1), transform=note
+        distinct_tokens(61), config, seed=0, cursor=DataCursor(2, 1), transform=transform
     )
     list(islice(stream, 2))
-    assert seen == [DataCursor(2, 1), DataCursor(3, 0)]
+    assert cursors == [DataCursor(2, 1), DataCursor(3, 0)]
 
 
 @given(length=text_lengths, config=configs)
 def test_overlapping_windows_predict_each_token_once_with_half_context(length, config):
-    found = []
+    predicted = []
     for batch in overlapping_windows(distinct_tokens(length), config):
         assert len(batch.inputs) <= config.batch_size
         assert batch.inputs.size(1) <= config.context_length
@@ -146,8 +146,8 @@ def test_overlapping_windows_predict_each_token_once_with_half_context(length, c
             assert token == batch.inputs[row, column] + 1
             before = token - 10
             assert column + 1 >= min(before, config.context_length / 2)
-            found.append(before)
-    assert found == list(range(1, length))
+            predicted.append(before)
+    assert predicted == list(range(1, length))
 
 
 @given(length=text_lengths, config=configs)
@@ -155,22 +155,6 @@ def test_disjoint_windows_cover_tokens_once(length, config):
     batches = list(disjoint_windows(distinct_tokens(length), config))
     assert predicted_tokens(batches) == distinct_tokens(length).tolist()
     assert sum(int(batch.lengths.sum()) for batch in batches) == length
-
-
-def test_split_held_out_tail_takes_last_lines():
-    lines = [str(number) for number in range(100)]
-    learned, held_out = split_held_out_tail(lines, location="here")
-    assert learned + held_out == lines
-    assert len(held_out) == 5
-
-
-def test_single_line_cannot_be_split():
-    with pytest.raises(DataError) as caught:
-        split_held_out_tail(["all of it"], location="book.txt")
-    assert str(caught.value) == (
-        "book.txt: one line is too few: some are needed to learn from and some to validate on\n"
-        "  give a text of more lines, or one to validate on: --dev-text FILE"
-    )
 
 
 def test_tokens_fingerprint_differs_between_texts():

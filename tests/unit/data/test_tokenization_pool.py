@@ -58,7 +58,7 @@ def test_what_is_wrong_with_a_pair_is_said_as_by_one_process(job):
         list(cut(chunks(9)))
     # 3 come before its chunk, of which one is held out; it is the third of the others.
     assert str(caught.value) == (
-        "here, pair 6: the source is empty\n  mend the pair, or set `empty: drop`"
+        "here, pair 6: the source is empty\n  fix the pair, or set `on_empty: drop`"
     )
 
 

@@ -9,7 +9,7 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from heedful.data.batch_stream import epoch_batch_specs
+from heedful.data.batching import epoch_batches
 from heedful.errors import ConfigError
 from heedful.experiment import load_data, train
 from heedful.recipes import load_recipe
@@ -74,7 +74,7 @@ def batches_of_an_epoch(tmp_path):
     recipe = load_recipe(str(write_recipe(tmp_path)), ["training.batching.max_tokens=2048"])
     corpora = load_data(recipe, Run(tmp_path / "other"), Console(quiet=True))
     return [
-        len(list(epoch_batch_specs(corpora.train, recipe.training.batching, seed=0, epoch=epoch)))
+        len(list(epoch_batches(corpora.train, recipe.training.batching, seed=0, epoch=epoch)))
         for epoch in range(2)
     ]
 

@@ -1,3 +1,5 @@
+"""Which pairs are kept, and what the report says."""
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -35,56 +37,56 @@ def ids_of(pairs):
     }
 
 
-def choose(pairs, **settings):
+def filtered(pairs, **settings):
     pairs = [Pair(*pair) for pair in pairs]
     return filter_pairs(pairs, FilterConfig(**settings), **ids_of(pairs), location="train")
 
 
 def test_filter_drops_empty_and_long_pairs_in_order():
-    assert choose(MIXED, max_length=3).rows == [0, 5]
+    assert filtered(MIXED, max_length=3).rows == [0, 5]
 
 
 def test_filter_report_counts_every_pair_once():
-    report = choose([*MIXED, ("", "bbbb")], max_length=3).report
+    report = filtered([*MIXED, ("", "bbbb")], max_length=3).report
     assert [report.counts[reason] for reason in FilterReason] == [2, 4, 2, 0, 0, 0]
     assert [report.first_rows[reason] for reason in FilterReason] == [1, 2, 4, 0, 0, 0]
     assert report.num_pairs == 8
 
 
 def test_pair_of_exactly_max_length_is_kept():
-    assert choose([("a" * 256, "b" * 256)]).rows == [0]
-    assert choose([("aa", "bb")], min_length=2).rows == [0]
-    assert choose([("a", "bbb")], max_length_ratio=3).rows == [0]
+    assert filtered([("a" * 256, "b" * 256)]).rows == [0]
+    assert filtered([("aa", "bb")], min_length=2).rows == [0]
+    assert filtered([("a", "bbb")], max_length_ratio=3).rows == [0]
 
 
 def test_filter_report_lists_drops():
-    report = choose([*MIXED, ("a\r", "b\r")], max_length=3).report
+    report = filtered([*MIXED, ("a\r", "b\r")], max_length=3).report
     assert report.format_lines() == [
         "3 of 8 pairs kept",
-        "3 dropped, a side being empty (first: pair 2)",
-        "2 dropped, a side having more than 3 tokens (first: pair 4)",
-        "1 end in a carriage return, which is text unless `normalization.strip` is set",
+        "3 dropped: an empty side (first: pair 2)",
+        "2 dropped: more than 3 tokens on a side (first: pair 4)",
+        "1 end with a carriage return, which is kept as text unless `normalization.strip` is set",
     ]
 
 
 def test_filter_report_lists_optional_filters():
     pairs = [("aa", "bb"), ("a", "bb"), ("aa", "bbbb"), ("aa", "bb"), ("aa", "cc")]
-    report = choose(pairs, min_length=2, max_length_ratio=1.5, duplicates="drop").report
+    report = filtered(pairs, min_length=2, max_length_ratio=1.5, duplicates="drop").report
     assert report.format_lines() == [
         "2 of 5 pairs kept",
-        "1 dropped, a side having fewer than 2 tokens (first: pair 2)",
-        "1 dropped, a side having more than 1.5 times the tokens of the other (first: pair 3)",
-        "1 dropped, having come before (first: pair 4)",
+        "1 dropped: fewer than 2 tokens on a side (first: pair 2)",
+        "1 dropped: a side more than 1.5 times as long as the other (first: pair 3)",
+        "1 dropped: a duplicate of an earlier pair (first: pair 4)",
     ]
 
 
 def test_filter_report_omits_zero_counts():
-    assert choose([("a", "b")]).report.format_lines() == ["1 of 1 pairs kept"]
+    assert filtered([("a", "b")]).report.format_lines() == ["1 of 1 pairs kept"]
 
 
-@pytest.mark.parametrize("kept", [{"on_empty": "error"}, {"on_too_long": "error"}])
-def test_error_policies_accept_valid_pairs(kept):
-    assert choose([("a", "b"), ("c", "d")], **kept).rows == [0, 1]
+@pytest.mark.parametrize("policy", [{"on_empty": "error"}, {"on_too_long": "error"}])
+def test_error_policies_accept_valid_pairs(policy):
+    assert filtered([("a", "b"), ("c", "d")], **policy).rows == [0, 1]
 
 
 def test_filter_asserts_equal_number_of_sides():
@@ -99,13 +101,13 @@ def test_filter_asserts_equal_number_of_sides():
 
 
 def test_length_ratio_is_symmetric():
-    assert choose([("a", "b"), ("a", "bbb"), ("aaa", "b")], max_length_ratio=2).rows == [0]
+    assert filtered([("a", "b"), ("a", "bbb"), ("aaa", "b")], max_length_ratio=2).rows == [0]
 
 
 def test_pairs_equal_on_one_side_are_not_duplicates():
     pairs = [("a", "b"), ("a", "c"), ("c", "b"), ("b", "a"), ("a", "b")]
-    assert choose(pairs).rows == [0, 1, 2, 3, 4]
-    assert choose(pairs, duplicates="drop").rows == [0, 1, 2, 3]
+    assert filtered(pairs).rows == [0, 1, 2, 3, 4]
+    assert filtered(pairs, duplicates="drop").rows == [0, 1, 2, 3]
 
 
 def test_hash_depends_on_source_boundary():
@@ -116,10 +118,11 @@ def test_hash_depends_on_source_boundary():
 def test_empty_corpus_error_counts_all_reasons():
     pairs = [("a", "b"), ("aaaa", "bb"), ("", "b"), ("aaaaa", "b")]
     with pytest.raises(DataError) as caught:
-        choose(pairs, max_length=4, min_length=2, max_length_ratio=1.5)
+        filtered(pairs, max_length=4, min_length=2, max_length_ratio=1.5)
     assert caught.value.message == (
-        "no pair is left of 4: 1 with an empty side, 1 with more than 4 tokens on a side, "
-        "1 with fewer than 2 tokens on a side, 1 with more than 1.5 times the tokens on one side"
+        "all 4 pairs were filtered out: 1 with an empty side, 1 with more than 4 tokens on a side, "
+        "1 with fewer than 2 tokens on a side, 1 with a side more than 1.5 times as long as the "
+        "other"
     )
 
 
@@ -134,8 +137,8 @@ SETTINGS = st.fixed_dictionaries(
 )
 
 
-def _why(pair, config, before):
-    """The reasons one by one, in words as near to the settings' as can be."""
+def _expected_reason(pair, config, before):
+    """The reasons one by one, as the settings define them."""
     short, long = sorted(map(len, pair))
     if not pair[0].strip() or not pair[1].strip():
         return FilterReason.EMPTY
@@ -156,17 +159,17 @@ def _why(pair, config, before):
     size=st.integers(1, 7),
 )
 def test_chunked_filtering_matches_whole_corpus(pairs, settings, size):
-    config, seen = FilterConfig(**settings), SeenPairs()
-    found, reports = [], []
+    config, seen_pairs = FilterConfig(**settings), SeenPairs()
+    reasons, reports = [], []
     for start in range(0, len(pairs), size):
         chunk = pairs[start : start + size]
         where = {"location": "train", "first_row": start + 1}
-        found.append(
-            compute_filter_reasons(chunk, config, **ids_of(chunk), **where, seen_pairs=seen)
+        reasons.append(
+            compute_filter_reasons(chunk, config, **ids_of(chunk), **where, seen_pairs=seen_pairs)
         )
-        reports.append(make_report(found[-1], chunk, config, first_row=start + 1))
-    expected = [_why(pair, config, pairs[:row]) for row, pair in enumerate(pairs)]
-    assert [each for chunk in found for each in chunk.tolist()] == expected
+        reports.append(make_report(reasons[-1], chunk, config, first_row=start + 1))
+    expected = [_expected_reason(pair, config, pairs[:row]) for row, pair in enumerate(pairs)]
+    assert [reason for chunk in reasons for reason in chunk.tolist()] == expected
     if pairs:
         report = merge_reports(reversed(reports))
         assert report == make_report(np.array(expected), pairs, config)

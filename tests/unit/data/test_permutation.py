@@ -1,11 +1,10 @@
-"""The order of an epoch is a permutation that (seed, epoch) decides."""
+"""The order of an epoch is a permutation keyed by (seed, epoch)."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.data.batching import permute_indices, with_last_flag
+from heedful.data.permutation import permute_indices
 
 sizes, keys = st.integers(1, 3000), st.integers(0, 2**62)
 
@@ -18,9 +17,9 @@ def test_permute_indices_is_a_permutation(size, seed, epoch):
 
 @given(size=sizes, seed=keys, epoch=keys)
 def test_permute_indices_is_elementwise(size, seed, epoch):
-    whole = permute_indices(np.arange(size), size, seed=seed, epoch=epoch)
-    some = np.arange(0, size, 7)
-    assert permute_indices(some, size, seed=seed, epoch=epoch).tolist() == whole[some].tolist()
+    full = permute_indices(np.arange(size), size, seed=seed, epoch=epoch)
+    subset = np.arange(0, size, 7)
+    assert permute_indices(subset, size, seed=seed, epoch=epoch).tolist() == full[subset].tolist()
 
 
 def test_permute_indices_differs_by_seed_and_epoch():
@@ -33,15 +32,9 @@ def test_permute_indices_differs_by_seed_and_epoch():
 
 
 def test_permute_indices_mixes_well():
-    """Rank correlation with the identity is that of chance: within 5 standard deviations."""
+    """Rank correlation with the identity is within 5 standard deviations of zero."""
     size = 4000
     for seed in range(10):
         order = permute_indices(np.arange(size), size, seed=seed, epoch=0)
         correlation = np.corrcoef(np.arange(size), order)[0, 1]
         assert abs(correlation) < 5 / np.sqrt(size)
-
-
-@pytest.mark.parametrize("count", range(4))
-def test_with_last_flag_marks_only_last_item(count):
-    marks = list(with_last_flag(range(count)))
-    assert marks == [(member, member == count - 1) for member in range(count)]

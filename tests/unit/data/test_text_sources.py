@@ -27,7 +27,7 @@ def test_file_without_text_is_rejected(tmp_path):
     path.write_text("\n  \n")
     with pytest.raises(DataError) as caught:
         TextFilesConfig(path=str(path)).read()
-    assert str(caught.value) == f"{path}: holds no text\n  give a file with text in it"
+    assert str(caught.value) == f"{path}: contains no text\n  give a file with text in it"
 
 
 def test_invalid_utf8_is_reported_with_line(tmp_path):

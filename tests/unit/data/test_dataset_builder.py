@@ -1,4 +1,4 @@
-"""Tokens in files are those in memory, whoever cuts them and whatever interrupts it."""
+"""Prepared tokens equal those in memory, with any number of workers and interruptions."""
 
 import json
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heedful.data import dataset_builder, sharded_dataset
-from heedful.data.batch_stream import choose_held_out_rows, tokenize_pairs_in_memory
+from heedful.data import corpus_passes, dataset_builder
 from heedful.data.dataset_builder import DatasetBuilder, DatasetBuilderConfig
+from heedful.data.examples import LINES, PAIRS, tokenize_corpora
 from heedful.data.filtering import FilterConfig
 from heedful.data.pair_dataset import Pair
 from heedful.data.sharded_dataset import load_prepared_dataset
@@ -18,27 +18,25 @@ from heedful.tokenization.tokenizer import WordTokenizerConfig
 from heedful.tokenization.tokenizer_pair import SeparateTokenizersConfig, SharedTokenizerConfig
 from heedful.tokenization.vocabulary import EOS
 
-SELECTION = FilterConfig(max_length=4, duplicates="drop")
-TOKENIZER_FOLDER = SeparateTokenizersConfig(
-    source=WordTokenizerConfig(), target=WordTokenizerConfig()
-)
+FILTERING = FilterConfig(max_length=4, duplicates="drop")
+TOKENIZERS = SeparateTokenizersConfig(source=WordTokenizerConfig(), target=WordTokenizerConfig())
 
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    for module in (dataset_builder, sharded_dataset):
-        monkeypatch.setattr(module, "CHUNK", 7)
+    for module in (dataset_builder, corpus_passes):
+        monkeypatch.setattr(module, "CHUNK_SIZE", 7)
 
 
 @pytest.fixture
 def pairs(tmp_path):
     random = np.random.default_rng(0)
-    found = [
+    pairs = [
         Pair(*(" ".join(random.choice(list("ab"), size)) for size in random.integers(0, 6, 2)))
         for _ in range(100)
     ]
-    write(tmp_path, found)
-    return found
+    write(tmp_path, pairs)
+    return pairs
 
 
 def write(folder, pairs):
@@ -47,34 +45,35 @@ def write(folder, pairs):
         (folder / side).write_text("".join(lines))
 
 
-class Maker:
-    """Builds the files in a folder, and remembers what was said."""
+class Build:
+    """A build of the files in a folder that records messages and progress."""
 
-    def __init__(self, folder, name="tokens", *, workers=1, text=None, **changes):
-        self.said = []
-        self.watched = []
+    def __init__(self, folder, name="tokens", *, workers=1, tokenizers=None, **changes):
+        self.messages = []
+        self.progress = []
         source = ParallelFilesConfig(source=str(folder / "source"), target=str(folder / "target"))
         settings = {
             "sources": [source.model_dump()],
             "corpus_weights": [1.0],
-            "tokenizers": TOKENIZER_FOLDER,
-            "filtering": SELECTION,
+            "tokenizers": TOKENIZERS,
+            "example_format": "pairs",
+            "filtering": FILTERING,
             "seed": 3,
-            "holds_out": True,
-            "vocabulary_lines": 1000,
+            "needs_held_out": True,
+            "max_tokenizer_lines": 1000,
             "shard_size": 20,
         }
         self.builder = DatasetBuilder(
             folder / name,
             [source],
             DatasetBuilderConfig(**{**settings, **changes}),
-            log_message=self.said.append,
-            on_progress=lambda *seen: self.watched.append(seen),
-            tokenizers=text,
+            log_message=self.messages.append,
+            on_progress=lambda *event: self.progress.append(event),
+            tokenizers=tokenizers,
             workers=workers,
         )
 
-    def build(self):
+    def run(self):
         return self.builder.build()
 
 
@@ -86,147 +85,147 @@ def contents(folder):
     }
 
 
-def max_in_memory_examples(pairs):
-    rows = choose_held_out_rows(len(pairs), seed=3, location="")
-    learned = [pair for row, pair in enumerate(pairs) if row not in rows]
-    text = TOKENIZER_FOLDER.train(*zip(*learned, strict=True))
-    return *tokenize_pairs_in_memory(learned, text, SELECTION, location=""), [
-        pairs[row] for row in rows
-    ]
+def tokenize_in_memory(pairs):
+    rows = PAIRS.choose_held_out(len(pairs), seed=3, location="")
+    train = [pair for row, pair in enumerate(pairs) if row not in rows]
+    tokenizers = TOKENIZERS.train(*zip(*train, strict=True))
+    (dataset,), report = tokenize_corpora([train], tokenizers, FILTERING, location="")
+    return dataset, report, [pairs[row] for row in rows]
 
 
 @pytest.mark.parametrize(("workers", "shard_size"), [(1, 20), (2, 20), (1, 1000), (1, 9)])
 def test_prepared_tokens_equal_in_memory_tokens(pairs, tmp_path, workers, shard_size):
-    built = Maker(tmp_path, workers=workers, shard_size=shard_size).build()
-    store, report, held_out = max_in_memory_examples(pairs)
+    built = Build(tmp_path, workers=workers, shard_size=shard_size).run()
+    dataset, report, held_out = tokenize_in_memory(pairs)
     (part,) = built.pair_datasets()
     assert len(built.shards) == -(-100 // shard_size)
-    taken = part.select(np.arange(len(part)))
-    for one, other in zip(taken, store, strict=True):
+    selected = part.select(np.arange(len(part)))
+    for one, other in zip(selected, dataset, strict=True):
         assert one.values.tolist() == other.values.tolist()
         assert one.offsets.tolist() == other.offsets.tolist()
     assert built.filter_report().format_lines() == report.format_lines()
-    assert len(built.filter_report().format_lines()) == 4  # something is left out for each reason
+    assert len(built.filter_report().format_lines()) == 4  # every reason drops something
     assert built.held_out_examples() == held_out
 
 
 def test_rebuilding_reads_nothing_and_gives_same_fingerprint(pairs, tmp_path):
-    first = Maker(tmp_path).build()
-    again = Maker(tmp_path)
+    first = Build(tmp_path).run()
+    rebuild = Build(tmp_path)
     (tmp_path / "source").unlink()
-    assert again.build().fingerprint == first.fingerprint
-    assert not again.said
-    assert not again.watched
+    assert rebuild.run().fingerprint == first.fingerprint
+    assert not rebuild.messages
+    assert not rebuild.progress
 
 
 def test_builder_reports_progress(pairs, tmp_path):
-    made = Maker(tmp_path)
-    made.build()
-    assert ("reading", 100, None) in made.watched
-    assert made.watched[-1] == ("cutting", 100, 100)
-    assert made.said == ["learning the vocabulary from 95 of 100 pairs"]
+    build = Build(tmp_path)
+    build.run()
+    assert ("reading", 100, None) in build.progress
+    assert build.progress[-1] == ("tokenizing", 100, 100)
+    assert build.messages == ["training the tokenizers on 95 of 100 pairs"]
 
 
 def test_tokenizers_train_on_at_most_max_tokenizer_lines(pairs, tmp_path):
-    made = Maker(tmp_path, max_tokenizer_lines=10)
-    made.build()
-    (told,) = made.said
-    assert told in {f"learning the vocabulary from {n} of 100 pairs" for n in (8, 9, 10)}
+    build = Build(tmp_path, max_tokenizer_lines=10)
+    build.run()
+    (line,) = build.messages
+    assert line in {f"training the tokenizers on {n} of 100 pairs" for n in (8, 9, 10)}
 
 
-@pytest.mark.parametrize("damage", ["tokens.bin", "manifest.json"])
-def test_only_corrupt_shard_is_rebuilt(pairs, tmp_path, damage):
-    Maker(tmp_path).build()
+@pytest.mark.parametrize("name", ["tokens.bin", "manifest.json"])
+def test_only_corrupt_shard_is_rebuilt(pairs, tmp_path, name):
+    Build(tmp_path).run()
     before = contents(tmp_path / "tokens")
-    path = tmp_path / "tokens" / "shard-00002" / damage
-    path.write_bytes(flipped(path.read_bytes()))
-    with pytest.raises(CorruptRunError, match="only what is damaged is made anew"):
+    path = tmp_path / "tokens" / "shard-00002" / name
+    path.write_bytes(flip_middle(path.read_bytes()))
+    with pytest.raises(CorruptRunError, match="only what is corrupt is rebuilt"):
         load_prepared_dataset(tmp_path / "tokens")
-    again = Maker(tmp_path)
-    times = {each: each.stat().st_ctime_ns for each in tmp_path.rglob("tokens.bin")}
-    again.build()
+    rebuild = Build(tmp_path)
+    times = {path: path.stat().st_ctime_ns for path in tmp_path.rglob("tokens.bin")}
+    rebuild.run()
     assert contents(tmp_path / "tokens") == before
-    changed = [each.parent.name for each in times if each.stat().st_ctime_ns != times[each]]
+    changed = [shard.parent.name for shard in times if shard.stat().st_ctime_ns != times[shard]]
     assert changed == ["shard-00002"]
-    assert len(again.said) >= 1
-    assert again.said[-1].endswith("shard-00002 is made anew") or damage == "manifest.json"
+    assert len(rebuild.messages) >= 1
+    assert rebuild.messages[-1].endswith("; rebuilding shard-00002") or name == "manifest.json"
 
 
-def flipped(contents):
+def flip_middle(contents):
     middle = len(contents) // 2
     return contents[:middle] + bytes([contents[middle] ^ 1]) + contents[middle + 1 :]
 
 
 @pytest.mark.parametrize(
-    "name", ["manifest.json", "text/source/vocabulary.json", "held-out.jsonl", "repeats.bin"]
+    "name",
+    ["manifest.json", "tokenizers/source/vocabulary.json", "held-out.jsonl", "duplicates.bin"],
 )
 def test_other_corrupt_files_are_rebuilt_without_shards(pairs, tmp_path, name):
-    Maker(tmp_path).build()
+    Build(tmp_path).run()
     before = contents(tmp_path / "tokens")
     path = tmp_path / "tokens" / name
-    path.write_bytes(flipped(path.read_bytes()))
-    times = {each: each.stat().st_ctime_ns for each in tmp_path.rglob("tokens.bin")}
-    again = Maker(tmp_path)
-    again.build()
+    path.write_bytes(flip_middle(path.read_bytes()))
+    times = {path: path.stat().st_ctime_ns for path in tmp_path.rglob("tokens.bin")}
+    rebuild = Build(tmp_path)
+    rebuild.run()
     assert contents(tmp_path / "tokens") == before
-    assert all(each.stat().st_ctime_ns == times[each] for each in times)
-    assert again.said[0].endswith("; the data is read anew")
+    assert all(shard.stat().st_ctime_ns == times[shard] for shard in times)
+    assert rebuild.messages[0].endswith("; reading the data again")
 
 
 def test_interrupted_build_resumes_to_same_files(pairs, tmp_path):
-    whole = Maker(tmp_path, "whole")
-    whole.build()
-    for moment in range(0, len(whole.watched), 3):
-        stopped = Maker(tmp_path, str(moment))
+    whole = Build(tmp_path, "whole")
+    whole.run()
+    for moment in range(0, len(whole.progress), 3):
+        stopped = Build(tmp_path, str(moment))
 
-        def interrupt(*seen, stopped=stopped, moment=moment):
-            stopped.watched.append(seen)
-            if len(stopped.watched) > moment:
+        def interrupt(*event, stopped=stopped, moment=moment):
+            stopped.progress.append(event)
+            if len(stopped.progress) > moment:
                 raise KeyboardInterrupt
 
         stopped.builder.on_progress = interrupt
         with pytest.raises(KeyboardInterrupt):
-            stopped.build()
-        Maker(tmp_path, str(moment)).build()
+            stopped.run()
+        Build(tmp_path, str(moment)).run()
         assert contents(tmp_path / str(moment)) == contents(tmp_path / "whole")
 
 
 def test_changed_data_is_rejected(pairs, tmp_path):
-    Maker(tmp_path).build()
+    Build(tmp_path).run()
     path = tmp_path / "tokens" / "shard-00004" / "tokens.bin"
     path.write_bytes(b"")
     write(tmp_path, [*pairs[:30], Pair("z", "z"), *pairs[31:]])
     with pytest.raises(DataError) as caught:
-        Maker(tmp_path).build()
+        Build(tmp_path).run()
     assert str(caught.value) == (
         f"{tmp_path}/source and {tmp_path}/target: the data has changed since it was first read, "
-        "at number 21 or after it\n"
-        "  put it back, or delete what was made of it and give the same command again"
+        "at example 21 or later\n"
+        "  restore it, or delete the tokens made from it and run the same command again"
     )
 
 
 @pytest.mark.parametrize("kept", [70, 80])
 def test_truncated_data_is_rejected(pairs, tmp_path, kept):
-    Maker(tmp_path).build()
+    Build(tmp_path).run()
     (tmp_path / "tokens" / "shard-00000" / "tokens.bin").write_bytes(b"")
     write(tmp_path, pairs[:kept])
-    with pytest.raises(DataError, match=f"at number {1 + kept // 20 * 20} or after it"):
-        Maker(tmp_path).build()
+    with pytest.raises(DataError, match=f"at example {1 + kept // 20 * 20} or later"):
+        Build(tmp_path).run()
 
 
 def test_different_settings_are_rejected_in_same_folder(pairs, tmp_path):
-    Maker(tmp_path).build()
+    Build(tmp_path).run()
     with pytest.raises(RunError) as caught:
-        Maker(tmp_path, seed=4).build()
+        Build(tmp_path, seed=4).run()
     assert str(caught.value) == (
         f"{tmp_path}/tokens: the folder holds tokens made with seed=3, but now it is 4\n"
-        "  give the settings it was begun with to go on, or name another folder"
+        "  use the settings it was started with, or name another folder"
     )
 
 
 def test_folder_with_other_contents_is_rejected(pairs, tmp_path, copied_run):
     with pytest.raises(RunError, match="made with sources=None"):
-        Maker(tmp_path, copied_run.name).build()
+        Build(tmp_path, copied_run.name).run()
 
 
 @pytest.fixture
@@ -242,16 +241,16 @@ def copied_run(tmp_path):
 def test_fully_filtered_data_is_rejected(tmp_path):
     write(tmp_path, [Pair("a", " ")] * 50)
     for _ in range(2):
-        with pytest.raises(DataError, match="no pair is left of 48"):
-            Maker(tmp_path).build()
+        with pytest.raises(DataError, match="all 48 pairs were filtered out"):
+            Build(tmp_path).run()
 
 
 def test_builder_uses_given_tokenizers(pairs, tmp_path):
-    text = TOKENIZER_FOLDER.train(["a"], ["b c"])
-    made = Maker(tmp_path, text=text)
-    made.build()
-    assert made.said == []
-    vocabulary = json.loads((tmp_path / "tokens" / "text/source/vocabulary.json").read_text())
+    tokenizers = TOKENIZERS.train(["a"], ["b c"])
+    build = Build(tmp_path, tokenizers=tokenizers)
+    build.run()
+    assert build.messages == []
+    vocabulary = json.loads((tmp_path / "tokens" / "tokenizers/source/vocabulary.json").read_text())
     assert vocabulary == {"tokens": [" a"]}
 
 
@@ -259,10 +258,11 @@ def test_monolingual_text_is_one_token_stream(tmp_path):
     lines = [" ".join("abcd"[: 1 + number % 4]) for number in range(60)]
     (tmp_path / "text").write_text("".join(f"{line}\n" for line in lines))
     source = TextFilesConfig(path=str(tmp_path / "text"))
-    settings = DatasetBuilderConfig(
+    config = DatasetBuilderConfig(
         sources=[source.model_dump()],
         corpus_weights=[1.0],
         tokenizers=SharedTokenizerConfig(tokenizer=WordTokenizerConfig()),
+        example_format="lines",
         filtering=None,
         seed=0,
         needs_held_out=True,
@@ -272,16 +272,16 @@ def test_monolingual_text_is_one_token_stream(tmp_path):
     built = DatasetBuilder(
         tmp_path / "tokens",
         [source],
-        settings,
+        config,
         log_message=print,
         on_progress=lambda *_: None,
         workers=2,
     ).build()
-    assert built.is_monolingual
+    assert built.example_format is LINES
     assert built.held_out_examples() == lines[-3:]
-    text = settings.tokenizers.load(Path(tmp_path / "tokens" / "text"))
-    encoded = text.target.encode_batch(lines[:-3])
-    wanted = [EOS, *(token for line in encoded for token in (*line, EOS))]
-    assert built.token_stream()[0 : len(built.token_stream())].tolist() == wanted
+    tokenizers = config.tokenizers.load(Path(tmp_path / "tokens" / "tokenizers"))
+    encoded = tokenizers.target.encode_batch(lines[:-3])
+    expected = [EOS, *(token for line in encoded for token in (*line, EOS))]
+    assert built.token_stream()[0 : len(built.token_stream())].tolist() == expected
     assert built.total_count("lines") == 57
     assert built.total_count("unknown") == 0

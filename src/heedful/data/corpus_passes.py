@@ -1,0 +1,205 @@
+"""The two passes over a corpus that is too large for memory.
+
+The first checks and counts the data and samples what tokenizers train on; the second tokenizes
+it. Both read the same blocks. Invariant: no tokens of data that changed between the passes are
+kept.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from hashlib import blake2b
+from itertools import count, islice
+from random import Random
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.data.chunk_tokenizer import TextChunk
+from heedful.data.examples import CHUNK_SIZE, TokenizedChunk
+from heedful.errors import DataError
+
+Example = TypeVar("Example")
+ByteMask = NDArray[np.uint8]
+
+
+class ExampleSource(Protocol):
+    """A source of examples."""
+
+    def stream(self) -> Iterator[Any]:
+        """Yield the examples as they are read."""
+        ...
+
+    def describe(self) -> str:
+        """Name the source in messages."""
+        ...
+
+
+class ExampleBlock(NamedTuple):
+    """Consecutive examples of one shard."""
+
+    shard: int
+    corpus_index: int
+    first_row: int  # in the whole data
+    examples: list[Any]
+    texts: bytes  # the same as JSON
+
+
+class ShardSpec(NamedTuple):
+    """Which examples a shard contains."""
+
+    corpus_index: int
+    num_rows: int
+    digest: str  # of their texts
+
+
+class ShardingPlan(NamedTuple):
+    """How a corpus is divided."""
+
+    num_rows: int
+    held_out: list[int]  # rows of the dev set
+    shards: list[ShardSpec]
+
+
+def iter_blocks(sources: Sequence[ExampleSource], shard_size: int) -> Iterator[ExampleBlock]:
+    """Yield the examples of all sources in blocks; no shard contains two sources."""
+    shard = row = 0
+    for corpus_index, source in enumerate(sources):
+        stream = source.stream()
+        for _ in count():
+            remaining = shard_size
+            while examples := list(islice(stream, min(remaining, CHUNK_SIZE))):
+                texts = json.dumps(examples, ensure_ascii=False).encode()
+                yield ExampleBlock(shard, corpus_index, row, examples, texts)
+                row += len(examples)
+                remaining -= len(examples)
+            if remaining < shard_size:
+                shard += 1
+            if remaining:
+                break
+
+
+class ReservoirSampler(Generic[Example]):
+    """A uniform sample of at most `size` examples of a stream (Vitter 1985)."""
+
+    def __init__(self, size: int, *, seed: int) -> None:
+        self.size = size
+        self._sample: list[tuple[int, Example]] = []
+        self._random = Random(seed)
+
+    def add(self, first_row: int, examples: Sequence[Example]) -> None:
+        """Add examples, of which the first is in this row."""
+        for row, example in enumerate(examples, first_row):
+            if row < self.size:
+                self._sample.append((row, example))
+            elif (slot := int(self._random.random() * (row + 1))) < self.size:
+                self._sample[slot] = row, example
+
+    def exclude_rows(self, rows: Sequence[int]) -> list[Example]:
+        """Return the sample without these rows, in the order of the stream."""
+        excluded = set(rows)
+        sample = sorted(self._sample, key=lambda item: item[0])
+        return [example for row, example in sample if row not in excluded]
+
+
+class ShardCounter:
+    """Counts the rows of each shard and hashes its texts."""
+
+    def __init__(self) -> None:
+        self.num_rows = 0
+        self.specs: list[ShardSpec] = []
+        self._shard = -1
+
+    def add(self, block: ExampleBlock) -> None:
+        """Count the examples of a block."""
+        if block.shard != self._shard:
+            self._shard, self._digest = block.shard, blake2b(digest_size=16)
+            self.specs.append(ShardSpec(block.corpus_index, 0, ""))
+        self._digest.update(block.texts)
+        self.num_rows += len(block.examples)
+        corpus_index, num_rows, _ = self.specs[-1]
+        self.specs[-1] = ShardSpec(
+            corpus_index, num_rows + len(block.examples), self._digest.hexdigest()
+        )
+
+
+class TokenizationPass:
+    """The second pass: tokenizes missing shards and collects the held-out examples."""
+
+    def __init__(
+        self,
+        sources: Sequence[ExampleSource],
+        plan: ShardingPlan,
+        missing: Collection[int],
+        *,
+        shard_size: int,
+        duplicate_mask: ByteMask,
+        on_progress: Callable[[int], None],
+    ) -> None:
+        self.held_out: list[Any] = []
+        self._sources = sources
+        self._plan = plan
+        self._missing = missing
+        self._shard_size = shard_size
+        self._duplicate_mask = duplicate_mask
+        self._on_progress = on_progress
+        self._counter = ShardCounter()
+        self._requested_shards: deque[int] = deque()
+
+    def tokenize_with(
+        self, tokenize: Callable[[Iterable[TextChunk]], Iterator[TokenizedChunk]]
+    ) -> Iterator[tuple[int, TokenizedChunk]]:
+        """Yield the tokenized chunks of missing shards, with the number of their shard."""
+        for chunk in tokenize(self._chunks()):
+            yield self._requested_shards.popleft(), chunk
+
+    def _chunks(self) -> Iterator[TextChunk]:
+        for block in iter_blocks(self._sources, self._shard_size):
+            self._counter.add(block)
+            end = block.first_row + len(block.examples)
+            held_out = rows_between(self._plan.held_out, block.first_row, end)
+            self.held_out += [block.examples[row] for row in held_out]
+            if block.shard in self._missing:
+                self._requested_shards.append(block.shard)
+                duplicates = np.flatnonzero(self._duplicate_mask[block.first_row : end]).tolist()
+                num_held_out_before = bisect_left(self._plan.held_out, block.first_row)
+                first_row = block.first_row - num_held_out_before
+                yield TextChunk(block.texts, first_row, held_out, duplicates)
+            self._on_progress(end)
+
+    def verify_unchanged(
+        self, shard: int, chunks: Iterable[TokenizedChunk]
+    ) -> Iterator[TokenizedChunk]:
+        """Yield the chunks of a shard; raise DataError at its end if its texts have changed."""
+        yield from chunks
+        if self._counter.specs[shard : shard + 1] != self._plan.shards[shard : shard + 1]:
+            raise self._data_changed_error()
+
+    def check_all_unchanged(self) -> None:
+        """Raise DataError if any of the data has changed since the first pass."""
+        if self._counter.specs != self._plan.shards:
+            raise self._data_changed_error()
+
+    def _data_changed_error(self) -> DataError:
+        current, planned = self._counter.specs, self._plan.shards
+        differing = (
+            index
+            for index, specs in enumerate(zip(current, planned, strict=False))
+            if specs[0] != specs[1]
+        )
+        num_equal = next(differing, min(len(current), len(planned)))
+        first_row = 1 + sum(spec.num_rows for spec in planned[:num_equal])
+        return DataError(
+            "; ".join(source.describe() for source in self._sources),
+            f"the data has changed since it was first read, at example {first_row} or later",
+            "restore it, or delete the tokens made from it and run the same command again",
+        )
+
+
+def rows_between(rows: Sequence[int], first: int, end: int) -> list[int]:
+    """Return the sorted rows from `first` to `end`, counted from `first`."""
+    return [row - first for row in rows[bisect_left(rows, first) : bisect_left(rows, end)]]

@@ -1,0 +1,52 @@
+"""The order of examples: a keyed permutation that needs no table.
+
+The example at any position follows from (seed, epoch), so a position in the data is one integer.
+Invariant: `permute_indices` maps `range(size)` onto itself.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.data.pair_dataset import Integers
+
+_UInt64s = NDArray[np.uint64]
+_NUM_ROUNDS = 6
+_GOLDEN = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: the increment of splitmix64
+
+
+def permute_indices(indices: Integers, size: int, *, seed: int, epoch: int) -> Integers:
+    """Map positions of an epoch to example indices: a keyed permutation of `range(size)`.
+
+    A Feistel network over the smallest even number of bits that holds `size`; results outside
+    the range are permuted again (cycle walking), which keeps it a permutation.
+    """
+    half_bits = max(1, (max(size - 1, 1).bit_length() + 1) // 2)
+    keys = _round_keys(seed, epoch)
+    values = _feistel(indices.astype(np.uint64), half_bits, keys)
+    while (outside := values >= size).any():
+        values[outside] = _feistel(values[outside], half_bits, keys)
+    return values.astype(np.int64)
+
+
+def _round_keys(seed: int, epoch: int) -> _UInt64s:
+    start = np.array([seed % 2**64], dtype=np.uint64)
+    base = _mix_bits(_mix_bits(start) + np.uint64(epoch % 2**64))
+    return _mix_bits(base + np.arange(_NUM_ROUNDS, dtype=np.uint64) * np.uint64(_GOLDEN))
+
+
+def _feistel(values: _UInt64s, half_bits: int, keys: _UInt64s) -> _UInt64s:
+    bits = np.uint64(half_bits)
+    mask = np.uint64(2**half_bits - 1)
+    left, right = values >> bits, values & mask
+    for key in keys:
+        left, right = right, left ^ (_mix_bits(right + key) & mask)
+    return (left << bits) | right
+
+
+def _mix_bits(values: _UInt64s) -> _UInt64s:
+    """The finalizer of splitmix64 (Steele et al. 2014)."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
