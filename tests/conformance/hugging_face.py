@@ -1,4 +1,4 @@
-"""Hugging Face's encoder-decoder layers beside ours: whose weight is called what."""
+"""Mapping between the parameters of Hugging Face encoder-decoders and heedful."""
 
 import torch
 from torch import nn
@@ -8,7 +8,7 @@ from heedful.models.encoder_decoder import EncoderDecoderConfig, EncoderDecoderM
 from tests.catalogue import VOCABULARY, batch, store
 
 SIZE, NUM_HEADS, HIDDEN, NUM_LAYERS, MAX_POSITIONS = 16, 2, 24, 2, 20
-SIZES = {  # what their configurations call these
+SIZES = {  # names in their configs
     "vocab_size": VOCABULARY,
     "d_model": SIZE,
     "max_position_embeddings": MAX_POSITIONS,
@@ -21,7 +21,7 @@ SIZES = {  # what their configurations call these
     **{f"{settings}_attention_heads": NUM_HEADS for settings in ("encoder", "decoder")},
     **{f"{settings}_ffn_dim": HIDDEN for settings in ("encoder", "decoder")},
 }
-NAMES = {  # parts of the names of our parameters, and what they are called there
+NAMES = {  # parts of parameter names here, and their names there
     "encoder.embedding.embedding": "model.shared",
     "decoder.embedding.embedding": "model.shared",
     "coder.embedding.": "coder.",
@@ -45,7 +45,7 @@ NAMES = {  # parts of the names of our parameters, and what they are called ther
 
 
 def their_name(name: str) -> str:
-    """What they call one of our parameters."""
+    """Return their name of a parameter."""
     for build_model, theirs in NAMES.items():
         name = name.replace(build_model, theirs)
     is_inner = name.startswith(("encoder", "decoder"))
@@ -53,7 +53,7 @@ def their_name(name: str) -> str:
 
 
 def build_model(settings: dict[str, object]) -> EncoderDecoderModel:
-    """Our model of these sizes, with one table of words; `side` holds settings of both sides."""
+    """Build a model of these sizes with shared embeddings; `settings` apply to both sides."""
     side_settings = {
         "type": "transformer",
         "hidden_size": SIZE,
@@ -72,7 +72,7 @@ def build_model(settings: dict[str, object]) -> EncoderDecoderModel:
 
 
 def randomize(reference: nn.Module) -> nn.Module:
-    """The same model with every weight drawn, gains, biases and that of the emission too."""
+    """Initialize all parameters randomly, including norms and biases."""
     reference = reference.double().eval()
     frozen = {name for name, weight in reference.named_parameters() if not weight.requires_grad}
     with torch.no_grad():
@@ -85,7 +85,7 @@ def randomize(reference: nn.Module) -> nn.Module:
 
 
 def all_parameters(reference: nn.Module) -> dict[str, torch.Tensor]:
-    """All that they learn, by name, and the bias of the emission, which they do not."""
+    """Return their trained parameters by name, and the output bias, which is a buffer."""
     learned = {
         name: parameter
         for name, parameter in reference.named_parameters()
@@ -95,12 +95,12 @@ def all_parameters(reference: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def example_batch() -> Batch:
-    """Sentences of unlike lengths."""
+    """Return a batch of sentences of different lengths."""
     return batch(store(), [0, 3, 5, 6])
 
 
 def their_log_probs(reference: nn.Module, batch_: Batch) -> torch.Tensor:
-    """What they say of the same sentences."""
+    """Return their log-probabilities for the same batch."""
     tokens, _ = batch_.sources
     logits = reference(
         input_ids=tokens,

@@ -1,7 +1,7 @@
-"""AllenNLP: which of its similarity functions are scores of ours.
+"""AllenNLP: its similarity functions and the scores of heedful.
 
-What it computes is written out here, pair by pair, for it wants an older torch than heedful
-(2.10.1: below 1.13). Its softmax is in `test_masks_after_softmax.py`.
+Its computation is reimplemented here, because 2.10.1 needs torch below 1.13. Its softmax is in
+`test_masks_after_softmax.py`.
 """
 
 import torch
@@ -16,13 +16,13 @@ from heedful.attention import (
     ScaledDotScore,
     TrilinearScore,
 )
-from tests.conformance.setup import sentences
+from tests.conformance.inputs import sentences
 
 WIDTH = 4
 
 
 def similarities(similarity, queries, keys):
-    """Every query beside every key, one pair at a time."""
+    """Return the similarity of every query and key, one pair at a time."""
     rows = [
         [[similarity(query, key).item() for key in keys_] for query in queries_]
         for queries_, keys_ in zip(queries, keys, strict=True)

@@ -1,6 +1,6 @@
-"""Hugging Face's BART: ours must agree with it weight for weight, in values and gradients.
+"""Hugging Face's BART: equal outputs and gradients with the same parameters.
 
-Its table of positions begins with two rows that no position has; ours has none of them.
+Its position table begins with two unused rows, which heedful does not have.
 """
 
 import pytest
@@ -19,11 +19,11 @@ from tests.conformance.hugging_face import (
     their_name,
 )
 
-UNUSED = 2  # rows of BART's table of positions before that of the first
+UNUSED = 2  # unused rows of BART's position table
 
 
 def without_unused(name, tensor):
-    """A tensor of BART's, as ours has it."""
+    """Return a tensor of BART in the shape used here."""
     if name == "final_logits_bias":
         return tensor.squeeze(0)
     return tensor[UNUSED:] if "embed_positions" in name else tensor

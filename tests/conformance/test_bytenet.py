@@ -1,4 +1,4 @@
-"""ByteNet: Kalchbrenner et al. 2016 written out position by position, with ReLUs as for translation."""
+"""ByteNet (Kalchbrenner et al. 2016) against loops over positions, with ReLUs."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def build_model():
 
 
 def activated(norm, vector):
-    """ReLU of the norm over the numbers of one position."""
+    """Return the ReLU of the layer norm of one position."""
     centered = vector - vector.sum() / len(vector)
     deviation = ((centered * centered).sum() / len(vector) + norm.eps).sqrt()
     return (centered / deviation * norm.weight + norm.bias).clamp(min=0)
@@ -34,7 +34,7 @@ def matrix(layer, vector):
 
 
 def block(block_, states, offsets):
-    """One residual block; `offsets` are those of the positions that the convolution puts together."""
+    """Apply one residual block; `offsets` are the positions of the convolution kernel."""
     first, _, half, second, _ = block_.reduce
     third, _, widen = block_.expand
     inner = [activated(second, matrix(half, activated(first, state))) for state in states]
@@ -49,7 +49,7 @@ def block(block_, states, offsets):
 
 
 def encode_positions(encoder, tokens, length):
-    """What the encoder makes of every position, the source filled up with zeros to its length."""
+    """Encode every position of the source, zero-padded to `length`."""
     table = encoder.embedding.embedding.weight
     states = [table[token] for token in tokens]
     states += [torch.zeros(6, dtype=torch.double)] * (length - len(tokens))
@@ -59,7 +59,7 @@ def encode_positions(encoder, tokens, length):
 
 
 def decode(decoder, tokens, unfolded):
-    """What is said after each token."""
+    """Return the log-probabilities after each token."""
     states = [decoder.embedding.embedding.weight[token] for token in tokens]
     pairs = zip(states, unfolded, strict=False)
     states = [state + source_state for state, source_state in pairs] + states[len(unfolded) :]

@@ -1,6 +1,6 @@
 """Show, attend and tell: the paper, its authors' code (arctic-captions) and a tutorial (sgrvinod).
 
-What both compute is written out here.
+Their computation is reimplemented here.
 """
 
 import math
@@ -17,7 +17,7 @@ from heedful.attention import (
 )
 from heedful.attention.auxiliary_losses import DoublyStochasticLoss
 from heedful.attention.outputs import AlignmentLossInputs, AlignmentOutput
-from tests.conformance.setup import attend, column, row, softmax, visible
+from tests.conformance.inputs import attend, column, row, softmax, visible
 
 
 def scalar_score():
@@ -49,7 +49,7 @@ def test_tanh_and_relu_scores_agree_at_zero():
 
 
 def gated(weight, bias):
-    """A gate of ours on the one value that there is to see."""
+    """Return the gated readout of a single value."""
     readout = GatedReadout(WeightedSumReadout(), query_size=1).double()
     readout.load_state_dict({"gate.weight": row(weight), "gate.bias": row(bias)[0]})
     queries = column(1.0)
@@ -58,13 +58,13 @@ def gated(weight, bias):
 
 
 def vector_gate(weights):
-    """The tutorial's gate: sigmoid(W q), one number of the context at a time."""
+    """The tutorial's gate: sigmoid(W q), a vector."""
     gates = torch.tensor(weights, dtype=torch.double).sigmoid()
     return gates * torch.tensor([3.0, 5.0], dtype=torch.double)
 
 
 def test_gate_is_scalar_not_vector():
-    # sigmoid(log 3) = 3/4 and sigmoid(0) = 1/2: of (3, 5) the tutorial can let 9/4 and 5/2 through.
+    # sigmoid(log 3) = 3/4 and sigmoid(0) = 1/2: the tutorial can turn (3, 5) into (9/4, 5/2).
     vector = vector_gate([math.log(3), 0.0])
     torch.testing.assert_close(vector, row(9 / 4, 5 / 2)[0])
     context = gated(math.log(3), 0.0)
@@ -81,10 +81,10 @@ def test_vector_of_equal_gates_equals_scalar_gate():
 
 
 def loss_inputs(copies=1):
-    """Two pictures of three positions and two words each, any number of times over.
+    """Return `copies` of two images with three positions and two words each.
 
-    The first looks at one position twice: (1 - 2)^2 + 1 + 1 = 3. The second at two positions once
-    each: 0 + 0 + 1 = 1.
+    The first attends to one position twice: (1 - 2)^2 + 1 + 1 = 3. The second attends to two
+    positions once each: 0 + 0 + 1 = 1.
     """
     weights = torch.tensor([[[1.0, 0, 0], [1, 0, 0]], [[1, 0, 0], [0, 1, 0]]]).repeat(copies, 1, 1)
     target_mask = torch.ones(weights.shape[:2], dtype=torch.bool)
@@ -95,7 +95,7 @@ def loss_inputs(copies=1):
 
 
 def squared_deficit(copies):
-    """(1 - sum_t a)^2 for each picture and position."""
+    """(1 - sum_t a)^2 for each image and position."""
     return (1 - loss_inputs(copies).alignment.weights.sum(dim=1)).square()
 
 
@@ -114,7 +114,7 @@ def test_three_versions_of_doubly_stochastic_loss_differ_by_normalization(copies
     torch.testing.assert_close(ours, torch.tensor(4.0 * copies))
     torch.testing.assert_close(authors, torch.tensor(4.0 * copies / positions))
     torch.testing.assert_close(tutorial, torch.tensor(4.0 / 6))
-    # In the mean over pictures, which is how a loss is read: 2 by the paper, whatever the batch.
+    # The mean over images is 2 by the paper, for any batch size.
     torch.testing.assert_close(ours / pictures, torch.tensor(2.0))
     torch.testing.assert_close(authors, pictures * tutorial)
 

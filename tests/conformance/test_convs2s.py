@@ -1,8 +1,8 @@
-"""ConvS2S: Gehring et al. 2017 written out position by position, and where the authors' code departs.
+"""ConvS2S (Gehring et al. 2017) against loops over positions, and where the authors' code departs.
 
 Sums in equations 1 and 2 have no constant in the paper; in the code each is multiplied by
-sqrt(0.5), as section 3.4 has it for the sums of residual blocks. The paper divides the gradients
-of the encoder's layers by the number of attentions, the code by twice that number.
+sqrt(0.5), as in section 3.4 for residual blocks. The paper divides the gradients of the encoder by
+the number of attention layers, the code by twice that number.
 """
 
 import math
@@ -34,14 +34,14 @@ def build_model():
 
 
 def matrix(part):
-    """The weights of a convolution for each position of its window: w = g v / |v|, row by row."""
+    """Return the matrices of a convolution kernel: w = g v / |v|, row by row."""
     pairs = zip(part.gain, part.direction, strict=True)
     rows = torch.stack([gain * row / (row * row).sum().sqrt() for gain, row in pairs])
     return rows.unbind(dim=-1)
 
 
 def apply(part, *window):
-    """b + the sum of what each matrix makes of its position."""
+    """b + the sum of all matrix products."""
     result = part.bias
     for weight, vector in zip(matrix(part), window, strict=True):
         result = result + weight @ vector
@@ -49,7 +49,7 @@ def apply(part, *window):
 
 
 def gated(layer, positions, window):
-    """GLU: the first half, let through by the second."""
+    """GLU: the first half gated by the second."""
     nothing = torch.zeros(layer.input_size, dtype=torch.double)
     window_vectors = [positions[n] if 0 <= n < len(positions) else nothing for n in window]
     result = apply(layer.convolution, *window_vectors)
@@ -91,7 +91,7 @@ def attend(layer, hidden, word, keys, words, constant):
 
 
 def decode_target(decoder, tokens, keys, words, constant):
-    """What is said at every position, and where each layer looked."""
+    """Return the log-probabilities and the mean attention weights of all layers."""
     inputs = embedded(decoder.embedding, tokens)
     states, weights_by_layer = [apply(decoder.input_projection, word) for word in inputs], []
     for layer in decoder.layers:
@@ -142,7 +142,7 @@ def test_weights_differ_without_scaling_constants():
 
 
 def test_one_layer_matches_paper_with_rescaled_keys():
-    # softmax(sqrt(0.5) (W h + b + g) . z) is the paper's, if keys are multiplied by the constant.
+    # softmax(sqrt(0.5) (W h + b + g) . z) equals the paper's with keys times the constant.
     encoder, decoder = build_model()
     words = embedded(encoder.embedding, SOURCE)
     keys = encode_source(encoder, words)
@@ -154,7 +154,7 @@ def test_one_layer_matches_paper_with_rescaled_keys():
 
 @pytest.fixture
 def gradients():
-    """Of a loss: those of every weight of our encoder, and those of z and e from the loops."""
+    """Gradients of a loss: of all encoder parameters, and of z and e in the loops."""
     encoder, decoder = build_model()
     _, actual = run_model(encoder, decoder)
     weights = list(encoder.parameters())

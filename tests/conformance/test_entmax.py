@@ -1,11 +1,11 @@
-"""The entmax package of Peters, Niculae, Martins and Correia: values and gradients beside ours."""
+"""The entmax package of Peters, Niculae, Martins and Correia: equal values and gradients."""
 
 import pytest
 import torch
 
 from heedful.attention import EntmaxAlignment, SparsemaxAlignment, padding_mask
 from heedful.attention.alignments import entmax
-from tests.conformance.setup import LENGTHS
+from tests.conformance.inputs import LENGTHS
 
 reference = pytest.importorskip(
     "entmax", reason="compares with the entmax package: pip install entmax"
@@ -15,13 +15,13 @@ ALPHAS = [1.1, 1.33, 1.5, 1.75, 2.0, 2.5]
 
 
 def score_pair(spread=1.0):
-    """The same scores twice, to be differentiated twice."""
+    """Return two copies of the same scores."""
     scores = spread * torch.randn(2, 3, 5, dtype=torch.double)
     return scores.clone().requires_grad_(), scores.clone().requires_grad_()
 
 
 def check_agreement(ours, theirs, our_scores, their_scores):
-    """Hold weights and the gradients of some function of them against each other."""
+    """Check that weights and gradients agree."""
     torch.testing.assert_close(ours, theirs)
     grad_outputs = torch.randn_like(ours)
     ours.backward(grad_outputs)
@@ -72,7 +72,7 @@ def test_alpha_gradient_matches_package(alpha):
     our_scores, their_scores = score_pair()
     our_alpha = torch.tensor(alpha, dtype=torch.double, requires_grad=True)
     their_alpha = torch.tensor(alpha, dtype=torch.double, requires_grad=True)
-    # Its own gradient has one alpha for each row; expanding one adds them up.
+    # Its gradient has one alpha per row; expand sums them.
     theirs = reference.entmax_bisect(their_scores, their_alpha.expand(2, 3, 1), dim=-1, n_iter=80)
     check_agreement(entmax(our_scores, our_alpha), theirs, our_scores, their_scores)
     torch.testing.assert_close(our_alpha.grad, their_alpha.grad)
@@ -87,7 +87,7 @@ def test_learned_alpha_gradient_matches_package():
     reference.entmax_bisect(their_scores, their_alpha.expand(2, 3, 1), dim=-1, n_iter=80).backward(
         grad_outputs
     )
-    # alpha = 1 + sigmoid(logit) = 1.3, whose slope is 0.3 * 0.7
+    # alpha = 1 + sigmoid(logit) = 1.3, whose derivative is 0.3 * 0.7
     torch.testing.assert_close(alignment.logit.grad, 0.21 * their_alpha.grad, atol=1e-7, rtol=1e-6)
 
 

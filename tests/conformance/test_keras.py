@@ -1,4 +1,4 @@
-"""Keras on torch: where its layers are the papers', and where they are not."""
+"""Keras on torch: where its layers match the papers."""
 
 import math
 import os
@@ -17,14 +17,14 @@ from heedful.attention import (
     causal_mask,
 )
 from heedful.attention.multi_head import MultiHeadAttention
-from tests.conformance.setup import attend, row, sentences, visible
+from tests.conformance.inputs import attend, row, sentences, visible
 
 WIDTH, HEAD_SIZE, NUM_HEADS = 4, 3, 4
 
 
 @pytest.fixture(scope="module")
 def layers():
-    """Keras's layers; it takes seconds to import, so only those who run these tests wait."""
+    """The layers of Keras, imported late because that takes seconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KERAS_BACKEND", "torch")
         patch.setenv("KERAS_HOME", os.path.join(os.devnull, "keras"))  # or it writes to ~/.keras
@@ -34,7 +34,7 @@ def layers():
 
 
 def run_keras(layer, queries, values, mask):
-    """What a layer of Keras takes and where it looks; its mask has no position for queries."""
+    """Return context and weights of a Keras layer; its mask has no query dimension."""
     context, weights = layer(
         [queries, values], mask=[None, mask[:, 0]], return_attention_scores=True
     )
@@ -42,12 +42,12 @@ def run_keras(layer, queries, values, mask):
 
 
 def assert_close_to_keras(ours, theirs):
-    """Agree to the digits of single precision: Keras multiplies matrices in no other on torch."""
+    """Check to single precision, which Keras uses for matrix products on torch."""
     torch.testing.assert_close(ours, theirs.double(), atol=1e-5, rtol=1e-5)
 
 
 def one_query_and_two_keys():
-    """One query and two keys, for scores worked out by hand."""
+    """One query and two keys, for hand calculations."""
     queries = torch.tensor([[[1.0, 0.0]]], dtype=torch.double)
     keys = torch.tensor([[[0.0, 1.0], [1.0, -1.0]]], dtype=torch.double)
     return queries, keys
@@ -79,7 +79,7 @@ def test_keras_attention_with_scale_matches_scaled_dot_score(layers):
 
 
 def test_fully_masked_row_attends_to_padding_in_keras_and_is_zero_here(layers):
-    # Keras lowers hidden scores by 1e9, all alike: where all are hidden nothing is.
+    # Keras subtracts 1e9 from masked scores: a fully masked row is not masked at all.
     queries, values, _ = sentences()
     nothing = torch.zeros(2, 1, 5, dtype=torch.bool)
     _, weights = run_keras(layers.Attention(dtype="float64"), queries, values, nothing)
@@ -180,7 +180,7 @@ def test_keras_concat_matches_with_identity_matrices_and_scalar_v(layers):
 
 
 def with_parameters_of(layer, num_kv_heads):
-    """Many heads of ours with the parameters of Keras's, which have an axis for the heads."""
+    """Build multi-head attention with the parameters of a Keras layer."""
     inner = SingleHeadAttention(ScaledDotScore(), SoftmaxAlignment(), WeightedSumReadout())
     sizes = {"query_size": WIDTH, "memory_size": WIDTH, "head_dim": HEAD_SIZE}
     heads = {"num_heads": NUM_HEADS, "num_kv_heads": num_kv_heads}

@@ -1,4 +1,4 @@
-"""The length penalty of GNMT, and two that go by its name."""
+"""The length penalty of GNMT, and two others of the same name."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from heedful.search.penalties import LengthPenalty
 
 
 def fork(log_prob, step, alpha):
-    """Seen in a fork: ((step + 1) / 6) ^ alpha, its steps numbered from 0."""
+    """A fork of fairseq: ((step + 1) / 6) ^ alpha, with steps from 0."""
     return log_prob / ((step + 1) / 6) ** alpha
 
 

@@ -1,6 +1,6 @@
 """LSTMN: the paper's score has a term that its authors' encoder (cheng6076/SNLI-attention) lacks.
 
-What the code computes is written out here.
+Its computation is reimplemented here.
 """
 
 import math
@@ -14,11 +14,11 @@ from heedful.attention import (
     WeightedSumReadout,
 )
 from heedful.attention.additive_scores import ContextFeature
-from tests.conformance.setup import column, row, softmax, visible
+from tests.conformance.inputs import column, row, softmax, visible
 
 
 def attention_with_context_feature(weight):
-    """v tanh(W_h h + W_x x + strength * h~), with the other matrices one, in one dimension."""
+    """v tanh(W_h h + W_x x + weight * h~) in one dimension, with the other parameters 1."""
     score = AdditiveScore(1, 1, hidden_size=1, features=[ContextFeature(1, value_size=1)]).double()
     score.load_state_dict(
         {
@@ -37,7 +37,7 @@ def attention_weights(weight, inputs, memory):
 
 
 def test_last_context_enters_score_as_in_paper():
-    # Two words, 0.5 and -0.5, look at a tape that holds 1 and 0.
+    # Two queries, 0.5 and -0.5, over a memory of 1 and 0.
     inputs, memory = column(0.5, -0.5), column(1.0, 0.0)
     first = softmax(math.tanh(1.5), math.tanh(0.5))
     last_context = first[0].item()

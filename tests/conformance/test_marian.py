@@ -1,8 +1,7 @@
-"""Hugging Face's Marian: ours must agree with it weight for weight, in values and gradients.
+"""Hugging Face's Marian: equal outputs and gradients with the same parameters.
 
-Marian puts all sines of a position before all cosines, the paper and we put them in turn. The columns
-that run through the model are the same in another order, so its weights are taken over in our
-order: a model is the same whichever order its columns have.
+Marian puts all sines of a position before all cosines; the paper and heedful interleave them. The
+hidden dimensions are therefore permuted, and its parameters are permuted accordingly.
 """
 
 import pytest
@@ -23,14 +22,14 @@ from tests.conformance.hugging_face import (
     their_name,
 )
 
-# Our columns 2 i and 2 i + 1 are Marian's columns i and SIZE / 2 + i.
+# Columns 2 i and 2 i + 1 are Marian's columns i and SIZE / 2 + i.
 ORDER = torch.arange(SIZE).view(2, -1).T.flatten()
 INWARD = ("q_proj.weight", "k_proj.weight", "v_proj.weight", "fc1.weight", "shared.weight")
 OUTWARD = ("out_proj.weight", "out_proj.bias", "fc2.weight", "fc2.bias")
 
 
 def reordered(name, tensor):
-    """A tensor of Marian's with the columns that run through the model in our order."""
+    """Return a tensor of Marian with permuted hidden dimensions."""
     if name == "final_logits_bias":
         return tensor.squeeze(0)
     if name.endswith(INWARD):
@@ -52,7 +51,7 @@ def test_marian_positions_match_up_to_column_order(side):
     table = getattr(marian("swish").model, side).embed_positions.weight
     torch.testing.assert_close(
         table[:, ORDER], sinusoids(), rtol=0, atol=1e-6
-    )  # they round to float32
+    )  # Marian rounds to float32
 
 
 @pytest.mark.parametrize("activation", ["swish", "gelu", "relu"])
@@ -61,7 +60,7 @@ def test_transformer_matches_marian_in_value_and_gradient(activation):
     reference = marian(activation)
     with torch.no_grad():
         for side in (reference.model.encoder, reference.model.decoder):
-            side.embed_positions.weight[:, ORDER] = sinusoids()  # as precise as the rest
+            side.embed_positions.weight[:, ORDER] = sinusoids()  # in double precision
     names = {name: their_name(name) for name, _ in model.named_parameters()}
     theirs = all_parameters(reference)
     assert set(names.values()) == theirs.keys()

@@ -1,7 +1,7 @@
-"""Masking after the softmax: neural-transducer, pointer-generator and AllenNLP beside ours.
+"""Masking after the softmax: neural-transducer, pointer-generator and AllenNLP.
 
-What they compute is written out here. All agree with ours while scores are small; what stands in
-padding must not matter however large it is.
+Their computation is reimplemented here. All agree with heedful for small scores; large scores in
+padding must have no effect.
 """
 
 import pytest
@@ -48,7 +48,7 @@ def test_masking_after_softmax_agrees_for_small_scores(reference):
 
 def test_neural_transducer_gives_padding_weight():
     scores = torch.zeros(1, 4)
-    # 1/4 each, of which half is kept: 1e-7 / (1/2 + 4e-7) for a position of padding.
+    # 1/4 each, and half of the sum is kept: 1e-7 / (1/2 + 4e-7) for a position of padding.
     expected = torch.tensor(LEAST / (0.5 + 4 * LEAST))
     torch.testing.assert_close(neural_transducer(scores, MASK)[0, 2], expected)
     torch.testing.assert_close(ours(0.0, 0.0, 0.0, 0.0), torch.tensor([[0.5, 0.5, 0, 0]]))
@@ -56,7 +56,7 @@ def test_neural_transducer_gives_padding_weight():
 
 
 def test_large_padding_scores_flatten_neural_transducer_weights():
-    # exp(-100) of the one unit is left for the words, less than 1e-7: all positions look equal.
+    # exp(-100) is left for the words, less than 1e-7: all weights are equal.
     scores = (1.0, 0.0, 100.0, 100.0)
     flat = torch.full((1, 4), 0.25)
     torch.testing.assert_close(neural_transducer(torch.tensor([scores]), MASK), flat)
@@ -64,14 +64,14 @@ def test_large_padding_scores_flatten_neural_transducer_weights():
 
 
 def test_large_padding_scores_make_pointer_generator_weights_nan():
-    # exp(-200) is zero in single precision, and so is what is divided by.
+    # exp(-200) is zero in single precision, and so is the divisor.
     scores = (1.0, 0.0, 200.0, 200.0)
     assert pointer_generator(torch.tensor([scores]), MASK).isnan().any()
     torch.testing.assert_close(ours(*scores), ours(1.0, 0.0, 0.0, 0.0))
 
 
 def test_low_scores_lose_allennlp_attention_to_padding():
-    # Padding counts as 0, so of scores -40 exp(-40) = 4e-18 is left, less than what is added.
+    # Padding counts as 0, so scores of -40 keep exp(-40) = 4e-18, less than the constant.
     scores = (-40.0, -41.0, 0.0, 0.0)
     assert allennlp(torch.tensor([scores]), MASK).sum() < 1e-3
     torch.testing.assert_close(ours(*scores).sum(), torch.tensor(1.0))

@@ -1,6 +1,6 @@
 """Luong: the paper, and its authors' code (lmthang/nmt.hybrid).
 
-What the code computes is written out here.
+Its computation is reimplemented here.
 """
 
 import math
@@ -9,10 +9,10 @@ import torch
 
 from heedful.attention import ConcatScore, SoftmaxAlignment
 from heedful.attention.local_alignment import LocalAlignment, PredictiveCenter
-from tests.conformance.setup import column, row, sentences
+from tests.conformance.inputs import column, row, sentences
 
 WIDTH, NUM_KEYS = 4, 4
-# Places 0 to 3 round a center at 2, with sigma = reach / 2 = 1: exp(-(s - 2)^2 / 2).
+# Positions 0 to 3 around a center at 2, with sigma = half_width / 2 = 1: exp(-(s - 2)^2 / 2).
 GAUSSIAN = [math.exp(-2), math.exp(-0.5), 1.0, math.exp(-0.5)]
 
 
@@ -23,7 +23,7 @@ def authors_concat(queries, keys, matrix, vector):
 
 
 def test_concat_score_has_matrix_for_keys():
-    # W = (1 | 2), v = 3, q = 1, k = 0.5: 3 tanh(1 + 2 * 0.5) in the paper, 3 tanh(1 + 0.5) here.
+    # W = (1 | 2), v = 3, q = 1, k = 0.5: 3 tanh(1 + 2 * 0.5) (paper), 3 tanh(1 + 0.5) (code).
     score = ConcatScore(1, 1, hidden_size=1).double()
     score.load_state_dict({"projection.weight": row(1, 2), "score_vector.weight": row(3)})
     queries, keys = column(1.0), column(0.5)
@@ -49,7 +49,7 @@ def test_concat_score_matches_code_with_identity_key_matrix():
 
 
 def local(scores, gaussian):
-    """Weights round the middle of four positions, with a reach of two."""
+    """Return weights around the middle of four positions, with half-width 2."""
     center = PredictiveCenter(1, hidden_size=1)
     torch.nn.init.zeros_(center.reduction.weight)  # 4 sigmoid(0) = 2
     alignment = LocalAlignment(SoftmaxAlignment(), center, half_width=2, gaussian=gaussian)
@@ -65,7 +65,7 @@ def normalized_as_in_code(scores):
 
 
 def test_gaussian_multiplies_weights_without_renormalization():
-    # Equal scores: a quarter each, times the Gaussian, and no more.
+    # Equal scores: a quarter each, times the Gaussian.
     torch.testing.assert_close(local([0.0] * NUM_KEYS, "after"), row(*GAUSSIAN) / 4)
 
 

@@ -1,6 +1,6 @@
-"""OpenNMT-py: its global attention is the papers', its coverage and its copying are not.
+"""OpenNMT-py: its global attention matches the papers, its coverage and copy attention do not.
 
-What it computes is written out here, for it wants an older torch than heedful (3.5.1: below 2.3).
+Its computation is reimplemented here, because 3.5.1 needs torch below 2.3.
 """
 
 import math
@@ -17,13 +17,13 @@ from heedful.attention import (
     WeightedSumReadout,
 )
 from heedful.attention.additive_scores import CoverageFeature
-from tests.conformance.setup import attend, column, row, sentences, softmax, visible
+from tests.conformance.inputs import attend, column, row, sentences, softmax, visible
 
 WIDTH = 4
 
 
 def with_coverage(weight):
-    """See's score in one dimension, with W = U = v = 1: tanh(q + k + strength * total)."""
+    """See's score in one dimension, with W = U = v = 1: tanh(q + k + weight * coverage)."""
     score = AdditiveScore(1, 1, hidden_size=1, features=[CoverageFeature(1)]).double()
     score.load_state_dict(
         {
@@ -40,7 +40,7 @@ def test_opennmt_general_attention_is_bilinear_score():
     queries, values, mask = sentences()
     score = BilinearScore(WIDTH, WIDTH).double()
     matrix = score.projection.weight
-    # OpenNMT-py turns the query, h_s . (W h_t), where the paper turns the key: W is transposed.
+    # OpenNMT-py projects the query, h_s . (W h_t), the paper projects the key: W is transposed.
     scores = torch.einsum("bsk,qk,btq->bts", values, matrix, queries)
     expected = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
     torch.testing.assert_close(attend(score, queries, values, mask).weights, expected)
@@ -58,7 +58,7 @@ def test_opennmt_mlp_attention_is_additive_score_with_bias():
 
 
 def test_opennmt_sparsemax_matches():
-    # Scores 1, 0.5 and -1: the nearest shares are 0.75 and 0.25, each 0.25 below its score.
+    # Scores 1, 0.5 and -1: the projection is 0.75 and 0.25, each 0.25 below its score.
     queries, values = column(1.0), column(1.0, 0.5, -1.0)
     weights = attend(
         DotScore(), queries, values, visible(values), alignment=SparsemaxAlignment()
@@ -67,7 +67,7 @@ def test_opennmt_sparsemax_matches():
 
 
 def test_coverage_affects_scores_here_but_not_in_opennmt():
-    # Asked the same twice, positions 1 and 0. OpenNMT-py keeps a total but asks without it.
+    # The same query twice over keys 1 and 0. OpenNMT-py keeps coverage but does not use it.
     queries, values = column(0.0, 0.0), column(1.0, 0.0)
     first = softmax(math.tanh(1), math.tanh(0))
     second = softmax(math.tanh(1 - 3 * first[0]), math.tanh(0 - 3 * first[1]))
@@ -88,7 +88,7 @@ def test_coverage_with_zero_weight_matches_opennmt():
 
 
 def test_coverage_does_not_modify_values_unlike_opennmt_branch():
-    # The branch adds w c to what the encoder said, in position, and then averages tanh of that.
+    # The branch adds w c to the encoder states in place and averages their tanh.
     queries, values = column(0.0, 0.0), column(1.0, 0.0)
     first = softmax(math.tanh(1), math.tanh(0))
     second = softmax(math.tanh(1 - 3 * first[0]), math.tanh(0 - 3 * first[1]))
@@ -102,8 +102,8 @@ def test_coverage_does_not_modify_values_unlike_opennmt_branch():
 
 
 def test_padding_gets_no_weight_here_and_half_in_opennmt_copy_attention():
-    # Two words and two positions of padding, all scores equal. Its copy attention is not told how
-    # long the source is, so every position gets a quarter.
+    # Two words and two positions of padding, all scores equal. Its copy attention does not
+    # get the source lengths, so every position gets a quarter.
     queries, values = column(0.0), column(3.0, 5.0, 7.0, 9.0)
     scores = (queries @ values.mT)[0]
     opennmt = scores.softmax(dim=-1)

@@ -1,4 +1,4 @@
-"""The table of conformance: every test it names exists, and no test here goes unnamed."""
+"""The conformance tables: every named test exists, and every file here is named."""
 
 import ast
 import re

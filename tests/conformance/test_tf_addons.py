@@ -1,7 +1,6 @@
-"""TensorFlow Addons: its Bahdanau, Luong and monotonic attention beside ours.
+"""TensorFlow Addons: its Bahdanau, Luong and monotonic attention.
 
-What it computes is written out here, for its TensorFlow wants an older numpy than heedful (0.23.0:
-below 2).
+Its computation is reimplemented here, because the TensorFlow of 0.23.0 needs numpy below 2.
 """
 
 import pytest
@@ -9,7 +8,7 @@ import torch
 
 from heedful.attention import AdditiveScore, BilinearScore
 from heedful.attention.monotonic_alignment import MonotonicAlignment
-from tests.conformance.setup import attend, sentences
+from tests.conformance.inputs import attend, sentences
 
 WIDTH, HIDDEN = 4, 3
 
@@ -31,7 +30,7 @@ def test_tfa_bahdanau_attention_is_additive_score():
 
 
 def test_tfa_normed_bahdanau_is_additive_score_with_bias():
-    # g v / |v| . tanh(W q + U k + b): a way to learn v, and not another score.
+    # g v / |v| . tanh(W q + U k + b): a parametrization of v, not another score.
     queries, values, mask = sentences()
     length, vector = 1.7, torch.randn(HIDDEN, dtype=torch.double)
     score = AdditiveScore(WIDTH, WIDTH, hidden_size=HIDDEN, bias=True).double()
@@ -46,7 +45,7 @@ def test_tfa_normed_bahdanau_is_additive_score_with_bias():
 
 
 def test_tfa_luong_attention_is_bilinear_score():
-    # Its memory layer cannot be left out: there is "general" alone, and no "dot".
+    # Its memory layer is required, so there is "general" but no "dot".
     queries, values, mask = sentences()
     score = BilinearScore(WIDTH, WIDTH).double()
     scores = queries @ (values @ score.projection.weight.T).mT
@@ -55,7 +54,7 @@ def test_tfa_luong_attention_is_bilinear_score():
 
 
 def recursive_step(stop_probs, weights_before):
-    """One step of its mode "recursive": what arrives at a position either stops or goes on."""
+    """Return one step of its mode "recursive"."""
     weights, arriving = [], 0.0
     for stop_prob, previous in zip(stop_probs.tolist(), weights_before.tolist(), strict=True):
         arriving = arriving + previous
@@ -80,7 +79,7 @@ def test_tfa_monotonic_attention_matches_expected_weights(algorithm):
 
 
 def test_tfa_hard_monotonic_attention_matches_inference():
-    # Its mode "hard": the first position from the last one on whose probability rounds to one, or none.
+    # Its mode "hard": the first position from the last one on with probability above 1/2, or none.
     scores = torch.randn(20, 4, 6, dtype=torch.double)
     weights_ = (
         MonotonicAlignment(bias=0.0).eval()(scores, torch.ones(1, 1, 6, dtype=torch.bool)).weights

@@ -1,4 +1,4 @@
-"""PyTorch's own attention: ours must agree with it, in values, weights and gradients."""
+"""PyTorch's attention: equal values, weights and gradients."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ from heedful.attention import (
     window_mask,
 )
 from heedful.attention.multi_head import MultiHeadAttention
-from tests.conformance.setup import attend, sentences, visible
+from tests.conformance.inputs import attend, sentences, visible
 
 WIDTH, NUM_HEADS = 6, 3
 
@@ -38,7 +38,7 @@ def masks(padded):
 def test_dot_scores_with_softmax_match_torch_sdpa(score, scale, name):
     queries, values, padded = sentences(queries=5)
     mask = masks(padded)[name]
-    # Rows that see nothing have a test of their own.
+    # Fully masked rows have a separate test.
     mask = mask | ~mask.any(dim=-1, keepdim=True)
     ours = [queries.clone().requires_grad_(), values.clone().requires_grad_()]
     theirs = [queries.clone().requires_grad_(), values.clone().requires_grad_()]
@@ -84,7 +84,7 @@ def test_nan_in_padding_reaches_context_of_torch_only():
 
 
 def beside_torchs(reference, *, bias):
-    """Many heads of ours with the parameters of torch's."""
+    """Build multi-head attention with the parameters of torch's."""
     inner = SingleHeadAttention(ScaledDotScore(), SoftmaxAlignment(), WeightedSumReadout())
     sizes = {"query_size": WIDTH, "memory_size": WIDTH, "head_dim": WIDTH // NUM_HEADS}
     ours = MultiHeadAttention(inner, num_heads=NUM_HEADS, bias=bias, **sizes).double()

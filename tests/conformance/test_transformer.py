@@ -1,7 +1,7 @@
-"""torch.nn.Transformer: ours must agree with it weight for weight, in values and gradients.
+"""torch.nn.Transformer: equal outputs and gradients with the same parameters.
 
-Torch's whole Transformer always ends in a norm; where norms come after sublayers, ours does not,
-as in the paper, so that norm is taken away there.
+Torch's Transformer always ends in a norm; with post-norm the paper and heedful do not, so it is
+removed there.
 """
 
 import pytest
@@ -14,10 +14,10 @@ from heedful.models.encoder_decoder import EncoderDecoderConfig
 from tests.catalogue import VOCABULARY, batch, store
 
 SIZE, NUM_HEADS, HIDDEN, NUM_LAYERS = 8, 2, 12, 2
-EPSILON = 1e-3  # large enough to be missed
+EPSILON = 1e-3  # large enough to matter
 NORM_ORDERS = ["pre", "post"]
 
-# Torch says that it cannot use a shortcut of its own.
+# Torch warns that it cannot use nested tensors.
 pytestmark = pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
 
 all_forms = pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def ours(norm_order, activation):
 
 
 def torchs(norm_order, activation):
-    """Torch's, every weight of it drawn, gains and biases too."""
+    """Build torch's model with random parameters, including norms and biases."""
     model = nn.Transformer(
         SIZE,
         NUM_HEADS,
@@ -81,7 +81,7 @@ def torchs(norm_order, activation):
 
 
 def by_our_names(tensors):
-    """Tensors by the names of torch's parameters, as tensors by the names of ours."""
+    """Rename torch's parameters to the names used here."""
     actual = {}
     for name, tensor in tensors.items():
         side, *rest = name.split(".")
@@ -102,7 +102,7 @@ def by_our_names(tensors):
 
 
 def torchs_log_probs(reference, model, examples: Batch):
-    """What torch's layers say between our embeddings and our emission."""
+    """Return log-probabilities of torch's layers between heedful's embeddings and output head."""
     tokens, lengths = examples.sources
     hidden = ~padding_mask(lengths, tokens.size(1)).squeeze(1)
     outputs = reference(
@@ -142,7 +142,7 @@ def test_transformer_matches_torch_in_value_and_gradient(norm_order, activation,
 
 
 def test_pre_norm_stack_without_final_norm_matches_torch():
-    """What makes ours end in a norm where norms come before: the layers' sums never stop."""
+    """With pre-norm the residual stream is not normalized at the end."""
     reference = torchs("pre", "relu")
     inputs = torch.randn(1, 4, SIZE, dtype=torch.double)
     stack = ours("pre", "relu").encoder.stack

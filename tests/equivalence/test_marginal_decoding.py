@@ -1,4 +1,4 @@
-"""Exact hard attention: what a decoder gives is the sum over all paths through the source."""
+"""Exact hard attention: decoder likelihoods equal the sum over all alignment paths."""
 
 from itertools import product
 
@@ -26,7 +26,7 @@ SETTINGS = {
 
 
 def build(alignment):
-    """A decoder whose weights are large enough to prefer some positions and some tokens."""
+    """Build a decoder with parameters large enough for clear preferences."""
     config = RecurrentDecoderConfig.model_validate(SETTINGS)
     attention = config.attention.model_copy(update={"alignment": alignment})
     config = config.model_copy(update={"attention": attention})
@@ -44,7 +44,7 @@ def sources(*lengths):
 
 
 def select_source(encoded, row):
-    """One source without its padding."""
+    """Return one source without its padding."""
     length = encoded.lengths[row : row + 1]
     return EncoderOutput(
         encoded.states[row : row + 1, : int(length)], length, encoded.summary[[row]]
@@ -52,7 +52,7 @@ def select_source(encoded, row):
 
 
 def scores_and_probabilities(decoder, inputs, targets, encoded):
-    """Scores of every position, and what each would give the target, for every step of one source."""
+    """Return scores of positions and target probabilities given a position, for each step."""
     wiring, values = decoder.wiring, encoded.states[0]
     state = wiring.cells.initial_state(decoder.bridge(encoded))
     scores, probabilities = [], []
@@ -71,13 +71,13 @@ def scores_and_probabilities(decoder, inputs, targets, encoded):
 
 
 def transition(scores, position, previous, *, monotonic):
-    """The probability that a token comes from `position` if the last came from `before`."""
+    """Return the probability of `position` given the position of the last token."""
     first = previous if monotonic else 0
     return scores[first:].softmax(-1)[position - first] if position >= first else torch.tensor(0.0)
 
 
 def by_enumeration(decoder, inputs, targets, encoded, *, monotonic):
-    """The likelihood of a target: the sum over every path, of the product along it."""
+    """Return the log-likelihood of a target as a sum over all paths."""
     scores, probabilities = scores_and_probabilities(decoder, inputs, targets, encoded)
     total = torch.zeros((), dtype=torch.double)
     for path in product(range(int(encoded.lengths)), repeat=len(targets)):

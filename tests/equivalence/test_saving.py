@@ -1,4 +1,4 @@
-"""What is saved and loaded says the same."""
+"""Saved and loaded models are equal."""
 
 import numpy as np
 import pytest

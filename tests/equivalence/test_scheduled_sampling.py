@@ -1,4 +1,4 @@
-"""A decoder that reads only what it says itself is greedy search; told all, it is as before."""
+"""Scheduled sampling: ratio 0 with argmax is greedy search, ratio 1 is teacher forcing."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def build(name):
     with torch.no_grad():
         for weight in decoder.parameters():
             weight.mul_(4)
-        decoder.output_head.projection.bias[EOS] = 2  # some end early
+        decoder.output_head.projection.bias[EOS] = 2  # some sequences end early
     return decoder
 
 
@@ -59,7 +59,7 @@ def test_zero_teacher_forcing_with_argmax_matches_greedy_search(name):
 
 @all_decoders
 def test_teacher_forcing_ratio_near_one_matches_teacher_forcing(name):
-    """The path step by step is the path at once, in value and in gradient."""
+    """Stepwise decoding equals parallel decoding, in value and gradient."""
     decoder, encoded = build(name), sources()
     tokens = torch.randint(3, VOCABULARY, (4, MAX_LENGTH))
     teacher_forced = decoder(tokens, encoded)

@@ -1,4 +1,4 @@
-"""What every alignment promises."""
+"""Invariants of every alignment."""
 
 import pytest
 import torch
@@ -38,14 +38,14 @@ both_modes = pytest.mark.parametrize("training", [False, True], ids=["asked", "t
 
 @pytest.fixture(autouse=True)
 def _reset_mode():
-    """Leave every alignment as if it were asked, whatever a test has made of it."""
+    """Put all alignments back into eval mode after each test."""
     yield
     for alignment in ALIGNMENTS.values():
         alignment.eval()
 
 
 def queries_for(scores):
-    """Queries that differ from row to row and not with the number of keys."""
+    """Return queries that differ between rows and do not depend on the number of keys."""
     rows = torch.arange(scores.shape[:-1].numel(), dtype=scores.dtype).sin()
     return rows.view(*scores.shape[:-1], 1).expand(*scores.shape[:-1], WIDTH).contiguous()
 
@@ -56,7 +56,7 @@ def compute_weights(alignment, scores, mask, state=None):
 
 @st.composite
 def scores_and_mask(draw):
-    """Scores of any size up to large ones, with any mask."""
+    """Draw scores, some of them large, and a mask."""
     rows, positions = draw(st.integers(1, 4)), draw(st.integers(1, 6))
     numbers = st.floats(-1e4, 1e4, width=32)
     scores = draw(st.lists(numbers, min_size=rows * positions, max_size=rows * positions))
@@ -83,7 +83,7 @@ def test_alignment_rows_sum_to_one_over_visible_positions(alignment, training, c
         assert (total <= mask.any(-1) + 1e-5).all()
     elif isinstance(
         alignment, LocalAlignment
-    ):  # a window may show nothing although something is visible
+    ):  # the window may be fully masked although other positions are visible
         assert ((total - 1).abs().minimum(total.abs()) <= 1e-5).all()
     else:
         torch.testing.assert_close(total, mask.any(-1).float())
@@ -217,8 +217,8 @@ def test_large_scores_keep_differences(alignment):
 @all_alignments
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_half_precision_weights_are_close_to_float32(alignment, dtype):
-    # One query: what several carry on to one another loses digits at every one. And few positions
-    # where a center is predicted: it is a share of their number, so its last digits are positions.
+    # One query, since rounding accumulates over queries. And few positions for a predictive
+    # center, because its rounding error is proportional to the source length.
     is_local = isinstance(alignment, LocalAlignment)
     scores = torch.randn(6, 1, 12 if is_local else 300).to(dtype)
     mask, queries = all_visible(scores), queries_for(scores)
@@ -236,7 +236,7 @@ def test_gradients_match_finite_differences(alignment):
     queries = queries_for(scores)
     alignment.double()
     if not alignment(scores, mask, queries).weights.requires_grad:
-        alignment.train()  # hard when asked, smooth while it learns
+        alignment.train()  # hard in eval mode, smooth in training
     assert torch.autograd.gradcheck(lambda inputs: alignment(inputs, mask, queries).weights, scores)
 
 
@@ -283,7 +283,7 @@ def test_alignment_output_rows_can_be_selected(alignment):
     output = alignment.float()(scores, all_visible(scores), queries_for(scores))
     selected = select_rows(output, rows)
     torch.testing.assert_close(selected.weights, output.weights[rows])
-    assert map_tensors(len, selected)  # every part leads with the batch
+    assert map_tensors(len, selected)  # every field has the batch dimension first
 
 
 @all_sparse_alignments

@@ -1,4 +1,4 @@
-"""What every cell promises, alone and run along sequences."""
+"""Invariants of every recurrent cell, alone and in a layer."""
 
 from itertools import product
 
@@ -66,7 +66,7 @@ def state_after_three_steps(cell, rows):
 
 
 def non_history_parts(state):
-    """The parts of a state that every step makes anew."""
+    """Return the parts of a state that are replaced at every step."""
     return [part for part in state if not is_history(part)]
 
 
@@ -143,7 +143,7 @@ def test_gradients_match_finite_differences(name, training):
     hidden, inputs = random_inputs(2, 4).requires_grad_(), random_inputs(2, 3, 3).requires_grad_()
 
     def run(hidden, inputs, *weights):
-        torch.manual_seed(1)  # what is drawn is drawn alike
+        torch.manual_seed(1)  # the same random masks
         last = unroll_steps(cell, inputs, cell.initial_state(hidden))[-1]
         return tuple(part for part in last if part.is_floating_point())
 
@@ -183,13 +183,13 @@ def forward_bidirectional(name):
 
 
 def continue_from(layer, ends, continuation):
-    """What is seen where each direction goes on from its end."""
+    """Return the outputs of each direction continued from its final state."""
     pairs = zip(layer.cells, ends, strict=True)
     return [unroll_outputs(cell, continuation, end) for cell, end in pairs]
 
 
 def assert_same_ends(layer, actual, expected):
-    """Ends are the same where they look alike and lead to the same."""
+    """Final states are equal if they and their continuations are."""
     for one, other in zip(actual, expected, strict=True):
         torch.testing.assert_close(non_history_parts(one), non_history_parts(other))
     continuation = random_inputs(len(actual[0][0]), 3, 3)

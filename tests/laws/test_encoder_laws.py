@@ -1,4 +1,4 @@
-"""What every recurrent encoder promises, whatever its settings."""
+"""Invariants of every recurrent encoder."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ TOKENS = torch.randint(4, 11, (3, 5), generator=torch.Generator().manual_seed(1)
 
 
 def build(name, **settings):
-    """An encoder with weights large enough to make its outputs differ."""
+    """Build an encoder with parameters large enough to give distinct outputs."""
     sizes = {"embedding_size": 5, "hidden_size": 6, "num_layers": 3}
     config = RecurrentEncoderConfig.model_validate(sizes | SETTINGS[name] | settings)
     encoder = config.build(vocab_size=11).double().eval()
@@ -66,7 +66,7 @@ def build(name, **settings):
 
 
 def position_and_row_outputs(output):
-    """All that is said of the rows."""
+    """Return the outputs per position and per row."""
     cell_states = () if output.cell_states is None else (output.cell_states,)
     return (output.states, *cell_states), (output.summary, *output.final_states)
 

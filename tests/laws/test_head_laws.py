@@ -1,4 +1,4 @@
-"""What attention promises whatever it is made of, with heads and without."""
+"""Invariants of attention for every score and alignment, with and without heads."""
 
 from copy import deepcopy
 
@@ -21,7 +21,7 @@ from heedful.pytree import map_tensors
 from tests import catalogue
 from tests.catalogue import ALIGNMENTS, WIDTH
 
-# One that waits for where the query before it looked, by every feature there is.
+# A score with every feature of the state.
 WITH_FEATURES = AdditiveScoreConfig(features=tuple(item() for item in types_in(ScoreFeatureConfig)))
 SCORES = {**catalogue.SCORES, "looking back": WITH_FEATURES}
 
@@ -38,7 +38,7 @@ all_kv_heads = pytest.mark.parametrize(
 
 
 def build_attention(inner, num_kv_heads):
-    """The mechanism at inference, with so many groups or no heads at all."""
+    """Build attention in eval mode with this number of key-value heads, or without heads."""
     module = (
         inner
         if num_kv_heads is None

@@ -1,4 +1,4 @@
-"""What local attention promises whatever its center, its Gaussian and the alignment within."""
+"""Invariants of local attention for every center, Gaussian and inner alignment."""
 
 from itertools import product
 
@@ -44,13 +44,13 @@ def build(member):
     )
     with torch.no_grad():
         for weight in alignment.parameters():
-            weight.mul_(4)  # so that centers lie anywhere in the source
+            weight.mul_(4)  # so that centers are spread over the source
     return alignment
 
 
 @st.composite
 def scores_mask_and_queries(draw):
-    """Scores, any mask, and queries."""
+    """Draw scores, a mask and queries."""
     num_queries, positions = draw(st.integers(1, 4)), draw(st.integers(1, 9))
     numbers = st.floats(-1e3, 1e3, width=32)
     scores = draw(
@@ -67,7 +67,7 @@ def scores_mask_and_queries(draw):
 
 
 def window(centers, size):
-    """Which positions each center sees, counted one by one."""
+    """Return the window of each center, position by position."""
     return torch.tensor(
         [
             [
@@ -175,7 +175,7 @@ def test_fully_masked_row_gives_zeros_and_finite_gradients(member):
 def test_fully_masked_window_gives_zeros(member):
     alignment, scores, queries = build(member), torch.randn(1, 4, 40), torch.zeros(1, 4, QUERY)
     centers = alignment(scores, torch.ones(1, 1, 40, dtype=torch.bool), queries).centers
-    mask = ~window(centers, 40)  # the far end stays visible, so that no center moves
+    mask = ~window(centers, 40)  # the far end stays visible, so that centers do not move
     output = alignment(scores, mask, queries)
     torch.testing.assert_close(output.centers, centers)
     assert (output.weights == 0).all()

@@ -1,4 +1,4 @@
-"""What all vectors of positions promise, and all ways to join them."""
+"""Invariants of every positional encoding, added or concatenated."""
 
 from itertools import product
 

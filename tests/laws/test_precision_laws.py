@@ -1,4 +1,4 @@
-"""Every system learns in 16 bits: what it finds is finite and near what 32 bits find."""
+"""Losses and gradients in 16 bits are finite and close to fp32 for every model."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from heedful.training import negative_log_likelihood
 from heedful.training.trainer import MixedPrecision
 from tests.catalogue import SYSTEMS, batch, build, store
 
-# Every alignment, what has derivatives of its own, and some of each family else.
+# Every alignment, every custom gradient, and some of each other family.
 QUICK = ("alignment ", "score additive", "score cosine", "marginal over softmax")
 QUICK += ("transformer, span both", "convolutional", "dilated", "experts", "feature coverage")
 all_systems = pytest.mark.parametrize(
@@ -26,7 +26,7 @@ BATCH = batch(store(), [0, 1, 2, 3])
 
 
 def loss_and_gradient(model, precision):
-    """The loss, and all gradients in one row, once the scale is one that fits them."""
+    """Return the loss and the flattened gradients, retried until the loss scale fits."""
     torch.manual_seed(0)
     model.zero_grad()
     with precision.autocast():
@@ -45,7 +45,9 @@ def check_close_to_fp32(name, precision):
     model = build(name).float()
     with torch.no_grad():
         for weight in model.parameters():
-            weight.mul_(0.5)  # as they are drawn: wider ones make rounding grow with every layer
+            weight.mul_(
+                0.5
+            )  # as initialized: with larger ones rounding errors grow with every layer
     loss, gradient = loss_and_gradient(model, MixedPrecision("fp32", "cpu"))
     narrow_loss, narrow_gradient = loss_and_gradient(model, MixedPrecision(precision, "cpu"))
     assert narrow_gradient.isfinite().all()
@@ -71,7 +73,7 @@ def test_cells_train_in_fp16_on_cpu(cell):
 
 
 def gradients(function, tensors, *, is_inside):
-    """Gradients of what a form makes in bf16, differentiated inside or outside of autocast."""
+    """Return gradients of a function in bf16, differentiated inside or outside of autocast."""
     leaves = [tensor.clone().requires_grad_() for tensor in tensors]
     with MixedPrecision("bf16", "cpu").autocast():
         outputs = function(*leaves)
@@ -141,7 +143,7 @@ PAIRS = {
 @pytest.mark.parametrize("is_inside", [False, True])
 @pytest.mark.parametrize("name", PAIRS)
 def test_custom_gradients_match_autograd_in_bf16(name, is_inside):
-    """None is lost, wherever they are asked for; weights of a kind stay of that kind."""
+    """Gradients are complete, and parameters keep their dtype."""
     plain, custom, shapes = PAIRS[name]
     tensors = [torch.randn(shape) for shape in shapes]
     expected = gradients(plain, tensors, is_inside=False)

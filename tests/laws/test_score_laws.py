@@ -1,4 +1,4 @@
-"""What every score promises."""
+"""Invariants of every score."""
 
 import pytest
 import torch
@@ -8,20 +8,20 @@ from heedful.pytree import select_rows
 from tests.catalogue import SCORES
 
 SIZE = 4
-ABSOLUTE = {"location", "sum"}  # those that ask where a key stands, counted from the first
+ABSOLUTE = {"location", "sum"}  # depend on absolute key positions
 RELATIVE = {
     "alibi",
     "gaussian",
     "relative-position-bias",
     "relative-key",
     "rotary",
-}  # from the query
+}  # depend on the distance
 POSITIONAL = ABSOLUTE | RELATIVE
 POSITION_ONLY = {
     "alibi",
     "gaussian",
     "relative-position-bias",
-}  # those that look at no vector at all
+}  # ignore all vectors
 all_scores = pytest.mark.parametrize("type_name", SCORES)
 content_scores = pytest.mark.parametrize(
     "type_name", [type_name for type_name in SCORES if type_name not in POSITIONAL]
@@ -45,7 +45,7 @@ def score(module, queries, keys, state=None):
 
 
 def state_after(num_queries, keys):
-    """The past of sources of which so many queries were asked; where they looked is forgotten."""
+    """Return the state after this number of queries, with zero weights."""
     zero_weights, zero_context = torch.zeros_like(keys[..., 0]), torch.zeros_like(keys[..., 0, :])
     return AttentionState(
         num_queries, zero_weights, zero_weights, zero_context, torch.ones_like(zero_context[..., 0])
@@ -152,7 +152,7 @@ def test_zero_vectors_give_finite_scores_and_gradients(type_name, dtype):
     assert scores.dtype == dtype
     assert scores.isfinite().all()
     inputs = (queries, keys, *module.parameters())
-    total = scores.sum() + queries.sum()  # there are scores that depend on no input
+    total = scores.sum() + queries.sum()  # some scores depend on no input
     for gradient in torch.autograd.grad(total, inputs, materialize_grads=True):
         assert gradient.isfinite().all()
 
@@ -161,5 +161,5 @@ def test_zero_vectors_give_finite_scores_and_gradients(type_name, dtype):
 def test_gradients_match_finite_differences(type_name):
     module = build(type_name)
     inputs = (vectors(2).requires_grad_(), vectors(3).requires_grad_(), *module.parameters())
-    # Fast: along random directions, for the matrices have thousands of entries.
+    # Fast mode checks random directions; the matrices have thousands of entries.
     assert torch.autograd.gradcheck(lambda q, k, *_: score(module, q, k), inputs, fast_mode=True)

@@ -1,4 +1,4 @@
-"""What all ways of a sequence to look at itself promise, however far positions see."""
+"""Invariants of every type of self-attention."""
 
 from itertools import product
 
@@ -40,7 +40,7 @@ ATTENTIONS = {
         "multi_head": {"num_heads": 2},
     },
 }
-POSITIONAL = {"rotary", "relative buckets"}  # nothing for what is pressed
+POSITIONAL = {"rotary", "relative buckets"}  # not supported by compressed attention
 MEMBERS = [
     pair
     for pair in product(SPANS, ATTENTIONS)
@@ -67,7 +67,7 @@ def vectors(*shape):
 
 
 def run(module, inputs, lengths=None, **options):
-    """Read from the beginning."""
+    """Run from an empty cache."""
     rows = len(inputs)
     if lengths is None:
         lengths = torch.full((rows,), inputs.size(1))
@@ -83,7 +83,7 @@ def test_every_self_attention_type_is_tested():
 
 pieces_of_rows = st.lists(
     st.tuples(*[st.integers(0, 5)] * ROWS), min_size=1, max_size=5
-)  # how many positions each row has in each piece
+)  # length of each row in each chunk
 
 
 @all_members
@@ -96,7 +96,7 @@ def test_cached_chunks_match_whole_sequence(span, attention_name, pieces):
     expected = run(module, whole, totals).outputs
     cache, start_positions = module.initial_state(whole), torch.zeros(ROWS, dtype=torch.long)
     for piece in pieces:
-        inputs = vectors(ROWS, max(1, *piece))  # past a row's end anything may stand
+        inputs = vectors(ROWS, max(1, *piece))  # padding may contain anything
         for row, length in enumerate(piece):
             inputs[row, :length] = whole[row, start_positions[row] : start_positions[row] + length]
         lengths = torch.tensor(piece)

@@ -1,4 +1,4 @@
-"""The additive score with what the past adds to it."""
+"""The additive score with features of the state."""
 
 import math
 
@@ -103,7 +103,7 @@ def test_additive_bias_is_optional(bias):
 
 
 def test_context_feature_equals_context_concatenated_to_query():
-    """W [x; c] is W_x x + W_c c, the score of Cheng et al. 2016 whichever way it is written."""
+    """W [x; c] is W_x x + W_c c, so both forms of the score of Cheng et al. 2016 are equal."""
     feature = ContextFeature(HIDDEN, value_size=KEY)
     separate = AdditiveScore(QUERY, KEY, hidden_size=HIDDEN, features=[feature])
     joined = AdditiveScore(QUERY + KEY, KEY, hidden_size=HIDDEN)

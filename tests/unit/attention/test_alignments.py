@@ -1,4 +1,4 @@
-"""Softmax against its formula, and what a configuration may say of alignments."""
+"""Softmax against its formula, and alignment configs."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Penalties against numbers worked out by hand, and what padding adds to them."""
+"""Auxiliary losses against hand calculations, and their invariants."""
 
 import math
 
@@ -24,9 +24,9 @@ SECOND = [[1.0, 0.0], [0.75, 0.25]]
 
 
 def loss_inputs(rows, *, extra_targets=0, extra_places=0, probabilities=None):
-    """One sentence in which attention went like this, with padding behind it."""
+    """Return loss inputs of one sentence with these weights, and padding."""
     wide = [[*row, *[0.0] * extra_places] for row in rows]
-    # Padding asks as well, and attention goes somewhere for it.
+    # Padding targets have weights too.
     wide += [[1.0] + [0.0] * (len(wide[0]) - 1)] * extra_targets
     weights = torch.tensor([wide], dtype=torch.double, requires_grad=True)
     real = torch.arange(len(wide)) < len(rows)
@@ -36,7 +36,7 @@ def loss_inputs(rows, *, extra_targets=0, extra_places=0, probabilities=None):
 
 
 def batch_inputs(*parts):
-    """Sentences of one shape as one batch."""
+    """Return sentences of one shape as one batch."""
     fields = zip(*(part[1:] for part in parts), strict=True)
     weights = torch.cat([part.alignment.weights for part in parts])
     return AlignmentLossInputs(AlignmentOutput(weights), *(torch.cat(field) for field in fields))
@@ -61,7 +61,7 @@ def test_coverage_loss_is_overlap_with_earlier_weights():
 
 
 def test_coverage_loss_is_limited_by_weight():
-    """Looking twice at one position overlaps by one unit, three times by two."""
+    """Two rows on one position overlap by one unit, three by two."""
     assert CoverageLoss(1.0)(loss_inputs([[1.0, 0.0]] * 3)).item() == 2
 
 
@@ -101,7 +101,7 @@ def test_loss_of_batch_is_sum_over_sentences(loss):
 
 @all_losses
 def test_loss_of_heads_is_sum_over_heads(loss):
-    """Leading dimensions are free: (B, H) here."""
+    """Leading dimensions are (B, H)."""
     weights = torch.rand(2, 4, 3, 5).softmax(-1)
     real = torch.tensor([[True, True, True], [True, True, False]])[:, None].expand(2, 4, 3)
     visible = torch.ones(2, 4, 5, dtype=torch.bool)
@@ -122,7 +122,7 @@ def test_loss_of_heads_is_sum_over_heads(loss):
 
 @all_losses
 def test_hard_attention_loss_uses_probabilities(loss):
-    """A choice is not to blame for being one; and it has no gradient."""
+    """One-hot weights have no gradient."""
     probabilities = torch.tensor([FIRST], dtype=torch.double, requires_grad=True)
     choices = [[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0]]
     chosen = loss(loss_inputs(choices, probabilities=probabilities))

@@ -1,4 +1,4 @@
-"""What is expected of a choice, and how that is learned."""
+"""Baselines of REINFORCE."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Chunkwise alignment against every boundary and every chunk, written out."""
+"""Chunkwise alignment against a loop over boundaries and chunks."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ def chunkwise(chunk_size, inference="expected"):
 
 
 def by_hand(boundaries, scores, mask, chunk_size):
-    """Let each boundary share its probability by a softmax over its chunk."""
+    """Distribute the probability of each boundary by a softmax over its chunk."""
     weights = torch.zeros_like(scores)
     for end in mask.nonzero().flatten().tolist():
         chunk = [
@@ -65,7 +65,7 @@ def test_large_scores_do_not_overflow():
     assert weights.tolist() == [[1, 0, 0, 0]]
     last = chunkwise(2, "hard")
     with torch.no_grad():
-        last.boundaries.bias.fill_(-1e4)  # the first above this is the third
+        last.boundaries.bias.fill_(-1e4)  # the third score is the first above it
     weights = last(scores, torch.ones(1, 4, dtype=torch.bool)).weights
     expected = torch.tensor([[0.0, *torch.tensor([-1.0, 1.0]).softmax(-1).tolist(), 0.0]])
     torch.testing.assert_close(weights, expected)

@@ -1,4 +1,4 @@
-"""Hard alignments: what is chosen, how often, and what gradient comes back."""
+"""Hard alignments: samples, their frequencies and gradients."""
 
 import math
 
@@ -176,7 +176,7 @@ def test_source_is_soft_or_sampled_for_all_queries():
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
 def test_fraction_of_soft_sources_is_soft_probability(share):
-    """Within five standard deviations of a binomial, with a past and without one."""
+    """Within five standard deviations of a binomial, with and without a state."""
     count = 4000
     attention = SingleHeadAttention(
         DotScore(),
@@ -248,7 +248,7 @@ def test_gumbel_softmax_divides_by_temperature():
 
 
 def test_gumbel_noise_has_expected_mean_and_variance():
-    """Of log w_1 - log w_2: the difference of two Gumbels is logistic, with variance pi^2 / 3."""
+    """Log w_1 - log w_2: the difference of two Gumbels is logistic, with variance pi^2 / 3."""
     scores = torch.tensor([0.7, 0.0], dtype=torch.double).expand(1, 40_000, 2)
     weights = GumbelSoftmaxAlignment(SoftmaxAlignment())(scores, visible(scores)).weights[0]
     differences = weights[:, 0].log() - weights[:, 1].log()

@@ -21,7 +21,7 @@ all_placements = pytest.mark.parametrize("gaussian", PLACEMENTS)
 
 
 class FixedCenter(WindowCenter):
-    """A center that is told to it."""
+    """A center at fixed positions."""
 
     def __init__(self, *positions):
         super().__init__()
@@ -49,7 +49,7 @@ def scores_of(*shape):
 
 
 def by_hand(scores, center, *, half_width, gaussian):
-    """One row: softmax over the window, with exp(-(s - p)^2 / (2 sigma^2)) where it belongs."""
+    """Return one row: softmax over the window, with the Gaussian before or after it."""
     first, last = math.floor(center) - half_width, math.floor(center) + half_width
     window = [position for position in range(len(scores)) if first <= position <= last]
     sigma = half_width / 2
@@ -192,7 +192,7 @@ def test_center_gradient_matches_finite_differences(gaussian):
 @all_placements
 def test_nan_center_stays_in_its_row(gaussian):
     scores = scores_of(1, 3, 9)
-    scores[0, 1] = math.nan  # as scores are where the query is not a number
+    scores[0, 1] = math.nan  # as if the query were NaN
     mask = all_visible(scores)
     mask[0, 2] = False
     weights = local(4.0, math.nan, math.nan, gaussian=gaussian)(scores, mask).weights

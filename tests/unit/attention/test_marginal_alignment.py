@@ -1,4 +1,4 @@
-"""The monotonic marginal against its double sum, written out."""
+"""The monotonic marginal against its double sum."""
 
 import pytest
 import torch
@@ -15,14 +15,14 @@ def all_visible(scores):
 
 
 def state_with_belief(belief):
-    """A past in which the last token came from somewhere by these probabilities."""
+    """Return a state with this distribution of the last position."""
     shape = belief.shape[:-1]
     num_queries = torch.ones(shape, dtype=torch.long)
     return AttentionState(num_queries, belief, belief, torch.zeros(*shape, 1), torch.ones(shape))
 
 
 def move_belief(belief, scores, mask):
-    """From each position, share what is believed of it among the positions from there on."""
+    """Distribute the belief at each position by a softmax over the positions from there on."""
     weights = torch.zeros_like(scores)
     for position, probability in enumerate(belief):
         ahead = [pair for pair in range(position, len(scores)) if mask[pair]]
@@ -69,7 +69,7 @@ def test_batched_queries_match_single_queries_under_changing_masks():
     values = torch.randn(4, 6, 3, dtype=torch.double)
     queries = torch.randn(4, 5, 3, dtype=torch.double)
     mask = torch.rand(4, 5, 6) < 0.3
-    assert (~mask).all(-1).any()  # rows that see nothing are among them
+    assert (~mask).all(-1).any()  # some rows are fully masked
     memory = attention.build_memory(values, mask)
     whole = attention(queries, memory)
     state = attention.initial_state(memory)
@@ -86,7 +86,7 @@ def test_belief_without_visible_position_ahead_moves_to_last_or_waits():
     scores = torch.zeros(1, 4)
     state = state_with_belief(torch.tensor([0.0, 0.5, 0.0, 0.5]))
     mask = torch.tensor([[True, True, True, False]])
-    expected = [[0.0, 0.25, 0.75, 0.0]]  # the belief in the fourth falls back on the third
+    expected = [[0.0, 0.25, 0.75, 0.0]]  # the belief in the fourth position moves to the third
     torch.testing.assert_close(alignment(scores, mask, None, state).weights, torch.tensor(expected))
     nothing = alignment(scores, torch.zeros(1, 4, dtype=torch.bool), None, state)
     assert (nothing.weights == 0).all()

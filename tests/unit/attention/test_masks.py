@@ -1,4 +1,4 @@
-"""Masks, each against a plain loop over its positions."""
+"""Each mask against a loop over positions."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ IDS = torch.tensor([[0, 0, 1, 1, 1, 2, 2], [5, 5, 5, 5, 5, 5, 5], [3, 1, 3, 1, 3
 
 
 def mask_by_loop(is_visible, size=SIZE):
-    """Ask of every query and every key whether one may see the other."""
+    """Evaluate a predicate for every query and key."""
     return [[is_visible(query, key) for key in range(size)] for query in range(size)]
 
 

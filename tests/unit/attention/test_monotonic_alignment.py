@@ -1,4 +1,4 @@
-"""Monotonic alignment against the process it is the expectation of, enumerated in full."""
+"""Monotonic alignment against an enumeration of the process it is the expectation of."""
 
 from itertools import product
 
@@ -26,7 +26,7 @@ def all_visible(scores):
 
 
 def scan_stops(stops, start=0):
-    """Walk for each row of outcomes; None where the pointer has walked off the end."""
+    """Return where the pointer stops for each row, or None after the end."""
     positions = []
     for row in stops:
         if start is not None:
@@ -36,7 +36,7 @@ def scan_stops(stops, start=0):
 
 
 def by_enumeration(probabilities):
-    """Average where the pointer stops over every outcome of every coin that could be tossed."""
+    """Return the probability of stopping at each position, over all outcomes."""
     queries, positions = probabilities.shape
     weights = torch.zeros_like(probabilities)
     for outcome in product([False, True], repeat=queries * positions):
@@ -87,7 +87,7 @@ def test_linear_recurrence_matches_loop():
 
 def test_only_recursive_algorithm_is_exact_in_long_sources():
     positions = 200
-    scores = torch.zeros(1, positions, dtype=torch.double)  # half of what comes to a position stops
+    scores = torch.zeros(1, positions, dtype=torch.double)  # the stop probability is 1/2
     mask, last = all_visible(scores), torch.zeros(positions, dtype=torch.double)
     last[150] = 1
     state = AttentionState(torch.tensor(1), last, last, torch.zeros(1), torch.ones(()))

@@ -1,4 +1,4 @@
-"""Many heads against torch's own, against a loop over heads, and against none."""
+"""Multi-head attention against torch, a loop over heads, and a single head."""
 
 import pytest
 import torch
@@ -184,7 +184,7 @@ def identity_head(score):
     head = MultiHeadAttention(
         attention, query_size=SIZE, memory_size=SIZE, num_heads=1, head_dim=SIZE
     ).double()
-    head.eval()  # in training a past begins with a draw
+    head.eval()  # in training the initial state is random
     with torch.no_grad():
         for projection in head.children():
             if isinstance(projection, torch.nn.Linear):
@@ -292,7 +292,7 @@ def test_empty_source_is_reported():
 
 
 class FirstPositionLoss(SoftmaxAlignment):
-    """An alignment that wants little weight on the first position."""
+    """An alignment with a loss on the weight of the first position."""
 
     def compute_auxiliary_losses(self, loss_inputs):
         weights = loss_inputs.alignment.weights * loss_inputs.target_mask.unsqueeze(-1)

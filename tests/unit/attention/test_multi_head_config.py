@@ -1,4 +1,4 @@
-"""Heads as a configuration puts them round a mechanism."""
+"""The config of multi-head attention."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Each score of distance against its paper's rule, one pair of positions at a time."""
+"""Each position score against its formula, one pair of positions at a time."""
 
 import math
 
@@ -20,7 +20,7 @@ from heedful.attention.relative_scores import (
 from heedful.config import validate_settings
 from heedful.errors import ConfigError
 
-HALVES = [2**-1, 2**-2, 2**-3, 2**-4, 2**-5, 2**-6, 2**-7, 2**-8]  # the paper's eight, written out
+HALVES = [2**-1, 2**-2, 2**-3, 2**-4, 2**-5, 2**-6, 2**-7, 2**-8]  # the paper's eight slopes
 
 
 def scores_of(score, length, size, *, leading=(), num_queries=None, dtype=torch.double):
@@ -42,7 +42,7 @@ def slopes(num_heads):
 
 
 def bucket_by_logarithm(offset, num_buckets, max_distance, bidirectional):
-    """Exact near, logarithmic far, shared beyond: in floating point, edges rounded upwards."""
+    """The bucket rule of T5 in floating point, with edges rounded up."""
     size = num_buckets // 2 if bidirectional else num_buckets
     first = size if bidirectional and offset > 0 else 0
     distance = abs(offset) if bidirectional else max(0, -offset)
@@ -113,7 +113,7 @@ def test_relative_buckets_match_t5_rule(num_buckets, max_distance, bidirectional
 
 
 def test_distance_on_bucket_edge_starts_next_bucket():
-    # Eight near buckets and eight that widen by 16^(1/8) = 2^(1/2): every other edge is whole.
+    # Eight exact buckets and eight that grow by 16^(1/8) = 2^(1/2): every other edge is an integer.
     buckets = relative_position_buckets(16, 128)
     assert [buckets[edge] - buckets[edge - 1] for edge in (16, 32, 64)] == [1, 1, 1]
     assert [buckets[edge] for edge in (8, 16, 32, 64)] == [8, 10, 12, 14]

@@ -1,4 +1,4 @@
-"""Vectors of positions against their papers' formulas, and how they join what stands there."""
+"""Positional encodings against their formulas, added and concatenated."""
 
 import math
 

@@ -1,9 +1,8 @@
-"""REINFORCE, against the exact gradient of the expectation it estimates.
+"""REINFORCE against the exact gradient of the expected log-likelihood.
 
-A tiny decoder looks twice at three visible positions and a hidden one. What it says second depends
-on where it looked first, by its state and by where it then looks. All choices are gone through,
-so there is nothing to draw: gradients, each weighed with the probability of its choices, must add
-up to the gradient of the expected log-likelihood to the last digits.
+A tiny decoder attends twice to three visible positions and a masked one; its second output depends
+on the first position through state and query. All samples are enumerated: gradients weighted by the
+probability of their samples must add up to the exact gradient.
 """
 
 import copy
@@ -38,7 +37,7 @@ BASELINES = {"none": ZeroBaseline, "moving": moving_average, "learned": lambda: 
 
 
 class TinyDecoder(torch.nn.Module):
-    """Two steps: ask, look, say; the second asks with what the first one found."""
+    """Two decoding steps; the second query is computed from the first context."""
 
     def __init__(self):
         super().__init__()
@@ -55,7 +54,7 @@ class TinyDecoder(torch.nn.Module):
 
 
 def expected_log_likelihood(decoder):
-    """Sum over all choices, each step written out."""
+    """Return the expectation as a sum over all positions."""
     total = 0.0
     first = decoder.scores(decoder.first_query)[VISIBLE].softmax(-1)
     for probability, position in zip(first, NUM_KEYS, strict=True):
@@ -69,7 +68,7 @@ def expected_log_likelihood(decoder):
 
 
 def run_decoder(decoder, alignment):
-    """What the alignment makes of one pass: the log-likelihoods and where it looked."""
+    """Return the loss inputs of one forward pass."""
     query, state, parts, log_probs = decoder.first_query, 0.0, [], []
     for target in TARGETS:
         scores = decoder.scores(query).view(1, 1, 4)
@@ -108,7 +107,7 @@ def test_expected_reinforce_gradient_is_exact(baseline, credit, monkeypatch):
     probabilities = []
     for positions in product(NUM_KEYS, repeat=2):
         force_samples(monkeypatch, positions)
-        fresh = copy.deepcopy(alignment)  # a moving baseline moves
+        fresh = copy.deepcopy(alignment)  # the moving average changes
         loss_inputs = run_decoder(decoder, fresh)
         loss = -loss_inputs.log_likelihoods.sum() + sum(
             fresh.compute_auxiliary_losses(loss_inputs).values()
@@ -125,7 +124,7 @@ def test_expected_reinforce_gradient_is_exact(baseline, credit, monkeypatch):
 
 
 def test_gradient_without_reinforce_differs(monkeypatch):
-    """The test above can tell: what passes through the contexts alone is not enough."""
+    """The gradient through the contexts alone is not enough."""
     decoder = TinyDecoder()
     alignment = SampledAlignment(SoftmaxAlignment(), ZeroBaseline(), soft_probability=0.0)
     actual = torch.zeros_like(decoder.first_query)
@@ -158,7 +157,7 @@ def loss_inputs():
     [("sentence", [[-6, -6, -6], [-9, -9]]), ("future", [[-6, -5, -3], [-9, -5]])],
 )
 def test_credit_is_whole_sentence_or_future_targets(credit, rewards):
-    """By hand; the padding of the second sentence counts for nothing."""
+    """Padding of the second sentence has no effect."""
     alignment = SampledAlignment(
         SoftmaxAlignment(), ZeroBaseline(), reward_scale=0.1, credit=credit
     )

@@ -1,4 +1,4 @@
-"""Scores that know how far apart query and key stand, against their papers' formulas."""
+"""Relative key and rotary scores against their formulas."""
 
 import math
 
@@ -32,7 +32,7 @@ def scores_of(score, queries, keys, num_queries=None):
 
 
 def rotate(vector, position, base):
-    """The pairs of a vector as complex numbers, each multiplied by a number on the circle."""
+    """Return the pairs of a vector as rotated complex numbers."""
     numbers, size = vector.tolist(), vector.numel()
     pairs = [complex(numbers[2 * i], numbers[2 * i + 1]) for i in range(size // 2)]
     circle = [complex(math.cos(angle), math.sin(angle)) for angle in _angles(position, size, base)]

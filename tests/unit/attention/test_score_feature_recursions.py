@@ -1,7 +1,7 @@
-"""Whole recursions in which attention sees its past, against loops over the papers' formulas.
+"""Attention with features of the state against loops over the papers' formulas.
 
-Well-known code gathers coverage and never shows it to the score, and has a branch that would add
-it to the values: each is tested against here.
+Some toolkits accumulate coverage without using it in the score, or would add it to the values: both
+are tested against here.
 """
 
 import math
@@ -55,7 +55,7 @@ def mean(weights, values):
 
 
 class PaperScore:
-    """The matrices of a score as lists, and e = v . tanh(the sum of all that is told)."""
+    """The parameters of a score as lists, and e = v . tanh(sum of all terms)."""
 
     def __init__(self, score):
         self.query = score.query_projection.weight.tolist()
@@ -70,7 +70,7 @@ class PaperScore:
 
 
 def see_2017(score, queries, values):
-    """See et al. 2017: e_i = v . tanh(W_h h_i + W_s s_t + w_c c_i + b), c the weights so far."""
+    """See et al. 2017: e_i = v . tanh(W_h h_i + W_s s_t + w_c c_i + b), c coverage."""
     paper, coverage, weights = PaperScore(score), [0.0] * len(values), []
     w_c = score.features[0].projection.weight[:, 0].tolist()
     for query in queries:
@@ -103,7 +103,7 @@ def chorowski_2015(score, queries, values):
 
 
 def cheng_2016(score, queries, values):
-    """Cheng et al. 2016: a_i = v . tanh(W_h h_i + W_x x_t + W_c c), c what was taken last."""
+    """Cheng et al. 2016: a_i = v . tanh(W_h h_i + W_x x_t + W_c c), c the last context."""
     paper, context, weights = PaperScore(score), [0.0] * KEY, []
     matrix = score.features[0].projection.weight.tolist()
     for query in queries:
@@ -114,7 +114,7 @@ def cheng_2016(score, queries, values):
 
 
 def visible_values(memory):
-    """The values of each row without its padding, as lists."""
+    """Return the values of each row without its padding, as lists."""
     return [values[:length].tolist() for values, length in zip(memory.values, LENGTHS, strict=True)]
 
 
@@ -170,7 +170,7 @@ all_features = pytest.mark.parametrize("build_feature", FEATURES.values(), ids=F
 def test_weights_depend_on_earlier_queries(build_feature):
     attention = build_attention(build_feature())
     queries, memory = queries_and_memory(attention)
-    again = queries[:, :1].expand(-1, 2, -1)  # the same question, twice
+    again = queries[:, :1].expand(-1, 2, -1)  # the same query twice
     first, second = attention(again, memory).weights.unbind(1)
     assert (first - second).abs().max() > 1e-3
 

@@ -19,10 +19,10 @@ def visible(scores):
 
 
 def project_by_enumeration(scores):
-    """The nearest point of the simplex, by trying every support.
+    """Return the projection onto the simplex, by trying every support.
 
-    On a support of k positions the nearest point of the plane is score - (sum - 1) / k; of those
-    that are nowhere negative, the nearest wins.
+    On a support of k positions the projection onto the plane is score - (sum - 1) / k; the nearest
+    nonnegative one is the result.
     """
     candidates = []
     for chosen in itertools.product([False, True], repeat=len(scores)):
@@ -51,8 +51,8 @@ def test_sparsemax_of_two_scores_is_hard_sigmoid():
 
 @pytest.mark.parametrize("alpha", [1.1, 1.5, 1.7, 2.0, 3.0])
 def test_entmax_satisfies_optimality_conditions(alpha):
-    # The best of p . z + (sum p - p^alpha) / (alpha (alpha - 1)) has one slope on its support,
-    # z - p^(alpha - 1) / (alpha - 1), and no position outside it would do better.
+    # The maximum of p . z + (sum p - p^alpha) / (alpha (alpha - 1)) has equal derivatives
+    # z - p^(alpha - 1) / (alpha - 1) on its support, and lower ones outside.
     scores = random_scores()
     weights = EntmaxAlignment(alpha).normalize(scores, visible(scores))
     gradients = scores - weights ** (alpha - 1) / (alpha - 1)

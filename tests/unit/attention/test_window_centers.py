@@ -12,7 +12,7 @@ QUERY = 3
 
 
 def state_after(count):
-    """A past in which so many queries were asked, of each row."""
+    """Return the state after this number of queries per row."""
     counts = torch.tensor(count)
     nowhere = torch.zeros(*counts.shape, 4)
     return AttentionState(counts, nowhere, nowhere, nowhere, torch.ones(counts.shape))

@@ -1,4 +1,4 @@
-"""How conformance tests ask: one call for a mechanism, and the numbers it is asked about."""
+"""Shared inputs of conformance tests, and one call for a whole attention mechanism."""
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ LENGTHS = torch.tensor([5, 3])
 def sentences(
     queries: int = 3, positions: int = 5, width: int = 4
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Two rows of queries and memory, the second row with padding at its end."""
+    """Return two rows of queries and values, the second with padding, and the mask."""
     queries_ = torch.randn(2, queries, width, dtype=torch.double)
     values = torch.randn(2, positions, width, dtype=torch.double)
     return queries_, values, padding_mask(LENGTHS, positions)
@@ -33,7 +33,7 @@ def attend(
     *,
     alignment: AlignmentFunction | None = None,
 ) -> AttentionOutput:
-    """Ask a mechanism that takes the mean of the values, under a softmax unless told otherwise."""
+    """Run attention with a weighted sum and, by default, softmax."""
     attention = SingleHeadAttention(
         score, alignment or SoftmaxAlignment(), WeightedSumReadout()
     ).double()
@@ -41,21 +41,21 @@ def attend(
 
 
 def column(*numbers: float) -> Tensor:
-    """One row of so many positions, each a single number wide."""
+    """Return one row of vectors of size one."""
     return torch.tensor(numbers, dtype=torch.double).view(1, -1, 1)
 
 
 def row(*numbers: float) -> Tensor:
-    """A matrix with a single row."""
+    """Return a matrix with a single row."""
     return torch.tensor([numbers], dtype=torch.double)
 
 
 def visible(values: Tensor) -> Tensor:
-    """A mask that hides nothing."""
+    """Return a mask that is True everywhere."""
     return torch.ones(values.size(0), 1, values.size(1), dtype=torch.bool)
 
 
 def softmax(*numbers: float) -> Tensor:
-    """The weights that a softmax gives to these scores."""
+    """Return the softmax of these scores."""
     exponentials = torch.tensor(numbers, dtype=torch.double).exp()
     return exponentials / exponentials.sum()
