@@ -99,13 +99,13 @@ def example_batch() -> Batch:
     return batch(store(), [0, 3, 5, 6])
 
 
-def their_log_probs(reference: nn.Module, batch_: Batch) -> torch.Tensor:
+def their_log_probs(reference: nn.Module, examples: Batch) -> torch.Tensor:
     """Return their log-probabilities for the same batch."""
-    tokens, _ = batch_.sources
+    tokens, _ = examples.sources
     logits = reference(
         input_ids=tokens,
         attention_mask=(tokens != 0).long(),
-        decoder_input_ids=batch_.decoder_inputs,
+        decoder_input_ids=examples.decoder_inputs,
         use_cache=False,
     ).logits
     return logits.log_softmax(dim=-1)

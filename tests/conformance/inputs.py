@@ -20,9 +20,9 @@ def sentences(
     queries: int = 3, positions: int = 5, width: int = 4
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return two rows of queries and values, the second with padding, and the mask."""
-    queries_ = torch.randn(2, queries, width, dtype=torch.double)
+    query_vectors = torch.randn(2, queries, width, dtype=torch.double)
     values = torch.randn(2, positions, width, dtype=torch.double)
-    return queries_, values, padding_mask(LENGTHS, positions)
+    return query_vectors, values, padding_mask(LENGTHS, positions)
 
 
 def attend(

@@ -24,8 +24,8 @@ WIDTH = 4
 def similarities(similarity, queries, keys):
     """Return the similarity of every query and key, one pair at a time."""
     rows = [
-        [[similarity(query, key).item() for key in keys_] for query in queries_]
-        for queries_, keys_ in zip(queries, keys, strict=True)
+        [[similarity(query, key).item() for key in row_keys] for query in row_queries]
+        for row_queries, row_keys in zip(queries, keys, strict=True)
     ]
     return torch.tensor(rows, dtype=torch.double)
 
@@ -57,8 +57,9 @@ def test_allennlp_additive_matches():
     score = AdditiveScore(WIDTH, WIDTH, hidden_size=WIDTH)
 
     def similarity(query, key):
-        queries_, keys_ = score.query_projection.weight @ query, score.key_projection.weight @ key
-        return score.score_vector.weight[0] @ (queries_ + keys_).tanh()
+        projected_query = score.query_projection.weight @ query
+        projected_key = score.key_projection.weight @ key
+        return score.score_vector.weight[0] @ (projected_query + projected_key).tanh()
 
     check_agreement(score, similarity)
 

@@ -14,11 +14,11 @@ def build_model():
     unfolding = {"length_factor": 1.2, "length_offset": 1}  # 5 positions become 7
     encoder = DilatedEncoderConfig(**SIZES, **unfolding).build(vocab_size=VOCABULARY)
     decoder = DilatedDecoderConfig(**SIZES).build(vocab_size=VOCABULARY, memory_size=6)
-    for block_ in (encoder.double(), decoder.double()):
+    for module in (encoder.double(), decoder.double()):
         with torch.no_grad():
-            for weight in block_.parameters():
+            for weight in module.parameters():
                 weight.add_(0.4 * torch.randn_like(weight))
-            block_.embedding.embedding.weight[0] = 0
+            module.embedding.embedding.weight[0] = 0
     return encoder, decoder
 
 
@@ -33,18 +33,18 @@ def matrix(layer, vector):
     return layer.weight @ vector + layer.bias
 
 
-def block(block_, states, offsets):
+def block(module, states, offsets):
     """Apply one residual block; `offsets` are the positions of the convolution kernel."""
-    first, _, half, second, _ = block_.reduce
-    third, _, widen = block_.expand
-    inner = [activated(second, matrix(half, activated(first, state))) for state in states]
+    first_norm, _, down, second_norm, _ = module.reduce
+    third_norm, _, up = module.expand
+    inner = [activated(second_norm, matrix(down, activated(first_norm, state))) for state in states]
     outputs = []
     for position, state in enumerate(states):
-        result = block_.convolution.bias
+        result = module.convolution.bias
         for index, offset in enumerate(offsets):
             if 0 <= position + offset < len(states):
-                result = result + block_.convolution.weight[..., index] @ inner[position + offset]
-        outputs.append(state + matrix(widen, activated(third, result)))
+                result = result + module.convolution.weight[..., index] @ inner[position + offset]
+        outputs.append(state + matrix(up, activated(third_norm, result)))
     return outputs
 
 
@@ -53,8 +53,8 @@ def encode_positions(encoder, tokens, length):
     table = encoder.embedding.embedding.weight
     states = [table[token] for token in tokens]
     states += [torch.zeros(6, dtype=torch.double)] * (length - len(tokens))
-    for block_, dilation in zip(encoder.stack.blocks, (1, 2, 1, 2), strict=True):
-        states = block(block_, states, (-dilation, 0, dilation))
+    for module, dilation in zip(encoder.stack.blocks, (1, 2, 1, 2), strict=True):
+        states = block(module, states, (-dilation, 0, dilation))
     return states
 
 
@@ -63,8 +63,8 @@ def decode(decoder, tokens, unfolded):
     states = [decoder.embedding.embedding.weight[token] for token in tokens]
     pairs = zip(states, unfolded, strict=False)
     states = [state + source_state for state, source_state in pairs] + states[len(unfolded) :]
-    for block_, dilation in zip(decoder.stack.blocks, (1, 2, 1, 2), strict=True):
-        states = block(block_, states, (-2 * dilation, -dilation, 0))
+    for module, dilation in zip(decoder.stack.blocks, (1, 2, 1, 2), strict=True):
+        states = block(module, states, (-2 * dilation, -dilation, 0))
     norm = decoder.output_layers[0]
     logits = [matrix(decoder.output_head.projection, activated(norm, state)) for state in states]
     return torch.stack([item - item.exp().sum().log() for item in logits])

@@ -83,11 +83,11 @@ def attend(layer, hidden, word, keys, words, constant):
     """The context of one position: equations 1 and 2, with a constant for the sums in them."""
     query = (apply(layer.query_projection, hidden) + word) * constant
     scores = [torch.dot(query, key).exp() for key in keys]
-    weights_ = [score / sum(scores) for score in scores]
-    pairs = zip(weights_, keys, words, strict=True)
+    attention_weights = [score / sum(scores) for score in scores]
+    pairs = zip(attention_weights, keys, words, strict=True)
     context = sum(share * (key + query) * constant for share, key, query in pairs)
     length = len(keys)
-    return context * length * math.sqrt(1 / length), torch.stack(weights_)
+    return context * length * math.sqrt(1 / length), torch.stack(attention_weights)
 
 
 def decode_target(decoder, tokens, keys, words, constant):
@@ -98,10 +98,10 @@ def decode_target(decoder, tokens, keys, words, constant):
         conv, after = layer.layer, []
         for n, state in enumerate(states):
             hidden = gated(conv, states, range(n - conv.kernel_size + 1, n + 1))
-            context, weights_ = attend(layer, hidden, inputs[n], keys, words, constant)
+            context, attention_weights = attend(layer, hidden, inputs[n], keys, words, constant)
             update = (hidden + apply(layer.context_projection, context)) * ROOT
             after.append((residual(conv, state) + update) * ROOT)
-            weights_by_layer.append(weights_)
+            weights_by_layer.append(attention_weights)
         states = after
     output_head = decoder.output_head.projection
     logits = [output_head(apply(decoder.output_projection, state)) for state in states]

@@ -25,8 +25,8 @@ def test_tfa_bahdanau_attention_is_additive_score():
     scores = (
         projected_queries[:, :, None] + projected_keys[:, None]
     ).tanh() @ score.score_vector.weight[0]
-    weights_ = attend(score, queries, values, mask)
-    torch.testing.assert_close(weights_.weights, masked_softmax(scores, mask))
+    output = attend(score, queries, values, mask)
+    torch.testing.assert_close(output.weights, masked_softmax(scores, mask))
 
 
 def test_tfa_normed_bahdanau_is_additive_score_with_bias():
@@ -40,8 +40,8 @@ def test_tfa_normed_bahdanau_is_additive_score_with_bias():
     projected_keys = values @ score.key_projection.weight.T
     normed = length * vector * vector.square().sum().rsqrt()
     scores = (hidden[:, :, None] + projected_keys[:, None]).tanh() @ normed
-    weights_ = attend(score, queries, values, mask)
-    torch.testing.assert_close(weights_.weights, masked_softmax(scores, mask))
+    output = attend(score, queries, values, mask)
+    torch.testing.assert_close(output.weights, masked_softmax(scores, mask))
 
 
 def test_tfa_luong_attention_is_bilinear_score():
@@ -49,8 +49,8 @@ def test_tfa_luong_attention_is_bilinear_score():
     queries, values, mask = sentences()
     score = BilinearScore(WIDTH, WIDTH).double()
     scores = queries @ (values @ score.projection.weight.T).mT
-    weights_ = attend(score, queries, values, mask)
-    torch.testing.assert_close(weights_.weights, masked_softmax(scores, mask))
+    output = attend(score, queries, values, mask)
+    torch.testing.assert_close(output.weights, masked_softmax(scores, mask))
 
 
 def recursive_step(stop_probs, weights_before):
@@ -71,9 +71,9 @@ def test_tfa_monotonic_attention_matches_expected_weights(algorithm):
         .double()
         .eval()
     )
-    weights_ = alignment(scores, torch.ones(1, 1, 6, dtype=torch.bool)).weights[0]
+    actual = alignment(scores, torch.ones(1, 1, 6, dtype=torch.bool)).weights[0]
     weights_before = torch.eye(6, dtype=torch.double)[0]
-    for row, weights in zip(scores[0].sigmoid(), weights_, strict=True):
+    for row, weights in zip(scores[0].sigmoid(), actual, strict=True):
         weights_before = recursive_step(row, weights_before)
         torch.testing.assert_close(weights, weights_before)
 
@@ -81,10 +81,10 @@ def test_tfa_monotonic_attention_matches_expected_weights(algorithm):
 def test_tfa_hard_monotonic_attention_matches_inference():
     # Its mode "hard": the first position from the last one on with probability above 1/2, or none.
     scores = torch.randn(20, 4, 6, dtype=torch.double)
-    weights_ = (
+    actual = (
         MonotonicAlignment(bias=0.0).eval()(scores, torch.ones(1, 1, 6, dtype=torch.bool)).weights
     )
-    for row, weights in zip(scores, weights_, strict=True):
+    for row, weights in zip(scores, actual, strict=True):
         position = 0
         for energies, row_weights in zip(row.tolist(), weights, strict=True):
             stops = [index for index in range(position, 6) if energies[index] > 0]

@@ -63,10 +63,10 @@ def scores_and_probabilities(decoder, inputs, targets, encoded):
         scores.append(score(hidden.view(1, 1, -1), score.prepare_keys(values.unsqueeze(0)))[0, 0])
         step_inputs = [torch.cat([value, hidden]) for value in values]
         features = [wiring.pre_output(item) for item in step_inputs]
-        probabilities_ = [
+        token_probabilities = [
             decoder.output_head.projection(item).softmax(-1)[target] for item in features
         ]
-        probabilities.append(torch.stack(probabilities_))
+        probabilities.append(torch.stack(token_probabilities))
     return scores, probabilities
 
 

@@ -33,7 +33,7 @@ all_hard_alignments = parametrize_alignment([name for name in ALIGNMENTS if name
 all_content_alignments = parametrize_alignment(
     [name for name in ALIGNMENTS if name not in POSITIONAL]
 )
-both_modes = pytest.mark.parametrize("training", [False, True], ids=["asked", "training"])
+both_modes = pytest.mark.parametrize("training", [False, True], ids=["eval", "training"])
 
 
 @pytest.fixture(autouse=True)

@@ -45,7 +45,7 @@ for type_name, attention_name in product(
 CELLS["lstmn"] = CELL_TYPES["lstmn"](score_size=3)
 SIZES = {"input_size": 3, "hidden_size": 4}
 all_cells = pytest.mark.parametrize("name", CELLS)
-both_modes = pytest.mark.parametrize("training", [True, False], ids=["training", "asked"])
+both_modes = pytest.mark.parametrize("training", [True, False], ids=["training", "eval"])
 
 
 def build(name, dtype=torch.double, training=False):

@@ -60,8 +60,8 @@ def build(name, **settings):
     config = RecurrentEncoderConfig.model_validate(sizes | SETTINGS[name] | settings)
     encoder = config.build(vocab_size=11).double().eval()
     with torch.no_grad():
-        for name_ in encoder.parameters():
-            name_.add_(0.3 * torch.randn_like(name_))
+        for parameter in encoder.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
     return encoder
 
 
@@ -128,6 +128,6 @@ def test_every_parameter_has_finite_gradient(name):
         output.auxiliary_losses.values()
     )
     total.backward()
-    for name_, parameter_ in encoder.named_parameters():
-        assert parameter_.grad is not None, name_
-        assert parameter_.grad.isfinite().all(), name_
+    for parameter_name, parameter in encoder.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert parameter.grad.isfinite().all(), parameter_name

@@ -75,8 +75,10 @@ def check_steps(module, mask):
     whole = module(queries, memory, module.initial_state(memory))
     state, step_outputs = module.initial_state(memory), []
     for step in range(NUM_QUERIES):
-        mask_ = memory.mask if memory.mask.size(-2) == 1 else memory.mask[..., step : step + 1, :]
-        step_output = module(queries[:, step : step + 1], memory._replace(mask=mask_), state)
+        step_mask = (
+            memory.mask if memory.mask.size(-2) == 1 else memory.mask[..., step : step + 1, :]
+        )
+        step_output = module(queries[:, step : step + 1], memory._replace(mask=step_mask), state)
         state = step_output.state
         step_outputs.append(step_output)
     for name in ("context", "weights"):

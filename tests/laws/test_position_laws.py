@@ -28,36 +28,36 @@ def random_vectors(*shape):
 @all_combiners
 @pytest.mark.parametrize("leading", [(), (2,), (2, 3)], ids=str)
 def test_leading_dimensions_are_independent(name, leading):
-    combiner, vectors_ = build(name), random_vectors(*leading, 5)
-    encoded = combiner(vectors_)
+    combiner, vectors = build(name), random_vectors(*leading, 5)
+    encoded = combiner(vectors)
     assert encoded.shape == (*leading, 5, combiner.output_size)
-    separate = torch.stack([combiner(row) for row in vectors_.view(-1, 5, SIZE)])
+    separate = torch.stack([combiner(row) for row in vectors.view(-1, 5, SIZE)])
     torch.testing.assert_close(encoded.view(-1, 5, combiner.output_size), separate)
 
 
 @all_combiners
 def test_encoding_in_pieces_matches_encoding_at_once(name):
-    combiner, vectors_ = build(name), random_vectors(2, 7)
+    combiner, vectors = build(name), random_vectors(2, 7)
     pieces = [
-        combiner(vectors_[:, :3]),
-        combiner(vectors_[:, 3:4], 3),
-        combiner(vectors_[:, 4:], 4),
+        combiner(vectors[:, :3]),
+        combiner(vectors[:, 3:4], 3),
+        combiner(vectors[:, 4:], 4),
     ]
-    torch.testing.assert_close(torch.cat(pieces, dim=1), combiner(vectors_))
+    torch.testing.assert_close(torch.cat(pieces, dim=1), combiner(vectors))
 
 
 @all_combiners
 def test_rows_may_have_different_start_positions(name):
-    combiner, vectors_ = build(name), random_vectors(2, 3)
-    encoded = combiner(vectors_, torch.tensor([4, 9]))
+    combiner, vectors = build(name), random_vectors(2, 3)
+    encoded = combiner(vectors, torch.tensor([4, 9]))
     for row, first in enumerate((4, 9)):
-        torch.testing.assert_close(encoded[row], combiner(vectors_[row], first))
+        torch.testing.assert_close(encoded[row], combiner(vectors[row], first))
 
 
 @all_combiners
 def test_encoding_is_independent_of_length(name):
-    combiner, vectors_ = build(name), random_vectors(2, 7)
-    torch.testing.assert_close(combiner(vectors_)[:, :4], combiner(vectors_[:, :4]))
+    combiner, vectors = build(name), random_vectors(2, 7)
+    torch.testing.assert_close(combiner(vectors)[:, :4], combiner(vectors[:, :4]))
 
 
 @all_combiners
@@ -77,10 +77,10 @@ def test_far_positions_have_finite_encodings(name):
 @all_combiners
 @pytest.mark.parametrize("dtype", [torch.float, torch.float16, torch.bfloat16], ids=str)
 def test_encoding_keeps_dtype(name, dtype):
-    combiner, vectors_ = build(name), random_vectors(3)
-    encoded = combiner.to(dtype)(vectors_.to(dtype), 300)
+    combiner, vectors = build(name), random_vectors(3)
+    encoded = combiner.to(dtype)(vectors.to(dtype), 300)
     assert encoded.dtype == dtype
-    expected = build(name)(vectors_, 300)
+    expected = build(name)(vectors, 300)
     torch.testing.assert_close(encoded.double(), expected, rtol=0, atol=8 * torch.finfo(dtype).eps)
 
 
@@ -88,4 +88,4 @@ def test_encoding_keeps_dtype(name, dtype):
 def test_gradients_match_finite_differences(name):
     combiner = build(name)
     inputs = (random_vectors(3).requires_grad_(), *combiner.parameters())
-    assert torch.autograd.gradcheck(lambda vectors_, *_: combiner(vectors_), inputs, fast_mode=True)
+    assert torch.autograd.gradcheck(lambda vectors, *_: combiner(vectors), inputs, fast_mode=True)

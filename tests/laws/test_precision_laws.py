@@ -93,7 +93,7 @@ def attend_chunked(queries, memory, weight):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tuning, "QUERY_CHUNK_SIZE", 2)
         return attend_in_chunks(
-            lambda custom, _, memory_: attend(custom, memory_, weight),
+            lambda chunk, _, memory: attend(chunk, memory, weight),
             queries,
             positions,
             memory,

@@ -157,10 +157,12 @@ def test_queries_without_visible_keys_give_zeros_and_finite_gradient(span, atten
 def test_cache_rows_can_be_selected_and_repeated(span, attention_name):
     module, lengths = build(span, attention_name), torch.tensor([5, 2, 4])
     cache = run(module, vectors(ROWS, 5), lengths).cache
-    inputs_, ones = vectors(ROWS, 1), torch.ones(ROWS, dtype=torch.long)
+    next_inputs, ones = vectors(ROWS, 1), torch.ones(ROWS, dtype=torch.long)
     rows = torch.tensor([2, 0, 2, 1])
-    whole = module(inputs_, cache, lengths, ones).outputs
-    selected = module(inputs_[rows], select_rows(cache, rows), lengths[rows], ones[[0] * 4]).outputs
+    whole = module(next_inputs, cache, lengths, ones).outputs
+    selected = module(
+        next_inputs[rows], select_rows(cache, rows), lengths[rows], ones[[0] * 4]
+    ).outputs
     torch.testing.assert_close(selected, whole[rows])
 
 

@@ -123,7 +123,7 @@ class LocationFeatureConfig(ScoreFeatureConfigBase):
     @classmethod
     def _check_odd(cls, kernel_size: int) -> int:
         if kernel_size % 2 == 0:
-            raise ValueError(f"kernel_size must be odd, but is {kernel_size}")
+            raise ValueError("must be odd")
         return kernel_size
 
 

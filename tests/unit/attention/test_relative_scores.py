@@ -124,8 +124,8 @@ def test_rotary_scores_depend_only_on_relative_position(inner, shift):
 
     def score_at(query_position, position):
         rotated_query, rotated_key = (
-            apply_rotary(vector, torch.tensor([position_]))
-            for vector, position_ in ((query, query_position), (key, position))
+            apply_rotary(vector, torch.tensor([own_position]))
+            for vector, own_position in ((query, query_position), (key, position))
         )
         return scores_of(inner, rotated_query, rotated_key)
 
