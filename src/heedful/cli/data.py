@@ -1,4 +1,4 @@
-"""`heedful data`: the corpora that heedful makes itself."""
+"""`heedful data`: list and print the synthetic corpora."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from heedful.cli.options import handle_stdout_errors
 
 
 class Format(StrEnum):
-    """How pairs are printed."""
+    """Output formats."""
 
     TSV = "tsv"
     JSONL = "jsonl"
 
 
 def data(
-    name: Annotated[str | None, typer.Argument(help="print pairs of this corpus")] = None,
+    name: Annotated[str | None, typer.Argument(help="corpus to print")] = None,
     *,
-    split: Annotated[str, typer.Option(help="train, dev, test; latin has names too")] = "train",
-    size: Annotated[int, typer.Option(min=1, help="how many pairs")] = 10,
-    seed: Annotated[int, typer.Option(help="the same seed gives the same pairs")] = 0,
-    output_format: Annotated[Format, typer.Option("--format", help="how to print")] = Format.TSV,
+    split: Annotated[str, typer.Option(help="train, dev or test; latin also has names")] = "train",
+    size: Annotated[int, typer.Option(min=1, help="number of pairs")] = 10,
+    seed: Annotated[int, typer.Option(help="random seed")] = 0,
+    output_format: Annotated[Format, typer.Option("--format", help="output format")] = Format.TSV,
 ) -> None:
-    """List the built-in corpora, or print as many pairs of one as you like.
+    """List the synthetic corpora, or print pairs of one.
 
     Example: heedful data latin --split test --size 5
 
@@ -37,8 +37,9 @@ def data(
 
     with handle_stdout_errors():
         if name is None:
-            for each in SYNTHETIC_CORPORA.values():
-                typer.echo(f"{each.name:<12}{each.description} ({', '.join(each.splits)})")
+            for corpus in SYNTHETIC_CORPORA.values():
+                splits = ", ".join(corpus.splits)
+                typer.echo(f"{corpus.name:<12}{corpus.description} ({splits})")
             return
         for pair in islice(get_corpus(name).pairs(split, seed=seed), size):
             line = json.dumps(pair._asdict(), ensure_ascii=False)

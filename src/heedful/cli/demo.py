@@ -1,4 +1,4 @@
-"""`heedful demo`: the whole of heedful in a few minutes."""
+"""`heedful demo`: train, evaluate, translate and draw in a few minutes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def demo(
     run: Annotated[Path, typer.Option(help="folder to write")] = Path("runs/demo"),
     device: Device = "auto",
 ) -> None:
-    """Train the built-in Latin-English model, translate with it, draw where it looked.
+    """Train a small Latin-English model, evaluate it, and draw its attention weights.
 
     Example: heedful demo
     """
@@ -34,17 +34,17 @@ def demo(
     from heedful.runs import load_translator
 
     console = stderr_console()
-    console.print("Training a small Latin-English model; it starts knowing nothing.")
-    outcome = train(load_recipe(RECIPE), run, device=device, console=console)
-    if not outcome.stop_reason:
-        typer.echo(f"{run}: saved at step {outcome.step}; the same command goes on")
+    console.print("Training a small Latin-English model from scratch.")
+    result = train(load_recipe(RECIPE), run, device=device, console=console)
+    if not result.stop_reason:
+        typer.echo(f"{run}: saved at step {result.step}; the same command resumes")
         return
-    minutes = f"{int(outcome.seconds // 60)} min {int(outcome.seconds % 60)} s"
-    typer.echo(f"\nTrained in {minutes}. On Latin sentences it has never seen:\n")
+    minutes = f"{int(result.seconds // 60)} min {int(result.seconds % 60)} s"
+    typer.echo(f"\nTrained in {minutes}. On unseen Latin sentences:\n")
     evaluate(run, device=device)
-    results = load_translator(run, device=device).translate(DEMO_SENTENCES)
-    print_attention(results)
+    translations = load_translator(run, device=device).translate(DEMO_SENTENCES)
+    print_attention(translations)
     typer.echo("")
-    write_figures(results, svg=run / "alignment.svg", html=run / "alignments.html")
+    write_figures(translations, svg=run / "alignment.svg", html=run / "alignments.html")
     hint = f'{program_name()} show {quote(str(run))} "Puella in horto ambulat."'
-    typer.echo(f"\nYour turn: {hint}")
+    typer.echo(f"\nTry: {hint}")

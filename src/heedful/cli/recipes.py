@@ -1,4 +1,4 @@
-"""`heedful recipes`: the systems that can be trained by name."""
+"""`heedful recipes`: list and print the bundled recipes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from heedful.cli.options import handle_stdout_errors
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="show this recipe whole")] = None,
+    name: Annotated[str | None, typer.Argument(help="recipe to print, with all settings")] = None,
     schema: Annotated[
         bool, typer.Option("--schema", help="print the JSON Schema of every setting")
     ] = False,
 ) -> None:
-    """List the recipes, show one, or print the schema that editors complete YAML by.
+    """List the recipes, print one, or print the JSON Schema for editors.
 
     Example: heedful recipes reverse-tiny > mine.yaml
     """
@@ -35,15 +35,15 @@ def recipes(
 
 
 def _list_recipes() -> Iterator[str]:
-    """List every system in a line, with its other forms, and say how these are named."""
+    """Yield a line for every system with its variants, and a note on their names."""
     from heedful.recipes import load_recipe
     from heedful.recipes.recipe import recipe_groups
 
-    rows = [(name, ", ".join(forms)) for name, forms in recipe_groups()]
+    rows = [(name, ", ".join(variants)) for name, variants in recipe_groups()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for name, forms in rows:
+    for name, variants in rows:
         summary = load_recipe(name).info.summary
-        yield f"{name:<{widths[0]}}  {forms:<{widths[1]}}  {summary}"
+        yield f"{name:<{widths[0]}}  {variants:<{widths[1]}}  {summary}"
     yield ""
-    yield "The second column names other sizes of a system, as in bahdanau-2015-small; a small one"
-    yield "learns a built-in corpus in minutes. The first has the sizes of its paper."
+    yield "The second column lists variants of a system, as in bahdanau-2015-small. The recipe itself"
+    yield "has the sizes of the paper; its small variant learns a synthetic corpus in minutes."

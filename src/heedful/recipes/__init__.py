@@ -1,4 +1,4 @@
-"""Recipes: whole experiments, each a YAML file that says what to do from data to decoding."""
+"""Recipes: whole experiments as YAML files, from data to decoding."""
 
 from heedful.recipes.recipe import DataConfig, Recipe, load_recipe, recipe_names
 

@@ -36,14 +36,14 @@ from heedful.training.config import TrainingConfig
 
 
 class RecipeInfo(BaseConfig):
-    """Where a recipe comes from and what to expect of it."""
+    """Origin and expected score of a recipe."""
 
     summary: str = ""
-    """What the system is, in one line."""
+    """The system in one line."""
     paper: str = ""
-    """Who described it, and where."""
+    """Authors, year and title."""
     expected: str = ""
-    """The score it reaches, on what, at what cost."""
+    """Score, data and cost."""
 
 
 _TASKS = all_tasks()
@@ -125,40 +125,40 @@ class Recipe(BaseConfig):
 
 
 class RecipeGroup(NamedTuple):
-    """A recipe, and the same system at other sizes: `form` stands for the recipe `name-form`."""
+    """A recipe and its variants: `variant` stands for the recipe `name-variant`."""
 
     name: str
     variants: tuple[str, ...]
 
 
 def recipe_names() -> list[str]:
-    """The names of the recipes that come with heedful."""
+    """Return the names of the bundled recipes."""
     files = resources.files("heedful.recipes").iterdir()
     return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
 
 
 def recipe_groups() -> list[RecipeGroup]:
-    """The recipes by system: first those of one size, then those that have other forms."""
+    """Return the bundled recipes by system; those without variants come first."""
     names = recipe_names()
-    forms = {
-        name: [each.removeprefix(f"{name}-") for each in names if each.startswith(f"{name}-")]
+    variants = {
+        name: [other.removeprefix(f"{name}-") for other in names if other.startswith(f"{name}-")]
         for name in names
     }
-    others = {f"{name}-{variant}" for name in names for variant in forms[name]}
-    found = [RecipeGroup(name, tuple(forms[name])) for name in names if name not in others]
-    return sorted(found, key=lambda system: bool(system.variants))
+    others = {f"{name}-{variant}" for name in names for variant in variants[name]}
+    groups = [RecipeGroup(name, tuple(variants[name])) for name in names if name not in others]
+    return sorted(groups, key=lambda group: bool(group.variants))
 
 
 def read_recipe_text(name: str) -> str:
-    """The YAML of a recipe that comes with heedful."""
+    """Return the YAML of a bundled recipe."""
     return resources.files("heedful.recipes").joinpath(f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Find a recipe by name or file, check it, and apply `a.b=c` overrides."""
+    """Load a recipe by name or file, with `a.b=c` overrides."""
     settings = _settings(name_or_path)
-    changes = [parse_override(text) for text in overrides]
-    return validate_settings(Recipe, settings, location=name_or_path, overrides=changes)
+    parsed = [parse_override(text) for text in overrides]
+    return validate_settings(Recipe, settings, location=name_or_path, overrides=parsed)
 
 
 def _settings(name_or_path: str) -> Settings:

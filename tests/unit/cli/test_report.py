@@ -67,7 +67,7 @@ def test_missing_browser_is_reported(run, tmp_path):
     command = [sys.executable, "-m", "heedful", "report", str(run), "--open"]
     without = {**os.environ, "PATH": str(tmp_path), "BROWSER": ""}
     ended = subprocess.run(command, env=without, capture_output=True, text=True, check=True)
-    assert ended.stderr == "no browser was found here; open the file yourself\n"
+    assert ended.stderr == "no browser found; open the file yourself\n"
 
 
 def test_report_imports_no_torch(run):

@@ -15,7 +15,6 @@ from heedful.inspection.training_curves import (
     make_charts,
     smooth,
 )
-
 from heedful.tasks.registry import all_metrics
 
 METRICS = all_metrics()

@@ -1,1 +1,1 @@
-"""Language modeling: to be described."""
+"""Language modeling: models that continue a text."""

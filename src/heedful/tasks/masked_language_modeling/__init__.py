@@ -1,1 +1,1 @@
-"""Masked language modeling: to be described."""
+"""Masked language modeling: models that fill masks."""

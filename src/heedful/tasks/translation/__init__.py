@@ -1,1 +1,1 @@
-"""Translation: to be described."""
+"""Translation of source into target texts."""
