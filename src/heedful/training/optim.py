@@ -1,7 +1,8 @@
-"""Optimizers: how do gradients move the weights?
+"""Optimizers and learning-rate schedules.
 
-Law: each moves them by the rule of its paper, also while the learning rate changes. Groups of
-weights carry a `lr_scale`: the share of the learning rate that they take.
+Invariants: each optimizer follows the update rule of its paper, also while the learning rate
+changes; a schedule is a pure function of the step and of the validation scores before it, so it
+has no state to save. Every parameter group has an `lr_scale`, its fraction of the learning rate.
 """
 
 from __future__ import annotations
@@ -23,118 +24,119 @@ from pydantic import (
 )
 from torch import nn
 from torch.optim import Optimizer
+from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
-from heedful.errors import ConfigError, choices_hint, did_you_mean
+from heedful.errors import ConfigError, check, choices_hint, did_you_mean
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 ParamGroups = list[dict[str, Any]]
 
 
 class ParamGroupConfig(BaseConfig):
-    """How weights of certain names learn, where that is not as all others do."""
+    """Learning rate and weight decay of the parameters that match a pattern."""
 
     pattern: str
-    """Names of weights; `*` stands for anything, so `encoder.*` is the whole encoder."""
+    """Parameter names; `*` matches anything, so `encoder.*` is the whole encoder."""
     lr_scale: PositiveFloat = 1.0
-    """Share of the learning rate that they take."""
+    """Factor of the learning rate."""
     weight_decay: NonNegativeFloat | None = None
-    """Their weight decay, if not the optimizer's."""
+    """Weight decay; the optimizer's if null."""
     frozen: bool = False
-    """Whether they stay as they are."""
+    """Whether the parameters are not trained."""
 
     @model_validator(mode="after")
     def _check_frozen(self) -> ParamGroupConfig:
-        given = self.model_fields_set & {"lr_scale", "weight_decay"}
-        if self.frozen and given:
-            raise ConfigError(
-                f"training.optimizer.param_groups, pattern '{self.pattern}'",
-                f"weights that are frozen have no {sorted(given)[0]}",
-                "leave out one of the two",
-            )
+        conflicting = sorted(self.model_fields_set & {"lr_scale", "weight_decay"})
+        check(
+            not (self.frozen and conflicting),
+            f"training.optimizer.param_groups, pattern {self.pattern!r}",
+            f"frozen parameters have no {''.join(conflicting[:1])}",
+            "remove one of the two settings",
+        )
         return self
 
 
 class OptimizerConfigBase(BaseConfig):
-    """How gradients move the weights."""
+    """An optimizer and its parameter groups."""
 
     type: str
     learning_rate: PositiveFloat
-    """The largest rate; the schedule says which share of it a step takes."""
+    """Peak learning rate; the schedule gives each step a fraction of it."""
     weight_decay: NonNegativeFloat = 0.0
-    """Share of each matrix added to its gradient (biases and gains are left alone)."""
+    """L2 penalty added to the gradient of matrices; biases and norm gains have none."""
     param_groups: tuple[ParamGroupConfig, ...] = ()
-    """Weights that learn otherwise; of several that match a name the first holds."""
+    """Parameters with settings of their own; the first pattern that matches a name applies."""
 
     def build(self, model: nn.Module) -> Optimizer:
-        """Make the optimizer of a model; weights to be frozen stop asking for gradients."""
-        places = _assign_groups(model, self.param_groups)
-        for weight, place in places.items():
-            if place is not None and self.param_groups[place].frozen:
-                weight.requires_grad_(False)
-        learning = {each: place for each, place in places.items() if each.requires_grad}
-        if not learning:
-            raise ConfigError(
-                "training.optimizer.param_groups",
-                "every weight of the model is frozen",
-                "leave some of them to learn",
-            )
-        groups = self._groups_for(learning, None)
-        for place in range(len(self.param_groups)):
-            groups += [group for group in self._groups_for(learning, place) if group["params"]]
+        """Build the optimizer of a model; frozen parameters lose `requires_grad`."""
+        group_of = _assign_groups(model, self.param_groups)
+        for parameter, index in group_of.items():
+            if index is not None and self.param_groups[index].frozen:
+                parameter.requires_grad_(False)
+        trainable = {
+            parameter: index for parameter, index in group_of.items() if parameter.requires_grad
+        }
+        check(
+            trainable,
+            "training.optimizer.param_groups",
+            "all parameters of the model are frozen",
+            "leave some of them trainable",
+        )
+        groups = self._groups_for(trainable, None)
+        for index in range(len(self.param_groups)):
+            groups += [group for group in self._groups_for(trainable, index) if group["params"]]
         return self.build_for_groups(groups)
 
     def _groups_for(
-        self, group_of: Mapping[nn.Parameter, int | None], group_index: int | None
+        self, group_of: Mapping[nn.Parameter, int | None], index: int | None
     ) -> ParamGroups:
-        """The matrices among the weights of a place, which decay, and the rest."""
-        weights = [weight for weight, found in group_of.items() if found == group_index]
-        layer = (
-            ParamGroupConfig(pattern="*") if group_index is None else self.param_groups[group_index]
-        )
-        decay = self.weight_decay if layer.weight_decay is None else layer.weight_decay
-        matrices = [weight for weight in weights if weight.dim() > 1]
-        others = [weight for weight in weights if weight.dim() <= 1]
+        """Split the parameters of a group into matrices, which decay, and the others."""
+        parameters = [parameter for parameter, other in group_of.items() if other == index]
+        group = ParamGroupConfig(pattern="*") if index is None else self.param_groups[index]
+        decay = self.weight_decay if group.weight_decay is None else group.weight_decay
+        matrices = [parameter for parameter in parameters if parameter.dim() > 1]
+        others = [parameter for parameter in parameters if parameter.dim() <= 1]
         return [
-            {"params": matrices, "weight_decay": decay, "lr_scale": layer.lr_scale},
-            {"params": others, "weight_decay": 0.0, "lr_scale": layer.lr_scale},
+            {"params": matrices, "weight_decay": decay, "lr_scale": group.lr_scale},
+            {"params": others, "weight_decay": 0.0, "lr_scale": group.lr_scale},
         ]
 
     @abstractmethod
     def build_for_groups(self, groups: ParamGroups) -> Optimizer:
-        """Make the optimizer of groups of weights."""
+        """Build the torch optimizer of these parameter groups."""
 
 
 def _assign_groups(
-    model: nn.Module, layers: Sequence[ParamGroupConfig]
+    model: nn.Module, groups: Sequence[ParamGroupConfig]
 ) -> dict[nn.Parameter, int | None]:
-    """For each weight that can learn, the first of the layers that it belongs to."""
-    names = dict[nn.Parameter, list[str]]()
-    for name, weight in model.named_parameters(remove_duplicate=False):
-        names.setdefault(weight, []).append(name)  # a weight in two places has two names
-    every = [name for each in names.values() for name in each]
-    for number, layer in enumerate(layers):
-        if not _matches_pattern(layer, every):
-            raise _no_match_error(number, layer.pattern, every)
+    """Map each trainable parameter to the index of the first group that matches one of its names."""
+    names: dict[nn.Parameter, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(parameter, []).append(name)  # a tied parameter has several names
+    all_names = [name for aliases in names.values() for name in aliases]
+    for index, group in enumerate(groups):
+        if not _matches(group, all_names):
+            raise _no_match_error(index, group.pattern, all_names)
     return {
-        weight: next((n for n, layer in enumerate(layers) if _matches_pattern(layer, named)), None)
-        for weight, named in names.items()
-        if weight.requires_grad
+        parameter: next((i for i, group in enumerate(groups) if _matches(group, aliases)), None)
+        for parameter, aliases in names.items()
+        if parameter.requires_grad
     }
 
 
-def _matches_pattern(layer: ParamGroupConfig, names: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, layer.pattern) for name in names)
+def _matches(group: ParamGroupConfig, names: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, group.pattern) for name in names)
 
 
-def _no_match_error(number: int, pattern: str, names: Sequence[str]) -> ConfigError:
-    parts = [name.split(".") for name in names]
-    wholes = {".".join([*part[:depth], "*"]) for part in parts for depth in range(1, len(part))}
+def _no_match_error(index: int, pattern: str, names: Sequence[str]) -> ConfigError:
+    paths = [name.split(".") for name in names]
+    patterns = {".".join([*path[:depth], "*"]) for path in paths for depth in range(1, len(path))}
     return ConfigError(
-        f"training.optimizer.layers.{number}.match",
-        f"no weight is called {pattern!r}{did_you_mean(pattern, {*names, *wholes})}",
-        choices_hint({whole for whole in wholes if whole.count(".") == 1}),
+        f"training.optimizer.param_groups.{index}.pattern",
+        f"no parameter matches {pattern!r}{did_you_mean(pattern, {*names, *patterns})}",
+        choices_hint({pattern for pattern in patterns if pattern.count(".") == 1}),
     )
 
 
@@ -143,18 +145,19 @@ class AdamWConfig(OptimizerConfigBase):
 
     type: Literal["adamw"] = "adamw"
     learning_rate: PositiveFloat = 1e-3
-    """The largest rate; the schedule says which share of it a step takes."""
+    """Peak learning rate; the schedule gives each step a fraction of it."""
     weight_decay: NonNegativeFloat = 0.0
-    """Share of each matrix taken away, times the rate; biases and gains are left alone."""
+    """Decoupled weight decay of matrices, times the learning rate; biases and norm gains have
+    none."""
     beta1: Fraction = 0.9
-    """Memory of the mean gradient."""
+    """Decay rate of the mean gradient."""
     beta2: Fraction = 0.98
-    """Memory of the squared gradient."""
+    """Decay rate of the mean squared gradient."""
     eps: PositiveFloat = 1e-9
-    """Added to the root of the squared gradient."""
+    """Added to the root of the mean squared gradient."""
 
+    @override
     def build_for_groups(self, groups: ParamGroups) -> Optimizer:
-        """Make the optimizer of groups of weights."""
         betas = (self.beta1, self.beta2)
         return torch.optim.AdamW(
             groups, lr=self.learning_rate, betas=betas, eps=self.eps, fused=True
@@ -162,20 +165,20 @@ class AdamWConfig(OptimizerConfigBase):
 
 
 class AdamConfig(OptimizerConfigBase):
-    """Steps of the mean gradient over the root of the mean squared one (Kingma & Ba 2015)."""
+    """Adam (Kingma & Ba 2015)."""
 
     type: Literal["adam"] = "adam"
     learning_rate: PositiveFloat = 1e-3
-    """The largest rate; the schedule says which share of it a step takes."""
+    """Peak learning rate; the schedule gives each step a fraction of it."""
     beta1: Fraction = 0.9
-    """Memory of the mean gradient."""
+    """Decay rate of the mean gradient."""
     beta2: Fraction = 0.999
-    """Memory of the squared gradient."""
+    """Decay rate of the mean squared gradient."""
     eps: PositiveFloat = 1e-8
-    """Added to the root of the squared gradient."""
+    """Added to the root of the mean squared gradient."""
 
+    @override
     def build_for_groups(self, groups: ParamGroups) -> Optimizer:
-        """Make the optimizer of groups of weights."""
         betas = (self.beta1, self.beta2)
         return torch.optim.Adam(
             groups, lr=self.learning_rate, betas=betas, eps=self.eps, fused=True
@@ -183,39 +186,39 @@ class AdamConfig(OptimizerConfigBase):
 
 
 class SGDConfig(OptimizerConfigBase):
-    """Straight down the gradient, with momentum if wanted (Sutskever et al. 2013)."""
+    """Stochastic gradient descent, with momentum if set (Sutskever et al. 2013)."""
 
     type: Literal["sgd"] = "sgd"
     learning_rate: PositiveFloat = 1.0
-    """The largest rate; the schedule says which share of it a step takes."""
+    """Peak learning rate; the schedule gives each step a fraction of it."""
     momentum: Fraction = 0.0
-    """Share of the last move that is kept."""
+    """Fraction of the last update that is kept."""
     nesterov: bool = False
-    """Whether the gradient is taken where the momentum leads."""
+    """Whether to use Nesterov momentum."""
 
     @model_validator(mode="after")
     def _check_nesterov(self) -> SGDConfig:
-        if self.nesterov and not self.momentum:
-            raise ConfigError(
-                "training.optimizer.nesterov",
-                "without momentum there is nowhere that it leads",
-                "set training.optimizer.momentum, for example to 0.9, or leave nesterov out",
-            )
+        check(
+            self.momentum or not self.nesterov,
+            "training.optimizer.nesterov",
+            "needs momentum, but training.optimizer.momentum is 0",
+            "set training.optimizer.momentum, for example to 0.9, or remove nesterov",
+        )
         return self
 
+    @override
     def build_for_groups(self, groups: ParamGroups) -> Optimizer:
-        """Make the optimizer of groups of weights."""
         if self.momentum:
             return MomentumSGD(groups, self.learning_rate, self.momentum, nesterov=self.nesterov)
         return torch.optim.SGD(groups, lr=self.learning_rate)
 
 
 class MomentumSGD(Optimizer):
-    """v' = m v - rate g(w), w' = w + v'; Nesterov's takes g(w + m v) (Sutskever et al. 2013).
+    """v' = m v - lr g(w), w' = w + v'; Nesterov: g(w + m v)  (Sutskever et al. 2013, eq. 1 to 4).
 
-    With Nesterov's, what is held as weights is w + m v: there is where the next gradient is taken.
-    torch.optim.SGD keeps a sum of gradients instead and multiplies it by the rate of today, so that
-    a rate that falls also takes back moves already under way; with momentum 0.99 that is a hundred.
+    With Nesterov momentum the parameters hold w + m v, where the next gradient is taken.
+    torch.optim.SGD keeps a sum of gradients and multiplies it by the current learning rate, so a
+    falling rate also scales down updates that are already in the velocity.
     """
 
     def __init__(
@@ -225,59 +228,58 @@ class MomentumSGD(Optimizer):
         self.nesterov = nesterov
         super().__init__(groups, {"lr": learning_rate, "weight_decay": 0.0})
 
+    @override
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Move the weights."""
         del closure
         for group in self.param_groups:
-            weights = [weight for weight in group["params"] if weight.grad is not None]
-            if not weights:
+            params = [parameter for parameter in group["params"] if parameter.grad is not None]
+            if not params:
                 continue
-            pushes = torch._foreach_mul([weight.grad for weight in weights], -group["lr"])
+            updates = torch._foreach_mul([parameter.grad for parameter in params], -group["lr"])
             if group["weight_decay"]:
-                torch._foreach_add_(pushes, weights, alpha=-group["lr"] * group["weight_decay"])
-            moves = [self._velocity(weight) for weight in weights]
-            torch._foreach_mul_(moves, self.momentum)
-            torch._foreach_add_(moves, pushes)
+                torch._foreach_add_(updates, params, alpha=-group["lr"] * group["weight_decay"])
+            velocities = [self._velocity(parameter) for parameter in params]
+            torch._foreach_mul_(velocities, self.momentum)
+            torch._foreach_add_(velocities, updates)
             if self.nesterov:
-                torch._foreach_add_(pushes, moves, alpha=self.momentum)
-            torch._foreach_add_(weights, pushes if self.nesterov else moves)
+                torch._foreach_add_(updates, velocities, alpha=self.momentum)
+            torch._foreach_add_(params, updates if self.nesterov else velocities)
 
-    def _velocity(self, weight: nn.Parameter) -> torch.Tensor:
-        """The last move of a weight; none at first."""
-        state = self.state[weight]
-        if "move" not in state:
-            state["move"] = torch.zeros_like(weight)
-        return state["move"]
+    def _velocity(self, parameter: nn.Parameter) -> torch.Tensor:
+        state = self.state[parameter]
+        if "velocity" not in state:
+            state["velocity"] = torch.zeros_like(parameter)
+        return state["velocity"]
 
 
 class AdadeltaConfig(OptimizerConfigBase):
-    """Moves in units of the weights themselves (Zeiler 2012); Bahdanau et al. 2015 use it."""
+    """Adadelta (Zeiler 2012), the optimizer of Bahdanau et al. 2015."""
 
     type: Literal["adadelta"] = "adadelta"
     learning_rate: PositiveFloat = 1.0
-    """The largest rate, 1 in the paper; the schedule says which share of it a step takes."""
+    """Peak learning rate, 1 in the paper; the schedule gives each step a fraction of it."""
     rho: Fraction = 0.95
-    """Memory of squared gradients and squared moves."""
+    """Decay rate of the mean squared gradients and updates."""
     eps: PositiveFloat = 1e-6
     """Added to both before their roots are taken."""
 
+    @override
     def build_for_groups(self, groups: ParamGroups) -> Optimizer:
-        """Make the optimizer of groups of weights."""
         return torch.optim.Adadelta(groups, lr=self.learning_rate, rho=self.rho, eps=self.eps)
 
 
 class AdagradConfig(OptimizerConfigBase):
-    """Rates that fall with the sum of squared gradients (Duchi et al. 2011); See et al. 2017."""
+    """Adagrad (Duchi et al. 2011), the optimizer of See et al. 2017."""
 
     type: Literal["adagrad"] = "adagrad"
     learning_rate: PositiveFloat = 0.15
-    """The largest rate; the schedule says which share of it a step takes."""
+    """Peak learning rate; the schedule gives each step a fraction of it."""
     initial_accumulator_value: NonNegativeFloat = 0.1
-    """What the sum of squared gradients begins with."""
+    """Initial value of the sum of squared gradients."""
 
+    @override
     def build_for_groups(self, groups: ParamGroups) -> Optimizer:
-        """Make the optimizer of groups of weights."""
         return torch.optim.Adagrad(
             groups, lr=self.learning_rate, initial_accumulator_value=self.initial_accumulator_value
         )
@@ -290,130 +292,116 @@ OptimizerConfig = Annotated[
 ]
 
 
-# Schedules: how large is the learning rate at each step?
-#
-# A schedule is a function of the step and of how validations went before it, as a share of the
-# largest rate, so that nothing of its own needs to be saved. Steps count from 1. All of them rise
-# in a straight line at first.
-
-
 class TrainingHistory(NamedTuple):
-    """How long training goes on at most, and how it went so far."""
+    """What a schedule may depend on besides the step."""
 
     max_steps: int
-    scores: Sequence[float] = ()  # one per validation so far; smaller is better
+    scores: Sequence[float] = ()  # one per validation so far; lower is better
 
 
-class ConstantScheduleConfig(BaseConfig):
-    """Stay at the largest rate after warming up."""
+class LRScheduleConfigBase(BaseConfig):
+    """Linear warmup, then decay. Steps count from 1; factors are relative to the peak rate."""
 
-    type: Literal["constant"] = "constant"
+    type: str
     warmup_steps: NonNegativeInt = 0
-    """Steps over which the rate rises."""
+    """Steps over which the learning rate rises linearly from 0."""
 
     def lr_factor(self, step: int, history: TrainingHistory) -> float:
-        """The share of the largest rate at a step."""
-        del history
-        return _warmup_factor(step, self.warmup_steps)
+        """Return the learning rate at a step as a fraction of the peak rate."""
+        warmup = min(1.0, step / self.warmup_steps) if self.warmup_steps else 1.0
+        return warmup * self.decay_factor(step, history)
+
+    def decay_factor(self, step: int, history: TrainingHistory) -> float:
+        """Return the factor without warmup."""
+        del step, history
+        return 1.0
+
+    def _decay_progress(self, step: int, max_steps: int) -> float:
+        """Return the fraction of the decay that is done; less than 1 at the last step."""
+        decay_steps = max(1, max_steps + 1 - self.warmup_steps)
+        return min(1.0, max(0, step - self.warmup_steps) / decay_steps)
 
 
-class InverseSqrtScheduleConfig(BaseConfig):
-    """Fall with the square root of the step (Vaswani et al. 2017, equation 3, peak at 1)."""
+class ConstantScheduleConfig(LRScheduleConfigBase):
+    """Constant learning rate after warmup."""
+
+    type: Literal["constant"] = "constant"
+
+
+class InverseSqrtScheduleConfig(LRScheduleConfigBase):
+    """min(step / warmup, sqrt(warmup / step))  (Vaswani et al. 2017, equation 3, peak at 1)."""
 
     type: Literal["inverse-sqrt"] = "inverse-sqrt"
     warmup_steps: PositiveInt = 4000
-    """Steps over which the rate rises."""
+    """Steps over which the learning rate rises linearly from 0."""
 
+    @override
     def lr_factor(self, step: int, history: TrainingHistory) -> float:
-        """The share of the largest rate at a step."""
-        del history
         return min(step / self.warmup_steps, math.sqrt(self.warmup_steps / step))
 
 
-class LinearScheduleConfig(BaseConfig):
-    """Fall in a straight line to nothing at the last step."""
+class LinearScheduleConfig(LRScheduleConfigBase):
+    """Linear decay to 0 after the last step."""
 
     type: Literal["linear"] = "linear"
-    warmup_steps: NonNegativeInt = 0
-    """Steps over which the rate rises."""
 
-    def lr_factor(self, step: int, history: TrainingHistory) -> float:
-        """The share of the largest rate at a step."""
-        gone = _decay_progress(step, self.warmup_steps, history.max_steps)
-        return _warmup_factor(step, self.warmup_steps) * (1 - gone)
+    @override
+    def decay_factor(self, step: int, history: TrainingHistory) -> float:
+        return 1 - self._decay_progress(step, history.max_steps)
 
 
-class CosineScheduleConfig(BaseConfig):
-    """Fall along half a cosine to nothing at the last step."""
+class CosineScheduleConfig(LRScheduleConfigBase):
+    """Half a cosine, down to 0 after the last step."""
 
     type: Literal["cosine"] = "cosine"
-    warmup_steps: NonNegativeInt = 0
-    """Steps over which the rate rises."""
 
-    def lr_factor(self, step: int, history: TrainingHistory) -> float:
-        """The share of the largest rate at a step."""
-        gone = _decay_progress(step, self.warmup_steps, history.max_steps)
-        return _warmup_factor(step, self.warmup_steps) * (1 + math.cos(math.pi * gone)) / 2
+    @override
+    def decay_factor(self, step: int, history: TrainingHistory) -> float:
+        progress = self._decay_progress(step, history.max_steps)
+        return (1 + math.cos(math.pi * progress)) / 2
 
 
-class StepDecayScheduleConfig(BaseConfig):
-    """Halve the rate again and again from some step on (Sutskever et al. 2014)."""
+class StepDecayScheduleConfig(LRScheduleConfigBase):
+    """Halve the learning rate at regular intervals (Sutskever et al. 2014)."""
 
     type: Literal["step-decay"] = "step-decay"
-    warmup_steps: NonNegativeInt = 0
-    """Steps over which the rate rises."""
     start_decay_step: PositiveInt
-    """The last step at the largest rate."""
+    """Last step at the peak rate."""
     decay_steps: PositiveInt
-    """Steps at each rate after that."""
+    """Steps between halvings."""
 
-    def lr_factor(self, step: int, history: TrainingHistory) -> float:
-        """The share of the largest rate at a step."""
-        del history
-        halvings = max(0, math.ceil((step - self.start_decay_step) / self.decay_steps))
-        return _warmup_factor(step, self.warmup_steps) * 0.5**halvings
+    @override
+    def decay_factor(self, step: int, history: TrainingHistory) -> float:
+        num_halvings = max(0, math.ceil((step - self.start_decay_step) / self.decay_steps))
+        return 0.5**num_halvings
 
 
-class PlateauScheduleConfig(BaseConfig):
-    """Lower the rate whenever validations have not become better for a while.
+class PlateauScheduleConfig(LRScheduleConfigBase):
+    """Lower the learning rate when the validation score stops improving.
 
-    Gehring et al. 2017 (section 4.2) divide by 10 after one validation that is no better.
+    Gehring et al. 2017 (section 4.2) divide it by 10 after one validation without improvement.
     """
 
     type: Literal["plateau"] = "plateau"
-    warmup_steps: NonNegativeInt = 0
-    """Steps over which the rate rises."""
     factor: float = Field(default=0.5, gt=0, lt=1)
-    """What the rate is multiplied by."""
+    """Factor that the learning rate is multiplied by."""
     patience: PositiveInt = 3
-    """Validations in a row without a better score after which that is done, and done again."""
+    """Validations without improvement before each reduction."""
     min_lr_ratio: float = Field(default=0.0, ge=0, le=1)
-    """The least share of the largest rate, once it has risen."""
+    """Lower bound, as a fraction of the peak rate."""
 
-    def lr_factor(self, step: int, history: TrainingHistory) -> float:
-        """The share of the largest rate at a step."""
-        fallen = self.factor ** self._num_reductions(history.scores)
-        return _warmup_factor(step, self.warmup_steps) * max(self.min_lr_ratio, fallen)
+    @override
+    def decay_factor(self, step: int, history: TrainingHistory) -> float:
+        return max(self.min_lr_ratio, self.factor ** self._num_reductions(history.scores))
 
     def _num_reductions(self, scores: Sequence[float]) -> int:
-        """How many times patience ran out; each time it begins anew."""
-        best, waited, plateaus = math.inf, 0, 0
+        best, num_bad, num_reductions = math.inf, 0, 0
         for score in scores:
-            is_better = score < best  # a score that is no number is not
-            best, waited = (score, 0) if is_better else (best, waited + 1)
-            if waited == self.patience:
-                plateaus, waited = plateaus + 1, 0
-        return plateaus
-
-
-def _warmup_factor(step: int, warmup_steps: int) -> float:
-    return min(1.0, step / warmup_steps) if warmup_steps else 1.0
-
-
-def _decay_progress(step: int, warmup_steps: int, max_steps: int) -> float:
-    """The share of the falling part that lies behind; the last step still learns a little."""
-    falling = max(1, max_steps + 1 - warmup_steps)
-    return min(1.0, max(0, step - warmup_steps) / falling)
+            improved = score < best  # False for NaN
+            best, num_bad = (score, 0) if improved else (best, num_bad + 1)
+            if num_bad == self.patience:
+                num_reductions, num_bad = num_reductions + 1, 0
+        return num_reductions
 
 
 LRScheduleConfig = Annotated[
@@ -425,3 +413,19 @@ LRScheduleConfig = Annotated[
     | PlateauScheduleConfig,
     Field(discriminator="type"),
 ]
+
+
+class LRSchedule:
+    """Learning rate of each step; whoever validates appends to `scores` (lower is better)."""
+
+    def __init__(
+        self, config: LRScheduleConfigBase, *, learning_rate: float, max_steps: int
+    ) -> None:
+        self.config = config
+        self.peak_learning_rate = learning_rate
+        self.max_steps = max_steps
+        self.scores: Sequence[float] = ()
+
+    def __call__(self, step: int) -> float:
+        factor = self.config.lr_factor(step, TrainingHistory(self.max_steps, self.scores))
+        return self.peak_learning_rate * factor
