@@ -264,7 +264,7 @@ def _stream(
         is_streamed,
         read_requests,
     )
-    from heedful.parallel import chunks_as_available, fixed_size_chunks, parallel_map
+    from heedful.parallel import chunks_as_available, fixed_size_chunks, worker_pool
 
     check_single_stdin(request_files)
     check_distinct_files(output_files, request_files.files)
@@ -273,7 +273,8 @@ def _stream(
     split = chunks_as_available if any(map(is_streamed, request_files.files)) else fixed_size_chunks
     chunk_size = CHUNK_SIZE if num_processes == 1 else WORKER_CHUNK_SIZE
     chunks = number_chunks(split(read_requests(request_files), max_size=chunk_size))
-    with parallel_map(job, chunks, num_workers=num_processes) as results:
+    with worker_pool(job, num_workers=num_processes) as map_chunks:
+        results = map_chunks(chunks)
         # Wait for the first block: a failure must not empty the output files.
         blocks: Iterator[OutputBlock] = chain(list(islice(results, 1)), results)
         if not sys.stdout.isatty():  # else the progress bar would cut through the lines

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from heedful.comparison.budget import Budget
 from heedful.comparison.evaluation_sets import EvaluationSet
@@ -21,7 +17,7 @@ from heedful.errors import HeedfulError
 from heedful.experiment import train
 from heedful.experiment.environment import handle_stop_signals
 from heedful.experiment.train import finished_progress
-from heedful.recipes import Recipe
+from heedful.parallel import WorkerDiedError, WorkerProcess
 from heedful.runs import Run
 from heedful.training.checkpoints import CheckpointManager
 
@@ -30,9 +26,6 @@ from heedful.training.checkpoints import CheckpointManager
 # Each is trained in a process of its own: there the peak of memory is its own, and what kills it
 # kills nothing else. A run that is over is not trained again, one that was interrupted goes on, and
 # one that fails is written down while the others go on.
-
-_SERVER_CODE = "from heedful.comparison.training import serve_training; serve_training()"
-_POLL_INTERVAL = 0.1  # seconds between looks at whether someone wants to stop
 
 
 class RunResult(NamedTuple):
@@ -115,64 +108,41 @@ def train_in_process(planned: PlannedRun, budget: Budget, device: str) -> RunRes
     return RunResult(bool(outcome.stop_reason))
 
 
-def train_in_subprocess(planned: PlannedRun, budget: Budget, device: str) -> RunResult:
-    """Train in a process of its own, which is told of a wish to stop and then waited for."""
-    name, recipe, folder = planned
-    asked = [name, recipe.model_dump(mode="json"), str(folder), budget, device]
-    with handle_stop_signals() as is_interrupted:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _SERVER_CODE, *sys.argv],  # the run tells of the command
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        answer = _communicate(process, json.dumps(asked), is_interrupted)
-        if is_interrupted():
-            return RunResult(False)
-    return (
-        RunResult(*json.loads(answer))
-        if answer
-        else RunResult(False, _exit_message(process.returncode))
-    )
+class TrainingRunJob(NamedTuple):
+    """Trains planned runs in another process."""
 
+    budget: Budget
+    device: str
 
-def _communicate(
-    process: subprocess.Popen[str], request: str, is_interrupted: Callable[[], bool]
-) -> str:
-    """Say what is asked, and wait for the answer; nothing if the process died."""
-    reply: str | None = request
-    is_told = False
-    while True:
+    def setup(self, *, is_shared: bool) -> Callable[[PlannedRun], RunResult]:
+        """Return the function that trains a run; whatever it raises becomes a message."""
+        del is_shared
+        return self._train
+
+    def _train(self, planned: PlannedRun) -> RunResult:
         try:
-            answer, _ = process.communicate(reply, timeout=_POLL_INTERVAL)
-        except subprocess.TimeoutExpired:
-            reply = None  # it is on its way
-            if is_interrupted() and not is_told:
-                process.send_signal(signal.SIGTERM)
-                is_told = True
-        else:
-            return answer
+            return train_in_process(planned, self.budget, self.device)
+        except Exception as error:  # the other runs are still to be trained
+            traceback.print_exc()
+            return RunResult(False, f"{type(error).__name__}: {error}")
 
 
-def _exit_message(code: int) -> str:
-    if code == -signal.SIGKILL:
-        return "its process was killed; perhaps memory ran out"
-    return f"its process ended with code {code} and no word"
+def train_in_subprocess(planned: PlannedRun, budget: Budget, device: str) -> RunResult:
+    """Train in a child process: its peak memory is its own, and if it is killed we go on.
 
-
-def serve_training() -> None:
-    """Answer `train_in_subprocess`: one training."""
-    name, settings, folder, budget, device = json.loads(sys.stdin.read())
-    planned = PlannedRun(name, Recipe.model_validate(settings), Path(folder))
-    sys.stdout.write(json.dumps(_train_catching_errors(planned, Budget(*budget), device)))
-
-
-def _train_catching_errors(planned: PlannedRun, budget: Budget, device: str) -> tuple[Any, ...]:
-    try:
-        return train_in_process(planned, budget, device)
-    except Exception as error:  # whatever it is, the other runs go on
-        traceback.print_exc()
-        return RunResult(False, f"{type(error).__name__}: {error}")
+    A signal to stop is passed on to the child, which saves a checkpoint first.
+    """
+    job = TrainingRunJob(budget, device)
+    with (
+        # With our arguments: the run records the command that trained it.
+        WorkerProcess(job, name=str(planned.folder), argv=sys.argv) as worker,
+        handle_stop_signals(on_stop=worker.terminate) as is_interrupted,
+    ):
+        try:
+            result = worker.run(planned)
+        except WorkerDiedError as error:
+            result = RunResult(False, error.message)
+        return RunResult(False) if is_interrupted() else result
 
 
 class NothingTrainedError(HeedfulError):

@@ -5,7 +5,14 @@ that say where they stand and which allowed word is nearest. Names are looked up
 lists only: nothing a file says can import or run code.
 """
 
-from heedful.config.base import BaseConfig, Settings
+from heedful.config.base import (
+    BaseConfig,
+    SettingChange,
+    Settings,
+    differences,
+    fields_with_role,
+    flatten_settings,
+)
 from heedful.config.loading import (
     Override,
     parse_override,
@@ -18,7 +25,11 @@ from heedful.config.loading import (
 __all__ = [
     "BaseConfig",
     "Override",
+    "SettingChange",
     "Settings",
+    "differences",
+    "fields_with_role",
+    "flatten_settings",
     "parse_override",
     "read_settings",
     "read_yaml",

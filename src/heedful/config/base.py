@@ -7,12 +7,16 @@ it is written down once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 Settings = dict[str, Any]
+SettingRole = Literal["limit", "execution", "seed"]
+"""What a setting of training is for, where that is not to change what is learned per step: when
+training stops, how it is run and monitored, or the random seed. A field of TrainingConfig has its
+role as metadata: Annotated[int, "limit"]."""
 SettingPath = tuple[str | int, ...]
 
 
@@ -109,3 +113,38 @@ def locate(
             value = value[part]
             path.append(part)
     return SettingLocation(tuple(path), choices, owners)
+
+
+class SettingChange(NamedTuple):
+    """A setting with different values in two configs."""
+
+    name: str  # dotted
+    old: object
+    new: object
+
+
+def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the settings by their dotted names; lists are values."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from flatten_settings(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def differences(old: Any, new: Any, name: str = "") -> Iterator[SettingChange]:
+    """Yield the settings in which two configs, or dumps of them, differ."""
+    if isinstance(old, BaseConfig) and isinstance(new, BaseConfig):
+        old, new = old.model_dump(), new.model_dump()
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in {**old, **new}:
+            inner = f"{name}.{key}" if name else str(key)
+            yield from differences(old.get(key), new.get(key), inner)
+    elif old != new:
+        yield SettingChange(name, old, new)
+
+
+def fields_with_role(config_class: type[BaseConfig], *roles: SettingRole) -> list[str]:
+    """Return the names of the fields that have one of these roles."""
+    fields = config_class.model_fields.items()
+    return [name for name, field in fields if any(role in field.metadata for role in roles)]

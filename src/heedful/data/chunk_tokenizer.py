@@ -42,6 +42,11 @@ class TokenizationJob(BaseConfig):
     data_name: str
     """Name of the data in errors."""
 
+    def setup(self, *, is_shared: bool) -> ChunkTokenizer:
+        """Load the tokenizers, in each worker process (see `heedful.parallel.Job`)."""
+        del is_shared
+        return ChunkTokenizer(self)
+
 
 class ChunkTokenizer:
     """Tokenizes chunks as a job specifies."""

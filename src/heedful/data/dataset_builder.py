@@ -46,8 +46,8 @@ from heedful.data.sharded_dataset import (
     shard_name,
     write_shard,
 )
-from heedful.data.tokenization_pool import available_cores, tokenization_pool
 from heedful.errors import CorruptRunError, RunError
+from heedful.parallel import available_cores, worker_pool
 from heedful.storage import (
     MANIFEST,
     atomic_replace,
@@ -259,7 +259,7 @@ class DatasetBuilder:
         )
         num_rows = sum(plan.shards[index].num_rows for index in missing)
         num_workers = max(1, min(self.workers, num_rows // CHUNK_SIZE))
-        with tokenization_pool(job, num_workers) as tokenize:
+        with worker_pool(job, num_workers=num_workers) as tokenize:
             numbered = second_pass.tokenize_with(tokenize)
             for index, group in groupby(numbered, key=lambda item: item[0]):
                 write_shard(

@@ -1,4 +1,4 @@
-"""The environment: with what, on what and by which command was this trained?"""
+"""The machine: environment that results depend on, memory, backends, stop signals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -22,9 +22,12 @@ from heedful.errors import StorageError
 from heedful.training.distributed import DistributedContext
 from heedful.version import VERSION
 
+_STATUS = Path("/proc/self/status")  # Linux only
+_UNLIMITED = 1 << 60  # control groups express "no limit" by numbers of this size
+
 
 def environment_info(device: torch.device, dist_context: DistributedContext) -> dict[str, Any]:
-    """Say what results may depend on: a run resumes to the bit only where all this is the same."""
+    """Return what results may depend on: a run resumes to the bit only where this is equal."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     return {
         "heedful": VERSION,
@@ -39,87 +42,93 @@ def environment_info(device: torch.device, dist_context: DistributedContext) -> 
     }
 
 
-# Memory: what is in use, and the most that was in use at once.
-
-_STATUS = Path("/proc/self/status")  # of this process, where there is Linux
+def configure_backends(device: torch.device) -> None:
+    """Choose torch's kernels for training on a device; affects the whole process."""
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")  # TF32
+        # cuDNN attention compiles a plan for every shape: on Multi30k, where shapes change with
+        # every batch, a step of a 4+4-layer Transformer took 213 ms with it and 50 without (H200).
+        torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def peak_memory(device: torch.device) -> int:
-    """The most bytes held so far: by tensors on a GPU, by the whole process elsewhere."""
+    """Return the peak memory in bytes: of tensors on a GPU, of the process elsewhere."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    # Not getrusage, where it can be helped: a process is there charged with its parent's peak.
-    if peak := read_kib_field(_STATUS, "VmHWM:"):
+    # getrusage is the fallback: it charges a child with the peak of its parent.
+    if peak := _read_kib_field(_STATUS, "VmHWM:"):
         return peak
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def resident_memory() -> int:
-    """Count the bytes that this process has taken; if nobody tells, the most that it ever took."""
-    return read_kib_field(_STATUS, "VmRSS:") or peak_memory(torch.device("cpu"))
+    """Return the resident memory of this process in bytes; its peak where that is unknown."""
+    return _read_kib_field(_STATUS, "VmRSS:") or peak_memory(torch.device("cpu"))
 
 
-def read_kib_field(path: Path, name: str) -> int:
-    """Look up an amount in a table of the system that counts in KiB; 0 where it has none."""
-    return 1024 * read_int_field(path, name)
+def limit_memory(device: torch.device, max_bytes: float) -> None:
+    """Make further allocations of this process fail beyond so many bytes, where that is possible.
 
-
-def read_int_field(path: Path, name: str) -> int:
-    """Look up a number in a table of the system by the first word of its line; 0 if not there."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return 0
-    found = [words[1] for words in map(str.split, lines) if words and words[0] == name]
-    return int(found[0]) if found else 0
-
-
-# Room: how much memory is there for this process to take?
-#
-# Law: no more than the machine has free, and no more than any control group above the process has
-# left, since the nearest of these limits is the one that kills.
-
-_UNLIMITED = 1 << 60  # control groups say "no limit" with numbers about as large as an address
+    Elsewhere, let the kernel kill this process before any other.
+    """
+    if device.type == "cuda":
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, max_bytes / total), device)
+        return
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="utf-8")
+    if in_use := _read_kib_field(_STATUS, "VmData:"):
+        with suppress(ValueError, OSError):
+            _, hard_limit = resource.getrlimit(resource.RLIMIT_DATA)
+            limit = in_use + int(1.5 * max_bytes)  # address space, of which not all is used
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, hard_limit))
 
 
 def free_memory(root: Path = Path("/")) -> int:
-    """Count the bytes that can still be taken; `root` is where proc and sys are."""
+    """Return the bytes that can still be allocated: by the machine and by every control group.
+
+    The smallest of these limits is the one at which a process is killed. `root` contains proc
+    and sys.
+    """
     return min([_available_memory(root), *_cgroup_headroom(root)])
 
 
 def _available_memory(root: Path) -> int:
-    free = read_kib_field(root / "proc/meminfo", "MemAvailable:")
-    return free or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    available = _read_kib_field(root / "proc/meminfo", "MemAvailable:")
+    return available or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _cgroup_headroom(root: Path) -> Iterator[int]:
     for line in _read_text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
-        if not controllers:
-            top, most, used = "sys/fs/cgroup", "memory.max", "memory.current"
-            cached = "inactive_file"
+        if not controllers:  # version 2
+            mount, limit_file, usage_file = "sys/fs/cgroup", "memory.max", "memory.current"
+            cache_field = "inactive_file"
         elif "memory" in controllers.split(","):
-            top, most = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
-            used, cached = "memory.usage_in_bytes", "total_inactive_file"
+            mount, limit_file = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+            usage_file, cache_field = "memory.usage_in_bytes", "total_inactive_file"
         else:
             continue
-        for group in _ancestors(root / top, path):
-            limit = _read_int(group / most)
+        group = root / mount / path.strip("/")
+        for ancestor in (group, *group.parents):
+            if not ancestor.is_relative_to(root / mount):
+                break
+            limit = _read_int(ancestor / limit_file)
             if limit is not None and limit < _UNLIMITED:
-                # Files that were read long ago are dropped before anything is killed.
-                taken = (_read_int(group / used) or 0) - read_int_field(
-                    group / "memory.stat", cached
-                )
-                yield max(0, limit - taken)
+                # Inactive file cache is dropped before a process is killed.
+                cache = _read_int_field(ancestor / "memory.stat", cache_field)
+                yield max(0, limit - (_read_int(ancestor / usage_file) or 0) + cache)
 
 
-def _ancestors(top: Path, path: str) -> Iterator[Path]:
-    group = top / path.strip("/")
-    yield group
-    while group != top:
-        group = group.parent
-        yield group
+def _read_kib_field(path: Path, name: str) -> int:
+    return 1024 * _read_int_field(path, name)
+
+
+def _read_int_field(path: Path, name: str) -> int:
+    """Return the number after `name` in a table of the kernel; 0 if it is not there."""
+    rows = [line.split() for line in _read_text(path).splitlines()]
+    return next((int(row[1]) for row in rows if row and row[0] == name), 0)
 
 
 def _read_int(path: Path) -> int | None:
@@ -134,52 +143,41 @@ def _read_text(path: Path) -> str:
         return ""
 
 
-# Devices: what torch leaves to choose, as it suits training.
-
-
-def configure_backends(device: torch.device) -> None:
-    """Choose the kernels that suit training on a device; for the whole process."""
-    if device.type == "cuda":
-        # Products of single-precision matrices with 10 bits of each factor, added up in full.
-        torch.set_float32_matmul_precision("high")
-        # cuDNN's attention plans anew for every shape: on Multi30k, where shapes change with every
-        # batch, a step of a 4+4-layer Transformer took 213 ms with it and 50 without (H200).
-        torch.backends.cuda.enable_cudnn_sdp(False)
-
-
-# Interrupts: a wish to stop, heard at the end of a step instead of in the middle of one.
-
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 class InterruptedUnsavedError(StorageError):
-    """Told to stop, and the work could not be saved."""
+    """Training was asked to stop, and its state could not be saved."""
 
     exit_code = 143
 
 
 @contextmanager
-def handle_stop_signals() -> Iterator[Callable[[], bool]]:
-    """Give a question to ask: has someone pressed Ctrl-C, or sent SIGTERM or SIGUSR1?
+def handle_stop_signals(
+    *, on_stop: Callable[[], None] = lambda: None
+) -> Iterator[Callable[[], bool]]:
+    """Yield a function that returns whether SIGINT, SIGTERM or SIGUSR1 was received.
 
-    A second signal acts at once, as it would have without us. Signals reach the main thread
-    only; elsewhere the answer is always no.
+    `on_stop` is called at the first signal. A second one acts as without this handler. Signals
+    reach only the main thread; in others the function always returns False.
     """
     stop_requested = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop_requested.is_set
         return
-    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    previous_handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         del frame
+        if not stop_requested.is_set():
+            on_stop()
         stop_requested.set()
-        signal.signal(number, before[signal.Signals(number)])
+        signal.signal(number, previous_handlers[signal.Signals(number)])
 
     for number in STOP_SIGNALS:
         signal.signal(number, on_signal)
     try:
         yield stop_requested.is_set
     finally:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)

@@ -1,117 +1,40 @@
-"""Beginnings: the first weights of a model, new or those of another run."""
+"""Train a recipe into a run folder: start, resume, extend or finish.
+
+Invariant: a run is resumed with the settings it was started with. Only settings that say how long
+training runs, how it is monitored and what is kept may change; that is how a finished run is
+extended.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from rich.console import Console
 
-from heedful.errors import ConfigError, RunError
+from heedful.config import differences, fields_with_role
+from heedful.errors import RunError, StorageError, check
 from heedful.experiment.batch_size import with_largest_batch_size, with_saved_batch_size
 from heedful.experiment.data_modules import load_data
-from heedful.experiment.training_loop import TrainingLoop, TrainingResult
+from heedful.experiment.environment import InterruptedUnsavedError, handle_stop_signals
+from heedful.experiment.job import TrainingJob
 from heedful.recipes import Recipe
 from heedful.runs import Run, resolve_device
 from heedful.storage import clean_up_interrupted
 from heedful.storage.atomic import lock_folder
 from heedful.training.checkpoints import CheckpointManager, Snapshot
 from heedful.training.config import TrainingConfig
-from heedful.training.distributed import DistributedContext
+from heedful.training.loop import TrainingLimits, TrainingResult, run_training
 from heedful.training.process_group import init_distributed, main_process_first
 from heedful.training.progress import print_line
-from heedful.training.state import TrainingLimits, TrainingProgress, read_progress
+from heedful.training.state import TrainingProgress, read_progress
 
-_SETTING = "training.init_from"
-
-
-def initialize_from_run(initial: str, run: Run, recipe: Recipe) -> None:
-    """Begin a run with the vocabulary of another, whose weights will be begun with."""
-    other = Run(initial)
-    other.verify()
-    theirs = other.read_recipe()
-    if theirs.tokenizers != recipe.tokenizers:
-        raise ConfigError(
-            f"{_SETTING}={initial}",
-            "that run cuts text in another way, so its weights mean other tokens",
-            "give the settings under `text` that its config.yaml has",
-        )
-    run.initialize(recipe, other.read_tokenizers(theirs))
-
-
-# Resuming: may this recipe go on in that folder, and what changes if it does?
-#
-# A run goes on by the settings it was begun with. What only says how long it goes on, how often it
-# is looked at and what is kept may change: so a finished run is extended.
-
-RESUMABLE_SETTINGS = (
+_RESUMABLE_SETTINGS = (
     "info",
     "decoding",
-    "training.max_steps",
-    "training.max_epochs",
-    "training.max_minutes",
-    "training.max_flops",
-    "training.max_nonfinite_steps",
-    "training.patience",
-    "training.validate_every",
-    "training.max_eval_samples",
-    "training.num_logged_samples",
-    "training.save_every",
-    "training.checkpoints",
-    "training.distributed_strategy",
+    *(f"training.{name}" for name in fields_with_role(TrainingConfig, "limit", "execution")),
 )
-
-
-class SettingChange(NamedTuple):
-    """A setting that is not what it was."""
-
-    setting: str
-    old: object
-    new: object
-
-
-def check_resume_compatible(run: Run, recipe: Recipe, log_message: Callable[[str], None]) -> None:
-    """Make a recipe that of a run that exists, or say why it cannot be."""
-    changes = list(_diff_settings(run.read_recipe().model_dump(), recipe.model_dump()))
-    for at, old, new in changes:
-        if not _is_resumable(at):
-            raise RunError(
-                str(run.folder),
-                f"the folder holds a run with {at}={old}, but now it is {new}",
-                "give the settings it was begun with to go on, or another folder with --run",
-            )
-    for at, old, new in changes:
-        log_message(f"{run.folder}: {at} was {old} and is now {new}")
-    if changes:
-        run.replace_recipe(recipe)
-
-
-def finished_progress(config: TrainingConfig, snapshot: Snapshot) -> TrainingProgress | None:
-    """Give how far a run came that is over, if these settings take it no further."""
-    progress = read_progress(snapshot)
-    limits = TrainingLimits(config)
-    over = limits.reached_limit(progress.usage(snapshot.step)) or limits.early_stopping_reason(
-        progress
-    )
-    return progress if progress.stop_reason and over else None
-
-
-def _is_resumable(at: str) -> bool:
-    return any(at == free or at.startswith(f"{free}.") for free in RESUMABLE_SETTINGS)
-
-
-def _diff_settings(old: Any, new: Any, at: str = "") -> Iterator[SettingChange]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in {**old, **new}:
-            inner = f"{at}.{key}" if at else str(key)
-            yield from _diff_settings(old.get(key), new.get(key), inner)
-    elif old != new:
-        yield SettingChange(at, old, new)
-
-
-# Training: the way from a recipe to a trained run, in order.
 
 
 def train(
@@ -124,72 +47,128 @@ def train(
     auto_find_batch_size: bool = False,
     memory_limit: int | None = None,
 ) -> TrainingResult:
-    """Train by a recipe into a folder, or go on where that was interrupted.
+    """Train a recipe into a folder, or resume what is there.
 
-    `track` names trackers that are told how it goes; `auto_find_batch_size` looks for the largest batch that
-    fits into memory, or into `memory_limit` bytes.
+    `report_to` names trackers; `auto_find_batch_size` looks for the largest batch that fits into
+    memory, or into `memory_limit` bytes.
     """
     run = Run(output_dir)
     with ExitStack() as stack:
-        ranks, local_device = stack.enter_context(
+        dist_context, local_device = stack.enter_context(
             init_distributed(resolve_device(device), recipe.training.distributed_strategy)
         )
-        console = (
-            (console or Console(stderr=True)) if ranks.is_main_process else Console(quiet=True)
-        )
-        if ranks.is_main_process:
+        if dist_context.is_main_process:
+            console = console or Console(stderr=True)
             stack.enter_context(lock_folder(run.folder))
-        tell = _message_logger(console)
+        else:
+            console = Console(quiet=True)
+
+        def log(message: str) -> None:
+            print_line(console, message)
+
         if auto_find_batch_size:
             recipe = with_saved_batch_size(recipe, run)
-        checkpoints = CheckpointManager(run.checkpoints, recipe.training.checkpoints, tell)
+        checkpoints = CheckpointManager(run.checkpoints, recipe.training.checkpoints, log)
         stack.callback(checkpoints.close)
+        is_main_process = dist_context.is_main_process
         snapshot = main_process_first(
-            ranks, lambda: _find_snapshot(run, recipe, checkpoints, ranks, tell)
+            dist_context, lambda: _find_snapshot(run, recipe, checkpoints, is_main_process, log)
         )
         if snapshot and (progress := finished_progress(recipe.training, snapshot)):
-            tell(f"{run.folder}: already trained ({progress.stop_reason}) at step {snapshot.step}")
+            log(f"{run.folder}: already trained ({progress.stop_reason}) at step {snapshot.step}")
             return TrainingResult.from_progress(snapshot.step, progress)
-        corpora = main_process_first(ranks, lambda: load_data(recipe, run, console))
+        data_module = main_process_first(dist_context, lambda: load_data(recipe, run, console))
         if auto_find_batch_size and snapshot is None:
             recipe = with_largest_batch_size(
-                recipe, corpora, run, local_device, ranks, limit=memory_limit, log_message=tell
+                recipe, data_module, run, local_device, dist_context, limit=memory_limit, log=log
             )
-        session = TrainingLoop(
+        job = TrainingJob(
             recipe,
             run,
-            corpora,
+            data_module,
             checkpoints,
-            dist_context=ranks,
+            dist_context=dist_context,
             device=local_device,
             console=console,
         )
-        return session.run(snapshot, report_to)
+        return _run_job(job, snapshot, report_to)
 
 
-def _message_logger(console: Console) -> Callable[[str], None]:
-    return lambda line: print_line(console, line)
+def _run_job(
+    job: TrainingJob, snapshot: Snapshot | None, report_to: Sequence[str]
+) -> TrainingResult:
+    if snapshot is None:
+        job.start()
+    else:
+        job.resume(snapshot)
+    batches = job.data_module.train_batches(job.progress.cursor)
+    with handle_stop_signals() as job.stop_requested, job.callbacks(report_to) as callbacks:
+        try:
+            return run_training(job, batches, callbacks)
+        except StorageError as error:
+            if job.stop_requested():
+                raise InterruptedUnsavedError(error.location, error.message, error.hint) from error
+            raise
 
 
 def _find_snapshot(
     run: Run,
     recipe: Recipe,
     checkpoints: CheckpointManager,
-    dist_context: DistributedContext,
-    log_message: Callable[[str], None],
+    is_main_process: bool,
+    log: Callable[[str], None],
 ) -> Snapshot | None:
-    """Find where a run stands: nowhere, if it is only beginning."""
+    """Return the last good checkpoint; None if the run only starts."""
     if run.exists:
-        if dist_context.is_main_process:
+        if is_main_process:
             clean_up_interrupted(run.folder)
-            check_resume_compatible(run, recipe, log_message)
+            check_resume_compatible(run, recipe, log)
         return checkpoints.load()
-    if run.checkpoints.exists():
-        raise RunError(
-            str(run.checkpoints),
-            "checkpoints lie here without the config.yaml they were trained by",
-            "put config.yaml and text/ back, or name another folder with --run",
-        )
+    check(
+        not run.checkpoints.exists(),
+        str(run.checkpoints),
+        "there are checkpoints here, but not the config.yaml they were trained with",
+        "restore config.yaml and tokenizers/, or use another folder with --run",
+        RunError,
+    )
     if recipe.training.init_from is not None:
         initialize_from_run(recipe.training.init_from, run, recipe)
     return None
+
+
+def initialize_from_run(init_from: str, run: Run, recipe: Recipe) -> None:
+    """Start a run with the tokenizers of another, whose weights it will be initialized from."""
+    other = Run(init_from)
+    other.verify()
+    other_recipe = other.read_recipe()
+    check(
+        other_recipe.tokenizers == recipe.tokenizers,
+        f"training.init_from={init_from}",
+        "that run uses a different tokenizer, so its weights do not match",
+        "copy the section `tokenizers` from its config.yaml",
+    )
+    run.initialize(recipe, other.read_tokenizers(other_recipe))
+
+
+def check_resume_compatible(run: Run, recipe: Recipe, log: Callable[[str], None]) -> None:
+    """Write the recipe into an existing run; raise if a setting differs that may not change."""
+    changes = list(differences(run.read_recipe(), recipe))
+    for name, old, new in changes:
+        check(
+            any(f"{name}.".startswith(f"{prefix}.") for prefix in _RESUMABLE_SETTINGS),
+            str(run.folder),
+            f"this run was started with {name}={old}, but now it is {new}",
+            "use the settings it was started with to resume, or another folder with --run",
+            RunError,
+        )
+    for name, old, new in changes:
+        log(f"{run.folder}: {name} was {old} and is now {new}")
+    if changes:
+        run.replace_recipe(recipe)
+
+
+def finished_progress(config: TrainingConfig, snapshot: Snapshot) -> TrainingProgress | None:
+    """Return the progress of a run that is finished under these settings; None if it is not."""
+    progress, limits = read_progress(snapshot), TrainingLimits(config)
+    reason = limits.reached(snapshot.step, progress) or limits.early_stopping_reason(progress)
+    return progress if progress.stop_reason and reason else None

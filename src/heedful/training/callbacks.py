@@ -1,6 +1,6 @@
-"""Drops: how many words found their expert full?
+"""Callbacks and the values they receive; the metrics log.
 
-Experts with a capacity say so of every batch; here it is heard, without a word to the model.
+Invariant: a callback observes training and cannot change it.
 """
 
 from __future__ import annotations
@@ -11,92 +11,85 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from heedful.layers.mixture_of_experts import MixtureOfExperts, MoEOutput
 
-
-class ExpertOverflowCounter:
-    """Hears the experts of a model that have a capacity, as they learn."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._dropped_and_total: list[tuple[Tensor, Tensor]] = []
-        for module in model.modules():
-            if isinstance(module, MixtureOfExperts) and module.capacity_factor is not None:
-                module.register_forward_hook(self._forward_hook)
-
-    def pop_drop_rate(self) -> float | None:
-        """The share of sends that were dropped since this was last asked; None if none was."""
-        counts, self._dropped_and_total = self._dropped_and_total, []
-        if not counts:
-            return None
-        num_routed, dropped = (torch.stack(each).sum().item() for each in zip(*counts, strict=True))
-        return dropped / max(num_routed, 1)
-
-    def _forward_hook(self, module: nn.Module, _: Any, mixed: MoEOutput) -> None:
-        if module.training:
-            self._dropped_and_total.append((mixed.num_routed, mixed.num_dropped))
-
-
-# Observers: who is told how training goes.
-#
-# An observer sees what happened and cannot steer it.
+LOG_EVERY_STEPS = 10  # steps between two logged ones; the first is logged too
 
 
 class StepMetrics(NamedTuple):
-    """What one update did."""
+    """Metrics of one optimizer step."""
 
     step: int
-    loss: float  # per real target token, without penalties
+    loss: float  # per target token, without auxiliary losses
     grad_norm: float  # before clipping
     learning_rate: float
-    num_tokens: int  # real tokens of both sides
-    num_targets: int  # real target tokens
-    auxiliary_losses: Mapping[
-        str, float
-    ]  # what was added to the loss, by name, per real target token
-    skip_reason: str = ""  # why nothing was learned; nothing if something was
+    num_tokens: int  # source and target, without padding
+    num_targets: int  # without padding
+    auxiliary_losses: Mapping[str, float]  # by name, per target token
+    skip_reason: str = ""  # empty if the step was taken
 
 
 class LoggedSample(NamedTuple):
-    """What the model made of one held-out example, and where it looked."""
+    """A prediction for a dev example."""
 
-    source: list[str]  # as shown
+    source: list[str]  # tokens
     reference: str
-    output: list[str]  # as shown
+    output: list[str]  # tokens
     text: str
-    attention: Sequence[Sequence[float]]  # (output, source); nothing where there is no attention
+    attention: Sequence[Sequence[float]]  # (output, source); empty without attention
 
 
 class ValidationResult(NamedTuple):
-    """How the model did on what it has not seen."""
+    """Metrics and samples of one validation."""
 
     step: int
-    elapsed_seconds: float  # since training began
-    scores: Mapping[str, float]  # "loss", "accuracy", and those asked for, by name
+    elapsed_seconds: float  # since training started
+    scores: Mapping[str, float]  # by metric, "loss" first
     is_best: bool
     samples: Sequence[LoggedSample] = ()
 
 
 class Callback:
-    """Is told of every update and every validation; by itself it does nothing with that."""
+    """Is called after every step and validation, and at the end; does nothing by default."""
 
     def on_step_end(self, metrics: StepMetrics) -> None:
-        """Hear of an update."""
+        """Handle an optimizer step."""
 
     def on_validation_end(self, result: ValidationResult) -> None:
-        """Hear of a validation."""
+        """Handle a validation."""
 
     def on_train_end(self) -> None:
-        """Hear that nothing more will come, for now."""
+        """Handle the end of training, also when it was interrupted or failed."""
 
 
-# The metrics log: how training went, for programs to read, a line at a time.
+class ExpertOverflowCounter:
+    """Counts the tokens that experts with a capacity drop, by forward hooks on a model."""
 
-_LOG_EVERY_STEPS = 10  # steps between lines
+    def __init__(self, model: nn.Module) -> None:
+        self._routed_and_dropped: list[tuple[Tensor, Tensor]] = []
+        for module in model.modules():
+            if isinstance(module, MixtureOfExperts) and module.capacity_factor is not None:
+                module.register_forward_hook(self._count)
+
+    def pop_drop_rate(self) -> float | None:
+        """Return the fraction dropped since the last call; None if no tokens were routed."""
+        counts, self._routed_and_dropped = self._routed_and_dropped, []
+        if not counts:
+            return None
+        num_routed, num_dropped = (
+            torch.stack(values).sum().item() for values in zip(*counts, strict=True)
+        )
+        return num_dropped / max(num_routed, 1)
+
+    def _count(self, module: nn.Module, _: Any, output: MoEOutput) -> None:
+        if module.training:
+            self._routed_and_dropped.append((output.num_routed, output.num_dropped))
 
 
 class MetricsLogger(Callback):
-    """Writes a line now and then as training goes, and one for every validation."""
+    """Writes metrics.jsonl: a line for one step in ten, and for every validation."""
 
     def __init__(
         self,
@@ -104,31 +97,33 @@ class MetricsLogger(Callback):
         overflow_counter: ExpertOverflowCounter,
         extra_fields: Callable[[], Mapping[str, Any]],
     ) -> None:
-        """`beside` gives what stands in every line of training beside the report."""
+        """`extra_fields` returns what a line of training has besides the step metrics."""
         self._write = write
         self._overflow_counter = overflow_counter
         self._extra_fields = extra_fields
-        self._tokens = 0
+        self._num_tokens = 0
         self._since = time.monotonic()
 
+    @override
     def on_step_end(self, metrics: StepMetrics) -> None:
-        """Write of one update in ten, and of the first."""
-        self._tokens += metrics.num_tokens
-        if metrics.step % _LOG_EVERY_STEPS != 0 and metrics.step != 1:
+        self._num_tokens += metrics.num_tokens
+        if metrics.step % LOG_EVERY_STEPS != 0 and metrics.step != 1:
             return
-        facts = {name: value for name, value in metrics._asdict().items() if value not in ({}, "")}
-        dropped = self._overflow_counter.pop_drop_rate()
-        counted = {} if dropped is None else {"dropped_by_experts": round(dropped, 6)}
-        speed = {"tokens_per_second": round(self._tokens / (time.monotonic() - self._since), 1)}
-        self._write({"type": "training", **facts, **counted, **speed, **self._extra_fields()})
+        fields = {name: value for name, value in metrics._asdict().items() if value not in ({}, "")}
+        drop_rate = self._overflow_counter.pop_drop_rate()
+        if drop_rate is not None:
+            fields["dropped_by_experts"] = round(drop_rate, 6)
+        seconds = time.monotonic() - self._since
+        fields["tokens_per_second"] = round(self._num_tokens / seconds, 1)
+        self._write({"type": "training", **fields, **self._extra_fields()})
         self._restart()
 
+    @override
     def on_validation_end(self, result: ValidationResult) -> None:
-        """Write of a validation; its time is not counted as training."""
-        _, seconds, scores, *_ = result
-        facts = {"step": result.step, **scores, "seconds": round(seconds, 3)}
-        self._write({"type": "validation", **facts})
-        self._restart()
+        seconds = round(result.elapsed_seconds, 3)
+        fields = {"step": result.step, **result.scores, "seconds": seconds}
+        self._write({"type": "validation", **fields})
+        self._restart()  # the time of a validation is not training time
 
     def _restart(self) -> None:
-        self._tokens, self._since = 0, time.monotonic()
+        self._num_tokens, self._since = 0, time.monotonic()

@@ -1,9 +1,8 @@
-"""How long and how a model is trained, as a configuration says it."""
+"""The `training` section of a recipe."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
@@ -15,70 +14,73 @@ from heedful.training.objectives import CrossEntropyObjectiveConfig, ObjectiveCo
 from heedful.training.optim import (
     AdamWConfig,
     InverseSqrtScheduleConfig,
+    LRSchedule,
     LRScheduleConfig,
     OptimizerConfig,
-    TrainingHistory,
 )
 from heedful.training.trainer import EMAConfig, PrecisionName
 
 
 class TrainingConfig(BaseConfig):
-    """How long and how a model is trained."""
+    """How a model is trained; fields marked "limit" or "execution" may change on resume."""
 
-    seed: int = 0
-    """Decides the first weights, the order of the data and what dropout drops."""
+    seed: Annotated[int, "seed"] = 0
+    """Random seed of the initial parameters, the data order and dropout."""
     init_from: str | None = None
-    """A run folder whose weights and vocabulary are begun with, instead of new ones."""
-    max_steps: PositiveInt = 20_000
-    """Most updates."""
-    max_epochs: PositiveInt | None = None
-    """Most times the data is gone through; no limit if not given."""
-    max_minutes: PositiveFloat | None = None
-    """Most minutes, those before an interruption counted; no limit if not given."""
-    max_flops: PositiveFloat | None = None
-    """Most floating-point operations, forwards and backwards; no limit if not given."""
-    max_nonfinite_steps: PositiveInt = 10
-    """Steps in a row with a loss or gradient that is no number after which training stops."""
-    patience: PositiveInt | None = 10
-    """Validations without a better score after which training ends; no such end if null."""
+    """Run folder whose weights and vocabulary to start from."""
+    max_steps: Annotated[PositiveInt, "limit"] = 20_000
+    """Maximum number of optimizer steps."""
+    max_epochs: Annotated[PositiveInt | None, "limit"] = None
+    """Maximum number of epochs; no limit if null."""
+    max_minutes: Annotated[PositiveFloat | None, "limit"] = None
+    """Maximum training time in minutes, over all interruptions; no limit if null."""
+    max_flops: Annotated[PositiveFloat | None, "limit"] = None
+    """Maximum floating-point operations, forward and backward; no limit if null."""
+    max_nonfinite_steps: Annotated[PositiveInt, "execution"] = 10
+    """Consecutive steps with a NaN or infinite loss or gradient after which training fails."""
+    patience: Annotated[PositiveInt | None, "limit"] = 10
+    """Early stopping: validations without improvement; off if null."""
     metric_for_best_model: str = "loss"
     """Metric of the task that selects the best checkpoint and that `patience` watches."""
-    validate_every: PositiveInt = 500
-    """Updates between validations; weights and state are saved at each."""
-    max_eval_samples: PositiveInt = 500
-    """Most held-out texts that are decoded for a metric of outputs, such as bleu."""
-    num_logged_samples: NonNegativeInt = 3
-    """Held-out texts whose outputs are kept at each validation, to be looked at."""
-    save_every: PositiveInt | None = None
-    """Updates between further checkpoints; only at validations if not given."""
-    checkpoints: CheckpointConfig = CheckpointConfig()
-    """Which checkpoints are kept."""
+    validate_every: Annotated[PositiveInt, "execution"] = 500
+    """Steps between validations; each also saves a checkpoint."""
+    max_eval_samples: Annotated[PositiveInt, "execution"] = 500
+    """Maximum number of dev examples to decode for metrics such as bleu."""
+    num_logged_samples: Annotated[NonNegativeInt, "execution"] = 3
+    """Dev examples whose predictions each validation writes to samples.jsonl."""
+    save_every: Annotated[PositiveInt | None, "execution"] = None
+    """Steps between further checkpoints; only at validations if null."""
+    checkpoints: Annotated[CheckpointConfig, "execution"] = CheckpointConfig()
+    """Which checkpoints to keep."""
     batching: BatchingConfig = BatchingConfig()
-    """How examples are grouped."""
+    """How examples are grouped into batches."""
     gradient_accumulation_steps: PositiveInt = 1
-    """Batches per update."""
-    distributed_strategy: Literal["ddp", "fsdp"] = "ddp"
-    """Whether each of several processes holds all weights (DDP) or its part of them (FSDP2)."""
+    """Micro-batches per optimizer step."""
+    distributed_strategy: Annotated[Literal["ddp", "fsdp"], "execution"] = "ddp"
+    """With several processes: each holds all parameters (DDP) or a shard of them (FSDP2)."""
     precision: PrecisionName = "fp32"
-    """Numbers that products are computed in; weights are always fp32."""
+    """Data type of matrix products; parameters are always fp32."""
     optimizer: OptimizerConfig = AdamWConfig()
-    """How gradients move the weights."""
+    """Optimizer and peak learning rate."""
     lr_scheduler: LRScheduleConfig = InverseSqrtScheduleConfig(warmup_steps=1000)
-    """How large the learning rate is at each step."""
+    """Learning-rate schedule."""
     max_grad_norm: PositiveFloat | None = 1.0
-    """Gradients longer than this are shortened to it."""
+    """Gradient clipping by global norm; off if null."""
     max_grad_value: PositiveFloat | None = None
-    """Each number of a gradient is kept within this of zero."""
+    """Gradient clipping by value; off if null."""
     ema: EMAConfig | None = None
-    """A moving average of the weights, which is then what is validated and published."""
+    """Exponential moving average of the parameters, used for validation and the saved weights."""
     objective: ObjectiveConfig = CrossEntropyObjectiveConfig()
-    """What is made small."""
+    """Training objective."""
     scheduled_sampling: ScheduledSamplingConfig = TeacherForcingConfig()
-    """How many of the tokens before it the model is told, and how many it says itself."""
+    """Teacher forcing, or a schedule for feeding the decoder its own tokens."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
-    """Share of each target spread evenly over the vocabulary."""
+    """Probability mass spread evenly over the vocabulary."""
 
-    def learning_rate(self, step: int, scores: Sequence[float] = ()) -> float:
-        """The learning rate at a step, counted from 1, after validations with these scores."""
-        share = self.lr_scheduler.lr_factor(step, TrainingHistory(self.max_steps, scores))
-        return self.optimizer.learning_rate * share
+    def build_lr_schedule(self) -> LRSchedule:
+        """Build the learning-rate schedule."""
+        return LRSchedule(
+            self.lr_scheduler,
+            learning_rate=self.optimizer.learning_rate,
+            max_steps=self.max_steps,
+        )

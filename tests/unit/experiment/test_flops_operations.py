@@ -14,6 +14,8 @@ from heedful.layers.transformer import TransformerConfigBase
 from heedful.models.base import Seq2SeqModel
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.masked_language_model import MaskedLanguageModelConfig
+from heedful.tasks.registry import task_of_model
+from heedful.tasks.task import BatchShape, VocabSizes
 from heedful.recipes import load_recipe, recipe_names
 
 ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention
@@ -239,8 +241,8 @@ def check(config):
     """Count a model that holds nothing, so that it may be as large as it likes."""
     with torch.device("meta"):
         model = config.build(source_vocab_size=50, target_vocab_size=50)
-    source = {"source_length": 4} if isinstance(model, Seq2SeqModel) else {}
-    found = flops_per_token(model, target_length=3, **source)
+    batch = task_of_model(config).dummy_batch(VocabSizes(50, 50), BatchShape(4, 3), 1, "meta")
+    found = flops_per_token(model, batch, num_targets=3)
     # Backwards each product is made twice, but for those whose inputs are data.
     assert 2 * found.forward < found.training <= 3 * found.forward
 
@@ -256,12 +258,6 @@ def test_models_of_running_text_need_no_source(config):
     check(config)
 
 
-def test_a_source_is_asked_for_where_there_is_one():
-    model = load_recipe("reverse-tiny").model.build(source_vocab_size=12, target_vocab_size=12)
-    with pytest.raises(AssertionError):
-        flops_per_token(model, target_length=3)
-
-
 def real_batch(*, source_length, target_length):
     source, target = (torch.full((1, length), 5) for length in (source_length, target_length))
     return Batch(SourceBatch(source, torch.tensor([source_length])), target, target)
@@ -273,13 +269,13 @@ def test_a_model_is_counted_as_if_it_ran_and_left_as_it_was():
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     model.train()
     drawn = torch.random.get_rng_state()
-    found = flops_per_token(model, source_length=4, target_length=3)
+    batch = real_batch(source_length=4, target_length=3)
+    found = flops_per_token(model, batch, num_targets=3)
     assert model.training
     assert torch.equal(torch.random.get_rng_state(), drawn)
     assert all(weight.grad is None for weight in model.parameters())
     for name, weight in model.state_dict().items():
         assert torch.equal(weight, before[name])
-    batch = real_batch(source_length=4, target_length=3)
     forward = count(lambda: model(batch, need_weights=False).log_probs, backward=False)
     training = count(lambda: model(batch, need_weights=False).log_probs)
     assert found.forward == forward / 3

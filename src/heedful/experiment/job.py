@@ -1,0 +1,382 @@
+"""A training job: the model, data and folder of one run, as the training loop needs them.
+
+Invariants: only the main process writes; validation leaves parameters, modes and random numbers as
+they were; a full disk interrupts training only if `training.checkpoints.on_disk_full` says so, or
+at the last step.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from rich.console import Console
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from heedful.data.batch_stream import DataCursor
+from heedful.errors import DiskFullError, HeedfulError, RunError, check
+from heedful.experiment.environment import configure_backends, environment_info, peak_memory
+from heedful.experiment.flops import training_flops_per_target
+from heedful.pytree import map_tensors, tensors_of
+from heedful.recipes import Recipe
+from heedful.runs import Run
+from heedful.storage import atomic_replace
+from heedful.tasks.task import DataModule, Task, VocabSizes
+from heedful.training.callbacks import (
+    Callback,
+    ExpertOverflowCounter,
+    MetricsLogger,
+    StepMetrics,
+    ValidationResult,
+)
+from heedful.training.checkpoints import CheckpointManager, Snapshot
+from heedful.training.distributed import SINGLE_PROCESS, DistributedContext
+from heedful.training.loop import TrainingLimits
+from heedful.training.progress import print_line, show_progress
+from heedful.training.state import TrainingProgress, restore_snapshot, take_snapshot
+from heedful.training.trackers import build_tracker_callbacks
+from heedful.training.trainer import (
+    ExponentialMovingAverage,
+    GradientClipper,
+    MixedPrecision,
+    Trainer,
+)
+
+Value = TypeVar("Value")
+
+MAX_DEBUG_DUMPS = 10  # per run; the first ones tell the most
+
+
+class NonFiniteError(HeedfulError):
+    """Too many consecutive steps with a loss or gradient that is not finite."""
+
+    exit_code = 3
+
+
+def build_trainer(
+    recipe: Recipe,
+    sizes: VocabSizes,
+    *,
+    learning_rate: Callable[[int], float] | None = None,
+    dist_context: DistributedContext = SINGLE_PROCESS,
+    device: torch.device,
+) -> Trainer:
+    """Build model, objective and optimizer; every rank starts from the same parameters."""
+    config, task = recipe.training, recipe.task
+    check(
+        not dist_context.is_sharded or config.objective.type == "cross-entropy",
+        "training.distributed_strategy",
+        f"the objective {config.objective.type!r} decodes at every step, which would gather all "
+        "sharded parameters each time",
+        "set training.distributed_strategy=ddp",
+    )
+    configure_backends(device)
+    torch.manual_seed(config.seed)
+    model = dist_context.prepare_model(task.build_model(recipe, sizes).to(device))
+    torch.manual_seed(config.seed + dist_context.rank)
+    return Trainer(
+        model,
+        task.build_objective(config),
+        config.optimizer.build(model),
+        learning_rate or config.build_lr_schedule(),
+        clipping=GradientClipper(config.max_grad_norm, config.max_grad_value),
+        precision=MixedPrecision(config.precision, device.type),
+        ema=ExponentialMovingAverage(model, config.ema.decay) if config.ema else None,
+        dist_context=dist_context,
+        device=device,
+    )
+
+
+@torch.no_grad()
+def compute_dev_metrics(
+    task: Task,
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    device: torch.device | str = "cpu",
+    dist_context: DistributedContext = SINGLE_PROCESS,
+) -> dict[str, float]:
+    """Return the metrics that are computed with teacher forcing; a collective operation."""
+    model.eval()
+    sums = torch.zeros((), dtype=torch.float64)
+    for batch in batches:
+        rows, weight = dist_context.shard_batch(batch)
+        rows = map_tensors(lambda tensor: tensor.to(device), rows)
+        sums = sums + weight * task.metric_sums(model, rows)
+    return task.finalize_metrics(dist_context.all_reduce(sums))
+
+
+class TrainingJob:
+    """One run while it is trained; with several ranks, each has a job."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        run: Run,
+        data_module: DataModule,
+        checkpoints: CheckpointManager,
+        *,
+        dist_context: DistributedContext,
+        device: torch.device,
+        console: Console,
+    ) -> None:
+        self.recipe = recipe
+        self.config = recipe.training
+        self.task = recipe.task
+        self.run = run
+        self.data_module = data_module
+        self.checkpoints = checkpoints
+        self.dist_context = dist_context
+        self.device = device
+        self.console = console
+        self.limits = TrainingLimits(self.config)
+        self.progress = TrainingProgress(data_fingerprint=data_module.fingerprint)
+        self.lr_schedule = self.config.build_lr_schedule()
+        self.lr_schedule.scores = self.progress.scores
+        self.trainer = build_trainer(
+            recipe,
+            VocabSizes.from_tokenizers(data_module.tokenizers),
+            learning_rate=self.lr_schedule,
+            dist_context=dist_context,
+            device=device,
+        )
+        self.inference_model = dist_context.inference_model(self.trainer.model)
+        self.dev_evaluator = self.task.build_dev_evaluator(
+            self.inference_model, data_module, recipe, device
+        )
+        self.flops_per_target = training_flops_per_target(recipe, data_module)
+        self.start_time = time.monotonic()
+        self.stop_requested: Callable[[], bool] = lambda: False
+
+    def start(self) -> None:
+        """Initialize the model, from another run if the recipe names one."""
+        num_parameters = sum(parameter.numel() for parameter in self.trainer.model.parameters())
+        self.log(f"model: {num_parameters:,} parameters on {self.device}")
+        if self.config.init_from is not None:
+            Run(self.config.init_from).load_weights_into(self.trainer.model)
+            self.log(f"initialized from {self.config.init_from}")
+
+    def resume(self, snapshot: Snapshot) -> None:
+        """Restore a snapshot and drop what the logs say of later steps."""
+        folder, fingerprint = self.run.folder, self.progress.data_fingerprint
+        self.progress = restore_snapshot(
+            self.trainer, snapshot, location=str(self.checkpoints.folder)
+        )
+        check(
+            self.progress.data_fingerprint == fingerprint,
+            str(folder),
+            "the training data has changed since this run was started",
+            "restore the data to resume, or use another folder with --run",
+            RunError,
+        )
+        self.lr_schedule.scores = self.progress.scores
+        if self.progress.stop_reason:
+            self.log(f"{folder}: was finished ({self.progress.stop_reason}); training is extended")
+            learning_rate = self.lr_schedule(self.trainer.step + 1)
+            self.log(
+                f"the learning rate of the last step was {self.progress.learning_rate:.3g}; "
+                f"the next step has {learning_rate:.3g}"
+            )
+        self.progress.stop_reason = ""
+        if self.dist_context.is_main_process:
+            self.run.truncate_logs_after(self.trainer.step)
+        self.log(f"{folder}: resuming from step {self.trainer.step}")
+
+    @contextmanager
+    def callbacks(self, trackers: Sequence[str] = ()) -> Iterator[list[Callback]]:
+        """Start the clock and the callbacks of the main process; close them at the end."""
+        self.start_time = time.monotonic() - self.progress.seconds
+        if not self.dist_context.is_main_process:
+            yield []
+            return
+        step = self.trainer.step
+        self._write_metrics({"type": "environment", "step": step, **self._environment()})
+        logger = MetricsLogger(
+            self._write_metrics, ExpertOverflowCounter(self.trainer.model), self._extra_log_fields
+        )
+        tracker_callbacks = build_tracker_callbacks(
+            trackers,
+            self.run.folder,
+            self.run.folder.name,
+            self.recipe.model_dump(mode="json"),
+            log_message=self.log,
+        )
+        with show_progress(
+            self.console,
+            step=step,
+            fraction_done=lambda step: self.limits.fraction_done(step, self.progress),
+            metric=self.config.metric_for_best_model,
+        ) as bar:
+            callbacks = [bar, logger, *tracker_callbacks]
+            try:
+                yield callbacks
+            finally:
+                for callback in callbacks:
+                    callback.on_train_end()
+
+    def record_step(self, metrics: StepMetrics, cursor: DataCursor) -> None:
+        """Update the progress."""
+        progress = self.progress
+        progress.cursor = cursor
+        # The clocks of ranks differ; the main process decides.
+        is_main_process = self.dist_context.is_main_process
+        progress.seconds = time.monotonic() - self.start_time if is_main_process else 0.0
+        progress.learning_rate = metrics.learning_rate
+        progress.flops += metrics.num_targets * self.flops_per_target
+        progress.num_skipped_steps += bool(metrics.skip_reason)
+        is_nonfinite = metrics.skip_reason not in ("", "overflow")
+        progress.num_consecutive_skips = progress.num_consecutive_skips + 1 if is_nonfinite else 0
+
+    def handle_nonfinite_step(self, metrics: StepMetrics, micro_batches: Sequence[Any]) -> None:
+        """Log a step that was skipped because of NaN or infinity; raise after too many."""
+        count, cursor = self.progress.num_consecutive_skips, self.progress.cursor
+        if not count:
+            return
+        location = f"training step {metrics.step} (epoch {cursor.epoch + 1}, batch {cursor.batch})"
+        path = self._dump_step(metrics, micro_batches)
+        dump = f" (see {path})" if path else ""
+        if count < self.config.max_nonfinite_steps:
+            self.log(f"{location}: {metrics.skip_reason}; the step was skipped{dump}")
+            return
+        raise NonFiniteError(
+            location,
+            f"{metrics.skip_reason}; {count} consecutive steps were skipped{dump}",
+            "earlier checkpoints are good; lower training.optimizer.learning_rate or "
+            "training.max_grad_norm",
+        )
+
+    def agree(self, limit: str, /) -> tuple[str, bool]:
+        """Return the limit reached on any rank, and whether any rank was asked to stop."""
+        is_reached, is_interrupted = self.dist_context.all_reduce_any(
+            bool(limit), self.stop_requested()
+        )
+        return limit or ("another rank has reached a limit" if is_reached else ""), is_interrupted
+
+    def validate(self) -> ValidationResult:
+        """Evaluate on the dev data, and save the weights if they are the best so far."""
+        step, progress, metric = self.trainer.step, self.progress, self.config.metric_for_best_model
+        with self.trainer.averaged_parameters():
+            with self.dist_context.summon_full_params(self.trainer.model):
+                scores = self._dev_scores(metric)
+                samples = (
+                    self.dev_evaluator.sample_predictions(self.config.num_logged_samples)
+                    if self.dist_context.is_main_process
+                    else []
+                )
+            sign = -1 if self.task.metrics[metric].higher_is_better else 1
+            is_best = sign * scores[metric] < progress.best_score
+            progress.scores.append(sign * scores[metric])
+            if is_best:
+                state_dict = self.dist_context.full_state_dict(self.trainer.model)
+                self._write(lambda: self.run.save_model(state_dict, step=step))
+        result = ValidationResult(
+            step, time.monotonic() - self.start_time, scores, is_best, samples
+        )
+        best = "" if is_best else f"  (best {metric} so far: {sign * progress.best_score:.4f})"
+        self.log(f"step {step}: {self.task.format_metrics(scores)}{best}")
+        self._write(lambda: self.run.append_samples(step, samples))
+        return result
+
+    def save_checkpoint(self, *, score: float | None, is_last: bool) -> None:
+        """Save all that is needed to resume; `score` if this step was validated."""
+        with self._tolerate_full_disk(is_last=is_last):
+            snapshot = take_snapshot(
+                self.trainer, self.progress, temporary_folder=self.checkpoints.folder
+            )
+            if self.dist_context.is_main_process:
+                self.checkpoints.save(snapshot, score=score)
+
+    def log(self, message: str) -> None:
+        """Print a line; only the main process has a console."""
+        print_line(self.console, message)
+
+    def _dev_scores(self, metric: str) -> dict[str, float]:
+        with self.trainer.precision.autocast():
+            scores = compute_dev_metrics(
+                self.task,
+                self.inference_model,
+                self.data_module.validation_batches(),
+                device=self.device,
+                dist_context=self.dist_context,
+            )
+        if metric not in scores:
+            score = 0.0
+            if self.dist_context.is_main_process:
+                score = self.dev_evaluator.compute_scores([metric])[metric]
+            summed = self.dist_context.all_reduce(torch.tensor(score, dtype=torch.float64))
+            scores[metric] = summed.item()
+        return scores
+
+    def _write(self, action: Callable[[], Value]) -> Value | None:
+        if self.dist_context.is_main_process:
+            with self._tolerate_full_disk():
+                return action()
+        return None
+
+    @contextmanager
+    def _tolerate_full_disk(self, *, is_last: bool = False) -> Iterator[None]:
+        try:
+            yield
+        except DiskFullError as error:
+            if is_last or self.config.checkpoints.on_disk_full == "stop":
+                raise
+            self.log(f"not saved: {error}\n  training continues and will retry")
+
+    def _write_metrics(self, fields: Mapping[str, Any]) -> None:
+        self._write(lambda: self.run.append_metrics(fields))
+
+    def _environment(self) -> dict[str, Any]:
+        return environment_info(self.device, self.dist_context)
+
+    def _extra_log_fields(self) -> dict[str, Any]:
+        return {
+            "epoch": self.progress.cursor.epoch,
+            "num_skipped_steps": self.progress.num_skipped_steps,
+            "flops": self.progress.flops,
+            "peak_memory": peak_memory(self.device),
+            "seconds": round(time.monotonic() - self.start_time, 3),
+        }
+
+    def _dump_step(self, metrics: StepMetrics, micro_batches: Sequence[Any]) -> Path | None:
+        metadata = {
+            "step": metrics.step,
+            "cursor": self.progress.cursor,
+            "problem": metrics.skip_reason,
+            "learning_rate": metrics.learning_rate,
+            **self._environment(),
+            "checkpoint": self.checkpoints.latest_step,
+        }
+        rng_states = self.trainer.rng_states_before_step
+        folder = self.run.folder / "bad-steps"
+        return self._write(lambda: write_debug_dump(folder, micro_batches, rng_states, metadata))
+
+
+def write_debug_dump(
+    folder: Path,
+    micro_batches: Sequence[Any],
+    rng_states: Mapping[str, Tensor],
+    metadata: Mapping[str, Any],
+) -> Path | None:
+    """Save what is needed to repeat a step from the last checkpoint; None if there are enough.
+
+    Batches, random states before the step and metadata.json; not the parameters, which the last
+    checkpoint and the same command lead to.
+    """
+    if folder.exists() and len(list(folder.glob("step-*"))) >= MAX_DEBUG_DUMPS:
+        return None
+    path = folder / f"step-{metadata['step']:08d}"
+    with atomic_replace(path) as temporary:
+        temporary.mkdir()
+        for index, batch in enumerate(micro_batches):
+            tensors = {f"{field}": tensor for field, tensor in enumerate(tensors_of(batch))}
+            (temporary / f"batch-{index}.safetensors").write_bytes(save(tensors))
+        (temporary / "rng_states.safetensors").write_bytes(save(dict(rng_states)))
+        text = json.dumps(metadata, indent=2) + "\n"
+        (temporary / "metadata.json").write_text(text, encoding="utf-8")
+    return path
