@@ -84,7 +84,7 @@ def test_a_training_that_is_killed_is_told_of(start, tmp_path):
     output_projection, _ = process.communicate(timeout=MAX_WAIT_SECONDS)
     assert process.returncode == 1
     assert (
-        "failed: one (comparison/runs/one-0): its process was killed; perhaps memory ran out"
+        "failed: one (comparison/runs/one-0): the process died (killed by SIGKILL)"
         in output_projection.splitlines()
     )
     process = start("60steps")

@@ -160,7 +160,12 @@ class MemoryTrial:
     """A trainer for trial steps; what it needs beyond `max_bytes` is refused where possible."""
 
     def __init__(
-        self, recipe: Recipe, sizes: VocabSizes, device: torch.device, *, max_bytes: float
+        self,
+        recipe: Recipe,
+        sizes: VocabSizes,
+        device: torch.device,
+        *,
+        max_bytes: float | None = None,
     ) -> None:
         self._task = recipe.task
         self._sizes = sizes
@@ -169,7 +174,8 @@ class MemoryTrial:
         self._num_batches = min(2, recipe.training.gradient_accumulation_steps)
         # What every such process needs is not charged.
         self._baseline = 0 if device.type == "cuda" else resident_memory()
-        limit_memory(device, max_bytes)
+        if max_bytes is not None:
+            limit_memory(device, max_bytes)
         self._trainer = build_trainer(recipe, sizes, learning_rate=lambda step: 0.0, device=device)
 
     def __call__(self, trial: _Trial) -> float:
@@ -244,6 +250,9 @@ class _TrialProcess:
                 return math.inf
             raise
         except RuntimeError as error:
+            self.__exit__()
+            if is_out_of_memory(error):  # not even the model fits
+                return math.inf
             raise RunError(
                 _OPTION, f"a trial step failed: {error}", f"use the same command without {_OPTION}"
             ) from error

@@ -1,14 +1,10 @@
-import io
-import json
-import sys
-
 import pytest
 
 from heedful.comparison.budget import METRICS_FILE, Budget
 from heedful.comparison.plan import PlannedRun
 from heedful.comparison.training import (
     RunResult,
-    serve_training,
+    TrainingRunJob,
     train_all,
     train_in_process,
     train_in_subprocess,
@@ -92,11 +88,9 @@ def test_a_process_of_its_own_says_what_went_wrong(plans):
     )
 
 
-def test_whatever_goes_wrong_is_told(plans, monkeypatch, capsys):
-    name, recipe, folder = plans[1]
-    asked = [name, recipe.model_dump(mode="json"), str(folder), ["", "max_steps", "two"], "cpu"]
-    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(asked)))
-    serve_training()
-    is_over, problem = json.loads(capsys.readouterr().out)
-    assert not is_over
-    assert problem.startswith("TypeError: ")
+def test_any_exception_in_the_child_becomes_a_message(plans, capsys):
+    train = TrainingRunJob(Budget("", "max_steps", "two"), "cpu").setup(is_shared=False)
+    is_finished, message = train(plans[1])
+    assert not is_finished
+    assert message.startswith("TypeError: ")
+    assert "Traceback" in capsys.readouterr().err

@@ -116,9 +116,9 @@ def test_what_is_no_checkpoint_is_left_alone(checkpoints):
 SCORES = st.dictionaries(st.integers(0, 20), st.none() | st.sampled_from([0.5, 1.0, 2.0]))
 KEPT = st.builds(
     CheckpointConfig,
-    last=st.integers(1, 3),
-    best=st.integers(0, 3),
-    every=st.none() | st.integers(1, 4),
+    keep_last=st.integers(1, 3),
+    keep_best=st.integers(0, 3),
+    keep_every=st.none() | st.integers(1, 4),
 )
 
 

@@ -63,7 +63,7 @@ def test_penalties_are_shown_by_name_if_there_are_any(clock):
     pace = ProgressMeter(steps(3))
     for step in range(1, 4):
         clock(0.5)
-        pace.update(report(step, coverage_penalty=0.25, entropy=-1.5))
+        pace.update(report(step, coverage=0.25, entropy=-1.5))
     assert str(pace) == "loss 2.000  coverage 0.250  entropy -1.500  1,000 tokens/s  0:00 left"
 
 
@@ -71,7 +71,7 @@ def test_penalties_are_smoothed_as_the_loss_is(clock):
     pace = ProgressMeter(steps(3))
     for step, number in enumerate([4.0, 1.0, 3.0], start=1):
         clock(0.5)
-        pace.update(report(step, loss=number, coverage_penalty=number))
+        pace.update(report(step, loss=number, coverage=number))
     assert pace.auxiliary_losses["coverage"] == pytest.approx(pace.loss)
 
 

@@ -1,0 +1,236 @@
+"""When training stops, what it writes, and which settings may change on resume."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+
+from heedful.data.batch_stream import epoch_batch_specs
+from heedful.config import fields_with_role
+from heedful.errors import ConfigError, RunError
+from heedful.experiment import load_data, train
+from heedful.experiment.train import check_resume_compatible
+from heedful.recipes import load_recipe
+from heedful.runs import Run
+from heedful.training.config import TrainingConfig
+from tests.commands import write_recipe
+
+
+@pytest.fixture
+def train_recipe(tmp_path):
+    def run(*overrides, **options):
+        recipe = load_recipe(str(write_recipe(tmp_path, steps=40, every=10)), overrides)
+        return train(recipe, tmp_path / "run", **options)
+
+    return run
+
+
+def test_training_stops_at_max_steps(train_recipe):
+    result = train_recipe()
+    assert (result.step, result.stop_reason) == (40, "reached max_steps=40")
+
+
+def test_training_stops_at_max_minutes(train_recipe):
+    result = train_recipe("training.max_minutes=1e-6")
+    assert (result.step, result.stop_reason) == (1, "reached max_minutes=1e-06")
+
+
+def test_training_stops_early_without_improvement(train_recipe):
+    """With a tiny learning rate no parameter moves, and the first validation stays the best."""
+    result = train_recipe("training.patience=2", "training.optimizer.learning_rate=1e-30")
+    assert (result.step, result.stop_reason) == (
+        30,
+        "early stopping: no improvement in 2 validations",
+    )
+
+
+def test_best_weights_are_saved_and_last_checkpoint_is_kept(train_recipe, tmp_path):
+    train_recipe("training.optimizer.learning_rate=0.5", "training.max_grad_norm=100")
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    validations = [json.loads(line) for line in lines if '"validation"' in line]
+    best = min(validations, key=lambda validation: validation["loss"])
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["step"] == best["step"]
+    assert (tmp_path / "run" / "checkpoints" / "step-00000040").is_dir()
+
+
+def test_terminal_shows_a_progress_bar(train_recipe, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    screen = io.StringIO()
+    train_recipe(console=Console(file=screen, force_terminal=True, width=100))
+    assert "tokens/s" in screen.getvalue()
+    assert "100%" in screen.getvalue()
+
+
+def test_gradient_accumulation_takes_as_many_steps(train_recipe):
+    assert train_recipe("training.gradient_accumulation_steps=3").step == 40
+
+
+def test_training_stops_at_max_epochs(train_recipe, tmp_path):
+    result = train_recipe("training.max_epochs=2", "training.batching.max_tokens=2048")
+    assert result.stop_reason == "reached max_epochs=2"
+    assert result.step == sum(batches_per_epoch(tmp_path)), "no batch more"
+
+
+def batches_per_epoch(tmp_path):
+    recipe = load_recipe(str(write_recipe(tmp_path)), ["training.batching.max_tokens=2048"])
+    data_module = load_data(recipe, Run(tmp_path / "other"), Console(quiet=True))
+    return [
+        len(
+            list(
+                epoch_batch_specs(data_module.train, recipe.training.batching, seed=0, epoch=epoch)
+            )
+        )
+        for epoch in range(2)
+    ]
+
+
+def test_training_stops_at_max_flops(train_recipe, tmp_path):
+    result = train_recipe("training.max_flops=1e8")
+    assert result.stop_reason == "reached max_flops=1e+08"
+    (saved,) = (tmp_path / "run" / "checkpoints").glob("step-*")
+    flops = json.loads((saved / "progress.json").read_text())["flops"]
+    assert 1e8 <= flops < 1e8 * result.step / (result.step - 2), "no step more than needed"
+
+
+def test_best_model_is_selected_by_the_configured_metric(train_recipe, tmp_path):
+    """The step with the best BLEU is saved, even if another has a lower loss."""
+    train_recipe("training.metric_for_best_model=bleu", "training.max_eval_samples=8")
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    validations = [json.loads(line) for line in lines if '"validation"' in line]
+    best = max(validations, key=lambda validation: validation["bleu"])
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["step"] == best["step"]
+
+
+def test_moving_average_is_validated_and_saved(train_recipe, tmp_path):
+    train_recipe("training.ema.decay=0.5", "training.patience=null")
+    run = tmp_path / "run"
+    state = load_file(run / "checkpoints" / "step-00000040" / "training.safetensors")
+    published = load_file(run / "weights.safetensors")
+    live = load_file(run / "checkpoints" / "step-00000040" / "model.safetensors")
+    step = json.loads((run / "manifest.json").read_text())["step"]
+    assert step == 40, "the loss still falls, so the last is the best"
+    for name, weight in published.items():
+        assert torch.equal(weight, state[f"ema.{name}"])
+    assert any(not torch.equal(weight, live[name]) for name, weight in published.items())
+
+
+def test_metrics_log_has_environment_speed_memory_and_flops(train_recipe, tmp_path):
+    train_recipe()
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    entries = [json.loads(line) for line in lines]
+    environment, *rest = entries
+    assert environment["type"] == "environment"
+    assert {"torch", "threads", "ranks", "device", "command"} <= environment.keys()
+    steps = [entry for entry in rest if entry["type"] == "training"]
+    assert all(entry["tokens_per_second"] > 0 for entry in steps)
+    assert all(entry["peak_memory"] > 2**20 for entry in steps)
+    flops = [entry["flops"] for entry in steps]
+    assert flops == sorted(flops)
+    assert flops[0] > 0
+
+
+def test_samples_are_logged_at_every_validation(train_recipe, tmp_path):
+    train_recipe("training.num_logged_samples=2")
+    lines = (tmp_path / "run" / "samples.jsonl").read_text().splitlines()
+    samples = [json.loads(line) for line in lines]
+    assert [sample["step"] for sample in samples] == [10, 10, 20, 20, 30, 30, 40, 40]
+    for sample in samples:
+        assert len(sample["attention"]) == len(sample["output"])
+    assert samples[0]["source"] == samples[2]["source"], "the same examples every time"
+
+
+def test_init_from_uses_weights_and_tokenizers_of_another_run(train_recipe, tmp_path):
+    train_recipe()
+    recipe = load_recipe(
+        str(write_recipe(tmp_path, steps=1, every=1)), [f"training.init_from={tmp_path / 'run'}"]
+    )
+    result = train(recipe, tmp_path / "second")
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    before = min(json.loads(line)["loss"] for line in lines if '"validation"' in line)
+    assert result.best_score == pytest.approx(before, rel=0.2)
+    for name in ("source", "target"):
+        vocabulary = Path("tokenizers") / name / "vocabulary.json"
+        assert (tmp_path / "second" / vocabulary).read_bytes() == (
+            tmp_path / "run" / vocabulary
+        ).read_bytes()
+
+
+def test_init_from_with_another_tokenizer_is_an_error(train_recipe, tmp_path):
+    train_recipe()
+    run = tmp_path / "run"
+    overrides = [f"training.init_from={run}", "tokenizers.source.type=character"]
+    recipe = load_recipe(str(write_recipe(tmp_path)), overrides)
+    with pytest.raises(ConfigError) as caught:
+        train(recipe, tmp_path / "second")
+    assert str(caught.value) == (
+        f"training.init_from={run}: that run uses a different tokenizer, so its weights do not "
+        "match\n  copy the section `tokenizers` from its config.yaml"
+    )
+
+
+def test_checkpoints_are_kept_as_configured(train_recipe, tmp_path):
+    train_recipe(
+        "training.save_every=5", "training.checkpoints={keep_last: 1, keep_best: 0, keep_every: 15}"
+    )
+    kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").glob("step-*"))
+    assert kept == ["step-00000015", "step-00000030", "step-00000040"]
+
+
+@pytest.fixture
+def run(tmp_path):
+    recipe = load_recipe(str(write_recipe(tmp_path, steps=2, every=1)))
+    train(recipe, tmp_path / "run", console=Console(quiet=True))
+    return Run(tmp_path / "run")
+
+
+def test_roles_of_training_settings():
+    """A new setting is classified where it is defined: here is the whole classification."""
+    assert fields_with_role(TrainingConfig, "limit") == [
+        "max_steps",
+        "max_epochs",
+        "max_minutes",
+        "max_flops",
+        "patience",
+    ]
+    assert fields_with_role(TrainingConfig, "execution") == [
+        "max_nonfinite_steps",
+        "validate_every",
+        "max_eval_samples",
+        "num_logged_samples",
+        "save_every",
+        "checkpoints",
+        "distributed_strategy",
+    ]
+    assert fields_with_role(TrainingConfig, "seed") == ["seed"]
+
+
+def test_resumable_change_is_logged_and_written(run):
+    recipe = load_recipe(str(run.folder / "config.yaml"), ["training.checkpoints.keep_last=5"])
+    messages = []
+    check_resume_compatible(run, recipe, messages.append)
+    assert messages == [f"{run.folder}: training.checkpoints.keep_last was 2 and is now 5"]
+    assert run.read_recipe() == recipe
+    run.verify()
+
+
+def test_other_change_is_an_error_and_nothing_is_written(run):
+    overrides = ["training.max_steps=9", "training.optimizer.learning_rate=0.5"]
+    recipe = load_recipe(str(run.folder / "config.yaml"), overrides)
+    before = (run.folder / "config.yaml").read_bytes()
+    with pytest.raises(
+        RunError, match=r"training\.optimizer\.learning_rate=0\.01, but now it is 0\.5"
+    ):
+        check_resume_compatible(run, recipe, lambda line: None)
+    assert (run.folder / "config.yaml").read_bytes() == before
+
+
+def test_same_recipe_logs_nothing(run):
+    messages = []
+    check_resume_compatible(run, run.read_recipe(), messages.append)
+    assert messages == []

@@ -1,0 +1,162 @@
+import pytest
+
+from heedful.data.batch_stream import DataCursor
+from heedful.training.callbacks import Callback, StepMetrics, ValidationResult
+from heedful.training.config import TrainingConfig
+from heedful.training.loop import TrainingLimits, run_training
+from heedful.training.state import TrainingProgress
+
+LIMITS = {
+    "max_steps": {"step": 8},
+    "max_epochs": {"cursor": DataCursor(8, 0)},
+    "max_minutes": {"seconds": 8 * 60},
+    "max_flops": {"flops": 8.0},
+}
+
+
+def progress_with(**values):
+    step = values.pop("step", 0)
+    return step, TrainingProgress(data_fingerprint="", **values)
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_limit_is_reached_exactly(name):
+    limits = TrainingLimits(TrainingConfig(**{name: 8}))
+    assert limits.reached(*progress_with()) == ""
+    assert limits.reached(*progress_with(**LIMITS[name])) == f"reached {name}=8"
+    assert TrainingLimits(TrainingConfig(**{name: 9})).reached(*progress_with(**LIMITS[name])) == ""
+
+
+def test_limits_are_formatted_as_they_are_written():
+    config = TrainingConfig(max_steps=1_000_000, max_flops=1.5e12)
+    limits = TrainingLimits(config)
+    assert limits.reached(*progress_with(step=1_000_000)) == "reached max_steps=1000000"
+    assert limits.reached(*progress_with(flops=2e12)) == "reached max_flops=1.5e+12"
+
+
+def test_fraction_done_is_that_of_the_nearest_limit():
+    limits = TrainingLimits(TrainingConfig(max_steps=100, max_minutes=10))
+    assert limits.fraction_done(*progress_with()) == 0
+    assert limits.fraction_done(*progress_with(step=20, seconds=300)) == 0.5
+    assert limits.fraction_done(*progress_with(step=200, seconds=300)) == 1
+
+
+def test_early_stopping_counts_validations_since_the_best():
+    limits = TrainingLimits(TrainingConfig(patience=2))
+    for scores in ([], [3.0, 2.0, 2.5]):
+        assert limits.early_stopping_reason(progress_with(scores=scores)[1]) == ""
+    reason = limits.early_stopping_reason(progress_with(scores=[3.0, 2.0, 2.5, 2.0])[1])
+    assert reason == "early stopping: no improvement in 2 validations"
+
+
+def test_no_early_stopping_without_patience():
+    limits = TrainingLimits(TrainingConfig(patience=None))
+    assert limits.early_stopping_reason(progress_with(scores=[1.0, *[2.0] * 100])[1]) == ""
+
+
+class FakeTrainer:
+    def __init__(self, events):
+        self.step = 0
+        self.model = self
+        self.events = events
+
+    def train(self):
+        self.events.append("train mode")
+
+    def train_step(self, micro_batches):
+        self.step += 1
+        self.events.append(f"step {self.step} on {micro_batches}")
+        return StepMetrics(self.step, 1.0, 1.0, 0.1, 1, 1, {})
+
+
+class FakeJob:
+    def __init__(self, scores=(), stop_at=None, **settings):
+        self.events = []
+        self.config = TrainingConfig(**settings)
+        self.trainer = FakeTrainer(self.events)
+        self.progress = TrainingProgress(data_fingerprint="")
+        self.limits = TrainingLimits(self.config)
+        self.scores = iter(scores)
+        self.stop_at = stop_at
+
+    def record_step(self, metrics, cursor):
+        self.progress.cursor = cursor
+
+    def handle_nonfinite_step(self, metrics, micro_batches):
+        pass
+
+    def agree(self, limit):
+        return limit, self.trainer.step == self.stop_at
+
+    def validate(self):
+        self.progress.scores.append(next(self.scores, 0.0))
+        self.events.append("validate")
+        return ValidationResult(self.trainer.step, 0.0, {}, is_best=False)
+
+    def save_checkpoint(self, *, score, is_last):
+        self.events.append(f"save score={score} is_last={is_last}")
+
+
+class Batches:
+    def __init__(self):
+        self.cursor = DataCursor(0, 0)
+
+    def __iter__(self):
+        for batch in range(1, 100):
+            self.cursor = DataCursor(0, batch)
+            yield batch
+
+
+class EventCallback(Callback):
+    def __init__(self, events):
+        self.events = events
+
+    def on_step_end(self, metrics):
+        self.events.append(f"on_step_end {metrics.step}")
+
+    def on_validation_end(self, result):
+        self.events.append(f"on_validation_end {result.step}")
+
+
+def run(job):
+    result = run_training(job, Batches(), [EventCallback(job.events)])
+    return result, [event for event in job.events if event != "train mode"]
+
+
+def test_loop_steps_validates_and_saves_in_order():
+    job = FakeJob(scores=[0.5, 0.4], max_steps=3, validate_every=2, gradient_accumulation_steps=2)
+    result, events = run(job)
+    assert events == [
+        "step 1 on [1, 2]",
+        "on_step_end 1",
+        "step 2 on [3, 4]",
+        "on_step_end 2",
+        "validate",
+        "on_validation_end 2",
+        "save score=0.5 is_last=False",
+        "step 3 on [5, 6]",
+        "on_step_end 3",
+        "validate",
+        "on_validation_end 3",
+        "save score=0.4 is_last=True",
+    ]
+    assert result == (3, "reached max_steps=3", 0.4, 0.0)
+    assert job.progress.cursor == DataCursor(0, 6)
+
+
+def test_interrupt_saves_without_validating_and_has_no_stop_reason():
+    result, events = run(FakeJob(stop_at=2, validate_every=10))
+    assert events[-1] == "save score=None is_last=True"
+    assert "validate" not in events
+    assert (result.step, result.stop_reason) == (2, "")
+
+
+def test_save_every_saves_between_validations():
+    _, events = run(FakeJob(max_steps=4, validate_every=4, save_every=2))
+    assert events.count("save score=None is_last=False") == 1
+
+
+def test_early_stopping_ends_after_the_validation():
+    result, _ = run(FakeJob(scores=[1.0, 2.0, 3.0], patience=2, validate_every=1))
+    assert result.step == 3
+    assert result.stop_reason == "early stopping: no improvement in 2 validations"
