@@ -26,13 +26,13 @@ from torch.nn.utils import clip_grad_norm_
 
 from heedful.data.batch_stream import DataCursor
 from heedful.experiment import load_data
-from heedful.experiment.training_loop import TrainingLoop
+from heedful.experiment.job import TrainingJob
 from heedful.recipes import load_recipe
 from heedful.runs import Run
 from heedful.training import negative_log_likelihood
 from heedful.training.checkpoints import CheckpointManager
 from heedful.training.distributed import SINGLE_PROCESS
-from heedful.training.trainer import fit
+from heedful.training.loop import run_training
 
 STEPS_IN_A_BLOCK = 10
 
@@ -40,10 +40,10 @@ STEPS_IN_A_BLOCK = 10
 class BareLoop:
     """What everyone writes first."""
 
-    def __init__(self, model: nn.Module, session: TrainingLoop) -> None:
+    def __init__(self, model: nn.Module, job: TrainingJob) -> None:
         self.model = model
-        self.optimizer = session.config.optimizer.build(model)
-        self.smoothing = session.config.label_smoothing
+        self.optimizer = job.config.optimizer.build(model)
+        self.smoothing = job.config.label_smoothing
 
     def __call__(self, batches: list[Any]) -> None:
         """Learn from each batch."""
@@ -63,33 +63,37 @@ def seconds(action: Any, batches: list[Any]) -> float:
     return time.perf_counter() - began
 
 
+class ListedBatches(list[Any]):
+    """Batches in memory."""
+
+    cursor = DataCursor(0, 0)
+
+
 def bench(folder: Path, blocks: int) -> None:
-    console = Console(file=(folder / "said").open("w"))
+    console = Console(file=(folder / "console.txt").open("w"))
     recipe = load_recipe("latin-demo", ["training.validate_every=1000000"])
     run = Run(folder / "run")
-    corpora = load_data(recipe, run, console)
+    data_module = load_data(recipe, run, console)
     checkpoints = CheckpointManager(run.checkpoints, recipe.training.checkpoints, lambda line: None)
-    cpu = torch.device("cpu")
-    session = TrainingLoop(
-        recipe, run, corpora, checkpoints, dist_context=SINGLE_PROCESS, device=cpu, console=console
+    job = TrainingJob(
+        recipe,
+        run,
+        data_module,
+        checkpoints,
+        dist_context=SINGLE_PROCESS,
+        device=torch.device("cpu"),
+        console=console,
     )
-    bare = BareLoop(copy.deepcopy(session.trainer.model).train(), session)
-    stream = corpora.train_batches(DataCursor(0, 0))
-    session.stream = stream
-    batches = list(islice(stream, STEPS_IN_A_BLOCK))
-    with session.running_callbacks():
+    bare = BareLoop(copy.deepcopy(job.trainer.model).train(), job)
+    batches = ListedBatches(islice(data_module.train_batches(DataCursor(0, 0)), STEPS_IN_A_BLOCK))
+    with job.callbacks() as callbacks:
 
-        def engine(batches: list[Any]) -> None:
-            fit(
-                session.trainer,
-                batches,
-                should_stop=session.handle_step,
-                callbacks=session.callbacks,
-            )
+        def engine(batches: ListedBatches) -> None:
+            run_training(job, batches, callbacks)
 
         for action in (bare, engine):
             action(batches)  # warm up
-        # Turn about, and in either order: a machine that grows slower must not favour one.
+        # In alternating order: a machine that grows slower must not favor one.
         pairs = [
             (seconds(bare, batches), seconds(engine, batches))
             if block % 2

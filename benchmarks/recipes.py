@@ -21,10 +21,11 @@ from rich.console import Console
 from torch import nn
 
 from heedful.data.batch_stream import DataCursor
-from heedful.experiment import DataModule, load_data
+from heedful.experiment import load_data
 from heedful.experiment.flops import count_flops
 from heedful.recipes import Recipe, load_recipe, recipe_names
 from heedful.runs import Run
+from heedful.tasks.task import DataModule
 from heedful.training import CrossEntropyObjective, LossTerms, negative_log_likelihood
 from heedful.training.trainer import Trainer
 

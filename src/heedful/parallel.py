@@ -1,8 +1,7 @@
 """Worker processes: tasks go out in chunks, results come back in order.
 
 A worker is this module run in a fresh interpreter: it imports nothing of the script that started
-it, reads pickled tasks from its standard input and writes pickled results to its standard output
-(only these two processes have the pipes). Invariants: results come in the order of the tasks, a
+it, and talks to it over a `multiprocessing.connection` that only the two have. Invariants: results come in the order of the tasks, a
 bounded number of tasks is in flight, a worker that dies is noticed, and no worker outlives its
 parent, however that ends.
 """
@@ -10,7 +9,6 @@ parent, however that ends.
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -18,11 +16,12 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from multiprocessing.connection import Connection, Pipe
 from queue import Empty, Queue, SimpleQueue
 from threading import Semaphore, Thread
 from time import monotonic
-from types import TracebackType
-from typing import IO, Any, Generic, NamedTuple, NoReturn, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, Protocol, Self, TypeVar
 
 from heedful.errors import HeedfulError
 
@@ -95,31 +94,27 @@ class WorkerProcess(Generic[Task, Result]):
         is_shared: bool = False,
         argv: Sequence[str] = (),
     ) -> None:
-        """`argv` are arguments that `sys.argv` has in the child."""
+        """`argv` becomes `sys.argv` of the child."""
         self.name = name
-        # In its own session: Ctrl-C is for the parent, which stops its workers.
-        self._process = subprocess.Popen(
-            [*_COMMAND, *argv],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
-        with suppress(BrokenPipeError):  # the first `run` will say that it died
-            _write(self._stdin, sys.path)
-            _write(self._stdin, (job, is_shared))
-
-    @property
-    def _stdin(self) -> IO[bytes]:
-        assert self._process.stdin is not None
-        return self._process.stdin
+        self._connection, child_connection = Pipe()
+        with child_connection:
+            # In its own session: Ctrl-C is for the parent, which stops its workers.
+            self._process = subprocess.Popen(
+                [*_COMMAND, str(child_connection.fileno()), *argv],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[child_connection.fileno()],
+                start_new_session=True,
+            )
+        with suppress(OSError):  # the first `run` will say that the process died
+            self._connection.send(sys.path)
+            self._connection.send((job, is_shared))
 
     def run(self, task: Task) -> Result:
         """Return the result of a task, or raise what it raised."""
-        assert self._process.stdout is not None
         try:
-            _write(self._stdin, task)
-            outcome = pickle.load(self._process.stdout)
-        except (BrokenPipeError, EOFError, pickle.UnpicklingError):
+            self._connection.send(task)
+            outcome = self._connection.recv()
+        except (OSError, EOFError):
             raise self.wait() from None
         if isinstance(outcome, _Failure):
             outcome.reraise()
@@ -133,60 +128,51 @@ class WorkerProcess(Generic[Task, Result]):
         """Ask the process to stop (SIGTERM)."""
         self._process.terminate()
 
+    def stop(self) -> None:
+        """Kill the process: it has nothing that could be lost."""
+        self._process.kill()
+        self._process.wait()
+        self._connection.close()
+
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            with suppress(OSError):  # closing flushes what the process no longer reads
-                stream.close() if stream else None
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
 
 
 def serve() -> None:
     """Run the tasks of a `WorkerProcess`: the main function of the child."""
-    requests, responses = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints must not end up among the results
-    sys.path[:] = pickle.load(requests)
-    if len(sys.argv) > 1:
-        del sys.argv[0]  # the "-c" of `_COMMAND`
+    connection: Connection = Connection(int(sys.argv[1]))
+    sys.argv[:2] = []
+    os.dup2(2, 1)  # what libraries print is no output of the program
+    sys.path[:] = connection.recv()
     tasks: SimpleQueue[Any] = SimpleQueue()
-    Thread(target=_read_tasks, args=(requests, tasks), daemon=True).start()
+    Thread(target=_receive_tasks, args=(connection, tasks), daemon=True).start()
     job, is_shared = tasks.get()
-    function = _catch_errors(job.setup, is_shared=is_shared)
+    function: Any = _catch_errors(partial(job.setup, is_shared=is_shared))
     while True:
         task = tasks.get()
         is_ready = not isinstance(function, _Failure)
-        _write(responses, _catch_errors(function, task) if is_ready else function)
+        connection.send(_catch_errors(partial(function, task)) if is_ready else function)
 
 
-def _read_tasks(requests: IO[bytes], tasks: SimpleQueue[Any]) -> None:
-    """Queue tasks; exit the process, in the middle of anything, when the parent closes the pipe."""
+def _receive_tasks(connection: Connection, tasks: SimpleQueue[Any]) -> None:
+    """Queue tasks; exit the process, in the middle of anything, when the parent is gone."""
     try:
         while True:
-            tasks.put(pickle.load(requests))
-    except (EOFError, pickle.UnpicklingError):
+            tasks.put(connection.recv())
+    except (OSError, EOFError):
         os._exit(1)
 
 
-def _catch_errors(function: Callable[..., Any], *args: object, **options: object) -> Any:
+def _catch_errors(function: Callable[[], Result]) -> Result | _Failure:
     try:
-        return function(*args, **options)
+        return function()
     except HeedfulError as error:
         return _Failure(type(error), (error.location, error.message, error.hint))
     except Exception:
         return _Failure(None, tuple(traceback.format_exc().splitlines(keepends=True)))
-
-
-def _write(stream: IO[bytes], message: object) -> None:
-    stream.write(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL))
-    stream.flush()
 
 
 def available_cores() -> int:

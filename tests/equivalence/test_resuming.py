@@ -68,7 +68,7 @@ def assert_resuming_changes_nothing(chosen, steps, tmp_path, monkeypatch):
         assert train(chosen, run).stop_reason == ""
         monkeypatch.undo()
         outcome = train(chosen, run)
-        assert outcome.stop_reason == f"all {chosen.training.max_steps} steps taken"
+        assert outcome.stop_reason == f"reached max_steps={chosen.training.max_steps}"
         assert_same_end(tmp_path / "whole", run)
 
 
@@ -130,12 +130,12 @@ def test_a_signal_saves_the_work_and_the_same_command_goes_on(tmp_path, number):
     assert process.returncode == 0
     step = int(last_checkpoint(run).name.removeprefix("step-"))
     assert 0 < step < 3000
-    assert output_projection == f"{run}: saved at step {step}; the same command goes on\n"
+    assert output_projection == f"{run}: saved at step {step}; the same command resumes\n"
     again = start_heedful(*command, stdout=-1, stderr=-1)
     wait_for(lambda: _last_step(run) > step, again)
     again.send_signal(signal.SIGINT)
     _, err = again.communicate(timeout=60)
-    assert f"{run}: going on at step {step}\n" in err
+    assert f"{run}: resuming from step {step}\n" in err
 
 
 def _last_step(run):
@@ -156,7 +156,7 @@ def test_killed_without_warning_the_last_checkpoint_is_gone_on_from(tmp_path):
     heedful.train(str(recipe), tmp_path / "whole")
     assert_same_end(tmp_path / "whole", run)
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    seen = [entry["step"] for entry in steps if entry["kind"] == "training"]
+    seen = [entry["step"] for entry in steps if entry["type"] == "training"]
     assert seen == sorted(set(seen))
 
 
@@ -165,14 +165,14 @@ def test_a_run_that_is_over_is_extended_and_says_so(tmp_path, capsys):
     run = tmp_path / "run"
     heedful.train(recipe, run)
     heedful.train(recipe, run)
-    assert f"{run}: already trained (all 20 steps taken) at step 20\n" in capsys.readouterr().err
+    assert f"{run}: already trained (reached max_steps=20) at step 20\n" in capsys.readouterr().err
     outcome = heedful.train(recipe, run, overrides=["training.max_steps=30"])
-    assert (outcome.step, outcome.stop_reason) == (30, "all 30 steps taken")
+    assert (outcome.step, outcome.stop_reason) == (30, "reached max_steps=30")
     said = capsys.readouterr().err
     assert f"{run}: training.max_steps was 20 and is now 30\n" in said
-    assert f"{run}: was over (all 20 steps taken) and is now extended\n" in said
+    assert f"{run}: was finished (reached max_steps=20); training is extended\n" in said
     # After 10 steps of warm-up, 1/11 of the rate is left at step 20 of 20, 10/21 at 21 of 30.
-    assert "the learning rate of its last step was 0.000909; it goes on at 0.00476\n" in said
+    assert "the learning rate of the last step was 0.000909; the next step has 0.00476\n" in said
     heedful.load(run)  # the recipe in the folder was replaced, and still belongs to it
 
 

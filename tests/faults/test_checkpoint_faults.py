@@ -185,9 +185,9 @@ def assert_damage_is_noticed(folder, spoiled):
     checkpoints.close()
     assert found.step == 1
     assert_is_of_its_step(found)
-    assert told[0].startswith(f"DAMAGED CHECKPOINT: {spoiled}: ")
-    assert told[1:] == [f"{folder}: going back to step 1, which is good"]
-    (folder / "damaged-step-00000002").rename(folder / "step-00000002")
+    assert told[0].startswith(f"corrupt checkpoint: {spoiled}: ")
+    assert told[1:] == [f"{folder}: falling back to the checkpoint at step 1"]
+    (folder / "corrupt-step-00000002").rename(folder / "step-00000002")
 
 
 @pytest.mark.parametrize("are_strengthened", [True, False], ids=["sha-256", "quick hashes"])

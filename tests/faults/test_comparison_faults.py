@@ -62,7 +62,7 @@ def test_an_interrupted_comparison_goes_on_where_it_stopped(start, tmp_path):
     output_projection, _ = process.communicate(timeout=MAX_WAIT_SECONDS)
     assert (process.returncode, output_projection) == (
         0,
-        "comparison: saved; the same command goes on\n",
+        "comparison: saved; the same command resumes\n",
     )
     stopped = read_json_lines(second / "metrics.jsonl")
     assert not (tmp_path / "comparison" / "report.html").exists()

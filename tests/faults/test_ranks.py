@@ -97,7 +97,7 @@ def assert_alike(one, other):
 
 def metrics(run, kind="training"):
     lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
-    return [line for line in lines if line["kind"] == kind]
+    return [line for line in lines if line["type"] == kind]
 
 
 def assert_no_step_is_told_twice(run):
@@ -172,7 +172,7 @@ def test_two_ranks_train_a_transformer(overrides, parallel, transformer, tmp_pat
 def test_the_first_rank_alone_speaks_and_writes(recipe, tmp_path):
     run = train(recipe, tmp_path / "run")
     assert "step 20" in said(run, "stderr")
-    assert "all 20 steps taken" in said(run, "stdout")
+    assert "reached max_steps=20" in said(run, "stdout")
     assert said(run, "stderr", rank=1) + said(run, "stdout", rank=1) == ""
     assert [line["step"] for line in metrics(run, "validation")] == [10, 20]
     assert_no_step_is_told_twice(run)
@@ -212,7 +212,7 @@ def test_a_signal_to_any_saves_all_at_one_step(target, recipe, tmp_path):
     process.communicate(timeout=60)
     # Told to stop, torchrun itself always ends with 1.
     assert process.returncode == int(target == "torchrun")
-    assert f"saved at step {saved_step(run)}; the same command goes on" in said(run, "stdout")
+    assert f"saved at step {saved_step(run)}; the same command resumes" in said(run, "stdout")
     longer = f"training.max_steps={saved_step(run) // 10 * 10 + 10}"
     train(recipe, run, longer)
     assert_same_end(train(recipe, tmp_path / "whole", longer), run)
@@ -246,7 +246,7 @@ def test_after_a_kill_torchrun_starts_again_and_all_ends_well(parallel, recipe, 
     os.kill(pids(run)[1], signal.SIGKILL)
     process.communicate(timeout=120)
     assert process.returncode == 0
-    assert "going on at step" in said(run, "stderr")
+    assert "resuming from step" in said(run, "stderr")
     assert_same_end(whole, run)
     assert_no_step_is_told_twice(run)
 
@@ -254,12 +254,12 @@ def test_after_a_kill_torchrun_starts_again_and_all_ends_well(parallel, recipe, 
 def test_parts_that_are_damaged_are_noticed(recipe, tmp_path):
     run = train(recipe, tmp_path / "run", SHARDED)
     whole = train(recipe, tmp_path / "whole", SHARDED)
-    listing = last_checkpoint(run) / "parts" / ".metadata"
+    listing = last_checkpoint(run) / "shards" / ".metadata"
     contents = bytearray(listing.read_bytes())
     contents[len(contents) // 2] ^= 1
     listing.write_bytes(contents)
     train(recipe, run, SHARDED)
-    assert "put aside" in said(run, "stderr")
+    assert "moved to" in said(run, "stderr")
     assert_same_end(whole, run)
 
 

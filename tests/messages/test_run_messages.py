@@ -30,7 +30,7 @@ def flip(path):
 
 
 @pytest.mark.parametrize(
-    "name", ["weights.safetensors", "config.yaml", "text/source/vocabulary.json"]
+    "name", ["weights.safetensors", "config.yaml", "tokenizers/source/vocabulary.json"]
 )
 def test_a_flipped_byte(call, copied, name):
     flip(copied / name)
@@ -170,9 +170,9 @@ def test_another_recipe_in_the_same_folder(call, copied, trained):
     ended = call("train", recipe, "--run", copied, "--set", "model.decoder.hidden_size=48")
     assert ended.code == 2
     assert ended.err == (
-        f"heedful: {copied}: the folder holds a run with model.decoder.hidden_size=32, "
+        f"heedful: {copied}: this run was started with model.decoder.hidden_size=32, "
         "but now it is 48\n"
-        "  give the settings it was begun with to go on, or another folder with --run\n"
+        "  use the settings it was started with to resume, or another folder with --run\n"
     )
 
 
@@ -186,8 +186,8 @@ def test_other_data_in_the_same_files(call, tmp_path):
     ended = call("train", recipe, "--run", tmp_path / "run", *longer)
     assert ended.code == 2
     assert ended.err.endswith(
-        f"heedful: {tmp_path}/run: the training data has changed since this run was begun\n"
-        "  put the data back to go on, or name another folder with --run\n"
+        f"heedful: {tmp_path}/run: the training data has changed since this run was started\n"
+        "  restore the data to resume, or use another folder with --run\n"
     )
 
 
@@ -199,9 +199,9 @@ def test_a_checkpoint_without_its_config(call, tmp_path):
     ended = call("train", recipe, "--run", run)
     assert ended.code == 2
     assert ended.err == (
-        f"heedful: {run}/checkpoints: checkpoints lie here without the config.yaml they were "
-        "trained by\n"
-        "  put config.yaml and text/ back, or name another folder with --run\n"
+        f"heedful: {run}/checkpoints: there are checkpoints here, but not the config.yaml they "
+        "were trained with\n"
+        "  restore config.yaml and tokenizers/, or use another folder with --run\n"
     )
 
 
@@ -213,11 +213,11 @@ def test_a_damaged_checkpoint_is_not_trained_from(call, tmp_path):
     ended = call("train", recipe, "--run", run)
     assert ended.code == 1
     assert ended.err == (
-        f"DAMAGED CHECKPOINT: {run}/checkpoints/step-00000002/training.safetensors: the contents "
+        f"corrupt checkpoint: {run}/checkpoints/step-00000002/training.safetensors: the contents "
         "have changed since they were written (SHA-256 differs); "
-        "put aside as damaged-step-00000002\n"
-        f"heedful: {run}/checkpoints: no checkpoint is good (put aside: damaged-step-00000002)\n"
-        "  restore the folder from a copy, or remove it to train from the beginning\n"
+        "moved to corrupt-step-00000002\n"
+        f"heedful: {run}/checkpoints: all checkpoints are corrupt (corrupt-step-00000002)\n"
+        "  restore the folder from a backup, or remove it to train from the start\n"
     )
 
 
@@ -225,7 +225,7 @@ def test_a_finished_run_says_so_and_is_left_alone(call, copied, trained):
     before = (copied / "weights.safetensors").read_bytes()
     ended = call("train", trained.parent / "letters.yaml", "--run", copied)
     assert ended.code == 0
-    assert f"{copied}: already trained (all 250 steps taken) at step 250\n" in ended.err
+    assert f"{copied}: already trained (reached max_steps=250) at step 250\n" in ended.err
     assert (copied / "weights.safetensors").read_bytes() == before
 
 
@@ -237,8 +237,8 @@ def test_a_closed_pipe(trained):
     err = process.stderr.read()
     assert process.wait(60) == 1
     assert err == (
-        "heedful: standard output: the reader closed the pipe before all was written\n"
-        "  what it took is complete lines; give the command again for the rest\n"
+        "heedful: standard output: the reader closed the pipe before the end\n"
+        "  it received complete lines only; run the command again for the rest\n"
     )
 
 

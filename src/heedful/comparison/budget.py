@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from heedful.comparison.results import ValidationPoint
+from heedful.config import fields_with_role
 from heedful.errors import check
 from heedful.experiment import TrainingResult
 from heedful.inspection.run_report import read_json_lines
@@ -31,6 +32,7 @@ from heedful.recipes import Recipe
 from heedful.runs import Run
 from heedful.tasks.registry import all_metrics
 from heedful.training.checkpoints import PROGRESS_FILE, list_checkpoints
+from heedful.training.config import TrainingConfig
 
 FIRST_SEGMENT_FRACTION = 0.1  # of the budget
 NUM_VALIDATIONS = 10
@@ -48,7 +50,7 @@ _UNITS: dict[str, tuple[str, Limit, float]] = {
     "flops": ("FLOPs", "max_flops", 1),
 }
 _BUDGET_PATTERN = re.compile(rf"(\d+(?:\.\d+)?(?:e\+?\d+)?)\s*({'|'.join(_UNITS)})")
-_LIMIT_SETTINGS = ("max_steps", "max_minutes", "max_flops", "max_epochs", "patience")
+_LIMIT_SETTINGS = fields_with_role(TrainingConfig, "limit")
 BUDGET_SETTINGS = (*_LIMIT_SETTINGS, "validate_every")
 """Settings of `training` that the budget overrides."""
 

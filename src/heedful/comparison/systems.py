@@ -18,23 +18,16 @@ from typing import NamedTuple
 from heedful.comparison.budget import TrainingCost, read_training_cost
 from heedful.comparison.evaluation_sets import EvaluationSet, SystemResult
 from heedful.comparison.results import Comparison, Cost, Failure, RunStatistics, System
+from heedful.config import fields_with_role
 from heedful.errors import ConfigError, check, choices_hint, did_you_mean
 from heedful.experiment.environment import environment_info
 from heedful.recipes import Recipe
 from heedful.runs import Run, resolve_device
 from heedful.storage import read_and_verify_manifest
+from heedful.training.config import TrainingConfig
 from heedful.training.distributed import SINGLE_PROCESS
 
-IGNORED_SETTINGS = (
-    "seed",
-    "validate_every",
-    "max_eval_samples",
-    "num_logged_samples",
-    "save_every",
-    "checkpoints",
-    "max_nonfinite_steps",
-    "distributed_strategy",
-)
+IGNORED_SETTINGS = fields_with_role(TrainingConfig, "execution", "seed")
 """Settings of `training` that may differ within a system."""
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -34,7 +34,6 @@ from heedful.training.distributed import DistributedContext
 _OPTION = "--auto-find-batch-size"
 _TOLERANCE = 0.05  # relative distance to the largest batch at which the search stops
 _MAX_UPDATES = 20  # with fp16 the first few may be skipped
-_NUM_REPORTED_TRIALS = 4
 CPU_MEMORY_FRACTION = 0.8  # of the free memory: other processes need some too
 GPU_ROWS_FRACTION = 0.9  # of the largest batch: memory is more fragmented later
 
@@ -225,9 +224,9 @@ class _TrialProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._worker is not None:
-            self._worker.__exit__(None, None, None)
+            self._worker.stop()
             self._worker = None
 
     def activation_bytes(self, shape: BatchShape, rows: int) -> float:
@@ -318,8 +317,12 @@ def _with_batch_size(recipe: Recipe, size: int) -> Recipe:
 
 
 def _format_trials(trials: Mapping[int, bool]) -> str:
-    shown = sorted(trials.items())[-_NUM_REPORTED_TRIALS:]
-    return ", ".join(f"{size:,} {'fits' if fit else 'does not'}" for size, fit in shown)
+    """List the largest batch sizes that fit and the smallest that do not."""
+    fitting = sorted(size for size, fits in trials.items() if fits)[-2:]
+    failing = sorted(size for size, fits in trials.items() if not fits)[:2]
+    return ", ".join(
+        [*(f"{size:,} fits" for size in fitting), *(f"{size:,} does not" for size in failing)]
+    )
 
 
 def _format_bytes(num_bytes: float) -> str:

@@ -19,6 +19,7 @@ from rich.console import Console
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.batch_stream import DataCursor
 from heedful.errors import DiskFullError, HeedfulError, RunError, check
 from heedful.experiment.environment import configure_backends, environment_info, peak_memory
@@ -300,7 +301,7 @@ class TrainingJob:
         with self.trainer.precision.autocast():
             scores = compute_dev_metrics(
                 self.task,
-                self.inference_model,
+                accelerate_for_inference(self.inference_model, self.device),
                 self.data_module.validation_batches(),
                 device=self.device,
                 dist_context=self.dist_context,

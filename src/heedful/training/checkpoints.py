@@ -1,15 +1,15 @@
-"""Checkpoints: which saved states of a training are there, and which of them are kept?
+"""Checkpoints: saved training states of a run, and which of them are kept.
 
     step-00000120/
-      model.safetensors     the weights
-      training.safetensors  what else training needs: optimizer, averages, random numbers
-      progress.json         how far it has come
-      parts/                of what ranks hold parts of, in place of the optimizer and averages
+      model.safetensors     parameters and buffers
+      training.safetensors  optimizer, moving average, random states
+      progress.json         step, epoch, scores, ...
+      shards/               sharded tensors of several ranks, in place of optimizer and average
       manifest.json         step and score; size and SHA-256 of every file above
 
-A checkpoint is written beside its place, forced to the disk and renamed: it is there whole or not
-at all. It is then read back from the disk, and only when that has been found good are older ones
-removed; so there is a good one at every moment after the first.
+A checkpoint is written to a temporary folder, synced and renamed, so it is complete or absent. It
+is then read back from the disk, and only if that succeeds are older ones removed. Invariant: after
+the first checkpoint there is a good one at every moment.
 """
 
 from __future__ import annotations
@@ -45,186 +45,168 @@ from heedful.storage import (
 )
 from heedful.storage.state_dict import serialize_safetensors
 
-MODEL_FILE, TRAINING_STATE_FILE, PROGRESS_FILE = (
-    "model.safetensors",
-    "training.safetensors",
-    "progress.json",
-)
-_DAMAGED_PREFIX = "damaged-"
-_CHECKPOINT_NAME_PATTERN = re.compile(r"step-(\d{8,})")
+MODEL_FILE, TRAINING_STATE_FILE = "model.safetensors", "training.safetensors"
+PROGRESS_FILE = "progress.json"
+_CORRUPT_PREFIX = "corrupt-"
+_NAME_PATTERN = re.compile(r"step-(\d{8,})")
 
 
 class Snapshot(NamedTuple):
-    """All that is needed to go on training as if nothing had happened."""
+    """All that is needed to resume training."""
 
     step: int
-    model_state_dict: Mapping[str, Tensor]  # the model's, as in the published weights file
-    training_tensors: Mapping[str, Tensor]  # optimizer, averages, random numbers, by dotted name
-    metadata: Mapping[str, Any]  # how far training has come, as JSON can say it
-    extra_folders: Mapping[str, Path] = MappingProxyType(
-        {}
-    )  # of further files; saving moves them in
+    model_state_dict: Mapping[str, Tensor]
+    training_tensors: Mapping[str, Tensor]  # optimizer, average, random states, by dotted name
+    metadata: Mapping[str, Any]  # the progress, as JSON
+    extra_folders: Mapping[str, Path] = MappingProxyType({})  # saving moves them in
 
 
 class CheckpointConfig(BaseConfig):
-    """Which checkpoints stay when a newer one is there."""
+    """Which checkpoints are kept when a new one is saved."""
 
     keep_last: PositiveInt = 2
-    """So many of the newest."""
+    """Number of most recent checkpoints."""
     keep_best: NonNegativeInt = 1
-    """So many of those with the best scores."""
+    """Number of checkpoints with the best validation scores."""
     keep_every: PositiveInt | None = None
-    """Those at steps that are multiples of this; none for that reason if not given."""
+    """Also keep checkpoints at multiples of this step; none if null."""
     on_disk_full: Literal["stop", "continue"] = "stop"
-    """What training does when a checkpoint does not fit on the disk."""
+    """What training does if a checkpoint does not fit on the disk."""
 
 
 class CheckpointInfo(NamedTuple):
-    """A checkpoint as it lies in its folder."""
+    """A checkpoint in its folder."""
 
     step: int
-    score: float | None  # smaller is better; none if it was not validated
+    score: float | None  # lower is better; None if it was not validated
     folder: Path
 
 
 def list_checkpoints(folder: Path) -> list[CheckpointInfo]:
-    """The checkpoints in a folder, oldest first, with what their manifests say."""
-    found = [
-        (_CHECKPOINT_NAME_PATTERN.fullmatch(path.name), path) for path in folder.glob("step-*")
+    """Return the checkpoints in a folder, oldest first; they are not verified."""
+    matches = [(_NAME_PATTERN.fullmatch(path.name), path) for path in folder.glob("step-*")]
+    infos = [
+        CheckpointInfo(int(match[1]), _read_score(path), path) for match, path in matches if match
     ]
-    saved = [
-        CheckpointInfo(int(match[1]), _read_score(path), path) for match, path in found if match
-    ]
-    return sorted(saved, key=lambda each: each.step)
+    return sorted(infos, key=lambda info: info.step)
 
 
 def checkpoints_to_keep(checkpoints: list[CheckpointInfo], config: CheckpointConfig) -> set[int]:
-    """The steps of the checkpoints that stay."""
-    newest = sorted(each.step for each in checkpoints)[-config.keep_last :]
-    scored = sorted((each.score, each.step) for each in checkpoints if each.score is not None)
+    """Return the steps of the checkpoints to keep."""
+    last = sorted(info.step for info in checkpoints)[-config.keep_last :]
+    scored = sorted((info.score, info.step) for info in checkpoints if info.score is not None)
     best = [step for _, step in scored[: config.keep_best]]
     every = [
-        each.step
-        for each in checkpoints
-        if config.keep_every and each.step % config.keep_every == 0
+        info.step
+        for info in checkpoints
+        if config.keep_every and info.step % config.keep_every == 0
     ]
-    return {*newest, *best, *every}
+    return {*last, *best, *every}
 
 
 class CheckpointManager:
-    """The checkpoints of one training, which must hold the lock of its run folder."""
+    """The checkpoints of one run; whoever saves must hold the lock of the run folder."""
 
-    def __init__(
-        self, folder: Path, config: CheckpointConfig, log_message: Callable[[str], None]
-    ) -> None:
+    def __init__(self, folder: Path, config: CheckpointConfig, log: Callable[[str], None]) -> None:
         self.folder = folder
         self._config = config
-        self._log_message = log_message
+        self._log = log
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
         self._verification: Future[None] | None = None
 
     @property
     def latest_step(self) -> int | None:
-        """The step of the newest checkpoint; none if there is none."""
-        saved = list_checkpoints(self.folder)
-        return saved[-1].step if saved else None
+        """The step of the newest checkpoint."""
+        infos = list_checkpoints(self.folder)
+        return infos[-1].step if infos else None
 
     def save(self, snapshot: Snapshot, *, score: float | None = None) -> None:
-        """Return when a snapshot is safe on the disk; `score`, smaller is better, if validated."""
+        """Return when a snapshot is on the disk; `score` (lower is better) if it was validated."""
         self.wait_until_verified()
-        checkpoint_path = self.folder / f"step-{snapshot.step:08d}"
+        path = self.folder / f"step-{snapshot.step:08d}"
         contents = _file_contents(snapshot)
-        check_free_space(
-            checkpoint_path, sum(len(piece) for pieces in contents.values() for piece in pieces)
-        )
+        check_free_space(path, sum(len(part) for parts in contents.values() for part in parts))
         if score is None:
-            score = _read_score(
-                checkpoint_path
-            )  # the same step may be saved twice, and is as good as it was
+            score = _read_score(path)  # a step that is saved again keeps its score
         elif not math.isfinite(score):
             score = None
-        with atomic_replace(checkpoint_path) as temporary:
+        with atomic_replace(path) as temporary:
             temporary.mkdir()
             for name, folder in snapshot.extra_folders.items():
                 folder.rename(temporary / name)
-            written = [path for path in temporary.rglob("*") if path.is_file()]
-            facts = {"step": snapshot.step, "score": score}
-            write_with_manifest(temporary, contents, facts, existing=written)
-        self._verification = self._executor.submit(self._verify_and_prune, checkpoint_path)
+            existing = [file for file in temporary.rglob("*") if file.is_file()]
+            metadata = {"step": snapshot.step, "score": score}
+            write_with_manifest(temporary, contents, metadata, existing=existing)
+        self._verification = self._executor.submit(self._verify_and_prune, path)
 
     def load(self) -> Snapshot | None:
-        """The newest good snapshot; damaged ones are put aside, loudly.
+        """Return the newest good snapshot; None if none was ever saved.
 
-        There is none if none was ever saved; that none is good is an error.
+        Corrupt checkpoints are moved aside and logged. It is an error if there is no good one.
         """
-        self.wait_until_verified()  # what is being written to vouch for the last one is nothing to be swept up
+        self.wait_until_verified()  # the clean-up must not remove what is being verified
         clean_up_interrupted(self.folder)
-        saved = list_checkpoints(self.folder)
-        for each in saved:
-            clean_up_interrupted(each.folder)
-        for each in reversed(saved):
-            if self._is_intact(each.folder):
-                if each is not saved[-1]:
-                    self._log_message(
-                        f"{self.folder}: going back to step {each.step}, which is good"
-                    )
-                return _load_snapshot(each)
-        if damaged := sorted(path.name for path in self.folder.glob(f"{_DAMAGED_PREFIX}*")):
-            problem = f"no checkpoint is good (put aside: {', '.join(damaged)})"
-            remedy = "restore the folder from a copy, or remove it to train from the beginning"
-            raise CorruptRunError(str(self.folder), problem, remedy)
+        infos = list_checkpoints(self.folder)
+        for info in infos:
+            clean_up_interrupted(info.folder)
+        for info in reversed(infos):
+            if self._is_intact(info.folder):
+                if info is not infos[-1]:
+                    self._log(f"{self.folder}: falling back to the checkpoint at step {info.step}")
+                return _load_snapshot(info)
+        if corrupt := sorted(path.name for path in self.folder.glob(f"{_CORRUPT_PREFIX}*")):
+            raise CorruptRunError(
+                str(self.folder),
+                f"all checkpoints are corrupt ({', '.join(corrupt)})",
+                "restore the folder from a backup, or remove it to train from the start",
+            )
         return None
 
     def wait_until_verified(self) -> None:
-        """Wait until the last checkpoint has been read back and what is not kept is removed."""
-        checking, self._verification = self._verification, None
-        if checking is not None:
-            checking.result()
+        """Wait until the last checkpoint has been read back and old ones are removed."""
+        verification, self._verification = self._verification, None
+        if verification is not None:
+            verification.result()
 
     def close(self) -> None:
-        """Wait, and let go of the thread that was waited for."""
+        """Wait for the verification and end its thread."""
         try:
             self.wait_until_verified()
         finally:
             self._executor.shutdown()
 
-    def _verify_and_prune(self, checkpoint_path: Path) -> None:
-        drop_page_cache(checkpoint_path)
-        if self._is_intact(checkpoint_path):
-            saved = list_checkpoints(self.folder)
-            kept = checkpoints_to_keep(saved, self._config)
-            for each in saved:
-                if each.step not in kept:
-                    remove_path(each.folder)
-            self._add_checksums(checkpoint_path)
+    def _verify_and_prune(self, path: Path) -> None:
+        drop_page_cache(path)
+        if self._is_intact(path):
+            infos = list_checkpoints(self.folder)
+            kept = checkpoints_to_keep(infos, self._config)
+            for info in infos:
+                if info.step not in kept:
+                    remove_path(info.folder)
+            with suppress(DiskFullError):  # the checkpoint is good without the hashes
+                if path.exists():
+                    add_sha256(path)
 
-    def _add_checksums(self, checkpoint_path: Path) -> None:
-        with suppress(DiskFullError):  # it is as good as it was, and was vouched for
-            if checkpoint_path.exists():
-                add_sha256(checkpoint_path)
-
-    def _is_intact(self, checkpoint_path: Path) -> bool:
+    def _is_intact(self, path: Path) -> bool:
         try:
-            read_and_verify_manifest(checkpoint_path)
+            read_and_verify_manifest(path)
         except CorruptRunError as error:
-            self._quarantine(checkpoint_path, error)
+            self._quarantine(path, error)
             return False
         return True
 
-    def _quarantine(self, checkpoint_path: Path, error: CorruptRunError) -> None:
-        aside = checkpoint_path.with_name(_DAMAGED_PREFIX + checkpoint_path.name)
-        with explain_os_errors(aside):
-            if aside.exists():
-                remove_path(aside)
-            checkpoint_path.rename(aside)
-        self._log_message(
-            f"DAMAGED CHECKPOINT: {error.location}: {error.message}; put aside as {aside.name}"
-        )
+    def _quarantine(self, path: Path, error: CorruptRunError) -> None:
+        target = path.with_name(_CORRUPT_PREFIX + path.name)
+        with explain_os_errors(target):
+            if target.exists():
+                remove_path(target)
+            path.rename(target)
+        self._log(f"corrupt checkpoint: {error.location}: {error.message}; moved to {target.name}")
 
 
-def _read_score(checkpoint_path: Path) -> float | None:
+def _read_score(path: Path) -> float | None:
     try:
-        return read_manifest_unverified(checkpoint_path)["score"]
+        return read_manifest_unverified(path)["score"]
     except (CorruptRunError, KeyError):
         return None
 
@@ -238,12 +220,9 @@ def _file_contents(snapshot: Snapshot) -> dict[str, list[Buffer]]:
     }
 
 
-def _load_snapshot(checkpoints: CheckpointInfo) -> Snapshot:
-    checkpoint_path = checkpoints.folder
-    facts = json.loads((checkpoint_path / PROGRESS_FILE).read_text(encoding="utf-8"))
-    weights, tensors = (
-        load_file(checkpoint_path / MODEL_FILE),
-        load_file(checkpoint_path / TRAINING_STATE_FILE),
-    )
-    folders = {path.name: path for path in checkpoint_path.iterdir() if path.is_dir()}
-    return Snapshot(checkpoints.step, weights, tensors, facts, folders)
+def _load_snapshot(info: CheckpointInfo) -> Snapshot:
+    metadata = json.loads((info.folder / PROGRESS_FILE).read_text(encoding="utf-8"))
+    state_dict = load_file(info.folder / MODEL_FILE)
+    tensors = load_file(info.folder / TRAINING_STATE_FILE)
+    folders = {path.name: path for path in info.folder.iterdir() if path.is_dir()}
+    return Snapshot(info.step, state_dict, tensors, metadata, folders)

@@ -11,12 +11,11 @@ from heedful.data.batching import Batch, SourceBatch
 from heedful.experiment.flops import count_flops, flops_per_token
 from heedful.layers.mixture_of_experts import MixtureOfExperts
 from heedful.layers.transformer import TransformerConfigBase
-from heedful.models.base import Seq2SeqModel
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.masked_language_model import MaskedLanguageModelConfig
+from heedful.recipes import load_recipe, recipe_names
 from heedful.tasks.registry import task_of_model
 from heedful.tasks.task import BatchShape, VocabSizes
-from heedful.recipes import load_recipe, recipe_names
 
 ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention
 CUDNN = torch.ops.aten._cudnn_rnn

@@ -9,8 +9,8 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from heedful.data.batch_stream import epoch_batch_specs
 from heedful.config import fields_with_role
+from heedful.data.batch_stream import epoch_batch_specs
 from heedful.errors import ConfigError, RunError
 from heedful.experiment import load_data, train
 from heedful.experiment.train import check_resume_compatible

@@ -152,8 +152,8 @@ def test_those_that_are_not_kept_are_removed(tmp_path):
 
 def test_a_step_saved_again_is_replaced_and_as_good_as_it_was(checkpoints):
     checkpoints.save(snapshot(5), score=0.25)
-    checkpoints.save(snapshot(5)._replace(metadata={"ended": "all steps taken"}))
-    assert checkpoints.load().metadata == {"ended": "all steps taken"}
+    checkpoints.save(snapshot(5)._replace(metadata={"ended": "reached max_steps=5"}))
+    assert checkpoints.load().metadata == {"ended": "reached max_steps=5"}
     (saved,) = list_checkpoints(checkpoints.folder)
     assert (saved.step, saved.score) == (5, 0.25)
 
@@ -183,10 +183,10 @@ def test_a_damaged_checkpoint_is_put_aside_loudly_and_the_one_before_is_taken(
     flip(damaged)
     assert_same(checkpoints.load(), snapshot(1))
     problem, advice = told
-    assert problem.startswith(f"DAMAGED CHECKPOINT: {damaged}: ")
-    assert problem.endswith("; put aside as damaged-step-00000002")
-    assert advice == f"{checkpoints.folder}: going back to step 1, which is good"
-    assert sorted(os.listdir(checkpoints.folder)) == ["damaged-step-00000002", "step-00000001"]
+    assert problem.startswith(f"corrupt checkpoint: {damaged}: ")
+    assert problem.endswith("; moved to corrupt-step-00000002")
+    assert advice == f"{checkpoints.folder}: falling back to the checkpoint at step 1"
+    assert sorted(os.listdir(checkpoints.folder)) == ["corrupt-step-00000002", "step-00000001"]
 
 
 def test_a_second_damaged_one_of_the_same_step_takes_the_place_of_the_first(checkpoints, told):
@@ -205,9 +205,9 @@ def test_where_no_checkpoint_is_good_training_does_not_begin_anew_by_itself(chec
         with pytest.raises(CorruptRunError) as caught:
             checkpoints.load()
         assert str(caught.value) == (
-            f"{checkpoints.folder}: no checkpoint is good "
-            "(put aside: damaged-step-00000001, damaged-step-00000002)\n"
-            "  restore the folder from a copy, or remove it to train from the beginning"
+            f"{checkpoints.folder}: all checkpoints are corrupt "
+            "(corrupt-step-00000001, corrupt-step-00000002)\n"
+            "  restore the folder from a backup, or remove it to train from the start"
         )
 
 
@@ -226,9 +226,9 @@ def test_nothing_is_removed_before_the_new_one_has_been_found_good(tmp_path, tol
     assert [each.step for each in list_checkpoints(tmp_path)] == [1]
     (message,) = told
     assert message == (
-        f"DAMAGED CHECKPOINT: {tmp_path}/step-00000002/training.safetensors: the contents have "
+        f"corrupt checkpoint: {tmp_path}/step-00000002/training.safetensors: the contents have "
         "changed since they were written (the hash of its pages differs); "
-        "put aside as damaged-step-00000002"
+        "moved to corrupt-step-00000002"
     )
     assert_same(checkpoints.load(), snapshot(1))
 

@@ -25,21 +25,19 @@ def test_parts_are_read_as_they_are_wanted(group, tmp_path):
     model = group.prepare_model(nn.Linear(2, 3, bias=False))
     part = shard_like(whole, model.weight)
     assert is_sharded(part)
-    save_sharded_tensors({"average.weight": part}, tmp_path / "parts", group)
-    save_sharded_tensors(
-        {"average.weight": part}, tmp_path / "parts", group
-    )  # what lay there is gone
-    again = load_sharded_tensors(tmp_path / "parts", lambda name: model.weight)
-    assert torch.equal(again["average.weight"].full_tensor(), whole)
-    plain = load_sharded_tensors(tmp_path / "parts", lambda name: torch.zeros(3, 2))
-    assert torch.equal(plain["average.weight"], whole)
+    save_sharded_tensors({"ema.weight": part}, tmp_path / "shards", group)
+    save_sharded_tensors({"ema.weight": part}, tmp_path / "shards", group)  # what lay there is gone
+    again = load_sharded_tensors(tmp_path / "shards", lambda name: model.weight)
+    assert torch.equal(again["ema.weight"].full_tensor(), whole)
+    plain = load_sharded_tensors(tmp_path / "shards", lambda name: torch.zeros(3, 2))
+    assert torch.equal(plain["ema.weight"], whole)
 
 
 def test_parts_that_will_not_fit_are_not_begun(tmp_path):
     huge = torch.empty(1 << 50, device="meta")
     with pytest.raises(DiskFullError, match="needs"):
-        save_sharded_tensors({"huge": huge}, tmp_path / "parts", SINGLE_PROCESS)
-    assert not (tmp_path / "parts").exists()
+        save_sharded_tensors({"huge": huge}, tmp_path / "shards", SINGLE_PROCESS)
+    assert not (tmp_path / "shards").exists()
 
 
 def test_weights_are_put_into_parts_and_asked_of_a_twin(group):
