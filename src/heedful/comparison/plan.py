@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from heedful.comparison.budget import BUDGET_SETTINGS, Budget
 from heedful.comparison.systems import check_same_task
-from heedful.config import Settings
+from heedful.config import Settings, flatten_settings
 from heedful.data.examples import ExampleFormat
 from heedful.data.synthetic import SYNTHETIC_CORPORA
 from heedful.errors import ConfigError, RunError, check, choices_hint, did_you_mean
@@ -201,12 +201,4 @@ def _comparable_settings(recipe: Recipe) -> dict[str, Any]:
     """Return the settings by dotted name, without those that a budget overrides."""
     settings = recipe.model_dump(mode="json", exclude={"info": True})
     overridden = {f"training.{name}" for name in BUDGET_SETTINGS}
-    return {name: value for name, value in _flatten(settings) if name not in overridden}
-
-
-def _flatten(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    flat: list[tuple[str, Any]] = []
-    for name, value in settings.items():
-        path = f"{prefix}{name}"
-        flat += _flatten(value, f"{path}.") if isinstance(value, dict) else [(path, value)]
-    return flat
+    return {name: value for name, value in flatten_settings(settings) if name not in overridden}

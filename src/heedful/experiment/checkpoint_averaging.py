@@ -8,12 +8,13 @@ of what is averaged has no say; sums are in double precision.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from heedful.config import flatten_settings
 from heedful.errors import RunError
 from heedful.recipes import Recipe
 from heedful.runs import Run
@@ -173,14 +174,5 @@ def _all_tokens(run: Run, recipe: Recipe) -> list[list[str]]:
 
 def _model_settings(recipe: Recipe) -> dict[str, Any]:
     """What decides which weights a model has and what they mean, by dotted name."""
-    return dict(
-        _flatten({"model": recipe.model.model_dump(), "tokenizers": recipe.tokenizers.model_dump()})
-    )
-
-
-def _flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
+    sections = {"model": recipe.model.model_dump(), "tokenizers": recipe.tokenizers.model_dump()}
+    return dict(flatten_settings(sections))
