@@ -1,4 +1,4 @@
-"""A real browser, and the laws that every page it opens is held to."""
+"""A real browser, and the checks of every page it opens."""
 
 import shutil
 
@@ -29,8 +29,8 @@ def chromium():
 
 @pytest.fixture
 def show(chromium, tmp_path):
-    """Open text as a page, and hold it to two laws: no complaint, no request but for itself."""
-    contexts, complaints, requests, opened = [], [], [], []
+    """Open text as a page; at the end check that it logged no error and made no request."""
+    contexts, errors, requests, opened = [], [], [], []
 
     def open_text(text, *, name="page.html", scheme="light", width=1200, touch=False):
         path = tmp_path / name
@@ -44,8 +44,8 @@ def show(chromium, tmp_path):
             )
         )
         page = contexts[-1].new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda message: errors.append(message.text))
+        page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("request", lambda request: requests.append(request.url))
         opened.append(path.as_uri())
         page.goto(path.as_uri())
@@ -54,5 +54,5 @@ def show(chromium, tmp_path):
     yield open_text
     for context in contexts:
         context.close()
-    assert complaints == []
+    assert errors == []
     assert [url for url in requests if url != "about:srcdoc"] == opened

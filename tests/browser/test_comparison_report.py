@@ -1,6 +1,6 @@
-"""The page of a comparison, driven by a real browser.
+"""The report of a comparison in a real browser.
 
-The fixture `show` holds every page to the laws of all: no complaint, no request but for itself.
+The fixture `show` checks that no page logs an error or makes a request.
 """
 
 import re
@@ -37,21 +37,21 @@ def sort_by(page, name):
     page.locator(".sortable thead").get_by_role("button", name=name, exact=True).click()
 
 
-def systems(*places):
-    return [f"system-{place}" for place in places]
+def systems(*indices):
+    return [f"system-{index}" for index in indices]
 
 
 # --- sorting -------------------------------------------------------------------------------
 
 
-def test_a_click_brings_the_best_to_the_top_then_the_worst_then_the_order_given(opened):
+def test_click_sorts_best_first_then_worst_then_original(opened):
     page = opened()
     assert order(page) == systems(0, 1, 2, 3)
     sort_by(page, "BLEU")  # where higher is better
     assert order(page) == systems(3, 2, 1, 0)
     header = page.locator(".sortable th").nth(1)
     assert header.get_attribute("aria-sort") == "descending"
-    assert page.locator(".sorted").inner_text() == "Sorted by BLEU, the best first."
+    assert page.locator(".sorted").inner_text() == "Sorted by BLEU, best first."
     sort_by(page, "BLEU")
     assert order(page) == systems(0, 1, 2, 3)
     assert header.get_attribute("aria-sort") == "ascending"
@@ -62,13 +62,13 @@ def test_a_click_brings_the_best_to_the_top_then_the_worst_then_the_order_given(
     assert header.get_attribute("aria-sort") == "none"
     sort_by(page, "sentences/s")
     assert order(page) == systems(0, 1, 2, 3)
-    assert page.locator(".sorted").inner_text() == "In the order given."
+    assert page.locator(".sorted").inner_text() == "In the original order."
 
 
-def test_numbers_are_sorted_as_numbers_and_what_is_not_known_comes_last(opened):
+def test_numbers_are_sorted_numerically_with_unknown_ones_last(opened):
     costs = [9e12, 1e13, None, 2e9]
     found = [
-        system._replace(cost=system.cost._replace(operations=cost and RunStatistics(cost)))
+        system._replace(cost=system.cost._replace(training_flops=cost and RunStatistics(cost)))
         for system, cost in zip(example_comparison(4).systems, costs, strict=True)
     ]
     page = opened(example_comparison(systems=found))
@@ -79,7 +79,7 @@ def test_numbers_are_sorted_as_numbers_and_what_is_not_known_comes_last(opened):
 
 
 @pytest.mark.slow
-def test_names_are_sorted_by_the_alphabet_with_the_keyboard_too(opened):
+def test_names_are_sorted_alphabetically_by_keyboard(opened):
     names = ["banana", "cherry", "apple"]
     page = opened(
         example_comparison(systems=[example_system(i, name=n) for i, n in enumerate(names)])
@@ -98,30 +98,30 @@ def shown_curves(page):
     return page.locator(".curves:visible svg > title").all_text_contents()
 
 
-def test_score_and_axis_of_the_curves_are_switched_without_reloading(opened):
+def test_metric_and_axis_of_learning_curves_can_be_switched(opened):
     page = opened()
-    assert shown_curves(page) == ["Loss on held-out texts over steps"]
+    assert shown_curves(page) == ["Validation Loss over steps"]
     page.locator(".switches").get_by_text("Time", exact=True).click()
-    assert shown_curves(page) == ["Loss on held-out texts over time"]
+    assert shown_curves(page) == ["Validation Loss over time"]
     page.locator(".switches").get_by_text("BLEU", exact=True).click()
-    assert shown_curves(page) == ["BLEU on held-out texts over time"]
+    assert shown_curves(page) == ["Validation BLEU over time"]
     page.locator(".switches").get_by_text("FLOPs", exact=True).click()
-    assert shown_curves(page) == ["BLEU on held-out texts over FLOPs"]
+    assert shown_curves(page) == ["Validation BLEU over FLOPs"]
 
 
 @pytest.mark.slow
-def test_the_switch_answers_to_the_keyboard(opened):
+def test_switch_works_by_keyboard(opened):
     page = opened()
     page.locator('input[name="axis"]').first.focus()
     page.keyboard.press("ArrowRight")
-    assert shown_curves(page) == ["Loss on held-out texts over time"]
+    assert shown_curves(page) == ["Validation Loss over time"]
 
 
 # --- pointing a system out -----------------------------------------------------------------
 
 
 def faded(page):
-    """The systems that step back in the first plot."""
+    """The systems that are faded in the first plot."""
     return (
         page.locator("#cost svg")
         .first.locator("g[data-name]")
@@ -131,7 +131,7 @@ def faded(page):
     )
 
 
-def test_pointing_at_a_name_points_it_out_in_every_plot(opened):
+def test_pointer_on_a_name_highlights_it_in_every_plot(opened):
     page = opened()
     assert faded(page) == []
     page.locator(".sortable .system").nth(1).hover()
@@ -140,7 +140,7 @@ def test_pointing_at_a_name_points_it_out_in_every_plot(opened):
     assert faded(page) == []
 
 
-def test_a_click_holds_a_system_and_escape_lets_go(opened):
+def test_click_keeps_a_system_and_escape_resets(opened):
     page = opened()
     page.locator("#length .system").nth(2).click()
     page.locator("h1").hover()
@@ -156,8 +156,8 @@ def test_a_click_holds_a_system_and_escape_lets_go(opened):
 # --- looks ---------------------------------------------------------------------------------
 
 
-def channels(colour):
-    return [int(number) for number in re.findall(r"\d+", colour)]
+def channels(color):
+    return [int(number) for number in re.findall(r"\d+", color)]
 
 
 @pytest.mark.parametrize(
@@ -165,18 +165,18 @@ def channels(colour):
     [("light", LIGHT, LIGHT_LINE_COLORS), ("dark", DARK, DARK_LINE_COLORS)],
     ids=["light", "dark"],
 )
-def test_page_and_plots_follow_the_readers_light_or_dark(opened, scheme, palette, lines):
+def test_page_and_plots_follow_the_color_scheme(opened, scheme, palette, lines):
     page = opened(scheme=scheme)
-    ground = page.locator("body").evaluate("node => getComputedStyle(node).backgroundColor")
-    assert channels(ground) == list(bytes.fromhex(palette.background[1:]))
-    for place in ("#cost g.line-1 .mark", ".sortable .swatch .line-1"):
+    background = page.locator("body").evaluate("node => getComputedStyle(node).backgroundColor")
+    assert channels(background) == list(bytes.fromhex(palette.background[1:]))
+    for place in ("#cost g.line-1 .marker", ".sortable .swatch .line-1"):
         fill = page.locator(place).first.evaluate("node => getComputedStyle(node).fill")
         assert channels(fill) == list(bytes.fromhex(lines[1][1:]))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [360, 800, 1400])
-def test_the_page_never_scrolls_sideways(opened, width):
+def test_page_never_scrolls_sideways(opened, width):
     long = example_system(0, name="w" * 300)._replace(
         summary="s" * 400, runs=["r" * 400], outputs=["o" * 500, "p " * 500]
     )
@@ -186,28 +186,28 @@ def test_the_page_never_scrolls_sideways(opened, width):
     comparison = comparison._replace(
         command="c" * 400,
         environment={"e" * 200: "f" * 400},
-        test="u" * 300,
+        test_set="u" * 300,
         failures=[Failure("a", "b" * 300, "c" * 300)],
     )
     page = opened(comparison, width=width)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_a_comparison_of_which_little_is_known_has_a_page(opened):
+def test_incomplete_comparison_has_a_page(opened):
     bare = bare_system(example_system(0, seeds=1))
     page = opened(example_comparison(systems=[bare])._replace(sources=[], references=[]))
-    assert page.locator("#learning .nothing").inner_text() == "No run has told how it learned."
+    assert page.locator("#learning .nothing").inner_text() == "No run has logged a validation."
     sort_by(page, "training FLOPs")
     assert order(page) == ["system-0"]
 
 
-def test_hostile_texts_are_shown_and_not_obeyed(opened):
+def test_hostile_texts_are_not_interpreted(opened):
     system = example_system(0, name=HOSTILE)._replace(summary=HOSTILE, outputs=[HOSTILE, HOSTILE])
     judged = [
-        each._replace(metric=each.metric._replace(name=HOSTILE, signature=HOSTILE))
-        for each in system.judged
+        each._replace(score=each.score._replace(name=HOSTILE, signature=HOSTILE))
+        for each in system.scores
     ]
-    comparison = example_comparison(systems=[system._replace(judged=judged)], title=HOSTILE)
+    comparison = example_comparison(systems=[system._replace(scores=judged)], title=HOSTILE)
     comparison = comparison._replace(
         sources=[HOSTILE, HOSTILE], references=[HOSTILE, "b"], command=HOSTILE
     )
@@ -221,7 +221,7 @@ def test_hostile_texts_are_shown_and_not_obeyed(opened):
     assert order(page) == [HOSTILE]
 
 
-def test_without_a_script_everything_is_there(chromium, tmp_path):
+def test_page_is_complete_without_its_script(chromium, tmp_path):
     path = tmp_path / "page.html"
     path.write_text(render_comparison_page(example_comparison(2)), encoding="utf-8")
     context = chromium.new_context(java_script_enabled=False)

@@ -1,4 +1,4 @@
-"""The page of a run, driven by a real browser."""
+"""The report of a run in a real browser."""
 
 import math
 import re
@@ -8,12 +8,14 @@ import pytest
 
 from heedful.inspection.run_report import render_run_page
 from heedful.plotting.svg import DARK, LIGHT
+from heedful.tasks.registry import all_metrics
 
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH"),
 ]
 
+RAW, VALIDATION = ".line-0 .run-curve", ".line-1 .line"
 HOSTILE = "</script><script>window.harmed=1</script><img src=x onerror=window.harmed=1>"
 CONFIG = """\
 info:
@@ -92,7 +94,8 @@ def opened(show):
         scheme="light",
         width=1200,
     ):
-        return show(render_run_page(title, config, entries, samples), scheme=scheme, width=width)
+        page = render_run_page(title, config, entries, samples, metrics=all_metrics())
+        return show(page, scheme=scheme, width=width)
 
     return open_run
 
@@ -101,10 +104,19 @@ def chart(page, name):
     return page.locator(f'[data-chart="{name}"]')
 
 
-def curve(page, name, look):
-    """The corners of a curve, in pixels."""
-    path = chart(page, name).locator(f".curve.{look}").get_attribute("d")
+def drawing(page, name):
+    """The SVG of a chart over the chosen axis."""
+    return chart(page, name).locator(".curves:visible svg")
+
+
+def curve(page, name, selector):
+    """The corners of a curve, in units of the SVG."""
+    path = drawing(page, name).locator(selector).get_attribute("d")
     return [tuple(map(float, pair)) for pair in re.findall(r"([\d.]+),([\d.]+)", path)]
+
+
+def translation(marker):
+    return [float(n) for n in re.findall(r"[\d.]+", marker.get_attribute("transform"))][:2]
 
 
 def read_out(page, name):
@@ -117,22 +129,22 @@ def slide(page, place):
     )
 
 
-def test_every_curve_is_drawn(opened):
+def test_every_logged_value_has_a_chart(opened):
     page = opened()
     names = page.locator(".chart-name").all_inner_texts()
     assert names == [
         *("Loss", "Accuracy", "BLEU", "Learning rate", "Gradient norm"),
-        *("Tokens per second", "Peak memory", "Operations"),
+        *("Tokens per second", "Peak memory", "FLOPs"),
     ]
-    assert page.locator(".curve").count() == len(names) + 2
-    assert len(curve(page, "loss", "raw")) == 30
-    assert len(curve(page, "loss", "held-out")) == 3
+    assert page.locator(".curves:visible").count() == len(names)
+    assert len(curve(page, "loss", RAW)) == 30
+    assert len(curve(page, "loss", VALIDATION)) == 3
 
 
-def test_a_curve_stands_where_its_numbers_say(opened):
-    """Both ways are straight, so equal differences of numbers are equal ones of pixels."""
+def test_curve_goes_through_its_points(opened):
+    """Both axes are linear, so equal differences of numbers are equal distances."""
     page = opened()
-    corners = curve(page, "loss", "raw")
+    corners = curve(page, "loss", RAW)
     (left, top), (right, bottom) = corners[0], corners[-1]
     for index, (x, y) in enumerate(corners):
         step = 10 + 10 * index
@@ -142,43 +154,41 @@ def test_a_curve_stands_where_its_numbers_say(opened):
         assert y == pytest.approx(top + down * (bottom - top), abs=0.2)
 
 
-def test_the_axis_can_be_step_time_or_operations(opened):
+def test_axis_can_be_switched(opened):
     page = opened()
-    by_step = page.locator(".chart").first.locator(".grid text").all_text_contents()
-    assert "300" in by_step
-    page.locator("#axis").get_by_text("Time").click()
-    by_time = page.locator(".chart").first.locator(".grid text").all_text_contents()
-    assert "2:00 min" in by_time
-    page.locator("#axis").get_by_text("Operations").click()
-    by_operations = page.locator(".chart").first.locator(".grid text").all_text_contents()
-    assert "10\u00b9\u00b9" in by_operations
+    assert "300" in drawing(page, "loss").locator(".tick").all_text_contents()
+    page.locator(".switch").get_by_text("Time").click()
+    assert "140 s" in drawing(page, "loss").locator(".tick").all_text_contents()
+    page.locator(".switch").get_by_text("FLOPs").click()
+    assert "10\u00b9\u00b9" in drawing(page, "loss").locator(".tick").all_text_contents()
 
 
 @pytest.mark.slow
-def test_an_axis_that_is_not_known_is_not_offered(opened):
+def test_unknown_axis_is_not_offered(opened):
     page = opened(entries=[{"type": "training", "step": step, "loss": 1.0} for step in (1, 2)])
-    assert page.locator("#axis label").all_inner_texts() == ["Step"]
+    assert page.locator(".switch label").all_inner_texts() == ["Step"]
 
 
-def test_pointing_at_one_chart_reads_out_all(opened):
+def test_pointer_on_one_chart_reads_all_charts(opened):
     page = opened()
     assert read_out(page, "bleu") == ["30"]
-    box = chart(page, "loss").locator("svg").bounding_box()
-    x, _ = curve(page, "loss", "raw")[19]
-    page.mouse.move(box["x"] + x + 1, box["y"] + 100)
+    box = drawing(page, "loss").bounding_box()
+    x, _ = curve(page, "loss", RAW)[19]
+    scale = box["width"] / float(drawing(page, "loss").get_attribute("width"))
+    page.mouse.move(box["x"] + scale * x + 1, box["y"] + 100)
     assert (
         page.locator("#read-out").inner_text()
-        == "step 200 \u00b7 1:40 min \u00b7 2\u00b710\u00b9\u00b9 operations"
+        == "step 200 \u00b7 1:40 min \u00b7 2\u00b710\u00b9\u00b9 FLOPs"
     )
-    training, _, held_out = read_out(page, "loss")
-    assert (float(training), held_out) == (pytest.approx(loss_at(200), abs=1e-3), "1")
+    training, _, validation = read_out(page, "loss")
+    assert (float(training), validation) == (pytest.approx(loss_at(200), abs=1e-3), "1")
     assert read_out(page, "bleu") == ["20"]
-    assert read_out(page, "memory") == ["712 MiB"]
+    assert read_out(page, "peak_memory") == ["712 MiB"]
     page.mouse.move(2, 2)
     assert read_out(page, "bleu") == ["30"]
 
 
-def test_the_keyboard_reads_curves_out(opened):
+def test_keyboard_reads_curves(opened):
     page = opened()
     chart(page, "loss").focus()
     page.keyboard.press("Home")
@@ -189,44 +199,42 @@ def test_the_keyboard_reads_curves_out(opened):
     assert page.locator("#read-out").inner_text().startswith("Point at a curve")
 
 
-def test_going_on_skips_and_the_best_validation_are_marked(opened):
+def test_resumption_skipped_steps_and_best_validation_are_marked(opened):
     page = opened()
-    loss = chart(page, "loss")
-    corners = curve(page, "loss", "raw")
-    resumed = float(loss.locator(".mark.resumed").get_attribute("x1"))
-    assert resumed == pytest.approx(corners[19][0], abs=0.2)
-    assert loss.locator(".mark.skipped title").inner_html() == "steps were skipped before step 160"
-    best = loss.locator("circle.best")
-    assert float(best.get_attribute("cx")) == pytest.approx(corners[19][0], abs=0.2)
-    highest = chart(page, "bleu").locator("circle.best").get_attribute("cx")
-    assert float(highest) == pytest.approx(curve(page, "bleu", "held-out")[2][0], abs=0.2)
+    loss = drawing(page, "loss")
+    resumed_x, _ = curve(page, "loss", RAW)[19]
+    assert loss.locator(".event.resumed").get_attribute("d").startswith(f"M{resumed_x:g},")
+    assert loss.locator(".event.skipped title").inner_html() == "steps were skipped before step 160"
+    assert translation(loss.locator(".best"))[0] == pytest.approx(resumed_x, abs=0.2)
+    highest, _ = translation(drawing(page, "bleu").locator(".best"))
+    assert highest == pytest.approx(curve(page, "bleu", VALIDATION)[2][0], abs=0.2)
 
 
-def test_the_slider_shows_the_samples_of_each_validation(opened):
+def test_slider_shows_the_samples_of_each_validation(opened):
     page = opened()
     shown = []
     for place in range(3):
         slide(page, place)
         output = page.locator(".card").first.locator(".output").inner_text()
-        heaviest = page.locator(".looked .cell").first.get_attribute("data-weight")
+        heaviest = page.locator(".attention .cell").first.get_attribute("data-weight")
         shown.append((page.locator("#sample-step").inner_text(), output, heaviest))
     assert shown == [
         ("step 100 \u00b7 1 of 3", "she the the", "0.25"),
         ("step 200 \u00b7 2 of 3", "she sees the", "0.5"),
         ("step 300 \u00b7 3 of 3", "she sees the slave", "0.75"),
     ]
-    assert page.locator(".looked section").count() == 1
+    assert page.locator(".attention section").count() == 1
 
 
 @pytest.mark.slow
-def test_the_slider_answers_to_the_keyboard(opened):
+def test_slider_works_by_keyboard(opened):
     page = opened()
     page.locator("#validation").focus()
     page.keyboard.press("ArrowLeft")
     assert page.locator("#sample-step").inner_text() == "step 200 \u00b7 2 of 3"
 
 
-def test_words_that_the_reference_has_not_are_marked(opened):
+def test_words_not_in_the_reference_are_marked(opened):
     page = opened()
     slide(page, 0)
     assert page.locator(".card").first.locator(".other").all_inner_texts() == ["the"]
@@ -235,24 +243,24 @@ def test_words_that_the_reference_has_not_are_marked(opened):
     assert "\u2713" in page.locator(".card").first.inner_text()
 
 
-def test_another_sample_can_be_chosen_and_one_without_attention_says_so(opened):
+def test_sample_can_be_chosen_and_says_if_it_has_no_attention(opened):
     page = opened()
     page.locator(".card").nth(1).click()
     assert page.locator('.card[aria-pressed="true"]').count() == 1
-    assert page.locator(".looked").inner_text() == "There is no attention over a source to show."
+    assert page.locator(".attention").inner_text() == "No attention weights over a source."
     page.locator(".card").first.click()
-    page.locator(".looked .target .word").first.hover()
-    assert page.locator(".looked .source .share").all_inner_texts() == ["75", "25", ""]
+    page.locator(".attention .target .word").first.hover()
+    assert page.locator(".attention .source .percentage").all_inner_texts() == ["75", "25", ""]
 
 
-def test_the_best_of_each_score_stands_out_in_the_table(opened):
+def test_best_validation_of_each_metric_is_marked(opened):
     page = opened()
     newest = page.locator(".plain tbody tr").first.inner_text()
     assert newest.split()[0] == "300"
     assert page.locator(".plain td.best").all_inner_texts() == ["30.00", "1.0000", "50.00 %"]
 
 
-def test_settings_are_folded_and_found(opened):
+def test_settings_are_folded_and_searchable(opened):
     page = opened()
     assert page.locator(".setting:visible").all_inner_texts() == ["info:", "model:", "training:"]
     page.locator("#find").fill("Optimizer.Learning")
@@ -263,27 +271,27 @@ def test_settings_are_folded_and_found(opened):
     ]
     page.locator("#find").fill("addi")
     assert page.locator("mark").all_inner_texts() == ["addi"]
-    assert page.locator("#found").inner_text() == "1 line"
+    assert page.locator("#matches").inner_text() == "1 line"
     page.locator("#find").fill("")
     assert page.locator(".setting:visible").count() == 3
 
 
 @pytest.mark.slow
-def test_what_changed_between_environments_is_said(opened):
+def test_changes_of_the_environment_are_shown(opened):
     page = opened()
     titles = page.locator("#environment h3").all_inner_texts()
-    assert titles == ["Begun", "Gone on at step 200, with these changes"]
+    assert titles == ["Started", "Resumed at step 200, with these changes"]
     assert page.locator("#environment dl").nth(1).inner_text().split() == ["threads", "2"]
 
 
-def test_a_run_without_a_line_says_that_there_is_nothing_yet(opened):
+def test_empty_run_says_so(opened):
     page = opened(entries=[], samples=[], config="")
     assert page.locator(".nothing").all_inner_texts() == [
-        "Nothing yet: training has written no line of metrics.",
-        "Nothing yet: no samples were taken at a validation.",
+        "Nothing yet: training has not logged any metrics.",
+        "Nothing yet: no samples were logged.",
         "Nothing yet: there has been no validation.",
         "Nothing yet.",
-        "Nothing was noted.",
+        "The environment was not logged.",
     ]
 
 
@@ -300,12 +308,12 @@ def test_a_run_without_a_line_says_that_there_is_nothing_yet(opened):
 )
 def test_short_and_odd_runs_are_drawn(opened, entries):
     page = opened(entries=entries)
-    drawn = page.locator(".curve, .dot").evaluate_all("nodes => nodes.map(n => n.outerHTML)")
+    drawn = page.locator(".line, .marker").evaluate_all("nodes => nodes.map(n => n.outerHTML)")
     assert "NaN" not in " ".join(drawn)
     assert "Infinity" not in page.locator("main").inner_text()
 
 
-def test_hostile_texts_are_shown_and_not_obeyed(opened):
+def test_hostile_texts_are_not_interpreted(opened):
     sample = {
         "step": 1,
         "source": [HOSTILE],
@@ -329,7 +337,7 @@ def test_hostile_texts_are_shown_and_not_obeyed(opened):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [360, 900, 1400])
-def test_the_page_never_scrolls_sideways(opened, width):
+def test_page_never_scrolls_sideways(opened, width):
     long = {
         "step": 1,
         "source": ["w" * 300] * 80,
@@ -352,9 +360,9 @@ def test_the_page_never_scrolls_sideways(opened, width):
 
 
 @pytest.mark.parametrize(("scheme", "palette"), [("light", LIGHT), ("dark", DARK)])
-def test_the_page_follows_the_readers_light_or_dark(opened, scheme, palette):
+def test_page_follows_the_color_scheme(opened, scheme, palette):
     page = opened(scheme=scheme)
-    ground = page.locator("body").evaluate("node => getComputedStyle(node).backgroundColor")
-    assert [int(n) for n in re.findall(r"\d+", ground)] == list(
+    background = page.locator("body").evaluate("node => getComputedStyle(node).backgroundColor")
+    assert [int(n) for n in re.findall(r"\d+", background)] == list(
         bytes.fromhex(palette.background[1:])
     )

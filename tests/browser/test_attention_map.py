@@ -1,4 +1,4 @@
-"""The page and the picture, driven by a real browser."""
+"""Attention maps as HTML and SVG in a real browser."""
 
 import re
 import shutil
@@ -61,7 +61,7 @@ def weights_of(page, side):
     return [float(weight) if weight else None for weight in shown]
 
 
-def colours_of(locator):
+def colors_of(locator):
     """The background of each element as the browser paints it, in 0..255."""
     backgrounds = locator.evaluate_all(
         "nodes => nodes.map(node => getComputedStyle(node).backgroundColor)"
@@ -69,9 +69,9 @@ def colours_of(locator):
     return [channels(background) for background in backgrounds]
 
 
-def channels(colour):
-    numbers = [float(number) for number in re.findall(r"[\d.]+(?:e-?\d+)?", colour)[:3]]
-    return [255 * n for n in numbers] if colour.startswith("color(") else numbers
+def channels(color):
+    numbers = [float(number) for number in re.findall(r"[\d.]+(?:e-?\d+)?", color)[:3]]
+    return [255 * n for n in numbers] if color.startswith("color(") else numbers
 
 
 def shades(palette, weights):
@@ -83,24 +83,24 @@ def is_at_rest(page):
 
 
 @pytest.mark.parametrize(("scheme", "palette"), [("light", LIGHT), ("dark", DARK)])
-def test_pointing_at_a_word_shades_what_it_looked_at(show, scheme, palette):
+def test_pointer_on_an_output_word_shades_its_source_words(show, scheme, palette):
     page = show(render_html([LATIN], title="Latin"), scheme=scheme)
     for row, weights in enumerate(LATIN.weights):
         words(page, "target").nth(row).hover()
         assert weights_of(page, "source") == list(weights)
-        painted = colours_of(words(page, "source"))
+        painted = colors_of(words(page, "source"))
         np.testing.assert_allclose(painted, shades(palette, weights), atol=0.6)
     assert set(weights_of(page, "target")) == {None}
 
 
-def test_pointing_at_a_source_word_shows_who_looked_at_it(show):
+def test_pointer_on_a_source_word_shows_its_output_words(show):
     page = show(render_html([LATIN], title="Latin"))
     words(page, "source").nth(2).hover()
     assert weights_of(page, "target") == list(LATIN.weights[:, 2])
     assert set(weights_of(page, "source")) == {None}
 
 
-def test_pointing_at_a_cell_shows_one_pair(show):
+def test_pointer_on_a_cell_shows_one_pair(show):
     page = show(render_html([LATIN], title="Latin"))
     page.locator('.cell[data-row="3"][data-column="1"]').hover()
     assert weights_of(page, "source") == [None, 0.22, None, None, None]
@@ -111,13 +111,13 @@ def test_pointing_at_a_cell_shows_one_pair(show):
 def test_percentages_stand_beside_the_words(show):
     page = show(render_html([LATIN], title="Latin"))
     words(page, "target").nth(4).hover()
-    assert page.locator(".source .share").all_inner_texts() == ["12", "83", "\u00b7", "4", "1"]
+    assert page.locator(".source .percentage").all_inner_texts() == ["12", "83", "\u00b7", "4", "1"]
 
 
-def test_threads_lead_from_the_word_to_what_it_looked_at(show):
+def test_links_lead_from_the_word_to_its_source_words(show):
     page = show(render_html([LATIN], title="Latin"))
     words(page, "target").nth(3).hover()
-    threads = page.locator(".thread").evaluate_all(
+    threads = page.locator(".link").evaluate_all(
         """paths => paths.filter(path => getComputedStyle(path).visibility === "visible").map(
           path => {
             const frame = path.ownerSVGElement.getBoundingClientRect();
@@ -131,16 +131,16 @@ def test_threads_lead_from_the_word_to_what_it_looked_at(show):
         assert end == pytest.approx(box["x"] + box["width"] / 2, abs=0.5)
 
 
-def test_every_cell_of_the_map_has_the_shade_and_number_of_its_weight(show):
+def test_cells_have_the_color_and_percentage_of_their_weight(show):
     page = show(render_html([LATIN], title="Latin"))
     cells = page.locator(".cell")
     expected = shades(LIGHT, LATIN.weights.flatten())
-    np.testing.assert_allclose(colours_of(cells), expected, atol=0.6)
+    np.testing.assert_allclose(colors_of(cells), expected, atol=0.6)
     assert cells.all_inner_texts()[15:20] == ["61", "22", "2", "13", "2"]
     assert cells.all_inner_texts()[-5:] == ["", "", "", "", "100"]
 
 
-def test_the_keyboard_shows_what_the_pointer_shows(show):
+def test_keyboard_shows_what_the_pointer_shows(show):
     page = show(render_html([LATIN], title="Latin"))
     page.keyboard.press("Tab")
     assert weights_of(page, "target") == list(LATIN.weights[:, 0])
@@ -173,7 +173,7 @@ def test_arrow_keys_follow_the_direction_of_the_script(show):
     assert weights_of(page, "target") == list(HEBREW.weights[:, 1])
 
 
-def test_a_click_holds_the_view_when_the_pointer_has_gone(show):
+def test_click_keeps_the_view(show):
     page = show(render_html([LATIN], title="Latin"))
     words(page, "target").nth(1).click()
     words(page, "target").nth(5).hover()
@@ -184,13 +184,13 @@ def test_a_click_holds_the_view_when_the_pointer_has_gone(show):
     assert is_at_rest(page)
 
 
-def test_a_tap_shows_where_a_word_looked(show):
+def test_tap_shows_the_weights_of_a_word(show):
     page = show(render_html([LATIN], title="Latin"), width=400, touch=True)
     words(page, "target").nth(5).tap()
     assert weights_of(page, "source") == list(LATIN.weights[5])
 
 
-def test_a_screen_reader_is_told_the_same(show):
+def test_screen_reader_labels(show):
     page = show(render_html([LATIN], title="Latin"))
     label = "good: bonum 83%, Servum 12%, videt 4%, . 1%"
     assert words(page, "target").nth(4).get_attribute("aria-label") == label
@@ -200,7 +200,7 @@ def test_a_screen_reader_is_told_the_same(show):
     assert page.get_by_role("gridcell").count() >= LATIN.weights.size
 
 
-def test_hostile_tokens_are_shown_and_not_obeyed(show):
+def test_hostile_tokens_are_not_interpreted(show):
     page = show(render_html([HOSTILE], title=HOSTILE_TOKENS[1]))
     for index in range(len(HOSTILE_TOKENS)):
         words(page, "target").nth(index).hover()
@@ -212,7 +212,7 @@ def test_hostile_tokens_are_shown_and_not_obeyed(show):
     assert page.locator("img, section script").count() == 0
 
 
-def test_several_sentences_answer_each_for_itself(show):
+def test_sentences_of_a_page_are_independent(show):
     empty = AttentionMap([], [], np.zeros((0, 0)))
     page = show(render_html([LATIN, HEBREW, empty], title="Three"))
     words(page, "target").nth(7).hover()
@@ -221,19 +221,19 @@ def test_several_sentences_answer_each_for_itself(show):
     assert page.locator("#sentence-3 .empty").inner_text() == "nothing to draw"
 
 
-def test_the_page_follows_the_readers_light_or_dark(show):
+def test_page_follows_the_color_scheme(show):
     for scheme, palette in (("light", LIGHT), ("dark", DARK)):
         page = show(render_html([LATIN], title="Latin"), name=f"{scheme}.html", scheme=scheme)
-        assert colours_of(page.locator("body")) == [list(bytes.fromhex(palette.background[1:]))]
+        assert colors_of(page.locator("body")) == [list(bytes.fromhex(palette.background[1:]))]
 
 
 @pytest.mark.parametrize("width", [360, 800, 1400])
-def test_the_page_never_scrolls_sideways(show, width):
+def test_page_never_scrolls_sideways(show, width):
     page = show(render_html([LATIN, HOSTILE], title="Narrow"), width=width)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_a_snippet_works_in_a_frame_and_fits_it(show):
+def test_snippet_works_in_a_frame_and_fits_it(show):
     page = show(f"<!doctype html><body>{render_notebook_html(LATIN)}</body>", width=1000)
     frame = page.frame_locator("iframe")
     frame.locator(".target .word").nth(1).hover()
@@ -242,7 +242,7 @@ def test_a_snippet_works_in_a_frame_and_fits_it(show):
     assert overflow <= 0
 
 
-def test_no_slanted_word_over_the_map_is_cut_off(show):
+def test_slanted_labels_are_not_cut_off(show):
     page = show(f"<!doctype html><body>{render_notebook_html(HOSTILE)}</body>", width=1000)
     room = page.frame_locator("iframe").locator(".map").bounding_box()
     for word in page.frame_locator("iframe").locator("thead span").all():
@@ -251,7 +251,7 @@ def test_no_slanted_word_over_the_map_is_cut_off(show):
         assert box["x"] + box["width"] <= room["x"] + room["width"]
 
 
-def test_a_snippet_cannot_reach_the_notebook(show):
+def test_snippet_cannot_access_the_notebook(show):
     page = show(f"<!doctype html><body>{render_notebook_html(HOSTILE)}</body>")
     page.frame_locator("iframe").locator(".word").first.wait_for()
     assert page.evaluate("window.harmed") is None
@@ -261,8 +261,8 @@ def test_a_snippet_cannot_reach_the_notebook(show):
 @pytest.mark.parametrize(
     "attention_map", [LATIN, HEBREW, HOSTILE], ids=["latin", "hebrew", "hostile"]
 )
-def test_no_label_of_the_picture_is_cut_off(show, attention_map):
-    page = show(render_svg(attention_map), name="picture.svg")
+def test_svg_labels_are_not_cut_off(show, attention_map):
+    page = show(render_svg(attention_map), name="map.svg")
     boxes = page.locator("text").evaluate_all(
         """nodes => nodes.map(node => {
           const { left, top, right, bottom } = node.getBoundingClientRect();
@@ -278,7 +278,7 @@ def test_no_label_of_the_picture_is_cut_off(show, attention_map):
 
 
 @pytest.mark.parametrize(("scheme", "palette"), [("light", LIGHT), ("dark", DARK)])
-def test_the_picture_follows_the_readers_light_or_dark(show, scheme, palette):
-    page = show(render_svg(LATIN), name="picture.svg", scheme=scheme)
-    fill = page.locator(".paper").evaluate("node => getComputedStyle(node).fill")
+def test_svg_follows_the_color_scheme(show, scheme, palette):
+    page = show(render_svg(LATIN), name="map.svg", scheme=scheme)
+    fill = page.locator(".background").evaluate("node => getComputedStyle(node).fill")
     assert channels(fill) == list(bytes.fromhex(palette.background[1:]))
