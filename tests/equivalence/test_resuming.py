@@ -12,8 +12,8 @@ import heedful
 from heedful.experiment import train
 from heedful.recipes import load_recipe
 from tests.commands import start_heedful, write_recipe
-from tests.running_text import MODELS as TEXT_MODELS
-from tests.running_text import write_text_recipe
+from tests.language_modeling import MODELS as TEXT_MODELS
+from tests.language_modeling import write_text_recipe
 
 DROPOUT = ["model.encoder.dropout=0.2", "model.decoder.dropout=0.2"]
 EVERYTHING = [

@@ -1,4 +1,4 @@
-"""Laws of tokenizers, for every member of the family."""
+"""Invariants of every tokenizer."""
 
 from functools import cache
 from typing import get_args
@@ -13,14 +13,14 @@ from heedful.tokenization.tokenizer import NormalizerConfig
 from heedful.tokenization.tokenizer_pair import TokenizerConfig
 from heedful.tokenization.vocabulary import BOS, EOS, PAD, UNK
 
-# Read from the union, so that a new member is tested the moment it is listed.
-FAMILY = {each().type: each() for each in get_args(get_args(TokenizerConfig)[0])}
-FAMILY["subword-bpe"] = SubwordTokenizerConfig(model_type="bpe")
-FAMILY = {
-    name: config.model_copy(update={"size": 400}) if hasattr(config, "size") else config
-    for name, config in FAMILY.items()
+# Read from the union, so that a new tokenizer is tested as soon as it is listed.
+CONFIGS = {config().type: config() for config in get_args(get_args(TokenizerConfig)[0])}
+CONFIGS["subword-bpe"] = SubwordTokenizerConfig(model_type="bpe")
+CONFIGS = {
+    name: config.model_copy(update={"vocab_size": 400}) if hasattr(config, "vocab_size") else config
+    for name, config in CONFIGS.items()
 }
-each_tokenizer = pytest.mark.parametrize("config", FAMILY.values(), ids=FAMILY)
+each_tokenizer = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 
 CORPUS = ["puella in horto ambulat.", "the girl walks in the garden", "vidit leonem  magnum"]
 
@@ -54,7 +54,7 @@ EDGE_CASES = {
 }
 each_edge_case = pytest.mark.parametrize("text", EDGE_CASES.values(), ids=EDGE_CASES)
 
-anything = st.lists(
+texts_with_edge_cases = st.lists(
     st.one_of(
         st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
         st.sampled_from([*EDGE_CASES.values(), *CORPUS]),
@@ -70,18 +70,18 @@ def trained(config):
 
 
 @each_tokenizer
-@given(text=anything.filter(bool))
+@given(text=texts_with_edge_cases.filter(bool))
 @settings(deadline=None, max_examples=40)
 def test_training_text_round_trips(config, text):
     tokenizer = config.train([text])
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-@pytest.mark.parametrize("model", ["unigram", "bpe"])
-@given(text=anything)
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+@given(text=texts_with_edge_cases)
 @settings(deadline=None)
-def test_subword_tokenizer_round_trips_any_text(model, text):
-    tokenizer = trained(SubwordTokenizerConfig(vocab_size=400, model_type=model))
+def test_subword_tokenizer_round_trips_any_text(model_type, text):
+    tokenizer = trained(SubwordTokenizerConfig(vocab_size=400, model_type=model_type))
     ids = tokenizer.encode(text)
     assert tokenizer.decode(ids) == text
     assert UNK not in ids
@@ -96,16 +96,16 @@ def test_edge_cases_round_trip(config, text):
 
 @each_tokenizer
 @pytest.mark.parametrize("unicode", ["none", "nfc", "nfkc"])
-@given(text=anything, lowercase=st.booleans(), strip=st.booleans())
+@given(text=texts_with_edge_cases, lowercase=st.booleans(), strip=st.booleans())
 @settings(deadline=None, max_examples=25)
 def test_decoded_text_is_normalized_text(config, unicode, text, lowercase, strip):
-    choice = NormalizerConfig(unicode=unicode, lowercase=lowercase, strip=strip)
-    tokenizer = config.model_copy(update={"normalization": choice}).train([*CORPUS, text])
-    assert tokenizer.decode(tokenizer.encode(text)) == choice.build()(text)
+    normalization = NormalizerConfig(unicode=unicode, lowercase=lowercase, strip=strip)
+    tokenizer = config.model_copy(update={"normalization": normalization}).train([*CORPUS, text])
+    assert tokenizer.decode(tokenizer.encode(text)) == normalization.build()(text)
 
 
 @each_tokenizer
-@given(text=anything)
+@given(text=texts_with_edge_cases)
 @settings(deadline=None)
 def test_no_text_encodes_to_bos_eos_or_pad(config, text):
     assert not {PAD, BOS, EOS} & set(trained(config).encode(text))
@@ -119,7 +119,7 @@ def test_typed_special_tokens_are_plain_text(config):
 
 
 @each_tokenizer
-@given(texts=st.lists(anything, max_size=5))
+@given(texts=st.lists(texts_with_edge_cases, max_size=5))
 @settings(deadline=None)
 def test_encode_batch_matches_encode(config, texts):
     tokenizer = trained(config)
@@ -127,12 +127,12 @@ def test_encode_batch_matches_encode(config, texts):
 
 
 @each_tokenizer
-@given(text=anything)
+@given(text=texts_with_edge_cases)
 @settings(deadline=None)
 def test_ids_are_in_vocabulary_and_displayable(config, text):
     tokenizer = trained(config)
     ids = tokenizer.encode(text)
-    assert all(0 <= each < len(tokenizer) for each in ids)
+    assert all(0 <= token < len(tokenizer) for token in ids)
     assert len(tokenizer.ids_to_tokens(ids)) == len(ids)
     assert all(tokenizer.ids_to_tokens(range(len(tokenizer))))
 
@@ -174,22 +174,22 @@ def test_loaded_tokenizer_encodes_the_same(config, tmp_path):
     ids = tokenizer.encode_batch(texts)
     assert len(loaded) == len(tokenizer)
     assert loaded.encode_batch(texts) == ids
-    assert [loaded.decode(each) for each in ids] == texts
-    assert [loaded.ids_to_tokens(each) for each in ids] == [
-        tokenizer.ids_to_tokens(each) for each in ids
+    assert [loaded.decode(row) for row in ids] == texts
+    assert [loaded.ids_to_tokens(row) for row in ids] == [
+        tokenizer.ids_to_tokens(row) for row in ids
     ]
 
 
 @each_tokenizer
 def test_training_is_deterministic(config, tmp_path):
-    texts = [f"{line} {number}" for number in range(200) for line in CORPUS]
-    written = []
+    texts = [f"{line} {index}" for index in range(200) for line in CORPUS]
+    files = []
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         config.train(iter(texts)).save(tmp_path / name)
-        written.append({each.name: each.read_bytes() for each in (tmp_path / name).iterdir()})
-    assert written[0] == written[1]
-    assert len(written[0]) == 1
+        files.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
+    assert files[0] == files[1]
+    assert len(files[0]) == 1
 
 
 @each_tokenizer
@@ -214,7 +214,7 @@ def test_lone_surrogate_is_rejected_with_position(config, before, surrogate):
 
 @each_tokenizer
 def test_lone_surrogate_in_batch_is_numbered(config):
-    for refused in (trained(config).encode_batch, config.train):
+    for function in (trained(config).encode_batch, config.train):
         with pytest.raises(DataError) as caught:
-            refused(["a", "b", "c\udfff"])
+            function(["a", "b", "c\udfff"])
         assert caught.value.location == "text 3"

@@ -272,7 +272,7 @@ def test_jsonl_value_is_not_a_string():
 def test_jsonl_lone_surrogate():
     assert message_of_json(b'{"source": "ab\\ud800", "target": "b"}') == (
         "train.jsonl:2, source: character 3 is U+D800, half of a surrogate pair, "
-        "which no text can hold\n"
+        "which is not valid text\n"
         "  remove it, or decode the text again from its bytes"
     )
 
@@ -326,7 +326,7 @@ def test_on_too_long_error(pair, side):
 def test_lone_surrogate_in_text():
     tokenizer = WordTokenizerConfig().train(["a"])
     assert message(lambda: tokenizer.encode("ab\udc80")) == (
-        "text: character 3 is U+DC80, half of a surrogate pair, which no text can hold\n"
+        "text: character 3 is U+DC80, half of a surrogate pair, which is not valid text\n"
         "  remove it, or decode the text again from its bytes"
     )
 
@@ -337,17 +337,17 @@ def test_lone_surrogate_in_text():
 @pytest.mark.parametrize("texts", [[], ["", ""]])
 def test_tokenizer_training_without_text(config, texts):
     assert message(lambda: config.train(texts)) == (
-        "text: there is nothing to learn tokens from: no text, or only empty ones\n"
-        "  give text that holds something"
+        "text: no text to train a tokenizer on, or only empty lines\n"
+        "  give a text that is not empty"
     )
 
 
 def test_vocab_size_too_small():
     texts = ["abcdefghijklmnopqrstuvwxyz"]
     assert message(lambda: SubwordTokenizerConfig(vocab_size=270).train(texts), ConfigError) == (
-        "tokenizer.vocab_size: 270 entries are too few: 4 special symbols, 256 bytes and "
-        "27 characters need 287\n"
-        "  raise size to 287 or more, lower character_coverage, or choose type: character"
+        "tokenizer.vocab_size: 270 is too small: 4 special tokens, 256 bytes and 27 characters "
+        "need 287\n"
+        "  raise vocab_size to 287 or more, lower character_coverage, or use `type: character`"
     )
 
 
@@ -360,10 +360,10 @@ RESTORE_HINT = "restore the file from a copy, or train again"
         (b"{", "not JSON"),
         (b"\xff\xfe", "not JSON"),
         (b"[" * 10**5, "not JSON"),
-        (b"[]", "no list of tokens in it"),
-        (b"{}", "no list of tokens in it"),
-        (b'{"tokens": ["a", 5]}', "no list of tokens in it"),
-        (b'{"tokens": ["a", "b", "a"]}', "a token stands twice in it"),
+        (b"[]", "contains no list of tokens"),
+        (b"{}", "contains no list of tokens"),
+        (b'{"tokens": ["a", 5]}', "contains no list of tokens"),
+        (b'{"tokens": ["a", "b", "a"]}', "contains a token twice"),
     ],
 )
 def test_corrupt_vocabulary_file(content, problem, in_empty_folder):
@@ -376,7 +376,7 @@ def test_corrupt_vocabulary_file(content, problem, in_empty_folder):
 def test_corrupt_subword_model(in_empty_folder):
     path = in_empty_folder / write("subwords.model", b"no model")
     assert message(lambda: SubwordTokenizerConfig().load(path.parent), CorruptRunError) == (
-        f"{path}: not a subword model that heedful has trained\n  {RESTORE_HINT}"
+        f"{path}: not a subword model trained by heedful\n  {RESTORE_HINT}"
     )
 
 
@@ -392,5 +392,5 @@ def test_missing_or_oversized_tokenizer_file(config, name, in_empty_folder, monk
     write(name, b"x" * 1001)
     monkeypatch.setattr(vocabulary, "MAX_BYTES", 1000)
     assert message(lambda: config.load(path.parent), CorruptRunError) == (
-        f"{path}: 1001 bytes, more than the 1000 that are ever written\n  {RESTORE_HINT}"
+        f"{path}: 1001 bytes, more than the maximum of 1000\n  {RESTORE_HINT}"
     )

@@ -5,7 +5,7 @@ import pytest
 from heedful import train
 from heedful.evaluation.registry import METRICS, MODEL_METRICS
 from tests.commands import heedful
-from tests.running_text import write_text_recipe
+from tests.language_modeling import write_text_recipe
 
 LOST = "line n of one must belong to line n of the other: look for lost or added lines"
 

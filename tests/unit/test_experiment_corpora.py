@@ -17,7 +17,7 @@ from heedful.recipes import load_recipe
 from heedful.runs import Run
 from heedful.tokenization.vocabulary import EOS, PAD
 from tests.commands import write_recipe
-from tests.running_text import LINES, write_text_recipe
+from tests.language_modeling import LINES, write_text_recipe
 
 START = DataCursor(0, 0)
 

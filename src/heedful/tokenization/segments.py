@@ -1,7 +1,7 @@
-"""Chance: how are numbers drawn that follow from a key alone?
+"""Foundations of subword segmentation: keyed random numbers, id sequences, escaping.
 
-There is no generator whose state would have to be kept: a draw is a function of a key and a
-number, so the same draw can be made again, alone or among others, in any order.
+Random numbers are a function of a key and an index; there is no generator state, so a
+segmentation can be computed again, alone or among others, in any order.
 """
 
 from __future__ import annotations
@@ -18,32 +18,26 @@ Integers = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 
 UNIFORM_RESOLUTION = 2**32
-"""Draws are whole numbers below this."""
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: numbers lie far apart
+"""Random numbers are integers below this."""
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio
 
 
 def random_bits(keys: Keys, index: int | Integers) -> Keys:
-    """Draw once from each key; another number gives another draw, unrelated to the first."""
+    """Return a random integer for each key; different indices give independent numbers."""
     return _mix_bits(derive_keys(keys, index)) >> np.uint64(32)
 
 
 def derive_keys(keys: Keys, index: int | Integers) -> Keys:
-    """Make another key of each, by number."""
-    numbers = np.atleast_1d(index).astype(np.uint64)  # a single number would warn of overflow
-    return _mix_bits(keys + (numbers + np.uint64(1)) * _GOLDEN)
+    """Return a new key for each key and index."""
+    indices = np.atleast_1d(index).astype(np.uint64)  # a scalar would warn of overflow
+    return _mix_bits(keys + (indices + np.uint64(1)) * _GOLDEN)
 
 
 def _mix_bits(values: Keys) -> Keys:
-    """The finaliser of MurmurHash3 (Appleby 2011): every bit in moves every bit out."""
+    """The finalizer of MurmurHash3 (Appleby 2011)."""
     values = (values ^ (values >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     values = (values ^ (values >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return values ^ (values >> np.uint64(33))
-
-
-# Cuts: what a stretch of text in pieces is, and what it is to cut it anew by chance.
-#
-# A character that is part of any piece is a piece by itself, so every stretch can be cut. How a
-# stretch is cut follows from its key alone, whatever is cut beside it or was cut before.
 
 
 class SubwordPiece(NamedTuple):
@@ -57,43 +51,45 @@ SubwordVocab = Mapping[str, SubwordPiece]
 
 
 class IdSequences(NamedTuple):
-    """Ids of stretches or texts, one after the other."""
+    """Ids of spans or texts, concatenated."""
 
     ids: NDArray[np.int32]
     lengths: Integers
 
     @property
     def offsets(self) -> Integers:
-        """Where each of them begins."""
+        """Start of each sequence."""
         return self.lengths.cumsum() - self.lengths
 
 
 class Segmenter(ABC):
-    """A way to cut stretches anew by chance; what is no piece, a byte, stands alone and stays."""
+    """Random segmentation of spans; an id that is not a piece, a byte, is unchanged.
+
+    Every character of a piece is a piece, so every span can be segmented.
+    """
 
     @abstractmethod
     def segment(self, spans: IdSequences, keys: Keys) -> IdSequences:
-        """Cut each stretch as its key decides; none of them is empty."""
+        """Segment each span as its key determines; no span is empty."""
 
 
 def select_sequences(sequences: IdSequences, indices: Integers) -> IdSequences:
-    """Put some of the sequences one after the other, in this order."""
+    """Return these sequences, in this order."""
     lengths = sequences.lengths[indices]
-    begins = sequences.offsets[indices] - (lengths.cumsum() - lengths)
-    places = np.arange(lengths.sum()) + np.repeat(begins, lengths)
-    return IdSequences(sequences.ids[places], lengths)
+    shifts = sequences.offsets[indices] - (lengths.cumsum() - lengths)
+    positions = np.arange(lengths.sum()) + np.repeat(shifts, lengths)
+    return IdSequences(sequences.ids[positions], lengths)
 
 
-# Escapes: how SentencePiece reads text that holds its own marks.
+# ----- escaping of SentencePiece's marks
 #
-# It writes a space as U+2581, and skips a training line that holds U+2585. A text may hold both.
-# So each of them, and the character that announces an escape, is written as two characters of
-# the private use area before SentencePiece sees it, and written back after. No two texts are
-# escaped alike, and an escaped text holds no mark of SentencePiece.
+# SentencePiece writes a space as U+2581 and skips training lines that contain U+2585. A text may
+# contain both. They, and the escape character, are written as two private use characters before
+# SentencePiece sees them. Invariant: `unescape` inverts `escape`, and an escaped text has no mark.
 
 SPACE_MARK = "\u2581"
 RESERVED_MARK = "\u2585"
-"""A character no escaped text holds; the special symbols are spelled with it."""
+"""A character that no escaped text contains; names of special tokens start with it."""
 
 _ESCAPE = "\ue000"
 _ESCAPED = {
@@ -101,17 +97,17 @@ _ESCAPED = {
     SPACE_MARK: _ESCAPE + "\ue001",
     RESERVED_MARK: _ESCAPE + "\ue002",
 }
-_PLAIN = {escaped: plain for plain, escaped in _ESCAPED.items()}
-_TO_RESTORE = re.compile("|".join(_PLAIN))
+_UNESCAPED = {escaped: plain for plain, escaped in _ESCAPED.items()}
+_ESCAPED_PATTERN = re.compile("|".join(_UNESCAPED))
 
 
 def escape(text: str) -> str:
-    """Write a text without the marks of SentencePiece."""
-    for plain, escaped in _ESCAPED.items():  # the escape character comes first, before it is used
+    """Return the text without SentencePiece's marks."""
+    for plain, escaped in _ESCAPED.items():  # the escape character first
         text = text.replace(plain, escaped)
     return text
 
 
 def unescape(text: str) -> str:
-    """Undo `escape`; a half escape, which only a model can write, stays as it is."""
-    return _TO_RESTORE.sub(lambda found: _PLAIN[found[0]], text)
+    """Undo `escape`; an incomplete escape, which only a model can generate, is unchanged."""
+    return _ESCAPED_PATTERN.sub(lambda match: _UNESCAPED[match[0]], text)

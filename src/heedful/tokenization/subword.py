@@ -1,4 +1,9 @@
-""""""
+"""Subword tokenizers trained by SentencePiece (Kudo and Richardson 2018), and their settings.
+
+SentencePiece changes nothing in the text (see `normalization` for what may change, and
+`segments.escape` for its own marks). A character without a piece is spelled in its UTF-8 bytes.
+Invariant: every text can be encoded and is decoded exactly.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, PositiveFloat, model_validator
-from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.errors import ConfigError
@@ -36,18 +41,11 @@ if TYPE_CHECKING:
     from heedful.tokenization.segments import Segmenter, SubwordVocab
     from heedful.tokenization.subword_regularization import SubwordRegularizer
 
-
-# Subwords: pieces of words, learned by SentencePiece (Kudo and Richardson 2018).
-#
-# SentencePiece changes nothing in the text it is given (see `normalization` for what may be
-# changed, and `escapes` for what it would misread). A character without a piece of its own is
-# spelled in its UTF-8 bytes, so every text can be encoded and comes back exactly.
-
 MODEL_FILE = "subwords.model"
 NUM_BYTES = 256
-# SentencePiece leaves out training lines above 4192 bytes; a character takes at most 4.
+# SentencePiece skips training lines above 4192 bytes; a character takes at most 4.
 _MAX_TRAINING_LINE_LENGTH = 1000
-# The unigram model depends on this number: it is fixed, so that every machine learns the same.
+# The unigram model depends on this number: fixed, so that every machine trains the same.
 _NUM_THREADS = 4
 
 _BYTE_NAMES = [f"<0x{byte:02X}>" for byte in range(NUM_BYTES)]
@@ -61,17 +59,19 @@ SubwordModelType = Literal["unigram", "bpe"]
 
 
 class SubwordTokenizer(Tokenizer):
-    """Pieces of words with bytes to fall back on."""
+    """Subwords with byte fallback."""
 
     def __init__(self, model: bytes, normalizer: Normalizer) -> None:
+        from sentencepiece import SentencePieceProcessor
+
         super().__init__(normalizer)
         self.model = model
         self._processor = SentencePieceProcessor()
         self._processor.LoadFromSerializedProto(model)
-        names = [self._processor.IdToPiece(each) for each in range(len(self._processor))]
+        names = [self._processor.IdToPiece(piece_id) for piece_id in range(len(self._processor))]
         learned = names[len(_FIXED_NAMES) :]
         if names[: len(_FIXED_NAMES)] != _FIXED_NAMES:
-            raise ValueError("the first ids of this model are not the special symbols and bytes")
+            raise ValueError("the first ids of this model are not the special tokens and bytes")
         self._spellings = [*_FIXED_SPELLINGS, *(name.encode() for name in learned)]
         self._displayed = [*SPECIAL_TOKENS, *_BYTE_NAMES, *map(_display, learned)]
 
@@ -85,10 +85,10 @@ class SubwordTokenizer(Tokenizer):
         model_type: SubwordModelType = "unigram",
         character_coverage: float = 1.0,
     ) -> Self:
-        """Learn at most `size` pieces, fewer where the texts hold no more.
+        """Train at most `vocab_size` pieces, fewer if the texts contain no more.
 
-        A line that comes again is learned from once: SentencePiece takes time quadratic in the
-        length of a stretch that repeats (measured: 20 s for 1,000 equal lines of 20 characters).
+        Repeated lines are used once: SentencePiece takes time quadratic in the length of a
+        repeated passage (measured: 20 s for 1,000 equal lines of 20 characters).
         """
         lines = list(dict.fromkeys(_training_lines(normalize_texts(texts, normalizer))))
         check_training_text(lines)
@@ -103,33 +103,38 @@ class SubwordTokenizer(Tokenizer):
         try:
             return cls(model, normalizer)
         except (RuntimeError, ValueError):
-            raise corrupt_file_error(path, "not a subword model that heedful has trained") from None
+            raise corrupt_file_error(path, "not a subword model trained by heedful") from None
 
+    @override
     def save(self, folder: Path) -> None:
-        """Write the model into a folder that exists."""
         (folder / MODEL_FILE).write_bytes(self.model)
 
+    @override
     def _encode(self, texts: list[str]) -> list[list[int]]:
         return self._processor.encode([escape(text) for text in texts], out_type=int)
 
+    @override
     def decode(self, ids: Iterable[int]) -> str:
-        """Put pieces and bytes together; bytes that spell no character give U+FFFD."""
-        spelled = b"".join([self._spellings[each] for each in ids]).decode("utf-8", "replace")
-        # The first space is SentencePiece's own: a word has one at the start as within.
-        return unescape(spelled.replace(SPACE_MARK, " ").removeprefix(" "))
+        """Join pieces and bytes; invalid byte sequences become U+FFFD."""
+        spellings = [self._spellings[token_id] for token_id in ids]
+        text = b"".join(spellings).decode("utf-8", "replace")
+        # SentencePiece prepends a space, so that a word is the same at the start as within.
+        return unescape(text.replace(SPACE_MARK, " ").removeprefix(" "))
 
+    @override
     def ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-        """Say how each id is shown to people; a byte as "<0xE2>"."""
-        return [self._displayed[each] for each in ids]
+        """Return each id as it is displayed; a byte as "<0xE2>"."""
+        return [self._displayed[token_id] for token_id in ids]
 
     @property
     def learned_pieces(self) -> dict[str, SubwordPiece]:
-        """The pieces by name, with the scores by which SentencePiece chooses among them."""
+        """The pieces by name, with SentencePiece's scores."""
         return {
-            self._processor.IdToPiece(each): SubwordPiece(each, self._processor.GetScore(each))
-            for each in range(len(_FIXED_NAMES), len(self))
+            self._processor.IdToPiece(index): SubwordPiece(index, self._processor.GetScore(index))
+            for index in range(len(_FIXED_NAMES), len(self))
         }
 
+    @override
     def __len__(self) -> int:
         return len(self._spellings)
 
@@ -145,15 +150,17 @@ def _training_lines(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _train_sentencepiece(
-    lines: list[str], size: int, algorithm: SubwordModelType, character_coverage: float
+    lines: list[str], vocab_size: int, model_type: SubwordModelType, character_coverage: float
 ) -> bytes:
+    from sentencepiece import SentencePieceTrainer
+
     model = io.BytesIO()
     try:
         SentencePieceTrainer.train(
             sentence_iterator=iter(lines),
             model_writer=model,
-            model_type=algorithm,
-            vocab_size=size,
+            model_type=model_type,
+            vocab_size=vocab_size,
             hard_vocab_limit=False,
             character_coverage=character_coverage,
             byte_fallback=True,
@@ -172,49 +179,42 @@ def _train_sentencepiece(
             minloglevel=2,
         )
     except RuntimeError as error:
-        needed = re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error))
-        if needed is None:
+        match = re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error))
+        if match is None:
             raise
-        raise _vocab_too_small_error(size, int(needed[1])) from None
+        needed = int(match[1])
+        num_characters = needed - NUM_SPECIAL_TOKENS - NUM_BYTES
+        raise ConfigError(
+            "tokenizer.vocab_size",
+            f"{vocab_size} is too small: {NUM_SPECIAL_TOKENS} special tokens, {NUM_BYTES} bytes "
+            f"and {num_characters} characters need {needed}",
+            f"raise vocab_size to {needed} or more, lower character_coverage, or use "
+            "`type: character`",
+        ) from None
     return model.getvalue()
 
 
-def _vocab_too_small_error(size: int, needed: int) -> ConfigError:
-    characters = needed - NUM_SPECIAL_TOKENS - NUM_BYTES
-    return ConfigError(
-        "tokenizer.vocab_size",
-        f"{size} entries are too few: {NUM_SPECIAL_TOKENS} special symbols, {NUM_BYTES} bytes and "
-        f"{characters} characters need {needed}",
-        f"raise size to {needed} or more, lower character_coverage, or choose type: character",
-    )
-
-
-SubwordSize = Annotated[int, Field(gt=NUM_SPECIAL_TOKENS + 256)]
-
-
 class UnigramSamplingConfig(BaseConfig):
-    """Cut a text anew each time it is learned from, likely pieces more often (Kudo 2018)."""
+    """Sample the segmentation of every training text from a unigram model (Kudo 2018)."""
 
     type: Literal["unigram-sampling"] = "unigram-sampling"
     alpha: PositiveFloat = 0.2
-    """Cuts are drawn by their probability to this power: the smaller, the more they vary."""
+    """Exponent of the probability of a segmentation: smaller values vary more."""
 
     def build(self, pieces: SubwordVocab) -> Segmenter:
-        """Make the cuts that are drawn so."""
         from heedful.tokenization.subword_regularization import UnigramSampler
 
         return UnigramSampler(pieces, self.alpha)
 
 
 class BPEDropoutConfig(BaseConfig):
-    """Cut a text anew each time it is learned from, leaving out merges (Provilkov et al. 2020)."""
+    """Drop random merges when segmenting training texts (Provilkov et al. 2020)."""
 
     type: Literal["bpe-dropout"] = "bpe-dropout"
     dropout: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """How likely each merge is left out at each step."""
+    """Probability that a merge is dropped at a step."""
 
     def build(self, pieces: SubwordVocab) -> Segmenter:
-        """Make the cuts that are drawn so."""
         from heedful.tokenization.subword_regularization import BPEDropout
 
         return BPEDropout(pieces, self.dropout)
@@ -223,38 +223,38 @@ class BPEDropoutConfig(BaseConfig):
 SubwordRegularizationConfig = Annotated[
     UnigramSamplingConfig | BPEDropoutConfig, Field(discriminator="type")
 ]
-
-
 _REQUIRED_MODEL_TYPE = {"unigram-sampling": "unigram", "bpe-dropout": "bpe"}
 
 
 class SubwordTokenizerConfig(BaseConfig):
-    """Pieces of words learned by SentencePiece; nothing is unknown."""
+    """Subwords trained by SentencePiece; nothing is unknown."""
 
     type: Literal["subword"] = "subword"
-    vocab_size: SubwordSize = 8000
-    """Entries to learn, 4 special symbols and 256 bytes included; little text gives fewer."""
-    model_type: Literal["unigram", "bpe"] = "unigram"
-    """Choose pieces by likelihood (Kudo 2018), or by joining frequent pairs (Sennrich 2016)."""
+    vocab_size: Annotated[int, Field(gt=NUM_SPECIAL_TOKENS + NUM_BYTES)] = 8000
+    """Size of the vocabulary with 4 special tokens and 256 bytes; less for small corpora."""
+    model_type: SubwordModelType = "unigram"
+    """Unigram language model (Kudo 2018) or byte-pair encoding (Sennrich et al. 2016)."""
     character_coverage: Annotated[float, Field(ge=0.98, le=1.0)] = 0.9995
-    """Share of the characters met that get an entry; the rarest are spelled in bytes."""
+    """Fraction of the characters that get a piece; the rarest are spelled in bytes."""
     normalization: NormalizerConfig = NormalizerConfig()
-    """What to change in a text first."""
+    """How a text is changed first."""
     subword_regularization: SubwordRegularizationConfig | None = None
-    """How texts that are learned from are cut anew by chance; if not given, they are not."""
+    """Random segmentation of training texts; default: none."""
 
     @model_validator(mode="after")
     def _check_model_type(self) -> Self:
-        kind = self.subword_regularization.type if self.subword_regularization else None
-        if kind is not None and _REQUIRED_MODEL_TYPE[kind] != self.model_type:
-            raise ValueError(
-                f"regularisation of kind '{kind}' needs `model: {_REQUIRED_MODEL_TYPE[kind]}`, "
-                f"but the model is '{self.model_type}'"
-            )
+        if self.subword_regularization is not None:
+            name = self.subword_regularization.type
+            required = _REQUIRED_MODEL_TYPE[name]
+            if self.model_type != required:
+                raise ValueError(
+                    f"subword_regularization '{name}' requires `model_type: {required}`, "
+                    f"but model_type is '{self.model_type}'"
+                )
         return self
 
     def train(self, texts: Iterable[str]) -> Tokenizer:
-        """Learn the pieces of these texts."""
+        """Train a tokenizer."""
         return SubwordTokenizer.train(
             texts,
             self.normalization.build(),
@@ -264,11 +264,11 @@ class SubwordTokenizerConfig(BaseConfig):
         )
 
     def load(self, folder: Path) -> Tokenizer:
-        """Read a saved tokenizer."""
+        """Load a saved tokenizer."""
         return SubwordTokenizer.load(folder, self.normalization.build())
 
     def build_regularizer(self, tokenizer: Tokenizer) -> SubwordRegularizer | None:
-        """Give what cuts texts anew that this tokenizer has cut, if they are to be."""
+        """Return the random segmentation for this tokenizer, None if there is none."""
         from heedful.tokenization.subword_regularization import SubwordRegularizer
 
         if self.subword_regularization is None:

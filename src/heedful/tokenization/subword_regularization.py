@@ -1,8 +1,8 @@
-"""Dropped merges: how is a stretch cut if some of its merges are left out by chance?
+"""Subword regularization: BPE-dropout and sampling from a unigram model.
 
-A stretch begins as characters. At every step each pair that could be merged is dropped with
-probability p, and the best of those left is merged; if none is left, that is the end. Many
-stretches take their steps at once. Law: with p = 0 the cut is the one SentencePiece gives.
+A text is split into spans, mostly words, at positions that no piece can cross; spans are
+segmented independently, many at once. Invariants: a segmentation decodes to the same text and
+depends on its key alone; without dropout, BPE-dropout gives SentencePiece's segmentation.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from heedful.tokenization.segments import (
     RESERVED_MARK,
@@ -28,95 +29,155 @@ from heedful.tokenization.segments import (
     select_sequences,
 )
 
-_NO_RANK = 2**31 - 1  # the rank of what cannot be merged
-_MAX_TABLE_CELLS = 2**16  # characters that are worked on together, so that they fit a cache
+_CODE_POINT_BITS = 21
+_NO_CHARACTER = 2**_CODE_POINT_BITS - 1
+_SENTINEL = 2**63 - 1  # ends a sorted array, so that searchsorted stays inside
+
+
+class SubwordRegularizer:
+    """Segments texts anew: other pieces, the same text."""
+
+    def __init__(self, pieces: SubwordVocab, segmenter: Segmenter) -> None:
+        missing = {character for name in pieces for character in name} - pieces.keys()
+        assert not missing, f"characters {sorted(missing)} of pieces are not pieces"
+        self.segmenter = segmenter
+        self._first_characters, self._last_characters = _edge_characters(pieces)
+        self._adjacent_characters = _adjacent_characters(pieces)
+
+    def resegment(self, texts: IdSequences, keys: Keys) -> IdSequences:
+        """Segment each text as its key determines."""
+        if not len(texts.ids):
+            return texts
+        text_indices = np.repeat(np.arange(len(keys)), texts.lengths)
+        starts = self._span_starts(texts.ids, text_indices)
+        text_indices = text_indices[starts]
+        spans = IdSequences(texts.ids, np.diff(starts, append=len(texts.ids)))
+        span_indices = np.arange(len(starts)) - np.searchsorted(text_indices, text_indices)
+        segmented = self.segmenter.segment(spans, derive_keys(keys[text_indices], span_indices))
+        lengths = np.bincount(text_indices, segmented.lengths, minlength=len(keys))
+        return IdSequences(segmented.ids, lengths.astype(np.int64))
+
+    def _span_starts(self, ids: NDArray[np.int32], text_indices: Integers) -> Integers:
+        """Return where spans start: with every text, and where no piece can cross."""
+        left, right = self._last_characters[ids[:-1]], self._first_characters[ids[1:]]
+        pairs = (left << _CODE_POINT_BITS) | right
+        indices = np.searchsorted(self._adjacent_characters, pairs)
+        cannot_join = self._adjacent_characters[indices] != pairs
+        is_start = cannot_join | (text_indices[1:] != text_indices[:-1])
+        return np.flatnonzero(np.concatenate([[True], is_start]))
+
+
+def _edge_characters(pieces: SubwordVocab) -> tuple[Integers, Integers]:
+    """Return the code points of the first and last character of each id."""
+    size = max(piece.id for piece in pieces.values()) + 1
+    first, last = np.full((2, size), _NO_CHARACTER)
+    for name, piece in pieces.items():
+        first[piece.id], last[piece.id] = ord(name[0]), ord(name[-1])
+    return first, last
+
+
+def _adjacent_characters(pieces: SubwordVocab) -> Integers:
+    """Return the pairs of characters that are adjacent in a piece, as sorted integers."""
+    pairs = {
+        (ord(left) << _CODE_POINT_BITS) | ord(right)
+        for name in pieces
+        for left, right in pairwise(name)
+    }
+    return np.array([*sorted(pairs), _SENTINEL])
+
+
+# ----- BPE-dropout
+
+_NO_RANK = 2**31 - 1  # of pairs that cannot be merged
+_MAX_TABLE_CELLS = 2**16  # characters of one table, so that it fits into a cache
 
 
 class BPEDropout(Segmenter):
-    """Merge the best pair that is not dropped, again and again (Provilkov et al. 2020, alg. 1).
+    """At each step drop every possible merge with probability p and apply the best of the others.
 
-    The paper's word is a stretch here. Pairs that look alike are dropped apart from one another,
-    and of equally good pairs the leftmost is merged.
+    (Provilkov et al. 2020, algorithm 1; its word is a span here.) A span starts as characters
+    and ends when all merges are dropped. Equal pairs are dropped independently; of equally good
+    ones the leftmost is merged.
     """
 
     def __init__(self, pieces: SubwordVocab, p: float) -> None:
         self.p = p
         self._merges = _MergeRanks(pieces)
-        self._spelled = _split_into_characters(pieces)
-        # The best i are all dropped with probability p^i: rarest first, down to what can be drawn.
-        bounds = list[int]()
-        while p > 0 and (bound := int(p ** (len(bounds) + 1) * UNIFORM_RESOLUTION)):
-            bounds.append(bound)
-        self._bounds = np.array(bounds[::-1], dtype=np.uint64)
+        self._characters = _split_into_characters(pieces)
+        # The best i merges are all dropped with probability p^i; ascending, down to resolution.
+        thresholds: list[int] = []
+        while p > 0 and (threshold := int(p ** (len(thresholds) + 1) * UNIFORM_RESOLUTION)):
+            thresholds.append(threshold)
+        self._thresholds = np.array(thresholds[::-1], dtype=np.uint64)
 
+    @override
     def segment(self, spans: IdSequences, keys: Keys) -> IdSequences:
-        """Cut stretches anew; they must come as SentencePiece cuts them.
+        """Segment spans that are segmented as SentencePiece does.
 
-        Those that lose none of the merges by which they became so stay as they are, which spares
-        the work on about half of them where p is 0.1.
+        Spans that lose none of their merges are returned unchanged, about half of them for
+        p = 0.1.
         """
-        sizes = np.add.reduceat(self._spelled.lengths[spans.ids], spans.offsets)
-        is_new = self._has_dropped_merges(sizes - spans.lengths, keys)
-        order = [np.flatnonzero(~is_new)]
+        sizes = np.add.reduceat(self._characters.lengths[spans.ids], spans.offsets)
+        is_changed = self._has_dropped_merges(sizes - spans.lengths, keys)
+        order = [np.flatnonzero(~is_changed)]
         parts = [select_sequences(spans, order[0])]
-        for which in _group_by_size(np.flatnonzero(is_new), sizes):
-            order.append(which)
-            ids = select_sequences(spans, which).ids.astype(np.int64)
-            characters = select_sequences(self._spelled, ids).ids
-            parts.append(self.merge_characters(IdSequences(characters, sizes[which]), keys[which]))
-        joined = IdSequences(*map(np.concatenate, zip(*parts, strict=True)))
-        return select_sequences(joined, np.argsort(np.concatenate(order)))
+        for indices in _group_by_size(np.flatnonzero(is_changed), sizes):
+            order.append(indices)
+            ids = select_sequences(spans, indices).ids.astype(np.int64)
+            characters = IdSequences(select_sequences(self._characters, ids).ids, sizes[indices])
+            parts.append(self.merge_characters(characters, keys[indices]))
+        merged = IdSequences(*map(np.concatenate, zip(*parts, strict=True)))
+        return select_sequences(merged, np.argsort(np.concatenate(order)))
 
     def _has_dropped_merges(self, num_merges: Integers, keys: Keys) -> NDArray[np.bool_]:
-        """Say which stretches lose any of the merges that made them what they are."""
-        loses = np.zeros(len(keys), dtype=np.bool_)
+        """Return which spans lose any of the merges that formed them."""
+        has_dropped = np.zeros(len(keys), dtype=np.bool_)
         for step in range(num_merges.max(initial=0)):
-            left = np.flatnonzero(~loses & (num_merges > step))
-            loses[left] = self._num_dropped(keys[left], step) > 0
-        return loses
+            remaining = np.flatnonzero(~has_dropped & (num_merges > step))
+            has_dropped[remaining] = self._num_dropped(keys[remaining], step) > 0
+        return has_dropped
 
     def _num_dropped(self, keys: Keys, step: int) -> Integers:
-        """Say how many of the best pairs are dropped at a step."""
-        return len(self._bounds) - np.searchsorted(
-            self._bounds, random_bits(keys, step), side="right"
-        )
+        """Return how many of the best merges are dropped at a step."""
+        samples = random_bits(keys, step)
+        return len(self._thresholds) - np.searchsorted(self._thresholds, samples, side="right")
 
     def merge_characters(self, characters: IdSequences, keys: Keys) -> IdSequences:
-        """Merge characters as the key of their stretch decides."""
+        """Merge the characters of each span as its key determines."""
         table = _MergeTable(characters, self._merges)
-        going, step = np.arange(len(keys)), 0
-        while len(going):
-            going = table.merge(going, self._num_dropped(keys[going], step))
+        active, step = np.arange(len(keys)), 0
+        while len(active):
+            active = table.merge(active, self._num_dropped(keys[active], step))
             step += 1
         return table.to_sequences()
 
 
 class _MergeRanks:
-    """What comes of two pieces side by side, and how late it was learned."""
+    """The rank and result of merging two pieces."""
 
     def __init__(self, pieces: SubwordVocab) -> None:
         ranked = sorted(pieces, key=lambda name: -pieces[name].score)
         self.ids = np.array([pieces[name].id for name in ranked])
-        found = {
-            (pieces[name[:at]].id << 32) | pieces[name[at:]].id: rank
+        ranks = {
+            (pieces[name[:split]].id << 32) | pieces[name[split:]].id: rank
             for rank, name in enumerate(ranked)
-            for at in range(1, len(name))
-            if name[:at] in pieces and name[at:] in pieces
+            for split in range(1, len(name))
+            if name[:split] in pieces and name[split:] in pieces
         }
-        self._pairs = np.array([*sorted(found), 2**63 - 1])
-        self._ranks = np.array([*(found[pair] for pair in sorted(found)), _NO_RANK])
+        self._pairs = np.array([*sorted(ranks), _SENTINEL])
+        self._ranks = np.array([*(ranks[pair] for pair in sorted(ranks)), _NO_RANK])
 
     def rank(self, left: NDArray[Any], right: NDArray[Any]) -> Integers:
-        """Say the rank of what each two give, or `_NEVER`; what is negative gives nothing."""
+        """Return the rank of each merge, or `_NO_RANK`; negative ids cannot be merged."""
         pairs = (left.astype(np.int64) << 32) | right
-        places = np.searchsorted(self._pairs, pairs)
-        return np.where(self._pairs[places] == pairs, self._ranks[places], _NO_RANK)
+        indices = np.searchsorted(self._pairs, pairs)
+        return np.where(self._pairs[indices] == pairs, self._ranks[indices], _NO_RANK)
 
 
 class _MergeTable:
-    """Stretches being merged: a row for each, a column for each character it had at first.
+    """Spans during merging: a row per span, a column per character.
 
-    What is merged stands in the column of its left part. The last column is the world outside.
+    A merged piece is in the column of its left part; the last column is outside of the span.
     """
 
     def __init__(self, characters: IdSequences, merges: _MergeRanks) -> None:
@@ -125,130 +186,74 @@ class _MergeTable:
         self.tokens = np.full((num_rows, width + 1), -1)
         columns = np.arange(width + 1)
         self.tokens[columns < characters.lengths[:, None]] = characters.ids
-        self.left = np.tile(columns - 1, (num_rows, 1))  # of the first, -1: the last column
+        self.left = np.tile(columns - 1, (num_rows, 1))  # -1, the last column, for the first
         self.right = np.tile(np.minimum(columns + 1, width), (num_rows, 1))
-        self.ranks = np.full((num_rows, width + 1), _NO_RANK)  # of a token and the one to its right
+        self.ranks = np.full((num_rows, width + 1), _NO_RANK)  # of a token and its right neighbor
         self.ranks[:, :-1] = merges.rank(self.tokens[:, :-1], self.tokens[:, 1:])
 
-    def merge(self, rows: Integers, drops: Integers) -> Integers:
-        """Merge in each row the best pair but so many; give the rows where there was one."""
-        columns = self._columns(rows, drops)
-        found = columns >= 0
-        rows, columns = rows[found], columns[found]
-        gone, before = self.right[rows, columns], self.left[rows, columns]
-        after = self.right[rows, gone]
-        new = self.merges.ids[self.ranks[rows, columns]]
-        self.tokens[rows, columns], self.tokens[rows, gone] = new, -1
+    def merge(self, rows: Integers, num_dropped: Integers) -> Integers:
+        """Apply the best merge of each row that is not dropped; return the rows that had one."""
+        columns = self._merge_columns(rows, num_dropped)
+        rows, columns = rows[columns >= 0], columns[columns >= 0]
+        removed, before = self.right[rows, columns], self.left[rows, columns]
+        after = self.right[rows, removed]
+        merged = self.merges.ids[self.ranks[rows, columns]]
+        self.tokens[rows, columns], self.tokens[rows, removed] = merged, -1
         self.right[rows, columns], self.left[rows, after] = after, columns
-        self.ranks[rows, gone] = _NO_RANK
-        self.ranks[rows, columns] = self.merges.rank(new, self.tokens[rows, after])
-        self.ranks[rows, before] = self.merges.rank(self.tokens[rows, before], new)
+        self.ranks[rows, removed] = _NO_RANK
+        self.ranks[rows, columns] = self.merges.rank(merged, self.tokens[rows, after])
+        self.ranks[rows, before] = self.merges.rank(self.tokens[rows, before], merged)
         return rows
 
-    def _columns(self, rows: Integers, drops: Integers) -> Integers:
-        """Say where the best pair but so many stands, or -1."""
+    def _merge_columns(self, rows: Integers, num_dropped: Integers) -> Integers:
+        """Return the column of the best merge that is not dropped, or -1."""
         columns = self.ranks[rows].argmin(axis=1)
-        some = np.flatnonzero(drops)
-        if len(some):
-            order = self.ranks[rows[some]].argsort(axis=1, kind="stable")
-            last = np.minimum(drops[some], order.shape[1] - 1)
-            columns[some] = order[np.arange(len(some)), last]
+        dropping = np.flatnonzero(num_dropped)
+        if len(dropping):
+            order = self.ranks[rows[dropping]].argsort(axis=1, kind="stable")
+            last = np.minimum(num_dropped[dropping], order.shape[1] - 1)
+            columns[dropping] = order[np.arange(len(dropping)), last]
         return np.where(self.ranks[rows, columns] == _NO_RANK, -1, columns)
 
     def to_sequences(self) -> IdSequences:
-        """Give what the characters have become."""
-        real = self.tokens >= 0
-        return IdSequences(self.tokens[real].astype(np.int32), real.sum(axis=1))
+        """Return the merged spans."""
+        is_token = self.tokens >= 0
+        return IdSequences(self.tokens[is_token].astype(np.int32), is_token.sum(axis=1))
 
 
 def _split_into_characters(pieces: SubwordVocab) -> IdSequences:
-    """Give the characters of every id; of what is no piece, itself."""
+    """Return the characters of every id; an id that is not a piece is its own."""
     size = max(piece.id for piece in pieces.values()) + 1
-    spelled = [[each] for each in range(size)]
+    characters = [[index] for index in range(size)]
     for name, piece in pieces.items():
-        spelled[piece.id] = [pieces[character].id for character in name]
-    ids = np.array([each for ids in spelled for each in ids], dtype=np.int32)
-    return IdSequences(ids, np.array([len(ids) for ids in spelled]))
+        characters[piece.id] = [pieces[character].id for character in name]
+    flat = np.array([index for ids in characters for index in ids], dtype=np.int32)
+    return IdSequences(flat, np.array([len(ids) for ids in characters]))
 
 
-def _group_by_size(which: Integers, sizes: Integers) -> Iterator[Integers]:
-    """Part stretches into groups of much the same size, so that tables have few empty cells."""
-    which = which[np.argsort(sizes[which], kind="stable")]
-    while len(which):
-        fits = sizes[which] * np.arange(1, len(which) + 1) <= _MAX_TABLE_CELLS
+def _group_by_size(indices: Integers, sizes: Integers) -> Iterator[Integers]:
+    """Group spans of similar size, so that tables have few empty cells."""
+    indices = indices[np.argsort(sizes[indices], kind="stable")]
+    while len(indices):
+        fits = sizes[indices] * np.arange(1, len(indices) + 1) <= _MAX_TABLE_CELLS
         count = max(1, int(fits.sum()))
-        yield which[:count]
-        which = which[count:]
+        yield indices[:count]
+        indices = indices[count:]
 
 
-# Recutting: how is a text in pieces cut into other pieces by chance?
-#
-# A text is first parted where no piece can lie across: between two characters that stand side by
-# side in no piece. What lies between two such places is a stretch, mostly a word. Stretches are
-# cut apart from one another, so what was found out about one serves wherever it comes again.
-
-_BITS = 21  # hold any code point
-_NO_CHARACTER = 2**_BITS - 1
-
-
-class SubwordRegularizer:
-    """Cuts texts anew: other pieces, the same text."""
-
-    def __init__(self, pieces: SubwordVocab, segmenter: Segmenter) -> None:
-        lone = {character for name in pieces for character in name} - pieces.keys()
-        assert not lone, f"characters {sorted(lone)} are in pieces, but are none"
-        self.segmenter = segmenter
-        self._firsts, self._lasts = _edge_characters(pieces)
-        self._adjacent_characters = _adjacent_characters(pieces)
-
-    def resegment(self, texts: IdSequences, keys: Keys) -> IdSequences:
-        """Cut each text as its key decides."""
-        if not len(texts.ids):
-            return texts
-        owners = np.repeat(np.arange(len(keys)), texts.lengths)
-        begins = self._span_starts(texts.ids, owners)
-        owners = owners[begins]
-        spans = IdSequences(texts.ids, np.diff(begins, append=len(texts.ids)))
-        numbers = np.arange(len(begins)) - np.searchsorted(owners, owners)  # within their text
-        new = self.segmenter.segment(spans, derive_keys(keys[owners], numbers))
-        lengths = np.bincount(owners, new.lengths, minlength=len(keys))
-        return IdSequences(new.ids, lengths.astype(np.int64))
-
-    def _span_starts(self, ids: NDArray[np.int32], owners: Integers) -> Integers:
-        """Say where stretches begin: with every text, and where no piece can lie across."""
-        around = (self._lasts[ids[:-1]] << _BITS) | self._firsts[ids[1:]]
-        joint_indices = np.searchsorted(self._adjacent_characters, around)
-        apart = (self._adjacent_characters[joint_indices] != around) | (owners[1:] != owners[:-1])
-        return np.flatnonzero(np.concatenate([[True], apart]))
-
-
-def _edge_characters(pieces: SubwordVocab) -> tuple[Integers, Integers]:
-    """Give the code points of the first and last character of each id."""
-    size = max(piece.id for piece in pieces.values()) + 1
-    firsts, lasts = np.full((2, size), _NO_CHARACTER)
-    for name, piece in pieces.items():
-        firsts[piece.id], lasts[piece.id] = ord(name[0]), ord(name[-1])
-    return firsts, lasts
-
-
-def _adjacent_characters(pieces: SubwordVocab) -> Integers:
-    """List the pairs of characters that stand side by side in a piece, as sorted numbers."""
-    found = {(ord(one) << _BITS) | ord(other) for name in pieces for one, other in pairwise(name)}
-    return np.array([*sorted(found), 2**63 - 1])
-
-
-# Sampled cuts: how is a stretch cut by how likely its pieces are?
-#
-# Pieces are drawn from left to right. How likely each is to come first in what is left to be cut
-# follows from a sum over all cuts of what would then be left, so no cut is left out and none is
-# drawn in vain. What was found out about a rest is kept, and serves every stretch that ends in it.
+# ----- sampling from a unigram model
 
 MAX_CACHE_SIZE = 2**18
-"""Most rests that are kept: measured, 70 MB."""
+"""Maximum number of cached suffixes: 70 MB, measured."""
 
 
 class UnigramSampler(Segmenter):
-    """P(cut) ~ product of P(piece)^alpha over its pieces (Kudo 2018, section 3.3, l = infinity)."""
+    """P(segmentation) ~ product of P(piece)^alpha  (Kudo 2018, section 3.3, l = infinity).
+
+    Pieces are sampled from left to right. The probability of the next piece follows from a sum
+    over all segmentations of the remaining suffix (forward filtering, backward sampling).
+    Suffixes are cached and shared by all spans that end with them.
+    """
 
     def __init__(
         self, pieces: SubwordVocab, alpha: float, *, max_cache_size: int = MAX_CACHE_SIZE
@@ -257,91 +262,89 @@ class UnigramSampler(Segmenter):
         self.alpha = alpha
         self.max_cache_size = max_cache_size
         self._names = {piece.id: name for name, piece in pieces.items()}
-        self._longest = dict[str, int]()  # of the pieces that begin with a character
+        self._max_lengths: dict[str, int] = {}  # of the pieces that start with a character
         for name in pieces:
-            self._longest[name[0]] = max(self._longest.get(name[0], 0), len(name))
+            self._max_lengths[name[0]] = max(self._max_lengths.get(name[0], 0), len(name))
         self._clear_cache()
 
     def _clear_cache(self) -> None:
-        self._numbers = {"": 0}  # of each rest
-        self._sums = [0.0]  # of each rest: the log of the sum over all its cuts
-        self._stretches = dict[bytes, int]()  # the number of each stretch, by the ids it came in
-        # The ways to go on from a rest stand one after the other.
-        self._bounds = _GrowableArray(
-            np.uint64
-        )  # the number of the rest, then where its chances end
-        self._ids = _GrowableArray(np.int32)  # the piece that comes first
-        self._leads = _GrowableArray(np.int64)  # the number of the rest that is then left
-        self._bounds.extend(
-            [UNIFORM_RESOLUTION]
-        )  # nothing can be cut no further: a way never taken
+        self._suffix_indices = {"": 0}
+        self._log_sums = [0.0]  # of each suffix, over all its segmentations
+        self._span_indices: dict[bytes, int] = {}  # suffix index by the ids of a span
+        # Candidates for the next piece of a suffix are consecutive: cumulative probability with
+        # the suffix index in the upper bits, id of the piece, index of the suffix that remains.
+        self._bounds = _GrowableArray(np.uint64)
+        self._ids = _GrowableArray(np.int32)
+        self._next_suffixes = _GrowableArray(np.int64)
+        self._bounds.extend([UNIFORM_RESOLUTION])  # the empty suffix: never sampled
         self._ids.extend([0])
-        self._leads.extend([0])
+        self._next_suffixes.extend([0])
 
+    @override
     def segment(self, spans: IdSequences, keys: Keys) -> IdSequences:
-        """Draw a cut of each stretch."""
-        if len(self._numbers) > self.max_cache_size:
+        if len(self._suffix_indices) > self.max_cache_size:
             self._clear_cache()
-        rests = np.fromiter(self._span_numbers(spans), np.int64, len(keys))
-        going, step = np.arange(len(keys)), 0
-        who, took = [going[:0]], [going[:0]]
-        while len(going):
-            # Whole numbers: the draw must not depend on the number that a rest has got.
-            wanted = (rests.astype(np.uint64) << np.uint64(32)) | random_bits(keys[going], step)
-            ways = np.searchsorted(self._bounds.values, wanted, side="right")
-            who.append(going)
-            took.append(ways)
-            rests = self._leads.values[ways]
-            going, rests, step = going[rests > 0], rests[rests > 0], step + 1
-        owners, ways = np.concatenate(who), np.concatenate(took)
-        ways = ways[np.argsort(owners, kind="stable")]
-        return IdSequences(self._ids.values[ways], np.bincount(owners, minlength=len(keys)))
+        suffixes = np.fromiter(self._suffixes_of(spans), np.int64, len(keys))
+        active, step = np.arange(len(keys)), 0
+        span_parts, choice_parts = [active[:0]], [active[:0]]
+        while len(active):
+            # Integers: the sample must not depend on the index that a suffix happens to have.
+            samples = random_bits(keys[active], step)
+            points = (suffixes.astype(np.uint64) << np.uint64(32)) | samples
+            choices = np.searchsorted(self._bounds.values, points, side="right")
+            span_parts.append(active)
+            choice_parts.append(choices)
+            suffixes = self._next_suffixes.values[choices]
+            active, suffixes, step = active[suffixes > 0], suffixes[suffixes > 0], step + 1
+        owners, choices = np.concatenate(span_parts), np.concatenate(choice_parts)
+        choices = choices[np.argsort(owners, kind="stable")]
+        return IdSequences(self._ids.values[choices], np.bincount(owners, minlength=len(keys)))
 
-    def _span_numbers(self, spans: IdSequences) -> Iterator[int]:
-        """Give the number of each stretch."""
+    def _suffixes_of(self, spans: IdSequences) -> Iterator[int]:
+        """Yield the suffix index of each span."""
         ids = spans.ids.astype(np.int32, copy=False)
-        written = ids.tobytes()
+        contents = ids.tobytes()
         ends = [0, *(spans.lengths.cumsum() * ids.itemsize).tolist()]
-        known = self._stretches
-        for begin, end in pairwise(ends):
-            span = written[begin:end]
-            number = known.get(span)
-            if number is None:
-                number = known[span] = self._cache_span(np.frombuffer(span, np.int32).tolist())
-            yield number
+        for start, end in pairwise(ends):
+            span = contents[start:end]
+            index = self._span_indices.get(span)
+            if index is None:
+                index = self._cache_span(np.frombuffer(span, np.int32).tolist())
+                self._span_indices[span] = index
+            yield index
 
     def _cache_span(self, ids: Sequence[int]) -> int:
         if ids[0] not in self._names:
             return self._append(f"{RESERVED_MARK}{ids[0]}", [(0, ids[0], 0.0)])
-        span = "".join(self._names[each] for each in ids)
-        number = 0
+        span = "".join(self._names[piece_id] for piece_id in ids)
+        index = 0
         for start in reversed(range(len(span))):
-            rest = span[start:]
-            found = self._numbers.get(rest)
-            number = self._append(rest, self._next_pieces(rest)) if found is None else found
-        return number
+            suffix = span[start:]
+            cached = self._suffix_indices.get(suffix)
+            index = self._append(suffix, self._next_pieces(suffix)) if cached is None else cached
+        return index
 
     def _next_pieces(self, suffix: str) -> list[tuple[int, int, float]]:
-        """List what may come first: what it leaves, its id, and the log of its share of the sum."""
-        found = []
-        for end in range(1, min(self._longest[suffix[0]], len(suffix)) + 1):
+        """Return the candidates: index of the next suffix, id, log of the unnormalized weight."""
+        candidates = []
+        for end in range(1, min(self._max_lengths[suffix[0]], len(suffix)) + 1):
             piece = self.pieces.get(suffix[:end])
             if piece is not None:
-                left = self._numbers[suffix[end:]]
-                found.append((left, piece.id, self.alpha * piece.score + self._sums[left]))
-        return found
+                rest = self._suffix_indices[suffix[end:]]
+                candidates.append((rest, piece.id, self.alpha * piece.score + self._log_sums[rest]))
+        return candidates
 
     def _append(self, suffix: str, candidates: list[tuple[int, int, float]]) -> int:
-        leads, ids, logs = zip(*candidates, strict=True)
-        most = max(logs)
-        ends = list(accumulate(math.exp(each - most) for each in logs))
-        number = self._numbers[suffix] = len(self._sums)
-        self._sums.append(most + math.log(ends[-1]))
-        shares = [int(end / ends[-1] * UNIFORM_RESOLUTION) for end in ends[:-1]]
-        self._bounds.extend([(number << 32) + share for share in (*shares, UNIFORM_RESOLUTION)])
+        next_suffixes, ids, log_weights = zip(*candidates, strict=True)
+        max_log = max(log_weights)
+        sums = list(accumulate(math.exp(log_weight - max_log) for log_weight in log_weights))
+        index = self._suffix_indices[suffix] = len(self._log_sums)
+        self._log_sums.append(max_log + math.log(sums[-1]))
+        bounds = [int(total / sums[-1] * UNIFORM_RESOLUTION) for total in sums[:-1]]
+        self._bounds.extend([(index << 32) + bound for bound in (*bounds, UNIFORM_RESOLUTION)])
         self._ids.extend(ids)
-        self._leads.extend(leads)
-        return number
+        self._next_suffixes.extend(next_suffixes)
+        return index
 
 
 class _GrowableArray:

@@ -1,4 +1,9 @@
-""""""
+"""Tokenizers: the interface, normalization, and tokenizers by word and by character.
+
+Invariants, tested for every tokenizer: `decode(encode(text))` is the normalized text, exactly,
+if every token of it is known; no text is encoded as `PAD`, `BOS` or `EOS`; a saved and loaded
+tokenizer encodes the same; lone surrogates are rejected.
+"""
 
 from __future__ import annotations
 
@@ -13,43 +18,43 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt
+from typing_extensions import override
 
 from heedful.config import BaseConfig
-from heedful.errors import DataError
+from heedful.errors import DataError, check
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, SPECIAL_TOKENS, UNK, Vocabulary
 
-# Normalisation: what is changed in a text before it is cut into tokens.
-#
-# By default nothing. Whatever is changed is a setting that is saved with the run, never a habit
-# of a tokenizer; and normalising twice changes no more than normalising once.
+VOCABULARY_FILE = "vocabulary.json"
+
+
+# ----- normalization
 
 
 class Normalizer:
-    """Steps that change a text, in order; without steps, the identity."""
+    """Steps that change a text, in order; idempotent, and by default the identity."""
 
     def __init__(self, steps: Iterable[Callable[[str], str]] = ()) -> None:
         self.steps = tuple(steps)
 
     def __call__(self, text: str) -> str:
-        """Change a text."""
+        """Return the normalized text."""
         for step in self.steps:
             text = step(text)
         return text
 
 
 class NormalizerConfig(BaseConfig):
-    """What to change in a text before it is cut into tokens."""
+    """How a text is changed before tokenization."""
 
     unicode: Literal["none", "nfc", "nfkc"] = "none"
-    """Compose characters (nfc), or also replace look-alikes such as ligatures (nfkc)."""
+    """Compose characters (nfc), or also replace compatibility characters (nfkc)."""
     lowercase: bool = False
-    """Make capitals small."""
+    """Convert to lower case."""
     strip: bool = False
-    """Remove white space, and with it a carriage return, from both ends."""
+    """Remove white space, also a carriage return, from both ends."""
 
     def build(self) -> Normalizer:
-        """Make the function that changes a text so."""
-        # nfkc can uncover capitals and spaces (U+1D400, U+00A8), so it comes first.
+        # nfkc first: it can create capitals and spaces (U+1D400, U+00A8).
         steps: list[Callable[[str], str]] = []
         if self.unicode != "none":
             form: Literal["NFC", "NFKC"] = "NFC" if self.unicode == "nfc" else "NFKC"
@@ -61,72 +66,78 @@ class NormalizerConfig(BaseConfig):
         return Normalizer(steps)
 
 
-# Surrogates: whether a string is text at all.
-#
-# A Python string can hold halves of UTF-16 pairs (U+D800 to U+DFFF). No encoding can write them,
-# so they are refused where text comes in, by name and place, rather than deep inside.
-
-
 def check_no_surrogates(text: str, *, location: str) -> None:
-    """Refuse a string that is not text, saying which character makes it so."""
+    """Raise DataError for a string with half of a UTF-16 pair, which no encoding can write."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise DataError(
             location,
             f"character {error.start + 1} is U+{ord(text[error.start]):04X}, "
-            "half of a surrogate pair, which no text can hold",
+            "half of a surrogate pair, which is not valid text",
             "remove it, or decode the text again from its bytes",
         ) from None
 
 
-# Words: where a word begins and ends.
+def normalize_text(text: str, normalizer: Normalizer, *, location: str) -> str:
+    """Check and normalize a text."""
+    check_no_surrogates(text, location=location)
+    return normalizer(text)
+
+
+def normalize_texts(texts: Iterable[str], normalizer: Normalizer) -> Iterator[str]:
+    """Check and normalize texts; an error names the number of the text."""
+    for index, text in enumerate(texts, start=1):
+        yield normalize_text(text, normalizer, location=f"text {index}")
+
+
+def check_training_text(tokens: object) -> None:
+    """Raise DataError if there is nothing to train a tokenizer on."""
+    check(
+        tokens,
+        "text",
+        "no text to train a tokenizer on, or only empty lines",
+        "give a text that is not empty",
+        DataError,
+    )
+
+
+# ----- words
 #
-# A piece is a word, a sign or a white space, with the one space before it: "in horto." becomes
-# " in", " horto", ".". The text is thought to follow a space, so a word is the same piece at the
-# start as within, and the pieces joined are that space and the text, to the last character.
+# A word is a word, a sign or a white space, with the one space before it: "in horto." becomes
+# " in", " horto", ".". A space is prepended to the text, so that a word is the same token at the
+# start as within; joined words are that space and the text, to the last character.
 
 _JOINERS = "\u200c\u200d"
-# Unicode keeps all combining marks in these two stretches.
-_MARK_RANGES = (range(0x20000), range(0xE0100, 0xE01F0))
+_MARK_RANGES = (range(0x20000), range(0xE0100, 0xE01F0))  # all combining marks are in them
 
 
 def split_words(text: str) -> list[str]:
-    """Cut a text into words, signs and white space."""
-    return _pattern().findall(" " + text) if text else []
+    """Split a text into words, signs and white space."""
+    return _word_pattern().findall(" " + text) if text else []
 
 
 def join_words(words: list[str]) -> str:
-    """Put the pieces together, without the space the text was thought to follow."""
+    """Join words, without the space that `split_words` prepends."""
     return "".join(words).removeprefix(" ")
 
 
 @cache
-def _pattern() -> re.Pattern[str]:
-    # re's \w lacks the combining marks that Indic words are written with, and the joiners that
-    # stand inside Persian and Indic words.
-    return re.compile(rf" ?[\w{_marks()}{_JOINERS}]+| ?\S|\s")
+def _word_pattern() -> re.Pattern[str]:
+    # re's \w lacks the combining marks of Indic words and the joiners of Persian and Indic ones.
+    return re.compile(rf" ?[\w{_combining_marks()}{_JOINERS}]+| ?\S|\s")
 
 
-def _marks() -> str:
-    """All combining marks as ranges, which re tries much faster than single characters."""
-    marks = {each for each in chain.from_iterable(_MARK_RANGES) if _is_mark(chr(each))}
-    firsts = sorted(each for each in marks if each - 1 not in marks)
-    lasts = sorted(each for each in marks if each + 1 not in marks)
-    return "".join(f"{chr(first)}-{chr(last)}" for first, last in zip(firsts, lasts, strict=True))
+def _combining_marks() -> str:
+    """Return all combining marks as ranges, which re matches faster than single characters."""
+    codes = chain.from_iterable(_MARK_RANGES)
+    marks = {code for code in codes if unicodedata.category(chr(code)).startswith("M")}
+    starts = sorted(code for code in marks if code - 1 not in marks)
+    ends = sorted(code for code in marks if code + 1 not in marks)
+    return "".join(f"{chr(start)}-{chr(end)}" for start, end in zip(starts, ends, strict=True))
 
 
-def _is_mark(character: str) -> bool:
-    return unicodedata.category(character).startswith("M")
-
-
-# Tokenizers: how a text is cut into tokens, and put together again.
-#
-# Laws, tested for every tokenizer: `decode(encode(text))` is the normalised text, exactly, where
-# every piece of it is known; an encoded id is never `PAD`, `BOS` or `EOS`, however the text is
-# spelled; what is saved and loaded encodes the same; lone surrogates are refused.
-
-VOCABULARY_FILE = "vocabulary.json"
+# ----- tokenizers
 
 
 class Tokenizer(ABC):
@@ -136,48 +147,36 @@ class Tokenizer(ABC):
         self.normalizer = normalizer
 
     def encode(self, text: str) -> list[int]:
-        """Cut one text; nothing is put before or after it."""
+        """Encode a text, without BOS and EOS."""
         return self._encode([normalize_text(text, self.normalizer, location="text")])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Cut many texts."""
+        """Encode several texts."""
         return self._encode(list(normalize_texts(texts, self.normalizer)))
 
     @abstractmethod
     def _encode(self, texts: list[str]) -> list[list[int]]:
-        """Cut texts that are clean."""
+        """Encode normalized texts."""
 
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
-        """Put a text together; `PAD`, `BOS` and `EOS` leave no trace, `UNK` says "<unk>"."""
+        """Decode ids; `PAD`, `BOS` and `EOS` become nothing, `UNK` becomes "<unk>"."""
 
     @abstractmethod
     def ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-        """Say how each id is shown to people: "horto", ".", and a lone space as a space."""
+        """Return each id as it is displayed: "horto", ".", and a lone space as a space."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write what was learned into a folder that exists; the config loads it again."""
+        """Write the tokenizer into an existing folder; its config loads it."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """Count the ids, those of the special symbols included."""
-
-
-def normalize_text(text: str, normalizer: Normalizer, *, location: str) -> str:
-    """Normalise a text, once it is known to be one."""
-    check_no_surrogates(text, location=location)
-    return normalizer(text)
-
-
-def normalize_texts(texts: Iterable[str], normalizer: Normalizer) -> Iterator[str]:
-    """Normalise many texts; one that is none is named by its number."""
-    for number, text in enumerate(texts, start=1):
-        yield normalize_text(text, normalizer, location=f"text {number}")
+        """Return the number of ids, special tokens included."""
 
 
 class VocabularyTokenizer(Tokenizer):
-    """A tokenizer that cuts by a fixed rule and looks the pieces up."""
+    """A tokenizer that splits a text by a rule and looks up the tokens."""
 
     unk_token: ClassVar[str] = SPECIAL_TOKENS[UNK]
 
@@ -190,17 +189,17 @@ class VocabularyTokenizer(Tokenizer):
     @staticmethod
     @abstractmethod
     def tokenize(text: str) -> list[str]:
-        """Cut a text into pieces."""
+        """Split a text into tokens."""
 
     @staticmethod
     @abstractmethod
     def detokenize(tokens: list[str]) -> str:
-        """Put pieces together: `join(tokenize(text))` is the text."""
+        """Join tokens: `detokenize(tokenize(text))` is the text."""
 
     @staticmethod
-    def display(piece: str) -> str:
-        """Say how a piece is shown to people."""
-        return piece
+    def display(token: str) -> str:
+        """Return a token as it is displayed."""
+        return token
 
     @classmethod
     def train(
@@ -211,7 +210,7 @@ class VocabularyTokenizer(Tokenizer):
         min_frequency: int,
         max_vocab_size: int,
     ) -> Self:
-        """Learn which pieces there are."""
+        """Build the vocabulary of these texts."""
         counts: Counter[str] = Counter()
         for text in normalize_texts(texts, normalizer):
             counts.update(cls.tokenize(text))
@@ -226,152 +225,101 @@ class VocabularyTokenizer(Tokenizer):
         """Read what `save` wrote."""
         return cls(Vocabulary.load(folder / VOCABULARY_FILE), normalizer)
 
+    @override
     def save(self, folder: Path) -> None:
-        """Write the vocabulary into a folder that exists."""
         self.vocabulary.save(folder / VOCABULARY_FILE)
 
+    @override
     def _encode(self, texts: list[str]) -> list[list[int]]:
         return [self.vocabulary.tokens_to_ids(self.tokenize(text)) for text in texts]
 
+    @override
     def decode(self, ids: Iterable[int]) -> str:
-        """Put the pieces together."""
-        return self.detokenize([self._spellings[each] for each in ids])
+        return self.detokenize([self._spellings[token_id] for token_id in ids])
 
+    @override
     def ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-        """Say how each id is shown to people."""
-        return [self._displayed[each] for each in ids]
+        return [self._displayed[token_id] for token_id in ids]
 
+    @override
     def __len__(self) -> int:
         return len(self.vocabulary)
-
-
-def check_training_text(found: object) -> None:
-    """Refuse to learn tokens from no text."""
-    if not found:
-        problem = "there is nothing to learn tokens from: no text, or only empty ones"
-        raise DataError("text", problem, "give text that holds something")
 
 
 class CharacterTokenizer(VocabularyTokenizer):
     """Every code point is a token."""
 
     @staticmethod
+    @override
     def tokenize(text: str) -> list[str]:
-        """Cut a text into its code points."""
         return list(text)
 
     @staticmethod
+    @override
     def detokenize(tokens: list[str]) -> str:
-        """Put code points together."""
         return "".join(tokens)
 
 
 class WordTokenizer(VocabularyTokenizer):
-    """Words, signs and white space, each with the space before it (see `words`).
+    """Words, signs and white space, each with the space before it.
 
-    Where a script writes no spaces, a word is all that stands between two signs: for such text
-    choose subwords or characters.
+    In scripts without spaces a word is everything between two signs: use subwords or characters.
     """
 
-    # The space before an unknown piece is lost with it, and words mostly have one.
+    # An unknown word loses the space before it, and most words have one.
     unk_token = " " + SPECIAL_TOKENS[UNK]
 
     @staticmethod
+    @override
     def tokenize(text: str) -> list[str]:
-        """Cut a text into words, signs and white space."""
         return split_words(text)
 
     @staticmethod
+    @override
     def detokenize(tokens: list[str]) -> str:
-        """Put words, signs and white space together."""
         return join_words(tokens)
 
     @staticmethod
-    def display(piece: str) -> str:
-        """Show a piece without the space before it."""
-        return piece.removeprefix(" ") or piece
+    @override
+    def display(token: str) -> str:
+        return token.removeprefix(" ") or token
 
 
-class LabelTokenizer(VocabularyTokenizer):
-    """The whole text is one token: for labels and other closed sets of texts."""
+class VocabularyTokenizerConfig(BaseConfig):
+    """Settings of tokenizers with a vocabulary."""
 
-    @staticmethod
-    def tokenize(text: str) -> list[str]:
-        """Return the text as the only token."""
-        return [text] if text else []
+    tokenizer_class: ClassVar[type[VocabularyTokenizer]]
+    type: str  # first, so that it is written first
+    max_vocab_size: Annotated[int, Field(gt=NUM_SPECIAL_TOKENS)] = 30_000
+    """Maximum size of the vocabulary, special tokens included."""
+    min_frequency: PositiveInt = 1
+    """Minimum number of occurrences of a token; rarer ones are unknown."""
+    normalization: NormalizerConfig = NormalizerConfig()
+    """How a text is changed first."""
 
-    @staticmethod
-    def detokenize(tokens: list[str]) -> str:
-        """Return the text of the only token."""
-        return "".join(tokens)
+    def train(self, texts: Iterable[str]) -> VocabularyTokenizer:
+        """Train a tokenizer."""
+        return self.tokenizer_class.train(
+            texts,
+            self.normalization.build(),
+            min_frequency=self.min_frequency,
+            max_vocab_size=self.max_vocab_size,
+        )
+
+    def load(self, folder: Path) -> VocabularyTokenizer:
+        """Load a saved tokenizer."""
+        return self.tokenizer_class.load(folder, self.normalization.build())
 
 
-VocabSize = Annotated[int, Field(gt=NUM_SPECIAL_TOKENS)]
-
-
-class WordTokenizerConfig(BaseConfig):
+class WordTokenizerConfig(VocabularyTokenizerConfig):
     """Words, signs and white space; rare words are unknown."""
 
+    tokenizer_class = WordTokenizer
     type: Literal["word"] = "word"
-    max_vocab_size: VocabSize = 30_000
-    """Most entries of the vocabulary, special symbols included."""
-    min_frequency: PositiveInt = 1
-    """How often a word must be seen to be known."""
-    normalization: NormalizerConfig = NormalizerConfig()
-    """What to change in a text first."""
-
-    def train(self, texts: Iterable[str]) -> WordTokenizer:
-        """Learn the words of these texts."""
-        return WordTokenizer.train(
-            texts,
-            self.normalization.build(),
-            min_frequency=self.min_frequency,
-            max_vocab_size=self.max_vocab_size,
-        )
-
-    def load(self, folder: Path) -> WordTokenizer:
-        """Read a saved tokenizer."""
-        return WordTokenizer.load(folder, self.normalization.build())
 
 
-class CharacterTokenizerConfig(BaseConfig):
+class CharacterTokenizerConfig(VocabularyTokenizerConfig):
     """Characters; long sequences, but hardly anything is unknown."""
 
+    tokenizer_class = CharacterTokenizer
     type: Literal["character"] = "character"
-    max_vocab_size: VocabSize = 30_000
-    """Most entries of the vocabulary, special symbols included."""
-    min_frequency: PositiveInt = 1
-    """How often a character must be seen to be known."""
-    normalization: NormalizerConfig = NormalizerConfig()
-    """What to change in a text first."""
-
-    def train(self, texts: Iterable[str]) -> CharacterTokenizer:
-        """Learn the characters of these texts."""
-        return CharacterTokenizer.train(
-            texts,
-            self.normalization.build(),
-            min_frequency=self.min_frequency,
-            max_vocab_size=self.max_vocab_size,
-        )
-
-    def load(self, folder: Path) -> CharacterTokenizer:
-        """Read a saved tokenizer."""
-        return CharacterTokenizer.load(folder, self.normalization.build())
-
-
-class LabelTokenizerConfig(BaseConfig):
-    """One token per text: labels, and other texts from a closed set."""
-
-    type: Literal["label"] = "label"
-    normalization: NormalizerConfig = NormalizerConfig(strip=True)
-    """How texts are normalized; by default, white space around labels is removed."""
-
-    def train(self, texts: Iterable[str]) -> LabelTokenizer:
-        """Collect the labels."""
-        return LabelTokenizer.train(
-            texts, self.normalization.build(), min_frequency=1, max_vocab_size=1_000_000
-        )
-
-    def load(self, folder: Path) -> LabelTokenizer:
-        """Load the labels."""
-        return LabelTokenizer.load(folder, self.normalization.build())

@@ -1,6 +1,6 @@
-"""Text choices: which tokenizer cuts the source, and which the target.
+"""The tokenizers of source and target, separate or shared, and their settings.
 
-A choice can `train` what it describes and `load` what was saved; both give the same thing.
+A config can `train` tokenizers and `load` saved ones; both encode alike.
 """
 
 from __future__ import annotations
@@ -14,31 +14,26 @@ from pydantic import Field
 
 from heedful.config import BaseConfig
 from heedful.tokenization.subword import SubwordTokenizerConfig
-from heedful.tokenization.tokenizer import (
-    CharacterTokenizerConfig,
-    LabelTokenizerConfig,
-    Tokenizer,
-    WordTokenizerConfig,
-)
+from heedful.tokenization.tokenizer import CharacterTokenizerConfig, Tokenizer, WordTokenizerConfig
 
 if TYPE_CHECKING:
     from heedful.tokenization.subword_regularization import SubwordRegularizer
 
 
 TokenizerConfig = Annotated[
-    WordTokenizerConfig | CharacterTokenizerConfig | SubwordTokenizerConfig | LabelTokenizerConfig,
+    WordTokenizerConfig | CharacterTokenizerConfig | SubwordTokenizerConfig,
     Field(discriminator="type"),
 ]
 
 
 class TokenizerPair(NamedTuple):
-    """The tokenizers of source and target; one and the same where they are shared."""
+    """The tokenizers of source and target; the same object if they are shared."""
 
     source: Tokenizer
     target: Tokenizer
 
     def save(self, folder: Path) -> None:
-        """Write both into folders of their own, or the shared one into one."""
+        """Write them into the folders `source` and `target`, or `shared`."""
         sides = (
             {"shared": self.source}
             if self.source is self.target
@@ -50,7 +45,7 @@ class TokenizerPair(NamedTuple):
 
 
 class RegularizerPair(NamedTuple):
-    """What cuts source and target anew by chance; None where nothing does."""
+    """The subword regularizers of source and target; None if a side has none."""
 
     source: SubwordRegularizer | None
     target: SubwordRegularizer | None
@@ -64,17 +59,17 @@ class SeparateTokenizersConfig(BaseConfig):
     target: TokenizerConfig = SubwordTokenizerConfig()
 
     def train(self, source_texts: Iterable[str], target_texts: Iterable[str]) -> TokenizerPair:
-        """Learn each side from its own texts."""
+        """Train each tokenizer on the texts of its side."""
         return TokenizerPair(self.source.train(source_texts), self.target.train(target_texts))
 
     def load(self, folder: Path) -> TokenizerPair:
-        """Read saved tokenizers."""
+        """Load saved tokenizers."""
         return TokenizerPair(
             self.source.load(folder / "source"), self.target.load(folder / "target")
         )
 
     def build_regularizers(self, tokenizers: TokenizerPair) -> RegularizerPair:
-        """Give what cuts texts anew that are learned from."""
+        """Return the subword regularizers of training texts."""
         return RegularizerPair(
             _build_regularizer(self.source, tokenizers.source),
             _build_regularizer(self.target, tokenizers.target),
@@ -82,29 +77,29 @@ class SeparateTokenizersConfig(BaseConfig):
 
 
 class SharedTokenizerConfig(BaseConfig):
-    """One tokenizer for both sides, so that a token means the same in both."""
+    """One tokenizer for both sides, so that a token has the same id in both."""
 
     type: Literal["shared"] = "shared"
     tokenizer: TokenizerConfig = SubwordTokenizerConfig()
     regularized_sides: Literal["both", "source", "target"] = "both"
-    """Which side is cut anew by chance, if `tokenizer.subword_regularization` is given."""
+    """Sides to which `tokenizer.subword_regularization` applies."""
 
     def train(self, source_texts: Iterable[str], target_texts: Iterable[str]) -> TokenizerPair:
-        """Learn from the texts of both sides together."""
+        """Train on the texts of both sides."""
         tokenizer = self.tokenizer.train(chain(source_texts, target_texts))
         return TokenizerPair(tokenizer, tokenizer)
 
     def load(self, folder: Path) -> TokenizerPair:
-        """Read the saved tokenizer."""
+        """Load the saved tokenizer."""
         tokenizer = self.tokenizer.load(folder / "shared")
         return TokenizerPair(tokenizer, tokenizer)
 
     def build_regularizers(self, tokenizers: TokenizerPair) -> RegularizerPair:
-        """Give what cuts texts anew that are learned from."""
-        recutter = _build_regularizer(self.tokenizer, tokenizers.source)
+        """Return the subword regularizers of training texts."""
+        regularizer = _build_regularizer(self.tokenizer, tokenizers.source)
         return RegularizerPair(
-            source=recutter if self.regularized_sides != "target" else None,
-            target=recutter if self.regularized_sides != "source" else None,
+            source=regularizer if self.regularized_sides != "target" else None,
+            target=regularizer if self.regularized_sides != "source" else None,
         )
 
 
@@ -114,6 +109,6 @@ TokenizersConfig = Annotated[
 
 
 def _build_regularizer(config: TokenizerConfig, tokenizer: Tokenizer) -> SubwordRegularizer | None:
-    return (
-        config.build_regularizer(tokenizer) if isinstance(config, SubwordTokenizerConfig) else None
-    )
+    if isinstance(config, SubwordTokenizerConfig):
+        return config.build_regularizer(tokenizer)
+    return None

@@ -13,7 +13,7 @@ from heedful.experiment import train
 from heedful.recipes import load_recipe
 from heedful.runs import Run, load_translator
 from tests.commands import LETTERS, heedful, write_recipe
-from tests.running_text import LINES, write_text_recipe
+from tests.language_modeling import LINES, write_text_recipe
 from tests.shape_checking import unchecked
 
 FILES = ["comparison.json", "report.html", "table.csv", "table.md", "table.tex"]

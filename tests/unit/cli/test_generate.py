@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from tests.commands import heedful
-from tests.running_text import write_text_recipe
+from tests.language_modeling import write_text_recipe
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from heedful.storage.atomic import lock_folder
 from tests.commands import heedful, write_recipe
-from tests.running_text import write_text_recipe
+from tests.language_modeling import write_text_recipe
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from heedful.data.synthetic import SYNTHETIC_CORPORA
 from heedful.errors import ConfigError
 from heedful.recipes import load_recipe
 from tests.commands import write_recipe
-from tests.running_text import write_text_recipe
+from tests.language_modeling import write_text_recipe
 
 
 def on(name, recipe):

@@ -4,7 +4,7 @@ import heedful
 from heedful.comparison.evaluation_sets import TextEvaluationSet
 from heedful.errors import RunError
 from heedful.runs import Run, load
-from tests.running_text import LINES, write_text_recipe
+from tests.language_modeling import LINES, write_text_recipe
 from tests.shape_checking import unchecked
 
 

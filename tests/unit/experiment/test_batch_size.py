@@ -33,7 +33,7 @@ from heedful.tasks.pair_task import PairDataModule
 from heedful.tasks.task import BatchShape, VocabSizes
 from heedful.training.distributed import SINGLE_PROCESS
 from tests.commands import write_recipe
-from tests.running_text import write_text_recipe
+from tests.language_modeling import write_text_recipe
 
 CPU = torch.device("cpu")
 MIB = 1 << 20

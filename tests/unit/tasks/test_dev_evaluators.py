@@ -18,7 +18,7 @@ from heedful.tasks.translation.task import TASK as TRANSLATION
 from heedful.tasks.translation.translator import Translator
 from heedful.training.callbacks import LoggedSample
 from tests.commands import write_recipe
-from tests.running_text import write_text_recipe
+from tests.language_modeling import write_text_recipe
 
 CPU = torch.device("cpu")
 EXPERTS = [

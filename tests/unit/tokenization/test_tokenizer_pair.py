@@ -1,3 +1,5 @@
+"""Tokenizers of source and target, and their settings."""
+
 import subprocess
 import sys
 
@@ -29,18 +31,18 @@ def test_separate_tokenizers_train_on_their_side():
 
 
 def test_shared_tokenizer_trains_on_both_sides():
-    pair = SharedTokenizerConfig(tokenizer=WordTokenizerConfig()).train(SOURCES, TARGETS)
-    assert pair.source is pair.target
-    assert {" puella", " girl"} <= set(pair.source.vocabulary.tokens)
+    tokenizers = SharedTokenizerConfig(tokenizer=WordTokenizerConfig()).train(SOURCES, TARGETS)
+    assert tokenizers.source is tokenizers.target
+    assert {" puella", " girl"} <= set(tokenizers.source.vocabulary.tokens)
 
 
 @pytest.mark.parametrize("config", [SEPARATE, SHARED], ids=lambda config: config.type)
 def test_saved_tokenizers_encode_the_same(config, tmp_path):
-    pair = config.train(SOURCES, TARGETS)
-    pair.save(tmp_path / "text")
-    loaded = config.load(tmp_path / "text")
-    assert loaded.source.encode_batch(SOURCES) == pair.source.encode_batch(SOURCES)
-    assert loaded.target.encode_batch(TARGETS) == pair.target.encode_batch(TARGETS)
+    tokenizers = config.train(SOURCES, TARGETS)
+    tokenizers.save(tmp_path / "tokenizers")
+    loaded = config.load(tmp_path / "tokenizers")
+    assert loaded.source.encode_batch(SOURCES) == tokenizers.source.encode_batch(SOURCES)
+    assert loaded.target.encode_batch(TARGETS) == tokenizers.target.encode_batch(TARGETS)
 
 
 def test_tokenizer_files_are_in_side_folders(tmp_path):

@@ -1,9 +1,11 @@
+"""Vocabularies: order of ids, saving and loading."""
+
 from random import Random
 
 import pytest
 
 from heedful.errors import CorruptRunError
-from heedful.tokenization import vocabulary as stored
+from heedful.tokenization import vocabulary as vocabulary_module
 from heedful.tokenization.vocabulary import BOS, EOS, NUM_SPECIAL_TOKENS, PAD, UNK, Vocabulary
 
 
@@ -20,7 +22,7 @@ def test_vocabulary_sorts_by_count_then_code_points():
 
 
 def test_vocabulary_does_not_depend_on_counting_order():
-    counts = [(f"word{number}", number % 7 + 1) for number in range(100)]
+    counts = [(f"word{index}", index % 7 + 1) for index in range(100)]
     shuffled = Random(0).sample(counts, k=len(counts))
     assert (
         Vocabulary.from_counts(dict(counts)).tokens == Vocabulary.from_counts(dict(shuffled)).tokens
@@ -73,6 +75,6 @@ def test_vocabulary_file_has_one_token_per_line(tmp_path):
 def test_oversized_vocabulary_file_is_not_read(tmp_path, monkeypatch):
     path = tmp_path / "vocabulary.json"
     Vocabulary(["a" * 100]).save(path)
-    monkeypatch.setattr(stored, "MAX_BYTES", 100)
-    with pytest.raises(CorruptRunError, match="more than the 100 that are ever written"):
+    monkeypatch.setattr(vocabulary_module, "MAX_BYTES", 100)
+    with pytest.raises(CorruptRunError, match="more than the maximum of 100"):
         Vocabulary.load(path)

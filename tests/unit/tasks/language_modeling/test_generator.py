@@ -15,7 +15,7 @@ from heedful.tasks.language_modeling.generator import (
 from heedful.tokenization.subword import SubwordTokenizerConfig
 from heedful.tokenization.tokenizer import CharacterTokenizerConfig, WordTokenizerConfig
 from heedful.tokenization.vocabulary import EOS
-from tests.running_text import write_text_recipe
+from tests.language_modeling import write_text_recipe
 
 LINES = ["Quis est in horto?", "", "Caecilius \u2581 \u4e2d\u6587 \ue000 in horto est."] * 3
 TOKENIZERS = [

@@ -8,7 +8,7 @@ from heedful.errors import DataError
 from heedful.models.masked_language_model import MaskedLanguageModelConfig, MaskingConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.tasks.masked_language_modeling.mask_filler import MaskFiller
-from tests.running_text import write_text_recipe
+from tests.language_modeling import write_text_recipe
 from tests.unit.tasks.language_modeling.test_generator import LINES, each_tokenizer
 
 

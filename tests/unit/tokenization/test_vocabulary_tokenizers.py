@@ -1,3 +1,5 @@
+"""Tokenizers by word and by character."""
+
 from heedful.tokenization.tokenizer import CharacterTokenizerConfig, WordTokenizerConfig
 from heedful.tokenization.vocabulary import UNK
 
@@ -38,7 +40,7 @@ def test_words_below_min_frequency_are_unknown():
 
 
 def test_vocabulary_respects_max_vocab_size():
-    texts = [f"word{number}" for number in range(50)]
+    texts = [f"word{index}" for index in range(50)]
     assert len(WordTokenizerConfig(max_vocab_size=20).train(texts)) == 20
     assert len(CharacterTokenizerConfig(max_vocab_size=7).train(texts)) == 7
 

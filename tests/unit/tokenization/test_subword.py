@@ -1,3 +1,5 @@
+"""Training and loading of subword tokenizers."""
+
 import io
 
 import pytest
@@ -10,60 +12,62 @@ from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 
 ANIMALS = ["dog", "cat", "lion", "horse", "bird", "wolf", "mouse"]
 TEXTS = [f"the {one} sees the {other} in the garden" for one in ANIMALS for other in ANIMALS]
-MODELS = pytest.mark.parametrize("model", ["unigram", "bpe"])
+each_model_type = pytest.mark.parametrize("model_type", ["unigram", "bpe"])
 
 
-@MODELS
-def test_frequent_words_become_subwords(model):
-    tokenizer = SubwordTokenizerConfig(model_type=model).train(TEXTS)
+@each_model_type
+def test_frequent_words_become_subwords(model_type):
+    tokenizer = SubwordTokenizerConfig(model_type=model_type).train(TEXTS)
     assert tokenizer.ids_to_tokens(tokenizer.encode("the garden")) == ["the", "garden"]
 
 
-@MODELS
-def test_small_corpus_gives_fewer_subwords(model):
+@each_model_type
+def test_small_corpus_gives_fewer_subwords(model_type):
     assert (
         NUM_SPECIAL_TOKENS + 256
-        < len(SubwordTokenizerConfig(vocab_size=8000, model_type=model).train(TEXTS))
+        < len(SubwordTokenizerConfig(vocab_size=8000, model_type=model_type).train(TEXTS))
         < 500
     )
 
 
-@MODELS
-def test_subword_vocabulary_respects_vocab_size(model):
-    assert len(SubwordTokenizerConfig(vocab_size=290, model_type=model).train(TEXTS)) <= 290
+@each_model_type
+def test_subword_vocabulary_respects_vocab_size(model_type):
+    assert len(SubwordTokenizerConfig(vocab_size=290, model_type=model_type).train(TEXTS)) <= 290
 
 
-@MODELS
-def test_subwords_train_on_one_letter(model):
-    tokenizer = SubwordTokenizerConfig(model_type=model).train(["a"])
+@each_model_type
+def test_subwords_train_on_one_letter(model_type):
+    tokenizer = SubwordTokenizerConfig(model_type=model_type).train(["a"])
     assert tokenizer.decode(tokenizer.encode("a b")) == "a b"
 
 
-@MODELS
-def test_subwords_train_on_long_line(model):
-    tokenizer = SubwordTokenizerConfig(model_type=model).train([*TEXTS, "zebra " * 2000])
+@each_model_type
+def test_subwords_train_on_long_line(model_type):
+    tokenizer = SubwordTokenizerConfig(model_type=model_type).train([*TEXTS, "zebra " * 2000])
     assert "z" in tokenizer.ids_to_tokens(range(len(tokenizer)))
 
 
-@MODELS
-def test_repeated_lines_do_not_slow_training(model):
-    repeated = SubwordTokenizerConfig(model_type=model).train(
+@each_model_type
+def test_repeated_lines_do_not_slow_training(model_type):
+    repeated = SubwordTokenizerConfig(model_type=model_type).train(
         [*TEXTS, "x"] * 2000
-    )  # hours, if it were quadratic
-    assert repeated.model == SubwordTokenizerConfig(model_type=model).train([*TEXTS, "x"]).model
+    )  # would take hours if quadratic
+    assert (
+        repeated.model == SubwordTokenizerConfig(model_type=model_type).train([*TEXTS, "x"]).model
+    )
 
 
-@MODELS
-def test_subwords_train_on_sentencepiece_marks(model):
-    tokenizer = SubwordTokenizerConfig(model_type=model).train([*TEXTS, "\u2585 zebra \u2581"])
+@each_model_type
+def test_subwords_train_on_sentencepiece_marks(model_type):
+    tokenizer = SubwordTokenizerConfig(model_type=model_type).train([*TEXTS, "\u2585 zebra \u2581"])
     assert "z" in tokenizer.ids_to_tokens(range(len(tokenizer)))
 
 
-@MODELS
-def test_subwords_train_on_names_of_bytes_and_special_tokens(model):
+@each_model_type
+def test_subwords_train_on_names_of_bytes_and_special_tokens(model_type):
     text = "<0x41><0x41> <unk><s></s><pad>"
-    tokenizer = SubwordTokenizerConfig(model_type=model).train(
-        [f"{text} {number}" for number in range(200)]
+    tokenizer = SubwordTokenizerConfig(model_type=model_type).train(
+        [f"{text} {index}" for index in range(200)]
     )
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
@@ -78,9 +82,9 @@ def test_unseen_character_becomes_bytes():
 def test_lower_coverage_leaves_rare_characters_to_bytes():
     texts = [*TEXTS, "\u6f22"]
     covered = SubwordTokenizerConfig(character_coverage=1.0).train(texts)
-    left = SubwordTokenizerConfig(character_coverage=0.99).train(texts)
+    uncovered = SubwordTokenizerConfig(character_coverage=0.99).train(texts)
     assert "\u6f22" in covered.ids_to_tokens(covered.encode("\u6f22"))
-    assert "<0xE6>" in left.ids_to_tokens(left.encode("\u6f22"))
+    assert "<0xE6>" in uncovered.ids_to_tokens(uncovered.encode("\u6f22"))
 
 
 def test_typed_space_mark_is_shown_as_typed():
@@ -93,16 +97,21 @@ def test_subword_training_prints_nothing(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("damage", ["empty", "cut", "noise", "foreign"])
-def test_corrupt_subword_model_is_reported(damage, tmp_path):
+@pytest.mark.parametrize("name", ["empty", "truncated", "noise", "foreign"])
+def test_corrupt_subword_model_is_reported(name, tmp_path):
     path = tmp_path / MODEL_FILE
     whole = SubwordTokenizerConfig().train(TEXTS).model
-    damages = {"empty": b"", "cut": whole[:-5], "noise": b"\x80" * 100, "foreign": _foreign_model()}
-    path.write_bytes(damages[damage])
+    contents = {
+        "empty": b"",
+        "truncated": whole[:-5],
+        "noise": b"\x80" * 100,
+        "foreign": _foreign_model(),
+    }
+    path.write_bytes(contents[name])
     with pytest.raises(CorruptRunError) as caught:
         SubwordTokenizer.load(tmp_path, Normalizer())
     assert caught.value.location == str(path)
-    assert caught.value.message == "not a subword model that heedful has trained"
+    assert caught.value.message == "not a subword model trained by heedful"
 
 
 def _foreign_model():

@@ -1,11 +1,13 @@
+"""Normalizers change what their settings say."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.tokenization.tokenizer import NormalizerConfig
 
-anything = st.text(st.characters(exclude_categories=["Cs"]))
-any_choice = st.builds(
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+configs = st.builds(
     NormalizerConfig,
     unicode=st.sampled_from(["none", "nfc", "nfkc"]),
     lowercase=st.booleans(),
@@ -13,19 +15,19 @@ any_choice = st.builds(
 )
 
 
-@given(text=anything)
+@given(text=texts)
 def test_default_normalizer_is_identity(text):
     assert NormalizerConfig().build()(text) == text
 
 
-@given(choice=any_choice, text=anything)
-def test_normalizer_is_idempotent(choice, text):
-    normalise = choice.build()
-    assert normalise(normalise(text)) == normalise(text)
+@given(config=configs, text=texts)
+def test_normalizer_is_idempotent(config, text):
+    normalizer = config.build()
+    assert normalizer(normalizer(text)) == normalizer(text)
 
 
 @pytest.mark.parametrize(
-    ("choice", "text", "changed"),
+    ("config", "text", "expected"),
     [
         (NormalizerConfig(unicode="nfc"), "e\u0301 \ufb01", "\u00e9 \ufb01"),
         (NormalizerConfig(unicode="nfkc"), "e\u0301 \ufb01", "\u00e9 fi"),
@@ -36,5 +38,5 @@ def test_normalizer_is_idempotent(choice, text):
         (NormalizerConfig(unicode="nfkc", strip=True), "\u00a8a", "\u0308a"),
     ],
 )
-def test_normalizer_settings(choice, text, changed):
-    assert choice.build()(text) == changed
+def test_normalizer_settings(config, text, expected):
+    assert config.build()(text) == expected

@@ -1,3 +1,5 @@
+"""Splitting a text into words."""
+
 import sys
 import unicodedata
 
@@ -9,7 +11,7 @@ from heedful.tokenization.tokenizer import join_words, split_words
 
 
 @pytest.mark.parametrize(
-    ("text", "pieces"),
+    ("text", "words"),
     [
         ("in horto.", [" in", " horto", "."]),
         ("horto (magno)", [" horto", " (", "magno", ")"]),
@@ -29,8 +31,8 @@ from heedful.tokenization.tokenizer import join_words, split_words
         ("\u6211\u7231\u3002\u4eac", [" \u6211\u7231", "\u3002", "\u4eac"]),
     ],
 )
-def test_split_words_separates_words_and_punctuation(text, pieces):
-    assert split_words(text) == pieces
+def test_split_words_separates_words_and_punctuation(text, words):
+    assert split_words(text) == words
 
 
 @given(text=st.text())
@@ -40,7 +42,7 @@ def test_join_words_inverts_split_words(text):
 
 def test_combining_marks_belong_to_words():
     marks = filter(
-        lambda each: unicodedata.category(each)[0] == "M", map(chr, range(sys.maxunicode))
+        lambda character: unicodedata.category(character)[0] == "M", map(chr, range(sys.maxunicode))
     )
     assert [mark for mark in marks if split_words(f"a{mark}b") != [f" a{mark}b"]] == []
 

@@ -1,3 +1,5 @@
+"""Keyed random numbers are uniform, independent and elementwise."""
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,28 +9,28 @@ from heedful.tokenization.segments import UNIFORM_RESOLUTION, derive_keys, rando
 KEYS = np.arange(20_000, dtype=np.uint64)
 
 
-@given(key=st.integers(0, 2**64 - 1), number=st.integers(0, 2**40))
-def test_random_bits_are_elementwise(key, number):
+@given(key=st.integers(0, 2**64 - 1), index=st.integers(0, 2**40))
+def test_random_bits_are_elementwise(key, index):
     keys = np.array([key, 5, key], dtype=np.uint64)
-    together = random_bits(keys, np.array([number, number + 1, number]))
-    assert together[0] == together[2] == random_bits(keys[:1], number)[0]
+    together = random_bits(keys, np.array([index, index + 1, index]))
+    assert together[0] == together[2] == random_bits(keys[:1], index)[0]
     assert (together < UNIFORM_RESOLUTION).all()
 
 
 def test_random_bits_are_uniform():
-    for draws in (
+    for samples in (
         random_bits(KEYS, 0),
         random_bits(KEYS, 7),
         random_bits(KEYS[:1], np.arange(20_000)),
     ):
-        counts = np.bincount((draws >> np.uint64(28)).astype(np.int64), minlength=16)
-        squares = ((counts - 1250) ** 2 / 1250).sum()
-        assert squares < 37.7  # 15 degrees of freedom: exceeded once in 1,000
+        counts = np.bincount((samples >> np.uint64(28)).astype(np.int64), minlength=16)
+        chi_square = ((counts - 1250) ** 2 / 1250).sum()
+        assert chi_square < 37.7  # 15 degrees of freedom: exceeded once in 1,000
 
 
 def test_random_bits_of_one_key_are_uncorrelated():
-    one, other = (random_bits(KEYS, number) / UNIFORM_RESOLUTION - 0.5 for number in (0, 1))
-    correlation = 12 * (one * other).mean()
+    first, second = (random_bits(KEYS, index) / UNIFORM_RESOLUTION - 0.5 for index in (0, 1))
+    correlation = 12 * (first * second).mean()
     assert abs(correlation) < 4 / np.sqrt(len(KEYS))
 
 

@@ -1,11 +1,11 @@
-"""A tiny running text, and the recipes by which tests learn it."""
+"""A tiny text and recipes of language models for it."""
 
 from pathlib import Path
 
 LINES = ["abcd efgh", "efgh ijkl", "ijkl abcd"]
 
 RECIPE = """
-info: {{summary: letters that follow one another}}
+info: {{summary: consecutive letters}}
 data:
   train: {{type: text, path: {folder}/text.txt}}
   lm_batching: {{batch_size: 4, context_length: 16}}
@@ -53,7 +53,7 @@ def write_text_recipe(
     steps: int = 120,
     every: int = 60,
 ) -> Path:
-    """Write a text and a recipe that learns it; give the recipe's path."""
+    """Write a text and a recipe that trains on it; return the path of the recipe."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "text.txt").write_text("\n".join(LINES * 40) + "\n")
     recipe = folder / "text.yaml"
