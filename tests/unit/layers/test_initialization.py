@@ -1,4 +1,4 @@
-"""What initial values are, by their statistics, and what they leave alone."""
+"""Statistics of initial values, and the parameters that initialization leaves alone."""
 
 import math
 
@@ -8,12 +8,14 @@ from pydantic import TypeAdapter
 from torch import nn
 
 from heedful.attention import AdditiveScore, ConcatScore, CosineScore, ScoreFunction
+from heedful.config.base import type_of, types_in
 from heedful.layers.initialization import (
     BahdanauInitConfig,
     DefaultInitConfig,
     NormalInitConfig,
     UniformInitConfig,
     XavierInitConfig,
+    recurrent_matrices,
 )
 from heedful.layers.mixture_of_experts import NoisyTopKGate
 from heedful.layers.rnn import CellConfig
@@ -43,7 +45,7 @@ def assert_drawn_around_zero(weight, *, std):
     assert abs(weight.std().item() / std - 1) < 5 / math.sqrt(2 * weight.numel())
 
 
-def test_the_default_leaves_all_as_it_was():
+def test_default_init_changes_nothing():
     model = build()
     before = {name: weight.clone() for name, weight in model.named_parameters()}
     DefaultInitConfig().initialize(model)
@@ -51,7 +53,7 @@ def test_the_default_leaves_all_as_it_was():
 
 
 @pytest.mark.parametrize("limit", [0.1, 0.08, 0.04])
-def test_uniform_draws_every_weight_evenly_within_its_range(limit):
+def test_uniform_init_draws_from_whole_range(limit):
     model = build(cell="lstm")
     UniformInitConfig(bound=limit).initialize(model)
     for name, weight in model.named_parameters():
@@ -64,7 +66,7 @@ def test_uniform_draws_every_weight_evenly_within_its_range(limit):
 
 
 @pytest.mark.parametrize("init", ALL, ids=str)
-def test_padding_stays_zero_and_learned_settings_stay_as_they_were(init):
+def test_init_keeps_padding_zero_and_learned_settings(init):
     score = {"type": "cosine", "scale": 3.0, "learned": True}
     model = build(hidden_size=MEMORY, attention={"score": score})
     assert isinstance(model.wiring.attention.score, CosineScore)
@@ -74,7 +76,7 @@ def test_padding_stays_zero_and_learned_settings_stay_as_they_were(init):
 
 
 @pytest.mark.parametrize("init", ALL, ids=str)
-def test_norms_keep_their_gains(init):
+def test_init_keeps_gains_of_norms(init):
     model = build(cell={"type": "gru", "layer_norm": True})
     init.initialize(model)
     gains = [each.weight for each in model.modules() if isinstance(each, nn.LayerNorm)]
@@ -83,8 +85,8 @@ def test_norms_keep_their_gains(init):
 
 
 @pytest.mark.parametrize("init", ALL, ids=str)
-def test_the_seed_decides(init):
-    models = list[nn.Module]()
+def test_init_is_determined_by_seed(init):
+    models: list[nn.Module] = []
     for _ in range(2):
         torch.manual_seed(3)
         models.append(build())
@@ -93,7 +95,7 @@ def test_the_seed_decides(init):
     torch.testing.assert_close(one.state_dict(), other.state_dict(), rtol=0, atol=0)
 
 
-def test_normal_draws_all_alike():
+def test_normal_init_has_std_and_zero_biases():
     model = build(cell="lstm")
     NormalInitConfig(std=0.02).initialize(model)
     for name, weight in model.named_parameters():
@@ -103,7 +105,7 @@ def test_normal_draws_all_alike():
     assert_drawn_around_zero(model.embedding.embedding.weight[PAD + 1 :].detach(), std=0.02)
 
 
-def test_xavier_keeps_variance_there_and_back_and_words_as_they_were():
+def test_xavier_init_keeps_variance_and_embeddings():
     """A variance of 2 / (fan_in + fan_out) lies between what keeps either (Glorot & Bengio)."""
     model = build()
     words = model.embedding.embedding.weight.clone()
@@ -116,7 +118,7 @@ def test_xavier_keeps_variance_there_and_back_and_words_as_they_were():
 
 
 @pytest.mark.parametrize("init", ALL, ids=str)
-def test_gates_of_experts_begin_at_zero(init):
+def test_init_keeps_gates_of_experts_at_zero(init):
     gate = nn.ModuleList(
         [NoisyTopKGate(4, num_experts=3, num_experts_per_token=1), nn.Linear(2, 2)]
     )
@@ -126,7 +128,7 @@ def test_gates_of_experts_begin_at_zero(init):
     assert (gate[1].weight != 0).any()
 
 
-def test_bahdanaus_weights_are_small_and_his_biases_zero():
+def test_bahdanau_init_has_small_weights_and_zero_biases():
     model = build(pre_output={"type": "maxout"})
     BahdanauInitConfig().initialize(model)
     assert_drawn_around_zero(model.embedding.embedding.weight[1:].detach(), std=0.01)
@@ -139,19 +141,19 @@ def test_bahdanaus_weights_are_small_and_his_biases_zero():
 
 
 @pytest.mark.parametrize("kind", ["additive", "concat"])
-def test_bahdanaus_scores_are_smaller_still_and_first_say_nothing(kind):
+def test_bahdanau_init_of_scores_is_smaller_with_zero_score_vector(kind):
     model = build(attention={"score": {"type": kind}})
     BahdanauInitConfig().initialize(model)
     score = model.wiring.attention.score
     assert isinstance(score, AdditiveScore | ConcatScore)
     for name, weight in score.named_parameters():
-        if not name.startswith("reduction"):
+        if not name.startswith("score_vector"):
             assert_drawn_around_zero(weight.detach(), std=0.001)
     assert (score.score_vector.weight == 0).all()
 
 
 @pytest.mark.parametrize("heads", [None, {"num_heads": 4}], ids=str)
-def test_attention_is_at_first_exactly_uniform(heads):
+def test_bahdanau_init_gives_uniform_attention(heads):
     model, lengths = build(attention={"multi_head": heads}), [8, 2, 4]
     BahdanauInitConfig().initialize(model)
     weights = model(torch.randint(3, VOCABULARY, (3, 5)), source(*lengths)).weights
@@ -160,7 +162,7 @@ def test_attention_is_at_first_exactly_uniform(heads):
         assert (weights[row, :, length:] == 0).all()
 
 
-def test_what_begins_uniform_can_learn():
+def test_zero_score_vector_gets_gradient():
     """v_a = 0 stops the gradient of W_a and U_a for one step, but not its own."""
     model = build()
     BahdanauInitConfig().initialize(model)
@@ -176,10 +178,11 @@ CELLS = [
     {"type": "gru", "reset": "before"},
     {"type": "lstm", "zoneout": 0.1, "recurrent_dropout": 0.1},
 ]
+SELF_ATTENTIVE_CELLS = ["self-attentive-rnn", "self-attentive-lstm", "lstmn"]
 
 
 @pytest.mark.parametrize("settings", CELLS, ids=str)
-def test_what_meets_a_state_is_orthogonal_gate_by_gate(settings):
+def test_recurrent_matrices_are_orthogonal_per_gate(settings):
     cell = TypeAdapter(CellConfig).validate_python(settings).build(input_size=5, hidden_size=8)
     BahdanauInitConfig().initialize(cell)
     squares = [
@@ -195,7 +198,7 @@ def test_what_meets_a_state_is_orthogonal_gate_by_gate(settings):
         torch.testing.assert_close(square @ square.T, torch.eye(8), rtol=0, atol=1e-5)
 
 
-def test_a_cell_that_recalls_meets_its_past_orthogonally_and_looks_back_evenly():
+def test_self_attentive_cell_has_orthogonal_matrices_and_uniform_attention():
     cell = TypeAdapter(CellConfig).validate_python("lstmn").build(input_size=5, hidden_size=8)
     BahdanauInitConfig().initialize(cell)
     squares = cell.context_to_hidden.weight.split(8)
@@ -205,7 +208,25 @@ def test_a_cell_that_recalls_meets_its_past_orthogonally_and_looks_back_evenly()
     assert (cell.intra_attention.attention.score.score_vector.weight == 0).all()
 
 
-def test_every_kind_of_score_and_cell_is_found_within_a_whole_model():
+@pytest.mark.parametrize("settings", [*CELLS, *SELF_ATTENTIVE_CELLS], ids=str)
+def test_recurrent_matrices_include_every_parameter_that_multiplies_a_state(settings):
+    cell = TypeAdapter(CellConfig).validate_python(settings).build(input_size=5, hidden_size=8)
+    expected = {
+        name
+        for name, parameter in cell.named_parameters()
+        if parameter.dim() == 2 and parameter.size(1) == 8 and "intra_attention" not in name
+    }
+    names = {id(parameter): name for name, parameter in cell.named_parameters()}
+    assert {names[id(matrix._base)] for matrix in recurrent_matrices(cell)} == expected != set()
+
+
+def test_recurrent_matrices_are_tested_for_every_cell_type():
+    cells = [*CELLS, *SELF_ATTENTIVE_CELLS]
+    tested = {cell if isinstance(cell, str) else cell["type"] for cell in cells}
+    assert tested == {type_of(config) for config in types_in(CellConfig)}
+
+
+def test_bahdanau_init_reaches_all_scores_and_cells_of_a_model():
     model = nn.ModuleDict({"one": build(), "two": build(cell="rnn")})
     BahdanauInitConfig().initialize(model)
     found = [each for each in model.modules() if isinstance(each, ScoreFunction | RecurrentCell)]

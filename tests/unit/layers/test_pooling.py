@@ -18,28 +18,28 @@ POOLED = [kind for kind in KINDS if kind != "last"]
 each_kind = pytest.mark.parametrize("kind", POOLED)
 
 
-def pooling(said, size=2):
-    return TypeAdapter(PoolingConfig).validate_python(said).build(size=size)
+def pooling(settings, size=2):
+    return TypeAdapter(PoolingConfig).validate_python(settings).build(size=size)
 
 
-def test_the_mean_by_hand():
+def test_mean_pooling_by_hand():
     assert MeanPooling()(STATES, MASK).tolist() == [[2, -3], [5, -7]]
 
 
-def test_the_highest_values_by_hand():
+def test_max_pooling_by_hand():
     assert MaxPooling()(STATES, MASK).tolist() == [[3, -2], [5, -7]]
 
 
-def test_attention_by_hand():
+def test_attention_pooling_by_hand():
     pool = pooling({"type": "attention", "attention": {"score": {"type": "dot"}}})
     first, second = ((pool.query @ state).exp() for state in STATES[0, :2])
-    wanted = (first * STATES[0, 0] + second * STATES[0, 1]) / (first + second)
+    expected = (first * STATES[0, 0] + second * STATES[0, 1]) / (first + second)
     pooled = pool(STATES, MASK)
-    torch.testing.assert_close(pooled[0], wanted)
+    torch.testing.assert_close(pooled[0], expected)
     torch.testing.assert_close(pooled[1], STATES[1, 0])
 
 
-def test_a_trace_sees_where_a_pooling_looked():
+def test_trace_records_attention_pooling():
     pool = pooling("attention")
     with trace_attention(pool) as (records):
         pool(STATES, MASK)
@@ -50,7 +50,7 @@ def test_a_trace_sees_where_a_pooling_looked():
 
 
 @each_kind
-def test_what_is_hidden_is_never_read(kind):
+def test_masked_states_have_no_influence_in_value_and_gradient(kind):
     pool = pooling(kind)
     spoiled = STATES.masked_fill(~MASK[:, :, None], math.nan).requires_grad_()
     pooled = pool(spoiled, MASK)
@@ -61,7 +61,7 @@ def test_what_is_hidden_is_never_read(kind):
 
 
 @each_kind
-def test_a_sequence_of_padding_alone_becomes_zeros(kind):
+def test_sequence_of_padding_gives_zeros(kind):
     states = STATES.clone().requires_grad_()
     pooled = pooling(kind)(states, torch.zeros_like(MASK))
     assert (pooled == 0).all()
@@ -69,7 +69,7 @@ def test_a_sequence_of_padding_alone_becomes_zeros(kind):
 
 
 @each_kind
-def test_what_is_no_number_stays_visible_in_its_own_row(kind):
+def test_nan_stays_in_its_row(kind):
     states = STATES.clone()
     states[0, 1] = math.nan
     pooled = pooling(kind)(states, MASK)
@@ -78,14 +78,14 @@ def test_what_is_no_number_stays_visible_in_its_own_row(kind):
 
 
 @each_kind
-def test_any_leading_dimensions_will_do(kind):
+def test_pooling_accepts_any_leading_dimensions(kind):
     pool, states, mask = pooling(kind), torch.randn(2, 3, 4, 2), torch.rand(2, 3, 4) < 0.6
-    apart = torch.stack([pool(*part) for part in zip(states, mask, strict=True)])
-    torch.testing.assert_close(pool(states, mask), apart)
+    separate = torch.stack([pool(*part) for part in zip(states, mask, strict=True)])
+    torch.testing.assert_close(pool(states, mask), separate)
 
 
 @each_kind
-def test_gradients_are_those_of_finite_differences(kind):
+def test_gradients_match_finite_differences(kind):
     pool, states = pooling(kind).double(), torch.randn(2, 3, 2, dtype=torch.double)
     assert torch.autograd.gradcheck(lambda states: pool(states, MASK), states.requires_grad_())
 
@@ -98,7 +98,7 @@ def test_half_precision_stays_finite_and_half(kind, dtype):
     assert pooled.isfinite().all()
 
 
-def test_where_the_reading_ended_nothing_is_made():
+def test_last_state_pooling_builds_no_module():
     assert pooling("last") is None
 
 
@@ -112,8 +112,8 @@ def test_where_the_reading_ended_nothing_is_made():
         ),
         (
             {"alignment": {"type": "sampled"}},
-            "pooling.attention.alignment.type: 'sampled' learns from the likelihood of target tokens, "
-            "but self-attention has no targets\n  choose 'gumbel-softmax' or 'straight-through'",
+            "pooling.attention.alignment.type: 'sampled' learns from the likelihood of target "
+            "tokens, but self-attention has no targets\n  choose 'gumbel-softmax' or 'straight-through'",
         ),
         (
             {"auxiliary_losses": [{"type": "coverage"}]},
@@ -122,7 +122,7 @@ def test_where_the_reading_ended_nothing_is_made():
         ),
     ],
 )
-def test_what_only_a_target_could_teach_is_refused(attention, message):
+def test_attention_that_needs_targets_is_rejected(attention, message):
     with pytest.raises(ConfigError) as caught:
         pooling({"type": "attention", "attention": attention})
     assert str(caught.value) == message

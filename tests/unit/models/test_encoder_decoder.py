@@ -16,46 +16,46 @@ def system():
     return copy.deepcopy(build("gru, attend-then-step"))
 
 
-def test_without_penalties_there_are_none():
+def test_model_without_auxiliary_losses_returns_none():
     assert system()(batch(store(), [0, 1, 2])).auxiliary_losses == {}
 
 
-def test_penalties_are_those_of_real_targets_and_places():
+def test_auxiliary_losses_ignore_padding():
     """By a loop over the sentences, each without its padding."""
     model = system()
     attention = model.decoder.wiring.attention
     attention.auxiliary_losses.extend([DoublyStochasticLoss(1.0), CoverageLoss(1.0)])
     examples = batch(store(), list(range(7)), extra=2)
-    found = model(examples)
+    output = model(examples)
     missing = overlap = 0.0
-    for row, weights in enumerate(found.weights):
+    for row, weights in enumerate(output.weights):
         length = int(examples.sources.lengths[row])
-        seen = weights[examples.targets[row] != PAD][:, :length]
-        missing += (1 - seen.sum(0)).square().sum()
-        for step in range(1, len(seen)):
-            overlap += torch.minimum(seen[step], seen[:step].sum(0)).sum()
-    assert found.auxiliary_losses["doubly-stochastic"].item() == pytest.approx(missing.item())
-    assert found.auxiliary_losses["coverage"].item() == pytest.approx(overlap.item())
+        visible = weights[examples.targets[row] != PAD][:, :length]
+        missing += (1 - visible.sum(0)).square().sum()
+        for step in range(1, len(visible)):
+            overlap += torch.minimum(visible[step], visible[:step].sum(0)).sum()
+    assert output.auxiliary_losses["doubly-stochastic"].item() == pytest.approx(missing.item())
+    assert output.auxiliary_losses["coverage"].item() == pytest.approx(overlap.item())
 
 
-def test_rewards_are_the_log_likelihoods_of_the_real_targets():
+def test_rewards_are_log_likelihoods_of_real_targets():
     model = system().train()
     align = SampledAlignment(
         SoftmaxAlignment(), MovingAverageBaseline(0.0), credit="future"
     ).double()
     model.decoder.wiring.attention.alignment_function = align
     examples = batch(store(), [0, 3, 4], extra=1)
-    found = model(examples)
-    assert set(found.auxiliary_losses) == {"reinforce", "entropy-bonus"}
+    output = model(examples)
+    assert set(output.auxiliary_losses) == {"reinforce", "entropy-bonus"}
     rewards = []
-    for log_probs, targets in zip(found.log_probs, examples.targets.tolist(), strict=True):
+    for log_probs, targets in zip(output.log_probs, examples.targets.tolist(), strict=True):
         real = [token for token in targets if token != PAD]
         said = [log_probs[step, token].item() for step, token in enumerate(real)]
         rewards += [sum(said[step:]) for step in range(len(real))]
     assert align.baseline.running_mean.item() == pytest.approx(sum(rewards) / len(rewards))
 
 
-def test_a_model_in_use_draws_nothing_and_is_penalised_for_nothing():
+def test_eval_mode_samples_nothing_and_has_no_losses():
     model = system()
     model.decoder.wiring.attention.alignment_function = SampledAlignment(
         SoftmaxAlignment(), MovingAverageBaseline()

@@ -51,7 +51,7 @@ def texts(rows, length):
 
 
 @each_model
-def test_the_mask_is_read_and_never_said(name):
+def test_mask_symbol_is_input_only(name):
     model, tokens = build(name).eval(), texts(2, 5)
     tokens[0, 2] = model.mask_id
     said = model(LMBatch(tokens, tokens)).log_probs
@@ -60,7 +60,7 @@ def test_the_mask_is_read_and_never_said(name):
 
 
 @each_model
-def test_both_sides_are_seen_and_padding_is_not(name):
+def test_prediction_depends_on_both_sides_but_not_padding(name):
     model, tokens = build(name).double().eval(), texts(1, 6)
     at = model.predict(tokens[0])[3]
     for place in range(6):
@@ -73,14 +73,14 @@ def test_both_sides_are_seen_and_padding_is_not(name):
     torch.testing.assert_close(model(LMBatch(padded, padded)).log_probs[0, 3], at)
 
 
-def test_tied_tokens_are_said_by_the_vectors_they_are_read_by():
+def test_tied_projection_is_embedding():
     model = build("transformer")
     assert model.projection.weight is model.encoder.embedding.embedding.weight
     assert model.projection.weight.shape == (SIZE + 1, 16)
 
 
 @each_model
-def test_it_learns_to_fill_in(name):
+def test_model_learns_to_fill_in_masks(name):
     """Each text counts upwards from where it will, round and round: any gap can be filled."""
     model, kinds = build(name).train(), SIZE - NUM_SPECIAL_TOKENS
 

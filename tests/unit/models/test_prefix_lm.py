@@ -23,10 +23,10 @@ def example(source, target):
     return Batch(sources, torch.tensor([[BOS, *target]]), torch.tensor([[*target, EOS]]))
 
 
-def test_source_separator_and_target_are_one_sequence():
+def test_source_and_target_are_one_sequence_for_backbone():
     model = build(backbone={"cell": "lstm", "num_layers": 2})
     batch = example([4, 5, 6], [7, 8])
-    read = torch.cat(
+    inputs = torch.cat(
         [
             model.source_embedding(batch.sources.tokens),
             model.target_embedding(batch.decoder_inputs),
@@ -34,39 +34,39 @@ def test_source_separator_and_target_are_one_sequence():
         dim=1,
     )
     stack = torch.nn.LSTM(5, 6, num_layers=2, batch_first=True).double()
-    for number, layer in enumerate(model.backbone.layers):
+    for index, layer in enumerate(model.backbone.layers):
         for name, weight in layer.forward_cell.layer.named_parameters():
-            getattr(stack, name.replace("l0", f"l{number}")).data.copy_(weight)
-    shown = stack(read)[0][:, 4:]
-    wanted = model.projection(shown).log_softmax(dim=-1)
-    torch.testing.assert_close(model(batch).log_probs, wanted)
+            getattr(stack, name.replace("l0", f"l{index}")).data.copy_(weight)
+    outputs = stack(inputs)[0][:, 4:]
+    expected = model.lm_head(outputs).log_softmax(dim=-1)
+    torch.testing.assert_close(model(batch).log_probs, expected)
 
 
-def test_nothing_is_looked_at():
-    found = build()(example([4, 5], [7]), need_weights=True)
-    assert found.weights.shape == (1, 2, 3)
-    assert not found.weights.any()
-    assert found.auxiliary_losses == {}
+def test_recurrent_backbone_has_zero_weights():
+    output = build()(example([4, 5], [7]), need_weights=True)
+    assert output.weights.shape == (1, 2, 3)
+    assert not output.weights.any()
+    assert output.auxiliary_losses == {}
 
 
-def test_a_model_that_is_never_told_goes_on_by_itself():
+def test_scheduled_sampling_with_ratio_zero_feeds_own_tokens():
     model = build()
     batch = example([4, 5, 6], [7, 8, 9])
     torch.manual_seed(1)
-    alone = model.forward_scheduled_sampling(batch, 0.0, "sample").log_probs
+    sampled = model.forward_scheduled_sampling(batch, 0.0, "sample").log_probs
     torch.manual_seed(1)
-    state, read, told = model.initial_state(batch.sources), batch.decoder_inputs[:, 0], []
+    state, inputs, log_probs = model.initial_state(batch.sources), batch.decoder_inputs[:, 0], []
     for _ in range(4):
-        if told:
-            read = torch.distributions.Categorical(logits=told[-1]).sample()
+        if log_probs:
+            inputs = torch.distributions.Categorical(logits=log_probs[-1]).sample()
             torch.rand(1)  # whether to be told
-        step = model.step(read, state)
+        step = model.step(inputs, state)
         state = step.state
-        told.append(step.log_probs)
-    torch.testing.assert_close(alone, torch.stack(told, dim=1))
+        log_probs.append(step.log_probs)
+    torch.testing.assert_close(sampled, torch.stack(log_probs, dim=1))
 
 
-def test_a_model_that_is_all_but_always_told_reads_the_target():
+def test_scheduled_sampling_near_ratio_one_matches_teacher_forcing():
     model, batch = build(), example([4, 5, 6], [7, 8, 9])
-    nearly = model.forward_scheduled_sampling(batch, 1 - 1e-12, "sample").log_probs
-    torch.testing.assert_close(nearly, model(batch).log_probs)
+    sampled = model.forward_scheduled_sampling(batch, 1 - 1e-12, "sample").log_probs
+    torch.testing.assert_close(sampled, model(batch).log_probs)

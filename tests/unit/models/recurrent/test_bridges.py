@@ -1,4 +1,4 @@
-"""What each bridge hands over to the first state, and when it refuses."""
+"""Initial decoder states of each bridge, and the sizes it rejects."""
 
 import pytest
 import torch
@@ -10,126 +10,130 @@ from heedful.models.base import EncoderOutput, EncoderStateSizes
 from heedful.models.recurrent.bridges import BridgeSizes, ProjectedBridge
 from heedful.models.recurrent.decoder import RecurrentDecoderConfig
 
-BOTH_WAYS = EncoderStateSizes(final_state_sizes=(4, 4), backward_size=3)
+BIDIRECTIONAL_SIZES = EncoderStateSizes(final_state_sizes=(4, 4), backward_size=3)
 
 
-def build(kind, ends=BOTH_WAYS, **settings):
+def build(kind, final_states=BIDIRECTIONAL_SIZES, **settings):
     config = RecurrentDecoderConfig.model_validate(
         {"hidden_size": 4, "num_layers": 2, "bridge": {"type": kind}, **settings}
     )
-    return config.build(vocab_size=7, memory_size=6, encoder_sizes=ends)
+    return config.build(vocab_size=7, memory_size=6, encoder_sizes=final_states)
 
 
 def source(final_cell_states=()):
-    ends = (torch.randn(2, 4), torch.randn(2, 4))
+    final_states = (torch.randn(2, 4), torch.randn(2, 4))
     states, lengths, summary = torch.randn(2, 3, 6), torch.tensor([3, 2]), torch.randn(2, 6)
-    return EncoderOutput(states, lengths, summary, ends, final_cell_states=final_cell_states)
+    return EncoderOutput(
+        states, lengths, summary, final_states, final_cell_states=final_cell_states
+    )
 
 
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
 @pytest.mark.parametrize("kind", ["tanh", "linear", "backward", "copy", "zeros"])
-def test_the_first_state_shows_what_the_bridge_says_and_is_else_empty(kind, cell):
+def test_initial_hidden_is_bridge_output_and_rest_is_zero(kind, cell):
     decoder, encoded = build(kind, cell=cell), source()
-    for hidden, (seen, *rest) in zip(
+    for hidden, (first_hidden, *rest) in zip(
         decoder.bridge(encoded), decoder.initial_state(encoded).wiring.cells, strict=True
     ):
-        torch.testing.assert_close(seen, hidden)
+        torch.testing.assert_close(first_hidden, hidden)
         assert all((part == 0).all() for part in rest)
 
 
-def test_tanh_is_a_tanh_of_the_summary_for_each_layer():
+def test_tanh_bridge_projects_summary():
     bridge, encoded = build("tanh").bridge, source()
     for layer, hidden in zip(bridge.layers, bridge(encoded), strict=True):
         torch.testing.assert_close(hidden, layer(encoded.summary).tanh())
 
 
-def test_linear_is_the_same_without_a_tanh():
+def test_linear_bridge_projects_summary_without_tanh():
     bridge, encoded = build("linear").bridge, source()
     for layer, hidden in zip(bridge.layers, bridge(encoded), strict=True):
         torch.testing.assert_close(hidden, layer(encoded.summary))
 
 
-def test_copy_begins_each_layer_where_the_encoders_ended():
+def test_copy_bridge_returns_final_states():
     encoded = source()
     torch.testing.assert_close(build("copy").bridge(encoded), list(encoded.final_states))
 
 
-def test_copy_hands_over_memory_cells_where_the_encoder_tells_them():
+def test_copy_bridge_passes_final_cell_states():
     encoded = source(final_cell_states=(torch.randn(2, 4), torch.randn(2, 4)))
-    wanted = tuple(zip(encoded.final_states, encoded.final_cell_states, strict=True))
+    expected = tuple(zip(encoded.final_states, encoded.final_cell_states, strict=True))
     torch.testing.assert_close(
-        build("copy", cell="lstm").initial_state(encoded).wiring.cells, wanted
+        build("copy", cell="lstm").initial_state(encoded).wiring.cells, expected
     )
 
 
 @pytest.mark.parametrize("kind", ["tanh", "linear", "backward", "zeros"])
-def test_other_bridges_leave_memory_cells_empty(kind):
+def test_other_bridges_start_with_zero_cell_states(kind):
     encoded = source(final_cell_states=(torch.randn(2, 4), torch.randn(2, 4)))
     decoder = build(kind, cell="lstm")
     assert not decoder.needs_cell_states
-    for _, memory in decoder.initial_state(encoded).wiring.cells:
-        assert (memory == 0).all()
+    for _, cell_state in decoder.initial_state(encoded).wiring.cells:
+        assert (cell_state == 0).all()
 
 
 @pytest.mark.parametrize(
-    ("cell", "wants"),
+    ("cell", "needs_cell_states"),
     [("rnn", False), ("gru", False), ("lstm", True), ("self-attentive-lstm", False)],
 )
-def test_copy_wants_memories_for_cells_that_have_room_for_them(cell, wants):
-    assert build("copy", cell=cell).needs_cell_states == wants
-    assert build("copy", cell=cell, first_residual_layer=2).needs_cell_states == wants
+def test_copy_bridge_needs_cell_states_for_lstm_only(cell, needs_cell_states):
+    assert build("copy", cell=cell).needs_cell_states == needs_cell_states
+    assert build("copy", cell=cell, first_residual_layer=2).needs_cell_states == needs_cell_states
 
 
-def test_zeros_are_zeros():
+def test_zeros_bridge_returns_zeros():
     for hidden in build("zeros").bridge(source()):
         torch.testing.assert_close(hidden, torch.zeros(2, 4))
 
 
-def test_backward_is_what_the_backward_reading_shows_at_the_first_word():
-    """s_0 = tanh(W_s h_1), by a recurrence both ways, for rows of different lengths."""
+def test_backward_bridge_uses_backward_state_at_first_token():
+    """s_0 = tanh(W_s h_1), with a bidirectional layer over rows of different lengths."""
     cells = [ResetAfterGRUCell(5, 3) for _ in range(2)]
-    reading = RecurrentLayer(forward_cell=cells[0], backward_cell=cells[1])
+    encoder_layer = RecurrentLayer(forward_cell=cells[0], backward_cell=cells[1])
     lengths = torch.tensor([4, 2])
-    states = reading(torch.randn(2, 4, 5), lengths)
-    ends = (torch.randn(2, 4), reading.final_outputs(states, lengths))
-    encoded = EncoderOutput(states, lengths, torch.randn(2, 6), ends)  # its summary made otherwise
+    states = encoder_layer(torch.randn(2, 4, 5), lengths)
+    final_states = (torch.randn(2, 4), encoder_layer.final_outputs(states, lengths))
+    encoded = EncoderOutput(
+        states, lengths, torch.randn(2, 6), final_states
+    )  # its summary made otherwise
     layer = torch.nn.Linear(3, 4)
     (hidden,) = ProjectedBridge([layer], uses_tanh=True, backward_size=3)(encoded)
     torch.testing.assert_close(hidden, layer(states[:, 0, 3:]).tanh())
 
 
-def test_layers_are_as_many_and_as_wide_as_the_decoders():
+def test_projections_have_decoder_sizes():
     layers = BridgeSizes(6, EncoderStateSizes(), hidden_size=4, num_layers=3).build_projections(5)
     assert [(each.in_features, each.out_features) for each in layers] == [(5, 4)] * 3
 
 
 @pytest.mark.parametrize(
-    ("kind", "ends", "message"),
+    ("kind", "final_states", "message"),
     [
         (
             "backward",
             EncoderStateSizes(final_state_sizes=(4, 4), backward_size=0),
-            "bridge.type: 'backward' begins where a backward reading of the source ends, but the "
-            "encoder has none in its last layer\n"
-            "  choose 'tanh', or let the encoder read both ways",
+            "bridge.type: 'backward' needs a backward cell in the encoder's last layer, but there "
+            "is none\n"
+            "  choose 'tanh', or set encoder.direction to 'bidirectional'",
         ),
         (
             "copy",
             EncoderStateSizes(final_state_sizes=(4, 6, 4)),
-            "bridge.type: 'copy' begins each layer where the encoder's layer ended, but the "
-            "widths of the encoder's layers are 4, 6, 4 and those of the decoder's are 4, 4\n"
-            "  give both as many layers, of one hidden_size, or choose 'tanh'",
+            "bridge.type: 'copy' needs layers of equal sizes, but those of the encoder are 4, 6, 4 "
+            "and those of the decoder 4, 4\n"
+            "  give both the same num_layers and hidden_size, or choose 'tanh'",
         ),
         (
             "copy",
             None,
-            "bridge.type: 'copy' begins each layer where the encoder's layer ended, but the "
-            "widths of the encoder's layers are not known and those of the decoder's are 4, 4\n"
-            "  give both as many layers, of one hidden_size, or choose 'tanh'",
+            "bridge.type: 'copy' needs layers of equal sizes, but those of the encoder are unknown "
+            "and those of the decoder 4, 4\n"
+            "  give both the same num_layers and hidden_size, or choose 'tanh'",
         ),
     ],
 )
-def test_banks_that_do_not_fit_are_named_with_a_remedy(kind, ends, message):
+def test_incompatible_sizes_are_rejected(kind, final_states, message):
     with pytest.raises(ConfigError) as caught:
-        build(kind, ends)
+        build(kind, final_states)
     assert str(caught.value) == message

@@ -1,4 +1,4 @@
-"""Deep fusion against a slow loop from the paper, one row and one place at a time."""
+"""Deep fusion matches an explicit loop over the equations of the paper."""
 
 import pytest
 import torch
@@ -22,16 +22,16 @@ ROWS = len(LENGTHS)
 
 def parts(**settings):
     attention = AttentionConfig(score=AdditiveScoreConfig(hidden_size=A))
-    usual = {"cell": LSTMNCellConfig(score_size=A), "attention": attention}
+    defaults = {"cell": LSTMNCellConfig(score_size=A), "attention": attention}
     sizes = {"embedding_size": E, "hidden_size": D, "pre_output": StateOnlyPreOutputConfig()}
-    return RecurrentDecoderConfigBase(**sizes, **usual | settings)
+    return RecurrentDecoderConfigBase(**sizes, **defaults | settings)
 
 
 def make(**settings):
     wiring = DeepFusionConfig().build(parts(**settings), memory_size=D).double()
     with torch.no_grad():
         for weight in wiring.parameters():
-            weight.mul_(3)  # so that weights are far from even
+            weight.mul_(3)  # attention far from uniform
     return wiring
 
 
@@ -40,7 +40,7 @@ def random(*shape):
 
 
 def source():
-    """States and memory cells of an encoder; what lies past the end is anything."""
+    """States and cell states of an encoder; random at padding."""
     return EncoderOutput(
         random(ROWS, S, D), LENGTHS, random(ROWS, D), cell_states=random(ROWS, S, D)
     )
@@ -48,15 +48,15 @@ def source():
 
 def run(wiring, encoded, tokens, hidden):
     memory = wiring.build_memory(encoded)
-    state, found = wiring.initial_state(wiring.cells.initial_state(hidden), memory, encoded), []
+    state, outputs = wiring.initial_state(wiring.cells.initial_state(hidden), memory, encoded), []
     for column in tokens.unbind(1):
-        found.append(wiring(column, state, memory))
-        state = found[-1].state
-    return found
+        outputs.append(wiring(column, state, memory))
+        state = outputs[-1].state
+    return outputs
 
 
 def mean(scores, *vectors):
-    """softmax(scores), and means under it."""
+    """softmax(scores), and the weighted means of the vectors."""
     powers = [torch.exp(score) for score in scores]
     weights = torch.stack([power / sum(powers) for power in powers])
     return weights, *(
@@ -72,92 +72,94 @@ def v_tanh(attention):
     return lambda x, c, h: v @ torch.tanh(W_x @ x + W_c @ c + W_h @ h)
 
 
-def test_memory_cells_of_the_source_are_added_to_those_of_the_target():
+def test_deep_fusion_matches_equations():
     wiring, encoded = make(), source()
     cell = wiring.cells.cells[0]
     intra, inter = v_tanh(cell.intra_attention.attention), v_tanh(wiring.attention)
     W, U, b = cell.input_to_hidden.weight, cell.context_to_hidden.weight, cell.input_to_hidden.bias
     R, b_r = wiring.gate.weight, wiring.gate.bias
     tokens, hidden = random(ROWS, STEPS, E), random(ROWS, D)
-    found = run(wiring, encoded, tokens, [hidden])
+    outputs = run(wiring, encoded, tokens, [hidden])
     for row, length in enumerate(LENGTHS):
         g, a = encoded.states[row, :length], encoded.cell_states[row, :length]
-        taken, s, recalled = (
+        context, s, cell_context = (
             torch.zeros_like(hidden[row]),
             hidden[row],
             torch.zeros_like(hidden[row]),
         )
-        states, memories = [], []
+        states, cell_states = [], []
         for t, x in enumerate(tokens[row]):
             if states:
                 scores = [intra(x, s, each) for each in states]
-                _, s, recalled = mean(scores, states, memories)
-            weights, taken, brought = mean([inter(x, taken, each) for each in g], g, a)
-            r = torch.sigmoid(R @ torch.cat([taken, x]) + b_r)
+                _, s, cell_context = mean(scores, states, cell_states)
+            weights, context, source_cell_context = mean(
+                [inter(x, context, each) for each in g], g, a
+            )
+            r = torch.sigmoid(R @ torch.cat([context, x]) + b_r)
             i, f, new, o = (W @ x + U @ s + b).chunk(4)
-            c = r * brought + f.sigmoid() * recalled + i.sigmoid() * new.tanh()
+            c = r * source_cell_context + f.sigmoid() * cell_context + i.sigmoid() * new.tanh()
             states.append(o.sigmoid() * c.tanh())
-            memories.append(c)
-            torch.testing.assert_close(found[t].pre_output_input[row], states[-1])
-            torch.testing.assert_close(found[t].weights[row, 0, :length], weights)
-            assert not found[t].weights[row, 0, length:].any()
+            cell_states.append(c)
+            torch.testing.assert_close(outputs[t].pre_output_input[row], states[-1])
+            torch.testing.assert_close(outputs[t].weights[row, 0, :length], weights)
+            assert not outputs[t].weights[row, 0, length:].any()
 
 
-def test_what_lies_past_the_end_of_a_source_has_no_influence():
+def test_source_padding_has_no_influence():
     wiring, encoded = make(), source()
     tokens, hidden = random(ROWS, STEPS, E), [random(ROWS, D)]
-    past_the_end = torch.arange(S) >= LENGTHS[:, None]
+    is_padding = torch.arange(S) >= LENGTHS[:, None]
     spoiled = encoded._replace(
-        states=encoded.states.masked_fill(past_the_end[..., None], 1e3),
-        cell_states=encoded.cell_states.masked_fill(past_the_end[..., None], 1e3),
+        states=encoded.states.masked_fill(is_padding[..., None], 1e3),
+        cell_states=encoded.cell_states.masked_fill(is_padding[..., None], 1e3),
     )
-    wanted, found = (run(wiring, each, tokens, hidden) for each in (encoded, spoiled))
-    for pair in zip(found, wanted, strict=True):
+    expected, outputs = (run(wiring, each, tokens, hidden) for each in (encoded, spoiled))
+    for pair in zip(outputs, expected, strict=True):
         torch.testing.assert_close(*(wired.pre_output_input for wired in pair))
 
 
-def test_rows_can_be_chosen_as_a_beam_does():
+def test_rows_of_state_can_be_selected():
     wiring, encoded, rows = make(num_layers=2), source(), torch.tensor([2, 2, 0, 1])
     memory = wiring.build_memory(encoded)
     tokens, hidden = random(ROWS, STEPS, E), [random(ROWS, D) for _ in range(2)]
     state = run(wiring, encoded, tokens, hidden)[-1].state
-    more = random(ROWS, E)
-    chosen = wiring(more[rows], select_rows(state, rows), select_rows(memory, rows))
+    next_inputs = random(ROWS, E)
+    selected = wiring(next_inputs[rows], select_rows(state, rows), select_rows(memory, rows))
     torch.testing.assert_close(
-        chosen.pre_output_input, wiring(more, state, memory).pre_output_input[rows]
+        selected.pre_output_input, wiring(next_inputs, state, memory).pre_output_input[rows]
     )
 
 
-def test_layers_above_the_bottom_are_plain():
+def test_only_bottom_cell_is_fused():
     kinds = [type(cell) for cell in make(num_layers=3).cells.cells]
     assert kinds == [DeepFusionLSTMNCell, LSTMNCell, LSTMNCell]
 
 
-def test_every_weight_learns_and_so_do_states_and_memory_cells():
+def test_parameters_states_and_cell_states_get_gradients():
     wiring, encoded = make(), source()
-    states, memories = encoded.states.requires_grad_(), encoded.cell_states.requires_grad_()
-    found = run(wiring, encoded, random(ROWS, STEPS, E), [random(ROWS, D)])
-    sum(wired.pre_output_input.square().sum() for wired in found).backward()
+    states, cell_states = encoded.states.requires_grad_(), encoded.cell_states.requires_grad_()
+    outputs = run(wiring, encoded, random(ROWS, STEPS, E), [random(ROWS, D)])
+    sum(wired.pre_output_input.square().sum() for wired in outputs).backward()
     assert [name for name, weight in wiring.named_parameters() if not weight.grad.any()] == []
-    within = torch.arange(S) < LENGTHS[:, None]
-    for leaf in (states, memories):
-        assert leaf.grad[within].all()
-        assert not leaf.grad[~within].any()
+    is_real = torch.arange(S) < LENGTHS[:, None]
+    for leaf in (states, cell_states):
+        assert leaf.grad[is_real].all()
+        assert not leaf.grad[~is_real].any()
 
 
-def test_gradients_are_those_of_finite_differences():
+def test_gradients_match_finite_differences():
     wiring, encoded = make(), source()
     tokens = random(ROWS, 2, E).requires_grad_()
     leaves = (encoded.states.requires_grad_(), encoded.cell_states.requires_grad_(), tokens)
 
-    def told(states, memories, tokens):
-        seen = encoded._replace(states=states, cell_states=memories)
-        return run(wiring, seen, tokens, [encoded.summary])[-1].pre_output_input
+    def last_output(states, cell_states, tokens):
+        changed = encoded._replace(states=states, cell_states=cell_states)
+        return run(wiring, changed, tokens, [encoded.summary])[-1].pre_output_input
 
-    assert torch.autograd.gradcheck(told, leaves, fast_mode=True)
+    assert torch.autograd.gradcheck(last_output, leaves, fast_mode=True)
 
 
-def test_a_score_may_look_back_at_the_states_taken():
+def test_score_can_use_last_context():
     score = AdditiveScoreConfig(hidden_size=A, features=(ContextFeatureConfig(),))
     wiring = make(attention=AttentionConfig(score=score))
     plain = make()
@@ -170,37 +172,37 @@ def test_a_score_may_look_back_at_the_states_taken():
         torch.testing.assert_close(*(wired.pre_output_input for wired in pair))
 
 
-def refusal(memory_size=D, **settings):
+def error_message(memory_size=D, **settings):
     with pytest.raises(ConfigError) as caught:
         DeepFusionConfig().build(parts(**settings), memory_size=memory_size)
     return str(caught.value)
 
 
-def test_a_cell_that_lets_no_memory_in_is_refused():
-    assert refusal(cell=GRUCellConfig()) == (
-        "cell.type: under 'deep-fusion' memory is added within the cell, but 'gru' lets none in\n"
+def test_other_cells_are_rejected():
+    assert error_message(cell=GRUCellConfig()) == (
+        "cell.type: wiring 'deep-fusion' works only with 'lstmn' cells, but this is 'gru'\n"
         "  choose 'lstmn', or another wiring"
     )
 
 
-def test_memory_cells_of_another_width_are_refused():
-    assert refusal(memory_size=6) == (
-        "hidden_size: under 'deep-fusion' memory cells of both sides are added, but the encoder's "
-        "are 6 wide and the decoder's 4\n  set it to 6"
+def test_other_hidden_size_is_rejected():
+    assert error_message(memory_size=6) == (
+        "hidden_size: wiring 'deep-fusion' adds cell states of both sides, but the encoder's have "
+        "size 6 and the decoder's 4\n  set it to 6"
     )
 
 
-def test_heads_are_refused():
-    assert refusal(attention=AttentionConfig(multi_head=MultiHeadConfig(num_heads=2))) == (
-        "attention.multi_head: under 'deep-fusion' states and memory cells are taken as they are, but "
-        "heads make others of them\n  leave the section out, or choose another wiring"
+def test_multi_head_attention_is_rejected():
+    assert error_message(attention=AttentionConfig(multi_head=MultiHeadConfig(num_heads=2))) == (
+        "attention.multi_head: wiring 'deep-fusion' adds cell states as they are, but heads "
+        "project them\n  remove the section, or choose another wiring"
     )
 
 
-def test_an_encoder_without_memory_cells_is_refused():
+def test_encoder_without_cell_states_is_rejected():
     with pytest.raises(ConfigError) as caught:
         make().build_memory(source()._replace(cell_states=None))
     assert str(caught.value) == (
-        "encoder.cell.type: under 'deep-fusion' the decoder takes memory cells from the encoder, "
-        "but this one writes none down\n  choose 'lstmn' or 'self-attentive-lstm'"
+        "encoder.cell.type: wiring 'deep-fusion' needs the cell states of every source position, "
+        "but this encoder returns none\n  choose 'lstmn' or 'self-attentive-lstm'"
     )

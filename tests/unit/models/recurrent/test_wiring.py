@@ -1,4 +1,4 @@
-"""Each wiring against its paper's equations, step by step."""
+"""Wirings match the equations of their papers, step by step."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ each_number_of_heads = pytest.mark.parametrize(
 
 
 def make(wiring, heads=None):
-    """A wiring, a source made ready for it, and its first state, from one hidden state."""
+    """A wiring, its memory, its initial state and the hidden state of that."""
     config = RecurrentDecoderConfig(
         embedding_size=EMBEDDED,
         hidden_size=HIDDEN,
@@ -28,46 +28,46 @@ def make(wiring, heads=None):
     )
     built = wiring.build(config, memory_size=MEMORY)
     encoded = EncoderOutput(torch.randn(2, 3, MEMORY), torch.tensor([3, 2]), torch.randn(2, MEMORY))
-    memory, before = built.build_memory(encoded), torch.randn(2, HIDDEN)
+    memory, hidden = built.build_memory(encoded), torch.randn(2, HIDDEN)
     return (
         built,
         memory,
-        built.initial_state(built.cells.initial_state([before]), memory, encoded),
-        before,
+        built.initial_state(built.cells.initial_state([hidden]), memory, encoded),
+        hidden,
     )
 
 
 @each_number_of_heads
-def test_attend_then_step_asks_with_the_state_that_was(heads):
-    wiring, memory, state, before = make(AttendThenStepConfig(), heads)
+def test_attend_then_step_queries_with_last_state(heads):
+    wiring, memory, state, hidden = make(AttendThenStepConfig(), heads)
     token = torch.randn(2, EMBEDDED)
-    wired = wiring(token, state, memory)
-    context, weights, *_ = wiring.attention(before[:, None], memory)
-    torch.testing.assert_close(wired.weights, weights)
+    output = wiring(token, state, memory)
+    context, weights, *_ = wiring.attention(hidden[:, None], memory)
+    torch.testing.assert_close(output.weights, weights)
     read = torch.cat([token, context[:, 0]], -1)
-    (after,) = wiring.cells.cells[0](read, (before,))
-    torch.testing.assert_close(wired.state.cells[0][0], after)
-    told = torch.cat([after, context[:, 0], token], -1)
-    features = wiring.compute_features(wired.pre_output_input[:, None])[:, 0]
-    torch.testing.assert_close(features, wiring.pre_output.projection(told).tanh())
+    (after,) = wiring.cells.cells[0](read, (hidden,))
+    torch.testing.assert_close(output.state.cells[0][0], after)
+    pre_output_input = torch.cat([after, context[:, 0], token], -1)
+    features = wiring.compute_features(output.pre_output_input[:, None])[:, 0]
+    torch.testing.assert_close(features, wiring.pre_output.projection(pre_output_input).tanh())
 
 
 @each_number_of_heads
-def test_step_then_attend_asks_with_the_state_that_is(heads):
-    wiring, memory, state, before = make(StepThenAttendConfig(input_feeding=False), heads)
+def test_step_then_attend_queries_with_new_state(heads):
+    wiring, memory, state, hidden = make(StepThenAttendConfig(input_feeding=False), heads)
     token = torch.randn(2, EMBEDDED)
-    wired = wiring(token, state, memory)
-    (after,) = wiring.cells.cells[0](token, (before,))
+    output = wiring(token, state, memory)
+    (after,) = wiring.cells.cells[0](token, (hidden,))
     context, weights, *_ = wiring.attention(after[:, None], memory)
-    torch.testing.assert_close(wired.weights, weights)
-    wanted = wiring.pre_output.projection(torch.cat([context[:, 0], after], -1)).tanh()
+    torch.testing.assert_close(output.weights, weights)
+    expected = wiring.pre_output.projection(torch.cat([context[:, 0], after], -1)).tanh()
     torch.testing.assert_close(
-        wiring.compute_features(wired.pre_output_input[:, None])[:, 0], wanted
+        wiring.compute_features(output.pre_output_input[:, None])[:, 0], expected
     )
-    assert wired.state.input_feed is None
+    assert output.state.input_feed is None
 
 
-def test_input_feeding_gives_the_last_features_with_the_next_token():
+def test_input_feeding_appends_last_features_to_token():
     wiring, memory, state, _ = make(StepThenAttendConfig())
     token = torch.randn(2, EMBEDDED)
     assert (state.input_feed == 0).all()
@@ -81,18 +81,18 @@ def test_input_feeding_gives_the_last_features_with_the_next_token():
 
 @pytest.mark.parametrize("wiring", [AttendThenStepConfig(), StepThenAttendConfig()], ids=str)
 @each_number_of_heads
-def test_the_past_is_carried_with_the_state(wiring, heads):
+def test_attention_state_is_carried(wiring, heads):
     built, memory, state, _ = make(wiring, heads)
     token = torch.randn(2, EMBEDDED)
     first = built(token, state, memory)
     second = built(token, first.state, memory)
     assert (second.state.attention_state.num_queries == 2).all()
-    looked = [wired.alignment.weights[..., 0, :] for wired in (first, second)]
-    torch.testing.assert_close(second.state.attention_state.coverage, sum(looked))
+    weights = [output.alignment.weights[..., 0, :] for output in (first, second)]
+    torch.testing.assert_close(second.state.attention_state.coverage, sum(weights))
 
 
-def test_the_search_model_is_that_of_bahdanau_2015():
-    """By a slow loop over the equations of appendix A, one sentence at a time."""
+def test_attend_then_step_matches_bahdanau_2015():
+    """By an explicit loop over the equations of appendix A, for one sentence."""
     config = RecurrentDecoderConfig(
         embedding_size=EMBEDDED,
         hidden_size=HIDDEN,
@@ -102,7 +102,7 @@ def test_the_search_model_is_that_of_bahdanau_2015():
     decoder = config.build(vocab_size=7, memory_size=MEMORY)
     encoded = EncoderOutput(torch.randn(1, 4, MEMORY), torch.tensor([4]), torch.randn(1, MEMORY))
     tokens = torch.tensor([[1, 5, 3]])
-    found = decoder(tokens, encoded).log_probs[0]
+    actual = decoder(tokens, encoded).log_probs[0]
 
     score, cell = decoder.wiring.attention.score, decoder.wiring.cells.cells[0]
     W_a, U_a = score.query_projection.weight, score.key_projection.weight
@@ -129,5 +129,5 @@ def test_the_search_model_is_that_of_bahdanau_2015():
         z = torch.sigmoid(W_z @ read + U_z @ s + b_z)
         t = U_o @ s + V_o @ y + C_o @ c + b_o
         t = torch.stack([max(t[2 * j], t[2 * j + 1]) for j in range(5)])
-        torch.testing.assert_close(found[i], W_o(t).log_softmax(-1))
+        torch.testing.assert_close(actual[i], W_o(t).log_softmax(-1))
         s = (1 - z) * s + z * torch.tanh(W @ read + U @ (r * s) + b)

@@ -1,4 +1,4 @@
-"""Wirings without attention, by slow loops over their papers' equations."""
+"""Wirings without attention match explicit loops over the equations of their papers."""
 
 import pytest
 import torch
@@ -21,28 +21,28 @@ def source():
     return EncoderOutput(torch.randn(2, 4, MEMORY), torch.tensor([4, 2]), torch.randn(2, MEMORY))
 
 
-def test_the_final_state_is_all_that_sutskevers_decoder_knows():
+def test_final_state_wiring_matches_sutskever_2014():
     decoder = build("final-state", cell="lstm", num_layers=2, pre_output={"type": "state-only"})
     encoded, tokens = source(), torch.randint(3, 7, (2, 3))
-    found = decoder(tokens, encoded)
+    output = decoder(tokens, encoded)
     states = [(hidden, torch.zeros_like(hidden)) for hidden in decoder.bridge(encoded)]
     for time in range(3):
         below = decoder.embedding(tokens[:, time])
-        for number, cell in enumerate(decoder.wiring.cells.cells):
-            first = tuple(part[None] for part in states[number])
+        for index, cell in enumerate(decoder.wiring.cells.cells):
+            first = tuple(part[None] for part in states[index])
             _, after = cell.layer(below[:, None], first)
-            states[number] = tuple(part[0] for part in after)
-            below = states[number][0]
-        wanted = decoder.output_head.projection(below).log_softmax(-1)
-        torch.testing.assert_close(found.log_probs[:, time], wanted)
+            states[index] = tuple(part[0] for part in after)
+            below = states[index][0]
+        expected = decoder.output_head.projection(below).log_softmax(-1)
+        torch.testing.assert_close(output.log_probs[:, time], expected)
 
 
-def test_the_context_is_there_at_every_step_of_chos_decoder():
+def test_constant_context_wiring_matches_cho_2014():
     """h_t = g(y_{t-1}, h_{t-1}, c), and maxout over O_h h_t + O_y y_{t-1} + O_c c."""
     output = {"type": "maxout", "size": 3}
     decoder = build("constant-context", cell={"type": "gru", "reset": "before"}, pre_output=output)
     encoded, tokens = source(), torch.randint(3, 7, (2, 3))
-    found = decoder(tokens, encoded)
+    output = decoder(tokens, encoded)
     (h,), c = decoder.bridge(encoded), encoded.summary
     cell, combine = decoder.wiring.cells.cells[0], decoder.wiring.pre_output.projection
     O_h, O_y, O_c = combine.weight.split([HIDDEN, EMBEDDED, MEMORY], dim=1)
@@ -54,17 +54,17 @@ def test_the_context_is_there_at_every_step_of_chos_decoder():
         h = (1 - z) * h + z * new
         pairs = (h @ O_h.T + y @ O_y.T + c @ O_c.T + combine.bias).view(2, 3, 2)
         features = torch.maximum(pairs[..., 0], pairs[..., 1])
-        wanted = decoder.output_head.projection(features).log_softmax(-1)
-        torch.testing.assert_close(found.log_probs[:, time], wanted)
+        expected = decoder.output_head.projection(features).log_softmax(-1)
+        torch.testing.assert_close(output.log_probs[:, time], expected)
 
 
 @each_kind
-def test_it_looks_nowhere_and_nothing_is_known_of_it(kind):
+def test_wiring_without_attention_has_zero_weights_and_no_records(kind):
     decoder, encoded = build(kind), source()
-    found = decoder(torch.randint(3, 7, (2, 3)), encoded)
-    assert found.weights.shape == (2, 3, 4)
-    assert (found.weights == 0).all()
-    assert found.attention_records == ()
+    output = decoder(torch.randint(3, 7, (2, 3)), encoded)
+    assert output.weights.shape == (2, 3, 4)
+    assert (output.weights == 0).all()
+    assert output.attention_records == ()
     assert decoder.step(torch.tensor([1, 1]), decoder.initial_state(encoded)).weights.shape == (
         2,
         4,
@@ -72,21 +72,21 @@ def test_it_looks_nowhere_and_nothing_is_known_of_it(kind):
 
 
 @each_kind
-def test_what_lies_between_first_state_and_summary_is_never_read(kind):
+def test_wiring_without_attention_never_reads_states(kind):
     decoder, encoded, tokens = build(kind), source(), torch.randint(3, 7, (2, 3))
     broken = encoded._replace(states=torch.full_like(encoded.states, float("nan")))
     torch.testing.assert_close(decoder(tokens, broken), decoder(tokens, encoded))
 
 
 @each_kind
-def test_a_search_finds_its_way_without_attention(kind):
+def test_greedy_search_works_without_attention(kind):
     decoder = build(kind)
     limits = {"bos": 1, "eos": 2, "max_lengths": torch.tensor([5, 3])}
-    for found in greedy_search(decoder, decoder.initial_state(source()), **limits):
-        assert all(sum(row) == 0 for row in torch.as_tensor(found.weights).tolist())
+    for output in greedy_search(decoder, decoder.initial_state(source()), **limits):
+        assert all(sum(row) == 0 for row in torch.as_tensor(output.weights).tolist())
 
 
-def test_only_the_constant_context_still_hears_a_source_that_the_first_state_has_forgotten():
+def test_constant_context_depends_on_source_with_zeros_bridge():
     first, second = source(), source()
     tokens = torch.randint(3, 7, (2, 3))
     decoder = build("constant-context", bridge={"type": "zeros"})

@@ -1,4 +1,4 @@
-"""Recurrences against torch's own packed sequences, weight for weight."""
+"""Recurrent layers match torch on packed sequences."""
 
 import pytest
 import torch
@@ -13,8 +13,8 @@ LENGTHS = torch.tensor([2, 5, 1])
 each_kind = pytest.mark.parametrize("kind", TORCH)
 
 
-def pair(kind):
-    """A recurrence in both directions and torch's layer with the same weights."""
+def matching_layers(kind):
+    """A bidirectional layer and torch's with the same parameters."""
     cells = [CELL_CLASSES[kind](3, 4) for _ in range(2)]
     ours = RecurrentLayer(forward_cell=cells[0], backward_cell=cells[1]).double()
     theirs = TORCH[kind](3, 4, batch_first=True, bidirectional=True).double()
@@ -25,27 +25,27 @@ def pair(kind):
 
 
 def first_states(kind):
-    """One for each direction, and the same as torch takes them."""
+    """Initial states of both directions, and the same in torch's layout."""
     parts = 2 if kind == "lstm" else 1
     states = torch.randn(parts, 2, 3, 4, dtype=torch.double)
     return list(zip(*(part.unbind(0) for part in states), strict=True)), tuple(states)
 
 
 @each_kind
-def test_outputs_ends_and_gradients_are_those_of_torch_on_packed_sequences(kind):
-    ours, theirs = pair(kind)
+def test_outputs_final_states_and_gradients_match_torch_on_packed_sequences(kind):
+    ours, theirs = matching_layers(kind)
     inputs = torch.randn(3, 5, 3, dtype=torch.double, requires_grad=True)
     first, torch_first = first_states(kind)
     packed = pack_padded_sequence(inputs, LENGTHS, batch_first=True, enforce_sorted=False)
     outputs, last = theirs(packed, torch_first if kind == "lstm" else torch_first[0])
-    wanted, _ = pad_packed_sequence(outputs, batch_first=True)
-    seen = (torch.arange(5) < LENGTHS[:, None])[:, :, None]
-    found = ours.forward_with_states(inputs, LENGTHS, first)
-    torch.testing.assert_close(found.outputs * seen, wanted)
-    torch.testing.assert_close(ours(inputs, LENGTHS, first) * seen, wanted)
-    ends = tuple(torch.stack(part) for part in zip(*found.final_states, strict=True))
-    torch.testing.assert_close(ends, last if kind == "lstm" else (last,))
-    losses = [(found.outputs * seen).sin().sum(), wanted.sin().sum()]
+    expected, _ = pad_packed_sequence(outputs, batch_first=True)
+    is_real = (torch.arange(5) < LENGTHS[:, None])[:, :, None]
+    actual = ours.forward_with_states(inputs, LENGTHS, first)
+    torch.testing.assert_close(actual.outputs * is_real, expected)
+    torch.testing.assert_close(ours(inputs, LENGTHS, first) * is_real, expected)
+    final_states = tuple(torch.stack(part) for part in zip(*actual.final_states, strict=True))
+    torch.testing.assert_close(final_states, last if kind == "lstm" else (last,))
+    losses = [(actual.outputs * is_real).sin().sum(), expected.sin().sum()]
     weights = [[w for cell in ours.cells for w in cell.weights], list(theirs.parameters())]
     gradients = [
         torch.autograd.grad(loss, [inputs, *of], retain_graph=True)
@@ -56,15 +56,15 @@ def test_outputs_ends_and_gradients_are_those_of_torch_on_packed_sequences(kind)
 
 
 @each_kind
-def test_without_first_states_a_recurrence_begins_from_zeros(kind):
-    ours, theirs = pair(kind)
+def test_default_initial_states_are_zero(kind):
+    ours, theirs = matching_layers(kind)
     inputs = torch.randn(2, 5, 3, dtype=torch.double)
-    found = ours(inputs, torch.tensor([5, 5]))
-    torch.testing.assert_close(found, theirs(inputs)[0])
+    actual = ours(inputs, torch.tensor([5, 5]))
+    torch.testing.assert_close(actual, theirs(inputs)[0])
 
 
-def test_one_direction_is_half_of_both():
-    ours, _ = pair("gru")
+def test_bidirectional_output_concatenates_directions():
+    ours, _ = matching_layers("gru")
     inputs = torch.randn(3, 5, 3, dtype=torch.double)
     both = ours(inputs, LENGTHS)
     forwards = RecurrentLayer(forward_cell=ours.forward_cell)(inputs, LENGTHS)
@@ -72,7 +72,7 @@ def test_one_direction_is_half_of_both():
     assert torch.equal(both, torch.cat([forwards, backwards], -1))
 
 
-def test_backwards_is_forwards_on_the_sequence_turned_round():
+def test_backward_layer_matches_forward_layer_on_reversed_sequence():
     cell, inputs = CELL_CLASSES["lstm"](3, 4), torch.randn(2, 5, 3)
     lengths = torch.tensor([5, 5])
     forwards = RecurrentLayer(forward_cell=cell).forward_with_states(inputs.flip(1), lengths)
@@ -81,35 +81,35 @@ def test_backwards_is_forwards_on_the_sequence_turned_round():
     torch.testing.assert_close(backwards.final_states, forwards.final_states)
 
 
-@pytest.mark.parametrize("directions", ["forwards", "backwards", "both"])
-def test_what_is_seen_at_the_end_is_the_first_part_of_the_last_states(directions):
-    names = ["forwards", "backwards"] if directions == "both" else [directions]
-    ours = RecurrentLayer(**{name: CELL_CLASSES["lstm"](3, 4) for name in names})
-    outputs, ends = ours.forward_with_states(torch.randn(3, 5, 3), LENGTHS)
-    wanted = torch.cat([end[0] for end in ends], -1)
-    torch.testing.assert_close(ours.final_outputs(outputs, LENGTHS), wanted)
+@pytest.mark.parametrize("directions", ["forward", "backward", "both"])
+def test_final_outputs_are_hidden_parts_of_final_states(directions):
+    names = ["forward", "backward"] if directions == "both" else [directions]
+    ours = RecurrentLayer(**{f"{name}_cell": CELL_CLASSES["lstm"](3, 4) for name in names})
+    outputs, final_states = ours.forward_with_states(torch.randn(3, 5, 3), LENGTHS)
+    expected = torch.cat([end[0] for end in final_states], -1)
+    torch.testing.assert_close(ours.final_outputs(outputs, LENGTHS), expected)
 
 
-def test_a_sequence_without_inputs_ends_as_it_began():
-    ours, (first, _) = pair("lstm")[0], first_states("lstm")
+def test_empty_sequence_keeps_initial_state():
+    ours, (first, _) = matching_layers("lstm")[0], first_states("lstm")
     inputs = torch.randn(3, 5, 3, dtype=torch.double)
-    ends = ours.forward_with_states(inputs, torch.tensor([0, 5, 0]), first).final_states
-    for began, ended in zip(first, ends, strict=True):
-        for before, after in zip(began, ended, strict=True):
+    final_states = ours.forward_with_states(inputs, torch.tensor([0, 5, 0]), first).final_states
+    for initial, final in zip(first, final_states, strict=True):
+        for before, after in zip(initial, final, strict=True):
             assert torch.equal(before[[0, 2]], after[[0, 2]])
 
 
-def test_a_recurrence_without_a_direction_is_refused():
-    with pytest.raises(AssertionError, match="some direction"):
+def test_layer_without_cell_is_rejected():
+    with pytest.raises(AssertionError, match="needs a cell"):
         RecurrentLayer()
 
 
-def test_reversing_turns_each_row_round_up_to_its_own_end():
+def test_reverse_padded_reverses_each_row_up_to_its_length():
     rows = torch.arange(8.0).view(2, 4, 1)
-    turned = reverse_padded(rows, torch.tensor([3, 1])).squeeze(-1)
-    assert turned.tolist() == [[2, 1, 0, 3], [4, 5, 6, 7]]
+    reversed_rows = reverse_padded(rows, torch.tensor([3, 1])).squeeze(-1)
+    assert reversed_rows.tolist() == [[2, 1, 0, 3], [4, 5, 6, 7]]
 
 
-def test_reversing_twice_changes_nothing():
+def test_reverse_padded_twice_is_identity():
     rows, lengths = torch.randn(3, 6, 2), torch.tensor([6, 2, 4])
     assert torch.equal(reverse_padded(reverse_padded(rows, lengths), lengths), rows)

@@ -28,7 +28,7 @@ def masked(tokens, seed="0", **shares):
     return mask_tokens(tokens, MaskingConfig(**shares), vocab_size=SIZE, seed=seed)
 
 
-def test_tokens_are_chosen_hidden_replaced_and_kept_as_often_as_is_said():
+def test_masking_follows_probabilities():
     tokens = texts(200, 500)
     batch = masked(tokens)
     chosen = batch.targets != PAD
@@ -41,7 +41,7 @@ def test_tokens_are_chosen_hidden_replaced_and_kept_as_often_as_is_said():
     assert chi_square(counts, shares) < UNLIKELY
 
 
-def test_any_token_of_the_vocabulary_may_replace_another_but_no_special_one():
+def test_random_replacement_is_uniform_over_ordinary_tokens():
     tokens = torch.full((100, 400), NUM_SPECIAL_TOKENS)
     shown = masked(tokens, mlm_probability=1, mask_replace_prob=0, random_replace_prob=1).inputs
     counts = torch.bincount(shown.flatten(), minlength=SIZE)
@@ -52,7 +52,7 @@ def test_any_token_of_the_vocabulary_may_replace_another_but_no_special_one():
 
 
 @given(seed=st.text(max_size=3), length=st.integers(1, 20), chosen=st.floats(0.01, 1))
-def test_what_is_not_chosen_is_shown_and_not_asked_for(seed, length, chosen):
+def test_unselected_tokens_are_inputs_but_not_targets(seed, length, chosen):
     tokens = texts(3, 20)
     tokens[1, length:] = PAD
     batch = masked(tokens, seed, mlm_probability=chosen)
@@ -64,12 +64,12 @@ def test_what_is_not_chosen_is_shown_and_not_asked_for(seed, length, chosen):
     assert torch.equal(batch.lengths, torch.tensor([20, length, 20]))
 
 
-def test_a_single_token_is_always_asked_for():
+def test_at_least_one_token_is_selected():
     batch = masked(texts(1, 1), mlm_probability=0.001)
     assert batch.num_targets == 1
 
 
-def test_what_is_drawn_follows_from_the_seed():
+def test_masking_is_determined_by_seed():
     tokens = texts(4, 50)
     torch.rand(7)  # the random numbers that training draws have no part in it
     one, again, other = masked(tokens, "a"), masked(tokens, "a"), masked(tokens, "b")
@@ -77,6 +77,6 @@ def test_what_is_drawn_follows_from_the_seed():
     assert not torch.equal(one.inputs, other.inputs)
 
 
-def test_shares_of_the_chosen_are_shares_of_a_whole():
-    with pytest.raises(ValidationError, match="hidden and replaced together"):
+def test_probabilities_above_one_are_rejected():
+    with pytest.raises(ValidationError, match="is 1.1, above 1"):
         MaskingConfig(mask_replace_prob=0.8, random_replace_prob=0.3)

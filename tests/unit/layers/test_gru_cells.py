@@ -1,4 +1,4 @@
-"""Written cells against slow loops from the papers, and against torch where it has the same."""
+"""Unfused GRU cells match the equations of the papers, and torch."""
 
 import torch
 from torch import nn
@@ -6,7 +6,7 @@ from torch import nn
 from heedful.layers.rnn import unroll_outputs
 from heedful.layers.rnn_cells import ResetAfterGRUCell, ResetBeforeGRUCell
 
-PRODUCTS = ("gates_of_input", "candidate_of_input", "gates_of_hidden", "candidate_of_hidden")
+PRODUCTS = ("input_to_gates", "input_to_candidate", "hidden_to_gates", "hidden_to_candidate")
 
 
 def matrices(cell):
@@ -19,11 +19,11 @@ def matrices(cell):
     return parts
 
 
-def test_reset_before_the_product_is_the_unit_of_cho_and_of_bahdanau():
+def test_reset_before_gru_matches_equations_of_cho_and_bahdanau():
     cell = ResetBeforeGRUCell(3, 2)
     (W_r, b_r), (W_z, b_z), (W, b), (U_r, c_r), (U_z, c_z), (U, c) = matrices(cell)
     inputs, first = torch.randn(4, 6, 3), torch.randn(4, 2)
-    found = unroll_outputs(cell, inputs, cell.initial_state(first))
+    actual = unroll_outputs(cell, inputs, cell.initial_state(first))
     for row in range(4):
         h = first[row]
         for time in range(6):
@@ -32,33 +32,35 @@ def test_reset_before_the_product_is_the_unit_of_cho_and_of_bahdanau():
             z = torch.sigmoid(W_z @ x + U_z @ h + b_z + c_z)
             candidate = torch.tanh(W @ x + U @ (r * h) + b + c)
             h = (1 - z) * h + z * candidate
-            torch.testing.assert_close(found[row, time], h)
+            torch.testing.assert_close(actual[row, time], h)
 
 
-def test_the_two_places_of_the_reset_differ():
+def test_reset_before_and_after_differ():
     before, after = ResetBeforeGRUCell(3, 2), ResetAfterGRUCell(3, 2)
     after.load_state_dict(before.state_dict())
     inputs, hidden = torch.randn(4, 3), torch.randn(4, 2)
     assert not torch.allclose(before(inputs, (hidden,))[0], after(inputs, (hidden,))[0])
 
 
-def test_reset_after_the_product_is_the_layer_of_torch_weight_for_weight():
-    cell, theirs = ResetAfterGRUCell(3, 2), nn.GRU(3, 2, batch_first=True)
+def test_reset_after_gru_matches_torch():
+    cell, torch_layer = ResetAfterGRUCell(3, 2), nn.GRU(3, 2, batch_first=True)
     W, U = ("weight_ih_l0", "bias_ih_l0"), ("weight_hh_l0", "bias_hh_l0")
     with torch.no_grad():
         for names, gates, candidate in ((W, *PRODUCTS[:2]), (U, *PRODUCTS[2:])):
             for name, part in zip(names, ("weight", "bias"), strict=True):
-                pieces = [getattr(getattr(cell, each), part) for each in (gates, candidate)]
-                getattr(theirs, name).copy_(torch.cat(pieces))
+                parts = [getattr(getattr(cell, each), part) for each in (gates, candidate)]
+                getattr(torch_layer, name).copy_(torch.cat(parts))
     inputs, hidden = torch.randn(4, 6, 3), torch.randn(4, 2)
-    found = unroll_outputs(cell, inputs, cell.initial_state(hidden))
-    torch.testing.assert_close(found, theirs(inputs, hidden[None])[0])
+    actual = unroll_outputs(cell, inputs, cell.initial_state(hidden))
+    torch.testing.assert_close(actual, torch_layer(inputs, hidden[None])[0])
 
 
-def test_recalling_another_state_changes_gates_and_candidate_but_not_what_is_carried():
+def test_reset_before_gru_carries_over_state_not_recurrent_input():
     cell, inputs = ResetBeforeGRUCell(3, 2), torch.randn(4, 3)
     hidden, other = torch.randn(4, 2), torch.randn(4, 2)
     (W_z, b_z), (U_z, c_z) = matrices(cell)[1], matrices(cell)[4]
     z = torch.sigmoid(inputs @ W_z.T + other @ U_z.T + b_z + c_z)
-    wanted = cell(inputs, (other,))[0] + (1 - z) * (hidden - other)
-    torch.testing.assert_close(cell.step(cell.project_inputs(inputs), (hidden,), other)[0], wanted)
+    expected = cell(inputs, (other,))[0] + (1 - z) * (hidden - other)
+    torch.testing.assert_close(
+        cell.step(cell.project_inputs(inputs), (hidden,), other)[0], expected
+    )

@@ -14,12 +14,12 @@ NO_FEEDING = {"type": "step-then-attend", "input_feeding": False}
 MARGINAL = {"attention": PER_POSITION, "output_head": {"type": "marginal"}, "wiring": NO_FEEDING}
 
 
-def decoder(align=None, settings=MARGINAL):
+def decoder(alignment=None, settings=MARGINAL):
     """A small decoder; an alignment of the test's own choosing takes the place of softmax."""
     sizes = {"embedding_size": 3, "hidden_size": 4}
     config = RecurrentDecoderConfig.model_validate({**sizes, **settings})
-    if align is not None:
-        attention = config.attention.model_copy(update={"alignment": align})
+    if alignment is not None:
+        attention = config.attention.model_copy(update={"alignment": alignment})
         config = config.model_copy(update={"attention": attention})
     return config.build(vocab_size=7, memory_size=5)
 
@@ -28,7 +28,7 @@ def source():
     return EncoderOutput(torch.randn(2, 3, 5), torch.tensor([3, 2]), torch.randn(2, 5))
 
 
-def test_a_known_token_puts_the_posterior_in_place_of_where_was_looked():
+def test_posterior_replaces_weights_once_token_is_known():
     model, tokens = decoder(MonotonicMarginalAlignmentConfig()), torch.tensor([4, 6])
     first = model.step(torch.tensor([1, 1]), model.initial_state(source()))
     told, weights = first.state.pending
@@ -40,23 +40,23 @@ def test_a_known_token_puts_the_posterior_in_place_of_where_was_looked():
     settled = first.state.wiring._replace(
         attention_state=first.state.wiring.attention_state._replace(last_weights=belief)
     )
-    wanted = model.wiring(model.embedding(tokens), settled, first.state.memory)
-    torch.testing.assert_close(model.step(tokens, first.state).weights, wanted.weights[:, 0])
+    expected = model.wiring(model.embedding(tokens), settled, first.state.memory)
+    torch.testing.assert_close(model.step(tokens, first.state).weights, expected.weights[:, 0])
 
 
 @pytest.mark.parametrize("settings", [{}, MARGINAL], ids=["vocabulary", "softmax"])
-def test_nothing_is_remembered_where_nobody_asks_for_it(settings):
+def test_no_pending_token_without_history(settings):
     model = decoder(settings=settings)
     state = model.step(torch.tensor([1, 1]), model.initial_state(source())).state
     assert state.pending is None
 
 
-def test_a_marginal_decoder_is_built_where_its_parts_agree():
+def test_marginal_decoder_has_marginal_head_and_per_position_readout():
     assert isinstance(decoder().output_head, MarginalHead)
     assert isinstance(decoder().wiring.attention.readout, PerPositionReadout)
 
 
-def test_dropout_drops_the_same_from_what_is_said_and_from_its_hindsight():
+def test_posterior_uses_dropout_mask_of_prediction():
     model, tokens = (
         decoder(MonotonicMarginalAlignmentConfig(), {**MARGINAL, "dropout": 0.5}),
         [4, 6],

@@ -13,13 +13,14 @@ from heedful.models.recurrent.pre_output import PreOutputConfig
 MEMORY, VOCABULARY = 6, 9
 WIRINGS = [type_of(each) for each in types_in(WiringConfig)]
 OUTPUTS = [type_of(each) for each in types_in(PreOutputConfig)]
-COMBINATIONS = [pair for pair in product(WIRINGS, OUTPUTS) if pair != ("step-then-attend", "none")]
+UNUSED_CONTEXT = ("step-then-attend", "state-only")
+COMBINATIONS = [pair for pair in product(WIRINGS, OUTPUTS) if pair != UNUSED_CONTEXT]
 REQUIRED = {"deep-fusion": {"cell": "lstmn", "hidden_size": MEMORY}}  # beyond the defaults
 each_combination = pytest.mark.parametrize(("wiring", "output"), COMBINATIONS)
 
 
 def build(wiring="attend-then-step", output="tanh", **settings):
-    """A small decoder, with weights large enough to make its outputs differ."""
+    """A small decoder with parameters large enough to make its outputs differ."""
     config = RecurrentDecoderConfig.model_validate(
         {
             "embedding_size": 3,
@@ -51,7 +52,7 @@ def source(*lengths):
 
 
 @each_combination
-def test_step_by_step_is_the_whole_sequence(wiring, output):
+def test_steps_match_whole_sequence(wiring, output):
     decoder, encoded = build(wiring, output), source(4, 2)
     tokens = torch.randint(3, VOCABULARY, (2, 5))
     whole, state = decoder(tokens, encoded), decoder.initial_state(encoded)
@@ -63,12 +64,14 @@ def test_step_by_step_is_the_whole_sequence(wiring, output):
 
 
 @each_combination
-def test_every_weight_of_every_part_learns(wiring, output):
+def test_every_parameter_gets_gradient(wiring, output):
     decoder = build(wiring, output)
     tokens = torch.randint(3, VOCABULARY, (2, 5))
     decoder(tokens, source(4, 3)).log_probs.square().sum().backward()
-    still = [name for name, weight in decoder.named_parameters() if not weight.grad.abs().sum()]
-    assert still == []
+    without_gradient = [
+        name for name, weight in decoder.named_parameters() if not weight.grad.abs().sum()
+    ]
+    assert without_gradient == []
 
 
 @pytest.mark.parametrize("wiring", WIRINGS)
@@ -90,21 +93,21 @@ def test_padding_has_no_influence(wiring):
     "wiring", ["attend-then-step", "step-then-attend", "bottom-layer-attention"]
 )
 @pytest.mark.parametrize("score", ["scaled-dot", "additive", "bilinear"])
-def test_several_heads_ask_within_a_recurrent_decoder(wiring, score):
+def test_recurrent_decoder_supports_multi_head_attention(wiring, score):
     attention = {"score": {"type": score}, "multi_head": {"num_heads": 3}}
     decoder, encoded = build(wiring, attention=attention), source(4, 2)
-    found = decoder(torch.randint(3, VOCABULARY, (2, 5)), encoded)
-    (look,) = found.attention_records
+    output = decoder(torch.randint(3, VOCABULARY, (2, 5)), encoded)
+    (look,) = output.attention_records
     assert look.alignment.weights.shape == (2, 3, 5, 4)
-    torch.testing.assert_close(found.weights, look.alignment.weights.mean(dim=1))
+    torch.testing.assert_close(output.weights, look.alignment.weights.mean(dim=1))
 
 
 @pytest.mark.parametrize("wiring", WIRINGS)
-def test_a_residual_layer_shows_what_it_made_and_what_it_read(wiring):
+def test_residual_layer_adds_its_input(wiring):
     decoder, encoded = build(wiring, first_residual_layer=2), source(4, 2)
     state = decoder.step(torch.tensor([3, 5]), decoder.initial_state(encoded)).state
-    (bottom, *_), (shown, made, *_) = state.wiring.cells
-    torch.testing.assert_close(shown, made + bottom)
+    (bottom, *_), (output_of_layer, cell_output, *_) = state.wiring.cells
+    torch.testing.assert_close(output_of_layer, cell_output + bottom)
 
 
 @each_combination
@@ -117,58 +120,64 @@ def test_teacher_forcing_leaves_random_state_unchanged(wiring, output):
     torch.testing.assert_close(first[:2], decoder(tokens, encoded)[:2], rtol=0, atol=0)
 
 
-def test_no_gradient_passes_through_the_decoders_own_choice():
+def test_scheduled_sampling_passes_no_gradient_through_choice():
     """It is that of reading the very same tokens as known ones."""
     decoder, encoded = build(), source(4, 2)
-    known = torch.randint(3, VOCABULARY, (2, 5))
-    found = decoder.forward_scheduled_sampling(known, encoded, 0.0, "argmax").log_probs
-    said = torch.cat([known[:, :1], found.argmax(-1)[:, :-1]], dim=1)
-    same = decoder(said, encoded).log_probs
-    torch.testing.assert_close(found, same)
+    gold_tokens = torch.randint(3, VOCABULARY, (2, 5))
+    output = decoder.forward_scheduled_sampling(gold_tokens, encoded, 0.0, "argmax").log_probs
+    own_tokens = torch.cat([gold_tokens[:, :1], output.argmax(-1)[:, :-1]], dim=1)
+    teacher_forced = decoder(own_tokens, encoded).log_probs
+    torch.testing.assert_close(output, teacher_forced)
     weights = list(decoder.parameters())
-    ours, theirs = (torch.autograd.grad(each[..., 4].sum(), weights) for each in (found, same))
+    ours, theirs = (
+        torch.autograd.grad(each[..., 4].sum(), weights) for each in (output, teacher_forced)
+    )
     torch.testing.assert_close(ours, theirs)
 
 
-def taken(decoder, known, encoded, share, token_choice="sample"):
+def input_tokens_of(decoder, gold_tokens, encoded, ratio, token_choice="sample"):
     """The tokens that a decoder reads."""
-    read = []
-    handle = decoder.embedding.register_forward_pre_hook(lambda _, given: read.append(given[0]))
-    decoder.forward_scheduled_sampling(known, encoded, share, token_choice)
+    input_tokens = []
+    handle = decoder.embedding.register_forward_pre_hook(
+        lambda _, inputs: input_tokens.append(inputs[0])
+    )
+    decoder.forward_scheduled_sampling(gold_tokens, encoded, ratio, token_choice)
     handle.remove()
-    return torch.stack(read, dim=1)
+    return torch.stack(input_tokens, dim=1)
 
 
-def test_the_first_token_is_always_known_and_others_with_the_teachers_share():
+def test_first_token_is_gold_and_others_with_teacher_forcing_ratio():
     """Known tokens are 0, which the decoder itself never says."""
-    decoder, rows, times, share = build(), 400, 6, 0.3
+    decoder, rows, times, ratio = build(), 400, 6, 0.3
     with torch.no_grad():
         decoder.output_head.projection.bias[0] = -1e9
     encoded = source(*[3] * rows)
-    read = taken(decoder, torch.zeros(rows, times, dtype=torch.long), encoded, share)
-    assert (read[:, 0] == 0).all()
-    told = (read[:, 1:] == 0).double()
-    error = (share * (1 - share) / told.numel()) ** 0.5
-    assert abs(told.mean().item() - share) < 5 * error
-    mixed = (told.sum(1) > 0) & (told.sum(1) < times - 1)
+    input_tokens = input_tokens_of(
+        decoder, torch.zeros(rows, times, dtype=torch.long), encoded, ratio
+    )
+    assert (input_tokens[:, 0] == 0).all()
+    is_gold = (input_tokens[:, 1:] == 0).double()
+    error = (ratio * (1 - ratio) / is_gold.numel()) ** 0.5
+    assert abs(is_gold.mean().item() - ratio) < 5 * error
+    mixed = (is_gold.sum(1) > 0) & (is_gold.sum(1) < times - 1)
     assert mixed.any(), "each row and step decides for itself"
 
 
-def test_own_tokens_are_drawn_as_likely_as_the_decoder_finds_them():
+def test_own_tokens_follow_model_distribution():
     decoder, rows = build(), 4000
     one = source(3)
     encoded = EncoderOutput(*(part.expand(rows, *part.shape[1:]) for part in one[:3]))
-    known = torch.full((rows, 2), 3)
-    likely = decoder(known[:1], one).log_probs[0, 0].exp()
-    read = taken(decoder, known, encoded, 0.0)[:, 1]
-    counts = torch.bincount(read, minlength=VOCABULARY) / rows
+    gold_tokens = torch.full((rows, 2), 3)
+    likely = decoder(gold_tokens[:1], one).log_probs[0, 0].exp()
+    input_tokens = input_tokens_of(decoder, gold_tokens, encoded, 0.0)[:, 1]
+    counts = torch.bincount(input_tokens, minlength=VOCABULARY) / rows
     errors = (likely * (1 - likely) / rows).sqrt()
     assert ((counts - likely).abs() < 5 * errors + 1e-9).all()
 
 
-def test_nan_reaches_the_loss_and_ends_no_process():
+def test_nan_reaches_log_probs_in_scheduled_sampling():
     decoder, encoded = build(), source(4, 2)
     broken = encoded._replace(states=encoded.states * float("nan"))
     tokens = torch.randint(3, VOCABULARY, (2, 3))
-    found = decoder.forward_scheduled_sampling(tokens, broken, 0.0, "sample")
-    assert found.log_probs.isnan().all()
+    output = decoder.forward_scheduled_sampling(tokens, broken, 0.0, "sample")
+    assert output.log_probs.isnan().all()

@@ -1,4 +1,4 @@
-"""Cells against torch's own and against their formulas; stacks against cells one by one."""
+"""Cells match torch's cells and their formulas; stacks match their cells."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ def as_parts(state):
 
 
 @pytest.mark.parametrize("kind", CELL_CLASSES)
-def test_a_step_is_that_of_torch_weight_for_weight_in_value_and_gradient(kind):
+def test_step_matches_torch_cell_in_value_and_gradient(kind):
     ours, theirs = CELL_CLASSES[kind](3, 4).double(), TORCH[kind](3, 4).double()
     with torch.no_grad():
         for copy, weight in zip(theirs.parameters(), ours.weights, strict=True):
@@ -23,89 +23,90 @@ def test_a_step_is_that_of_torch_weight_for_weight_in_value_and_gradient(kind):
     inputs = torch.randn(5, 3, dtype=torch.double, requires_grad=True)
     hidden = torch.randn(5, 4, dtype=torch.double, requires_grad=True)
     state = tuple(torch.rand_like(part) + part for part in ours.initial_state(hidden))
-    found = ours(inputs, state)
-    wanted = as_parts(theirs(inputs, state if kind == "lstm" else state[0]))
+    actual = ours(inputs, state)
+    expected = as_parts(theirs(inputs, state if kind == "lstm" else state[0]))
     grads = []
-    for after, weights in ((found, ours.weights), (wanted, theirs.parameters())):
+    for after, weights in ((actual, ours.weights), (expected, theirs.parameters())):
         loss = sum((part**2).sum() for part in after)
         grads.append(torch.autograd.grad(loss, [inputs, hidden, *weights], retain_graph=True))
-    for pair in zip((*found, *grads[0]), (*wanted, *grads[1]), strict=True):
+    for pair in zip((*actual, *grads[0]), (*expected, *grads[1]), strict=True):
         torch.testing.assert_close(*pair)
 
 
-def gates(cell, inputs, hidden):
+def gate_inputs(cell, inputs, hidden):
     """W x + b and U h + b, in torch's order of gates."""
     of_input, of_hidden, input_bias, hidden_bias = cell.weights
     return inputs @ of_input.T + input_bias, hidden @ of_hidden.T + hidden_bias
 
 
-def test_a_gru_resets_after_the_product():
+def test_gru_resets_after_product():
     cell, inputs, hidden = GRUCell(3, 2), torch.randn(4, 3), torch.randn(4, 2)
-    (r, z, n), (r_h, z_h, n_h) = (part.chunk(3, -1) for part in gates(cell, inputs, hidden))
+    (r, z, n), (r_h, z_h, n_h) = (part.chunk(3, -1) for part in gate_inputs(cell, inputs, hidden))
     reset, update = (r + r_h).sigmoid(), (z + z_h).sigmoid()
-    wanted = (1 - update) * (n + reset * n_h).tanh() + update * hidden
-    torch.testing.assert_close(cell(inputs, (hidden,))[0], wanted)
+    expected = (1 - update) * (n + reset * n_h).tanh() + update * hidden
+    torch.testing.assert_close(cell(inputs, (hidden,))[0], expected)
 
 
-def test_an_lstm_forgets_takes_in_and_shows():
+def test_lstm_matches_formula():
     cell, inputs = LSTMCell(3, 2), torch.randn(4, 3)
-    hidden, memory = torch.randn(4, 2), torch.randn(4, 2)
-    i, f, g, o = sum(gates(cell, inputs, hidden)).chunk(4, -1)
-    kept = f.sigmoid() * memory + i.sigmoid() * g.tanh()
-    shown = o.sigmoid() * kept.tanh()
-    for found, wanted in zip(cell(inputs, (hidden, memory)), (shown, kept), strict=True):
-        torch.testing.assert_close(found, wanted)
+    hidden, cell_state = torch.randn(4, 2), torch.randn(4, 2)
+    i, f, g, o = sum(gate_inputs(cell, inputs, hidden)).chunk(4, -1)
+    next_cell_state = f.sigmoid() * cell_state + i.sigmoid() * g.tanh()
+    output = o.sigmoid() * next_cell_state.tanh()
+    for actual, expected in zip(
+        cell(inputs, (hidden, cell_state)), (output, next_cell_state), strict=True
+    ):
+        torch.testing.assert_close(actual, expected)
 
 
-def test_an_lstm_begins_with_an_empty_memory():
-    hidden, memory = LSTMCell(3, 2).initial_state(torch.ones(4, 2))
+def test_lstm_starts_with_zero_cell_state():
+    hidden, cell_state = LSTMCell(3, 2).initial_state(torch.ones(4, 2))
     assert (hidden == 1).all()
-    assert (memory == 0).all()
+    assert (cell_state == 0).all()
 
 
-def test_an_lstm_may_begin_with_a_memory():
-    cell, hidden, memory = LSTMCell(3, 2), torch.randn(4, 2), torch.randn(4, 2)
-    torch.testing.assert_close(cell.initial_state_with_cell(hidden, memory), (hidden, memory))
+def test_lstm_can_start_with_cell_state():
+    cell, hidden, cell_state = LSTMCell(3, 2), torch.randn(4, 2), torch.randn(4, 2)
+    torch.testing.assert_close(
+        cell.initial_state_with_cell(hidden, cell_state), (hidden, cell_state)
+    )
 
 
 @pytest.mark.parametrize("kind", ["rnn", "gru"])
-def test_a_cell_without_a_memory_cannot_begin_with_one(kind):
-    with pytest.raises(AssertionError, match="Cell has no memory cell"):
+def test_cell_without_cell_state_cannot_start_with_one(kind):
+    with pytest.raises(AssertionError, match="Cell has no cell state"):
         CELL_CLASSES[kind](3, 2).initial_state_with_cell(torch.randn(4, 2), torch.randn(4, 2))
 
 
 @pytest.mark.parametrize("kind", ["rnn", "lstm"])
-def test_where_only_products_see_the_state_recalling_another_is_having_another(kind):
+def test_recurrent_input_replaces_state_of_rnn_and_lstm(kind):
     cell, inputs = CELL_CLASSES[kind](3, 2), torch.randn(4, 3)
     state, other = cell.initial_state(torch.randn(4, 2)), torch.randn(4, 2)
-    found = cell.step(inputs, state, other)
-    for pair in zip(found, cell.step(inputs, (other, *state[1:])), strict=True):
+    actual = cell.step(inputs, state, other)
+    for pair in zip(actual, cell.step(inputs, (other, *state[1:])), strict=True):
         torch.testing.assert_close(*pair)
 
 
-def test_a_gru_carries_over_its_state_and_not_what_was_recalled():
+def test_gru_carries_over_state_not_recurrent_input():
     cell, inputs = GRUCell(3, 2), torch.randn(4, 3)
     hidden, other = torch.randn(4, 2), torch.randn(4, 2)
     with_other = cell(inputs, (other,))[0]
-    keep = sum(part.chunk(3, -1)[1] for part in gates(cell, inputs, other)).sigmoid()
-    found = cell.step(inputs, (hidden,), other)[0]
-    torch.testing.assert_close(found, with_other + keep * (hidden - other))
+    keep = sum(part.chunk(3, -1)[1] for part in gate_inputs(cell, inputs, other)).sigmoid()
+    actual = cell.step(inputs, (hidden,), other)[0]
+    torch.testing.assert_close(actual, with_other + keep * (hidden - other))
 
 
-# --- stacks --------------------------------------------------------------------------------
-
-
-def test_in_a_stack_each_cell_reads_the_one_below():
+def test_stacked_cell_reads_output_below():
     stack = StackedCells([LSTMCell(3, 4), LSTMCell(4, 4)], dropout=0.0)
     inputs, states = torch.randn(5, 3), stack.initial_state([torch.randn(5, 4), torch.randn(5, 4)])
     bottom, top = stack.cells
     lower = bottom(inputs, states[0])
     upper = top(lower[0], states[1])
-    for found, wanted in zip(stack(inputs, states), (lower, upper), strict=True):
-        torch.testing.assert_close(found, wanted)
+    for actual, expected in zip(stack(inputs, states), (lower, upper), strict=True):
+        torch.testing.assert_close(actual, expected)
 
 
-def test_in_a_stack_values_are_dropped_between_layers_only():
+def test_stack_applies_dropout_between_layers_only():
     stack = StackedCells([GRUCell(3, 4), GRUCell(4, 4)], dropout=0.5)
     bottom, top = stack.cells
     with torch.no_grad():
@@ -117,23 +118,23 @@ def test_in_a_stack_values_are_dropped_between_layers_only():
     torch.testing.assert_close(lower, bottom(inputs, states[0]))
     dropped = upper[0] == 0
     assert dropped.any()
-    kept = 2 * lower[0]
-    wanted = (1 - kept.sigmoid()) * kept.tanh()
-    torch.testing.assert_close(upper[0][~dropped], wanted[~dropped])
+    next_cell_state = 2 * lower[0]
+    expected = (1 - next_cell_state.sigmoid()) * next_cell_state.tanh()
+    torch.testing.assert_close(upper[0][~dropped], expected[~dropped])
 
 
-def test_every_layer_of_a_stack_hears_the_context():
+def test_every_stacked_cell_reads_context():
     cells = [GRUCell(3 + 2, 4), GRUCell(4 + 2, 4)]
     stack = StackedCells(cells, dropout=0.0)
     inputs, context = torch.randn(5, 3), torch.randn(5, 2)
     states = stack.initial_state([torch.randn(5, 4), torch.randn(5, 4)])
     lower = cells[0](torch.cat([inputs, context], -1), states[0])
     upper = cells[1](torch.cat([lower[0], context], -1), states[1])
-    for found, wanted in zip(stack(inputs, states, context), (lower, upper), strict=True):
-        torch.testing.assert_close(found, wanted)
+    for actual, expected in zip(stack(inputs, states, context), (lower, upper), strict=True):
+        torch.testing.assert_close(actual, expected)
 
 
-def test_from_its_layer_on_a_residual_stack_adds_what_each_layer_read():
+def test_residual_layers_add_their_input():
     cells = [LSTMCell(3 + 2, 4), LSTMCell(4 + 2, 4), LSTMCell(4 + 2, 4)]
     stack = StackedCells(cells, dropout=0.0, first_residual_layer=2)
     hidden = [torch.randn(5, 4) for _ in cells]
@@ -142,33 +143,33 @@ def test_from_its_layer_on_a_residual_stack_adds_what_each_layer_read():
     for _ in range(3):
         inputs, context = torch.randn(5, 3), torch.randn(5, 2)
         states = stack(inputs, states, context)
-        shown = inputs
-        for number, cell in enumerate(cells):
-            inner[number] = cell(torch.cat([shown, context], -1), inner[number])
-            shown = inner[number][0] + (shown if number >= 1 else 0)
-            torch.testing.assert_close(states[number][0], shown)
+        output = inputs
+        for index, cell in enumerate(cells):
+            inner[index] = cell(torch.cat([output, context], -1), inner[index])
+            output = inner[index][0] + (output if index >= 1 else 0)
+            torch.testing.assert_close(states[index][0], output)
 
 
-def test_a_residual_cell_shows_first_what_it_was_begun_with():
+def test_residual_cell_starts_with_hidden():
     hidden = torch.randn(2, 4)
     assert torch.equal(ResidualCell(LSTMCell(4, 4)).initial_state(hidden)[0], hidden)
 
 
-def test_a_stack_begins_with_what_is_seen_and_with_memories_where_told():
+def test_stack_starts_with_hidden_and_optional_cell_states():
     stack = StackedCells([LSTMCell(3, 4), LSTMCell(4, 4)], dropout=0.0, first_residual_layer=2)
-    hidden, memories = torch.randn(2, 5, 4), torch.randn(2, 5, 4)
-    lower, upper = stack.initial_state([*hidden], [*memories])
-    torch.testing.assert_close(lower, (hidden[0], memories[0]))
-    torch.testing.assert_close(upper, (hidden[1], hidden[1], memories[1]))
-    nothing = torch.zeros(5, 4)
+    hidden, cell_states = torch.randn(2, 5, 4), torch.randn(2, 5, 4)
+    lower, upper = stack.initial_state([*hidden], [*cell_states])
+    torch.testing.assert_close(lower, (hidden[0], cell_states[0]))
+    torch.testing.assert_close(upper, (hidden[1], hidden[1], cell_states[1]))
+    zeros = torch.zeros(5, 4)
     lower, upper = stack.initial_state([*hidden])
-    torch.testing.assert_close(lower, (hidden[0], nothing))
-    torch.testing.assert_close(upper, (hidden[1], hidden[1], nothing))
+    torch.testing.assert_close(lower, (hidden[0], zeros))
+    torch.testing.assert_close(upper, (hidden[1], hidden[1], zeros))
 
 
 @pytest.mark.parametrize("kind", CELL_CLASSES)
 @pytest.mark.parametrize("first_residual_layer", [None, 2])
-def test_a_stack_has_memories_where_its_cells_have(kind, first_residual_layer):
+def test_stack_of_lstms_has_cell_states(kind, first_residual_layer):
     stack = StackedCells(
         [CELL_CLASSES[kind](4, 4)] * 2, dropout=0.0, first_residual_layer=first_residual_layer
     )
@@ -176,6 +177,6 @@ def test_a_stack_has_memories_where_its_cells_have(kind, first_residual_layer):
 
 
 @pytest.mark.parametrize("layer", [0, 1])
-def test_the_first_layer_of_a_stack_cannot_be_residual(layer):
+def test_first_layer_cannot_be_residual(layer):
     with pytest.raises(AssertionError, match=f"residual from layer {layer}"):
         StackedCells([GRUCell(4, 4)], dropout=0.0, first_residual_layer=layer)

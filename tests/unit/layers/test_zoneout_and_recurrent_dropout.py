@@ -1,4 +1,4 @@
-"""Zoneout and recurrent dropout: at their limits, on average, and as values that are carried."""
+"""Zoneout and recurrent dropout at their limits, on average, and in states."""
 
 import pytest
 import torch
@@ -8,8 +8,8 @@ from heedful.layers.rnn_cells import GRUCell, LSTMCell, RecurrentDropout, RNNCel
 from heedful.pytree import select_rows
 
 
-def close(found, wanted):
-    for pair in zip(found, wanted, strict=True):
+def assert_states_close(actual, expected):
+    for pair in zip(actual, expected, strict=True):
         torch.testing.assert_close(*pair)
 
 
@@ -18,51 +18,50 @@ def lstm_step():
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_zoneout_of_nothing_is_the_cell(training):
+def test_zoneout_rate_zero_is_the_cell(training):
     cell, inputs, state = lstm_step()
-    close(Zoneout(cell, (0.0, 0.0)).train(training)(inputs, state), cell(inputs, state))
+    assert_states_close(
+        Zoneout(cell, (0.0, 0.0)).train(training)(inputs, state), cell(inputs, state)
+    )
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_zoneout_of_everything_keeps_the_state(training):
+def test_zoneout_rate_one_keeps_state(training):
     cell, inputs, state = lstm_step()
-    close(Zoneout(cell, (1.0, 1.0)).train(training)(inputs, state), state)
+    assert_states_close(Zoneout(cell, (1.0, 1.0)).train(training)(inputs, state), state)
 
 
-def test_in_training_each_value_is_the_old_or_the_new_at_the_rate_of_its_part():
+def test_zoneout_keeps_values_at_rate_of_each_part():
     cell, inputs, state = lstm_step()
     inputs, state = inputs.repeat(2000, 1), select_rows(state, torch.arange(5).repeat(2000))
     after, rates = cell(inputs, state), (0.05, 0.5)
-    found = Zoneout(cell, rates)(inputs, state)
-    for old, new, mixed, rate in zip(state, after, found, rates, strict=True):
-        stayed = mixed == old
-        assert torch.equal(mixed, torch.where(stayed, old, new))
+    actual = Zoneout(cell, rates)(inputs, state)
+    for old, new, mixed, rate in zip(state, after, actual, rates, strict=True):
+        is_old = mixed == old
+        assert torch.equal(mixed, torch.where(is_old, old, new))
         # 40,000 draws: five standard deviations are 0.0125 at most.
-        assert abs(stayed.float().mean().item() - rate) < 0.0125
+        assert abs(is_old.float().mean().item() - rate) < 0.0125
 
 
-def test_when_asked_zoneout_is_its_own_expectation():
+def test_zoneout_in_eval_mode_is_expectation():
     cell, inputs, state = lstm_step()
     zoned = Zoneout(cell, (0.05, 0.5))
-    asked = zoned.eval()(inputs, state)
+    in_eval = zoned.eval()(inputs, state)
     zoned.train()
     rows = torch.arange(5).repeat(20000)
-    drawn = zoned(inputs[rows], select_rows(state, rows))
-    for expected, part in zip(asked, drawn, strict=True):
+    in_training = zoned(inputs[rows], select_rows(state, rows))
+    for expected, part in zip(in_eval, in_training, strict=True):
         mean = part.view(20000, 5, 4).mean(0)
         torch.testing.assert_close(mean, expected, rtol=0, atol=0.03)
 
 
-def test_zoneout_wants_a_rate_for_each_part_of_the_state():
+def test_zoneout_needs_rate_for_each_part():
     cell, inputs, state = lstm_step()
     with pytest.raises(ValueError, match="zip"):
         Zoneout(cell, (0.1,))(inputs, state)
 
 
-# --- recurrent dropout ---------------------------------------------------------------------
-
-
-def test_the_mask_is_the_same_at_every_step():
+def test_recurrent_dropout_mask_is_constant_over_steps():
     cell = RecurrentDropout(LSTMCell(3, 4), 0.5)
     first = cell.initial_state(torch.zeros(6, 4))
     masks = unroll_states(cell, torch.randn(6, 5, 3), first)[-1]
@@ -70,33 +69,33 @@ def test_the_mask_is_the_same_at_every_step():
     assert torch.equal(masks, first[-1][:, None].expand(6, 5, 4))
 
 
-def test_the_mask_differs_between_rows_and_between_sequences():
+def test_recurrent_dropout_mask_differs_between_rows_and_sequences():
     cell = RecurrentDropout(GRUCell(3, 8), 0.5)
     one, other = (cell.initial_state(torch.zeros(6, 8))[-1] for _ in range(2))
     assert len(one.unique(dim=0)) > 1
     assert not torch.equal(one, other)
 
 
-def test_the_mask_follows_its_row():
+def test_recurrent_dropout_mask_is_selected_with_its_row():
     cell, rows = RecurrentDropout(GRUCell(3, 4), 0.5), torch.tensor([3, 0, 0])
     inputs, first = torch.randn(5, 6, 3), cell.initial_state(torch.randn(5, 4))
-    chosen = unroll_steps(cell, inputs[rows], select_rows(first, rows))[-1]
-    close(chosen, select_rows(unroll_steps(cell, inputs, first)[-1], rows))
+    selected = unroll_steps(cell, inputs[rows], select_rows(first, rows))[-1]
+    assert_states_close(selected, select_rows(unroll_steps(cell, inputs, first)[-1], rows))
 
 
 @pytest.mark.parametrize("kind", [RNNCell, LSTMCell])
-def test_units_that_are_dropped_have_no_say_in_the_products(kind):
+def test_dropped_units_do_not_enter_products(kind):
     inner = kind(3, 4)
     cell = RecurrentDropout(inner, 0.5)
     inputs, hidden = torch.randn(5, 6, 3), torch.randn(5, 4)
     first = cell.initial_state(hidden)
     state, mask = first[:-1], first[-1]
-    for time, found in enumerate(unroll_steps(cell, inputs, first)):
+    for time, actual in enumerate(unroll_steps(cell, inputs, first)):
         state = inner(inputs[:, time], (mask * state[0], *state[1:]))
-        close(found, (*state, mask))
+        assert_states_close(actual, (*state, mask))
 
 
-def test_what_a_gate_carries_over_is_whole():
+def test_recurrent_dropout_does_not_drop_carried_state():
     inner = GRUCell(3, 4)
     with torch.no_grad():
         inner.weights[2][4:8] = 100.0  # z = 1: the state stays as it is
@@ -106,18 +105,18 @@ def test_what_a_gate_carries_over_is_whole():
     torch.testing.assert_close(last[0], hidden)
 
 
-def test_when_asked_nothing_is_dropped():
+def test_recurrent_dropout_is_off_in_eval_mode():
     inner, inputs, state = lstm_step()
     cell = RecurrentDropout(inner, 0.9).eval()
     first = cell.initial_state(state[0])
     assert (first[-1] == 1).all()
-    close(cell(inputs, first)[:-1], inner(inputs, inner.initial_state(state[0])))
+    assert_states_close(cell(inputs, first)[:-1], inner(inputs, inner.initial_state(state[0])))
 
 
-def test_both_may_be_wrapped_round_one_cell():
+def test_zoneout_and_recurrent_dropout_combine():
     inner = LSTMCell(3, 4)
     cell = RecurrentDropout(Zoneout(inner, (1.0, 0.0)), 0.5)
     inputs, first = torch.randn(5, 3), cell.initial_state(torch.randn(5, 4))
-    hidden, memory, mask = cell(inputs, first)
+    hidden, cell_state, mask = cell(inputs, first)
     assert torch.equal(hidden, first[0])
-    torch.testing.assert_close(memory, inner(inputs, (mask * first[0], first[1]))[1])
+    torch.testing.assert_close(cell_state, inner(inputs, (mask * first[0], first[1]))[1])

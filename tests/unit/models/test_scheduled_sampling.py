@@ -22,40 +22,42 @@ each_schedule = pytest.mark.parametrize("schedule", EACH)
 
 @each_schedule
 @given(step=st.integers(1, 10**7))
-def test_every_share_is_a_probability_that_never_rises(schedule, step):
-    now, later = (schedule().teacher_forcing_ratio(each) for each in (step, step + 1))
+def test_ratio_is_probability_that_never_rises(schedule, step):
+    now, later = (
+        schedule().teacher_forcing_ratio(current_step) for current_step in (step, step + 1)
+    )
     assert 0 <= later <= now <= 1
 
 
 @each_schedule
-def test_learning_begins_with_known_tokens(schedule):
+def test_schedule_starts_near_teacher_forcing(schedule):
     assert schedule().teacher_forcing_ratio(1) > 0.99
 
 
-def test_teacher_forcing_tells_everything_for_ever():
+def test_teacher_forcing_ratio_is_always_one():
     assert TeacherForcingConfig().teacher_forcing_ratio(10**9) == 1
     assert TeacherForcingConfig().token_choice == "sample"
 
 
-def test_linear_falls_in_a_straight_line_to_its_minimum():
+def test_linear_schedule_falls_to_its_minimum():
     schedule = LinearSamplingConfig(k=0.9, c=0.01, min_ratio=0.2)
-    shares = [schedule.teacher_forcing_ratio(step) for step in (1, 2, 11, 71, 500)]
-    assert shares == pytest.approx([0.9, 0.89, 0.8, 0.2, 0.2])
+    ratios = [schedule.teacher_forcing_ratio(step) for step in (1, 2, 11, 71, 500)]
+    assert ratios == pytest.approx([0.9, 0.89, 0.8, 0.2, 0.2])
 
 
-def test_exponential_falls_by_a_ratio():
+def test_exponential_schedule_falls_by_factor():
     schedule = ExponentialSamplingConfig(k=0.5)
     assert [schedule.teacher_forcing_ratio(step) for step in (1, 2, 3, 4)] == [1, 0.5, 0.25, 0.125]
 
 
-def test_inverse_sigmoid_is_the_papers_formula():
+def test_inverse_sigmoid_schedule_matches_formula():
     schedule = InverseSigmoidSamplingConfig(k=20)
     for done in (0, 1, 30, 100, 400):
-        wanted = 20 / (20 + math.exp(done / 20))
-        assert schedule.teacher_forcing_ratio(done + 1) == pytest.approx(wanted)
+        expected = 20 / (20 + math.exp(done / 20))
+        assert schedule.teacher_forcing_ratio(done + 1) == pytest.approx(expected)
 
 
-def test_inverse_sigmoid_reaches_a_half_after_k_times_its_logarithm():
+def test_inverse_sigmoid_schedule_is_half_after_k_log_k_steps():
     schedule = InverseSigmoidSamplingConfig(k=500)
     assert schedule.teacher_forcing_ratio(1 + round(500 * math.log(500))) == pytest.approx(
         0.5, abs=1e-3
@@ -76,6 +78,6 @@ def test_inverse_sigmoid_reaches_a_half_after_k_times_its_logarithm():
     ],
     ids=str,
 )
-def test_settings_that_the_formulas_do_not_allow_are_refused(schedule, settings):
+def test_invalid_schedules_are_rejected(schedule, settings):
     with pytest.raises(ValidationError):
         schedule(**settings)

@@ -1,4 +1,4 @@
-"""Normalised cells against slow loops from Ba et al. 2016."""
+"""Layer-norm cells match the equations of Ba et al. 2016."""
 
 import pytest
 import torch
@@ -13,8 +13,8 @@ from heedful.layers.rnn_cells import (
 )
 
 
-def scattered(cell):
-    """Give gains and biases values that would show if one of them were left out."""
+def with_random_parameters(cell):
+    """Randomize all parameters, so that a missing gain or bias would show."""
     with torch.no_grad():
         for weight in cell.parameters():
             weight.add_(torch.randn_like(weight))
@@ -22,9 +22,9 @@ def scattered(cell):
 
 
 def LN(a, norm):
-    centred = a - a.sum() / len(a)
-    variance = (centred**2).sum() / len(a)
-    return norm.weight * centred / (variance + norm.eps).sqrt() + norm.bias
+    centered = a - a.sum() / len(a)
+    variance = (centered**2).sum() / len(a)
+    return norm.weight * centered / (variance + norm.eps).sqrt() + norm.bias
 
 
 def product(module, vector):
@@ -72,19 +72,19 @@ def reset_before(cell, x, state):
     ],
     ids=["rnn", "lstm", "gru, reset after", "gru, reset before"],
 )
-def test_a_normalised_cell_is_the_loop_of_the_paper(make, paper):
-    cell, inputs = scattered(make()), torch.randn(3, 5, 4)
+def test_layer_norm_cell_matches_equations_of_paper(make, paper):
+    cell, inputs = with_random_parameters(make()), torch.randn(3, 5, 4)
     first = cell.initial_state(torch.randn(3, 6))
-    found = unroll_states(cell, inputs, first)
+    actual = unroll_states(cell, inputs, first)
     for row in range(3):
         state = tuple(part[row] for part in first)
         for time in range(5):
             state = paper(cell, inputs[row, time], state)
-            for part, wanted in zip(found, state, strict=True):
-                torch.testing.assert_close(part[row, time], wanted)
+            for part, expected in zip(actual, state, strict=True):
+                torch.testing.assert_close(part[row, time], expected)
 
 
-def test_a_normalised_product_does_not_depend_on_the_scale_of_its_matrix():
+def test_layer_norm_linear_is_invariant_to_weight_scale():
     module, inputs = layer_norm_linear(4, 6), torch.randn(3, 4)
     before = module(inputs)
     with torch.no_grad():

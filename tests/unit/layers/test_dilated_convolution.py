@@ -14,10 +14,10 @@ def stack(kernel_size=3, dilations=(1, 2), num_repeats=1, hidden_size=3):
         num_repeats=num_repeats,
         hidden_size=hidden_size,
     )
-    built = parts.build_stack().double()
-    for weight in built.parameters():  # norms that begin alike say little
+    blocks = parts.build_stack().double()
+    for weight in blocks.parameters():  # norms that begin alike say little
         nn.init.normal_(weight, mean=0.3)
-    return built
+    return blocks
 
 
 def influence(outputs, inputs):
@@ -28,53 +28,51 @@ def influence(outputs, inputs):
 
 @pytest.mark.parametrize(("kernel_size", "dilations"), KERNELS_AND_DILATIONS)
 @pytest.mark.parametrize("num_repeats", [1, 2])
-def test_read_back_a_place_sees_its_receptive_field_and_nothing_after(
-    kernel_size, dilations, num_repeats
-):
-    built = stack(kernel_size, dilations, num_repeats, hidden_size=8)
+def test_causal_stack_depends_on_its_receptive_field(kernel_size, dilations, num_repeats):
+    blocks = stack(kernel_size, dilations, num_repeats, hidden_size=8)
     field = 1 + num_repeats * (kernel_size - 1) * sum(dilations)
-    assert built.receptive_field == field
+    assert blocks.receptive_field == field
     inputs = torch.randn(1, field + 5, 16, dtype=torch.double, requires_grad=True)
-    outputs, _ = built(inputs, built.initial_state(inputs))
+    outputs, _ = blocks(inputs, blocks.initial_state(inputs))
     seen = influence(outputs[0, field + 1], inputs)
     assert (min(seen), max(seen)) == (2, field + 1)
 
 
 @pytest.mark.parametrize(("kernel_size", "dilations"), [(3, (1, 2, 4)), (5, (1, 2))])
-def test_read_both_ways_a_place_sees_as_far_before_as_after(kernel_size, dilations):
-    built = stack(kernel_size, dilations, hidden_size=8)
-    half = built.receptive_field // 2
+def test_bidirectional_stack_has_symmetric_receptive_field(kernel_size, dilations):
+    blocks = stack(kernel_size, dilations, hidden_size=8)
+    half = blocks.receptive_field // 2
     inputs = torch.randn(1, 2 * half + 5, 16, dtype=torch.double, requires_grad=True)
-    outputs = built.forward_bidirectional(inputs, torch.ones(1, 2 * half + 5, dtype=torch.bool))
+    outputs = blocks.forward_bidirectional(inputs, torch.ones(1, 2 * half + 5, dtype=torch.bool))
     seen = influence(outputs[0, half + 2], inputs)
     assert (min(seen), max(seen)) == (2, 2 * half + 2)
 
 
-def test_the_papers_blocks_see_373_places():
+def test_receptive_field_of_paper_is_373():
     parts = DilatedConfigBase(hidden_size=1, num_repeats=6)  # six sets of five, the kernel 3
     assert parts.build_stack().receptive_field == 1 + 6 * 2 * (1 + 2 + 4 + 8 + 16)
 
 
 @pytest.mark.parametrize(("kernel_size", "dilations"), KERNELS_AND_DILATIONS)
-@pytest.mark.parametrize("pieces", [(1,) * 7, (3, 4), (6, 1)])
-def test_read_piece_by_piece_is_read_whole(kernel_size, dilations, pieces):
-    built, inputs = stack(kernel_size, dilations), torch.randn(2, 7, 6, dtype=torch.double)
-    whole, last = built(inputs, built.initial_state(inputs))
-    state, found = built.initial_state(inputs), []
-    for piece in inputs.split(pieces, dim=1):
-        made, state = built(piece, state)
-        found.append(made)
-    torch.testing.assert_close(torch.cat(found, dim=1), whole)
+@pytest.mark.parametrize("lengths", [(1,) * 7, (3, 4), (6, 1)])
+def test_causal_stack_in_pieces_matches_whole_sequence(kernel_size, dilations, lengths):
+    blocks, inputs = stack(kernel_size, dilations), torch.randn(2, 7, 6, dtype=torch.double)
+    whole, last = blocks(inputs, blocks.initial_state(inputs))
+    state, pieces_out = blocks.initial_state(inputs), []
+    for piece in inputs.split(lengths, dim=1):
+        outputs, state = blocks(piece, state)
+        pieces_out.append(outputs)
+    torch.testing.assert_close(torch.cat(pieces_out, dim=1), whole)
     torch.testing.assert_close(state, last)
 
 
-def test_padding_has_no_influence_in_value_and_gradient():
-    built = stack(num_repeats=2)
+def test_stack_ignores_padding_in_value_and_gradient():
+    blocks = stack(num_repeats=2)
     inputs = torch.randn(1, 9, 6, dtype=torch.double, requires_grad=True)
     mask = torch.arange(9)[None] < 5
     wide, narrow = (
-        built.forward_bidirectional(inputs, mask),
-        built.forward_bidirectional(inputs[:, :5], mask[:, :5]),
+        blocks.forward_bidirectional(inputs, mask),
+        blocks.forward_bidirectional(inputs[:, :5], mask[:, :5]),
     )
     assert (wide[:, 5:] == 0).all()
     torch.testing.assert_close(wide[:, :5], narrow)
@@ -83,16 +81,16 @@ def test_padding_has_no_influence_in_value_and_gradient():
     assert (gradients[0][:, 5:] == 0).all()
 
 
-def test_with_a_kernel_of_one_places_have_no_influence_on_one_another():
+def test_positions_are_independent_with_kernel_size_one():
     block = DilatedBlock(3, kernel_size=1, dilation=4).double()
     inputs = torch.randn(2, 5, 6, dtype=torch.double)
     together, _ = block(inputs, block.initial_state(inputs))
-    for place in range(5):
-        alone, _ = block(inputs[:, place : place + 1], block.initial_state(inputs))
-        torch.testing.assert_close(together[:, place : place + 1], alone)
+    for position in range(5):
+        alone, _ = block(inputs[:, position : position + 1], block.initial_state(inputs))
+        torch.testing.assert_close(together[:, position : position + 1], alone)
 
 
-def test_words_begin_as_tall_as_what_norms_make_of_them():
+def test_embeddings_start_with_unit_variance():
     table = DilatedConfigBase(hidden_size=32).build_embedding(500).embedding.weight
     assert table[1:].std().item() == pytest.approx(1, rel=0.02)
     assert (table[0] == 0).all()

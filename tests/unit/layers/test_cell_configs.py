@@ -1,4 +1,4 @@
-"""Cells as a configuration names them: in short or in full, built as they are named."""
+"""Cell configs: bare names and sections, errors, and the cells they build."""
 
 import pytest
 
@@ -30,7 +30,7 @@ from heedful.layers.self_attentive_cells import (
     SelfAttentiveLSTMCell,
 )
 
-NAMED = {
+CELL_TYPES = {
     **CELL_CLASSES,
     "self-attentive-rnn": SelfAttentiveCell,
     "self-attentive-lstm": SelfAttentiveLSTMCell,
@@ -39,12 +39,12 @@ NAMED = {
 SIZES = {"input_size": 3, "hidden_size": 4}
 
 
-class Seq2SeqModel(BaseConfig):
+class Model(BaseConfig):
     cell: CellConfig = GRUCellConfig()
 
 
 class Recipe(BaseConfig):
-    model: Seq2SeqModel = Seq2SeqModel()
+    model: Model = Model()
 
 
 def load(text):
@@ -53,63 +53,63 @@ def load(text):
     ).model.cell
 
 
-def complaint(text):
+def error_message(text):
     with pytest.raises(ConfigError) as caught:
         load(text)
     return str(caught.value)
 
 
-def test_the_kinds_of_cells_are_those_with_kernels_and_those_with_tapes():
-    assert {type_of(member) for member in types_in(CellConfig)} == set(NAMED)
+def test_cell_union_lists_all_cells():
+    assert {type_of(member) for member in types_in(CellConfig)} == set(CELL_TYPES)
 
 
-@pytest.mark.parametrize("kind", NAMED)
-def test_a_name_alone_is_the_cell_with_its_defaults(kind):
+@pytest.mark.parametrize("kind", CELL_TYPES)
+def test_bare_name_is_cell_with_defaults(kind):
     assert load(f"{{cell: {kind}}}") == load(f"{{cell: {{type: {kind}}}}}")
-    assert type(load(f"{{cell: {kind}}}").build(**SIZES)) is NAMED[kind]
+    assert type(load(f"{{cell: {kind}}}").build(**SIZES)) is CELL_TYPES[kind]
 
 
-def test_a_cell_is_written_in_full_and_reads_back_equal():
-    recipe = Recipe(model=Seq2SeqModel(cell=LSTMCellConfig(zoneout=0.05, cell_zoneout=0.5)))
+def test_cell_config_round_trips_through_yaml():
+    recipe = Recipe(model=Model(cell=LSTMCellConfig(zoneout=0.05, cell_zoneout=0.5)))
     written = to_yaml(recipe)
     assert "    type: lstm\n    layer_norm: false\n" in written
     assert validate_settings(Recipe, read_yaml(written, location="a"), location="a") == recipe
 
 
 @pytest.mark.parametrize("text", ["{cell: grru}", "{cell: {type: grru}}"])
-def test_a_wrong_name_says_where_which_is_near_and_what_there_is(text):
-    assert complaint(text) == (
+def test_unknown_cell_is_rejected_with_suggestion(text):
+    assert error_message(text) == (
         "a.yaml: model.cell.type: no cell is called 'grru'; did you mean 'gru'?\n"
         "  choose from: gru, lstm, lstmn, rnn, self-attentive-lstm, self-attentive-rnn"
     )
 
 
-def test_what_is_no_name_is_refused_with_the_choices():
-    assert complaint("{cell: 3}") == (
+def test_value_that_is_no_name_is_rejected():
+    assert error_message("{cell: 3}") == (
         "a.yaml: model.cell: a section with a `kind` is wanted, found 3\n"
         "  choose from: {type: gru}, {type: lstmn}, {type: lstm}, {type: rnn}, "
         "{type: self-attentive-lstm}, {type: self-attentive-rnn}"
     )
 
 
-def test_a_setting_of_another_cell_is_refused():
-    assert complaint("{cell: {type: gru, memory_zoneout: 0.5}}") == (
+def test_setting_of_another_cell_is_rejected():
+    assert error_message("{cell: {type: gru, memory_zoneout: 0.5}}") == (
         "a.yaml: model.cell.memory_zoneout: no setting is called 'memory_zoneout'; "
         "did you mean 'zoneout'?\n"
-        "  choose from: kind, normalised, recurrent_dropout, reset, zoneout"
+        "  choose from: layer_norm, recurrent_dropout, reset, type, zoneout"
     )
 
 
-def test_the_schema_allows_a_name_and_a_section():
-    schema = Seq2SeqModel.model_json_schema()
+def test_schema_allows_bare_name_and_section():
+    schema = Model.model_json_schema()
     name, *sections = schema["properties"]["cell"]["anyOf"]
-    assert set(name["enum"]) == set(NAMED)
+    assert set(name["enum"]) == set(CELL_TYPES)
     kinds = [schema["$defs"][each["$ref"].split("/")[-1]] for each in sections]
-    assert {each["properties"]["kind"]["const"] for each in kinds} == set(NAMED)
+    assert {each["properties"]["type"]["const"] for each in kinds} == set(CELL_TYPES)
 
 
 @pytest.mark.parametrize(
-    ("config", "wanted"),
+    ("config", "expected"),
     [
         (RNNCellConfig(), RNNCell),
         (RNNCellConfig(layer_norm=True), LayerNormRNNCell),
@@ -122,39 +122,39 @@ def test_the_schema_allows_a_name_and_a_section():
     ],
     ids=lambda value: value.type if isinstance(value, BaseConfig) else value.__name__,
 )
-def test_a_cell_is_built_as_it_is_named_within_what_is_wrapped_round_it(config, wanted):
-    assert type(config.build(**SIZES)) is wanted
-    regularised = config.model_copy(update={"zoneout": 0.1, "recurrent_dropout": 0.2})
-    outer = regularised.build(**SIZES)
+def test_config_builds_cell_within_its_wrappers(config, expected):
+    assert type(config.build(**SIZES)) is expected
+    regularized = config.model_copy(update={"zoneout": 0.1, "recurrent_dropout": 0.2})
+    outer = regularized.build(**SIZES)
     assert (type(outer), outer.rate) == (RecurrentDropout, 0.2)
     assert (type(outer.cell), outer.cell.rates[0]) == (Zoneout, 0.1)
-    assert type(outer.cell.cell) is wanted
+    assert type(outer.cell.cell) is expected
 
 
-def test_the_memory_of_an_lstm_may_stay_where_what_it_shows_does_not():
+def test_cell_zoneout_is_independent_of_zoneout():
     cell = LSTMCellConfig(cell_zoneout=0.5).build(**SIZES)
     assert cell.rates == (0.0, 0.5)
 
 
 def score_of(text):
-    """The score by which a cell asks its past, and whether the input asks."""
+    """The score of the intra-attention, and whether its query uses the input."""
     past = load(text).build(**SIZES).intra_attention
     return past.attention.score, past.query_uses_input
 
 
 @pytest.mark.parametrize("kind", ["self-attentive-rnn", "self-attentive-lstm"])
-def test_a_form_says_what_asks_and_how_it_is_compared(kind):
-    score, input_asks = score_of(
+def test_intra_attention_config_sets_query_and_score(kind):
+    score, uses_input = score_of(
         f"{{cell: {{type: {kind}, intra_attention: {{type: additive, hidden_size: 5}}}}}}"
     )
-    assert (score.query_projection.weight.shape, input_asks) == ((5, 3 + 4), True)
-    score, input_asks = score_of(f"{{cell: {{type: {kind}, intra_attention: similarity}}}}")
-    assert (type(score), input_asks) == (ProjectedDotScore, False)
+    assert (score.query_projection.weight.shape, uses_input) == ((5, 3 + 4), True)
+    score, uses_input = score_of(f"{{cell: {{type: {kind}, intra_attention: similarity}}}}")
+    assert (type(score), uses_input) == (ProjectedDotScore, False)
     form = "{type: similarity, score: {type: cosine}}"
     assert type(score_of(f"{{cell: {{type: {kind}, intra_attention: {form}}}}}")[0]) is CosineScore
 
 
-def test_the_score_of_an_lstmn_is_as_wide_as_is_said_in_both_of_its_forms():
+def test_lstmn_score_size_applies_to_both_cells():
     config = LSTMNCellConfig(score_size=5)
     for cell, kind in (
         (config.build(**SIZES), LSTMNCell),
@@ -164,24 +164,25 @@ def test_the_score_of_an_lstmn_is_as_wide_as_is_said_in_both_of_its_forms():
         assert cell.intra_attention.attention.score.query_projection.weight.shape == (5, 3 + 4)
 
 
-def test_a_wrong_form_says_what_there_is():
-    assert complaint("{cell: {type: self-attentive-rnn, intra_attention: additiv}}") == (
-        "a.yaml: model.cell.form.type: no form is called 'additiv'; did you mean 'additive'?\n"
+def test_unknown_intra_attention_is_rejected_with_suggestion():
+    assert error_message("{cell: {type: self-attentive-rnn, intra_attention: additiv}}") == (
+        "a.yaml: model.cell.intra_attention.type: no intra attention is called 'additiv'; did you "
+        "mean 'additive'?\n"
         "  choose from: additive, similarity"
     )
 
 
-def test_a_score_of_the_own_past_takes_no_features():
+def test_intra_attention_score_with_features_is_rejected():
     score = "{type: additive, features: [{type: coverage}]}"
     form = f"{{type: similarity, score: {score}}}"
-    assert complaint(f"{{cell: {{type: self-attentive-rnn, intra_attention: {form}}}}}") == (
-        "a.yaml: model.cell.form: the score of a cell's own past takes no features; leave them "
-        "out\n  `heedful recipes --schema` lists every setting and what it takes"
+    assert error_message(f"{{cell: {{type: self-attentive-rnn, intra_attention: {form}}}}}") == (
+        "a.yaml: model.cell.intra_attention: the score of intra-attention cannot have features; "
+        "remove them\n  `heedful recipes --schema` lists every setting and what it takes"
     )
 
 
-def test_a_cell_with_a_tape_has_no_zoneout():
-    assert complaint("{cell: {type: lstmn, zoneout: 0.1}}") == (
+def test_self_attentive_cell_has_no_zoneout():
+    assert error_message("{cell: {type: lstmn, zoneout: 0.1}}") == (
         "a.yaml: model.cell.zoneout: no setting is called 'zoneout'\n"
-        "  choose from: kind, score_size"
+        "  choose from: score_size, type"
     )

@@ -1,4 +1,4 @@
-"""The bottom layer asks, every layer hears: by a slow loop over GNMT's equations."""
+"""Bottom-layer attention matches an explicit loop over GNMT's equations."""
 
 import torch
 
@@ -25,31 +25,31 @@ def source():
     return EncoderOutput(torch.randn(2, 4, MEMORY), torch.tensor([4, 2]), torch.randn(2, MEMORY))
 
 
-def test_the_bottom_asks_and_every_layer_hears():
-    """Residuals from layer 3 on: x^i = m^i + x^{i-1}, m^i being what the cell makes."""
+def test_bottom_layer_attention_matches_gnmt_equations():
+    """Residuals from layer 3 on: x^i = m^i + x^{i-1}, m^i being the output of the cell."""
     decoder, encoded, tokens = build(first_residual_layer=3), source(), torch.randint(3, 7, (2, 3))
-    found = decoder(tokens, encoded)
+    output = decoder(tokens, encoded)
     cells = [each.layer for each in decoder.wiring.cells.cells[:2]]
     cells.append(decoder.wiring.cells.cells[2].cell.layer)
     states = [(hidden, torch.zeros_like(hidden)) for hidden in decoder.bridge(encoded)]
     memory = decoder.wiring.build_memory(encoded)
     for time in range(3):
-        asked = decoder.wiring.attention(states[0][0][:, None], memory)
-        context = asked.context[:, 0]
+        attention_output = decoder.wiring.attention(states[0][0][:, None], memory)
+        context = attention_output.context[:, 0]
         below, residual = decoder.embedding(tokens[:, time]), None
-        for number, layer in enumerate(cells):
+        for index, layer in enumerate(cells):
             read = torch.cat([below, context], -1)[:, None]
-            first = tuple(part[None] for part in states[number])
+            first = tuple(part[None] for part in states[index])
             _, (hidden, cell) = layer(read, first)
-            states[number] = (hidden[0], cell[0])
-            residual = below if number == 2 else 0
+            states[index] = (hidden[0], cell[0])
+            residual = below if index == 2 else 0
             below = hidden[0] + residual
-        wanted = decoder.output_head.projection(below).log_softmax(-1)
-        torch.testing.assert_close(found.log_probs[:, time], wanted)
-        torch.testing.assert_close(found.weights[:, time], asked.weights[:, 0])
+        expected = decoder.output_head.projection(below).log_softmax(-1)
+        torch.testing.assert_close(output.log_probs[:, time], expected)
+        torch.testing.assert_close(output.weights[:, time], attention_output.weights[:, 0])
 
 
-def test_with_one_layer_it_attends_then_steps():
+def test_bottom_layer_attention_with_one_layer_is_attend_then_step():
     one = build(num_layers=1)
     other = build(num_layers=1, wiring={"type": "attend-then-step"})
     other.load_state_dict(one.state_dict())
@@ -57,7 +57,7 @@ def test_with_one_layer_it_attends_then_steps():
     torch.testing.assert_close(one(tokens, encoded)[:2], other(tokens, encoded)[:2])
 
 
-def test_the_top_layer_has_no_say_in_where_is_looked():
+def test_top_layer_does_not_change_weights():
     decoder, encoded = build(), source()
     tokens = torch.randint(3, 7, (2, 4))
     before = decoder(tokens, encoded)

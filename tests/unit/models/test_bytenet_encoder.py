@@ -1,0 +1,95 @@
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from heedful.models.bytenet import DilatedEncoderConfig, DynamicUnfolding
+
+LENGTHS = torch.tensor([5, 1, 3])
+IS_REAL = torch.arange(5) < LENGTHS[:, None]
+TOKENS = torch.randint(4, 11, (3, 5), generator=torch.Generator().manual_seed(1)) * IS_REAL
+
+
+def encoder(**settings):
+    defaults = {"hidden_size": 3, "dilations": (1, 2), "length_factor": 1.5, "length_offset": 1}
+    module = DilatedEncoderConfig(**defaults | settings).build(vocab_size=11).double()
+    for weight in module.parameters():
+        nn.init.normal_(weight, std=0.7)
+    with torch.no_grad():
+        module.embedding.embedding.weight[0] = 0
+    return module.eval()
+
+
+@pytest.mark.parametrize(
+    ("factor", "offset", "length", "expected"),
+    [(1.2, 0, 5, 6), (1.2, 0, 10, 12), (1.2, 0, 7, 8), (1.0, 3, 4, 7), (1.1, 0, 10, 11)],
+)
+def test_unfolded_length_is_rounded_a_times_length_plus_b(factor, offset, length, expected):
+    unfolding = DynamicUnfolding(factor, offset)
+    assert unfolding.unfolded_length(length) == expected
+    assert unfolding(torch.tensor([length, 0]), 12).tolist() == [expected, offset]
+
+
+def test_states_are_unfolded_outputs_at_source_tokens():
+    module = encoder()
+    encoded = module(TOKENS, LENGTHS)
+    assert module.output_size == 6
+    assert encoded.states.shape == (3, 5, 6)
+    assert encoded.unfolded.shape == (3, 8, 6)  # 1.5 * 5 + 1 = 8.5, the nearest even number
+    assert (encoded.states[~IS_REAL] == 0).all()
+    torch.testing.assert_close(encoded.states[IS_REAL], encoded.unfolded[:, :5][IS_REAL])
+    is_nonzero = encoded.unfolded.abs().sum(dim=-1) > 0
+    assert is_nonzero.sum(dim=1).tolist() == [8, 2, 6]  # of 8.5, 2.5 and 5.5
+
+
+def test_tokens_influence_positions_behind_them():
+    module = encoder()
+    changed = TOKENS.clone()
+    changed[0, 4] = 4 if TOKENS[0, 4] != 4 else 5
+    one, other = module(TOKENS, LENGTHS).unfolded, module(changed, LENGTHS).unfolded
+    assert (one[0, 5:] != other[0, 5:]).any(dim=-1).all()
+
+
+def test_padding_has_no_influence():
+    module = encoder()
+    spoiled = torch.cat([torch.where(IS_REAL, TOKENS, 7), torch.full((3, 4), 9)], dim=1)
+    narrow, wide = module(TOKENS, LENGTHS), module(spoiled, LENGTHS)
+    torch.testing.assert_close(wide.states[:, :5], narrow.states)
+    torch.testing.assert_close(wide.unfolded[:, :8], narrow.unfolded)
+    torch.testing.assert_close(wide.summary, narrow.summary)
+    assert (wide.unfolded[:, 8:] == 0).all()
+
+
+def test_batch_matches_single_rows_in_value_and_gradient():
+    module = encoder()
+    weights = list(module.parameters())
+
+    def gradients(encoded):
+        loss = encoded.unfolded.sin().sum() + encoded.summary.sin().sum()
+        return torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
+
+    whole = module(TOKENS, LENGTHS)
+    alone = []
+    for row, length in enumerate(LENGTHS.tolist()):
+        single = module(TOKENS[row : row + 1, :length], LENGTHS[row : row + 1])
+        torch.testing.assert_close(whole.states[row, :length], single.states[0])
+        torch.testing.assert_close(
+            whole.unfolded[row, : single.unfolded.size(1)], single.unfolded[0]
+        )
+        alone.append(gradients(single))
+    for together, *parts in zip(gradients(whole), *alone, strict=True):
+        torch.testing.assert_close(together, sum(parts))
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"kernel_size": 2}, "kernel_size of an encoder must be odd, but is 2"),
+        ({"length_factor": 0.9}, "greater than or equal to 1"),
+        ({"dilations": ()}, "at least 1 item"),
+    ],
+)
+def test_invalid_settings_are_rejected(settings, problem):
+    with pytest.raises(ValidationError) as caught:
+        DilatedEncoderConfig(**settings)
+    assert problem in str(caught.value)
