@@ -1,3 +1,5 @@
+"""Request files: texts, targets and constraints line by line, and their errors."""
+
 import gzip
 import json
 import os
@@ -21,47 +23,46 @@ from heedful.errors import ConfigError, DataError
 
 
 @pytest.fixture
-def written(tmp_path):
-    def write(name, *lines):
+def write(tmp_path):
+    def write_lines(name, *lines):
         path = tmp_path / name
         path.write_text("".join(f"{line}\n" for line in lines))
         return str(path)
 
-    return write
+    return write_lines
 
 
-def test_lines_of_several_files_belong_together(written):
-    asked = RequestFiles(
-        written("in", "a", "b"),
-        written("out", "c", ""),
-        written("wishes", '{"must": ["x", ["y", "z"]], "prefix": "so"}', "{}"),
+def test_lines_of_several_files_form_one_request(write):
+    request_files = RequestFiles(
+        write("in", "a", "b"),
+        write("out", "c", ""),
+        write("constraints", '{"required_phrases": ["x", ["y", "z"]], "prefix": "so"}', "{}"),
     )
-    assert list(read_requests(asked)) == [
+    assert list(read_requests(request_files)) == [
         Request("a", target="c", required_phrases=["x", ["y", "z"]], prefix="so"),
         Request("b", target=""),
     ]
 
 
 @pytest.mark.parametrize("field", ["targets", "constraints"])
-@pytest.mark.parametrize(("texts", "others"), [(2, 5), (5, 2), (0, 1), (1, 0)])
-@pytest.mark.parametrize("look", [lambda asked: list(read_requests(asked)), count_lines])
-def test_unequal_files_are_refused_with_both_numbers(written, field, texts, others, look):
-    asked = RequestFiles(
-        written("in", *["a"] * texts), **{field: written("other", *["{}"] * others)}
-    )
+@pytest.mark.parametrize(("num_texts", "num_others"), [(2, 5), (5, 2), (0, 1), (1, 0)])
+@pytest.mark.parametrize("read", [lambda files: list(read_requests(files)), count_lines])
+def test_unequal_numbers_of_lines_are_reported(write, field, num_texts, num_others, read):
+    other = write("other", *["{}"] * num_others)
+    request_files = RequestFiles(write("in", *["a"] * num_texts), **{field: other})
     with pytest.raises(DataError) as caught:
-        look(asked)
+        read(request_files)
     assert str(caught.value) == (
-        f"{getattr(asked, field)}: {others} lines, but {asked.texts} has {texts}\n"
-        "  line n of one must belong to line n of the other: look for lost or added lines"
+        f"{other}: {num_others} lines, but {request_files.texts} has {num_texts}\n"
+        "  line n of one file must belong to line n of the other: check for missing or extra lines"
     )
 
 
-def test_an_endless_pipe_is_not_counted_to_its_end(written, tmp_path):
+def test_endless_pipe_is_not_counted_to_its_end(write, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
 
-    def write_for_ever():
+    def write_forever():
         try:
             with pipe.open("w") as file:
                 while True:
@@ -69,50 +70,47 @@ def test_an_endless_pipe_is_not_counted_to_its_end(written, tmp_path):
         except BrokenPipeError:
             pass
 
-    threading.Thread(target=write_for_ever, daemon=True).start()
+    threading.Thread(target=write_forever, daemon=True).start()
     with pytest.raises(DataError, match=r": 1 lines, but .*pipe has at least 2"):
-        list(read_requests(RequestFiles(str(pipe), written("out", "b"))))
+        list(read_requests(RequestFiles(str(pipe), write("out", "b"))))
 
 
 @given(text=st.text(alphabet="a\n\r\u2028"))
-def test_lines_are_counted_as_they_are_read(tmp_path_factory, text):
+def test_counted_lines_are_the_lines_that_are_read(tmp_path_factory, text):
     path = tmp_path_factory.mktemp("count") / "in"
     path.write_bytes(text.encode())
     assert count_lines(RequestFiles(str(path))) == len(list(read_lines(str(path))))
 
 
-def test_what_cannot_be_counted_quickly_is_not_counted(written, tmp_path):
+def test_streams_and_compressed_files_are_not_counted(write, tmp_path):
     with gzip.open(tmp_path / "in.gz", "wt") as file:
         file.write("a\n")
-    for file in ("-", str(tmp_path / "in.gz"), str(tmp_path / "absent"), "/dev/null"):
-        assert count_lines(RequestFiles(file)) is None
-        assert count_lines(RequestFiles(written("in", "a"), file)) is None
+    for name in ("-", str(tmp_path / "in.gz"), str(tmp_path / "absent"), "/dev/null"):
+        assert count_lines(RequestFiles(name)) is None
+        assert count_lines(RequestFiles(write("in", "a"), name)) is None
 
 
-def test_lines_of_files_are_there_and_lines_of_pipes_arrive(written, tmp_path, monkeypatch):
+def test_pipes_are_streamed_and_files_are_not(write, tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "pipe")
-    file = written("in", "a")
-    assert [is_streamed(str(tmp_path / name)) for name in ("in", "pipe", "absent")] == [
-        False,
-        True,
-        False,
-    ]
-    with open(file) as regular:
-        monkeypatch.setattr("sys.stdin", regular)
+    path = write("in", "a")
+    is_pipe = [is_streamed(str(tmp_path / name)) for name in ("in", "pipe", "absent")]
+    assert is_pipe == [False, True, False]
+    with open(path) as file:
+        monkeypatch.setattr("sys.stdin", file)
         assert not is_streamed("-")
-    reading, writing = os.pipe()
-    with open(reading) as piped, open(writing, "w"):
-        monkeypatch.setattr("sys.stdin", piped)
+    reader, writer = os.pipe()
+    with open(reader) as file, open(writer, "w"):
+        monkeypatch.setattr("sys.stdin", file)
         assert is_streamed("-")
 
 
-def test_standard_input_can_be_read_once():
+def test_standard_input_for_two_files_is_reported():
     check_single_stdin(RequestFiles("-", "out"))
     check_single_stdin(RequestFiles("in", "-"))
     with pytest.raises(ConfigError) as caught:
         check_single_stdin(RequestFiles("-", "-"))
     assert str(caught.value) == (
-        "standard input: two files cannot both be read from it\n  name a file in the place of one -"
+        "standard input: only one file can be read from it\n  replace one - by a file"
     )
 
 
@@ -120,37 +118,37 @@ def test_standard_input_can_be_read_once():
     "line",
     [
         "{}",
-        '{"must": []}',
-        '{"must": ["a b", ["c", "d"]], "never": ["e"], "prefix": "f"}',
+        '{"required_phrases": []}',
+        '{"required_phrases": ["a b", ["c", "d"]], "forbidden_phrases": ["e"], "prefix": "f"}',
         '{"prefix": ""}',
     ],
 )
-def test_constraints_are_read_as_they_are_written(line):
+def test_valid_constraints_are_read(line):
     assert parse_constraints(line, "f:1") == json.loads(line)
 
 
-MUST = '  write a list of phrases: "must": ["one", ["this", "or this"]]'
-NOTHING = '  {} asks for nothing, and {"must": ["a phrase"]} for a phrase'
+REQUIRED = '  write a list of phrases: "required_phrases": ["one", ["this", "or this"]]'
+EXAMPLE = '  write {} for no constraints, or {"required_phrases": ["a phrase"]}, for example'
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("", "f:3: not JSON (Expecting value: line 1 column 1 (char 0))\n" + NOTHING),
-        ("[1]", "f:3: not a JSON object but [1]\n" + NOTHING),
+        ("", "f:3: not JSON (Expecting value: line 1 column 1 (char 0))\n" + EXAMPLE),
+        ("[1]", "f:3: must be a JSON object, but is [1]\n" + EXAMPLE),
         (
-            '{"mus": []}',
-            "f:3: no constraint is called 'mus'; did you mean 'must'?\n"
-            "  choose from: must, never, prefix",
+            '{"required_phrase": []}',
+            "f:3: unknown constraint 'required_phrase'; did you mean 'required_phrases'?\n"
+            "  choose from: forbidden_phrases, prefix, required_phrases",
         ),
-        ('{"must": "a"}', "f:3: 'must' cannot be \"a\"\n" + MUST),
-        ('{"must": [1]}', "f:3: 'must' cannot be [1]\n" + MUST),
-        ('{"must": [" "]}', "f:3: 'must' cannot be [\" \"]\n" + MUST),
-        ('{"must": [[]]}', "f:3: 'must' cannot be [[]]\n" + MUST),
+        ('{"required_phrases": "a"}', "f:3: 'required_phrases' cannot be \"a\"\n" + REQUIRED),
+        ('{"required_phrases": [1]}', "f:3: 'required_phrases' cannot be [1]\n" + REQUIRED),
+        ('{"required_phrases": [" "]}', "f:3: 'required_phrases' cannot be [\" \"]\n" + REQUIRED),
+        ('{"required_phrases": [[]]}', "f:3: 'required_phrases' cannot be [[]]\n" + REQUIRED),
         (
-            '{"never": [["a"]]}',
-            "f:3: 'never' cannot be [[\"a\"]]\n"
-            '  write a list of phrases: "never": ["one", "another"]',
+            '{"forbidden_phrases": [["a"]]}',
+            "f:3: 'forbidden_phrases' cannot be [[\"a\"]]\n"
+            '  write a list of phrases: "forbidden_phrases": ["one", "another"]',
         ),
         (
             '{"prefix": ["a"]}',
@@ -158,13 +156,13 @@ NOTHING = '  {} asks for nothing, and {"must": ["a phrase"]} for a phrase'
         ),
     ],
 )
-def test_constraints_that_cannot_be_are_refused_with_their_line(line, message):
+def test_invalid_constraints_are_reported_with_their_line(line, message):
     with pytest.raises(DataError) as caught:
         parse_constraints(line, "f:3")
     assert str(caught.value) == message
 
 
-def test_a_long_value_is_shown_in_part():
+def test_long_value_is_shortened_in_the_message():
     with pytest.raises(DataError) as caught:
         parse_constraints(json.dumps({"prefix": ["a" * 99]}), "f:1")
     assert f'cannot be ["{"a" * 58}...\n' in str(caught.value)

@@ -1,65 +1,138 @@
+"""`heedful show`: attention maps in the terminal, figures, JSON and search trees."""
+
 import json
 from xml.etree import ElementTree
 
 import pytest
+from rich.console import Console
 
+from heedful.cli.show import render_tree
+from heedful.decoding.translation import SearchNode
 from tests.commands import heedful
 from tests.messages.test_run_messages import vouch_for
+from tests.unit.cli.test_output_formats import build_translation
+
+TEE, CORNER, BAR = "\u251c\u2500\u2500", "\u2514\u2500\u2500", "\u2502"
+TREE = [
+    SearchNode(None, None, 0.0, 0.0, "continued"),
+    SearchNode(0, "a", -0.1, -0.1, "continued"),
+    SearchNode(0, "b", -2.0, -2.0, "pruned"),
+    SearchNode(1, "c", -0.2, -0.3, "continued"),
+    SearchNode(3, "[bold]", -0.5, -0.8, "continued"),
+    SearchNode(3, "(end)", -1.0, -1.3, "finished"),
+    SearchNode(4, "(end)", -0.1, -0.9, "finished"),
+]
 
 
 @pytest.fixture
-def call(capsys, monkeypatch, trained):
-    def run(*words):
-        return heedful(capsys, monkeypatch, "show", trained, *words)
+def show(capsys, monkeypatch, trained):
+    def run(*arguments):
+        return heedful(capsys, monkeypatch, "show", trained, *arguments)
 
     return run
 
 
-def test_the_terminal_shows_both_texts_and_where_each_word_looked(call):
-    ended = call("a b c")
-    assert ended.code == 0
-    lines = ended.out.splitlines()
+def test_terminal_shows_both_texts_and_the_weights_of_each_word(show):
+    result = show("a b c")
+    assert result.code == 0
+    lines = result.out.splitlines()
     assert lines[1:3] == ["a b c", "a b c"]
     rows = [line.split() for line in lines[3:] if line.split()[:1] in (["a"], ["b"], ["c"])]
     assert [row[0] for row in rows[-3:]] == ["a", "b", "c"]
 
 
-def test_pictures_are_written_where_asked(call, tmp_path):
+def test_figures_are_written_to_files(show, tmp_path):
     svg, html = tmp_path / "a.svg", tmp_path / "a.html"
-    ended = call("a b", "c", "--svg", svg, "--html", html)
-    assert ended.err == f"wrote {svg}\nwrote {html}\n"
+    result = show("a b", "c", "--svg", svg, "--html", html)
+    assert result.err == f"wrote {svg}\nwrote {html}\n"
     assert ElementTree.fromstring(svg.read_text()).tag.endswith("svg")
-    page = html.read_text()
-    assert page.count('"title"') == 2
+    assert html.read_text().count('"title"') == 2
 
 
-def test_json_holds_the_weights(call):
-    ended = call("a b", "--json")
-    line = json.loads(ended.out)
-    assert line["tokens"] == ["a", "b"]
-    assert [len(row) for row in line["weights"]] == [3, 3]
-    assert "tree" not in line
-    assert json.loads(call("a b", "--json", "--search-tree").out)["tree"][0]["token"] is None
+def test_json_has_weights_and_on_request_the_tree(show):
+    fields = json.loads(show("a b", "--json").out)
+    assert fields["tokens"] == ["a", "b"]
+    assert [len(row) for row in fields["weights"]] == [3, 3]
+    assert "tree" not in fields
+    assert json.loads(show("a b", "--json", "--search-tree").out)["tree"][0]["token"] is None
 
 
-def test_the_search_is_drawn_as_a_tree(call):
-    ended = call("a b c", "d", "--search-tree", "--beam", "2")
-    assert ended.code == 0
-    lines = ended.out.splitlines()
+def test_search_tree_is_drawn(show):
+    result = show("a b c", "d", "--search-tree", "--beam", "2")
+    assert result.code == 0
+    lines = result.out.splitlines()
     assert lines[0] == "a b c"
-    assert any(line.split()[-3:-1] == ["ended", "at"] for line in lines)
+    assert any(line.split()[-3:-1] == ["finished", "at"] for line in lines)
     assert any("pruned at" in line for line in lines)
 
 
-def test_what_is_drawn_by_chance_has_no_tree(capsys, monkeypatch, copied):
+def test_search_tree_with_sampling_is_reported(capsys, monkeypatch, copied):
     config = copied / "config.yaml"
     config.write_text(config.read_text().replace("sampling: null", "sampling: {}"))
     vouch_for(copied)
-    ended = heedful(capsys, monkeypatch, "show", copied, "a", "--search-tree")
-    assert ended.code == 2
-    assert ended.err.startswith("heedful: --search-tree: only a beam has a tree")
+    result = heedful(capsys, monkeypatch, "show", copied, "a", "--search-tree")
+    assert result.code == 2
+    assert result.err.startswith("heedful: --search-tree: needs beam search")
 
 
-def test_brackets_in_a_text_are_text(call):
-    ended = call("[bold]a[/bold]")
-    assert "[bold]a[/bold]" in ended.out
+def test_brackets_are_not_markup(show):
+    assert "[bold]a[/bold]" in show("[bold]a[/bold]").out
+
+
+def draw(tokens, tree):
+    console = Console(width=200, color_system=None, force_terminal=False)
+    with console.capture() as capture:
+        console.print(render_tree(build_translation(" ".join(tokens), tree=tree)))
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def test_chains_are_one_line_and_side_branches_are_indented():
+    assert draw(["a", "c", "[bold]"], TREE) == [
+        "horto",
+        f"{TEE} (start)",
+        f"{BAR}   {CORNER} b -2.00  pruned at -2.00",
+        f"{TEE} a -0.10  c -0.20",
+        f"{BAR}   {CORNER} (end) -1.00  finished at -1.30",
+        f"{CORNER} [bold] -0.50  (end) -0.10  finished at -0.90",
+    ]
+
+
+def test_search_without_branches_is_one_line():
+    tree = [
+        TREE[0],
+        SearchNode(0, "b", -2.0, -2.0, "continued"),
+        SearchNode(1, "(end)", 0, -2, "finished"),
+    ]
+    assert draw(["b"], tree) == ["horto", f"{CORNER} b -2.00  (end) 0.00  finished at -2.00"]
+
+
+def bold_labels(tokens):
+    root = render_tree(build_translation(" ".join(tokens), tree=TREE))
+    stack, labels = [*root.children], []
+    while stack:
+        branch = stack.pop()
+        stack += branch.children
+        if branch.label.style == "bold":
+            labels.append(branch.label.plain.split()[0])
+    return sorted(labels)
+
+
+def test_nodes_of_the_output_are_bold():
+    assert bold_labels(["a", "c", "[bold]"]) == ["(start)", "[bold]", "a"]
+    assert bold_labels(["a", "c"]) == ["(end)", "(start)", "a"]
+    assert bold_labels(["other"]) == []
+
+
+def test_empty_text_has_no_tree():
+    assert "no search: the text is empty" in draw([], None)[1]
+
+
+def test_deep_tree_is_drawn_completely():
+    nodes = [SearchNode(None, None, 0.0, 0.0, "continued")]
+    for depth in range(300):
+        parent = max(0, 2 * depth - 1)
+        nodes.append(SearchNode(parent, "a", -0.1, -0.1 * depth, "continued"))
+        nodes.append(SearchNode(parent, "b", -2.0, -2.0, "pruned"))
+    lines = draw(["a"], nodes)
+    assert sum("a -0.10" in line for line in lines) == 300
+    assert sum("b -2.00" in line for line in lines) == 300

@@ -1,60 +1,78 @@
+"""`heedful translate`: lines in and out, output files, errors, and the work of one process."""
+
 import gzip
 import json
 import os
 import pty
 
 import pytest
+import torch
 
+from heedful.cli.translate import (
+    WORKER_CHUNK_SIZE,
+    RequestChunk,
+    TranslationJob,
+    choose_num_processes,
+    number_chunks,
+)
+from heedful.decoding.requests import Request
+from heedful.decoding.word_alignment import ArgmaxAligner
+from heedful.errors import ConfigError
 from tests.commands import heedful, start_heedful
 
 
 @pytest.fixture
-def call(capsys, monkeypatch, trained):
-    def run(*words, stdin=""):
-        return heedful(capsys, monkeypatch, "translate", trained, *words, stdin=stdin)
+def translate(capsys, monkeypatch, trained):
+    def run(*arguments, stdin=""):
+        return heedful(capsys, monkeypatch, "translate", trained, *arguments, stdin=stdin)
 
     return run
 
 
-def test_as_many_lines_come_out_as_went_in(call):
+@pytest.fixture
+def in_folder(monkeypatch, tmp_path):
+    """A working directory with the input file `in`."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").write_text("a\nb\n")
+    return tmp_path
+
+
+def read_json_lines(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_every_line_gives_one_line(translate):
     lines = ["a b", "", "c d e", "   ", "a\u2028b", "f"]
-    ended = call(stdin="\n".join(lines) + "\n")
-    assert ended.code == 0
-    output_projection = ended.out.split("\n")
-    assert len(output_projection) == len(lines) + 1
-    assert (
-        output_projection[0],
-        output_projection[1],
-        output_projection[2],
-        output_projection[5],
-    ) == ("a b", "", "c d e", "f")
+    result = translate(stdin="\n".join(lines) + "\n")
+    assert result.code == 0
+    outputs = result.out.split("\n")
+    assert len(outputs) == len(lines) + 1
+    assert [outputs[index] for index in (0, 1, 2, 5)] == ["a b", "", "c d e", "f"]
 
 
-def test_a_file_is_read_compressed_or_not(call, tmp_path):
+def test_file_may_be_compressed(translate, tmp_path):
     (tmp_path / "in.txt").write_text("a b\nc\n")
     with gzip.open(tmp_path / "in.txt.gz", "wt") as file:
         file.write("a b\nc\n")
-    assert call(tmp_path / "in.txt").out == call(tmp_path / "in.txt.gz").out == "a b\nc\n"
+    plain, compressed = translate(tmp_path / "in.txt"), translate(tmp_path / "in.txt.gz")
+    assert plain.out == compressed.out == "a b\nc\n"
 
 
-def test_nothing_in_gives_nothing_out(call):
-    ended = call(stdin="")
-    assert (ended.code, ended.out) == (0, "")
+def test_empty_input_gives_empty_output(translate):
+    result = translate(stdin="")
+    assert (result.code, result.out) == (0, "")
 
 
-def test_beam_width_1_and_5_copy_alike(call):
-    assert call("--beam", "1", stdin="a b c\n").out == call("--beam", "5", stdin="a b c\n").out
+def test_beam_size_1_and_5_copy_alike(translate):
+    greedy, beam = (translate("--beam", size, stdin="a b c\n").out for size in ("1", "5"))
+    assert greedy == beam == "a b c\n"
 
 
-def lines_of(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def test_attention_is_written_as_json_lines(call, tmp_path):
+def test_attention_is_written_as_json_lines(translate, tmp_path):
     path = tmp_path / "attention.jsonl"
-    assert call("--save-attention", path, stdin="a b\n\n").code == 0
-    first, second = lines_of(path)
-    assert first["source"] == first["tokenizers"] == "a b"
+    assert translate("--save-attention", path, stdin="a b\n\n").code == 0
+    first, second = read_json_lines(path.read_text())
+    assert first["source"] == first["text"] == "a b"
     assert first["source_tokens"] == ["a", "b", "(end)"]
     assert first["tokens"] == ["a", "b"]
     assert [len(row) for row in first["weights"]] == [3, 3]
@@ -64,109 +82,97 @@ def test_attention_is_written_as_json_lines(call, tmp_path):
         "source_tokens": ["(end)"],
         "text": "",
         "score": 0.0,
-        "log_probability": 0.0,
+        "log_prob": 0.0,
         "tokens": [],
-        "log_probabilities": [0.0],
+        "log_probs": [0.0],
         "weights": [],
         "eos_weights": [0.0],
         "alternatives": [],
     }
 
 
-def test_every_kind_of_evidence_belongs_to_the_output_line_by_line(call, tmp_path):
-    kinds = ("attention", "alignments", "scores", "tree")
-    files = {kind: tmp_path / kind for kind in kinds}
-    options = [word for kind in kinds for word in (f"--{kind}", files[kind])]
-    ended = call(*options, stdin="a b c\n\nd\n")
-    assert (ended.code, ended.out) == (0, "a b c\n\nd\n")
-    assert files["alignments"].read_text() == "0-0 1-1 2-2\n\n0-0\n"
-    scores = [line.split("\t") for line in files["scores"].read_text().splitlines()]
-    for text, (_, log_probability, each) in zip(["a b c", "", "d"], scores, strict=True):
-        assert len(each.split()) == len(text.split()) + 1
-        assert sum(map(float, each.split())) == pytest.approx(float(log_probability), abs=1e-5)
-    attention, trees = lines_of(files["attention"]), lines_of(files["tree"])
-    assert [line["tokenizers"] for line in attention] == [line["tokenizers"] for line in trees]
+def test_output_files_match_the_output_line_by_line(translate, tmp_path):
+    options = ("--save-attention", "--save-alignments", "--save-scores", "--search-tree")
+    files = {option: tmp_path / option.strip("-") for option in options}
+    arguments = [argument for item in files.items() for argument in item]
+    result = translate(*arguments, stdin="a b c\n\nd\n")
+    assert (result.code, result.out) == (0, "a b c\n\nd\n")
+    assert files["--save-alignments"].read_text() == "0-0 1-1 2-2\n\n0-0\n"
+    scores = [line.split("\t") for line in files["--save-scores"].read_text().splitlines()]
+    for text, (_, log_prob, log_probs) in zip(["a b c", "", "d"], scores, strict=True):
+        assert len(log_probs.split()) == len(text.split()) + 1
+        assert sum(map(float, log_probs.split())) == pytest.approx(float(log_prob), abs=1e-5)
+    attention = read_json_lines(files["--save-attention"].read_text())
+    trees = read_json_lines(files["--search-tree"].read_text())
+    assert [line["text"] for line in attention] == [line["text"] for line in trees]
     for line in (trees[0], trees[2]):
-        ends = [node["total"] for node in line["tree"] if node["fate"] == "ended"]
-        assert pytest.approx(line["log_probability"], abs=1e-5) in ends
+        finished = [
+            node["cumulative_log_prob"] for node in line["tree"] if node["status"] == "finished"
+        ]
+        assert pytest.approx(line["log_prob"], abs=1e-5) in finished
 
 
-def test_json_takes_the_place_of_the_output(call):
-    ended = call("--json", stdin="a b\n\n")
-    first, second = map(json.loads, ended.out.splitlines())
-    assert (first["tokenizers"], second["tokenizers"]) == ("a b", "")
+def test_json_replaces_the_text_output(translate):
+    first, second = read_json_lines(translate("--json", stdin="a b\n\n").out)
+    assert (first["text"], second["text"]) == ("a b", "")
     assert "weights" not in first
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_as_many_outputs_come_as_were_asked_for(call, tmp_path, count):
-    scores = tmp_path / "scores"
-    texts = ["a b", "", "c"]
-    ended = call("--nbest", count, "--save-scores", scores, stdin="\n".join(texts) + "\n")
-    lines = ended.out.split("\n")[:-1]
-    assert len(lines) == count * len(texts)
-    assert lines[::count] == texts
-    assert lines[count : 2 * count] == [""] * count
-    ranks = [float(line.split("\t")[0]) for line in scores.read_text().splitlines()[:count]]
-    assert ranks == sorted(ranks, reverse=True)
-    nested = json.loads(call("--nbest", count, "--json", stdin="a b\n").out)
-    assert [
-        nested["tokenizers"],
-        *(each["tokenizers"] for each in nested["alternatives"]),
-    ] == lines[:count]
+@pytest.mark.parametrize("n_best", [1, 3])
+def test_nbest_gives_that_many_lines_per_text(translate, tmp_path, n_best):
+    scores, texts = tmp_path / "scores", ["a b", "", "c"]
+    options = ("--nbest", n_best, "--save-scores", scores)
+    lines = translate(*options, stdin="\n".join(texts) + "\n").out.split("\n")[:-1]
+    assert len(lines) == n_best * len(texts)
+    assert lines[::n_best] == texts
+    assert lines[n_best : 2 * n_best] == [""] * n_best
+    values = [float(line.split("\t")[0]) for line in scores.read_text().splitlines()[:n_best]]
+    assert values == sorted(values, reverse=True)
+    (fields,) = read_json_lines(translate("--nbest", n_best, "--json", stdin="a b\n").out)
+    outputs = [fields["text"], *(output["text"] for output in fields["alternatives"])]
+    assert outputs == lines[:n_best]
 
 
-def test_given_outputs_are_judged_as_they_would_be_if_they_were_found(call, tmp_path):
+def test_forced_targets_have_the_scores_of_a_search(translate, tmp_path):
     source, target = tmp_path / "in", tmp_path / "out"
     source.write_text("a b c\nd e\n\n")
-    target.write_text("a b c\nd e\n\n")  # as they are found, for the model copies
-    found = [json.loads(line) for line in call(source, "--json").out.splitlines()]
-    judged = [
-        json.loads(line)
-        for line in call(source, "--force-target", target, "--json").out.splitlines()
-    ]
-    assert [line["tokens"] for line in found] == [line["tokens"] for line in judged]
-    for one, other in zip(found[:2], judged[:2], strict=True):
-        assert one["log_probabilities"] == pytest.approx(other["log_probabilities"], abs=1e-4)
-        assert one["score"] == pytest.approx(other["score"], abs=1e-4)
+    target.write_text("a b c\nd e\n\n")  # what a search finds, as the model copies
+    found = read_json_lines(translate(source, "--json").out)
+    forced = read_json_lines(translate(source, "--force-target", target, "--json").out)
+    assert [line["tokens"] for line in found] == [line["tokens"] for line in forced]
+    for line, expected in zip(forced[:2], found[:2], strict=True):
+        assert line["log_probs"] == pytest.approx(expected["log_probs"], abs=1e-4)
+        assert line["score"] == pytest.approx(expected["score"], abs=1e-4)
     target.write_text("h h\nd e\n\n")
-    worse = json.loads(call(source, "--force-target", target, "--json").out.splitlines()[0])
-    assert worse["tokenizers"] == "h h"
+    worse = read_json_lines(translate(source, "--force-target", target, "--json").out)[0]
+    assert worse["text"] == "h h"
     assert worse["score"] < found[0]["score"]
 
 
-def test_constraints_hold_for_their_own_line(call, tmp_path):
-    wishes = tmp_path / "wishes.jsonl"
-    wishes.write_text('{"must": ["h"]}\n{}\n{"never": ["a"]}\n{"prefix": "g g"}\n')
-    output_projection = call("--constraints", wishes, stdin="a b\n" * 4).out.splitlines()
-    assert "h" in output_projection[0].split()
-    assert output_projection[1] == "a b"
-    assert "a" not in output_projection[2].split()
-    assert output_projection[3].startswith("g g")
-
-
-def test_runs_decide_together(call, trained):
-    assert (
-        call("--ensemble-with", trained, "--ensemble-with", trained, stdin="a b c\n").out
-        == "a b c\n"
+def test_constraints_apply_to_their_own_line(translate, tmp_path):
+    constraints = tmp_path / "constraints.jsonl"
+    constraints.write_text(
+        '{"required_phrases": ["h"]}\n{}\n{"forbidden_phrases": ["a"]}\n{"prefix": "g g"}\n'
     )
+    outputs = translate("--constraints", constraints, stdin="a b\n" * 4).out.splitlines()
+    assert "h" in outputs[0].split()
+    assert outputs[1] == "a b"
+    assert "a" not in outputs[2].split()
+    assert outputs[3].startswith("g g")
 
 
-def test_what_is_drawn_depends_on_the_seed_and_the_line_alone(call, tmp_path):
-    drawn = ("--set", "decoding.sampling={temperature: 3}")
-    text = "a b c d\n" * 12
-    whole = call(*drawn, stdin=text).out
-    assert whole == call(*drawn, stdin=text).out
-    assert len(set(whole.splitlines())) > 1, "every line is drawn for itself"
-    assert call(*drawn, stdin=text + "e\n").out.splitlines()[:12] == whole.splitlines()
+def test_ensemble_of_equal_runs_translates_like_one(translate, trained):
+    options = ("--ensemble-with", trained, "--ensemble-with", trained)
+    assert translate(*options, stdin="a b c\n").out == "a b c\n"
 
 
-def test_bad_bytes_are_refused_with_their_line(call, tmp_path):
-    path = tmp_path / "in.txt"
-    path.write_bytes(b"a b\nc \xff d\n")
-    ended = call(path)
-    assert ended.code == 2
-    assert f"{path}:2" in ended.err
+def test_samples_depend_on_seed_and_line_only(translate):
+    sampling, text = ("--set", "decoding.sampling={temperature: 3}"), "a b c d\n" * 12
+    output = translate(*sampling, stdin=text).out
+    assert output == translate(*sampling, stdin=text).out
+    assert len(set(output.splitlines())) > 1
+    more = translate(*sampling, stdin=text + "e\n").out
+    assert more.splitlines()[:12] == output.splitlines()
 
 
 def test_progress_is_shown_on_a_terminal_while_output_goes_to_a_file(
@@ -176,28 +182,153 @@ def test_progress_is_shown_on_a_terminal_while_output_goes_to_a_file(
     terminal, end = pty.openpty()
     source = tmp_path / "in.txt"
     source.write_text("a b\n" * 40)
-    with (tmp_path / "out.txt").open("w") as output_projection:
-        process = start_heedful("translate", trained, source, stdout=output_projection, stderr=end)
+    with (tmp_path / "out.txt").open("w") as output:
+        process = start_heedful("translate", trained, source, stdout=output, stderr=end)
         process.wait(60)
     os.close(end)
-    assert "translating" in os.read(terminal, 100_000).decode()
+    assert "decoding" in os.read(terminal, 100_000).decode()
     assert (tmp_path / "out.txt").read_text() == "a b\n" * 40
 
 
-@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.faults)])
-def test_a_run_that_cannot_be_loaded_leaves_files_as_they_were(
-    workers, capsys, monkeypatch, tmp_path
-):
-    (tmp_path / "scores.txt").write_text("of yesterday\n")
-    (tmp_path / "in.txt").write_text("a b\n" * 300)
-    words = [
-        tmp_path / "in.txt",
-        "--save-scores",
-        tmp_path / "scores.txt",
-        "--num-workers",
-        workers,
+@pytest.mark.parametrize("num_workers", ["1", pytest.param("2", marks=pytest.mark.faults)])
+def test_missing_run_leaves_output_files_unchanged(num_workers, capsys, monkeypatch, tmp_path):
+    source, scores = tmp_path / "in.txt", tmp_path / "scores.txt"
+    scores.write_text("old\n")
+    source.write_text("a b\n" * 300)
+    arguments = [source, "--save-scores", scores, "--num-workers", num_workers]
+    result = heedful(capsys, monkeypatch, "translate", tmp_path / "no-run", *arguments)
+    assert result.code == 2
+    assert "no such folder" in result.err
+    assert scores.read_text() == "old\n"
+
+
+@pytest.mark.parametrize(
+    "option",
+    [("--beam", "2"), ("--nbest", "2"), ("--constraints", "file"), ("--search-tree", "tree")],
+    ids=lambda option: option[0],
+)
+def test_search_option_with_forced_targets_is_reported(translate, in_folder, option):
+    result = translate("in", "--force-target", "in", *option)
+    assert result.code == 2
+    assert result.err == (
+        f"heedful: {option[0]}: has no effect, because --force-target gives the outputs\n"
+        f"  remove {option[0]} or --force-target\n"
+    )
+
+
+def test_alignment_method_without_alignments_is_reported(translate, in_folder):
+    result = translate("in", "--alignment-method", "argmax")
+    assert result.code == 2
+    assert result.err == (
+        "heedful: --alignment-method: has no effect without --save-alignments\n"
+        "  add --save-alignments FILE\n"
+    )
+
+
+def test_unknown_alignment_method_writes_no_file(translate, in_folder):
+    result = translate("in", "--save-alignments", "links", "--alignment-method", "argmix")
+    assert result.code == 2
+    message = "heedful: --alignment-method: unknown alignment method 'argmix'"
+    assert result.err.startswith(message)
+    assert not (in_folder / "links").exists()
+
+
+def test_files_of_unequal_length_write_no_file(translate, in_folder):
+    (in_folder / "out").write_text("a\n")
+    result = translate("in", "--force-target", "out", "--save-scores", "scores")
+    assert result.code == 2
+    assert result.err == (
+        "heedful: out: 1 lines, but in has 2\n"
+        "  line n of one file must belong to line n of the other: check for missing or extra "
+        "lines\n"
+    )
+    assert not (in_folder / "scores").exists()
+
+
+def test_input_file_is_not_overwritten(translate, in_folder):
+    result = translate("in", "--save-scores", "in")
+    assert result.code == 2
+    assert result.err == "heedful: --save-scores: in is read (in)\n  name another file\n"
+    assert (in_folder / "in").read_text() == "a\nb\n"
+
+
+def test_standard_input_for_two_files_is_reported(translate):
+    result = translate("-", "--force-target", "-")
+    assert result.code == 2
+    assert "only one file can be read from it" in result.err
+
+
+def test_search_tree_with_sampling_is_reported(translate, in_folder):
+    result = translate("in", "--search-tree", "tree", "--set", "decoding.sampling={}")
+    assert result.code == 2
+    assert result.err == (
+        "heedful: --search-tree: needs beam search, but decoding.sampling is set\n"
+        "  remove --search-tree, or set decoding.sampling to null\n"
+    )
+
+
+def test_lines_before_an_invalid_constraint_are_translated(translate, in_folder):
+    (in_folder / "constraints").write_text('{}\n{"required_phrases": 1}\n')
+    result = translate("in", "--constraints", "constraints")
+    assert (result.code, result.out) == (2, "a\n")
+    assert result.err.startswith("heedful: constraints:2: 'required_phrases' cannot be 1\n")
+
+
+def test_lines_before_invalid_bytes_are_translated(translate, in_folder):
+    (in_folder / "in").write_bytes(b"a\nb\n\xff\n")
+    result = translate("in")
+    assert (result.code, result.out) == (2, "a\nb\n")
+    assert "in:3" in result.err
+
+
+def test_chunks_are_numbered_by_their_first_text():
+    assert list(number_chunks([["a", "b"], ["c"], ["d"]])) == [
+        RequestChunk(1, ["a", "b"]),
+        RequestChunk(3, ["c"]),
+        RequestChunk(4, ["d"]),
     ]
-    ended = heedful(capsys, monkeypatch, "translate", tmp_path / "no-run", *words)
-    assert ended.code == 2
-    assert "no such folder" in ended.err
-    assert (tmp_path / "scores.txt").read_text() == "of yesterday\n"
+
+
+def test_no_more_processes_are_started_than_there_are_chunks():
+    def num_processes(num_workers, num_texts):
+        return choose_num_processes(num_workers, device="cpu", num_texts=num_texts)
+
+    assert num_processes(1, None) == 1
+    assert num_processes(4, None) == 4
+    assert [num_processes(4, num_texts) for num_texts in (0, 1, WORKER_CHUNK_SIZE)] == [1, 1, 1]
+    assert num_processes(4, WORKER_CHUNK_SIZE + 1) == 2
+    assert num_processes(4, 100 * WORKER_CHUNK_SIZE) == 4
+    assert num_processes(0, None) >= 1
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_several_processes_on_a_gpu_are_reported(monkeypatch, num_workers):
+    monkeypatch.setattr("heedful.runs.resolve_device", lambda name: torch.device("cuda"))
+    with pytest.raises(ConfigError) as caught:
+        choose_num_processes(num_workers, device="auto", num_texts=None)
+    assert str(caught.value) == (
+        "--num-workers: several processes cannot share the device 'cuda'\n"
+        "  remove --num-workers, or add --device cpu"
+    )
+
+
+def test_lines_do_not_depend_on_chunks_or_processes(trained):
+    job = TranslationJob(
+        trained,
+        ("text", "alignments"),
+        ArgmaxAligner(),
+        overrides=("decoding.sampling={temperature: 3}", "decoding.n_best=2"),
+        device="cpu",
+    )
+    num_threads = torch.get_num_threads()
+    shared = job.setup(is_shared=True)
+    assert torch.get_num_threads() == 1
+    torch.set_num_threads(num_threads)
+    requests = [Request(text) for text in ("a b c d", "e", "", "f g h")]
+    whole = shared(RequestChunk(1, requests))
+    alone = job.setup(is_shared=False)
+    blocks = [alone(chunk) for chunk in number_chunks([requests[:1], requests[1:]])]
+    assert whole.num_texts == sum(block.num_texts for block in blocks) == 4
+    parts = zip(*(block.parts for block in blocks), strict=True)
+    assert whole.parts == ["".join(texts) for texts in parts]
+    assert whole.parts[0].count("\n") == whole.parts[1].count("\n") == 8

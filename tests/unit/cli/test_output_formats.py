@@ -1,0 +1,197 @@
+"""Output of `translate`: the lines of each output type, and the files they go to."""
+
+import json
+import math
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from heedful.cli.output_formats import (
+    OUTPUT_TYPES,
+    OutputFormat,
+    check_distinct_files,
+    open_outputs,
+)
+from heedful.decoding.translation import SearchNode, Translation
+from heedful.decoding.word_alignment import ArgmaxAligner
+from heedful.errors import ConfigError, DiskFullError, StorageError
+from tests.documents.markdown import ROOT
+
+JSON_TYPES = {"json", "attention", "tree"}
+
+
+def build_translation(text="the garden", *, score=-0.25, alternatives=(), tree=None):
+    tokens = text.split()
+    return Translation(
+        source="horto",
+        text=text,
+        score=score,
+        log_prob=-0.5,
+        source_tokens=["horto", "(end)"],
+        tokens=tokens,
+        log_probs=np.full(len(tokens) + 1, -0.1),
+        weights=np.full((len(tokens), 2), (2 / 3, 1 / 3), np.float32),
+        eos_weights=np.array([0, 1], np.float32),
+        source_word_ids=[0, -1],
+        word_ids=list(range(len(tokens))),
+        alternatives=alternatives,
+        tree=tree,
+    )
+
+
+TREE = [
+    SearchNode(None, None, 0.0, 0.0, "continued"),
+    SearchNode(0, "the", -0.1, -0.1, "continued"),
+    SearchNode(0, "garden", -2.0, -2.0, "pruned"),
+    SearchNode(1, "(end)", -0.2, -0.3, "finished"),
+]
+
+
+def format_lines(output_type, translation, n_best=1):
+    return OutputFormat(n_best, ArgmaxAligner()).format_lines(output_type, translation)
+
+
+def format_json(output_type, translation):
+    (line,) = format_lines(output_type, translation)
+    return json.loads(line)
+
+
+@pytest.mark.parametrize("output_type", OUTPUT_TYPES)
+@pytest.mark.parametrize("n_best", [1, 2, 4])
+def test_every_text_gives_the_same_number_of_lines(output_type, n_best):
+    alternatives = (build_translation("a"), build_translation("b"))
+    translations = [
+        build_translation(),
+        build_translation(""),
+        build_translation("line \n break", tree=TREE),
+        build_translation(alternatives=alternatives),
+    ]
+    lines = [format_lines(output_type, translation, n_best) for translation in translations]
+    assert {len(of_text) for of_text in lines} == {1 if output_type in JSON_TYPES else n_best}
+    assert all("\n" not in line for of_text in lines for line in of_text)
+
+
+def test_best_output_comes_first_and_empty_lines_fill_up():
+    translation = build_translation("best", alternatives=(build_translation("next"),))
+    assert format_lines("text", translation, 3) == ["best", "next", ""]
+    assert format_lines("alignments", translation, 3) == ["0-0", "0-0", ""]
+    assert format_lines("scores", translation, 3)[2] == ""
+    assert format_lines("text", translation, 1) == ["best"]
+
+
+def test_score_line_has_score_and_log_probs():
+    (line,) = format_lines("scores", build_translation())
+    assert line == "-0.250000\t-0.500000\t-0.100000 -0.100000 -0.100000"
+
+
+def test_json_has_rounded_numbers():
+    assert format_json("attention", build_translation("garden")) == {
+        "source": "horto",
+        "source_tokens": ["horto", "(end)"],
+        "text": "garden",
+        "score": -0.25,
+        "log_prob": -0.5,
+        "tokens": ["garden"],
+        "log_probs": [-0.1, -0.1],
+        "weights": [[0.666667, 0.333333]],
+        "eos_weights": [0.0, 1.0],
+        "alternatives": [],
+    }
+
+
+def test_json_has_weights_and_tree_only_in_their_output_types():
+    translation = build_translation(tree=TREE, alternatives=(build_translation("a"),))
+    keys = {output_type: set(format_json(output_type, translation)) for output_type in JSON_TYPES}
+    assert keys["attention"] - keys["json"] == {"weights", "eos_weights"}
+    assert keys["tree"] - keys["json"] == {"tree"}
+    assert "weights" not in format_json("json", translation)["alternatives"][0]
+
+
+def test_infinite_score_is_null_in_json():
+    (line,) = format_lines("json", build_translation(score=-math.inf))
+    assert json.loads(line, parse_constant=pytest.fail)["score"] is None
+
+
+def test_json_tree_has_tokens_as_text():
+    nodes = format_json("tree", build_translation(tree=TREE))["tree"]
+    assert [node["token"] for node in nodes] == [None, "the", "garden", "(end)"]
+    statuses = [node["status"] for node in nodes]
+    assert statuses == ["continued", "continued", "pruned", "finished"]
+    assert nodes[3] == {
+        "parent": 1,
+        "token": "(end)",
+        "log_prob": -0.2,
+        "cumulative_log_prob": -0.3,
+        "status": "finished",
+    }
+
+
+def documented_fields(heading):
+    """The first column of the table that follows a heading of docs/translate.md."""
+    text = (ROOT / "docs" / "translate.md").read_text()
+    section = re.split(r"^#+ ", text.split(f"# {heading}\n", 1)[1], flags=re.MULTILINE)[0]
+    return set(re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE))
+
+
+def test_document_lists_all_json_fields():
+    translation = build_translation(tree=TREE, alternatives=(build_translation("a"),))
+    attention, tree = (format_json(name, translation) for name in ("attention", "tree"))
+    assert documented_fields("Fields of a line") == {*attention, *tree}
+    assert documented_fields("Fields of an alternative") == set(attention["alternatives"][0])
+    assert documented_fields("Fields of a node") == set(tree["tree"][0])
+
+
+def test_texts_are_written_and_flushed_to_their_files(capsysbinary, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    with open_outputs([first, second]) as write:
+        write(["a\n", "1\n", "x\n"])
+        assert (first.read_text(), second.read_text()) == ("1\n", "x\n")
+        assert capsysbinary.readouterr().out == b"a\n"
+        write(["\u2028\u00e9\n", "2\n", ""])
+    assert (first.read_text(), second.read_text()) == ("1\n2\n", "x\n")
+    assert capsysbinary.readouterr().out == "\u2028\u00e9\n".encode()
+
+
+def test_missing_output_folder_is_reported(tmp_path):
+    path = tmp_path / "absent" / "file"
+    with pytest.raises(StorageError) as caught, open_outputs([path]):
+        pass
+    assert str(caught.value).startswith(f"{path}: cannot be written (no such file or directory)")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
+def test_full_disk_is_reported():
+    with (
+        pytest.raises(DiskFullError, match="/dev/full: cannot be written"),
+        open_outputs([Path("/dev/full")]) as write,
+    ):
+        write(["", "1\n"])
+
+
+def test_other_errors_are_not_reported_as_write_errors(tmp_path):
+    with pytest.raises(FileNotFoundError), open_outputs([tmp_path / "file"]):
+        raise FileNotFoundError
+    assert sys.stdout.writable()
+
+
+def test_output_files_must_differ_from_each_other_and_from_inputs(tmp_path):
+    source, output = tmp_path / "in", tmp_path / "out"
+    source.write_text("a\n")
+    check_distinct_files({"--save-scores": output}, ["-", str(source)])
+    with pytest.raises(ConfigError) as caught:
+        check_distinct_files({"--save-scores": tmp_path / "." / "in"}, [str(source)])
+    expected = f"--save-scores: {source} is read ({source})\n  name another file"
+    assert str(caught.value) == expected
+    with pytest.raises(ConfigError) as caught:
+        check_distinct_files({"--save-scores": output, "--search-tree": output}, [])
+    assert str(caught.value) == (
+        f"--search-tree: {output} is already written by --save-scores\n  name another file"
+    )
+
+
+def test_dev_null_may_be_used_several_times():
+    null = Path("/dev/null")
+    check_distinct_files({"--save-scores": null, "--search-tree": null}, ["/dev/null"])
