@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from heedful.attention.outputs import AlignmentLossInputs, AlignmentOutput, AttentionState
 from heedful.config import BaseConfig
-from heedful.shapes import Float, Mask, Queries, Scalar, Scores, Weights
+from heedful.shapes import Float, Losses, Mask, Queries, Scalar, Scores, Weights
 
 
 class AlignmentFunction(nn.Module, ABC):
@@ -41,7 +41,7 @@ class AlignmentFunction(nn.Module, ABC):
         these are the first queries.
         """
 
-    def compute_auxiliary_losses(self, loss_inputs: AlignmentLossInputs) -> dict[str, Scalar]:
+    def compute_auxiliary_losses(self, loss_inputs: AlignmentLossInputs) -> Losses:
         """Return the losses that train this alignment, by name, summed over real targets.
 
         Differentiable alignments have none.

@@ -37,7 +37,7 @@ from heedful.attention.readouts import Readout, WeightedSumReadout
 from heedful.attention.scores import ScoreFunction
 from heedful.errors import DataError, check
 from heedful.ops import op
-from heedful.shapes import Context, Int, Keys, Mask, Queries, Scalar, Values
+from heedful.shapes import Context, Int, Keys, Losses, Mask, Queries, Values
 
 AttentionRole = Literal["cross", "self", "intra", "image"]
 
@@ -120,7 +120,7 @@ class Attention(nn.Module, ABC):
         """Return the alignment of each query without computing a context."""
 
     @abstractmethod
-    def compute_auxiliary_losses(self, loss_inputs: AlignmentLossInputs) -> dict[str, Scalar]:
+    def compute_auxiliary_losses(self, loss_inputs: AlignmentLossInputs) -> Losses:
         """Return the losses on the alignment by name, summed over the targets of the batch."""
 
 
@@ -233,10 +233,11 @@ class SingleHeadAttention(Attention):
         return self.alignment_function(scores, memory.mask, queries, state)
 
     @override
-    def compute_auxiliary_losses(self, loss_inputs: AlignmentLossInputs) -> dict[str, Scalar]:
+    def compute_auxiliary_losses(self, loss_inputs: AlignmentLossInputs) -> Losses:
         auxiliary_losses = cast(Iterable[AttentionLoss], self.auxiliary_losses)
-        return self.alignment_function.compute_auxiliary_losses(loss_inputs) | {
-            loss.name: loss(loss_inputs) for loss in auxiliary_losses
+        return {
+            **self.alignment_function.compute_auxiliary_losses(loss_inputs),
+            **{loss.name: loss(loss_inputs) for loss in auxiliary_losses},
         }
 
     def _attend_parallel(

@@ -8,7 +8,6 @@ which have a gradient.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal
 
@@ -18,9 +17,9 @@ from typing_extensions import override
 
 from heedful.attention.outputs import AlignmentLossInputs
 from heedful.config import BaseConfig
-from heedful.shapes import PerQuery, Scalar, Weights
+from heedful.shapes import Losses, PerQuery, Scalar, Weights
 
-NO_AUXILIARY_LOSSES: Mapping[str, Tensor] = MappingProxyType({})
+NO_AUXILIARY_LOSSES: Losses = MappingProxyType({})
 
 
 class AttentionLoss(nn.Module, ABC):
@@ -125,7 +124,7 @@ def entropy(weights: Weights) -> PerQuery:
     return -(weights * weights.masked_fill(weights == 0, 1).log()).sum(dim=-1)
 
 
-def sum_losses(*parts: Mapping[str, Scalar]) -> dict[str, Scalar]:
+def sum_losses(*parts: Losses) -> dict[str, Scalar]:
     """Sum losses of the same name."""
     total: dict[str, Tensor] = {}
     for part in parts:

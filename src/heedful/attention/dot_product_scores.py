@@ -26,16 +26,20 @@ from heedful.shapes import Float, Keys, Queries, Scores
 NORM_EPSILON = 1e-6
 
 
-class DotScore(ContentScore):
-    """q . k  (Luong et al. 2015, equation 8, "dot")."""
+class InnerProductScore(ContentScore):
+    """Inner product of the query with the prepared key, by default the key itself."""
 
     @override
-    def prepare_keys(self, keys: Keys) -> Keys:
+    def prepare_keys(self, keys: Keys) -> Float[Tensor, "*B S _"]:
         return keys
 
     @override
     def compare(self, queries: Queries, prepared_keys: Float[Tensor, "*B S Q"]) -> Scores:
         return queries @ prepared_keys.mT
+
+
+class DotScore(InnerProductScore):
+    """q . k  (Luong et al. 2015, equation 8, "dot")."""
 
 
 class DotScoreConfig(EqualSizeScoreConfigBase):
@@ -45,16 +49,12 @@ class DotScoreConfig(EqualSizeScoreConfigBase):
     type: Literal["dot"] = "dot"
 
 
-class ScaledDotScore(ContentScore):
+class ScaledDotScore(InnerProductScore):
     """q . k / sqrt(size)  (Vaswani et al. 2017, equation 1)."""
 
     @override
     def prepare_keys(self, keys: Keys) -> Keys:
         return keys / math.sqrt(keys.size(-1))
-
-    @override
-    def compare(self, queries: Queries, prepared_keys: Float[Tensor, "*B S Q"]) -> Scores:
-        return queries @ prepared_keys.mT
 
 
 class ScaledDotScoreConfig(EqualSizeScoreConfigBase):
@@ -64,7 +64,7 @@ class ScaledDotScoreConfig(EqualSizeScoreConfigBase):
     type: Literal["scaled-dot"] = "scaled-dot"
 
 
-class BilinearScore(ContentScore):
+class BilinearScore(InnerProductScore):
     """q . W k  (Luong et al. 2015, equation 8, "general")."""
 
     def __init__(self, query_size: int, key_size: int) -> None:
@@ -74,10 +74,6 @@ class BilinearScore(ContentScore):
     @override
     def prepare_keys(self, keys: Keys) -> Float[Tensor, "*B S Q"]:
         return self.projection(keys)
-
-    @override
-    def compare(self, queries: Queries, prepared_keys: Float[Tensor, "*B S Q"]) -> Scores:
-        return queries @ prepared_keys.mT
 
 
 class BilinearScoreConfig(ContentScoreConfigBase):
@@ -160,7 +156,7 @@ class CosineScoreConfig(EqualSizeScoreConfigBase):
     """Whether to learn the scale, starting from `scale`."""
 
 
-class TrilinearScore(ContentScore):
+class TrilinearScore(InnerProductScore):
     """w . [q; k; q * k]  (Seo et al. 2017, section 2, attention flow layer).
 
     With w = [a; b; c] this is a . q + (b + c * q) . k, so no vector is stored for a pair.
@@ -169,10 +165,6 @@ class TrilinearScore(ContentScore):
     def __init__(self, size: int) -> None:
         super().__init__()
         self.reduction = nn.Linear(3 * size, 1, bias=False)
-
-    @override
-    def prepare_keys(self, keys: Keys) -> Keys:
-        return keys
 
     @override
     def compare(self, queries: Queries, prepared_keys: Float[Tensor, "*B S Q"]) -> Scores:

@@ -27,18 +27,22 @@ from heedful.attention.alignments import (
 from heedful.attention.auxiliary_losses import entropy
 from heedful.attention.outputs import AlignmentLossInputs, AlignmentOutput, AttentionState
 from heedful.config import BaseConfig
-from heedful.shapes import Float, Int, Mask, PerQuery, Queries, Scalar, Scores, TargetMask, Weights
+from heedful.shapes import Int, Losses, Mask, PerQuery, Queries, Scalar, Scores, TargetMask, Weights
 
 CreditAssignment = Literal["sentence", "future"]
 PositionIds = Int[Tensor, "*B T 1"]
 
 
-class ArgmaxAlignment(AlignmentFunction):
-    """Weight one at the most probable position; no gradient reaches the scores."""
+class HardAlignment(AlignmentFunction):
+    """An alignment that chooses from the probabilities of a soft alignment."""
 
     def __init__(self, inner: SoftAlignment) -> None:
         super().__init__()
         self.inner = inner
+
+
+class ArgmaxAlignment(HardAlignment):
+    """Weight one at the most probable position; no gradient reaches the scores."""
 
     @override
     def forward(
@@ -72,9 +76,7 @@ class Baseline(nn.Module, ABC):
         """Return the expected reward of each query, in shape and dtype of `log_probs`."""
 
     @abstractmethod
-    def update(
-        self, rewards: PerQuery, predicted: PerQuery, target_mask: TargetMask
-    ) -> dict[str, Scalar]:
+    def update(self, rewards: PerQuery, predicted: PerQuery, target_mask: TargetMask) -> Losses:
         """Update from observed rewards; return losses by name."""
 
 
@@ -86,9 +88,7 @@ class ZeroBaseline(Baseline):
         return torch.zeros_like(log_probs)
 
     @override
-    def update(
-        self, rewards: PerQuery, predicted: PerQuery, target_mask: TargetMask
-    ) -> dict[str, Scalar]:
+    def update(self, rewards: PerQuery, predicted: PerQuery, target_mask: TargetMask) -> Losses:
         return {}
 
 
@@ -122,9 +122,7 @@ class MovingAverageBaseline(Baseline):
         return torch.zeros_like(log_probs) + self.running_mean.to(log_probs.dtype)
 
     @override
-    def update(
-        self, rewards: PerQuery, predicted: PerQuery, target_mask: TargetMask
-    ) -> dict[str, Scalar]:
+    def update(self, rewards: PerQuery, predicted: PerQuery, target_mask: TargetMask) -> Losses:
         if self.training:
             # No sync with the GPU: a batch without real targets has step size zero.
             mean = rewards.masked_fill(~target_mask, 0).sum() / target_mask.sum().clamp(min=1)
@@ -161,9 +159,7 @@ class LearnedBaseline(Baseline):
         return self.projection(queries.detach()).squeeze(-1)
 
     @override
-    def update(
-        self, rewards: PerQuery, predicted: PerQuery, target_mask: TargetMask
-    ) -> dict[str, Scalar]:
+    def update(self, rewards: PerQuery, predicted: PerQuery, target_mask: TargetMask) -> Losses:
         squared_error = (rewards - predicted).square().masked_fill(~target_mask, 0)
         return {"baseline": squared_error.sum() / 2}
 
@@ -183,7 +179,7 @@ BaselineConfig = Annotated[
 ]
 
 
-class SampledAlignment(AlignmentFunction):
+class SampledAlignment(HardAlignment):
     """s ~ probabilities, trained by REINFORCE  (Xu et al. 2015, section 4.1).
 
     gradient = d log p(y|s) + reward_scale (reward - baseline) d log p(s) + entropy_bonus d H[s]
@@ -204,8 +200,7 @@ class SampledAlignment(AlignmentFunction):
         entropy_bonus: float = 0.002,
         credit: CreditAssignment = "sentence",
     ) -> None:
-        super().__init__()
-        self.inner = inner
+        super().__init__(inner)
         self.baseline = baseline
         self.soft_probability = soft_probability
         self.reward_scale = reward_scale
@@ -236,7 +231,7 @@ class SampledAlignment(AlignmentFunction):
         return AlignmentOutput(weights, probabilities, log_probs, self.baseline(log_probs, queries))
 
     @override
-    def compute_auxiliary_losses(self, loss_inputs: AlignmentLossInputs) -> dict[str, Scalar]:
+    def compute_auxiliary_losses(self, loss_inputs: AlignmentLossInputs) -> Losses:
         """Return the losses of REINFORCE, entropy and baseline, or none if nothing was sampled."""
         alignment, padding = loss_inputs.alignment, ~loss_inputs.target_mask
         probabilities, log_probs = alignment.probabilities, alignment.log_probs
@@ -279,15 +274,14 @@ class SampledAlignmentConfig(AlignmentConfigBase):
     """Factor of the entropy of the probabilities, which is maximized."""
 
 
-class StraightThroughAlignment(AlignmentFunction):
+class StraightThroughAlignment(HardAlignment):
     """One-hot weights forward, the gradient of the probabilities backward  (Bengio et al. 2013).
 
     In training the position is sampled, or with `sample_in_training=False` the most probable one.
     """
 
     def __init__(self, inner: SoftAlignment, *, sample_in_training: bool = True) -> None:
-        super().__init__()
-        self.inner = inner
+        super().__init__(inner)
         self.sample_in_training = sample_in_training
 
     @override
@@ -315,7 +309,7 @@ class StraightThroughAlignmentConfig(AlignmentConfigBase):
     """Whether to sample the position in training; otherwise the most probable one is used."""
 
 
-class GumbelSoftmaxAlignment(AlignmentFunction):
+class GumbelSoftmaxAlignment(HardAlignment):
     """softmax((log probabilities + g) / temperature), g = -log(-log(uniform)).
 
     (Jang et al. 2017, equation 2; Maddison et al. 2017.) The largest weight is at a position
@@ -326,9 +320,8 @@ class GumbelSoftmaxAlignment(AlignmentFunction):
     def __init__(
         self, inner: SoftAlignment, *, temperature: float = 1.0, straight_through: bool = False
     ) -> None:
-        super().__init__()
+        super().__init__(inner)
         assert temperature > 0, temperature
-        self.inner = inner
         self.temperature = temperature
         self.straight_through = straight_through
 
@@ -385,7 +378,7 @@ def _sample(probabilities: Weights) -> PositionIds:
     return _argmax(_add_gumbel_noise(probabilities.detach()))
 
 
-def _add_gumbel_noise(probabilities: Weights, temperature: float = 1.0) -> Float[Tensor, "*B T S"]:
+def _add_gumbel_noise(probabilities: Weights, temperature: float = 1.0) -> Scores:
     """Return (log p + g) / temperature, and the lowest finite number where p is zero."""
     # In half precision many sums would be equal, and argmax would favor the first.
     wide = upcast(probabilities)

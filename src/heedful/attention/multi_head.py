@@ -28,7 +28,7 @@ from heedful.attention.scores import ScoreFunction
 from heedful.config import BaseConfig
 from heedful.errors import check
 from heedful.pytree import map_tensors
-from heedful.shapes import Float, Int, Mask, Queries, Scalar, Values
+from heedful.shapes import Float, Int, Losses, Mask, Queries, Values
 
 
 class MultiHeadAttention(Attention):
@@ -131,7 +131,7 @@ class MultiHeadAttention(Attention):
         return self.inner.compute_weights(head_queries, self._repeat_kv(memory), state)
 
     @override
-    def compute_auxiliary_losses(self, loss_inputs: AlignmentLossInputs) -> dict[str, Scalar]:
+    def compute_auxiliary_losses(self, loss_inputs: AlignmentLossInputs) -> Losses:
         """Sum the losses of the alignment over heads; average the other losses over heads.
 
         Heads sample independently, so the log-probability of all samples is the sum over heads. An
@@ -145,7 +145,7 @@ class MultiHeadAttention(Attention):
         )
         auxiliary_losses = cast(Iterable[AttentionLoss], self.inner.auxiliary_losses)
         means = {loss.name: loss(head_inputs) / self.num_heads for loss in auxiliary_losses}
-        return self.inner.alignment_function.compute_auxiliary_losses(head_inputs) | means
+        return {**self.inner.alignment_function.compute_auxiliary_losses(head_inputs), **means}
 
     def _repeat_kv(self, memory: Memory) -> Memory:
         """Repeat the key-value heads of the memory for all heads."""
