@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from heedful.acceleration.tuning import CANDIDATE_CHUNK_SIZE
+from heedful.acceleration import tuning
 from heedful.search.candidates import Candidates, rank_all, to_candidates
 from heedful.shapes import Float, Int
 
@@ -41,16 +41,16 @@ def find_candidates_in_chunks(
     size, num_chunks = allowed_log_probs.size(1), _num_chunks(allowed_log_probs)
     first_rows = totals.size(1) * torch.arange(len(totals), device=totals.device)[:, None]
     chunks = _best_chunks(allowed_log_probs, totals, num_candidates)  # (beams, C) of K * chunks
-    rows, starts = first_rows + chunks // num_chunks, chunks % num_chunks * CANDIDATE_CHUNK_SIZE
-    fitting = starts.clamp(max=size - CANDIDATE_CHUNK_SIZE)
+    rows, starts = first_rows + chunks // num_chunks, chunks % num_chunks * tuning.CANDIDATE_CHUNK_SIZE
+    fitting = starts.clamp(max=size - tuning.CANDIDATE_CHUNK_SIZE)
     windows = _windows(allowed_log_probs, rows * size + fitting)
-    if size % CANDIDATE_CHUNK_SIZE:
-        offsets = torch.arange(CANDIDATE_CHUNK_SIZE, device=rows.device)
+    if size % tuning.CANDIDATE_CHUNK_SIZE:
+        offsets = torch.arange(tuning.CANDIDATE_CHUNK_SIZE, device=rows.device)
         windows.masked_fill_(offsets < (starts - fitting).unsqueeze(-1), -torch.inf)
     extended_totals = windows + totals.flatten()[rows].unsqueeze(-1)
     best, indices = extended_totals.flatten(1).topk(num_candidates)
-    chosen = indices // CANDIDATE_CHUNK_SIZE
-    tokens = fitting.gather(1, chosen) + indices % CANDIDATE_CHUNK_SIZE
+    chosen = indices // tuning.CANDIDATE_CHUNK_SIZE
+    tokens = fitting.gather(1, chosen) + indices % tuning.CANDIDATE_CHUNK_SIZE
     return to_candidates(best, rows.gather(1, chosen), tokens, model_log_probs)
 
 
@@ -104,28 +104,28 @@ def _rank_with_numpy(
         return first_rows + row_in_beam, tokens
     chunks = _best_chunks(log_probs, totals, num_candidates).numpy()
     row_in_beam, chunk_in_row = np.divmod(chunks, num_chunks)
-    rows, starts = first_rows + row_in_beam, chunk_in_row * CANDIDATE_CHUNK_SIZE
-    fitting = np.minimum(starts, size - CANDIDATE_CHUNK_SIZE)
+    rows, starts = first_rows + row_in_beam, chunk_in_row * tuning.CANDIDATE_CHUNK_SIZE
+    fitting = np.minimum(starts, size - tuning.CANDIDATE_CHUNK_SIZE)
     windows = _windows(log_probs, torch.from_numpy(rows * size + fitting))
-    if size % CANDIDATE_CHUNK_SIZE:
-        windows.numpy()[starts > fitting, : -(size % CANDIDATE_CHUNK_SIZE)] = -np.inf
+    if size % tuning.CANDIDATE_CHUNK_SIZE:
+        windows.numpy()[starts > fitting, : -(size % tuning.CANDIDATE_CHUNK_SIZE)] = -np.inf
     row_totals = torch.from_numpy(totals.numpy()[beams, row_in_beam])
     extended_totals = windows.add_(row_totals.unsqueeze(-1)).flatten(1)
     indices = extended_totals.topk(num_candidates).indices.numpy()
-    chosen, offsets = np.divmod(indices, CANDIDATE_CHUNK_SIZE)
+    chosen, offsets = np.divmod(indices, tuning.CANDIDATE_CHUNK_SIZE)
     return rows[beams, chosen], fitting[beams, chosen] + offsets
 
 
 def _num_chunks(log_probs: Float[Tensor, "R N"]) -> int:
-    return -(-log_probs.size(1) // CANDIDATE_CHUNK_SIZE)
+    return -(-log_probs.size(1) // tuning.CANDIDATE_CHUNK_SIZE)
 
 
 def _best_chunks(
     log_probs: Float[Tensor, "R N"], totals: Float[Tensor, "U K"], count: int
 ) -> Int[Tensor, "U C"]:
     """Return the chunks of each beam with the largest maxima; the last of a row may be shorter."""
-    whole = log_probs.size(1) // CANDIDATE_CHUNK_SIZE * CANDIDATE_CHUNK_SIZE
-    maxima = log_probs[:, :whole].unflatten(1, (-1, CANDIDATE_CHUNK_SIZE)).amax(dim=-1)
+    whole = log_probs.size(1) // tuning.CANDIDATE_CHUNK_SIZE * tuning.CANDIDATE_CHUNK_SIZE
+    maxima = log_probs[:, :whole].unflatten(1, (-1, tuning.CANDIDATE_CHUNK_SIZE)).amax(dim=-1)
     if whole < log_probs.size(1):
         maxima = torch.cat([maxima, log_probs[:, whole:].amax(dim=-1, keepdim=True)], dim=1)
     return (totals.view(-1, 1) + maxima).view(len(totals), -1).topk(count).indices
@@ -138,5 +138,5 @@ def _windows(
 
     A shorter last chunk is filled up from its left; what fills it belongs to the one before.
     """
-    windows = log_probs.flatten().unfold(0, CANDIDATE_CHUNK_SIZE, 1)  # a view, not a copy
-    return windows.index_select(0, starts.flatten()).view(*starts.shape, CANDIDATE_CHUNK_SIZE)
+    windows = log_probs.flatten().unfold(0, tuning.CANDIDATE_CHUNK_SIZE, 1)  # a view, not a copy
+    return windows.index_select(0, starts.flatten()).view(*starts.shape, tuning.CANDIDATE_CHUNK_SIZE)

@@ -35,9 +35,9 @@ def append_with_capacity(
 ) -> Float[Tensor, "B H S+N X"]:
     """Concatenate along the positions, writing into spare capacity where there is some.
 
-    The result is a view of a larger buffer, which it carries as an attribute until it is appended to.
-    Rows that were selected are another tensor without that attribute: they are copied. Only a tensor
-    that comes back as it was returned gets spare capacity.
+    The result is a view of a larger buffer, which it carries as an attribute until it is appended
+    to. Rows that were selected are another tensor without that attribute: they are copied. Only a
+    tensor that comes back as it was returned gets spare capacity.
     """
     buffer: Tensor | None = vars(cached).pop(_BUFFER_KEY, None)
     size, new_size = cached.size(-2), cached.size(-2) + new.size(-2)
@@ -221,8 +221,8 @@ def packed_step(
 ) -> PackedStepOutput:
     """Run one step of all layers.
 
-    Memories and caches may have one row per sentence, for several rows of the inputs; `visible` then
-    tells for each row which of the P positions, its own included, belong to its hypothesis.
+    Memories and caches may have one row per sentence, for several rows of the inputs; `visible`
+    then tells for each row which of the P positions, its own included, belong to its hypothesis.
     """
     next_caches: list[KVCache] = []
     weights: Tensor | None = None

@@ -24,8 +24,9 @@ QUERY_CHUNK_SIZE = 512
 the length. With 16,384 queries over 5,461 positions of size 64 a process grows by 95 MiB."""
 
 NUM_TABULATED_POSITIONS = 512
-"""Positions whose sinusoidal encodings are kept in a table on a CPU. Size 256: one position of 160
-rows is computed in 1.8 ms and looked up in 0.1, 30 positions of 32 rows in 7.9 and 0.6."""
+"""Positions whose sinusoidal encodings are kept in a table on a CPU. Two Neoverse-N1 cores, size
+256: one position of 160 rows is computed in 1.8 ms and looked up in 0.1, 30 positions of 32 rows in
+7.9 and 0.6."""
 
 CANDIDATE_CHUNK_SIZE = 128
 """Tokens per chunk in the ranking of continuations: the fastest of 32, 64 and 128 for 160 rows of

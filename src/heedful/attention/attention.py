@@ -109,8 +109,7 @@ class Attention(nn.Module, ABC):
     ) -> AttentionOutput:
         """Attend to `memory` with every query; `state=None` means that these are the first queries.
 
-        Without a state and with `need_weights=False` a fused kernel may run; `weights` and
-        `alignment` are then None.
+        Without a state and with `need_weights=False`, `weights` and `alignment` may be None.
         """
 
     @abstractmethod

@@ -46,5 +46,5 @@ def prefix_mask(size: int, prefix_lengths: Lengths) -> Bool[Tensor, "B 1 S"]:
 
 
 def document_mask(document_ids: Int[Tensor, "B S"]) -> Bool[Tensor, "B S S"]:
-    """Mask other documents, where several are packed into one row."""
+    """Mask other documents, where several share a row."""
     return document_ids[:, :, None] == document_ids[:, None, :]

@@ -1,7 +1,7 @@
-"""Language models: how likely is each next token of a running text?
+"""Language models: p(x_t | x_<t) of running text.
 
-The text is read by a reader, from left to right. Law: a text read at once is the same text read
-step by step, from wherever it was left.
+Invariant: a text read at once gives the same probabilities as the text read step by step, from
+wherever it was left.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from heedful.attention.positional_encoding import PositionalEncodingConfig
 from heedful.config import BaseConfig
 from heedful.data.token_stream import LMBatch
-from heedful.errors import ConfigError
+from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding, tie_weights
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
 from heedful.models.backbones import (
@@ -26,19 +26,19 @@ from heedful.models.backbones import (
 )
 from heedful.models.base import ModelOutput
 from heedful.models.scheduled_sampling import TokenChoice, run_scheduled_sampling
-from heedful.search import StepOutput
-from heedful.shapes import Float, Int
+from heedful.search.protocol import StepOutput
+from heedful.shapes import Float, Int, Lengths, StepTokens, TokenIds
 
 
 class LanguageModelState(NamedTuple):
-    """All that is needed to go on: what was read, and how much."""
+    """State after some tokens."""
 
     backbone_state: Any
-    start_positions: Int[Tensor, "B"]  # the number of the next place
+    start_positions: Int[Tensor, "B"]  # of the next tokens
 
 
 class LanguageModel(nn.Module):
-    """p(x_t | x_<t), by a reader over all of them."""
+    """Token embedding, causal backbone, and a softmax over the vocabulary."""
 
     def __init__(
         self,
@@ -57,12 +57,11 @@ class LanguageModel(nn.Module):
     def forward(self, batch: LMBatch, *, need_weights: bool = False) -> ModelOutput:
         """Score the tokens of known texts with teacher forcing."""
         state = self.initial_state(batch.inputs)
-        read = self._forward_backbone(
+        output = self._run_backbone(
             batch.inputs, batch.lengths, state, need_weights=need_weights, need_state=False
         )
-        return ModelOutput(
-            self._compute_log_probs(read.outputs), read.weights, dict(read.auxiliary_losses)
-        )
+        log_probs = self._compute_log_probs(output.outputs)
+        return ModelOutput(log_probs, output.weights, dict(output.auxiliary_losses))
 
     def forward_scheduled_sampling(
         self, batch: LMBatch, teacher_forcing_ratio: float, token_choice: TokenChoice
@@ -76,47 +75,41 @@ class LanguageModel(nn.Module):
         )
         return ModelOutput(log_probs, None, {})
 
-    def initial_state(self, tokens: Int[Tensor, "B T"]) -> LanguageModelState:
-        """Make the state of having read nothing, for as many rows as these."""
-        first = torch.zeros(len(tokens), dtype=torch.long, device=tokens.device)
-        return LanguageModelState(self.backbone.initial_state(self.embedding(tokens[:, :1])), first)
+    def initial_state(self, tokens: TokenIds) -> LanguageModelState:
+        """Return the state before the first token, for as many rows as the tokens have."""
+        backbone_state = self.backbone.initial_state(self.embedding(tokens[:, :1]))
+        start_positions = torch.zeros(len(tokens), dtype=torch.long, device=tokens.device)
+        return LanguageModelState(backbone_state, start_positions)
 
-    def encode_prompt(self, tokens: Int[Tensor, "B T"]) -> LanguageModelState:
-        """Read the beginnings of texts, to go on from them."""
+    def encode_prompt(self, tokens: TokenIds) -> LanguageModelState:
+        """Return the state after a prompt."""
         state = self.initial_state(tokens)
-        lengths = torch.full_like(state.start_positions, tokens.size(1))
         if not tokens.size(1):
             return state
-        read = self._forward_backbone(tokens, lengths, state, need_weights=False, need_state=True)
-        return LanguageModelState(read.state, lengths)
+        lengths = torch.full_like(state.start_positions, tokens.size(1))
+        output = self._run_backbone(tokens, lengths, state, need_weights=False, need_state=True)
+        return LanguageModelState(output.state, lengths)
 
-    def step(
-        self, tokens: Int[Tensor, "B"], state: LanguageModelState
-    ) -> StepOutput[LanguageModelState]:
-        """Read one token; say how likely each next one is."""
-        each = torch.ones_like(tokens)
-        read = self._forward_backbone(
-            tokens.unsqueeze(1), each, state, need_weights=False, need_state=True
+    def step(self, tokens: StepTokens, state: LanguageModelState) -> StepOutput[LanguageModelState]:
+        """Process one token per row and predict the next; there is no source to attend to."""
+        output = self._run_backbone(
+            tokens.unsqueeze(1), torch.ones_like(tokens), state, need_weights=False, need_state=True
         )
-        log_probs = self._compute_log_probs(read.outputs).squeeze(1)
-        # There is no source to look at.
-        zero_weights = log_probs.new_zeros(len(tokens), 0)
-        return StepOutput(
-            log_probs, LanguageModelState(read.state, state.start_positions + 1), zero_weights
-        )
+        log_probs = self._compute_log_probs(output.outputs).squeeze(1)
+        next_state = LanguageModelState(output.state, state.start_positions + 1)
+        return StepOutput(log_probs, next_state, log_probs.new_zeros(len(tokens), 0))
 
-    def _forward_backbone(
+    def _run_backbone(
         self,
-        tokens: Int[Tensor, "B T"],
-        lengths: Int[Tensor, "B"],
+        tokens: TokenIds,
+        lengths: Lengths,
         state: LanguageModelState,
         *,
         need_weights: bool,
         need_state: bool,
     ) -> BackboneOutput:
-        embedded = self.embedding(tokens, state.start_positions)
         return self.backbone(
-            embedded,
+            self.embedding(tokens, state.start_positions),
             lengths,
             state.backbone_state,
             need_weights=need_weights,
@@ -128,87 +121,85 @@ class LanguageModel(nn.Module):
 
 
 class BoundedContextState(NamedTuple):
-    """What was read, and the tokens of it that a new beginning would begin with."""
+    """State of a language model, and the tokens that it has read since it was last restarted."""
 
-    backbone_state: LanguageModelState
-    recent_tokens: Int[Tensor, "B T"]
+    model_state: LanguageModelState
+    recent_tokens: TokenIds
 
 
 class BoundedContextModel:
-    """A language model that looks back no further than it learned to.
+    """A language model that sees no more tokens than it was trained with.
 
-    Once it has read `context` tokens, it begins anew with the latter half of them, as if the text
-    began there: what it costs to go on does not grow with the text.
+    After `context_length` tokens it restarts from the latter half of them, as if the text began
+    there, so that the cost of a step does not grow with the text.
     """
 
     def __init__(self, model: LanguageModel, context_length: int) -> None:
         self.model = model
-        self.context_size = context_length
+        self.context_length = context_length
 
-    def encode_prompt(self, tokens: Int[Tensor, "B T"]) -> BoundedContextState:
-        """Read the beginnings of texts, to go on from them."""
-        recent = tokens if tokens.size(1) < self.context_size else self._second_half(tokens)
-        return BoundedContextState(self.model.encode_prompt(recent), recent)
+    def encode_prompt(self, tokens: TokenIds) -> BoundedContextState:
+        """Return the state after a prompt."""
+        if tokens.size(1) >= self.context_length:
+            tokens = tokens[:, tokens.size(1) - self.context_length // 2 :]
+        return BoundedContextState(self.model.encode_prompt(tokens), tokens)
 
     def step(
-        self, tokens: Int[Tensor, "B"], state: BoundedContextState
+        self, tokens: StepTokens, state: BoundedContextState
     ) -> StepOutput[BoundedContextState]:
-        """Read one token; say how likely each next one is."""
-        if state.recent_tokens.size(1) >= self.context_size:
+        """Process one token per row and predict the next."""
+        if state.recent_tokens.size(1) >= self.context_length:
             state = self.encode_prompt(state.recent_tokens)
-        step = self.model.step(tokens, state.backbone_state)
-        recent = torch.cat([state.recent_tokens, tokens.unsqueeze(1)], dim=1)
-        return StepOutput(step.log_probs, BoundedContextState(step.state, recent), step.weights)
-
-    def _second_half(self, tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B _"]:
-        return tokens[:, tokens.size(1) - self.context_size // 2 :]
+        step = self.model.step(tokens, state.model_state)
+        recent_tokens = torch.cat([state.recent_tokens, tokens.unsqueeze(1)], dim=1)
+        next_state = BoundedContextState(step.state, recent_tokens)
+        return StepOutput(step.log_probs, next_state, step.weights)
 
 
 class LanguageModelConfig(BaseConfig):
-    """A model of running text, from left to right."""
+    """A causal language model of running text."""
 
     type: Literal["language-model"] = "language-model"
     backbone: BackboneConfig = RecurrentBackboneConfig()
-    """What reads the text."""
+    """Recurrent or Transformer layers."""
     embedding_size: PositiveInt = 256
-    """Width of a token's vector."""
+    """Size of the token embeddings."""
     positional_encoding: PositionalEncodingConfig | None = None
-    """How tokens are told their places in what is read at once; if not given, they are not."""
+    """Positional encoding of the tokens; null for none."""
     tie_embeddings: bool = False
-    """Whether a token is said by the vector it is read by (Press & Wolf 2017)."""
+    """Use the embeddings as output weights, too (Press and Wolf 2017)."""
     scale_embeddings: bool = False
-    """Whether a token's vector is multiplied by the root of its width (Vaswani et al. 2017)."""
+    """Multiply embeddings by the square root of their size (Vaswani et al. 2017)."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Share of values dropped from embeddings and before the emission."""
+    """Dropout probability of embeddings and of the input of the output layer."""
     init: InitConfig = DefaultInitConfig()
-    """Which values the weights begin with."""
+    """Initialization of the parameters."""
 
     def build(self, *, source_vocab_size: int, target_vocab_size: int) -> LanguageModel:
-        """Make the model for a vocabulary, which is source and target alike."""
         assert source_vocab_size == target_vocab_size, "a language model has one vocabulary"
-        size, places = self.embedding_size, self.positional_encoding
+        size, encoding = self.embedding_size, self.positional_encoding
         embedding = TokenEmbedding(
             target_vocab_size,
             size,
             dropout=self.dropout,
-            position_combiner=places.build(embedding_size=size) if places else None,
+            position_combiner=encoding.build(embedding_size=size) if encoding else None,
             scale_embeddings=self.scale_embeddings,
         )
-        reader = self.backbone.build(input_size=embedding.embedding_size)
-        projection = nn.Linear(reader.output_size, target_vocab_size)
-        model = LanguageModel(embedding, reader, projection, dropout=self.dropout)
+        backbone = self.backbone.build(input_size=embedding.embedding_size)
+        lm_head = nn.Linear(backbone.output_size, target_vocab_size)
+        model = LanguageModel(embedding, backbone, lm_head, dropout=self.dropout)
         self.init.initialize(model)
         if self.tie_embeddings:
-            check_tied_sizes(reader.output_size, size)
-            tie_weights(projection, embedding)
+            check_tied_sizes(backbone.output_size, size)
+            tie_weights(lm_head, embedding)
         return model
 
 
-def check_tied_sizes(output_size: int, input_size: int) -> None:
-    """Refuse to say tokens by vectors of another width than they are read by."""
-    if output_size != input_size:
-        raise ConfigError(
-            "model.tie_embeddings",
-            f"a token is said by a vector of {output_size} numbers and read by one of {input_size}",
-            "make both widths the same, or set tied to false",
-        )
+def check_tied_sizes(output_size: int, embedding_size: int) -> None:
+    """Raise ConfigError if embeddings cannot serve as output weights."""
+    check(
+        output_size == embedding_size,
+        "model.tie_embeddings",
+        f"output weights have size {output_size}, but embeddings have size {embedding_size}",
+        "make both sizes equal, or set tie_embeddings to false",
+    )

@@ -1,0 +1,49 @@
+"""Fast paths stay in `acceleration`: plain packages neither import it nor speak of it."""
+
+import ast
+import re
+
+import pytest
+
+from tests.architecture.source import SOURCE, module_name, parse, short, source_files
+
+PLAIN_PACKAGES = ("attention", "layers", "models", "search")
+CALL_SITES = {
+    "heedful.models": "registers the kernels",
+    "heedful.tasks.translation.translator": "a predictor",
+    "heedful.tasks.translation.ensembles": "members of a predictor",
+    "heedful.tasks.language_modeling.generator": "a predictor",
+    "heedful.tasks.masked_language_modeling.mask_filler": "a predictor",
+    "heedful.experiment.validation": "each validation",
+}
+RETIRED = re.compile(r"(?i)\bfused\b|\bpacked\b|\bfast path\b|device\.type|\.is_cuda")
+
+
+def imported_modules(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_only_call_sites_import_acceleration():
+    importers = {
+        module_name(path)
+        for path in source_files()
+        if not module_name(path).startswith("heedful.acceleration")
+        and any(name.startswith("heedful.acceleration") for name in imported_modules(parse(path)))
+    }
+    assert importers == set(CALL_SITES)
+
+
+@pytest.mark.parametrize("package", PLAIN_PACKAGES)
+def test_plain_packages_do_not_speak_of_fast_paths(package):
+    mentions = {
+        f"{short(path)}:{number}": match.group()
+        for path in sorted((SOURCE / package).rglob("*.py"))
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1)
+        if (match := RETIRED.search(line))
+    }
+    assert mentions == {}
