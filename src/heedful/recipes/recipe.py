@@ -113,11 +113,6 @@ class Recipe(BaseConfig):
         """The task that the model is for."""
         return task_of_model(self.model)
 
-    @property
-    def is_monolingual(self) -> bool:
-        """Whether examples are lines of running text; to be replaced by `task`."""
-        return self.task.example_format.name == "lines"
-
     @model_validator(mode="after")
     def _check_task(self) -> Recipe:
         self.task.check_config(self)

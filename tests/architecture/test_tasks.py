@@ -1,0 +1,69 @@
+"""Nothing outside `tasks/` depends on which task a recipe, a model or a predictor belongs to."""
+
+import ast
+import re
+from pathlib import Path
+
+import heedful
+from heedful.config.base import type_of
+from heedful.tasks.registry import TASKS, all_tasks
+
+SOURCE = Path(heedful.__file__).parent
+# `runs` names two tasks in its typed loaders; models and objectives stand below tasks.
+FILES = [
+    path
+    for path in sorted(SOURCE.rglob("*.py"))
+    if path.relative_to(SOURCE).parts[0] not in {"tasks", "models", "training", "acceleration"}
+]
+CLASSES = {
+    "Translator",
+    "TextGenerator",
+    "MaskFiller",
+    "Classifier",
+    "Seq2SeqModel",
+    "EncoderDecoderModel",
+    "LanguageModel",
+    "MaskedLanguageModel",
+    "TextClassifier",
+    "PairDataModule",
+    "TextDataModule",
+    "PairTask",
+    "TextTask",
+}
+
+
+def checked_classes(tree):
+    """Yield the names in the second argument of every call of isinstance."""
+    for node in ast.walk(tree):
+        is_call = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance"
+        if is_call:
+            yield from (name.id for name in ast.walk(node.args[1]) if isinstance(name, ast.Name))
+
+
+def test_no_isinstance_on_models_data_modules_or_predictors():
+    found = {
+        f"{path.relative_to(SOURCE)}: {name}"
+        for path in FILES
+        for name in checked_classes(ast.parse(path.read_text()))
+        if name in CLASSES or name in {c.__name__ for t in all_tasks() for c in t.model_configs}
+    }
+    assert found == set()
+
+
+def test_no_comparison_with_a_task_or_model_type():
+    names = {*TASKS, *(str(type_of(c)) for task in all_tasks() for c in task.model_configs)}
+    pattern = re.compile(rf"(==|!=|\bin\b).*\"({'|'.join(sorted(names))})\"")
+    found = [
+        f"{path.relative_to(SOURCE)}:{number}"
+        for path in FILES
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if pattern.search(line) or "is_monolingual" in line
+    ]
+    assert found == []
+
+
+def test_every_task_has_its_own_models_and_a_first_metric_of_loss():
+    configs = [config for task in all_tasks() for config in task.model_configs]
+    assert len(configs) == len(set(configs))
+    assert {next(iter(task.metrics)) for task in all_tasks()} == {"loss"}
+    assert [task.name for task in all_tasks()] == list(TASKS)
