@@ -104,7 +104,7 @@ def references_from_files(files: EvaluationFiles) -> ReferenceSet:
 
     first, *more = files.targets
     lines = list(read_lines(first))
-    check(lines, display_name(first), "the file is empty", "give a file with text", DataError)
+    check(lines, display_name(first), "contains no lines", "give a file with text in it", DataError)
     names = " and ".join(map(display_name, files.targets))
     title = f"{len(lines)} outputs of {display_name(str(files.outputs))} against {names}"
     test = _add_references(ReferenceSet(title, [(line,) for line in lines]), more)

@@ -25,9 +25,9 @@ def report(
 
     Example: heedful report runs/demo
     """
+    from heedful.evaluation.registry import VALIDATION_METRICS
     from heedful.inspection.run_report import read_json_lines, render_run_page
     from heedful.storage import require_folder, write_text
-    from heedful.tasks.registry import all_metrics
 
     require_folder(run, "run folder", "name a folder written by `heedful train`", marker=_CONFIG)
     text = render_run_page(
@@ -35,7 +35,7 @@ def report(
         (run / _CONFIG).read_text(encoding="utf-8", errors="replace"),
         read_json_lines(run / "metrics.jsonl"),
         read_json_lines(run / "samples.jsonl"),
-        metrics=all_metrics(),
+        metrics=VALIDATION_METRICS,
     )
     page = run / _REPORT_FILE
     write_text(page, text)

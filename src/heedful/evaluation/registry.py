@@ -8,11 +8,16 @@ cannot be compared.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from heedful.errors import check, choices_hint, did_you_mean
 from heedful.evaluation.alignment_error_rate import AlignmentErrorRate
 from heedful.evaluation.base import Metric, MetricScore, References, compute_score
-from heedful.evaluation.perplexity import ATTENTION_ENTROPY, PERPLEXITY, PERPLEXITY_PER_WORD
+from heedful.evaluation.per_token_metrics import (
+    ATTENTION_ENTROPY,
+    PERPLEXITY,
+    PERPLEXITY_PER_WORD,
+)
 from heedful.evaluation.span_metrics import SpanF1
 from heedful.evaluation.text_metrics import (
     BLEU,
@@ -58,6 +63,35 @@ MODEL_METRICS: Mapping[str, Metric] = {
 """Metrics of numbers that a model returns beside its outputs."""
 
 DEFAULT_METRICS = ("bleu", "chrf", "exact-match")
+
+
+class MetricSpec(NamedTuple):
+    """A validation metric of a task; the only place that says its label and direction."""
+
+    label: str
+    higher_is_better: bool
+    metric: Metric | None = None  # of predictions; None if it comes from `Task.metric_sums`
+    unit: str = ""
+
+    @classmethod
+    def from_metric(cls, metric: Metric) -> MetricSpec:
+        """Describe a metric of predictions."""
+        label = metric.name[0].upper() + metric.name[1:] if " " in metric.name else metric.name
+        return cls(label, metric.direction == "higher", metric)
+
+
+LOSS = MetricSpec("Loss", higher_is_better=False)
+ACCURACY = MetricSpec("Accuracy", higher_is_better=True, unit="fraction")
+VALIDATION_METRICS: Mapping[str, MetricSpec] = {
+    "loss": LOSS,
+    "accuracy": ACCURACY,
+    **{
+        name: MetricSpec.from_metric(metric)
+        for name, metric in METRICS.items()
+        if name != "aer"  # needs word alignments, not outputs
+    },
+}
+"""What validations may compute, under the names of metrics.jsonl."""
 
 
 def exact_match(outputs: Sequence[str], references: References) -> MetricScore:

@@ -12,8 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from heedful.evaluation.registry import MetricSpec
     from heedful.tasks.file_options import FileOptions
-    from heedful.tasks.task import MetricSpec, Task
+    from heedful.tasks.task import Task
 
 TASKS = {
     "translation": "heedful.tasks.translation",

@@ -25,6 +25,7 @@ from heedful.data.sharded_dataset import PreparedDataset
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import ConfigError, check, choices_hint, did_you_mean
 from heedful.evaluation.base import Direction, Metric, MetricScore
+from heedful.evaluation.registry import MetricSpec
 from heedful.inspection.attention_map import AttentionMap
 from heedful.tasks.file_options import FileOptions
 from heedful.tokenization.tokenizer_pair import TokenizerPair
@@ -49,25 +50,6 @@ class ExperimentConfig(Protocol):
     def training(self) -> TrainingConfig: ...
     @property
     def decoding(self) -> DecodingConfig: ...
-
-
-class MetricSpec(NamedTuple):
-    """A metric of a task; the only place that says its label and direction."""
-
-    label: str
-    higher_is_better: bool
-    metric: Metric | None = None  # of predictions; None if it comes from `metric_sums`
-    unit: str = ""
-
-    @classmethod
-    def from_metric(cls, metric: Metric) -> MetricSpec:
-        """Describe a metric of predictions."""
-        label = metric.name[0].upper() + metric.name[1:] if " " in metric.name else metric.name
-        return cls(label, metric.direction == "higher", metric)
-
-
-LOSS = MetricSpec("Loss", higher_is_better=False)
-ACCURACY = MetricSpec("Accuracy", higher_is_better=True, unit="fraction")
 
 
 class BatchShape(NamedTuple):

@@ -24,6 +24,7 @@ from heedful.data.token_stream import (
 )
 from heedful.errors import ConfigError, check
 from heedful.evaluation.base import Direction
+from heedful.evaluation.registry import ACCURACY, LOSS, MetricSpec
 from heedful.tasks.file_options import TEXT_FILES
 from heedful.tasks.pair_task import (
     finalize_token_metrics,
@@ -31,13 +32,10 @@ from heedful.tasks.pair_task import (
     token_metric_sums,
 )
 from heedful.tasks.task import (
-    ACCURACY,
-    LOSS,
     BatchShape,
     DataModule,
     ExperimentConfig,
     LoadedRun,
-    MetricSpec,
     Task,
     TrainData,
     VocabSizes,

@@ -75,13 +75,15 @@ def test_json_scores_equal_those_of_evaluation(call, trained, other, test_set, t
     references = [("a b",), ("c",), ("d e f h",)]
     for index, name in enumerate(("chrf", "exact-match")):
         expected = score_outputs(METRICS[name], outputs, references, baseline=outputs)
-        first, second = (system["max_eval_samples"][index] for system in report["systems"])
-        assert first["metric_for_best_model"] == expected.score._asdict()
-        assert second["difference"] == expected.difference._asdict() == {"value": 0.0, "p": 1.0}
+        first, second = (system["scores"][index] for system in report["systems"])
+        assert first["score"] == expected.score._asdict()
+        assert (
+            second["difference"] == expected.difference._asdict() == {"value": 0.0, "p_value": 1.0}
+        )
     assert report["command"].startswith("heedful compare ")
     rows = list(csv.DictReader((tmp_path / "there" / "table.csv").open()))
     assert [float(row["chrF"]) for row in rows] == [
-        system["max_eval_samples"][0]["over"]["mean"] for system in report["systems"]
+        system["scores"][0]["stats"]["mean"] for system in report["systems"]
     ]
 
 
@@ -99,7 +101,7 @@ def test_trained_plan_is_compared_without_training(call, tmp_path):
     assert "2 of 2 runs are trained already" in ended.err
     assert ended.out.splitlines()[2].startswith("letters ")
     assert "budget of each run: 2 steps" in ended.out
-    assert "means and +- deviations of 2 runs" in ended.out
+    assert "means +- standard deviations of 2 runs" in ended.out
 
 
 def test_missing_runs_are_reported(message_of):

@@ -16,7 +16,7 @@ from heedful.decoding.translation import Translation
 from heedful.decoding.word_alignment import ArgmaxAligner, format_pharaoh, word_alignment
 from heedful.errors import check
 from heedful.evaluation.base import Metric
-from heedful.evaluation.perplexity import attention_entropies, format_numbers
+from heedful.evaluation.per_token_metrics import attention_entropies, format_numbers
 from heedful.evaluation.registry import METRICS, MODEL_METRICS
 from heedful.tasks.task import ProgressWrapper
 from heedful.tasks.translation.translator import Translator

@@ -14,20 +14,17 @@ from heedful.data.pair_dataset import Pair
 from heedful.decoding.translation import Translation
 from heedful.errors import ConfigError, DataError
 from heedful.evaluation.base import Metric, compute_score
-from heedful.evaluation.registry import DEFAULT_METRICS, METRICS, MODEL_METRICS
+from heedful.evaluation.registry import DEFAULT_METRICS, METRICS, MODEL_METRICS, VALIDATION_METRICS
 from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.models.prefix_lm import PrefixLanguageModelConfig
 from heedful.search.hypotheses import NaNLogProbsError
 from heedful.tasks.file_options import PARALLEL_FILES
 from heedful.tasks.pair_task import PairDataModule, PairTask
 from heedful.tasks.task import (
-    ACCURACY,
-    LOSS,
     METRIC_SETTING,
     DevEvaluator,
     ExperimentConfig,
     LoadedRun,
-    MetricSpec,
     ProgressWrapper,
     SystemOutputs,
     isolated_eval,
@@ -49,15 +46,7 @@ class TranslationTask(PairTask):
     next_command = "translate {run} FILE"
     model_configs = (EncoderDecoderConfig, PrefixLanguageModelConfig)
     file_options = PARALLEL_FILES
-    metrics: ClassVar[Mapping[str, MetricSpec]] = {
-        "loss": LOSS,
-        "accuracy": ACCURACY,
-        **{
-            name: MetricSpec.from_metric(metric)
-            for name, metric in METRICS.items()
-            if name != "aer"  # needs word alignments, not outputs
-        },
-    }
+    metrics = VALIDATION_METRICS
     has_search = True
     evaluation_metrics: ClassVar[Mapping[str, Metric]] = {**METRICS, **MODEL_METRICS}
     default_metrics = DEFAULT_METRICS

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from heedful.errors import DataError
 from heedful.evaluation.base import as_multi_reference
-from heedful.evaluation.perplexity import (
+from heedful.evaluation.per_token_metrics import (
     ATTENTION_ENTROPY,
     PERPLEXITY,
     PERPLEXITY_PER_WORD,
