@@ -1,4 +1,4 @@
-"""The full text of every complaint about settings."""
+"""The full text of every error in settings."""
 
 from typing import Annotated, Literal
 
@@ -8,27 +8,27 @@ from pydantic import Field, PositiveInt, model_validator
 from heedful.config import BaseConfig, parse_override, read_settings, read_yaml, validate_settings
 from heedful.errors import ConfigError
 
-SCHEMA = "`heedful recipes --schema` lists every setting and what it takes"
+SCHEMA = "`heedful recipes --schema` lists every setting and its values"
 QUOTES = "YAML reads yes, no, on and off as true and false: put a name in quotes"
 
 
-class Additive(BaseConfig):
+class AdditiveConfig(BaseConfig):
     type: Literal["additive"] = "additive"
     hidden_size: PositiveInt = 256
-    additive: int = 1  # a setting with the name of its own kind
+    additive: int = 1  # a setting with the name of its type
 
 
-class ScatterPoint(BaseConfig):
+class DotConfig(BaseConfig):
     type: Literal["dot"] = "dot"
     scale: float = 1.0
 
 
-ScoreFunction = Annotated[Additive | ScatterPoint, Field(discriminator="type")]
+ScoreConfig = Annotated[AdditiveConfig | DotConfig, Field(discriminator="type")]
 
 
-class Seq2SeqModel(BaseConfig):
-    score: ScoreFunction = Additive()
-    layers: tuple[ScoreFunction, ...] = ()
+class ModelConfig(BaseConfig):
+    score: ScoreConfig = AdditiveConfig()
+    layers: tuple[ScoreConfig, ...] = ()
 
 
 class Recipe(BaseConfig):
@@ -37,24 +37,24 @@ class Recipe(BaseConfig):
     max_steps: int | None = None
     shuffle: bool = True
     direction: Literal["up", "down"] = "up"
-    model: Seq2SeqModel = Seq2SeqModel()
+    model: ModelConfig = ModelConfig()
 
     @model_validator(mode="after")
-    def _is_quick_enough(self):
+    def _check_rate(self):
         if self.rate > 100:
             raise ValueError("The rate must be at most 100")
         return self
 
 
-def load(text, changes, choice):
+def load(text, changes, config_class):
     overrides = [parse_override(change) for change in changes]
     settings = read_yaml(text, location="recipe.yaml")
-    return validate_settings(choice, settings, location="recipe.yaml", overrides=overrides)
+    return validate_settings(config_class, settings, location="recipe.yaml", overrides=overrides)
 
 
-def complaint(text="", *changes, choice=Recipe):
+def error_text(text="", *changes, config_class=Recipe):
     with pytest.raises(ConfigError) as caught:
-        load(text, changes, choice)
+        load(text, changes, config_class)
     return str(caught.value)
 
 
@@ -89,82 +89,88 @@ NAMES = "choose from: direction, max_steps, model, name, rate, shuffle"
         ),
         (
             "direction: upp",
-            "direction: 'upp' is not a choice; did you mean 'up'?\n  choose from: down, up",
+            "direction: 'upp' is not allowed; did you mean 'up'?\n  choose from: down, up",
         ),
-        ("direction: 3", "direction: 3 is not a choice\n  choose from: down, up"),
+        ("direction: 3", "direction: 3 is not allowed\n  choose from: down, up"),
         # yes and no, which YAML takes for true and false
-        ("name: no", f"name: a name is wanted, found no or off (false)\n  {QUOTES}"),
-        ("direction: off", f"direction: no or off (false) is not a choice\n  {QUOTES}"),
+        ("name: no", f"name: expected a name, got no or off (false)\n  {QUOTES}"),
+        ("direction: off", f"direction: no or off (false) is not allowed\n  {QUOTES}"),
         (
             "model: {score: {type: yes}}",
-            f"model.score.type: a name is wanted, found yes or on (true)\n  {QUOTES}",
+            f"model.score.type: expected a name, got yes or on (true)\n  {QUOTES}",
         ),
-        ("max_steps: yes", f"max_steps: a number is wanted, found yes or on (true)\n  {SCHEMA}"),
+        ("max_steps: yes", f"max_steps: expected a number, got yes or on (true)\n  {SCHEMA}"),
         (
             "model: {layers: [{type: dot, scale: no}]}",
-            f"model.layers.0.scale: a number is wanted, found no or off (false)\n  {SCHEMA}",
+            f"model.layers.0.scale: expected a number, got no or off (false)\n  {SCHEMA}",
         ),
         # values of the wrong type
-        ("name: 3", "name: a name is wanted, found 3\n  put it in quotes"),
-        ("name:", f"name: a name is wanted, found nothing\n  {SCHEMA}"),
-        ("rate: fast", f"rate: a number is wanted, found 'fast'\n  {SCHEMA}"),
-        ("rate: {a: 1}", f"rate: a number is wanted, found a section\n  {SCHEMA}"),
-        ("max_steps: 1.5", f"max_steps: a whole number is wanted, found 1.5\n  {SCHEMA}"),
-        ("max_steps: [1]", f"max_steps: a whole number is wanted, found [1]\n  {SCHEMA}"),
-        ("shuffle: often", f"shuffle: true or false is wanted, found 'often'\n  {SCHEMA}"),
-        ("model: {layers: 3}", f"model.layers: a list is wanted, found 3\n  {SCHEMA}"),
+        ("name: 3", "name: expected a name, got 3\n  put it in quotes"),
+        ("name:", f"name: expected a name, got nothing\n  {SCHEMA}"),
+        ("rate: fast", f"rate: expected a number, got 'fast'\n  {SCHEMA}"),
+        ("rate: {a: 1}", f"rate: expected a number, got a section\n  {SCHEMA}"),
+        ("max_steps: 1.5", f"max_steps: expected a whole number, got 1.5\n  {SCHEMA}"),
+        ("max_steps: [1]", f"max_steps: expected a whole number, got [1]\n  {SCHEMA}"),
+        ("shuffle: often", f"shuffle: expected true or false, got 'often'\n  {SCHEMA}"),
+        ("model: {layers: 3}", f"model.layers: expected a list, got 3\n  {SCHEMA}"),
         # sections
-        ("model: big", "model: a section is wanted, found 'big'\n  choose from: layers, score"),
-        ("model:", "model: a section is wanted, found nothing\n  choose from: layers, score"),
+        ("model: big", "model: expected a section, got 'big'\n  choose from: layers, score"),
+        ("model:", "model: expected a section, got nothing\n  choose from: layers, score"),
         (
             "model: {score: dot}",
-            "model.score: a section with a `kind` is wanted, found 'dot'\n"
+            "model.score: expected a section with a `type`, got 'dot'\n"
             "  choose from: {type: additive}, {type: dot}",
         ),
         (
             "model: {score: {scale: 3}}",
-            "model.score.type: it is not said which kind\n  choose from: additive, dot",
+            "model.score.type: the type is missing\n  choose from: additive, dot",
         ),
         # values out of range
-        ("rate: .inf", f"rate: should be a finite number, found inf\n  {SCHEMA}"),
+        ("rate: .inf", f"rate: should be a finite number, got inf\n  {SCHEMA}"),
         (
             "model: {score: {type: additive, hidden_size: 0}}",
-            f"model.score.hidden_size: should be greater than 0, found 0\n  {SCHEMA}",
+            f"model.score.hidden_size: should be greater than 0, got 0\n  {SCHEMA}",
         ),
         (
             "model: {score: {type: additive, additive: one}}",
-            f"model.score.additive: a whole number is wanted, found 'one'\n  {SCHEMA}",
+            f"model.score.additive: expected a whole number, got 'one'\n  {SCHEMA}",
         ),
     ],
 )
 def test_invalid_setting(text, message):
-    assert complaint(text) == f"recipe.yaml: {message}"
+    assert error_text(text) == f"recipe.yaml: {message}"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("rate: 101", f"the rate must be at most 100\n  {SCHEMA}"),
-        ("1: 3", "a name is wanted, found 1\n  put it in quotes"),
-        ("on: 3", f"a name is wanted, found yes or on (true)\n  {QUOTES}"),
+        ("1: 3", "expected a name, got 1\n  put it in quotes"),
+        ("on: 3", f"expected a name, got yes or on (true)\n  {QUOTES}"),
         (
             "- rate",
-            "expected settings of the form `key: value`, found ['rate']\n"
-            "  write each setting on a line of its own",
+            "expected settings of the form `key: value`, got ['rate']\n"
+            "  write each setting on a separate line",
         ),
-        ("a: !!bool x", "not YAML: a tag does not fit its value\n  remove what begins with !!"),
-        ("a: !!int x", "not YAML: a tag does not fit its value\n  remove what begins with !!"),
+        (
+            "a: !!bool x",
+            "not YAML: a tag does not fit its value\n  remove the tag that starts with !!",
+        ),
+        (
+            "a: !!int x",
+            "not YAML: a tag does not fit its value\n  remove the tag that starts with !!",
+        ),
     ],
 )
 def test_invalid_file(text, message):
-    assert complaint(text) == f"recipe.yaml: {message}"
+    assert error_text(text) == f"recipe.yaml: {message}"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("rate: 1\nrate: 2", "2: not YAML: the key 'rate' stands twice\n  correct the line"),
-        ("a:\n  x: 1\n  x: 2", "3: not YAML: the key 'x' stands twice\n  correct the line"),
+        ("rate: 1\nrate: 2", "2: not YAML: duplicate key 'rate'\n  correct the line"),
+        ("a:\n  x: 1\n  x: 2", "3: not YAML: duplicate key 'x'\n  correct the line"),
         ("a: b: c", "1: not YAML: mapping values are not allowed here\n  correct the line"),
         ("a: 1\n[b]: 2", "2: not YAML: found unhashable key\n  correct the line"),
         (
@@ -179,20 +185,20 @@ def test_invalid_file(text, message):
     ],
 )
 def test_invalid_line(text, message):
-    assert complaint(text) == f"recipe.yaml:{message}"
+    assert error_text(text) == f"recipe.yaml:{message}"
 
 
 def test_missing_required_setting():
     class Job(BaseConfig):
         source: str
 
-    expected = "recipe.yaml: source: this setting has no default\n  give it a value"
-    assert complaint(choice=Job) == expected
+    expected = "recipe.yaml: source: this setting is required\n  give it a value"
+    assert error_text(config_class=Job) == expected
 
 
 @pytest.mark.parametrize("change", ["max_steps", "=3", ".=3", "a..b=3", ""])
 def test_malformed_override(change):
-    assert complaint("", change) == (
+    assert error_text("", change) == (
         f"--set {change}: expected a setting and its value\n"
         "  write it as --set training.max_steps=500"
     )
@@ -229,25 +235,25 @@ def test_malformed_override(change):
             "model.layers.0: model.layers is a list, not a section\n"
             "  write --set model.layers=VALUE",
         ),
-        ("max_steps=no", f"max_steps: a number is wanted, found no or off (false)\n  {SCHEMA}"),
+        ("max_steps=no", f"max_steps: expected a number, got no or off (false)\n  {SCHEMA}"),
     ],
 )
 def test_invalid_override(change, message):
-    assert complaint("", change) == f"--set {message}"
+    assert error_text("", change) == f"--set {message}"
 
 
 def test_error_in_file_is_located_in_file():
-    assert complaint("rat: 3", "max_steps=2").startswith("recipe.yaml: rat: ")
+    assert error_text("rat: 3", "max_steps=2").startswith("recipe.yaml: rat: ")
 
 
 def test_error_beside_type_override_is_located_in_override():
     text = "model: {score: {type: additive, scale: fast}}"
-    assert complaint(text, "model.score.type=dot") == (
-        f"--set model.score.scale: a number is wanted, found 'fast'\n  {SCHEMA}"
+    assert error_text(text, "model.score.type=dot") == (
+        f"--set model.score.scale: expected a number, got 'fast'\n  {SCHEMA}"
     )
 
 
-def file_complaint(path):
+def file_error_text(path):
     with pytest.raises(ConfigError) as caught:
         read_settings(path)
     return str(caught.value)
@@ -255,11 +261,11 @@ def file_complaint(path):
 
 def test_missing_settings_file(tmp_path):
     path = tmp_path / "recipe.yaml"
-    assert file_complaint(path) == f"{path}: no such file\n  check the path"
+    assert file_error_text(path) == f"{path}: no such file\n  check the path"
 
 
 def test_folder_given_as_settings_file(tmp_path):
-    assert file_complaint(tmp_path) == (
+    assert file_error_text(tmp_path) == (
         f"{tmp_path}: the file cannot be read: Is a directory\n  check the path and its permissions"
     )
 
@@ -267,4 +273,4 @@ def test_folder_given_as_settings_file(tmp_path):
 def test_settings_file_in_other_encoding(tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_bytes("name: caf\u00e9".encode("latin-1"))
-    assert file_complaint(path) == f"{path}: the file is not UTF-8\n  save it as UTF-8"
+    assert file_error_text(path) == f"{path}: the file is not UTF-8\n  save it as UTF-8"

@@ -1,4 +1,4 @@
-"""Configuration: what is read is what was written, and what is changed is what was named."""
+"""Reading, writing, validating and overriding settings."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -20,30 +20,30 @@ from heedful.config import (
 from heedful.errors import ConfigError
 
 
-class Additive(BaseConfig):
+class AdditiveConfig(BaseConfig):
     type: Literal["additive"] = "additive"
     hidden_size: PositiveInt = 256
     dropout: float = 0.0
 
 
-class ScatterPoint(BaseConfig):
+class DotConfig(BaseConfig):
     type: Literal["dot"] = "dot"
     dropout: float = 0.5
     scale: float | None = None
 
 
-class LocalAlignment(BaseConfig):
+class LocalConfig(BaseConfig):
     type: Literal["local"] = "local"
-    inner: Annotated[Additive | ScatterPoint, Field(discriminator="type")] = ScatterPoint(scale=2.0)
+    inner: Annotated[AdditiveConfig | DotConfig, Field(discriminator="type")] = DotConfig(scale=2.0)
 
 
-ScoreFunction = Annotated[Additive | ScatterPoint | LocalAlignment, Field(discriminator="type")]
+ScoreConfig = Annotated[AdditiveConfig | DotConfig | LocalConfig, Field(discriminator="type")]
 
 
-class Seq2SeqModel(BaseConfig):
-    score: ScoreFunction = Additive(hidden_size=128)
-    layers: tuple[ScoreFunction, ...] = ()
-    extra: ScoreFunction | None = None
+class ModelConfig(BaseConfig):
+    score: ScoreConfig = AdditiveConfig(hidden_size=128)
+    layers: tuple[ScoreConfig, ...] = ()
+    extra: ScoreConfig | None = None
 
 
 class Recipe(BaseConfig):
@@ -52,10 +52,10 @@ class Recipe(BaseConfig):
     max_steps: int = 100
     shuffle: bool = True
     files: tuple[Path, ...] = ()
-    model: Seq2SeqModel = Seq2SeqModel()
+    model: ModelConfig = ModelConfig()
 
 
-def resolved(text: str = "", *changes: str) -> Recipe:
+def validated(text: str = "", *changes: str) -> Recipe:
     overrides = [parse_override(change) for change in changes]
     settings = read_yaml(text, location="recipe.yaml")
     return validate_settings(Recipe, settings, location="recipe.yaml", overrides=overrides)
@@ -109,12 +109,12 @@ numbers = st.floats(allow_nan=False, allow_infinity=False)
 names = st.text(st.characters(exclude_categories=["Cs"])) | st.from_regex(
     r"[-+]?[0-9.]*e[-+]?[0-9]+|yes|no|null|~|[0-9]{4}-[0-9]{2}-[0-9]{2}|0x[0-9]+", fullmatch=True
 )
-flat = st.builds(Additive, hidden_size=st.integers(1, 9), dropout=numbers) | st.builds(
-    ScatterPoint, dropout=numbers, scale=st.none() | numbers
+flat = st.builds(AdditiveConfig, hidden_size=st.integers(1, 9), dropout=numbers) | st.builds(
+    DotConfig, dropout=numbers, scale=st.none() | numbers
 )
-scores = flat | st.builds(LocalAlignment, inner=flat)
+scores = flat | st.builds(LocalConfig, inner=flat)
 models = st.builds(
-    Seq2SeqModel,
+    ModelConfig,
     score=scores,
     layers=st.lists(scores, max_size=3).map(tuple),
     extra=st.none() | scores,
@@ -126,44 +126,44 @@ recipes = st.builds(
 
 @given(recipes)
 def test_to_yaml_round_trips(recipe):
-    assert resolved(to_yaml(recipe)) == recipe
+    assert validated(to_yaml(recipe)) == recipe
 
 
 def test_to_yaml_includes_defaults():
-    assert to_yaml(ScatterPoint()) == "type: dot\ndropout: 0.5\nscale: null\n"
+    assert to_yaml(DotConfig()) == "type: dot\ndropout: 0.5\nscale: null\n"
 
 
 def test_to_yaml_writes_paths_as_strings():
     recipe = Recipe(files=(Path("a/b.txt"),))
     assert "files:\n- a/b.txt\n" in to_yaml(recipe)
-    assert resolved(to_yaml(recipe)) == recipe
+    assert validated(to_yaml(recipe)) == recipe
 
 
 # --- checking ------------------------------------------------------------------------------
 
 
 def test_omitted_settings_get_defaults():
-    assert resolved() == Recipe()
+    assert validated() == Recipe()
 
 
 def test_integer_with_exponent_is_accepted():
-    assert resolved("max_steps: 1e5").max_steps == 100_000
+    assert validated("max_steps: 1e5").max_steps == 100_000
 
 
 def test_boolean_accepts_yes_and_no():
-    assert resolved("shuffle: no").shuffle is False
+    assert validated("shuffle: no").shuffle is False
 
 
 def test_types_are_resolved_in_nested_sections_and_lists():
     text = "model: {score: {type: local, inner: {type: additive}}, layers: [{type: dot}]}"
-    assert resolved(text).model == Seq2SeqModel(
-        score=LocalAlignment(inner=Additive()), layers=(ScatterPoint(),)
+    assert validated(text).model == ModelConfig(
+        score=LocalConfig(inner=AdditiveConfig()), layers=(DotConfig(),)
     )
 
 
 def test_configs_are_frozen():
     with pytest.raises(ValidationError, match="frozen"):
-        ScatterPoint().dropout = 0.1
+        DotConfig().dropout = 0.1
 
 
 # --- overrides -----------------------------------------------------------------------------
@@ -185,67 +185,69 @@ def test_override_value_is_yaml(text, value):
 
 
 def test_override_takes_precedence_over_file():
-    assert resolved("max_steps: 5", "max_steps=7").max_steps == 7
+    assert validated("max_steps: 5", "max_steps=7").max_steps == 7
 
 
 def test_last_override_takes_precedence():
-    assert resolved("", "max_steps=7", "max_steps=8").max_steps == 8
+    assert validated("", "max_steps=7", "max_steps=8").max_steps == 8
 
 
 def test_overrides_do_not_modify_settings():
     settings = {"model": {"score": {"type": "dot"}}}
-    changes = [parse_override("model.score.scale=3")]
-    validate_settings(Recipe, settings, location="a", overrides=changes)
+    overrides = [parse_override("model.score.scale=3")]
+    validate_settings(Recipe, settings, location="a", overrides=overrides)
     assert settings == {"model": {"score": {"type": "dot"}}}
 
 
 def test_override_inside_default_keeps_other_settings():
-    score = resolved("", "model.score.dropout=0.3").model.score
-    assert score == Additive(hidden_size=128, dropout=0.3)
+    score = validated("", "model.score.dropout=0.3").model.score
+    assert score == AdditiveConfig(hidden_size=128, dropout=0.3)
 
 
 def test_override_inside_nested_default_keeps_both():
-    score = resolved("model: {score: {type: local}}", "model.score.inner.dropout=0").model.score
-    assert score == LocalAlignment(inner=ScatterPoint(scale=2.0, dropout=0.0))
+    score = validated("model: {score: {type: local}}", "model.score.inner.dropout=0").model.score
+    assert score == LocalConfig(inner=DotConfig(scale=2.0, dropout=0.0))
 
 
 def test_override_may_set_required_setting():
     class Job(BaseConfig):
         source: Path
 
-    changes = [parse_override("source=a.txt")]
-    assert validate_settings(Job, {}, location="a", overrides=changes) == Job(source=Path("a.txt"))
+    overrides = [parse_override("source=a.txt")]
+    assert validate_settings(Job, {}, location="a", overrides=overrides) == Job(
+        source=Path("a.txt")
+    )
 
 
 def test_override_may_fix_invalid_setting():
-    assert resolved("max_steps: many", "max_steps=7").max_steps == 7
+    assert validated("max_steps: many", "max_steps=7").max_steps == 7
 
 
 def test_override_may_set_section():
-    assert resolved("", "model.score={type: dot, scale: 3}").model.score == ScatterPoint(scale=3.0)
+    assert validated("", "model.score={type: dot, scale: 3}").model.score == DotConfig(scale=3.0)
 
 
 def test_overrides_may_build_section_without_default():
-    score = resolved("", "model.extra.kind=dot", "model.extra.scale=3").model.extra
-    assert score == ScatterPoint(scale=3.0)
+    score = validated("", "model.extra.type=dot", "model.extra.scale=3").model.extra
+    assert score == DotConfig(scale=3.0)
 
 
 def test_type_override_uses_defaults_of_new_type():
-    assert resolved("", "model.score.type=dot").model.score == ScatterPoint()
+    assert validated("", "model.score.type=dot").model.score == DotConfig()
 
 
 def test_type_override_keeps_shared_settings_only():
     text = "model: {score: {type: additive, hidden_size: 8, dropout: 0.3}}"
-    assert resolved(text, "model.score.type=dot").model.score == ScatterPoint(dropout=0.3)
+    assert validated(text, "model.score.type=dot").model.score == DotConfig(dropout=0.3)
 
 
 def test_override_with_same_type_changes_nothing():
     text = "model: {score: {type: additive, hidden_size: 8}}"
-    assert resolved(text, "model.score.type=additive") == resolved(text)
+    assert validated(text, "model.score.type=additive") == validated(text)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_type_and_settings_overrides_commute(reverse):
-    changes = ["model.score.type=dot", "model.score.scale=3"]
-    score = resolved("", *(reversed(changes) if reverse else changes)).model.score
-    assert score == ScatterPoint(scale=3.0)
+    overrides = ["model.score.type=dot", "model.score.scale=3"]
+    score = validated("", *(reversed(overrides) if reverse else overrides)).model.score
+    assert score == DotConfig(scale=3.0)

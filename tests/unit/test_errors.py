@@ -12,11 +12,11 @@ KINDS = [
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_error_text_has_location_message_and_hint(kind):
-    error = kind("recipe.yaml:3", "a key stands twice", "remove one")
-    assert str(error) == "recipe.yaml:3: a key stands twice\n  remove one"
+    error = kind("recipe.yaml:3", "duplicate key 'a'", "remove one")
+    assert str(error) == "recipe.yaml:3: duplicate key 'a'\n  remove one"
     assert (error.location, error.message, error.hint) == (
         "recipe.yaml:3",
-        "a key stands twice",
+        "duplicate key 'a'",
         "remove one",
     )
 

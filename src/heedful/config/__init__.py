@@ -1,8 +1,8 @@
-"""Configuration: from YAML to frozen, checked values.
+"""Configuration: from YAML to frozen, validated values.
 
-Each choice is a small `BaseConfig` beside the thing it builds. Unknown keys and names are errors
-that say where they stand and which allowed word is nearest. Names are looked up in closed
-lists only: nothing a file says can import or run code.
+Every option is a small `BaseConfig` beside the class it builds. Unknown keys and names are errors
+that name the nearest allowed one. Names are looked up in closed lists: no file can import or run
+code.
 """
 
 from heedful.config.base import (

@@ -1,8 +1,7 @@
-"""Choices: what a setting may be, and which choice a piece of settings speaks of.
+"""The base class of configs, and how a config class describes the settings it accepts.
 
-A choice that belongs to a family has a `kind`; families stand in fields and in lists of
-fields, and a choice may hold others. The functions below read that structure off the types, so
-it is written down once.
+A config with alternatives has a `type`; alternatives stand in fields and in lists of fields. The
+functions below read this structure from the annotations, so it is written down once.
 """
 
 from __future__ import annotations
@@ -13,65 +12,66 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 Settings = dict[str, Any]
+"""Settings as they are in YAML, before validation."""
 SettingRole = Literal["limit", "execution", "seed"]
-"""What a setting of training is for, where that is not to change what is learned per step: when
-training stops, how it is run and monitored, or the random seed. A field of TrainingConfig has its
-role as metadata: Annotated[int, "limit"]."""
+"""Role of a training setting that does not change what one step learns: when training stops, how
+it runs and is monitored, or the random seed. A field has its role as metadata:
+`Annotated[int, "limit"]`."""
 SettingPath = tuple[str | int, ...]
 
 
 class BaseConfig(BaseModel):
-    """One choice with its settings; subclasses know how to `build` what they describe."""
+    """Validated, immutable settings; subclasses `build` what they describe."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
     )
 
     def options(self) -> dict[str, Any]:
-        """Return the fields but for `type`: the keyword arguments of the class that is built."""
+        """Return the fields except `type`: the keyword arguments of the class that is built."""
         return {name: getattr(self, name) for name in type(self).model_fields if name != "type"}
 
 
 def with_default_type(type_name: str) -> BeforeValidator:
-    """Let a section that says no kind be of this one, which must come first in its family."""
+    """Let a section without `type` have this one, which must be the first alternative."""
     return BeforeValidator(
-        lambda said: {"type": type_name, **said} if isinstance(said, dict) else said
+        lambda section: {"type": type_name, **section} if isinstance(section, dict) else section
     )
 
 
 def allow_bare_type(schema: Any) -> BeforeValidator:
-    """Let a bare word stand for the choice of that kind with its defaults; `schema` has both."""
+    """Let a string stand for the section of that type with its defaults; `schema` has both."""
     return BeforeValidator(
-        lambda said: {"type": said} if isinstance(said, str) else said,
+        lambda section: {"type": section} if isinstance(section, str) else section,
         json_schema_input_type=schema,
     )
 
 
 class SettingLocation(NamedTuple):
-    """A point in the settings."""
+    """A position in the settings."""
 
     path: SettingPath  # as the user wrote it
-    candidates: Sequence[type[BaseConfig]]  # that may stand there
-    parents: Sequence[type[BaseConfig]]  # whose setting it is
+    candidates: Sequence[type[BaseConfig]]  # configs that are allowed there
+    parents: Sequence[type[BaseConfig]]  # configs that have this setting
 
 
 def types_in(annotation: Any) -> list[Any]:
-    """List the plain types that an annotation is made of."""
+    """Return the plain types of an annotation."""
     if get_origin(annotation) is Annotated:
         return types_in(get_args(annotation)[0])
     parts = () if get_origin(annotation) is Literal else get_args(annotation)
-    return [found for part in parts for found in types_in(part)] if parts else [annotation]
+    return [plain for part in parts for plain in types_in(part)] if parts else [annotation]
 
 
 def configs_of(config_class: type[BaseConfig], name: str) -> list[type[BaseConfig]]:
-    """List the choices that one setting of a choice may hold."""
+    """Return the configs that a setting may contain."""
     field = config_class.model_fields.get(name)
     types = types_in(field.annotation) if field else []
-    return [each for each in types if isinstance(each, type) and issubclass(each, BaseConfig)]
+    return [plain for plain in types if isinstance(plain, type) and issubclass(plain, BaseConfig)]
 
 
 def type_of(config_class: type[BaseConfig]) -> str | None:
-    """Name a choice within its family, or None where it belongs to none."""
+    """Return the `type` of a config class, None if it has no alternatives."""
     field = config_class.model_fields.get("type")
     return get_args(field.annotation)[0] if field else None
 
@@ -79,40 +79,38 @@ def type_of(config_class: type[BaseConfig]) -> str | None:
 def find_config(
     config_classes: Sequence[type[BaseConfig]], section: Any
 ) -> type[BaseConfig] | None:
-    """Find which of the choices a section speaks of: the first, if it says no kind."""
+    """Return the config class of a section: the first, if the section has no `type`."""
     if len(config_classes) == 1:
         return config_classes[0]
-    assumed = type_of(config_classes[0]) if config_classes else None
-    kind = section.get("type", assumed) if isinstance(section, Mapping) else None
-    return next((each for each in config_classes if type_of(each) == kind), None)
+    default = type_of(config_classes[0]) if config_classes else None
+    type_name = section.get("type", default) if isinstance(section, Mapping) else None
+    return next((config for config in config_classes if type_of(config) == type_name), None)
 
 
 def locate(
     config_class: type[BaseConfig], settings: Settings, location: Sequence[str | int]
 ) -> SettingLocation:
-    """Turn a pydantic location into a place in the settings.
+    """Turn a pydantic location into a position in the settings.
 
-    A location also holds what no user wrote: after a family its kind, and at the end the
-    members of a plain union such as `int | None`.
+    A pydantic location also contains what no user wrote: the type of an alternative, and at
+    the end the members of a plain union such as `int | None`.
     """
     path: list[str | int] = []
-    choices: Sequence[type[BaseConfig]] = [config_class]
-    owners: Sequence[type[BaseConfig]] = []
+    candidates: Sequence[type[BaseConfig]] = [config_class]
+    parents: Sequence[type[BaseConfig]] = []
     value: Any = settings
     for part in location:
-        if isinstance(value, Mapping) and len(choices) > 1:
-            choices = [each for each in choices if type_of(each) == part]
+        if isinstance(value, Mapping) and len(candidates) > 1:
+            candidates = [config for config in candidates if type_of(config) == part]
         elif isinstance(value, Mapping) and isinstance(part, str):
-            owners, choices = (
-                choices,
-                [found for each in choices for found in configs_of(each, part)],
-            )
+            parents = candidates
+            candidates = [inner for config in parents for inner in configs_of(config, part)]
             value = value.get(part)
             path.append(part)
         elif isinstance(value, list) and isinstance(part, int):
             value = value[part]
             path.append(part)
-    return SettingLocation(tuple(path), choices, owners)
+    return SettingLocation(tuple(path), candidates, parents)
 
 
 class SettingChange(NamedTuple):

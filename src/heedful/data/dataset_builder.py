@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from pydantic import PositiveInt
 
-from heedful.config import BaseConfig
+from heedful.config import BaseConfig, differences
 from heedful.data.chunk_tokenizer import TokenizationJob
 from heedful.data.corpus_passes import (
     ByteMask,
@@ -309,18 +309,9 @@ def _digest(contents: bytes) -> str:
     return blake2b(contents, digest_size=16).hexdigest()
 
 
-def first_difference(saved: Any, current: Any, setting: str = "") -> tuple[str, Any, Any]:
-    """Return the first setting that differs, with both values."""
-    if isinstance(saved, dict) and isinstance(current, dict):
-        name = next(name for name in [*current, *saved] if current.get(name) != saved.get(name))
-        inner = f"{setting}.{name}" if setting else name
-        return first_difference(saved.get(name), current.get(name), inner)
-    return setting, saved, current
-
-
 def _check_same_settings(folder: Path, saved: Any, current: dict[str, Any]) -> None:
     if saved != current:
-        setting, old, new = first_difference(saved or {}, current)
+        setting, old, new = next(differences(saved or {}, current))
         raise RunError(
             str(folder),
             f"the folder holds tokens made with {setting}={old}, but now it is {new}",

@@ -95,6 +95,7 @@ class ExampleFormat(ABC):
         self, reports: Sequence[dict[str, Any]], filtering: FilterConfig | None, *, location: str
     ) -> None:
         """Raise DataError if nothing is left of a corpus with this metadata of its chunks."""
+        del reports, filtering, location
 
 
 class PairFormat(ExampleFormat):

@@ -73,7 +73,8 @@ class ParallelFilesConfig(SourceConfig):
                 raise DataError(
                     display_name(self.source),
                     f"{counts[0]} lines, but {display_name(self.target)} has {counts[1]}",
-                    "line n of one must belong to line n of the other: look for lost or added lines",
+                    "line n of one must belong to line n of the other: "
+                    "look for lost or added lines",
                 )
             yield Pair(source, target)
 

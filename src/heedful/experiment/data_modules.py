@@ -12,11 +12,11 @@ from typing import Any
 
 from rich.console import Console
 
+from heedful.config import differences
 from heedful.data.dataset_builder import (
     SHARD_SIZE,
     DatasetBuilder,
     DatasetBuilderConfig,
-    first_difference,
     folder_digest,
     tokenization_settings,
 )
@@ -220,7 +220,7 @@ def _check_same_setting(name: str, prepared: PreparedDataset, expected: Any) -> 
     saved = prepared.settings[name]
     if saved != expected:
         setting = "data.filtering" if name == "filtering" else name
-        setting, old, new = first_difference(saved, expected, setting)
+        setting, old, new = next(differences(saved, expected, setting))
         raise ConfigError(
             setting,
             f"the tokens in {prepared.folder} were made with {old}, but now it is {new}",

@@ -54,7 +54,7 @@ def test_config_passes_settings_to_alignment():
     assert [name for name, _ in learned.named_parameters()] == ["logit"]
 
 
-SCHEMA = "`heedful recipes --schema` lists every setting and what it takes"
+SCHEMA = "`heedful recipes --schema` lists every setting and its values"
 
 
 @pytest.mark.parametrize(
@@ -68,11 +68,11 @@ SCHEMA = "`heedful recipes --schema` lists every setting and what it takes"
         ),
         (
             {"type": "softmax", "temperature": 0},
-            "recipe.yaml: alignment.temperature: should be greater than 0, found 0\n  " + SCHEMA,
+            "recipe.yaml: alignment.temperature: should be greater than 0, got 0\n  " + SCHEMA,
         ),
         (
             {"type": "entmax", "alpha": 1},
-            "recipe.yaml: alignment.alpha: should be greater than 1, found 1\n  " + SCHEMA,
+            "recipe.yaml: alignment.alpha: should be greater than 1, got 1\n  " + SCHEMA,
         ),
         (
             {"type": "entmax", "alpha": 2.5, "learned": True},

@@ -231,5 +231,5 @@ def test_predictive_center_without_gaussian_is_reported():
     assert str(error.value) == (
         "recipe.yaml: a predictive center is trained through the Gaussian: set gaussian to "
         "'before' or 'after'\n"
-        "  `heedful recipes --schema` lists every setting and what it takes"
+        "  `heedful recipes --schema` lists every setting and its values"
     )

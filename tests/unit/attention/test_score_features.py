@@ -148,6 +148,6 @@ def test_even_kernel_size_in_config_is_reported():
     with pytest.raises(ConfigError) as error:
         additive({"type": "location-convolution", "kernel_size": 4})
     assert str(error.value) == (
-        "recipe.yaml: score.features.0.kernel_size: must be odd, found 4\n"
-        "  `heedful recipes --schema` lists every setting and what it takes"
+        "recipe.yaml: score.features.0.kernel_size: must be odd, got 4\n"
+        "  `heedful recipes --schema` lists every setting and its values"
     )

@@ -86,7 +86,7 @@ def test_unknown_cell_is_rejected_with_suggestion(text):
 
 def test_value_that_is_no_name_is_rejected():
     assert error_message("{cell: 3}") == (
-        "a.yaml: model.cell: a section with a `kind` is wanted, found 3\n"
+        "a.yaml: model.cell: expected a section with a `type`, got 3\n"
         "  choose from: {type: gru}, {type: lstmn}, {type: lstm}, {type: rnn}, "
         "{type: self-attentive-lstm}, {type: self-attentive-rnn}"
     )
@@ -177,7 +177,7 @@ def test_intra_attention_score_with_features_is_rejected():
     form = f"{{type: similarity, score: {score}}}"
     assert error_message(f"{{cell: {{type: self-attentive-rnn, intra_attention: {form}}}}}") == (
         "a.yaml: model.cell.intra_attention: the score of intra-attention cannot have features; "
-        "remove them\n  `heedful recipes --schema` lists every setting and what it takes"
+        "remove them\n  `heedful recipes --schema` lists every setting and its values"
     )
 
 

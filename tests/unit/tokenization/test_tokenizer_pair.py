@@ -104,7 +104,7 @@ def test_regularization_must_match_model_type(regularization, required, model_ty
     assert str(caught.value) == (
         f"test.yaml: tokenizer: subword_regularization '{regularization}' requires "
         f"`model_type: {required}`, but model_type is '{model_type}'\n"
-        "  `heedful recipes --schema` lists every setting and what it takes"
+        "  `heedful recipes --schema` lists every setting and its values"
     )
 
 
