@@ -115,9 +115,9 @@ def check_padding(module):
     wide_memory = module.build_memory(values, mask)
     narrow_memory = module.build_memory(values[:, :4], mask[..., :4])
     wide = module(queries, wide_memory, module.initial_state(wide_memory))
-    half = module(queries, narrow_memory, module.initial_state(narrow_memory))
-    torch.testing.assert_close(wide.context, half.context)
-    torch.testing.assert_close(wide.weights[..., :4], half.weights)
+    narrow = module(queries, narrow_memory, module.initial_state(narrow_memory))
+    torch.testing.assert_close(wide.context, narrow.context)
+    torch.testing.assert_close(wide.weights[..., :4], narrow.weights)
     assert (wide.weights[..., 4:] == 0).all()
 
 
@@ -164,11 +164,11 @@ def test_fully_masked_source_gives_zeros_and_finite_gradients(score, num_kv_head
     )
     assert (output.weights[0] == 0).all()
     assert (output.context[0] == 0).all()
-    grad_outputs = torch.autograd.grad(
+    gradients = torch.autograd.grad(
         output.context.square().sum(), (queries, values), materialize_grads=True
     )
-    assert all(slope.isfinite().all() for slope in grad_outputs)
-    assert all((slope[0] == 0).all() for slope in grad_outputs)
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    assert all((gradient[0] == 0).all() for gradient in gradients)
 
 
 @all_scores

@@ -124,13 +124,13 @@ def test_outputs_do_not_depend_on_later_positions(span, attention_name):
 @all_members
 def test_need_weights_does_not_change_outputs(span, attention_name):
     module, inputs = build(span, attention_name), vectors(ROWS, 8).requires_grad_()
-    gradient = vectors(ROWS, 8)
+    grad_outputs = vectors(ROWS, 8)
     results = []
     for need_weights in (False, True):
         output = run(module, inputs, need_weights=need_weights)
         parameters = [inputs, *module.parameters()]
         gradients = torch.autograd.grad(
-            output.outputs, parameters, gradient, materialize_grads=True
+            output.outputs, parameters, grad_outputs, materialize_grads=True
         )
         results.append([output.outputs, *gradients])
     torch.testing.assert_close(*results)

@@ -46,15 +46,15 @@ def bucket_by_logarithm(offset, num_buckets, max_distance, bidirectional):
     size = num_buckets // 2 if bidirectional else num_buckets
     first = size if bidirectional and offset > 0 else 0
     distance = abs(offset) if bidirectional else max(0, -offset)
-    half = size // 2
-    if distance < half:
+    num_exact = size // 2
+    if distance < num_exact:
         return first + distance
-    fraction = math.log(distance / half) / math.log(max_distance / half)
-    return first + min(size - 1, half + math.floor(fraction * (size - half) + 1e-9))
+    fraction = math.log(distance / num_exact) / math.log(max_distance / num_exact)
+    return first + min(size - 1, num_exact + math.floor(fraction * (size - num_exact) + 1e-9))
 
 
 def test_alibi_score_is_minus_slope_times_distance():
-    expected = by_hand(lambda query, position: -abs(position - query) / 256, 4, 6)
+    expected = by_hand(lambda query_position, position: -abs(position - query_position) / 256, 4, 6)
     torch.testing.assert_close(scores_of(AlibiScore(), 4, 6), expected)
 
 
@@ -84,9 +84,9 @@ def test_alibi_with_one_head_equals_no_heads():
 def test_alibi_heads_have_different_slopes(num_queries):
     scores = scores_of(AlibiScore(2), 4, 6, leading=(3, 2), num_queries=num_queries)
     before = torch.zeros(3, 2) if num_queries is None else num_queries
-    query, positions = torch.arange(4.0).view(4, 1), torch.arange(6.0)
+    query_positions, positions = torch.arange(4.0).view(4, 1), torch.arange(6.0)
     for head, slope in enumerate((2**-4, 2**-8)):
-        expected = -slope * (positions - query - before[:, head].view(3, 1, 1)).abs()
+        expected = -slope * (positions - query_positions - before[:, head].view(3, 1, 1)).abs()
         torch.testing.assert_close(scores[:, head], expected.double())
 
 
@@ -102,12 +102,12 @@ def test_alibi_score_is_defined_for_any_length():
 def test_relative_buckets_match_t5_rule(num_buckets, max_distance, bidirectional):
     score = RelativeBiasScore(num_buckets, max_distance, bidirectional=bidirectional).double()
     torch.nn.init.normal_(score.bias)
-    half_width = 2 * max_distance
-    scores = scores_of(score, 1, 2 * half_width + 1, num_queries=torch.tensor(half_width))[0]
+    max_offset = 2 * max_distance
+    scores = scores_of(score, 1, 2 * max_offset + 1, num_queries=torch.tensor(max_offset))[0]
     biases = score.bias[0].tolist()
     settings = (num_buckets, max_distance, bidirectional)
     expected = [
-        biases[bucket_by_logarithm(s - half_width, *settings)] for s in range(2 * half_width + 1)
+        biases[bucket_by_logarithm(s - max_offset, *settings)] for s in range(2 * max_offset + 1)
     ]
     assert scores.tolist() == expected
 
@@ -158,7 +158,9 @@ def test_relative_buckets_are_not_in_state_dict():
 def test_gaussian_score_matches_formula():
     score = GaussianScore(2.0, keys_per_query=1.5)
     expected = by_hand(
-        lambda query, position: -((position - 1.5 * query) ** 2) / (2 * 2.0**2), 4, 6
+        lambda query_position, position: -((position - 1.5 * query_position) ** 2) / (2 * 2.0**2),
+        4,
+        6,
     )
     torch.testing.assert_close(scores_of(score, 4, 6), expected)
 
