@@ -1,9 +1,9 @@
 """Worker processes: tasks go out in chunks, results come back in order.
 
 A worker is this module run in a fresh interpreter: it imports nothing of the script that started
-it, and talks to it over a `multiprocessing.connection` that only the two have. Invariants: results come in the order of the tasks, a
-bounded number of tasks is in flight, a worker that dies is noticed, and no worker outlives its
-parent, however that ends.
+it, and talks to it over a `multiprocessing.connection` that only the two have. Invariants: results
+come in the order of the tasks, a bounded number of tasks is in flight, a worker that dies is
+noticed, and no worker outlives its parent, however that ends.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ __all__ = [
 Item = TypeVar("Item")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-TaskIn = TypeVar("TaskIn", contravariant=True)
-ResultOut = TypeVar("ResultOut", covariant=True)
+Task_contra = TypeVar("Task_contra", contravariant=True)
+Result_co = TypeVar("Result_co", covariant=True)
 
 MAX_WAIT_SECONDS = 0.02  # how long a line waits for others: unnoticed by people
 _TASKS_PER_WORKER = 2  # in flight: one that is computed, one that waits
 _COMMAND = [sys.executable, "-P", "-c", "from heedful.parallel import serve; serve()"]
 
 
-class Job(Protocol[TaskIn, ResultOut]):
+class Job(Protocol[Task_contra, Result_co]):
     """Work for another process; it is pickled, so its class must be importable there."""
 
-    def setup(self, *, is_shared: bool) -> Callable[[TaskIn], ResultOut]:
+    def setup(self, *, is_shared: bool) -> Callable[[Task_contra], Result_co]:
         """Load what the work needs, once; `is_shared` if there are several workers."""
         ...
 

@@ -1,8 +1,7 @@
-"""Ranks: the processes that learn one model together.
+"""The interface of data parallelism, and its trivial case of one process.
 
-Every rank sees every batch and takes its share of the rows, so what all of them find, added up,
-is what one alone would have found: results do not depend on how many there are. This module is
-about one rank alone; what several do is in `distributed`.
+Every rank sees every batch and takes some of its rows. Invariant: sums over ranks are what one
+process computes, so results do not depend on the number of ranks.
 """
 
 from __future__ import annotations
@@ -17,68 +16,68 @@ from heedful.storage.state_dict import unique_weights
 
 
 class BatchShard(NamedTuple):
-    """What one rank takes of a batch."""
+    """The rows of a batch for one rank."""
 
     batch: Any
-    weight: float  # 0 where the rank has no row of its own and only keeps in step with the others
+    weight: float  # 0 if there are fewer rows than ranks: the rank only keeps in step
 
 
 class DistributedContext:
-    """One rank alone."""
+    """A single process; subclasses are several."""
 
     rank = 0
     world_size = 1
-    is_sharded = False  # then weights are whole only while a model computes
+    is_sharded = False
 
     @property
     def is_main_process(self) -> bool:
-        """Whether this rank is the one that talks and writes."""
+        """Whether this process logs and writes."""
         return self.rank == 0
 
     def prepare_model(self, model: nn.Module) -> nn.Module:
-        """Put a model where it is to be trained, before it has an optimizer."""
+        """Shard a model if need be, before its optimizer is built."""
         return model
 
     def wrap_model(self, model: nn.Module) -> nn.Module:
-        """Make of a model what is called to learn."""
+        """Return the module to call in training."""
         return model
 
     def no_sync(self, wrapped_model: nn.Module) -> AbstractContextManager[None]:
-        """Add up gradients without telling the other ranks yet."""
+        """Accumulate gradients without all-reducing them (DDP's `no_sync`)."""
         del wrapped_model
         return nullcontext()
 
     def inference_model(self, model: nn.Module) -> nn.Module:
-        """Give what stands for a model where it is not to learn but to be asked."""
+        """Return the module to validate and decode with."""
         return model
 
     def summon_full_params(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Let what is asked for a model have its weights while within; all ranks must come."""
+        """Give the inference model its parameters; a collective operation."""
         del model
         return nullcontext()
 
     def shard_batch(self, batch: Any) -> BatchShard:
-        """Take this rank's rows of a batch."""
+        """Return the rows of a batch for this rank."""
         return BatchShard(batch, 1.0)
 
-    def all_reduce(self, numbers: Tensor) -> Tensor:
-        """Add up numbers over all ranks."""
-        return numbers
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        """Return the sum over all ranks."""
+        return tensor
 
     def all_reduce_any(self, *flags: bool) -> tuple[bool, ...]:
-        """Whether the answer of any rank is yes, for each of some questions."""
+        """Return for each flag whether it is set on any rank."""
         return flags
 
     def gather_to_main(self, tensors: Mapping[str, Tensor]) -> list[Mapping[str, Tensor]]:
-        """Give the first rank what every rank has, in their order; the others get nothing."""
+        """Return the tensors of every rank on the main process, nothing on others."""
         return [tensors]
 
     def full_state_dict(self, model: nn.Module) -> dict[str, Tensor]:
-        """The weights of a model, whole, as they are saved; only the first rank gets them all."""
+        """Return the unsharded parameters as they are saved; a collective operation."""
         return unique_weights(model)
 
     def barrier(self) -> None:
-        """Wait until every rank has come here, however long that takes."""
+        """Wait for all ranks, without a time limit."""
 
 
 SINGLE_PROCESS = DistributedContext()

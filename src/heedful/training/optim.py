@@ -111,7 +111,7 @@ class OptimizerConfigBase(BaseConfig):
 def _assign_groups(
     model: nn.Module, groups: Sequence[ParamGroupConfig]
 ) -> dict[nn.Parameter, int | None]:
-    """Map each trainable parameter to the index of the first group that matches one of its names."""
+    """Map each trainable parameter to the index of the first group that matches its name."""
     names: dict[nn.Parameter, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(parameter, []).append(name)  # a tied parameter has several names

@@ -1,8 +1,6 @@
-"""Distributed: how several ranks learn one model, each with all of its weights.
+"""Start and end of a process group, from the environment variables of torchrun.
 
-They are started by torchrun, which tells each who it is. Laws: every rank comes to the same weights
-after every step, and, but for rounding and dropout, to those that one alone would have come to; a
-rank that is lost ends the others.
+Invariant: if one rank dies, the others end with an error instead of waiting forever.
 """
 
 from __future__ import annotations
@@ -19,31 +17,21 @@ import torch
 from torch import distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
-from heedful.errors import ConfigError, HeedfulError
+from heedful.errors import HeedfulError, check
 from heedful.training.data_parallel import DDPContext
 from heedful.training.distributed import SINGLE_PROCESS, DistributedContext
 
 DistributedStrategy = Literal["ddp", "fsdp"]
-
-
 Result = TypeVar("Result")
 
-
-_RENDEZVOUS_TIMEOUT = timedelta(minutes=5)
-"""How long ranks look for one another; torchrun starts them together."""
-
-
+_RENDEZVOUS_TIMEOUT = timedelta(minutes=5)  # torchrun starts all ranks together
+# A dead rank is noticed sooner by its closed connection, and rank 0 may decode or save for long.
 _COLLECTIVE_TIMEOUT = timedelta(minutes=60)
-"""How long a rank waits for what another computes: a lost one is noticed sooner in other ways, and
-the first may long be busy with what it does for all, such as decoding or saving."""
-
-
-_RENDEZVOUS_COUNTER = count()
-"""Of this process; all ranks meet equally often."""
+_RENDEZVOUS_COUNTER = count()  # the same on all ranks
 
 
 class DistributedError(HeedfulError):
-    """Ranks that cannot go on together."""
+    """Ranks that cannot reach one another."""
 
     exit_code = 1
 
@@ -55,22 +43,22 @@ def init_distributed(
     *,
     timeout: timedelta = _RENDEZVOUS_TIMEOUT,
 ) -> Iterator[tuple[DistributedContext, torch.device]]:
-    """Join the other ranks while within, if there are any; give also the device that is ours."""
-    place = _read_process_info(os.environ)
-    if place is None:
+    """Join the process group if there is one; yield its context and the device of this rank."""
+    process_info = _read_process_info(os.environ)
+    if process_info is None:
         yield SINGLE_PROCESS, device
         return
-    own = _local_device(device, place.local_rank)
-    with _explain_connection_errors(place):
-        store = _rendezvous(place, own, timeout)
+    local_device = _local_device(device, process_info.local_rank)
+    with _explain_connection_errors(process_info):
+        store = _rendezvous(process_info, local_device, timeout)
         try:
-            yield _make_context(place, store, strategy), own
+            yield _build_context(process_info, store, strategy), local_device
         finally:
             dist.destroy_process_group()
 
 
 def main_process_first(dist_context: DistributedContext, action: Callable[[], Result]) -> Result:
-    """Let the first rank do something, and once that is done the others; give each what it got."""
+    """Run an action on the main process, then on the others; return its result on each."""
     if not dist_context.is_main_process:
         dist_context.barrier()
     result = action()
@@ -80,74 +68,75 @@ def main_process_first(dist_context: DistributedContext, action: Callable[[], Re
 
 
 def is_rank_zero() -> bool:
-    """Whether this process is alone or the first of several: the one that talks."""
+    """Return whether this process is rank 0 or the only one."""
     return os.environ.get("RANK", "0") == "0"
 
 
 class _ProcessInfo(NamedTuple):
-    """Which of the ranks this process is, and where they meet."""
+    """The environment variables of torchrun."""
 
     rank: int
     world_size: int
     local_rank: int
     host: str
     port: int
-    restart_id: str  # torchrun starts all ranks again when one is lost
-    is_initialized: bool  # torchrun itself keeps the store that ranks meet at
+    restart_id: str  # torchrun restarts all ranks when one dies
+    has_agent_store: bool  # torchrun itself runs the store
 
     @property
     def address(self) -> str:
         return f"{self.host}:{self.port}"
 
 
-def _read_process_info(names: Mapping[str, str]) -> _ProcessInfo | None:
-    """Read what torchrun says; nothing where there is no other rank."""
-    if "RANK" not in names or names.get("WORLD_SIZE", "1") == "1":
+def _read_process_info(environment: Mapping[str, str]) -> _ProcessInfo | None:
+    """Return what torchrun says; None if there is no other rank."""
+    if "RANK" not in environment or environment.get("WORLD_SIZE", "1") == "1":
         return None
     for name in ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
-        if name not in names:
-            raise ConfigError(
-                name,
-                f"this is rank {names['RANK']} of {names['WORLD_SIZE']}, and {name} is not set",
-                "start with torchrun, which sets it, or unset RANK to train alone",
-            )
+        check(
+            name in environment,
+            name,
+            f"not set, but RANK is {environment['RANK']} and WORLD_SIZE is "
+            f"{environment['WORLD_SIZE']}",
+            "start with torchrun, which sets it, or unset RANK to train in one process",
+        )
     return _ProcessInfo(
-        int(names["RANK"]),
-        int(names["WORLD_SIZE"]),
-        int(names["LOCAL_RANK"]),
-        names["MASTER_ADDR"],
-        int(names["MASTER_PORT"]),
-        names.get("TORCHELASTIC_RESTART_COUNT", "0"),
-        names.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        int(environment["RANK"]),
+        int(environment["WORLD_SIZE"]),
+        int(environment["LOCAL_RANK"]),
+        environment["MASTER_ADDR"],
+        int(environment["MASTER_PORT"]),
+        environment.get("TORCHELASTIC_RESTART_COUNT", "0"),
+        environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
     )
 
 
 def _local_device(device: torch.device, local_rank: int) -> torch.device:
     if device.type != "cuda":
         return device
-    if local_rank >= torch.cuda.device_count():
-        raise ConfigError(
-            "--nproc-per-node",
-            f"this is process {local_rank + 1} of its machine, and there are "
-            f"{torch.cuda.device_count()} GPUs",
-            "start as many processes as there are GPUs, or train with --device cpu",
-        )
-    own = torch.device("cuda", local_rank)
-    torch.cuda.set_device(own)  # whose random numbers are kept, and that NCCL takes
-    return own
+    num_gpus = torch.cuda.device_count()
+    check(
+        local_rank < num_gpus,
+        "--nproc-per-node",
+        f"this is process {local_rank + 1} of its machine, but there are {num_gpus} GPUs",
+        "start one process per GPU, or train with --device cpu",
+    )
+    local_device = torch.device("cuda", local_rank)
+    torch.cuda.set_device(local_device)  # for NCCL and the random state
+    return local_device
 
 
 def _rendezvous(process_info: _ProcessInfo, device: torch.device, timeout: timedelta) -> Store:
-    """Find the other ranks; give the store that they share."""
+    """Join the process group and return the store that its ranks share."""
     try:
         server = TCPStore(
             process_info.host,
             process_info.port,
             process_info.world_size,
-            is_master=process_info.rank == 0 and not process_info.is_initialized,
+            is_master=process_info.rank == 0 and not process_info.has_agent_store,
             timeout=timeout,
         )
-        # Without a prefix for each time a rank may find the address of one that is no more.
+        # A prefix per attempt: otherwise a rank may find the address of one that has ended.
         store = PrefixStore(
             f"attempt-{process_info.restart_id}/{next(_RENDEZVOUS_COUNTER)}", server
         )
@@ -161,18 +150,19 @@ def _rendezvous(process_info: _ProcessInfo, device: torch.device, timeout: timed
     except (RuntimeError, ValueError) as error:
         raise DistributedError(
             process_info.address,
-            f"rank {process_info.rank} of {process_info.world_size} does not find the others ({_reason(error)})",
-            "see that all are started and that every machine can reach this address",
+            f"rank {process_info.rank} of {process_info.world_size} cannot reach the others "
+            f"({_reason(error)})",
+            "check that all are started and that every machine can reach this address",
         ) from error
     return PrefixStore("ranks", store)
 
 
-def _make_context(
+def _build_context(
     process_info: _ProcessInfo, store: Store, strategy: DistributedStrategy
 ) -> DistributedContext:
     if strategy == "ddp":
         return DDPContext(process_info.rank, process_info.world_size, store)
-    # What shards is slow to import, and few need it.
+    # Slow to import and rarely used.
     from heedful.training.data_parallel import FSDPContext
 
     return FSDPContext(process_info.rank, process_info.world_size, store)
@@ -180,7 +170,7 @@ def _make_context(
 
 @contextmanager
 def _explain_connection_errors(process_info: _ProcessInfo) -> Iterator[None]:
-    """Say in words that another rank is gone: gloo and NCCL name only a connection."""
+    """Turn connection errors of gloo and NCCL into one that names the rank."""
     try:
         yield
     except RuntimeError as error:
@@ -188,12 +178,12 @@ def _explain_connection_errors(process_info: _ProcessInfo) -> Iterator[None]:
             raise
         raise DistributedError(
             f"rank {process_info.rank} of {process_info.world_size}",
-            f"another rank has ended or cannot be reached ({_reason(error)})",
-            "see what that one said; the same command goes on from the last checkpoint",
+            f"another rank has died or cannot be reached ({_reason(error)})",
+            "see its messages; run the same command to resume from the last checkpoint",
         ) from error
 
 
 def _reason(error: Exception) -> str:
-    """The first sentence of a message, without the place in the source of gloo that it names."""
+    """Return the first sentence of a message, without the source location that gloo prepends."""
     line = str(error).partition("\n")[0]
     return re.sub(r"^\[\S*\] ", "", line).partition(". ")[0]

@@ -1,6 +1,6 @@
-"""Counting: what a person sees while data is read and cut.
+"""Progress on the console, while data is prepared and while a model is trained.
 
-On a terminal a bar moves; elsewhere plain lines come now and then.
+On a terminal there is a bar; elsewhere a line is printed every ten seconds. Both show the same.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console, RenderableType
@@ -22,14 +21,24 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.text import Text
+from typing_extensions import override
 
 from heedful.training.callbacks import Callback, StepMetrics, ValidationResult
 
 _PLAIN_EVERY_SECONDS = 10.0
+_SMOOTHING = 0.95  # decay of the running means, per step
+
+FractionDone = Callable[[int], float]
+"""From a step to the fraction of training that is done, 0 to 1."""
+
+
+def print_line(console: Console, line: str) -> None:
+    """Print a line without wrapping, highlighting or markup."""
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 class ProgressReporter:
-    """Is told what is done and how far it has come."""
+    """Shows the progress of data preparation."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -50,16 +59,11 @@ class ProgressReporter:
         self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._bar.stop()
 
     def __call__(self, task: str, done: int, total: int | None) -> None:
-        """Show that so much of `what` is done."""
+        """Show that `done` of `total` items of a task are done."""
         if task != self._task_name:
             self._task_name = task
             self._bar.reset(self._task, description=task, total=total)
@@ -68,28 +72,11 @@ class ProgressReporter:
         if self._is_plain and now - self._last_printed >= _PLAIN_EVERY_SECONDS:
             self._last_printed = now
             line = f"{task}: {done:,}" + ("" if total is None else f" of {total:,}")
-            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-# Progress: what a person sees while a model learns.
-#
-# On a terminal a bar moves; elsewhere plain lines come now and then. Both show the same: step,
-# loss, penalties if there are any, tokens a second, time left, steps that were skipped if any were,
-# and how the model did on what is held out.
-
-_SMOOTHING = 0.95  # of the running means, per step
-
-FractionDone = Callable[[int], float]
-"""How much of the way to the nearest limit lies behind at a step: from 0 to 1."""
-
-
-def print_line(console: Console, line: str) -> None:
-    """Print a line as it is: neither wrapped nor coloured nor read as markup."""
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
+            print_line(self._console, line)
 
 
 class ProgressMeter:
-    """Loss, penalties and speed, smoothed over the last steps, and the time that is left."""
+    """Running means of losses and speed, and the estimated time left."""
 
     def __init__(self, fraction_done: FractionDone, *, step: int = 0) -> None:
         self.fraction_done = fraction_done(step)
@@ -106,7 +93,7 @@ class ProgressMeter:
 
     @property
     def seconds_left(self) -> float:
-        """An estimate, by how fast the share has grown; infinite while it has not."""
+        """The estimated time left; infinity while there is no progress."""
         return (
             (1 - self.fraction_done) * self._seconds / self._fraction_per_step
             if self._fraction_per_step > 0
@@ -114,11 +101,11 @@ class ProgressMeter:
         )
 
     def update(self, metrics: StepMetrics) -> None:
-        """Take in one more report."""
+        """Add the metrics of a step."""
         now = time.monotonic()
         seconds, self._last = max(now - self._last, 1e-9), now
-        share = self._fraction_at(metrics.step)
-        gained, self.fraction_done = share - self.fraction_done, share
+        fraction = self._fraction_at(metrics.step)
+        gained, self.fraction_done = fraction - self.fraction_done, fraction
         self._weight = _SMOOTHING * self._weight + 1
         self._seconds += (seconds - self._seconds) / self._weight
         self._fraction_per_step += (gained - self._fraction_per_step) / self._weight
@@ -130,15 +117,15 @@ class ProgressMeter:
             self._update_losses(metrics)
 
     def pause(self) -> None:
-        """Do not count the time since the last report as that of a step."""
+        """Exclude the time since the last step."""
         self._last = time.monotonic()
 
     def _update_losses(self, metrics: StepMetrics) -> None:
         self._loss_weight = _SMOOTHING * self._loss_weight + 1
         self.loss = _running_mean(metrics.loss, self.loss, self._loss_weight)
-        for name, penalty in metrics.auxiliary_losses.items():
-            before = self.auxiliary_losses.get(name, penalty)
-            self.auxiliary_losses[name] = _running_mean(penalty, before, self._loss_weight)
+        for name, loss in metrics.auxiliary_losses.items():
+            mean = self.auxiliary_losses.get(name, loss)
+            self.auxiliary_losses[name] = _running_mean(loss, mean, self._loss_weight)
 
     def __str__(self) -> str:
         auxiliary_losses = [f"{name} {mean:.3f}" for name, mean in self.auxiliary_losses.items()]
@@ -163,7 +150,7 @@ def _format_duration(seconds: float) -> str:
 
 
 class ValidationStatus:
-    """How the model did on what is held out, last and at its best."""
+    """The last validation and the best one, as text."""
 
     def __init__(self, metric: str) -> None:
         self._metric = metric
@@ -171,7 +158,7 @@ class ValidationStatus:
         self._best: ValidationResult | None = None
 
     def update(self, validation: ValidationResult) -> None:
-        """Take in one more validation."""
+        """Add a validation."""
         self._last = validation
         if validation.is_best:
             self._best = validation
@@ -182,7 +169,7 @@ class ValidationStatus:
         others = dict(self._last.scores)
         parts = f"dev {self._metric} {others.pop(self._metric):.3f}"
         if self._best is self._last:
-            parts += ", the best so far"
+            parts += " (best)"
         elif self._best is not None:
             parts += f", best {self._best.scores[self._metric]:.3f} at step {self._best.step}"
         return "  ".join([parts, *(f"{name} {score:.3f}" for name, score in others.items())])
@@ -192,20 +179,20 @@ class ValidationStatus:
 def show_progress(
     console: Console, *, step: int, fraction_done: FractionDone, metric: str = "loss"
 ) -> Iterator[Callback]:
-    """Give an observer that shows how training goes; validations are judged by `metric`."""
-    pace, status = ProgressMeter(fraction_done, step=step), ValidationStatus(metric)
+    """Yield a callback that shows progress; `metric` is that for the best model."""
+    meter, status = ProgressMeter(fraction_done, step=step), ValidationStatus(metric)
     if not console.is_terminal or console.is_dumb_terminal:
-        yield _PlainTextCallback(console, pace, status)
+        yield _PlainTextCallback(console, meter, status)
         return
     with _ProgressBar(console, status) as bar:
-        yield _BarCallback(bar, pace, status)
+        yield _BarCallback(bar, meter, status)
 
 
 class _ProgressBar(Progress):
-    """A bar, and below it a line on what is held out: both would be too wide for one line."""
+    """A bar, and below it a line on validations: one line would be too wide."""
 
     def __init__(self, console: Console, status: ValidationStatus) -> None:
-        self._standing = status  # the first drawing happens within the next line
+        self._status = status  # drawn within the next line
         super().__init__(
             TextColumn("[bold]training"),
             BarColumn(),
@@ -215,47 +202,50 @@ class _ProgressBar(Progress):
             transient=True,
         )
 
+    @override
     def get_renderables(self) -> Iterable[RenderableType]:
-        """What is drawn."""
         yield from super().get_renderables()
-        if status := str(self._standing):
+        if status := str(self._status):
             yield Text(f"         {status}", overflow="ellipsis", no_wrap=True)
 
 
 class _ProgressCallback(Callback):
-    def __init__(self, pace: ProgressMeter, status: ValidationStatus) -> None:
-        self._pace = pace
-        self._standing = status
+    def __init__(self, meter: ProgressMeter, status: ValidationStatus) -> None:
+        self._meter = meter
+        self._status = status
 
+    @override
     def on_validation_end(self, result: ValidationResult) -> None:
-        self._standing.update(result)
-        self._pace.pause()
+        self._status.update(result)
+        self._meter.pause()
 
 
 class _BarCallback(_ProgressCallback):
-    def __init__(self, bar: Progress, pace: ProgressMeter, status: ValidationStatus) -> None:
-        super().__init__(pace, status)
+    def __init__(self, bar: Progress, meter: ProgressMeter, status: ValidationStatus) -> None:
+        super().__init__(meter, status)
         self._bar = bar
         self._task = bar.add_task("training", total=1.0, shown="")
-        bar.update(self._task, completed=pace.fraction_done)
+        bar.update(self._task, completed=meter.fraction_done)
 
+    @override
     def on_step_end(self, metrics: StepMetrics) -> None:
-        self._pace.update(metrics)
-        shown = f"step {metrics.step}  {self._pace}"
-        self._bar.update(self._task, completed=self._pace.fraction_done, shown=shown)
+        self._meter.update(metrics)
+        shown = f"step {metrics.step}  {self._meter}"
+        self._bar.update(self._task, completed=self._meter.fraction_done, shown=shown)
 
 
 class _PlainTextCallback(_ProgressCallback):
-    def __init__(self, console: Console, pace: ProgressMeter, status: ValidationStatus) -> None:
-        super().__init__(pace, status)
+    def __init__(self, console: Console, meter: ProgressMeter, status: ValidationStatus) -> None:
+        super().__init__(meter, status)
         self._console = console
         self._last_printed = time.monotonic()
 
+    @override
     def on_step_end(self, metrics: StepMetrics) -> None:
-        self._pace.update(metrics)
+        self._meter.update(metrics)
         now = time.monotonic()
-        if self._pace.fraction_done >= 1 or now - self._last_printed >= _PLAIN_EVERY_SECONDS:
+        if self._meter.fraction_done >= 1 or now - self._last_printed >= _PLAIN_EVERY_SECONDS:
             self._last_printed = now
-            percent = f"{100 * self._pace.fraction_done:.0f} %"
-            status = f"  {self._standing}".rstrip()
-            print_line(self._console, f"step {metrics.step} ({percent})  {self._pace}{status}")
+            percent = f"{100 * self._meter.fraction_done:.0f} %"
+            status = f"  {self._status}".rstrip()
+            print_line(self._console, f"step {metrics.step} ({percent})  {self._meter}{status}")

@@ -85,7 +85,9 @@ def test_first_segment_determines_the_number_of_steps(tmp_path, recipe):
     assert budget.matches_either_segment(trained)
     assert trained.training.max_flops == budget.max_value
     # The learning rate falls linearly to zero at the last step.
-    assert trained.training.learning_rate(last) <= 0.4 * trained.training.optimizer.learning_rate
+    assert (
+        trained.training.build_lr_schedule()(last) <= 0.4 * trained.training.optimizer.learning_rate
+    )
     assert budget.train(recipe, tmp_path / "run", train) == result, "it was over"
     assert heedful.load(tmp_path / "run")
 

@@ -67,21 +67,21 @@ def same_mean(folder, several):
         torch.testing.assert_close(weight.double(), wanted, rtol=1e-6, atol=1e-7)
 
 
-def test_the_last_checkpoints_are_averaged(checkpointed, tmp_path):
+def test_last_checkpoints_are_averaged(checkpointed, tmp_path):
     folder, weights = checkpointed
     members = average_checkpoints([folder], tmp_path / "mean", num_last=3)
     assert [member.step for member in members] == [30, 40, 50]
     same_mean(tmp_path / "mean", [weights[step] for step in (30, 40, 50)])
 
 
-def test_the_best_checkpoints_are_averaged_and_others_are_not(checkpointed, tmp_path):
+def test_best_checkpoints_are_averaged(checkpointed, tmp_path):
     folder, weights = checkpointed
     members = average_checkpoints([folder], tmp_path / "mean", num_best=2)
     assert [(member.step, member.score) for member in members] == [(30, 1.0), (50, 1.5)]
     same_mean(tmp_path / "mean", [weights[30], weights[50]])
 
 
-def test_runs_are_averaged_by_the_weights_they_are_used_with(tmp_path):
+def test_runs_are_averaged_by_their_saved_weights(tmp_path):
     one, first = published(tmp_path / "one", 1)
     two, second = published(tmp_path / "two", 2)
     members = average_checkpoints([one, two], tmp_path / "mean")
@@ -89,7 +89,7 @@ def test_runs_are_averaged_by_the_weights_they_are_used_with(tmp_path):
     same_mean(tmp_path / "mean", [first, second])
 
 
-def test_what_is_written_is_a_run_that_translates(checkpointed, tmp_path):
+def test_average_is_a_run_that_translates(checkpointed, tmp_path):
     folder, _ = checkpointed
     average_checkpoints([folder], tmp_path / "mean", num_last=2)
     found = load(tmp_path / "mean", device="cpu").translate(["a b", "c"])
@@ -97,14 +97,14 @@ def test_what_is_written_is_a_run_that_translates(checkpointed, tmp_path):
     assert (tmp_path / "mean" / "config.yaml").read_text() == (folder / "config.yaml").read_text()
 
 
-def test_the_mean_of_a_model_with_itself_is_that_model(tmp_path):
+def test_average_of_a_model_with_itself_is_that_model(tmp_path):
     one, weights = published(tmp_path / "one", 1)
     average_checkpoints([one, one, one], tmp_path / "mean")
     for name, weight in weights_in(tmp_path / "mean").items():
         assert torch.equal(weight, weights[name])
 
 
-def test_sums_are_wide_enough_for_what_would_be_lost():
+def test_sums_are_float64():
     """In single precision 1e8 + 1 is 1e8, and the mean of these would be 0."""
     numbers = [1e8, 1.0, -1e8]
     found = average_state_dicts({"a": torch.tensor([number])} for number in numbers)["a"]
@@ -112,83 +112,83 @@ def test_sums_are_wide_enough_for_what_would_be_lost():
     torch.testing.assert_close(found, torch.tensor([1 / 3]))
 
 
-def test_counts_are_not_averaged():
+def test_integer_tensors_are_not_averaged():
     found = average_state_dicts({"calls": torch.tensor(number)} for number in (1, 4))
     assert found["calls"] == 4
     assert found["calls"].dtype == torch.int64
 
 
-def refusal(*arguments, error=RunError, **options):
+def error_text(*arguments, error=RunError, **options):
     with pytest.raises(error) as caught:
         average_checkpoints(*arguments, **options)
     return str(caught.value)
 
 
-def test_more_checkpoints_than_there_are_is_refused(checkpointed, tmp_path):
+def test_too_few_checkpoints_are_an_error(checkpointed, tmp_path):
     folder, _ = checkpointed
-    remedy = "  ask for fewer, or train with a larger training.checkpoints.keep_last or .best"
-    assert refusal([folder], tmp_path / "mean", num_last=6) == (
-        f"{folder}/checkpoints: 6 checkpoints are asked for, and there are 5\n{remedy}"
+    hint = "  use fewer, or train with a larger training.checkpoints.keep_last or keep_best"
+    assert error_text([folder], tmp_path / "mean", num_last=6) == (
+        f"{folder}/checkpoints: 6 checkpoints requested, but there are 5\n{hint}"
     )
-    assert refusal([folder], tmp_path / "mean", num_best=5) == (
-        f"{folder}/checkpoints: 5 checkpoints that were validated are asked for, and there are 4"
-        f"\n{remedy}"
+    assert error_text([folder], tmp_path / "mean", num_best=5) == (
+        f"{folder}/checkpoints: 5 validated checkpoints requested, but there are 4\n{hint}"
     )
 
 
-def test_one_model_alone_is_refused(checkpointed, tmp_path):
+def test_single_model_is_an_error(checkpointed, tmp_path):
     folder, _ = checkpointed
-    assert refusal([folder], tmp_path / "mean") == (
-        f"{folder}: the mean of one model is that model\n"
-        "  name several runs, or take several checkpoints with --last or --best"
+    assert error_text([folder], tmp_path / "mean") == (
+        f"{folder}: there is only one model to average\n"
+        "  name several runs, or several checkpoints with --num-last or --num-best"
     )
 
 
-def test_a_folder_that_is_there_is_refused_and_left_alone(checkpointed):
+def test_existing_output_folder_is_an_error(checkpointed):
     folder, weights = checkpointed
-    assert refusal([folder], folder, num_last=2) == (
-        f"{folder}: there is something here already\n  name a folder that does not exist yet"
+    assert error_text([folder], folder, num_last=2) == (
+        f"{folder}: already exists\n  use a folder that does not exist yet"
     )
     assert torch.equal(next(iter(weights_in(folder).values())), next(iter(weights[30].values())))
 
 
-def test_an_unlike_model_is_refused_by_name(tmp_path):
+def test_different_model_is_an_error_that_names_the_setting(tmp_path):
     one, _ = published(tmp_path / "one", 1)
     two, _ = published(tmp_path / "two", 2, "model.decoder.hidden_size=16")
-    assert refusal([one, two], tmp_path / "mean") == (
-        f"{two}: this model has model.decoder.hidden_size=16, and that of {one} 32\n"
+    assert error_text([one, two], tmp_path / "mean") == (
+        f"{two}: this model has model.decoder.hidden_size=16, but that of {one} has 32\n"
         "  average runs of one model"
     )
     assert not (tmp_path / "mean").exists()
 
 
-def test_another_vocabulary_is_refused_though_it_is_as_large(tmp_path):
+def test_different_vocabulary_is_an_error(tmp_path):
     one, _ = published(tmp_path / "one", 1)
     two, _ = published(tmp_path / "two", 2, lines=["a b c", "d e", "g"])
-    assert refusal([one, two], tmp_path / "mean") == (
-        f"{two}: its source tokens are not those of {one}\n"
-        "  average runs with one vocabulary: training.init_from begins with that of another"
+    assert error_text([one, two], tmp_path / "mean") == (
+        f"{two}: its source vocabulary is not that of {one}\n"
+        "  average runs with one vocabulary: training.init_from reuses that of another "
+        "run"
     )
 
 
-def test_settings_that_change_no_weight_may_differ(tmp_path):
+def test_training_settings_may_differ(tmp_path):
     one, _ = published(tmp_path / "one", 1)
     two, _ = published(tmp_path / "two", 2, "training.seed=7")
     assert len(average_checkpoints([one, two], tmp_path / "mean")) == 2
 
 
-def test_a_folder_that_is_no_run_is_refused(tmp_path):
-    assert "no such folder" in refusal([tmp_path / "none"], tmp_path / "mean", num_last=2)
+def test_missing_run_folder_is_an_error(tmp_path):
+    assert "no such folder" in error_text([tmp_path / "none"], tmp_path / "mean", num_last=2)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "manifest.json"])
-@pytest.mark.parametrize("choice", ["last", "best"])
-def test_a_damaged_checkpoint_is_never_averaged(checkpointed, tmp_path, name, choice):
+@pytest.mark.parametrize("choice", ["num_last", "num_best"])
+def test_corrupt_checkpoint_is_an_error(checkpointed, tmp_path, name, choice):
     folder, _ = checkpointed
     path = folder / "checkpoints" / "step-00000050" / name
     contents = bytearray(path.read_bytes())
     contents[len(contents) // 2] ^= 1
     path.write_bytes(bytes(contents))
-    message = refusal([folder], tmp_path / "mean", error=CorruptRunError, **{choice: 2})
+    message = error_text([folder], tmp_path / "mean", error=CorruptRunError, **{choice: 2})
     assert message.startswith(str(path))
     assert not (tmp_path / "mean").exists()

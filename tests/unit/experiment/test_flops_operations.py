@@ -59,7 +59,7 @@ PRODUCTS = dict(products())
 
 @pytest.mark.parametrize("name", PRODUCTS)
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "training"])
-def test_the_count_is_that_of_torch_where_torch_is_right(name, backward):
+def test_flops_match_torch_where_torch_is_right(name, backward):
     with FlopCounterMode(display=False) as counter:
         made = PRODUCTS[name]()
         if backward:
@@ -68,7 +68,7 @@ def test_the_count_is_that_of_torch_where_torch_is_right(name, backward):
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "training"])
-def test_attention_counts_as_much_by_a_kernel_as_by_its_products(backward):
+def test_fused_attention_counts_as_its_products(backward):
     def attend():
         return scaled_dot_product_attention(
             numbers(2, 3, 4, 8), numbers(2, 3, 5, 8), numbers(2, 3, 5, 8)
@@ -87,7 +87,7 @@ def test_attention_counts_as_much_by_a_kernel_as_by_its_products(backward):
         assert count(attend, backward=backward) == by_hand
 
 
-def test_a_mask_and_shared_keys_change_nothing():
+def test_masks_and_grouped_queries_do_not_change_the_count():
     queries, keys = numbers(2, 6, 4, 8), numbers(2, 2, 5, 8)
     mask = torch.rand(2, 1, 4, 5) < 0.5
 
@@ -97,7 +97,7 @@ def test_a_mask_and_shared_keys_change_nothing():
     assert count(attend) == 3 * 2 * (2 * 6) * 4 * 5 * 16
 
 
-def test_the_kernels_of_a_gpu_are_counted_too():
+def test_gpu_kernels_are_counted():
     queries, keys = (numbers(2, 3, length, 8, device="meta") for length in (4, 5))
     assert count(lambda: ATTENTION(queries, keys, keys)[0]) == 3 * 2 * (2 * 3) * 4 * 5 * 16
     weights = [numbers(*shape, device="meta") for shape in [(16, 3), (16, 4), (16,), (16,)]]
@@ -107,21 +107,21 @@ def test_the_kernels_of_a_gpu_are_counted_too():
     assert count(compute, backward=False) == 2 * 5 * 2 * 16 * (3 + 4)
 
 
-def test_backwards_a_linear_layer_takes_twice_as_much():
+def test_backward_of_a_linear_layer_counts_twice():
     layer, inputs = nn.Linear(3, 5), numbers(7, 3)
     forward = count(lambda: layer(inputs), backward=False)
     assert forward == 2 * 7 * 3 * 5
     assert count(lambda: layer(inputs)) == 3 * forward
 
 
-def test_what_needs_no_gradient_takes_none():
+def test_frozen_inputs_have_no_backward_flops():
     layer, inputs = nn.Linear(3, 5), torch.randn(7, 3)
     assert count(lambda: layer(inputs)) == 2 * (2 * 7 * 3 * 5)
     conv, signal = nn.Conv1d(3, 5, 2), torch.randn(1, 3, 8)
     assert count(lambda: conv(signal)) == 2 * (2 * 7 * 3 * 2 * 5)
 
 
-def test_convolutions_by_hand():
+def test_convolutions_match_hand_calculation():
     # 9 inputs and a kernel of 3 make 7 outputs, each of the 4 / 2 channels of its group.
     grouped = nn.Conv1d(4, 6, 3, groups=2)
     assert count(lambda: grouped(numbers(2, 4, 9)), backward=False) == 2 * 2 * 7 * 6 * 3 * 2
@@ -131,7 +131,7 @@ def test_convolutions_by_hand():
     assert count(lambda: spread(numbers(2, 4, 9))) == 3 * (2 * 2 * 9 * 4 * 3 * 6)
 
 
-def test_products_with_a_vector_count():
+def test_matrix_vector_products_are_counted():
     # Forwards 12 multiply-adds, and as many for the vector; the outer product adds up nothing.
     assert count(lambda: numbers(3, 4) @ numbers(4)) == 2 * 12 + 2 * 12
     assert count(lambda: numbers(4) @ numbers(4), backward=False) == 2 * 4
@@ -139,7 +139,7 @@ def test_products_with_a_vector_count():
 
 @pytest.mark.parametrize(("kind", "gates"), [(nn.RNN, 1), (nn.GRU, 3), (nn.LSTM, 4)])
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_recurrences_meet_every_weight_once_for_every_input(kind, gates, device):
+def test_rnn_counts_every_weight_once_per_input(kind, gates, device):
     layer, inputs = kind(3, 5, batch_first=True, device=device), numbers(2, 7, 3, device=device)
     first = numbers(1, 2, 5, device=device)
     state = (first, first) if kind is nn.LSTM else first
@@ -149,14 +149,14 @@ def test_recurrences_meet_every_weight_once_for_every_input(kind, gates, device)
 
 
 @pytest.mark.filterwarnings("ignore")  # torch speaks of GPUs when oneDNN is switched
-def test_a_fused_lstm_counts_as_much_as_its_steps():
+def test_fused_lstm_counts_as_its_steps():
     layer, inputs, first = nn.LSTM(3, 5, num_layers=2), numbers(7, 2, 3), numbers(2, 2, 5)
     fused = count(lambda: layer(inputs, (first, first))[0])
     with torch.backends.mkldnn.flags(enabled=False):
         assert count(lambda: layer(inputs, (first, first))[0]) == fused > 0
 
 
-def test_looking_up_and_work_element_by_element_count_nothing():
+def test_lookup_and_elementwise_operators_are_not_counted():
     table = nn.Embedding(10, 4)
 
     def compute():
@@ -165,7 +165,7 @@ def test_looking_up_and_work_element_by_element_count_nothing():
     assert count(compute) == 0
 
 
-def test_without_gradients_the_count_is_the_same():
+def test_count_is_the_same_without_gradients():
     layer, heads = nn.Linear(3, 8), (2, 3, 4, 8)
 
     def compute():
@@ -178,7 +178,7 @@ def test_without_gradients_the_count_is_the_same():
             assert count(compute, backward=False) == wanted > 0
 
 
-def test_kinds_are_counted_by_themselves():
+def test_flops_are_counted_by_kind():
     with count_flops() as counted:
         nn.Linear(3, 5)(torch.randn(2, 3))
         nn.Conv1d(1, 1, 2)(torch.randn(1, 1, 3))
@@ -186,7 +186,7 @@ def test_kinds_are_counted_by_themselves():
     assert counted.total == 68
 
 
-def test_a_count_within_a_count_is_in_both():
+def test_nested_counters_both_count():
     with count_flops() as outer:
         nn.Linear(3, 5)(torch.randn(2, 3))
         with count_flops() as inner:
@@ -206,7 +206,7 @@ def stack(size, hidden_size, num_layers):
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_a_transformer_takes_two_for_each_weight_and_token_and_four_for_each_pair(device):
+def test_transformer_flops_match_the_formula(device):
     built = stack(16, 40, 3).to(device)
     inputs, lengths = numbers(2, 7, 16, device=device), torch.full((2,), 7, device=device)
     # Four square matrices and two of the feed-forward network for every token; every token is
@@ -217,7 +217,7 @@ def test_a_transformer_takes_two_for_each_weight_and_token_and_four_for_each_pai
     assert count(lambda: built.forward_bidirectional(inputs, lengths)[0]) == 3 * forward
 
 
-def test_on_the_meta_device_experts_see_every_place():
+def test_experts_see_every_position_on_the_meta_device():
     experts = MixtureOfExperts(
         4,
         hidden_size=6,
@@ -248,12 +248,12 @@ def check(config):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", recipe_names())
-def test_every_recipe_can_be_counted(name):
+def test_flops_of_every_recipe_can_be_counted(name):
     check(load_recipe(name).model)
 
 
 @pytest.mark.parametrize("config", [LanguageModelConfig(), MaskedLanguageModelConfig()])
-def test_models_of_running_text_need_no_source(config):
+def test_flops_of_language_models_can_be_counted(config):
     check(config)
 
 
@@ -262,7 +262,7 @@ def real_batch(*, source_length, target_length):
     return Batch(SourceBatch(source, torch.tensor([source_length])), target, target)
 
 
-def test_a_model_is_counted_as_if_it_ran_and_left_as_it_was():
+def test_counting_matches_a_real_run_and_leaves_the_model_unchanged():
     torch.manual_seed(0)
     model = load_recipe("reverse-tiny").model.build(source_vocab_size=12, target_vocab_size=12)
     before = {name: weight.clone() for name, weight in model.state_dict().items()}

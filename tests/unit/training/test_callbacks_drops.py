@@ -23,7 +23,7 @@ def crowded(**settings):
     return torch.nn.ModuleList([experts])
 
 
-def test_the_share_of_drops_is_told_once():
+def test_drop_rate_is_reset_when_read():
     model = crowded(capacity_factor=0.5)
     drops = ExpertOverflowCounter(model)
     assert drops.pop_drop_rate() is None
@@ -34,14 +34,14 @@ def test_the_share_of_drops_is_told_once():
     assert drops.pop_drop_rate() is None
 
 
-def test_asking_a_trained_model_counts_for_nothing():
+def test_drop_count_ignores_eval_mode():
     model = crowded(capacity_factor=0.5)
     drops = ExpertOverflowCounter(model)
     model.eval()[0](INPUTS, MASK)
     assert drops.pop_drop_rate() is None
 
 
-def test_without_a_capacity_there_is_nothing_to_tell():
+def test_drop_rate_is_none_without_capacity():
     model = crowded()
     drops = ExpertOverflowCounter(model)
     model[0](INPUTS, MASK)

@@ -68,7 +68,7 @@ def save(checkpoints, *steps):
     checkpoints.wait_until_verified()
 
 
-def test_what_is_saved_comes_back(checkpoints, told):
+def test_saved_snapshot_is_loaded(checkpoints, told):
     assert checkpoints.load() is None
     assert checkpoints.latest_step is None
     save(checkpoints, 3, 120)
@@ -77,7 +77,7 @@ def test_what_is_saved_comes_back(checkpoints, told):
     assert told == []
 
 
-def test_a_checkpoint_is_a_folder_anyone_can_read(checkpoints):
+def test_checkpoint_is_a_folder_of_readable_files(checkpoints):
     save(checkpoints, 120)
     place = checkpoints.folder / "step-00000120"
     assert sorted(os.listdir(place)) == [
@@ -92,7 +92,7 @@ def test_a_checkpoint_is_a_folder_anyone_can_read(checkpoints):
     assert all(entry.keys() == {"size", "sha256"} for entry in manifest["files"].values())
 
 
-def test_a_snapshot_is_what_it_was_when_it_was_saved(checkpoints):
+def test_snapshot_is_not_changed_by_later_updates(checkpoints):
     changing = snapshot(1)
     checkpoints.save(changing)
     changing.model_state_dict["layer.weight"].zero_()
@@ -100,12 +100,12 @@ def test_a_snapshot_is_what_it_was_when_it_was_saved(checkpoints):
     assert_same(checkpoints.load(), snapshot(1))
 
 
-def test_steps_sort_as_numbers(checkpoints):
+def test_checkpoints_are_sorted_by_step(checkpoints):
     save(checkpoints, 99_999_999, 100_000_000)
     assert checkpoints.load().step == 100_000_000
 
 
-def test_what_is_no_checkpoint_is_left_alone(checkpoints):
+def test_other_folders_are_ignored(checkpoints):
     save(checkpoints, 1, 2)
     (checkpoints.folder / "step-of-mine").mkdir()
     save(checkpoints, 3)
@@ -123,7 +123,7 @@ KEPT = st.builds(
 
 
 @given(SCORES, KEPT)
-def test_those_that_are_kept_are_the_last_the_best_and_every_so_many(scores, config):
+def test_kept_checkpoints_are_last_best_and_multiples(scores, config):
     saved = [CheckpointInfo(step, score, Path()) for step, score in scores.items()]
     assert checkpoints_to_keep(saved, config) == set(expected(scores, config))
 
@@ -140,7 +140,7 @@ def expected(scores, config):
             yield step
 
 
-def test_those_that_are_not_kept_are_removed(tmp_path):
+def test_other_checkpoints_are_removed(tmp_path):
     checkpoints = CheckpointManager(
         tmp_path, CheckpointConfig(keep_last=1, keep_best=1, keep_every=4), pytest.fail
     )
@@ -150,7 +150,7 @@ def test_those_that_are_not_kept_are_removed(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["step-00000002", "step-00000004", "step-00000006"]
 
 
-def test_a_step_saved_again_is_replaced_and_as_good_as_it_was(checkpoints):
+def test_step_saved_again_is_replaced_and_keeps_its_score(checkpoints):
     checkpoints.save(snapshot(5), score=0.25)
     checkpoints.save(snapshot(5)._replace(metadata={"ended": "reached max_steps=5"}))
     assert checkpoints.load().metadata == {"ended": "reached max_steps=5"}
@@ -158,7 +158,7 @@ def test_a_step_saved_again_is_replaced_and_as_good_as_it_was(checkpoints):
     assert (saved.step, saved.score) == (5, 0.25)
 
 
-def test_loading_sweeps_up_nothing_that_is_being_written(checkpoints, monkeypatch):
+def test_loading_removes_nothing_that_is_being_verified(checkpoints, monkeypatch):
     begun = Event()
 
     def write_slowly(path, text):
@@ -175,9 +175,7 @@ def test_loading_sweeps_up_nothing_that_is_being_written(checkpoints, monkeypatc
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "progress.json", "manifest.json"])
-def test_a_damaged_checkpoint_is_put_aside_loudly_and_the_one_before_is_taken(
-    checkpoints, told, name
-):
+def test_corrupt_checkpoint_is_moved_aside_and_the_previous_one_loaded(checkpoints, told, name):
     save(checkpoints, 1, 2)
     damaged = checkpoints.folder / "step-00000002" / name
     flip(damaged)
@@ -189,7 +187,7 @@ def test_a_damaged_checkpoint_is_put_aside_loudly_and_the_one_before_is_taken(
     assert sorted(os.listdir(checkpoints.folder)) == ["corrupt-step-00000002", "step-00000001"]
 
 
-def test_a_second_damaged_one_of_the_same_step_takes_the_place_of_the_first(checkpoints, told):
+def test_second_corrupt_checkpoint_of_a_step_replaces_the_first(checkpoints, told):
     for _ in range(2):
         save(checkpoints, 1, 2)
         flip(checkpoints.folder / "step-00000002" / "progress.json")
@@ -197,7 +195,7 @@ def test_a_second_damaged_one_of_the_same_step_takes_the_place_of_the_first(chec
     assert len(told) == 4
 
 
-def test_where_no_checkpoint_is_good_training_does_not_begin_anew_by_itself(checkpoints):
+def test_no_good_checkpoint_is_an_error(checkpoints):
     save(checkpoints, 1, 2)
     for saved in list_checkpoints(checkpoints.folder):
         flip(saved.folder / "model.safetensors")
@@ -211,7 +209,7 @@ def test_where_no_checkpoint_is_good_training_does_not_begin_anew_by_itself(chec
         )
 
 
-def test_nothing_is_removed_before_the_new_one_has_been_found_good(tmp_path, told):
+def test_nothing_is_removed_before_the_new_checkpoint_is_verified(tmp_path, told):
     checkpoints = CheckpointManager(
         tmp_path, CheckpointConfig(keep_last=1, keep_best=0), told.append
     )
@@ -233,7 +231,7 @@ def test_nothing_is_removed_before_the_new_one_has_been_found_good(tmp_path, tol
     assert_same(checkpoints.load(), snapshot(1))
 
 
-def test_what_an_interrupted_save_left_is_swept(checkpoints):
+def test_leftovers_of_an_interrupted_save_are_removed(checkpoints):
     save(checkpoints, 1)
     (checkpoints.folder / ".writing-1-step-00000002").mkdir()
     (checkpoints.folder / "step-00000001").rename(checkpoints.folder / ".aside-step-00000001")
@@ -241,7 +239,7 @@ def test_what_an_interrupted_save_left_is_swept(checkpoints):
     assert os.listdir(checkpoints.folder) == ["step-00000001"]
 
 
-def test_a_full_disk_while_hashes_are_strengthened_does_no_harm(checkpoints, monkeypatch):
+def test_full_disk_while_hashes_are_added_does_no_harm(checkpoints, monkeypatch):
     def full(folder):
         raise DiskFullError(str(folder), "", "")
 
@@ -252,7 +250,7 @@ def test_a_full_disk_while_hashes_are_strengthened_does_no_harm(checkpoints, mon
     assert_same(checkpoints.load(), snapshot(1))
 
 
-def test_what_failed_in_the_background_is_told_at_the_next_occasion(checkpoints, monkeypatch):
+def test_background_error_is_raised_at_the_next_call(checkpoints, monkeypatch):
     def forbidden(folder):
         raise PermissionError
 

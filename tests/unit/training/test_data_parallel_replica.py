@@ -26,7 +26,7 @@ def differentiate(model, examples):
 
 
 @pytest.mark.parametrize("name", ["gru, attend-then-step", "argmax readout", UNUSED])
-def test_a_replica_has_the_gradients_of_its_model(name, group):
+def test_ddp_module_has_the_gradients_of_its_model(name, group):
     plain, examples = build(name).train(), batch(store(), list(range(5)))
     model = copy.deepcopy(plain)
     replica = DDPModule(model, group)
@@ -42,7 +42,7 @@ def test_a_replica_has_the_gradients_of_its_model(name, group):
             torch.testing.assert_close(other.grad, weight.grad)
 
 
-def test_apart_gradients_add_up(group):
+def test_no_sync_accumulates_gradients(group):
     plain, examples = build("gru, attend-then-step").eval(), batch(store(), [0, 1, 2])
     model = copy.deepcopy(plain)
     replica = DDPModule(model, group)
@@ -54,7 +54,7 @@ def test_apart_gradients_add_up(group):
         torch.testing.assert_close(other.grad, 2 * weight.grad)
 
 
-def test_weights_behind_outputs_are_those_they_were_computed_from():
+def test_parameters_in_graph_are_those_outputs_depend_on():
     used, unused, frozen = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2).requires_grad_(False)
     outputs = ({"one": frozen(used(torch.ones(2)))}, [unused(torch.ones(2)).detach()], None, 3)
     assert parameters_in_graph(outputs) == {id(used.weight), id(used.bias)}

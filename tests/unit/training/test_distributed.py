@@ -4,7 +4,7 @@ from torch import nn
 from heedful.training.distributed import SINGLE_PROCESS, BatchShard
 
 
-def test_one_rank_alone_is_all_there_is():
+def test_single_process_context_returns_inputs():
     model = nn.Linear(2, 3)
     assert SINGLE_PROCESS.is_main_process
     assert SINGLE_PROCESS.world_size == 1
@@ -23,7 +23,7 @@ def test_one_rank_alone_is_all_there_is():
     SINGLE_PROCESS.barrier()
 
 
-def test_one_rank_alone_keeps_nothing_back():
+def test_single_process_context_does_not_wrap_the_model():
     model = nn.Linear(2, 3)
     with SINGLE_PROCESS.no_sync(model), SINGLE_PROCESS.summon_full_params(model):
         model(torch.ones(1, 2)).sum().backward()

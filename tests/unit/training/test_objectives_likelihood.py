@@ -10,7 +10,7 @@ from tests.catalogue import batch, build, store
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
-def test_the_sum_is_torchs_smoothed_cross_entropy_over_real_targets(smoothing):
+def test_loss_matches_torch_cross_entropy_without_padding(smoothing):
     logits = torch.randn(3, 4, 7)
     targets = torch.tensor([[5, 3, PAD, PAD], [4, 4, 4, 3], [3, PAD, PAD, PAD]])
     ours = negative_log_likelihood(logits.log_softmax(-1), targets, label_smoothing=smoothing)
@@ -24,13 +24,13 @@ def test_the_sum_is_torchs_smoothed_cross_entropy_over_real_targets(smoothing):
     torch.testing.assert_close(ours, theirs)
 
 
-def test_right_guesses_are_counted_where_targets_are_real():
+def test_correct_tokens_are_counted_without_padding():
     log_probs = torch.tensor([[[0.0, -1], [0, -1]]]).log_softmax(-1)
     assert count_correct(log_probs, torch.tensor([[1, 1]])) == 0
     assert count_correct(-log_probs, torch.tensor([[1, PAD]])) == 1
 
 
-def test_the_teachers_share_follows_the_step():
+def test_teacher_forcing_ratio_follows_the_step():
     sampling = LinearSamplingConfig(k=1.0, c=0.5, token_choice="argmax")
     model, examples = build("gru, attend-then-step"), batch(store(4), [0, 1, 2, 3])
     objective = CrossEntropyObjective(label_smoothing=0.1, scheduled_sampling=sampling)
@@ -40,7 +40,7 @@ def test_the_teachers_share_follows_the_step():
         torch.testing.assert_close(objective(model, examples, step, model).main_loss, wanted)
 
 
-def test_the_penalties_of_a_model_are_kept():
+def test_auxiliary_losses_of_the_model_are_returned():
     model, examples = build("experts").train(), batch(store(4), [0, 1, 2, 3])
     objective = CrossEntropyObjective(
         label_smoothing=0.0, scheduled_sampling=TeacherForcingConfig()
@@ -54,7 +54,7 @@ def test_the_penalties_of_a_model_are_kept():
         torch.testing.assert_close(found[name], penalty)
 
 
-def test_real_target_tokens_are_counted():
+def test_normalizer_counts_targets_without_padding():
     objective = CrossEntropyObjective(
         label_smoothing=0.0, scheduled_sampling=TeacherForcingConfig()
     )
@@ -64,7 +64,7 @@ def test_real_target_tokens_are_counted():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_a_sum_over_many_targets_is_not_rounded_to_sixteen_bits(dtype):
+def test_loss_is_summed_in_float32(dtype):
     log_probs = (
         torch.randn(64, 40, 50, generator=torch.Generator().manual_seed(0)).sub(30).to(dtype)
     )

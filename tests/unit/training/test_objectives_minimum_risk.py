@@ -51,7 +51,7 @@ def gradient(loss, model):
 
 
 @pytest.mark.parametrize("sharpness", [0.3, 1.0])
-def test_where_all_is_drawn_value_and_gradient_are_those_of_the_whole_space(sharpness):
+def test_minimum_risk_of_all_outputs_has_exact_value_and_gradient(sharpness):
     """At sharpness one that is the expected risk itself: all likelihoods add up to one."""
     model, limits = Toy(), LIMITS(toy_batch()).tolist()
     space = [list(everything(limit)) for limit in limits]
@@ -63,7 +63,7 @@ def test_where_all_is_drawn_value_and_gradient_are_those_of_the_whole_space(shar
     torch.testing.assert_close(gradient(found, model), gradient(wanted, model))
 
 
-def test_equal_outputs_are_taken_once_and_the_reference_always():
+def test_candidates_are_distinct_and_include_the_reference():
     model = Toy(scale=3.0)
     torch.manual_seed(7)
     drawn = sample_rollouts(model, toy_batch(), LIMITS(toy_batch()), num_samples=8)
@@ -79,7 +79,7 @@ def test_equal_outputs_are_taken_once_and_the_reference_always():
     torch.testing.assert_close(gradient(found, model), gradient(wanted, model))
 
 
-def test_what_is_always_right_has_no_risk_and_no_gradient():
+def test_perfect_outputs_have_no_risk_and_no_gradient():
     model = Toy()
     with torch.no_grad():
         model.logits.zero_()
@@ -89,7 +89,7 @@ def test_what_is_always_right_has_no_risk_and_no_gradient():
     assert (gradient(found, model) == 0).all()
 
 
-def test_sentences_are_counted_and_a_batch_is_the_sum_over_them():
+def test_minimum_risk_is_a_sum_over_sentences():
     model, examples = build("gru, attend-then-step"), batch(store(4), [0, 1, 2, 3], extra=2)
     assert objective(3).normalizer(examples) == 4
     likely = copy.deepcopy(model)
@@ -101,7 +101,7 @@ def test_sentences_are_counted_and_a_batch_is_the_sum_over_them():
     torch.testing.assert_close(whole, sum(parts))
 
 
-def test_penalties_are_weighed_and_the_error_is_without_them():
+def test_auxiliary_losses_are_weighted_and_not_in_the_main_loss():
     plain = build("gru, attend-then-step")
     model, examples = copy.deepcopy(plain), batch(store(4), [0, 1, 2, 3])
     model.decoder.wiring.attention.auxiliary_losses.append(CoverageLoss(2.0))
@@ -124,7 +124,7 @@ def test_penalties_are_weighed_and_the_error_is_without_them():
 
 
 @pytest.mark.parametrize("name", ["gru, attend-then-step", "transformer"])
-def test_under_bfloat16_every_weight_still_gets_its_gradient(name):
+def test_every_parameter_has_a_gradient_under_bfloat16(name):
     model, examples = copy.deepcopy(build(name)).float(), batch(store(4), [0, 1, 2, 3])
     seen = []
     for is_half in (False, True):

@@ -53,7 +53,7 @@ def errors_off(gradients, wanted):
 
 
 @pytest.mark.parametrize(("baseline", "samples"), [("mean", 2), ("mean", 5), ("greedy", 1)])
-def test_the_mean_gradient_is_that_of_the_expected_reward(baseline, samples):
+def test_expected_gradient_is_that_of_the_expected_reward(baseline, samples):
     model, learned = Toy(), objective(samples, baseline)
     wanted = gradient(expected_risk(model), model)
     examples = toy_batch(COPIES)
@@ -69,14 +69,14 @@ def test_the_mean_gradient_is_that_of_the_expected_reward(baseline, samples):
         assert errors_off(torch.stack(gradients), wanted / 2) > UNLIKELY
 
 
-def test_what_says_no_better_than_the_greedy_output_learns_nothing():
+def test_outputs_equal_to_greedy_have_no_gradient():
     model = Toy(scale=400.0)  # it always says the likeliest
     error = objective(3, "greedy")(model, toy_batch(), 1, model).main_loss
     assert error > 0
     assert (gradient(error, model) == 0).all()
 
 
-def test_outputs_that_are_all_as_good_teach_nothing():
+def test_equal_rewards_have_no_gradient():
     model = Toy(scale=400.0)
     error = objective(4, "mean")(model, toy_batch(), 1, model).main_loss
     assert error > 0
@@ -84,7 +84,7 @@ def test_outputs_that_are_all_as_good_teach_nothing():
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_likelihood_of_the_reference_is_mixed_in(smoothing):
+def test_cross_entropy_of_the_reference_is_added(smoothing):
     model, examples = Toy(), toy_batch()
     torch.manual_seed(4)
     alone = objective(3, "mean")(model, examples, 1, model).main_loss
@@ -100,7 +100,7 @@ def test_the_likelihood_of_the_reference_is_mixed_in(smoothing):
     )
 
 
-def test_the_value_is_the_reward_that_is_missed():
+def test_reported_loss_is_one_minus_reward():
     model = Toy()
     with torch.no_grad():
         model.logits.zero_()
@@ -110,12 +110,12 @@ def test_the_value_is_the_reward_that_is_missed():
     torch.testing.assert_close(error.item(), (1 - 1 / 3) + 0.0)
 
 
-def test_sentences_are_counted():
+def test_normalizer_counts_sentences():
     assert objective(2, "mean").normalizer(batch(store(4), [0, 1, 3])) == 3
 
 
 @pytest.mark.parametrize("baseline", ["mean", "greedy"])
-def test_a_resumed_process_draws_what_it_would_have_drawn(baseline):
+def test_rollouts_depend_on_the_global_random_state(baseline):
     model, examples = build("gru, attend-then-step").train(), batch(store(4), [0, 1, 2, 3])
     learned = objective(2, baseline)
     learned(model, examples, 1, model)

@@ -36,7 +36,7 @@ def environment(monkeypatch):
 
 
 @given(st.integers(1, 6), st.integers(1, 7))
-def test_every_row_is_one_ranks_and_counts_once(world_size, num_rows):
+def test_batch_shards_cover_every_row_once(world_size, num_rows):
     whole = batch(store(), list(range(num_rows)))
     portions = [each.shard_batch(whole) for each in ranks(world_size)]
     counted = [portion.batch for portion in portions if portion.weight == 1]
@@ -50,7 +50,7 @@ def test_every_row_is_one_ranks_and_counts_once(world_size, num_rows):
     assert all(len(portion.batch.targets) > 0 for portion in portions)
 
 
-def test_in_turn_the_first_rank_is_done_before_the_others_begin():
+def test_main_process_first_runs_rank_zero_before_others():
     done, results = list[int](), dict[int, int]()
 
     def act(each):
@@ -70,29 +70,29 @@ def test_in_turn_the_first_rank_is_done_before_the_others_begin():
     assert results == {0: 0, 1: 1, 2: 2}
 
 
-def test_alone_one_does_it_at_once():
+def test_main_process_first_in_a_single_process_runs_at_once():
     assert main_process_first(SINGLE_PROCESS, lambda: "done") == "done"
 
 
 @pytest.mark.parametrize("values", [{}, {"RANK": 0}, {"RANK": 0, "WORLD_SIZE": 1}])
-def test_without_others_one_is_alone(values, environment):
+def test_world_size_one_is_a_single_process(values, environment):
     environment(**values)
     with init_distributed(CPU) as (found, device):
         assert found is SINGLE_PROCESS
         assert device == CPU
 
 
-def test_half_an_environment_is_refused(environment):
+def test_missing_master_addr_is_reported(environment):
     environment(RANK=1, WORLD_SIZE=2, LOCAL_RANK=1)
     with pytest.raises(ConfigError) as caught, init_distributed(CPU):
         pass
     assert str(caught.value) == (
-        "MASTER_ADDR: this is rank 1 of 2, and MASTER_ADDR is not set\n"
-        "  start with torchrun, which sets it, or unset RANK to train alone"
+        "MASTER_ADDR: not set, but RANK is 1 and WORLD_SIZE is 2\n"
+        "  start with torchrun, which sets it, or unset RANK to train in one process"
     )
 
 
-def test_ranks_that_do_not_find_one_another_say_so(environment):
+def test_rendezvous_failure_names_address_and_rank(environment):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -103,8 +103,8 @@ def test_ranks_that_do_not_find_one_another_say_so(environment):
     ):
         pass
     message = str(caught.value)
-    assert message.startswith(f"127.0.0.1:{port}: rank 1 of 2 does not find the others (")
+    assert message.startswith(f"127.0.0.1:{port}: rank 1 of 2 cannot reach the others (")
     assert message.endswith(
-        "\n  see that all are started and that every machine can reach this address"
+        "\n  check that all are started and that every machine can reach this address"
     )
     assert caught.value.exit_code == 1

@@ -34,7 +34,7 @@ def steps(most):
     return lambda step: step / most
 
 
-def test_steady_steps_give_steady_figures(clock):
+def test_constant_steps_give_constant_means(clock):
     pace = ProgressMeter(steps(100))
     for step in range(1, 11):
         clock(0.5)
@@ -45,21 +45,21 @@ def test_steady_steps_give_steady_figures(clock):
     assert str(pace) == "loss 2.000  1,000 tokens/s  0:45 left"
 
 
-def test_a_run_that_goes_on_is_not_thought_faster_for_what_lies_behind(clock):
+def test_time_left_of_a_resumed_run_ignores_earlier_steps(clock):
     pace = ProgressMeter(steps(100), step=50)
     clock(2)
     pace.update(report(51))
     assert pace.seconds_left == pytest.approx(2 * 49)
 
 
-def test_hours_are_told_from_minutes(clock):
+def test_time_left_is_formatted_with_hours(clock):
     pace = ProgressMeter(steps(10_000))
     clock(1)
     pace.update(report(1))
     assert str(pace).endswith("2:46:39 left")
 
 
-def test_penalties_are_shown_by_name_if_there_are_any(clock):
+def test_auxiliary_losses_are_shown_by_name(clock):
     pace = ProgressMeter(steps(3))
     for step in range(1, 4):
         clock(0.5)
@@ -67,7 +67,7 @@ def test_penalties_are_shown_by_name_if_there_are_any(clock):
     assert str(pace) == "loss 2.000  coverage 0.250  entropy -1.500  1,000 tokens/s  0:00 left"
 
 
-def test_penalties_are_smoothed_as_the_loss_is(clock):
+def test_auxiliary_losses_are_smoothed_as_the_loss(clock):
     pace = ProgressMeter(steps(3))
     for step, number in enumerate([4.0, 1.0, 3.0], start=1):
         clock(0.5)
@@ -75,7 +75,7 @@ def test_penalties_are_smoothed_as_the_loss_is(clock):
     assert pace.auxiliary_losses["coverage"] == pytest.approx(pace.loss)
 
 
-def test_the_time_left_is_that_of_the_nearer_limit(clock):
+def test_time_left_is_that_of_the_nearest_limit(clock):
     """Steps would go on for long, but the minutes are soon over."""
     seconds = [0.0]
     pace = ProgressMeter(lambda step: max(step / 1000, seconds[0] / 60))
@@ -86,7 +86,7 @@ def test_the_time_left_is_that_of_the_nearer_limit(clock):
     assert pace.seconds_left == pytest.approx(20)
 
 
-def test_nothing_is_promised_while_no_limit_comes_nearer(clock):
+def test_no_time_left_is_shown_without_progress(clock):
     pace = ProgressMeter(lambda step: 0.0)
     clock(1)
     pace.update(report(1))
@@ -94,7 +94,7 @@ def test_nothing_is_promised_while_no_limit_comes_nearer(clock):
     assert "left" not in str(pace)
 
 
-def test_a_validation_does_not_make_training_look_slow(clock):
+def test_speed_excludes_validation_time(clock):
     pace = ProgressMeter(steps(100))
     clock(0.5)
     pace.update(report(1))
@@ -105,7 +105,7 @@ def test_a_validation_does_not_make_training_look_slow(clock):
     assert pace.tokens_per_second == pytest.approx(1000)
 
 
-def test_skipped_steps_are_counted_and_leave_the_loss_alone(clock):
+def test_skipped_steps_are_counted_and_not_in_the_loss(clock):
     pace = ProgressMeter(steps(10))
     for step, skipped in enumerate(["overflow", "", "loss is nan", ""], start=1):
         clock(0.5)
@@ -113,18 +113,18 @@ def test_skipped_steps_are_counted_and_leave_the_loss_alone(clock):
     assert str(pace) == "loss 2.000  1,000 tokens/s  0:03 left  2 skipped"
 
 
-def test_dev_scores_are_told_beside_the_best():
+def test_dev_scores_are_shown_beside_the_best():
     standing = ValidationStatus("loss")
     assert str(standing) == ""
     standing.update(validation(400, 1.3, is_best=False))
     assert str(standing) == "dev loss 1.300"  # the best was before an interruption
     standing.update(validation(500, 1.2, is_best=True))
-    assert str(standing) == "dev loss 1.200, the best so far"
+    assert str(standing) == "dev loss 1.200 (best)"
     standing.update(validation(600, 1.234, is_best=False, accuracy=0.5))
     assert str(standing) == "dev loss 1.234, best 1.200 at step 500  accuracy 0.500"
 
 
-def test_the_best_is_told_in_the_metric_that_counts():
+def test_best_score_is_that_of_the_configured_metric():
     standing = ValidationStatus("bleu")
     standing.update(validation(500, 1.2, is_best=True, bleu=21.0))
     standing.update(validation(600, 1.1, is_best=False, bleu=20.5))
@@ -132,7 +132,7 @@ def test_the_best_is_told_in_the_metric_that_counts():
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])
-def test_plain_lines_come_every_ten_seconds_and_at_the_end(clock, monkeypatch, is_terminal):
+def test_plain_lines_are_printed_every_ten_seconds_and_at_the_end(clock, monkeypatch, is_terminal):
     """Also on a terminal that cannot move its cursor."""
     monkeypatch.setenv("TERM", "dumb")
     screen = io.StringIO()
@@ -149,7 +149,7 @@ def test_plain_lines_come_every_ten_seconds_and_at_the_end(clock, monkeypatch, i
     assert ["dev loss 1.500" in line for line in lines] == [False, True, True]
 
 
-def test_a_bar_is_drawn_on_a_terminal_with_dev_scores_below(monkeypatch):
+def test_terminal_shows_a_bar_with_dev_scores_below(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100)
@@ -161,10 +161,10 @@ def test_a_bar_is_drawn_on_a_terminal_with_dev_scores_below(monkeypatch):
     assert "100%" in drawn
     assert "step 2" in drawn
     assert "tokens/s" in drawn
-    assert "dev loss 1.500, the best so far" in drawn
+    assert "dev loss 1.500 (best)" in drawn
 
 
-def test_a_quiet_console_is_told_nothing(monkeypatch):
+def test_quiet_console_prints_nothing(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, quiet=True)

@@ -8,7 +8,7 @@ from heedful.training.progress import ProgressReporter
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_what_is_done_is_shown_with_how_far_it_has_come(is_terminal, monkeypatch):
+def test_data_progress_shows_task_and_count(is_terminal, monkeypatch):
     monkeypatch.setattr(progress, "_PLAIN_EVERY_SECONDS", 0.0)
     monkeypatch.setenv("TERM", "xterm")  # a dumb one is shown plain lines
     console = Console(file=io.StringIO(), force_terminal=is_terminal, width=80)
@@ -23,7 +23,7 @@ def test_what_is_done_is_shown_with_how_far_it_has_come(is_terminal, monkeypatch
         assert said == "reading: 1,000\ncutting: 500 of 2,000\n"
 
 
-def test_lines_come_now_and_then_only():
+def test_data_progress_lines_are_rate_limited():
     console = Console(file=io.StringIO(), width=80)
     with ProgressReporter(console) as watch:
         for done in range(1000):

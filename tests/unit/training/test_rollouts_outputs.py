@@ -42,7 +42,7 @@ UNLIKELY = 70.0
 
 
 @pytest.mark.parametrize("source", [0, 1])
-def test_outputs_are_drawn_as_likely_as_the_model_finds_them(source):
+def test_rollouts_follow_the_distribution_of_the_model(source):
     model, count = Toy(), 20_000
     examples = select_rows(toy_batch(), torch.tensor([source]))
     limits = LIMITS(examples)
@@ -68,7 +68,7 @@ def run_scheduled_sampling(model, sources, output):
 
 @pytest.mark.parametrize("name", SYSTEMS_OF_EACH_SORT)
 @torch.no_grad()
-def test_outputs_are_as_likely_as_they_are_step_by_step(name):
+def test_sequence_log_probs_match_stepwise_decoding(name):
     """Whole, cut and empty ones, and those that hold the padding symbol."""
     with unchecked():
         model, examples = build(name), batch(store(3), [0, 1, 2])
@@ -86,7 +86,7 @@ def test_outputs_are_as_likely_as_they_are_step_by_step(name):
             torch.testing.assert_close(told.sequence_log_probs[row].tolist(), wanted)
 
 
-def test_references_are_the_targets_without_their_end():
+def test_references_are_targets_without_eos():
     assert reference_outputs(toy_batch()) == [Rollout((4,)), Rollout(())]
     examples = batch(store(5), [0, 3, 4], extra=2)
     assert [list(each.tokens) for each in reference_outputs(examples)] == [
@@ -94,7 +94,7 @@ def test_references_are_the_targets_without_their_end():
     ]
 
 
-def test_an_output_that_reaches_its_limit_is_cut_and_others_end():
+def test_rollout_at_its_length_limit_is_truncated():
     model = Toy()
     for limit in (1, 2):
         limits = torch.tensor([limit, limit])
@@ -103,7 +103,7 @@ def test_an_output_that_reaches_its_limit_is_cut_and_others_end():
             assert output.targets[-1] != EOS if output.is_truncated else output.targets[-1] == EOS
 
 
-def test_the_likeliest_is_drawn_at_temperature_zero():
+def test_temperature_zero_is_greedy():
     model = Toy()
     (first,), (second,) = sample_rollouts(
         model,
@@ -119,7 +119,7 @@ def test_the_likeliest_is_drawn_at_temperature_zero():
             code = 5 * code + 1 + token
 
 
-def test_the_same_state_of_chance_gives_the_same_outputs():
+def test_same_random_state_gives_same_rollouts():
     model, limits = Toy(), torch.tensor([2, 2])
     state = torch.get_rng_state()
     first = sample_rollouts(model, toy_batch(), limits, num_samples=50)
@@ -128,7 +128,7 @@ def test_the_same_state_of_chance_gives_the_same_outputs():
     assert sample_rollouts(model, toy_batch(), limits, num_samples=50) == first != second
 
 
-def test_a_model_is_asked_as_it_is_used_and_is_afterwards_as_it_was():
+def test_sampling_uses_eval_mode_and_restores_modes():
     model = copy.deepcopy(build("transformer")).train()
     model.encoder.eval()
     for module in model.modules():
@@ -144,7 +144,7 @@ def test_a_model_is_asked_as_it_is_used_and_is_afterwards_as_it_was():
     )
 
 
-def test_penalties_are_the_mean_over_the_outputs_of_a_source():
+def test_auxiliary_losses_are_means_over_outputs():
     model = copy.deepcopy(build("gru, attend-then-step"))
     model.decoder.wiring.attention.auxiliary_losses.append(CoverageLoss(2.0))
     examples = batch(store(3), [0, 1, 2])

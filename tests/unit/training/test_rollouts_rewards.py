@@ -29,13 +29,13 @@ def gleu_by_crossing_out(output, reference):
 
 
 @given(output=TEXTS.filter(bool), reference=TEXTS.filter(bool))
-def test_gleu_is_the_smaller_of_precision_and_recall(output, reference):
+def test_gleu_is_the_minimum_of_precision_and_recall(output, reference):
     assert gleu(output, reference) == pytest.approx(gleu_by_crossing_out(output, reference))
     assert gleu(output, reference) == gleu(reference, output)
 
 
 @given(output=TEXTS.filter(bool), reference=TEXTS.filter(bool))
-def test_bleu_is_sacrebleus_of_one_sentence_with_one_added(output, reference):
+def test_sentence_bleu_matches_sacrebleu_with_add_one_smoothing(output, reference):
     theirs = BLEU(smooth_method="add-k", smooth_value=1, tokenize="none", effective_order=True)
     said, wanted = (" ".join(map(str, each)) for each in (output, reference))
     assert 100 * sentence_bleu(output, reference) == pytest.approx(
@@ -43,7 +43,7 @@ def test_bleu_is_sacrebleus_of_one_sentence_with_one_added(output, reference):
     )
 
 
-def test_rewards_counted_by_hand():
+def test_rewards_match_hand_calculation():
     # Of 1 to 4 tokens in a row: 10 runs in a text of 4 tokens, 6 in one of 3; "4", "5", "6", "4 5",
     # "5 6" and "4 5 6" match.
     assert gleu([4, 5, 6], [4, 5, 6, 7]) == 6 / 10
@@ -53,7 +53,7 @@ def test_rewards_counted_by_hand():
 
 @pytest.mark.parametrize("reward", REWARDS.values())
 @given(output=TEXTS, reference=TEXTS)
-def test_a_reward_is_a_share_and_whole_for_equals(reward, output, reference):
+def test_reward_is_between_zero_and_one_and_one_for_equals(reward, output, reference):
     assert 0 <= reward(output, reference) <= 1
     assert reward(reference, reference) == 1
     if not set(output) & set(reference) and output != reference:
@@ -61,7 +61,7 @@ def test_a_reward_is_a_share_and_whole_for_equals(reward, output, reference):
 
 
 @pytest.mark.parametrize("reward", REWARDS.values())
-def test_saying_nothing_is_right_only_where_nothing_was_to_be_said(reward):
+def test_empty_output_is_right_only_for_an_empty_reference(reward):
     assert reward([], []) == 1
     assert reward([], [4]) == 0
     assert reward([4], []) == 0

@@ -20,7 +20,7 @@ def group():
     dist.destroy_process_group()
 
 
-def test_parts_are_read_as_they_are_wanted(group, tmp_path):
+def test_sharded_tensors_load_sharded_or_whole(group, tmp_path):
     whole = torch.arange(6.0).view(3, 2)
     model = group.prepare_model(nn.Linear(2, 3, bias=False))
     part = shard_like(whole, model.weight)
@@ -33,14 +33,14 @@ def test_parts_are_read_as_they_are_wanted(group, tmp_path):
     assert torch.equal(plain["ema.weight"], whole)
 
 
-def test_parts_that_will_not_fit_are_not_begun(tmp_path):
+def test_shards_that_do_not_fit_are_not_written(tmp_path):
     huge = torch.empty(1 << 50, device="meta")
     with pytest.raises(DiskFullError, match="needs"):
         save_sharded_tensors({"huge": huge}, tmp_path / "shards", SINGLE_PROCESS)
     assert not (tmp_path / "shards").exists()
 
 
-def test_weights_are_put_into_parts_and_asked_of_a_twin(group):
+def test_fsdp_inference_model_has_full_parameters_inside_the_context(group):
     model = group.prepare_model(nn.Linear(2, 3))
     weights = {"weight": torch.arange(6.0).view(3, 2), "bias": torch.ones(3)}
     load_into_model(model, weights, location="here")
@@ -53,12 +53,12 @@ def test_weights_are_put_into_parts_and_asked_of_a_twin(group):
     assert sum(weight.numel() for weight in twin.parameters()) == 0
 
 
-def test_a_weight_that_is_a_single_number_is_refused(group):
+def test_scalar_parameter_is_an_error_with_fsdp(group):
     model = nn.Linear(2, 3)
     model.gain = nn.Parameter(torch.ones(()))
     with pytest.raises(ConfigError) as caught:
         group.prepare_model(model)
     assert str(caught.value) == (
-        "training.distributed_strategy: gain is a single number, and cannot be parted among ranks\n"
+        "training.distributed_strategy: gain is a scalar and cannot be sharded\n"
         "  set training.distributed_strategy=ddp, or choose a model without it"
     )

@@ -60,7 +60,7 @@ def test_micro_batches_have_the_auxiliary_losses_of_one_batch(groups):
         torch.testing.assert_close(parts[name], weight)
 
 
-def test_auxiliary_losses_change_the_update_but_not_the_metricsed_loss():
+def test_auxiliary_losses_change_the_update_but_not_the_reported_loss():
     plain_metrics, plain = learned(WHOLE)
     metrics, regularized = learned(WHOLE, *AUXILIARY_LOSSES)
     assert plain_metrics.auxiliary_losses == {}
@@ -68,7 +68,7 @@ def test_auxiliary_losses_change_the_update_but_not_the_metricsed_loss():
     assert any(not torch.equal(regularized[name], weight) for name, weight in plain.items())
 
 
-def test_auxiliary_loss_is_metricsed_per_target():
+def test_auxiliary_loss_is_reported_per_target():
     examples = batch(store(8), [0, 1, 2])
     model = system(CoverageLoss(2.0))
     expected = model(examples).auxiliary_losses["coverage"].item()

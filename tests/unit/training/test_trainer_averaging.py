@@ -23,7 +23,7 @@ def move(model, generator):
         model.calls.add_(1)
 
 
-def test_the_average_is_the_recurrence_of_its_formula():
+def test_ema_follows_its_formula():
     generator, model = torch.Generator().manual_seed(0), Counted()
     average = ExponentialMovingAverage(model, decay=0.7)
     wanted = model.one.bias.detach().double()
@@ -38,7 +38,7 @@ def test_the_average_is_the_recurrence_of_its_formula():
     assert average.state_dict()["calls"] == 39
 
 
-def test_weights_that_stay_are_their_own_average():
+def test_ema_of_constant_parameters_is_constant():
     model = Counted()
     average = ExponentialMovingAverage(model, decay=0.9)
     for step in range(1, 100):
@@ -47,13 +47,13 @@ def test_weights_that_stay_are_their_own_average():
         assert torch.equal(weight, model.state_dict()[name])
 
 
-def test_a_weight_in_two_places_is_averaged_once():
+def test_tied_parameter_is_averaged_once():
     assert set(ExponentialMovingAverage(Counted(), 0.9).state_dict()) == {
         *("one.weight", "one.bias", "two.bias", "calls"),
     }
 
 
-def test_within_the_model_is_the_average_and_afterwards_exactly_what_it_was():
+def test_average_parameters_are_swapped_in_and_restored_exactly():
     generator, model = torch.Generator().manual_seed(0), Counted()
     average = ExponentialMovingAverage(model, decay=0.9)
     move(model, generator)
@@ -72,7 +72,7 @@ def test_within_the_model_is_the_average_and_afterwards_exactly_what_it_was():
         assert torch.equal(tensor, before[name])
 
 
-def test_what_was_saved_goes_on_as_if_never_stopped():
+def test_saved_ema_resumes_exactly():
     generator, model = torch.Generator().manual_seed(0), Counted()
     whole, first, second = (ExponentialMovingAverage(model, decay=0.5) for _ in range(3))
     for step in range(1, 9):
@@ -87,7 +87,7 @@ def test_what_was_saved_goes_on_as_if_never_stopped():
         assert torch.equal(tensor, second.state_dict()[name])
 
 
-def test_without_an_average_it_begins_at_the_weights_as_they_are():
+def test_empty_state_starts_ema_at_the_parameters():
     model = Counted()
     average = ExponentialMovingAverage(model, decay=0.5)
     move(model, torch.Generator().manual_seed(0))
@@ -95,7 +95,7 @@ def test_without_an_average_it_begins_at_the_weights_as_they_are():
     assert torch.equal(average.state_dict()["one.bias"], model.one.bias)
 
 
-def test_training_is_the_same_with_and_without_an_average():
+def test_ema_does_not_change_training():
     finals = []
     for is_averaged in (False, True):
         torch.manual_seed(0)

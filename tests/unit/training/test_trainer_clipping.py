@@ -27,7 +27,7 @@ numbers = st.lists(st.floats(-20, 20, width=32), min_size=1, max_size=5)
 
 @settings(max_examples=25)
 @given(gradients=st.lists(numbers, min_size=1, max_size=3), max_norm=bounds, max_value=bounds)
-def test_what_is_within_both_bounds_stays_and_all_else_comes_within(gradients, max_norm, max_value):
+def test_clipped_gradient_is_within_both_limits(gradients, max_norm, max_value):
     weights = weights_with(*gradients)
     before = gradients_of(weights).clone()
     norm = GradientClipper(max_norm, max_value)(weights)
@@ -40,41 +40,41 @@ def test_what_is_within_both_bounds_stays_and_all_else_comes_within(gradients, m
         assert torch.equal(after, before)
 
 
-def test_a_long_gradient_keeps_its_direction():
+def test_norm_clipping_keeps_the_direction():
     weights = weights_with([3.0, 0.0], [4.0])
     assert GradientClipper(max_norm=1.0)(weights) == 5
     torch.testing.assert_close(gradients_of(weights), torch.tensor([0.6, 0.0, 0.8]))
 
 
-def test_numbers_are_bounded_first_and_then_the_length_of_what_is_left():
+def test_values_are_clipped_before_the_norm():
     weights = weights_with([30.0, 4.0])
     assert GradientClipper(max_norm=2.5, max_value=3.0)(weights) == pytest.approx(math.hypot(30, 4))
     wanted = torch.tensor([3.0, 3.0]) * 2.5 / math.hypot(3, 3)
     torch.testing.assert_close(gradients_of(weights), wanted)
 
 
-def test_without_bounds_the_norm_is_measured_and_nothing_else_is_done():
+def test_without_limits_only_the_norm_is_computed():
     weights = weights_with([3.0, 4.0])
     assert GradientClipper()(weights) == 5
     assert torch.equal(gradients_of(weights), torch.tensor([3.0, 4.0]))
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_what_is_not_finite_is_left_to_be_found(bad):
+def test_nonfinite_gradient_is_unchanged(bad):
     weights = weights_with([100.0, 1.0], [bad])
     assert not GradientClipper(max_norm=1.0, max_value=2.0)(weights).isfinite()
     assert torch.equal(weights[0].grad, torch.tensor([100.0, 1.0]))
     assert not weights[1].grad.isfinite().any()
 
 
-def test_weights_without_gradients_count_as_nothing():
+def test_parameters_without_gradient_are_ignored():
     weights = [nn.Parameter(torch.zeros(2)), *weights_with([3.0, 4.0])]
     assert GradientClipper(max_norm=1.0)(weights) == 5
     assert weights[0].grad is None
     assert GradientClipper(max_norm=1.0, max_value=1.0)(weights[:1]) == 0
 
 
-def test_a_zero_gradient_stays_zero():
+def test_zero_gradient_stays_zero():
     weights = weights_with([0.0, 0.0])
     assert GradientClipper(max_norm=1.0)(weights) == 0
     assert torch.equal(gradients_of(weights), torch.zeros(2))
@@ -92,7 +92,7 @@ def mesh(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_sharded_gradient_is_clipped_like_a_whole_one(mesh):
+def test_sharded_gradient_is_clipped_as_a_whole_one(mesh):
     from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
     whole, sharded = weights_with([30.0, 4.0, 1.0]), weights_with([0.0, 0.0, 0.0])

@@ -62,19 +62,19 @@ def learns(training, steps, share):
 
 
 @pytest.mark.parametrize("name", ["bf16", "fp16"])
-def test_a_small_model_begins_to_learn_its_pairs(name):
+def test_loss_of_a_small_model_falls(name):
     learns(of_system(name, "gru, step-then-attend"), steps=12, share=0.8)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("system", ["lstm, attend-then-step", "transformer, pre-norm"])
 @each_precision
-def test_a_small_model_learns_its_pairs(name, system):
+def test_small_model_learns_its_pairs(name, system):
     learns(of_system(name, system), steps=100, share=0.2)
 
 
 @each_precision
-def test_gradients_are_those_of_the_loss_whatever_the_scale(name):
+def test_gradients_do_not_depend_on_the_loss_scale(name):
     precision, layer = MixedPrecision(name, "cpu"), nn.Linear(3, 2)
     loss = layer(torch.ones(3)).square().sum()
     wanted = torch.autograd.grad(loss, layer.weight, retain_graph=True)[0]
@@ -84,7 +84,7 @@ def test_gradients_are_those_of_the_loss_whatever_the_scale(name):
 
 
 @pytest.mark.parametrize("name", ["bf16", "fp16"])
-def test_products_are_computed_in_the_precision_and_weights_stay_wide(name):
+def test_autocast_uses_the_precision_and_parameters_stay_fp32(name):
     layer = nn.Linear(3, 2)
     with MixedPrecision(name, "cpu").autocast():
         outputs = layer(torch.ones(3))
@@ -103,13 +103,13 @@ def tiny_gradient(differentiate, precision):
     return layer.weight.grad.item()
 
 
-def test_a_gradient_too_small_for_fp16_is_saved_by_the_scale():
+def test_loss_scaling_prevents_underflow():
     half = MixedPrecision("fp16", "cpu")
     assert tiny_gradient(half.backward, half) == 2.0**-26
     assert tiny_gradient(torch.Tensor.backward, half) == 0
 
 
-def test_a_loss_that_is_itself_fp16_can_be_scaled():
+def test_fp16_loss_can_be_scaled():
     precision, layer = MixedPrecision("fp16", "cpu"), nn.Linear(2, 1, bias=False)
     with precision.autocast():
         loss = layer(torch.ones(2)).sum()
@@ -119,7 +119,7 @@ def test_a_loss_that_is_itself_fp16_can_be_scaled():
     assert torch.equal(layer.weight.grad, torch.ones(1, 2))
 
 
-def test_an_overflow_halves_the_scale_and_leaves_the_weights():
+def test_overflow_halves_the_scale_and_skips_the_step():
     training = of_layers("fp16")
     before = [weight.detach().clone() for weight in training.weights]
     _, overflow = training.update(poison=1e30)
@@ -131,7 +131,7 @@ def test_an_overflow_halves_the_scale_and_leaves_the_weights():
     assert training.precision.state_dict() == {"scale": 2.0**14, "steps": 1}
 
 
-def test_two_thousand_good_steps_double_the_scale():
+def test_scale_doubles_after_two_thousand_steps():
     precision, optimizer = MixedPrecision("fp16", "cpu"), torch.optim.SGD([torch.zeros(1)], 0.1)
     for _ in range(1999):
         precision.optimizer_step(optimizer)
@@ -140,7 +140,7 @@ def test_two_thousand_good_steps_double_the_scale():
     assert precision.state_dict() == {"scale": 2.0**16, "steps": 0}
 
 
-def test_a_scale_of_one_explains_nothing():
+def test_scale_of_one_is_no_overflow():
     precision = MixedPrecision("fp16", "cpu")
     assert [precision.handle_overflow(norm_is_finite=False) for _ in range(18)] == [True] * 15 + [
         False
@@ -149,7 +149,7 @@ def test_a_scale_of_one_explains_nothing():
 
 
 @pytest.mark.parametrize("name", ["fp32", "bf16"])
-def test_without_a_scale_nothing_is_an_overflow_and_nothing_is_saved(name):
+def test_without_loss_scaling_there_is_no_overflow_and_no_state(name):
     precision = MixedPrecision(name, "cpu")
     assert not precision.handle_overflow(norm_is_finite=False)
     assert precision.state_dict() == {}
@@ -157,7 +157,7 @@ def test_without_a_scale_nothing_is_an_overflow_and_nothing_is_saved(name):
 
 
 @each_precision
-def test_what_was_saved_as_json_goes_on_as_if_never_stopped(name):
+def test_precision_state_survives_json(name):
     poisons = [1.0, 1e30, 1.0, 1e30, 1.0, 1.0, 1e30, 1.0]
     whole, first, second = (of_layers(name) for _ in range(3))
     for poison in poisons:
