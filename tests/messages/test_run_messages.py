@@ -58,7 +58,7 @@ def test_a_file_cut_short(call, copied):
     ended = call("evaluate", copied)
     assert ended.code == 1
     assert ended.err == (
-        f"heedful: {path}: the file holds {size - 1} bytes where {size} were written\n{RESTORE_HINT}"
+        f"heedful: {path}: the file has {size - 1} bytes, but {size} were written\n{RESTORE_HINT}"
     )
 
 
@@ -79,9 +79,9 @@ def test_weights_of_another_model(call, copied):
     ended = call("translate", copied)
     assert ended.code == 2
     assert ended.err == (
-        f"heedful: {path}: these are the weights of another model: "
+        f"heedful: {path}: the weights are those of another model: "
         f"{name} has shape (7, 32), the model needs (32, 32)\n"
-        "  put back the weights and the config.yaml that were written together\n"
+        "  restore the weights and the config.yaml that were written together\n"
     )
 
 
@@ -91,7 +91,7 @@ def test_weights_with_a_part_too_few_or_too_many(call, copied):
     part = weights.pop("decoder.bridge.layers.0.bias")
     for name, problem in (
         ("none", "decoder.bridge.layers.0.bias is missing"),
-        ("decoder.bridge.layers.0.bias", "alien has no place in the model"),
+        ("decoder.bridge.layers.0.bias", "alien is not in the model"),
     ):
         save_file(weights | ({} if name == "none" else {name: part, "alien": part.clone()}), path)
         vouch_for(copied)
@@ -250,7 +250,7 @@ def test_a_full_disk_under_the_output(trained):
     assert err == (
         "heedful: standard output: cannot be written (no space left on device); "
         "what was saved before is untouched\n"
-        "  make space on the disk and give the same command again\n"
+        "  free disk space and run the same command again\n"
     )
 
 
@@ -279,7 +279,7 @@ def test_a_full_disk_under_a_run_keeps_what_was_saved(call, tmp_path):
         assert ended.code == 2
         assert ended.err.endswith(
             "cannot be written (no space left on device); what was saved before is untouched\n"
-            "  make space on the disk and give the same command again\n"
+            "  free disk space and run the same command again\n"
         )
         assert not list(run.rglob(".writing-*"))
         subprocess.run(["mount", "-o", "remount,size=4m", disk], check=True)
@@ -296,7 +296,7 @@ def test_a_disk_that_cannot_be_written(call, tmp_path):
     assert ended.err.endswith(
         f"heedful: {disk}/run/.lock: cannot be written (read-only file system); "
         "what was saved before is untouched\n"
-        "  name a folder on a disk that can be written\n"
+        "  name a folder on a writable disk\n"
     )
 
 

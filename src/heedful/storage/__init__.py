@@ -1,4 +1,4 @@
-"""Storage: how files are written so that no crash, kill or full disk can spoil them."""
+"""Files that survive crashes, kills and full disks: atomic writes, manifests, state dicts."""
 
 from heedful.storage.atomic import (
     atomic_replace,

@@ -1,7 +1,7 @@
-"""Writing: how does a file or folder take its place without ever being half there?
+"""Atomic writes, and locks of folders.
 
-What is written goes to a temporary name first, is forced to the disk, and only then takes its
-place. Whoever reads finds the old contents or the new, never half of either.
+Contents are written to a temporary name, synced to the disk, and then renamed. Invariant: a
+reader, also after a kill or a power loss, finds the old contents or the new, never a mixture.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from heedful.errors import DiskFullError, RunError, StorageError
+from heedful.errors import DiskFullError, RunError, StorageError, check
 
 _TEMPORARY_PREFIX, _BACKUP_PREFIX = ".writing-", ".aside-"
-_SPACE_MARGIN = 1.2  # times what is to be written; the rest is for what else grows meanwhile
+_SPACE_MARGIN = 1.2  # times the size to be written, for what else grows meanwhile
 _UNTOUCHED_NOTE = "what was saved before is untouched"
-_MAKE_SPACE_HINT = "make space on the disk and give the same command again"
+_MAKE_SPACE_HINT = "free disk space and run the same command again"
 
 
 @contextmanager
 def atomic_replace(path: Path) -> Iterator[Path]:
-    """Give a temporary place to write a file or folder to; it then replaces `path`."""
+    """Yield a temporary path to write a file or folder to, which then replaces `path`."""
     temporary = temporary_path(path)
     with explain_os_errors(path):
         _make_folder(path.parent)
@@ -41,42 +41,44 @@ def atomic_replace(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def explain_os_errors(path: Path) -> Iterator[None]:
-    """Say what a user can do about a disk that cannot be written."""
+    """Turn errors of writing to a disk into errors with a hint."""
     try:
         yield
     except OSError as error:
-        reason = error.strerror or str(error)
-        remedies = {
+        hints = {
             errno.ENOSPC: _MAKE_SPACE_HINT,
-            errno.EDQUOT: "make space in your quota and give the same command again",
+            errno.EDQUOT: "free space in your quota and run the same command again",
             errno.EACCES: "allow writing there, or name another folder",
-            errno.EROFS: "name a folder on a disk that can be written",
+            errno.EROFS: "name a folder on a writable disk",
         }
-        remedy = remedies.get(error.errno or 0, "check the disk and the folder")
-        kind = DiskFullError if error.errno in {errno.ENOSPC, errno.EDQUOT} else StorageError
-        problem = f"cannot be written ({reason.lower()}); {_UNTOUCHED_NOTE}"
-        raise kind(str(path), problem, remedy) from error
+        hint = hints.get(error.errno or 0, "check the disk and the folder")
+        is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        reason = (error.strerror or str(error)).lower()
+        message = f"cannot be written ({reason}); {_UNTOUCHED_NOTE}"
+        raise (DiskFullError if is_full else StorageError)(str(path), message, hint) from error
 
 
 def check_free_space(path: Path, size: int) -> None:
-    """Refuse to begin to write so many bytes where they will not fit."""
-    folder = next(each for each in path.absolute().parents if each.exists())
+    """Raise DiskFullError if `size` bytes do not fit on the disk of `path`."""
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
     free, needed = shutil.disk_usage(folder).free, _SPACE_MARGIN * size
-    if free < needed:
-        problem = (
-            f"needs {needed / 1e6:,.0f} MB, and {free / 1e6:,.0f} MB are free; {_UNTOUCHED_NOTE}"
-        )
-        raise DiskFullError(str(path), problem, _MAKE_SPACE_HINT)
+    check(
+        free >= needed,
+        str(path),
+        f"needs {needed / 1e6:,.0f} MB, and {free / 1e6:,.0f} MB are free; {_UNTOUCHED_NOTE}",
+        _MAKE_SPACE_HINT,
+        DiskFullError,
+    )
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all."""
+    """Write a text file atomically."""
     with atomic_replace(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def remove_path(path: Path) -> None:
-    """Remove a file or folder at once by its name, then its contents, however long that takes."""
+    """Remove a file or folder: its name at once, then its contents."""
     temporary = temporary_path(path)
     with explain_os_errors(path):
         path.rename(temporary)
@@ -84,20 +86,20 @@ def remove_path(path: Path) -> None:
 
 
 def clean_up_interrupted(folder: Path) -> None:
-    """Remove what an interrupted writer left behind, and restore what it had put aside."""
+    """Remove temporary files of an interrupted writer, and restore what it had renamed."""
     with explain_os_errors(folder):
-        for aside in folder.glob(f"{_BACKUP_PREFIX}*"):
-            kept = folder / aside.name.removeprefix(_BACKUP_PREFIX)
-            if kept.exists():
-                _remove(aside)
+        for backup in folder.glob(f"{_BACKUP_PREFIX}*"):
+            original = folder / backup.name.removeprefix(_BACKUP_PREFIX)
+            if original.exists():
+                _remove(backup)
             else:
-                aside.rename(kept)
-        for left in folder.glob(f"{_TEMPORARY_PREFIX}*"):
-            _remove(left)
+                backup.rename(original)
+        for temporary in folder.glob(f"{_TEMPORARY_PREFIX}*"):
+            _remove(temporary)
 
 
 def fsync_path(path: Path) -> None:
-    """Wait until a file, or the names in a folder, would outlive a loss of power."""
+    """Sync a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -106,7 +108,7 @@ def fsync_path(path: Path) -> None:
 
 
 def drop_page_cache(folder: Path) -> None:
-    """Let what is read next from the files of a folder come from the disk, not from memory."""
+    """Drop the files of a folder from the page cache, so that they are read from the disk."""
     if sys.platform == "linux":
         for path in filter(Path.is_file, folder.rglob("*")):
             with path.open("rb") as file:
@@ -114,37 +116,38 @@ def drop_page_cache(folder: Path) -> None:
 
 
 def temporary_path(path: Path) -> Path:
-    """Name the place beside `path` that this process may write to and `clean_up_interrupted` clears."""
+    """Return a name beside `path` for this process, which `clean_up_interrupted` removes."""
     return path.with_name(f"{_TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
 
 
 def _make_folder(folder: Path) -> None:
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    for each in missing:
-        fsync_path(each.parent)
+    for parent in missing:
+        fsync_path(parent.parent)
 
 
 def _fsync_tree(path: Path) -> None:
-    inner = path.rglob("*") if path.is_dir() else ()
-    for each in (*inner, path):
-        fsync_path(each)
+    contents = path.rglob("*") if path.is_dir() else ()
+    for file in (*contents, path):
+        fsync_path(file)
 
 
 def _exchange(temporary: Path, path: Path) -> None:
     if not path.is_dir():
         temporary.replace(path)
         return
-    # A folder cannot be renamed onto a full one: put the old one aside, where `clean_up_interrupted` finds it.
-    aside = path.with_name(f"{_BACKUP_PREFIX}{path.name}")
-    _remove(aside)
-    path.rename(aside)
+    # A folder cannot be renamed onto a non-empty one: rename the old one, so that
+    # `clean_up_interrupted` finds it.
+    backup = path.with_name(f"{_BACKUP_PREFIX}{path.name}")
+    _remove(backup)
+    path.rename(backup)
     try:
         temporary.rename(path)
     except OSError:
-        aside.rename(path)
+        backup.rename(path)
         raise
-    _remove(aside)
+    _remove(backup)
 
 
 def _remove(path: Path) -> None:
@@ -154,25 +157,24 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-# Locks: who is training in this folder?
+# ----- locks
 #
-# One process at a time holds a folder. The operating system lets go of it when that process ends,
-# however it ends, so there is nothing to clear away.
+# One process at a time holds the lock of a folder. The operating system releases it when the
+# process ends, however it ends, so there are no stale locks.
 
 _LOCK = ".lock"
-_held_descriptors = set[int]()  # descriptors
+_lock_descriptors: set[int] = set()
 
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Hold a folder, or say who does; a folder that nothing came into is gone afterwards."""
+    """Lock a folder, or raise RunError; a folder that is still empty is removed afterwards."""
     descriptor = _acquire(folder)
     try:
         yield
     finally:
         _remove_if_empty(folder)
-        _held_descriptors.discard(descriptor)
-        os.close(descriptor)
+        _close(descriptor)
 
 
 def _acquire(folder: Path) -> int:
@@ -181,13 +183,12 @@ def _acquire(folder: Path) -> int:
         with explain_os_errors(path):
             folder.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        _held_descriptors.add(descriptor)
+        _lock_descriptors.add(descriptor)
         _flock(descriptor, folder)
-        # Whoever held it may have removed it meanwhile; then it is another file that counts.
+        # The previous holder may have removed the file meanwhile; then another file counts.
         if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
             return descriptor
-        _held_descriptors.discard(descriptor)
-        os.close(descriptor)
+        _close(descriptor)
 
 
 def _remove_if_empty(folder: Path) -> None:
@@ -202,23 +203,27 @@ def _flock(descriptor: int, folder: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.pread(descriptor, 1000, 0).decode(errors="replace").strip()
-        _held_descriptors.discard(descriptor)
-        os.close(descriptor)
+        _close(descriptor)
         raise RunError(
             str(folder),
             f"{holder or 'another process'} is training here",
-            "wait until it is done, or name another folder with --run",
+            "wait until it is finished, or name another folder with --run",
         ) from None
     with explain_os_errors(folder / _LOCK):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
 
 
+def _close(descriptor: int) -> None:
+    _lock_descriptors.discard(descriptor)
+    os.close(descriptor)
+
+
 def _close_in_child() -> None:
-    for descriptor in _held_descriptors:
+    for descriptor in _lock_descriptors:
         os.close(descriptor)
-    _held_descriptors.clear()
+    _lock_descriptors.clear()
 
 
-# A process that this one forks must not hold on to the folder when this one is gone.
+# A forked process must not keep the lock when its parent is gone.
 os.register_at_fork(after_in_child=_close_in_child)

@@ -1,7 +1,7 @@
-"""Tensor files: which bytes are a safetensors file of these tensors, without copying the tensors?
+"""State dicts in safetensors files: written without copies, loaded with checks.
 
-The file is, byte for byte, the one that the safetensors library writes. Given as pieces of memory,
-it can be written and hashed at the same time, and an error of the disk arrives as what it is.
+Invariant: a file equals, byte for byte, the one that the safetensors library writes. As a list of
+buffers it can be written and hashed at the same time, and errors of the disk arrive as such.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from heedful.errors import CorruptRunError, RunError
 from heedful.storage.manifest import RESTORE_HINT, Buffer
 
-# Tensors lie in the order of this table, widest first, so that each is aligned; then by name.
+# Tensors are ordered by this table, widest first, so that each is aligned; then by name.
 _DTYPES = {
     torch.uint64: "U64",
     torch.int64: "I64",
@@ -38,25 +38,27 @@ _DTYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-_DTYPE_ORDER = {dtype: place for place, dtype in enumerate(_DTYPES)}
+_DTYPE_ORDER = {dtype: index for index, dtype in enumerate(_DTYPES)}
 _ALIGNMENT = 8
 
 
 def serialize_safetensors(tensors: Mapping[str, Tensor]) -> list[Buffer]:
-    """The contents of a safetensors file, in order; the pieces are the tensors' own memory."""
+    """Return the buffers of a safetensors file, in order; tensors are not copied."""
     named = sorted(tensors.items(), key=lambda item: (_DTYPE_ORDER[item[1].dtype], item[0]))
-    header, pieces, end = dict[str, object](), list[Buffer](), 0
+    header: dict[str, object] = {}
+    buffers: list[Buffer] = []
+    end = 0
     for name, tensor in named:
-        pieces.append(_as_memoryview(tensor))
-        begin, end = end, end + len(pieces[-1])
+        buffers.append(_as_memoryview(tensor))
+        start, end = end, end + len(buffers[-1])
         header[name] = {
             "dtype": _DTYPES[tensor.dtype],
             "shape": list(tensor.shape),
-            "data_offsets": [begin, end],
+            "data_offsets": [start, end],
         }
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
-    return [struct.pack("<Q", len(text)) + text, *pieces]
+    return [struct.pack("<Q", len(text)) + text, *buffers]
 
 
 def _as_memoryview(tensor: Tensor) -> memoryview:
@@ -64,21 +66,18 @@ def _as_memoryview(tensor: Tensor) -> memoryview:
     return flat.view(torch.uint8).numpy().data
 
 
-# Weights: a model's parameters in a file, and back into the model they belong to.
-
-
 def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
-    """Write weights to a file."""
+    """Write a state dict to a file."""
     path.write_bytes(save(dict(weights)))
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Put the weights of a file into a model, if they are that model's."""
+    """Load a file into a model; raise RunError if names or shapes differ."""
     load_into_model(model, read_weights(path), location=str(path))
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read the weights of a file."""
+    """Read a state dict from a file."""
     try:
         return load_file(path)
     except SafetensorError as error:
@@ -86,39 +85,39 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def load_into_model(model: nn.Module, weights: Mapping[str, Tensor], *, location: str) -> None:
-    """Put weights into a model, if they are that model's; `at` says where they come from."""
-    if difference := _first_difference(unique_weights(model), weights):
+    """Load a state dict into a model; raise RunError if names or shapes differ."""
+    expected = unique_weights(model)
+    if difference := _first_difference(expected, weights):
         raise RunError(
             location,
-            f"these are the weights of another model: {difference}",
-            "put back the weights and the config.yaml that were written together",
+            f"the weights are those of another model: {difference}",
+            "restore the weights and the config.yaml that were written together",
         )
-    wanted = unique_weights(model)
-    parts = {name: shard_like(weight, wanted[name]) for name, weight in weights.items()}
-    model.load_state_dict(parts, strict=False)  # weights with two names are stored once
+    shards = {name: shard_like(weight, expected[name]) for name, weight in weights.items()}
+    model.load_state_dict(shards, strict=False)  # tied weights are stored once
 
 
 def unique_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The state of a model, each weight by the first of its names."""
-    named = dict[int, tuple[str, Tensor]]()
+    """Return the state dict of a model, with tied weights under the first of their names."""
+    named: dict[int, tuple[str, Tensor]] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         named.setdefault(id(tensor), (name, tensor.detach()))
     return dict(named.values())
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether each of several ranks holds a part of a tensor."""
+    """Whether a tensor is distributed over ranks."""
     return hasattr(tensor, "full_tensor")  # torch's DTensor, which takes a second to import
 
 
 def shard_like(full_tensor: Tensor, reference: Tensor) -> Tensor:
-    """Keep what this rank has of a whole tensor, if it is parted as another is."""
+    """Return the shard of this rank, if `reference` is sharded, else the full tensor."""
     if not is_sharded(reference):
         return full_tensor
     from torch.distributed.tensor import DTensor, distribute_tensor
 
     assert isinstance(reference, DTensor)
-    # No rank asks another: all have the whole.
+    # No communication: every rank has the full tensor.
     return distribute_tensor(
         full_tensor.to(reference.device),
         reference.device_mesh,
@@ -127,13 +126,13 @@ def shard_like(full_tensor: Tensor, reference: Tensor) -> Tensor:
     )
 
 
-def _first_difference(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
-    for name in sorted({*wanted, *found}):
-        if name not in found:
+def _first_difference(expected: Mapping[str, Tensor], actual: Mapping[str, Tensor]) -> str:
+    for name in sorted({*expected, *actual}):
+        if name not in actual:
             return f"{name} is missing"
-        if name not in wanted:
-            return f"{name} has no place in the model"
-        sizes = tuple(found[name].shape), tuple(wanted[name].shape)
-        if sizes[0] != sizes[1]:
-            return f"{name} has shape {sizes[0]}, the model needs {sizes[1]}"
+        if name not in expected:
+            return f"{name} is not in the model"
+        shapes = tuple(actual[name].shape), tuple(expected[name].shape)
+        if shapes[0] != shapes[1]:
+            return f"{name} has shape {shapes[0]}, the model needs {shapes[1]}"
     return ""

@@ -1,4 +1,4 @@
-"""A quick hash sees what SHA-256 would see, of what disks do to bytes."""
+"""Page sums detect what disks do to bytes."""
 
 import hashlib
 import random
@@ -11,12 +11,12 @@ from heedful.storage.manifest import hash_buffers, hash_file_pages
 PAGE = 4096
 
 
-def slowly(contents):
-    """The definition, a word at a time."""
+def reference_hash(contents):
+    """The definition, one word at a time."""
     whole = len(contents) // PAGE * PAGE
     digest = hashlib.sha256()
-    for begin in range(0, whole, PAGE):
-        words = [contents[begin + at : begin + at + 8] for at in range(0, PAGE, 8)]
+    for start in range(0, whole, PAGE):
+        words = [contents[start + offset : start + offset + 8] for offset in range(0, PAGE, 8)]
         total = sum(int.from_bytes(word, "little") for word in words) % 2**64
         digest.update(total.to_bytes(8, "little"))
     digest.update(contents[whole:])
@@ -24,9 +24,9 @@ def slowly(contents):
 
 
 @given(st.lists(st.integers(0, 3 * PAGE), max_size=6), st.randoms(use_true_random=False))
-def test_page_hash_does_not_depend_on_chunking(sizes, chance):
-    pieces = [chance.randbytes(size) for size in sizes]
-    assert hash_buffers(pieces) == slowly(b"".join(pieces))
+def test_page_hash_does_not_depend_on_chunking(sizes, rng):
+    buffers = [rng.randbytes(size) for size in sizes]
+    assert hash_buffers(buffers) == reference_hash(b"".join(buffers))
 
 
 def test_hash_file_pages_matches_hash_buffers(tmp_path):
@@ -37,15 +37,15 @@ def test_hash_file_pages_matches_hash_buffers(tmp_path):
 
 @given(st.binary(min_size=1, max_size=3 * PAGE), st.data())
 def test_flipped_byte_is_detected(contents, data):
-    place = data.draw(st.integers(0, len(contents) - 1))
+    position = data.draw(st.integers(0, len(contents) - 1))
     changed = bytearray(contents)
-    changed[place] ^= data.draw(st.integers(1, 255))
+    changed[position] ^= data.draw(st.integers(1, 255))
     assert hash_buffers([bytes(changed)]) != hash_buffers([contents])
 
 
 def test_lost_stale_or_misplaced_pages_are_detected():
     first, second, third = (random.Random(seed).randbytes(PAGE) for seed in range(3))
-    whole = hash_buffers([first, second, third])
+    expected = hash_buffers([first, second, third])
     for other in (
         [first, third],
         [first, bytes(PAGE), third],
@@ -54,4 +54,4 @@ def test_lost_stale_or_misplaced_pages_are_detected():
         [first, second, third, bytes(PAGE)],
         [first, second, third[:-1]],
     ):
-        assert hash_buffers(other) != whole
+        assert hash_buffers(other) != expected

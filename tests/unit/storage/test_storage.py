@@ -1,4 +1,4 @@
-"""What is written is there whole or not at all."""
+"""Writes are atomic, and manifests detect every change."""
 
 import errno
 import hashlib
@@ -77,14 +77,14 @@ def test_failed_folder_exchange_restores_old_folder(tmp_path, monkeypatch):
     assert os.listdir(tmp_path / "folder") == ["old"]
 
 
-def die(work, moment):
-    """Do work in a process that is killed at its so-manieth call to the disk; whether it ended."""
+def run_and_kill(work, kill_at):
+    """Run `work` in a process that is killed at this disk call; return whether it finished."""
     child = os.fork()
     if child == 0:
         calls = itertools.count(1)
 
         def dying(function, *arguments):
-            if next(calls) == moment:
+            if next(calls) == kill_at:
                 os.kill(os.getpid(), signal.SIGKILL)
             return function(*arguments)
 
@@ -100,7 +100,7 @@ def die(work, moment):
     return code == 0
 
 
-def put_folder(folder, contents):
+def replace_folder(folder, contents):
     with atomic_replace(folder) as temporary:
         temporary.mkdir()
         (temporary / "contents").write_text(contents)
@@ -108,73 +108,73 @@ def put_folder(folder, contents):
 
 
 def test_killed_replacement_leaves_old_or_new_folder(tmp_path):
-    for moment in range(1, 20):
-        place = tmp_path / str(moment)
-        put_folder(place / "state", "old")
-        is_done = die(partial(put_folder, place / "state", "new"), moment)
-        clean_up_interrupted(place)
-        read_and_verify_manifest(place / "state")
-        contents = (place / "state" / "contents").read_text()
+    for kill_at in range(1, 20):
+        folder = tmp_path / str(kill_at)
+        replace_folder(folder / "state", "old")
+        is_done = run_and_kill(partial(replace_folder, folder / "state", "new"), kill_at)
+        clean_up_interrupted(folder)
+        read_and_verify_manifest(folder / "state")
+        contents = (folder / "state" / "contents").read_text()
         assert contents in ({"new"} if is_done else {"old", "new"})
-        assert os.listdir(place) == ["state"]
+        assert os.listdir(folder) == ["state"]
         if is_done:
             break
-    assert moment > 5
+    assert kill_at > 5
 
 
-def listed(folder, contents):
-    write = partial(write_plainly, contents)
-    replace_with_manifest(folder, {"contents": write}, [folder / "kept"], {"is": contents})
+def replace_contents(folder, contents):
+    write = partial(write_contents, contents)
+    replace_with_manifest(folder, {"contents": write}, [folder / "kept"], {"version": contents})
 
 
-def write_plainly(contents, path):
+def write_contents(contents, path):
     path.write_text(contents)
 
 
 def test_killed_replace_with_manifest_leaves_valid_folder(tmp_path):
-    for moment in range(1, 20):
-        folder = tmp_path / str(moment) / "state"
+    for kill_at in range(1, 20):
+        folder = tmp_path / str(kill_at) / "state"
         folder.mkdir(parents=True)
         (folder / "kept").write_text("kept")
-        listed(folder, "older")
-        # Killed twice: what the first left half done, the second goes on from.
+        replace_contents(folder, "older")
+        # Killed twice: the second continues from what the first left.
         for _ in range(2):
-            is_done = die(partial(listed, folder, "new"), moment)
+            is_done = run_and_kill(partial(replace_contents, folder, "new"), kill_at)
             contents = (folder / "contents").read_text()
-            assert read_and_verify_manifest(folder)["is"] == contents
+            assert read_and_verify_manifest(folder)["version"] == contents
             assert contents in ({"new"} if is_done else {"older", "new"})
         clean_up_interrupted(folder)
         assert sorted(os.listdir(folder)) == ["contents", "kept", "manifest.json"]
         if is_done:
             break
-    assert moment > 5
+    assert kill_at > 5
 
 
 def test_killed_first_manifest_is_absent_or_valid(tmp_path):
-    for moment in range(1, 20):
-        folder = tmp_path / str(moment) / "state"
+    for kill_at in range(1, 20):
+        folder = tmp_path / str(kill_at) / "state"
         folder.mkdir(parents=True)
         (folder / "kept").write_text("kept")
-        if die(partial(listed, folder, "new"), moment):
+        if run_and_kill(partial(replace_contents, folder, "new"), kill_at):
             break
         if (folder / "manifest.json").exists():
             read_and_verify_manifest(folder)
-    assert moment > 2
+    assert kill_at > 2
     assert read_and_verify_manifest(folder)["files"].keys() == {"contents", "kept"}
 
 
 def test_kept_files_keep_their_recorded_hash(tmp_path):
     (tmp_path / "kept").write_text("kept")
-    listed(tmp_path, "old")
+    replace_contents(tmp_path, "old")
     (tmp_path / "kept").write_text("bent")
-    listed(tmp_path, "new")
+    replace_contents(tmp_path, "new")
     with pytest.raises(CorruptRunError, match="kept: the contents have changed"):
         read_and_verify_manifest(tmp_path)
 
 
 def test_failed_writer_leaves_manifest_and_files_unchanged(tmp_path):
     (tmp_path / "kept").write_text("kept")
-    listed(tmp_path, "old")
+    replace_contents(tmp_path, "old")
 
     def write_half(path):
         path.write_text("half")
@@ -182,21 +182,21 @@ def test_failed_writer_leaves_manifest_and_files_unchanged(tmp_path):
 
     with pytest.raises(DiskFullError):
         replace_with_manifest(tmp_path, {"contents": write_half}, [], {})
-    assert read_and_verify_manifest(tmp_path)["is"] == "old"
+    assert read_and_verify_manifest(tmp_path)["version"] == "old"
     assert sorted(os.listdir(tmp_path)) == ["contents", "kept", "manifest.json"]
 
 
 def test_concurrent_reader_sees_valid_files(tmp_path):
     (tmp_path / "kept").write_text("kept")
-    listed(tmp_path, "0")
+    replace_contents(tmp_path, "0")
     is_over = Event()
 
-    def replace_again_and_again():
-        for number in range(40):
-            listed(tmp_path, str(number))
+    def replace_repeatedly():
+        for version in range(40):
+            replace_contents(tmp_path, str(version))
         is_over.set()
 
-    writer = Thread(target=replace_again_and_again)
+    writer = Thread(target=replace_repeatedly)
     writer.start()
     while not is_over.is_set():
         read_and_verify_manifest(tmp_path)
@@ -221,20 +221,20 @@ def test_manifest_lists_every_file(tmp_path):
     assert set(manifest["files"]) == {"weights", "text/words"}
 
 
-@pytest.mark.parametrize("place", range(0, 64, 7))
-def test_flipped_byte_is_detected(tmp_path, place):
+@pytest.mark.parametrize("position", range(0, 64, 7))
+def test_flipped_byte_is_detected(tmp_path, position):
     file = tmp_path / "weights"
     file.write_bytes(bytes(range(64)))
     write_manifest(tmp_path, [file], {})
     contents = bytearray(file.read_bytes())
-    contents[place] ^= 1
+    contents[position] ^= 1
     file.write_bytes(contents)
     with pytest.raises(CorruptRunError, match="SHA-256 differs"):
         read_and_verify_manifest(tmp_path)
 
 
-def flipped(contents, place, bits):
-    return contents[:place] + bytes([contents[place] ^ bits]) + contents[place + 1 :]
+def flip_bits(contents, position, bits):
+    return contents[:position] + bytes([contents[position] ^ bits]) + contents[position + 1 :]
 
 
 def test_flipped_byte_of_manifest_is_detected(tmp_path):
@@ -242,9 +242,11 @@ def test_flipped_byte_of_manifest_is_detected(tmp_path):
     write_manifest(tmp_path, [tmp_path / "a"], {"format": 1, "score": 0.1, "name": None})
     manifest = tmp_path / "manifest.json"
     contents = manifest.read_bytes()
-    for place in range(len(contents)):
-        bits = 7 if contents[place : place + 1] == b"\n" else 1 << place % 8  # 7 makes it "\r"
-        manifest.write_bytes(flipped(contents, place, bits))
+    for position in range(len(contents)):
+        bits = (
+            7 if contents[position : position + 1] == b"\n" else 1 << position % 8
+        )  # 7 gives "\r"
+        manifest.write_bytes(flip_bits(contents, position, bits))
         with pytest.raises(CorruptRunError):
             read_and_verify_manifest(tmp_path)
     manifest.write_bytes(contents)
@@ -252,8 +254,8 @@ def test_flipped_byte_of_manifest_is_detected(tmp_path):
 
 
 def test_metadata_round_trips_as_json(tmp_path):
-    facts = {"counts": {10: 1, 9: 2}, "pair": (1, 2), "bound": float("inf"), "word": "\u00e9"}
-    write_manifest(tmp_path, [], facts)
+    metadata = {"counts": {10: 1, 9: 2}, "pair": (1, 2), "bound": float("inf"), "word": "\u00e9"}
+    write_manifest(tmp_path, [], metadata)
     assert read_and_verify_manifest(tmp_path) == {
         "counts": {"10": 1, "9": 2},
         "pair": [1, 2],
@@ -301,21 +303,21 @@ def test_unreadable_file_is_corrupt_unless_forbidden(tmp_path, monkeypatch):
 def test_page_sums_are_replaced_by_sha256(tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()
-    pieces = [b"", b"some", memoryview(bytes(10_000)), b"more"]
-    write_with_manifest(folder, {"a": pieces, "b": []}, {"step": 3})
-    for kind in ("page_sums", "sha256"):
+    buffers = [b"", b"some", memoryview(bytes(10_000)), b"more"]
+    write_with_manifest(folder, {"a": buffers, "b": []}, {"step": 3})
+    for name in ("page_sums", "sha256"):
         assert read_and_verify_manifest(folder)["step"] == 3
-        assert (folder / "a").read_bytes() == b"".join(pieces)
+        assert (folder / "a").read_bytes() == b"".join(buffers)
         assert (folder / "b").read_bytes() == b""
-        assert all(entry.keys() == {"size", kind} for entry in listing_of(folder))
-        (folder / "a").write_bytes(flipped(b"".join(pieces), 5000, 1))
+        assert all(entry.keys() == {"size", name} for entry in file_entries(folder))
+        (folder / "a").write_bytes(flip_bits(b"".join(buffers), 5000, 1))
         with pytest.raises(CorruptRunError, match="the contents have changed since"):
             read_and_verify_manifest(folder)
-        (folder / "a").write_bytes(b"".join(pieces))
+        (folder / "a").write_bytes(b"".join(buffers))
         add_sha256(folder)
 
 
-def listing_of(folder):
+def file_entries(folder):
     return read_manifest_unverified(folder)["files"].values()
 
 
@@ -325,7 +327,7 @@ def test_invalid_manifest_is_rejected(tmp_path, text):
     with pytest.raises(CorruptRunError) as caught:
         read_and_verify_manifest(tmp_path)
     assert str(caught.value) == (
-        f"{tmp_path}/manifest.json: this is not a manifest\n"
+        f"{tmp_path}/manifest.json: not a manifest\n"
         "  restore the folder from a copy, or train again into another folder"
     )
 
@@ -334,15 +336,15 @@ def test_manifest_is_indented_json(tmp_path):
     (tmp_path / "a").write_text("")
     write_manifest(tmp_path, [tmp_path / "a"], {"format": 1})
     empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-    wanted = {"files": {"a": {"sha256": empty, "size": 0}}, "format": 1}
-    seal = hashlib.sha256(json.dumps(wanted).encode()).hexdigest()
-    wanted["manifest_sha256"] = seal
+    expected = {"files": {"a": {"sha256": empty, "size": 0}}, "format": 1}
+    digest = hashlib.sha256(json.dumps(expected).encode()).hexdigest()
+    expected["manifest_sha256"] = digest
     text = (tmp_path / "manifest.json").read_text()
-    assert text == json.dumps(wanted, indent=2) + "\n"
+    assert text == json.dumps(expected, indent=2) + "\n"
 
 
 def test_full_disk_error_leaves_files_intact(tmp_path):
-    """/dev/full takes nothing, as a full disk does."""
+    """/dev/full rejects all writes, as a full disk does."""
 
     def write():
         with atomic_replace(tmp_path / "file") as temporary:
@@ -354,7 +356,7 @@ def test_full_disk_error_leaves_files_intact(tmp_path):
     assert str(caught.value) == (
         f"{tmp_path}/file: cannot be written (no space left on device); "
         "what was saved before is untouched\n"
-        "  make space on the disk and give the same command again"
+        "  free disk space and run the same command again"
     )
     assert os.listdir(tmp_path) == []
 
@@ -363,8 +365,8 @@ def test_check_free_space_rejects_large_writes(tmp_path):
     check_free_space(tmp_path / "missing" / "small", 1000)
     with pytest.raises(DiskFullError) as caught:
         check_free_space(tmp_path / "large", 10**18)
-    problem, remedy = str(caught.value).split("\n")
-    assert problem.startswith(f"{tmp_path}/large: needs 1,200,000,000,000 MB, and ")
-    assert problem.endswith(" MB are free; what was saved before is untouched")
-    assert remedy == "  make space on the disk and give the same command again"
+    message, hint = str(caught.value).split("\n")
+    assert message.startswith(f"{tmp_path}/large: needs 1,200,000,000,000 MB, and ")
+    assert message.endswith(" MB are free; what was saved before is untouched")
+    assert hint == "  free disk space and run the same command again"
     assert os.listdir(tmp_path) == []

@@ -1,4 +1,4 @@
-"""Two trainers cannot share a folder, and a dead one holds nothing."""
+"""Two processes cannot lock a folder, and a dead one holds no lock."""
 
 import os
 import signal
@@ -11,8 +11,8 @@ from heedful.errors import RunError
 from heedful.storage.atomic import lock_folder
 
 
-def forked(work):
-    """Run work in a process of its own; give its number once the work has said it is ready."""
+def fork(work):
+    """Run `work` in a forked process; return its id once it is ready."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -31,28 +31,28 @@ def kill(child):
     os.waitpid(child, 0)
 
 
-def hold(folder):
+def hold_lock(folder):
     def work(ready):
         with lock_folder(folder):
             ready()
             time.sleep(60)
 
-    return forked(work)
+    return fork(work)
 
 
 def test_second_lock_error_names_holder(tmp_path):
-    holder = hold(tmp_path / "run")
+    holder = hold_lock(tmp_path / "run")
     with pytest.raises(RunError) as caught, lock_folder(tmp_path / "run"):
         pass
     kill(holder)
     assert str(caught.value) == (
         f"{tmp_path}/run: process {holder} on {socket.gethostname()} is training here\n"
-        "  wait until it is done, or name another folder with --run"
+        "  wait until it is finished, or name another folder with --run"
     )
 
 
 def test_killed_process_releases_lock(tmp_path):
-    kill(hold(tmp_path))
+    kill(hold_lock(tmp_path))
     with lock_folder(tmp_path):
         assert (tmp_path / ".lock").read_text() == (
             f"process {os.getpid()} on {socket.gethostname()}\n"
@@ -60,7 +60,7 @@ def test_killed_process_releases_lock(tmp_path):
 
 
 def test_forked_workers_of_killed_process_hold_no_lock(tmp_path):
-    numbers = tmp_path / "worker"
+    pid_file = tmp_path / "worker"
 
     def work(ready):
         with lock_folder(tmp_path):
@@ -68,13 +68,13 @@ def test_forked_workers_of_killed_process_hold_no_lock(tmp_path):
             if worker == 0:
                 time.sleep(60)
                 os._exit(0)
-            numbers.write_text(str(worker))
+            pid_file.write_text(str(worker))
             ready()
             time.sleep(60)
 
-    kill(forked(work))
-    worker = int(numbers.read_text())
-    os.kill(worker, 0)  # it lives on
+    kill(fork(work))
+    worker = int(pid_file.read_text())
+    os.kill(worker, 0)  # still alive
     with lock_folder(tmp_path):
         os.kill(worker, signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""A tensor file is the one that the safetensors library would have written."""
+"""Serialized tensors equal those of the safetensors library."""
 
 import safetensors.torch
 import torch
@@ -16,27 +16,25 @@ DTYPES = [
 SHAPES = st.lists(st.integers(0, 4), max_size=3)
 
 
-def written(tensors):
+def serialized(tensors):
     return b"".join(serialize_safetensors(tensors))
 
 
 @given(st.dictionaries(st.text(max_size=6), st.tuples(st.sampled_from(DTYPES), SHAPES), max_size=8))
-def test_serialize_safetensors_matches_library_byte_for_byte(described):
-    tensors = {
-        name: torch.randint(0, 2, shape).to(dtype) for name, (dtype, shape) in described.items()
-    }
-    assert written(tensors) == safetensors.torch.save(tensors)
+def test_serialize_safetensors_matches_library_byte_for_byte(specs):
+    tensors = {name: torch.randint(0, 2, shape).to(dtype) for name, (dtype, shape) in specs.items()}
+    assert serialized(tensors) == safetensors.torch.save(tensors)
 
 
 def test_non_contiguous_tensors_are_serialized_in_logical_order():
-    whole = torch.randn(4, 6)
-    tensors = {"turned": whole.T, "striped": whole[:, ::2], "learned": torch.nn.Parameter(whole)}
-    found = safetensors.torch.load(written(tensors))
-    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+    full = torch.randn(4, 6)
+    tensors = {"transposed": full.T, "strided": full[:, ::2], "parameter": torch.nn.Parameter(full)}
+    loaded = safetensors.torch.load(serialized(tensors))
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors.items())
 
 
 def test_serialize_safetensors_copies_no_tensor():
     tensor = torch.zeros(3)
-    _, piece = serialize_safetensors({"a": tensor})
+    _, buffer = serialize_safetensors({"a": tensor})
     tensor[0] = 1
-    assert bytes(piece) == tensor.numpy().tobytes()
+    assert bytes(buffer) == tensor.numpy().tobytes()
