@@ -41,7 +41,10 @@ def find_candidates_in_chunks(
     size, num_chunks = allowed_log_probs.size(1), _num_chunks(allowed_log_probs)
     first_rows = totals.size(1) * torch.arange(len(totals), device=totals.device)[:, None]
     chunks = _best_chunks(allowed_log_probs, totals, num_candidates)  # (beams, C) of K * chunks
-    rows, starts = first_rows + chunks // num_chunks, chunks % num_chunks * tuning.CANDIDATE_CHUNK_SIZE
+    rows, starts = (
+        first_rows + chunks // num_chunks,
+        chunks % num_chunks * tuning.CANDIDATE_CHUNK_SIZE,
+    )
     fitting = starts.clamp(max=size - tuning.CANDIDATE_CHUNK_SIZE)
     windows = _windows(allowed_log_probs, rows * size + fitting)
     if size % tuning.CANDIDATE_CHUNK_SIZE:
@@ -139,4 +142,6 @@ def _windows(
     A shorter last chunk is filled up from its left; what fills it belongs to the one before.
     """
     windows = log_probs.flatten().unfold(0, tuning.CANDIDATE_CHUNK_SIZE, 1)  # a view, not a copy
-    return windows.index_select(0, starts.flatten()).view(*starts.shape, tuning.CANDIDATE_CHUNK_SIZE)
+    return windows.index_select(0, starts.flatten()).view(
+        *starts.shape, tuning.CANDIDATE_CHUNK_SIZE
+    )

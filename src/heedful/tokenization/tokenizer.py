@@ -285,6 +285,20 @@ class WordTokenizer(VocabularyTokenizer):
         return token.removeprefix(" ") or token
 
 
+class LabelTokenizer(VocabularyTokenizer):
+    """The whole text is one token: for labels and other closed sets of texts."""
+
+    @staticmethod
+    @override
+    def tokenize(text: str) -> list[str]:
+        return [text] if text else []
+
+    @staticmethod
+    @override
+    def detokenize(tokens: list[str]) -> str:
+        return "".join(tokens)
+
+
 class VocabularyTokenizerConfig(BaseConfig):
     """Settings of tokenizers with a vocabulary."""
 
@@ -323,3 +337,12 @@ class CharacterTokenizerConfig(VocabularyTokenizerConfig):
 
     tokenizer_class = CharacterTokenizer
     type: Literal["character"] = "character"
+
+
+class LabelTokenizerConfig(VocabularyTokenizerConfig):
+    """One token per text: labels, and other texts from a closed set."""
+
+    tokenizer_class = LabelTokenizer
+    type: Literal["label"] = "label"
+    normalization: NormalizerConfig = NormalizerConfig(strip=True)
+    """How a label is changed first; by default, white space around it is removed."""

@@ -14,14 +14,19 @@ from pydantic import Field
 
 from heedful.config import BaseConfig
 from heedful.tokenization.subword import SubwordTokenizerConfig
-from heedful.tokenization.tokenizer import CharacterTokenizerConfig, Tokenizer, WordTokenizerConfig
+from heedful.tokenization.tokenizer import (
+    CharacterTokenizerConfig,
+    LabelTokenizerConfig,
+    Tokenizer,
+    WordTokenizerConfig,
+)
 
 if TYPE_CHECKING:
     from heedful.tokenization.subword_regularization import SubwordRegularizer
 
 
 TokenizerConfig = Annotated[
-    WordTokenizerConfig | CharacterTokenizerConfig | SubwordTokenizerConfig,
+    WordTokenizerConfig | CharacterTokenizerConfig | SubwordTokenizerConfig | LabelTokenizerConfig,
     Field(discriminator="type"),
 ]
 

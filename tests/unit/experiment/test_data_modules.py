@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 from rich.console import Console
-from tests.language_modeling import LINES, write_text_recipe
 
 from heedful.data.batch_stream import DataCursor
 from heedful.errors import ConfigError, DataError
@@ -18,6 +17,7 @@ from heedful.recipes import load_recipe
 from heedful.runs import Run
 from heedful.tokenization.vocabulary import EOS, PAD
 from tests.commands import write_recipe
+from tests.language_modeling import LINES, write_text_recipe
 
 START = DataCursor(0, 0)
 

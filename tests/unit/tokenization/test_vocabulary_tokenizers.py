@@ -1,7 +1,11 @@
-"""Tokenizers by word and by character."""
+"""Tokenizers by word, by character and by label."""
 
-from heedful.tokenization.tokenizer import CharacterTokenizerConfig, WordTokenizerConfig
-from heedful.tokenization.vocabulary import UNK
+from heedful.tokenization.tokenizer import (
+    CharacterTokenizerConfig,
+    LabelTokenizerConfig,
+    WordTokenizerConfig,
+)
+from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, UNK
 
 
 def test_word_is_same_token_at_start_and_within():
@@ -48,3 +52,11 @@ def test_vocabulary_respects_max_vocab_size():
 def test_words_are_counted_after_normalization():
     tokenizer = WordTokenizerConfig(normalization={"lowercase": True}).train(["Roma roma ROMA"])
     assert tokenizer.vocabulary.tokens == (" roma",)
+
+
+def test_label_tokenizer_has_one_token_per_text():
+    tokenizer = LabelTokenizerConfig().train(["new york", "rome ", "rome"])
+    assert len(tokenizer) == NUM_SPECIAL_TOKENS + 2
+    assert [len(ids) for ids in tokenizer.encode_batch(["rome", " new york", "paris"])] == [1, 1, 1]
+    assert tokenizer.decode(tokenizer.encode("new york ")) == "new york"
+    assert tokenizer.encode("paris") == [UNK]
