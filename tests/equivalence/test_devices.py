@@ -1,4 +1,4 @@
-"""What a GPU computes is what the CPU computes."""
+"""A GPU computes what the CPU computes."""
 
 import pytest
 import torch
@@ -12,23 +12,23 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_a_gpu_computes_what_the_cpu_does(name):
+def test_gpu_outputs_match_cpu(name):
     model, examples = build(name), batch(store(), [0, 3, 5])
-    here = model(examples, need_weights=True)
-    there = model.cuda()(map_tensors(lambda tensor: tensor.cuda(), examples), need_weights=True)
-    torch.testing.assert_close(there.log_probs.cpu(), here.log_probs)
-    torch.testing.assert_close(there.weights.cpu(), here.weights)
+    on_cpu = model(examples, need_weights=True)
+    on_gpu = model.cuda()(map_tensors(lambda tensor: tensor.cuda(), examples), need_weights=True)
+    torch.testing.assert_close(on_gpu.log_probs.cpu(), on_cpu.log_probs)
+    torch.testing.assert_close(on_gpu.weights.cpu(), on_cpu.weights)
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-def test_a_gpu_says_what_the_cpu_does(trained, beam):
+def test_gpu_translations_match_cpu(trained, beam):
     texts = ["a b c", "", "h g f e d", "b"]
-    here = heedful.load(trained, device="cpu").translate(texts, beam=beam)
-    there = heedful.load(trained, device="cuda").translate(texts, beam=beam)
-    assert [each.text for each in here] == [each.text for each in there]
+    on_cpu = heedful.load(trained, device="cpu").translate(texts, beam=beam)
+    on_gpu = heedful.load(trained, device="cuda").translate(texts, beam=beam)
+    assert [each.text for each in on_cpu] == [each.text for each in on_gpu]
 
 
-def test_training_on_a_gpu_is_gone_on_with_on_a_gpu(tmp_path):
+def test_run_trained_on_gpu_loads_on_cpu(tmp_path):
     recipe = write_recipe(tmp_path, steps=20, every=10)
     heedful.train(str(recipe), tmp_path / "run", device="cuda")
     assert heedful.load(tmp_path / "run", device="cpu").translate(["a"])

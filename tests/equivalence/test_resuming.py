@@ -1,4 +1,4 @@
-"""Interrupted training goes on as if nothing had happened."""
+"""Interrupted training resumes as if it had never stopped."""
 
 import json
 import os
@@ -31,23 +31,25 @@ def last_checkpoint(run):
     return max((run / "checkpoints").glob("step-*"))
 
 
-def state(run):
-    """Every tensor that training would go on from: weights, optimizer, averages, chance."""
-    folder = last_checkpoint(run)
-    return load_file(folder / "model.safetensors") | load_file(folder / "training.safetensors")
+def tensors_of(run):
+    """Every tensor of the last checkpoint: parameters, optimizer, averages, random state."""
+    checkpoint_dir = last_checkpoint(run)
+    return load_file(checkpoint_dir / "model.safetensors") | load_file(
+        checkpoint_dir / "training.safetensors"
+    )
 
 
-def facts(run):
-    found = json.loads((last_checkpoint(run) / "progress.json").read_text())
-    return {name: fact for name, fact in found.items() if name != "seconds"}
+def progress_of(run):
+    progress = json.loads((last_checkpoint(run) / "progress.json").read_text())
+    return {name: value for name, value in progress.items() if name != "seconds"}
 
 
 def assert_same_end(one, other):
-    assert facts(one) == facts(other)
-    ours, theirs = state(one), state(other)
-    assert ours.keys() == theirs.keys()
-    for name, tensor in ours.items():
-        assert (tensor == theirs[name]).all(), name
+    assert progress_of(one) == progress_of(other)
+    actual, expected = tensors_of(one), tensors_of(other)
+    assert actual.keys() == expected.keys()
+    for name, tensor in actual.items():
+        assert (tensor == expected[name]).all(), name
 
 
 def wait_for(condition, process, seconds=60):
@@ -58,26 +60,26 @@ def wait_for(condition, process, seconds=60):
         time.sleep(0.02)
 
 
-def assert_resuming_changes_nothing(chosen, steps, tmp_path, monkeypatch):
-    train(chosen, tmp_path / "whole")
+def assert_resuming_changes_nothing(recipe, steps, tmp_path, monkeypatch):
+    train(recipe, tmp_path / "whole")
     for step in steps:
         run = tmp_path / f"stopped-{step}"
         monkeypatch.setattr(
             "heedful.training.callbacks.MetricsLogger.on_step_end", _interrupt_at(step)
         )
-        assert train(chosen, run).stop_reason == ""
+        assert train(recipe, run).stop_reason == ""
         monkeypatch.undo()
-        outcome = train(chosen, run)
-        assert outcome.stop_reason == f"reached max_steps={chosen.training.max_steps}"
+        result = train(recipe, run)
+        assert result.stop_reason == f"reached max_steps={recipe.training.max_steps}"
         assert_same_end(tmp_path / "whole", run)
 
 
 def _interrupt_at(step):
-    def observe(self, report):
+    def on_step_end(self, report):
         if report.step == step:
             os.kill(os.getpid(), signal.SIGINT)
 
-    return observe
+    return on_step_end
 
 
 @pytest.mark.parametrize(
@@ -93,44 +95,42 @@ def _interrupt_at(step):
         ),
         (EVERYTHING, (13,)),
     ],
-    ids=["plain", "with places and tokens drawn", "with everything that has a state"],
+    ids=["plain", "sampled alignment and tokens", "everything that has a state"],
 )
-def test_interrupted_after_a_step_the_end_is_the_same_to_the_bit(
-    overrides, steps, tmp_path, monkeypatch
-):
-    chosen = load_recipe(str(write_recipe(tmp_path, steps=20, every=10)), overrides)
-    assert_resuming_changes_nothing(chosen, steps, tmp_path, monkeypatch)
+def test_resumed_training_matches_uninterrupted_bitwise(overrides, steps, tmp_path, monkeypatch):
+    recipe = load_recipe(str(write_recipe(tmp_path, steps=20, every=10)), overrides)
+    assert_resuming_changes_nothing(recipe, steps, tmp_path, monkeypatch)
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("overrides", [DROPOUT, EVERYTHING], ids=["plain", "everything"])
-def test_interrupted_after_any_step_of_twenty_the_end_is_the_same_to_the_bit(
+def test_training_resumed_after_any_step_matches_uninterrupted_bitwise(
     overrides, tmp_path, monkeypatch
 ):
-    chosen = load_recipe(str(write_recipe(tmp_path, steps=20, every=10)), overrides)
-    assert_resuming_changes_nothing(chosen, range(1, 20), tmp_path, monkeypatch)
+    recipe = load_recipe(str(write_recipe(tmp_path, steps=20, every=10)), overrides)
+    assert_resuming_changes_nothing(recipe, range(1, 20), tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("model", TEXT_MODELS)
-def test_interrupted_amid_running_text_the_end_is_the_same_to_the_bit(model, tmp_path, monkeypatch):
-    chosen = load_recipe(str(write_text_recipe(tmp_path, model, steps=30, every=10)))
-    assert_resuming_changes_nothing(chosen, (23,), tmp_path, monkeypatch)
+def test_resumed_language_model_matches_uninterrupted_bitwise(model, tmp_path, monkeypatch):
+    recipe = load_recipe(str(write_text_recipe(tmp_path, model, steps=30, every=10)))
+    assert_resuming_changes_nothing(recipe, (23,), tmp_path, monkeypatch)
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_saves_the_work_and_the_same_command_goes_on(tmp_path, number):
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_signal_saves_checkpoint_and_same_command_resumes(tmp_path, signal_number):
     recipe = write_recipe(tmp_path, steps=3000, every=1000)
     run = tmp_path / "run"
     command = ["train", recipe, "--run", run, "--set", "training.max_steps=3000"]
     process = start_heedful(*command, stdout=-1, stderr=-1)
     wait_for(lambda: _last_step(run) > 0, process)
-    process.send_signal(number)
-    output_projection, _ = process.communicate(timeout=60)
+    process.send_signal(signal_number)
+    stdout, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     step = int(last_checkpoint(run).name.removeprefix("step-"))
     assert 0 < step < 3000
-    assert output_projection == f"{run}: saved at step {step}; the same command resumes\n"
+    assert stdout == f"{run}: saved at step {step}; the same command resumes\n"
     again = start_heedful(*command, stdout=-1, stderr=-1)
     wait_for(lambda: _last_step(run) > step, again)
     again.send_signal(signal.SIGINT)
@@ -145,7 +145,7 @@ def _last_step(run):
 
 
 @pytest.mark.faults
-def test_killed_without_warning_the_last_checkpoint_is_gone_on_from(tmp_path):
+def test_killed_training_resumes_from_last_checkpoint(tmp_path):
     recipe = write_recipe(tmp_path, steps=200, every=20)
     run = tmp_path / "run"
     process = start_heedful("train", recipe, "--run", run, stderr=-1)
@@ -156,27 +156,27 @@ def test_killed_without_warning_the_last_checkpoint_is_gone_on_from(tmp_path):
     heedful.train(str(recipe), tmp_path / "whole")
     assert_same_end(tmp_path / "whole", run)
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    seen = [entry["step"] for entry in steps if entry["type"] == "training"]
-    assert seen == sorted(set(seen))
+    logged_steps = [entry["step"] for entry in steps if entry["type"] == "training"]
+    assert logged_steps == sorted(set(logged_steps))
 
 
-def test_a_run_that_is_over_is_extended_and_says_so(tmp_path, capsys):
+def test_finished_run_is_extended_with_message(tmp_path, capsys):
     recipe = str(write_recipe(tmp_path, steps=20, every=10))
     run = tmp_path / "run"
     heedful.train(recipe, run)
     heedful.train(recipe, run)
     assert f"{run}: already trained (reached max_steps=20) at step 20\n" in capsys.readouterr().err
-    outcome = heedful.train(recipe, run, overrides=["training.max_steps=30"])
-    assert (outcome.step, outcome.stop_reason) == (30, "reached max_steps=30")
-    said = capsys.readouterr().err
-    assert f"{run}: training.max_steps was 20 and is now 30\n" in said
-    assert f"{run}: was finished (reached max_steps=20); training is extended\n" in said
+    result = heedful.train(recipe, run, overrides=["training.max_steps=30"])
+    assert (result.step, result.stop_reason) == (30, "reached max_steps=30")
+    stderr = capsys.readouterr().err
+    assert f"{run}: training.max_steps was 20 and is now 30\n" in stderr
+    assert f"{run}: was finished (reached max_steps=20); training is extended\n" in stderr
     # After 10 steps of warm-up, 1/11 of the rate is left at step 20 of 20, 10/21 at 21 of 30.
-    assert "the learning rate of the last step was 0.000909; the next step has 0.00476\n" in said
+    assert "the learning rate of the last step was 0.000909; the next step has 0.00476\n" in stderr
     heedful.load(run)  # the recipe in the folder was replaced, and still belongs to it
 
 
-def test_with_a_constant_rate_an_extended_run_is_as_if_it_had_never_ended(tmp_path):
+def test_extended_run_with_constant_rate_matches_uninterrupted(tmp_path):
     recipe = str(write_recipe(tmp_path, steps=20, every=10))
     constant = "training.lr_scheduler={type: constant}"
     heedful.train(recipe, tmp_path / "whole", overrides=[constant, "training.max_steps=30"])

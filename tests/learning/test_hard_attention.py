@@ -1,4 +1,4 @@
-"""Attention that looks at one place can be learned: within a number of steps, never of seconds."""
+"""Hard attention learns within a number of steps."""
 
 import json
 import random
@@ -11,20 +11,20 @@ from tests.commands import LETTERS, write_recipe
 
 pytestmark = pytest.mark.learning
 
-CHANCE = random.Random(1)
-WORDS = [" ".join(CHANCE.choices(LETTERS, k=CHANCE.randint(1, 5))) for _ in range(200)]
+RNG = random.Random(1)
+WORDS = [" ".join(RNG.choices(LETTERS, k=RNG.randint(1, 5))) for _ in range(200)]
 
 
-def learn(folder, *settings, steps=1000):
-    """Learn to copy letters with an alignment; give the run."""
-    overrides = [f"model.decoder.attention.align.{setting}" for setting in settings]
-    recipe = write_recipe(folder, steps=steps, every=steps // 5)
-    heedful.train(str(recipe), folder / "run", overrides=overrides)
-    return folder / "run"
+def train(output_dir, *settings, steps=1000):
+    """Train on copying letters with an alignment; return the run folder."""
+    overrides = [f"model.decoder.attention.alignment.{setting}" for setting in settings]
+    recipe = write_recipe(output_dir, steps=steps, every=steps // 5)
+    heedful.train(str(recipe), output_dir / "run", overrides=overrides)
+    return output_dir / "run"
 
 
-def copied_and_found(run):
-    """The share of words that are copied, and of letters written while looking at their place."""
+def copied_and_attended(run):
+    """The fraction of words copied, and of letters copied while attending to them."""
     outputs = heedful.load(run).translate(WORDS)
     copied = np.mean([each.text == each.source for each in outputs])
     return copied, np.mean(np.concatenate([np.diagonal(each.weights) for each in outputs]))
@@ -33,29 +33,29 @@ def copied_and_found(run):
 @pytest.mark.parametrize(
     "settings",
     [
-        ["kind=sampled"],
-        ["kind=sampled", "credit=future"],
-        ["kind=sampled", "baseline.type=learned", "credit=future"],
-        ["kind=straight-through"],
-        ["kind=gumbel-softmax"],
-        ["kind=gumbel-softmax", "straight_through=true"],
+        ["type=sampled"],
+        ["type=sampled", "credit=future"],
+        ["type=sampled", "baseline.type=learned", "credit=future"],
+        ["type=straight-through"],
+        ["type=gumbel-softmax"],
+        ["type=gumbel-softmax", "straight_through=true"],
     ],
     ids=" ".join,
 )
-def test_hard_attention_learns_to_look_at_each_letter_it_copies_in_1000_steps(settings, tmp_path):
-    copied, found = copied_and_found(learn(tmp_path, *settings))
+def test_hard_attention_learns_to_attend_to_copied_letters_in_1000_steps(settings, tmp_path):
+    copied, attended = copied_and_attended(train(tmp_path, *settings))
     assert copied > 0.8
-    assert found > 0.8
+    assert attended > 0.8
 
 
-def test_scores_that_nothing_teaches_do_not_find_the_letters(tmp_path):
-    """The state alone learns to copy many of these words; where it looks tells the difference."""
-    _, found = copied_and_found(learn(tmp_path, "kind=argmax"))
-    assert found < 0.5
+def test_argmax_alignment_does_not_learn_to_attend(tmp_path):
+    """The state alone learns to copy many of these words; the weights show the difference."""
+    _, attended = copied_and_attended(train(tmp_path, "type=argmax"))
+    assert attended < 0.5
 
 
-def test_a_run_that_samples_tells_of_its_terms(tmp_path):
-    run = learn(tmp_path, "kind=sampled", steps=20)
+def test_sampled_alignment_logs_its_losses(tmp_path):
+    run = train(tmp_path, "type=sampled", steps=20)
     lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
-    named = [line["penalties"].keys() for line in lines if line["kind"] == "training"]
-    assert named == [{"reinforce", "entropy-bonus"}] * 3
+    loss_names = [line["auxiliary_losses"].keys() for line in lines if line["type"] == "training"]
+    assert loss_names == [{"reinforce", "entropy-bonus"}] * 3

@@ -1,4 +1,4 @@
-"""Models learn: within a number of steps, never of seconds."""
+"""Models learn within a number of steps."""
 
 import pytest
 
@@ -11,24 +11,24 @@ from tests.commands import write_recipe
 pytestmark = pytest.mark.learning
 
 
-def exact(run, name, split, size):
+def exact_match_of(run, name, split, size):
     pairs = SyntheticPairsConfig(name=name, split=split, num_examples=size).read()
     outputs = heedful.load(run).translate([pair.source for pair in pairs])
     return exact_match([each.text for each in outputs], [pair.target for pair in pairs]).value
 
 
-# Under a softmax the weights of a linear score cannot follow the query: it cannot learn to copy.
-ABLE = [name for name in SYSTEMS if not name.endswith(", linear")]
+# With a softmax the weights of a linear score do not depend on the query: it cannot learn to copy.
+LEARNABLE = [name for name in SYSTEMS if not name.endswith(", linear")]
 
 
-@pytest.mark.parametrize("name", ABLE)
-def test_every_system_learns_to_copy_short_words_in_600_steps(name, tmp_path):
+@pytest.mark.parametrize("name", LEARNABLE)
+def test_system_learns_to_copy_short_words_in_600_steps(name, tmp_path):
     model = SYSTEMS[name]
     overrides = [
         f"model.{side}.{key}={value}"
         for side, settings in model.items()
         for key, value in settings.items()
-        if key not in {"kind", "embedding_size", "hidden_size", "attention", "wiring"}
+        if key not in {"type", "embedding_size", "hidden_size", "attention", "wiring"}
     ]
     wiring = model["decoder"].get("wiring", {"type": "attend-then-step"})
     overrides += [f"model.decoder.wiring.{key}={value}" for key, value in wiring.items()]
@@ -41,19 +41,19 @@ def test_every_system_learns_to_copy_short_words_in_600_steps(name, tmp_path):
     assert [each.text for each in outputs] == words
 
 
-def test_the_tiny_recipe_learns_to_turn_letters_round(tmp_path):
+def test_tiny_recipe_learns_to_reverse_letters(tmp_path):
     heedful.train("reverse-tiny", tmp_path / "run")
-    assert exact(tmp_path / "run", "reverse", "test", 200) >= 95
+    assert exact_match_of(tmp_path / "run", "reverse", "test", 200) >= 95
 
 
-def test_the_demo_translates_unseen_latin(tmp_path):
+def test_demo_translates_unseen_latin(tmp_path):
     heedful.train("latin-demo", tmp_path / "run")
-    assert exact(tmp_path / "run", "latin", "test", 1000) >= 97
-    typed = {
+    assert exact_match_of(tmp_path / "run", "latin", "test", 1000) >= 97
+    translations = {
         "Caecilius est in horto.": "Caecilius is in the garden.",
         "Puella servum in via videt.": "The girl sees the slave in the street.",
         "Servum puella in via videt.": "The girl sees the slave in the street.",
         "Ubi est Marcus?": "Where is Marcus?",
     }
-    outputs = heedful.load(tmp_path / "run").translate(list(typed))
-    assert {each.source: each.text for each in outputs} == typed
+    outputs = heedful.load(tmp_path / "run").translate(list(translations))
+    assert {each.source: each.text for each in outputs} == translations

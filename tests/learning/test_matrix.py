@@ -1,4 +1,4 @@
-"""Every score with every alignment in every wiring learns to copy, where together they can.
+"""Every score with every alignment in every wiring learns to copy, if the combination can.
 
 A diagonal of the matrix runs with `factory test`; the rest of it with `factory test-all`.
 """
@@ -11,10 +11,10 @@ from heedful.attention.additive_scores import ScoreFeatureConfig
 from heedful.attention.composite_scores import ScoreConfig
 from heedful.attention.config import AlignmentConfig
 from heedful.config.base import type_of, types_in
-from tests.learning.copying import share_copied
+from tests.learning.copying import copied_fraction
 
 STEPS = 300
-# These begin flat, or learn from what was drawn.
+# These start with uniform weights, or learn from samples.
 SLOW = {"scaled-dot", "sum", "rotary", "sampled", "straight-through", "gumbel-softmax"}
 
 SCORES = {
@@ -58,37 +58,38 @@ ALIGNMENTS = {
 
 WIRINGS = ["attend-then-step", "step-then-attend"]
 
-# What cannot learn to copy, by itself, and why.
-UNABLE = {
+# Cannot learn to copy, and why.
+CANNOT_LEARN = {
     "linear": "under a softmax its weights do not follow the query",
-    "alibi": "it has nothing to learn and prefers near places only slightly",
+    "alibi": "it has no parameters and prefers near positions only slightly",
     "argmax": "no gradient reaches the scores",
 }
 
 
-def test_every_kind_is_in_the_matrix_or_said_to_be_unable():
-    listed = {each["type"] for each in [*SCORES.values(), *ALIGNMENTS.values()]} | set(UNABLE)
-    known = {type_of(each) for each in [*types_in(ScoreConfig), *types_in(AlignmentConfig)]}
-    assert listed == known
+def test_matrix_covers_every_score_and_alignment():
+    tested = {each["type"] for each in [*SCORES.values(), *ALIGNMENTS.values()]} | set(CANNOT_LEARN)
+    all_types = {type_of(each) for each in [*types_in(ScoreConfig), *types_in(AlignmentConfig)]}
+    assert tested == all_types
 
 
 DIAGONAL = list(
     dict.fromkeys(
         [
-            *((score, "softmax", WIRINGS[number % 2]) for number, score in enumerate(SCORES)),
-            *(("bilinear", align, WIRINGS[number % 2]) for number, align in enumerate(ALIGNMENTS)),
+            *((score, "softmax", WIRINGS[index % 2]) for index, score in enumerate(SCORES)),
+            *(
+                ("bilinear", alignment, WIRINGS[index % 2])
+                for index, alignment in enumerate(ALIGNMENTS)
+            ),
         ]
     )
 )
 REST = [each for each in product(SCORES, ALIGNMENTS, WIRINGS) if each not in DIAGONAL]
 
-# These begin within a few hundredths of one another and grow slowly: products that have no matrix
-# between them, and sums through a tanh.
+# Scores that start almost equal and grow slowly: products without a matrix, and sums through tanh.
 FLAT = {"dot", "scaled-dot", "sum", "rotary", "trilinear", "additive", "concat"} | {
     "additive, last-context"
 }
-# What takes such scores for the chance of a single place hears them under the noise, or in what is
-# drawn, only if they begin sharper.
+# Alignments that sample, or add noise, learn from such scores only if they start sharper.
 SOFTMAX = {"type": "softmax", "temperature": 0.1}
 SHARPER = {
     "monotonic": {"gain": 10.0},
@@ -99,24 +100,24 @@ SHARPER = {
 }
 
 
-def learns(score, align, wiring, steps):
-    settings = ALIGNMENTS[align] | (SHARPER.get(align, {}) if score in FLAT else {})
+def learns_to_copy(score, alignment, wiring, steps):
+    settings = ALIGNMENTS[alignment] | (SHARPER.get(alignment, {}) if score in FLAT else {})
     attention = {"score": SCORES[score], "alignment": settings}
-    return share_copied(attention, {"wiring": {"type": wiring}}, steps=steps) >= 0.8
+    return copied_fraction(attention, {"wiring": {"type": wiring}}, steps=steps) >= 0.8
 
 
 @pytest.mark.diagonal
-@pytest.mark.parametrize(("score", "align", "wiring"), DIAGONAL)
-def test_a_mechanism_learns_to_copy(score, align, wiring):
-    steps = 2 * STEPS if {score, align} & SLOW else STEPS
-    assert learns(score, align, wiring, steps)
+@pytest.mark.parametrize(("score", "alignment", "wiring"), DIAGONAL)
+def test_attention_learns_to_copy(score, alignment, wiring):
+    steps = 2 * STEPS if {score, alignment} & SLOW else STEPS
+    assert learns_to_copy(score, alignment, wiring, steps)
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize(("score", "align", "wiring"), REST)
-def test_every_other_mechanism_learns_to_copy(score, align, wiring):
-    """Most need few steps; each gets up to eight times as many, from the beginning again."""
-    assert any(learns(score, align, wiring, share * STEPS) for share in (1, 2, 4, 8))
+@pytest.mark.parametrize(("score", "alignment", "wiring"), REST)
+def test_every_other_attention_learns_to_copy(score, alignment, wiring):
+    """Most need few steps; each may restart with up to eight times as many."""
+    assert any(learns_to_copy(score, alignment, wiring, factor * STEPS) for factor in (1, 2, 4, 8))
 
 
 @pytest.mark.learning
@@ -124,32 +125,32 @@ def test_every_other_mechanism_learns_to_copy(score, align, wiring):
     ("score", "num_heads", "num_kv_heads"),
     [("scaled-dot", 2, 2), ("additive", 2, 2), ("bilinear", 4, 2)],
 )
-def test_many_heads_learn_to_copy(score, num_heads, num_kv_heads):
+def test_multi_head_scores_learn_to_copy(score, num_heads, num_kv_heads):
     heads = {"num_heads": num_heads, "num_kv_heads": num_kv_heads}
     attention = {"score": SCORES[score], "multi_head": heads}
-    assert share_copied(attention, steps=2 * STEPS) >= 0.8
+    assert copied_fraction(attention, steps=2 * STEPS) >= 0.8
 
 
 @pytest.mark.diagonal
-def test_heads_learn_to_copy():
+def test_multi_head_attention_learns_to_copy():
     attention = {"score": SCORES["projected-dot"], "multi_head": {"num_heads": 2}}
-    assert share_copied(attention, steps=STEPS) >= 0.8
+    assert copied_fraction(attention, steps=STEPS) >= 0.8
 
 
 @pytest.mark.diagonal
-@pytest.mark.parametrize("align", ["softmax", "monotonic-marginal"])
-def test_exact_hard_attention_learns_to_copy(align):
+@pytest.mark.parametrize("alignment", ["softmax", "monotonic-marginal"])
+def test_marginal_head_learns_to_copy(alignment):
     attention = {
         "score": SCORES["bilinear"],
-        "alignment": ALIGNMENTS[align],
+        "alignment": ALIGNMENTS[alignment],
         "readout": {"type": "per-position"},
     }
     wiring = {"type": "step-then-attend", "input_feeding": False}
     decoder = {"wiring": wiring, "output_head": {"type": "marginal"}}
-    assert share_copied(attention, decoder, steps=STEPS) >= 0.8
+    assert copied_fraction(attention, decoder, steps=STEPS) >= 0.8
 
 
 @pytest.mark.diagonal
 @pytest.mark.parametrize("score", ["linear", "alibi"])
-def test_the_task_cannot_be_done_without_looking(score):
-    assert share_copied({"score": {"type": score}}, steps=STEPS) <= 0.3
+def test_copying_needs_content_based_attention(score):
+    assert copied_fraction({"score": {"type": score}}, steps=STEPS) <= 0.3

@@ -1,4 +1,4 @@
-"""Operations against torch's own counter where that is right, and against formulas by hand."""
+"""FLOP counts match torch's counter where that is right, and formulas by hand."""
 
 import pytest
 import torch
@@ -21,37 +21,39 @@ ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention
 CUDNN = torch.ops.aten._cudnn_rnn
 
 
-def numbers(*shape, device="cpu"):
+def random_tensor(*shape, device="cpu"):
     return torch.randn(*shape, device=device, requires_grad=True)
 
 
 def count(compute, *, backward=True):
-    with count_flops() as counted:
-        made = compute()
+    with count_flops() as flop_count:
+        output = compute()
         if backward:
-            made.sum().backward()
-    return counted.total
+            output.sum().backward()
+    return flop_count.total
 
 
 def products():
-    """What torch's counter knows how to count."""
-    yield "linear", lambda: nn.Linear(3, 5)(numbers(2, 4, 3))
-    yield "linear of one place", lambda: nn.Linear(3, 5, bias=False)(numbers(3))
-    yield "a product", lambda: numbers(4, 3) @ numbers(3, 6)
-    yield "many products", lambda: numbers(2, 7, 4, 3) @ numbers(2, 7, 3, 6)
+    """Operations that torch's counter supports."""
+    yield "linear", lambda: nn.Linear(3, 5)(random_tensor(2, 4, 3))
+    yield "linear of one vector", lambda: nn.Linear(3, 5, bias=False)(random_tensor(3))
+    yield "a product", lambda: random_tensor(4, 3) @ random_tensor(3, 6)
+    yield "many products", lambda: random_tensor(2, 7, 4, 3) @ random_tensor(2, 7, 3, 6)
     yield (
         "products added",
-        lambda: torch.baddbmm(numbers(2, 4, 6), numbers(2, 4, 3), numbers(2, 3, 6)),
+        lambda: torch.baddbmm(
+            random_tensor(2, 4, 6), random_tensor(2, 4, 3), random_tensor(2, 3, 6)
+        ),
     )
     yield (
         "one weight for many",
-        lambda: torch.einsum("bsd,de->bse", numbers(2, 4, 3), numbers(3, 6)),
+        lambda: torch.einsum("bsd,de->bse", random_tensor(2, 4, 3), random_tensor(3, 6)),
     )
-    yield "convolution", lambda: nn.Conv1d(4, 6, 3, stride=2, padding=1)(numbers(2, 4, 11))
-    yield "dilated", lambda: nn.Conv1d(4, 6, 3, dilation=4)(numbers(2, 4, 11))
-    yield "in a plane", lambda: nn.Conv2d(4, 6, (3, 2))(numbers(2, 4, 7, 5))
+    yield "convolution", lambda: nn.Conv1d(4, 6, 3, stride=2, padding=1)(random_tensor(2, 4, 11))
+    yield "dilated", lambda: nn.Conv1d(4, 6, 3, dilation=4)(random_tensor(2, 4, 11))
+    yield "in a plane", lambda: nn.Conv2d(4, 6, (3, 2))(random_tensor(2, 4, 7, 5))
     yield "of data", lambda: nn.Conv1d(4, 6, 3)(torch.randn(2, 4, 11))
-    yield "gru", lambda: nn.GRU(3, 4, batch_first=True)(numbers(2, 5, 3))[0]
+    yield "gru", lambda: nn.GRU(3, 4, batch_first=True)(random_tensor(2, 5, 3))[0]
 
 
 PRODUCTS = dict(products())
@@ -59,26 +61,26 @@ PRODUCTS = dict(products())
 
 @pytest.mark.parametrize("name", PRODUCTS)
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "training"])
-def test_flops_match_torch_where_torch_is_right(name, backward):
+def test_count_matches_torch_counter(name, backward):
     with FlopCounterMode(display=False) as counter:
-        made = PRODUCTS[name]()
+        output = PRODUCTS[name]()
         if backward:
-            made.sum().backward()
+            output.sum().backward()
     assert count(PRODUCTS[name], backward=backward) == counter.get_total_flops() > 0
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "training"])
-def test_fused_attention_counts_as_its_products(backward):
+def test_attention_kernel_counts_as_its_matrix_products(backward):
     def attend():
         return scaled_dot_product_attention(
-            numbers(2, 3, 4, 8), numbers(2, 3, 5, 8), numbers(2, 3, 5, 8)
+            random_tensor(2, 3, 4, 8), random_tensor(2, 3, 5, 8), random_tensor(2, 3, 5, 8)
         )
 
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        made = attend()
+        output = attend()
         if backward:
-            made.sum().backward()
-    # 2 x 3 heads, 4 queries, 5 keys: 8 multiply-adds to compare and 8 to take.
+            output.sum().backward()
+    # 2 x 3 heads, 4 queries, 5 keys: 8 multiply-adds for a score and 8 for a context.
     by_hand = 2 * (2 * 3) * 4 * 5 * (8 + 8) * (3 if backward else 1)
     assert counter.get_total_flops() == by_hand
     with sdpa_kernel(SDPBackend.MATH):
@@ -87,8 +89,8 @@ def test_fused_attention_counts_as_its_products(backward):
         assert count(attend, backward=backward) == by_hand
 
 
-def test_masks_and_grouped_queries_do_not_change_the_count():
-    queries, keys = numbers(2, 6, 4, 8), numbers(2, 2, 5, 8)
+def test_mask_and_grouped_keys_do_not_change_count():
+    queries, keys = random_tensor(2, 6, 4, 8), random_tensor(2, 2, 5, 8)
     mask = torch.rand(2, 1, 4, 5) < 0.5
 
     def attend():
@@ -98,65 +100,72 @@ def test_masks_and_grouped_queries_do_not_change_the_count():
 
 
 def test_gpu_kernels_are_counted():
-    queries, keys = (numbers(2, 3, length, 8, device="meta") for length in (4, 5))
+    queries, keys = (random_tensor(2, 3, length, 8, device="meta") for length in (4, 5))
     assert count(lambda: ATTENTION(queries, keys, keys)[0]) == 3 * 2 * (2 * 3) * 4 * 5 * 16
-    weights = [numbers(*shape, device="meta") for shape in [(16, 3), (16, 4), (16,), (16,)]]
-    inputs, first = numbers(5, 2, 3, device="meta"), numbers(1, 2, 4, device="meta")
+    weights = [random_tensor(*shape, device="meta") for shape in [(16, 3), (16, 4), (16,), (16,)]]
+    inputs, first = random_tensor(5, 2, 3, device="meta"), random_tensor(1, 2, 4, device="meta")
     rest = (2, 4, 0, 1, False, 0.0, True, False, [], None)  # an LSTM of 4 units, one layer
     compute = lambda: CUDNN(inputs, weights, 4, None, first, first, *rest)[0]  # noqa: E731
     assert count(compute, backward=False) == 2 * 5 * 2 * 16 * (3 + 4)
 
 
-def test_backward_of_a_linear_layer_counts_twice():
-    layer, inputs = nn.Linear(3, 5), numbers(7, 3)
+def test_backward_of_linear_layer_counts_twice_its_forward():
+    layer, inputs = nn.Linear(3, 5), random_tensor(7, 3)
     forward = count(lambda: layer(inputs), backward=False)
     assert forward == 2 * 7 * 3 * 5
     assert count(lambda: layer(inputs)) == 3 * forward
 
 
-def test_frozen_inputs_have_no_backward_flops():
+def test_inputs_without_gradient_count_less_in_backward():
     layer, inputs = nn.Linear(3, 5), torch.randn(7, 3)
     assert count(lambda: layer(inputs)) == 2 * (2 * 7 * 3 * 5)
     conv, signal = nn.Conv1d(3, 5, 2), torch.randn(1, 3, 8)
     assert count(lambda: conv(signal)) == 2 * (2 * 7 * 3 * 2 * 5)
 
 
-def test_convolutions_match_hand_calculation():
+def test_convolutions_by_hand():
     # 9 inputs and a kernel of 3 make 7 outputs, each of the 4 / 2 channels of its group.
     grouped = nn.Conv1d(4, 6, 3, groups=2)
-    assert count(lambda: grouped(numbers(2, 4, 9)), backward=False) == 2 * 2 * 7 * 6 * 3 * 2
+    assert count(lambda: grouped(random_tensor(2, 4, 9)), backward=False) == 2 * 2 * 7 * 6 * 3 * 2
     # Transposed, each input meets the kernel once.
     spread = nn.ConvTranspose1d(4, 6, 3, stride=2)
-    assert count(lambda: spread(numbers(2, 4, 9)), backward=False) == 2 * 2 * 9 * 4 * 3 * 6
-    assert count(lambda: spread(numbers(2, 4, 9))) == 3 * (2 * 2 * 9 * 4 * 3 * 6)
+    assert count(lambda: spread(random_tensor(2, 4, 9)), backward=False) == 2 * 2 * 9 * 4 * 3 * 6
+    assert count(lambda: spread(random_tensor(2, 4, 9))) == 3 * (2 * 2 * 9 * 4 * 3 * 6)
 
 
 def test_matrix_vector_products_are_counted():
     # Forwards 12 multiply-adds, and as many for the vector; the outer product adds up nothing.
-    assert count(lambda: numbers(3, 4) @ numbers(4)) == 2 * 12 + 2 * 12
-    assert count(lambda: numbers(4) @ numbers(4), backward=False) == 2 * 4
+    assert count(lambda: random_tensor(3, 4) @ random_tensor(4)) == 2 * 12 + 2 * 12
+    assert count(lambda: random_tensor(4) @ random_tensor(4), backward=False) == 2 * 4
 
 
 @pytest.mark.parametrize(("kind", "gates"), [(nn.RNN, 1), (nn.GRU, 3), (nn.LSTM, 4)])
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_rnn_counts_every_weight_once_per_input(kind, gates, device):
-    layer, inputs = kind(3, 5, batch_first=True, device=device), numbers(2, 7, 3, device=device)
-    first = numbers(1, 2, 5, device=device)
+def test_recurrent_layer_counts_every_weight_once_per_input(kind, gates, device):
+    layer, inputs = (
+        kind(3, 5, batch_first=True, device=device),
+        random_tensor(2, 7, 3, device=device),
+    )
+    first = random_tensor(1, 2, 5, device=device)
     state = (first, first) if kind is nn.LSTM else first
     forward = 2 * (2 * 7) * gates * 5 * (3 + 5)
     assert count(lambda: layer(inputs, state)[0], backward=False) == forward
     assert count(lambda: layer(inputs, state)[0]) == 3 * forward
 
 
-@pytest.mark.filterwarnings("ignore")  # torch speaks of GPUs when oneDNN is switched
+@pytest.mark.filterwarnings("ignore")  # torch warns about GPUs when oneDNN is switched off
 def test_fused_lstm_counts_as_its_steps():
-    layer, inputs, first = nn.LSTM(3, 5, num_layers=2), numbers(7, 2, 3), numbers(2, 2, 5)
+    layer, inputs, first = (
+        nn.LSTM(3, 5, num_layers=2),
+        random_tensor(7, 2, 3),
+        random_tensor(2, 2, 5),
+    )
     fused = count(lambda: layer(inputs, (first, first))[0])
     with torch.backends.mkldnn.flags(enabled=False):
         assert count(lambda: layer(inputs, (first, first))[0]) == fused > 0
 
 
-def test_lookup_and_elementwise_operators_are_not_counted():
+def test_lookups_and_elementwise_operations_count_nothing():
     table = nn.Embedding(10, 4)
 
     def compute():
@@ -169,24 +178,24 @@ def test_count_is_the_same_without_gradients():
     layer, heads = nn.Linear(3, 8), (2, 3, 4, 8)
 
     def compute():
-        asked = layer(torch.randn(2, 3, 4, 3))
-        return scaled_dot_product_attention(asked, torch.randn(heads), torch.randn(heads))
+        queries = layer(torch.randn(2, 3, 4, 3))
+        return scaled_dot_product_attention(queries, torch.randn(heads), torch.randn(heads))
 
-    wanted = count(compute, backward=False)
+    expected = count(compute, backward=False)
     for off in (torch.no_grad, torch.inference_mode):
         with off():
-            assert count(compute, backward=False) == wanted > 0
+            assert count(compute, backward=False) == expected > 0
 
 
-def test_flops_are_counted_by_kind():
-    with count_flops() as counted:
+def test_count_is_grouped_by_operator():
+    with count_flops() as flop_count:
         nn.Linear(3, 5)(torch.randn(2, 3))
         nn.Conv1d(1, 1, 2)(torch.randn(1, 1, 3))
-    assert counted.by_operator == {"product": 60, "convolution": 8}
-    assert counted.total == 68
+    assert flop_count.by_operator == {"product": 60, "convolution": 8}
+    assert flop_count.total == 68
 
 
-def test_nested_counters_both_count():
+def test_nested_counts_both_count():
     with count_flops() as outer:
         nn.Linear(3, 5)(torch.randn(2, 3))
         with count_flops() as inner:
@@ -206,18 +215,21 @@ def stack(size, hidden_size, num_layers):
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_transformer_flops_match_the_formula(device):
-    built = stack(16, 40, 3).to(device)
-    inputs, lengths = numbers(2, 7, 16, device=device), torch.full((2,), 7, device=device)
-    # Four square matrices and two of the feed-forward network for every token; every token is
-    # compared with every other, and takes from it, in all heads together over the whole width.
+def test_transformer_matches_formula(device):
+    transformer = stack(16, 40, 3).to(device)
+    inputs, lengths = random_tensor(2, 7, 16, device=device), torch.full((2,), 7, device=device)
+    # Four projections and two feed-forward matrices per token; per pair of tokens a score and a
+    # context over the whole size, all heads together.
     weights, pairs = 3 * (4 * 16 * 16 + 2 * 16 * 40), 3 * 7 * 16
     forward = (2 * 7) * (2 * weights + 4 * pairs)
-    assert count(lambda: built.forward_bidirectional(inputs, lengths)[0], backward=False) == forward
-    assert count(lambda: built.forward_bidirectional(inputs, lengths)[0]) == 3 * forward
+    assert (
+        count(lambda: transformer.forward_bidirectional(inputs, lengths)[0], backward=False)
+        == forward
+    )
+    assert count(lambda: transformer.forward_bidirectional(inputs, lengths)[0]) == 3 * forward
 
 
-def test_experts_see_every_position_on_the_meta_device():
+def test_experts_on_meta_device_count_every_token():
     experts = MixtureOfExperts(
         4,
         hidden_size=6,
@@ -227,7 +239,7 @@ def test_experts_see_every_position_on_the_meta_device():
         load_weight=0.0,
     ).to("meta")
     inputs, mask = (
-        numbers(2, 7, 4, device="meta"),
+        random_tensor(2, 7, 4, device="meta"),
         torch.ones(2, 7, dtype=torch.bool, device="meta"),
     )
     # For every word two experts, and the two matrices of the gate.
@@ -236,25 +248,25 @@ def test_experts_see_every_position_on_the_meta_device():
     assert count(lambda: experts(inputs, mask).outputs) > 2 * forward
 
 
-def check(config):
-    """Count a model that holds nothing, so that it may be as large as it likes."""
+def assert_countable(config):
+    """Count a model on the meta device, so that it may be of any size."""
     with torch.device("meta"):
         model = config.build(source_vocab_size=50, target_vocab_size=50)
     batch = task_of_model(config).dummy_batch(VocabSizes(50, 50), BatchShape(4, 3), 1, "meta")
-    found = flops_per_token(model, batch, num_targets=3)
+    flops = flops_per_token(model, batch, num_targets=3)
     # Backwards each product is made twice, but for those whose inputs are data.
-    assert 2 * found.forward < found.training <= 3 * found.forward
+    assert 2 * flops.forward < flops.training <= 3 * flops.forward
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", recipe_names())
-def test_flops_of_every_recipe_can_be_counted(name):
-    check(load_recipe(name).model)
+def test_every_recipe_can_be_counted(name):
+    assert_countable(load_recipe(name).model)
 
 
 @pytest.mark.parametrize("config", [LanguageModelConfig(), MaskedLanguageModelConfig()])
-def test_flops_of_language_models_can_be_counted(config):
-    check(config)
+def test_language_models_can_be_counted(config):
+    assert_countable(config)
 
 
 def real_batch(*, source_length, target_length):
@@ -262,20 +274,20 @@ def real_batch(*, source_length, target_length):
     return Batch(SourceBatch(source, torch.tensor([source_length])), target, target)
 
 
-def test_counting_matches_a_real_run_and_leaves_the_model_unchanged():
+def test_count_matches_real_run_and_leaves_model_unchanged():
     torch.manual_seed(0)
     model = load_recipe("reverse-tiny").model.build(source_vocab_size=12, target_vocab_size=12)
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     model.train()
-    drawn = torch.random.get_rng_state()
+    rng_state = torch.random.get_rng_state()
     batch = real_batch(source_length=4, target_length=3)
-    found = flops_per_token(model, batch, num_targets=3)
+    flops = flops_per_token(model, batch, num_targets=3)
     assert model.training
-    assert torch.equal(torch.random.get_rng_state(), drawn)
+    assert torch.equal(torch.random.get_rng_state(), rng_state)
     assert all(weight.grad is None for weight in model.parameters())
     for name, weight in model.state_dict().items():
         assert torch.equal(weight, before[name])
-    forward = count(lambda: model(batch, need_weights=False).log_probs, backward=False)
-    training = count(lambda: model(batch, need_weights=False).log_probs)
-    assert found.forward == forward / 3
-    assert found.training == training / 3
+    forward = count(lambda: model(batch).log_probs, backward=False)
+    training = count(lambda: model(batch).log_probs)
+    assert flops.forward == forward / 3
+    assert flops.training == training / 3

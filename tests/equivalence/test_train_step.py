@@ -1,0 +1,98 @@
+"""The gradient does not depend on how examples are grouped into micro-batches or padded."""
+
+import copy
+import multiprocessing
+import os
+import socket
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from heedful.training import CrossEntropyObjective
+from heedful.training.distributed import SINGLE_PROCESS
+from heedful.training.process_group import init_distributed
+from heedful.training.trainer import GradientClipper, Trainer
+from tests.catalogue import batch, build, store
+
+
+def build_trainer(model, smoothing, ranks=SINGLE_PROCESS):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    objective = CrossEntropyObjective(label_smoothing=smoothing)
+    clipping = GradientClipper()
+    return Trainer(
+        model, objective, optimizer, lambda step: 0.1, clipping=clipping, dist_context=ranks
+    )
+
+
+def train_once(micro_batches, smoothing=0.1, size=12, ranks=SINGLE_PROCESS):
+    """Metrics and parameters after one step on these micro-batches."""
+    corpus = store(size)
+    trainer = build_trainer(copy.deepcopy(build("gru, attend-then-step")), smoothing, ranks)
+    metrics = trainer.train_step([batch(corpus, rows, extra) for rows, extra in micro_batches])
+    return metrics, dict(trainer.model.named_parameters())
+
+
+@pytest.mark.parametrize(
+    "micro_batches",
+    [
+        [(range(6), 0), (range(6, 12), 0)],
+        [(range(0, 12, 2), 0), (range(1, 12, 2), 3)],
+        [([row], row % 3) for row in range(12)],
+        [([0], 0), (range(1, 12), 7)],
+    ],
+    ids=["two halves", "different padding", "one by one", "one and the rest"],
+)
+def test_micro_batches_match_one_large_batch(micro_batches):
+    micro_batches = [(list(rows), extra) for rows, extra in micro_batches]
+    whole_metrics, whole = train_once([(list(range(12)), 0)])
+    parts_metrics, parts = train_once(micro_batches)
+    assert parts_metrics.loss == pytest.approx(whole_metrics.loss)
+    assert parts_metrics.grad_norm == pytest.approx(whole_metrics.grad_norm)
+    assert parts_metrics.num_tokens == whole_metrics.num_tokens
+    for name, weight in whole.items():
+        torch.testing.assert_close(parts[name], weight)
+
+
+ONE_OF_32 = [(list(range(32)), 0)]
+
+
+def test_one_batch_of_32_matches_eight_of_4():
+    eight = [(list(range(first, first + 4)), first % 3) for first in range(0, 32, 4)]
+    _, whole = train_once(ONE_OF_32, size=32)
+    _, parts = train_once(eight, size=32)
+    for name, weight in whole.items():
+        torch.testing.assert_close(parts[name], weight)
+
+
+@pytest.mark.faults
+def test_one_batch_of_32_matches_two_ranks_with_16_each(tmp_path):
+    """With SGD, equal parameters mean equal gradients."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    context = multiprocessing.get_context("spawn")
+    ranks = [
+        context.Process(target=_train_on_rank, args=(rank, port, tmp_path)) for rank in range(2)
+    ]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join(timeout=120)
+        assert process.exitcode == 0
+    whole_metrics, whole = train_once(ONE_OF_32, size=32)
+    for rank in range(2):
+        actual = load_file(tmp_path / f"{rank}.safetensors")
+        assert actual.pop("loss").item() == pytest.approx(whole_metrics.loss)
+        assert actual.keys() == whole.keys()
+        for name, weight in whole.items():
+            torch.testing.assert_close(actual[name], weight.detach())
+
+
+def _train_on_rank(rank, port, output_dir):
+    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in names.items()})
+    os.environ["MASTER_ADDR"] = "127.0.0.1"
+    with init_distributed(torch.device("cpu")) as (ranks, _):
+        metrics, weights = train_once(ONE_OF_32, size=32, ranks=ranks)
+    tensors = {name: weight.detach() for name, weight in weights.items()}
+    save_file({**tensors, "loss": torch.tensor(metrics.loss)}, output_dir / f"{rank}.safetensors")
