@@ -25,7 +25,8 @@ def test_recipes_are_trained_under_one_budget_and_compared(capsys, monkeypatch, 
     (tmp_path / "src").write_text("\n".join(lines) + "\n")
     result = heedful(
         *(capsys, monkeypatch, "compare", "--data", "attention.yaml"),
-        *("--recipes", "no_attention.yaml,attention.yaml", "--budget", "200steps", "--num-seeds", "2"),
+        *("--recipes", "no_attention.yaml,attention.yaml"),
+        *("--budget", "200steps", "--num-seeds", "2"),
         *("--source", "src", "--target", "src", "--device", "cpu", "--json"),
     )
     assert result.code == 0, result.err

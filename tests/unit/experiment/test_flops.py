@@ -203,12 +203,12 @@ def test_nested_counts_both_count():
     assert (outer.total, inner.total) == (120, 60)
 
 
-def stack(size, hidden_size, num_layers):
+def stack(size, intermediate_size, num_layers):
     parts = TransformerConfigBase(
         hidden_size=size,
         num_layers=num_layers,
         attention={"score": {"type": "scaled-dot"}, "multi_head": {"num_heads": 4}},
-        feed_forward=[{"hidden_size": hidden_size}],
+        feed_forward=[{"intermediate_size": intermediate_size}],
         dropout=0.0,
     )
     return parts.build_stack(config_path="encoder")
