@@ -20,7 +20,7 @@ BUILT_IN = [
     for name in recipe_names()
     if name.endswith(("-small", "-tiny")) and load_recipe(name).data.test is not None
 ]
-MONOLINGUAL = [name for name in BUILT_IN if load_recipe(name).is_monolingual]
+MONOLINGUAL = [name for name in BUILT_IN if load_recipe(name).task.name != "translation"]
 PAIRS = [name for name in BUILT_IN if name not in MONOLINGUAL and name != "reverse-tiny"]
 WITHOUT_ATTENTION = {
     *("seq2seq-2014-small", "rnn-encdec-2014-small", "lm-seq2seq-small", "bytenet-2016-small"),
