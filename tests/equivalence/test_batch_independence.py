@@ -102,15 +102,18 @@ def ways_to_ask(ask):
     """Ask about all texts, then in another order and with more padding; answers in one order."""
     sequences, order = texts(), (2, 0, 1)
     yield ask(collate_sources(sequences))
-    found = ask(wider(collate_sources([sequences[row] for row in order])))
-    yield [found[order.index(row)] for row in range(len(order))]
+    actual = ask(wider(collate_sources([sequences[row] for row in order])))
+    yield [actual[order.index(row)] for row in range(len(order))]
 
 
-def assert_same(found, wanted, *, tolerance):
-    assert found.tokens == wanted.tokens
-    assert found.score == pytest.approx(wanted.score, rel=tolerance)
-    assert found.log_probs == pytest.approx(wanted.log_probs, rel=tolerance, abs=tolerance)
-    for one, other in ((found.weights, wanted.weights), (found.eos_weights, wanted.eos_weights)):
+def assert_same(actual, expected, *, tolerance):
+    assert actual.tokens == expected.tokens
+    assert actual.score == pytest.approx(expected.score, rel=tolerance)
+    assert actual.log_probs == pytest.approx(expected.log_probs, rel=tolerance, abs=tolerance)
+    for one, other in (
+        (actual.weights, expected.weights),
+        (actual.eos_weights, expected.eos_weights),
+    ):
         places = other.shape[-1]
         assert one[..., :places] == pytest.approx(other, abs=1e-5)
         assert not one[..., places:].any()
@@ -118,19 +121,19 @@ def assert_same(found, wanted, *, tolerance):
 
 @each_recipe_of_pairs
 @pytest.mark.parametrize("is_greedy", [True, False], ids=["greedy", "beam"])
-def test_a_sentence_gives_the_same_alone_and_in_any_company(name, is_greedy):
+def test_search_does_not_depend_on_the_batch(name, is_greedy):
     model, decoding = build(name).double(), load_recipe(name).decoding
     width = 1 if is_greedy else decoding.beam_size
     alone = [search(model, collate_sources([text]), decoding, width=width)[0] for text in texts()]
     for together in ways_to_ask(lambda sources: search(model, sources, decoding, width=width)):
         for one, company in zip(alone, together, strict=True):
             assert len(one) == len(company) == width
-            for wanted, found in zip(one, company, strict=True):
-                assert_same(found, wanted, tolerance=1e-9)
+            for expected, actual in zip(one, company, strict=True):
+                assert_same(actual, expected, tolerance=1e-9)
 
 
 @each_recipe_of_pairs
-def test_single_precision_scores_a_given_output_the_same(name):
+def test_scores_of_given_outputs_do_not_depend_on_the_batch_in_float32(name):
     model, sequences = build(name).float(), texts()
     outputs = [text[::-1][:4] for text in sequences]
     alone = [
@@ -143,13 +146,13 @@ def test_single_precision_scores_a_given_output_the_same(name):
         return model.score(sources, [outputs[row] for row in rows])
 
     for together in ways_to_ask(ask):
-        for wanted, found in zip(alone, together, strict=True):
-            assert_same(found, wanted, tolerance=1e-4)
+        for expected, actual in zip(alone, together, strict=True):
+            assert_same(actual, expected, tolerance=1e-4)
 
 
 @each_recipe_of_text
 @pytest.mark.parametrize("precision", [torch.float64, torch.float32], ids=["double", "single"])
-def test_a_text_is_as_likely_alone_and_in_any_company(name, precision):
+def test_text_probabilities_do_not_depend_on_the_batch(name, precision):
     model = build(name).to(precision)
     tolerance = 1e-9 if precision == torch.float64 else 1e-4
 
@@ -160,12 +163,12 @@ def test_a_text_is_as_likely_alone_and_in_any_company(name, precision):
 
     alone = [ask(collate_sources([text]))[0] for text in texts()]
     for together in ways_to_ask(ask):
-        for wanted, found in zip(alone, together, strict=True):
-            torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+        for expected, actual in zip(alone, together, strict=True):
+            torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", WRITING)
-def test_a_beginning_is_continued_the_same_alone_and_in_any_company(name):
+def test_continuations_do_not_depend_on_the_batch(name):
     """Beginnings are as long as one another, and are gone on from past the end of a context."""
     bounded = BoundedContextModel(build(name).double(), context_length=6)
     beginnings = torch.randint(4, VOCABULARY, (3, 4), generator=torch.Generator().manual_seed(3))
@@ -187,5 +190,5 @@ def test_a_beginning_is_continued_the_same_alone_and_in_any_company(name):
 
     together = go_on([2, 0, 1])
     for place, row in enumerate([2, 0, 1]):
-        for found, wanted in zip(together, go_on([row]), strict=True):
-            torch.testing.assert_close(found[place], wanted[0], rtol=1e-9, atol=1e-9)
+        for actual, expected in zip(together, go_on([row]), strict=True):
+            torch.testing.assert_close(actual[place], expected[0], rtol=1e-9, atol=1e-9)

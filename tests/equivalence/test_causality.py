@@ -1,6 +1,6 @@
 """Nothing leaks from the future: what is said at a step has no slope to words after it.
 
-The slope is exactly zero, not small: a mask that lets a little through would be found here. What
+The slope is exactly zero, not small: a mask that lets a little through would be actual here. What
 is said does hang on the word of the step itself, or the test could not fail.
 """
 
@@ -25,7 +25,7 @@ def words_of_the_target(model):
 
 
 @each_system
-def test_what_is_said_has_no_slope_to_later_words(name):
+def test_log_probs_have_no_gradient_to_later_tokens(name):
     model, examples = build(name), batch(store(), [5, 6])
     seen = words_of_the_target(model)
     said = model(examples, need_weights=False).log_probs
@@ -33,18 +33,18 @@ def test_what_is_said_has_no_slope_to_later_words(name):
     assert vectors.shape[:2] == examples.decoder_inputs.shape
     # Any step will do; another for every system.
     step = zlib.crc32(name.encode()) % (examples.decoder_inputs.size(1) - 1)
-    slopes = torch.randn_like(said[:, step])
-    (found,) = torch.autograd.grad(said[:, step], vectors, slopes)
-    assert (found[:, step + 1 :] == 0).all()
-    assert (found[:, step] != 0).any(dim=-1).all()
+    grad_outputs = torch.randn_like(said[:, step])
+    (actual,) = torch.autograd.grad(said[:, step], vectors, grad_outputs)
+    assert (actual[:, step + 1 :] == 0).all()
+    assert (actual[:, step] != 0).any(dim=-1).all()
 
 
-def test_a_leak_would_be_noticed():
+def test_a_causality_leak_is_detected():
     """Two attentions that see all of the target: the same test, turned round."""
     model, examples = build("transformer"), batch(store(), [5, 6])
     for layer in model.decoder.stack.layers:
         layer.self_attention.visibility = lambda seen, own: seen >= 0 * own
     seen = words_of_the_target(model)
     said = model(examples, need_weights=False).log_probs
-    (found,) = torch.autograd.grad(said[:, 2].square().sum(), seen[-1])
-    assert (found[:, 3:] != 0).any()
+    (actual,) = torch.autograd.grad(said[:, 2].square().sum(), seen[-1])
+    assert (actual[:, 3:] != 0).any()

@@ -46,14 +46,14 @@ def gradients(value, cell, *leaves):
 
 @each_kind
 @each_dtype
-def test_what_is_seen_along_a_sequence_is_what_the_steps_show(kind, dtype):
+def test_kernel_outputs_equal_steps(kind, dtype):
     cell, inputs, state, hidden = setting(kind, dtype)
-    found = torch_outputs(cell, inputs, state)
-    wanted = torch.stack([each[0] for each in unroll_steps(cell, inputs, state)], dim=1)
-    torch.testing.assert_close(found, wanted)
+    actual = torch_outputs(cell, inputs, state)
+    expected = torch.stack([each[0] for each in unroll_steps(cell, inputs, state)], dim=1)
+    torch.testing.assert_close(actual, expected)
     for pair in zip(
-        gradients(found, cell, inputs, hidden),
-        gradients(wanted, cell, inputs, hidden),
+        gradients(actual, cell, inputs, hidden),
+        gradients(expected, cell, inputs, hidden),
         strict=True,
     ):
         torch.testing.assert_close(*pair)
@@ -61,22 +61,22 @@ def test_what_is_seen_along_a_sequence_is_what_the_steps_show(kind, dtype):
 
 @each_kind
 @each_dtype
-def test_the_states_along_a_sequence_are_those_of_the_steps(kind, dtype):
+def test_states_along_a_sequence_equal_steps(kind, dtype):
     cell, inputs, state, hidden = setting(kind, dtype)
     parts = zip(*unroll_steps(cell, inputs, state), strict=True)
-    for found, part in zip(unroll_states(cell, inputs, state), parts, strict=True):
-        wanted = torch.stack(part, dim=1)
-        torch.testing.assert_close(found, wanted)
+    for actual, part in zip(unroll_states(cell, inputs, state), parts, strict=True):
+        expected = torch.stack(part, dim=1)
+        torch.testing.assert_close(actual, expected)
         for pair in zip(
-            gradients(found, cell, inputs, hidden),
-            gradients(wanted, cell, inputs, hidden),
+            gradients(actual, cell, inputs, hidden),
+            gradients(expected, cell, inputs, hidden),
             strict=True,
         ):
             torch.testing.assert_close(*pair)
 
 
 @each_kind
-def test_cells_of_torch_are_fused_in_training_and_when_asked(kind):
+def test_torch_cells_have_a_kernel_in_training_and_eval_mode(kind):
     cell = CELL_CLASSES[kind](2, 4)
     assert torch_cell(cell.train()) is cell
     assert torch_cell(cell.eval()) is cell
@@ -86,7 +86,7 @@ def test_cells_of_torch_are_fused_in_training_and_when_asked(kind):
     ("form", "beyond"), [(run_with_frozen_padding, torch.nan), (run_packed, 1e3)]
 )
 @each_dtype
-def test_a_memory_at_the_end_is_that_of_the_steps_up_to_it(form, beyond, dtype):
+def test_final_cell_state_equals_steps(form, beyond, dtype):
     """With a row that has no inputs, and anything past the ends."""
     cell, inputs, state, hidden = setting("lstm", dtype)
     lengths = torch.tensor([5, 0, 2])
@@ -94,17 +94,17 @@ def test_a_memory_at_the_end_is_that_of_the_steps_up_to_it(form, beyond, dtype):
     spoiled = torch.where(seen[..., None], inputs, beyond)
     shown, memory = form(cell, spoiled, lengths, state)
     steps = [state, *unroll_steps(cell, inputs, state)]
-    wanted = torch.stack([steps[length][1][row] for row, length in enumerate(lengths)])
+    expected = torch.stack([steps[length][1][row] for row, length in enumerate(lengths)])
     wanted_shown = torch.stack([step[0] for step in steps[1:]], dim=1)
-    for found, value in ((memory, wanted), (shown[seen], wanted_shown[seen])):
-        torch.testing.assert_close(found, value)
+    for actual, value in ((memory, expected), (shown[seen], wanted_shown[seen])):
+        torch.testing.assert_close(actual, value)
         leaves = (cell, inputs, hidden)
-        for pair in zip(gradients(found, *leaves), gradients(value, *leaves), strict=True):
+        for pair in zip(gradients(actual, *leaves), gradients(value, *leaves), strict=True):
             torch.testing.assert_close(*pair)
 
 
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
-def test_in_half_precision_a_memory_is_held_as_it_was(dtype):
+def test_frozen_padding_is_exact_in_half_precision(dtype):
     cell, inputs, state, _ = setting("lstm", dtype)
     lengths = torch.tensor([2, 2, 2])
     _, held = run_with_frozen_padding(cell, 20 * inputs, lengths, state)
@@ -113,37 +113,37 @@ def test_in_half_precision_a_memory_is_held_as_it_was(dtype):
 
 
 @each_kind
-def test_where_a_row_ends_is_the_state_of_the_steps_up_to_it(kind):
+def test_final_state_of_each_row_equals_steps(kind):
     cell, inputs, state, _ = setting(kind, torch.double)
     lengths = torch.tensor([5, 0, 2])
     steps = [state, *unroll_steps(cell, inputs, state)]
-    _, found = unroll_with_final_state(cell, inputs, lengths, state)
-    for place, part in enumerate(found):
-        wanted = [steps[length][place][row] for row, length in enumerate(lengths)]
-        torch.testing.assert_close(part, torch.stack(wanted))
+    _, actual = unroll_with_final_state(cell, inputs, lengths, state)
+    for place, part in enumerate(actual):
+        expected = [steps[length][place][row] for row, length in enumerate(lengths)]
+        torch.testing.assert_close(part, torch.stack(expected))
 
 
-def test_only_the_memory_of_an_lstm_is_told_by_no_kernel():
+def test_lstm_has_no_kernel_for_all_cell_states():
     told = {kind for kind in CELL_CLASSES if has_kernel_for_states(*setting(kind, torch.float)[:3])}
     assert told == {"rnn", "gru"}
 
 
 @each_kind
-def test_a_cell_that_drops_is_fused_only_where_it_drops_nothing(kind):
+def test_recurrent_dropout_has_a_kernel_in_eval_mode_alone(kind):
     inner = CELL_CLASSES[kind](2, 4)
     cell = RecurrentDropout(inner, 0.5)
     inputs = torch.randn(3, 5, 2)
     assert torch_cell(cell.train()) is None
     assert torch_cell(cell.eval()) is inner
     first = cell.initial_state(torch.randn(3, 4))
-    wanted = tuple(
+    expected = tuple(
         torch.stack(part, 1) for part in zip(*unroll_steps(cell, inputs, first), strict=True)
     )
-    torch.testing.assert_close(unroll_outputs(cell, inputs, first), wanted[0])
-    torch.testing.assert_close(unroll_states(cell, inputs, first), wanted)
+    torch.testing.assert_close(unroll_outputs(cell, inputs, first), expected[0])
+    torch.testing.assert_close(unroll_states(cell, inputs, first), expected)
 
 
-def test_what_steps_otherwise_is_not_fused():
+def test_other_cells_have_no_kernel():
     class Shifted(GRUCell):
         def step(self, projected_inputs, state, recurrent_input=None):
             return super().step(projected_inputs + 1, state, recurrent_input)
@@ -152,13 +152,13 @@ def test_what_steps_otherwise_is_not_fused():
     for cell in (Shifted(2, 4), zoned, ResetBeforeGRUCell(2, 4), ResetAfterGRUCell(2, 4)):
         assert torch_cell(cell) is None
         inputs, first = torch.randn(3, 5, 2), cell.initial_state(torch.randn(3, 4))
-        wanted = torch.stack([each[0] for each in unroll_steps(cell, inputs, first)], dim=1)
-        torch.testing.assert_close(unroll_outputs(cell, inputs, first), wanted)
+        expected = torch.stack([each[0] for each in unroll_steps(cell, inputs, first)], dim=1)
+        torch.testing.assert_close(unroll_outputs(cell, inputs, first), expected)
 
 
 @pytest.mark.gpu
 @each_kind
-def test_on_a_gpu_one_kernel_reads_what_the_cpu_reads_and_finds_the_weights_together(kind, recwarn):
+def test_gpu_kernel_equals_cpu_and_has_contiguous_weights(kind, recwarn):
     cells = {name: CELL_CLASSES[kind](2, 4) for name in ("forwards", "backwards")}
     ours, inputs = RecurrentLayer(**cells).double(), torch.randn(3, 5, 2, dtype=torch.double)
     lengths = torch.tensor([5, 1, 3])
@@ -167,8 +167,8 @@ def test_on_a_gpu_one_kernel_reads_what_the_cpu_reads_and_finds_the_weights_toge
     seen = torch.arange(5) < lengths[:, None]
     for outputs in (there.outputs, ours(inputs.cuda(), lengths.cuda())):
         torch.testing.assert_close(outputs.cpu()[seen], here.outputs[seen])
-    for found, wanted in zip(there.final_states, here.final_states, strict=True):
-        for pair in zip(found, wanted, strict=True):
+    for actual, expected in zip(there.final_states, here.final_states, strict=True):
+        for pair in zip(actual, expected, strict=True):
             torch.testing.assert_close(pair[0].cpu(), pair[1])
     # torch warns where weights do not lie in one piece and must be gathered at every call.
     assert not [each for each in recwarn if "contiguous" in str(each.message)]

@@ -21,7 +21,7 @@ quickly = pytest.mark.usefixtures("without_shape_checks")
 
 
 @each_system
-def test_step_by_step_is_the_whole_sequence(name):
+def test_steps_equal_teacher_forcing(name):
     model, examples = build(name), batch(store(), [0, 3, 5, 6])
     whole = model(examples, need_weights=True)
     state = model.initial_state(examples.sources)
@@ -46,7 +46,7 @@ def test_padding_has_no_influence(name):
 
 @quickly
 @each_system
-def test_a_batch_of_one_is_a_batch_of_many(name):
+def test_batched_rows_equal_single_rows(name):
     model, corpus = build(name), store()
     rows = list(range(len(corpus)))
     together = model(batch(corpus, rows)).log_probs
@@ -57,7 +57,7 @@ def test_a_batch_of_one_is_a_batch_of_many(name):
 
 @quickly
 @each_system
-def test_the_future_has_no_influence_on_the_past(name):
+def test_later_tokens_have_no_influence(name):
     model, examples = build(name), batch(store(), [6])
     changed = examples.decoder_inputs.clone()
     changed[:, 3:] = 4
@@ -67,7 +67,7 @@ def test_the_future_has_no_influence_on_the_past(name):
 
 @quickly
 @each_system
-def test_rows_of_a_state_go_their_own_way(name):
+def test_selected_rows_of_a_state_are_independent(name):
     model, examples = build(name), batch(store(), [2, 5])
     rows = torch.tensor([1, 1, 0])
     picked = select_rows(model.initial_state(examples.sources), rows)

@@ -42,19 +42,19 @@ def shape(value):
 
 
 @given(nested)
-def test_the_nesting_does_not_change(value):
+def test_map_tensors_keeps_the_nesting(value):
     assert shape(map_tensors(lambda tensor: tensor + 1, value)) == shape(value)
 
 
 @given(nested)
-def test_every_tensor_is_changed_and_nothing_else(value):
+def test_map_tensors_changes_tensors_alone(value):
     changed = map_tensors(lambda tensor: tensor + 1, value)
     for before, after in zip(leaves(value), leaves(changed), strict=True):
         assert after is None if before is None else torch.equal(after, before + 1)
 
 
 @given(nested, st.lists(st.integers(0, ROWS - 1), min_size=1), st.data())
-def test_selecting_twice_is_selecting_once(value, first, data):
+def test_selecting_rows_twice_is_selecting_once(value, first, data):
     second = data.draw(st.lists(st.integers(0, len(first) - 1)))
     one, two = torch.tensor(first), torch.tensor(second, dtype=torch.long)
     for left, right in zip(
@@ -65,13 +65,13 @@ def test_selecting_twice_is_selecting_once(value, first, data):
         assert (left is None and right is None) or torch.equal(left, right)
 
 
-def test_rows_are_kept_dropped_and_repeated_in_the_order_given():
+def test_select_rows_keeps_the_given_order():
     state = State(torch.tensor([10, 20, 30]), (torch.tensor([[1], [2], [3]]),))
     kept = select_rows(state, torch.tensor([2, 0, 2]))
     assert kept.hidden.tolist() == [30, 10, 30]
     assert kept.cache[0].tolist() == [[3], [1], [3]]
 
 
-def test_what_is_not_a_nested_value_is_refused():
+def test_lists_are_not_nested_tuples():
     with pytest.raises(AssertionError, match="not a nested tuple: list"):
         map_tensors(lambda tensor: tensor, [torch.zeros(1)])

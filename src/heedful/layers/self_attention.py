@@ -1,7 +1,11 @@
-"""Block attention: a sequence cut into blocks, each of which sees itself alone.
+"""Self-attention: full, within blocks, or over a compressed sequence.
 
-Law: it is full attention under a mask of blocks, for time and memory that grow with the length of
-a sequence and not with its square.
+Bidirectional attention reads whole sequences; causal attention reads them in pieces, with earlier
+positions in a `SelfAttentionCache`, a value that goes in and comes out longer. Rows may have
+different lengths: each continues at its own end.
+
+Invariants: block attention is full attention under a block mask; a causal position sees a
+compressed segment only if the whole segment lies at or before it.
 """
 
 from __future__ import annotations
@@ -14,175 +18,148 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import pad
+from typing_extensions import override
 
 from heedful.attention.attention import Attention
 from heedful.attention.masks import padding_mask
 from heedful.attention.outputs import AttentionOutput, AttentionState, Memory, PreparedKeys
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
-from heedful.errors import ConfigError
+from heedful.errors import check
 from heedful.ops import op
 from heedful.pytree import Nested, map_pairs
-from heedful.shapes import Bool, Float, Int
-
-# Self-attention: how do the places of one sequence look at one another?
-#
-# A sequence may look both ways, or only back; looking back, it can be read piece by piece, with
-# what was read before kept in a `SelfAttentionCache`. The cache is a value like any other state: it goes in,
-# comes out longer, and a search selects its rows. Rows may be of unlike length; each goes on from
-# its own end.
+from heedful.shapes import Bool, Float, HiddenStates, Int, Lengths
 
 
 class KVCache(NamedTuple):
-    """What there is of the places that have been read; past a row's end it means nothing."""
+    """Values and prepared keys of the positions read so far; undefined behind a row's end."""
 
     values: Float[Tensor, "B *H S V"]
     keys: PreparedKeys
 
 
 class SelfAttentionCache(NamedTuple):
-    """What a sublayer keeps of the places it has read."""
+    """State of self-attention between positions."""
 
-    kv_cache: KVCache | None  # None before the first
-    attention_state: AttentionState | None = (
-        None  # only where it counts where earlier places looked
-    )
-    recent: Float[Tensor, "B R D"] | None = None  # the last inputs, where more are waited for
+    kv_cache: KVCache | None  # None before the first position
+    attention_state: AttentionState | None = None  # where attention depends on it
+    recent: Float[Tensor, "B R D"] | None = None  # last inputs, for the next compressed segment
 
 
 class SelfAttentionOutput(NamedTuple):
-    """What places found, and what is kept to go on from."""
+    """Output of causal self-attention."""
 
-    outputs: Float[Tensor, "B T D"]
-    weights: Float[Tensor, "B T S"] | None  # where each looked, of all places so far
+    outputs: HiddenStates
+    weights: Float[Tensor, "B T S"] | None  # over all positions so far
     cache: SelfAttentionCache
 
 
 class SelfAttention(nn.Module, ABC):
-    """How far the places of a sequence see."""
+    """Interface of self-attention."""
 
     def __init__(self, attention: Attention) -> None:
         super().__init__()
         self.attention = attention
         attention.role = "self"
 
-    def initial_state(self, inputs: Float[Tensor, "B T D"]) -> SelfAttentionCache:
-        """Nothing has been read, of as many rows as these."""
+    def initial_state(self, inputs: HiddenStates) -> SelfAttentionCache:
+        """Return the cache before the first position, for as many rows as the inputs have."""
         return SelfAttentionCache(None)
 
     @abstractmethod
-    def forward_bidirectional(
-        self, inputs: Float[Tensor, "B S D"], lengths: Int[Tensor, "B"]
-    ) -> Float[Tensor, "B S D"]:
-        """Let the places of whole sequences look at those before and after them."""
+    def forward_bidirectional(self, inputs: HiddenStates, lengths: Lengths) -> HiddenStates:
+        """Attend from every position to those before and after it."""
 
     @abstractmethod
     def forward(
         self,
-        inputs: Float[Tensor, "B T D"],
+        inputs: HiddenStates,
         cache: SelfAttentionCache,
         start_positions: Int[Tensor, "B"],
-        lengths: Int[Tensor, "B"],
+        lengths: Lengths,
         *,
         need_weights: bool = False,
     ) -> SelfAttentionOutput:
-        """Let places look at themselves and back.
+        """Attend from the next positions to themselves and earlier ones.
 
-        `first` is the number of each row's first place and `lengths` how many there are. What a
-        row holds past its end is overwritten by what it goes on with.
+        The first `lengths` inputs of each row are real and stand from `start_positions` on; what
+        the cache holds behind a row's end is overwritten.
         """
 
 
 class FullSelfAttention(SelfAttention):
-    """Every place sees every other, or every earlier one."""
+    """Every position sees all others, or all earlier ones."""
 
-    def forward_bidirectional(
-        self, inputs: Float[Tensor, "B S D"], lengths: Int[Tensor, "B"]
-    ) -> Float[Tensor, "B S D"]:
-        """Let the places of whole sequences look at those before and after them."""
+    @override
+    def forward_bidirectional(self, inputs: HiddenStates, lengths: Lengths) -> HiddenStates:
         memory = self.attention.build_memory(inputs, padding_mask(lengths, inputs.size(1)))
         return self.attention(inputs, memory, need_weights=False).context
 
+    @override
     def forward(
         self,
-        inputs: Float[Tensor, "B T D"],
+        inputs: HiddenStates,
         cache: SelfAttentionCache,
         start_positions: Int[Tensor, "B"],
-        lengths: Int[Tensor, "B"],
+        lengths: Lengths,
         *,
         need_weights: bool = False,
     ) -> SelfAttentionOutput:
-        """Let places look at themselves and back."""
-        held, places = append_to_cache(self.attention, inputs, cache.kv_cache, start_positions)
-        seen = torch.arange(held.values.size(-2), device=places.device)
-        memory = as_memory(held, self.visibility(seen, places.unsqueeze(-1)))
-        past = attention_state_for(self.attention, memory, cache, start_positions)
-        attended = self.attention(inputs, memory, past, need_weights=need_weights)
+        kv_cache, positions = append_to_cache(
+            self.attention, inputs, cache.kv_cache, start_positions
+        )
+        key_positions = torch.arange(kv_cache.values.size(-2), device=positions.device)
+        memory = as_memory(kv_cache, self.visibility(key_positions, positions.unsqueeze(-1)))
+        state = attention_state_for(self.attention, memory, cache, start_positions)
+        attended = self.attention(inputs, memory, state, need_weights=need_weights)
         next_state = attended.state if self.attention.is_stateful else None
         return SelfAttentionOutput(
-            attended.context, attended.weights, SelfAttentionCache(held, next_state)
+            attended.context, attended.weights, SelfAttentionCache(kv_cache, next_state)
         )
 
     def visibility(
         self, key_positions: Int[Tensor, "S"], query_positions: Int[Tensor, "#B T 1"]
     ) -> Bool[Tensor, "#B T S"]:
-        """Say which places a place of this number sees."""
+        """Return the causal mask of queries at these positions."""
         return key_positions <= query_positions
 
 
 def append_to_cache(
     attention: Attention,
-    inputs: Float[Tensor, "B T D"],
+    inputs: HiddenStates,
     kv_cache: KVCache | None,
     start_positions: Int[Tensor, "B"],
 ) -> tuple[KVCache, Int[Tensor, "#B T"]]:
-    """Add places to those that are held; give also the numbers of the new ones."""
+    """Append the values and keys of new positions; return the cache and these positions."""
     full_mask = torch.ones(1, 1, inputs.size(1), dtype=torch.bool, device=inputs.device)
-    numbers = torch.arange(inputs.size(1), device=inputs.device)
+    offsets = torch.arange(inputs.size(1), device=inputs.device)
     if kv_cache is None:
         values, keys, _ = attention.build_memory(inputs, full_mask)
-        return KVCache(values, keys), numbers.unsqueeze(0)
+        return KVCache(values, keys), offsets.unsqueeze(0)
     values, keys, _ = attention.build_memory(inputs, full_mask, start_positions=start_positions)
-    places = start_positions.unsqueeze(1) + numbers
-    return write_to_cache(kv_cache, KVCache(values, keys), places), places
+    positions = start_positions.unsqueeze(1) + offsets
+    return write_to_cache(kv_cache, KVCache(values, keys), positions), positions
 
 
 def write_to_cache(cached: Nested, added: Nested, positions: Int[Tensor, "B T"]) -> Nested:
-    """Put tensors (B, ..., T, X) into longer ones (B, ..., S + T, X), at each row's own places."""
+    """Write nested tensors (B, ..., T, X) into a cache, at each row's own positions."""
     return map_pairs(lambda old, new: write_rows(old, new, positions), cached, added)
 
 
 @op
 def write_rows(
-    cached: Float[Tensor, "B *H S X"],
-    new: Float[Tensor, "B *H T X"],
-    positions: Int[Tensor, "B T"],
+    cached: Float[Tensor, "B *H S X"], new: Float[Tensor, "B *H T X"], positions: Int[Tensor, "B T"]
 ) -> Float[Tensor, "B *H R X"]:
-    """Append room for T positions to a cache, then write each row at its own positions."""
+    """Lengthen a tensor by T positions, then write each row at its own positions."""
     grown = pad(cached, (0, 0, 0, new.size(-2)))
     index = positions[(slice(None), *(None,) * (new.dim() - 3), slice(None), None)]
     return grown.scatter(-2, index.expand(new.shape), new)
 
 
-AttendFunction = Callable[[Tensor, Tensor, Any], Tensor]
-
-
-@op
-def attend_at_positions(
-    attend: AttendFunction,
-    queries: Float[Tensor, "B T D"],
-    positions: Int[Tensor, "B T"],
-    memory: Any,
-    parameters: Sequence[Tensor],
-) -> Float[Tensor, "B T V"]:
-    """Return attend(queries, positions, memory), where only `parameters` are learned."""
-    return attend(queries, positions, memory)
-
-
 def as_memory(kv_cache: KVCache, visible: Bool[Tensor, "#B T S"]) -> Memory:
-    """Say what may be seen; heads, where there are any, stand between rows and places."""
-    rows = visible.expand(len(kv_cache.values), -1, -1)
-    return Memory(*kv_cache, rows if kv_cache.values.dim() == 3 else rows.unsqueeze(1))
+    """Combine a cache with a mask, which is the same for all heads."""
+    mask = visible.expand(len(kv_cache.values), -1, -1)
+    return Memory(*kv_cache, mask if kv_cache.values.dim() == 3 else mask.unsqueeze(1))
 
 
 def attention_state_for(
@@ -191,91 +168,98 @@ def attention_state_for(
     cache: SelfAttentionCache,
     start_positions: Int[Tensor, "B"],
 ) -> AttentionState | None:
-    """Make what queries must know of those before them: the less, the faster they are."""
+    """Return the state of the next queries, or None if attention does not depend on it."""
     if not attention.needs_positions or (cache.kv_cache is None and not attention.is_stateful):
         return None
-    past = cache.attention_state or attention.initial_state(memory)
-    longer = memory.values.size(-2) - past.last_weights.size(-1)
-    asked = start_positions[(..., *(None,) * (past.num_queries.dim() - 1))].expand_as(
-        past.num_queries
-    )
-    return past._replace(
-        num_queries=asked,
-        last_weights=pad(past.last_weights, (0, longer)),
-        coverage=pad(past.coverage, (0, longer)),
+    state = cache.attention_state or attention.initial_state(memory)
+    num_new_keys = memory.values.size(-2) - state.last_weights.size(-1)
+    head_dims = (None,) * (state.num_queries.dim() - 1)
+    return state._replace(
+        num_queries=start_positions[(..., *head_dims)].expand_as(state.num_queries),
+        last_weights=pad(state.last_weights, (0, num_new_keys)),
+        coverage=pad(state.coverage, (0, num_new_keys)),
     )
 
 
 class BlockSelfAttention(FullSelfAttention):
-    """Places see those of their own block of so many  (Liu et al. 2018, section 4.2.3: 256)."""
+    """Positions see those of their own block (Liu et al. 2018, section 4.2.3: 256 positions).
+
+    Whole sequences are read block by block: time and memory grow with their length.
+    """
 
     def __init__(self, attention: Attention, *, block_size: int) -> None:
         super().__init__(attention)
         self.block_size = block_size
 
-    def forward_bidirectional(
-        self, inputs: Float[Tensor, "B S D"], lengths: Int[Tensor, "B"]
-    ) -> Float[Tensor, "B S D"]:
-        """Let the places of whole sequences look at all those of their block."""
-        numbers = torch.arange(inputs.size(1), device=inputs.device)
-        real = (numbers < lengths.unsqueeze(1)).unsqueeze(-1)  # (B, S, 1)
-        visible = self._split_into_blocks(real).transpose(1, 2)  # (B * blocks, 1, block)
-        return self._attend_in_blocks(inputs, visible)
+    @override
+    def forward_bidirectional(self, inputs: HiddenStates, lengths: Lengths) -> HiddenStates:
+        positions = torch.arange(inputs.size(1), device=inputs.device)
+        is_real = (positions < lengths.unsqueeze(1)).unsqueeze(-1)  # (B, S, 1)
+        mask = self._split_into_blocks(is_real).transpose(1, 2)  # (B * blocks, 1, block)
+        return self._attend_in_blocks(inputs, mask)
 
+    @override
     def forward(
         self,
-        inputs: Float[Tensor, "B T D"],
+        inputs: HiddenStates,
         cache: SelfAttentionCache,
         start_positions: Int[Tensor, "B"],
-        lengths: Int[Tensor, "B"],
+        lengths: Lengths,
         *,
         need_weights: bool = False,
     ) -> SelfAttentionOutput:
-        """Let places look at themselves and back to where their block begins."""
         if cache.kv_cache is not None or need_weights or inputs.size(1) <= self.block_size:
             return super().forward(
                 inputs, cache, start_positions, lengths, need_weights=need_weights
             )
-        numbers = torch.arange(self.block_size, device=inputs.device)
-        outputs = self._attend_in_blocks(inputs, (numbers <= numbers.unsqueeze(1)).unsqueeze(0))
+        positions = torch.arange(self.block_size, device=inputs.device)
+        causal = (positions <= positions.unsqueeze(1)).unsqueeze(0)
+        outputs = self._attend_in_blocks(inputs, causal)
         kv_cache, _ = append_to_cache(self.attention, inputs, None, start_positions)
         return SelfAttentionOutput(outputs, None, SelfAttentionCache(kv_cache))
 
+    @override
     def visibility(
         self, key_positions: Int[Tensor, "S"], query_positions: Int[Tensor, "#B T 1"]
     ) -> Bool[Tensor, "#B T S"]:
-        """Say which places a place of this number sees."""
-        return (key_positions <= query_positions) & (
-            key_positions // self.block_size == query_positions // self.block_size
-        )
+        is_same_block = key_positions // self.block_size == query_positions // self.block_size
+        return (key_positions <= query_positions) & is_same_block
 
     def _attend_in_blocks(
-        self, inputs: Float[Tensor, "B S D"], visible: Bool[Tensor, "#N #L L"]
-    ) -> Float[Tensor, "B S D"]:
+        self, inputs: HiddenStates, mask: Bool[Tensor, "#N #L L"]
+    ) -> HiddenStates:
         blocks = self._split_into_blocks(inputs)
-        memory = self.attention.build_memory(blocks, visible)
-        attended = self.attention(blocks, memory, need_weights=False).context
-        return attended.reshape(len(inputs), -1, attended.size(-1))[:, : inputs.size(1)]
+        memory = self.attention.build_memory(blocks, mask)
+        context = self.attention(blocks, memory, need_weights=False).context
+        return context.reshape(len(inputs), -1, context.size(-1))[:, : inputs.size(1)]
 
     def _split_into_blocks(self, values: Tensor) -> Tensor:
-        """Cut (B, S, X) into blocks that count as rows, (B * blocks, block, X)."""
-        missing = -values.size(1) % self.block_size
-        return pad(values, (0, 0, 0, missing)).reshape(-1, self.block_size, values.size(-1))
+        """Split (B, S, X) into padded blocks (B * blocks, block, X)."""
+        padding = -values.size(1) % self.block_size
+        return pad(values, (0, 0, 0, padding)).reshape(-1, self.block_size, values.size(-1))
 
 
-# Compressed attention: every place sees all that came before, but in fewer, wider pieces.
-#
-# Neighbouring places are pressed into one by a convolution that does not overlap, and only what is
-# pressed can be looked at. Law: a place sees a piece when all of it lies at or before the place,
-# so nothing of the future leaks; a place with no whole piece before it finds nothing, and gets
-# zeros, or the bias of its heads where they have one.
+AttendFunction = Callable[[Tensor, Tensor, Any], Tensor]
+
+
+@op
+def attend_at_positions(
+    attend: AttendFunction,
+    queries: HiddenStates,
+    positions: Int[Tensor, "B T"],
+    memory: Any,
+    parameters: Sequence[Tensor],
+) -> Float[Tensor, "B T V"]:
+    """Return attend(queries, positions, memory); `parameters` are all that it can learn."""
+    return attend(queries, positions, memory)
 
 
 class CompressedSelfAttention(SelfAttention):
-    """attend(q, press_k(x), press_v(x)), both convolutions as wide as their stride.
+    """attend(q, conv_k(x), conv_v(x)), with convolutions as wide as their stride.
 
-    (Liu et al. 2018, section 4.2.3: kernel and stride 3.) The paper presses keys and values after
-    they were projected, here before: two linear maps in a row, and the same maps can be learned.
+    (Liu et al. 2018, section 4.2.3: kernel and stride 3.) The paper compresses keys and values after
+    their projections, here before them: both are linear, so the same maps can be learned. A
+    position without a whole segment before it gets zeros, or the output bias of the heads.
     """
 
     def __init__(self, attention: Attention, *, size: int, stride: int) -> None:
@@ -284,155 +268,145 @@ class CompressedSelfAttention(SelfAttention):
         self.compress_keys = nn.Conv1d(size, size, stride, stride=stride)
         self.compress_values = nn.Conv1d(size, size, stride, stride=stride)
 
-    def initial_state(self, inputs: Float[Tensor, "B T D"]) -> SelfAttentionCache:
-        """Nothing has been read; the places before the first are zeros."""
-        rows, size = len(inputs), inputs.size(-1)
-        return SelfAttentionCache(None, recent=inputs.new_zeros(rows, self.stride - 1, size))
+    @override
+    def initial_state(self, inputs: HiddenStates) -> SelfAttentionCache:
+        recent = inputs.new_zeros(len(inputs), self.stride - 1, inputs.size(-1))
+        return SelfAttentionCache(None, recent=recent)
 
-    def forward_bidirectional(
-        self, inputs: Float[Tensor, "B S D"], lengths: Int[Tensor, "B"]
-    ) -> Float[Tensor, "B S D"]:
-        """Let the places of whole sequences look at all pieces; the last may be filled up."""
-        numbers = torch.arange(inputs.size(1), device=inputs.device)
-        real = (numbers < lengths.unsqueeze(1)).unsqueeze(-1)
-        segments = self._compress(inputs * real)
-        begins = torch.arange(segments.values.size(-2), device=inputs.device) * self.stride
-        memory = as_memory(segments, (begins < lengths.unsqueeze(1)).unsqueeze(1))
+    @override
+    def forward_bidirectional(self, inputs: HiddenStates, lengths: Lengths) -> HiddenStates:
+        positions = torch.arange(inputs.size(1), device=inputs.device)
+        is_real = (positions < lengths.unsqueeze(1)).unsqueeze(-1)
+        segments = self._compress(inputs * is_real)
+        starts = torch.arange(segments.values.size(-2), device=inputs.device) * self.stride
+        memory = as_memory(segments, (starts < lengths.unsqueeze(1)).unsqueeze(1))
         return self.attention(inputs, memory, need_weights=False).context
 
+    @override
     def forward(
         self,
-        inputs: Float[Tensor, "B T D"],
+        inputs: HiddenStates,
         cache: SelfAttentionCache,
         start_positions: Int[Tensor, "B"],
-        lengths: Int[Tensor, "B"],
+        lengths: Lengths,
         *,
         need_weights: bool = False,
     ) -> SelfAttentionOutput:
-        """Let places look back at pieces; the weight of a piece is that of its places, evenly."""
+        """The weight of a segment is spread evenly over its positions."""
         assert cache.recent is not None
-        padded_inputs = torch.cat([cache.recent, inputs], dim=1)  # from place first - stride + 1 on
-        kv_cache = self._append(padded_inputs, cache.kv_cache, start_positions)
-        places = start_positions.unsqueeze(1) + torch.arange(inputs.size(1), device=inputs.device)
-        outputs, weights = self._attend(inputs, kv_cache, places, need_weights)
+        recent_and_new = torch.cat([cache.recent, inputs], dim=1)  # from start - stride + 1 on
+        kv_cache = self._append(recent_and_new, cache.kv_cache, start_positions)
+        offsets = torch.arange(inputs.size(1), device=inputs.device)
+        outputs, weights = self._attend(
+            inputs, kv_cache, start_positions.unsqueeze(1) + offsets, need_weights=need_weights
+        )
         last = lengths.unsqueeze(1) + torch.arange(self.stride - 1, device=lengths.device)
-        recent = padded_inputs.gather(1, last.unsqueeze(-1).expand(-1, -1, padded_inputs.size(-1)))
-        spread = None if weights is None else self._expand_weights(weights)
-        return SelfAttentionOutput(outputs, spread, SelfAttentionCache(kv_cache, recent=recent))
+        recent = _gather_positions(recent_and_new, last)
+        if weights is not None:
+            weights = weights.repeat_interleave(self.stride, dim=-1) / self.stride
+        return SelfAttentionOutput(outputs, weights, SelfAttentionCache(kv_cache, recent=recent))
 
     def _append(
         self,
-        padded_inputs: Float[Tensor, "B R D"],
+        recent_and_new: Float[Tensor, "B R D"],
         kv_cache: KVCache | None,
         start_positions: Int[Tensor, "B"],
     ) -> KVCache:
-        """Press what has become whole, and what has not: that is pressed again when it is."""
+        """Compress the segments of the new positions; an incomplete one is compressed again later."""
         if kv_cache is None:
-            return self._compress(padded_inputs[:, self.stride - 1 :])
-        num_pieces = (
-            padded_inputs.size(1) - 1
-        ) // self.stride + 1  # that the new places can lie in
-        numbers = start_positions.unsqueeze(1) // self.stride + torch.arange(
-            num_pieces, device=start_positions.device
-        )
-        begins = (
-            numbers * self.stride - start_positions.unsqueeze(1) + self.stride - 1
-        )  # (B, pieces)
-        within = begins.unsqueeze(-1) + torch.arange(self.stride, device=start_positions.device)
-        index = within.flatten(1).clamp(max=padded_inputs.size(1) - 1).unsqueeze(-1)
-        segments = self._compress(
-            padded_inputs.gather(1, index.expand(-1, -1, padded_inputs.size(-1)))
-        )
-        return write_to_cache(kv_cache, segments, numbers)
+            return self._compress(recent_and_new[:, self.stride - 1 :])
+        device, starts = start_positions.device, start_positions.unsqueeze(1)
+        num_segments = (recent_and_new.size(1) - 1) // self.stride + 1
+        segments = starts // self.stride + torch.arange(num_segments, device=device)
+        segment_starts = segments * self.stride - starts + self.stride - 1  # (B, segments)
+        index = segment_starts.unsqueeze(-1) + torch.arange(self.stride, device=device)
+        index = index.flatten(1).clamp(max=recent_and_new.size(1) - 1)
+        compressed = self._compress(_gather_positions(recent_and_new, index))
+        return write_to_cache(kv_cache, compressed, segments)
 
     def _compress(self, inputs: Float[Tensor, "B R D"]) -> KVCache:
-        """Press places into pieces, the last of them filled up with zeros."""
-        filled = pad(inputs, (0, 0, 0, -inputs.size(1) % self.stride)).transpose(1, 2)
-        keys, values = (
-            press(filled).transpose(1, 2) for press in (self.compress_keys, self.compress_values)
-        )
-        everything = torch.ones(1, 1, keys.size(1), dtype=torch.bool, device=inputs.device)
-        memory = self.attention.build_memory(values, everything, keys=keys)
+        """Compress positions into segments, the last one padded with zeros."""
+        padded = pad(inputs, (0, 0, 0, -inputs.size(1) % self.stride)).transpose(1, 2)
+        keys = self.compress_keys(padded).transpose(1, 2)
+        values = self.compress_values(padded).transpose(1, 2)
+        full_mask = torch.ones(1, 1, keys.size(1), dtype=torch.bool, device=inputs.device)
+        memory = self.attention.build_memory(values, full_mask, keys=keys)
         return KVCache(memory.values, memory.keys)
-
-    def _expand_weights(self, weights: Float[Tensor, "B T S"]) -> Float[Tensor, "B T R"]:
-        return weights.repeat_interleave(self.stride, dim=-1) / self.stride
 
     def _attend(
         self,
-        inputs: Float[Tensor, "B T D"],
+        inputs: HiddenStates,
         kv_cache: KVCache,
         positions: Int[Tensor, "B T"],
+        *,
         need_weights: bool,
-    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T S"] | None]:
-        ends = (
-            torch.arange(1, kv_cache.values.size(-2) + 1, device=positions.device) * self.stride - 1
-        )
+    ) -> tuple[HiddenStates, Float[Tensor, "B T S"] | None]:
+        segments = torch.arange(1, kv_cache.values.size(-2) + 1, device=positions.device)
+        segment_ends = segments * self.stride - 1
 
         def attend(queries: Tensor, positions: Tensor, kv_cache: KVCache) -> AttentionOutput:
-            memory = as_memory(kv_cache, ends <= positions.unsqueeze(-1))
+            memory = as_memory(kv_cache, segment_ends <= positions.unsqueeze(-1))
             return self.attention(queries, memory, need_weights=need_weights)
 
         if need_weights:
             attended = attend(inputs, positions, kv_cache)
             return attended.context, attended.weights
-        contexts = attend_at_positions(
+        context = attend_at_positions(
             lambda *args: attend(*args).context,
             inputs,
             positions,
             kv_cache,
             list(self.attention.parameters()),
         )
-        return contexts, None
+        return context, None
 
 
-# How far self-attention sees, as a configuration names it.
+def _gather_positions(
+    inputs: Float[Tensor, "B R D"], index: Int[Tensor, "B N"]
+) -> Float[Tensor, "B N D"]:
+    return inputs.gather(1, index.unsqueeze(-1).expand(-1, -1, inputs.size(-1)))
 
 
 class FullSelfAttentionConfig(BaseConfig):
-    """Every place sees every other, or every earlier one."""
+    """Every position sees all others, or all earlier ones."""
 
     type: Literal["full"] = "full"
 
     def build(self, attention: Attention, *, size: int) -> SelfAttention:
-        """Make the self-attention of a layer of this width."""
         return FullSelfAttention(attention)
 
 
 class BlockSelfAttentionConfig(BaseConfig):
-    """A place sees those of its own block (Liu et al. 2018, local attention)."""
+    """Positions see those of their own block (Liu et al. 2018, local attention)."""
 
     type: Literal["block"] = "block"
     block_size: PositiveInt = 256
-    """Places in a block; the paper's number."""
+    """Positions per block; 256 in the paper."""
 
     def build(self, attention: Attention, *, size: int) -> SelfAttention:
-        """Make the self-attention of a layer of this width."""
-        if attention.is_stateful:
-            raise ConfigError(
-                "attention_types.type",
-                "blocks are looked at side by side, but this attention goes by where it looked "
-                "before",
-                "choose the span 'full', or another score or alignment",
-            )
+        check(
+            not attention.is_stateful,
+            "attention_types.type",
+            "'block' computes all blocks at once, but this attention depends on earlier alignments",
+            "use 'full', or another score or alignment",
+        )
         return BlockSelfAttention(attention, block_size=self.block_size)
 
 
 class CompressedSelfAttentionConfig(BaseConfig):
-    """A place sees all before it, pressed together (Liu et al. 2018, memory-compressed)."""
+    """Positions see all earlier ones, compressed (Liu et al. 2018, memory-compressed)."""
 
     type: Literal["compressed"] = "compressed"
     stride: PositiveInt = 3
-    """Places that are pressed into one; the paper's number."""
+    """Positions that are compressed into one; 3 in the paper."""
 
     def build(self, attention: Attention, *, size: int) -> SelfAttention:
-        """Make the self-attention of a layer of this width."""
-        if attention.needs_positions:
-            raise ConfigError(
-                "attention_types.type",
-                "places that were pressed together have no number, but this attention goes by it",
-                "choose the span 'full', or a score and an alignment that go by content",
-            )
+        check(
+            not attention.needs_positions,
+            "attention_types.type",
+            "compressed positions have no index, but this attention depends on positions",
+            "use 'full', or a score and an alignment that depend on content alone",
+        )
         return CompressedSelfAttention(attention, size=size, stride=self.stride)
 
 

@@ -1,77 +1,74 @@
-"""Readers: what reads vectors from left to right, and can go on later from where it stopped.
+"""Causal backbones: recurrent or Transformer layers of language models.
 
-Law: what comes out at a place knows nothing of the places after it, and a text read piece by
-piece, each from the state the last one left, is read as if it were whole.
+Invariant: an output does not depend on later inputs, and a sequence read in pieces, each from the
+state that the last one left, is read as if it were whole.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, cast
 
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
+from typing_extensions import override
 
 from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
 from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
-from heedful.errors import ConfigError
+from heedful.errors import check
 from heedful.layers.rnn import CellConfig, RecurrentLayer
-from heedful.layers.rnn_cells import LSTMCellConfig, RecurrentCell, RecurrentState
+from heedful.layers.rnn_cells import LSTMCellConfig, RecurrentState
 from heedful.layers.transformer import (
     TransformerConfigBase,
     TransformerStack,
     TransformerStackState,
 )
-from heedful.shapes import Float, Int
+from heedful.shapes import Float, HiddenStates, Lengths, Losses
 
 
 class BackboneOutput(NamedTuple):
-    """Vectors that have been read."""
+    """Output of a causal backbone."""
 
-    outputs: Float[Tensor, "B T D"]  # one for every place; past a row's end they mean nothing
-    state: Any  # a nested value: what is needed to go on after each row's own end
-    auxiliary_losses: Mapping[str, Float[Tensor, ""]] = (
-        NO_AUXILIARY_LOSSES  # by name, to be added to the loss
-    )
-    weights: Float[Tensor, "B T S"] | None = None  # where was looked, of all places so far
+    outputs: HiddenStates  # undefined in padding
+    state: Any  # after the last real input of each row
+    auxiliary_losses: Losses = NO_AUXILIARY_LOSSES
+    weights: Float[Tensor, "B T S"] | None = None  # attention to all positions so far
 
 
 class CausalBackbone(nn.Module, ABC):
-    """What reads vectors from left to right."""
+    """Interface of causal backbones."""
 
     output_size: int
-    """Width of what comes out."""
+    """Size of the outputs."""
 
     @abstractmethod
     def initial_state(self, inputs: Float[Tensor, "B T E"]) -> Any:
-        """Make the state of having read nothing, for as many rows as these."""
+        """Return the state before the first input, for as many rows as the inputs have."""
 
     @abstractmethod
     def forward(
         self,
         inputs: Float[Tensor, "B T E"],
-        lengths: Int[Tensor, "B"],
+        lengths: Lengths,
         state: Any,
         *,
         need_state: bool = True,
         need_weights: bool = False,
     ) -> BackboneOutput:
-        """Read on from a state; of each row only the first `lengths` vectors are there.
+        """Read the next inputs; the first `lengths` of each row are real.
 
-        Where no state is needed to go on from, and no weights, they may not be made. A reader
-        that looks nowhere has no weights.
+        State and weights may be None if they are not needed; a backbone without attention has no
+        weights.
         """
 
-
-# Recurrent readers: what has been read is what the state remembers.
 
 RecurrentBackboneState = tuple[RecurrentState, ...]
 
 
 class RecurrentBackbone(CausalBackbone):
-    """Recurrent layers on top of one another, with dropout between them."""
+    """Recurrent layers with dropout between them."""
 
     def __init__(self, layers: Sequence[RecurrentLayer], *, size: int, dropout: float) -> None:
         super().__init__()
@@ -83,113 +80,103 @@ class RecurrentBackbone(CausalBackbone):
     def _layers(self) -> Iterable[RecurrentLayer]:
         return cast(Iterable[RecurrentLayer], self.layers)
 
+    @override
     def initial_state(self, inputs: Float[Tensor, "B T E"]) -> RecurrentBackboneState:
-        """Make the state of having read nothing, for as many rows as these."""
         return tuple(layer.initial_state(inputs)[0] for layer in self._layers)
 
+    @override
     def forward(
         self,
         inputs: Float[Tensor, "B T E"],
-        lengths: Int[Tensor, "B"],
+        lengths: Lengths,
         state: RecurrentBackboneState,
         *,
         need_state: bool = True,
         need_weights: bool = False,
     ) -> BackboneOutput:
-        """Read on from a state; nothing is looked at."""
-        outputs, final_states = inputs, list[RecurrentState]()
-        for number, (layer, before) in enumerate(zip(self._layers, state, strict=True)):
-            below = self.dropout(outputs) if number else outputs
+        outputs: Tensor = inputs
+        final_states: list[RecurrentState] = []
+        for index, (layer, layer_state) in enumerate(zip(self._layers, state, strict=True)):
+            layer_inputs = self.dropout(outputs) if index else outputs
             if need_state:
-                outputs, (end,) = layer.forward_with_states(below, lengths, [before])
-                final_states.append(end)
+                outputs, (final_state,) = layer.forward_with_states(
+                    layer_inputs, lengths, [layer_state]
+                )
+                final_states.append(final_state)
             else:
-                outputs = layer(below, lengths, [before])
+                outputs = layer(layer_inputs, lengths, [layer_state])
         return BackboneOutput(outputs, tuple(final_states) if need_state else None)
 
 
 class RecurrentBackboneConfig(BaseConfig):
-    """Read from left to right with recurrent layers."""
+    """Recurrent layers, from left to right."""
 
     type: Literal["recurrent"] = "recurrent"
     cell: CellConfig = LSTMCellConfig()
-    """The recurrent cell."""
+    """Recurrent cell of all layers."""
     hidden_size: PositiveInt = 256
-    """Width of a state."""
+    """Size of the hidden states."""
     num_layers: PositiveInt = 1
-    """Layers on top of one another."""
+    """Number of layers."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Share of values dropped between layers."""
+    """Dropout probability between layers."""
 
     def build(self, *, input_size: int) -> RecurrentBackbone:
-        """Make the reader for vectors of this width."""
-        inputs = [input_size] + [self.hidden_size] * (self.num_layers - 1)
-        layers = [RecurrentLayer(forward_cell=self._build_cell(size)) for size in inputs]
+        input_sizes = [input_size] + [self.hidden_size] * (self.num_layers - 1)
+        cells = [
+            self.cell.build(input_size=size, hidden_size=self.hidden_size) for size in input_sizes
+        ]
+        layers = [RecurrentLayer(forward_cell=cell) for cell in cells]
         return RecurrentBackbone(layers, size=self.hidden_size, dropout=self.dropout)
-
-    def _build_cell(self, input_size: int) -> RecurrentCell:
-        return self.cell.build(input_size=input_size, hidden_size=self.hidden_size)
-
-
-# Transformer readers: every place looks at itself and back (Liu et al. 2018; GPT).
 
 
 class TransformerBackbone(CausalBackbone):
-    """A stack of Transformer layers that see nothing of what comes after."""
+    """A causal stack of Transformer layers (Liu et al. 2018; Radford et al. 2018)."""
 
     def __init__(self, stack: TransformerStack, *, size: int) -> None:
         super().__init__()
         self.stack = stack
         self.output_size = size
 
+    @override
     def initial_state(self, inputs: Float[Tensor, "B T E"]) -> TransformerStackState:
-        """Make the state of having read nothing, for as many rows as these."""
         return self.stack.initial_state(inputs)
 
+    @override
     def forward(
         self,
         inputs: Float[Tensor, "B T E"],
-        lengths: Int[Tensor, "B"],
+        lengths: Lengths,
         state: TransformerStackState,
         *,
         need_state: bool = True,
         need_weights: bool = False,
     ) -> BackboneOutput:
-        """Read on from a state."""
-        stack_output = self.stack(inputs, lengths, state, need_weights=need_weights)
-        return BackboneOutput(
-            stack_output.outputs,
-            stack_output.state,
-            stack_output.auxiliary_losses,
-            stack_output.weights,
-        )
+        output = self.stack(inputs, lengths, state, need_weights=need_weights)
+        return BackboneOutput(output.outputs, output.state, output.auxiliary_losses, output.weights)
 
 
 class TransformerBackboneConfig(TransformerConfigBase):
-    """Read from left to right with Transformer layers."""
+    """Causal Transformer layers."""
 
     type: Literal["transformer"] = "transformer"
 
     def build(self, *, input_size: int) -> TransformerBackbone:
-        """Make the reader for vectors of this width."""
-        if input_size != self.hidden_size:
-            raise ConfigError(
-                "backbone.hidden_size",
-                f"layers of width {self.hidden_size} cannot read vectors of width {input_size}",
-                f"set it to {input_size}, or embedding_size to {self.hidden_size}",
-            )
+        check(
+            input_size == self.hidden_size,
+            "backbone.hidden_size",
+            f"must equal the size of the embeddings, {input_size}, but is {self.hidden_size}",
+            f"set it to {input_size}, or embedding_size to {self.hidden_size}",
+        )
         stack = self.build_stack(config_path="backbone")
-        if stack.is_stateful:
-            raise ConfigError(
-                "backbone.attention",
-                "a text that is read piece by piece cannot be looked at by a mechanism that goes "
-                "by where it looked before",
-                "choose an alignment such as 'softmax', and a score without features",
-            )
+        check(
+            not stack.is_stateful,
+            "backbone.attention",
+            "attention that depends on earlier alignments cannot read a text in pieces",
+            "use an alignment such as 'softmax', and a score without features",
+        )
         return TransformerBackbone(stack, size=self.hidden_size)
 
-
-# The readers, as a configuration names them.
 
 BackboneConfig = Annotated[
     RecurrentBackboneConfig | TransformerBackboneConfig,

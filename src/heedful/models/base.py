@@ -1,9 +1,13 @@
-""""""
+"""Interfaces of encoders, decoders and whole models.
+
+Invariants: padding has no influence; decoding a known target at once equals decoding it step by
+step; search, sampling and scoring give the same score to the same output, in whatever batch.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +18,7 @@ from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES, sum_losses
 from heedful.attention.masks import padding_mask
 from heedful.attention.outputs import AlignmentLossInputs, AlignmentOutput
 from heedful.data.batching import Batch, SourceBatch
-from heedful.errors import ConfigError
+from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.pooling import MeanPooling
 from heedful.models.output_heads import OutputHead
@@ -32,40 +36,41 @@ from heedful.search import (
     beam_search,
     score_targets,
 )
-from heedful.search.protocol import StepOutput
 from heedful.search.sampling import SamplingOptions, random_generators, sample_hypotheses
-from heedful.shapes import Bool, Float, Int
+from heedful.shapes import (
+    Float,
+    Hidden,
+    Int,
+    Lengths,
+    Losses,
+    Scalar,
+    SourceMask,
+    StepTokens,
+    TargetMask,
+    TokenIds,
+)
 from heedful.tokenization.vocabulary import BOS, EOS
 
 
 class EncoderStateSizes(NamedTuple):
-    """How wide what an encoder shows at its ends is; the empty one tells of none."""
+    """Sizes of the final states of an encoder; empty if it has none."""
 
-    final_state_sizes: tuple[
-        int, ...
-    ] = ()  # of each layer, bottom first: the widths of Encoded.ends
-    backward_size: int = 0  # how many of the top layer's values, the last ones, came backwards
-
-
-# Encoded: what an encoder hands to a decoder.
+    final_state_sizes: tuple[int, ...] = ()  # by layer, bottom first
+    backward_size: int = 0  # part of the top one that a backward cell computed, at its end
 
 
 class EncoderOutput(NamedTuple):
-    """A source that has been read."""
+    """An encoded source."""
 
-    states: Float[Tensor, "B S V"]  # one for every position; zero past the end
-    lengths: Int[Tensor, "B"]
+    states: Float[Tensor, "B S V"]  # zero in padding
+    lengths: Lengths
     pooled: Float[Tensor, "B V"] | None = None  # None: the mean of the states
-    final_states: tuple[Float[Tensor, "B D"], ...] = ()  # what is seen of each layer at its own end
-    cell_states: Float[Tensor, "B S V"] | None = None  # the memory cells beside the states, if kept
-    auxiliary_losses: Mapping[str, Float[Tensor, ""]] = (
-        NO_AUXILIARY_LOSSES  # by name, to be added to the loss
-    )
-    unfolded: Float[Tensor, "B U V"] | None = None  # the source as long as a target may grow
-    keys: Float[Tensor, "B S V"] | None = None  # the keys, where they are not the states
-    final_cell_states: tuple[
-        Float[Tensor, "B D"], ...
-    ] = ()  # what memory cells hold there, if asked
+    final_states: tuple[Hidden, ...] = ()  # hidden state of each layer after its last input
+    cell_states: Float[Tensor, "B S V"] | None = None  # LSTM cell states, if kept
+    auxiliary_losses: Losses = NO_AUXILIARY_LOSSES
+    unfolded: Float[Tensor, "B U V"] | None = None  # ByteNet: one state per target position
+    keys: Float[Tensor, "B S V"] | None = None  # None: the states
+    final_cell_states: tuple[Hidden, ...] = ()  # if the encoder `returns_cell_states`
 
     @property
     def summary(self) -> Float[Tensor, "B V"]:
@@ -76,63 +81,74 @@ class EncoderOutput(NamedTuple):
         return MeanPooling()(self.states, mask)
 
 
-# Decoders: what writes a target, token by token, about a source that has been read.
-#
-# Law: a known target read at once is the same target read step by step.
+class Encoder(nn.Module, ABC):
+    """Interface of encoders."""
+
+    embedding: TokenEmbedding
+    output_size: int
+    """Size of the states."""
+    returns_cell_states: bool = False
+    """Whether to return final cell states, if layers have them."""
+
+    @property
+    def final_state_sizes(self) -> tuple[int, ...]:
+        """Sizes of the final states, by layer; empty if there are none."""
+        return ()
+
+    @property
+    def backward_size(self) -> int:
+        """Size of the part of the top final state that a backward cell computed."""
+        return 0
+
+    @abstractmethod
+    def forward(self, tokens: Int[Tensor, "B S"], lengths: Lengths) -> EncoderOutput:
+        """Encode a batch of sources."""
 
 
 class AttentionRecord(NamedTuple):
-    """Who looked at the source, and all that is known of where."""
+    """An attention module and its alignment of a whole target."""
 
     attention: Attention
     alignment: AlignmentOutput
 
 
 class DecoderOutput(NamedTuple):
-    """A known target as the decoder sees it."""
+    """Output for a known target."""
 
     log_probs: Float[Tensor, "B T N"]
-    weights: Float[Tensor, "B T S"] | None  # zeros where nothing looks; None if not needed
-    attention_records: Sequence[
-        AttentionRecord
-    ] = ()  # at least those that something is added to the loss for
-    auxiliary_losses: Mapping[str, Float[Tensor, ""]] = (
-        NO_AUXILIARY_LOSSES  # what else is added, by name
-    )
+    weights: Float[Tensor, "B T S"] | None  # zeros without attention
+    attention_records: Sequence[AttentionRecord] = ()  # at least of modules with auxiliary losses
+    auxiliary_losses: Losses = NO_AUXILIARY_LOSSES  # other than those of attention
 
 
 class Decoder(nn.Module, ABC):
-    """What writes a target."""
+    """Interface of decoders."""
 
     embedding: TokenEmbedding
     output_head: OutputHead
 
     @property
     def needs_cell_states(self) -> bool:
-        """Whether it begins with what the encoder's memory cells hold at the ends."""
+        """Whether the initial state is made from the encoder's final cell states."""
         return False
 
     @abstractmethod
     def initial_state(self, encoder_output: EncoderOutput) -> Any:
-        """Make ready to write about a source."""
+        """Return the state before the first token."""
 
     @abstractmethod
-    def step(self, tokens: Int[Tensor, "B"], state: Any) -> StepOutput[Any]:
-        """Read one token; say how likely each next one is."""
+    def step(self, tokens: StepTokens, state: Any) -> StepOutput[Any]:
+        """Process one token per row and predict the next."""
 
     @abstractmethod
     def forward(
-        self,
-        tokens: Int[Tensor, "B T"],
-        encoder_output: EncoderOutput,
-        *,
-        need_weights: bool = False,
+        self, tokens: TokenIds, encoder_output: EncoderOutput, *, need_weights: bool = False
     ) -> DecoderOutput:
         """Decode a known target with teacher forcing; equal to one `step` per token."""
 
     def forward_scheduled_sampling(
         self,
-        tokens: Int[Tensor, "B T"],
+        tokens: TokenIds,
         encoder_output: EncoderOutput,
         teacher_forcing_ratio: float,
         token_choice: TokenChoice,
@@ -141,92 +157,46 @@ class Decoder(nn.Module, ABC):
 
         Records no alignments, so a decoder with auxiliary losses on its attention overrides this.
         """
-        self._check_no_auxiliary_losses()
-        return DecoderOutput(
-            *run_scheduled_sampling(
-                self,
-                tokens,
-                self.initial_state(encoder_output),
-                teacher_forcing_ratio,
-                token_choice,
-            )
+        attentions = [module for module in self.modules() if isinstance(module, Attention)]
+        check(
+            not any(attention.has_auxiliary_losses for attention in attentions),
+            "training.scheduled_sampling",
+            "the attention of this decoder has auxiliary losses, which need teacher forcing",
+            "set training.scheduled_sampling.type to 'teacher-forcing', or use an alignment such "
+            "as 'softmax' without auxiliary losses",
         )
-
-    def _check_no_auxiliary_losses(self) -> None:
-        """Complain where something is added to the loss for where attention goes."""
-        penalised = [each for each in self.modules() if isinstance(each, Attention)]
-        if any(each.has_auxiliary_losses for each in penalised):
-            raise ConfigError(
-                "training.scheduled_sampling",
-                "this decoder's attention learns by a penalty, which is lost where a decoder reads "
-                "tokens of its own",
-                "set training.scheduled_sampling.type to 'teacher-forcing', or choose an alignment such as "
-                "'softmax' and no penalties",
-            )
+        log_probs, weights = run_scheduled_sampling(
+            self, tokens, self.initial_state(encoder_output), teacher_forcing_ratio, token_choice
+        )
+        return DecoderOutput(log_probs, weights)
 
 
 def auxiliary_losses_of(
     attention_records: Sequence[AttentionRecord],
     log_likelihoods: Float[Tensor, "B T"],
-    target_mask: Bool[Tensor, "B T"],
-    source_mask: Bool[Tensor, "B S"],
-) -> dict[str, Float[Tensor, ""]]:
-    """Say, by name, what is added to the loss for where a decoder looked."""
-    found = [
+    target_mask: TargetMask,
+    source_mask: SourceMask,
+) -> dict[str, Scalar]:
+    """Sum the auxiliary losses of all attention modules of a decoder."""
+    losses = [
         attention.compute_auxiliary_losses(
-            AlignmentLossInputs(aligned, log_likelihoods, target_mask, source_mask)
+            AlignmentLossInputs(alignment, log_likelihoods, target_mask, source_mask)
         )
-        for attention, aligned in attention_records
+        for attention, alignment in attention_records
     ]
-    return sum_losses(*found)
-
-
-# Encoders: what reads a source, so that a decoder can write about it.
-#
-# Law: padding has no influence, and a state stands where its word stands.
-
-
-class Encoder(nn.Module, ABC):
-    """What reads a source."""
-
-    embedding: TokenEmbedding
-    output_size: int
-    """Width of a state."""
-    returns_cell_states: bool = False
-    """Whether what memory cells hold at the ends is told, where layers have them."""
-
-    @property
-    def final_state_sizes(self) -> tuple[int, ...]:
-        """How wide what is seen of each layer at its end is; nothing where none has an end."""
-        return ()
-
-    @property
-    def backward_size(self) -> int:
-        """How many of the last values seen at the top layer's end a backward reading made."""
-        return 0
-
-    @abstractmethod
-    def forward(self, tokens: Int[Tensor, "B S"], lengths: Int[Tensor, "B"]) -> EncoderOutput:
-        """Read a batch of sources."""
-
-
-# Decodables: what can be asked for outputs?
-#
-# Whatever reads sources and can then be asked step by step, a model or several of them together, can
-# be searched, drawn from, and asked what it thinks of outputs that are given. Law: all three say the
-# same of an output, whichever batch its source is in.
+    return sum_losses(*losses)
 
 
 class DecodableModel(ABC):
-    """Something that writes about sources."""
+    """Interface of models, and of ensembles of them, that decode targets for sources."""
 
     @abstractmethod
     def initial_state(self, sources: SourceBatch) -> Any:
-        """Read sources, to write about them step by step."""
+        """Encode sources and return the state before the first target token."""
 
     @abstractmethod
-    def step(self, tokens: Int[Tensor, "B"], state: Any) -> StepOutput[Any]:
-        """Read one token; say how likely each next one is."""
+    def step(self, tokens: StepTokens, state: Any) -> StepOutput[Any]:
+        """Process one token per row and predict the next."""
 
     @torch.inference_mode()
     def search(
@@ -234,12 +204,12 @@ class DecodableModel(ABC):
         sources: SourceBatch,
         *,
         beam_size: int,
-        max_lengths: Int[Tensor, "B"],
+        max_lengths: Lengths,
         length_penalty: LengthPenalty,
         options: BeamSearchOptions | None = None,
         trellis: Trellis | None = None,
     ) -> list[list[Hypothesis]]:
-        """Find likely targets for each source, best first; with width 1 greedily."""
+        """Return the hypotheses of a beam search for each source, best first; beam 1 is greedy."""
         options = options or BeamSearchOptions()
         return beam_search(
             self,
@@ -263,7 +233,7 @@ class DecodableModel(ABC):
         length_penalty: LengthPenalty | None = None,
         coverage_penalty: CoveragePenalty | None = None,
     ) -> list[Hypothesis]:
-        """Say of given targets, one for each source, what a search would say of them."""
+        """Return the hypothesis that a search would return for each given target."""
         return score_targets(
             self,
             self.initial_state(sources),
@@ -282,58 +252,50 @@ class DecodableModel(ABC):
         sources: SourceBatch,
         num_samples: int,
         *,
-        max_lengths: Int[Tensor, "B"],
+        max_lengths: Lengths,
         options: SamplingOptions,
         seed: int,
         seed_keys: Sequence[int] | None = None,
         processors: Sequence[LogitsProcessor] = (),
     ) -> list[list[Hypothesis]]:
-        """Draw so many targets for each source.
+        """Sample `num_samples` targets for each source.
 
-        What is drawn for a source depends on the seed and on its key, whichever batch it is in;
-        without keys, on its place in this one. More of them begin with the same ones.
+        The samples of a source depend on the seed and on its key, in whatever batch it is; without
+        keys, on its row. More samples begin with the same ones.
         """
         seed_keys = range(len(max_lengths)) if seed_keys is None else seed_keys
-        rows = torch.arange(len(max_lengths), device=max_lengths.device).repeat_interleave(
-            num_samples
-        )
+        sentence_ids = torch.arange(len(max_lengths), device=max_lengths.device)
+        sentence_ids = sentence_ids.repeat_interleave(num_samples)
+        random_keys = [f"{key} {index}" for key in seed_keys for index in range(num_samples)]
         samples = sample_hypotheses(
             self,
-            select_rows(self.initial_state(sources), rows),
+            select_rows(self.initial_state(sources), sentence_ids),
             bos=BOS,
             eos=EOS,
-            sentence_ids=rows,
+            sentence_ids=sentence_ids,
             max_lengths=max_lengths,
             options=options,
-            generators=random_generators(
-                seed, [f"{key} {number}" for key in seed_keys for number in range(num_samples)]
-            ),
+            generators=random_generators(seed, random_keys),
             processors=processors,
         )
-        return [
-            samples[first : first + num_samples] for first in range(0, len(samples), num_samples)
-        ]
-
-
-# Models: what can be trained on pairs and asked for targets.
+        starts = range(0, len(samples), num_samples)
+        return [samples[start : start + num_samples] for start in starts]
 
 
 class ModelOutput(NamedTuple):
-    """Known targets as the model sees them, and what is wrong with how it came to that."""
+    """Output of a model for known targets."""
 
     log_probs: Float[Tensor, "B T N"]
-    weights: Float[Tensor, "B T S"] | None  # where it looked; None if not needed
-    auxiliary_losses: dict[str, Float[Tensor, ""]]  # by name; sums over the real targets
+    weights: Float[Tensor, "B T S"] | None
+    auxiliary_losses: dict[str, Scalar]  # sums over the real targets
 
 
 class Seq2SeqModel(nn.Module, DecodableModel):
-    """A model of targets, given sources."""
+    """Interface of models of targets given sources."""
 
     @abstractmethod
     def forward(self, batch: Batch, *, need_weights: bool = False) -> ModelOutput:
-        """Score the target tokens with teacher forcing; without `need_weights`, a fused kernel
-        may run, and `weights` may be None.
-        """
+        """Score the target tokens with teacher forcing; `weights` may be None if not needed."""
 
     @abstractmethod
     def forward_scheduled_sampling(

@@ -35,9 +35,9 @@ def inputs(dtype=torch.double):
     return queries, torch.arange(TIMES).expand(ROWS, -1), memory
 
 
-def value_and_gradients(found, queries, memory, module, slopes):
-    wanted = [queries, memory[0], memory[1][0], *module.query.parameters()]
-    return [found, *torch.autograd.grad(found, wanted, slopes)]
+def value_and_gradients(actual, queries, memory, module, grad_outputs):
+    expected = [queries, memory[0], memory[1][0], *module.query.parameters()]
+    return [actual, *torch.autograd.grad(actual, expected, grad_outputs)]
 
 
 def asked(module, given, chunk):
@@ -47,16 +47,16 @@ def asked(module, given, chunk):
 
 
 @pytest.mark.parametrize("chunk", [1, 3, TIMES, 2 * TIMES])
-def test_chunks_are_asked_as_all_at_once(chunk):
+def test_chunked_attention_equals_attention_at_once(chunk):
     module, given = RequestEncoder().double(), inputs()
     queries, _, memory = given
-    slopes = torch.randn(ROWS, TIMES, SIZE, dtype=torch.double)
-    found = value_and_gradients(asked(module, given, chunk), queries, memory, module, slopes)
-    wanted = value_and_gradients(module(*given), queries, memory, module, slopes)
-    torch.testing.assert_close(found, wanted)
+    grad_outputs = torch.randn(ROWS, TIMES, SIZE, dtype=torch.double)
+    actual = value_and_gradients(asked(module, given, chunk), queries, memory, module, grad_outputs)
+    expected = value_and_gradients(module(*given), queries, memory, module, grad_outputs)
+    torch.testing.assert_close(actual, expected)
 
 
-def test_gradients_are_those_of_finite_differences_though_chunks_draw():
+def test_gradients_match_finite_differences_with_dropout():
     module, (queries, places, (keys, (values, visible))) = (
         RequestEncoder(dropout=0.4).double(),
         inputs(),
@@ -69,41 +69,42 @@ def test_gradients_are_those_of_finite_differences_though_chunks_draw():
     assert torch.autograd.gradcheck(ask, (queries, keys, values), fast_mode=True)
 
 
-def test_asking_again_moves_no_random_numbers():
+def test_backward_does_not_advance_the_rng():
     module, given = RequestEncoder(dropout=0.4).double(), inputs()
-    found = asked(module, given, 4)
+    actual = asked(module, given, 4)
     before = torch.get_rng_state()
-    found.sum().backward()
+    actual.sum().backward()
     assert (torch.get_rng_state() == before).all()
 
 
-def test_chunks_are_asked_again_as_narrowly_as_before():
+def test_backward_uses_the_autocast_of_forward():
     module, given = RequestEncoder(), inputs(torch.float)
     queries, _, memory = given
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found, wanted = asked(module, given, 4), module(*given)
-    assert found.dtype == wanted.dtype == torch.bfloat16
-    slopes = torch.randn_like(found)
+        actual, expected = asked(module, given, 4), module(*given)
+    assert actual.dtype == expected.dtype == torch.bfloat16
+    grad_outputs = torch.randn_like(actual)
     results = [
-        value_and_gradients(each, queries, memory, module, slopes) for each in (found, wanted)
+        value_and_gradients(each, queries, memory, module, grad_outputs)
+        for each in (actual, expected)
     ]
     torch.testing.assert_close(*results, rtol=0.02, atol=0.1)
 
 
-def test_gradients_of_narrow_numbers_are_summed_in_wide_ones(monkeypatch):
+def test_gradients_are_summed_in_float32(monkeypatch):
     monkeypatch.setattr(tuning, "QUERY_CHUNK_SIZE", 1)
     keys = torch.zeros(1, 1, SIZE, dtype=torch.bfloat16, requires_grad=True)
     queries = torch.full((1, 1000, SIZE), 1.0, dtype=torch.bfloat16)
     places = torch.arange(1000).unsqueeze(0)
-    found = attend_in_chunks(lambda own, _, held: own + held, queries, places, keys, [])
-    found.sum().backward()
+    actual = attend_in_chunks(lambda own, _, held: own + held, queries, places, keys, [])
+    actual.sum().backward()
     # One by one in bfloat16 the sum would stop at 256, the first number that has no next.
     torch.testing.assert_close(keys.grad.float(), torch.full((1, 1, SIZE), 1000.0))
 
 
-def test_nothing_is_kept_where_nothing_is_learned():
+def test_nothing_is_saved_without_gradients():
     module, given = RequestEncoder().double(), inputs()
     with torch.no_grad():
-        found = asked(module, given, 4)
-    assert found.grad_fn is None
-    torch.testing.assert_close(found, module(*given))
+        actual = asked(module, given, 4)
+    assert actual.grad_fn is None
+    torch.testing.assert_close(actual, module(*given))

@@ -121,4 +121,4 @@ def test_size_with_added_encoding_is_reported():
             {"positional_encoding": {"type": "learned", "size": 3}},
             location="recipe.yaml",
         )
-    assert error.value.message == "size can be chosen with join: concatenate only"
+    assert error.value.message == "size needs combine: concat"

@@ -12,7 +12,7 @@ from heedful.layers.embeddings import TokenEmbedding
 from heedful.tokenization.vocabulary import PAD
 
 
-def test_padding_is_zero_and_stays_so():
+def test_padding_embedding_is_and_stays_zero():
     embedding = TokenEmbedding(6, 4, dropout=0.0)
     tokens = torch.tensor([[5, PAD]])
     embedding(tokens).sum().backward()
@@ -20,12 +20,12 @@ def test_padding_is_zero_and_stays_so():
     assert (embedding.embedding.weight.grad[PAD] == 0).all()
 
 
-def test_vectors_have_length_one_on_average():
+def test_embeddings_have_norm_one_on_average():
     table = TokenEmbedding(2000, 64, dropout=0.0).embedding.weight[4:]
     assert abs(table.square().sum(-1).mean().item() - 1) < 0.05
 
 
-def test_scaled_vectors_are_multiplied_by_the_root_of_their_width():
+def test_scaled_embeddings_are_multiplied_by_the_root_of_their_size():
     plain, scaled = (
         TokenEmbedding(9, 16, dropout=0.0, scale_embeddings=each) for each in (False, True)
     )
@@ -34,7 +34,7 @@ def test_scaled_vectors_are_multiplied_by_the_root_of_their_width():
     torch.testing.assert_close(scaled(tokens), 4 * plain(tokens))
 
 
-def test_places_are_added_after_scaling_and_normalised_last():
+def test_positions_are_added_after_scaling_and_before_the_norm():
     placing = AddPositionalEncoding(SinusoidalEncoding(16))
     norm = nn.LayerNorm(16)
     embedding = TokenEmbedding(
@@ -46,7 +46,7 @@ def test_places_are_added_after_scaling_and_normalised_last():
     torch.testing.assert_close(embedding(tokens, first), norm(words + places))
 
 
-def test_words_are_as_tall_as_the_waves_they_ride_on():
+def test_embeddings_have_the_scale_of_the_positional_encoding():
     waves = AddPositionalEncoding(SinusoidalEncoding(64))
     for scaled in (True, False):
         embedding = TokenEmbedding(
@@ -56,7 +56,7 @@ def test_words_are_as_tall_as_the_waves_they_ride_on():
         assert abs(words.std().item() - 1) < 0.05
 
 
-def test_where_vectors_and_places_are_side_by_side_both_widths_count():
+def test_concatenated_encoding_adds_to_the_embedding_size():
     placing = ConcatPositionalEncoding(SinusoidalEncoding(4), input_size=6)
     embedding = TokenEmbedding(9, 6, dropout=0.0, position_combiner=placing)
     assert embedding.embedding_size == 10
@@ -70,7 +70,7 @@ SEEN = 6
 
 
 @pytest.mark.parametrize("first", [SEEN, 10 * SEEN])
-def test_waves_go_on_past_the_length_that_was_learned(first):
+def test_sinusoidal_encoding_has_no_maximum_position(first):
     embedding = TokenEmbedding(
         9,
         16,
@@ -81,7 +81,7 @@ def test_waves_go_on_past_the_length_that_was_learned(first):
     assert torch.cdist(same[0], same[0]).add(torch.eye(4)).min() > 0.1
 
 
-def test_learned_places_past_the_last_are_told_as_the_last():
+def test_positions_beyond_the_last_learned_one_share_its_vector():
     placing = AddPositionalEncoding(LearnedEncoding(16, max_positions=SEEN))
     embedding = TokenEmbedding(9, 16, dropout=0.0, position_combiner=placing)
     same = embedding(torch.full((1, SEEN + 3), 5))[0]

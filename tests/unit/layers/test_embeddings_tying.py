@@ -11,7 +11,7 @@ from heedful.layers.embeddings import (
 )
 
 
-def test_a_word_is_said_as_it_is_read():
+def test_tied_projection_uses_the_embeddings():
     embedding, projection = TokenEmbedding(7, 4, dropout=0.0), nn.Linear(4, 7)
     tie_weights(projection, embedding)
     assert projection.weight is embedding.embedding.weight
@@ -19,28 +19,27 @@ def test_a_word_is_said_as_it_is_read():
     assert (embedding.embedding.weight.grad == 1).all()
 
 
-def test_words_of_both_sides_are_read_alike():
+def test_shared_embeddings_are_one_parameter():
     one, other = TokenEmbedding(7, 4, dropout=0.0), TokenEmbedding(7, 4, dropout=0.0)
     share_embeddings(one, other)
     assert one.embedding.weight is other.embedding.weight
 
 
-def test_a_word_of_two_widths_cannot_be_tied():
+def test_tying_different_sizes_is_an_error():
     with pytest.raises(ConfigError) as caught:
         tie_weights(nn.Linear(5, 7), TokenEmbedding(7, 4, dropout=0.0))
     assert str(caught.value) == (
-        "embeddings: a word is said by a vector of 5 numbers and read by one of 4\n"
-        "  make both widths the same, or do not tie them"
+        "embeddings: output weights have size 5, but embeddings have size 4\n"
+        "  make both sizes equal, or do not tie them"
     )
 
 
-def test_words_of_two_widths_cannot_be_shared():
+def test_sharing_different_sizes_is_an_error():
     with pytest.raises(ConfigError) as caught:
         share_embeddings(TokenEmbedding(7, 5, dropout=0.0), TokenEmbedding(7, 4, dropout=0.0))
     assert str(caught.value) == (
-        "embeddings: words of both sides cannot share vectors: those of the source have 5 "
-        "numbers and those of the target 4\n"
-        "  make both widths the same, or keep embeddings separate"
+        "embeddings: source embeddings have size 5, but target embeddings have size 4\n"
+        "  make both sizes equal, or set embeddings to 'separate'"
     )
 
 
@@ -54,11 +53,10 @@ def test_words_of_two_widths_cannot_be_shared():
     ],
     ids=["ask", "share"],
 )
-def test_two_vocabularies_cannot_be_shared(try_to):
+def test_sharing_different_vocabularies_is_an_error(try_to):
     with pytest.raises(ConfigError) as caught:
         try_to()
     assert str(caught.value) == (
-        "embeddings: words of both sides cannot share vectors: the source has 8 tokens and the "
-        "target 7\n"
-        "  set tokenizers.type to 'shared', or keep embeddings separate"
+        "embeddings: the source vocabulary has 8 tokens, but the target vocabulary has 7\n"
+        "  set tokenizers.type to 'shared', or embeddings to 'separate'"
     )

@@ -30,23 +30,23 @@ def affine(layer, place):
 @pytest.mark.parametrize("activation", BENT)
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
-def test_every_place_goes_through_the_formula_by_itself(activation, gated, bias):
+def test_feed_forward_matches_the_formula(activation, gated, bias):
     built = FeedForward(3, 5, activation=activation, gated=gated, bias=bias).double()
     inputs = numbers(2, 3, 3)
     outputs = built(inputs, MASK).outputs
-    for place, found in zip(inputs.flatten(0, 1).tolist(), outputs.flatten(0, 1), strict=True):
+    for place, actual in zip(inputs.flatten(0, 1).tolist(), outputs.flatten(0, 1), strict=True):
         hidden = [BENT[activation](each) for each in affine(built.input_projection, place)]
         if gated:
             hidden = [h * g for h, g in zip(hidden, affine(built.gate, place), strict=True)]
-        assert found.tolist() == pytest.approx(affine(built.output_projection, hidden))
+        assert actual.tolist() == pytest.approx(affine(built.output_projection, hidden))
 
 
-def test_nothing_is_added_to_a_loss():
+def test_feed_forward_has_no_auxiliary_losses():
     assert FeedForward(3, 5)(torch.randn(2, 3, 3), MASK).auxiliary_losses == {}
 
 
 @pytest.mark.parametrize("gated", [False, True])
-def test_a_place_has_no_influence_on_another(gated):
+def test_positions_have_no_influence_on_one_another(gated):
     built, inputs = FeedForward(3, 5, gated=gated), torch.randn(2, 3, 3, requires_grad=True)
     (gradient,) = torch.autograd.grad(built(inputs, MASK).outputs[0, 1].sum(), inputs)
     assert gradient[0, 1].any()
@@ -55,7 +55,7 @@ def test_a_place_has_no_influence_on_another(gated):
 
 
 @pytest.mark.parametrize("gated", [False, True])
-def test_gradients_are_those_of_finite_differences(gated):
+def test_gradients_match_finite_differences(gated):
     built, inputs = FeedForward(3, 5, activation="swish", gated=gated).double(), numbers(2, 3, 3)
 
     def run(inputs, *weights):
@@ -64,7 +64,7 @@ def test_gradients_are_those_of_finite_differences(gated):
     assert torch.autograd.gradcheck(run, (inputs.requires_grad_(), *built.parameters()))
 
 
-def test_dropout_empties_hidden_units_in_training_alone():
+def test_dropout_acts_on_hidden_units_in_training_alone():
     built, inputs = FeedForward(3, 5, dropout=0.5), torch.randn(2, 3, 3)
     built.output_projection = torch.nn.Identity()  # to see the hidden layer
     whole = built.eval()(inputs, MASK).outputs
@@ -75,7 +75,7 @@ def test_dropout_empties_hidden_units_in_training_alone():
     assert (whole[~kept] != 0).any()
 
 
-def test_a_gate_costs_a_third_matrix():
+def test_gate_adds_a_third_matrix():
     plain, gated = (FeedForward(512, 2048, gated=gated, bias=False) for gated in (False, True))
     counts = [sum(weight.numel() for weight in each.parameters()) for each in (plain, gated)]
     assert counts == [2 * 512 * 2048, 3 * 512 * 2048]

@@ -23,12 +23,12 @@ def read(text):
     ).feed_forward
 
 
-def test_a_section_without_a_kind_is_a_plain_one():
+def test_type_defaults_to_plain():
     assert read("feedforward: {hidden_size: 12}") == FeedForwardConfig(intermediate_size=12)
     assert read("{}") == FeedForwardConfig()
 
 
-def test_the_plain_one_is_the_paper_s():
+def test_defaults_are_the_papers():
     built = FeedForwardConfig().build(size=512)
     assert isinstance(built, FeedForward)
     # Vaswani et al. 2017, section 3.3: inner width 2048, both maps with biases.
@@ -36,7 +36,7 @@ def test_the_plain_one_is_the_paper_s():
     assert isinstance(built.activation, torch.nn.ReLU)
 
 
-def test_settings_reach_the_plain_one():
+def test_settings_of_feed_forward_are_used():
     text = "feedforward: {activation: swish, gated: true, dropout: 0.2, bias: false}"
     built = read(text).build(size=8)
     assert isinstance(built.activation, torch.nn.SiLU)
@@ -44,7 +44,7 @@ def test_settings_reach_the_plain_one():
     assert built.dropout.p == 0.2
 
 
-def test_settings_reach_the_experts():
+def test_settings_of_experts_are_used():
     text = """
     feedforward:
       {type: moe, num_experts: 5, num_experts_per_token: 3, intermediate_size: 7, capacity_factor: 1.5,
@@ -63,18 +63,18 @@ def test_settings_reach_the_experts():
 
 
 @pytest.mark.parametrize("config", [FeedForwardConfig(), MoEFeedForwardConfig(num_experts=3)])
-def test_what_is_built_takes_places_of_its_width(config):
+def test_built_sublayer_keeps_the_size(config):
     built = config.build(size=6)
     outputs = built(torch.randn(2, 3, 6), torch.ones(2, 3, dtype=torch.bool)).outputs
     assert outputs.shape == (2, 3, 6)
 
 
-def test_more_experts_cannot_be_chosen_than_there_are():
+def test_more_experts_per_token_than_experts_is_an_error():
     with pytest.raises(ConfigError, match="num_chosen is 4, but there are 3 experts"):
         read("feedforward: {type: moe, num_experts: 3, num_experts_per_token: 4}")
 
 
 @pytest.mark.parametrize("factor", ["0", "-1.0"])
-def test_a_capacity_is_more_than_nothing(factor):
+def test_capacity_factor_must_be_positive(factor):
     with pytest.raises(ConfigError, match="capacity_factor"):
         read(f"feedforward: {{type: moe, capacity_factor: {factor}}}")

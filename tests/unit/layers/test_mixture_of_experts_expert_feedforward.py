@@ -23,7 +23,7 @@ def sublayer(*, num_experts=6, num_experts_per_token=2, weight=0.0, capacity_fac
     )
 
 
-def test_every_place_is_seen_by_all_experts_under_a_gate_that_is_mostly_zero():
+def test_sparse_computation_equals_dense_computation_with_sparse_gates():
     built, inputs = sublayer().double().eval(), torch.randn(2, 4, 3, dtype=torch.double)
     torch.nn.init.normal_(built.experts.gate.score.weight)
     inputs.requires_grad_()
@@ -31,16 +31,16 @@ def test_every_place_is_seen_by_all_experts_under_a_gate_that_is_mostly_zero():
     second_best = scores.sort(dim=-1).values[..., -2:-1]
     gates = scores.masked_fill(scores < second_best, -math.inf).softmax(dim=-1)
     made = torch.stack([expert(inputs) for expert in built.experts.experts], dim=-1)
-    wanted = (made * gates.unsqueeze(-2)).sum(dim=-1) * MASK.unsqueeze(-1)
-    found = built(inputs, MASK).outputs
-    torch.testing.assert_close(found, wanted)
+    expected = (made * gates.unsqueeze(-2)).sum(dim=-1) * MASK.unsqueeze(-1)
+    actual = built(inputs, MASK).outputs
+    torch.testing.assert_close(actual, expected)
     leaves = [inputs, *built.experts.experts.parameters(), built.experts.gate.score.weight]
-    pairs = (torch.autograd.grad(each.sin().sum(), leaves) for each in (found, wanted))
+    pairs = (torch.autograd.grad(each.sin().sum(), leaves) for each in (actual, expected))
     for pair in zip(*pairs, strict=True):
         torch.testing.assert_close(*pair)
 
 
-def test_penalties_are_those_of_the_experts():
+def test_auxiliary_losses_are_those_of_the_experts():
     built, inputs = sublayer(weight=0.4).eval(), torch.randn(2, 4, 3)
     torch.testing.assert_close(
         built(inputs, MASK).auxiliary_losses, built.experts(inputs, MASK).auxiliary_losses
@@ -65,7 +65,7 @@ def busiest_after_learning(weight):
         return built.eval().experts(words, seen).expert_load.max().item()
 
 
-def test_while_they_learn_the_losses_keep_experts_from_being_crowded():
+def test_balance_losses_spread_tokens_during_training():
     even = 1 / 6
     assert busiest_after_learning(1.0) < 2 * even
     assert busiest_after_learning(0.0) > 2 * even

@@ -54,7 +54,7 @@ def dense(built, word):
 
 
 @pytest.mark.parametrize("num_experts_per_token", [1, 2, 5])
-def test_sending_words_is_asking_every_expert_about_every_word(num_experts_per_token):
+def test_routing_equals_dense_computation_with_sparse_gates(num_experts_per_token):
     built, inputs = (
         experts(num_experts_per_token=num_experts_per_token).eval(),
         numbers(2, 4, 3).requires_grad_(),
@@ -65,13 +65,13 @@ def test_sending_words_is_asking_every_expert_about_every_word(num_experts_per_t
     wanted = wanted.view(2, 4, 3)
     torch.testing.assert_close(outputs, wanted)
     leaves = [inputs, built.gate.score.weight, *built.experts.parameters()]
-    found, expected = (torch.autograd.grad(each.sin().sum(), leaves) for each in (outputs, wanted))
-    for pair in zip(found, expected, strict=True):
+    actual, expected = (torch.autograd.grad(each.sin().sum(), leaves) for each in (outputs, wanted))
+    for pair in zip(actual, expected, strict=True):
         torch.testing.assert_close(*pair)
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_gradients_are_those_of_finite_differences(training):
+def test_gradients_match_finite_differences(training):
     built, inputs = experts().train(training), numbers(2, 4, 3).requires_grad_()
 
     def run(inputs, *weights):
@@ -82,14 +82,14 @@ def test_gradients_are_those_of_finite_differences(training):
     assert torch.autograd.gradcheck(run, (inputs, *built.parameters()), fast_mode=True)
 
 
-def test_any_leading_dimensions_will_do():
+def test_leading_dimensions_are_arbitrary():
     built, inputs, mask = experts().eval(), numbers(2, 3, 4, 3), torch.rand(2, 3, 4) < 0.7
     whole = built(inputs, mask).outputs
     parts = [built(*part).outputs for part in zip(inputs, mask, strict=True)]
     torch.testing.assert_close(whole, torch.stack(parts))
 
 
-def test_padding_is_sent_to_nobody_and_counts_for_nothing():
+def test_padding_is_not_routed_and_has_no_loss():
     built, inputs = experts().eval(), numbers(2, 4, 3)
     alone = built(inputs[MASK][None], torch.ones(1, 5, dtype=torch.bool))
     spoiled = inputs.masked_fill(~MASK[:, :, None], math.nan).requires_grad_()
@@ -102,7 +102,7 @@ def test_padding_is_sent_to_nobody_and_counts_for_nothing():
     assert (gradient[~MASK] == 0).all()
 
 
-def test_where_all_is_padding_nothing_happens():
+def test_batch_of_padding_gives_zeros():
     built = experts()
     mixed = built(numbers(2, 4, 3), torch.zeros(2, 4, dtype=torch.bool))
     assert (mixed.outputs == 0).all()
@@ -110,7 +110,7 @@ def test_where_all_is_padding_nothing_happens():
     assert (mixed.expert_load == 0).all()
 
 
-def test_the_loads_are_the_shares_of_what_was_sent():
+def test_expert_load_is_the_fraction_of_routed_tokens():
     built, inputs = experts().eval(), numbers(2, 4, 3)
     counts = torch.zeros(5)
     for word in inputs[MASK]:
@@ -122,11 +122,11 @@ def phi(number):
     return 0.5 * (1 + math.erf(number / math.sqrt(2)))
 
 
-def test_in_training_noise_is_added_and_chances_are_those_of_the_paper():
+def test_selection_probabilities_match_the_paper_in_training():
     gate = experts().gate
     words = numbers(7, 3)
     torch.manual_seed(3)
-    found = gate(words)
+    actual = gate(words)
     torch.manual_seed(3)
     drawn = torch.randn(7, 5, dtype=torch.double)
     for row in range(7):
@@ -135,17 +135,17 @@ def test_in_training_noise_is_added_and_chances_are_those_of_the_paper():
         spreads = [math.log1p(math.exp(each)) + NOISE_FLOOR for each in wide]
         noisy = [c + n * s for c, n, s in zip(clean, drawn[row].tolist(), spreads, strict=True)]
         best = sorted(range(5), key=lambda n: -noisy[n])[:2]
-        assert found.expert_indices[row].tolist() == best
+        assert actual.expert_indices[row].tolist() == best
         total = sum(math.exp(noisy[n]) for n in best)
         shares = [math.exp(noisy[n]) / total for n in best]
-        assert found.gate_weights[row].tolist() == pytest.approx(shares)
+        assert actual.gate_weights[row].tolist() == pytest.approx(shares)
         for expert in range(5):
             others = sorted(noisy[:expert] + noisy[expert + 1 :], reverse=True)
             chance = phi((clean[expert] - others[1]) / spreads[expert])  # the second but for itself
-            assert found.selection_probs[row, expert].item() == pytest.approx(chance)
+            assert actual.selection_probs[row, expert].item() == pytest.approx(chance)
 
 
-def test_a_chance_is_how_often_an_expert_is_chosen_when_its_own_noise_is_drawn_again():
+def test_selection_probability_is_the_frequency_over_resampled_noise():
     gate, word = experts().gate, numbers(1, 3)
     torch.manual_seed(5)
     chance = gate(word).selection_probs[0]
@@ -161,7 +161,7 @@ def test_a_chance_is_how_often_an_expert_is_chosen_when_its_own_noise_is_drawn_a
         assert often.item() == pytest.approx(chance[expert].item(), abs=0.02)
 
 
-def test_asked_for_an_answer_nothing_is_drawn():
+def test_gate_is_deterministic_in_eval_mode():
     built, inputs = experts().eval(), numbers(2, 4, 3)
     once, again = (built(inputs, MASK) for _ in range(2))
     assert torch.equal(once.outputs, again.outputs)
@@ -170,14 +170,14 @@ def test_asked_for_an_answer_nothing_is_drawn():
     assert (chances.sum(dim=-1) == 2).all()
 
 
-def test_a_new_gate_leaves_it_to_the_noise():
+def test_new_gate_routes_by_noise_alone():
     gate = NoisyTopKGate(3, num_experts=4, num_experts_per_token=2)
     assert not any(weight.any() for weight in gate.parameters())
     counts = gate(torch.randn(8000, 3)).expert_indices.flatten().bincount() / 16000
     torch.testing.assert_close(counts, torch.full((4,), 0.25), atol=0.02, rtol=0)
 
 
-def test_unevenness_by_hand():
+def test_cv_squared_matches_hand_calculation():
     # Mean 2, variance of the whole population (1 + 1 + 4 + 4) / 4 = 2.5.
     amounts = torch.tensor([1.0, 3.0, 0.0, 4.0])
     assert cv_squared(amounts).item() == pytest.approx(2.5 / 4)
@@ -185,7 +185,7 @@ def test_unevenness_by_hand():
     assert cv_squared(torch.full((3,), 2.0)).item() == 0
 
 
-def test_penalties_are_weight_times_unevenness_times_the_number_of_words():
+def test_balance_losses_are_weight_times_cv_squared_times_tokens():
     built, inputs = experts().eval(), numbers(2, 4, 3)
     importance = sum(gates(built, word) for word in inputs[MASK])
     load = sum((gates(built, word) > 0).double() for word in inputs[MASK])
@@ -197,7 +197,7 @@ def test_penalties_are_weight_times_unevenness_times_the_number_of_words():
     torch.testing.assert_close(auxiliary_losses, wanted)
 
 
-def test_penalties_of_a_batch_said_twice_are_twice_as_much():
+def test_balance_losses_of_a_repeated_batch_double():
     built, inputs = experts().eval(), numbers(2, 4, 3)
     once = built(inputs, MASK).auxiliary_losses
     twice = built(inputs.repeat(2, 1, 1), MASK.repeat(2, 1)).auxiliary_losses
@@ -233,14 +233,14 @@ def learn_to_spread(weights):
     return before, busiest(built, words)
 
 
-def test_the_penalties_teach_a_gate_to_spread_words():
+def test_balance_losses_teach_the_gate_to_spread_tokens():
     before, after = learn_to_spread(1.0)
     assert before > 0.4  # of at most 0.5, for a word is sent to two
     assert after < 0.25
     assert learn_to_spread(0.0)[1] == before
 
 
-def test_between_layers_words_keep_what_they_were():
+def test_sublayer_adds_to_its_input():
     built, inputs = experts().eval(), numbers(2, 4, 3)
     sublayer = MoESublayer(built, dropout=0.0)
     mixed = sublayer(inputs, MASK)
@@ -249,7 +249,7 @@ def test_between_layers_words_keep_what_they_were():
 
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("training", [True, False])
-def test_half_precision_stays_finite_and_half(dtype, training):
+def test_half_precision_is_kept_and_finite(dtype, training):
     built = experts().to(dtype).train(training)
     inputs = (20 * torch.randn(40, 100, 3)).to(dtype).requires_grad_()
     mixed = built(inputs, torch.ones(40, 100, dtype=torch.bool))
@@ -259,7 +259,7 @@ def test_half_precision_stays_finite_and_half(dtype, training):
         assert each.isfinite().all()
 
 
-def test_an_expert_has_the_weights_that_the_paper_counts():
+def test_expert_has_the_papers_number_of_parameters():
     sublayer = MoESublayerConfig(num_experts=4).build(size=512, dropout=0.1)
     first = sublayer.experts.experts[0]
     assert sum(weight.numel() for weight in first.parameters()) == 512 * 1024 + 1024 * 512

@@ -53,7 +53,7 @@ def one_by_one(built, words, room):
 
 @pytest.mark.parametrize("factor", [0.2, 0.5, 1.0, 1.3])
 @pytest.mark.parametrize("num_experts_per_token", [1, 2, 4])
-def test_words_that_come_too_late_get_nothing_of_a_full_expert(factor, num_experts_per_token):
+def test_tokens_beyond_the_capacity_are_dropped(factor, num_experts_per_token):
     built, inputs = (
         experts(capacity_factor=factor, num_experts_per_token=num_experts_per_token),
         numbers(3, 4, 3),
@@ -66,15 +66,15 @@ def test_words_that_come_too_late_get_nothing_of_a_full_expert(factor, num_exper
     assert mixed.num_dropped.item() == dropped
     assert mixed.num_routed.item() == 12 * num_experts_per_token
     leaves = [inputs, built.gate.score.weight, *built.experts.parameters()]
-    found, expected = (
+    actual, expected = (
         torch.autograd.grad(each.sin().sum(), leaves, materialize_grads=True)
         for each in (mixed.outputs.flatten(0, 1), wanted)
     )
-    for pair in zip(found, expected, strict=True):
+    for pair in zip(actual, expected, strict=True):
         torch.testing.assert_close(*pair)
 
 
-def test_no_expert_takes_more_than_its_capacity():
+def test_no_expert_exceeds_its_capacity():
     built, inputs = experts(capacity_factor=0.6), numbers(3, 4, 3)
     got = [0] * 4
     for number, expert in enumerate(built.experts):
@@ -87,17 +87,17 @@ def test_no_expert_takes_more_than_its_capacity():
     assert mixed.num_dropped.item() > 0
 
 
-def test_without_overflow_a_capacity_changes_nothing():
+def test_capacity_without_overflow_changes_nothing():
     inputs = numbers(3, 4, 3)
     free, limited = (experts(capacity_factor=factor)(inputs, SEEN) for factor in (None, 2.0))
     assert (
         limited.num_dropped.item() == free.num_dropped.item() == 0
     )  # twice an even share is all words
-    for found, expected in zip(limited, free, strict=True):
-        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    for actual, expected in zip(limited, free, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
 
 
-def test_capacity_is_for_training_unless_asked_for():
+def test_capacity_is_limited_in_training_unless_set_otherwise():
     assert experts(capacity_factor=0.5).capacity(12) == 3
     built = experts(capacity_factor=0.5, limits_capacity_in_eval=False)
     assert built.capacity(12) is None
@@ -105,7 +105,7 @@ def test_capacity_is_for_training_unless_asked_for():
     assert experts(capacity_factor=None).train().capacity(12) is None
 
 
-def test_padding_takes_no_place_and_makes_no_room():
+def test_padding_does_not_count_for_capacity():
     built, inputs = experts(capacity_factor=0.5), numbers(3, 4, 3)
     mask = torch.rand(3, 4) < 0.6
     alone = built(inputs[mask][None], torch.ones(1, int(mask.sum()), dtype=torch.bool))
@@ -115,7 +115,7 @@ def test_padding_takes_no_place_and_makes_no_room():
     assert mixed.num_dropped.item() == alone.num_dropped.item() > 0
 
 
-def test_a_word_loses_no_place_to_a_later_one():
+def test_later_tokens_do_not_displace_earlier_ones():
     built, inputs = experts(capacity_factor=0.5), numbers(1, 12, 3).requires_grad_()
     outputs = built(inputs, torch.ones(1, 12, dtype=torch.bool)).outputs
     changed = torch.cat([inputs[:, :6], numbers(1, 6, 3)], dim=1)
@@ -123,7 +123,7 @@ def test_a_word_loses_no_place_to_a_later_one():
     torch.testing.assert_close(after[:, :6], outputs[:, :6], rtol=0, atol=0)
 
 
-def test_dropping_leaves_the_losses_and_the_loads_as_they_were():
+def test_dropping_does_not_change_losses_and_loads():
     inputs = numbers(3, 4, 3)
     free, limited = (experts(capacity_factor=factor)(inputs, SEEN) for factor in (None, 0.3))
     assert limited.num_dropped.item() > 0
@@ -131,13 +131,13 @@ def test_dropping_leaves_the_losses_and_the_loads_as_they_were():
     torch.testing.assert_close(limited.expert_load, free.expert_load, rtol=0, atol=0)
 
 
-def test_where_all_is_padding_nothing_is_dropped():
+def test_batch_of_padding_drops_nothing():
     mixed = experts(capacity_factor=0.5)(numbers(3, 4, 3), ~SEEN)
     assert (mixed.num_routed.item(), mixed.num_dropped.item()) == (0, 0)
     assert (mixed.outputs == 0).all()
 
 
-def test_biases_and_another_activation_are_those_of_a_plain_network():
+def test_bias_and_activation_match_a_feed_forward_network():
     built = MixtureOfExperts(
         3,
         hidden_size=6,

@@ -92,7 +92,7 @@ def test_gradients_match_finite_differences(kind):
 
 @each_kind
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
-def test_half_precision_stays_finite_and_half(kind, dtype):
+def test_half_precision_is_kept_and_finite(kind, dtype):
     pooled = pooling(kind).to(dtype)((1000 * torch.randn(2, 3, 2)).to(dtype), MASK)
     assert pooled.dtype == dtype
     assert pooled.isfinite().all()

@@ -50,32 +50,32 @@ def torchs(attention, inputs, mask):
     def part(projected):
         return projected.unflatten(-1, (2, -1)).transpose(1, 2)
 
-    found = scaled_dot_product_attention(
+    actual = scaled_dot_product_attention(
         part(attention.query_projection(inputs)),
         part(attention.key_projection(inputs)),
         part(attention.value_projection(inputs)),
         attn_mask=mask,
     )
-    return attention.output_projection(found.transpose(1, 2).flatten(2))
+    return attention.output_projection(actual.transpose(1, 2).flatten(2))
 
 
-def test_a_place_sees_itself_and_all_before():
+def test_causal_position_sees_itself_and_earlier_ones():
     module, inputs = build(), vectors(ROWS, LENGTH)
-    wanted = torchs(module.attention, inputs, causal_mask(LENGTH))
-    torch.testing.assert_close(read(module, inputs).outputs, wanted)
+    expected = torchs(module.attention, inputs, causal_mask(LENGTH))
+    torch.testing.assert_close(read(module, inputs).outputs, expected)
 
 
-def test_looking_both_ways_a_place_sees_all_that_is_there():
+def test_bidirectional_position_sees_all_real_positions():
     module, inputs, lengths = build(), vectors(ROWS, LENGTH), torch.tensor([7, 3, 1])
-    wanted = torchs(module.attention, inputs, padding_mask(lengths, LENGTH).unsqueeze(1))
-    torch.testing.assert_close(module.forward_bidirectional(inputs, lengths), wanted)
+    expected = torchs(module.attention, inputs, padding_mask(lengths, LENGTH).unsqueeze(1))
+    torch.testing.assert_close(module.forward_bidirectional(inputs, lengths), expected)
 
 
-def test_it_is_called_self_attention():
+def test_attention_has_the_role_self():
     assert build().attention.role == "self"
 
 
-def test_what_is_written_stands_at_each_rows_own_places():
+def test_write_to_cache_writes_each_row_at_its_own_positions():
     kept = KVCache(torch.zeros(2, 1, 2, 1), torch.zeros(2, 1, 2, 1))
     added = KVCache(torch.tensor([1.0, 2, 3, 4]).view(2, 1, 2, 1), torch.ones(2, 1, 2, 1))
     grown = write_to_cache(kept, added, torch.tensor([[2, 3], [0, 1]]))
@@ -104,7 +104,7 @@ def dropping(need_weights, mask, dropout=DROPOUT):
 
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 @pytest.mark.parametrize("need_weights", [True, False], ids=["plain", "fused"])
-def test_dropped_weights_change_nothing_in_the_mean(mask, need_weights):
+def test_attention_dropout_keeps_the_mean(mask, need_weights):
     drawn, whole = dropping(need_weights, mask)
     assert not torch.allclose(drawn[:1], whole)
     error = drawn.std(dim=0) / DRAWS**0.5
@@ -113,13 +113,13 @@ def test_dropped_weights_change_nothing_in_the_mean(mask, need_weights):
 
 
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
-def test_plain_and_fused_drop_equally_much(mask):
+def test_dropout_has_the_same_variance_with_and_without_weights(mask):
     spread = [dropping(need_weights, mask)[0].var(dim=0) for need_weights in (True, False)]
     torch.testing.assert_close(*spread, rtol=0.2, atol=1e-9)
 
 
 @pytest.mark.parametrize("need_weights", [True, False], ids=["plain", "fused"])
-def test_nothing_is_dropped_outside_training(need_weights):
+def test_attention_dropout_is_for_training_alone(need_weights):
     module, inputs = build(dropout=0.5).eval(), vectors(ROWS, LENGTH)
     with_dropout = read(module, inputs, need_weights=need_weights).outputs
     module.attention.inner.dropout.p = 0.0
@@ -127,7 +127,7 @@ def test_nothing_is_dropped_outside_training(need_weights):
     torch.testing.assert_close(with_dropout, without)
 
 
-def test_the_weights_that_are_told_are_those_before_dropping():
+def test_returned_weights_are_those_before_dropout():
     module, inputs = build(dropout=0.5), vectors(ROWS, LENGTH)
     told = read(module.train(), inputs, need_weights=True).weights
     torch.testing.assert_close(told, read(module.eval(), inputs, need_weights=True).weights)

@@ -31,39 +31,40 @@ def under(attention, inputs, mask):
     return attention(inputs, attention.build_memory(inputs, mask)).context
 
 
-def agree(module, inputs, found, wanted, real):
+def agree(module, inputs, actual, expected, real):
     """Whether values and gradients agree where there are words."""
-    slopes = torch.randn_like(wanted) * real.unsqueeze(-1)
+    grad_outputs = torch.randn_like(expected) * real.unsqueeze(-1)
     learned = [inputs, *module.parameters()]
-    torch.testing.assert_close(found[real], wanted[real])
+    torch.testing.assert_close(actual[real], expected[real])
     torch.testing.assert_close(
-        torch.autograd.grad(found, learned, slopes), torch.autograd.grad(wanted, learned, slopes)
+        torch.autograd.grad(actual, learned, grad_outputs),
+        torch.autograd.grad(expected, learned, grad_outputs),
     )
 
 
 @each_case
-def test_looking_back_blocks_are_full_attention_under_a_mask(looking, block, length):
+def test_causal_blocks_equal_full_attention_under_a_block_mask(looking, block, length):
     module = build(looking, block)
     inputs = torch.randn(ROWS, length, SIZE, dtype=torch.double, requires_grad=True)
     lengths, first = torch.full((ROWS,), length), torch.zeros(ROWS, dtype=torch.long)
-    found = module(inputs, module.initial_state(inputs), first, lengths).outputs
+    actual = module(inputs, module.initial_state(inputs), first, lengths).outputs
     mask = block_local_mask(length, block) & causal_mask(length)
     real = torch.ones(ROWS, length, dtype=torch.bool)
-    agree(module, inputs, found, under(module.attention, inputs, mask), real)
+    agree(module, inputs, actual, under(module.attention, inputs, mask), real)
 
 
 @each_case
-def test_looking_both_ways_blocks_are_full_attention_under_a_mask(looking, block, length):
+def test_bidirectional_blocks_equal_full_attention_under_a_block_mask(looking, block, length):
     module = build(looking, block)
     inputs = torch.randn(ROWS, length, SIZE, dtype=torch.double, requires_grad=True)
     lengths = torch.tensor([length, length - 2])
     padded = padding_mask(lengths, length)
-    found = module.forward_bidirectional(inputs, lengths)
-    wanted = under(module.attention, inputs, block_local_mask(length, block) & padded)
-    agree(module, inputs, found, wanted, padded.squeeze(1))
+    actual = module.forward_bidirectional(inputs, lengths)
+    expected = under(module.attention, inputs, block_local_mask(length, block) & padded)
+    agree(module, inputs, actual, expected, padded.squeeze(1))
 
 
-def test_a_word_of_another_block_has_no_influence():
+def test_other_blocks_have_no_influence():
     module = build("heads", 3)
     inputs = torch.randn(1, 8, SIZE, dtype=torch.double)
     changed = inputs.clone()

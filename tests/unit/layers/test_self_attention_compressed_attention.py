@@ -45,14 +45,14 @@ def looked(attention, word, keys, values):
     """What one word finds in some pieces, head by head; in none it finds zeros."""
     if not keys:
         return attention.output_projection(torch.zeros_like(word))
-    query, found = attention.query_projection(word), []
+    query, actual = attention.query_projection(word), []
     for head in range(NUM_HEADS):
         own = slice(head * WIDTH, (head + 1) * WIDTH)
         scores = torch.stack([query[own] @ attention.key_projection(key)[own] for key in keys])
         weights = (scores / WIDTH**0.5).softmax(dim=0)
         taken = [attention.value_projection(value)[own] for value in values]
-        found.append(sum(weight * each for weight, each in zip(weights, taken, strict=True)))
-    return attention.output_projection(torch.cat(found))
+        actual.append(sum(weight * each for weight, each in zip(weights, taken, strict=True)))
+    return attention.output_projection(torch.cat(actual))
 
 
 def slowly(module, row, *, forward_bidirectional):
@@ -71,35 +71,36 @@ def slowly(module, row, *, forward_bidirectional):
     return torch.stack(outputs)
 
 
-def compare(module, inputs, found, wanted):
-    torch.testing.assert_close(found, wanted)
-    slopes, learned = torch.randn_like(wanted), [inputs, *module.parameters()]
+def compare(module, inputs, actual, expected):
+    torch.testing.assert_close(actual, expected)
+    grad_outputs, learned = torch.randn_like(expected), [inputs, *module.parameters()]
     torch.testing.assert_close(
-        torch.autograd.grad(found, learned, slopes), torch.autograd.grad(wanted, learned, slopes)
+        torch.autograd.grad(actual, learned, grad_outputs),
+        torch.autograd.grad(expected, learned, grad_outputs),
     )
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3, 4])
 @pytest.mark.parametrize("chunk", [512, 4], ids=["at once", "in chunks"])
 @pytest.mark.parametrize("need_weights", [True, False], ids=["weights", "no weights"])
-def test_looking_back_is_the_papers_loop(stride, chunk, need_weights, monkeypatch):
+def test_causal_compressed_attention_matches_a_loop(stride, chunk, need_weights, monkeypatch):
     monkeypatch.setattr(tuning, "QUERY_CHUNK_SIZE", chunk)
     module, inputs = build(stride), vectors()
-    found = read(module, inputs, need_weights=need_weights).outputs
-    wanted = torch.stack([slowly(module, row, forward_bidirectional=False) for row in inputs])
-    compare(module, inputs, found, wanted)
+    actual = read(module, inputs, need_weights=need_weights).outputs
+    expected = torch.stack([slowly(module, row, forward_bidirectional=False) for row in inputs])
+    compare(module, inputs, actual, expected)
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3, 4])
 @pytest.mark.parametrize("length", [1, 8, 9])
-def test_looking_both_ways_is_the_papers_loop_with_the_last_piece_filled_up(stride, length):
+def test_bidirectional_compressed_attention_matches_a_loop(stride, length):
     module, inputs = build(stride), vectors(length)
-    found = module.forward_bidirectional(inputs, torch.full((ROWS,), length))
-    wanted = torch.stack([slowly(module, row, forward_bidirectional=True) for row in inputs])
-    compare(module, inputs, found, wanted)
+    actual = module.forward_bidirectional(inputs, torch.full((ROWS,), length))
+    expected = torch.stack([slowly(module, row, forward_bidirectional=True) for row in inputs])
+    compare(module, inputs, actual, expected)
 
 
-def test_the_weight_of_a_piece_is_that_of_its_places_evenly():
+def test_weight_of_a_segment_is_spread_evenly_over_its_positions():
     weights = read(build(), vectors(), need_weights=True).weights
     pieces = weights.unflatten(-1, (-1, 3))
     torch.testing.assert_close(pieces, pieces[..., :1].expand_as(pieces))
@@ -108,7 +109,7 @@ def test_the_weight_of_a_piece_is_that_of_its_places_evenly():
     torch.testing.assert_close(weights[:, 2, :3], torch.full((ROWS, 3), 1 / 3, dtype=torch.double))
 
 
-def test_what_chunks_drop_they_drop_again_for_the_gradient(monkeypatch):
+def test_chunks_repeat_their_dropout_in_backward(monkeypatch):
     monkeypatch.setattr(tuning, "QUERY_CHUNK_SIZE", 4)
     module, inputs = build(dropout=0.5), vectors()
 

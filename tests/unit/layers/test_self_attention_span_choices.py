@@ -18,12 +18,12 @@ def build(span, **looking):
     return TypeAdapter(SelfAttentionConfig).validate_python(span).build(attention, size=8)
 
 
-def test_the_papers_numbers_are_the_defaults():
+def test_defaults_are_the_papers():
     assert build("blocks").block_size == 256
     assert build("compressed").stride == 3
 
 
-def test_spans_are_taken_in_turn():
+def test_attention_types_repeat_over_the_layers():
     parts = TransformerConfigBase.model_validate(
         {"num_layers": 5, "attention_types": ["block", "compressed"]}
     )
@@ -34,22 +34,22 @@ def test_spans_are_taken_in_turn():
     assert [type(layer.self_attention) for layer in everywhere] == [FullSelfAttention]
 
 
-def test_blocks_refuse_attention_that_goes_by_where_it_looked():
+def test_blocks_with_stateful_attention_are_an_error():
     with pytest.raises(ConfigError) as caught:
         build("blocks", score={"type": "additive", "features": [{"type": "coverage"}]})
     assert str(caught.value) == (
-        "attention_types.type: blocks are looked at side by side, but this attention goes by where it "
-        "looked before\n"
-        "  choose the span 'full', or another score or alignment"
+        "attention_types.type: 'block' computes all blocks at once, but this attention depends on "
+        "earlier alignments\n"
+        "  use 'full', or another score or alignment"
     )
 
 
 @pytest.mark.parametrize("score", ["rotary", "alibi", "relative-key", "relative-position-bias"])
-def test_what_is_pressed_together_has_no_number(score):
+def test_compression_with_positional_scores_is_an_error(score):
     with pytest.raises(ConfigError) as caught:
         build("compressed", score={"type": score})
     assert str(caught.value) == (
-        "attention_types.type: places that were pressed together have no number, but this attention goes "
-        "by it\n"
-        "  choose the span 'full', or a score and an alignment that go by content"
+        "attention_types.type: compressed positions have no index, but this attention depends on "
+        "positions\n"
+        "  use 'full', or a score and an alignment that depend on content alone"
     )

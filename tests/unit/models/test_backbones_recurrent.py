@@ -18,26 +18,26 @@ def build(cell, **settings):
 
 
 @pytest.mark.parametrize("cell", CELL_CLASSES)
-def test_pieces_are_read_as_the_whole(cell):
+def test_pieces_equal_the_whole_sequence(cell):
     reader, pieces = build(cell), [(2, 1, 3), (1, 4, 1), (3, 1, 2)]
     whole = torch.randn(ROWS, 6, INPUT, dtype=torch.double)
     lengths = torch.tensor(pieces).sum(dim=0)
-    wanted = reader(whole, lengths, reader.initial_state(whole))
+    expected = reader(whole, lengths, reader.initial_state(whole))
     state, first = reader.initial_state(whole), [0] * ROWS
     for piece in pieces:
         inputs = torch.randn(ROWS, max(piece), INPUT, dtype=torch.double)
         for row, length in enumerate(piece):
             inputs[row, :length] = whole[row, first[row] : first[row] + length]
-        found = reader(inputs, torch.tensor(piece), state)
-        state = found.state
+        actual = reader(inputs, torch.tensor(piece), state)
+        state = actual.state
         for row, length in enumerate(piece):
             here = slice(first[row], first[row] + length)
-            torch.testing.assert_close(found.outputs[row, :length], wanted.outputs[row, here])
+            torch.testing.assert_close(actual.outputs[row, :length], expected.outputs[row, here])
             first[row] += length
-    torch.testing.assert_close(state, wanted.state)
+    torch.testing.assert_close(state, expected.state)
 
 
-def test_a_state_that_is_not_needed_is_not_made_and_nothing_is_looked_at():
+def test_state_is_none_if_not_needed_and_weights_are_none():
     reader, inputs = build("gru"), torch.randn(ROWS, 4, INPUT, dtype=torch.double)
     lengths = torch.tensor([4, 2, 1])
     kept = reader(inputs, lengths, reader.initial_state(inputs))
@@ -50,7 +50,7 @@ def test_a_state_that_is_not_needed_is_not_made_and_nothing_is_looked_at():
         torch.testing.assert_close(alone.outputs[row, :length], kept.outputs[row, :length])
 
 
-def test_values_are_dropped_between_layers_in_training_alone():
+def test_dropout_between_layers_is_for_training_alone():
     reader, inputs = build("lstm", dropout=0.5), torch.randn(1, 4, INPUT, dtype=torch.double)
 
     def read():

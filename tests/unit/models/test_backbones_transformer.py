@@ -30,40 +30,40 @@ def read(reader, inputs):
 
 
 @pytest.mark.parametrize("score", ["rotary", "alibi", "relative-key", "relative-position-bias"])
-def test_scores_that_know_distances_go_on_past_any_length(score):
+def test_distance_scores_have_no_maximum_length(score):
     """In blocks, a place far out is read as the same place of the first block."""
     reader = build(score, attention_types=[{"type": "block", "block_size": 16}])
     block = torch.randn(1, 16, SIZE, dtype=torch.double)
-    found = read(reader, block.repeat(1, 64, 1))
-    torch.testing.assert_close(found[:, -16:], found[:, :16])
+    actual = read(reader, block.repeat(1, 64, 1))
+    torch.testing.assert_close(actual[:, -16:], actual[:, :16])
     state = reader.initial_state(block)  # and read piece by piece too, by numbers that go on
     for _ in range(4):
         piece = reader(block, torch.tensor([16]), state)
         state = piece.state
     assert state.start_positions.tolist() == [64]
-    torch.testing.assert_close(piece.outputs, found[:, :16])
+    torch.testing.assert_close(piece.outputs, actual[:, :16])
 
 
 @pytest.mark.parametrize("score", ["alibi", "relative-position-bias"])
-def test_a_text_much_longer_than_the_scores_tell_apart_is_read_calmly(score):
+def test_outputs_are_finite_beyond_the_largest_distance(score):
     inputs = torch.randn(1, 300, SIZE, dtype=torch.double)
     assert read(build(score), inputs).isfinite().all()
 
 
-def test_vectors_of_another_width_are_refused():
+def test_embedding_size_must_equal_hidden_size():
     with pytest.raises(ConfigError) as caught:
         build(input_size=5)
     assert str(caught.value) == (
-        "backbone.hidden_size: layers of width 8 cannot read vectors of width 5\n"
+        "backbone.hidden_size: must equal the size of the embeddings, 5, but is 8\n"
         "  set it to 5, or embedding_size to 8"
     )
 
 
-def test_attention_that_goes_by_where_it_looked_is_refused():
+def test_stateful_attention_is_an_error():
     with pytest.raises(ConfigError) as caught:
         build(attention={"score": {"type": "additive", "features": [{"type": "coverage"}]}})
     assert str(caught.value) == (
-        "backbone.attention: a text that is read piece by piece cannot be looked at by a mechanism "
-        "that goes by where it looked before\n"
-        "  choose an alignment such as 'softmax', and a score without features"
+        "backbone.attention: attention that depends on earlier alignments cannot read a text in "
+        "pieces\n"
+        "  use an alignment such as 'softmax', and a score without features"
     )

@@ -11,7 +11,7 @@ def learned(model):
     return sum(weight.numel() for weight in model.parameters())
 
 
-def test_a_reader_of_gpts_size_learns_as_many_numbers_as_is_said():
+def test_gpt_sized_backbone_has_the_published_number_of_parameters():
     """Radford et al. 2018: 117 million; 40,478 words, 512 places, one table to read and to say."""
     size, hidden_size, num_layers, words, places = 768, 3072, 12, 40_478, 512
     reader = TransformerBackboneConfig.model_validate(
@@ -30,8 +30,8 @@ def test_a_reader_of_gpts_size_learns_as_many_numbers_as_is_said():
         embedding = TokenEmbedding(
             words, size, dropout=0.0, position_combiner=positions.build(embedding_size=size)
         )
-        found = learned(reader.build(input_size=size)) + learned(embedding)
+        actual = learned(reader.build(input_size=size)) + learned(embedding)
     layer = 4 * (size**2 + size) + 2 * size * hidden_size + hidden_size + size + 4 * size
-    assert found == num_layers * layer + (words + places) * size
-    assert found == 116_534_784  # as Hugging Face's does
-    assert abs(found / 117e6 - 1) < 0.02
+    assert actual == num_layers * layer + (words + places) * size
+    assert actual == 116_534_784  # as Hugging Face's does
+    assert abs(actual / 117e6 - 1) < 0.02

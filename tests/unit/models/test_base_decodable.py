@@ -49,18 +49,18 @@ def drawn(model, sequences, count=3, *, keys=None, how=None, rules=(), seed=0):
     )
 
 
-def said(found):
-    return [[each.tokens for each in row] for row in found]
+def said(actual):
+    return [[each.tokens for each in row] for row in actual]
 
 
 @each_sort
-def test_what_is_drawn_carries_what_forced_decoding_says_of_it(name):
+def test_samples_have_the_scores_of_forced_decoding(name):
     model, sequences = build(name), texts(4)
-    found = drawn(
+    actual = drawn(
         model, sequences, how=SamplingOptions(temperature=1.5), rules=(ForbiddenTokens([1]),)
     )
     for number in range(3):
-        outputs = [row[number] for row in found]
+        outputs = [row[number] for row in actual]
         told = model.score(collate_sources(sequences), [each.tokens for each in outputs])
         for one, other in zip(outputs, told, strict=True):
             assert one.log_prob == one.score == pytest.approx(other.log_prob)
@@ -70,7 +70,7 @@ def test_what_is_drawn_carries_what_forced_decoding_says_of_it(name):
 
 
 @each_sort
-def test_what_is_drawn_for_a_text_follows_from_its_key_in_any_company(name):
+def test_samples_depend_on_the_key_and_not_on_the_batch(name):
     model, sequences = build(name), texts(4)
     together = drawn(model, sequences, keys=[10, 11, 12, 13])
     turned = drawn(model, sequences[::-1], keys=[13, 12, 11, 10])
@@ -81,7 +81,7 @@ def test_what_is_drawn_for_a_text_follows_from_its_key_in_any_company(name):
         assert [each.log_prob for each in alone] == pytest.approx([e.log_prob for e in company])
 
 
-def test_draws_of_a_text_differ_by_seed_key_and_number():
+def test_samples_differ_by_seed_key_and_index():
     model, sequences = build("gru, attend-then-step"), [texts(3)[-1]] * 2
     how = SamplingOptions(temperature=5.0)
     first, second = said(drawn(model, sequences, 20, how=how))
@@ -89,45 +89,45 @@ def test_draws_of_a_text_differ_by_seed_key_and_number():
     assert len({tuple(tokens) for tokens in [*first, *second, *other]}) > 50
 
 
-def test_fewer_draws_are_the_first_of_more():
+def test_fewer_samples_are_the_first_of_more():
     model, sequences = build("transformer"), texts(3)
     many, few = drawn(model, sequences, 5), drawn(model, sequences, 2)
     assert [row[:2] for row in said(many)] == said(few)
 
 
-def test_the_likeliest_token_each_time_is_greedy_search():
+def test_sampling_with_temperature_0_is_greedy_search():
     model, sequences = build("transformer"), texts(4)
     sources = collate_sources(sequences)
     greedy = model.search(
         sources, beam_size=1, max_lengths=limits(4), length_penalty=LengthPenalty()
     )
-    found = drawn(model, sequences, 1, how=SamplingOptions(temperature=0))
-    assert said(found) == said(greedy)
-    for (one,), (other,) in zip(found, greedy, strict=True):
+    actual = drawn(model, sequences, 1, how=SamplingOptions(temperature=0))
+    assert said(actual) == said(greedy)
+    for (one,), (other,) in zip(actual, greedy, strict=True):
         assert one.log_prob == pytest.approx(other.log_prob)
         assert one.weights == pytest.approx(other.weights)
 
 
-def test_draws_keep_to_the_rules_of_their_own_text():
+def test_samples_obey_the_processors_of_their_sentence():
     model, sequences = build("gru, attend-then-step"), texts(3)
     prefixes, least = [[5, 6], [], [7]], torch.tensor([3, 0, 5])
     rules = (ForcedPrefix(prefixes), MinLength(least, eos=EOS), NoRepeatNGram(1))
-    found = drawn(model, sequences, 8, rules=rules, how=SamplingOptions(temperature=2.0))
-    for row, prefix, shortest in zip(said(found), prefixes, least.tolist(), strict=True):
+    actual = drawn(model, sequences, 8, rules=rules, how=SamplingOptions(temperature=2.0))
+    for row, prefix, shortest in zip(said(actual), prefixes, least.tolist(), strict=True):
         for tokens in row:
             assert tokens[: len(prefix)] == prefix
             assert shortest <= len(tokens) <= LONGEST
             assert len(set(tokens)) == len(tokens)
 
 
-def test_texts_have_longest_lengths_of_their_own():
+def test_maximum_lengths_are_per_sentence():
     model = build("transformer")
     longest = torch.tensor([0, 3, 1])
-    found = model.sample(
+    actual = model.sample(
         collate_sources(texts(3)),
         10,
         max_lengths=longest,
         options=SamplingOptions(forbidden_tokens=(EOS,)),
         seed=0,
     )
-    assert [{len(each.tokens) for each in row} for row in found] == [{0}, {3}, {1}]
+    assert [{len(each.tokens) for each in row} for row in actual] == [{0}, {3}, {1}]

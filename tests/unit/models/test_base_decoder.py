@@ -17,14 +17,14 @@ def read_own_tokens(cross_attention):
     return decoder.forward_scheduled_sampling(torch.randint(4, 7, (2, 3)), encoded, 0.5, "sample")
 
 
-def test_a_penalty_is_not_lost_in_silence():
+def test_scheduled_sampling_with_auxiliary_losses_is_an_error():
     with pytest.raises(ConfigError, match="lost where a decoder reads tokens of its own"):
         read_own_tokens({**HEADS, "alignment": {"type": "sampled"}})
     with pytest.raises(ConfigError, match="teacher-forcing"):
         read_own_tokens({**HEADS, "auxiliary_losses": [{"type": "coverage"}]})
 
 
-def test_without_penalties_a_decoder_reads_its_own_tokens():
+def test_scheduled_sampling_works_without_auxiliary_losses():
     told = read_own_tokens(HEADS)
     assert told.log_probs.shape == (2, 3, 7)
     assert told.weights.shape == (2, 3, 4)

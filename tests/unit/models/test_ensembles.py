@@ -62,7 +62,7 @@ def one_source():
 
 def exhaust(tables, average, longest):
     """Every output with its worth, by the definition of the average."""
-    found = []
+    actual = []
     letters = [4, 5]
 
     def append(tokens, total):
@@ -73,29 +73,29 @@ def exhaust(tables, average, longest):
         else:
             together = each.prod(dim=0) ** (1 / len(tables))
             together = together / together.sum()
-        found.append((total + together[EOS].log().item(), tokens))
+        actual.append((total + together[EOS].log().item(), tokens))
         if len(tokens) < longest:
             for letter in letters:
                 append([*tokens, letter], total + together[letter].log().item())
 
     append([], 0.0)
-    return sorted(found, reverse=True)
+    return sorted(actual, reverse=True)
 
 
 @each_average
 @pytest.mark.parametrize("seed", range(5))
-def test_a_wide_beam_finds_the_best_outputs_of_the_average(average, seed):
+def test_wide_beam_finds_the_best_outputs_of_the_average(average, seed):
     tables = [chances(3 * seed + number) for number in range(3)]
     ensemble = Ensemble([Memoryless(table) for table in tables], average)
-    (found,) = ensemble.search(
+    (actual,) = ensemble.search(
         one_source(), beam_size=16, max_lengths=torch.tensor([3]), length_penalty=LengthPenalty()
     )
-    wanted = exhaust(tables, average, 3)
-    assert [each.tokens for each in found] == [tokens for _, tokens in wanted[: len(found)]]
-    assert [e.log_prob for e in found] == pytest.approx([w for w, _ in wanted[: len(found)]])
+    expected = exhaust(tables, average, 3)
+    assert [each.tokens for each in actual] == [tokens for _, tokens in expected[: len(actual)]]
+    assert [e.log_prob for e in actual] == pytest.approx([w for w, _ in expected[: len(actual)]])
 
 
-def test_averages_by_hand():
+def test_averages_match_hand_calculation():
     said = torch.tensor([[[0.8, 0.1, 0.1]], [[0.2, 0.4, 0.4]]]).log()
     both = average_log_probs(said, "probabilities").exp()
     assert both[0].tolist() == pytest.approx([0.5, 0.25, 0.25])
@@ -109,13 +109,13 @@ def test_averages_by_hand():
     assert both[0, 0].item() == pytest.approx(1 / (1 + 9 ** (1 / 3)))
 
 
-def test_what_one_member_rules_out_is_ruled_out_by_logarithms_only():
+def test_token_excluded_by_one_member_is_excluded_by_log_averaging_alone():
     said = torch.tensor([[[1.0, 0.0]], [[0.5, 0.5]]]).log()
     assert average_log_probs(said, "log-probabilities").exp()[0].tolist() == [1, 0]
     assert average_log_probs(said, "probabilities").exp()[0].tolist() == pytest.approx([0.75, 0.25])
 
 
-def test_where_an_ensemble_looks_is_the_mean_over_those_that_look():
+def test_weights_are_the_mean_over_members_that_attend():
     wide = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
     narrow = torch.tensor([[1.0], [0.0], [0.0]]).double()
     nowhere = torch.zeros(3, 0).half()
@@ -125,7 +125,7 @@ def test_where_an_ensemble_looks_is_the_mean_over_those_that_look():
 
 @each_average
 @pytest.mark.parametrize("name", UNLIKE)
-def test_an_ensemble_of_one_is_that_model(average, name):
+def test_ensemble_of_one_is_its_member(average, name):
     model, sources = build(name), collate_sources(texts(4))
     alone = Ensemble([model], average)
     options = {
@@ -133,8 +133,8 @@ def test_an_ensemble_of_one_is_that_model(average, name):
         "max_lengths": torch.full((4,), 6),
         "length_penalty": LengthPenalty(0.6),
     }
-    plain, found = model.search(sources, **options), alone.search(sources, **options)
-    for ours, others in zip(found, plain, strict=True):
+    plain, actual = model.search(sources, **options), alone.search(sources, **options)
+    for ours, others in zip(actual, plain, strict=True):
         assert [each.tokens for each in ours] == [each.tokens for each in others]
         for one, other in zip(ours, others, strict=True):
             assert one.score == pytest.approx(other.score)
@@ -144,7 +144,7 @@ def test_an_ensemble_of_one_is_that_model(average, name):
 
 
 @each_average
-def test_an_ensemble_of_equals_is_each_of_them(average):
+def test_ensemble_of_equal_members_is_each_of_them(average):
     model, sources = build("transformer"), collate_sources(texts(3))
     tokens, state = torch.full((3,), BOS), model.initial_state(sources)
     together = Ensemble([model] * 3, average)
@@ -154,7 +154,7 @@ def test_an_ensemble_of_equals_is_each_of_them(average):
 
 
 @each_average
-def test_the_order_of_members_does_not_matter(average):
+def test_order_of_members_does_not_matter(average):
     members, sources = unlike()[:3], collate_sources(texts(3))
     tokens, steps = torch.full((3,), BOS), []
     for order in permutations(members):
@@ -176,7 +176,7 @@ SEARCHES = {
 
 @each_average
 @pytest.mark.parametrize("kind", SEARCHES)
-def test_unlike_models_search_together_in_any_company(average, kind):
+def test_search_of_different_members_does_not_depend_on_the_batch(average, kind):
     """And what they say of an output is what they say when they are told it."""
     ensemble, sequences = Ensemble(unlike(), average), texts(3)
     width, how = SEARCHES[kind]
@@ -189,33 +189,33 @@ def test_unlike_models_search_together_in_any_company(average, kind):
         )
 
     together = found_for([0, 1, 2])
-    for row, found in enumerate(together):
+    for row, actual in enumerate(together):
         for must in MUSTS[row] if kind == "constrained" else []:
-            assert any(contains(found[0].tokens, phrase) for phrase in must.phrases)
+            assert any(contains(actual[0].tokens, phrase) for phrase in must.phrases)
     for row, alone in zip([2, 0], found_for([2, 0]), strict=True):
         assert [each.tokens for each in alone] == [each.tokens for each in together[row]]
-    told = ensemble.score(collate_sources(sequences), [found[0].tokens for found in together])
-    for each, found in zip(told, together, strict=True):
-        assert each.log_prob == pytest.approx(found[0].log_prob)
-        assert each.weights == pytest.approx(found[0].weights, abs=1e-6)
+    told = ensemble.score(collate_sources(sequences), [actual[0].tokens for actual in together])
+    for each, actual in zip(told, together, strict=True):
+        assert each.log_prob == pytest.approx(actual[0].log_prob)
+        assert each.weights == pytest.approx(actual[0].weights, abs=1e-6)
 
 
 @each_average
-def test_unlike_models_are_drawn_from_together(average):
+def test_different_members_can_be_sampled_from(average):
     ensemble, sources = (
         Ensemble(unlike(), average),
         collate_sources(texts(3)),
     )
-    found = ensemble.sample(
+    actual = ensemble.sample(
         sources, 2, max_lengths=torch.full((3,), 6), options=SamplingOptions(top_p=0.9), seed=0
     )
     for number in range(2):
-        told = ensemble.score(sources, [row[number].tokens for row in found])
-        for each, row in zip(told, found, strict=True):
+        told = ensemble.score(sources, [row[number].tokens for row in actual])
+        for each, row in zip(told, actual, strict=True):
             assert row[number].log_probs == pytest.approx(each.log_probs)
 
 
-def test_members_of_unlike_precision_meet_in_the_finest_or_in_single():
+def test_members_are_averaged_in_the_highest_precision():
     members = [Memoryless(chances(number)) for number in range(2)]
     for finer, met in ((torch.half, torch.float), (torch.double, torch.double)):
         members[0].log_probs = members[0].log_probs.half()
@@ -225,11 +225,11 @@ def test_members_of_unlike_precision_meet_in_the_finest_or_in_single():
         assert step.log_probs.dtype == met
 
 
-def test_members_with_unlike_vocabularies_are_refused():
+def test_members_with_different_vocabularies_are_an_error():
     ensemble = Ensemble([Memoryless(chances(0, size)) for size in (6, 7)], "probabilities")
     with pytest.raises(ConfigError) as caught:
         ensemble.step(torch.tensor([BOS]), ensemble.initial_state(one_source()))
     assert str(caught.value) == (
-        "ensemble: its members know unlike numbers of tokens: 6, 7\n"
-        "  put together models that were trained with the same vocabularies"
+        "ensemble: members have different vocabulary sizes: 6, 7\n"
+        "  use models that were trained with the same vocabularies"
     )

@@ -69,7 +69,7 @@ def worth(model, spoken, tokens, weight):
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 2.0])
-def test_a_wide_beam_finds_the_best_outputs_by_the_formula(weight):
+def test_wide_beam_finds_the_best_outputs_by_the_formula(weight):
     size, longest = 6, 3
     model, spoken = Memoryless(size), language(size)
     fused = ShallowFusion(model, spoken, weight=weight, context_length=50)
@@ -77,19 +77,21 @@ def test_a_wide_beam_finds_the_best_outputs_by_the_formula(weight):
     outputs = [
         list(output) for length in range(longest + 1) for output in product(letters, repeat=length)
     ]
-    wanted = sorted(((worth(model, spoken, each, weight), each) for each in outputs), reverse=True)
-    (found,) = fused.search(
+    expected = sorted(
+        ((worth(model, spoken, each, weight), each) for each in outputs), reverse=True
+    )
+    (actual,) = fused.search(
         collate_sources([[5]]),
         beam_size=130,
         max_lengths=torch.tensor([3]),
         length_penalty=LengthPenalty(),
     )
-    assert [each.tokens for each in found] == [tokens for _, tokens in wanted[: len(found)]]
-    assert [e.score for e in found] == pytest.approx([each for each, _ in wanted[: len(found)]])
+    assert [each.tokens for each in actual] == [tokens for _, tokens in expected[: len(actual)]]
+    assert [e.score for e in actual] == pytest.approx([each for each, _ in expected[: len(actual)]])
 
 
 @pytest.mark.parametrize("name", ["gru, attend-then-step", "transformer", "convolutional"])
-def test_with_weight_0_all_is_as_the_model_has_it(name):
+def test_fusion_with_weight_0_is_the_model_alone(name):
     model, sources = build(name), collate_sources(texts(4))
     fused = ShallowFusion(model, language(), weight=0, context_length=4)
     options = {
@@ -106,22 +108,22 @@ def test_with_weight_0_all_is_as_the_model_has_it(name):
             assert (one.weights == other.weights).all()
 
 
-def test_a_heavy_language_model_decides():
+def test_fusion_with_large_weight_follows_the_language_model():
     """With a weight so large the output is the line that the language model likes best."""
     spoken, sources = language(), collate_sources(texts(4))
     fused = ShallowFusion(build("transformer"), spoken, weight=1e6, context_length=50)
     limits = torch.full((4,), 8)
-    found = fused.search(sources, beam_size=1, max_lengths=limits, length_penalty=LengthPenalty())
+    actual = fused.search(sources, beam_size=1, max_lengths=limits, length_penalty=LengthPenalty())
     line, state = [EOS], spoken.initial_state(torch.tensor([[EOS]]))
     while len(line) == 1 or (line[-1] != EOS and len(line) <= 8):
         step = spoken.step(torch.tensor([line[-1]]), state)
         state = step.state
         line.append(int(step.log_probs.argmax()))
-    assert [each[0].tokens for each in found] == [[each for each in line if each != EOS]] * 4
+    assert [each[0].tokens for each in actual] == [[each for each in line if each != EOS]] * 4
 
 
 @pytest.mark.parametrize("context", [3, 50])
-def test_fused_outputs_are_the_same_in_any_company_searched_told_or_drawn(context):
+def test_fusion_does_not_depend_on_the_batch(context):
     members = [build("gru, attend-then-step"), build("transformer")]
     fused = ShallowFusion(
         Ensemble(members, "probabilities"), language(), weight=0.4, context_length=context
@@ -133,13 +135,13 @@ def test_fused_outputs_are_the_same_in_any_company_searched_told_or_drawn(contex
         sources = collate_sources([sequences[row] for row in rows])
         how = BeamSearchOptions(constraints=[constraints[row] for row in rows])
         limits, penalty = torch.full((len(rows),), 7), LengthPenalty()
-        found = fused.search(
+        actual = fused.search(
             sources, beam_size=3, max_lengths=limits, length_penalty=penalty, options=how
         )
         drawn = fused.sample(
             sources, 2, max_lengths=limits, options=SamplingOptions(), seed=1, seed_keys=rows
         )
-        return [[*row, *others] for row, others in zip(found, drawn, strict=True)]
+        return [[*row, *others] for row, others in zip(actual, drawn, strict=True)]
 
     for row, company in enumerate(found_for([0, 1, 2])):
         (alone,) = found_for([row])
@@ -152,11 +154,11 @@ def test_fused_outputs_are_the_same_in_any_company_searched_told_or_drawn(contex
             assert contains(alone[0].tokens, must.phrases[0])
 
 
-def test_a_language_model_with_another_vocabulary_is_refused():
+def test_language_model_with_another_vocabulary_is_an_error():
     fused = ShallowFusion(build("transformer"), language(12), weight=0.3, context_length=10)
     with pytest.raises(ConfigError) as caught:
         fused.step(torch.tensor([BOS]), fused.initial_state(collate_sources([[5]])))
     assert str(caught.value) == (
-        "shallow_fusion: it knows 12 tokens, but the model it is fused with knows 11\n"
+        "shallow_fusion: the language model has 12 tokens, but the model has 11\n"
         "  train it on target texts with the tokenizer of the model"
     )

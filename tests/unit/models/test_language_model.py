@@ -56,7 +56,7 @@ def read(model, tokens):
 
 @each_model
 @pytest.mark.parametrize("read_before", [0, 1, 4])
-def test_step_by_step_from_any_beginning_is_the_whole(name, read_before):
+def test_steps_after_any_prompt_equal_the_whole_text(name, read_before):
     model, tokens = build(name), texts()
     whole = read(model, tokens)
     state = model.encode_prompt(tokens[:, :read_before])
@@ -67,7 +67,7 @@ def test_step_by_step_from_any_beginning_is_the_whole(name, read_before):
 
 
 @each_model
-def test_rows_can_be_selected_and_go_on_alone(name):
+def test_selected_rows_continue_alone(name):
     model, tokens = build(name), texts()
     rows = torch.tensor([2, 0, 2])
     state = select_rows(model.encode_prompt(tokens[:, :5]), rows)
@@ -80,14 +80,14 @@ def test_padding_has_no_influence(name):
     model, tokens = build(name), texts()
     padded = torch.cat([tokens, torch.full((ROWS, 4), PAD)], dim=1)
     padded[1, 6:] = PAD
-    found = read(model, padded)
+    actual = read(model, padded)
     whole = read(model, tokens)
-    torch.testing.assert_close(found[[0, 2], :LENGTH], whole[[0, 2]])
-    torch.testing.assert_close(found[1, :6], whole[1, :6])
+    torch.testing.assert_close(actual[[0, 2], :LENGTH], whole[[0, 2]])
+    torch.testing.assert_close(actual[1, :6], whole[1, :6])
 
 
 @each_model
-def test_nothing_is_known_of_tokens_to_come(name):
+def test_later_tokens_have_no_influence(name):
     model, tokens = build(name), texts()
     changed = tokens.clone()
     changed[:, 5:] = changed[:, 5:] % (SIZE - 1) + 1
@@ -97,7 +97,7 @@ def test_nothing_is_known_of_tokens_to_come(name):
 
 
 @each_model
-def test_every_token_before_counts(name):
+def test_every_earlier_token_has_influence(name):
     model, tokens = build(name), texts(1)
     for place in range(LENGTH):
         changed = tokens.clone()
@@ -106,7 +106,7 @@ def test_every_token_before_counts(name):
 
 
 @each_model
-def test_with_no_teacher_the_model_goes_on_from_its_own_likeliest_tokens(name):
+def test_teacher_forcing_ratio_0_continues_greedily(name):
     model, tokens = build(name), texts()
     batch = LMBatch(tokens, tokens)
     own = model.forward_scheduled_sampling(batch, 0.0, "argmax").log_probs
@@ -120,9 +120,7 @@ def test_with_no_teacher_the_model_goes_on_from_its_own_likeliest_tokens(name):
 @each_model
 @pytest.mark.parametrize("context", [2, 5, 8])
 @pytest.mark.parametrize("read_before", [0, 3, 20])
-def test_bounded_it_reads_no_more_than_its_context_and_no_less_than_half(
-    name, context, read_before
-):
+def test_bounded_context_is_between_half_and_all_of_its_length(name, context, read_before):
     """Each token is said as by a model that was shown a piece of the text, and nothing else."""
     model, tokens = build(name), texts(length=30)
     bounded = BoundedContextModel(model, context)
@@ -137,22 +135,22 @@ def test_bounded_it_reads_no_more_than_its_context_and_no_less_than_half(
         torch.testing.assert_close(step.log_probs, read(model, shown)[:, -1])
 
 
-def test_tied_tokens_are_said_by_the_vectors_they_are_read_by(tmp_path):
+def test_tied_weights_are_shared_and_restored(tmp_path):
     model = build("transformer")
-    assert model.projection.weight is model.embedding.embedding.weight
+    assert model.lm_head.weight is model.embedding.embedding.weight
     save_weights(unique_weights(model), tmp_path / "weights")
     other = build("transformer")
     load_weights(other, tmp_path / "weights")
     tokens = texts()
     assert torch.equal(read(model, tokens), read(other, tokens))
-    assert other.projection.weight is other.embedding.embedding.weight
+    assert other.lm_head.weight is other.embedding.embedding.weight
 
 
-def test_tokens_of_two_widths_cannot_be_tied():
+def test_tying_different_sizes_is_an_error():
     config = CONFIGS["recurrent"].model_copy(update={"tie_embeddings": True})
     with pytest.raises(ConfigError) as caught:
         config.build(source_vocab_size=SIZE, target_vocab_size=SIZE)
     assert str(caught.value) == (
-        "model.tie_embeddings: a token is said by a vector of 7 numbers and read by one of 8\n"
-        "  make both widths the same, or set tied to false"
+        "model.tie_embeddings: output weights have size 7, but embeddings have size 8\n"
+        "  make both sizes equal, or set tie_embeddings to false"
     )

@@ -18,39 +18,39 @@ def marginal():
     return MarginalHead(4, 9).double(), features, weights / weights.sum(-1, keepdim=True)
 
 
-def test_a_vocabulary_says_every_token_with_a_probability():
+def test_softmax_head_returns_log_probabilities():
     output_head = SoftmaxHead(4, 9)
     log_probs = output_head(torch.randn(2, 3, 4), torch.zeros(2, 3, 5), MEMORY)
     torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(2, 3))
 
 
-def test_what_a_vocabulary_said_tells_nothing_of_where_it_came_from():
+def test_softmax_head_has_the_weights_as_posterior():
     output_head, weights = SoftmaxHead(4, 9), torch.rand(2, 3, 5)
     tokens = torch.zeros(2, 3, dtype=torch.long)
     assert output_head.alignment_posterior(torch.randn(2, 3, 4), weights, tokens) is weights
     assert not output_head.has_alignment_posterior
 
 
-def test_a_marginal_mixes_what_each_place_would_say():
+def test_marginal_head_mixes_the_softmaxes_of_all_positions():
     output_head, features, weights = marginal()
-    wanted = torch.zeros(2, 3, 9, dtype=torch.double)
+    expected = torch.zeros(2, 3, 9, dtype=torch.double)
     for place in range(5):
         said = output_head.projection(features[:, :, place]).softmax(dim=-1)
-        wanted += weights[:, :, place, None] * said
+        expected += weights[:, :, place, None] * said
     log_probs = output_head(features, weights, MEMORY)
-    torch.testing.assert_close(log_probs.exp(), wanted)
-    torch.testing.assert_close(wanted.sum(-1), torch.ones(2, 3, dtype=torch.double))
+    torch.testing.assert_close(log_probs.exp(), expected)
+    torch.testing.assert_close(expected.sum(-1), torch.ones(2, 3, dtype=torch.double))
 
 
-def test_a_marginal_with_all_weight_in_one_place_says_what_that_place_says():
+def test_marginal_head_with_one_hot_weights_is_the_softmax_of_that_position():
     output_head, features, _ = marginal()
     weights = torch.zeros(2, 3, 5, dtype=torch.double)
     weights[..., 2] = 1
-    wanted = output_head.projection(features[:, :, 2]).log_softmax(dim=-1)
-    torch.testing.assert_close(output_head(features, weights, MEMORY), wanted)
+    expected = output_head.projection(features[:, :, 2]).log_softmax(dim=-1)
+    torch.testing.assert_close(output_head(features, weights, MEMORY), expected)
 
 
-def test_unlikely_tokens_keep_their_digits():
+def test_marginal_head_keeps_precision_for_unlikely_tokens():
     output_head, features, weights = marginal()
     with torch.no_grad():
         output_head.projection.weight.zero_()
@@ -60,32 +60,32 @@ def test_unlikely_tokens_keep_their_digits():
     torch.testing.assert_close(log_probs[..., 1], torch.full((2, 3), -2000.0, dtype=torch.double))
 
 
-def test_hindsight_is_the_rule_of_bayes():
+def test_alignment_posterior_is_bayes_rule():
     output_head, features, weights = marginal()
     tokens = torch.randint(9, (2, 3))
-    found = output_head.alignment_posterior(features, weights, tokens)
+    actual = output_head.alignment_posterior(features, weights, tokens)
     for row in range(2):
         for time in range(3):
             said = output_head.projection(features[row, time]).softmax(dim=-1)[:, tokens[row, time]]
             joint = weights[row, time] * said
-            torch.testing.assert_close(found[row, time], joint / joint.sum())
-    assert (found[weights == 0] == 0).all()
+            torch.testing.assert_close(actual[row, time], joint / joint.sum())
+    assert (actual[weights == 0] == 0).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float, torch.float16], ids=str)
-def test_a_row_without_any_weight_came_from_nowhere_and_is_not_nan(dtype):
+def test_row_without_weight_gives_zeros_not_nan(dtype):
     output_head = MarginalHead(4, 9).to(dtype)
     features = torch.randn(2, 3, 5, 4, dtype=dtype)
     nothing = torch.zeros(2, 3, 5, dtype=dtype, requires_grad=True)
-    found = output_head.alignment_posterior(features, nothing, torch.zeros(2, 3, dtype=torch.long))
+    actual = output_head.alignment_posterior(features, nothing, torch.zeros(2, 3, dtype=torch.long))
     log_probs = output_head(features, nothing, MEMORY)
-    (found.sum() + log_probs.sum()).backward()
-    assert (found == 0).all()
+    (actual.sum() + log_probs.sum()).backward()
+    assert (actual == 0).all()
     assert not log_probs.isnan().any()
     assert (nothing.grad == 0).all()
 
 
-def test_gradients_are_those_of_finite_differences_and_none_for_weights_that_are_nothing():
+def test_marginal_head_gradients_match_finite_differences():
     output_head, features, weights = marginal()
     tokens = torch.randint(9, (2, 3))
     seen = weights > 0
@@ -104,10 +104,10 @@ def test_gradients_are_those_of_finite_differences_and_none_for_weights_that_are
     assert (weights.grad[~seen] == 0).all()
 
 
-def test_nan_in_the_weights_stays_visible():
+def test_nan_weights_give_nan():
     output_head, features, weights = marginal()
     weights[0, 0, 0] = float("nan")
     assert output_head(features, weights, MEMORY)[0, 0].isnan().all()
-    found = output_head.alignment_posterior(features, weights, torch.zeros(2, 3, dtype=torch.long))
-    assert found[0, 0].isnan().all()
-    assert found[0, 1:].isfinite().all()
+    actual = output_head.alignment_posterior(features, weights, torch.zeros(2, 3, dtype=torch.long))
+    assert actual[0, 0].isnan().all()
+    assert actual[0, 1:].isfinite().all()

@@ -42,7 +42,7 @@ def moved(values):
     return torch.stack([values[0, [2, 4, 0, 1, 3]], values[1, [2, 0, 1, 3, 4]]])
 
 
-def test_the_order_of_the_source_has_no_influence():
+def test_order_of_the_source_has_no_influence():
     decoder, told = build(), states()
     before, after = (
         decoder(TOKENS, source(values), need_weights=True) for values in (told, moved(told))
@@ -52,7 +52,7 @@ def test_the_order_of_the_source_has_no_influence():
 
 
 @pytest.mark.parametrize("score", ["relative-position-bias", "alibi"])
-def test_a_score_of_distances_knows_the_order_of_the_source(score):
+def test_distance_scores_depend_on_the_order_of_the_source(score):
     looking = {"multi_head": {"num_heads": 2}, "score": {"type": score}}
     decoder, told = build(cross_attention=looking), states()
     with torch.no_grad():
@@ -62,7 +62,7 @@ def test_a_score_of_distances_knows_the_order_of_the_source(score):
     assert not torch.allclose(after.log_probs, before.log_probs, atol=1e-4)
 
 
-def test_the_order_of_the_target_has_influence_even_without_places():
+def test_order_of_the_target_has_influence_without_positional_encoding():
     decoder, told = build(positional_encoding=None), source(states())
     last = decoder(TOKENS, told).log_probs[:, -1]
     swapped = decoder(TOKENS[:, [0, 2, 1, 3]], told).log_probs
@@ -75,7 +75,7 @@ def test_the_order_of_the_target_has_influence_even_without_places():
     )
 
 
-def test_a_source_may_be_called_by_other_vectors_than_are_taken():
+def test_memory_may_have_keys_other_than_its_values():
     decoder, told, keys = build(), states(), states()
     apart = decoder(TOKENS, source(told, keys))
     swapped = decoder(TOKENS, source(keys, told))
@@ -85,7 +85,7 @@ def test_a_source_may_be_called_by_other_vectors_than_are_taken():
     assert not torch.allclose(apart.log_probs, swapped.log_probs)
 
 
-def test_weights_are_told_where_they_are_asked_for():
+def test_weights_are_returned_if_needed():
     decoder, told = build(), source(states())
     with_weights, without = (decoder(TOKENS, told, need_weights=each) for each in (True, False))
     torch.testing.assert_close(without.log_probs, with_weights.log_probs)
@@ -95,27 +95,27 @@ def test_weights_are_told_where_they_are_asked_for():
     assert (with_weights.weights[1, :, 3:] == 0).all()
 
 
-def test_an_emission_that_wants_every_place_apart_is_refused():
+def test_per_position_output_head_is_an_error():
     with pytest.raises(ConfigError) as caught:
         build(output_head={"type": "marginal"})
     assert str(caught.value) == (
-        "decoder.output_head.type: 'marginal' wants to know every place of the source apart, but a "
-        "Transformer's layers have mixed them\n"
-        "  choose the emission 'vocabulary', or a recurrent decoder"
+        "decoder.output_head.type: 'marginal' needs features for each source position, but a "
+        "Transformer decoder has one feature vector per target position\n"
+        "  set it to 'softmax', or use a recurrent decoder"
     )
 
 
-def test_a_context_for_every_place_is_refused():
+def test_per_position_readout_is_an_error():
     with pytest.raises(ConfigError) as caught:
         build(SIZE, cross_attention={"readout": {"type": "per-position"}})
     assert str(caught.value) == (
-        "decoder.cross_attention.readout.type: 'per-position' keeps every place apart, but here "
-        "one context is wanted\n"
-        "  choose the readout 'expectation'"
+        "decoder.cross_attention.readout.type: 'per-position' keeps a context for each source "
+        "position, but a Transformer decoder needs one context per target position\n"
+        "  set it to 'weighted-sum'"
     )
 
 
-def test_without_heads_a_source_must_be_as_wide_as_the_layers():
+def test_memory_size_must_equal_hidden_size_without_heads():
     with pytest.raises(ConfigError) as caught:
         build(cross_attention={"score": {"type": "additive"}})
     assert str(caught.value) == (

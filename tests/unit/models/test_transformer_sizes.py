@@ -50,15 +50,15 @@ def by_hand(size, hidden_size):
     [(512, 2048, 8, 65e6), (1024, 4096, 16, 213e6)],
     ids=["base", "big"],
 )
-def test_base_and_big_learn_as_many_numbers_as_the_paper_says(size, hidden_size, num_heads, papers):
-    found = learned(transformer(size, hidden_size, num_heads))
-    assert found == by_hand(size, hidden_size)
+def test_base_and_big_have_the_published_number_of_parameters(size, hidden_size, num_heads, papers):
+    actual = learned(transformer(size, hidden_size, num_heads))
+    assert actual == by_hand(size, hidden_size)
     # 63.1 and 214.2 million. The paper's two are not of one vocabulary (the next test): with
     # 37,000 tokens the first comes no nearer than this.
-    assert abs(found / papers - 1) < 0.03
+    assert abs(actual / papers - 1) < 0.03
 
 
-def test_the_two_numbers_of_the_paper_want_two_vocabularies():
+def test_published_numbers_of_parameters_imply_two_vocabularies():
     ranges = []
     for (size, hidden_size), millions in zip(SIZES, (65, 213), strict=True):
         layers = by_hand(size, hidden_size) - JOINT_VOCABULARY * (size + 1)
@@ -68,7 +68,7 @@ def test_the_two_numbers_of_the_paper_want_two_vocabularies():
     assert big[1] < JOINT_VOCABULARY < base[0]
 
 
-def test_an_encoder_of_berts_size_learns_as_many_numbers_as_the_paper_says():
+def test_bert_sized_encoder_has_the_published_number_of_parameters():
     """Devlin et al. 2019, BERT-base: 110 million, 30,522 words, 512 places.
 
     Ours has no vectors for the two segments (1,536 numbers) and no pooling layer above (590,592).
@@ -89,9 +89,9 @@ def test_an_encoder_of_berts_size_learns_as_many_numbers_as_the_paper_says():
         }
     )
     with torch.device("meta"):
-        found = learned(config.build(vocab_size=words))
+        actual = learned(config.build(vocab_size=words))
     norm = 2 * size
     layer = 4 * (size**2 + size) + 2 * size * hidden_size + hidden_size + size + 2 * norm
-    assert found == num_layers * layer + (words + places) * size + norm
-    assert abs(found / 110e6 - 1) < 0.02
-    assert found + 2 * size + size**2 + size == 109_482_240  # as Hugging Face's does
+    assert actual == num_layers * layer + (words + places) * size + norm
+    assert abs(actual / 110e6 - 1) < 0.02
+    assert actual + 2 * size + size**2 + size == 109_482_240  # as Hugging Face's does

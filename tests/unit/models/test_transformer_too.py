@@ -58,29 +58,29 @@ def both_orders(encoder):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_without_places_states_follow_their_words(form):
+def test_states_are_permutation_equivariant_without_positions(form):
     torch.testing.assert_close(*both_orders(build(**FORMS[form])))
 
 
 @pytest.mark.parametrize("score", ["dot", "bilinear", "additive", "cosine"])
-def test_without_places_no_content_score_knows_the_order(score):
+def test_content_scores_are_permutation_equivariant_without_positions(score):
     torch.testing.assert_close(*both_orders(build(score=score)))
 
 
-def test_without_places_the_summary_is_the_same_for_every_order():
+def test_summary_is_permutation_invariant_without_positions():
     encoder, lengths = build(), torch.tensor([WORDS.size(1)])
     summaries = (encoder(words, lengths).summary for words in (WORDS, WORDS[:, ORDER]))
     torch.testing.assert_close(*summaries)
 
 
 @pytest.mark.parametrize("how", PLACED)
-def test_told_their_places_states_do_not_follow_their_words(how):
+def test_states_depend_on_positions(how):
     one, other = both_orders(build(**PLACED[how]))
     assert ((one - other).abs().amax(dim=-1) > 1e-3).all()
 
 
 @pytest.mark.parametrize("how", PLACED)
-def test_what_stands_in_the_padding_has_no_influence_and_states_there_are_zero(how):
+def test_padding_has_no_influence_and_zero_states(how):
     encoder = build(**PLACED[how])
     encoded = encoder(TOKENS, LENGTHS)
     assert (encoded.states[~SEEN] == 0).all()
@@ -93,14 +93,14 @@ def test_what_stands_in_the_padding_has_no_influence_and_states_there_are_zero(h
         torch.testing.assert_close(alone.summary[0], encoded.summary[row])
 
 
-def test_the_summary_is_the_mean_of_the_states():
+def test_summary_is_the_mean_of_the_states():
     encoded = build()(TOKENS, LENGTHS)
-    wanted = encoded.states.sum(dim=1) / LENGTHS.unsqueeze(1)
-    torch.testing.assert_close(encoded.summary, wanted)
+    expected = encoded.states.sum(dim=1) / LENGTHS.unsqueeze(1)
+    torch.testing.assert_close(encoded.summary, expected)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_weight_has_a_finite_gradient_in_training(form):
+def test_every_parameter_has_a_finite_gradient(form):
     encoder = build(**FORMS[form], positional_encoding={"type": "learned"}, drop_path=0.2).train()
     encoded = encoder(TOKENS, LENGTHS)
     (encoded.states.sin().sum() + sum(encoded.auxiliary_losses.values())).backward()

@@ -44,24 +44,25 @@ def is_chunked(queries, keys):
     return additive_score.select_kernel(queries, keys, torch.ones(queries.size(-1))) is not None
 
 
-def value_and_gradients(form, arguments, slopes, **options):
+def value_and_gradients(form, arguments, grad_outputs, **options):
     scores = form(*arguments, **options)
-    return [scores, *torch.autograd.grad(scores, arguments, slopes)]
+    return [scores, *torch.autograd.grad(scores, arguments, grad_outputs)]
 
 
 @each_shape
 @each_chunk
-def test_chunks_agree_with_the_plain_form_in_value_and_gradient(shape, chunk):
+def test_chunked_scores_equal_reference_in_value_and_gradient(shape, chunk):
     arguments = inputs(shape)
-    slopes = torch.randn(*shape[0], *shape[1:]).double()
-    plain = value_and_gradients(plain_additive_score, arguments, slopes)
+    grad_outputs = torch.randn(*shape[0], *shape[1:]).double()
+    plain = value_and_gradients(plain_additive_score, arguments, grad_outputs)
     torch.testing.assert_close(
-        value_and_gradients(chunked_additive_score, arguments, slopes, max_elements=chunk), plain
+        value_and_gradients(chunked_additive_score, arguments, grad_outputs, max_elements=chunk),
+        plain,
     )
 
 
 @each_chunk
-def test_every_score_is_a_sum_over_the_hidden_width(chunk):
+def test_chunked_scores_match_hand_calculation(chunk):
     queries, keys, vector = inputs(((2,), 3, 4))
     scores = chunked_additive_score(queries, keys, vector, max_elements=chunk)
     for row, time, place in [(0, 0, 0), (0, 2, 1), (1, 1, 3)]:
@@ -71,14 +72,14 @@ def test_every_score_is_a_sum_over_the_hidden_width(chunk):
 
 
 @each_chunk
-def test_gradients_are_those_of_finite_differences(chunk):
+def test_gradients_match_finite_differences(chunk):
     def score(*arguments):
         return chunked_additive_score(*arguments, max_elements=chunk)
 
     assert torch.autograd.gradcheck(score, inputs(((2,), 3, 4)))
 
 
-def test_gradients_of_one_input_need_no_gradients_of_the_others():
+def test_gradient_of_one_input_alone_can_be_computed():
     arguments = inputs(((2,), 3, 4))
     expected = torch.autograd.grad(plain_additive_score(*arguments).sum(), arguments)
     for place, gradient in enumerate(expected):
@@ -88,7 +89,7 @@ def test_gradients_of_one_input_need_no_gradients_of_the_others():
         torch.testing.assert_close(alone[place].grad, gradient)
 
 
-def test_inputs_may_be_views():
+def test_chunked_scores_accept_views():
     queries, keys, vector = inputs(((2, 3), 4, 6))
     views = queries.transpose(0, 1), keys[0].unsqueeze(1).expand(-1, 2, -1, -1), vector
     torch.testing.assert_close(
@@ -108,23 +109,23 @@ def test_leading_dimensions_may_broadcast(form, of_queries, of_keys):
     )
     leading = torch.broadcast_shapes(of_queries, of_keys)
     spread = [each.expand(*leading, -1, -1) for each in (queries, keys)]
-    slopes = torch.randn(*leading, 4, 6).double()
+    grad_outputs = torch.randn(*leading, 4, 6).double()
     wanted = plain_additive_score(*spread, vector)
-    found = form(queries, keys, vector)
-    torch.testing.assert_close(found, wanted)
+    actual = form(queries, keys, vector)
+    torch.testing.assert_close(actual, wanted)
     torch.testing.assert_close(
-        torch.autograd.grad(found, (queries, keys, vector), slopes),
-        torch.autograd.grad(wanted, (queries, keys, vector), slopes),
+        torch.autograd.grad(actual, (queries, keys, vector), grad_outputs),
+        torch.autograd.grad(wanted, (queries, keys, vector), grad_outputs),
     )
 
 
-def test_the_size_of_what_broadcasts_is_that_of_the_outcome():
+def test_kernel_is_selected_by_the_broadcast_size():
     queries = torch.zeros(()).expand(1, 1, 1)
     keys = torch.zeros(()).expand(MAX_UNCHUNKED_ELEMENTS, 2, 1)
     assert is_chunked(queries, keys)
 
 
-def test_saturated_units_pass_no_gradient():
+def test_saturated_units_have_zero_gradient():
     queries, keys, vector = inputs(((2,), 3, 4))
     far = (queries.detach() + 1000).requires_grad_()
     gradient, *_ = torch.autograd.grad(
@@ -134,22 +135,22 @@ def test_saturated_units_pass_no_gradient():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_every_precision_is_kept_and_as_near_to_the_truth_as_the_plain_form(dtype):
+def test_dtype_is_kept_and_error_is_at_most_twice_the_references(dtype):
     exact = inputs(((2,), 33, 9))
-    slopes = torch.randn(2, 33, 9).double()
-    truth = value_and_gradients(plain_additive_score, exact, slopes)
+    grad_outputs = torch.randn(2, 33, 9).double()
+    truth = value_and_gradients(plain_additive_score, exact, grad_outputs)
     arguments = [each.detach().to(dtype).requires_grad_() for each in exact]
-    found = value_and_gradients(
-        chunked_additive_score, arguments, slopes.to(dtype), max_elements=50
+    actual = value_and_gradients(
+        chunked_additive_score, arguments, grad_outputs.to(dtype), max_elements=50
     )
-    plain = value_and_gradients(plain_additive_score, arguments, slopes.to(dtype))
-    for one, other, goal in zip(found, plain, truth, strict=True):
+    plain = value_and_gradients(plain_additive_score, arguments, grad_outputs.to(dtype))
+    for one, other, goal in zip(actual, plain, truth, strict=True):
         assert one.dtype == dtype
         rounding = torch.finfo(dtype).eps * goal.abs().max()
         assert (one - goal).norm() <= 2 * (other - goal).norm() + rounding
 
 
-def test_a_vector_wider_than_the_projections_is_rounded_as_autocast_does():
+def test_vector_is_rounded_to_the_dtype_of_the_projections():
     queries, keys, vector = (each.detach().bfloat16() for each in inputs(((2,), 3, 4)))
     exact = vector.float().requires_grad_()
     scores = chunked_additive_score(queries, keys, exact, max_elements=30)
@@ -159,7 +160,7 @@ def test_a_vector_wider_than_the_projections_is_rounded_as_autocast_does():
     torch.testing.assert_close(scores, plain_additive_score(queries, keys, vector))
 
 
-def test_a_second_derivative_is_refused():
+def test_second_derivative_is_an_error():
     arguments = inputs(((), 2, 3))
     scores = chunked_additive_score(*arguments)
     first = torch.autograd.grad(scores.square().sum(), arguments, create_graph=True)
@@ -174,13 +175,13 @@ def sized(elements, places):
 
 
 @pytest.mark.parametrize("places", [1, 2, 1024])
-def test_small_inputs_are_scored_plainly_and_large_ones_in_chunks(places):
+def test_chunks_are_for_inputs_above_the_threshold(places):
     assert not is_chunked(*sized(places, places))
     assert not is_chunked(*sized(MAX_UNCHUNKED_ELEMENTS, places))
     assert is_chunked(*sized(MAX_UNCHUNKED_ELEMENTS + places, places))
 
 
-def test_both_sides_of_the_border_agree():
+def test_scores_agree_on_both_sides_of_the_threshold():
     width, places = 256, 128
     border = MAX_UNCHUNKED_ELEMENTS // (width * places)
     arguments = inputs(((), border + 1, places), width=width, dtype=torch.float)
@@ -218,7 +219,7 @@ def test_no_tensor_is_larger_than_a_chunk_an_input_or_the_scores(shape):
     assert largest.elements == scores.numel() * WIDTH
 
 
-def test_only_the_inputs_are_kept_for_the_gradient():
+def test_only_inputs_are_saved_for_backward():
     arguments, kept = inputs(((2,), 8, 6)), []
     with torch.autograd.graph.saved_tensors_hooks(lambda each: kept.append(each) or each, id):
         chunked_additive_score(*arguments, max_elements=30)
@@ -226,6 +227,6 @@ def test_only_the_inputs_are_kept_for_the_gradient():
     assert {each.untyped_storage().data_ptr() for each in kept} <= owned
 
 
-def test_nothing_is_kept_where_no_gradient_is_asked_for():
+def test_nothing_is_saved_without_gradients():
     with torch.no_grad():
         assert chunked_additive_score(*inputs(((2,), 3, 4)), max_elements=30).grad_fn is None

@@ -65,18 +65,18 @@ def inputs(*leading, times=SIZE, places=SIZE, dtype=torch.double):
     return [torch.randn(size, dtype=dtype, requires_grad=True) for size in sizes]
 
 
-def value_and_gradients(module, arguments, mask, slopes, *, need_weights):
+def value_and_gradients(module, arguments, mask, grad_outputs, *, need_weights):
     queries, values = arguments
     attended = module(queries, module.build_memory(values, mask), need_weights=need_weights)
     assert (attended.weights is None) == (not need_weights)
-    gradients = torch.autograd.grad(attended.context, arguments, slopes)
+    gradients = torch.autograd.grad(attended.context, arguments, grad_outputs)
     return [attended.context, *gradients]
 
 
 def both(module, arguments, mask):
-    slopes = torch.randn_like(arguments[0])
+    grad_outputs = torch.randn_like(arguments[0])
     return [
-        value_and_gradients(module, arguments, mask, slopes, need_weights=need)
+        value_and_gradients(module, arguments, mask, grad_outputs, need_weights=need)
         for need in (False, True)
     ]
 
@@ -84,40 +84,40 @@ def both(module, arguments, mask):
 @each_mask
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("temperature", [1.0, 0.3])
-def test_both_forms_agree_under_every_mask(mask, score, temperature):
-    found, wanted = both(attention(score, temperature), inputs(ROWS), mask)
-    torch.testing.assert_close(found, wanted)
+def test_context_without_weights_equals_context_with_weights(mask, score, temperature):
+    actual, expected = both(attention(score, temperature), inputs(ROWS), mask)
+    torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("leading", [(), (1,), (2, 3), (2, 1, 3), (0,)], ids=str)
 @pytest.mark.parametrize(("times", "places"), [(1, 7), (5, 2), (7, 1), (0, 3)])
-def test_both_forms_agree_for_any_leading_dimensions_and_lengths(leading, times, places):
+def test_contexts_agree_for_any_leading_dimensions_and_lengths(leading, times, places):
     arguments = inputs(*leading, times=times, places=places)
     mask = torch.rand(*leading, times, places) < 0.6
-    found, wanted = both(attention(), arguments, mask)
-    torch.testing.assert_close(found, wanted)
+    actual, expected = both(attention(), arguments, mask)
+    torch.testing.assert_close(actual, expected)
 
 
-def test_one_mask_serves_every_leading_dimension():
+def test_mask_broadcasts_over_leading_dimensions():
     queries, values = inputs(2, 3)
-    found = sdpa_context(queries, values, values, causal_mask(SIZE))
+    actual = sdpa_context(queries, values, values, causal_mask(SIZE))
     whole = causal_mask(SIZE).expand(2, 3, SIZE, SIZE)
-    torch.testing.assert_close(found, sdpa_context(queries, values, values, whole))
+    torch.testing.assert_close(actual, sdpa_context(queries, values, values, whole))
 
 
 @each_mask
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_every_precision_is_kept_and_as_near_to_the_truth_as_the_plain_form(mask, dtype):
+def test_dtype_is_kept_and_error_is_at_most_twice_the_references(mask, dtype):
     exact = inputs(ROWS)
-    slopes = torch.randn(ROWS, SIZE, WIDTH).double()
+    grad_outputs = torch.randn(ROWS, SIZE, WIDTH).double()
     module = attention()
-    truth = value_and_gradients(module, exact, mask, slopes, need_weights=True)
+    truth = value_and_gradients(module, exact, mask, grad_outputs, need_weights=True)
     rounded = [each.detach().to(dtype).requires_grad_() for each in exact]
-    found, plain = (
-        value_and_gradients(module, rounded, mask, slopes.to(dtype), need_weights=need)
+    actual, plain = (
+        value_and_gradients(module, rounded, mask, grad_outputs.to(dtype), need_weights=need)
         for need in (False, True)
     )
-    for one, other, goal in zip(found, plain, truth, strict=True):
+    for one, other, goal in zip(actual, plain, truth, strict=True):
         assert one.dtype == dtype
         rounding = torch.finfo(dtype).eps * goal.abs().max()
         assert (one - goal).norm() <= 2 * (other - goal).norm() + 4 * rounding
@@ -125,7 +125,7 @@ def test_every_precision_is_kept_and_as_near_to_the_truth_as_the_plain_form(mask
 
 @each_precision
 @pytest.mark.parametrize("heads", [(), (2,)], ids=["no heads", "heads"])
-def test_a_row_that_sees_nothing_takes_zeros_and_passes_none_on(dtype, heads):
+def test_fully_masked_row_gives_zeros_in_value_and_gradient(dtype, heads):
     queries, values = inputs(2, *heads, dtype=dtype)
     mask = torch.ones(SIZE, SIZE, dtype=torch.bool)
     mask[2], mask[:, 4] = False, False
@@ -141,36 +141,36 @@ def test_a_row_that_sees_nothing_takes_zeros_and_passes_none_on(dtype, heads):
 
 @each_precision
 @each_mask
-def test_nan_in_a_query_stays_visible_in_its_row_alone(mask, dtype):
+def test_nan_query_affects_its_own_row_alone(mask, dtype):
     queries, values = (each.detach() for each in inputs(ROWS, dtype=dtype))
     queries[:, 3] = torch.nan
     module = attention()
     memory = module.build_memory(values, mask)
-    found = module(queries, memory, need_weights=False).context
-    assert (found.isnan() == module(queries, memory).context.isnan()).all()
-    assert found[:, [0, 1, 2, 4, 5, 6]].isfinite().all()
+    actual = module(queries, memory, need_weights=False).context
+    assert (actual.isnan() == module(queries, memory).context.isnan()).all()
+    assert actual[:, [0, 1, 2, 4, 5, 6]].isfinite().all()
 
 
 @each_precision
 @pytest.mark.parametrize("spoiled", [torch.nan, torch.inf, -torch.inf], ids=str)
-def test_whatever_stands_in_a_key_that_nobody_sees_is_not_read(dtype, spoiled):
+def test_masked_keys_are_not_read(dtype, spoiled):
     queries, values = (each.detach() for each in inputs(ROWS, dtype=dtype))
     mask = padding_mask(torch.tensor([5, 3, 1]), SIZE)
     keys = values.masked_fill(~mask.mT, spoiled)
-    found = sdpa_context(queries, keys, values, mask)
-    torch.testing.assert_close(found, sdpa_context(queries, values, values, mask))
+    actual = sdpa_context(queries, keys, values, mask)
+    torch.testing.assert_close(actual, sdpa_context(queries, values, values, mask))
 
 
-def test_nan_in_a_key_that_is_seen_stays_visible():
+def test_visible_nan_key_gives_nan():
     queries, values = (each.detach() for each in inputs(ROWS))
     keys = values.clone()
     keys[1, 4] = torch.nan
-    found = sdpa_context(queries, keys, values, causal_mask(SIZE))
-    assert found[1, 4:].isnan().all()
-    assert found[[0, 2]].isfinite().all()
+    actual = sdpa_context(queries, keys, values, causal_mask(SIZE))
+    assert actual[1, 4:].isnan().all()
+    assert actual[[0, 2]].isfinite().all()
 
 
-def test_gradients_are_those_of_finite_differences():
+def test_gradients_match_finite_differences():
     mask = causal_mask(SIZE) & padding_mask(torch.tensor([7, 3, 0]), SIZE)
 
     def take(queries, keys, values):
@@ -182,50 +182,50 @@ def test_gradients_are_those_of_finite_differences():
 
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
 @each_mask
-def test_both_forms_agree_with_heads_in_groups(mask, num_kv_heads):
+def test_contexts_agree_with_grouped_heads(mask, num_kv_heads):
     sizes = {"query_size": WIDTH, "memory_size": WIDTH, "head_dim": 3}
     module = MultiHeadAttention(
         attention(), **sizes, num_heads=4, num_kv_heads=num_kv_heads
     ).double()
-    found, wanted = both(module, inputs(ROWS), mask)
-    torch.testing.assert_close(found, wanted)
+    actual, expected = both(module, inputs(ROWS), mask)
+    torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.gpu
 @each_mask
 @each_precision
 @pytest.mark.parametrize("num_kv_heads", [1, 4])
-def test_a_gpu_gives_what_is_exact_on_a_cpu(mask, dtype, num_kv_heads):
+def test_gpu_equals_exact_cpu_result(mask, dtype, num_kv_heads):
     queries = torch.randn(ROWS, 4, SIZE, 8, dtype=torch.double)
     keys, values = torch.randn(2, ROWS, num_kv_heads, SIZE, 8, dtype=torch.double)
     mask = mask.expand(ROWS, -1, -1).unsqueeze(1)
     exact = [each.to(dtype).double().requires_grad_() for each in (queries, keys, values)]
     there = [each.detach().to("cuda", dtype).requires_grad_() for each in exact]
-    slopes = torch.randn_like(queries).to(dtype)
-    wanted = sdpa_context(*exact, mask)
-    found = sdpa_context(*there, mask.cuda())
+    grad_outputs = torch.randn_like(queries).to(dtype)
+    expected = sdpa_context(*exact, mask)
+    actual = sdpa_context(*there, mask.cuda())
     loose = {torch.double: 1e-9, torch.float: 1e-5}.get(dtype, 8 * torch.finfo(dtype).eps)
     pairs = zip(
-        [found, *torch.autograd.grad(found, there, slopes.cuda())],
-        [wanted, *torch.autograd.grad(wanted, exact, slopes.double())],
+        [actual, *torch.autograd.grad(actual, there, grad_outputs.cuda())],
+        [expected, *torch.autograd.grad(expected, exact, grad_outputs.double())],
         strict=True,
     )
     for one, other in pairs:
         torch.testing.assert_close(one.cpu().double(), other, rtol=loose, atol=4 * loose)
     sees = mask.any(dim=-1, keepdim=True).cuda()
-    assert (found.masked_fill(sees, 0) == 0).all()
+    assert (actual.masked_fill(sees, 0) == 0).all()
 
 
 @pytest.mark.gpu
 @each_mask
 @each_precision
-def test_nan_stays_visible_in_its_row_alone_on_a_gpu(mask, dtype):
+def test_nan_query_affects_its_own_row_alone_on_a_gpu(mask, dtype):
     queries, values = (each.detach().cuda() for each in inputs(ROWS, dtype=dtype))
     queries[:, 3] = torch.nan
     module = attention()
     memory = module.build_memory(values, mask.cuda())
-    found = module(queries, memory, need_weights=False).context
-    assert (found.isnan() == module(queries, memory).context.isnan()).all()
+    actual = module(queries, memory, need_weights=False).context
+    assert (actual.isnan() == module(queries, memory).context.isnan()).all()
 
 
 class LargestTensor(TorchDispatchMode):
@@ -241,7 +241,7 @@ class LargestTensor(TorchDispatchMode):
         return produced
 
 
-def test_no_tensor_is_as_large_as_the_weights():
+def test_weights_are_never_stored():
     heads, size = 8, 64
     queries, values = inputs(2, heads, times=size, places=size, dtype=torch.float)
     with LargestTensor() as largest:
@@ -264,7 +264,7 @@ class OtherDot(DotScore):
     ],
     ids=lambda parts: " ".join(type(part).__name__ for part in parts),
 )
-def test_the_rule_is_for_a_softmax_mean_over_inner_products_alone(parts):
+def test_other_attention_always_computes_weights(parts):
     module = SingleHeadAttention(*parts).double()
     assert not module.is_softmax_attention
     queries, values = inputs(ROWS)
