@@ -1,4 +1,8 @@
-"""Running a comparison: train what is planned, then compare what came of it."""
+"""Training the runs of a comparison, one after the other, each in its own process.
+
+Finished runs are not trained again, an interrupted run is resumed, and if a run fails, the others
+are trained and compared.
+"""
 
 from __future__ import annotations
 
@@ -21,24 +25,18 @@ from heedful.parallel import WorkerDiedError, WorkerProcess
 from heedful.runs import Run
 from heedful.training.checkpoints import CheckpointManager
 
-# Trainings: the runs of a plan, one after the other.
-#
-# Each is trained in a process of its own: there the peak of memory is its own, and what kills it
-# kills nothing else. A run that is over is not trained again, one that was interrupted goes on, and
-# one that fails is written down while the others go on.
-
 
 class RunResult(NamedTuple):
-    """How a training came out."""
+    """How a training ended."""
 
     is_finished: bool
-    error_message: str = ""  # nothing if it is over, or was interrupted
+    error_message: str = ""  # empty if it is finished or was interrupted
 
 
 class PlanResult(NamedTuple):
-    """How a plan came out."""
+    """How the training of a plan ended."""
 
-    is_finished: bool  # or else it was interrupted
+    is_finished: bool  # False if it was interrupted
     failures: Sequence[Failure]
 
 
@@ -53,31 +51,34 @@ def train_all(
     log_message: Callable[[str], None],
     train_run: TrainRun,
 ) -> PlanResult:
-    """Train every run of a plan that is not over."""
-    failures = list[Failure]()
-    left = [planned for planned in plans if not _is_finished(planned, budget)]
-    if len(left) < len(plans):
-        log_message(f"{len(plans) - len(left)} of {len(plans)} runs are trained already")
-    began = time.monotonic()
-    for number, planned in enumerate(left):
-        log_message(_progress_message(planned, number, len(left), time.monotonic() - began, budget))
-        ended = train_run(planned, budget, device)
-        if ended.error_message:
-            log_message(f"{planned.folder}: failed: {ended.error_message}")
-            failures.append(Failure(planned.name, str(planned.folder), ended.error_message))
-        elif not ended.is_finished:
+    """Train every run of a plan that is not finished."""
+    failures: list[Failure] = []
+    unfinished = [planned for planned in plans if not _is_finished(planned, budget)]
+    count = len(unfinished)
+    if count < len(plans):
+        log_message(f"{len(plans) - count} of {len(plans)} runs are already trained")
+    start = time.monotonic()
+    for index, planned in enumerate(unfinished):
+        log_message(_progress_message(planned, index, count, time.monotonic() - start, budget))
+        result = train_run(planned, budget, device)
+        if result.error_message:
+            log_message(f"{planned.folder}: failed: {result.error_message}")
+            failures.append(Failure(planned.name, str(planned.folder), result.error_message))
+        elif not result.is_finished:
             return PlanResult(False, failures)
     return PlanResult(True, failures)
 
 
 def _progress_message(
-    planned: PlannedRun, number: int, count: int, seconds: float, budget: Budget
+    planned: PlannedRun, index: int, count: int, seconds: float, budget: Budget
 ) -> str:
-    """Say which run it is the turn of, and about how long all that are left will take."""
-    each = budget.seconds if not number else seconds / number
-    left = "" if each is None else f"; about {_format_duration(each * (count - number))} left"
+    """Return which run comes next, and the estimated time of all that remain."""
+    run_seconds = seconds / index if index else budget.seconds
+    remaining = ""
+    if run_seconds is not None:
+        remaining = f"; about {_format_duration(run_seconds * (count - index))} left"
     seed = planned.recipe.training.seed
-    return f"run {number + 1} of {count}: {planned.name}, seed {seed}, for {budget.text}{left}"
+    return f"run {index + 1} of {count}: {planned.name}, seed {seed}, for {budget.text}{remaining}"
 
 
 def _format_duration(seconds: float) -> str:
@@ -100,12 +101,12 @@ def _is_finished(planned: PlannedRun, budget: Budget) -> bool:
 def train_in_process(planned: PlannedRun, budget: Budget, device: str) -> RunResult:
     """Train in this process."""
     try:
-        outcome = budget.train(
+        result = budget.train(
             planned.recipe, planned.folder, lambda recipe, run: train(recipe, run, device=device)
         )
     except HeedfulError as error:
         return RunResult(False, f"{error.location}: {error.message}")
-    return RunResult(bool(outcome.stop_reason))
+    return RunResult(bool(result.stop_reason))
 
 
 class TrainingRunJob(NamedTuple):
@@ -146,7 +147,7 @@ def train_in_subprocess(planned: PlannedRun, budget: Budget, device: str) -> Run
 
 
 class NothingTrainedError(HeedfulError):
-    """A comparison of which no training came to its end."""
+    """A comparison without a trained run."""
 
     exit_code = 1
 
@@ -162,36 +163,36 @@ def run_comparison(
     log_message: Callable[[str], None],
     train_run: TrainRun = train_in_subprocess,
 ) -> Comparison | None:
-    """Train every run under the budget and compare them; nothing if it was interrupted.
+    """Train every run under the budget and compare them; return None if it was interrupted.
 
-    Runs that fail are told of in the comparison. Where the baseline is among them, the first
-    system that is left takes its place.
+    Failed runs are listed in the comparison. If the baseline has failed, the first remaining system
+    is the baseline.
     """
     if baseline:
         find_baseline(group_plans(plans), baseline)
     for planned in plans:
         check_unchanged(planned, budget)
-    is_over, failures = train_all(
+    is_finished, failures = train_all(
         plans, budget, device=device, log_message=log_message, train_run=train_run
     )
-    if not is_over:
+    if not is_finished:
         return None
     failed = {failure.run for failure in failures}
-    left = group_plans([planned for planned in plans if str(planned.folder) not in failed])
-    if not left:
-        name, run, problem = failures[0]
+    systems = group_plans([planned for planned in plans if str(planned.folder) not in failed])
+    if not systems:
+        name, run, message = failures[0]
         raise NothingTrainedError(
-            run, f"no training came to its end; {name}: {problem}", "mend that, and try again"
+            run, f"every training failed; {name}: {message}", "fix the error, and try again"
         )
-    about = ComparisonInfo(command, budget.text, failures)
-    named = baseline if baseline in {entrant.name for entrant in left} else None
-    return compare_runs(left, evaluation_set, info=about, baseline=named, device=device)
+    info = ComparisonInfo(command, budget.text, failures)
+    baseline = baseline if baseline in {system.name for system in systems} else None
+    return compare_runs(systems, evaluation_set, info=info, baseline=baseline, device=device)
 
 
 def group_plans(plans: Sequence[PlannedRun]) -> list[SystemRuns]:
-    """The systems of a plan: each recipe, with a run for each seed."""
-    systems = dict[str, SystemRuns]()
+    """Return the systems of a plan: the runs of each recipe."""
+    systems: dict[str, SystemRuns] = {}
     for name, recipe, folder in plans:
-        before = systems.get(name, SystemRuns(name, recipe, []))
-        systems[name] = before._replace(folders=[*before.folders, folder])
+        system = systems.get(name, SystemRuns(name, recipe, []))
+        systems[name] = system._replace(folders=[*system.folders, folder])
     return list(systems.values())

@@ -1,8 +1,8 @@
-"""Pictures for the terminal: where each word looked, in characters.
+"""Attention maps in the terminal.
 
-The number in a cell is the weight as a rounded percentage, so the picture says the same in
-colour, in black and white, and as copied text. Source words hang over their columns like flags;
-a source too wide for the terminal is drawn in several bands.
+A cell shows its weight as a rounded percentage, so the map says the same in color, in black and
+white, and as copied text. Source tokens stand above their columns, staggered over several lines; a
+source too wide for the terminal is split into several maps, one below the other.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from heedful.shapes import Float  # at run time it would import torch
 
 CELL_WIDTH = 4
-MIN_LABEL_GAP = 2  # the word and the rule of a column stand over the last digit of its cells
+LABEL_OFFSET = 2  # the token and the rule of a column stand over the last digit of its cells
 MIN_WIDTH = 24
 MAX_LABEL_WIDTH = 20
 
@@ -59,10 +59,10 @@ def _title(title: str, width: int) -> list[Text]:
 
 
 def _render_rows(attention_map: AttentionMap, width: int) -> list[Text]:
-    targets = _labels(attention_map.target, longest=min(MAX_LABEL_WIDTH, width // 3))
+    targets = _labels(attention_map.target, max_width=min(MAX_LABEL_WIDTH, width // 3))
     margin = max(map(cell_len, targets)) + 1
     sources = _labels(
-        attention_map.source, longest=min(MAX_LABEL_WIDTH, width - margin - MIN_LABEL_GAP)
+        attention_map.source, max_width=min(MAX_LABEL_WIDTH, width - margin - LABEL_OFFSET)
     )
     lines = []
     for columns in _split_columns(sources, max_width=width - margin):
@@ -72,24 +72,21 @@ def _render_rows(attention_map: AttentionMap, width: int) -> list[Text]:
     return lines
 
 
-def _labels(tokens: Sequence[str], *, longest: int) -> list[str]:
-    return [truncate(split_joined_emoji(escape_invisible(token)), longest) for token in tokens]
+def _labels(tokens: Sequence[str], *, max_width: int) -> list[str]:
+    return [truncate(split_joined_emoji(escape_invisible(token)), max_width) for token in tokens]
 
 
 def _split_columns(sources: Sequence[str], *, max_width: int) -> list[slice]:
-    """Divide the columns so that every cell and every flag of a band fits in the room."""
+    """Split the columns so that every cell and every source token fits into the width."""
     starts = [0]
     for column, source in enumerate(sources):
         left = CELL_WIDTH * (column - starts[-1])
         if (
             column > starts[-1]
-            and left + max(CELL_WIDTH, MIN_LABEL_GAP + cell_len(source)) > max_width
+            and left + max(CELL_WIDTH, LABEL_OFFSET + cell_len(source)) > max_width
         ):
             starts.append(column)
     return [slice(*ends) for ends in zip(starts, [*starts[1:], len(sources)], strict=True)]
-
-
-# --- the source, across the top ------------------------------------------------------------
 
 
 def _header_lines(sources: Sequence[str], margin: int) -> list[Text]:
@@ -98,37 +95,34 @@ def _header_lines(sources: Sequence[str], margin: int) -> list[Text]:
 
 
 def _header_levels(sources: Sequence[str]) -> list[int]:
-    """Find for each word the highest line from which its rule hangs free of earlier words."""
+    """Return for each token the highest line from which its rule crosses no earlier token."""
     levels: list[int] = []
-    ends: list[int] = []  # where the last word on each line ends
+    ends: list[int] = []  # of the last token on each line
     for column, source in enumerate(sources):
-        mast = CELL_WIDTH * column + MIN_LABEL_GAP
-        blocked = [line for line, end in enumerate(ends) if end >= mast]
-        level = blocked[-1] + 1 if blocked else 0
-        ends[level : level + 1] = [mast + cell_len(source)]
+        column_x = CELL_WIDTH * column + LABEL_OFFSET
+        crossed = [line for line, end in enumerate(ends) if end >= column_x]
+        level = crossed[-1] + 1 if crossed else 0
+        ends[level : level + 1] = [column_x + cell_len(source)]
         levels.append(level)
     return levels
 
 
 def _header_line(line: int, levels: Sequence[int], sources: Sequence[str], *, margin: int) -> Text:
-    drawn = Text(" " * margin)
+    line_text = Text(" " * margin)
     for column, (level, source) in enumerate(zip(levels, sources, strict=True)):
         if level <= line:
-            mast = margin + CELL_WIDTH * column + MIN_LABEL_GAP
-            drawn.append(" " * (mast - drawn.cell_len))
-            flag, style = (_isolate_direction(source), "bold") if level == line else (_RULE, "dim")
-            drawn.append(flag, style=style)
-    return drawn
+            column_x = margin + CELL_WIDTH * column + LABEL_OFFSET
+            line_text.append(" " * (column_x - line_text.cell_len))
+            label, style = (_isolate_direction(source), "bold") if level == line else (_RULE, "dim")
+            line_text.append(label, style=style)
+    return line_text
 
 
 def _isolate_direction(label: str) -> str:
-    """Keep a right-to-left word from drawing its neighbours into its own direction."""
+    """Keep a right-to-left token from changing the direction of its neighbors."""
     if any(unicodedata.bidirectional(character) in ("R", "AL", "AN") for character in label):
         return _LEFT_TO_RIGHT_MARK + label + _LEFT_TO_RIGHT_MARK
     return label
-
-
-# --- the target, downwards -----------------------------------------------------------------
 
 
 def _rows(
@@ -140,28 +134,23 @@ def _rows(
 ) -> list[Text]:
     rows = []
     for target, row in zip(targets, weights.tolist(), strict=True):
-        drawn = Text(" " * (margin - 1 - cell_len(target)) + _isolate_direction(target) + " ")
+        line_text = Text(" " * (margin - 1 - cell_len(target)) + _isolate_direction(target) + " ")
         for weight in row[columns]:
-            drawn.append(_cell(weight, is_strongest=weight == max(row)))
-        rows.append(drawn)
+            line_text.append(_cell(weight, is_strongest=weight == max(row)))
+        rows.append(line_text)
     return rows
 
 
 def _cell(weight: float, *, is_strongest: bool) -> Text:
-    colours = f"{digit_color(LIGHT, weight)} on {weight_color(LIGHT, weight)}"
-    return Text(
-        f"{format_percent(weight):>3} ", style=f"bold {colours}" if is_strongest else colours
-    )
-
-
-# --- the scale -----------------------------------------------------------------------------
+    colors = f"{digit_color(LIGHT, weight)} on {weight_color(LIGHT, weight)}"
+    return Text(f"{format_percent(weight):>3} ", style=f"bold {colors}" if is_strongest else colors)
 
 
 def _legend(width: int) -> list[Text]:
     scale = Text.assemble(
         *(_cell(weight, is_strongest=False) for weight in (0.001, 0.25, 0.5, 0.75, 1.0)), "  "
     )
-    words = f"percent of a word's attention ({TRACE_MARK} under half, blank none)"
+    words = f"percent of a token's attention ({TRACE_MARK} under half, blank none)"
     first, *rest = textwrap.wrap(words, width, initial_indent=" " * scale.cell_len)
     scale.append(first.lstrip(), style="dim")
     return [scale, *(Text(line, style="dim") for line in rest)]

@@ -15,7 +15,7 @@ from heedful.evaluation.registry import get_metrics
 from tests.commands import write_recipe
 from tests.shape_checking import unchecked
 
-EXAM = ParallelEvaluationSet(
+EVALUATION_SET = ParallelEvaluationSet(
     "letters", ["a b", "c"], [("a b",), ("c",)], get_metrics(["exact-match"])
 )
 BUDGET = Budget.parse("2steps")
@@ -45,7 +45,7 @@ def run(recipes, tmp_path):
             return run_comparison(
                 plans,
                 budget,
-                EXAM,
+                EVALUATION_SET,
                 command="again",
                 log_message=lambda line: None,
                 train_run=train_in_process,
@@ -57,31 +57,31 @@ def run(recipes, tmp_path):
 
 
 def test_recipes_are_trained_and_compared(run):
-    found = run("one", "two", seeds=2, baseline="two")
-    assert [system.name for system in found.systems] == ["one", "two"]
-    assert [len(system.runs) for system in found.systems] == [2, 2]
-    assert {system.cost.steps for system in found.systems} == {(2, 0)}
-    assert (found.budget, found.baseline, found.failures) == ("2 steps", "two", [])
+    comparison = run("one", "two", seeds=2, baseline="two")
+    assert [system.name for system in comparison.systems] == ["one", "two"]
+    assert [len(system.runs) for system in comparison.systems] == [2, 2]
+    assert {system.cost.steps for system in comparison.systems} == {(2, 0)}
+    assert (comparison.budget, comparison.baseline, comparison.failures) == ("2 steps", "two", [])
 
 
-def test_one_that_fails_is_told_of_and_the_others_are_compared(run, tmp_path):
-    found = run("bad", "one", baseline="bad")
-    assert [system.name for system in found.systems] == ["one"]
-    assert found.baseline == "one"
-    assert [(each.name, each.run) for each in found.failures] == [
+def test_failed_run_is_listed_and_the_others_are_compared(run, tmp_path):
+    comparison = run("bad", "one", baseline="bad")
+    assert [system.name for system in comparison.systems] == ["one"]
+    assert comparison.baseline == "one"
+    assert [(each.name, each.run) for each in comparison.failures] == [
         ("bad", str(tmp_path / "out" / "runs" / "bad-0"))
     ]
 
 
-def test_the_same_command_goes_on_with_what_is_missing(run, tmp_path):
+def test_same_command_trains_missing_runs_only(run, tmp_path):
     run("one")
     before = (tmp_path / "out" / "runs" / "one-0" / METRICS_FILE).read_bytes()
-    found = run("one", "two", seeds=1)
-    assert [system.name for system in found.systems] == ["one", "two"]
+    comparison = run("one", "two", seeds=1)
+    assert [system.name for system in comparison.systems] == ["one", "two"]
     assert (tmp_path / "out" / "runs" / "one-0" / METRICS_FILE).read_bytes() == before
 
 
-def test_a_recipe_that_changed_is_refused_before_anything_is_trained(run, tmp_path):
+def test_changed_recipe_is_reported_before_training(run, tmp_path):
     run("one")
     changed = tmp_path / "one.yaml"
     changed.write_text(changed.read_text().replace("bilinear", "additive"))
@@ -94,42 +94,42 @@ def test_a_recipe_that_changed_is_refused_before_anything_is_trained(run, tmp_pa
     assert not (tmp_path / "out" / "runs" / "two-0").exists()
 
 
-def test_another_budget_is_refused_before_anything_is_trained(run):
+def test_changed_budget_is_reported_before_training(run):
     run("one")
     with pytest.raises(RunError, match="another budget"):
         run("one", budget=Budget.parse("3steps"))
 
 
-def test_nothing_is_compared_if_nothing_was_trained(run, tmp_path):
+def test_comparison_without_trained_run_is_reported(run, tmp_path):
     with pytest.raises(NothingTrainedError) as caught:
         run("bad")
     assert caught.value.exit_code == 1
     assert str(caught.value) == (
-        f"{tmp_path}/out/runs/bad-0: no training came to its end; bad: score.type: a dot product "
-        "needs equal sizes, but queries have 32 and keys 16\n  mend that, and try again"
+        f"{tmp_path}/out/runs/bad-0: every training failed; bad: score.type: 'dot' "
+        "needs equal sizes, but queries have 32 and keys 16\n  fix the error, and try again"
     )
 
 
-def test_an_unknown_baseline_is_refused_before_anything_is_trained(run, tmp_path):
+def test_unknown_baseline_is_reported_before_training(run, tmp_path):
     with pytest.raises(ConfigError, match="no system is called 'three'"):
         run("one", baseline="three")
     assert not (tmp_path / "out").exists()
 
 
-def test_an_interruption_compares_nothing(recipes, tmp_path):
+def test_interrupted_comparison_is_none(recipes, tmp_path):
     plans = plan_runs(recipes("one"), str(tmp_path / "one.yaml"), seeds=1, folder=tmp_path / "out")
-    found = run_comparison(
+    comparison = run_comparison(
         plans,
         BUDGET,
-        EXAM,
+        EVALUATION_SET,
         command="again",
         log_message=lambda line: None,
         train_run=lambda planned, budget, device: RunResult(False),
     )
-    assert found is None
+    assert comparison is None
 
 
-def test_seeds_of_a_recipe_are_one_system(recipes, tmp_path):
+def test_seeds_of_a_recipe_form_one_system(recipes, tmp_path):
     plans = plan_runs(recipes("one", "two"), str(tmp_path / "one.yaml"), seeds=2, folder=tmp_path)
     assert [(name, [run.name for run in folders]) for name, _, folders in group_plans(plans)] == [
         ("one", ["one-0", "one-1"]),

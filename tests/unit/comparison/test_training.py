@@ -27,60 +27,62 @@ def plans(tmp_path):
     ]
 
 
-def test_one_that_fails_does_not_stop_the_others(plans):
-    told = []
+def test_failed_run_does_not_stop_the_others(plans):
+    messages = []
     with unchecked():
-        trained = train_all(plans, BUDGET, log_message=told.append, train_run=train_in_process)
+        trained = train_all(plans, BUDGET, log_message=messages.append, train_run=train_in_process)
     assert trained.is_finished
-    ((name, run, problem),) = trained.failures
+    ((name, run, message),) = trained.failures
     assert (name, run) == ("bad", str(plans[0].folder))
-    assert problem == ("score.type: 'dot' needs equal sizes, but queries have 7 and keys 32")
-    assert told[0] == "run 1 of 2: bad, seed 0, for 2 steps"
-    assert told[1] == f"{run}: failed: {problem}"
-    assert told[2].startswith("run 2 of 2: good, seed 0, for 2 steps; about ")
-    assert told[2].endswith(" left")
+    assert message == ("score.type: 'dot' needs equal sizes, but queries have 7 and keys 32")
+    assert messages[0] == "run 1 of 2: bad, seed 0, for 2 steps"
+    assert messages[1] == f"{run}: failed: {message}"
+    assert messages[2].startswith("run 2 of 2: good, seed 0, for 2 steps; about ")
+    assert messages[2].endswith(" left")
 
 
-def test_what_is_over_is_not_trained_again(plans):
+def test_finished_run_is_not_trained_again(plans):
     with unchecked():
         train_all(plans[1:], BUDGET, log_message=lambda line: None, train_run=train_in_process)
     before = (plans[1].folder / METRICS_FILE).read_bytes()
-    told, asked = [], []
+    messages, trained_names = [], []
 
     def train_run(planned, budget, device):
-        asked.append(planned.name)
+        trained_names.append(planned.name)
         return RunResult(True)
 
-    assert train_all(plans, BUDGET, log_message=told.append, train_run=train_run) == (True, [])
-    assert asked == ["bad"]
-    assert told[0] == "1 of 2 runs are trained already"
+    assert train_all(plans, BUDGET, log_message=messages.append, train_run=train_run) == (True, [])
+    assert trained_names == ["bad"]
+    assert messages[0] == "1 of 2 runs are already trained"
     assert (plans[1].folder / METRICS_FILE).read_bytes() == before
 
 
-def test_an_interruption_leaves_the_rest_for_another_time(plans):
-    asked = []
+def test_interruption_leaves_the_remaining_runs(plans):
+    trained_names = []
 
     def train_run(planned, budget, device):
-        asked.append(planned.name)
+        trained_names.append(planned.name)
         return RunResult(False)
 
-    assert not train_all(plans, BUDGET, log_message=asked.append, train_run=train_run).is_finished
-    assert asked == ["run 1 of 2: bad, seed 0, for 2 steps", "bad"]
+    assert not train_all(
+        plans, BUDGET, log_message=trained_names.append, train_run=train_run
+    ).is_finished
+    assert trained_names == ["run 1 of 2: bad, seed 0, for 2 steps", "bad"]
 
 
-def test_time_that_is_left_follows_from_a_budget_of_time(plans):
-    told = []
+def test_remaining_time_follows_from_a_time_budget(plans):
+    messages = []
     train_all(
         plans,
         Budget.parse("2m"),
-        log_message=told.append,
+        log_message=messages.append,
         train_run=lambda planned, budget, device: RunResult(True),
     )
-    assert told[0] == "run 1 of 2: bad, seed 0, for 2 minutes; about 4 min left"
+    assert messages[0] == "run 1 of 2: bad, seed 0, for 2 minutes; about 4 min left"
 
 
 @pytest.mark.faults
-def test_a_process_of_its_own_says_what_went_wrong(plans):
+def test_error_in_the_child_process_is_reported(plans):
     ended = train_in_subprocess(plans[0], BUDGET, "cpu")
     assert ended == (
         False,

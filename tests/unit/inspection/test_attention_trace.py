@@ -28,7 +28,7 @@ from heedful.inspection.attention_trace import concatenate_steps, trace_attentio
 from tests.catalogue import batch, build, store
 
 SYSTEM = "gru, attend-then-step"
-SITE = "decoder.wiring.attention"
+MODULE_PATH = "decoder.wiring.attention"
 
 
 def dot():
@@ -40,27 +40,27 @@ def heads(inner=None, *, num_heads=2):
     return MultiHeadAttention(inner or dot(), **sizes, num_heads=num_heads)
 
 
-def asked(attention, rows=2, times=3, places=5):
-    """A memory of two sources, one of them padded, and queries."""
+def call_inputs(attention, rows=2, times=3, length=5):
+    """Return queries and a memory of two sources, one of them padded."""
     memory = attention.build_memory(
-        torch.randn(rows, places, 4), padding_mask(torch.tensor([places, 2]), places)
+        torch.randn(rows, length, 4), padding_mask(torch.tensor([length, 2]), length)
     )
     return torch.randn(rows, times, 4), memory
 
 
-def test_every_step_of_a_known_target_is_recorded():
+def test_every_step_of_teacher_forcing_is_recorded():
     model, examples = build(SYSTEM), batch(store(), [0, 3, 5])
     with trace_attention(model) as records:
         whole = model(examples, need_weights=True)
     assert {(record.module_path, record.role, record.layer) for record in records} == {
-        (SITE, "cross", 0)
+        (MODULE_PATH, "cross", 0)
     }
     assert [record.step for record in records] == list(range(examples.decoder_inputs.size(1)))
     for time, record in enumerate(records):
         torch.testing.assert_close(record.weights, whole.weights[:, None, time : time + 1])
 
 
-def test_steps_of_decoding_join_to_the_map_of_the_known_target():
+def test_concatenated_decoding_steps_match_teacher_forcing():
     model, examples = build(SYSTEM), batch(store(), [0, 3, 5])
     with trace_attention(model) as records:
         state = model.initial_state(examples.sources)
@@ -73,12 +73,12 @@ def test_steps_of_decoding_join_to_the_map_of_the_known_target():
     assert joined.query_positions == tuple(range(examples.decoder_inputs.size(1)))
 
 
-def test_the_example_of_the_module_runs(capsys):
+def test_example_of_the_module_docstring_runs(capsys):
     example = textwrap.dedent(inspect.getdoc(module).split("\n\n")[1])
     model, examples = build(SYSTEM), batch(store(), [0, 3])
     names = {
-        "trace": trace_attention,
-        "join_steps": concatenate_steps,
+        "trace_attention": trace_attention,
+        "concatenate_steps": concatenate_steps,
         "model": model,
         "batch": examples,
     }
@@ -88,14 +88,14 @@ def test_the_example_of_the_module_runs(capsys):
     )
     places = examples.sources.tokens.size(1)
     first, *_ = capsys.readouterr().out.splitlines()
-    assert first == f"{SITE} cross 0 torch.Size([2, 1, 1, {places}])"
+    assert first == f"{MODULE_PATH} cross 0 torch.Size([2, 1, 1, {places}])"
 
 
 def hooks_of(model):
     return [each for part in model.modules() for each in part._forward_hooks]
 
 
-def test_a_trace_changes_nothing_and_leaves_nothing_behind():
+def test_trace_changes_no_output_and_removes_its_hooks():
     model, examples = build(SYSTEM), batch(store(), [0, 3])
     before = model(examples).log_probs
     with trace_attention(model) as records:
@@ -108,7 +108,7 @@ def test_a_trace_changes_nothing_and_leaves_nothing_behind():
     assert hooks_of(model) == []
 
 
-def test_a_trace_that_an_error_ends_leaves_nothing_behind():
+def test_trace_removes_its_hooks_after_an_error():
     model = build(SYSTEM)
     examples = batch(store(), [0, 3])._replace(decoder_inputs=torch.tensor([[99], [99]]))
     with pytest.raises(IndexError), trace_attention(model):
@@ -116,37 +116,37 @@ def test_a_trace_that_an_error_ends_leaves_nothing_behind():
     assert hooks_of(model) == []
 
 
-def test_all_heads_are_one_record():
+def test_all_heads_are_in_one_record():
     attention = heads()
-    queries, memory = asked(attention)
+    queries, memory = call_inputs(attention)
     with trace_attention(nn.ModuleDict({"cross": attention})) as records:
-        attended = attention(queries, memory)
+        output = attention(queries, memory)
     (record,) = records
     assert record.module_path == "cross"
     assert record.weights.shape == (2, 2, 3, 5)
-    torch.testing.assert_close(record.weights, attended.alignment.weights.detach())
+    torch.testing.assert_close(record.weights, output.alignment.weights.detach())
 
 
-def test_the_model_may_be_the_attention():
+def test_model_may_be_the_attention_itself():
     for attention in (dot(), heads()):
         with trace_attention(attention) as records:
-            attention(*asked(attention))
+            attention(*call_inputs(attention))
         assert [record.module_path for record in records] == [""]
 
 
-def test_the_layer_is_the_first_number_of_the_path():
+def test_layer_is_the_first_number_of_the_path():
     layers = nn.ModuleList([nn.ModuleDict({"2": dot(), "x": dot()}) for _ in range(4)])
     model = nn.ModuleDict({"layers": layers})
     with trace_attention(model) as records:
         for part in (layers[3]["x"], layers[1]["2"]):
-            part(*asked(part))
-    assert [(each.module_path, each.layer) for each in records] == [
+            part(*call_inputs(part))
+    assert [(record.module_path, record.layer) for record in records] == [
         ("layers.3.x", 3),
         ("layers.1.2", 1),
     ]
 
 
-def test_any_leading_dimensions_are_one():
+def test_leading_dimensions_are_flattened():
     attention = dot()
     for leading in [(), (3,), (2, 3)]:
         values, queries = torch.randn(*leading, 5, 4), torch.randn(*leading, 2, 4)
@@ -157,65 +157,65 @@ def test_any_leading_dimensions_are_one():
         torch.testing.assert_close(record.weights, weights.reshape(-1, 1, 2, 5))
 
 
-def test_records_take_no_part_in_gradients_and_are_kept_where_asked():
+def test_records_are_detached_and_moved_to_the_device():
     attention = heads()
-    queries, memory = asked(attention)
+    queries, memory = call_inputs(attention)
     with trace_attention(attention, device="meta") as records:
         attention(queries, memory, attention.initial_state(memory)).context.sum().backward()
     (record,) = records
     kept = [record.weights, *record.extras.values(), *record.cumulative_weights]
-    assert not any(each.requires_grad for each in kept)
-    assert {each.device.type for each in kept} == {"meta"}
+    assert not any(tensor.requires_grad for tensor in kept)
+    assert {tensor.device.type for tensor in kept} == {"meta"}
 
 
 @pytest.mark.parametrize("make", [dot, heads])
 @pytest.mark.parametrize("rows", [None, [1], [0, 2]], ids=str)
 @pytest.mark.parametrize("is_causal", [False, True], ids=["padding", "causal"])
-def test_only_the_rows_asked_for_are_made_where_a_fast_form_made_none(make, rows, is_causal):
-    attention, asked_about = make(), []
-    attention.score.register_forward_hook(lambda _, args, __: asked_about.append(args[0].size(-2)))
+def test_weights_of_a_fused_call_are_computed_for_requested_rows_only(make, rows, is_causal):
+    attention, num_scored = make(), []
+    attention.score.register_forward_hook(lambda _, args, __: num_scored.append(args[0].size(-2)))
     mask = padding_mask(torch.tensor([5, 2]), 5)
     seen = mask & causal_mask(5) if is_causal else mask
     memory, queries = attention.build_memory(torch.randn(2, 5, 4), seen), torch.randn(2, 5, 4)
     with trace_attention(attention, rows=rows) as records:
-        attended = attention(queries, memory, need_weights=False)
-    assert attended.weights is None
+        output = attention(queries, memory, need_weights=False)
+    assert output.weights is None
     picked = list(range(5)) if rows is None else rows
-    assert asked_about == [len(picked)]
+    assert num_scored == [len(picked)]
     (record,) = records
     assert record.query_positions == tuple(picked)
     whole = attention.compute_weights(queries, memory).weights.detach().reshape(2, -1, 5, 5)
     torch.testing.assert_close(record.weights, whole[:, :, picked])
 
 
-def test_nothing_is_made_twice_where_weights_are_there():
-    attention, asked_about = dot(), []
-    attention.score.register_forward_hook(lambda _, args, __: asked_about.append(args[0].size(-2)))
+def test_existing_weights_are_not_computed_again():
+    attention, num_scored = dot(), []
+    attention.score.register_forward_hook(lambda _, args, __: num_scored.append(args[0].size(-2)))
     with trace_attention(attention, rows=[1]) as records:
-        weights = attention(*asked(attention)).weights
-    assert asked_about == [3]
+        weights = attention(*call_inputs(attention)).weights
+    assert num_scored == [3]
     torch.testing.assert_close(records[0].weights[:, 0], weights[:, 1:2])
 
 
-def test_rows_are_numbered_over_all_steps():
+def test_query_positions_count_over_all_steps():
     model, examples = build(SYSTEM), batch(store(), [0, 5])
     with trace_attention(model, rows={2, 4}) as records:
         model(examples)
     assert [record.query_positions for record in records] == [(2,), (4,)]
 
 
-def test_a_score_that_waits_for_each_query_leaves_one_record_for_all():
+def test_sequential_score_leaves_one_record():
     score = AdditiveScore(4, 4, hidden_size=5, features=[CoverageFeature(5)])
     attention = SingleHeadAttention(score, SoftmaxAlignment(), WeightedSumReadout())
     with trace_attention(attention) as records:
-        weights = attention(*asked(attention)).weights
+        weights = attention(*call_inputs(attention)).weights
     (record,) = records
     torch.testing.assert_close(record.weights, weights.detach().unsqueeze(1))
 
 
-def test_coverage_is_what_was_looked_at_before():
+def test_coverage_is_the_sum_of_earlier_weights():
     attention = dot()
-    queries, memory = asked(attention, times=4)
+    queries, memory = call_inputs(attention, times=4)
     with trace_attention(attention) as records:
         past = attention(queries[:, :1], memory, attention.initial_state(memory)).state
         attention(queries[:, 1:], memory, past)
@@ -226,7 +226,7 @@ def test_coverage_is_what_was_looked_at_before():
     torch.testing.assert_close(joined.cumulative_weights[1], joined.weights.sum(2))
 
 
-def test_what_chose_a_place_tells_it_and_from_what():
+def test_hard_alignment_records_position_and_probabilities():
     attention = SingleHeadAttention(
         DotScore(), ArgmaxAlignmentConfig().build(query_size=4), WeightedSumReadout()
     )
@@ -239,20 +239,20 @@ def test_what_chose_a_place_tells_it_and_from_what():
     seen, unseen = records
     probabilities = seen.extras["probabilities"][..., :3]
     torch.testing.assert_close(probabilities, scores.softmax(-1).unsqueeze(1))
-    assert seen.extras["mlm_probability"].tolist() == scores.argmax(-1).unsqueeze(1).tolist()
-    assert (unseen.extras["mlm_probability"] == -1).all()
+    assert seen.extras["selected_position"].tolist() == scores.argmax(-1).unsqueeze(1).tolist()
+    assert (unseen.extras["selected_position"] == -1).all()
 
 
-def test_a_window_tells_its_centre_and_its_reach():
+def test_local_alignment_records_center_and_half_width():
     centred = LocalAlignmentConfig.model_validate(
         {"center": {"type": "monotonic"}, "gaussian": "none"}
     )
     attention = SingleHeadAttention(DotScore(), centred.build(query_size=4), WeightedSumReadout())
     with trace_attention(attention) as records:
-        attention(*asked(attention))
+        attention(*call_inputs(attention))
     (record,) = records
-    assert record.extras["centres"][0, 0].tolist() == [0, 1, 2]
-    assert record.extras["reach"][0, 0].tolist() == [10, 10, 10]
+    assert record.extras["centers"][0, 0].tolist() == [0, 1, 2]
+    assert record.extras["half_width"][0, 0].tolist() == [10, 10, 10]
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_a_window_tells_its_centre_and_its_reach():
     [MonotonicAlignmentConfig(bias=0), MonotonicChunkwiseAlignmentConfig()],
     ids=["one", "two"],
 )
-def test_a_monotonic_pointer_tells_how_far_it_got(config):
+def test_monotonic_alignment_records_the_position_of_its_pointer(config):
     align = config.build(query_size=4).eval()
     attention = SingleHeadAttention(DotScore(), align, WeightedSumReadout())
     values = torch.eye(4).unsqueeze(0)
@@ -268,16 +268,16 @@ def test_a_monotonic_pointer_tells_how_far_it_got(config):
     queries = 4 * torch.tensor([[[-1.0, 1, -1, 1], [-1, -1, 1, 1], [-1, -1, -1, 1]]])
     with trace_attention(attention) as records:
         attention(queries, memory)
-    # The first two are called to places 1 and 2; the last to a hidden one, and walks off the end.
-    assert records[0].extras["frontier"].tolist() == [[[1, 2, 3]]]
+    # The first two stop at positions 1 and 2; the last skips a masked one and passes the end.
+    assert records[0].extras["expected_position"].tolist() == [[[1, 2, 3]]]
 
 
-def test_a_pointer_of_chances_is_where_it_is_expected():
+def test_soft_monotonic_pointer_has_its_expected_position():
     align = MonotonicAlignmentConfig(bias=0, inference="expected").build(query_size=4).eval()
     attention = SingleHeadAttention(DotScore(), align, WeightedSumReadout())
     memory = attention.build_memory(torch.zeros(1, 3, 4), torch.ones(1, 1, 3, dtype=torch.bool))
     with trace_attention(attention) as records:
         attention(torch.zeros(1, 1, 4), memory)
-    # It stops with even chances at each of three places: 1/2, 1/4, 1/8, and 1/8 beyond them.
+    # It stops at each of three positions with probability 1/2: 1/2, 1/4, 1/8, and 1/8 past them.
     expected = 0 / 2 + 1 / 4 + 2 / 8 + 3 / 8
-    torch.testing.assert_close(records[0].extras["frontier"].item(), expected)
+    torch.testing.assert_close(records[0].extras["expected_position"].item(), expected)

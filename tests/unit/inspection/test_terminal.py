@@ -67,7 +67,7 @@ def untitled(attention_map):
 
 
 @pytest.mark.parametrize("width", [24, 30, 45, 80, 200])
-def test_words_and_weights_can_be_read_back_from_the_drawing(latin, width):
+def test_tokens_and_weights_can_be_read_back(latin, width):
     plain = terminal_heatmap(untitled(latin), width=width).plain
     sources, targets, weights = read_back(plain, len(latin.target))
     assert sources == latin.source
@@ -89,7 +89,7 @@ def maps(draw):
 
 @given(maps(), st.integers(min_value=24, max_value=100))
 @settings(deadline=None)
-def test_no_token_can_break_the_columns_or_the_width(attention_map, width):
+def test_no_token_breaks_columns_or_width(attention_map, width):
     plain = terminal_heatmap(attention_map, width=width).plain
     sources, _, weights = read_back(plain, len(attention_map.target))
     assert len(sources) == len(attention_map.source)
@@ -97,7 +97,7 @@ def test_no_token_can_break_the_columns_or_the_width(attention_map, width):
     assert max(cell_len(line) for line in plain.split("\n")) <= width
 
 
-def test_hostile_tokens_are_drawn_in_their_places(hostile):
+def test_hostile_tokens_are_drawn_in_their_columns(hostile):
     plain = terminal_heatmap(untitled(hostile), width=100).plain
     sources, _, weights = read_back(plain, 2)
     assert sources[2:7] == ["&amp;", "]]>", "\\u202eevil", "\\x00\\x1b[31m\\n\\t", "\\ud800"]
@@ -107,7 +107,7 @@ def test_hostile_tokens_are_drawn_in_their_places(hostile):
     assert (weights == 0.06).all()
 
 
-def test_right_to_left_words_are_fenced_in():
+def test_right_to_left_words_are_isolated():
     hebrew = "\u05d9\u05dc\u05d3\u05d4"
     plain = terminal_heatmap(AttentionMap([hebrew], [hebrew], np.ones((1, 1))), width=40).plain
     assert (
@@ -115,7 +115,7 @@ def test_right_to_left_words_are_fenced_in():
     )
 
 
-def test_the_colour_behind_a_number_is_the_shade_of_its_weight(latin):
+def test_cell_color_is_that_of_its_weight(latin):
     console = Console(
         file=io.StringIO(), force_terminal=True, color_system="truecolor", width=80, no_color=False
     )
@@ -127,18 +127,18 @@ def test_the_colour_behind_a_number_is_the_shade_of_its_weight(latin):
         assert [bool(s.style.bold) for s in cells] == list(weights == weights.max())
 
 
-def test_the_drawing_needs_no_colour_and_carries_its_own_scale(latin):
+def test_heatmap_needs_no_color_and_has_a_legend(latin):
     output = io.StringIO()
     Console(file=output, width=80, color_system=None).print(terminal_heatmap(latin, width=80))
     text = output.getvalue()
     assert "\x1b" not in text
     assert text.startswith("Latin to English\n\n")
     assert text.endswith(
-        "  \u00b7  25  50  75 100   percent of a word's attention (\u00b7 under half, blank none)\n"
+        "  \u00b7  25  50  75 100   percent of a token's attention (\u00b7 under half, blank none)\n"
     )
 
 
-def test_a_word_stands_as_high_as_its_rule_hangs_free(latin):
+def test_label_stands_on_the_highest_free_line(latin):
     lines = terminal_heatmap(untitled(latin), width=80).plain.split("\n")
     assert [line.replace(RULE, "|") for line in lines[:5]] == [
         "         Servum      horto",
@@ -150,6 +150,6 @@ def test_a_word_stands_as_high_as_its_rule_hangs_free(latin):
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(0, 0), (0, 2), (3, 0)])
-def test_an_empty_map_says_so(rows, columns):
+def test_empty_map_says_so(rows, columns):
     empty = AttentionMap(["a"] * columns, ["x"] * rows, np.zeros((rows, columns)))
     assert terminal_heatmap(empty, width=80).plain == "nothing to draw"

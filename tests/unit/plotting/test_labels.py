@@ -36,12 +36,12 @@ anything = st.text(st.characters(codec=None), max_size=12)
         ("\u0645\u06cc\u200c\u062e\u0648\u0631", "\u0645\u06cc\u200c\u062e\u0648\u0631"),
     ],
 )
-def test_every_character_of_a_token_shows(token, label):
+def test_every_character_of_a_token_is_visible(token, label):
     assert escape_invisible(token) == label
 
 
 @given(anything)
-def test_a_label_takes_up_room_and_can_be_written_to_a_file(token):
+def test_label_has_width_and_can_be_encoded(token):
     label = escape_invisible(token)
     assert cell_len(split_joined_emoji(label)) > 0
     assert split_joined_emoji(label).isprintable()
@@ -50,21 +50,21 @@ def test_a_label_takes_up_room_and_can_be_written_to_a_file(token):
 
 
 @given(anything, st.integers(min_value=1, max_value=10))
-def test_a_shortened_label_fits_and_begins_as_the_whole_one(token, cells):
+def test_truncated_label_fits_and_is_a_prefix(token, cells):
     label = split_joined_emoji(escape_invisible(token))
     short = truncate(label, cells)
     assert cell_len(short) <= cells
     assert short == label or label.startswith(short.removesuffix("\u2026"))
 
 
-def test_only_a_cut_label_ends_in_an_ellipsis():
+def test_only_truncated_labels_end_in_an_ellipsis():
     assert truncate("puella", 6) == "puella"
     assert truncate("puellarum", 6) == "puell\u2026"
     assert truncate("\u65e5\u672c\u8a9e", 4) == "\u65e5\u2026"
     assert truncate("e\u0301e\u0301e\u0301", 2) == "e\u0301\u2026"
 
 
-def test_a_title_keeps_its_spaces_but_stays_on_one_line():
+def test_escaped_line_keeps_spaces_on_one_line():
     assert escape_line("Latin\nto  English\u202e") == "Latin to English\\u202e"
 
 
@@ -72,11 +72,11 @@ def test_a_title_keeps_its_spaces_but_stays_on_one_line():
     ("weight", "written"),
     [(0, ""), (1e-9, "\u00b7"), (0.0049, "\u00b7"), (0.0051, "1"), (0.934, "93"), (1, "100")],
 )
-def test_a_weight_is_a_rounded_percentage_and_none_differs_from_little(weight, written):
+def test_zero_and_small_percentages_differ(weight, written):
     assert format_percent(weight) == written
 
 
-def test_an_exact_weight_keeps_four_digits_however_small():
+def test_weight_keeps_four_significant_digits():
     assert [format_weight(w) for w in (0, 1, 0.93, 1 / 3, 1e-5 / 3)] == [
         *("0", "1", "0.93", "0.3333", "3.333e-06")
     ]
