@@ -316,7 +316,7 @@ def test_a_disk_that_cannot_be_written_can_be_read(small_disk):
     assert str(caught.value) == (
         f"{folder}/step-00000002: cannot be written (read-only file system); "
         "what was saved before is untouched\n"
-        "  name a folder on a disk that can be written"
+        "  name a folder on a writable disk"
     )
     assert not isinstance(caught.value, DiskFullError)
     with pytest.raises(StorageError, match=r"\.lock: cannot be written"), lock_folder(small_disk):
