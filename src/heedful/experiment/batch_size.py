@@ -175,7 +175,7 @@ class MemoryTrial:
         self._baseline = 0 if device.type == "cuda" else resident_memory()
         if max_bytes is not None:
             limit_memory(device, max_bytes)
-        self._trainer = build_trainer(recipe, sizes, learning_rate=lambda step: 0.0, device=device)
+        self._trainer = build_trainer(recipe, sizes, lambda step: 0.0, device=device)
 
     def __call__(self, trial: _Trial) -> float:
         """Return the bytes of a trial; infinity if it ran out of memory."""

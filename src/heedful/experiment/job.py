@@ -63,8 +63,8 @@ class NonFiniteError(HeedfulError):
 def build_trainer(
     recipe: Recipe,
     sizes: VocabSizes,
+    learning_rate: Callable[[int], float],
     *,
-    learning_rate: Callable[[int], float] | None = None,
     dist_context: DistributedContext = SINGLE_PROCESS,
     device: torch.device,
 ) -> Trainer:
@@ -85,7 +85,7 @@ def build_trainer(
         model,
         task.build_objective(config),
         config.optimizer.build(model),
-        learning_rate or config.build_lr_schedule(),
+        learning_rate,
         clipping=GradientClipper(config.max_grad_norm, config.max_grad_value),
         precision=MixedPrecision(config.precision, device.type),
         ema=ExponentialMovingAverage(model, config.ema.decay) if config.ema else None,
@@ -138,12 +138,14 @@ class TrainingJob:
         self.console = console
         self.limits = TrainingLimits(self.config)
         self.progress = TrainingProgress(data_fingerprint=data_module.fingerprint)
-        self.lr_schedule = self.config.build_lr_schedule()
+        self.lr_schedule = self.config.lr_scheduler.build(
+            learning_rate=self.config.optimizer.learning_rate, max_steps=self.config.max_steps
+        )
         self.lr_schedule.scores = self.progress.scores
         self.trainer = build_trainer(
             recipe,
             VocabSizes.from_tokenizers(data_module.tokenizers),
-            learning_rate=self.lr_schedule,
+            self.lr_schedule,
             dist_context=dist_context,
             device=device,
         )
@@ -201,13 +203,12 @@ class TrainingJob:
         logger = MetricsLogger(
             self._write_metrics, ExpertOverflowCounter(self.trainer.model), self._extra_log_fields
         )
-        tracker_callbacks = build_tracker_callbacks(
-            trackers,
-            self.run.folder,
-            self.run.folder.name,
-            self.recipe.model_dump(mode="json"),
-            log_message=self.log,
-        )
+        tracker_callbacks: list[Callback] = []
+        if trackers:
+            settings = self.recipe.model_dump(mode="json")
+            tracker_callbacks = build_tracker_callbacks(
+                trackers, self.run.folder, self.run.folder.name, settings, log_message=self.log
+            )
         with show_progress(
             self.console,
             step=step,

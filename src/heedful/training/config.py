@@ -14,7 +14,6 @@ from heedful.training.objectives import CrossEntropyObjectiveConfig, ObjectiveCo
 from heedful.training.optim import (
     AdamWConfig,
     InverseSqrtScheduleConfig,
-    LRSchedule,
     LRScheduleConfig,
     OptimizerConfig,
 )
@@ -76,11 +75,3 @@ class TrainingConfig(BaseConfig):
     """Teacher forcing, or a schedule for feeding the decoder its own tokens."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Probability mass spread evenly over the vocabulary."""
-
-    def build_lr_schedule(self) -> LRSchedule:
-        """Build the learning-rate schedule."""
-        return LRSchedule(
-            self.lr_scheduler,
-            learning_rate=self.optimizer.learning_rate,
-            max_steps=self.max_steps,
-        )

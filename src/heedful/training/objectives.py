@@ -87,8 +87,9 @@ class CrossEntropyObjective(Objective):
         label_smoothing: float = 0.0,
         scheduled_sampling: ScheduledSamplingConfig = _TEACHER_FORCING,
     ) -> None:
-        self.smoothing = label_smoothing
-        self.sampling = scheduled_sampling
+        self.label_smoothing = label_smoothing
+        is_sampled = not isinstance(scheduled_sampling, TeacherForcingConfig)
+        self.scheduled_sampling = scheduled_sampling if is_sampled else None
 
     @override
     def normalizer(self, batch: Any) -> int:
@@ -99,17 +100,18 @@ class CrossEntropyObjective(Objective):
         self, model: nn.Module, batch: Any, step: int, unwrapped_model: nn.Module
     ) -> LossTerms:
         del unwrapped_model
-        ratio = self.sampling.teacher_forcing_ratio(step)
-        output: ModelOutput
-        if ratio < 1:
-            scheduled_sampling = cast(Any, model).forward_scheduled_sampling
-            output = scheduled_sampling(batch, ratio, self.sampling.token_choice)
-        else:
-            output = model(batch)
-        error = negative_log_likelihood(
-            output.log_probs, batch.targets, label_smoothing=self.smoothing
+        output = self._forward(model, batch, step)
+        loss = negative_log_likelihood(
+            output.log_probs, batch.targets, label_smoothing=self.label_smoothing
         )
-        return LossTerms(error, output.auxiliary_losses)
+        return LossTerms(loss, output.auxiliary_losses)
+
+    def _forward(self, model: nn.Module, batch: Any, step: int) -> ModelOutput:
+        config = self.scheduled_sampling
+        ratio = config.teacher_forcing_ratio(step) if config is not None else 1.0
+        if config is None or ratio >= 1:
+            return model(batch)
+        return cast(Any, model).forward_scheduled_sampling(batch, ratio, config.token_choice)
 
 
 def negative_log_likelihood(

@@ -299,12 +299,32 @@ class TrainingHistory(NamedTuple):
     scores: Sequence[float] = ()  # one per validation so far; lower is better
 
 
+class LRSchedule:
+    """Learning rate of each step; whoever validates appends to `scores` (lower is better)."""
+
+    def __init__(
+        self, config: LRScheduleConfigBase, *, learning_rate: float, max_steps: int
+    ) -> None:
+        """`learning_rate` is the peak rate."""
+        self.config = config
+        self.peak_learning_rate = learning_rate
+        self.max_steps = max_steps
+        self.scores: Sequence[float] = ()
+
+    def __call__(self, step: int) -> float:
+        factor = self.config.lr_factor(step, TrainingHistory(self.max_steps, self.scores))
+        return self.peak_learning_rate * factor
+
+
 class LRScheduleConfigBase(BaseConfig):
     """Linear warmup, then decay. Steps count from 1; factors are relative to the peak rate."""
 
     type: str
     warmup_steps: NonNegativeInt = 0
     """Steps over which the learning rate rises linearly from 0."""
+
+    def build(self, *, learning_rate: float, max_steps: int) -> LRSchedule:
+        return LRSchedule(self, learning_rate=learning_rate, max_steps=max_steps)
 
     def lr_factor(self, step: int, history: TrainingHistory) -> float:
         """Return the learning rate at a step as a fraction of the peak rate."""
@@ -413,19 +433,3 @@ LRScheduleConfig = Annotated[
     | PlateauScheduleConfig,
     Field(discriminator="type"),
 ]
-
-
-class LRSchedule:
-    """Learning rate of each step; whoever validates appends to `scores` (lower is better)."""
-
-    def __init__(
-        self, config: LRScheduleConfigBase, *, learning_rate: float, max_steps: int
-    ) -> None:
-        self.config = config
-        self.peak_learning_rate = learning_rate
-        self.max_steps = max_steps
-        self.scores: Sequence[float] = ()
-
-    def __call__(self, step: int) -> float:
-        factor = self.config.lr_factor(step, TrainingHistory(self.max_steps, self.scores))
-        return self.peak_learning_rate * factor

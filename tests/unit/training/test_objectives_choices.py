@@ -26,7 +26,7 @@ def chosen(settings):
 def test_default_objective_is_cross_entropy():
     built = chosen({}).build(label_smoothing=0.1, scheduled_sampling=LinearSamplingConfig())
     assert isinstance(built, CrossEntropyObjective)
-    assert (built.smoothing, built.sampling) == (0.1, LinearSamplingConfig())
+    assert (built.label_smoothing, built.scheduled_sampling) == (0.1, LinearSamplingConfig())
 
 
 def test_minimum_risk_has_the_defaults_of_its_paper():

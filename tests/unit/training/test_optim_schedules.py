@@ -77,7 +77,8 @@ def test_learning_rate_is_peak_rate_times_factor():
             "max_steps": 100,
         }
     )
-    assert config.build_lr_schedule()(5) == pytest.approx(0.25)
+    schedule = config.lr_scheduler.build(learning_rate=0.5, max_steps=100)
+    assert schedule(5) == pytest.approx(0.25)
 
 
 @given(scores=st.lists(st.floats(0, 1), max_size=30), step=st.integers(1, 200))
