@@ -1,4 +1,4 @@
-"""`heedful translate` between real pipes: it answers at once, holds little, and leaves nothing."""
+"""`heedful translate` with real pipes: immediate output, bounded memory, no orphan processes."""
 
 import os
 import random
@@ -15,108 +15,105 @@ from tests.commands import LETTERS, heedful, start_heedful
 
 pytestmark = pytest.mark.faults
 
-PATIENT = 120  # seconds: a busy machine may take long to start torch
-EACH_WAY = pytest.mark.parametrize("workers", [1, 2])
+TIMEOUT = 120  # seconds: a busy machine may take long to start torch
+each_num_workers = pytest.mark.parametrize("num_workers", [1, 2])
 
 
 @pytest.fixture
 def translating(trained):
-    """Start the command with pipes at every end; nothing of it outlives the test."""
-    started = []
+    """Start the command with pipes; its processes are killed after the test."""
+    processes = []
 
-    def start(*words, **options):
-        ends = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = start_heedful("translate", trained, *words, bufsize=1, **(ends | options))
-        started.append(process)
+    def start(*arguments, **options):
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = start_heedful("translate", trained, *arguments, bufsize=1, **(pipes | options))
+        processes.append(process)
         return process
 
     yield start
-    for process in started:
+    for process in processes:
         process.kill()
         process.wait()
 
 
 def read_line(process):
-    ready, _, _ = select.select([process.stdout], [], [], PATIENT)
-    assert ready, "no answer came"
+    ready, _, _ = select.select([process.stdout], [], [], TIMEOUT)
+    assert ready, "no output"
     line = process.stdout.readline()
-    assert line, f"ended without an answer: {process.stderr.read()}"
+    assert line, f"ended without output: {process.stderr.read()}"
     return line
 
 
-def ask(process, text):
+def translate_line(process, text):
     process.stdin.write(f"{text}\n")
     process.stdin.flush()
     return read_line(process)
 
 
 def descendants(process):
-    """The processes below one, by number."""
-    found, waiting = [], [process.pid]
-    while waiting:
-        for task in Path(f"/proc/{waiting.pop()}/task").glob("*/children"):
-            children = [int(number) for number in task.read_text().split()]
-            found += children
-            waiting += children
-    return found
+    """Ids of all child processes, recursively."""
+    ids, stack = [], [process.pid]
+    while stack:
+        for task in Path(f"/proc/{stack.pop()}/task").glob("*/children"):
+            children = [int(pid) for pid in task.read_text().split()]
+            ids += children
+            stack += children
+    return ids
 
 
 def workers_of(process):
-    """Those below a process that do its work: the ones that hold a model."""
-    return [each for each in descendants(process) if memory(each, "VmRSS") > 2**26]
+    """Ids of the descendants that have loaded a model."""
+    return [pid for pid in descendants(process) if memory(pid, "VmRSS") > 2**26]
 
 
-def memory(process, name):
-    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+def memory(pid, name):
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
     return 0
 
 
-def assert_all_end(processes, within=10):
-    until = time.monotonic() + within
-    while left := [
-        each for each in processes if Path(f"/proc/{each}").exists() and not is_dead(each)
-    ]:
-        assert time.monotonic() < until, f"still running: {left}"
+def check_all_exit(pids, timeout=10):
+    deadline = time.monotonic() + timeout
+    while running := [pid for pid in pids if Path(f"/proc/{pid}").exists() and not is_zombie(pid)]:
+        assert time.monotonic() < deadline, f"still running: {running}"
         time.sleep(0.05)
 
 
-def is_dead(process):
-    """Whether a process has ended and only waits to be looked after."""
+def is_zombie(pid):
     try:
-        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
         return True
 
 
-@EACH_WAY
-def test_a_line_is_answered_before_the_next_is_sent(translating, workers):
-    process = translating("--num-workers", workers)
-    assert ask(process, "a b") == "a b\n"  # loads the model
-    began = time.monotonic()
+@each_num_workers
+def test_line_is_translated_before_the_next_is_sent(translating, num_workers):
+    process = translating("--num-workers", num_workers)
+    assert translate_line(process, "a b") == "a b\n"  # loads the model
+    start = time.monotonic()
     for text in ("c", "", "d e f", "a"):
-        assert ask(process, text) == f"{text}\n"
-    assert time.monotonic() - began < 10
+        assert translate_line(process, text) == f"{text}\n"
+    assert time.monotonic() - start < 10
     process.stdin.close()
-    assert process.wait(PATIENT) == 0
+    assert process.wait(TIMEOUT) == 0
     assert process.stderr.read() == ""
 
 
-@EACH_WAY
-def test_a_reader_that_goes_away_ends_the_command_though_the_writer_stays(translating, workers):
-    process = translating("--num-workers", workers)
-    assert ask(process, "a b") == "a b\n"
-    below = descendants(process)
+@each_num_workers
+def test_closed_output_pipe_ends_the_command(translating, num_workers):
+    process = translating("--num-workers", num_workers)
+    assert translate_line(process, "a b") == "a b\n"
+    pids = descendants(process)
     process.stdout.close()
     process.stdin.write("c\n")
     process.stdin.flush()
     assert process.wait(10) == 1
     assert process.stderr.read() == (
-        "heedful: standard output: the reader closed the pipe before all was written\n"
-        "  what it took is complete lines; give the command again for the rest\n"
+        "heedful: standard output: the reader closed the pipe before the end\n"
+        "  it received complete lines only; run the command again for the rest\n"
     )
-    assert_all_end(below)
+    check_all_exit(pids)
 
 
 def test_head_ends_the_command(translating, tmp_path):
@@ -128,46 +125,46 @@ def test_head_ends_the_command(translating, tmp_path):
     assert process.wait(10) == 1
 
 
-def test_memory_stays_flat_and_every_line_comes_back(translating):
-    """50,000 lines; what the process held at most grows no more after the first tenth."""
-    count = 50_000
+def test_memory_is_constant_for_a_long_stream(translating):
+    """50,000 lines; peak memory does not grow after the first tenth."""
+    num_lines = 50_000
     process = translating("--beam", 1)
 
     def write():
-        for number in range(count):
-            process.stdin.write(f"{LETTERS[number % 8]} {LETTERS[number // 8 % 8]}\n")
+        for index in range(num_lines):
+            process.stdin.write(f"{LETTERS[index % 8]} {LETTERS[index // 8 % 8]}\n")
         process.stdin.close()
 
     threading.Thread(target=write, daemon=True).start()
     peaks = []
-    for number in range(count):
+    for index in range(num_lines):
         line = process.stdout.readline()
-        assert line == f"{LETTERS[number % 8]} {LETTERS[number // 8 % 8]}\n"
-        if number in (count // 10, count - 1):
+        assert line == f"{LETTERS[index % 8]} {LETTERS[index // 8 % 8]}\n"
+        if index in (num_lines // 10, num_lines - 1):
             peaks.append(memory(process.pid, "VmHWM"))
-    assert process.wait(PATIENT) == 0
+    assert process.wait(TIMEOUT) == 0
     assert peaks[1] - peaks[0] < 32 * 2**20
 
 
-@EACH_WAY
-def test_no_more_is_read_than_can_be_written(translating, workers):
-    """Nobody reads the output: the command stops reading too, long before memory fills."""
-    process = translating("--num-workers", workers, "--beam", 1)
-    assert ask(process, "a") == "a\n"
+@each_num_workers
+def test_input_is_not_read_while_output_is_blocked(translating, num_workers):
+    """If nobody reads the output, the command stops reading, too."""
+    process = translating("--num-workers", num_workers, "--beam", 1)
+    assert translate_line(process, "a") == "a\n"
     os.set_blocking(process.stdin.fileno(), False)
-    num_routed, quiet = 0, time.monotonic()
-    while time.monotonic() - quiet < 5:
+    num_sent, last_write = 0, time.monotonic()
+    while time.monotonic() - last_write < 5:
         try:
-            num_routed += os.write(process.stdin.fileno(), b"a b c d\n" * 64) // 8
-            quiet = time.monotonic()
+            num_sent += os.write(process.stdin.fileno(), b"a b c d\n" * 64) // 8
+            last_write = time.monotonic()
         except BlockingIOError:
             time.sleep(0.01)
-        assert num_routed < 40_000
-    assert num_routed > 1000  # two full pipes of 64 KiB, and a few chunks between them
+        assert num_sent < 40_000
+    assert num_sent > 1000  # two full pipes of 64 KiB, and a few chunks between them
 
 
 @pytest.mark.parametrize("is_busy", [True, False])
-def test_a_killed_worker_ends_the_command_at_once(translating, tmp_path, is_busy):
+def test_killed_worker_ends_the_command(translating, tmp_path, is_busy):
     if is_busy:
         source = tmp_path / "in.txt"
         source.write_text("a b c d\n" * 20_000)
@@ -177,96 +174,87 @@ def test_a_killed_worker_ends_the_command_at_once(translating, tmp_path, is_busy
         assert read_line(process) == "a b c d\n"
     else:
         process = translating("--num-workers", 2, "--device", "cpu")
-        assert ask(process, "a") == "a\n"
-    below, workers = descendants(process), workers_of(process)
+        assert translate_line(process, "a") == "a\n"
+    pids, workers = descendants(process), workers_of(process)
     assert len(workers) == 2
     threading.Thread(target=process.stdout.read, daemon=True).start()
     os.kill(workers[-1], signal.SIGKILL)
     assert process.wait(10) == 1
-    said = process.stderr.read()
-    assert said.startswith("heedful: worker ")
-    assert said.endswith(
+    message = process.stderr.read()
+    assert message.startswith("heedful: worker ")
+    assert message.endswith(
         ": the process died (killed by SIGKILL)\n"
         "  if memory ran out, use fewer processes or smaller batches; what was finished before is "
         "kept\n"
     )
-    assert_all_end(below)
+    check_all_exit(pids)
 
 
-def hear_interrupts():
-    """Whoever was started in the background is deaf to them, and so is whoever it starts."""
+def enable_interrupts():
+    """Restore SIGINT, which background processes inherit as ignored."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("moment", ["starting", "working"])
-def test_an_interrupt_from_the_keyboard_ends_all(translating, moment):
-    """Ctrl-C reaches every process of the group; one of them answers."""
+def test_ctrl_c_ends_all_processes(translating, moment):
+    """Ctrl-C reaches every process of the group."""
     process = translating(
-        "--num-workers", 2, "--device", "cpu", start_new_session=True, preexec_fn=hear_interrupts
+        "--num-workers", 2, "--device", "cpu", start_new_session=True, preexec_fn=enable_interrupts
     )
     if moment == "working":
-        assert ask(process, "a") == "a\n"
+        assert translate_line(process, "a") == "a\n"
     else:
-        until = time.monotonic() + PATIENT
+        deadline = time.monotonic() + TIMEOUT
         while len(descendants(process)) < 2:  # the workers
-            assert time.monotonic() < until
+            assert time.monotonic() < deadline
             time.sleep(0.01)
-    below = descendants(process)
+    pids = descendants(process)
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(10) == 130
     assert process.stderr.read() == ""
-    assert_all_end(below)
+    check_all_exit(pids)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_workers_do_not_outlive_the_command(translating, tmp_path, how):
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM])
+def test_workers_do_not_outlive_the_command(translating, tmp_path, signal_number):
     source = tmp_path / "in.txt"
     source.write_text("a b c d\n" * 50_000)
     process = translating(source, "--num-workers", 2, "--device", "cpu", stdin=subprocess.DEVNULL)
     read_line(process)
-    below = descendants(process)
-    process.send_signal(how)
+    pids = descendants(process)
+    process.send_signal(signal_number)
     process.wait(10)
-    assert_all_end(below)
+    check_all_exit(pids)
 
 
 @pytest.mark.parametrize(
-    "words",
+    "options",
     [(), ("--nbest", "2"), ("--set", "decoding.sampling={temperature: 2}")],
-    ids=["beam", "nbest", "drawn"],
+    ids=["beam", "nbest", "sampling"],
 )
-def test_several_processes_write_what_one_writes(capsys, monkeypatch, trained, tmp_path, words):
-    chance = random.Random(5)
+def test_several_processes_give_the_output_of_one(capsys, monkeypatch, trained, tmp_path, options):
+    generator = random.Random(5)
     source = tmp_path / "in.txt"
-    lines = (" ".join(chance.choices(LETTERS, k=chance.randint(0, 6))) for _ in range(700))
+    lines = (" ".join(generator.choices(LETTERS, k=generator.randint(0, 6))) for _ in range(700))
     source.write_text("".join(f"{line}\n" for line in lines))
 
     def translate(*more):
         links = tmp_path / "links"
-        ended = heedful(
-            capsys,
-            monkeypatch,
-            "translate",
-            trained,
-            source,
-            *words,
-            "--save-alignments",
-            links,
-            *more,
-        )
-        assert (ended.code, ended.err) == (0, "")
-        return ended.out, links.read_text()
+        arguments = (trained, source, *options, "--save-alignments", links, *more)
+        result = heedful(capsys, monkeypatch, "translate", *arguments)
+        assert (result.code, result.err) == (0, "")
+        return result.out, links.read_text()
 
     assert translate("--num-workers", "2", "--device", "cpu") == translate()
 
 
-def test_a_run_that_is_not_there_is_said_once_by_several_processes(capsys, monkeypatch, tmp_path):
+def test_missing_run_is_reported_once_by_several_processes(capsys, monkeypatch, tmp_path):
     source = tmp_path / "in.txt"
     source.write_text("a\n" * 600)
     absent = tmp_path / "absent" / "run"
-    words = ("translate", absent, source, "--num-workers", "2", "--device", "cpu")
-    ended = heedful(capsys, monkeypatch, *words)
-    assert ended.code == 2
-    assert ended.err == (
+    arguments = ("translate", absent, source, "--num-workers", "2", "--device", "cpu")
+    result = heedful(capsys, monkeypatch, *arguments)
+    assert result.code == 2
+    assert result.err == (
         f"heedful: {absent}: no such folder\n  name a folder written by `heedful train`\n"
     )
