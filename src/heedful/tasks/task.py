@@ -379,6 +379,10 @@ class Task(ABC):
         del references
         return PredictedOutputs(predictor, sources, with_progress)
 
+    def comparison_metrics(self) -> Mapping[str, Metric]:
+        """Return the metrics of predictions, which `compare` can compute."""
+        return self.evaluation_metrics
+
     def comparison_key(self, predictor: Any, examples: Sequence[Any]) -> object:
         """Return what must be equal in runs whose `Predictor.evaluate` is compared."""
         del predictor, examples

@@ -63,6 +63,10 @@ class TranslationTask(PairTask):
         return Translator(model, tokenizers, config.decoding, device=device)
 
     @override
+    def comparison_metrics(self) -> Mapping[str, Metric]:
+        return {name: spec.metric for name, spec in self.metrics.items() if spec.metric}
+
+    @override
     def build_outputs(
         self,
         predictor: Any,
