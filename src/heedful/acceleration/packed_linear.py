@@ -1,8 +1,8 @@
 """Linear maps packed for few rows on a CPU, as in a decoding step.
 
-torch stores a weight as (out, in); products of a few rows with it take up to 1.5x the time of those
-with a copy stored as (in, out). A copy is stale as soon as the parameter changes, so only replacements
-made for inference hold copies.
+torch stores a weight as (out, in); products of a few rows with it take up to 1.5x the time of
+those with a copy stored as (in, out). A copy is stale as soon as the parameter changes, so only
+replacements made for inference hold copies.
 
 Invariant: a packed map gives what the linear map gives, but for rounding.
 """

@@ -1,10 +1,11 @@
 """Replacements of Transformer stacks and decoders for inference.
 
-`PackedTransformerStack` reads whole sequences without their padding and single positions with packed
-weights; `PackedTransformerDecoder` adds caches that the hypotheses of a sentence share. Both are for
-standard layers on a CPU. Other stacks only keep their memories contiguous.
+`PackedTransformerStack` reads whole sequences without their padding and single positions with
+packed weights; `PackedTransformerDecoder` adds caches that the hypotheses of a sentence share. Both
+are for standard layers on a CPU. Other stacks only keep their memories contiguous.
 
-Invariant: outputs, weights and states are those of the plain modules, but for rounding and padding.
+Invariant: outputs, weights and states are those of the plain modules, but for rounding and
+padding.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from heedful.shapes import Bool, Float, Int, Lengths
 
 
 def has_standard_layers(stack: TransformerStack) -> bool:
-    """Whether all layers are full multi-head softmax attention and ungated feed-forward networks."""
+    """Whether all layers are full multi-head softmax attention and ungated feed-forward."""
     return all(map(_is_standard_layer, stack.layers))
 
 

@@ -257,8 +257,8 @@ def attend_at_positions(
 class CompressedSelfAttention(SelfAttention):
     """attend(q, conv_k(x), conv_v(x)), with convolutions as wide as their stride.
 
-    (Liu et al. 2018, section 4.2.3: kernel and stride 3.) The paper compresses keys and values after
-    their projections, here before them: both are linear, so the same maps can be learned. A
+    (Liu et al. 2018, section 4.2.3: kernel and stride 3.) The paper compresses keys and values
+    after their projections, here before them: both are linear, so the same maps can be learned. A
     position without a whole segment before it gets zeros, or the output bias of the heads.
     """
 
@@ -312,7 +312,7 @@ class CompressedSelfAttention(SelfAttention):
         kv_cache: KVCache | None,
         start_positions: Int[Tensor, "B"],
     ) -> KVCache:
-        """Compress the segments of the new positions; an incomplete one is compressed again later."""
+        """Compress the segments of new positions; an incomplete one is compressed again later."""
         if kv_cache is None:
             return self._compress(recent_and_new[:, self.stride - 1 :])
         device, starts = start_positions.device, start_positions.unsqueeze(1)

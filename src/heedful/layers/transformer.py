@@ -68,7 +68,7 @@ class SublayerConnection(nn.Module):
     def add_residual(
         self, inputs: Float[Tensor, "*B D"], update: Float[Tensor, "*B D"]
     ) -> Float[Tensor, "*B D"]:
-        """Add the sublayer output, after dropout, to its input; with post-norm, normalize the sum."""
+        """Add the sublayer output, after dropout, to its input; post-norm normalizes the sum."""
         outputs = inputs + self._apply_drop_path(self.dropout(update))
         return self.norm(outputs) if self.norm_order == "post" else outputs
 

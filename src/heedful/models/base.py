@@ -301,6 +301,8 @@ class Seq2SeqModel(nn.Module, DecodableModel):
     def forward_scheduled_sampling(
         self, batch: Batch, teacher_forcing_ratio: float, token_choice: TokenChoice
     ) -> ModelOutput:
-        """Score the target tokens; each input token is the target's with probability
-        `teacher_forcing_ratio`, else the model's own (Bengio et al. 2015).
+        """Score the target tokens with scheduled sampling (Bengio et al. 2015).
+
+        Each input token is the target's with probability `teacher_forcing_ratio`, else the model's
+        own.
         """

@@ -66,8 +66,10 @@ class LanguageModel(nn.Module):
     def forward_scheduled_sampling(
         self, batch: LMBatch, teacher_forcing_ratio: float, token_choice: TokenChoice
     ) -> ModelOutput:
-        """Score the tokens; each input token is the text's with probability
-        `teacher_forcing_ratio`, else the model's own (Bengio et al. 2015).
+        """Score the tokens with scheduled sampling (Bengio et al. 2015).
+
+        Each input token is the text's with probability `teacher_forcing_ratio`, else the model's
+        own.
         """
         state = self.initial_state(batch.inputs)
         log_probs, _ = run_scheduled_sampling(

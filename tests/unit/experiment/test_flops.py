@@ -232,7 +232,7 @@ def test_transformer_matches_formula(device):
 def test_experts_on_meta_device_count_every_token():
     experts = MixtureOfExperts(
         4,
-        hidden_size=6,
+        intermediate_size=6,
         num_experts=5,
         num_experts_per_token=2,
         importance_weight=0.0,

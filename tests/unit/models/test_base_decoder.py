@@ -1,3 +1,5 @@
+"""Scheduled sampling with and without auxiliary losses."""
+
 import pytest
 import torch
 
@@ -9,7 +11,7 @@ LAYERS = {"hidden_size": 8, "num_layers": 1, "feed_forward": [{"intermediate_siz
 HEADS = {"multi_head": {"num_heads": 2}, "score": {"type": "scaled-dot"}}
 
 
-def read_own_tokens(cross_attention):
+def sample_inputs(cross_attention):
     settings = {**LAYERS, "attention": HEADS, "cross_attention": cross_attention}
     config = TransformerDecoderConfig.model_validate(settings)
     decoder = config.build(vocab_size=7, memory_size=8)
@@ -18,13 +20,13 @@ def read_own_tokens(cross_attention):
 
 
 def test_scheduled_sampling_with_auxiliary_losses_is_an_error():
-    with pytest.raises(ConfigError, match="lost where a decoder reads tokens of its own"):
-        read_own_tokens({**HEADS, "alignment": {"type": "sampled"}})
+    with pytest.raises(ConfigError, match="has auxiliary losses, which need teacher forcing"):
+        sample_inputs({**HEADS, "alignment": {"type": "sampled"}})
     with pytest.raises(ConfigError, match="teacher-forcing"):
-        read_own_tokens({**HEADS, "auxiliary_losses": [{"type": "coverage"}]})
+        sample_inputs({**HEADS, "auxiliary_losses": [{"type": "coverage"}]})
 
 
 def test_scheduled_sampling_works_without_auxiliary_losses():
-    told = read_own_tokens(HEADS)
-    assert told.log_probs.shape == (2, 3, 7)
-    assert told.weights.shape == (2, 3, 4)
+    output = sample_inputs(HEADS)
+    assert output.log_probs.shape == (2, 3, 7)
+    assert output.weights.shape == (2, 3, 4)

@@ -11,7 +11,7 @@ def crowded(**settings):
     """Experts of which all positive words want the first."""
     experts = MixtureOfExperts(
         3,
-        hidden_size=5,
+        intermediate_size=5,
         num_experts=4,
         num_experts_per_token=1,
         importance_weight=0.0,

@@ -21,7 +21,7 @@ def experts(*, num_experts=5, num_experts_per_token=2, importance_weight=0.3, lo
     """Experts whose gate has an opinion."""
     built = MixtureOfExperts(
         3,
-        hidden_size=6,
+        intermediate_size=6,
         num_experts=num_experts,
         num_experts_per_token=num_experts_per_token,
         importance_weight=importance_weight,

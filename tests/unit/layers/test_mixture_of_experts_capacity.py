@@ -16,7 +16,7 @@ def experts(
     """Experts whose gate has an opinion, and who draw nothing."""
     built = MixtureOfExperts(
         3,
-        hidden_size=6,
+        intermediate_size=6,
         num_experts=num_experts,
         num_experts_per_token=num_experts_per_token,
         importance_weight=0.3,
@@ -140,7 +140,7 @@ def test_batch_of_padding_drops_nothing():
 def test_bias_and_activation_match_a_feed_forward_network():
     built = MixtureOfExperts(
         3,
-        hidden_size=6,
+        intermediate_size=6,
         num_experts=1,
         num_experts_per_token=1,
         importance_weight=0.0,

@@ -1,3 +1,5 @@
+"""Settings of self-attention."""
+
 import pytest
 from pydantic import TypeAdapter
 
@@ -12,14 +14,14 @@ from heedful.layers.self_attention import (
 from heedful.layers.transformer import TransformerConfigBase
 
 
-def build(span, **looking):
-    looking = {"score": {"type": "scaled-dot"}, "multi_head": {"num_heads": 2}, **looking}
-    attention = AttentionConfig.model_validate(looking).build(query_size=8, memory_size=8)
-    return TypeAdapter(SelfAttentionConfig).validate_python(span).build(attention, size=8)
+def build(attention_type, **settings):
+    settings = {"score": {"type": "scaled-dot"}, "multi_head": {"num_heads": 2}, **settings}
+    attention = AttentionConfig.model_validate(settings).build(query_size=8, memory_size=8)
+    return TypeAdapter(SelfAttentionConfig).validate_python(attention_type).build(attention, size=8)
 
 
 def test_defaults_are_the_papers():
-    assert build("blocks").block_size == 256
+    assert build("block").block_size == 256
     assert build("compressed").stride == 3
 
 
@@ -27,16 +29,16 @@ def test_attention_types_repeat_over_the_layers():
     parts = TransformerConfigBase.model_validate(
         {"num_layers": 5, "attention_types": ["block", "compressed"]}
     )
-    kinds = [type(layer.self_attention) for layer in parts.build_stack(config_path="reader").layers]
-    local, pressed = BlockSelfAttention, CompressedSelfAttention
-    assert kinds == [local, pressed, local, pressed, local]  # LMLML (Liu et al. 2018)
+    types = [type(layer.self_attention) for layer in parts.build_stack(config_path="reader").layers]
+    block, compressed = BlockSelfAttention, CompressedSelfAttention
+    assert types == [block, compressed, block, compressed, block]  # LMLML (Liu et al. 2018)
     everywhere = TransformerConfigBase(num_layers=1).build_stack(config_path="encoder").layers
     assert [type(layer.self_attention) for layer in everywhere] == [FullSelfAttention]
 
 
 def test_blocks_with_stateful_attention_are_an_error():
     with pytest.raises(ConfigError) as caught:
-        build("blocks", score={"type": "additive", "features": [{"type": "coverage"}]})
+        build("block", score={"type": "additive", "features": [{"type": "coverage"}]})
     assert str(caught.value) == (
         "attention_types.type: 'block' computes all blocks at once, but this attention depends on "
         "earlier alignments\n"

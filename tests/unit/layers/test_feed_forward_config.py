@@ -13,18 +13,18 @@ from heedful.layers.mixture_of_experts import (
 from heedful.layers.transformer import PositionwiseLayerConfig
 
 
-class PackedLayer(BaseConfig):
+class LayerConfig(BaseConfig):
     feed_forward: PositionwiseLayerConfig = FeedForwardConfig()
 
 
 def read(text):
     return validate_settings(
-        PackedLayer, read_yaml(text, location="layer"), location="layer"
+        LayerConfig, read_yaml(text, location="layer"), location="layer"
     ).feed_forward
 
 
 def test_type_defaults_to_plain():
-    assert read("feedforward: {hidden_size: 12}") == FeedForwardConfig(intermediate_size=12)
+    assert read("feed_forward: {intermediate_size: 12}") == FeedForwardConfig(intermediate_size=12)
     assert read("{}") == FeedForwardConfig()
 
 
@@ -37,7 +37,7 @@ def test_defaults_are_the_papers():
 
 
 def test_settings_of_feed_forward_are_used():
-    text = "feedforward: {activation: swish, gated: true, dropout: 0.2, bias: false}"
+    text = "feed_forward: {activation: swish, gated: true, dropout: 0.2, bias: false}"
     built = read(text).build(size=8)
     assert isinstance(built.activation, torch.nn.SiLU)
     assert built.gate.bias is built.input_projection.bias is built.output_projection.bias is None
@@ -46,7 +46,7 @@ def test_settings_of_feed_forward_are_used():
 
 def test_settings_of_experts_are_used():
     text = """
-    feedforward:
+    feed_forward:
       {type: moe, num_experts: 5, num_experts_per_token: 3, intermediate_size: 7, capacity_factor: 1.5,
        importance_weight: 0.2, load_weight: 0.3, activation: gelu, bias: true}
     """
@@ -70,11 +70,11 @@ def test_built_sublayer_keeps_the_size(config):
 
 
 def test_more_experts_per_token_than_experts_is_an_error():
-    with pytest.raises(ConfigError, match="num_chosen is 4, but there are 3 experts"):
-        read("feedforward: {type: moe, num_experts: 3, num_experts_per_token: 4}")
+    with pytest.raises(ConfigError, match="num_experts_per_token is 4, but num_experts is 3"):
+        read("feed_forward: {type: moe, num_experts: 3, num_experts_per_token: 4}")
 
 
 @pytest.mark.parametrize("factor", ["0", "-1.0"])
 def test_capacity_factor_must_be_positive(factor):
     with pytest.raises(ConfigError, match="capacity_factor"):
-        read(f"feedforward: {{type: moe, capacity_factor: {factor}}}")
+        read(f"feed_forward: {{type: moe, capacity_factor: {factor}}}")

@@ -13,7 +13,7 @@ def sublayer(*, num_experts=6, num_experts_per_token=2, weight=0.0, capacity_fac
     return MoEFeedForward(
         MixtureOfExperts(
             3,
-            hidden_size=5,
+            intermediate_size=5,
             num_experts=num_experts,
             num_experts_per_token=num_experts_per_token,
             importance_weight=weight,
