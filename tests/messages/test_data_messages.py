@@ -10,7 +10,12 @@ from random import Random
 
 import pytest
 
-from heedful.data.filtering import FilterConfig, filter_pairs
+from heedful.data.filtering import (
+    FilterConfig,
+    check_not_empty,
+    compute_filter_reasons,
+    make_report,
+)
 from heedful.data.pair_dataset import Pair
 from heedful.data.sources import JSONLConfig, ParallelFilesConfig, SyntheticPairsConfig, TSVConfig
 from heedful.data.text_files import read_lines
@@ -290,11 +295,14 @@ def message_of_filtering(pairs, **settings):
     pairs = [Pair(*pair) for pair in pairs]
     ids = [[[4] * len(pair[side]) for pair in pairs] for side in (0, 1)]
     config = FilterConfig(**settings)
-    return message(
-        lambda: filter_pairs(
+
+    def filter_pairs():
+        reasons = compute_filter_reasons(
             pairs, config, source_ids=ids[0], target_ids=ids[1], location="train.tsv"
         )
-    )
+        check_not_empty(make_report(reasons, pairs, config), location="train.tsv")
+
+    return message(filter_pairs)
 
 
 def test_all_pairs_filtered_out():

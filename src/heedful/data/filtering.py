@@ -92,13 +92,6 @@ class FilterReport(NamedTuple):
         return lines
 
 
-class FilterResult(NamedTuple):
-    """The rows to keep, in order, and the report."""
-
-    rows: list[int]
-    report: FilterReport
-
-
 class SeenPairs:
     """Hashes of the pairs so far, 8 bytes each."""
 
@@ -206,28 +199,6 @@ def check_not_empty(report: FilterReport, *, location: str) -> None:
         "raise max_length, or give other data",
         DataError,
     )
-
-
-def filter_pairs(
-    pairs: Sequence[Pair],
-    config: FilterConfig,
-    *,
-    source_ids: Sequence[Ids],
-    target_ids: Sequence[Ids],
-    location: str,
-) -> FilterResult:
-    """Filter a whole corpus; errors name it by `location`."""
-    reasons = compute_filter_reasons(
-        pairs,
-        config,
-        source_ids=source_ids,
-        target_ids=target_ids,
-        location=location,
-        seen_pairs=SeenPairs(),
-    )
-    report = make_report(reasons, pairs, config)
-    check_not_empty(report, location=location)
-    return FilterResult(np.flatnonzero(reasons == FilterReason.KEPT).tolist(), report)
 
 
 def _reason_messages(config: FilterConfig) -> dict[FilterReason, str]:

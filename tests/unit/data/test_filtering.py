@@ -1,5 +1,7 @@
 """Which pairs are kept, and what the report says."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,15 +10,22 @@ from hypothesis import strategies as st
 from heedful.data.filtering import (
     FilterConfig,
     FilterReason,
+    FilterReport,
     SeenPairs,
+    check_not_empty,
     compute_filter_reasons,
-    filter_pairs,
     hash_pairs,
     make_report,
     merge_reports,
 )
 from heedful.data.pair_dataset import Pair
 from heedful.errors import DataError
+
+
+class FilterResult(NamedTuple):
+    rows: list
+    report: FilterReport
+
 
 MIXED = [
     ("a", "b"),
@@ -37,9 +46,24 @@ def ids_of(pairs):
     }
 
 
+def filter_pairs(pairs, config, *, source_ids, target_ids):
+    """Return the rows that are kept, and the report."""
+    reasons = compute_filter_reasons(
+        pairs,
+        config,
+        source_ids=source_ids,
+        target_ids=target_ids,
+        location="train",
+        seen_pairs=SeenPairs(),
+    )
+    report = make_report(reasons, pairs, config)
+    check_not_empty(report, location="train")
+    return FilterResult(np.flatnonzero(reasons == FilterReason.KEPT).tolist(), report)
+
+
 def filtered(pairs, **settings):
     pairs = [Pair(*pair) for pair in pairs]
-    return filter_pairs(pairs, FilterConfig(**settings), **ids_of(pairs), location="train")
+    return filter_pairs(pairs, FilterConfig(**settings), **ids_of(pairs))
 
 
 def test_filter_drops_empty_and_long_pairs_in_order():
@@ -96,7 +120,6 @@ def test_filter_asserts_equal_number_of_sides():
             FilterConfig(),
             source_ids=[[4]],
             target_ids=[[4]],
-            location="train",
         )
 
 

@@ -25,8 +25,6 @@ from heedful.data.synthetic.latin.morphology import (
     conjugate,
     decline,
     decline_adjective,
-    english_noun,
-    english_verb,
 )
 
 NOUN_CATEGORIES = {
@@ -46,12 +44,15 @@ NOUN_CATEGORIES = {
 TABLES = {
     # tags: one (singular only), owned (may have a possessor), in/on (English for "in"), through,
     # across, front, under (takes per; trans; ante and post; sub), water, coast. m-i is an i-stem.
-    "nouns": "category nominative genitive gender english tags",
+    "nouns": "category nominative genitive gender english plural tags",
     "names": "split nominative genitive gender",
     "adjectives": "quantifier masculine feminine english categories",
     # place: the prepositions it combines with. No verb may have equal forms in present and
     # perfect (venit, legit): its sentences would have two translations.
-    "verbs": "frame present infinitive perfect english stative subjects objects place",
+    "verbs": (
+        "frame present infinitive perfect english third past participle stative subjects objects "
+        "place"
+    ),
     # "@" becomes "in" or "on", as the noun requires.
     "prepositions": "latin case english categories tag place weight",
     "adverbs": "manner latin english position tenses",
@@ -193,14 +194,14 @@ def load_lexicon(*, reserved_names: bool = False) -> Lexicon:
 
 
 def _noun(category: str, *row: str) -> Noun:
-    nominative, genitive, gender_and_stem, english, tags = row
+    nominative, genitive, gender_and_stem, singular, plural, tags = row
     gender = _GENDERS[gender_and_stem[0]]
     declined = decline(nominative, genitive, gender, i_stem=gender_and_stem.endswith("-i"))
     known = frozenset(tags.split())
     if known & {"in", "on"}:
         known |= {"place"}
     words = _noun_words(declined, gender, num_numbers=1 if "one" in known else 2)
-    return Noun(nominative, gender, english_noun(english), category, known, words)
+    return Noun(nominative, gender, (singular, plural), category, known, words)
 
 
 def _name(nominative: str, genitive: str, letter: str) -> Noun:
@@ -248,10 +249,10 @@ def _adjective(
 
 
 def _verb(frame: str, *row: str) -> Verb:
-    present, infinitive, perfect, english, stative, subjects, objects, place = row
-    forms = conjugate(present, infinitive, perfect)
-    translation = english_verb(english, is_stative=stative == "yes")
-    return Verb(present, forms, translation, frame, subjects, objects, place)
+    *principal_parts, base, third, past, participle, stative, subjects, objects, place = row
+    english = EnglishVerb(base, third, past, participle, stative == "yes")
+    forms = conjugate(*principal_parts)
+    return Verb(principal_parts[0], forms, english, frame, subjects, objects, place)
 
 
 def _preposition(row: list[str], nouns: tuple[Noun, ...]) -> Preposition:

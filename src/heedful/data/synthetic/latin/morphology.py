@@ -1,4 +1,4 @@
-"""Inflection of Latin nouns, adjectives and verbs, and of English verbs and nouns.
+"""Inflection of Latin nouns, adjectives and verbs, and English verb groups.
 
 Latin forms follow from dictionary entries: nominative and genitive of a noun, principal parts of
 a verb. Long vowels are not written, so forms that differ only in vowel length coincide.
@@ -205,48 +205,6 @@ class EnglishVerb(NamedTuple):
 
 
 BE = EnglishVerb("be", "is", "was", "being", is_stative=True)
-
-
-def english_verb(forms: str, *, is_stative: bool) -> EnglishVerb:
-    """Parse "base/past/participle/third"; omitted forms are regular."""
-    base, past, participle, third, *_ = [*forms.split("/"), "", "", ""]
-    return EnglishVerb(
-        base,
-        third or add_s(base),
-        past or past_tense(base),
-        participle or present_participle(base),
-        is_stative,
-    )
-
-
-def english_noun(forms: str) -> tuple[str, str]:
-    """Parse "singular/plural"; an omitted plural is regular."""
-    singular, _, plural = forms.partition("/")
-    return singular, plural or add_s(singular)
-
-
-def add_s(base: str) -> str:
-    """Return the regular third person of a verb or plural of a noun: walks, watches, carries."""
-    if base.endswith(("s", "x", "ch", "sh")):
-        return base + "es"
-    return base[:-1] + "ies" if _ends_in_consonant_and_y(base) else base + "s"
-
-
-def past_tense(base: str) -> str:
-    """Return the regular past tense: walked, praised, carried."""
-    if base.endswith("e"):
-        return base + "d"
-    return base[:-1] + "ied" if _ends_in_consonant_and_y(base) else base + "ed"
-
-
-def present_participle(base: str) -> str:
-    """Return the regular present participle: walking, praising, freeing."""
-    drops_e = base.endswith("e") and not base.endswith("ee")
-    return (base[:-1] if drops_e else base) + "ing"
-
-
-def _ends_in_consonant_and_y(base: str) -> bool:
-    return base.endswith("y") and base[-2] not in "aeiou"
 
 
 class VerbGroup(NamedTuple):
