@@ -1,4 +1,4 @@
-"""Whatever happens to a comparison that trains, the same command goes on."""
+"""An interrupted or damaged comparison is resumed by the same command."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from tests.commands import start_heedful, write_recipe
 
 pytestmark = pytest.mark.faults
 
-MAX_WAIT_SECONDS = 240  # seconds
+MAX_WAIT_SECONDS = 240
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def start(tmp_path):
     lines = (tmp_path / "data" / "source.txt").read_text().splitlines()[:20]
     (tmp_path / "src").write_text("\n".join(lines) + "\n")
 
-    def begin(budget):
+    def start_comparison(budget):
         return start_heedful(
             *("compare", "--data", "one.yaml", "--recipes", "one.yaml,two.yaml"),
             *("--budget", budget, "--source", "src", "--target", "src", "--device", "cpu"),
@@ -35,17 +35,17 @@ def start(tmp_path):
             stderr=subprocess.DEVNULL,
         )
 
-    return begin
+    return start_comparison
 
 
-def wait_for_steps(run, least):
+def wait_for_steps(run, min_step):
     ends = time.monotonic() + MAX_WAIT_SECONDS
     while time.monotonic() < ends:
         steps = [entry["step"] for entry in read_json_lines(run / "metrics.jsonl")]
-        if max(steps, default=0) >= least:
+        if max(steps, default=0) >= min_step:
             return
         time.sleep(0.05)
-    pytest.fail(f"{run} did not come to step {least}")
+    pytest.fail(f"{run} did not reach step {min_step}")
 
 
 def child_of(process):
@@ -53,14 +53,14 @@ def child_of(process):
     return int(path.read_text().split()[0])
 
 
-def test_an_interrupted_comparison_goes_on_where_it_stopped(start, tmp_path):
+def test_interrupted_comparison_is_resumed(start, tmp_path):
     process = start("120steps")
     second = tmp_path / "comparison" / "runs" / "two-0"
     wait_for_steps(second, 20)
     first = (tmp_path / "comparison" / "runs" / "one-0" / "metrics.jsonl").read_bytes()
     process.send_signal(signal.SIGTERM)
-    output_projection, _ = process.communicate(timeout=MAX_WAIT_SECONDS)
-    assert (process.returncode, output_projection) == (
+    output, _ = process.communicate(timeout=MAX_WAIT_SECONDS)
+    assert (process.returncode, output) == (
         0,
         "comparison: saved; the same command resumes\n",
     )
@@ -68,25 +68,25 @@ def test_an_interrupted_comparison_goes_on_where_it_stopped(start, tmp_path):
     assert not (tmp_path / "comparison" / "report.html").exists()
 
     process = start("120steps")
-    output_projection, _ = process.communicate(timeout=MAX_WAIT_SECONDS)
-    assert process.returncode == 0, output_projection
+    output, _ = process.communicate(timeout=MAX_WAIT_SECONDS)
+    assert process.returncode == 0, output
     assert (tmp_path / "comparison" / "runs" / "one-0" / "metrics.jsonl").read_bytes() == first
     entries = read_json_lines(second / "metrics.jsonl")
-    assert entries[: len(stopped)] == stopped, "half a run is gone on with, not begun anew"
-    told = json.loads((tmp_path / "comparison" / "comparison.json").read_text())
-    assert [system["cost"]["steps"]["mean"] for system in told["systems"]] == [120, 120]
+    assert entries[: len(stopped)] == stopped, "an interrupted run is resumed, not restarted"
+    saved = json.loads((tmp_path / "comparison" / "comparison.json").read_text())
+    assert [system["cost"]["steps"]["mean"] for system in saved["systems"]] == [120, 120]
 
 
-def test_a_training_that_is_killed_is_told_of(start, tmp_path):
+def test_killed_training_is_reported(start, tmp_path):
     process = start("60steps")
     wait_for_steps(tmp_path / "comparison" / "runs" / "one-0", 10)
     os.kill(child_of(process), signal.SIGKILL)
-    output_projection, _ = process.communicate(timeout=MAX_WAIT_SECONDS)
+    output, _ = process.communicate(timeout=MAX_WAIT_SECONDS)
     assert process.returncode == 1
     assert (
         "failed: one (comparison/runs/one-0): the process died (killed by SIGKILL)"
-        in output_projection.splitlines()
+        in output.splitlines()
     )
     process = start("60steps")
     process.communicate(timeout=MAX_WAIT_SECONDS)
-    assert process.returncode == 0, "the same command mends it"
+    assert process.returncode == 0, "the same command trains it again"

@@ -1,1 +1,1 @@
-"""Comparison: which of several systems is better, at which cost?"""
+"""Comparison of systems: training under one budget, evaluation, tables, figures and a report."""

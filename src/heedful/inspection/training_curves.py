@@ -29,11 +29,19 @@ class MetricInfo(Protocol):
     """What a chart must know of a metric: `MetricSpec` of a task."""
 
     @property
-    def label(self) -> str: ...
+    def label(self) -> str:
+        """Name of the chart."""
+        ...
+
     @property
-    def higher_is_better(self) -> bool: ...
+    def higher_is_better(self) -> bool:
+        """Whether the highest value is the best."""
+        ...
+
     @property
-    def unit(self) -> str: ...
+    def unit(self) -> str:
+        """Key of the units of `plotting.axes`: fraction, bytes, seconds or none."""
+        ...
 
 
 class CurveStyle(NamedTuple):

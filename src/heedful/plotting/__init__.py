@@ -1,1 +1,1 @@
-"""Plotting: to be described."""
+"""SVG charts and self-contained HTML pages; this package imports no torch."""

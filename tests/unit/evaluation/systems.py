@@ -20,8 +20,8 @@ WORDS = [
 ]
 
 
-def _sentence(chance):
-    return " ".join(chance.choices(WORDS, k=chance.randint(4, 14)))
+def _sentence(rng):
+    return " ".join(rng.choices(WORDS, k=rng.randint(4, 14)))
 
 
 REFERENCES = [_sentence(random.Random(number)) for number in range(150)]
@@ -29,8 +29,8 @@ REFERENCES = [_sentence(random.Random(number)) for number in range(150)]
 
 def system(share, *, seed=0):
     """Outputs in which about this share of words has been replaced."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     return [
-        " ".join(chance.choice(WORDS) if chance.random() < share else word for word in line.split())
+        " ".join(rng.choice(WORDS) if rng.random() < share else word for word in line.split())
         for line in REFERENCES
     ]

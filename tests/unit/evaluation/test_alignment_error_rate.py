@@ -22,12 +22,12 @@ def rate(outputs, references):
     return compute_score(AlignmentErrorRate(), outputs, references).value
 
 
-def test_sure_and_possible_links_are_read():
+def test_sure_and_possible_links_are_parsed():
     assert parse_alignment("0-0 1?2 12p3") == AlignmentLinks({(0, 0)}, {(0, 0), (1, 2), (12, 3)})
     assert parse_alignment("") == AlignmentLinks(set(), set())
 
 
-def test_the_rate_by_hand():
+def test_alignment_error_rate_by_hand():
     # A = {00, 11, 22}, S = {00, 13}, P = S + {11}: 1 - (1 + 2) / (3 + 2).
     assert rate(["0-0 1-1 2-2"], ["0-0 1-3 1?1"]) == pytest.approx(40)
     # Another sentence, all right, adds 2 + 2 above and below: 1 - (3 + 4) / (5 + 4).
@@ -37,15 +37,15 @@ def test_the_rate_by_hand():
 
 
 @given(LINKS, LINKS, LINKS)
-def test_it_is_the_formula_of_the_paper(found, sure, possible):
+def test_alignment_error_rate_matches_the_formula(found, sure, possible):
     everything = sure | possible
     below = len(found) + len(sure)
     above = len(found & sure) + len(found & everything)
-    wanted = 100 * (1 - above / below) if below else 0
-    assert rate([line(found)], [line(sure, possible - sure)]) == pytest.approx(wanted)
+    expected = 100 * (1 - above / below) if below else 0
+    assert rate([line(found)], [line(sure, possible - sure)]) == pytest.approx(expected)
 
 
 @given(LINKS, LINKS, st.data())
-def test_possible_links_may_be_found_or_not(sure, possible, data):
+def test_possible_links_are_optional(sure, possible, data):
     chosen = data.draw(st.sets(st.sampled_from(sorted(possible)))) if possible else set()
     assert rate([line(sure | chosen)], [line(sure, possible)]) == pytest.approx(0)

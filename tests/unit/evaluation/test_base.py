@@ -1,4 +1,4 @@
-"""Laws that every measure keeps."""
+"""Invariants of every metric."""
 
 import numpy as np
 import pytest
@@ -15,29 +15,29 @@ LINKS = st.sets(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=6).map
 )
 TEXTS = {"aer": LINKS, "span-f1": TAGS, "span-f1-iob2": TAGS}
 
-every_measure = pytest.mark.parametrize("name", METRICS)
+every_metric = pytest.mark.parametrize("name", METRICS)
 
 
 def texts(name, count):
     return st.lists(TEXTS.get(name, WORDS), min_size=count, max_size=count)
 
 
-@every_measure
+@every_metric
 @given(st.data())
-def test_a_perfect_output_has_the_best_score_and_no_other_a_better_one(name, data):
-    measure, count = METRICS[name], data.draw(st.integers(1, 4))
+def test_perfect_outputs_have_the_best_score(name, data):
+    metric, count = METRICS[name], data.draw(st.integers(1, 4))
     references, others = (data.draw(texts(name, count)) for _ in range(2))
     perfect, other = (
-        compute_score(measure, said, references).value for said in (references, others)
+        compute_score(metric, said, references).value for said in (references, others)
     )
-    best = {"higher": 100, "lower": 0}[measure.direction]
+    best = {"higher": 100, "lower": 0}[metric.direction]
     assert perfect == pytest.approx(best)
     assert other <= best + 1e-9 if best else other >= best - 1e-9
 
 
-@every_measure
+@every_metric
 @given(st.data())
-def test_the_order_of_sentences_has_no_influence(name, data):
+def test_score_does_not_depend_on_sentence_order(name, data):
     outputs, references = (data.draw(texts(name, 4)) for _ in range(2))
     order = data.draw(st.permutations(range(4)))
     moved = ([lines[row] for row in order] for lines in (outputs, references))
@@ -48,49 +48,49 @@ def test_the_order_of_sentences_has_no_influence(name, data):
 # Of references that are equally good by chrF, sacreBLEU takes the first.
 @pytest.mark.parametrize("name", sorted(METRICS.keys() - {"chrf"}))
 @given(st.data())
-def test_the_order_of_references_has_no_influence_and_the_same_again_changes_nothing(name, data):
-    measure = METRICS[name]
+def test_score_does_not_depend_on_reference_order_or_repetition(name, data):
+    metric = METRICS[name]
     outputs, one, other = (data.draw(texts(name, 3)) for _ in range(3))
-    value = compute_score(measure, outputs, list(zip(one, other, strict=True))).value
+    value = compute_score(metric, outputs, list(zip(one, other, strict=True))).value
     assert compute_score(
-        measure, outputs, list(zip(other, one, strict=True))
+        metric, outputs, list(zip(other, one, strict=True))
     ).value == pytest.approx(value)
-    twice = compute_score(measure, outputs, list(zip(one, one, strict=True))).value
-    assert twice == pytest.approx(compute_score(measure, outputs, one).value)
+    twice = compute_score(metric, outputs, list(zip(one, one, strict=True))).value
+    assert twice == pytest.approx(compute_score(metric, outputs, one).value)
 
 
-@every_measure
+@every_metric
 @given(st.data())
-def test_sums_of_any_leading_dimensions_are_scored_one_by_one(name, data):
-    measure = METRICS[name]
+def test_compute_accepts_leading_dimensions(name, data):
+    metric = METRICS[name]
     outputs, references = (data.draw(texts(name, 6)) for _ in range(2))
-    counted = measure.sentence_statistics(outputs, as_multi_reference(references))
-    found = measure.compute(counted.reshape(2, 3, -1))
-    alone = [float(measure.compute(row)) for row in counted]
+    counted = metric.sentence_statistics(outputs, as_multi_reference(references))
+    found = metric.compute(counted.reshape(2, 3, -1))
+    alone = [float(metric.compute(row)) for row in counted]
     assert found.shape == (2, 3)
     assert found.ravel() == pytest.approx(alone)
     assert counted.dtype == np.float64
 
 
-@every_measure
-def test_unequal_numbers_are_refused(name):
+@every_metric
+def test_unequal_numbers_are_an_error(name):
     with pytest.raises(ValueError, match=r"shorter|longer"):
         compute_score(METRICS[name], ["0-0", "1-1"], ["0-0"] if name == "aer" else ["O"])
 
 
-@every_measure
-def test_every_measure_says_how_many_references_it_had(name):
+@every_metric
+def test_signature_has_the_number_of_references(name):
     choices = [["0-0", "1-1"]] if name == "aer" else [["O", "B-x"]]
     assert "nrefs:2" in METRICS[name].signature(choices)
     mixed = METRICS[name].signature([*choices, ["O"]])
     assert "nrefs:var" in mixed
 
 
-def test_one_reference_is_a_list_of_one():
+def test_single_reference_becomes_a_list():
     assert as_multi_reference(["a b", "c"]) == [("a b",), ("c",)]
     assert as_multi_reference([["a", "b"], ["c"]]) == [["a", "b"], ["c"]]
 
 
-def test_a_score_is_a_number_with_its_signature():
+def test_score_has_value_and_signature():
     found = compute_score(METRICS["exact-match"], ["a", "b"], ["a", "c"])
     assert found == MetricScore("exact match", 50.0, "case:mixed|space:kept")

@@ -19,13 +19,13 @@ from heedful.evaluation.registry import MODEL_METRICS
 from heedful.evaluation.score_table import score_outputs
 from heedful.evaluation.significance import bootstrap_interval
 
-every_measure = pytest.mark.parametrize("measure", MODEL_METRICS.values(), ids=MODEL_METRICS)
+every_metric = pytest.mark.parametrize("metric", MODEL_METRICS.values(), ids=MODEL_METRICS)
 NUMBERS = st.lists(st.floats(-50, 0), max_size=6)
 
 
-def value(measure, numbers, references=None):
+def value(metric, numbers, references=None):
     lines = [format_numbers(each) for each in numbers]
-    return score_outputs(measure, lines, references or [""] * len(lines)).score.value
+    return score_outputs(metric, lines, references or [""] * len(lines)).score.value
 
 
 def test_perplexity_is_the_number_of_equally_likely_tokens():
@@ -33,7 +33,7 @@ def test_perplexity_is_the_number_of_equally_likely_tokens():
     assert value(PERPLEXITY, log_probs) == pytest.approx(4)  # the geometric mean of 8 and 2
 
 
-def test_perplexity_per_word_does_not_ask_how_words_were_cut():
+def test_perplexity_per_word_does_not_depend_on_tokenization():
     whole, cut = [[math.log(1 / 9), 0.0]], [[math.log(1 / 3), math.log(1 / 3), 0.0]]
     # One word and the end share log 9.
     assert value(PERPLEXITY_PER_WORD, whole, ["word"]) == pytest.approx(3)
@@ -41,12 +41,12 @@ def test_perplexity_per_word_does_not_ask_how_words_were_cut():
     assert value(PERPLEXITY, cut, ["word"]) == pytest.approx(9 ** (1 / 3))
 
 
-def test_a_surprise_beyond_all_numbers_is_infinite_and_none_is_one():
+def test_perplexity_overflows_to_infinity():
     assert PERPLEXITY.compute(np.array([[-1e6, 1.0], [0.0, 0.0]])).tolist() == [math.inf, 1.0]
     assert value(PERPLEXITY, [[-math.inf], [-1.0]]) == math.inf
 
 
-def test_an_impossible_sentence_leaves_an_interval_that_can_be_told():
+def test_interval_with_an_impossible_sentence():
     counted = PERPLEXITY.sentence_statistics(
         ["-inf", *["-1.0"] * 20], as_multi_reference([""] * 21)
     )
@@ -54,26 +54,26 @@ def test_an_impossible_sentence_leaves_an_interval_that_can_be_told():
     assert (low, high) == (pytest.approx(math.e), math.inf)
 
 
-@every_measure
-def test_there_are_intervals_and_tests_as_for_other_measures(measure):
-    chance = np.random.default_rng(0)
-    lines, others = ([format_numbers(-chance.random(5)) for _ in range(50)] for _ in range(2))
-    entry = score_outputs(measure, lines, ["a b"] * 50, baseline=others, confidence=True)
+@every_metric
+def test_per_token_metrics_have_intervals_and_tests(metric):
+    rng = np.random.default_rng(0)
+    lines, others = ([format_numbers(-rng.random(5)) for _ in range(50)] for _ in range(2))
+    entry = score_outputs(metric, lines, ["a b"] * 50, baseline=others, confidence=True)
     assert entry.interval.low < entry.score.value < entry.interval.high
     assert 0 < entry.difference.p_value <= 1
-    assert score_outputs(measure, lines, ["a b"] * 50, baseline=lines).difference.p_value == 1
+    assert score_outputs(metric, lines, ["a b"] * 50, baseline=lines).difference.p_value == 1
 
 
-@every_measure
+@every_metric
 @given(numbers=st.lists(NUMBERS, min_size=1, max_size=5), data=st.data())
-def test_the_order_of_sentences_has_no_influence(measure, numbers, data):
+def test_score_does_not_depend_on_sentence_order(metric, numbers, data):
     order = data.draw(st.permutations(range(len(numbers))))
     moved = [numbers[row] for row in order]
-    assert value(measure, moved) == pytest.approx(value(measure, numbers))
+    assert value(metric, moved) == pytest.approx(value(metric, numbers))
 
 
-def test_signatures_say_what_is_shared_out_over_what():
-    found = [measure.signature([["a"]]) for measure in MODEL_METRICS.values()]
+def test_signatures_of_per_token_metrics():
+    found = [metric.signature([["a"]]) for metric in MODEL_METRICS.values()]
     assert found == [
         *("per:token|end:counted", "per:word|end:counted"),
         "per:token|end:left out|unit:nat",
@@ -81,12 +81,12 @@ def test_signatures_say_what_is_shared_out_over_what():
 
 
 @given(NUMBERS)
-def test_numbers_are_read_as_they_were_written(numbers):
+def test_numbers_round_trip(numbers):
     assert parse_numbers(format_numbers(np.array(numbers)), location="") == numbers
 
 
 @pytest.mark.parametrize("word", ["word", "nan"])
-def test_what_is_no_number_is_refused(word):
+def test_invalid_number_is_reported(word):
     with pytest.raises(DataError) as caught:
         PERPLEXITY.sentence_statistics(["-1.0", f"-0.5 {word}"], [["a"], ["a"]])
     assert str(caught.value) == (
@@ -95,7 +95,7 @@ def test_what_is_no_number_is_refused(word):
     )
 
 
-def test_entropy_is_the_mean_over_rows_that_looked_anywhere():
+def test_entropy_is_the_mean_over_nonzero_rows():
     even, sharp, nowhere = [0.25] * 4, [0, 1, 0, 0], [0] * 4
     looked = [
         attention_entropies(np.array([even, nowhere])),
@@ -105,10 +105,10 @@ def test_entropy_is_the_mean_over_rows_that_looked_anywhere():
     assert value(ATTENTION_ENTROPY, looked) == pytest.approx(math.log(4) / 2)
 
 
-def test_rows_that_leak_are_made_whole_first():
+def test_entropy_normalizes_rows():
     leaking = np.array([[0.1, 0.1, 0.0]], dtype=np.float32)
     assert attention_entropies(leaking) == pytest.approx([math.log(2)])
 
 
-def test_outputs_without_a_token_looked_nowhere():
+def test_entropy_of_empty_outputs_is_zero():
     assert value(ATTENTION_ENTROPY, [attention_entropies(np.zeros((0, 3)))]) == 0

@@ -32,7 +32,7 @@ def model_of(tokenizer):
 
 @pytest.mark.parametrize("tokens_by", [WordTokenizerConfig(), CharacterTokenizerConfig()])
 @pytest.mark.parametrize("context", [2, 7, 10, 500])
-def test_it_is_what_asking_for_one_token_after_another_gives(tokens_by, context):
+def test_perplexity_matches_token_by_token_scoring(tokens_by, context):
     tokenizer = tokens_by.train(LINES)
     model = model_of(tokenizer)
     tokens = concatenate_lines(LINES, tokenizer)
@@ -49,7 +49,7 @@ def test_it_is_what_asking_for_one_token_after_another_gives(tokens_by, context)
     assert found.num_tokens == len(tokens) - 1
 
 
-def test_the_surprise_is_shared_out_over_tokens_words_and_characters():
+def test_perplexity_per_token_word_and_character():
     found = compute_perplexity(
         TokenLoss(total_nll=6 * math.log(8), num_tokens=3, num_correct=0), ["a bc", "d"]
     )
@@ -60,7 +60,7 @@ def test_the_surprise_is_shared_out_over_tokens_words_and_characters():
     assert found.bits_per_character == pytest.approx(18 / 7)
 
 
-def test_characters_of_a_text_are_its_tokens_where_each_is_one():
+def test_character_tokenizer_gives_perplexity_per_character():
     tokenizer = CharacterTokenizerConfig().train(LINES)
     batches = overlapping_windows(concatenate_lines(LINES, tokenizer), LMBatchingConfig())
     found = compute_perplexity(compute_token_loss(model_of(tokenizer), batches), LINES)
@@ -68,7 +68,7 @@ def test_characters_of_a_text_are_its_tokens_where_each_is_one():
     assert found.per_token == found.per_character
 
 
-def test_the_tokens_held_likeliest_are_counted():
+def test_correct_tokens_are_counted():
     tokenizer = CharacterTokenizerConfig().train(["ab"])
     model = model_of(tokenizer)
     model.lm_head.weight.data.zero_()
@@ -79,5 +79,5 @@ def test_the_tokens_held_likeliest_are_counted():
     assert found.to_scores("")[2].value == pytest.approx(100 / 3)
 
 
-def test_a_surprise_beyond_all_numbers_is_infinite():
+def test_infinite_perplexity():
     assert Perplexity(1e6, 1, 1, 1).per_word == math.inf

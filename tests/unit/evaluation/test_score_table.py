@@ -16,22 +16,22 @@ METRIC = MetricScore("BLEU", 31.256, "tok:13a")
 OUTPUTS, REFERENCES, WORSE = ["a", "b", "c"] * 5, ["a", "b", "x"] * 5, ["a", "y", "y"] * 5
 
 
-def test_only_what_was_asked_for_is_computed():
+def test_interval_and_baseline_are_optional():
     found = score_outputs(METRICS["exact-match"], OUTPUTS, REFERENCES)
     assert found.score.value == pytest.approx(200 / 3)
     assert (found.interval, found.difference, found.groups) == (None, None, ())
 
 
-def test_an_interval_and_a_baseline_can_be_asked_for():
-    measure = METRICS["exact-match"]
-    found = score_outputs(measure, OUTPUTS, REFERENCES, baseline=WORSE, confidence=True)
+def test_entry_with_interval_and_baseline():
+    metric = METRICS["exact-match"]
+    found = score_outputs(metric, OUTPUTS, REFERENCES, baseline=WORSE, confidence=True)
     assert found.interval.low < found.score.value < found.interval.high
     assert found.difference.value == pytest.approx(100 / 3)
     # All of 5 exchanges must go one way: 2 of 2^5 ways, 1/16.
     assert found.difference.p_value == pytest.approx(1 / 16, abs=0.01)
 
 
-def test_lines_tell_the_score_and_how_sure_it_is():
+def test_lines_have_score_interval_difference_and_signature():
     entry = ScoreEntry(METRIC, Interval(29.8, 32.71, 0.95), Difference(-1.5, 0.0123))
     assert list(format_entries([entry])) == [
         "BLEU          31.26   [29.80, 32.71]     -1.50 p=0.0123*   tok:13a",
@@ -41,7 +41,7 @@ def test_lines_tell_the_score_and_how_sure_it_is():
     assert list(format_entries([ScoreEntry(METRIC)], digits=1)) == ["BLEU          31.3   tok:13a"]
 
 
-def test_numbers_of_a_kind_stand_below_one_another():
+def test_columns_are_aligned():
     sure = ScoreEntry(METRIC, Interval(9.8, 100, 0.95), Difference(-1.5, 0.0123))
     large = ScoreEntry(
         MetricScore("perplexity", 12345.6, "per:token"), Interval(9, 10, 0.95), sure.difference
@@ -54,12 +54,12 @@ def test_numbers_of_a_kind_stand_below_one_another():
     ]
 
 
-def test_a_difference_that_may_be_chance_has_no_mark():
+def test_insignificant_difference_has_no_mark():
     (line, _) = format_entries([ScoreEntry(METRIC, difference=Difference(0.5, 0.3))])
     assert "+0.50 p=0.3000 " in line
 
 
-def test_a_table_has_a_row_for_each_group():
+def test_group_table_has_a_row_for_each_group():
     groups = [GroupScore("1-5", 120, METRIC), GroupScore("6-10", 3, None)]
     other = [GroupScore("1-5", 120, METRIC._replace(value=100)), GroupScore("6-10", 3, None)]
     entries = [
@@ -73,7 +73,7 @@ def test_a_table_has_a_row_for_each_group():
     ]
 
 
-def test_json_holds_what_was_asked_for_and_no_more():
+def test_json_has_only_computed_fields():
     assert entry_to_dict(ScoreEntry(METRIC)) == {
         "name": "BLEU",
         "value": 31.256,

@@ -31,21 +31,21 @@ def outcomes(right):
     return np.stack([right, np.ones_like(right)], axis=1).astype(np.float64)
 
 
-def counted(outputs, measure=BLEU):
-    return measure.sentence_statistics(outputs, as_multi_reference(REFERENCES))
+def counted(outputs, metric=BLEU):
+    return metric.sentence_statistics(outputs, as_multi_reference(REFERENCES))
 
 
 @both_tests
 @pytest.mark.parametrize("name", ADDING)
-def test_a_system_against_itself_has_p_one(test, name):
-    measure = METRICS[name]
-    found = counted(system(0.3), measure)
-    assert test(found, found, measure.compute, num_samples=50) == (0.0, 1.0)
+def test_system_against_itself_has_p_one(test, name):
+    metric = METRICS[name]
+    found = counted(system(0.3), metric)
+    assert test(found, found, metric.compute, num_samples=50) == (0.0, 1.0)
 
 
 @both_tests
 @given(rows=st.lists(st.tuples(*[st.booleans()] * 2), min_size=2, max_size=12))
-def test_which_of_the_two_is_the_baseline_has_no_influence(test, rows):
+def test_p_value_is_symmetric(test, rows):
     one, other = (outcomes(np.array(right)) for right in zip(*rows, strict=True))
     found, turned = (test(*pair, share, num_samples=100) for pair in ((one, other), (other, one)))
     assert found.value == pytest.approx(-turned.value)
@@ -54,7 +54,7 @@ def test_which_of_the_two_is_the_baseline_has_no_influence(test, rows):
 
 
 @both_tests
-def test_a_clear_difference_is_significant_and_none_is_not(test):
+def test_clear_difference_is_significant(test):
     better, worse, like = (counted(system(*rest)) for rest in ((0.1,), (0.4,), (0.1,)))
     found = test(better, worse, BLEU.compute)
     assert found.is_significant
@@ -65,7 +65,7 @@ def test_a_clear_difference_is_significant_and_none_is_not(test):
     assert not test(better, like, BLEU.compute).is_significant
 
 
-def test_randomization_approaches_the_test_that_tries_every_exchange():
+def test_randomization_approaches_the_exact_test():
     one, other = np.array([1, 1, 1, 1, 0, 1, 1, 1]), np.array([0, 0, 1, 0, 1, 0, 1, 0])
     real, as_large = abs(int((one - other).sum())), 0
     for signs in product((1, -1), repeat=8):
@@ -75,33 +75,33 @@ def test_randomization_approaches_the_test_that_tries_every_exchange():
 
 
 @both_tests
-def test_equally_good_systems_are_called_different_about_as_often_as_it_says(test):
-    chance, called, trials = np.random.default_rng(5), 0, 300
+def test_false_positive_rate_is_the_level(test):
+    rng, called, trials = np.random.default_rng(5), 0, 300
     for _ in range(trials):
-        one, other = (outcomes(chance.random(120) < 0.6) for _ in range(2))
+        one, other = (outcomes(rng.random(120) < 0.6) for _ in range(2))
         called += test(one, other, share, num_samples=200).is_significant
     # 5 % of 300 is 15, give or take three times 3.8.
     assert 4 <= called <= 27
 
 
-def sacre(outputs, baseline, kind, samples, measure=BLEU):
+def sacre(outputs, baseline, kind, samples, metric=BLEU):
     named = [("baseline", baseline), ("system", outputs)]
-    _, table = PairedTest(named, {measure.name: measure.factory()}, [REFERENCES], kind, samples)()
+    _, table = PairedTest(named, {metric.name: metric.factory()}, [REFERENCES], kind, samples)()
     *_, (_, found) = table.values()  # its names, then its only metric
     return found.p_value
 
 
-@pytest.mark.parametrize("measure", [BLEU, CHRF, TER], ids=lambda measure: measure.name)
-def test_randomization_agrees_with_sacrebleu(measure):
+@pytest.mark.parametrize("metric", [BLEU, CHRF, TER], ids=lambda metric: metric.name)
+def test_randomization_agrees_with_sacrebleu(metric):
     unclear = system(0.3, seed=1), system(0.32, seed=4)
-    theirs = sacre(*unclear, "ar", 4000, measure)
-    found = compare_systems(*(counted(outputs, measure) for outputs in unclear), measure.compute)
+    theirs = sacre(*unclear, "ar", 4000, metric)
+    found = compare_systems(*(counted(outputs, metric) for outputs in unclear), metric.compute)
     assert 0.005 < theirs < 0.5
     # Shares of 4,000 and of 10,000 trials: three times their deviation at p = 1/4 is 0.025.
     assert found.p_value == pytest.approx(theirs, abs=0.025)
 
 
-def test_bootstrap_counts_both_tails_and_sacrebleu_one():
+def test_bootstrap_is_two_sided_and_sacrebleu_one_sided():
     clear = system(0.3, seed=1), system(0.33, seed=4)
     theirs = sacre(*clear, "bs", 4000)
     found = paired_bootstrap(*map(counted, clear), BLEU.compute, num_samples=4000)
@@ -109,13 +109,13 @@ def test_bootstrap_counts_both_tails_and_sacrebleu_one():
     assert found.p_value == pytest.approx(2 * theirs, abs=0.02)
 
 
-def test_both_tests_say_about_the_same():
+def test_both_tests_agree_approximately():
     unclear = [counted(system(0.3, seed=1)), counted(system(0.32, seed=4))]
     one, other = (compare_systems(*unclear, BLEU.compute, test=test) for test in TEST_NAMES)
     assert one.value == other.value
     assert one.p_value == pytest.approx(other.p_value, abs=0.04)
 
 
-def test_systems_of_unlike_test_sets_cannot_be_paired():
+def test_systems_of_different_test_sets_are_an_error():
     with pytest.raises(AssertionError, match="paired"):
         approximate_randomization(np.ones((2, 2)), np.ones((3, 2)), share)

@@ -10,42 +10,42 @@ def marked(text, scheme="bio"):
     return extract_spans(text.split(), scheme)
 
 
-def test_a_span_begins_with_b_and_goes_on_with_i_of_its_type():
+def test_span_starts_with_b_and_continues_with_i():
     found = marked("O B-a I-a O B-b B-b I-b")
     assert found == {Span(1, 2, "a"), Span(4, 4, "b"), Span(5, 6, "b")}
     assert marked("B-a I-a") == marked("B-a I-a", "iob2")
 
 
-def test_conlleval_lets_an_i_begin_a_span_and_iob2_does_not():
+def test_i_tag_starts_a_span_in_bio_but_not_in_iob2():
     assert marked("I-a I-a O I-b B-b") == {Span(0, 1, "a"), Span(3, 3, "b"), Span(4, 4, "b")}
     assert marked("B-a I-b I-b") == {Span(0, 0, "a"), Span(1, 2, "b")}
     assert marked("I-a I-a O I-b B-b", "iob2") == {Span(4, 4, "b")}
     assert marked("B-a I-b I-a", "iob2") == {Span(0, 0, "a")}
 
 
-def test_tags_need_no_type_and_types_may_hold_anything():
+def test_tags_without_type_and_with_hyphens():
     assert marked("B I O B-x-y I-x-y") == {Span(0, 1, ""), Span(3, 4, "x-y")}
 
 
-def test_what_a_model_writes_that_is_no_tag_lies_outside():
+def test_invalid_predicted_tag_is_outside():
     assert marked("B-a <unk> I-a E-a Bx") == {Span(0, 0, "a"), Span(2, 2, "a")}
 
 
-def test_a_span_is_right_only_with_both_ends_and_its_type():
+def test_span_needs_both_ends_and_its_type():
     references = ["B-a I-a O B-b", "B-a O O", "O O"]
     outputs = ["B-a O O B-b", "B-b O B-a", "O O"]
-    # Right: the b of the first. Found 2 + 2, wanted 2 + 1.
+    # Right: the b of the first. Found 2 + 2, expected 2 + 1.
     found = compute_score(SpanF1(), outputs, references)
     assert found.value == pytest.approx(100 * 2 * 1 / (4 + 3))
     assert found.signature == "nrefs:1|scheme:bio|match:exact"
 
 
-def test_where_there_is_no_span_and_none_is_found_all_is_right():
+def test_span_f1_without_spans_is_100():
     assert compute_score(SpanF1(), ["O"], ["O"]).value == 100
     assert compute_score(SpanF1(), ["B-a"], ["O"]).value == 0
 
 
-def test_of_several_references_the_nearest_counts():
+def test_best_of_several_references_counts():
     assert compute_score(SpanF1(), ["B-a O"], [["O O", "B-a B-b"]]).value == pytest.approx(
         100 * 2 / 3
     )

@@ -17,12 +17,12 @@ def words(length):
     return " ".join("w" * length)
 
 
-def measure(lengths, **options):
+def metric(lengths, **options):
     numbered = [str(number) for number in range(len(lengths))]
     return scores_by_length(list(map(words, lengths)), numbered, numbered, joined, **options)
 
 
-def test_each_length_is_measured_by_itself():
+def test_each_length_is_scored_separately():
     sources = ["a", "a b", "b", "a b", "b a"]
     outputs = ["A", "A B", "X", "X", "X"]
     references = ["A", "A B", "B", "A B", "B A"]
@@ -33,36 +33,36 @@ def test_each_length_is_measured_by_itself():
     assert second.score.value == pytest.approx(100 / 3)
 
 
-def test_bins_are_of_one_width_and_begin_with_one_word():
-    found = measure([1, 5, 6, 10, 11, 25], width=5)
+def test_length_bins_have_equal_width():
+    found = metric([1, 5, 6, 10, 11, 25], width=5)
     assert [(each.name, each.size) for each in found] == [
         *(("1-5", 2), ("6-10", 2), ("11-15", 1), ("21-25", 1))
     ]
     assert [each.middle for each in found] == [3, 8, 13, 23]
 
 
-def test_outputs_stay_with_their_references_and_in_order():
-    short, long = measure([9, 1, 8, 2, 9], width=5)
+def test_length_bins_keep_pairs_in_order():
+    short, long = metric([9, 1, 8, 2, 9], width=5)
     assert short.score == MetricScore("1 3", 2, "1 3")
     assert long.score == MetricScore("0 2 4", 3, "0 2 4")
 
 
-def test_a_bin_of_few_outputs_is_counted_but_not_measured():
-    found = measure([1, 2, 2, 2, 3, 3], min_group_size=3)
+def test_small_length_bin_has_no_score():
+    found = metric([1, 2, 2, 2, 3, 3], min_group_size=3)
     assert [(each.name, each.size) for each in found] == [("1", 1), ("2", 3), ("3", 2)]
     assert [each.score is None for each in found] == [True, False, True]
 
 
-def test_texts_without_a_word_have_a_bin_of_their_own():
+def test_empty_sources_have_their_own_bin():
     found = scores_by_length(["", "  ", "a"], ["1", "2", "3"], ["1", "2", "3"], joined, width=5)
     assert [(each.name, each.middle, each.size) for each in found] == [("0", 0, 2), ("1-5", 3, 1)]
 
 
-def test_words_are_parted_by_white_space_of_any_width():
+def test_words_are_split_at_any_white_space():
     assert scores_by_length([" a\t b  c "], ["x"], ["x"], joined)[0].name == "3"
 
 
-def test_one_bin_for_all_lengths_gives_the_metric_of_all():
+def test_single_bin_has_the_score_of_the_test_set():
     sources = [words(length) for length in (3, 7, 12)]
     outputs = ["the dog sees the cat", "a small dog sleeps here", "no"]
     references = ["the dog saw the cat", "a small dog sleeps there", "yes"]
@@ -71,8 +71,8 @@ def test_one_bin_for_all_lengths_gives_the_metric_of_all():
 
 
 @given(st.lists(st.integers(0, 40), max_size=30), st.integers(1, 12), st.integers(0, 5))
-def test_every_output_is_in_the_one_bin_that_its_length_belongs_to(lengths, width, least):
-    found = measure(lengths, width=width, min_group_size=least)
+def test_every_output_is_in_exactly_one_bin(lengths, width, least):
+    found = metric(lengths, width=width, min_group_size=least)
     assert found == sorted(found, key=lambda each: each.min_length)
     assert sum(each.size for each in found) == len(lengths)
     for each in found:
@@ -84,10 +84,10 @@ def test_every_output_is_in_the_one_bin_that_its_length_belongs_to(lengths, widt
             assert each.score.name == " ".join(map(str, inside))
 
 
-def test_nothing_has_no_bins():
+def test_no_outputs_give_no_bins():
     assert scores_by_length([], [], [], exact_match) == []
 
 
-def test_unequal_numbers_of_texts_are_refused():
+def test_unequal_numbers_of_texts_are_an_error():
     with pytest.raises(ValueError, match="shorter"):
         scores_by_length(["a", "b"], ["a", "b"], ["a"], exact_match)

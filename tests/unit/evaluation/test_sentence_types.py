@@ -18,16 +18,16 @@ from heedful.evaluation.registry import exact_match
         ("", ["plain"]),
     ],
 )
-def test_kinds_are_told_by_signs(source, kinds):
+def test_sentence_types(source, kinds):
     assert sentence_types(source) == kinds
 
 
-def test_a_word_that_is_known_is_no_name():
+def test_known_word_is_not_a_name():
     assert sentence_types("Der Hund sieht Marcus.", {"Hund"}) == ["name"]
     assert sentence_types("Der Hund schlaeft.", {"Hund"}) == ["plain"]
 
 
-def test_a_sentence_is_measured_in_each_of_its_kinds():
+def test_sentence_counts_in_each_of_its_types():
     sources, outputs = ["Is 7 odd?", "Yes.", "Is it?"], ["a", "b", "c"]
     found = scores_by_sentence_type(sources, outputs, ["a", "x", "x"], exact_match)
     assert [(each.name, each.size, each.score.value) for each in found] == [
@@ -35,14 +35,14 @@ def test_a_sentence_is_measured_in_each_of_its_kinds():
     ]
 
 
-def test_kinds_may_be_told_by_any_function():
+def test_custom_sentence_classifier():
     found = scores_by_sentence_type(
         ["aa", "b"], "xy", "xx", exact_match, classify=lambda text: [str(len(text))]
     )
     assert [(each.name, each.score.value) for each in found] == [("1", 0), ("2", 100)]
 
 
-def test_labels_part_outputs_and_an_empty_one_is_no_group():
+def test_empty_label_is_left_out():
     found = scores_by_label(["law ", "news", "", "law"], "abcd", "axcx", exact_match)
     assert [(each.name, each.size, each.score.value) for each in found] == [
         *(("law", 2, 50), ("news", 1, 0))

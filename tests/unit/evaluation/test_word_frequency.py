@@ -12,19 +12,19 @@ from heedful.evaluation.breakdowns import (
 from heedful.evaluation.registry import exact_match
 
 SEEN = count_words(["the dog, the cat", "the dog sees."] + ["a"] * 20)
-TOKENIZER_FOLDER = st.lists(
-    st.sampled_from(["the", "dog", "cat", "a", "bird", "."]), max_size=6
-).map(" ".join)
+TEXTS_STRATEGY = st.lists(st.sampled_from(["the", "dog", "cat", "a", "bird", "."]), max_size=6).map(
+    " ".join
+)
 
 
-def test_words_are_letters_and_digits_and_signs_stand_alone():
+def test_tokenization_of_words_and_punctuation():
     assert tokenize_words("The dog's 2 (old) cats.") == [
         *("The", "dog", "'", "s", "2", "(", "old", ")", "cats", ".")
     ]
     assert SEEN == {"the": 3, "dog": 2, ",": 1, "cat": 1, "sees": 1, ".": 1, "a": 20}
 
 
-def test_outputs_are_parted_by_the_rarest_word_of_their_reference():
+def test_outputs_are_grouped_by_the_rarest_reference_word():
     references = ["the dog", "the cat", "the bird", "a a", "a the", "", "the the"]
     found = scores_by_word_frequency(
         references, references, exact_match, word_counts=SEEN, edges=(0, 1, 2, 4, 10)
@@ -34,7 +34,7 @@ def test_outputs_are_parted_by_the_rarest_word_of_their_reference():
     ]
 
 
-def test_words_are_found_as_often_as_both_have_them():
+def test_recall_counts_repeated_words():
     outputs, references = ["the the cat", "bird a"], ["the dog the the", "a bird bird"]
     found = recall_by_word_frequency(outputs, references, word_counts=SEEN, edges=(0, 1, 3, 10))
     # bird: 1 of 2; dog: 0 of 1; the: 2 of 3; a: 1 of 1.
@@ -44,20 +44,20 @@ def test_words_are_found_as_often_as_both_have_them():
     assert word_recall(outputs, references).value == pytest.approx(400 / 7)
 
 
-def test_the_first_of_several_references_tells():
+def test_word_frequency_uses_the_first_reference():
     (found,) = scores_by_word_frequency(["x"], [["a", "bird"]], exact_match, word_counts=SEEN)
     assert found.name == "10-99"
     assert word_recall(["bird"], [["a", "bird"]]).value == 0
 
 
-def test_where_no_word_is_wanted_all_are_found():
+def test_recall_without_reference_words_is_100():
     assert word_recall(["a"], [""]).value == 100
     assert recall_by_word_frequency(["a"], [""], word_counts=SEEN) == []
 
 
-@given(st.lists(TOKENIZER_FOLDER, min_size=1, max_size=5), st.data())
-def test_bins_together_are_the_whole(references, data):
-    outputs = [data.draw(TOKENIZER_FOLDER) for _ in references]
+@given(st.lists(TEXTS_STRATEGY, min_size=1, max_size=5), st.data())
+def test_frequency_bins_partition_the_test_set(references, data):
+    outputs = [data.draw(TEXTS_STRATEGY) for _ in references]
     parts = scores_by_word_frequency(outputs, references, exact_match, word_counts=SEEN)
     assert sum(each.size for each in parts) == len(outputs)
     bins = recall_by_word_frequency(outputs, references, word_counts=SEEN)

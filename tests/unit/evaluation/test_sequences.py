@@ -31,13 +31,13 @@ def shared(one, other):
 
 
 @given(ITEMS, ITEMS)
-def test_distance_and_overlap_are_their_definitions(one, other):
+def test_edit_distance_and_lcs_match_their_definitions(one, other):
     assert edit_distance(one, other) == distance(one, other)
     assert lcs_length(one, other) == shared(one, other)
 
 
 @given(ITEMS, ITEMS)
-def test_items_in_common_are_counted_by_crossing_them_out(one, other):
+def test_multiset_overlap_matches_its_definition(one, other):
     left, crossed = list(other), 0
     for item in one:
         if item in left:
@@ -46,6 +46,6 @@ def test_items_in_common_are_counted_by_crossing_them_out(one, other):
     assert multiset_overlap(one, other) == crossed
 
 
-def test_n_grams_are_runs():
+def test_ngrams():
     assert ngrams("abcd", 3) == [("a", "b", "c"), ("b", "c", "d")]
     assert ngrams("ab", 3) == []

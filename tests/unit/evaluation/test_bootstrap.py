@@ -16,18 +16,18 @@ def outcomes(right):
     return np.stack([right, np.ones_like(right)], axis=1).astype(np.float64)
 
 
-def test_the_interval_holds_the_truth_about_as_often_as_it_says():
-    chance, truth, held = np.random.default_rng(1), 0.7, 0
+def test_interval_coverage_is_the_level():
+    rng, truth, held = np.random.default_rng(1), 0.7, 0
     for _ in range(300):
         found = bootstrap_interval(
-            outcomes(chance.random(150) < truth), share, num_samples=300, level=0.9
+            outcomes(rng.random(150) < truth), share, num_samples=300, level=0.9
         )
         held += found.low <= 100 * truth <= found.high
     # 90 % of 300 is 270, give or take three times 5.2; 150 sentences make it a little narrow.
     assert 250 <= held <= 287
 
 
-def test_it_is_as_wide_as_statistics_say():
+def test_interval_width_matches_the_standard_error():
     right = np.arange(400) % 4 > 0
     found = bootstrap_interval(outcomes(right), share, num_samples=4000)
     by_hand = 1.96 * 100 * np.sqrt(0.75 * 0.25 / 400)
@@ -35,30 +35,30 @@ def test_it_is_as_wide_as_statistics_say():
     assert found.low < 75 < found.high
 
 
-def test_the_same_seed_gives_the_same_interval():
+def test_same_seed_gives_the_same_interval():
     counted = BLEU.sentence_statistics(system(0.3), as_multi_reference(REFERENCES))
     one, again, other = (bootstrap_interval(counted, BLEU.compute, seed=seed) for seed in (1, 1, 2))
     assert one == again != other
 
 
-def test_sentences_that_are_all_alike_leave_no_doubt():
+def test_equal_sentences_have_an_interval_of_width_zero():
     assert bootstrap_interval(outcomes(np.ones(9)), share) == Interval(100, 100, 0.95)
 
 
-def test_each_set_has_as_many_sentences_and_each_is_drawn_as_often(monkeypatch):
+def test_bootstrap_samples_have_the_size_of_the_test_set(monkeypatch):
     drawn = np.concatenate(list(resample_sums(np.eye(5), 4000, 3)))
     assert (drawn.sum(axis=1) == 5).all()
     assert drawn.mean(axis=0) == pytest.approx(np.ones(5), abs=0.06)
     assert drawn.var(axis=0) == pytest.approx(np.full(5, 4 / 5), abs=0.1)  # binomial
 
 
-def test_large_sets_are_drawn_a_few_at_a_time():
+def test_large_samples_are_drawn_in_batches():
     assert list(batch_sizes(10, 1_500_000)) == [2, 2, 2, 2, 2]
     assert list(batch_sizes(3, 10**9)) == [1, 1, 1]
     assert list(batch_sizes(1000, 10)) == [1000]
 
 
-def test_the_interval_is_about_sacrebleus():
+def test_interval_is_close_to_sacrebleu():
     outputs = system(0.3)
     theirs = sacrebleu.metrics.BLEU().corpus_score(outputs, [REFERENCES], n_bootstrap=1000)
     found = bootstrap_interval(

@@ -22,7 +22,7 @@ OUTPUTS, REFERENCES = ["x y", "y", "z"], ["x y", "y", "w"]
         (LabelBreakdown(["b", "a", "a"]), {"a": 50, "b": 100}),
     ],
 )
-def test_each_part_is_measured_by_itself(breakdown, parts):
+def test_breakdown_scores_each_group_separately(breakdown, parts):
     found = breakdown.score_groups(METRICS["exact-match"], OUTPUTS, REFERENCES)
     assert {each.name: each.score.value for each in found} == parts
     assert sum(each.size for each in found) == 3
@@ -30,7 +30,7 @@ def test_each_part_is_measured_by_itself(breakdown, parts):
     assert breakdown.title
 
 
-def test_rare_words_are_those_of_texts_even_where_links_are_measured():
+def test_word_frequency_uses_texts_for_alignment_metrics():
     breakdown = WordFrequencyBreakdown({"x": 1, "y": 3}, REFERENCES)
     found = breakdown.score_groups(METRICS["aer"], ["0-0", "0-0", "0-1"], ["0-0", "0-0", "0-0"])
     assert [(each.name, each.score.value) for each in found] == [("0", 100), ("1", 0), ("2-4", 0)]
