@@ -31,7 +31,9 @@ def undocumented(tree: ast.Module) -> Iterator[str]:
 
 def _needs_docstring(method: ast.AST) -> bool:
     names = {ast.unparse(decorator).split(".")[-1] for decorator in method.decorator_list}
-    return not ast.get_docstring(method) and not names & {"overload", "override", "setter"}
+    is_attribute = "property" in names and ast.unparse(method.body) == "..."  # of a Protocol
+    is_explained = ast.get_docstring(method) or names & {"overload", "override", "setter"}
+    return not is_explained and not is_attribute
 
 
 def no_statement(tree: ast.Module) -> Iterator[str]:
