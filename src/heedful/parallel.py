@@ -26,7 +26,7 @@ from typing import Any, Generic, NamedTuple, NoReturn, Protocol, Self, TypeVar
 from heedful.errors import HeedfulError
 
 __all__ = [
-    "Job",
+    "WorkerJob",
     "WorkerDiedError",
     "WorkerProcess",
     "available_cores",
@@ -46,7 +46,7 @@ _TASKS_PER_WORKER = 2  # in flight: one that is computed, one that waits
 _COMMAND = [sys.executable, "-P", "-c", "from heedful.parallel import serve; serve()"]
 
 
-class Job(Protocol[Task_contra, Result_co]):
+class WorkerJob(Protocol[Task_contra, Result_co]):
     """Work for another process; it is pickled, so its class must be importable there."""
 
     def setup(self, *, is_shared: bool) -> Callable[[Task_contra], Result_co]:
@@ -88,7 +88,7 @@ class WorkerProcess(Generic[Task, Result]):
 
     def __init__(
         self,
-        job: Job[Task, Result],
+        job: WorkerJob[Task, Result],
         *,
         name: str = "worker",
         is_shared: bool = False,
@@ -185,7 +185,7 @@ def available_cores() -> int:
 
 @contextmanager
 def worker_pool(
-    job: Job[Task, Result], *, num_workers: int
+    job: WorkerJob[Task, Result], *, num_workers: int
 ) -> Iterator[Callable[[Iterable[Task]], Iterator[Result]]]:
     """Yield a parallel `map`: results in order, as soon as they are there.
 

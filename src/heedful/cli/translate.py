@@ -21,7 +21,7 @@ import typer
 from heedful.cli.options import BeamSize, Device, Overrides, RunFolder, with_progress
 from heedful.cli.output_formats import OutputFormat
 from heedful.errors import check
-from heedful.parallel import Job
+from heedful.parallel import WorkerJob
 
 if TYPE_CHECKING:
     from heedful.cli.request_files import RequestFiles
@@ -48,7 +48,7 @@ class OutputBlock(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TranslationJob(Job[RequestChunk, OutputBlock]):
+class TranslationJob(WorkerJob[RequestChunk, OutputBlock]):
     """Translate chunks with one run or an ensemble of runs."""
 
     run: Path

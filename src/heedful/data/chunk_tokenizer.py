@@ -43,7 +43,7 @@ class TokenizationJob(BaseConfig):
     """Name of the data in errors."""
 
     def setup(self, *, is_shared: bool) -> ChunkTokenizer:
-        """Load the tokenizers, in each worker process (see `heedful.parallel.Job`)."""
+        """Load the tokenizers, in each worker process (see `heedful.parallel.WorkerJob`)."""
         del is_shared
         return ChunkTokenizer(self)
 
