@@ -30,7 +30,7 @@ MOST = {  # of settings that say how large a model is: small, and past every win
     **dict.fromkeys(("size", "embedding_size", "hidden_size", "score_size"), 8),
     **{"num_layers": 4, "num_heads": 2, "num_experts": 4, "num_sets": 1, "reach": 2},
 }
-OF_TEXT = [name for name in recipe_names() if load_recipe(name).is_monolingual]
+OF_TEXT = [name for name in recipe_names() if load_recipe(name).task.name != "translation"]
 OF_PAIRS = [name for name in recipe_names() if name not in OF_TEXT]
 WRITING = [name for name in OF_TEXT if load_recipe(name).model.type == "language-model"]
 

@@ -145,8 +145,8 @@ def test_recurrent_dropout_has_a_kernel_in_eval_mode_alone(kind):
 
 def test_other_cells_have_no_kernel():
     class Shifted(GRUCell):
-        def step(self, projected_inputs, state, recurrent_input=None):
-            return super().step(projected_inputs + 1, state, recurrent_input)
+        def step(self, inputs, state, recurrent_input=None):
+            return super().step(inputs + 1, state, recurrent_input)
 
     zoned = Zoneout(GRUCell(2, 4), (0.1,)).eval()
     for cell in (Shifted(2, 4), zoned, ResetBeforeGRUCell(2, 4), ResetAfterGRUCell(2, 4)):

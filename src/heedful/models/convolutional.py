@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, PositiveInt, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention import AlignmentOutput, Attention, AttentionState, Memory, padding_mask
+from heedful.attention import Attention, AttentionOutput, AttentionState, Memory, padding_mask
 from heedful.attention.config import AttentionConfig
 from heedful.attention.dot_product_scores import DotScoreConfig
 from heedful.errors import check
@@ -47,15 +47,6 @@ class ConvolutionalLayerState(NamedTuple):
 
     recent: Float[Tensor, "B R D"]  # its inputs at the last k - 1 positions
     attention_state: AttentionState | None  # if attention depends on earlier steps
-
-
-class ConvolutionalLayerOutput(NamedTuple):
-    """Output of one layer."""
-
-    outputs: Float[Tensor, "B T D"]
-    weights: Float[Tensor, "B T S"] | None
-    alignment: AlignmentOutput | None
-    state: ConvolutionalLayerState
 
 
 class ConvolutionalAttentionLayer(nn.Module):
@@ -98,18 +89,14 @@ class ConvolutionalAttentionLayer(nn.Module):
         context_scale: Float[Tensor, "B 1 1"],
         *,
         need_weights: bool,
-    ) -> ConvolutionalLayerOutput:
+    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B R D"], AttentionOutput]:
+        """Return the layer's outputs, its recent inputs and the output of its attention."""
         gated, recent = self.layer.forward_causal(inputs, state.recent)
         queries = scaled_sum(self.query_projection(gated), embedded)
         need_weights = need_weights or self.attention.has_auxiliary_losses
         attended = self.attention(queries, memory, state.attention_state, need_weights=need_weights)
         with_context = scaled_sum(gated, self.context_projection(attended.context * context_scale))
-        return ConvolutionalLayerOutput(
-            self.layer.add_residual(inputs, with_context),
-            attended.weights,
-            attended.alignment,
-            ConvolutionalLayerState(recent, attended.state),
-        )
+        return self.layer.add_residual(inputs, with_context), recent, attended
 
 
 class ConvolutionalDecoderState(NamedTuple):
@@ -187,27 +174,26 @@ class ConvolutionalDecoder(Decoder):
     ) -> tuple[DecoderOutput, ConvolutionalDecoderState]:
         embedded = self.embedding(tokens, state.start_positions)
         hidden = self.input_projection(embedded)
-        outputs: list[ConvolutionalLayerOutput] = []
+        states: list[ConvolutionalLayerState] = []
+        weights: list[Tensor | None] = []
+        attention_records: list[AttentionRecord] = []
         for layer, layer_state, memory in zip(
             self._layers, state.layers, state.memories, strict=True
         ):
             scale = state.context_scale
-            output = layer(hidden, embedded, layer_state, memory, scale, need_weights=need_weights)
-            outputs.append(output)
-            hidden = output.outputs
-        attention_records = tuple(
-            AttentionRecord(layer.attention, output.alignment)
-            for layer, output in zip(self._layers, outputs, strict=True)
-            if output.alignment is not None
-        )
+            hidden, recent, attended = layer(
+                hidden, embedded, layer_state, memory, scale, need_weights=need_weights
+            )
+            states.append(ConvolutionalLayerState(recent, attended.state))
+            weights.append(attended.weights)
+            if attended.alignment is not None:
+                attention_records.append(AttentionRecord(layer.attention, attended.alignment))
         features = self.dropout(self.output_projection(hidden))
-        weights = _mean_weights([output.weights for output in outputs])
-        log_probs = self.output_head(features, weights, state.memories[-1])
-        next_state = state._replace(
-            layers=tuple(output.state for output in outputs),
-            start_positions=state.start_positions + tokens.size(1),
-        )
-        return DecoderOutput(log_probs, weights, attention_records), next_state
+        mean_weights = _mean_weights(weights)
+        log_probs = self.output_head(features, mean_weights, state.memories[-1])
+        start_positions = state.start_positions + tokens.size(1)
+        next_state = state._replace(layers=tuple(states), start_positions=start_positions)
+        return DecoderOutput(log_probs, mean_weights, attention_records), next_state
 
     def _values_and_keys(
         self, encoder_output: EncoderOutput

@@ -212,25 +212,25 @@ class BidirectionalConfig(DirectionConfigBase):
 
 
 class ReversibleDirectionConfigBase(DirectionConfigBase):
-    """Directions that can be swapped."""
+    """One direction per layer, which can be swapped."""
 
     reverse_source: bool = False
     """Read the source from its end: swap forward and backward (Sutskever et al. 2014)."""
 
-    def single_direction(self, *, is_forward: bool) -> LayerDirections:
-        """Return one direction, or the other if the source is reversed."""
-        is_forward = is_forward != self.reverse_source
+    @override
+    def layer_directions(self, layer: int) -> LayerDirections:
+        is_forward = self.is_forward(layer) != self.reverse_source
         return LayerDirections(is_forward, not is_forward)
+
+    def is_forward(self, layer: int) -> bool:
+        """Whether a layer is forward, if the source is not reversed."""
+        return True
 
 
 class ForwardConfig(ReversibleDirectionConfigBase):
     """Forward layers."""
 
     type: Literal["forward"] = "forward"
-
-    @override
-    def layer_directions(self, layer: int) -> LayerDirections:
-        return self.single_direction(is_forward=True)
 
 
 class AlternatingConfig(ReversibleDirectionConfigBase):
@@ -239,8 +239,8 @@ class AlternatingConfig(ReversibleDirectionConfigBase):
     type: Literal["alternating"] = "alternating"
 
     @override
-    def layer_directions(self, layer: int) -> LayerDirections:
-        return self.single_direction(is_forward=layer % 2 == 1)
+    def is_forward(self, layer: int) -> bool:
+        return layer % 2 == 1
 
 
 class BidirectionalThenForwardConfig(ReversibleDirectionConfigBase):
@@ -254,7 +254,7 @@ class BidirectionalThenForwardConfig(ReversibleDirectionConfigBase):
     def layer_directions(self, layer: int) -> LayerDirections:
         if layer <= self.num_bidirectional:
             return BIDIRECTIONAL
-        return self.single_direction(is_forward=True)
+        return super().layer_directions(layer)
 
 
 _DirectionTypes = Literal["bidirectional", "forward", "alternating", "bidirectional-then-forward"]
