@@ -89,7 +89,7 @@ class ConvolutionalAttentionLayer(nn.Module):
         context_scale: Float[Tensor, "B 1 1"],
         *,
         need_weights: bool,
-    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B R D"], AttentionOutput]:
+    ) -> tuple[Float[Tensor, "B T X"], Float[Tensor, "B R D"], AttentionOutput]:
         """Return the layer's outputs, its recent inputs and the output of its attention."""
         gated, recent = self.layer.forward_causal(inputs, state.recent)
         queries = scaled_sum(self.query_projection(gated), embedded)
