@@ -21,7 +21,7 @@ def stack(kernel_size=3, dilations=(1, 2), num_repeats=1, hidden_size=3):
 
 
 def influence(outputs, inputs):
-    """Which places of the inputs have a say in a number."""
+    """The input positions that an output depends on."""
     (gradient,) = torch.autograd.grad(outputs.sum(), inputs)
     return (gradient[0].abs().sum(dim=-1) > 0).nonzero().flatten().tolist()
 
@@ -34,8 +34,8 @@ def test_causal_stack_depends_on_its_receptive_field(kernel_size, dilations, num
     assert blocks.receptive_field == field
     inputs = torch.randn(1, field + 5, 16, dtype=torch.double, requires_grad=True)
     outputs, _ = blocks(inputs, blocks.initial_state(inputs))
-    seen = influence(outputs[0, field + 1], inputs)
-    assert (min(seen), max(seen)) == (2, field + 1)
+    positions = influence(outputs[0, field + 1], inputs)
+    assert (min(positions), max(positions)) == (2, field + 1)
 
 
 @pytest.mark.parametrize(("kernel_size", "dilations"), [(3, (1, 2, 4)), (5, (1, 2))])
@@ -44,8 +44,8 @@ def test_bidirectional_stack_has_symmetric_receptive_field(kernel_size, dilation
     half = blocks.receptive_field // 2
     inputs = torch.randn(1, 2 * half + 5, 16, dtype=torch.double, requires_grad=True)
     outputs = blocks.forward_bidirectional(inputs, torch.ones(1, 2 * half + 5, dtype=torch.bool))
-    seen = influence(outputs[0, half + 2], inputs)
-    assert (min(seen), max(seen)) == (2, 2 * half + 2)
+    positions = influence(outputs[0, half + 2], inputs)
+    assert (min(positions), max(positions)) == (2, 2 * half + 2)
 
 
 def test_receptive_field_of_paper_is_373():

@@ -31,8 +31,8 @@ def test_convolution_matches_explicit_windows(kernel_size):
     assert outputs.shape == (2, 7 - kernel_size, 2)
     for position in range(7 - kernel_size):
         window = inputs[:, position : position + kernel_size]  # (B, k, E)
-        wanted = torch.einsum("bke,dek->bd", window, module.weight) + module.bias
-        torch.testing.assert_close(outputs[:, position], wanted)
+        expected = torch.einsum("bke,dek->bd", window, module.weight) + module.bias
+        torch.testing.assert_close(outputs[:, position], expected)
 
 
 def test_row_norm_equals_gain():
@@ -54,9 +54,9 @@ def test_initial_weight_equals_direction():
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_initial_weights_have_std_of_paper(is_gated, times, dropout):
     module = WeightNormConv1d(40, 500, kernel_size=3, dropout=dropout, is_gated=is_gated)
-    wanted = math.sqrt(times * (1 - dropout) / (3 * 40))
-    assert module.weight.std().item() == pytest.approx(wanted, rel=0.02)
-    assert module.weight.mean().item() == pytest.approx(0, abs=0.02 * wanted)
+    expected = math.sqrt(times * (1 - dropout) / (3 * 40))
+    assert module.weight.std().item() == pytest.approx(expected, rel=0.02)
+    assert module.weight.mean().item() == pytest.approx(0, abs=0.02 * expected)
 
 
 def test_zero_direction_gives_zero_weights_and_finite_gradients():

@@ -229,7 +229,9 @@ def test_recurrent_matrices_are_tested_for_every_cell_type():
 def test_bahdanau_init_reaches_all_scores_and_cells_of_a_model():
     model = nn.ModuleDict({"one": build(), "two": build(cell="rnn")})
     BahdanauInitConfig().initialize(model)
-    found = [each for each in model.modules() if isinstance(each, ScoreFunction | RecurrentCell)]
-    assert len(found) == 4
-    for score in (each for each in found if isinstance(each, ScoreFunction)):
+    modules = [
+        module for module in model.modules() if isinstance(module, ScoreFunction | RecurrentCell)
+    ]
+    assert len(modules) == 4
+    for score in (module for module in modules if isinstance(module, ScoreFunction)):
         assert (score.score_vector.weight == 0).all()

@@ -139,7 +139,9 @@ def test_residual_layers_add_their_input():
     stack = StackedCells(cells, dropout=0.0, first_residual_layer=2)
     hidden = [torch.randn(5, 4) for _ in cells]
     states = stack.initial_state(hidden)
-    inner = [cell.initial_state(seen) for cell, seen in zip(cells, hidden, strict=True)]
+    inner = [
+        cell.initial_state(layer_hidden) for cell, layer_hidden in zip(cells, hidden, strict=True)
+    ]
     for _ in range(3):
         inputs, context = torch.randn(5, 3), torch.randn(5, 2)
         states = stack(inputs, states, context)

@@ -92,7 +92,7 @@ def test_summary_is_mean_of_states():
 
 
 def test_receptive_field_is_sum_of_kernels():
-    # Kernels of 3, 3, 5 and 1 reach 1 + 1 + 2 + 0 places to either side.
+    # Kernels of 3, 3, 5 and 1 reach 1 + 1 + 2 + 0 positions to either side.
     module = encoder(positional_encoding=None)
     tokens, lengths = torch.full((1, 13), 5), torch.tensor([13])
     plain = module(tokens, lengths).keys[0, 6]

@@ -1,4 +1,4 @@
-"""What a transducer says of known targets, and what it finds wrong with where it looked."""
+"""Auxiliary losses of encoder-decoder models."""
 
 import copy
 
@@ -50,8 +50,8 @@ def test_rewards_are_log_likelihoods_of_real_targets():
     rewards = []
     for log_probs, targets in zip(output.log_probs, examples.targets.tolist(), strict=True):
         real = [token for token in targets if token != PAD]
-        said = [log_probs[step, token].item() for step, token in enumerate(real)]
-        rewards += [sum(said[step:]) for step in range(len(real))]
+        token_log_probs = [log_probs[step, token].item() for step, token in enumerate(real)]
+        rewards += [sum(token_log_probs[step:]) for step in range(len(real))]
     assert align.baseline.running_mean.item() == pytest.approx(sum(rewards) / len(rewards))
 
 

@@ -54,18 +54,18 @@ def texts(rows, length):
 def test_mask_symbol_is_input_only(name):
     model, tokens = build(name).eval(), texts(2, 5)
     tokens[0, 2] = model.mask_id
-    said = model(LMBatch(tokens, tokens)).log_probs
-    assert said.shape == (2, 5, SIZE)
-    torch.testing.assert_close(said.exp().sum(dim=-1), torch.ones(2, 5))
+    log_probs = model(LMBatch(tokens, tokens)).log_probs
+    assert log_probs.shape == (2, 5, SIZE)
+    torch.testing.assert_close(log_probs.exp().sum(dim=-1), torch.ones(2, 5))
 
 
 @each_model
 def test_prediction_depends_on_both_sides_but_not_padding(name):
     model, tokens = build(name).double().eval(), texts(1, 6)
     at = model.predict(tokens[0])[3]
-    for place in range(6):
+    for position in range(6):
         changed = tokens[0].clone()
-        changed[place] = (changed[place] - NUM_SPECIAL_TOKENS + 1) % (
+        changed[position] = (changed[position] - NUM_SPECIAL_TOKENS + 1) % (
             SIZE - NUM_SPECIAL_TOKENS
         ) + NUM_SPECIAL_TOKENS
         assert not torch.allclose(model.predict(changed)[3], at)

@@ -1,4 +1,4 @@
-"""Masking: the shares of Devlin et al. 2019, and that nothing else is asked for."""
+"""Masking: the probabilities of Devlin et al. 2019; only selected tokens are targets."""
 
 import pytest
 import torch
@@ -17,7 +17,10 @@ UNLIKELY = 38.0
 def chi_square(counts, shares):
     total = sum(counts)
     expected = [total * share for share in shares]
-    return sum((seen - due) ** 2 / due for seen, due in zip(counts, expected, strict=True))
+    return sum(
+        (count - expected_count) ** 2 / expected_count
+        for count, expected_count in zip(counts, expected, strict=True)
+    )
 
 
 def texts(rows, columns):
@@ -56,9 +59,9 @@ def test_unselected_tokens_are_inputs_but_not_targets(seed, length, chosen):
     tokens = texts(3, 20)
     tokens[1, length:] = PAD
     batch = masked(tokens, seed, mlm_probability=chosen)
-    asked = batch.targets != PAD
-    assert torch.equal(batch.inputs[~asked], tokens[~asked])
-    assert torch.equal(batch.targets[asked], tokens[asked])
+    is_target = batch.targets != PAD
+    assert torch.equal(batch.inputs[~is_target], tokens[~is_target])
+    assert torch.equal(batch.targets[is_target], tokens[is_target])
     assert (batch.inputs[1, length:] == PAD).all()
     assert batch.num_targets >= 1
     assert torch.equal(batch.lengths, torch.tensor([20, length, 20]))
@@ -78,5 +81,5 @@ def test_masking_is_determined_by_seed():
 
 
 def test_probabilities_above_one_are_rejected():
-    with pytest.raises(ValidationError, match="is 1.1, above 1"):
+    with pytest.raises(ValidationError, match=r"is 1\.1, above 1"):
         MaskingConfig(mask_replace_prob=0.8, random_replace_prob=0.3)

@@ -59,7 +59,7 @@ def test_scheduled_sampling_with_ratio_zero_feeds_own_tokens():
     for _ in range(4):
         if log_probs:
             inputs = torch.distributions.Categorical(logits=log_probs[-1]).sample()
-            torch.rand(1)  # whether to be told
+            torch.rand(1)  # the draw between gold and own token
         step = model.step(inputs, state)
         state = step.state
         log_probs.append(step.log_probs)

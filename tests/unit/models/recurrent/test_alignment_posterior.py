@@ -1,4 +1,4 @@
-"""When a decoder remembers what a token was said from."""
+"""The alignment posterior replaces the last weights once a token is known."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ MARGINAL = {"attention": PER_POSITION, "output_head": {"type": "marginal"}, "wir
 
 
 def decoder(alignment=None, settings=MARGINAL):
-    """A small decoder; an alignment of the test's own choosing takes the place of softmax."""
+    """A small decoder; an alignment can replace softmax."""
     sizes = {"embedding_size": 3, "hidden_size": 4}
     config = RecurrentDecoderConfig.model_validate({**sizes, **settings})
     if alignment is not None:
@@ -31,14 +31,14 @@ def source():
 def test_posterior_replaces_weights_once_token_is_known():
     model, tokens = decoder(MonotonicMarginalAlignmentConfig()), torch.tensor([4, 6])
     first = model.step(torch.tensor([1, 1]), model.initial_state(source()))
-    told, weights = first.state.pending
+    features, weights = first.state.pending
     torch.testing.assert_close(
         weights, first.state.wiring.attention_state.last_weights.unsqueeze(1)
     )
-    said = model.output_head.projection(told).softmax(dim=-1)[[0, 1], :, tokens]
-    belief = said * weights[:, 0] / (said * weights[:, 0]).sum(-1, keepdim=True)
+    token_probs = model.output_head.projection(features).softmax(dim=-1)[[0, 1], :, tokens]
+    posterior = token_probs * weights[:, 0] / (token_probs * weights[:, 0]).sum(-1, keepdim=True)
     settled = first.state.wiring._replace(
-        attention_state=first.state.wiring.attention_state._replace(last_weights=belief)
+        attention_state=first.state.wiring.attention_state._replace(last_weights=posterior)
     )
     expected = model.wiring(model.embedding(tokens), settled, first.state.memory)
     torch.testing.assert_close(model.step(tokens, first.state).weights, expected.weights[:, 0])
@@ -64,11 +64,11 @@ def test_posterior_uses_dropout_mask_of_prediction():
     model.train()
     torch.manual_seed(5)
     first = model.step(torch.tensor([1, 1]), model.initial_state(source()))
-    told, weights = first.state.pending
-    said = (model.output_head.projection(told).softmax(dim=-1) * weights.mT).sum(dim=1)
-    torch.testing.assert_close(first.log_probs.exp(), said)
+    features, weights = first.state.pending
+    token_probs = (model.output_head.projection(features).softmax(dim=-1) * weights.mT).sum(dim=1)
+    torch.testing.assert_close(first.log_probs.exp(), token_probs)
     settled = model.output_head.alignment_posterior(
-        told[:, None], weights, torch.tensor(tokens)[:, None]
+        features[:, None], weights, torch.tensor(tokens)[:, None]
     )
     torch.manual_seed(6)
     second = model.step(torch.tensor(tokens), first.state)

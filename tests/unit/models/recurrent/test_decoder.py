@@ -1,4 +1,4 @@
-"""Whole decoders: every wiring with every output, told known tokens and its own."""
+"""Recurrent decoders: every wiring with every pre-output layer, and scheduled sampling."""
 
 from itertools import product
 
