@@ -54,31 +54,6 @@ class Candidates(NamedTuple):
         order = np.argsort(is_dropped, axis=1, kind="stable")
         return self._replace(cumulative_log_probs=totals).reorder(order)
 
-    def with_beams_replaced(self, beams: NDArray[np.int64], replacements: Candidates) -> Candidates:
-        """Return a copy with the candidates of some beams replaced by as many others."""
-        arrays: list[NDArray[Any]] = [array.copy() for array in self]
-        for array, replacement in zip(arrays, replacements, strict=True):
-            array[beams] = replacement
-        return Candidates(*arrays)
-
-
-def eos_candidates(
-    cumulative_log_probs: NDArray[np.float64],
-    log_probs: NDArray[np.float64],
-    rows: NDArray[np.int64],
-    *,
-    eos: int,
-    count: int,
-) -> Candidates:
-    """Return `count` candidates per beam: EOS for each of its rows (beams, K), then empty slots."""
-    beam_size = cumulative_log_probs.shape[1]
-    order = np.argsort(-cumulative_log_probs, axis=1, kind="stable")
-    candidates = Candidates(
-        cumulative_log_probs, log_probs, np.full_like(rows, eos), rows, np.zeros_like(rows)
-    ).reorder(order[:, np.arange(count) % beam_size])
-    candidates.cumulative_log_probs[:, beam_size:] = -np.inf
-    return candidates
-
 
 class OpenBeams(NamedTuple):
     """The beams of the current batch."""
@@ -178,9 +153,17 @@ class LengthBounds:
         totals = beams.cumulative_log_probs[at_limit] + np.where(
             allowed > -np.inf, allowed, of_model
         )
-        count = candidates.cumulative_log_probs.shape[1]
-        replacements = eos_candidates(totals, of_model, rows, eos=self.eos, count=count)
-        return candidates.with_beams_replaced(at_limit, replacements)
+        # One candidate per row, best first, then empty slots up to the number of candidates.
+        best_first = np.argsort(-totals, axis=1, kind="stable")
+        slots = np.arange(candidates.tokens.shape[1]) % beam_size
+        ended = Candidates(
+            totals, of_model, np.full_like(rows, self.eos), rows, np.zeros_like(rows)
+        ).reorder(best_first[:, slots])
+        ended.cumulative_log_probs[:, beam_size:] = -np.inf
+        arrays: list[NDArray[Any]] = [array.copy() for array in candidates]
+        for array, values in zip(arrays, ended, strict=True):
+            array[at_limit] = values
+        return Candidates(*arrays)
 
 
 class BeamGroups(NamedTuple):

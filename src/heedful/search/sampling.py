@@ -162,44 +162,6 @@ def random_generators(seed: int, keys: Iterable[int | str]) -> list[Random]:
     return [Random(f"{seed} {key}") for key in keys]
 
 
-class SampledTokens(NamedTuple):
-    """Tokens of one step, for the rows that have not ended."""
-
-    rows: list[int]
-    tokens: list[int]
-
-
-def iterate_samples(
-    model: StepwiseModel[State],
-    state: State,
-    *,
-    bos: Int[Tensor, "B"],
-    eos: int | None,
-    max_lengths: Int[Tensor, "B"],
-    options: SamplingOptions,
-    seed: int,
-    processors: Sequence[LogitsProcessor] = (),
-) -> Iterator[SampledTokens]:
-    """Yield the tokens of each step, without EOS.
-
-    `bos` is the first input token of each row; with `eos=None` only `max_lengths` end a row.
-    """
-    for processor in processors:
-        processor.check_lengths(max_lengths.tolist())
-    for rows, _, tokens, _ in sampling_loop(
-        model,
-        state,
-        bos=bos,
-        eos=eos,
-        max_steps=max_lengths,
-        options=options,
-        generators=random_generators(seed, range(len(bos))),
-        processors=processors,
-    ):
-        keep = slice(None) if eos is None else tokens != eos
-        yield SampledTokens(rows[keep].tolist(), tokens[keep].tolist())
-
-
 def sample(
     model: StepwiseModel[State],
     state: State,
@@ -211,21 +173,26 @@ def sample(
     seed: int = 0,
     processors: Sequence[LogitsProcessor] = (),
 ) -> list[list[int]]:
-    """Return one sampled output per row, without BOS and EOS."""
+    """Return one sampled output per row, without BOS and EOS.
+
+    `bos` is the first input token of each row; with `eos=None` only `max_lengths` end a row.
+    """
+    for processor in processors:
+        processor.check_lengths(max_lengths.tolist())
     outputs: list[list[int]] = [[] for _ in range(len(bos))]
-    steps = iterate_samples(
+    for rows, _, tokens, _ in sampling_loop(
         model,
         state,
         bos=bos,
         eos=eos,
-        max_lengths=max_lengths,
+        max_steps=max_lengths,
         options=options or SamplingOptions(),
-        seed=seed,
+        generators=random_generators(seed, range(len(bos))),
         processors=processors,
-    )
-    for rows, tokens in steps:
-        for row, token in zip(rows, tokens, strict=True):
-            outputs[row].append(token)
+    ):
+        for row, token in zip(rows.tolist(), tokens.tolist(), strict=True):
+            if token != eos:
+                outputs[row].append(token)
     return outputs
 
 

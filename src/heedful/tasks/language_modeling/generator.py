@@ -23,7 +23,7 @@ from heedful.errors import check
 from heedful.evaluation.base import MetricScore
 from heedful.evaluation.perplexity import compute_perplexity, compute_token_loss
 from heedful.models.language_model import BoundedContextModel, BoundedContextState, LanguageModel
-from heedful.search.sampling import SamplingOptions, iterate_samples, sample
+from heedful.search.sampling import SamplingOptions, random_generators, sample, sampling_loop
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.vocabulary import BOS, EOS, PAD, UNK
 
@@ -104,16 +104,16 @@ class TextGenerator:
     ) -> Iterator[str]:
         """Yield the continuation of a prompt piece by piece."""
         prompt_ids, state, last_ids = self._encode_prompt(prompt, 1)
-        steps = iterate_samples(
+        steps = sampling_loop(
             self._bounded,
             state,
             bos=last_ids,
             eos=None,
-            max_lengths=torch.full_like(last_ids, max_new_tokens),
+            max_steps=torch.full_like(last_ids, max_new_tokens),
             options=options,
-            seed=seed,
+            generators=random_generators(seed, range(1)),
         )
-        return stream_text(self.tokenizer, prompt_ids, (step.tokens[0] for step in steps))
+        return stream_text(self.tokenizer, prompt_ids, (int(step.tokens[0]) for step in steps))
 
     def predict(
         self, requests: Iterable[str], *, location: str = "text", start_index: int = 1
