@@ -363,15 +363,12 @@ def _format_column(values: Sequence[float | None], unit: str) -> list[str]:
     factor, suffix = (100, " %") if unit == "fraction" else (1, "")
     largest = max((abs(value) * factor for value in values if value is not None), default=0.0)
     digits = 4 if largest < 10 else 2
-    is_fixed = 1e-3 <= largest < 1e7
-    return [
-        _NOT_AVAILABLE
-        if value is None
-        else f"{factor * value:.{digits}f}{suffix}"
-        if is_fixed
-        else format_value(value, unit)
-        for value in values
-    ]
+
+    def format_cell(value: float) -> str:
+        is_fixed = 1e-3 <= largest < 1e7
+        return f"{factor * value:.{digits}f}{suffix}" if is_fixed else format_value(value, unit)
+
+    return [_NOT_AVAILABLE if value is None else format_cell(value) for value in values]
 
 
 def _environment_section(entries: Sequence[Entry]) -> Element:

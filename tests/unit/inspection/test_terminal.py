@@ -134,7 +134,8 @@ def test_heatmap_needs_no_color_and_has_a_legend(latin):
     assert "\x1b" not in text
     assert text.startswith("Latin to English\n\n")
     assert text.endswith(
-        "  \u00b7  25  50  75 100   percent of a token's attention (\u00b7 under half, blank none)\n"
+        "  \u00b7  25  50  75 100   "
+        "percent of a token's attention (\u00b7 under half, blank none)\n"
     )
 
 
