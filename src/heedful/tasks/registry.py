@@ -20,6 +20,7 @@ TASKS = {
     "translation": "heedful.tasks.translation",
     "language-modeling": "heedful.tasks.language_modeling",
     "masked-language-modeling": "heedful.tasks.masked_language_modeling",
+    "classification": "heedful.tasks.classification",
 }
 
 

@@ -1,0 +1,204 @@
+"""The classifier: a trained text classifier with its tokenizer and labels.
+
+Invariant: the prediction for a text does not depend on the other texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from heedful.acceleration.registry import accelerate_for_inference
+from heedful.data.batching import collate_sources
+from heedful.data.pair_dataset import Pair
+from heedful.decoding.translation import EOS_LABEL
+from heedful.evaluation.base import Array, Metric, MetricScore, compute_score, count_references
+from heedful.inspection.attention_map import AttentionMap, render_notebook_html
+from heedful.inspection.attention_trace import trace_attention
+from heedful.pytree import map_tensors
+from heedful.tasks.classification.model import TextClassifier
+from heedful.tokenization.tokenizer import check_no_surrogates
+from heedful.tokenization.tokenizer_pair import TokenizerPair
+from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
+
+_BATCH_SIZE = 64
+_DIGITS = 6
+_POOLING = "pooling.attention"  # module path of the attention whose weights are shown
+
+
+class Classification(NamedTuple):
+    """The label of a text, and the attention weights of its tokens."""
+
+    source: str
+    text: str  # the label
+    probabilities: Mapping[str, float]  # of all labels, the most probable first
+    source_tokens: Sequence[str]  # the last stands for EOS
+    weights: NDArray[np.float32] | None  # (source tokens,); None without attention pooling
+
+    @property
+    def tokens(self) -> Sequence[str]:
+        """The label as the only token."""
+        return [self.text]
+
+    @property
+    def attention_map(self) -> AttentionMap | None:
+        """The weights as one row of a map."""
+        if self.weights is None:
+            return None
+        return AttentionMap(self.source_tokens, [self.text], self.weights[None], title=self.source)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values; docs/classification.md explains every field."""
+        weights = None if self.weights is None else self.weights.astype(float).round(_DIGITS)
+        return {
+            "source": self.source,
+            "label": self.text,
+            "probabilities": {
+                label: round(probability, _DIGITS)
+                for label, probability in self.probabilities.items()
+            },
+            "source_tokens": list(self.source_tokens),
+            "weights": None if weights is None else weights.tolist(),
+        }
+
+    def _repr_html_(self) -> str:
+        return render_notebook_html(self.attention_map) if self.attention_map else self.text
+
+
+class Classifier:
+    """A trained text classifier with its tokenizer and labels."""
+
+    def __init__(
+        self,
+        model: TextClassifier,
+        tokenizers: TokenizerPair,
+        *,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.model = accelerate_for_inference(model, device)
+        self.tokenizers = tokenizers
+        self.device = device
+        self.labels = tokenizers.target.ids_to_tokens(
+            range(NUM_SPECIAL_TOKENS, len(tokenizers.target))
+        )
+
+    def classify(self, texts: Sequence[str]) -> list[Classification]:
+        """Classify texts."""
+        return list(self.predict(texts))
+
+    def predict(
+        self, requests: Iterable[str], *, location: str = "text", start_index: int = 1
+    ) -> Iterator[Classification]:
+        """Classify texts as they come, in order."""
+        stream = iter(requests)
+        while texts := list(islice(stream, _BATCH_SIZE)):
+            for index, text in enumerate(texts, start_index):
+                check_no_surrogates(text, location=f"{location}:{index}")
+            yield from self._classify(texts)
+            start_index += len(texts)
+
+    @torch.inference_mode()
+    def _classify(self, texts: list[str]) -> Iterator[Classification]:
+        ids = self.tokenizers.source.encode_batch(texts)
+        sources = map_tensors(lambda tensor: tensor.to(self.device), collate_sources(ids))
+        with trace_attention(self.model, device="cpu") as records:
+            log_probs, _ = self.model.classify(sources)
+        weights = [
+            record.weights.mean(dim=1).squeeze(1).numpy()  # over heads: (B, S)
+            for record in records
+            if record.module_path == _POOLING
+        ]
+        for row, (text, tokens) in enumerate(zip(texts, ids, strict=True)):
+            probabilities = log_probs[row].exp().cpu()
+            order = probabilities.argsort(descending=True, stable=True).tolist()
+            yield Classification(
+                text,
+                self.labels[order[0]],
+                {self.labels[index]: probabilities[index].item() for index in order},
+                [*self.tokenizers.source.ids_to_tokens(tokens), EOS_LABEL],
+                weights[0][row, : len(tokens) + 1] if weights else None,
+            )
+
+    def evaluate(self, examples: Sequence[Pair]) -> list[MetricScore]:
+        """Return accuracy and macro-F1 on labeled texts."""
+        outputs = [result.text for result in self.predict(pair.source for pair in examples)]
+        labels = [pair.target for pair in examples]
+        return [compute_score(metric, outputs, labels) for metric in METRICS.values()]
+
+    def count_tokens(self, examples: Sequence[Pair]) -> int:
+        """Return the number of labels."""
+        return len(examples)
+
+
+class LabelAccuracy(Metric):
+    """Percentage of texts with the right label."""
+
+    name = "accuracy"
+    direction = "higher"
+
+    @override
+    def sentence_counts(
+        self, output: str, references: Sequence[str], line: int
+    ) -> tuple[float, float]:
+        return float(output in [label.strip() for label in references]), 1.0
+
+    @override
+    def signature(self, references: Sequence[Sequence[str]]) -> str:
+        return count_references(references)
+
+
+class MacroF1(Metric):
+    """Mean over labels of 2 tp / (2 tp + fp + fn), in percent; labels are those of references."""
+
+    name = "macro-F1"
+    direction = "higher"
+
+    @override
+    def sentence_statistics(
+        self, outputs: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> Array:
+        """Return true positives, false positives and false negatives of every label."""
+        expected = np.array([choices[0].strip() for choices in references])
+        predicted = np.array(outputs)
+        columns = []
+        for label in sorted(set(expected.tolist())):
+            is_expected, is_predicted = expected == label, predicted == label
+            columns += [
+                is_expected & is_predicted,
+                ~is_expected & is_predicted,
+                is_expected & ~is_predicted,
+            ]
+        return np.stack(columns, axis=1).astype(np.float64)
+
+    @override
+    def sentence_counts(
+        self, output: str, references: Sequence[str], line: int
+    ) -> tuple[float, ...]:
+        raise NotImplementedError("the number of statistics depends on the labels")
+
+    @override
+    def compute(self, sums: Array) -> Array:
+        """Return the mean F1 of labels that occur; a bootstrap sample may lack some."""
+        return 100 * mean_f1(sums.reshape(*sums.shape[:-1], -1, 3))
+
+    @override
+    def signature(self, references: Sequence[Sequence[str]]) -> str:
+        num_labels = len({choices[0] for choices in references})
+        return f"labels:{num_labels}|{count_references(references)}"
+
+
+def mean_f1(counts: Array) -> Array:
+    """Return the mean F1 (*B) of counts (*B, labels, 3) over labels that occur."""
+    true_positives, errors = counts[..., 0], counts[..., 1] + counts[..., 2]
+    denominator = 2 * true_positives + errors
+    f1 = 2 * true_positives / np.maximum(denominator, 1)
+    return f1.sum(axis=-1) / np.maximum((denominator > 0).sum(axis=-1), 1)
+
+
+METRICS: Mapping[str, Metric] = {"accuracy": LabelAccuracy(), "macro-f1": MacroF1()}

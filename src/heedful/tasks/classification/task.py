@@ -1,0 +1,228 @@
+"""Text classification as a task: pairs of a text and its label."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from heedful.data.batching import Batch
+from heedful.errors import ConfigError, check
+from heedful.evaluation.registry import ACCURACY, LOSS, MetricSpec
+from heedful.models.scheduled_sampling import TeacherForcingConfig
+from heedful.shapes import Float, Int
+from heedful.tasks.classification.command import FILE_OPTIONS
+from heedful.tasks.classification.model import TextClassifier, TextClassifierConfig
+from heedful.tasks.classification.predictor import METRICS, Classifier, mean_f1
+from heedful.tasks.pair_task import PairDataModule, PairTask
+from heedful.tasks.task import (
+    DevEvaluator,
+    ExperimentConfig,
+    LoadedRun,
+    SystemOutputs,
+    isolated_eval,
+)
+from heedful.tokenization.tokenizer import LabelTokenizerConfig
+from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
+from heedful.training.callbacks import LoggedSample
+from heedful.training.config import TrainingConfig
+from heedful.training.objectives import CrossEntropyObjectiveConfig, LossTerms, Objective
+
+_WEIGHT_DIGITS = 4
+
+
+def label_indices(batch: Batch) -> Int[Tensor, "B"]:
+    """Return the labels of a batch, counted from 0; negative where a label is unknown."""
+    return batch.targets[:, 0] - NUM_SPECIAL_TOKENS
+
+
+class LabelCrossEntropy(Objective):
+    """-log p(label | text), summed over texts; with label smoothing as for tokens."""
+
+    def __init__(self, *, label_smoothing: float = 0.0) -> None:
+        self.label_smoothing = label_smoothing
+
+    @override
+    def normalizer(self, batch: Batch) -> int:
+        return len(batch.targets)
+
+    @override
+    def __call__(
+        self, model: nn.Module, batch: Batch, step: int, unwrapped_model: nn.Module
+    ) -> LossTerms:
+        output = model(batch)
+        log_probs = output.log_probs.squeeze(1).float()
+        loss = nn.functional.nll_loss(log_probs, label_indices(batch), reduction="sum")
+        uniform = -log_probs.mean(dim=-1).sum()
+        return LossTerms(torch.lerp(loss, uniform, self.label_smoothing), output.auxiliary_losses)
+
+
+class ClassificationTask(PairTask):
+    """Text classification."""
+
+    name = "classification"
+    description = "classifies texts"
+    next_command = "classify {run} FILE"
+    model_configs = (TextClassifierConfig,)
+    file_options = FILE_OPTIONS
+    metrics: ClassVar[Mapping[str, MetricSpec]] = {
+        "loss": LOSS,
+        "accuracy": ACCURACY,
+        "macro-f1": MetricSpec("Macro-F1", higher_is_better=True, unit="fraction"),
+    }
+    evaluation_metrics = METRICS
+    default_metrics = tuple(METRICS)
+
+    @override
+    def check_config(self, config: ExperimentConfig) -> None:
+        target = getattr(config.tokenizers, "target", None)
+        if not isinstance(target, LabelTokenizerConfig):
+            raise ConfigError(
+                "tokenizers.target.type",
+                "the target texts of a text-classifier are labels",
+                "set `tokenizers: {type: separate, source: {type: word}, target: {type: label}}`",
+            )
+        super().check_config(config)
+
+    @override
+    def build_objective(self, training: TrainingConfig) -> Objective:
+        for setting, value, expected in (
+            ("objective", training.objective, CrossEntropyObjectiveConfig),
+            ("scheduled_sampling", training.scheduled_sampling, TeacherForcingConfig),
+        ):
+            check(
+                isinstance(value, expected),
+                f"training.{setting}.type",
+                f"'{value.type}' needs a decoder, and a text-classifier has none",
+                f"remove training.{setting}",
+            )
+        return LabelCrossEntropy(label_smoothing=training.label_smoothing)
+
+    @override
+    def metric_sums(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the summed loss, the number of unknown labels, and the confusion counts."""
+        log_probs = model(batch).log_probs.squeeze(1).double()
+        labels = label_indices(batch)
+        is_known = labels >= 0
+        log_probs, labels = log_probs[is_known], labels[is_known]
+        loss = nn.functional.nll_loss(log_probs, labels, reduction="sum")
+        num_labels = log_probs.size(1)
+        cells = labels * num_labels + log_probs.argmax(dim=-1)
+        confusion = torch.bincount(cells, minlength=num_labels**2)
+        return torch.cat([loss[None], (~is_known).sum()[None], confusion]).double().cpu()
+
+    @override
+    def finalize_metrics(self, sums: Tensor) -> dict[str, float]:
+        """Return the metrics; texts with unknown labels count as errors of accuracy."""
+        num_labels = int(len(sums[2:]) ** 0.5)
+        confusion = sums[2:].reshape(num_labels, num_labels).numpy()
+        num_known = max(float(confusion.sum()), 1)
+        return {
+            "loss": float(sums[0]) / num_known,
+            "accuracy": float(np.trace(confusion)) / (num_known + float(sums[1])),
+            "macro-f1": float(mean_f1(_label_counts(confusion))),
+        }
+
+    @override
+    def format_metrics(self, metrics: Mapping[str, float]) -> str:
+        return (
+            f"validation loss {metrics['loss']:.4f}, accuracy {100 * metrics['accuracy']:.1f} %, "
+            f"macro-F1 {100 * metrics['macro-f1']:.1f}"
+        )
+
+    @override
+    def build_predictor(
+        self,
+        members: Sequence[LoadedRun],
+        device: torch.device,
+        load_run: Callable[[Path | str], LoadedRun],
+    ) -> Classifier:
+        check(
+            len(members) == 1,
+            "ensemble_with",
+            "text classifiers cannot form an ensemble",
+            "give one run",
+        )
+        model = members[0].model
+        assert isinstance(model, TextClassifier), type(model)
+        return Classifier(model, members[0].tokenizers, device=device)
+
+    @override
+    def build_dev_evaluator(
+        self, model: Any, data_module: Any, config: ExperimentConfig, device: torch.device
+    ) -> DevEvaluator:
+        return SampleClassifier(model, data_module, device)
+
+    @override
+    def format_details(
+        self, outputs: SystemOutputs, references: Sequence[Sequence[str]]
+    ) -> Iterable[str]:
+        """Return precision, recall and F1 of every label."""
+        statistics = METRICS["macro-f1"].sentence_statistics(outputs.texts, references)
+        counts = statistics.sum(axis=0).reshape(-1, 3)
+        labels = sorted({choices[0].strip() for choices in references})
+        return ["", *_format_label_table(labels, counts)]
+
+
+class SampleClassifier(DevEvaluator):
+    """Classifies the first dev texts; all metrics come from `metric_sums`."""
+
+    def __init__(
+        self, model: TextClassifier, data_module: PairDataModule, device: torch.device
+    ) -> None:
+        self.model = model
+        self.data_module = data_module
+        self.device = device
+
+    @override
+    def compute_scores(self, names: Sequence[str]) -> dict[str, float]:
+        return {}
+
+    @override
+    def sample_predictions(self, count: int) -> list[LoggedSample]:
+        pairs = self.data_module.dev_pairs[:count]
+        with isolated_eval(self.model, self.device):
+            classifier = Classifier(self.model, self.data_module.tokenizers, device=self.device)
+            results = classifier.classify([pair.source for pair in pairs])
+        return [
+            LoggedSample(
+                source=list(result.source_tokens),
+                reference=pair.target,
+                output=[result.text],
+                text=result.text,
+                attention=()
+                if result.weights is None
+                else [[round(float(weight), _WEIGHT_DIGITS) for weight in result.weights]],
+            )
+            for result, pair in zip(results, pairs, strict=True)
+        ]
+
+
+def _label_counts(confusion: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 3"]:
+    """Return true positives, false positives and false negatives of every label."""
+    true_positives = np.diag(confusion)
+    return np.stack(
+        [
+            true_positives,
+            confusion.sum(axis=0) - true_positives,
+            confusion.sum(axis=1) - true_positives,
+        ],
+        axis=1,
+    )
+
+
+def _format_label_table(labels: Sequence[str], counts: Float[np.ndarray, "N 3"]) -> Iterator[str]:
+    width = max(len("label"), *map(len, labels))
+    yield f"{'label':<{width}}  texts  precision  recall     F1"
+    for label, (true, false, missed) in zip(labels, counts, strict=True):
+        precision, recall = 100 * true / max(true + false, 1), 100 * true / max(true + missed, 1)
+        f1 = 200 * true / max(2 * true + false + missed, 1)
+        yield f"{label:<{width}}  {true + missed:5.0f}  {precision:9.2f}  {recall:6.2f}  {f1:5.1f}"
+
+
+TASK = ClassificationTask()

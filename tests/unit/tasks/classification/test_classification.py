@@ -1,0 +1,191 @@
+"""Text classification: model, metrics, predictor, objective and commands."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import heedful as package
+from heedful.data.batching import Batch, collate_sources
+from heedful.inspection.attention_trace import trace_attention
+from heedful.tasks.classification.model import TextClassifierConfig
+from heedful.tasks.classification.predictor import METRICS
+from heedful.tasks.classification.task import TASK, LabelCrossEntropy
+from tests.commands import heedful
+from tests.labeled_texts import LABELS, labeled_lines, write_labeled_recipe
+from tests.shape_checking import unchecked
+
+TEXTS = [[5, 6, 7, 8], [9], [5, 9]]
+
+
+def build(pooling="attention", **settings):
+    torch.manual_seed(0)
+    encoder = {"type": "recurrent", "embedding_size": 8, "hidden_size": 8}
+    config = TextClassifierConfig(encoder=encoder, pooling=pooling, **settings)
+    return config.build(source_vocab_size=12, target_vocab_size=4 + 3).eval()
+
+
+def batch_of(labels):
+    sources = collate_sources(TEXTS[: len(labels)])
+    targets = torch.tensor([[4 + label, 3] for label in labels])
+    return Batch(sources, targets, targets)
+
+
+@pytest.mark.parametrize("pooling", ["attention", "mean", "max"])
+def test_padding_does_not_change_log_probs(pooling):
+    model = build(pooling)
+    together, _ = model.classify(collate_sources(TEXTS))
+    alone = [model.classify(collate_sources([text]))[0][0] for text in TEXTS]
+    torch.testing.assert_close(together, torch.stack(alone))
+    torch.testing.assert_close(together.exp().sum(dim=-1), torch.ones(3))
+
+
+def test_attention_trace_records_the_pooling_weights():
+    model = build()
+    with trace_attention(model) as records:
+        model.classify(collate_sources(TEXTS))
+    (record,) = records
+    assert record.module_path == "pooling.attention"
+    assert record.weights.shape == (3, 1, 1, 5)
+    torch.testing.assert_close(record.weights.sum(dim=-1), torch.ones(3, 1, 1))
+
+
+def test_word_dropout_replaces_words_in_training_only():
+    model = build(word_dropout=0.9)
+    before, _ = model.classify(collate_sources(TEXTS))
+    assert torch.equal(before, model.classify(collate_sources(TEXTS))[0])
+    model.train()
+    tokens = collate_sources(TEXTS).tokens
+    dropped = model._drop_words(tokens)
+    assert set(dropped[dropped != tokens].tolist()) == {1}
+    assert torch.equal(dropped == 3, tokens == 3)
+
+
+def test_objective_is_cross_entropy_summed_over_texts():
+    model, batch = build(), batch_of([2, 0, 1])
+    log_probs, _ = model.classify(batch.sources)
+    loss = LabelCrossEntropy()(model, batch, 1, model).main_loss
+    torch.testing.assert_close(loss, -(log_probs[0, 2] + log_probs[1, 0] + log_probs[2, 1]))
+    smoothed = LabelCrossEntropy(label_smoothing=0.1)(model, batch, 1, model).main_loss
+    torch.testing.assert_close(smoothed, 0.9 * loss - 0.1 * log_probs.mean(dim=-1).sum())
+    assert LabelCrossEntropy().normalizer(batch) == 3
+
+
+def test_metric_sums_add_up_over_batches_and_unknown_labels_are_errors():
+    model = build()
+    log_probs, _ = model.classify(batch_of([0, 0, 0]).sources)
+    predicted = log_probs.argmax(dim=-1).tolist()
+    right, unknown = batch_of(predicted), batch_of([*predicted[:2], -3])
+    with torch.no_grad():
+        sums = TASK.metric_sums(model, right) + TASK.metric_sums(model, unknown)
+    metrics = TASK.finalize_metrics(sums)
+    assert metrics["accuracy"] == pytest.approx(5 / 6)
+    assert metrics["macro-f1"] == pytest.approx(1.0)
+    assert TASK.format_metrics(metrics).endswith("accuracy 83.3 %, macro-F1 100.0")
+
+
+def test_macro_f1_equals_the_mean_over_labels():
+    references = [("a",), ("a",), ("b",), ("c",)]
+    outputs = ["a", "b", "b", "a"]
+    statistics = METRICS["macro-f1"].sentence_statistics(outputs, references)
+    # a: tp 1, fp 1, fn 1; b: tp 1, fp 1; c: fn 1.
+    expected = 100 * (2 / 4 + 2 / 3 + 0) / 3
+    assert METRICS["macro-f1"].compute(statistics.sum(axis=0)) == pytest.approx(expected)
+    assert METRICS["macro-f1"].signature(references) == "labels:3|nrefs:1"
+
+
+def test_label_metrics_ignore_space_around_labels():
+    for metric in METRICS.values():
+        statistics = metric.sentence_statistics(["a", "b"], [("a ",), (" b",)])
+        assert metric.compute(statistics.sum(axis=0)) == 100
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("labeled")
+    recipe, labeled = write_labeled_recipe(folder)
+    setting = {"type": "tsv", "path": str(labeled), "source_column": 2, "target_column": 1}
+    with unchecked():
+        package.train(str(recipe), folder / "run", overrides=[f"data.train={json.dumps(setting)}"])
+    return folder / "run"
+
+
+@pytest.fixture
+def call(capsys, monkeypatch):
+    return lambda *words, stdin="": heedful(capsys, monkeypatch, *words, stdin=stdin)
+
+
+def test_classify_prints_one_label_per_line(run, call, tmp_path):
+    (tmp_path / "texts").write_text("the old cat\n\nthis iron\n")
+    ended = call("classify", run, tmp_path / "texts")
+    assert ended.code == 0, ended.err
+    lines = ended.out.splitlines()
+    assert [lines[0], lines[2]] == ["animal", "metal of old"]
+    assert lines[1] in LABELS.values()
+
+
+def test_classify_prints_probabilities_and_weights_as_json(run, call):
+    (line,) = call("classify", run, "--json", stdin="one big rose\n").out.splitlines()
+    result = json.loads(line)
+    assert result["label"] == "plant" == next(iter(result["probabilities"]))
+    assert sum(result["probabilities"].values()) == pytest.approx(1, abs=1e-5)
+    assert result["source_tokens"] == ["one", "big", "rose", "(end)"]
+    assert sum(result["weights"]) == pytest.approx(1, abs=1e-5)
+
+
+def test_predictions_do_not_depend_on_other_texts(run):
+    classifier = package.load(run)
+    texts = ["cat", "the a one this that big rose", "iron"]
+    together = classifier.classify(texts)
+    for text, result in zip(texts, together, strict=True):
+        (alone,) = classifier.classify([text])
+        assert alone.text == result.text
+        np.testing.assert_allclose(alone.weights, result.weights, atol=1e-6)
+
+
+def test_evaluate_prints_scores_and_a_table_of_labels(run, call, tmp_path):
+    (tmp_path / "test.tsv").write_text("\n".join(labeled_lines(40, seed=1)) + "\n")
+    ended = call("evaluate", run, tmp_path / "test.tsv", "--confidence")
+    assert ended.code == 0, ended.err
+    lines = ended.out.splitlines()
+    assert lines[1].split()[:2] == ["accuracy", "100.00"]
+    assert lines[2].split()[:2] == ["macro-F1", "100.00"]
+    assert lines[5].split() == ["label", "texts", "precision", "recall", "F1"]
+    assert lines[6].split() == ["animal", lines[6].split()[1], "100.00", "100.00", "100.0"]
+
+
+def test_show_draws_the_weights_of_a_text(run, call):
+    ended = call("show", run, "the old cat")
+    assert ended.code == 0, ended.err
+    assert "animal" in ended.out
+    assert "cat" in ended.out
+
+
+def test_compare_scores_classifiers(run, call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "test.tsv").write_text("\n".join(labeled_lines(10, seed=1)) + "\n")
+    ended = call("compare", run, "--labeled", "test.tsv", "--device", "cpu")
+    assert ended.code == 0, ended.err
+    assert ended.out.splitlines()[0].split()[:3] == ["system", "accuracy", "macro-F1"]
+
+
+def test_resumed_training_equals_uninterrupted_training(tmp_path):
+    recipe, labeled = write_labeled_recipe(tmp_path, steps=20, every=10)
+    setting = {"type": "tsv", "path": str(labeled), "source_column": 2, "target_column": 1}
+    data = f"data.train={json.dumps(setting)}"
+    with unchecked():
+        package.train(str(recipe), tmp_path / "whole", overrides=[data])
+        package.train(str(recipe), tmp_path / "resumed", overrides=[data, "training.max_steps=10"])
+        package.train(str(recipe), tmp_path / "resumed", overrides=[data])
+    whole, resumed = (
+        package.load(tmp_path / name).model.state_dict() for name in ("whole", "resumed")
+    )
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_samples_have_attention_over_the_text(run):
+    (line, *_) = (run / "samples.jsonl").read_text().splitlines()
+    sample = json.loads(line)
+    assert sample["output"] == [sample["text"]]
+    assert len(sample["attention"][0]) == len(sample["source"])
