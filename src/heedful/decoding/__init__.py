@@ -1,1 +1,1 @@
-"""Decoding: what is asked of a trained model, in words, and what is told of its answers."""
+"""Decoding: requests as token ids, decoding strategies, and translations with their attention."""
