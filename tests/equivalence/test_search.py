@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.batching import Batch, collate_sources
 from heedful.search import (
     BeamSearchOptions,
@@ -21,6 +22,11 @@ from tests.catalogue import SYSTEMS, build, texts
 from tests.shape_checking import unchecked
 from tests.unit.search import tables
 from tests.unit.search.tables import TableModel, contains, search
+
+
+def accelerated(name):
+    """A system of the catalogue, accelerated as predictors do it."""
+    return accelerate_for_inference(build(name), "cpu")
 
 
 @given(seed=st.integers(0, 10_000), max_length=st.integers(1, 4))
@@ -83,7 +89,7 @@ def run_search(model, sources, beam_size, options=None):
 
 @each_system
 def test_beam_size_1_is_greedy_search_for_every_system(name):
-    model, sources = build(name), collate_sources(texts())
+    model, sources = accelerated(name), collate_sources(texts())
     max_lengths = torch.full((len(sources.lengths),), 8)
     state = model.initial_state(sources)
     beam = beam_search(model, state, bos=BOS, eos=EOS, beam_size=1, max_lengths=max_lengths)
@@ -96,7 +102,7 @@ def test_beam_size_1_is_greedy_search_for_every_system(name):
 @pytest.mark.parametrize("beam_size", [1, 3])
 @pytest.mark.wide
 def test_batched_search_matches_one_sentence_at_a_time(name, beam_size):
-    model, sequences = build(name), texts(4)
+    model, sequences = accelerated(name), texts(4)
     batched = run_search(model, collate_sources(sequences), beam_size)
     for sequence, expected in zip(sequences, batched, strict=True):
         alone = run_search(model, collate_sources([sequence]), beam_size)[0]
@@ -107,7 +113,7 @@ def test_batched_search_matches_one_sentence_at_a_time(name, beam_size):
 
 @each_system
 def test_weights_under_a_beam_match_forced_decoding_and_teacher_forcing(name):
-    model, sequences = build(name), texts(4)
+    model, sequences = accelerated(name), texts(4)
     outputs_of_sentences = run_search(model, collate_sources(sequences), 4)
     outputs = [outputs[rank] for rank in (0, -1) for outputs in outputs_of_sentences]
     scored = model.score(collate_sources(sequences * 2), [output.tokens for output in outputs])
@@ -151,7 +157,7 @@ DIVERSE_SYSTEMS = [  # different kinds of attention and state
 
 @pytest.mark.parametrize("name", DIVERSE_SYSTEMS)
 def test_forced_decoding_reproduces_every_output_of_a_beam(name):
-    model, sources = build(name), collate_sources(texts(4))
+    model, sources = accelerated(name), collate_sources(texts(4))
     options = BeamSearchOptions(coverage_penalty=RepeatedCoveragePenalty(0.3))
     outputs_of_sentences = run_search(model, sources, 4, options)
     for rank in range(4):
@@ -173,7 +179,7 @@ def test_forced_decoding_reproduces_every_output_of_a_beam(name):
 @pytest.mark.parametrize("name", DIVERSE_SYSTEMS)
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_constrained_search_does_not_depend_on_the_batch(name, beam_size):
-    model, sequences = build(name), texts(4)
+    model, sequences = accelerated(name), texts(4)
     constraints = [
         [require_phrase([5, 6])],
         [],

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.batching import collate_sources
 from heedful.models.backbones import RecurrentBackboneConfig
 from heedful.models.ensembles import Ensemble, ShallowFusion
@@ -171,8 +172,8 @@ def without_shape_checks():
 @cache
 def build_system(name):
     if name in SINGLE_MODELS:
-        return build(name)
-    members = [build(member) for member in MEMBERS]
+        return accelerate_for_inference(build(name), "cpu")
+    members = [accelerate_for_inference(build(member), "cpu") for member in MEMBERS]
     if name == "ensemble":
         return Ensemble(members, "log-probabilities")
     torch.manual_seed(3)
@@ -180,7 +181,7 @@ def build_system(name):
     language_model = config.build(source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY)
     return ShallowFusion(
         Ensemble(members, "probabilities"),
-        language_model.double().eval(),
+        accelerate_for_inference(language_model.double(), "cpu"),
         weight=0.3,
         context_length=4,
     )

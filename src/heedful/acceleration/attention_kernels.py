@@ -28,7 +28,7 @@ from heedful.pytree import map_tensors, tensors_of
 from heedful.shapes import Float, Int
 
 
-def exceeds_unchunked(queries: Tensor, keys: Tensor, vector: Tensor) -> bool:
+def exceeds_unchunked(queries: Tensor, keys: Tensor, *_: object) -> bool:
     """Whether the hidden layer (*B, T, S, A) is too large to be held."""
     leading = torch.broadcast_shapes(queries.shape[:-2], keys.shape[:-2])
     num_elements = math.prod((*leading, *queries.shape[-2:], keys.size(-2)))
@@ -126,9 +126,7 @@ def _hidden(
     return (queries.unsqueeze(2) + keys.unsqueeze(1)).tanh_()
 
 
-def has_single_cpu_query(
-    queries: Tensor, memory: Memory, temperature: float, dropout: float
-) -> bool:
+def has_single_cpu_query(queries: Tensor, memory: Memory, *_: object) -> bool:
     """Whether there is one query per row, on a CPU, and no values are shared by several heads."""
     is_shared = queries.shape[:-2] != memory.values.shape[:-2]
     return queries.size(-2) == 1 and queries.device.type == "cpu" and not is_shared
@@ -178,13 +176,7 @@ def _to_4d(inputs: Tensor) -> Tensor:
     return inputs[None, None].flatten(0, -4)
 
 
-def exceeds_query_chunk(
-    attend: AttendFunction,
-    queries: Tensor,
-    positions: Tensor,
-    memory: Any,
-    parameters: Sequence[Tensor],
-) -> bool:
+def exceeds_query_chunk(attend: AttendFunction, queries: Tensor, *_: object) -> bool:
     """Whether there are so many queries that their masks would be large."""
     return queries.size(1) > tuning.QUERY_CHUNK_SIZE
 
@@ -303,7 +295,7 @@ def _restored_rng_and_autocast(ctx: Any) -> Iterator[None]:
         yield
 
 
-def can_look_up(positions: Tensor, size: int, dtype: torch.dtype) -> bool:
+def can_look_up(positions: Tensor, *_: object) -> bool:
     """Whether positions are on a CPU; a GPU would have to be waited for to check their range."""
     return (
         positions.device.type == "cpu"

@@ -20,10 +20,7 @@ from heedful.shapes import Float, Int
 
 
 def can_rank_in_chunks(
-    allowed_log_probs: Tensor,
-    model_log_probs: Tensor,
-    cumulative_log_probs: NDArray[np.float64],
-    num_candidates: int,
+    allowed_log_probs: Tensor, _: Tensor, __: object, num_candidates: int
 ) -> bool:
     """Whether there are enough chunks to leave some out."""
     return _num_chunks(allowed_log_probs) > 2 * num_candidates
@@ -57,17 +54,10 @@ def find_candidates_in_chunks(
     return to_candidates(best, rows.gather(1, chosen), tokens, model_log_probs)
 
 
-def can_rank_with_numpy(
-    allowed_log_probs: Tensor,
-    model_log_probs: Tensor,
-    cumulative_log_probs: NDArray[np.float64],
-    num_candidates: int,
-) -> bool:
-    """Whether log-probabilities are on the CPU in a precision in which scores are added."""
-    return model_log_probs.device.type == "cpu" and model_log_probs.dtype in {
-        torch.float32,
-        torch.float64,
-    }
+def can_rank_with_numpy(_: Tensor, model_log_probs: Tensor, *__: object) -> bool:
+    """Whether log-probabilities are on the CPU, in a precision in which scores are added."""
+    is_wide = model_log_probs.dtype in {torch.float32, torch.float64}
+    return is_wide and model_log_probs.device.type == "cpu"
 
 
 def find_candidates_with_numpy(

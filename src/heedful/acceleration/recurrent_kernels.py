@@ -38,12 +38,12 @@ def _lacks_kernel(cell: TorchCell) -> bool:
     return is_half and type(cell) is LSTMCell and cell.weights[0].device.type == "cpu"
 
 
-def has_kernel_for_outputs(cell: RecurrentCell, inputs: Tensor, state: RecurrentState) -> bool:
+def has_kernel_for_outputs(cell: RecurrentCell, *_: object) -> bool:
     """Whether torch has a kernel for this cell."""
     return torch_cell(cell) is not None
 
 
-def has_kernel_for_states(cell: RecurrentCell, inputs: Tensor, state: RecurrentState) -> bool:
+def has_kernel_for_states(cell: RecurrentCell, *_: object) -> bool:
     """Whether the kernel returns all states; of an LSTM's cell state it returns the last alone.
 
     Recomputing the others from inputs and outputs, all gates at once, takes longer on a CPU than
@@ -53,9 +53,7 @@ def has_kernel_for_states(cell: RecurrentCell, inputs: Tensor, state: RecurrentS
     return kernel is not None and type(kernel) is not LSTMCell
 
 
-def has_kernel_for_final_state(
-    cell: RecurrentCell, inputs: Tensor, lengths: Tensor, state: RecurrentState
-) -> bool:
+def has_kernel_for_final_state(cell: RecurrentCell, inputs: Tensor, *_: object) -> bool:
     """Whether there is a kernel for the final cell state; a single step is faster as a step."""
     return type(torch_cell(cell)) is LSTMCell and inputs.size(1) > 1
 
