@@ -103,7 +103,7 @@ def forked(work):
     return child
 
 
-def test_killed_at_any_moment_everything_is_whole_and_training_goes_on(tmp_path):
+def test_kill_at_any_moment_leaves_complete_checkpoints(tmp_path):
     (tmp_path / "config.yaml").write_text("seed: 0\n")
     told, chance, reached, published = [], random.Random(0), 0, 0
     longest = max(0.3, 6 * seconds_to_save(tmp_path / "other"))  # disks differ
@@ -144,9 +144,7 @@ KEPT = st.builds(
 
 
 @given(SAVES, KEPT)
-def test_after_any_saves_the_last_the_best_and_every_so_many_are_there(
-    tmp_path_factory, saves, config
-):
+def test_kept_checkpoints_exist_after_any_sequence_of_saves(tmp_path_factory, saves, config):
     folder = tmp_path_factory.mktemp("kept")
     checkpoints = CheckpointManager(folder, config, pytest.fail)
     step, scores = 0, {}
@@ -191,7 +189,7 @@ def assert_damage_is_noticed(folder, spoiled):
 
 
 @pytest.mark.parametrize("are_strengthened", [True, False], ids=["sha-256", "quick hashes"])
-def test_every_thousandth_byte_flipped_is_noticed(tmp_path, saved, monkeypatch, are_strengthened):
+def test_flipped_bytes_are_detected(tmp_path, saved, monkeypatch, are_strengthened):
     if not are_strengthened:
         monkeypatch.setattr("heedful.training.checkpoints.add_sha256", lambda place: None)
         checkpoints = CheckpointManager(saved, CheckpointConfig(), pytest.fail)
@@ -212,7 +210,7 @@ def test_every_thousandth_byte_flipped_is_noticed(tmp_path, saved, monkeypatch, 
     assert count > 500
 
 
-def test_files_cut_short_emptied_lengthened_or_missing_are_noticed(saved):
+def test_truncated_extended_or_missing_files_are_detected(saved):
     for path in sorted((saved / "step-00000002").iterdir()):
         contents = path.read_bytes()
         for spoiled in (contents[:-1], contents[: len(contents) // 2], b"", contents + b"\0"):
@@ -245,7 +243,7 @@ def small_disk(tmp_path):
 MEGABYTES_8 = 8_000_000 // (3 * 4 + 4 * 8)  # numbers a tensor of a snapshot of that size
 
 
-def test_a_disk_without_room_is_refused_before_anything_is_written(small_disk):
+def test_full_disk_is_an_error_before_anything_is_written(small_disk):
     checkpoints = CheckpointManager(
         small_disk / "checkpoints", CheckpointConfig(keep_last=9), pytest.fail
     )
@@ -267,9 +265,7 @@ def test_a_disk_without_room_is_refused_before_anything_is_written(small_disk):
     assert checkpoints.load().step == 3
 
 
-def test_a_disk_that_fills_while_a_checkpoint_is_written_keeps_the_old_ones(
-    small_disk, monkeypatch
-):
+def test_disk_that_fills_while_saving_keeps_old_checkpoints(small_disk, monkeypatch):
     checkpoints = CheckpointManager(
         small_disk / "checkpoints", CheckpointConfig(keep_last=9), pytest.fail
     )
@@ -289,7 +285,7 @@ def test_a_disk_that_fills_while_a_checkpoint_is_written_keeps_the_old_ones(
     checkpoints.close()
 
 
-def test_a_full_disk_leaves_what_is_published_as_it_was(small_disk):
+def test_full_disk_keeps_the_saved_weights(small_disk):
     run = small_disk / "run"
     run.mkdir()
     (run / "config.yaml").write_text("seed: 0\n")
@@ -305,7 +301,7 @@ def test_a_full_disk_leaves_what_is_published_as_it_was(small_disk):
         assert sorted(os.listdir(run)) == ["config.yaml", "manifest.json", "weights.safetensors"]
 
 
-def test_a_disk_that_cannot_be_written_can_be_read(small_disk):
+def test_read_only_disk_can_be_read(small_disk):
     folder = small_disk / "checkpoints"
     checkpoints = CheckpointManager(folder, CheckpointConfig(), pytest.fail)
     checkpoints.save(snapshot(1))
@@ -335,7 +331,7 @@ def try_to_save(checkpoints, step):
 
 @pytest.mark.parametrize("step", [2, 1], ids=["a new step", "a step saved again"])
 @pytest.mark.parametrize("name", ["fsync", "rename", "replace"])
-def test_a_disk_that_fails_at_any_call_spoils_nothing(tmp_path, monkeypatch, name, step):
+def test_failing_system_calls_corrupt_nothing(tmp_path, monkeypatch, name, step):
     checkpoints = CheckpointManager(tmp_path / "checkpoints", CheckpointConfig(), pytest.fail)
     monkeypatch.setattr("heedful.training.checkpoints.add_sha256", lambda place: None)
     working, failed = getattr(os, name), 0

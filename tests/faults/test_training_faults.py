@@ -51,7 +51,7 @@ def assert_nothing_is_broken(run):
         read_and_verify_manifest(checkpoint)
 
 
-def test_killed_at_any_moment_it_goes_on_and_ends_the_same(tmp_path, starting):
+def test_training_killed_at_any_moment_resumes_to_the_same_result(tmp_path, starting):
     """Killed again and again, at moments drawn by chance, while it trains, validates and saves."""
     recipe = write_recipe(tmp_path, steps=STEPS, every=7)
     chance, kills, runs = random.Random(0), 0, [tmp_path / "run-0"]
@@ -74,7 +74,7 @@ def test_killed_at_any_moment_it_goes_on_and_ends_the_same(tmp_path, starting):
         assert not list(run.rglob(".writing-*")), "what the killed left behind is swept away"
 
 
-def test_a_damaged_checkpoint_is_put_aside_and_the_one_before_is_gone_on_from(tmp_path, capsys):
+def test_corrupt_checkpoint_falls_back_to_the_previous_one(tmp_path, capsys):
     recipe = str(write_recipe(tmp_path, steps=20, every=10))
     heedful.train(recipe, tmp_path / "whole")
     run = tmp_path / "run"
@@ -90,7 +90,7 @@ def test_a_damaged_checkpoint_is_put_aside_and_the_one_before_is_gone_on_from(tm
     assert_same_end(tmp_path / "whole", run)
 
 
-def test_two_trainers_in_one_folder_are_refused(tmp_path):
+def test_second_trainer_in_a_folder_is_an_error(tmp_path):
     recipe = write_recipe(tmp_path, steps=100_000, every=50_000)
     run = tmp_path / "run"
     first = start_heedful("train", recipe, "--run", run, stderr=subprocess.DEVNULL)
@@ -117,7 +117,7 @@ def small_disk(folder, megabytes):
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-def test_on_a_full_disk_the_last_good_state_is_kept_and_gone_on_from(tmp_path):
+def test_full_disk_keeps_the_last_checkpoint(tmp_path):
     recipe = str(write_recipe(tmp_path, steps=40, every=10))
     heedful.train(recipe, tmp_path / "whole")
     with small_disk(tmp_path / "disk", 4) as disk:
@@ -136,7 +136,7 @@ def test_on_a_full_disk_the_last_good_state_is_kept_and_gone_on_from(tmp_path):
         assert_same_end(tmp_path / "whole", run)
 
 
-def test_told_to_go_on_it_trains_past_a_full_disk(tmp_path):
+def test_training_continues_on_a_full_disk_if_configured(tmp_path):
     recipe = str(write_recipe(tmp_path, steps=40, every=10))
     with small_disk(tmp_path / "disk", 2) as disk:
         run = disk / "run"
@@ -149,7 +149,7 @@ def test_told_to_go_on_it_trains_past_a_full_disk(tmp_path):
         assert_nothing_is_broken(run)
 
 
-def test_in_a_folder_that_has_become_read_only_nothing_is_lost(tmp_path):
+def test_read_only_folder_loses_nothing(tmp_path):
     recipe = str(write_recipe(tmp_path, steps=40, every=10))
     with small_disk(tmp_path / "disk", 8) as disk:
         run = disk / "run"
@@ -163,7 +163,7 @@ def test_in_a_folder_that_has_become_read_only_nothing_is_lost(tmp_path):
         assert heedful.train(recipe, run).step == 40
 
 
-def test_a_signal_whose_save_fails_ends_with_its_own_code(tmp_path):
+def test_signal_with_failed_save_has_its_own_exit_code(tmp_path):
     recipe = write_recipe(tmp_path, steps=100_000, every=50_000)
     with small_disk(tmp_path / "disk", 4) as disk:
         run = disk / "run"
@@ -206,7 +206,7 @@ class TestAPoisonedRow:
         weights["encoder.embedding.embedding.weight"][row] = float("inf")
         Run(run).save_model(weights, step=10)
 
-    def test_its_steps_are_skipped_counted_and_kept_to_be_looked_at(self, poisoned, tmp_path):
+    def test_nonfinite_steps_are_skipped_counted_and_dumped(self, poisoned, tmp_path):
         recipe, clean, _ = poisoned
         self.poison(clean, row=4 + 7)  # the rarest letter
         run = tmp_path / "run"
@@ -230,7 +230,7 @@ class TestAPoisonedRow:
         batch = load_file(bundles[0] / "batch-0.safetensors")
         assert (batch["0"] == 11).any(), "the batch that is kept holds the word"
 
-    def test_after_many_in_a_row_it_stops_and_says_where(self, poisoned, tmp_path):
+    def test_consecutive_nonfinite_steps_end_training(self, poisoned, tmp_path):
         recipe, clean, _ = poisoned
         for row in range(4, 12):
             self.poison(clean, row)
