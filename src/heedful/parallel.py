@@ -26,8 +26,8 @@ from typing import Any, Generic, NamedTuple, NoReturn, Protocol, Self, TypeVar
 from heedful.errors import HeedfulError
 
 __all__ = [
-    "WorkerJob",
     "WorkerDiedError",
+    "WorkerJob",
     "WorkerProcess",
     "available_cores",
     "chunks_as_available",

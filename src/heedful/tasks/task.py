@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.config.base import type_of
@@ -122,7 +123,9 @@ class Prediction(Protocol):
     def tokens(self) -> Sequence[str]: ...
     @property
     def attention_map(self) -> AttentionMap | None: ...
-    def to_json(self) -> dict[str, Any]: ...
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        ...
 
 
 class Predictor(Protocol):
@@ -172,12 +175,14 @@ class PredictedOutputs:
 
     @cached_property
     def texts(self) -> Sequence[str]:
+        """The predicted texts."""
         predictions = self.predictor.predict(self.sources)
         return [
             prediction.text for prediction in self.with_progress(predictions, len(self.sources))
         ]
 
     def metric_inputs(self, metric: Metric) -> Sequence[str]:
+        """Return the predicted texts."""
         del metric
         return self.texts
 
@@ -200,12 +205,12 @@ class DevEvaluator(ABC):
 class NoDevEvaluator(DevEvaluator):
     """Evaluates nothing: the model predicts no text."""
 
+    @override
     def compute_scores(self, names: Sequence[str]) -> dict[str, float]:
-        del names
         return {}
 
+    @override
     def sample_predictions(self, count: int) -> list[LoggedSample]:
-        del count
         return []
 
 

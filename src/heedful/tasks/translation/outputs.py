@@ -58,6 +58,7 @@ class TranslationOutputs:
 
     @property
     def texts(self) -> Sequence[str]:
+        """The translations of the sources."""
         return [record.text for record in self._outputs]
 
     def metric_inputs(self, metric: Metric) -> Sequence[str]:
