@@ -67,11 +67,11 @@ def test_click_sorts_best_first_then_worst_then_original(opened):
 
 def test_numbers_are_sorted_numerically_with_unknown_ones_last(opened):
     costs = [9e12, 1e13, None, 2e9]
-    found = [
+    result = [
         system._replace(cost=system.cost._replace(training_flops=cost and RunStatistics(cost)))
         for system, cost in zip(example_comparison(4).systems, costs, strict=True)
     ]
-    page = opened(example_comparison(systems=found))
+    page = opened(example_comparison(systems=result))
     sort_by(page, "training FLOPs")
     assert order(page) == systems(3, 0, 1, 2)
     sort_by(page, "training FLOPs")

@@ -4,13 +4,13 @@ from heedful.comparison.tables import format_scientific, make_columns
 from tests.unit.comparison.format_examples import comparison, cost, score, system
 
 
-def column(found, name):
-    return next(each for each in make_columns(found) if each.name == name)
+def column(result, name):
+    return next(each for each in make_columns(result) if each.name == name)
 
 
 def test_columns_are_metrics_and_then_costs():
-    found = comparison(system("one", score(20.0), score(0.5, name="TER", better="lower")))
-    assert [each.name for each in make_columns(found)] == [
+    result = comparison(system("one", score(20.0), score(0.5, name="TER", better="lower")))
+    assert [each.name for each in make_columns(result)] == [
         "BLEU",
         "TER",
         "training FLOPs",
@@ -20,7 +20,7 @@ def test_columns_are_metrics_and_then_costs():
         "sentences/s",
         "tokens/s",
     ]
-    assert [[cell.text for cell in each.cells] for each in make_columns(found)] == [
+    assert [[cell.text for cell in each.cells] for each in make_columns(result)] == [
         ["20.00"],
         ["0.500"],
         ["2.3e14"],
@@ -51,8 +51,8 @@ def test_numbers_with_equal_text_are_equally_best():
 
 def test_equal_numbers_have_no_best():
     for values in ((20.0,), (20.0, 20.0), (20.001, 20.002)):
-        found = comparison(*(system(str(place), score(v)) for place, v in enumerate(values)))
-        assert not any(cell.is_best for each in make_columns(found) for cell in each.cells)
+        result = comparison(*(system(str(place), score(v)) for place, v in enumerate(values)))
+        assert not any(cell.is_best for each in make_columns(result) for cell in each.cells)
 
 
 def test_significant_difference_is_marked():
@@ -68,21 +68,21 @@ def test_unknown_cost_is_a_dash_and_never_best():
         system("one", score(20.0)),
         system("two", score(20.0), training_costs=cost(flops=1e14, seconds=99.94, memory=2e9)),
     ]
-    found = comparison(*systems)
+    result = comparison(*systems)
     for name in ("training FLOPs", "seconds", "memory"):
-        first, *others = column(found, name).cells
+        first, *others = column(result, name).cells
         assert first == ("-", None, False, "")
         assert [cell.is_best for cell in others] == [name == "memory", name != "memory"]
-    assert [cell.text for cell in column(found, "seconds").cells] == ["-", "120", "99.9"]
-    assert column(found, "memory").cells[2].text == "1.86 GiB"
+    assert [cell.text for cell in column(result, "seconds").cells] == ["-", "120", "99.9"]
+    assert column(result, "memory").cells[2].text == "1.86 GiB"
 
 
 def test_small_numbers_have_more_digits():
     training_costs = cost(parameters=19_532, speed=0.5)
-    found = comparison(
+    result = comparison(
         system("one", score(1.23456, name="bits per character"), training_costs=training_costs)
     )
-    texts = {each.name: each.cells[0].text for each in make_columns(found)}
+    texts = {each.name: each.cells[0].text for each in make_columns(result)}
     assert texts["bits per character"] == "1.235"
     assert texts["parameters"] == "19,532"
     assert texts["sentences/s"] == "0.5"

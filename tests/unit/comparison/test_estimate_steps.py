@@ -32,10 +32,10 @@ def test_remaining_validations_reduce_the_time():
 def test_run_with_even_speed_ends_at_the_budget(each):
     step = max(1, round(0.1 * TOTAL / each))
     entries = entries_at({1: each}, validated=step * each + 0.5)
-    found = estimate_steps(
+    result = estimate_steps(
         entries, step=step, elapsed_seconds=step * each, total_seconds=TOTAL, validations=8
     )
-    assert found * each + 8 * 0.5 == pytest.approx(TOTAL, abs=each)
+    assert result * each + 8 * 0.5 == pytest.approx(TOTAL, abs=each)
 
 
 def test_single_step_is_extrapolated():

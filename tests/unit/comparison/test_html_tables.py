@@ -19,11 +19,11 @@ def rows(table):
 def test_html_columns_are_those_of_the_other_tables():
     comparison = example_comparison(3)
     table = render_table(comparison)
-    told = make_columns(comparison)
-    assert rows(table)[0] == ["system", *(column.name for column in told)]
+    report = make_columns(comparison)
+    assert rows(table)[0] == ["system", *(column.name for column in report)]
     for place, row in enumerate(list(table.iter("tr"))[1:]):
         values = [cell.get("data-value") for cell in list(row)[1:]]
-        assert values == [repr(column.cells[place].value) for column in told]
+        assert values == [repr(column.cells[place].value) for column in report]
         assert [header.get("scope") for header in row.iter("th")] == ["row"]
 
 
@@ -95,9 +95,9 @@ def test_differences_without_intervals():
         system._replace(scores=[each._replace(interval=None) for each in system.scores])
         for system in example_comparison(2).systems
     ]
-    found = render_differences(example_comparison(systems=systems))
-    assert found.get("aria-label") == "Differences from system-0, with p-values"
-    assert rows(found)[2] == ["system-1", "+2.10, p = 0.0123*", "+24.20, p = 0.0123*"]
+    result = render_differences(example_comparison(systems=systems))
+    assert result.get("aria-label") == "Differences from system-0, with p-values"
+    assert rows(result)[2] == ["system-1", "+2.10, p = 0.0123*", "+24.20, p = 0.0123*"]
 
 
 def test_length_table_has_sizes_and_bold_best_scores():

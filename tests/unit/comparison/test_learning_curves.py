@@ -40,8 +40,8 @@ def points(group):
 
 def labels(figure):
     root = ElementTree.fromstring(figure.svg)
-    found = [node for node in root.iter(f"{NAMESPACE}text") if "axis-label" in node.get("class")]
-    return [node.text for node in found]
+    result = [node for node in root.iter(f"{NAMESPACE}text") if "axis-label" in node.get("class")]
+    return [node.text for node in result]
 
 
 def tick_labels(figure):
@@ -62,9 +62,9 @@ def with_curves(curves):
 def test_every_run_is_drawn_over_every_axis(axis, count):
     comparison = example_comparison(count)
     for score in validation_metrics(comparison):
-        found = groups(plot_learning_curves(comparison, score, axis))
-        assert list(found) == [f"system-{place}" for place in range(count)]
-        assert {len(run_curves(group)) for group in found.values()} == {3}
+        result = groups(plot_learning_curves(comparison, score, axis))
+        assert list(result) == [f"system-{place}" for place in range(count)]
+        assert {len(run_curves(group)) for group in result.values()} == {3}
 
 
 def test_validation_metrics_start_with_the_loss():

@@ -56,9 +56,9 @@ def paths(figure, css_class):
 @each_plot
 @pytest.mark.parametrize("count", [1, 2, 5, 12])
 def test_every_system_is_in_every_plot(plot, count):
-    found = groups(plot(example_comparison(count)))
-    assert list(found) == [f"system-{place}" for place in range(count)]
-    assert all(points(group) for group in found.values())
+    result = groups(plot(example_comparison(count)))
+    assert list(result) == [f"system-{place}" for place in range(count)]
+    assert all(points(group) for group in result.values())
 
 
 def styles_of(figure):
@@ -74,15 +74,15 @@ def test_system_style_does_not_depend_on_the_plot():
     comparison = example_comparison(systems=systems)
     by_plot = [styles_of(plot(comparison)) for plot in PLOTS]
     for name in (system.name for system in systems[1:]):
-        assert len({found[name] for found in by_plot}) == 1
+        assert len({result[name] for result in by_plot}) == 1
     assert len(set(by_plot[1].values())) == 12
 
 
 def test_lines_of_the_same_color_differ_in_dashes():
-    found = groups(plot_quality_by_length(example_comparison(12)))
+    result = groups(plot_quality_by_length(example_comparison(12)))
     styles = [
         (group.get("class"), group.find(f"{NAMESPACE}path").get("class"))
-        for group in found.values()
+        for group in result.values()
     ]
     assert len(set(styles)) == 12
 
@@ -98,8 +98,8 @@ def test_too_many_systems_are_noted(plot):
 
 
 def test_flops_axis_is_logarithmic():
-    found = groups(plot_quality_vs_flops(example_comparison(6)))
-    xs = [points(group)[0][1][0] for group in found.values()]
+    result = groups(plot_quality_vs_flops(example_comparison(6)))
+    xs = [points(group)[0][1][0] for group in result.values()]
     steps = [later - earlier for earlier, later in itertools.pairwise(xs)]
     assert steps == [pytest.approx(steps[0], abs=2 * TOLERANCE)] * 5
 
@@ -172,8 +172,8 @@ def test_systems_may_have_different_length_groups():
     systems[0] = systems[0]._replace(scores=few)
     comparison = example_comparison(systems=systems)
     assert list(length_groups(comparison)) == ["1-5", "6-10", "11-15"]
-    found = groups(plot_quality_by_length(comparison))
-    assert [numbers[0] for numbers, _ in points(found["system-0"])] == [1, 2]
+    result = groups(plot_quality_by_length(comparison))
+    assert [numbers[0] for numbers, _ in points(result["system-0"])] == [1, 2]
 
 
 # --- what is missing -----------------------------------------------------------------------
@@ -215,10 +215,10 @@ def test_group_without_score_is_a_gap():
     system = example_system(0)
     (name, size, _), *others = system.scores[0].by_length
     judged = [each._replace(by_length=[(name, size, None), *others]) for each in system.scores]
-    found = groups(
+    result = groups(
         plot_quality_by_length(example_comparison(systems=[system._replace(scores=judged)]))
     )
-    assert [numbers[0] for numbers, _ in points(found["system-0"])] == [1, 2]
+    assert [numbers[0] for numbers, _ in points(result["system-0"])] == [1, 2]
 
 
 def test_single_runs_have_no_error_bars_and_a_note():

@@ -18,9 +18,9 @@ def is_row_of(words, others):
 def test_diff_leaves_the_longest_common_subsequence_unmarked(seed):
     draw = random.Random(seed)
     words, others = ([draw.choice("abc") for _ in range(draw.randint(0, 7))] for _ in range(2))
-    found = diff_words(words, others)
-    assert [word for word, _ in found] == words
-    common = [word for word, is_other in found if not is_other]
+    result = diff_words(words, others)
+    assert [word for word, _ in result] == words
+    common = [word for word, is_other in result if not is_other]
     assert is_row_of(common, others)
     most = max(
         size

@@ -41,7 +41,7 @@ def test_page_has_test_set_best_systems_failures_and_command():
     comparison = example_comparison(5)
     failure = Failure("system-9", "runs/system-9-1", "the loss is not finite")
     page = read(comparison._replace(failures=[failure]))
-    top, found = page.sections["top"], page.sections["reproduction"]
+    top, result = page.sections["top"], page.sections["reproduction"]
     assert "5 systems on test.la, each trained within 2 minutes, with system-0" in top
     assert "Best BLEU28.10system-4" in top
     assert "Fewest training FLOPs1.1e13system-0" in top
@@ -53,8 +53,8 @@ def test_page_has_test_set_best_systems_failures_and_command():
         "signature:chrF",
         "runs/system-4-2",
     ):
-        assert text in found
-    assert "devicecpu" in found
+        assert text in result
+    assert "devicecpu" in result
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 12])

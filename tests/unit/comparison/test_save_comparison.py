@@ -15,8 +15,8 @@ def several():
 
 
 def test_every_format_is_written(tmp_path):
-    found = several()
-    files = save_comparison(found, tmp_path / "new" / "folder")
+    result = several()
+    files = save_comparison(result, tmp_path / "new" / "folder")
     assert [path.name for path in files] == [
         "comparison.json",
         "table.csv",
@@ -26,10 +26,10 @@ def test_every_format_is_written(tmp_path):
     ]
     texts = {path.name: path.read_text(encoding="utf-8") for path in files}
     assert "dot" in texts["report.html"]
-    assert texts["table.md"] == to_markdown(found)
-    assert texts["table.csv"] == to_csv(found)
-    assert texts["table.tex"] == to_latex(found)
-    assert texts["comparison.json"] == comparison_to_json(found)
+    assert texts["table.md"] == to_markdown(result)
+    assert texts["table.csv"] == to_csv(result)
+    assert texts["table.tex"] == to_latex(result)
+    assert texts["comparison.json"] == comparison_to_json(result)
 
 
 def test_json_has_every_field():

@@ -28,12 +28,12 @@ def exact_scores(*rights):
 def test_single_runs_are_scored_as_by_evaluate(name):
     measure, one, other = METRICS[name], system(0.1), system(0.3, seed=1)
     first, second = score_systems(measure, [[one], [other]], REFERENCES, TARGETS)
-    for found, outputs in ((first, one), (second, other)):
+    for result, outputs in ((first, one), (second, other)):
         expected = score_outputs(measure, outputs, TARGETS, confidence=True)
-        assert found.score == expected.score
-        assert found.interval == expected.interval
-        assert found.stats == (expected.score.value, None)
-        assert found.direction == measure.direction
+        assert result.score == expected.score
+        assert result.interval == expected.interval
+        assert result.stats == (expected.score.value, None)
+        assert result.direction == measure.direction
     expected = score_outputs(measure, other, TARGETS, baseline=one).difference
     assert first.difference is None
     assert second.difference.p_value == expected.p_value
@@ -42,10 +42,10 @@ def test_single_runs_are_scored_as_by_evaluate(name):
 
 def test_score_of_several_runs_is_their_mean():
     (one, other), references = exact_scores("1110000000", "1111100000")
-    (found,) = score_systems(EXACT, [[one, other]], references_as_sources(references), references)
-    assert found.stats == (mean([30, 50]), pytest.approx(stdev([30, 50])))
-    assert found.score.value == 40
-    assert found.interval == score_outputs(EXACT, one, references, confidence=True).interval
+    (result,) = score_systems(EXACT, [[one, other]], references_as_sources(references), references)
+    assert result.stats == (mean([30, 50]), pytest.approx(stdev([30, 50])))
+    assert result.score.value == 40
+    assert result.interval == score_outputs(EXACT, one, references, confidence=True).interval
 
 
 def references_as_sources(references):
@@ -56,8 +56,8 @@ def test_equal_outputs_have_p_one():
     outputs = system(0.2)
     for runs in ([[outputs], [outputs]], [[outputs, outputs], [outputs]], [[outputs]] * 3):
         _, *others = score_systems(EXACT, runs, REFERENCES, TARGETS)
-        assert {found.difference.p_value for found in others} == {1.0}
-        assert {found.difference.value for found in others} == {0.0}
+        assert {result.difference.p_value for result in others} == {1.0}
+        assert {result.difference.value for result in others} == {0.0}
 
 
 def test_baseline_may_be_any_system():
@@ -78,9 +78,9 @@ def test_sentences_are_swapped_with_the_outputs_of_all_runs():
     totals = [abs((gaps * signs).sum()) for signs in product([1, -1], repeat=len(gaps))]
     expected = np.mean([total >= abs(gaps.sum()) for total in totals])
     sources = references_as_sources(references)
-    _, found = score_systems(EXACT, [outputs[2:], outputs[:2]], sources, references)
-    assert found.difference.p_value == pytest.approx(expected, abs=0.015)
-    assert found.difference.value == pytest.approx(100 * (rights[:2].mean() - rights[2:].mean()))
+    _, result = score_systems(EXACT, [outputs[2:], outputs[:2]], sources, references)
+    assert result.difference.p_value == pytest.approx(expected, abs=0.015)
+    assert result.difference.value == pytest.approx(100 * (rights[:2].mean() - rights[2:].mean()))
 
 
 def test_systems_may_have_different_numbers_of_runs():
@@ -88,20 +88,20 @@ def test_systems_may_have_different_numbers_of_runs():
     texts = ["11101110", "11011100", "00000110", "01000100", "01100000"]
     outputs, references = exact_scores(*texts)
     sources = references_as_sources(references)
-    _, found = score_systems(EXACT, [outputs[2:], outputs[:2]], sources, references)
+    _, result = score_systems(EXACT, [outputs[2:], outputs[:2]], sources, references)
     even = [outputs[2:] * 2, outputs[:2] * 3]
     _, expected = score_systems(EXACT, even, sources, references)
-    assert found.difference.p_value == expected.difference.p_value
-    assert found.difference.value == pytest.approx(expected.difference.value)
+    assert result.difference.p_value == expected.difference.p_value
+    assert result.difference.value == pytest.approx(expected.difference.value)
 
 
 def test_length_groups_are_those_of_evaluate():
     one, other = system(0.1), system(0.3, seed=1)
-    (found,) = score_systems(EXACT, [[one, other]], REFERENCES, TARGETS)
+    (result,) = score_systems(EXACT, [[one, other]], REFERENCES, TARGETS)
     groups = [
         LengthBreakdown(REFERENCES).score_groups(EXACT, each, TARGETS) for each in (one, other)
     ]
-    assert found.by_length == [
+    assert result.by_length == [
         (first.name, first.size, mean([first.score.value, second.score.value]))
         for first, second in zip(*groups, strict=True)
     ]

@@ -19,10 +19,10 @@ def several():
 
 
 def test_csv_reads_back_exactly():
-    found = several()
-    rows = list(csv.DictReader(io.StringIO(to_csv(found))))
+    result = several()
+    rows = list(csv.DictReader(io.StringIO(to_csv(result))))
     assert [row["system"] for row in rows] == ["dot", "additive"]
-    for row, expected in zip(rows, found.systems, strict=True):
+    for row, expected in zip(rows, result.systems, strict=True):
         (bleu,) = expected.scores
         assert int(row["runs"]) == len(expected.runs)
         assert float(row["BLEU"]) == bleu.stats.mean
@@ -44,12 +44,12 @@ def test_csv_quotes_any_name():
 
 
 def test_markdown_has_every_column_and_note():
-    found = several()
-    table, _, below = to_markdown(found).partition("\n\n")
+    result = several()
+    table, _, below = to_markdown(result).partition("\n\n")
     lines = [line.strip("| ").split(" | ") for line in table.splitlines()]
-    assert lines[0] == ["system", *(column.name for column in make_columns(found))]
-    assert lines[1] == ["---", *["---:"] * len(make_columns(found))]
-    assert {len(line) for line in lines} == {1 + len(make_columns(found))}
+    assert lines[0] == ["system", *(column.name for column in make_columns(result))]
+    assert lines[1] == ["---", *["---:"] * len(make_columns(result))]
+    assert {len(line) for line in lines} == {1 + len(make_columns(result))}
     assert lines[2][:3] == ["dot", "20.25 +- 0.50", "2.3e14"]
     assert lines[3][:3] == ["additive", r"**21.50 +- 0.25**\*", "-"]
     assert below.splitlines() == [
@@ -92,8 +92,8 @@ def test_latex_power_of_ten_can_be_bold():
 
 
 def test_latex_escapes_any_name():
-    found = to_latex(comparison(system(HOSTILE, score(1.0))))
-    row = found.splitlines()[-3]
+    result = to_latex(comparison(system(HOSTILE, score(1.0))))
+    row = result.splitlines()[-3]
     assert row.startswith(
         r"a\textbar{}b\_c*d \& \textless{}i\textgreater{}50\% \#1\$ "
         r"\textbackslash{}x\{y\}\textasciitilde{}\textasciicircum{}`[z] & "
@@ -105,5 +105,5 @@ def test_latex_escapes_any_name():
 
 def test_latex_failure_of_several_lines_stays_a_comment():
     failure = Failure("bad", "runs/bad-0", "one\n\\input{two}")
-    found = to_latex(comparison(system("a", score(1.0)), failures=[failure]))
-    assert r"% failed: bad (runs/bad-0): one \input{two}" in found.splitlines()
+    result = to_latex(comparison(system("a", score(1.0)), failures=[failure]))
+    assert r"% failed: bad (runs/bad-0): one \input{two}" in result.splitlines()

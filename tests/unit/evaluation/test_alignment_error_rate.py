@@ -37,12 +37,12 @@ def test_alignment_error_rate_by_hand():
 
 
 @given(LINKS, LINKS, LINKS)
-def test_alignment_error_rate_matches_the_formula(found, sure, possible):
+def test_alignment_error_rate_matches_the_formula(result, sure, possible):
     everything = sure | possible
-    below = len(found) + len(sure)
-    above = len(found & sure) + len(found & everything)
+    below = len(result) + len(sure)
+    above = len(result & sure) + len(result & everything)
     expected = 100 * (1 - above / below) if below else 0
-    assert rate([line(found)], [line(sure, possible - sure)]) == pytest.approx(expected)
+    assert rate([line(result)], [line(sure, possible - sure)]) == pytest.approx(expected)
 
 
 @given(LINKS, LINKS, st.data())

@@ -65,10 +65,10 @@ def test_compute_accepts_leading_dimensions(name, data):
     metric = METRICS[name]
     outputs, references = (data.draw(texts(name, 6)) for _ in range(2))
     counted = metric.sentence_statistics(outputs, as_multi_reference(references))
-    found = metric.compute(counted.reshape(2, 3, -1))
+    result = metric.compute(counted.reshape(2, 3, -1))
     alone = [float(metric.compute(row)) for row in counted]
-    assert found.shape == (2, 3)
-    assert found.ravel() == pytest.approx(alone)
+    assert result.shape == (2, 3)
+    assert result.ravel() == pytest.approx(alone)
     assert counted.dtype == np.float64
 
 
@@ -92,5 +92,5 @@ def test_single_reference_becomes_a_list():
 
 
 def test_score_has_value_and_signature():
-    found = compute_score(METRICS["exact-match"], ["a", "b"], ["a", "c"])
-    assert found == MetricScore("exact match", 50.0, "case:mixed|space:kept")
+    result = compute_score(METRICS["exact-match"], ["a", "b"], ["a", "c"])
+    assert result == MetricScore("exact match", 50.0, "case:mixed|space:kept")

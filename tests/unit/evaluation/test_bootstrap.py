@@ -19,20 +19,20 @@ def outcomes(right):
 def test_interval_coverage_is_the_level():
     rng, truth, held = np.random.default_rng(1), 0.7, 0
     for _ in range(300):
-        found = bootstrap_interval(
+        result = bootstrap_interval(
             outcomes(rng.random(150) < truth), share, num_samples=300, level=0.9
         )
-        held += found.low <= 100 * truth <= found.high
+        held += result.low <= 100 * truth <= result.high
     # 90 % of 300 is 270, give or take three times 5.2; 150 sentences make it a little narrow.
     assert 250 <= held <= 287
 
 
 def test_interval_width_matches_the_standard_error():
     right = np.arange(400) % 4 > 0
-    found = bootstrap_interval(outcomes(right), share, num_samples=4000)
+    result = bootstrap_interval(outcomes(right), share, num_samples=4000)
     by_hand = 1.96 * 100 * np.sqrt(0.75 * 0.25 / 400)
-    assert found.half_width == pytest.approx(by_hand, rel=0.06)
-    assert found.low < 75 < found.high
+    assert result.half_width == pytest.approx(by_hand, rel=0.06)
+    assert result.low < 75 < result.high
 
 
 def test_same_seed_gives_the_same_interval():
@@ -61,8 +61,8 @@ def test_large_samples_are_drawn_in_batches():
 def test_interval_is_close_to_sacrebleu():
     outputs = system(0.3)
     theirs = sacrebleu.metrics.BLEU().corpus_score(outputs, [REFERENCES], n_bootstrap=1000)
-    found = bootstrap_interval(
+    result = bootstrap_interval(
         BLEU.sentence_statistics(outputs, as_multi_reference(REFERENCES)), BLEU.compute
     )
-    assert found.half_width == pytest.approx(theirs._ci, rel=0.1)
-    assert (found.low + found.high) / 2 == pytest.approx(theirs._mean, abs=theirs._ci / 5)
+    assert result.half_width == pytest.approx(theirs._ci, rel=0.1)
+    assert (result.low + result.high) / 2 == pytest.approx(theirs._mean, abs=theirs._ci / 5)

@@ -23,14 +23,14 @@ OUTPUTS, REFERENCES = ["x y", "y", "z"], ["x y", "y", "w"]
     ],
 )
 def test_breakdown_scores_each_group_separately(breakdown, parts):
-    found = breakdown.score_groups(METRICS["exact-match"], OUTPUTS, REFERENCES)
-    assert {each.name: each.score.value for each in found} == parts
-    assert sum(each.size for each in found) == 3
-    assert all(each.score.name == exact_match(["a"], ["a"]).name for each in found)
+    result = breakdown.score_groups(METRICS["exact-match"], OUTPUTS, REFERENCES)
+    assert {each.name: each.score.value for each in result} == parts
+    assert sum(each.size for each in result) == 3
+    assert all(each.score.name == exact_match(["a"], ["a"]).name for each in result)
     assert breakdown.title
 
 
 def test_word_frequency_uses_texts_for_alignment_metrics():
     breakdown = WordFrequencyBreakdown({"x": 1, "y": 3}, REFERENCES)
-    found = breakdown.score_groups(METRICS["aer"], ["0-0", "0-0", "0-1"], ["0-0", "0-0", "0-0"])
-    assert [(each.name, each.score.value) for each in found] == [("0", 100), ("1", 0), ("2-4", 0)]
+    result = breakdown.score_groups(METRICS["aer"], ["0-0", "0-0", "0-1"], ["0-0", "0-0", "0-0"])
+    assert [(each.name, each.score.value) for each in result] == [("0", 100), ("1", 0), ("2-4", 0)]

@@ -8,26 +8,26 @@ OUTPUTS, REFERENCES = ["1", "2", "3", "4"], ["1", "x", "3", "4"]
 
 
 def test_output_counts_in_each_of_its_groups():
-    found = scores_by_group(NAMES, OUTPUTS, REFERENCES, exact_match)
-    assert [(each.name, each.size, each.score.value) for each in found] == [
+    result = scores_by_group(NAMES, OUTPUTS, REFERENCES, exact_match)
+    assert [(each.name, each.size, each.score.value) for each in result] == [
         *(("a", 2, 50), ("b", 1, 0), ("c", 1, 100))
     ]
 
 
 def test_groups_are_ordered_and_empty_ones_left_out():
-    found = scores_by_group(NAMES, OUTPUTS, REFERENCES, exact_match, order=["c", "z", "b"])
-    assert [each.name for each in found] == ["c", "b", "a"]
+    result = scores_by_group(NAMES, OUTPUTS, REFERENCES, exact_match, order=["c", "z", "b"])
+    assert [each.name for each in result] == ["c", "b", "a"]
 
 
 def test_small_group_has_no_score():
-    found = scores_by_group(NAMES, OUTPUTS, REFERENCES, exact_match, min_group_size=2)
-    assert found[1] == GroupScore("b", 1, None)
-    assert found[0].score is not None
+    result = scores_by_group(NAMES, OUTPUTS, REFERENCES, exact_match, min_group_size=2)
+    assert result[1] == GroupScore("b", 1, None)
+    assert result[0].score is not None
 
 
 def test_grouped_output_keeps_its_references():
-    found = scores_by_group([["a"]], ["2"], [["1", "2"]], exact_match)
-    assert found[0].score.value == 100
+    result = scores_by_group([["a"]], ["2"], [["1", "2"]], exact_match)
+    assert result[0].score.value == 100
 
 
 def test_unequal_numbers_are_an_error():

@@ -34,11 +34,11 @@ def test_each_length_is_scored_separately():
 
 
 def test_length_bins_have_equal_width():
-    found = metric([1, 5, 6, 10, 11, 25], width=5)
-    assert [(each.name, each.size) for each in found] == [
+    result = metric([1, 5, 6, 10, 11, 25], width=5)
+    assert [(each.name, each.size) for each in result] == [
         *(("1-5", 2), ("6-10", 2), ("11-15", 1), ("21-25", 1))
     ]
-    assert [each.middle for each in found] == [3, 8, 13, 23]
+    assert [each.middle for each in result] == [3, 8, 13, 23]
 
 
 def test_length_bins_keep_pairs_in_order():
@@ -48,14 +48,14 @@ def test_length_bins_keep_pairs_in_order():
 
 
 def test_small_length_bin_has_no_score():
-    found = metric([1, 2, 2, 2, 3, 3], min_group_size=3)
-    assert [(each.name, each.size) for each in found] == [("1", 1), ("2", 3), ("3", 2)]
-    assert [each.score is None for each in found] == [True, False, True]
+    result = metric([1, 2, 2, 2, 3, 3], min_group_size=3)
+    assert [(each.name, each.size) for each in result] == [("1", 1), ("2", 3), ("3", 2)]
+    assert [each.score is None for each in result] == [True, False, True]
 
 
 def test_empty_sources_have_their_own_bin():
-    found = scores_by_length(["", "  ", "a"], ["1", "2", "3"], ["1", "2", "3"], joined, width=5)
-    assert [(each.name, each.middle, each.size) for each in found] == [("0", 0, 2), ("1-5", 3, 1)]
+    result = scores_by_length(["", "  ", "a"], ["1", "2", "3"], ["1", "2", "3"], joined, width=5)
+    assert [(each.name, each.middle, each.size) for each in result] == [("0", 0, 2), ("1-5", 3, 1)]
 
 
 def test_words_are_split_at_any_white_space():
@@ -72,10 +72,10 @@ def test_single_bin_has_the_score_of_the_test_set():
 
 @given(st.lists(st.integers(0, 40), max_size=30), st.integers(1, 12), st.integers(0, 5))
 def test_every_output_is_in_exactly_one_bin(lengths, width, least):
-    found = metric(lengths, width=width, min_group_size=least)
-    assert found == sorted(found, key=lambda each: each.min_length)
-    assert sum(each.size for each in found) == len(lengths)
-    for each in found:
+    result = metric(lengths, width=width, min_group_size=least)
+    assert result == sorted(result, key=lambda each: each.min_length)
+    assert sum(each.size for each in result) == len(lengths)
+    for each in result:
         inside = [
             n for n, length in enumerate(lengths) if each.min_length <= length <= each.max_length
         ]

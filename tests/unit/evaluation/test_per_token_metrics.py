@@ -73,8 +73,8 @@ def test_score_does_not_depend_on_sentence_order(metric, numbers, data):
 
 
 def test_signatures_of_per_token_metrics():
-    found = [metric.signature([["a"]]) for metric in MODEL_METRICS.values()]
-    assert found == [
+    result = [metric.signature([["a"]]) for metric in MODEL_METRICS.values()]
+    assert result == [
         *("per:token|end:counted", "per:word|end:counted"),
         "per:token|end:left out|unit:nat",
     ]

@@ -41,31 +41,31 @@ def test_perplexity_matches_token_by_token_scoring(tokens_by, context):
         # The first piece that reaches so far; pieces begin every half context.
         start = max(0, math.ceil((place - context) / stride)) * stride
         shown = torch.tensor(tokens[start:place]).long().unsqueeze(0)
-        said = model(LMBatch(shown, shown)).log_probs[0, -1]
-        total_nll -= said[tokens[place]].item()
+        outputs = model(LMBatch(shown, shown)).log_probs[0, -1]
+        total_nll -= outputs[tokens[place]].item()
     batches = overlapping_windows(tokens, LMBatchingConfig(batch_size=3, context_length=context))
-    found = compute_perplexity(compute_token_loss(model, batches), LINES)
-    assert found.total_nll == pytest.approx(total_nll)
-    assert found.num_tokens == len(tokens) - 1
+    result = compute_perplexity(compute_token_loss(model, batches), LINES)
+    assert result.total_nll == pytest.approx(total_nll)
+    assert result.num_tokens == len(tokens) - 1
 
 
 def test_perplexity_per_token_word_and_character():
-    found = compute_perplexity(
+    result = compute_perplexity(
         TokenLoss(total_nll=6 * math.log(8), num_tokens=3, num_correct=0), ["a bc", "d"]
     )
-    assert found == Perplexity(6 * math.log(8), num_tokens=3, num_words=3, num_characters=7)
-    assert found.loss == pytest.approx(2 * math.log(8))
-    assert found.per_token == found.per_word == pytest.approx(64)
-    assert found.per_character == pytest.approx(8 ** (6 / 7))
-    assert found.bits_per_character == pytest.approx(18 / 7)
+    assert result == Perplexity(6 * math.log(8), num_tokens=3, num_words=3, num_characters=7)
+    assert result.loss == pytest.approx(2 * math.log(8))
+    assert result.per_token == result.per_word == pytest.approx(64)
+    assert result.per_character == pytest.approx(8 ** (6 / 7))
+    assert result.bits_per_character == pytest.approx(18 / 7)
 
 
 def test_character_tokenizer_gives_perplexity_per_character():
     tokenizer = CharacterTokenizerConfig().train(LINES)
     batches = overlapping_windows(concatenate_lines(LINES, tokenizer), LMBatchingConfig())
-    found = compute_perplexity(compute_token_loss(model_of(tokenizer), batches), LINES)
-    assert found.num_tokens == found.num_characters
-    assert found.per_token == found.per_character
+    result = compute_perplexity(compute_token_loss(model_of(tokenizer), batches), LINES)
+    assert result.num_tokens == result.num_characters
+    assert result.per_token == result.per_character
 
 
 def test_correct_tokens_are_counted():
@@ -74,9 +74,9 @@ def test_correct_tokens_are_counted():
     model.lm_head.weight.data.zero_()
     model.lm_head.bias.data.zero_()[tokenizer.encode("a")[0]] = 1.0
     batches = overlapping_windows(concatenate_lines(["aab", "b"], tokenizer), LMBatchingConfig())
-    found = compute_token_loss(model, batches)
-    assert (found.num_correct, found.num_tokens) == (2, 6)
-    assert found.to_scores("")[2].value == pytest.approx(100 / 3)
+    result = compute_token_loss(model, batches)
+    assert (result.num_correct, result.num_tokens) == (2, 6)
+    assert result.to_scores("")[2].value == pytest.approx(100 / 3)
 
 
 def test_infinite_perplexity():

@@ -46,8 +46,8 @@ def test_ter_equals_sacrebleu_and_accepts_several_references():
 
 
 def test_metrics_are_selected_by_name():
-    found = compute_metrics(OUTPUTS, REFERENCES, ["wer", "rouge-l"])
-    assert [each.name for each in found] == ["WER", "ROUGE-L"]
+    result = compute_metrics(OUTPUTS, REFERENCES, ["wer", "rouge-l"])
+    assert [each.name for each in result] == ["WER", "ROUGE-L"]
     assert get_metrics(DEFAULT_METRICS) == [METRICS[name] for name in DEFAULT_METRICS]
 
 

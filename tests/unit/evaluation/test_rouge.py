@@ -28,9 +28,9 @@ def test_rouge_l_by_hand():
 
 
 def test_rouge_of_a_corpus_is_the_mean_over_texts():
-    found = compute_score(ROUGE_1, [OUTPUT, "x"], [REFERENCE, "y"])
-    assert found.value == pytest.approx(100 * (8 / 9 + 0) / 2)
-    assert found.signature == "nrefs:1|case:lc|tok:a-z0-9|stem:no|part:f"
+    result = compute_score(ROUGE_1, [OUTPUT, "x"], [REFERENCE, "y"])
+    assert result.value == pytest.approx(100 * (8 / 9 + 0) / 2)
+    assert result.signature == "nrefs:1|case:lc|tok:a-z0-9|stem:no|part:f"
 
 
 def test_rouge_precision_and_recall():

@@ -32,8 +32,8 @@ def test_rouge_equals_the_package_per_text(name, is_stemmed):
     for output in texts(rng, 60):
         references = texts(rng, rng.randint(1, 3))
         expected = scorer.score_multi(references, output)[name]
-        found = metric.score_pair(output, references)
-        assert found == pytest.approx((expected.precision, expected.recall, expected.fmeasure))
+        result = metric.score_pair(output, references)
+        assert result == pytest.approx((expected.precision, expected.recall, expected.fmeasure))
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -44,9 +44,9 @@ def test_rouge_equals_the_package_per_corpus(name):
     for output, reference in zip(outputs, references, strict=True):
         added.add_scores(scorer.score(reference, output))
     expected = [100 * each.fmeasure for each in added.aggregate()[name]]
-    found, metric = compute_score(KINDS[name], outputs, references).value, KINDS[name]
+    result, metric = compute_score(KINDS[name], outputs, references).value, KINDS[name]
     low, high, _ = bootstrap_interval(
         metric.sentence_statistics(outputs, [[each] for each in references]), metric.compute
     )
     # Theirs are drawn, too: 1000 sets tell ends within a tenth of the width.
-    assert [low, found, high] == pytest.approx(expected, abs=0.1 * (high - low))
+    assert [low, result, high] == pytest.approx(expected, abs=0.1 * (high - low))

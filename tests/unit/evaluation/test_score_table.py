@@ -17,18 +17,18 @@ OUTPUTS, REFERENCES, WORSE = ["a", "b", "c"] * 5, ["a", "b", "x"] * 5, ["a", "y"
 
 
 def test_interval_and_baseline_are_optional():
-    found = score_outputs(METRICS["exact-match"], OUTPUTS, REFERENCES)
-    assert found.score.value == pytest.approx(200 / 3)
-    assert (found.interval, found.difference, found.groups) == (None, None, ())
+    result = score_outputs(METRICS["exact-match"], OUTPUTS, REFERENCES)
+    assert result.score.value == pytest.approx(200 / 3)
+    assert (result.interval, result.difference, result.groups) == (None, None, ())
 
 
 def test_entry_with_interval_and_baseline():
     metric = METRICS["exact-match"]
-    found = score_outputs(metric, OUTPUTS, REFERENCES, baseline=WORSE, confidence=True)
-    assert found.interval.low < found.score.value < found.interval.high
-    assert found.difference.value == pytest.approx(100 / 3)
+    result = score_outputs(metric, OUTPUTS, REFERENCES, baseline=WORSE, confidence=True)
+    assert result.interval.low < result.score.value < result.interval.high
+    assert result.difference.value == pytest.approx(100 / 3)
     # All of 5 exchanges must go one way: 2 of 2^5 ways, 1/16.
-    assert found.difference.p_value == pytest.approx(1 / 16, abs=0.01)
+    assert result.difference.p_value == pytest.approx(1 / 16, abs=0.01)
 
 
 def test_lines_have_score_interval_difference_and_signature():
@@ -80,18 +80,18 @@ def test_json_has_only_computed_fields():
         "signature": "tok:13a",
     }
     groups = [GroupScore("a", 2, METRIC), GroupScore("b", 1, None)]
-    told = entry_to_dict(ScoreEntry(METRIC, Interval(1, 2, 0.95), Difference(1.256, 0.5), groups))
-    assert told["interval"] == {
+    report = entry_to_dict(ScoreEntry(METRIC, Interval(1, 2, 0.95), Difference(1.256, 0.5), groups))
+    assert report["interval"] == {
         "low": 1,
         "high": 2,
         "level": 0.95,
         "num_samples": 1000,
         "seed": 12345,
     }
-    assert told["baseline"] == {
+    assert report["baseline"] == {
         **{"value": pytest.approx(30), "difference": 1.256, "p_value": 0.5, "num_trials": 10000}
     }
-    assert told["groups"] == [
+    assert report["groups"] == [
         {"name": "a", "size": 2, "value": 31.256},
         {"name": "b", "size": 1, "value": None},
     ]

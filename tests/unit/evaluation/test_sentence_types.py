@@ -29,21 +29,21 @@ def test_known_word_is_not_a_name():
 
 def test_sentence_counts_in_each_of_its_types():
     sources, outputs = ["Is 7 odd?", "Yes.", "Is it?"], ["a", "b", "c"]
-    found = scores_by_sentence_type(sources, outputs, ["a", "x", "x"], exact_match)
-    assert [(each.name, each.size, each.score.value) for each in found] == [
+    result = scores_by_sentence_type(sources, outputs, ["a", "x", "x"], exact_match)
+    assert [(each.name, each.size, each.score.value) for each in result] == [
         *(("question", 2, 50), ("digits", 1, 100), ("plain", 1, 0))
     ]
 
 
 def test_custom_sentence_classifier():
-    found = scores_by_sentence_type(
+    result = scores_by_sentence_type(
         ["aa", "b"], "xy", "xx", exact_match, classify=lambda text: [str(len(text))]
     )
-    assert [(each.name, each.score.value) for each in found] == [("1", 0), ("2", 100)]
+    assert [(each.name, each.score.value) for each in result] == [("1", 0), ("2", 100)]
 
 
 def test_empty_label_is_left_out():
-    found = scores_by_label(["law ", "news", "", "law"], "abcd", "axcx", exact_match)
-    assert [(each.name, each.size, each.score.value) for each in found] == [
+    result = scores_by_label(["law ", "news", "", "law"], "abcd", "axcx", exact_match)
+    assert [(each.name, each.size, each.score.value) for each in result] == [
         *(("law", 2, 50), ("news", 1, 0))
     ]

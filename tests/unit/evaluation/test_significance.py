@@ -39,26 +39,26 @@ def counted(outputs, metric=BLEU):
 @pytest.mark.parametrize("name", ADDING)
 def test_system_against_itself_has_p_one(test, name):
     metric = METRICS[name]
-    found = counted(system(0.3), metric)
-    assert test(found, found, metric.compute, num_samples=50) == (0.0, 1.0)
+    result = counted(system(0.3), metric)
+    assert test(result, result, metric.compute, num_samples=50) == (0.0, 1.0)
 
 
 @both_tests
 @given(rows=st.lists(st.tuples(*[st.booleans()] * 2), min_size=2, max_size=12))
 def test_p_value_is_symmetric(test, rows):
     one, other = (outcomes(np.array(right)) for right in zip(*rows, strict=True))
-    found, turned = (test(*pair, share, num_samples=100) for pair in ((one, other), (other, one)))
-    assert found.value == pytest.approx(-turned.value)
-    assert found.p_value == pytest.approx(turned.p_value)
-    assert 0 < found.p_value <= 1
+    result, turned = (test(*pair, share, num_samples=100) for pair in ((one, other), (other, one)))
+    assert result.value == pytest.approx(-turned.value)
+    assert result.p_value == pytest.approx(turned.p_value)
+    assert 0 < result.p_value <= 1
 
 
 @both_tests
 def test_clear_difference_is_significant(test):
     better, worse, like = (counted(system(*rest)) for rest in ((0.1,), (0.4,), (0.1,)))
-    found = test(better, worse, BLEU.compute)
-    assert found.is_significant
-    assert found.value == pytest.approx(
+    result = test(better, worse, BLEU.compute)
+    assert result.is_significant
+    assert result.value == pytest.approx(
         float(BLEU.compute(better.sum(axis=0)) - BLEU.compute(worse.sum(axis=0)))
     )
     assert test(worse, better, BLEU.compute).value < 0
@@ -70,8 +70,8 @@ def test_randomization_approaches_the_exact_test():
     real, as_large = abs(int((one - other).sum())), 0
     for signs in product((1, -1), repeat=8):
         as_large += abs(int((np.array(signs) * (one - other)).sum())) >= real
-    found = approximate_randomization(outcomes(one), outcomes(other), share)
-    assert found.p_value == pytest.approx(as_large / 2**8, abs=0.015)
+    result = approximate_randomization(outcomes(one), outcomes(other), share)
+    assert result.p_value == pytest.approx(as_large / 2**8, abs=0.015)
 
 
 @both_tests
@@ -87,26 +87,26 @@ def test_false_positive_rate_is_the_level(test):
 def sacre(outputs, baseline, kind, samples, metric=BLEU):
     named = [("baseline", baseline), ("system", outputs)]
     _, table = PairedTest(named, {metric.name: metric.factory()}, [REFERENCES], kind, samples)()
-    *_, (_, found) = table.values()  # its names, then its only metric
-    return found.p_value
+    *_, (_, result) = table.values()  # its names, then its only metric
+    return result.p_value
 
 
 @pytest.mark.parametrize("metric", [BLEU, CHRF, TER], ids=lambda metric: metric.name)
 def test_randomization_agrees_with_sacrebleu(metric):
     unclear = system(0.3, seed=1), system(0.32, seed=4)
     theirs = sacre(*unclear, "ar", 4000, metric)
-    found = compare_systems(*(counted(outputs, metric) for outputs in unclear), metric.compute)
+    result = compare_systems(*(counted(outputs, metric) for outputs in unclear), metric.compute)
     assert 0.005 < theirs < 0.5
     # Shares of 4,000 and of 10,000 trials: three times their deviation at p = 1/4 is 0.025.
-    assert found.p_value == pytest.approx(theirs, abs=0.025)
+    assert result.p_value == pytest.approx(theirs, abs=0.025)
 
 
 def test_bootstrap_is_two_sided_and_sacrebleu_one_sided():
     clear = system(0.3, seed=1), system(0.33, seed=4)
     theirs = sacre(*clear, "bs", 4000)
-    found = paired_bootstrap(*map(counted, clear), BLEU.compute, num_samples=4000)
+    result = paired_bootstrap(*map(counted, clear), BLEU.compute, num_samples=4000)
     assert 0.015 < theirs < 0.035
-    assert found.p_value == pytest.approx(2 * theirs, abs=0.02)
+    assert result.p_value == pytest.approx(2 * theirs, abs=0.02)
 
 
 def test_both_tests_agree_approximately():

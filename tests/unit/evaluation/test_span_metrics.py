@@ -11,8 +11,8 @@ def marked(text, scheme="bio"):
 
 
 def test_span_starts_with_b_and_continues_with_i():
-    found = marked("O B-a I-a O B-b B-b I-b")
-    assert found == {Span(1, 2, "a"), Span(4, 4, "b"), Span(5, 6, "b")}
+    result = marked("O B-a I-a O B-b B-b I-b")
+    assert result == {Span(1, 2, "a"), Span(4, 4, "b"), Span(5, 6, "b")}
     assert marked("B-a I-a") == marked("B-a I-a", "iob2")
 
 
@@ -35,9 +35,9 @@ def test_span_needs_both_ends_and_its_type():
     references = ["B-a I-a O B-b", "B-a O O", "O O"]
     outputs = ["B-a O O B-b", "B-b O B-a", "O O"]
     # Right: the b of the first. Found 2 + 2, expected 2 + 1.
-    found = compute_score(SpanF1(), outputs, references)
-    assert found.value == pytest.approx(100 * 2 * 1 / (4 + 3))
-    assert found.signature == "nrefs:1|scheme:bio|match:exact"
+    result = compute_score(SpanF1(), outputs, references)
+    assert result.value == pytest.approx(100 * 2 * 1 / (4 + 3))
+    assert result.signature == "nrefs:1|scheme:bio|match:exact"
 
 
 def test_span_f1_without_spans_is_100():

@@ -26,27 +26,27 @@ def test_tokenization_of_words_and_punctuation():
 
 def test_outputs_are_grouped_by_the_rarest_reference_word():
     references = ["the dog", "the cat", "the bird", "a a", "a the", "", "the the"]
-    found = scores_by_word_frequency(
+    result = scores_by_word_frequency(
         references, references, exact_match, word_counts=SEEN, edges=(0, 1, 2, 4, 10)
     )
-    assert [(each.name, each.size) for each in found] == [
+    assert [(each.name, each.size) for each in result] == [
         *(("0", 1), ("1", 1), ("2-3", 3), ("10+", 1), ("no word", 1))
     ]
 
 
 def test_recall_counts_repeated_words():
     outputs, references = ["the the cat", "bird a"], ["the dog the the", "a bird bird"]
-    found = recall_by_word_frequency(outputs, references, word_counts=SEEN, edges=(0, 1, 3, 10))
+    result = recall_by_word_frequency(outputs, references, word_counts=SEEN, edges=(0, 1, 3, 10))
     # bird: 1 of 2; dog: 0 of 1; the: 2 of 3; a: 1 of 1.
-    assert [(each.name, each.size, each.score.value) for each in found] == [
+    assert [(each.name, each.size, each.score.value) for each in result] == [
         *(("0", 2, 50), ("1-2", 1, 0), ("3-9", 3, pytest.approx(200 / 3)), ("10+", 1, 100))
     ]
     assert word_recall(outputs, references).value == pytest.approx(400 / 7)
 
 
 def test_word_frequency_uses_the_first_reference():
-    (found,) = scores_by_word_frequency(["x"], [["a", "bird"]], exact_match, word_counts=SEEN)
-    assert found.name == "10-99"
+    (result,) = scores_by_word_frequency(["x"], [["a", "bird"]], exact_match, word_counts=SEEN)
+    assert result.name == "10-99"
     assert word_recall(["bird"], [["a", "bird"]]).value == 0
 
 

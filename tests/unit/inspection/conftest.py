@@ -32,7 +32,7 @@ def latin():
 
 @pytest.fixture
 def hostile():
-    """Tokens that try to be markup, to hide, or to move their neighbours."""
+    """Tokens that try to be markup, to hide, or to move their neighbors."""
     source = [
         "<img src=x onerror=window.harmed=1>",
         "</script><script>window.harmed=1</script>",

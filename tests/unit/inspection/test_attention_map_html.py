@@ -20,13 +20,13 @@ class Elements(HTMLParser):
 
     def __init__(self, page):
         super().__init__()
-        self.found = []
+        self.result = []
         self.is_open = False
         self.feed(page)
         self.close()
 
     def handle_starttag(self, tag, attrs):
-        self.found.append([tag, dict(attrs), ""])
+        self.result.append([tag, dict(attrs), ""])
         self.is_open = True
 
     def handle_endtag(self, tag):
@@ -34,10 +34,10 @@ class Elements(HTMLParser):
 
     def handle_data(self, data):
         if self.is_open:
-            self.found[-1][2] += data
+            self.result[-1][2] += data
 
     def named(self, tag):
-        return [(attributes, text) for name, attributes, text in self.found if name == tag]
+        return [(attributes, text) for name, attributes, text in self.result if name == tag]
 
 
 def data_of(page):
@@ -65,7 +65,7 @@ def test_half_precision_weights_become_json_numbers():
 
 
 def test_hostile_tokens_add_no_elements(latin, hostile):
-    tame, wild = (Elements(render_html([each], title="Same")).found for each in (latin, hostile))
+    tame, wild = (Elements(render_html([each], title="Same")).result for each in (latin, hostile))
     assert [tag for tag, _, _ in wild] == [tag for tag, _, _ in tame]
     assert data_of(render_html([hostile], title=""))["sentences"][0]["source"][1] == (
         "</script><script>window.harmed=1</script>"
@@ -111,7 +111,7 @@ def test_script_inserts_no_markup(latin):
 def test_snippet_is_the_page_in_a_sandboxed_frame(hostile):
     ((attributes, _),) = Elements(render_notebook_html(hostile)).named("iframe")
     assert attributes["sandbox"] == "allow-scripts"
-    assert len(Elements(render_notebook_html(hostile)).found) == 1
+    assert len(Elements(render_notebook_html(hostile)).result) == 1
     assert data_of(attributes["srcdoc"]) == data_of(render_html([hostile], title=""))
 
 

@@ -29,14 +29,14 @@ def in_cells(line):
 
 def words_in(cells):
     """The words of a line and the cells at which they begin."""
-    found = []
+    result = []
     for place, cell in enumerate(cells):
         if cell == " ":
             continue
         if place == 0 or cells[place - 1] == " ":
-            found.append([place, ""])
-        found[-1][1] += cell
-    return found
+            result.append([place, ""])
+        result[-1][1] += cell
+    return result
 
 
 def number(cell):
@@ -47,7 +47,7 @@ def number(cell):
 def read_back(plain, num_targets):
     """Read source words, target words and percentages from the characters of a drawing.
 
-    A number is found by the place of its column's word, so a word over the wrong column, or a
+    A number is result by the place of its column's word, so a word over the wrong column, or a
     row pushed aside by a strange character, gives wrong numbers.
     """
     sources, percentages = [], [[] for _ in range(num_targets)]

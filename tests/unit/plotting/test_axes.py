@@ -20,26 +20,26 @@ finite = st.floats(-1e12, 1e12, allow_nan=False).filter(lambda x: x == 0 or abs(
 
 @given(st.lists(finite, min_size=1, max_size=6))
 def test_linear_ticks_cover_every_value(numbers):
-    found = compute_ticks(numbers, is_logarithmic=False)
-    slack = 1e-9 * max(map(abs, [*numbers, *found]))
-    assert 2 <= len(found) <= 8
-    assert found[0] <= min(numbers) + slack
-    assert found[-1] >= max(numbers) - slack
+    result = compute_ticks(numbers, is_logarithmic=False)
+    slack = 1e-9 * max(map(abs, [*numbers, *result]))
+    assert 2 <= len(result) <= 8
+    assert result[0] <= min(numbers) + slack
+    assert result[-1] >= max(numbers) - slack
 
 
 @given(st.lists(st.floats(1e-40, 1e40), min_size=1, max_size=6))
 def test_logarithmic_ticks_cover_every_value(numbers):
-    found = compute_ticks(numbers, is_logarithmic=True)
-    assert 2 <= len(found) <= 12
-    assert found[0] <= min(numbers) * (1 + 1e-9)
-    assert found[-1] >= max(numbers) * (1 - 1e-9)
-    assert {f"{tick:.3e}"[:5] for tick in found} <= {"1.000", "2.000", "5.000"}
+    result = compute_ticks(numbers, is_logarithmic=True)
+    assert 2 <= len(result) <= 12
+    assert result[0] <= min(numbers) * (1 + 1e-9)
+    assert result[-1] >= max(numbers) * (1 - 1e-9)
+    assert {f"{tick:.3e}"[:5] for tick in result} <= {"1.000", "2.000", "5.000"}
 
 
 @given(st.floats(-1e6, 1e6), st.floats(0.01, 1e6))
 def test_linear_tick_steps_are_equal_and_1_2_or_5(low, reach):
-    found = compute_ticks([low, low + reach], is_logarithmic=False)
-    steps = [later - earlier for earlier, later in itertools.pairwise(found)]
+    result = compute_ticks([low, low + reach], is_logarithmic=False)
+    steps = [later - earlier for earlier, later in itertools.pairwise(result)]
     step = min(
         (factor * 10.0**power for factor in (1, 2, 5) for power in range(-5, 8)),
         key=lambda candidate: abs(candidate - steps[0]),
@@ -50,8 +50,8 @@ def test_linear_tick_steps_are_equal_and_1_2_or_5(low, reach):
 @pytest.mark.parametrize("is_logarithmic", [False, True])
 @pytest.mark.parametrize("value", [SMALLEST, 1, 7.5, LARGEST])
 def test_single_value_lies_between_ticks(value, is_logarithmic):
-    found = compute_ticks([value], is_logarithmic)
-    assert found[0] < value < found[-1]
+    result = compute_ticks([value], is_logarithmic)
+    assert result[0] < value < result[-1]
 
 
 # --- how they are written ------------------------------------------------------------------

@@ -30,14 +30,14 @@ def test_category_ticks_are_evenly_spaced_below_their_points():
 
 
 def test_sublabel_is_below_its_tick():
-    found = texts(3)
-    for name, note in zip(found[::2], found[1::2], strict=True):
+    result = texts(3)
+    for name, note in zip(result[::2], result[1::2], strict=True):
         assert note.text == f"n={name.get('data-value')}"
         assert note.get("x") == name.get("x")
         assert float(note.get("y")) > float(name.get("y")) + 10
 
 
 def test_overlapping_category_ticks_are_thinned_evenly():
-    found = [int(node.get("data-value")) for node in texts(60) if "data-value" in node.attrib]
-    assert found == list(range(0, 60, found[1]))
-    assert 5 < len(found) < 20
+    result = [int(node.get("data-value")) for node in texts(60) if "data-value" in node.attrib]
+    assert result == list(range(0, 60, result[1]))
+    assert 5 < len(result) < 20

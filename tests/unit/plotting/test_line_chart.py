@@ -46,10 +46,10 @@ def place(mark):
 
 def ticks(root, side):
     """Value, x and y of each tick: those below the plot are in the middle of their place."""
-    found = of_class(root, "text", {"x": "middle", "y": "end"}[side])
+    result = of_class(root, "text", {"x": "middle", "y": "end"}[side])
     return [
         (float(node.get("data-value")), float(node.get("x")), float(node.get("y")))
-        for node in found
+        for node in result
         if "data-value" in node.attrib
     ]
 
@@ -59,8 +59,8 @@ def values(root, side):
 
 
 def labels(root, side):
-    found = of_class(root, "text", {"x": "middle", "y": "end"}[side])
-    return [node.text for node in found if "data-value" in node.attrib]
+    result = of_class(root, "text", {"x": "middle", "y": "end"}[side])
+    return [node.text for node in result if "data-value" in node.attrib]
 
 
 def between(value, low, high, start, end):
@@ -87,8 +87,8 @@ def test_markers_stand_at_their_values():
     xs, ys = [0, 1, 2.5, 4], [-3, 7, 0, 2.2]
     root = draw(LineSeries("a", list(zip(xs, ys, strict=True))))
     (group,) = groups(root)
-    found = points(group)
-    assert [(float(p.get("data-x")), float(p.get("data-y"))) for p in found] == [
+    result = points(group)
+    assert [(float(p.get("data-x")), float(p.get("data-y"))) for p in result] == [
         *zip(xs, ys, strict=True)
     ]
     for mark, expected in zip(points(group), expected_places(root, xs, ys), strict=True):
@@ -132,9 +132,9 @@ def test_single_point_is_inside_the_plot(value, logarithmic):
     root = draw(LineSeries("a", [(value, value)]), log_axes=logarithmic)
     (mark,) = points(groups(root)[0])
     for side in "xy":
-        found = values(root, side)
-        assert found[0] <= value <= found[-1]
-        assert found[0] < found[-1]
+        result = values(root, side)
+        assert result[0] <= value <= result[-1]
+        assert result[0] < result[-1]
     assert place(mark)[0] >= ticks(root, "x")[0][1] - TOLERANCE
 
 
@@ -214,14 +214,14 @@ def test_dashed_line_is_dashed_in_the_legend():
     assert [node.get("class") for node in of_class(plain, "path", "line")] == ["line"] * 2
 
 
-def linear(colour):
-    channels = [byte / 255 for byte in bytes.fromhex(colour.removeprefix("#"))]
+def linear(color):
+    channels = [byte / 255 for byte in bytes.fromhex(color.removeprefix("#"))]
     return [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
 
 
 def contrast(one, other):
-    def luminance(colour):
-        red, green, blue = linear(colour)
+    def luminance(color):
+        red, green, blue = linear(color)
         return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
     dark, light = sorted([luminance(one), luminance(other)])
@@ -236,9 +236,9 @@ CONE_TYPES = {
 }
 
 
-def lab_color(colour, matrix):
-    """A colour as L*, a*, b* (CIE 1976), after the eye that sees it."""
-    rgb = linear(colour)
+def lab_color(color, matrix):
+    """A color as L*, a*, b* (CIE 1976), after the eye that sees it."""
+    rgb = linear(color)
     rgb = [sum(m * c for m, c in zip(row, rgb, strict=True)) for row in matrix]
     to_xyz = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))
     white = (0.9505, 1.0, 1.089)
@@ -250,17 +250,17 @@ def lab_color(colour, matrix):
 
 
 @pytest.mark.parametrize("matrix", CONE_TYPES.values(), ids=CONE_TYPES)
-@pytest.mark.parametrize("colours", [LIGHT_LINE_COLORS, DARK_LINE_COLORS], ids=["light", "dark"])
-def test_colors_differ_with_color_vision_deficiency(colours, matrix):
-    for one, other in itertools.combinations(colours, 2):
+@pytest.mark.parametrize("colors", [LIGHT_LINE_COLORS, DARK_LINE_COLORS], ids=["light", "dark"])
+def test_colors_differ_with_color_vision_deficiency(colors, matrix):
+    for one, other in itertools.combinations(colors, 2):
         assert math.dist(lab_color(one, matrix), lab_color(other, matrix)) > 15, (one, other)
 
 
 @pytest.mark.parametrize(
-    ("colours", "palette"), [(LIGHT_LINE_COLORS, LIGHT), (DARK_LINE_COLORS, DARK)]
+    ("colors", "palette"), [(LIGHT_LINE_COLORS, LIGHT), (DARK_LINE_COLORS, DARK)]
 )
-def test_colors_contrast_with_the_background(colours, palette):
-    assert min(contrast(colour, palette.background) for colour in colours) >= 3
+def test_colors_contrast_with_the_background(colors, palette):
+    assert min(contrast(color, palette.background) for color in colors) >= 3
 
 
 # --- words ---------------------------------------------------------------------------------
@@ -413,10 +413,10 @@ def test_undrawable_number_in_run_curve_is_reported():
 @pytest.mark.parametrize(("count", "most"), [(100, 8), (9, 8), (8, 8), (3, 8), (2, 2)])
 def test_max_markers_keeps_the_ends_and_even_spacing(count, most):
     root = draw(LineSeries("a", [(x, x) for x in range(count)], max_markers=most))
-    found = [int(mark.get("data-x")) for mark in points(groups(root)[0])]
-    assert len(found) == min(count, most)
-    assert (found[0], found[-1]) == (0, count - 1)
-    gaps = {later - earlier for earlier, later in itertools.pairwise(found)}
+    result = [int(mark.get("data-x")) for mark in points(groups(root)[0])]
+    assert len(result) == min(count, most)
+    assert (result[0], result[-1]) == (0, count - 1)
+    gaps = {later - earlier for earlier, later in itertools.pairwise(result)}
     assert max(gaps) - min(gaps) <= 1
     path = of_class(groups(root)[0], "path", "line")[0].get("d")
     assert path.count("L") == count - 1

@@ -5,9 +5,9 @@ from heedful.plotting.svg import DARK, DARK_TEXT_THRESHOLD, LIGHT, digit_color, 
 each_palette = pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
 
 
-def luminance(colour):
+def luminance(color):
     """Relative luminance, as the Web Content Accessibility Guidelines 2.2 define it."""
-    channels = [part / 255 for part in bytes.fromhex(colour[1:])]
+    channels = [part / 255 for part in bytes.fromhex(color[1:])]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return sum(c * share for c, share in zip(linear, (0.2126, 0.7152, 0.0722), strict=True))
 
@@ -41,5 +41,5 @@ def test_digits_are_readable_on_every_cell(palette):
 
 @each_palette
 def test_text_is_readable_on_the_background(palette):
-    for colour in (palette.text, palette.muted, palette.accent):
-        assert contrast(colour, palette.background) >= 4.5
+    for color in (palette.text, palette.muted, palette.accent):
+        assert contrast(color, palette.background) >= 4.5

@@ -17,8 +17,8 @@ def draw(*points, **options):
 
 
 def group(root, name):
-    (found,) = [node for node in root.iter(f"{NAMESPACE}g") if node.get("data-name") == name]
-    return found
+    (result,) = [node for node in root.iter(f"{NAMESPACE}g") if node.get("data-name") == name]
+    return result
 
 
 def place(root, name):
