@@ -121,7 +121,7 @@ def test_one_pair_is_too_few(call, tmp_path):
     assert ended.code == 2
     assert ended.err == (
         "reading a.txt and a.txt\n"
-        "heedful: a.txt and a.txt: one pair is too few: one is needed to learn from and one to "
+        "heedful: a.txt and a.txt: one pair is not enough: one is needed to train on and one to "
         "validate on\n"
         "  give more lines, or files to validate on: --dev-source FILE --dev-target FILE\n"
     )
