@@ -188,7 +188,7 @@ def test_continuations_do_not_depend_on_the_batch(name):
             bounded.encode_prompt(tokens[:, :-1]),
             bos=tokens[:, -1],
             eos=None,
-            max_lengths=torch.full((len(rows),), 10),
+            max_steps=torch.full((len(rows),), 10),
             options=SamplingOptions(),
             generators=random_generators(0, rows),
         )

@@ -131,7 +131,7 @@ def test_weights_under_a_beam_match_forced_decoding_and_teacher_forcing(name):
 def teacher_forced(model, sequence, tokens):
     """Weights and log-probabilities of an output that is decoded in one call."""
     inputs, targets = torch.tensor([[BOS, *tokens]]), torch.tensor([[*tokens, EOS]])
-    result = model(Batch(collate_sources([sequence]), inputs, targets))
+    result = model(Batch(collate_sources([sequence]), inputs, targets), need_weights=True)
     log_probs = result.log_probs[0].gather(1, targets[0, :, None])[:, 0]
     return result.weights[0].numpy(), log_probs.numpy()
 
