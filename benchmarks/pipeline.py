@@ -10,8 +10,8 @@ import os
 import time
 from pathlib import Path
 
-from heedful.data.batch_stream import epoch_batch_specs, tokenize_pairs_in_memory
-from heedful.data.batching import BatchingConfig, collate
+from heedful.data.batching import BatchingConfig, collate, epoch_batches
+from heedful.data.examples import tokenize_corpora
 from heedful.data.sources import ParallelFilesConfig, SyntheticPairsConfig
 from heedful.recipes import Recipe, load_recipe
 from heedful.training import CrossEntropyObjective
@@ -26,11 +26,11 @@ def bench(name: str, recipe: Recipe) -> None:
     reading = time.perf_counter() - start
     tokenizers = recipe.tokenizers.train(*zip(*pairs, strict=True))
     start = time.perf_counter()
-    store, _ = tokenize_pairs_in_memory(pairs, tokenizers, recipe.data.filtering, location=name)
+    (store,), _ = tokenize_corpora([pairs], tokenizers, recipe.data.filtering, location=name)
     tokenizing = time.perf_counter() - start
     start = time.perf_counter()
     config = recipe.training.batching
-    shapes = list(epoch_batch_specs(store, config, seed=0, epoch=0))
+    shapes = [batch.spec for batch in epoch_batches(store, config, seed=0, epoch=0)]
     batches = [collate(store, shape) for shape in shapes]
     batching = time.perf_counter() - start
     tokens = sum(batch.num_tokens for batch in batches)

@@ -134,7 +134,7 @@ def print_bleu(
     for name, path in outputs.items():
         translated = CopyOutputs(texts[sources], texts[path], texts[references])
         bins[name] = scores_by_length(
-            *translated, bleu, bin_width=bin_width, min_group_size=min_sentences
+            *translated, bleu, width=bin_width, min_group_size=min_sentences
         )
         totals[name] = bleu(translated.outputs, translated.references)
     typer.echo(f"BLEU, {next(iter(totals.values())).signature}\n")

@@ -14,6 +14,7 @@ CALL_SITES = {
     "heedful.tasks.translation.ensembles": "members of a predictor",
     "heedful.tasks.language_modeling.generator": "a predictor",
     "heedful.tasks.masked_language_modeling.mask_filler": "a predictor",
+    "heedful.tasks.classification.predictor": "a predictor",
     "heedful.experiment.job": "each validation",
 }
 RETIRED = re.compile(r"(?i)\bfused\b|\bpacked\b|\bfast path\b|device\.type|\.is_cuda")

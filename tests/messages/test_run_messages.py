@@ -155,7 +155,7 @@ def test_a_text_longer_than_the_limit(call, trained):
     ended = call("translate", trained, stdin="a b\n" + "a " * 60 + "\n")
     assert ended.code == 2
     assert ended.err == (
-        "heedful: standard input:2: the text has 61 tokens, and this model takes at most 40\n"
+        "heedful: standard input:2: the text has 61 tokens, but max_source_length is 40\n"
         "  split the text into sentences, or raise the limit with "
         "--set decoding.max_source_length=N\n"
     )

@@ -62,7 +62,7 @@ class DivideJob:
         return self.divide
 
     def divide(self, number):
-        print("dividing")
+        sys.stdout.write("dividing\n")
         return 12 / number
 
 

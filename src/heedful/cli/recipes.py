@@ -45,5 +45,5 @@ def _list_recipes() -> Iterator[str]:
         summary = load_recipe(name).info.summary
         yield f"{name:<{widths[0]}}  {variants:<{widths[1]}}  {summary}"
     yield ""
-    yield "The second column lists variants of a system, as in bahdanau-2015-small. The recipe itself"
+    yield "The second column lists variants, as in bahdanau-2015-small. The recipe itself"
     yield "has the sizes of the paper; its small variant learns a synthetic corpus in minutes."

@@ -1,4 +1,4 @@
-"""Transformer settings for which packed and unpadded layers exist, and some for which they do not."""
+"""Transformer settings with and without packed and unpadded layers."""
 
 import itertools
 

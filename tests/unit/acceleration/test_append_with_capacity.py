@@ -1,4 +1,4 @@
-"""Appending with capacity gives what concatenating gives, and changes no tensor that is still held."""
+"""Appending with capacity equals concatenation and changes no tensor that is in use."""
 
 import torch
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""accelerate() replaces modules of exact types, shares their parameters and changes nothing else."""
+"""accelerate() replaces modules of exact types and shares their parameters."""
 
 import pytest
 import torch

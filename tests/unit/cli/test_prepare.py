@@ -74,7 +74,8 @@ def test_tokenizers_of_a_run_are_reused(command, trained, tmp_path):
         ),
         (
             ["default", "--set", "data.train={type: prepared, path: a}"],
-            "data.train.type: this data is already tokenized\n  name the texts that the tokens were made from",
+            "data.train.type: this data is already tokenized\n"
+            "  name the texts that the tokens were made from",
         ),
         (
             ["reverse-tiny", "--tokenizer-from", "nowhere"],
@@ -83,7 +84,8 @@ def test_tokenizers_of_a_run_are_reused(command, trained, tmp_path):
         ),
         (
             ["default", "--source", "a"],
-            "--source: given without --target\n  add --target FILE with one line per line of --source",
+            "--source: given without --target\n"
+            "  add --target FILE with one line per line of --source",
         ),
     ],
 )

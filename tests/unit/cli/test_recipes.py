@@ -23,4 +23,4 @@ def test_schema_names_every_section(capsys, monkeypatch):
     schema = json.loads(heedful(capsys, monkeypatch, "recipes", "--schema").out)
     assert set(schema["properties"]) == set(Recipe.model_fields)
     described = schema["$defs"]["RecurrentEncoderConfig"]["properties"]["num_layers"]
-    assert described["description"] == "Layers on top of one another."
+    assert described["description"] == "Number of layers."

@@ -115,7 +115,7 @@ def test_changed_beam_size_is_checked():
         ({"sampling": {"top_p": 0}}, "sampling.top_p", "greater than 0"),
         ({"mbr": {"num_samples": 0}}, "mbr.num_samples", "greater than 0"),
         ({"mbr": {"utility": "ter"}}, "mbr.utility", "'ter'"),
-        ({"shallow_fusion": {}}, "shallow_fusion.run", "default"),
+        ({"shallow_fusion": {}}, "shallow_fusion.run", "required"),
         (
             {"shallow_fusion": {"run": "x", "weight": -1}},
             "shallow_fusion.weight",

@@ -192,7 +192,8 @@ def test_tokens_with_other_settings_are_reported(tmp_path):
 def test_tokens_of_pairs_are_rejected_by_language_models(tmp_path):
     setting = prepared(tmp_path)
     assert message(lambda: text_data(tmp_path, "language-model", setting), ConfigError) == (
-        f"data.train.path: {tmp_path}/tokens contains pairs of texts, but a language-model trains on running text\n"
+        f"data.train.path: {tmp_path}/tokens contains pairs of texts, "
+        "but a language-model trains on running text\n"
         "  name other tokens, or choose another model"
     )
 
@@ -214,7 +215,7 @@ def test_tokens_without_dev_data_are_reported(tmp_path):
     assert len(pairs(tmp_path, setting, dev).dev_pairs) == 9
     assert message(lambda: pairs(tmp_path, setting, run="other"), ConfigError) == (
         f"data.dev: {tmp_path}/tokens has no dev data, and the recipe names none\n"
-        "  give what was setting to `heedful prepare`, such as --dev-source FILE --dev-target FILE"
+        "  give what was given to `heedful prepare`, such as --dev-source FILE --dev-target FILE"
     )
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from heedful.config import fields_with_role
-from heedful.data.batch_stream import epoch_batch_specs
+from heedful.data.batching import epoch_batches
 from heedful.errors import ConfigError, RunError
 from heedful.experiment import load_data, train
 from heedful.experiment.train import check_resume_compatible
@@ -80,11 +80,7 @@ def batches_per_epoch(tmp_path):
     recipe = load_recipe(str(write_recipe(tmp_path)), ["training.batching.max_tokens=2048"])
     data_module = load_data(recipe, Run(tmp_path / "other"), Console(quiet=True))
     return [
-        len(
-            list(
-                epoch_batch_specs(data_module.train, recipe.training.batching, seed=0, epoch=epoch)
-            )
-        )
+        len(list(epoch_batches(data_module.train, recipe.training.batching, seed=0, epoch=epoch)))
         for epoch in range(2)
     ]
 

@@ -47,7 +47,8 @@ def test_settings_of_feed_forward_are_used():
 def test_settings_of_experts_are_used():
     text = """
     feed_forward:
-      {type: moe, num_experts: 5, num_experts_per_token: 3, intermediate_size: 7, capacity_factor: 1.5,
+      {type: moe, num_experts: 5, num_experts_per_token: 3, intermediate_size: 7,
+       capacity_factor: 1.5,
        importance_weight: 0.2, load_weight: 0.3, activation: gelu, bias: true}
     """
     built = read(text).build(size=8)

@@ -113,7 +113,8 @@ def test_last_state_pooling_builds_no_module():
         (
             {"alignment": {"type": "sampled"}},
             "pooling.attention.alignment.type: 'sampled' learns from the likelihood of target "
-            "tokens, but self-attention has no targets\n  choose 'gumbel-softmax' or 'straight-through'",
+            "tokens, but self-attention has no targets\n"
+            "  choose 'gumbel-softmax' or 'straight-through'",
         ),
         (
             {"auxiliary_losses": [{"type": "coverage"}]},

@@ -58,4 +58,4 @@ def explain(recipe_name):
 
 
 if __name__ == "__main__":
-    print(json.dumps({recipe_name: explain(recipe_name) for recipe_name in RECIPES}))
+    sys.stdout.write(json.dumps({recipe_name: explain(recipe_name) for recipe_name in RECIPES}))

@@ -119,6 +119,7 @@ def test_memory_size_must_equal_hidden_size_without_heads():
     with pytest.raises(ConfigError) as caught:
         build(cross_attention={"score": {"type": "additive"}})
     assert str(caught.value) == (
-        "attention.multi_head: a single head returns contexts of the memory size 6, but 8 is needed\n"
+        "attention.multi_head: a single head returns contexts of the memory size 6, "
+        "but 8 is needed\n"
         "  set multi_head, or make both sizes equal"
     )

@@ -225,7 +225,7 @@ def test_nothing_is_removed_before_the_new_checkpoint_is_verified(tmp_path, told
     (message,) = told
     assert message == (
         f"corrupt checkpoint: {tmp_path}/step-00000002/training.safetensors: the contents have "
-        "changed since they were written (the hash of its pages differs); "
+        "changed since they were written (the hash of its page sums differs); "
         "moved to corrupt-step-00000002"
     )
     assert_same(checkpoints.load(), snapshot(1))

@@ -178,7 +178,7 @@ def test_reverse_source_makes_upper_layers_backward():
         ),
         (
             {"num_layers": 2, "experts": {"num_experts": 3}},
-            "num_chosen is 4, but there are 3 experts",
+            "num_experts_per_token is 4, but num_experts is 3",
         ),
     ],
 )
