@@ -46,8 +46,8 @@ def snapshot(step, width=WIDTH):
 
 
 def assert_is_of_its_step(found):
-    assert found.facts == {"seconds": float(found.step)}
-    for tensor in (*found.weights.values(), *found.training_tensors.values()):
+    assert found.metadata == {"seconds": float(found.step)}
+    for tensor in (*found.model_state_dict.values(), *found.training_tensors.values()):
         assert (tensor == found.step).all()
 
 
@@ -137,9 +137,9 @@ SAVES = st.lists(
 )
 KEPT = st.builds(
     CheckpointConfig,
-    last=st.integers(1, 3),
-    best=st.integers(0, 3),
-    every=st.none() | st.integers(1, 4),
+    keep_last=st.integers(1, 3),
+    keep_best=st.integers(0, 3),
+    keep_every=st.none() | st.integers(1, 4),
 )
 
 
@@ -157,8 +157,10 @@ def test_kept_checkpoints_exist_after_any_sequence_of_saves(tmp_path_factory, sa
         checkpoints.wait_until_verified()
         scores[step] = scores.get(step) if score is None else score
         ranked = sorted((s, at) for at, s in scores.items() if s is not None and math.isfinite(s))
-        kept = set(sorted(scores)[-config.last :]) | {at for _, at in ranked[: config.keep_best]}
-        kept |= {at for at in scores if config.every and at % config.every == 0}
+        kept = set(sorted(scores)[-config.keep_last :]) | {
+            at for _, at in ranked[: config.keep_best]
+        }
+        kept |= {at for at in scores if config.keep_every and at % config.keep_every == 0}
         scores = {at: scores[at] for at in kept}
         assert sorted(os.listdir(folder)) == [f"step-{at:08d}" for at in sorted(kept)]
         assert_is_of_its_step(checkpoints.load())
