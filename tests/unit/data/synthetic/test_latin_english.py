@@ -9,10 +9,9 @@ from heedful.data.synthetic.latin.morphology import (
     Number,
     Person,
     Tense,
-    declarative_verb_group,
-    do_support_verb_group,
-    with_indefinite_article,
+    verb_group,
 )
+from heedful.data.synthetic.latin.syntax import NounPhrase
 
 
 @pytest.mark.parametrize(
@@ -78,21 +77,23 @@ def test_english_noun_plurals_of_lexicon(noun, plural):
 )
 def test_tenses_have_one_english_rendering(tense, statement, question):
     walk = EnglishVerb("walk", "walks", "walked", "walking")
-    assert declarative_verb_group(walk, tense, Person.THIRD, Number.SINGULAR) == statement
-    assert do_support_verb_group(walk, tense, Person.THIRD, Number.SINGULAR) == question
+    assert (
+        verb_group(walk, tense, Person.THIRD, Number.SINGULAR, needs_auxiliary=False) == statement
+    )
+    assert verb_group(walk, tense, Person.THIRD, Number.SINGULAR, needs_auxiliary=True) == question
 
 
 def test_stative_verbs_have_no_progressive():
     love = EnglishVerb("love", "loves", "loved", "loving", is_stative=True)
     third = Person.THIRD, Number.SINGULAR
-    assert declarative_verb_group(love, Tense.IMPERFECT, *third) == ("", "loved")
-    assert do_support_verb_group(love, Tense.IMPERFECT, *third) == ("did", "love")
+    assert verb_group(love, Tense.IMPERFECT, *third, needs_auxiliary=False) == ("", "loved")
+    assert verb_group(love, Tense.IMPERFECT, *third, needs_auxiliary=True) == ("did", "love")
 
 
 def test_be_agrees_with_subject():
     def be(tense):
         return " ".join(
-            declarative_verb_group(BE, tense, person, number).auxiliary
+            verb_group(BE, tense, person, number, needs_auxiliary=False)[0]
             for number in Number
             for person in Person
         )
@@ -102,7 +103,7 @@ def test_be_agrees_with_subject():
 
 
 def test_indefinite_article_follows_vowels():
-    assert (with_indefinite_article("slave"), with_indefinite_article("angry slave")) == (
-        "a slave",
-        "an angry slave",
-    )
+    slave = NounPhrase(next(noun for noun in load_lexicon().nouns if noun.lemma == "servus"))
+    angry = next(word for word in load_lexicon().adjectives if word.english == "angry")
+    assert slave.as_predicate() == "a slave"
+    assert slave._replace(adjective=angry).as_predicate() == "an angry slave"

@@ -9,7 +9,6 @@ import pytest
 from heedful.data.synthetic.latin.ambiguity import is_ambiguous
 from heedful.data.synthetic.latin.lexicon import SUM, load_lexicon
 from heedful.data.synthetic.latin.morphology import Case, Number, Tense
-from heedful.data.synthetic.latin.sampling import build_pools
 from heedful.data.synthetic.latin.syntax import (
     QUESTIONS,
     Clause,
@@ -19,13 +18,14 @@ from heedful.data.synthetic.latin.syntax import (
     english,
     latin,
     latin_slots,
+    read_pronouns,
 )
 
 NOUNS = {noun.lemma: noun for noun in load_lexicon().nouns}
 VERBS = {verb.lemma: verb for verb in (*load_lexicon().verbs, SUM)}
 ADJECTIVES = {adjective.lemma: adjective for adjective in load_lexicon().adjectives}
 ADVERBS = {adverb.latin.text: adverb for adverb in load_lexicon().adverbs}
-PRONOUNS = {pronoun.forms[0]: pronoun for pronoun in build_pools(load_lexicon()).pronouns}
+PRONOUNS = {pronoun.forms[0]: pronoun for pronoun in read_pronouns()}
 TENSES = {"": Tense.PRESENT, "impf": Tense.IMPERFECT, "perf": Tense.PERFECT}
 SLOTS = {
     "Q": "question",
@@ -36,7 +36,7 @@ SLOTS = {
     "L": "place",
     "A": "adverb",
     "V": "verb",
-    "C": "caller",
+    "C": "addressee",
 }
 
 

@@ -16,74 +16,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import permutations
-from typing import NamedTuple
 
 from heedful.data.synthetic.latin.lexicon import Word
-from heedful.data.synthetic.latin.morphology import Case, Number
-from heedful.data.synthetic.latin.syntax import (
-    Argument,
-    Chunks,
-    Clause,
-    Coordination,
-    NounPhrase,
-    Role,
-    Slot,
-)
-
-
-class _ArgumentRoles(NamedTuple):
-    allowed: int  # by the spelling
-    intended: int
+from heedful.data.synthetic.latin.morphology import Case
+from heedful.data.synthetic.latin.syntax import Chunks, Clause, Coordination, NounPhrase, Role, Slot
 
 
 def is_ambiguous(clause: Clause, chunks: Chunks, order: Sequence[Slot]) -> bool:
     """Whether another reading fits the same words in the same order."""
-    arguments = _arguments(clause)
+    subject_role = (Role.SUBJECT_SINGULAR, Role.SUBJECT_PLURAL)[clause.number]
+    arguments = (
+        (clause.subject, Case.NOMINATIVE, subject_role),
+        (clause.object, Case.ACCUSATIVE, Role.OBJECT),
+        (clause.recipient, Case.DATIVE, Role.RECIPIENT),
+    )
+    intended = [role for argument, _, role in arguments if argument]
+    allowed = [argument.roles(case) for argument, case, _ in arguments if argument]
     return (
-        _can_swap_roles(arguments)
-        or _is_possessor_ambiguous(clause, arguments)
+        _can_swap_roles(allowed, intended)
+        or _is_possessor_ambiguous(clause, allowed)
         or _is_adjective_ambiguous([word for slot in order for word in chunks[slot]])
-        or _is_number_ambiguous(clause.subject)
+        or _is_number_ambiguous(clause)
     )
 
 
-def _arguments(clause: Clause) -> list[_ArgumentRoles]:
-    arguments = []
-    if clause.subject:
-        is_plural = clause.subject.number is Number.PLURAL
-        intended = Role.SUBJECT_PLURAL if is_plural else Role.SUBJECT_SINGULAR
-        arguments.append(_ArgumentRoles(clause.subject.roles(Case.NOMINATIVE), intended))
-    if clause.object:
-        arguments.append(_ArgumentRoles(clause.object.roles(Case.ACCUSATIVE), Role.OBJECT))
-    if clause.recipient:
-        arguments.append(_ArgumentRoles(clause.recipient.roles(Case.DATIVE), Role.RECIPIENT))
-    return arguments
-
-
-def _can_swap_roles(arguments: Sequence[_ArgumentRoles]) -> bool:
-    intended = [argument.intended for argument in arguments]
-    movable = [each for each in arguments if each.allowed & sum(intended) & ~each.intended]
-    if len(movable) < 2:
+def _can_swap_roles(allowed: Sequence[int], intended: Sequence[int]) -> bool:
+    roles = list(zip(allowed, intended, strict=True))
+    if sum(bool(allowed & sum(intended) & ~role) for allowed, role in roles) < 2:
         return False
     return any(
         all(allowed & role for allowed, role in zip(permuted, intended, strict=True))
-        for permuted in list(permutations(argument.allowed for argument in arguments))[1:]
+        for permuted in list(permutations(allowed))[1:]
     )
 
 
-def _is_possessor_ambiguous(clause: Clause, arguments: Sequence[_ArgumentRoles]) -> bool:
+def _is_possessor_ambiguous(clause: Clause, allowed: Sequence[int]) -> bool:
     place = clause.place.phrase if clause.place else None
     phrases = (clause.subject, clause.object, clause.recipient, clause.predicate, place)
-    possessors = [
-        phrase.possessor
-        for phrase in phrases
-        if isinstance(phrase, NounPhrase) and phrase.possessor
-    ]
-    if not any(phrase.roles(Case.GENITIVE) & Role.ARGUMENT for phrase in possessors):
+    possessors = [phrase.possessor for phrase in phrases if isinstance(phrase, NounPhrase)]
+    if not any(owner and owner.roles(Case.GENITIVE) & Role.ARGUMENT for owner in possessors):
         return False
-    allowed = [argument.allowed for argument in arguments]
     if isinstance(clause.predicate, NounPhrase):
-        allowed.append(clause.predicate.roles(Case.NOMINATIVE))
+        allowed = [*allowed, clause.predicate.roles(Case.NOMINATIVE)]
     return any(roles & Role.POSSESSOR for roles in allowed)
 
 
@@ -97,9 +71,9 @@ def _is_adjective_ambiguous(words: Sequence[Word]) -> bool:
     return False
 
 
-def _is_number_ambiguous(subject: Argument | None) -> bool:
+def _is_number_ambiguous(clause: Clause) -> bool:
     # A coordinated subject takes a plural verb, which does not show the number of its parts.
-    if not isinstance(subject, Coordination):
+    if not isinstance(clause.subject, Coordination):
         return False
     either = Role.SUBJECT_SINGULAR | Role.SUBJECT_PLURAL
-    return any(phrase.roles(Case.NOMINATIVE) & either == either for phrase in subject)
+    return any(phrase.roles(Case.NOMINATIVE) & either == either for phrase in clause.subject)

@@ -1,15 +1,17 @@
 """The Latin corpus: random clauses and word orders, kept if they have a single reading.
 
 The English of a sentence determines its split, so all word orders of a sentence fall into one
-split. A sentence with a reserved name is in the split `names` and in no other.
+split. A sentence with a reserved name is in the split `names` and in no other. Invariant: the
+same state of `Random` gives the same sentences; words are drawn in the order of the tables.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from random import Random
+from typing import TypeVar
 
 from typing_extensions import override
 
@@ -21,16 +23,18 @@ from heedful.data.synthetic.latin.lexicon import (
     Adjective,
     Adverb,
     Lexicon,
+    Noun,
     Verb,
     load_lexicon,
     read_table,
 )
 from heedful.data.synthetic.latin.morphology import Gender, Number, Person, Tense
-from heedful.data.synthetic.latin.sampling import PhraseSampler
 from heedful.data.synthetic.latin.syntax import (
     QUESTIONS,
     Argument,
+    Chunks,
     Clause,
+    Coordination,
     NounPhrase,
     PrepositionalPhrase,
     Pronoun,
@@ -39,6 +43,7 @@ from heedful.data.synthetic.latin.syntax import (
     english,
     latin,
     latin_slots,
+    read_pronouns,
 )
 
 UNSEEN_NAMES_SPLIT = "names"
@@ -58,6 +63,8 @@ _IDENTITY_QUESTIONS = ("-ne", "num", "nonne")
 _QUESTIONS_WITH_ADVERBS = ("-ne", "num", "nonne", "quis", "cur")
 _QUESTIONS_WITH_NEGATION = ("quis", "cur")
 _LOCATED = "patfrub"  # categories of the subject of "is in the garden"
+_MAX_MODIFIERS = 2  # adjectives and possessors of a sentence
+Item = TypeVar("Item")
 
 
 class LatinCorpus(Corpus):
@@ -70,168 +77,15 @@ class LatinCorpus(Corpus):
     @override
     def generate(self, split: str, random: Random) -> Iterator[Pair]:
         lexicon = load_lexicon(reserved_names=split == UNSEEN_NAMES_SPLIT)
-        generator = SentenceGenerator(lexicon, random)
+        sampler = SentenceSampler(lexicon, random)
         while True:
-            yield generator.generate()
+            yield sampler.sample()
 
     @override
     def is_in_split(self, pair: Pair, split: str) -> bool:
         if split == UNSEEN_NAMES_SPLIT:
             return _reserved_name_pattern().search(pair.target) is not None
         return assign_split(pair.target) == split
-
-
-class SentenceGenerator:
-    """Generates one sentence after another, in both languages."""
-
-    def __init__(self, lexicon: Lexicon, random: Random) -> None:
-        self._phrases = PhraseSampler(lexicon, random)
-        self._random = random
-
-    def generate(self) -> Pair:
-        """Return a sentence that has a single reading."""
-        while True:
-            self._phrases.reset()
-            clause = self._clause()
-            chunks = latin_slots(clause)
-            order = sample_order(clause, chunks, self._random)
-            if not is_ambiguous(clause, chunks, order):
-                return Pair(latin(clause, chunks, order), english(clause))
-
-    def _clause(self) -> Clause:
-        frame = self._phrases.pick(_FRAMES)
-        if frame == "copular":
-            return self._copular_clause(self._phrases.pick(_COMPLEMENTS))
-        verb = self._phrases.pick(self._phrases.pools.verbs[frame])
-        if not verb.english.is_stative and self._phrases.flip(0.13):
-            return self._imperative(verb)
-        is_question = self._phrases.flip(0.28)
-        questions = self._phrases.pools.questions[verb]
-        return self._verbal_clause(verb, self._phrases.pick(questions) if is_question else None)
-
-    def _verbal_clause(self, verb: Verb, question: Question | None) -> Clause:
-        replaced = question.questioned_slot if question else None
-        is_direct = question is QUESTIONS["-ne"]
-        subject = (
-            None
-            if replaced == "subject"
-            else self._phrases.subject(verb.subjects, is_direct=is_direct)
-        )
-        tense = self._phrases.pick(_TENSES)
-        is_negated = self._negation(question)
-        clause = Clause(
-            verb,
-            subject,
-            tense,
-            self._object(verb, subject) if replaced != "object" else None,
-            self._recipient(verb, subject) if replaced != "recipient" else None,
-            place=self._place(verb) if replaced != "place" else None,
-            adverb=self._adverb(verb, tense, question, is_negated=is_negated),
-            is_negated=is_negated,
-            question=question,
-        )
-        if _is_one_word(clause):
-            assert isinstance(subject, Pronoun)
-            return clause._replace(subject=subject._replace(is_overt=True))
-        return clause
-
-    def _imperative(self, verb: Verb) -> Clause:
-        number = self._phrases.pick((Number.SINGULAR, Number.SINGULAR, Number.PLURAL))
-        listener = self._phrases.pools.listeners[number]
-        adverb = self._phrases.adverb(Tense.PRESENT, is_action=True)
-        clause = Clause(
-            verb,
-            listener,
-            object=self._object(verb, listener),
-            recipient=self._recipient(verb, listener),
-            place=self._place(verb),
-            adverb=adverb if not adverb.is_middle and self._phrases.flip(0.15) else None,
-            is_command=True,
-        )
-        if self._phrases.flip(0.5) or _is_one_word(clause):
-            return clause._replace(addressee=self._phrases.addressee(number))
-        return clause
-
-    def _object(self, verb: Verb, subject: Argument | None) -> Argument | None:
-        takes_object = verb.frame in ("transitive", "ditransitive")
-        return self._phrases.argument(verb.objects, subject) if takes_object else None
-
-    def _recipient(self, verb: Verb, subject: Argument | None) -> Argument | None:
-        if verb.frame == "ditransitive":
-            return self._phrases.argument("p", subject)
-        return self._phrases.argument(verb.objects, subject) if verb.frame == "dative" else None
-
-    def _place(self, verb: Verb) -> PrepositionalPhrase | None:
-        probability = 0.6 if verb.frame == "intransitive" else 0.2
-        kind = "company" if verb.place == "rest" else verb.place
-        return self._phrases.place(kind) if self._phrases.flip(probability) else None
-
-    def _copular_clause(self, complement: str) -> Clause:
-        tense = self._phrases.pick(_TENSES)
-        if complement == "asked place":
-            located = self._phrases.subject(_LOCATED, is_plain=True)
-            return Clause(SUM, located, tense, question=QUESTIONS["ubi"])
-        question = self._copular_question(complement)
-        is_asked = question is not None and question.questioned_slot == "subject"
-        subject = None if is_asked else self._copular_subject(complement)
-        is_negated = self._negation(question)
-        is_located = complement == "place"
-        adverb = self._adverb(SUM, tense, question, is_negated=is_negated)
-        return Clause(
-            SUM,
-            subject,
-            tense,
-            predicate=None if is_located else self._predicate(complement, subject),
-            place=self._location(subject) if is_located else None,
-            adverb=adverb if complement != "person" else None,
-            is_negated=is_negated,
-            question=question,
-        )
-
-    def _copular_question(self, complement: str) -> Question | None:
-        if not self._phrases.flip(0.25):
-            return None
-        words = _IDENTITY_QUESTIONS if complement == "person" else _COPULAR_QUESTIONS
-        return QUESTIONS[self._phrases.pick(words)]
-
-    def _copular_subject(self, complement: str) -> Argument:
-        if complement == "person":
-            return self._phrases.name()
-        categories = _LOCATED if complement == "place" else SUM.subjects
-        return self._phrases.subject(categories, is_plain=True)
-
-    def _predicate(self, complement: str, subject: Argument | None) -> NounPhrase | Adjective:
-        if complement == "person":
-            return self._phrases.person_of(subject.gender if subject else Gender.MASCULINE)
-        category = subject.noun.category if isinstance(subject, NounPhrase) else "p"
-        return self._phrases.adjective(category)
-
-    def _location(self, subject: Argument | None) -> PrepositionalPhrase | None:
-        is_inanimate = isinstance(subject, NounPhrase) and subject.noun.category not in "pa"
-        return self._phrases.place("rest" if is_inanimate else "company", is_plain=True)
-
-    def _negation(self, question: Question | None) -> bool:
-        can_negate = question is None or question.latin in _QUESTIONS_WITH_NEGATION
-        return can_negate and self._phrases.flip(0.15)
-
-    def _adverb(
-        self, verb: Verb, tense: Tense, question: Question | None, *, is_negated: bool
-    ) -> Adverb | None:
-        is_allowed = question is None or question.latin in _QUESTIONS_WITH_ADVERBS
-        if not is_allowed or not self._phrases.flip(0.18):
-            return None
-        adverb = self._phrases.adverb(tense, is_action=not verb.english.is_stative)
-        # "semper non" is not "non semper"; and "never" is not combined with a question.
-        is_misplaced = adverb.is_middle and is_negated
-        is_doubled = adverb.english == "never" and question is not None
-        return None if is_misplaced or is_doubled else adverb
-
-
-def _is_one_word(clause: Clause) -> bool:
-    is_covert = isinstance(clause.subject, Pronoun) and not clause.subject.is_overt
-    has_question_word = clause.question and clause.question is not QUESTIONS["-ne"]
-    others = (clause.object, clause.recipient, clause.place, clause.adverb, has_question_word)
-    return is_covert and not (clause.is_negated or any(others))
 
 
 def reserved_names() -> list[str]:
@@ -244,39 +98,290 @@ def _reserved_name_pattern() -> re.Pattern[str]:
     return re.compile(rf"\b({'|'.join(reserved_names())})\b")
 
 
+class SentenceSampler:
+    """Samples one sentence after another, in both languages. No noun occurs twice in one."""
+
+    def __init__(self, lexicon: Lexicon, random: Random) -> None:
+        self._lexicon = lexicon
+        self._random = random
+        self._uniform = random.random
+        self._pronouns = read_pronouns()
+        self._listeners = [
+            pronoun._replace(is_overt=False)
+            for pronoun in self._pronouns
+            if pronoun.person is Person.SECOND
+        ]
+
+    def sample(self) -> Pair:
+        """Return a sentence that has a single reading."""
+        while True:
+            self._used: list[Noun] = []
+            self._num_modifiers = 0
+            clause = self._clause()
+            chunks = latin_slots(clause)
+            order = _sample_order(clause, chunks, self._random)
+            if not is_ambiguous(clause, chunks, order):
+                return Pair(latin(clause, chunks, order), english(clause))
+
+    def _flip(self, probability: float) -> bool:
+        return self._uniform() < probability
+
+    def _pick(self, items: Sequence[Item]) -> Item:
+        """Return a random item; `Random.choice` takes three calls for it."""
+        return items[int(self._uniform() * len(items))]
+
+    # ----- clauses
+
+    def _clause(self) -> Clause:
+        frame = self._pick(_FRAMES)
+        if frame == "copular":
+            return self._copular_clause(self._pick(_COMPLEMENTS))
+        verb = self._pick(self._lexicon.verbs_by_frame[frame])
+        if not verb.english.is_stative and self._flip(0.13):
+            return self._imperative(verb)
+        question = self._pick(_questions(verb)) if self._flip(0.28) else None
+        return self._verbal_clause(verb, question)
+
+    def _verbal_clause(self, verb: Verb, question: Question | None) -> Clause:
+        replaced = question.questioned_slot if question else None
+        is_direct = question is QUESTIONS["-ne"]
+        subject = None
+        if replaced != "subject":
+            subject = self._subject(verb.subjects, is_direct=is_direct)
+        tense = self._pick(_TENSES)
+        is_negated = self._negation(question)
+        direct, recipient = self._objects(verb, subject, replaced)
+        clause = Clause(
+            verb,
+            subject,
+            tense,
+            direct,
+            recipient,
+            place=self._optional_place(verb) if replaced != "place" else None,
+            adverb=self._adverb(verb, tense, question, is_negated=is_negated),
+            is_negated=is_negated,
+            question=question,
+        )
+        if _is_one_word(clause):
+            assert isinstance(subject, Pronoun)
+            return clause._replace(subject=subject._replace(is_overt=True))
+        return clause
+
+    def _imperative(self, verb: Verb) -> Clause:
+        number = self._pick((Number.SINGULAR, Number.SINGULAR, Number.PLURAL))
+        listener = self._listeners[number]
+        adverb = self._pick(self._lexicon.adverbs_by_tense[Tense.PRESENT, True])
+        direct, recipient = self._objects(verb, listener)
+        clause = Clause(
+            verb,
+            listener,
+            object=direct,
+            recipient=recipient,
+            place=self._optional_place(verb),
+            adverb=adverb if not adverb.is_middle and self._flip(0.15) else None,
+            is_command=True,
+        )
+        if not self._flip(0.5) and not _is_one_word(clause):
+            return clause
+        if number is Number.SINGULAR and self._flip(0.5):
+            return clause._replace(addressee=NounPhrase(self._noun(self._lexicon.names)))
+        return clause._replace(addressee=NounPhrase(self._noun(self._lexicon.people), number))
+
+    def _copular_clause(self, complement: str) -> Clause:
+        tense = self._pick(_TENSES)
+        if complement == "asked place":
+            located = self._subject(_LOCATED, is_plain=True)
+            return Clause(SUM, located, tense, question=QUESTIONS["ubi"])
+        is_identity, is_located = complement == "person", complement == "place"
+        words = _IDENTITY_QUESTIONS if is_identity else _COPULAR_QUESTIONS
+        question = QUESTIONS[self._pick(words)] if self._flip(0.25) else None
+        subject: Argument | None = None
+        if is_identity:
+            subject = NounPhrase(self._noun(self._lexicon.names))
+        elif question is not QUESTIONS["quis"]:
+            subject = self._subject(_LOCATED if is_located else SUM.subjects, is_plain=True)
+        is_negated = self._negation(question)
+        adverb = self._adverb(SUM, tense, question, is_negated=is_negated)
+        clause = Clause(SUM, subject, tense, is_negated=is_negated, question=question)
+        if is_identity:
+            return clause._replace(predicate=self._person(clause.gender))
+        category = subject.noun.category if isinstance(subject, NounPhrase) else "p"
+        if is_located:
+            place = self._place("company" if category in "pa" else "rest", is_plain=True)
+            return clause._replace(place=place, adverb=adverb)
+        return clause._replace(predicate=self._adjective(category), adverb=adverb)
+
+    def _negation(self, question: Question | None) -> bool:
+        can_negate = question is None or question.latin in _QUESTIONS_WITH_NEGATION
+        return can_negate and self._flip(0.15)
+
+    def _adverb(
+        self, verb: Verb, tense: Tense, question: Question | None, *, is_negated: bool
+    ) -> Adverb | None:
+        is_allowed = question is None or question.latin in _QUESTIONS_WITH_ADVERBS
+        if not is_allowed or not self._flip(0.18):
+            return None
+        is_action = not verb.english.is_stative  # only actions take adverbs of manner
+        adverb = self._pick(self._lexicon.adverbs_by_tense[tense, is_action])
+        # "semper non" is not "non semper"; and "never" is not combined with a question.
+        is_misplaced = adverb.is_middle and is_negated
+        is_doubled = adverb.english == "never" and question is not None
+        return None if is_misplaced or is_doubled else adverb
+
+    # ----- phrases
+
+    def _subject(
+        self, categories: str, *, is_plain: bool = False, is_direct: bool = False
+    ) -> Argument:
+        """Sample a subject.
+
+        A plain subject has no adjective; a direct one, if it is a pronoun, is the listener.
+        """
+        sample = self._uniform()
+        if sample < 0.25 and "p" in categories:
+            pronouns = self._listeners[:1] if is_direct else self._pronouns
+            return self._pick(pronouns)._replace(is_overt=self._flip(0.3))
+        if sample < 0.32 and "p" in categories:
+            lexicon = self._lexicon
+            nouns = lexicon.animates if "a" in categories else lexicon.nouns_of("p")
+            return Coordination(self._bare_phrase(nouns), self._bare_phrase(nouns))
+        return self._noun_phrase(self._lexicon.nouns_of(categories), is_plain=is_plain)
+
+    def _objects(
+        self, verb: Verb, subject: Argument | None, replaced: Slot | None = None
+    ) -> tuple[Argument | None, Argument | None]:
+        """Sample the object and the recipient that the verb takes, unless a question has it."""
+        direct = recipient = None
+        if verb.frame in ("transitive", "ditransitive") and replaced != "object":
+            direct = self._argument(verb.objects, subject)
+        if verb.frame in ("ditransitive", "dative") and replaced != "recipient":
+            categories = "p" if verb.frame == "ditransitive" else verb.objects
+            recipient = self._argument(categories, subject)
+        return direct, recipient
+
+    def _argument(self, categories: str, subject: Argument | None) -> Argument:
+        if "p" in categories and self._flip(0.08):
+            pronoun = self._pick(self._pronouns)
+            while isinstance(subject, Pronoun) and pronoun.person is subject.person:
+                pronoun = self._pick(self._pronouns)
+            return pronoun
+        return self._noun_phrase(self._lexicon.nouns_of(categories))
+
+    def _optional_place(self, verb: Verb) -> PrepositionalPhrase | None:
+        if not self._flip(0.6 if verb.frame == "intransitive" else 0.2):
+            return None
+        return self._place("company" if verb.place == "rest" else verb.place)
+
+    def _place(self, kind: str, *, is_plain: bool = False) -> PrepositionalPhrase | None:
+        prepositions = self._lexicon.prepositions_by_place[kind]
+        if not prepositions:
+            return None
+        preposition = self._pick(prepositions)
+        phrase = self._noun_phrase(preposition.nouns, is_plain=is_plain)
+        return PrepositionalPhrase(preposition, phrase)
+
+    def _person(self, gender: Gender) -> NounPhrase:
+        """Sample a person of this gender: a slave, the friend of the king."""
+        noun = self._noun(self._lexicon.people)
+        while noun.gender is not gender:
+            noun = self._noun(self._lexicon.people)
+        return self._with_modifiers(NounPhrase(noun))
+
+    def _noun_phrase(self, nouns: Sequence[Noun], *, is_plain: bool = False) -> NounPhrase:
+        return self._with_modifiers(self._bare_phrase(nouns), is_plain=is_plain)
+
+    def _bare_phrase(self, nouns: Sequence[Noun]) -> NounPhrase:
+        noun = self._noun(nouns)
+        is_plural = len(noun.words) > 1 and self._flip(0.45)
+        return NounPhrase(noun, Number.PLURAL if is_plural else Number.SINGULAR)
+
+    def _noun(self, nouns: Sequence[Noun]) -> Noun:
+        noun = self._pick(nouns)
+        while noun in self._used:
+            noun = self._pick(nouns)
+        self._used.append(noun)
+        return noun
+
+    def _adjective(self, category: str) -> Adjective:
+        return self._pick(self._lexicon.adjectives_by_category[category, False])
+
+    def _with_modifiers(self, phrase: NounPhrase, *, is_plain: bool = False) -> NounPhrase:
+        noun = phrase.noun
+        if noun.is_name or self._num_modifiers >= _MAX_MODIFIERS:
+            return phrase
+        sample = self._uniform()
+        if sample >= 0.26 or is_plain:
+            has_possessor = sample < 0.4 and "owned" in noun.tags
+            return self._with_possessor(phrase) if has_possessor else phrase
+        self._num_modifiers += 1
+        adjective, is_first = self._adjective(noun.category), self._flip(0.35)
+        quantifiers = self._lexicon.adjectives_by_category[noun.category, True]
+        if phrase.number is Number.PLURAL and self._flip(0.15) and quantifiers:
+            adjective, is_first = self._pick(quantifiers), True
+        phrase = phrase._replace(adjective=adjective, adjective_first=is_first)
+        can_be_owned = "owned" in noun.tags and self._num_modifiers < _MAX_MODIFIERS
+        return self._with_possessor(phrase) if can_be_owned and self._flip(0.1) else phrase
+
+    def _with_possessor(self, phrase: NounPhrase) -> NounPhrase:
+        self._num_modifiers += 1
+        possessor = self._bare_phrase(self._lexicon.nouns_of("p"))
+        can_modify = not possessor.noun.is_name and self._num_modifiers < _MAX_MODIFIERS
+        if can_modify and self._flip(0.15):
+            self._num_modifiers += 1
+            possessor = possessor._replace(adjective=self._adjective("p"), adjective_first=True)
+        return phrase._replace(possessor=possessor)
+
+
+@cache
+def _questions(verb: Verb) -> tuple[Question, ...]:
+    # A question that is listed twice is sampled twice as often.
+    words = ["-ne", "-ne", "-ne", "-ne", "num", "nonne", "quis", "quis", "cur", "quando"]
+    words += ["ubi"] * (verb.place in ("rest", "motion"))
+    if verb.frame in ("transitive", "ditransitive"):
+        words += ["quem"] * ("p" in verb.objects) + ["quid"] * ("t" in verb.objects)
+    words += ["cui"] * (verb.frame == "ditransitive")
+    return tuple(QUESTIONS[word] for word in words)
+
+
+def _is_one_word(clause: Clause) -> bool:
+    is_covert = isinstance(clause.subject, Pronoun) and not clause.subject.is_overt
+    has_question_word = clause.question and clause.question is not QUESTIONS["-ne"]
+    others = (clause.object, clause.recipient, clause.place, clause.adverb, has_question_word)
+    return is_covert and not (clause.is_negated or any(others))
+
+
 # --- word order ----------------------------------------------------------------------------
 
 _SUBJECT_FIRST = 0.6
 _VERB_LAST = 0.6
 _VERB_FIRST = 0.4  # of verbs that may open a statement: first person singular present, "amo"
-_FIXED: tuple[Slot, ...] = ("question", "verb", "caller")
+_FIXED_SLOTS = ("question", "verb", "addressee")
 
 
-def sample_order(clause: Clause, slots: Iterable[Slot], random: Random) -> list[Slot]:
+def _sample_order(clause: Clause, slots: Chunks, random: Random) -> list[Slot]:
     """Sample an order: question word first, subject often first, verb often last."""
-    spoken = list(slots)
-    order = [slot for slot in spoken if slot not in _FIXED]
+    order = [slot for slot in slots if slot not in _FIXED_SLOTS]
     random.shuffle(order)
     if "subject" in order and random.random() < _SUBJECT_FIRST:
         order.remove("subject")
         order.insert(0, "subject")
-    order.insert(_verb_position(clause, order, random), "verb")
-    if "question" in spoken:
+    order.insert(_verb_position(clause, len(order), random), "verb")
+    if "question" in slots:
         order.insert(0, "question")
-    if "caller" in spoken:
-        order.insert(random.choice((0, len(order))), "caller")
+    if "addressee" in slots:
+        order.insert(random.choice((0, len(order))), "addressee")
     return order
 
 
-def _verb_position(clause: Clause, order: list[Slot], random: Random) -> int:
+def _verb_position(clause: Clause, num_others: int, random: Random) -> int:
     if clause.question and clause.question.latin == "-ne":
         return 0
     if clause.is_command:
-        return random.choice((0, len(order)))
+        return random.choice((0, num_others))
     agreement = (clause.person, clause.number, clause.tense)
     is_dictionary_form = agreement == (Person.FIRST, Number.SINGULAR, Tense.PRESENT)
     if is_dictionary_form and random.random() < _VERB_FIRST:
         return 0
-    if random.random() < _VERB_LAST or not order:
-        return len(order)
-    return random.randrange(0 if clause.question else 1, len(order) + 1)
+    if random.random() < _VERB_LAST or not num_others:
+        return num_others
+    return random.randrange(0 if clause.question else 1, num_others + 1)

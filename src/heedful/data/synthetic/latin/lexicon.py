@@ -7,9 +7,11 @@ Invariant: no form belongs to two words.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from importlib import resources
+from itertools import product
 from typing import NamedTuple
 
 from heedful.data.synthetic.latin.morphology import (
@@ -27,19 +29,13 @@ from heedful.data.synthetic.latin.morphology import (
     decline_adjective,
 )
 
+# fmt: off
 NOUN_CATEGORIES = {
-    "p": "person",
-    "a": "animal",
-    "t": "thing",
-    "f": "food",
-    "w": "words",
-    "r": "writing",
-    "s": "sight",
-    "l": "landscape",
-    "b": "building",
-    "u": "furniture",
+    "p": "person", "a": "animal", "t": "thing", "f": "food", "w": "words", "r": "writing",
+    "s": "sight", "l": "landscape", "b": "building", "u": "furniture",
 }
 """Letters by which verbs, adjectives and prepositions name the nouns they combine with."""
+# fmt: on
 
 TABLES = {
     # tags: one (singular only), owned (may have a possessor), in/on (English for "in"), through,
@@ -60,11 +56,18 @@ TABLES = {
 }
 """Columns of each .tsv file. A cell without a value holds "-"."""
 
-_GENDERS = {"m": Gender.MASCULINE, "f": Gender.FEMININE, "n": Gender.NEUTER}
 _TENSES = {
     "any": tuple(Tense),
     "present": (Tense.PRESENT,),
     "past": (Tense.IMPERFECT, Tense.PERFECT),
+}
+_CATEGORY_WEIGHTS = {"s": 4, "l": 2, "u": 2, "a": 2}  # categories that few verbs take
+_PLACES = {  # a preposition of a kind that is listed twice is sampled twice as often
+    "rest": ("rest",),
+    "company": ("rest", "company"),
+    "motion": ("rest", "company", "motion", "motion"),
+    "water": ("water",),
+    "-": (),
 }
 
 
@@ -105,7 +108,7 @@ class Noun:
     category: str
     tags: frozenset[str]
     words: DeclinedWords
-    is_name: bool = False
+    is_name: bool
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -146,10 +149,6 @@ class Preposition:
     nouns: tuple[Noun, ...]
     place: str
 
-    def english_before(self, noun: Noun) -> str:
-        """Return its English before this noun."""
-        return self.english.replace("@", "on" if "on" in noun.tags else "in")
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Adverb:
@@ -162,90 +161,118 @@ class Adverb:
     is_manner: bool
 
 
-@dataclass(frozen=True, eq=False, slots=True)
 class Lexicon:
-    """All words from which sentences are built."""
+    """All words from which sentences are built, and tuples of them to sample from."""
 
-    nouns: tuple[Noun, ...]
-    adjectives: tuple[Adjective, ...]
-    verbs: tuple[Verb, ...]
-    prepositions: tuple[Preposition, ...]
-    adverbs: tuple[Adverb, ...]
+    def __init__(self, names_split: str) -> None:
+        names = [row[1:] for row in read_table("names") if row[0] == names_split]
+        self.names = tuple(
+            _noun("p", name, genitive, gender, name, name, "one", is_name=True)
+            for name, genitive, gender in names
+        )
+        self.nouns = (*(_noun(*row) for row in read_table("nouns")), *self.names)
+        self.adjectives = tuple(_adjective(*row) for row in read_table("adjectives"))
+        self.verbs = tuple(_verb(*row) for row in read_table("verbs"))
+        self.prepositions = tuple(
+            preposition
+            for row in read_table("prepositions")
+            for preposition in [_preposition(row, self.nouns)] * int(row[-1])
+        )
+        self.adverbs = tuple(
+            Adverb(Word(latin), english, position == "middle", _TENSES[tenses], manner == "yes")
+            for manner, latin, english, position, tenses in read_table("adverbs")
+        )
+        self._nouns_by_categories: dict[str, tuple[Noun, ...]] = {}
+        self.people = tuple(noun for noun in self.nouns_of("p") if not noun.is_name)
+        # Subjects of mixed gender have a masculine predicate, but not with a neuter.
+        animates = self.nouns_of("pa")
+        self.animates = tuple(noun for noun in animates if noun.gender is not Gender.NEUTER)
+        self.verbs_by_frame = {
+            frame: tuple(verb for verb in self.verbs if verb.frame == frame)
+            for frame in {verb.frame for verb in self.verbs}
+        }
+        self.adjectives_by_category = {
+            (category, is_quantifier): tuple(
+                adjective
+                for adjective in self.adjectives
+                if category in adjective.categories and adjective.is_quantifier is is_quantifier
+            )
+            for category, is_quantifier in product(NOUN_CATEGORIES, (True, False))
+        }
+        self.prepositions_by_place = {
+            name: tuple(
+                preposition
+                for place in places
+                for preposition in self.prepositions
+                if preposition.place == place
+            )
+            for name, places in _PLACES.items()
+        }
+        self.adverbs_by_tense = {
+            (tense, is_action): tuple(
+                adverb
+                for adverb in self.adverbs
+                if tense in adverb.tenses and (is_action or not adverb.is_manner)
+            )
+            for tense, is_action in product(Tense, (True, False))
+        }
+
+    def nouns_of(self, categories: str) -> tuple[Noun, ...]:
+        """Return the nouns and names of these categories, repeated by weight."""
+        if categories not in self._nouns_by_categories:
+            self._nouns_by_categories[categories] = tuple(
+                noun
+                for noun in self.nouns
+                if noun.category in categories
+                for _ in range(_CATEGORY_WEIGHTS.get(noun.category, 1))
+            )
+        return self._nouns_by_categories[categories]
 
 
-@lru_cache(maxsize=2)
+@cache
 def load_lexicon(*, reserved_names: bool = False) -> Lexicon:
     """Read the tables, with the names of the training data or with the reserved ones."""
-    split = "names" if reserved_names else "train"
-    nouns = tuple(_noun(*row) for row in read_table("nouns"))
-    nouns += tuple(_name(*row[1:]) for row in read_table("names") if row[0] == split)
-    prepositions = [
-        preposition
-        for row in read_table("prepositions")
-        for preposition in [_preposition(row, nouns)] * int(row[-1])
-    ]
-    return Lexicon(
-        nouns,
-        tuple(_adjective(*row) for row in read_table("adjectives")),
-        tuple(_verb(*row) for row in read_table("verbs")),
-        tuple(prepositions),
-        tuple(_adverb(*row) for row in read_table("adverbs")),
-    )
+    return Lexicon("names" if reserved_names else "train")
 
 
-def _noun(category: str, *row: str) -> Noun:
-    nominative, genitive, gender_and_stem, singular, plural, tags = row
-    gender = _GENDERS[gender_and_stem[0]]
+def _noun(category: str, *row: str, is_name: bool = False) -> Noun:
+    nominative, genitive, gender_and_stem, singular, plural, tag_names = row
+    gender = Gender("mfn".index(gender_and_stem[0]))
     declined = decline(nominative, genitive, gender, i_stem=gender_and_stem.endswith("-i"))
-    known = frozenset(tags.split())
-    if known & {"in", "on"}:
-        known |= {"place"}
-    words = _noun_words(declined, gender, num_numbers=1 if "one" in known else 2)
-    return Noun(nominative, gender, (singular, plural), category, known, words)
-
-
-def _name(nominative: str, genitive: str, letter: str) -> Noun:
-    gender = _GENDERS[letter]
-    words = _noun_words(decline(nominative, genitive, gender), gender, num_numbers=1)
-    return Noun(nominative, gender, (nominative,) * 2, "p", frozenset(), words, is_name=True)
-
-
-def _noun_words(declined: Declension, gender: Gender, *, num_numbers: int) -> DeclinedWords:
-    readings = _readings({gender: declined}, tuple(Number)[:num_numbers])
-    return _words(declined[:num_numbers], readings)
-
-
-def _readings(genders: dict[Gender, Declension], numbers: tuple[Number, ...]) -> dict[str, int]:
-    """Map each form to its readings, without the vocative, which a comma marks."""
-    readings: dict[str, int] = {}
-    for gender, declined in genders.items():
-        for number in numbers:
-            for case in tuple(Case)[: Case.VOCATIVE]:
-                form = declined[number][case]
-                readings[form] = readings.get(form, 0) | reading(gender, number, case)
-    return readings
-
-
-def _words(
-    declined: tuple[tuple[str, ...], ...], readings: dict[str, int], *, noun_offset: int = 0
-) -> DeclinedWords:
-    return tuple(
-        tuple(Word(form, readings.get(form, 0), noun_offset) for form in row) for row in declined
-    )
+    tags = frozenset(tag_names.split())
+    if tags & {"in", "on"}:
+        tags |= {"place"}
+    numbers = (Number.SINGULAR,) if "one" in tags else tuple(Number)
+    (words,) = _with_readings({gender: declined}, numbers)
+    english = (singular, plural)
+    return Noun(nominative, gender, english, category, tags, words[: len(numbers)], is_name)
 
 
 def _adjective(
     quantifier: str, masculine: str, feminine: str, english: str, categories: str
 ) -> Adjective:
     is_quantifier = quantifier == "yes"
-    declined = decline_adjective(masculine, feminine)
+    declined = dict(zip(Gender, decline_adjective(masculine, feminine), strict=True))
     numbers = (Number.PLURAL,) if is_quantifier else tuple(Number)
-    readings = _readings(dict(zip(Gender, declined, strict=True)), numbers)
-    before, after = (
-        tuple(_words(forms, readings, noun_offset=offset) for forms in declined)
-        for offset in (+1, -1)
-    )
+    before, after = (_with_readings(declined, numbers, noun_offset=offset) for offset in (+1, -1))
     return Adjective(masculine, english, categories, before, after, is_quantifier)
+
+
+def _with_readings(
+    declined: dict[Gender, Declension], numbers: Sequence[Number], *, noun_offset: int = 0
+) -> tuple[DeclinedWords, ...]:
+    """Return the words of each gender with their readings in these numbers.
+
+    The vocative has none: a comma marks it.
+    """
+    readings: dict[str, int] = {}
+    for gender, number, case in product(declined, numbers, tuple(Case)[: Case.VOCATIVE]):
+        form = declined[gender][number][case]
+        readings[form] = readings.get(form, 0) | reading(gender, number, case)
+    return tuple(
+        tuple(tuple(Word(form, readings.get(form, 0), noun_offset) for form in row) for row in rows)
+        for rows in declined.values()
+    )
 
 
 def _verb(frame: str, *row: str) -> Verb:
@@ -261,7 +288,3 @@ def _preposition(row: list[str], nouns: tuple[Noun, ...]) -> Preposition:
         noun for noun in nouns if noun.category in categories and tag in {"-", *noun.tags}
     )
     return Preposition(Word(latin), Case[case.upper()], english, governed, place)
-
-
-def _adverb(manner: str, latin: str, english: str, position: str, tenses: str) -> Adverb:
-    return Adverb(Word(latin), english, position == "middle", _TENSES[tenses], manner == "yes")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import product
 from typing import Literal, NamedTuple, TypeAlias
 
 from heedful.data.synthetic.latin.lexicon import (
@@ -18,18 +19,10 @@ from heedful.data.synthetic.latin.lexicon import (
     Preposition,
     Verb,
     Word,
+    read_table,
     reading,
 )
-from heedful.data.synthetic.latin.morphology import (
-    Case,
-    Gender,
-    Number,
-    Person,
-    Tense,
-    declarative_verb_group,
-    do_support_verb_group,
-    with_indefinite_article,
-)
+from heedful.data.synthetic.latin.morphology import Case, Gender, Number, Person, Tense, verb_group
 
 
 class Role:
@@ -53,12 +46,13 @@ _ROLES = (
 
 
 @cache  # there are a few hundred different sets of readings
-def roles(readings: int) -> int:
-    """Return the roles that the readings of a form allow."""
+def _allowed_roles(readings: int) -> int:
     return sum(
         role
         for role, numbers, case in _ROLES
-        if any(readings & reading(gender, number, case) for gender in Gender for number in numbers)
+        if any(
+            readings & reading(gender, number, case) for gender, number in product(Gender, numbers)
+        )
     )
 
 
@@ -74,16 +68,6 @@ class NounPhrase(NamedTuple):
     adjective_first: bool = False
     possessor: NounPhrase | None = None
 
-    @property
-    def person(self) -> Person:
-        """The person of a verb with this subject."""
-        return Person.THIRD
-
-    @property
-    def gender(self) -> Gender:
-        """The gender of a predicate of this subject."""
-        return self.noun.gender
-
     def latin(self, case: Case) -> list[Word]:
         """Return the Latin words; the possessor follows the possessed."""
         words = [self.noun.words[self.number][case]]
@@ -97,12 +81,11 @@ class NounPhrase(NamedTuple):
         forms = adjective.before if self.adjective_first else adjective.after
         return forms[self.noun.gender][self.number][case]
 
-    def english(self, *, is_subject: bool = False) -> str:
-        """Return the English, equal for subjects and objects."""
-        if self.noun.is_name:
-            return self.noun.lemma
+    def english(self) -> str:
+        """Return the English, with "the" unless it is a name or has a quantifier."""
         is_quantified = self.adjective is not None and self.adjective.is_quantifier
-        return self.without_article() if is_quantified else f"the {self.without_article()}"
+        has_article = not (self.noun.is_name or is_quantified)
+        return f"the {self.without_article()}" if has_article else self.without_article()
 
     def without_article(self) -> str:
         """Return the English without an article."""
@@ -112,15 +95,18 @@ class NounPhrase(NamedTuple):
         return f"{words} of {self.possessor.english()}" if self.possessor else words
 
     def as_predicate(self) -> str:
-        """Return the English after "is": a slave, the slave of the king."""
-        return self.english() if self.possessor else with_indefinite_article(self.without_article())
+        """Return the English after "is": a slave, an angry slave, the slave of the king."""
+        if self.possessor:
+            return self.english()
+        words = self.without_article()
+        return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
 
     def roles(self, case: Case) -> int:
         """Return the roles that its spelling in this case allows, apart from its possessor."""
         readings = self.noun.words[self.number][case].readings
         if self.adjective:
             readings &= self._agreeing(self.adjective, case).readings
-        return roles(readings)
+        return _allowed_roles(readings)
 
 
 class Coordination(NamedTuple):
@@ -129,28 +115,12 @@ class Coordination(NamedTuple):
     first: NounPhrase
     second: NounPhrase
 
-    @property
-    def person(self) -> Person:
-        """The person of a verb with this subject."""
-        return Person.THIRD
-
-    @property
-    def number(self) -> Number:
-        """The number of a verb with this subject."""
-        return Number.PLURAL
-
-    @property
-    def gender(self) -> Gender:
-        """Feminine if both are, else masculine."""
-        both_feminine = self.first.gender is self.second.gender is Gender.FEMININE
-        return Gender.FEMININE if both_feminine else Gender.MASCULINE
-
     def latin(self, case: Case) -> list[Word]:
         """Return the Latin words."""
         return [*self.first.latin(case), Word("et"), *self.second.latin(case)]
 
-    def english(self, *, is_subject: bool = False) -> str:
-        """Return the English, equal for subjects and objects."""
+    def english(self) -> str:
+        """Return the English."""
         return f"{self.first.english()} and {self.second.english()}"
 
     def roles(self, case: Case) -> int:
@@ -159,8 +129,11 @@ class Coordination(NamedTuple):
         return shared & (Role.OBJECT | Role.RECIPIENT) | Role.SUBJECT_PLURAL
 
 
-_PRONOUN_CASES = (Case.NOMINATIVE, Case.ACCUSATIVE, Case.DATIVE)
-_PRONOUN_ROLES = (Role.SUBJECT_SINGULAR | Role.SUBJECT_PLURAL, Role.OBJECT, Role.RECIPIENT)
+_PRONOUN_ROLES = {
+    Case.NOMINATIVE: Role.SUBJECT_SINGULAR | Role.SUBJECT_PLURAL,
+    Case.ACCUSATIVE: Role.OBJECT,
+    Case.DATIVE: Role.RECIPIENT,
+}
 
 
 class Pronoun(NamedTuple):
@@ -168,27 +141,34 @@ class Pronoun(NamedTuple):
 
     person: Person
     number: Number
-    forms: tuple[str, str, str]
+    forms: dict[Case, str]
     as_subject: str
     as_object: str
     is_overt: bool = True
 
-    @property
-    def gender(self) -> Gender:
-        """The gender of a predicate of this subject."""
-        return Gender.MASCULINE
-
     def latin(self, case: Case) -> list[Word]:
         """Return the Latin words."""
-        return [Word(self.forms[_PRONOUN_CASES.index(case)])] if self.is_overt else []
+        return [Word(self.forms[case])] if self.is_overt else []
 
-    def english(self, *, is_subject: bool = False) -> str:
-        """Return the English."""
-        return self.as_subject if is_subject else self.as_object
+    def english(self) -> str:
+        """Return the English of an object or recipient."""
+        return self.as_object
 
     def roles(self, case: Case) -> int:
         """Return its actual role: the ending of the verb disambiguates nos and vos."""
-        return _PRONOUN_ROLES[_PRONOUN_CASES.index(case)]
+        return _PRONOUN_ROLES[case]
+
+
+@cache
+def read_pronouns() -> tuple[Pronoun, ...]:
+    """Return ego, tu, nos and vos."""
+    persons = product(Number, (Person.FIRST, Person.SECOND))
+    pronouns = []
+    for (number, person), row in zip(persons, read_table("pronouns"), strict=True):
+        *forms, as_subject, as_object = row
+        by_case = dict(zip(_PRONOUN_ROLES, forms, strict=True))
+        pronouns.append(Pronoun(person, number, by_case, as_subject, as_object))
+    return tuple(pronouns)
 
 
 Argument: TypeAlias = NounPhrase | Coordination | Pronoun
@@ -205,14 +185,23 @@ class PrepositionalPhrase(NamedTuple):
         return [self.preposition.latin, *self.phrase.latin(self.preposition.case)]
 
     def english(self) -> str:
-        """Return the English."""
-        return f"{self.preposition.english_before(self.phrase.noun)} {self.phrase.english()}"
+        """Return the English; "@" of the lexicon is "in" or "on"."""
+        in_or_on = "on" if "on" in self.phrase.noun.tags else "in"
+        return f"{self.preposition.english.replace('@', in_or_on)} {self.phrase.english()}"
 
 
 # --- clauses -------------------------------------------------------------------------------
 
 Slot = Literal[
-    "question", "subject", "object", "recipient", "predicate", "place", "adverb", "verb", "caller"
+    "question",
+    "subject",
+    "object",
+    "recipient",
+    "predicate",
+    "place",
+    "adverb",
+    "verb",
+    "addressee",
 ]
 Chunks = dict[Slot, list[Word]]
 
@@ -263,62 +252,62 @@ class Clause(NamedTuple):
     @property
     def person(self) -> Person:
         """The person of the verb."""
-        return self.subject.person if self.subject else Person.THIRD
+        return self.subject.person if isinstance(self.subject, Pronoun) else Person.THIRD
 
     @property
     def number(self) -> Number:
         """The number of the verb."""
+        if isinstance(self.subject, Coordination):
+            return Number.PLURAL
         return self.subject.number if self.subject else Number.SINGULAR
+
+    @property
+    def gender(self) -> Gender:
+        """The gender of a predicate: feminine for two feminine subjects, masculine for pronouns."""
+        match self.subject:
+            case NounPhrase(noun):
+                return noun.gender
+            case Coordination(first, second):
+                if first.noun.gender is second.noun.gender is Gender.FEMININE:
+                    return Gender.FEMININE
+        return Gender.MASCULINE
 
 
 def latin_slots(clause: Clause) -> Chunks:
     """Return the Latin words of every slot that is not empty."""
-    question = clause.question.latin if clause.question else "-ne"
+    question = clause.question.latin if clause.question else ""
+    if clause.is_command:
+        verb = [clause.verb.forms.imperatives[clause.number]]
+    else:
+        form = clause.verb.forms.finite[clause.tense][clause.number][clause.person]
+        verb = [f"{form}ne"] if question == "-ne" else ["non"] * clause.is_negated + [form]
+    if isinstance(clause.predicate, Adjective):
+        form = clause.predicate.after[clause.gender][clause.number][Case.NOMINATIVE].text
+        predicate = [Word(form)]  # no readings: it belongs to the verb, not to a neighboring noun
+    else:
+        predicate = clause.predicate.latin(Case.NOMINATIVE) if clause.predicate else []
     slots: tuple[tuple[Slot, list[Word]], ...] = (
-        ("question", [] if question == "-ne" else [Word(question)]),
+        ("question", [Word(question)] if question not in ("", "-ne") else []),
         ("subject", clause.subject.latin(Case.NOMINATIVE) if clause.subject else []),
         ("object", clause.object.latin(Case.ACCUSATIVE) if clause.object else []),
         ("recipient", clause.recipient.latin(Case.DATIVE) if clause.recipient else []),
-        ("predicate", _latin_predicate(clause)),
+        ("predicate", predicate),
         ("place", clause.place.latin() if clause.place else []),
         ("adverb", [clause.adverb.latin] if clause.adverb else []),
-        ("verb", _latin_verb(clause)),
-        ("caller", clause.addressee.latin(Case.VOCATIVE) if clause.addressee else []),
+        ("verb", [Word(form) for form in verb]),
+        ("addressee", clause.addressee.latin(Case.VOCATIVE) if clause.addressee else []),
     )
     return {slot: words for slot, words in slots if words}
 
 
-def _latin_verb(clause: Clause) -> list[Word]:
-    forms = clause.verb.forms
-    if clause.is_command:
-        return [Word(forms.imperatives[clause.number])]
-    form = forms.finite[clause.tense][clause.number][clause.person]
-    if clause.question and clause.question.latin == "-ne":
-        return [Word(form + "ne")]
-    return [Word("non"), Word(form)] if clause.is_negated else [Word(form)]
-
-
-def _latin_predicate(clause: Clause) -> list[Word]:
-    if clause.predicate is None:
-        return []
-    if isinstance(clause.predicate, NounPhrase):
-        return clause.predicate.latin(Case.NOMINATIVE)
-    gender = clause.subject.gender if clause.subject else Gender.MASCULINE
-    form = clause.predicate.after[gender][clause.number][Case.NOMINATIVE]
-    return [Word(form.text)]  # no readings: it belongs to the verb, not to a neighboring noun
-
-
 def latin(clause: Clause, chunks: Chunks, order: Sequence[Slot]) -> str:
     """Return the Latin sentence with its slots in this order; an addressee is first or last."""
-    body = _join(word for slot in order if slot != "caller" for word in chunks[slot])
+    words = [word.text for slot in order if slot != "addressee" for word in chunks[slot]]
+    body = " ".join(words)
     if clause.addressee:
-        addressee = _join(chunks["caller"])
-        body = f"{addressee}, {body}" if order[0] == "caller" else f"{body}, {addressee}"
+        addressee = " ".join(word.text for word in chunks["addressee"])
+        body = f"{addressee}, {body}" if order[0] == "addressee" else f"{body}, {addressee}"
     return _punctuate(body, clause)
-
-
-def _join(words: Iterable[Word]) -> str:
-    return " ".join([word.text for word in words])
 
 
 def _punctuate(text: str, clause: Clause) -> str:
@@ -328,51 +317,53 @@ def _punctuate(text: str, clause: Clause) -> str:
 
 def english(clause: Clause) -> str:
     """Return the English sentence."""
-    words = _english_command(clause) if clause.is_command else _english_clause(clause)
-    return _punctuate(" ".join(filter(None, words)), clause)
-
-
-def _english_command(clause: Clause) -> list[str]:
-    words = [clause.verb.english.base, *_complements(clause)]
-    if not clause.addressee:
-        return words
-    noun = clause.addressee.noun
-    name = noun.lemma if noun.is_name else clause.addressee.without_article()
-    return [" ".join(filter(None, words)) + ",", name]
-
-
-def _english_clause(clause: Clause) -> list[str]:
-    question = clause.question
+    if clause.is_command:
+        text = _join(clause.verb.english.base, *_complements(clause))
+        if clause.addressee:
+            text = f"{text}, {clause.addressee.without_article()}"
+        return _punctuate(text, clause)
+    question, subject = clause.question, clause.subject
     is_negated = clause.is_negated or (question is not None and question.is_negative)
     is_inverted = question is not None and not (
         question.expects_answer or question.questioned_slot == "subject"
     )
-    verb_group = do_support_verb_group if is_negated or is_inverted else declarative_verb_group
-    auxiliary, main = verb_group(clause.verb.english, clause.tense, clause.person, clause.number)
-    subject = clause.subject.english(is_subject=True) if clause.subject else ""
-    return [
+    auxiliary, main = verb_group(
+        clause.verb.english,
+        clause.tense,
+        clause.person,
+        clause.number,
+        needs_auxiliary=is_negated or is_inverted,
+    )
+    if isinstance(subject, Pronoun):
+        subject_text = subject.as_subject
+    else:
+        subject_text = subject.english() if subject else ""
+    text = _join(
         question.english if question else "",
-        *([auxiliary, subject] if is_inverted else [subject, auxiliary]),
+        *([auxiliary, subject_text] if is_inverted else [subject_text, auxiliary]),
         "not" if is_negated else "",
         clause.adverb.english if clause.adverb and clause.adverb.is_middle else "",
         main,
         *_complements(clause),
-    ]
+    )
+    return _punctuate(text, clause)
 
 
-def _complements(clause: Clause) -> list[str]:
-    words = []
+def _join(*words: str) -> str:
+    return " ".join(filter(None, words))
+
+
+def _complements(clause: Clause) -> Iterable[str]:
     if clause.object:
-        words.append(clause.object.english())
+        yield clause.object.english()
     if clause.recipient:
-        words.append("to" if clause.verb.frame == "ditransitive" else "")
-        words.append(clause.recipient.english())
+        yield "to" if clause.verb.frame == "ditransitive" else ""
+        yield clause.recipient.english()
     if isinstance(clause.predicate, NounPhrase):
-        words.append(clause.predicate.as_predicate())
+        yield clause.predicate.as_predicate()
     elif clause.predicate:
-        words.append(clause.predicate.english)
+        yield clause.predicate.english
     if clause.place:
-        words.append(clause.place.english())
+        yield clause.place.english()
     if clause.adverb and not clause.adverb.is_middle:
-        words.append(clause.adverb.english)
-    return words
+        yield clause.adverb.english
