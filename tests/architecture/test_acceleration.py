@@ -11,9 +11,8 @@ PLAIN_PACKAGES = ("attention", "layers", "models", "search")
 CALL_SITES = {
     "heedful.models": "registers the kernels",
     "heedful.tasks.translation.translator": "a predictor",
-    "heedful.tasks.translation.ensembles": "members of a predictor",
-    "heedful.tasks.language_modeling.generator": "a predictor",
-    "heedful.tasks.masked_language_modeling.mask_filler": "a predictor",
+    "heedful.tasks.translation.task": "members of a predictor",
+    "heedful.tasks.text_task": "predictors of running text",
     "heedful.tasks.classification.predictor": "a predictor",
     "heedful.experiment.job": "each validation",
 }

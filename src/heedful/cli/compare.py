@@ -144,7 +144,7 @@ def build_evaluation_set(systems: NamedRecipes, options: TestOptions) -> Evaluat
         title = f"{len(examples)} {task.example_format.name} of {source.describe()}"
         return TextEvaluationSet(title, examples, task)
     names = options.metrics.split(",") if options.metrics else task.default_metrics
-    metrics = get_metrics(names, location="--metrics", registry=task.comparison_metrics())
+    metrics = get_metrics(names, location="--metrics", registry=task.comparison_metrics)
     test = references_from_recipe(recipe, options.files)
     return ParallelEvaluationSet(
         test.title,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from heedful.evaluation.breakdowns import Breakdown
     from heedful.evaluation.score_table import ScoreEntry
     from heedful.recipes import Recipe
-    from heedful.tasks.task import SystemOutputs
+    from heedful.tasks.prediction import SystemOutputs
 
 
 @with_file_options("test")
@@ -214,7 +214,7 @@ def _run_outputs(recipe: Recipe, predictor: Any, test: ReferenceSet) -> SystemOu
 
 def _score(
     metrics: Sequence[Metric],
-    system: SystemOutputs,
+    system: SystemOutputs | FileOutputs,
     test: ReferenceSet,
     files: EvaluationFiles,
     options: EvaluationOptions,
@@ -242,7 +242,9 @@ def _score(
     return _with_tables(EvaluationResult(test.title, entries), system, test, breakdown)
 
 
-def _load_baseline(path: str, test: ReferenceSet, options: EvaluationOptions) -> SystemOutputs:
+def _load_baseline(
+    path: str, test: ReferenceSet, options: EvaluationOptions
+) -> SystemOutputs | FileOutputs:
     if not Path(path).is_dir():
         return FileOutputs(read_matching_lines(path, test))
     check(test.sources is not None, "--baseline", "a run needs source texts", "add --source FILE")
@@ -251,7 +253,7 @@ def _load_baseline(path: str, test: ReferenceSet, options: EvaluationOptions) ->
 
 def _with_tables(
     result: EvaluationResult,
-    system: SystemOutputs,
+    system: SystemOutputs | FileOutputs,
     test: ReferenceSet,
     breakdown: Breakdown | None,
 ) -> EvaluationResult:

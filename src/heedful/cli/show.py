@@ -23,7 +23,7 @@ from heedful.plotting.svg import escape_invisible, escape_line, split_joined_emo
 
 if TYPE_CHECKING:
     from heedful.decoding.translation import SearchNode, Translation
-    from heedful.tasks.task import Prediction
+    from heedful.tasks.prediction import Prediction
 
 _MAX_LABEL_WIDTH = 20  # characters of a token
 

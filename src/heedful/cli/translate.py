@@ -84,7 +84,7 @@ class TranslationJob(WorkerJob[RequestChunk, OutputBlock]):
         self, translator: Translator, chunk: RequestChunk, output_format: OutputFormat
     ) -> OutputBlock:
         translations = list(
-            translator.stream(
+            translator.predict(
                 chunk.requests,
                 location=self.input_name,
                 start_index=chunk.start_index,

@@ -28,7 +28,8 @@ from heedful.evaluation.significance import (
     bootstrap_interval,
 )
 from heedful.runs import load
-from heedful.tasks.task import Predictor, Task
+from heedful.tasks.prediction import Predictor
+from heedful.tasks.task import Task
 
 BATCH_SIZE = 128  # texts per turn: several batches of a model
 NUM_WARMUP = 16  # texts

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from heedful.errors import DataError
-from heedful.evaluation.base import Array, Direction, Metric, count_references
+from heedful.evaluation.base import Array, Direction, SentenceMetric, count_references
 
 AlignmentLink = tuple[int, int]
 """Indices of a source word and a target word."""
@@ -50,7 +50,7 @@ def parse_alignment(line: str, *, location: str = "alignment") -> AlignmentLinks
 
 
 @dataclass(frozen=True)
-class AlignmentErrorRate(Metric):
+class AlignmentErrorRate(SentenceMetric):
     """AER = 1 - (|A and S| + |A and P|) / (|A| + |S|)  (Och & Ney 2003, section 5.1).
 
     A are the predicted links, S the sure and P the possible gold links, over the whole corpus. Of

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 Array = NDArray[np.float64]
 Direction = Literal["lower", "higher"]
@@ -33,12 +34,31 @@ class Metric(ABC):
 
     name: str
     direction: Direction
-    num_statistics: ClassVar[int] = 2
 
+    @abstractmethod
     def sentence_statistics(
         self, outputs: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Array:
         """Return the statistics of each sentence, (sentences, k)."""
+
+    def compute(self, sums: Array) -> Array:
+        """Return the scores (*B) of summed statistics (*B, k): first by second, in percent."""
+        return percentage(sums[..., 0], sums[..., 1], if_zero=100.0)
+
+    @abstractmethod
+    def signature(self, references: Sequence[Sequence[str]]) -> str:
+        """Return how the score is computed, in sacreBLEU's notation."""
+
+
+class SentenceMetric(Metric):
+    """A metric whose statistics of a sentence do not depend on the other sentences."""
+
+    num_statistics: ClassVar[int] = 2
+
+    @override
+    def sentence_statistics(
+        self, outputs: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> Array:
         rows = [
             self.sentence_counts(output, choices, line)
             for line, (output, choices) in enumerate(zip(outputs, references, strict=True), start=1)
@@ -50,14 +70,6 @@ class Metric(ABC):
         self, output: str, references: Sequence[str], line: int
     ) -> tuple[float, ...]:
         """Return the statistics of one sentence; `line` counts from 1, for error messages."""
-
-    def compute(self, sums: Array) -> Array:
-        """Return the scores (*B) of summed statistics (*B, k): first by second, in percent."""
-        return percentage(sums[..., 0], sums[..., 1], if_zero=100.0)
-
-    @abstractmethod
-    def signature(self, references: Sequence[Sequence[str]]) -> str:
-        """Return how the score is computed, in sacreBLEU's notation."""
 
 
 def as_multi_reference(references: References) -> list[Sequence[str]]:

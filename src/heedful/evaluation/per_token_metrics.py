@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from heedful.errors import DataError
-from heedful.evaluation.base import Array, Direction, Metric
+from heedful.evaluation.base import Array, Direction, SentenceMetric
 
 _MIN_SUM = -1e12  # of a sentence: -inf times a count of 0 would be NaN
 
 
 @dataclass(frozen=True)
-class PerTokenMetric(Metric):
+class PerTokenMetric(SentenceMetric):
     """A function of the mean of per-token numbers over the corpus.
 
     An output is a line of numbers, one per token: log-probabilities, EOS included, or attention

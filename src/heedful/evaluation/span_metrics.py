@@ -18,7 +18,7 @@ from typing import ClassVar, Literal, NamedTuple
 from typing_extensions import override
 
 from heedful.errors import DataError
-from heedful.evaluation.base import Array, Direction, Metric, count_references, percentage
+from heedful.evaluation.base import Array, Direction, SentenceMetric, count_references, percentage
 
 Scheme = Literal["bio", "iob2"]
 
@@ -50,7 +50,7 @@ def extract_spans(tags: Sequence[str], scheme: Scheme = "bio") -> set[Span]:
 
 
 @dataclass(frozen=True)
-class SpanF1(Metric):
+class SpanF1(SentenceMetric):
     """2 correct / (predicted + gold), over the spans of the whole corpus.
 
     Without predicted and gold spans the score is 100; conlleval says 0.

@@ -19,11 +19,11 @@ from sacrebleu.metrics import bleu, chrf, ter
 from sacrebleu.metrics.base import Metric as SacreMetric
 from typing_extensions import override
 
-from heedful.evaluation.base import Array, Direction, Metric, count_references, percentage
+from heedful.evaluation.base import Array, Direction, SentenceMetric, count_references, percentage
 
 
 @dataclass(frozen=True)
-class ExactMatch(Metric):
+class ExactMatch(SentenceMetric):
     """Percentage of outputs equal to a reference, character by character."""
 
     name: str = "exact match"
@@ -43,7 +43,7 @@ class ExactMatch(Metric):
 
 
 @dataclass(frozen=True)
-class TokenAccuracy(Metric):
+class TokenAccuracy(SentenceMetric):
     """Percentage of positions at which output and reference have the same word.
 
     The positions are those of the longer one, so extra words count as much as missing ones.
@@ -110,7 +110,7 @@ def ngrams(items: Sequence[Hashable], order: int) -> list[tuple[Hashable, ...]]:
 
 
 @dataclass(frozen=True)
-class ErrorRate(Metric):
+class ErrorRate(SentenceMetric):
     """100 errors / length of the reference, over the whole corpus.
 
     Words are separated by white space, so texts of phonemes give the phoneme error rate. Of several
@@ -183,7 +183,7 @@ def unicode_words(text: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Rouge(Metric):
+class Rouge(SentenceMetric):
     """Mean over texts of ROUGE-N or ROUGE-L (Lin 2004), as the package rouge-score computes it.
 
     Of several references the one with the best F-measure counts.
@@ -250,7 +250,7 @@ ROUGE_L = Rouge("ROUGE-L", _lcs_overlap)
 
 
 @dataclass(frozen=True)
-class SacreBleuMetric(Metric):
+class SacreBleuMetric(SentenceMetric):
     """A metric of sacreBLEU with its sentence statistics and its signature.
 
     Invariant: the score of all sentences is the number that sacreBLEU prints.

@@ -150,7 +150,7 @@ class TrainingJob:
             device=device,
         )
         self.inference_model = dist_context.inference_model(self.trainer.model)
-        self.dev_evaluator = self.task.build_dev_evaluator(
+        self.dev_evaluator = self.task.dev_evaluator(
             self.inference_model, data_module, recipe, device
         )
         self.flops_per_target = training_flops_per_target(recipe, data_module)

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.data.batch_stream import BatchStream, DataCursor
 from heedful.data.batching import Batch, SourceBatch, collate, epoch_batches, padded_lengths
 from heedful.data.examples import PAIRS, tokenize_corpora
+from heedful.data.filtering import FilterReport
 from heedful.data.mixing import MixedDataset, MixtureConfig
 from heedful.data.pair_dataset import InMemoryPairDataset, Pair, PairDataset
 from heedful.data.resegmented_dataset import ResegmentedDataset
 from heedful.data.sharded_dataset import PreparedDataConfig, PreparedDataset
-from heedful.data.sources import (
-    JSONLConfig,
-    ParallelFilesConfig,
-    SyntheticPairsConfig,
-    TSVConfig,
-)
+from heedful.data.sources import JSONLConfig, ParallelFilesConfig, SyntheticPairsConfig, TSVConfig
 from heedful.tasks.task import (
     BatchShape,
     DataModule,
@@ -34,42 +28,26 @@ from heedful.tasks.task import (
     random_tokens,
 )
 from heedful.tokenization.tokenizer_pair import TokenizerPair
-from heedful.training.config import TrainingConfig
-from heedful.training.objectives import count_correct, negative_log_likelihood
 
 _MAX_BUCKETS = 64  # buckets of an epoch that are searched for batch shapes
 _ROWS_PER_READ = 1 << 20
 
 
+@dataclass(eq=False)
 class PairDataModule(DataModule):
     """Pairs of texts."""
 
-    def __init__(
-        self,
-        recipe: ExperimentConfig,
-        tokenizers: TokenizerPair,
-        train: PairDataset,
-        dev: InMemoryPairDataset,
-        *,
-        fingerprint: str,
-        dev_pairs: Sequence[Pair],
-    ) -> None:
-        self.recipe = recipe
-        self.tokenizers = tokenizers
-        self.train = train
-        self.dev = dev
-        self.fingerprint = fingerprint
-        self.dev_pairs = list(dev_pairs)
+    train: PairDataset
+    dev: InMemoryPairDataset
+    dev_pairs: list[Pair]
 
     @override
     def train_batches(self, cursor: DataCursor) -> BatchStream:
         config = self.recipe.training
         regularizers = self.recipe.tokenizers.build_regularizers(self.tokenizers)
-        train = (
-            ResegmentedDataset(self.train, regularizers, seed=config.seed)
-            if any(regularizers)
-            else self.train
-        )
+        train = self.train
+        if any(regularizers):
+            train = ResegmentedDataset(train, regularizers, seed=config.seed)
         return BatchStream(train, config.batching, seed=config.seed, cursor=cursor)
 
     @override
@@ -102,15 +80,15 @@ class PairTask(Task):
         )
         source = config.data.train
         weights = source.weights if isinstance(source, MixtureConfig) else [1.0]
-        return _mix(
-            config, datasets, [dataset.fingerprint() for dataset in datasets], weights
-        )._replace(report=list(report.format_lines()))
+        fingerprints = [dataset.fingerprint() for dataset in datasets]
+        return _mix(config, datasets, fingerprints, weights, report)
 
     @override
     def load_train(self, config: ExperimentConfig, prepared: PreparedDataset) -> TrainData:
-        datasets, weights = prepared.pair_datasets(), prepared.corpus_weights
-        return _mix(config, datasets, [prepared.fingerprint] * len(datasets), weights)._replace(
-            report=list(prepared.filter_report().format_lines())
+        datasets = prepared.pair_datasets()
+        fingerprints = [prepared.fingerprint] * len(datasets)
+        return _mix(
+            config, datasets, fingerprints, prepared.corpus_weights, prepared.filter_report()
         )
 
     @override
@@ -129,12 +107,7 @@ class PairTask(Task):
         for line in report.format_lines():
             log(f"dev: {line}")
         return PairDataModule(
-            config,
-            tokenizers,
-            train.dataset,
-            dev,
-            fingerprint=train.fingerprint,
-            dev_pairs=dev_examples,
+            config, tokenizers, train.dataset, dev, train.fingerprint, dev_pairs=dev_examples
         )
 
     @override
@@ -152,8 +125,18 @@ class PairTask(Task):
         Which of them needs the most memory depends on the model: logits grow with the target
         alone, self-attention with the square of a length.
         """
-        train, config = data_module.train, data_module.recipe.training
-        return sorted(_candidate_shapes(train, config))
+        dataset, config = data_module.train, data_module.recipe.training
+        longest = _longest_shape(dataset.for_epoch(0))
+        shapes = {longest}
+        for spec, bucket, _ in epoch_batches(dataset, config.batching, seed=config.seed, epoch=0):
+            if bucket >= _MAX_BUCKETS:
+                break
+            if spec.num_tokens > config.batching.max_tokens / 2:  # smaller batches are remainders
+                shapes.add(BatchShape(spec.source_length, spec.target_length))
+
+        most_target = max(shapes, key=lambda shape: (shape[1] / shape[0], sum(shape)))
+        most_source = max(shapes, key=lambda shape: (shape[0] / shape[1], sum(shape)))
+        return sorted({longest, most_target, most_source})
 
     @override
     def max_rows(self, data_module: PairDataModule) -> int:
@@ -177,45 +160,19 @@ class PairTask(Task):
         lengths = torch.full((rows,), shape.source_length, device=device)
         return Batch(SourceBatch(sources, lengths), targets, targets)
 
-    @override
-    def metric_sums(self, model: nn.Module, batch: Any) -> Tensor:
-        return token_metric_sums(model, batch)
-
-    @override
-    def finalize_metrics(self, sums: Tensor) -> dict[str, float]:
-        return finalize_token_metrics(sums)
-
-    @override
-    def format_metrics(self, metrics: Mapping[str, float]) -> str:
-        return format_token_metrics(metrics)
-
 
 def _mix(
     config: ExperimentConfig,
     datasets: Sequence[PairDataset],
     fingerprints: Sequence[str],
     weights: Sequence[float],
+    report: FilterReport,
 ) -> TrainData:
+    lines = list(report.format_lines())
     if len(datasets) == 1 and weights[0] == 1:
-        return TrainData(datasets[0], fingerprints[0], ())
+        return TrainData(datasets[0], fingerprints[0], lines)
     mixed = MixedDataset(datasets, weights, seed=config.training.seed)
-    return TrainData(mixed, mixed.fingerprint(fingerprints), ())
-
-
-def _candidate_shapes(dataset: PairDataset, config: TrainingConfig) -> set[BatchShape]:
-    shapes: set[BatchShape] = set()
-    for spec, bucket, _ in epoch_batches(dataset, config.batching, seed=config.seed, epoch=0):
-        if bucket >= _MAX_BUCKETS:
-            break
-        if spec.num_tokens > config.batching.max_tokens / 2:  # smaller batches are remainders
-            shapes.add(BatchShape(spec.source_length, spec.target_length))
-    longest = _longest_shape(dataset.for_epoch(0))
-    shapes.add(longest)
-    return {
-        longest,
-        max(shapes, key=lambda shape: (shape.target_length / shape.source_length, sum(shape))),
-        max(shapes, key=lambda shape: (shape.source_length / shape.target_length, sum(shape))),
-    }
+    return TrainData(mixed, mixed.fingerprint(fingerprints), lines)
 
 
 def _longest_shape(dataset: PairDataset) -> BatchShape:
@@ -226,34 +183,3 @@ def _longest_shape(dataset: PairDataset) -> BatchShape:
             longest, [lengths.max() + 1 for lengths in dataset.sequence_lengths(rows)]
         )
     return BatchShape(*(int(padded_lengths(int(length))[-1]) for length in longest))
-
-
-# ----- metrics per target token, shared with `text_task`
-
-
-def token_metric_sums(model: nn.Module, batch: Any) -> Tensor:
-    """Return the sums of -log p and of correct argmax tokens, and the number of targets."""
-    log_probs = model(batch, need_weights=False).log_probs
-    sums = (
-        negative_log_likelihood(log_probs, batch.targets).item(),
-        count_correct(log_probs, batch.targets).item(),
-        batch.num_targets,
-    )
-    return torch.tensor(sums, dtype=torch.float64)
-
-
-def finalize_token_metrics(sums: Tensor) -> dict[str, float]:
-    """Return loss and accuracy per target token."""
-    loss, correct, num_targets = sums.tolist()
-    return {"loss": loss / num_targets, "accuracy": correct / num_targets}
-
-
-def format_token_metrics(metrics: Mapping[str, float]) -> str:
-    """Return loss, perplexity, token accuracy and further metrics as text."""
-    others = dict(metrics)
-    loss, accuracy = others.pop("loss"), others.pop("accuracy")
-    return (
-        f"validation loss {loss:.4f}, perplexity {math.exp(min(loss, 50)):.2f}, "
-        f"{100 * accuracy:.1f} % of tokens correct"
-        + "".join(f", {name} {score:.2f}" for name, score in others.items())
-    )

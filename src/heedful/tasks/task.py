@@ -7,16 +7,16 @@ text. Invariant: no module outside `tasks/` asks which task a recipe, a model or
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cached_property
+from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.config.base import type_of
@@ -25,15 +25,15 @@ from heedful.data.examples import ExampleFormat
 from heedful.data.sharded_dataset import PreparedDataset
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import ConfigError, check, choices_hint, did_you_mean
-from heedful.evaluation.base import Direction, Metric, MetricScore
+from heedful.evaluation.base import Direction, Metric
 from heedful.evaluation.registry import MetricSpec
-from heedful.inspection.attention_map import AttentionMap
 from heedful.tasks.file_options import FileOptions
+from heedful.tasks.prediction import DevEvaluator, Predictor, ProgressWrapper, SystemOutputs
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
-from heedful.training.callbacks import LoggedSample
 from heedful.training.config import TrainingConfig
-from heedful.training.objectives import Objective
+from heedful.training.loop import ResumableBatches
+from heedful.training.objectives import Objective, count_correct, negative_log_likelihood
 
 METRIC_SETTING = "training.metric_for_best_model"
 
@@ -81,6 +81,9 @@ class LoadedRun(NamedTuple):
     model: nn.Module
 
 
+RunLoader = Callable[[Path | str], LoadedRun]
+
+
 class TrainData(NamedTuple):
     """Tokenized training data."""
 
@@ -89,129 +92,23 @@ class TrainData(NamedTuple):
     report: Sequence[str]  # lines about its size and what was filtered out
 
 
-class BatchIterator(Protocol):
-    """An endless iterator over batches; `cursor` is where to resume."""
-
-    cursor: DataCursor
-
-    def __iter__(self) -> Iterator[Any]: ...
-
-
+@dataclass(eq=False)
 class DataModule(ABC):
     """Tokenized training and dev data of a run."""
 
     recipe: ExperimentConfig
     tokenizers: TokenizerPair
-    fingerprint: str
-    """Hash of the training data."""
+    train: Any
+    dev: Any
+    fingerprint: str  # hash of the training data
 
     @abstractmethod
-    def train_batches(self, cursor: DataCursor) -> BatchIterator:
+    def train_batches(self, cursor: DataCursor) -> ResumableBatches:
         """Return the training batches from this position on."""
 
     @abstractmethod
     def validation_batches(self) -> Iterator[Any]:
         """Yield the dev batches, the same at every call."""
-
-
-class Prediction(Protocol):
-    """The output of a model for one request."""
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def tokens(self) -> Sequence[str]: ...
-    @property
-    def attention_map(self) -> AttentionMap | None: ...
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        ...
-
-
-class Predictor(Protocol):
-    """A trained model with its tokenizers: texts in, predictions out."""
-
-    model: Any
-
-    def predict(
-        self, requests: Iterable[Any], *, location: str = "text", start_index: int = 1
-    ) -> Iterator[Prediction]:
-        """Predict in order; errors name a request by location and index."""
-        ...
-
-    def evaluate(self, examples: Sequence[Any], /) -> list[MetricScore]:
-        """Return the scores that `evaluate` shows by default."""
-        ...
-
-    def count_tokens(self, examples: Sequence[Any], /) -> int:
-        """Return the number of tokens that `evaluate` predicts."""
-        ...
-
-
-ProgressWrapper = Callable[[Iterable[Any], int], Iterable[Any]]
-"""Passes predictions on and may show how many of the total there have been."""
-
-
-class SystemOutputs(Protocol):
-    """The outputs of a system for a test set, one line per example."""
-
-    @property
-    def texts(self) -> Sequence[str]: ...
-
-    def metric_inputs(self, metric: Metric) -> Sequence[str]:
-        """Return the lines that a metric scores."""
-        ...
-
-
-class PredictedOutputs:
-    """The predicted texts; the same for every metric."""
-
-    def __init__(
-        self, predictor: Predictor, sources: Sequence[str], with_progress: ProgressWrapper
-    ) -> None:
-        self.predictor = predictor
-        self.sources = sources
-        self.with_progress = with_progress
-
-    @cached_property
-    def texts(self) -> Sequence[str]:
-        """The predicted texts."""
-        predictions = self.predictor.predict(self.sources)
-        return [
-            prediction.text for prediction in self.with_progress(predictions, len(self.sources))
-        ]
-
-    def metric_inputs(self, metric: Metric) -> Sequence[str]:
-        """Return the predicted texts."""
-        del metric
-        return self.texts
-
-
-class DevEvaluator(ABC):
-    """Predicts for dev examples during training.
-
-    Invariant: parameters, training mode and random numbers are left as they were.
-    """
-
-    @abstractmethod
-    def compute_scores(self, names: Sequence[str]) -> dict[str, float]:
-        """Return those of these metrics that are computed from predictions."""
-
-    @abstractmethod
-    def sample_predictions(self, count: int) -> list[LoggedSample]:
-        """Return predictions for the first dev examples, to be logged."""
-
-
-class NoDevEvaluator(DevEvaluator):
-    """Evaluates nothing: the model predicts no text."""
-
-    @override
-    def compute_scores(self, names: Sequence[str]) -> dict[str, float]:
-        return {}
-
-    @override
-    def sample_predictions(self, count: int) -> list[LoggedSample]:
-        return []
 
 
 class Task(ABC):
@@ -239,11 +136,15 @@ class Task(ABC):
     has_search: ClassVar[bool] = False
     """Whether --beam has an effect."""
     evaluation_metrics: ClassVar[Mapping[str, Metric]] = {}
-    """What `evaluate` and `compare` can compute."""
+    """What `evaluate` can compute."""
+    comparison_metrics: ClassVar[Mapping[str, Metric]] = {}
+    """What `compare` can compute: metrics of predicted texts."""
     default_metrics: ClassVar[tuple[str, ...]] = ()
     """What they compute unless told otherwise; the first decides a comparison."""
     compared_scores: ClassVar[Mapping[str, Direction]] = {}
     """The scores of `Predictor.evaluate` that `compare` shows, without references."""
+    dev_evaluator: ClassVar[type[DevEvaluator]] = DevEvaluator
+    """What predicts for dev examples during training."""
     batch_size_setting: ClassVar[str]
     """The setting that --auto-find-batch-size changes."""
     batch_size_unit: ClassVar[str]
@@ -252,7 +153,7 @@ class Task(ABC):
 
     def check_config(self, config: ExperimentConfig) -> None:
         """Raise ConfigError for sections that do not fit together."""
-        self._check_sources(config)
+        self.check_sources(config)
         self.build_objective(config.training)
         metric = config.training.metric_for_best_model
         check(
@@ -263,7 +164,8 @@ class Task(ABC):
             choices_hint(self.metrics),
         )
 
-    def _check_sources(self, config: ExperimentConfig) -> None:
+    def check_sources(self, config: ExperimentConfig) -> None:
+        """Raise ConfigError for data of another task."""
         for split in ("train", "dev", "test"):
             source = getattr(config.data, split)
             more = self.train_source_configs if split == "train" else ()
@@ -273,7 +175,7 @@ class Task(ABC):
                     f"data.{split}.type",
                     f"the model (type: {config.model.type}) learns from "
                     f"{self.example_format.description}, not from '{source.type}'",
-                    choices_hint(str(type_of(each)) for each in allowed),
+                    choices_hint(str(type_of(source_config)) for source_config in allowed),
                 )
 
     # ----- data
@@ -332,10 +234,7 @@ class Task(ABC):
 
     def batch_size(self, config: ExperimentConfig) -> int:
         """Return the value of `batch_size_setting`."""
-        value: Any = config
-        for name in self.batch_size_setting.split("."):
-            value = getattr(value, name)
-        return value
+        return attrgetter(self.batch_size_setting)(config)
 
     # ----- model and training
 
@@ -350,26 +249,36 @@ class Task(ABC):
             scheduled_sampling=training.scheduled_sampling,
         )
 
-    @abstractmethod
     def metric_sums(self, model: nn.Module, batch: Any) -> Tensor:
-        """Return float64 sums over a batch that add up over batches and ranks."""
+        """Return float64 sums over a batch that add up over batches and ranks.
 
-    @abstractmethod
+        By default: -log p of the targets, correct argmax tokens, and the number of targets.
+        """
+        log_probs = model(batch, need_weights=False).log_probs
+        loss = negative_log_likelihood(log_probs, batch.targets).item()
+        num_correct = count_correct(log_probs, batch.targets).item()
+        return torch.tensor((loss, num_correct, batch.num_targets), dtype=torch.float64)
+
     def finalize_metrics(self, sums: Tensor) -> dict[str, float]:
         """Return the metrics of summed `metric_sums`, "loss" first."""
+        loss, num_correct, num_targets = sums.tolist()
+        return {"loss": loss / num_targets, "accuracy": num_correct / num_targets}
 
-    @abstractmethod
     def format_metrics(self, metrics: Mapping[str, float]) -> str:
         """Return the metrics of a validation in one line."""
+        others = dict(metrics)
+        loss, accuracy = others.pop("loss"), others.pop("accuracy")
+        return (
+            f"validation loss {loss:.4f}, perplexity {math.exp(min(loss, 50)):.2f}, "
+            f"{100 * accuracy:.1f} % of tokens correct"
+            + "".join(f", {name} {score:.2f}" for name, score in others.items())
+        )
 
     # ----- use
 
     @abstractmethod
     def build_predictor(
-        self,
-        members: Sequence[LoadedRun],
-        device: torch.device,
-        load_run: Callable[[Path | str], LoadedRun],
+        self, members: Sequence[LoadedRun], device: torch.device, load_run: RunLoader
     ) -> Predictor:
         """Build the predictor of a run; of several runs, an ensemble, or raise."""
 
@@ -378,15 +287,11 @@ class Task(ABC):
         predictor: Predictor,
         sources: Sequence[str],
         references: Sequence[Sequence[str]],
-        with_progress: ProgressWrapper = lambda predictions, total: predictions,
+        with_progress: ProgressWrapper,
     ) -> SystemOutputs:
-        """Return what `evaluate` scores; predictions are made when first needed."""
+        """Return what `evaluate` scores."""
         del references
-        return PredictedOutputs(predictor, sources, with_progress)
-
-    def comparison_metrics(self) -> Mapping[str, Metric]:
-        """Return the metrics of predictions, which `compare` can compute."""
-        return self.evaluation_metrics
+        return SystemOutputs(predictor, sources, with_progress)
 
     def comparison_key(self, predictor: Any, examples: Sequence[Any]) -> object:
         """Return what must be equal in runs whose `Predictor.evaluate` is compared."""
@@ -400,28 +305,7 @@ class Task(ABC):
         del outputs, references
         return ()
 
-    def build_dev_evaluator(
-        self, model: nn.Module, data_module: Any, config: ExperimentConfig, device: torch.device
-    ) -> DevEvaluator:
-        """Build what predicts for dev examples during training."""
-        del model, data_module, config, device
-        return NoDevEvaluator()
-
 
 def random_tokens(size: int, rows: int, length: int, device: torch.device | str) -> Tensor:
     """Return random ids that are no special tokens."""
     return torch.randint(min(NUM_SPECIAL_TOKENS, size - 1), size, (rows, length), device=device)
-
-
-@contextmanager
-def isolated_eval(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Switch a model to eval mode without gradients; restore modes and random state after."""
-    modes = [(module, module.training) for module in model.modules()]
-    devices = [device] if device.type == "cuda" else []
-    with torch.no_grad(), torch.random.fork_rng(devices):
-        try:
-            model.eval()
-            yield
-        finally:
-            for module, mode in modes:
-                module.training = mode

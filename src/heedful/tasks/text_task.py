@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from typing_extensions import override
 
+from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.batch_stream import DataCursor
 from heedful.data.examples import LINES
 from heedful.data.sharded_dataset import PreparedDataConfig, PreparedDataset
 from heedful.data.sources import SyntheticTextConfig, TextFilesConfig
 from heedful.data.token_stream import (
     LMBatch,
+    LMBatchingConfig,
     LMBatchStream,
     Tokens,
     TokenStream,
@@ -26,11 +29,6 @@ from heedful.errors import ConfigError, check
 from heedful.evaluation.base import Direction
 from heedful.evaluation.registry import ACCURACY, LOSS, MetricSpec
 from heedful.tasks.file_options import TEXT_FILES
-from heedful.tasks.pair_task import (
-    finalize_token_metrics,
-    format_token_metrics,
-    token_metric_sums,
-)
 from heedful.tasks.task import (
     BatchShape,
     DataModule,
@@ -42,28 +40,53 @@ from heedful.tasks.task import (
     random_tokens,
 )
 from heedful.tokenization.subword import SubwordTokenizerConfig
+from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig, TokenizerPair
 from heedful.tokenization.vocabulary import UNK
 from heedful.training.objectives import check_objective_supported
 
 
-class TextDataModule(DataModule):
-    """Running text, of which every token predicts the next."""
+class PredictedText(NamedTuple):
+    """A text that a model continued or completed."""
+
+    text: str
+    tokens: Sequence[str]
+    attention_map: None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {"text": self.text, "tokens": list(self.tokens)}
+
+
+class TextPredictor:
+    """A trained model of running text with its tokenizer."""
+
+    model: Any
 
     def __init__(
         self,
-        recipe: ExperimentConfig,
-        tokenizers: TokenizerPair,
-        train: TokenStream,
-        dev: Tokens,
+        model: nn.Module,
+        tokenizer: Tokenizer,
+        lm_batching: LMBatchingConfig,
         *,
-        fingerprint: str,
+        device: torch.device | str = "cpu",
     ) -> None:
-        self.recipe = recipe
-        self.tokenizers = tokenizers
-        self.train = train
-        self.dev = dev
-        self.fingerprint = fingerprint
+        self.model = accelerate_for_inference(model, device)
+        self.tokenizer = tokenizer
+        self.lm_batching = lm_batching
+        self.device = device
+
+    def count_tokens(self, lines: Sequence[str]) -> int:
+        """Return the number of tokens of a text; the EOS before its first line is not counted."""
+        return len(concatenate_lines(lines, self.tokenizer)) - 1
+
+
+@dataclass(eq=False)
+class TextDataModule(DataModule):
+    """Running text, of which every token predicts the next."""
+
+    train: TokenStream
+    dev: Tokens
 
     @override
     def train_batches(self, cursor: DataCursor) -> LMBatchStream:
@@ -97,7 +120,7 @@ class TextTask(Task):
 
     @override
     def check_config(self, config: ExperimentConfig) -> None:
-        self._check_sources(config)
+        self.check_sources(config)
         tokenizers = config.tokenizers
         check(
             isinstance(tokenizers, SharedTokenizerConfig),
@@ -146,9 +169,7 @@ class TextTask(Task):
     ) -> TextDataModule:
         dev, report = _tokenize(dev_examples, tokenizers)
         log(f"dev: {report}")
-        return self.data_module_class(
-            config, tokenizers, train.dataset, dev, fingerprint=train.fingerprint
-        )
+        return self.data_module_class(config, tokenizers, train.dataset, dev, train.fingerprint)
 
     @override
     def rows_per_batch(self, config: ExperimentConfig, shape: BatchShape) -> int:
@@ -179,34 +200,24 @@ class TextTask(Task):
         tokens = random_tokens(sizes.target, rows, shape.target_length, device)
         return LMBatch(tokens, tokens)
 
-    @override
-    def metric_sums(self, model: nn.Module, batch: Any) -> Tensor:
-        return token_metric_sums(model, batch)
 
-    @override
-    def finalize_metrics(self, sums: Tensor) -> dict[str, float]:
-        return finalize_token_metrics(sums)
-
-    @override
-    def format_metrics(self, metrics: Mapping[str, float]) -> str:
-        return format_token_metrics(metrics)
-
-
-def check_single_run(members: Sequence[LoadedRun]) -> None:
-    """Raise ConfigError for an ensemble or shallow fusion, which need a model with sources."""
-    config = members[0].config
-    if len(members) > 1:
+def check_single_run(members: Sequence[LoadedRun]) -> LoadedRun:
+    """Return the only run; ensembles and shallow fusion need a model with sources."""
+    first, *others = members
+    model_type = first.config.model.type
+    if others:
         raise ConfigError(
             "ensemble_with",
-            f"a {config.model.type} cannot be combined with {members[1].folder}",
+            f"a {model_type} cannot be combined with {others[0].folder}",
             "only translation models form an ensemble: give one run",
         )
     check(
-        config.decoding.shallow_fusion is None,
+        first.config.decoding.shallow_fusion is None,
         "decoding.shallow_fusion.run",
-        f"works only with translation models, but this is a {config.model.type}",
+        f"works only with translation models, but this is a {model_type}",
         "remove decoding.shallow_fusion",
     )
+    return first
 
 
 def _window_length(data_module: TextDataModule) -> int:

@@ -34,7 +34,7 @@ class Setup:
         self.recipe = recipe
         self.data_module = data_module
         self.model = model
-        self.evaluator = recipe.task.build_dev_evaluator(model, data_module, recipe, CPU)
+        self.evaluator = recipe.task.dev_evaluator(model, data_module, recipe, CPU)
 
 
 @pytest.fixture

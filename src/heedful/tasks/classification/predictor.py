@@ -18,7 +18,14 @@ from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.batching import collate_sources
 from heedful.data.pair_dataset import Pair
 from heedful.decoding.translation import EOS_LABEL
-from heedful.evaluation.base import Array, Metric, MetricScore, compute_score, count_references
+from heedful.evaluation.base import (
+    Array,
+    Metric,
+    MetricScore,
+    SentenceMetric,
+    compute_score,
+    count_references,
+)
 from heedful.inspection.attention_map import AttentionMap, render_notebook_html
 from heedful.inspection.attention_trace import trace_attention
 from heedful.pytree import map_tensors
@@ -136,7 +143,7 @@ class Classifier:
         return len(examples)
 
 
-class LabelAccuracy(Metric):
+class LabelAccuracy(SentenceMetric):
     """Percentage of texts with the right label."""
 
     name = "accuracy"
@@ -175,12 +182,6 @@ class MacroF1(Metric):
                 is_expected & ~is_predicted,
             ]
         return np.stack(columns, axis=1).astype(np.float64)
-
-    @override
-    def sentence_counts(
-        self, output: str, references: Sequence[str], line: int
-    ) -> tuple[float, ...]:
-        raise NotImplementedError("the number of statistics depends on the labels")
 
     @override
     def compute(self, sums: Array) -> Array:

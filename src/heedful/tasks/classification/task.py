@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, ClassVar
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -12,28 +12,21 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.data.batching import Batch
-from heedful.errors import ConfigError, check
+from heedful.errors import check
 from heedful.evaluation.registry import ACCURACY, LOSS, MetricSpec
 from heedful.models.scheduled_sampling import TeacherForcingConfig
 from heedful.shapes import Float, Int
 from heedful.tasks.classification.command import FILE_OPTIONS
 from heedful.tasks.classification.model import TextClassifier, TextClassifierConfig
 from heedful.tasks.classification.predictor import METRICS, Classifier, mean_f1
-from heedful.tasks.pair_task import PairDataModule, PairTask
-from heedful.tasks.task import (
-    DevEvaluator,
-    ExperimentConfig,
-    LoadedRun,
-    SystemOutputs,
-    isolated_eval,
-)
+from heedful.tasks.pair_task import PairTask
+from heedful.tasks.prediction import DevEvaluator, SystemOutputs, round_weights
+from heedful.tasks.task import ExperimentConfig, LoadedRun, RunLoader
 from heedful.tokenization.tokenizer import LabelTokenizerConfig
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 from heedful.training.callbacks import LoggedSample
 from heedful.training.config import TrainingConfig
 from heedful.training.objectives import CrossEntropyObjectiveConfig, LossTerms, Objective
-
-_WEIGHT_DIGITS = 4
 
 
 def label_indices(batch: Batch) -> Int[Tensor, "B"]:
@@ -62,6 +55,27 @@ class LabelCrossEntropy(Objective):
         return LossTerms(torch.lerp(loss, uniform, self.label_smoothing), output.auxiliary_losses)
 
 
+class SampleClassifier(DevEvaluator):
+    """Classifies the first dev texts; all metrics come from `metric_sums`."""
+
+    @override
+    def sample_predictions(self, count: int) -> list[LoggedSample]:
+        pairs = self.data_module.dev_pairs[:count]
+        with self.eval_mode():
+            classifier = Classifier(self.model, self.data_module.tokenizers, device=self.device)
+            results = classifier.classify([pair.source for pair in pairs])
+        return [
+            LoggedSample(
+                source=list(result.source_tokens),
+                reference=pair.target,
+                output=[result.text],
+                text=result.text,
+                attention=() if result.weights is None else round_weights(result.weights[None]),
+            )
+            for result, pair in zip(results, pairs, strict=True)
+        ]
+
+
 class ClassificationTask(PairTask):
     """Text classification."""
 
@@ -75,18 +89,19 @@ class ClassificationTask(PairTask):
         "accuracy": ACCURACY,
         "macro-f1": MetricSpec("Macro-F1", higher_is_better=True, unit="fraction"),
     }
-    evaluation_metrics = METRICS
+    evaluation_metrics = comparison_metrics = METRICS
     default_metrics = tuple(METRICS)
+    dev_evaluator = SampleClassifier
 
     @override
     def check_config(self, config: ExperimentConfig) -> None:
         target = getattr(config.tokenizers, "target", None)
-        if not isinstance(target, LabelTokenizerConfig):
-            raise ConfigError(
-                "tokenizers.target.type",
-                "the target texts of a text-classifier are labels",
-                "set `tokenizers: {type: separate, source: {type: word}, target: {type: label}}`",
-            )
+        check(
+            isinstance(target, LabelTokenizerConfig),
+            "tokenizers.target.type",
+            "the target texts of a text-classifier are labels",
+            "set `tokenizers: {type: separate, source: {type: word}, target: {type: label}}`",
+        )
         super().check_config(config)
 
     @override
@@ -119,13 +134,16 @@ class ClassificationTask(PairTask):
     @override
     def finalize_metrics(self, sums: Tensor) -> dict[str, float]:
         """Return the metrics; texts with unknown labels count as errors of accuracy."""
-        num_labels = int(len(sums[2:]) ** 0.5)
-        confusion = sums[2:].reshape(num_labels, num_labels).numpy()
+        loss, num_unknown, *cells = sums.tolist()
+        num_labels = math.isqrt(len(cells))
+        confusion = np.reshape(cells, (num_labels, num_labels))  # expected, predicted
         num_known = max(float(confusion.sum()), 1)
+        correct = np.diag(confusion)
+        errors = confusion.sum(axis=0) - correct, confusion.sum(axis=1) - correct
         return {
-            "loss": float(sums[0]) / num_known,
-            "accuracy": float(np.trace(confusion)) / (num_known + float(sums[1])),
-            "macro-f1": float(mean_f1(_label_counts(confusion))),
+            "loss": loss / num_known,
+            "accuracy": float(correct.sum()) / (num_known + num_unknown),
+            "macro-f1": float(mean_f1(np.stack([correct, *errors], axis=1))),
         }
 
     @override
@@ -137,10 +155,7 @@ class ClassificationTask(PairTask):
 
     @override
     def build_predictor(
-        self,
-        members: Sequence[LoadedRun],
-        device: torch.device,
-        load_run: Callable[[Path | str], LoadedRun],
+        self, members: Sequence[LoadedRun], device: torch.device, load_run: RunLoader
     ) -> Classifier:
         check(
             len(members) == 1,
@@ -153,12 +168,6 @@ class ClassificationTask(PairTask):
         return Classifier(model, members[0].tokenizers, device=device)
 
     @override
-    def build_dev_evaluator(
-        self, model: Any, data_module: Any, config: ExperimentConfig, device: torch.device
-    ) -> DevEvaluator:
-        return SampleClassifier(model, data_module, device)
-
-    @override
     def format_details(
         self, outputs: SystemOutputs, references: Sequence[Sequence[str]]
     ) -> Iterable[str]:
@@ -167,53 +176,6 @@ class ClassificationTask(PairTask):
         counts = statistics.sum(axis=0).reshape(-1, 3)
         labels = sorted({choices[0].strip() for choices in references})
         return ["", *_format_label_table(labels, counts)]
-
-
-class SampleClassifier(DevEvaluator):
-    """Classifies the first dev texts; all metrics come from `metric_sums`."""
-
-    def __init__(
-        self, model: TextClassifier, data_module: PairDataModule, device: torch.device
-    ) -> None:
-        self.model = model
-        self.data_module = data_module
-        self.device = device
-
-    @override
-    def compute_scores(self, names: Sequence[str]) -> dict[str, float]:
-        return {}
-
-    @override
-    def sample_predictions(self, count: int) -> list[LoggedSample]:
-        pairs = self.data_module.dev_pairs[:count]
-        with isolated_eval(self.model, self.device):
-            classifier = Classifier(self.model, self.data_module.tokenizers, device=self.device)
-            results = classifier.classify([pair.source for pair in pairs])
-        return [
-            LoggedSample(
-                source=list(result.source_tokens),
-                reference=pair.target,
-                output=[result.text],
-                text=result.text,
-                attention=()
-                if result.weights is None
-                else [[round(float(weight), _WEIGHT_DIGITS) for weight in result.weights]],
-            )
-            for result, pair in zip(results, pairs, strict=True)
-        ]
-
-
-def _label_counts(confusion: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 3"]:
-    """Return true positives, false positives and false negatives of every label."""
-    true_positives = np.diag(confusion)
-    return np.stack(
-        [
-            true_positives,
-            confusion.sum(axis=0) - true_positives,
-            confusion.sum(axis=1) - true_positives,
-        ],
-        axis=1,
-    )
 
 
 def _format_label_table(labels: Sequence[str], counts: Float[np.ndarray, "N 3"]) -> Iterator[str]:

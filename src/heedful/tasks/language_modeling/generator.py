@@ -7,23 +7,17 @@ is streamed piece by piece is the text of all tokens.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from heedful.acceleration.registry import accelerate_for_inference
-from heedful.data.token_stream import (
-    LMBatchingConfig,
-    concatenate_lines,
-    encode_prompt,
-    overlapping_windows,
-)
+from heedful.data.token_stream import concatenate_lines, encode_prompt, overlapping_windows
 from heedful.errors import check
 from heedful.evaluation.base import MetricScore
 from heedful.evaluation.perplexity import compute_perplexity, compute_token_loss
 from heedful.models.language_model import BoundedContextModel, BoundedContextState, LanguageModel
 from heedful.search.sampling import SamplingOptions, random_generators, sample, sampling_loop
+from heedful.tasks.text_task import PredictedText, TextPredictor
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.vocabulary import BOS, EOS, PAD, UNK
 
@@ -32,33 +26,10 @@ _EXCLUDED_TOKENS = (PAD, UNK, BOS)  # which no text contains
 _INCOMPLETE_CHARACTERS = "\ufffd\ue000"
 
 
-class GeneratedText(NamedTuple):
-    """A prompt and its continuation."""
-
-    text: str
-    tokens: Sequence[str]
-    attention_map: None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {"text": self.text, "tokens": list(self.tokens)}
-
-
-class TextGenerator:
+class TextGenerator(TextPredictor):
     """A trained language model with its tokenizer."""
 
-    def __init__(
-        self,
-        model: LanguageModel,
-        tokenizer: Tokenizer,
-        lm_batching: LMBatchingConfig,
-        *,
-        device: torch.device | str = "cpu",
-    ) -> None:
-        self.model = accelerate_for_inference(model, device)
-        self.tokenizer = tokenizer
-        self.lm_batching = lm_batching
-        self.device = device
+    model: LanguageModel
 
     def generate(
         self,
@@ -117,27 +88,20 @@ class TextGenerator:
 
     def predict(
         self, requests: Iterable[str], *, location: str = "text", start_index: int = 1
-    ) -> Iterator[GeneratedText]:
+    ) -> Iterator[PredictedText]:
         """Continue prompts with the defaults of `generate`; the seed is the prompt's index."""
         del location
         for index, prompt in enumerate(requests, start_index):
             text = self.generate(prompt, seed=index)
-            yield GeneratedText(
-                text, self.tokenizer.ids_to_tokens(encode_prompt(text, self.tokenizer))
-            )
-
-    def count_tokens(self, lines: Sequence[str]) -> int:
-        """Return the number of tokens of a text; the EOS before its first line is not counted."""
-        return len(concatenate_lines(lines, self.tokenizer)) - 1
+            ids = encode_prompt(text, self.tokenizer)
+            yield PredictedText(text, self.tokenizer.ids_to_tokens(ids))
 
     def evaluate(self, lines: Sequence[str]) -> list[MetricScore]:
         """Return the perplexity of a text; every token has at least half a context before it."""
         tokens = concatenate_lines(lines, self.tokenizer)
-        token_loss = compute_token_loss(
-            self.model, overlapping_windows(tokens, self.lm_batching), device=self.device
-        )
-        num_unknown = int((tokens == UNK).sum())
-        context_length = self.lm_batching.context_length
+        windows = overlapping_windows(tokens, self.lm_batching)
+        token_loss = compute_token_loss(self.model, windows, device=self.device)
+        context_length, num_unknown = self.lm_batching.context_length, int((tokens == UNK).sum())
         signature = f"context:{context_length}|stride:half|unknown:{num_unknown}"
         return compute_perplexity(token_loss, lines).to_scores(signature)
 

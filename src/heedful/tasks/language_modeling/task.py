@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from typing_extensions import override
 
-from heedful.models.language_model import (
-    BoundedContextModel,
-    LanguageModel,
-    LanguageModelConfig,
-)
+from heedful.models.language_model import BoundedContextModel, LanguageModel, LanguageModelConfig
 from heedful.search.sampling import sample
 from heedful.tasks.language_modeling.generator import (
     TextGenerator,
     build_sampling_options,
     stream_text,
 )
-from heedful.tasks.task import DevEvaluator, ExperimentConfig, LoadedRun, isolated_eval
-from heedful.tasks.text_task import TextDataModule, TextTask, check_single_run
+from heedful.tasks.prediction import DevEvaluator
+from heedful.tasks.task import LoadedRun, RunLoader
+from heedful.tasks.text_task import TextTask, check_single_run
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.vocabulary import EOS
 from heedful.training.callbacks import LoggedSample
@@ -32,56 +27,13 @@ _NEW_TOKENS = 40
 _LINE_END = "\u21b5"  # how EOS is shown
 
 
-class LanguageModelingTask(TextTask):
-    """Language modeling."""
-
-    name = "language-modeling"
-    description = "is a language model: it continues a text"
-    next_command = "generate {run}"
-    model_configs = (LanguageModelConfig,)
-
-    @override
-    def build_predictor(
-        self,
-        members: Sequence[LoadedRun],
-        device: torch.device,
-        load_run: Callable[[Path | str], LoadedRun],
-    ) -> TextGenerator:
-        check_single_run(members)
-        _, config, tokenizers, model = members[0]
-        assert isinstance(model, LanguageModel), type(model)
-        return TextGenerator(model, tokenizers.target, config.data.lm_batching, device=device)
-
-    @override
-    def build_dev_evaluator(
-        self, model: Any, data_module: Any, config: ExperimentConfig, device: torch.device
-    ) -> DevEvaluator:
-        return ContinuationSampler(model, data_module, config, device)
-
-
 class ContinuationSampler(DevEvaluator):
     """Continues the dev text greedily from a few line starts; it has no metrics of its own."""
 
-    def __init__(
-        self,
-        model: LanguageModel,
-        data_module: TextDataModule,
-        config: ExperimentConfig,
-        device: torch.device,
-    ) -> None:
-        self.model = model
-        self.data_module = data_module
-        self.context_length = config.data.lm_batching.context_length
-        self.device = device
-
-    @override
-    def compute_scores(self, names: Sequence[str]) -> dict[str, float]:
-        return {}
-
     @override
     def sample_predictions(self, count: int) -> list[LoggedSample]:
-        with isolated_eval(self.model, self.device):
-            bounded = BoundedContextModel(self.model, self.context_length)
+        with self.eval_mode():
+            bounded = BoundedContextModel(self.model, self.config.data.lm_batching.context_length)
             return [self._continue_text(bounded, start) for start in self._line_starts(count)]
 
     def _line_starts(self, count: int) -> list[int]:
@@ -117,6 +69,24 @@ class ContinuationSampler(DevEvaluator):
 def _display_tokens(tokens: Sequence[int], tokenizer: Tokenizer) -> list[str]:
     shown = zip(tokens, tokenizer.ids_to_tokens(tokens), strict=True)
     return [_LINE_END if token == EOS else text for token, text in shown]
+
+
+class LanguageModelingTask(TextTask):
+    """Language modeling."""
+
+    name = "language-modeling"
+    description = "is a language model: it continues a text"
+    next_command = "generate {run}"
+    model_configs = (LanguageModelConfig,)
+    dev_evaluator = ContinuationSampler
+
+    @override
+    def build_predictor(
+        self, members: Sequence[LoadedRun], device: torch.device, load_run: RunLoader
+    ) -> TextGenerator:
+        _, config, tokenizers, model = check_single_run(members)
+        assert isinstance(model, LanguageModel), type(model)
+        return TextGenerator(model, tokenizers.target, config.data.lm_batching, device=device)
 
 
 TASK = LanguageModelingTask()

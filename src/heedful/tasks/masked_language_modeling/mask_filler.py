@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
-from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.token_stream import (
     LMBatchingConfig,
     concatenate_lines,
@@ -17,11 +16,8 @@ from heedful.data.token_stream import (
 from heedful.errors import DataError, check
 from heedful.evaluation.base import MetricScore
 from heedful.evaluation.perplexity import compute_token_loss
-from heedful.models.masked_language_model import (
-    MaskedLanguageModel,
-    MaskingConfig,
-    mask_tokens,
-)
+from heedful.models.masked_language_model import MaskedLanguageModel, MaskingConfig, mask_tokens
+from heedful.tasks.text_task import PredictedText, TextPredictor
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.vocabulary import EOS
 
@@ -38,20 +34,10 @@ class MaskPrediction(NamedTuple):
     probability: float
 
 
-class FilledText(NamedTuple):
-    """A text whose masks are replaced by their most probable tokens."""
-
-    text: str
-    tokens: Sequence[str]
-    attention_map: None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {"text": self.text, "tokens": list(self.tokens)}
-
-
-class MaskFiller:
+class MaskFiller(TextPredictor):
     """A trained masked language model with its tokenizer."""
+
+    model: MaskedLanguageModel
 
     def __init__(
         self,
@@ -62,11 +48,8 @@ class MaskFiller:
         *,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.model = accelerate_for_inference(model, device)
-        self.tokenizer = tokenizer
-        self.lm_batching = lm_batching
+        super().__init__(model, tokenizer, lm_batching, device=device)
         self.masking = masking
-        self.device = device
 
     @torch.no_grad()
     def fill_mask(self, text: str, *, top_k: int = 5) -> list[list[MaskPrediction]]:
@@ -83,18 +66,14 @@ class MaskFiller:
 
     def predict(
         self, requests: Iterable[str], *, location: str = "text", start_index: int = 1
-    ) -> Iterator[FilledText]:
+    ) -> Iterator[PredictedText]:
         """Replace every "[MASK]" of each text by its most probable token."""
         del location, start_index
         for text in requests:
             filled = text
             for best, *_ in self.fill_mask(text, top_k=1):
                 filled = filled.replace(MASK, best.token.strip(), 1)
-            yield FilledText(filled, self.tokenizer.ids_to_tokens(self.tokenizer.encode(filled)))
-
-    def count_tokens(self, lines: Sequence[str]) -> int:
-        """Return the number of tokens of a text; the EOS before its first line is not counted."""
-        return len(concatenate_lines(lines, self.tokenizer)) - 1
+            yield PredictedText(filled, self.tokenizer.ids_to_tokens(self.tokenizer.encode(filled)))
 
     def evaluate(self, lines: Sequence[str]) -> list[MetricScore]:
         """Mask tokens of a text, always the same ones, and return how well they are predicted."""

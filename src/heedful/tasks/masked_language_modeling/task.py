@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 import torch
 from typing_extensions import override
@@ -18,7 +17,7 @@ from heedful.models.masked_language_model import (
 )
 from heedful.models.scheduled_sampling import TeacherForcingConfig
 from heedful.tasks.masked_language_modeling.mask_filler import MaskFiller
-from heedful.tasks.task import ExperimentConfig, LoadedRun
+from heedful.tasks.task import ExperimentConfig, LoadedRun, RunLoader
 from heedful.tasks.text_task import TextDataModule, TextTask, check_single_run
 
 
@@ -66,21 +65,12 @@ class MaskedLanguageModelingTask(TextTask):
 
     @override
     def build_predictor(
-        self,
-        members: Sequence[LoadedRun],
-        device: torch.device,
-        load_run: Callable[[Path | str], LoadedRun],
+        self, members: Sequence[LoadedRun], device: torch.device, load_run: RunLoader
     ) -> MaskFiller:
-        check_single_run(members)
-        _, config, tokenizers, model = members[0]
+        _, config, tokenizers, model = check_single_run(members)
         assert isinstance(model, MaskedLanguageModel), type(model)
-        return MaskFiller(
-            model,
-            tokenizers.target,
-            config.data.lm_batching,
-            config.model.masking,
-            device=device,
-        )
+        batching, masking = config.data.lm_batching, config.model.masking
+        return MaskFiller(model, tokenizers.target, batching, masking, device=device)
 
     @override
     def comparison_key(self, predictor: MaskFiller, examples: Sequence[str]) -> object:

@@ -55,21 +55,21 @@ class Translator:
         need_tree: bool = False,
     ) -> list[Translation]:
         """Translate texts; an empty text without constraints has an empty output."""
-        return list(self.stream(texts, beam_size=beam_size, n_best=n_best, need_tree=need_tree))
+        return list(self.predict(texts, beam_size=beam_size, n_best=n_best, need_tree=need_tree))
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Translation]:
         """Score given outputs, as if a search had found them."""
-        return list(self.stream(Request(text, target=target) for text, target in pairs))
+        return list(self.predict(Request(text, target=target) for text, target in pairs))
 
-    def stream(
+    def predict(
         self,
-        texts: Iterable[str | Request],
+        requests: Iterable[str | Request],
         *,
+        location: str = "text",
+        start_index: int = 1,
         beam_size: int | None = None,
         n_best: int | None = None,
         need_tree: bool = False,
-        location: str = "text",
-        start_index: int = 1,
     ) -> Iterator[Translation]:
         """Translate texts as they arrive, in order, a bounded number at a time.
 
@@ -82,19 +82,13 @@ class Translator:
         strategy = DecodingStrategy(
             self.model, config, detokenize=self.tokenizers.target.decode, device=self.device
         )
-        stream = map(to_request, texts)
+        stream = map(to_request, requests)
         while window := list(islice(stream, _SORT_WINDOW)):
-            requests = self._request_encoder.encode(
+            encoded = self._request_encoder.encode(
                 window, location=location, start_index=start_index
             )
-            yield from self._translate(requests, strategy, need_tree=need_tree)
+            yield from self._translate(encoded, strategy, need_tree=need_tree)
             start_index += len(window)
-
-    def predict(
-        self, requests: Iterable[str | Request], *, location: str = "text", start_index: int = 1
-    ) -> Iterator[Translation]:
-        """Translate texts as they come, with the settings of the run."""
-        return self.stream(requests, location=location, start_index=start_index)
 
     def evaluate(self, examples: Sequence[Pair]) -> list[MetricScore]:
         """Translate the sources and compute the default metrics against the targets."""

@@ -65,7 +65,7 @@ def test_stream_reads_a_bounded_number_of_texts(translator):
             num_read += 1
             yield "a b"
 
-    assert next(translator.stream(endless_texts())).text == "a b"
+    assert next(translator.predict(endless_texts())).text == "a b"
     assert num_read <= 1024
 
 

@@ -85,7 +85,7 @@ def test_batched_texts_match_one_at_a_time_and_other_batches(method):
     translator = build_method(method)
     batched = translator.translate(SOURCES)
     alone = [
-        next(translator.stream([text], start_index=index))
+        next(translator.predict([text], start_index=index))
         for index, text in enumerate(SOURCES, start=1)
     ]
     translator.decoding = translator.decoding.model_copy(update={"max_batch_tokens": 40})
@@ -147,7 +147,7 @@ def test_outputs_start_with_their_prefix(tokenizer_type, sampling):
     requests = [Request("the dog", prefix="a cat"), "the dog", Request("", prefix="slave")]
     prefixed, free, empty = translator.translate(requests)
     assert prefixed.text.startswith("a cat")
-    check_same(free, next(translator.stream(["the dog"], start_index=2)))
+    check_same(free, next(translator.predict(["the dog"], start_index=2)))
     assert empty.text.startswith("slave")
 
 
@@ -198,7 +198,7 @@ def test_samples_depend_on_seed_and_index():
     translator = build_translator(sampling={"seed": 1})
     results = translator.translate(["the dog"] * 4)
     assert len({result.text for result in results}) > 1
-    assert next(translator.stream(["the dog"], start_index=3)).text == results[2].text
+    assert next(translator.predict(["the dog"], start_index=3)).text == results[2].text
     others = build_translator(sampling={"seed": 2}).translate(["the dog"] * 4)
     assert [result.text for result in others] != [result.text for result in results]
 

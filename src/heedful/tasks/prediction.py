@@ -1,0 +1,118 @@
+"""What a trained model is used for: predictions, outputs for a test set, samples in training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import torch
+
+from heedful.evaluation.base import Metric, MetricScore
+from heedful.inspection.attention_map import AttentionMap
+from heedful.training.callbacks import LoggedSample
+
+_WEIGHT_DIGITS = 4
+
+
+class Prediction(Protocol):
+    """The output of a model for one request."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def tokens(self) -> Sequence[str]: ...
+    @property
+    def attention_map(self) -> AttentionMap | None: ...
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        ...
+
+
+class Predictor(Protocol):
+    """A trained model with its tokenizers: texts in, predictions out."""
+
+    model: Any
+
+    def predict(
+        self, requests: Iterable[Any], *, location: str = "text", start_index: int = 1
+    ) -> Iterator[Prediction]:
+        """Predict in order; errors name a request by location and index."""
+        ...
+
+    def evaluate(self, examples: Sequence[Any], /) -> list[MetricScore]:
+        """Return the scores that `evaluate` shows by default."""
+        ...
+
+    def count_tokens(self, examples: Sequence[Any], /) -> int:
+        """Return the number of tokens that `evaluate` predicts."""
+        ...
+
+
+ProgressWrapper = Callable[[Iterable[Any], int], Iterable[Any]]
+"""Passes predictions on and may show how many of the total there have been."""
+
+
+class SystemOutputs:
+    """The outputs of a predictor for a test set, one line per example; made when first needed."""
+
+    def __init__(
+        self, predictor: Predictor, sources: Sequence[str], with_progress: ProgressWrapper
+    ) -> None:
+        self.predictor = predictor
+        self.sources = sources
+        self.with_progress = with_progress
+
+    @cached_property
+    def texts(self) -> Sequence[str]:
+        """The predicted texts."""
+        predictions = self.predictor.predict(self.sources)
+        return [output.text for output in self.with_progress(predictions, len(self.sources))]
+
+    def metric_inputs(self, metric: Metric) -> Sequence[str]:
+        """Return the lines that a metric scores."""
+        del metric
+        return self.texts
+
+
+@dataclass
+class DevEvaluator:
+    """Predicts for dev examples during training; the base class predicts nothing.
+
+    Invariant: parameters, training mode and random numbers are left as they were.
+    """
+
+    model: Any
+    data_module: Any
+    config: Any  # a recipe
+    device: torch.device
+
+    def compute_scores(self, names: Sequence[str]) -> dict[str, float]:
+        """Return those of these metrics that are computed from predictions."""
+        del names
+        return {}
+
+    def sample_predictions(self, count: int) -> list[LoggedSample]:
+        """Return predictions for the first dev examples, to be logged."""
+        del count
+        return []
+
+    @contextmanager
+    def eval_mode(self) -> Iterator[None]:
+        """Switch to eval mode without gradients; restore modes and random state after."""
+        modes = [(module, module.training) for module in self.model.modules()]
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.no_grad(), torch.random.fork_rng(devices):
+            try:
+                self.model.eval()
+                yield
+            finally:
+                for module, mode in modes:
+                    module.training = mode
+
+
+def round_weights(rows: Iterable[Iterable[float]]) -> list[list[float]]:
+    """Return attention weights as they are logged."""
+    return [[round(float(weight), _WEIGHT_DIGITS) for weight in row] for row in rows]

@@ -1,0 +1,171 @@
+"""Evaluation of translation models: on a test set, and on dev sources during training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from typing_extensions import override
+
+from heedful.data.pair_dataset import Pair
+from heedful.decoding.requests import Request
+from heedful.decoding.translation import Translation
+from heedful.decoding.word_alignment import ArgmaxAligner, format_pharaoh, word_alignment
+from heedful.errors import ConfigError, DataError, check
+from heedful.evaluation.base import Metric, compute_score
+from heedful.evaluation.per_token_metrics import attention_entropies, format_numbers
+from heedful.evaluation.registry import METRICS, MODEL_METRICS, VALIDATION_METRICS
+from heedful.search.hypotheses import NaNLogProbsError
+from heedful.tasks.prediction import DevEvaluator, ProgressWrapper, SystemOutputs, round_weights
+from heedful.tasks.task import METRIC_SETTING
+from heedful.tasks.translation.translator import Translator
+from heedful.training.callbacks import LoggedSample
+
+# The lines that metrics parse. Only they are kept: weights would take far more memory.
+_LINE_FORMATS: dict[str, Callable[[Translation], str]] = {
+    "text": lambda translation: translation.text,
+    "log_probs": lambda translation: format_numbers(translation.log_probs),
+    "entropies": lambda translation: format_numbers(attention_entropies(translation.weights)),
+    "alignment": lambda translation: format_pharaoh(word_alignment(translation, ArgmaxAligner())),
+}
+
+
+class TranslationOutputs(SystemOutputs):
+    """The outputs of a translator for a test set.
+
+    Most metrics score output texts; perplexity scores log-probabilities of the references, AER
+    their word alignments, attention entropy the weights of the outputs. Invariant: sources are
+    decoded at most once and references scored at most once, and only if a metric needs it.
+    """
+
+    def __init__(
+        self,
+        translator: Translator,
+        sources: Sequence[str],
+        references: Sequence[Sequence[str]],
+        with_progress: ProgressWrapper,
+    ) -> None:
+        super().__init__(translator, sources, with_progress)
+        self.references = references
+
+    @override
+    def metric_inputs(self, metric: Metric) -> Sequence[str]:
+        if metric is METRICS["aer"]:
+            return _check_has_attention("aer", self._scored["alignment"])
+        if metric is MODEL_METRICS["attention-entropy"]:
+            return _check_has_attention("attention-entropy", self._outputs["entropies"])
+        return self._scored["log_probs"] if metric in MODEL_METRICS.values() else self.texts
+
+    @cached_property
+    @override
+    def texts(self) -> Sequence[str]:
+        return self._outputs["text"]
+
+    @cached_property
+    def _outputs(self) -> dict[str, list[str]]:
+        return self._decode(self.sources)
+
+    @cached_property
+    def _scored(self) -> dict[str, list[str]]:
+        """The first reference of every source, scored by the model."""
+        pairs = zip(self.sources, self.references, strict=True)
+        return self._decode([Request(source, target=choices[0]) for source, choices in pairs])
+
+    def _decode(self, requests: Sequence[str | Request]) -> dict[str, list[str]]:
+        lines: dict[str, list[str]] = {name: [] for name in _LINE_FORMATS}
+        stream: Iterable[Any] = self.predictor.predict(requests)
+        for translation in self.with_progress(stream, len(requests)):
+            for name, format_line in _LINE_FORMATS.items():
+                lines[name].append(format_line(translation))
+        return lines
+
+
+def _check_has_attention(name: str, lines: list[str]) -> list[str]:
+    check(
+        any(lines),
+        "--metrics",
+        f"{name} needs attention weights, and this model has no attention",
+        "leave it out, or evaluate a run with attention",
+    )
+    return lines
+
+
+@dataclass
+class GreedyTranslationEvaluator(DevEvaluator):
+    """Decodes dev sources greedily: the first `max_eval_samples` that may be decoded."""
+
+    def __post_init__(self) -> None:
+        config = self.config
+        self.pairs: list[Pair] = []
+        max_length = min(config.decoding.max_source_length, config.data.filtering.max_length)
+        encode = self.data_module.tokenizers.source.encode
+        for pair in self.data_module.dev_pairs:
+            has_text = bool(pair.source.strip() and pair.target.strip())
+            if has_text and len(encode(pair.source)) <= max_length:
+                self.pairs.append(pair)
+            if len(self.pairs) == config.training.max_eval_samples:
+                break
+        self._check_metric(config.training.metric_for_best_model)
+
+    def _check_metric(self, name: str) -> None:
+        metric = VALIDATION_METRICS[name].metric
+        if metric is None:
+            return
+        check(
+            self.pairs,
+            METRIC_SETTING,
+            f"{name} needs outputs, but no dev source is short enough to be decoded",
+            f"raise decoding.max_source_length, or set {METRIC_SETTING} to loss or accuracy",
+        )
+        references = [pair.target for pair in self.pairs]
+        try:
+            compute_score(metric, references, references)
+        except DataError as error:
+            raise ConfigError(
+                METRIC_SETTING,
+                f"{name} cannot read the dev references: {error.message}",
+                f"set {METRIC_SETTING} to a metric of text, such as bleu or exact-match",
+            ) from error
+
+    @override
+    def compute_scores(self, names: Sequence[str]) -> dict[str, float]:
+        metrics = {name: metric for name in names if (metric := VALIDATION_METRICS[name].metric)}
+        if not metrics:
+            return {}
+        references = [pair.target for pair in self.pairs]
+        outputs = [result.text for result in self._translate(self.pairs)] or [""] * len(references)
+        return {
+            name: compute_score(metric, outputs, references).value
+            for name, metric in metrics.items()
+        }
+
+    @override
+    def sample_predictions(self, count: int) -> list[LoggedSample]:
+        samples = []
+        for result, pair in zip(self._translate(self.pairs[:count]), self.pairs, strict=False):
+            weights = round_weights(result.weights)
+            samples.append(
+                LoggedSample(
+                    source=result.source_tokens,
+                    reference=pair.target,
+                    output=result.tokens,
+                    text=result.text,
+                    # A model without attention returns zeros.
+                    attention=weights if any(map(any, weights)) else (),
+                )
+            )
+        return samples
+
+    def _translate(self, pairs: Sequence[Pair]) -> list[Translation]:
+        """Translate; return nothing if log-probabilities are NaN: the trainer reports that."""
+        if not pairs:
+            return []
+        with self.eval_mode():
+            tokenizers, decoding = self.data_module.tokenizers, self.config.decoding.greedy()
+            translator = Translator(self.model, tokenizers, decoding, device=self.device)
+            try:
+                return translator.translate([pair.source for pair in pairs])
+            except NaNLogProbsError:
+                return []
