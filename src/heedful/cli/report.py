@@ -26,7 +26,8 @@ def report(
     Example: heedful report runs/demo
     """
     from heedful.evaluation.registry import VALIDATION_METRICS
-    from heedful.inspection.run_report import read_json_lines, render_run_page
+    from heedful.inspection.run_report import render_run_page
+    from heedful.inspection.training_curves import read_json_lines
     from heedful.storage import require_folder, write_text
 
     require_folder(run, "run folder", "name a folder written by `heedful train`", marker=_CONFIG)

@@ -171,7 +171,7 @@ def print_attention(results: Sequence[Prediction]) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from heedful.inspection.terminal import terminal_heatmap
+    from heedful.inspection.attention_map import terminal_heatmap
 
     console = Console()
     for result in results:

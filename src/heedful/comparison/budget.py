@@ -20,13 +20,13 @@ from heedful.comparison.results import ValidationPoint
 from heedful.config import fields_with_role
 from heedful.errors import check
 from heedful.experiment import TrainingResult
-from heedful.inspection.run_report import read_json_lines
 from heedful.inspection.training_curves import (
     Entry,
     Timeline,
     as_finite_float,
     entries_of_type,
-    validation_metric_names,
+    logged_names,
+    read_json_lines,
 )
 from heedful.recipes import Recipe
 from heedful.runs import Run
@@ -232,7 +232,7 @@ def _scaled_to_step(name: str, training: Sequence[Entry], last_step: int | None)
 
 def _curve(training: Sequence[Entry], validations: Sequence[Entry]) -> list[ValidationPoint]:
     timeline = Timeline([*training, *validations])
-    names = ["loss", *validation_metric_names(validations, all_metrics())]
+    names = ["loss", *logged_names(validations, all_metrics())]
     points = []
     for entry in validations:
         step, seconds, flops = timeline.locate(entry)

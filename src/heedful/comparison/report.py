@@ -36,19 +36,8 @@ from heedful.comparison.tables import (
     to_latex,
     to_markdown,
 )
-from heedful.plotting.charts import chart_style
-from heedful.plotting.html import (
-    column_header,
-    definition_list,
-    embed_svg,
-    key_figures,
-    make_element,
-    make_table,
-    radio_group,
-    render_page,
-    row_header,
-    to_html,
-)
+from heedful.plotting import html
+from heedful.plotting.charts import CHART_STYLE
 from heedful.plotting.svg import escape_line
 from heedful.storage import explain_os_errors, write_text
 
@@ -90,10 +79,10 @@ def _to_plain(value: Any) -> Any:
 
 def render_comparison_page(comparison: Comparison) -> str:
     """Return a self-contained HTML page."""
-    main = make_element(
+    main = html.element(
         "main",
-        make_element("p", _summary_sentence(comparison), css_class="summary"),
-        key_figures(_key_figures(comparison)),
+        html.element("p", _summary_sentence(comparison), css_class="summary"),
+        html.key_figures(_key_figures(comparison)),
         _section("table", "Systems", _table(comparison)),
         _section("cost", "Quality and cost", _cost(comparison)),
         _section("length", "Quality and length", _length(comparison)),
@@ -101,22 +90,22 @@ def render_comparison_page(comparison: Comparison) -> str:
         _section("examples", "Examples", _examples(comparison)),
         _section("reproduction", "How to reproduce this", _reproduction(comparison)),
     )
-    return render_page(
-        to_html(main),
+    return html.render_page(
+        html.serialize(main),
         title=comparison.title,
         styles=["attention_map.css", "run.css", "comparison.css"],
         scripts=["comparison.js", "charts.js"],
-        extra_style=chart_style(),
+        extra_style=CHART_STYLE,
         page_type="run comparison",
     )
 
 
 def _section(name: str, title: str, parts: Iterable[Element]) -> Element:
-    return make_element("section", make_element("h2", title), *parts, attributes={"id": name})
+    return html.element("section", html.element("h2", title), *parts, attributes={"id": name})
 
 
 def _note(text: str, css_class: str = "note") -> Element:
-    return make_element("p", text, css_class=css_class)
+    return html.element("p", text, css_class=css_class)
 
 
 def _summary_sentence(comparison: Comparison) -> str:
@@ -150,7 +139,7 @@ def _key_figures(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
 
 
 def _table(comparison: Comparison) -> Iterator[Element]:
-    yield make_element("p", css_class="sorted note", attributes={"role": "status"})
+    yield html.element("p", css_class="sorted note", attributes={"role": "status"})
     yield render_table(comparison)
     yield from map(_note, footnotes(comparison))
     for name, run, message in comparison.failures:
@@ -174,9 +163,9 @@ def _figure(figure: Figure) -> Element:
     """Return a plot beside its notes; without a plot, its title and the reason."""
     if figure.svg is None:
         return _note(f"{figure.title}: nothing to draw. {' '.join(figure.notes)}", "nothing")
-    drawing = make_element("div", embed_svg(figure.svg), css_class="drawing")
-    notes = [make_element("p", note) for note in figure.notes]
-    return make_element("figure", drawing, make_element("figcaption", *notes), css_class="plot")
+    drawing = html.element("div", html.embed_svg(figure.svg), css_class="drawing")
+    notes = [html.element("p", note) for note in figure.notes]
+    return html.element("figure", drawing, html.element("figcaption", *notes), css_class="plot")
 
 
 def _learning(comparison: Comparison) -> Iterator[Element]:
@@ -185,17 +174,17 @@ def _learning(comparison: Comparison) -> Iterator[Element]:
         yield _note("No run has logged a validation.", "nothing")
         return
     names = [validation_metric_style(score).name for score in scores]
-    yield make_element(
+    yield html.element(
         "div",
-        radio_group("score", "of", names),
-        radio_group("axis", "over", [axis.title for axis in AXES]),
+        html.radio_group("score", "of", names),
+        html.radio_group("axis", "over", [axis.title for axis in AXES]),
         css_class="bar switches",
     )
     for score_index, score in enumerate(scores):
         for axis_index, axis in enumerate(AXES):
             figure = _figure(plot_learning_curves(comparison, score, axis))
             choice = {"data-score": str(score_index), "data-axis": str(axis_index)}
-            yield make_element("div", figure, css_class="curves", attributes=choice)
+            yield html.element("div", figure, css_class="curves", attributes=choice)
 
 
 def _examples(comparison: Comparison) -> Iterator[Element]:
@@ -209,33 +198,33 @@ def _examples(comparison: Comparison) -> Iterator[Element]:
 
 
 def _reproduction(comparison: Comparison) -> Iterator[Element]:
-    yield make_element("h3", "Command")
-    command = make_element("code", comparison.command)
-    yield make_element("pre", command, attributes={"tabindex": "0"})
+    yield html.element("h3", "Command")
+    command = html.element("code", comparison.command)
+    yield html.element("pre", command, attributes={"tabindex": "0"})
     signatures = [
-        [row_header(name), make_element("td", make_element("code", signature))]
+        [html.row_header(name), html.element("td", html.element("code", signature))]
         for name, _, signature in (score.score for score in comparison.systems[0].scores)
     ]
     yield _text_table(["metric", "signature"], signatures, "How each metric is computed")
     runs = [
         [
             system_header(system, index),
-            make_element("td", *(make_element("code", run) for run in system.runs)),
+            html.element("td", *(html.element("code", run) for run in system.runs)),
         ]
         for index, system in enumerate(comparison.systems)
     ]
     yield _text_table(["system", "runs"], runs, "The runs of each system")
-    yield make_element("h3", "Environment")
+    yield html.element("h3", "Environment")
     if not comparison.environment:
         yield _note("The environment was not recorded.", "nothing")
         return
-    values = definition_list(comparison.environment.items())
-    yield make_element("div", values, css_class="environments")
+    values = html.definition_list(comparison.environment.items())
+    yield html.element("div", values, css_class="environments")
 
 
 def _text_table(head: Sequence[str], rows: Sequence[Sequence[Element]], caption: str) -> Element:
-    return make_table(
-        [column_header(name) for name in head], rows, css_class="plain words", caption=caption
+    return html.table(
+        [html.column_header(name) for name in head], rows, css_class="plain words", caption=caption
     )
 
 
@@ -245,33 +234,36 @@ def _text_table(head: Sequence[str], rows: Sequence[Sequence[Element]], caption:
 def render_example(comparison: Comparison, index: int, headers: Sequence[Element]) -> Element:
     """Return source, reference and the output of each system, under these row headers."""
     source, reference = comparison.sources[index], comparison.references[index]
-    rows = [_row(row_header("source"), [source]), _row(row_header("reference"), [reference])]
+    rows = [
+        _row(html.row_header("source"), [source]),
+        _row(html.row_header("reference"), [reference]),
+    ]
     for header, system in zip(headers, comparison.systems, strict=True):
         if index < len(system.outputs):
             rows.append(_row(header, _mark_differences(system.outputs[index], reference)))
-    caption = make_element("caption", f"Example {index + 1} of {len(comparison.sources)}")
-    body = make_element("tbody", *rows)
-    return make_element("table", caption, body, css_class="plain words example")
+    caption = html.element("caption", f"Example {index + 1} of {len(comparison.sources)}")
+    body = html.element("tbody", *rows)
+    return html.element("table", caption, body, css_class="plain words example")
 
 
 def _row(header: Element, parts: Sequence[Element | str]) -> Element:
     # Texts may be in any language: each gets its own direction.
-    return make_element("tr", header, make_element("td", *parts, attributes={"dir": "auto"}))
+    return html.element("tr", header, html.element("td", *parts, attributes={"dir": "auto"}))
 
 
 def _mark_differences(output: str, reference: str) -> list[Element | str]:
     """Return an output with the words that the reference does not have in `mark`."""
     if output == reference:
         title = {"title": "equal to the reference"}
-        return [output, make_element("span", f" {_EXACT_MATCH_MARK}", attributes=title)]
+        return [output, html.element("span", f" {_EXACT_MATCH_MARK}", attributes=title)]
     if not output.strip():
-        return [make_element("em", "nothing")]
+        return [html.element("em", "nothing")]
     words, reference_words = output.split(), reference.split()
     marked = diff_words(words[:MAX_EXAMPLE_LENGTH], reference_words[:MAX_EXAMPLE_LENGTH])
     parts: list[Element | str] = []
     for is_marked, group in groupby(marked, key=lambda pair: pair[1]):
         text = " ".join(word for word, _ in group)
-        parts += [" ", make_element("mark", text) if is_marked else text]
+        parts += [" ", html.element("mark", text) if is_marked else text]
     return [*parts[1:], *([" ..."] if len(words) > MAX_EXAMPLE_LENGTH else [])]
 
 

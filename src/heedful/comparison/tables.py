@@ -20,8 +20,8 @@ from heedful.evaluation.base import Direction
 from heedful.evaluation.score_table import SIGNIFICANCE_MARK
 from heedful.evaluation.significance import NUM_TRIALS, SIGNIFICANCE_LEVEL, Difference
 from heedful.inspection.training_curves import as_finite_float
+from heedful.plotting import html
 from heedful.plotting.charts import LIGHT_LINE_COLORS, MARKER_PATHS, MAX_LINES
-from heedful.plotting.html import column_header, make_element, make_table, row_header
 from heedful.plotting.svg import escape_line
 
 NOT_AVAILABLE = "-"
@@ -268,14 +268,14 @@ def system_header(system: System, index: int, *, has_summary: bool = False) -> E
     if index < MAX_LINES:
         marker = MARKER_PATHS[index % len(MARKER_PATHS)]
         css_class = f"marker line-{index % len(LIGHT_LINE_COLORS)}"
-        path = make_element("path", css_class=css_class, attributes={"d": marker})
+        path = html.element("path", css_class=css_class, attributes={"d": marker})
         swatch = {"viewBox": "-6 -6 12 12", "aria-hidden": "true"}
-        label.insert(0, make_element("svg", path, css_class="swatch", attributes=swatch))
+        label.insert(0, html.element("svg", path, css_class="swatch", attributes=swatch))
     button = {"type": "button", "aria-pressed": "false", "data-name": name}
-    parts = [make_element("button", *label, css_class="system", attributes=button)]
+    parts = [html.element("button", *label, css_class="system", attributes=button)]
     if has_summary and system.summary:
-        parts.append(make_element("small", escape_line(system.summary)))
-    return row_header(*parts)
+        parts.append(html.element("small", escape_line(system.summary)))
+    return html.row_header(*parts)
 
 
 def render_table(comparison: Comparison) -> Element:
@@ -291,24 +291,24 @@ def render_table(comparison: Comparison) -> Element:
         cells = [_table_cell(column, index) for column in columns]
         rows.append([system_header(system, index, has_summary=True), *cells])
     caption = "Quality and cost of every system"
-    return make_table(head, rows, css_class="plain sortable", caption=caption)
+    return html.table(head, rows, css_class="plain sortable", caption=caption)
 
 
 def _sortable_header(name: str, direction: str) -> Element:
-    button = make_element("button", name, attributes={"type": "button"})
-    return column_header(button, attributes={"data-better": direction, "aria-sort": "none"})
+    button = html.element("button", name, attributes={"type": "button"})
+    return html.column_header(button, attributes={"data-better": direction, "aria-sort": "none"})
 
 
 def _table_cell(column: Column, index: int) -> Element:
     cell = column.cells[index]
     number, sign, std = cell.text.partition(" +- ")
-    parts: list[Element | str] = [make_element("b", number) if cell.is_best else number]
+    parts: list[Element | str] = [html.element("b", number) if cell.is_best else number]
     if any(other.mark for other in column.cells):
-        parts.append(make_element("sup", cell.mark))
+        parts.append(html.element("sup", cell.mark))
     if sign:
-        parts.append(make_element("small", f" \u00b1 {std}"))
+        parts.append(html.element("small", f" \u00b1 {std}"))
     value = "" if as_finite_float(cell.value) is None else repr(cell.value)
-    return make_element("td", *parts, attributes={"data-value": value})
+    return html.element("td", *parts, attributes={"data-value": value})
 
 
 def footnotes(comparison: Comparison) -> Iterator[str]:
@@ -344,8 +344,8 @@ def render_differences(comparison: Comparison) -> Element | None:
         level = 100 * max(interval.level for interval in intervals)
         caption += f"; in brackets, the {level:g} % confidence interval of the score"
     metrics = [score.score.name for score in comparison.systems[0].scores]
-    head = [column_header(name) for name in ("system", *metrics)]
-    return make_table(head, rows, css_class="plain", caption=caption)
+    head = [html.column_header(name) for name in ("system", *metrics)]
+    return html.table(head, rows, css_class="plain", caption=caption)
 
 
 def _difference_cell(score: SystemScore, *, is_baseline: bool) -> Element:
@@ -353,11 +353,11 @@ def _difference_cell(score: SystemScore, *, is_baseline: bool) -> Element:
     if score.difference:
         mark = SIGNIFICANCE_MARK if score.difference.is_significant else ""
         text = f"{score.difference.value:+.2f}, p = {score.difference.p_value:.4f}"
-        parts = [text, make_element("sup", mark)]
+        parts = [text, html.element("sup", mark)]
     if score.interval:
         low, high, _ = score.interval
-        parts.append(make_element("small", f" [{low:.2f}, {high:.2f}]"))
-    return make_element("td", *parts)
+        parts.append(html.element("small", f" [{low:.2f}, {high:.2f}]"))
+    return html.element("td", *parts)
 
 
 def render_length_table(comparison: Comparison) -> Element | None:
@@ -378,17 +378,20 @@ def render_length_table(comparison: Comparison) -> Element | None:
             [
                 system_header(system, index),
                 *(
-                    make_element("td", make_element("b", c.text) if c.is_best else c.text)
+                    html.element("td", html.element("b", c.text) if c.is_best else c.text)
                     for c in cells
                 ),
             ]
         )
     head = [
-        column_header(name, make_element("small", f" n={size:,}")) for name, size in groups.items()
+        html.column_header(name, html.element("small", f" n={size:,}"))
+        for name, size in groups.items()
     ]
     metric = comparison.systems[0].scores[0].score.name
     caption = f"{metric} by words of the source; n: number of sentences"
-    return make_table([column_header("system"), *head], rows, css_class="plain", caption=caption)
+    return html.table(
+        [html.column_header("system"), *head], rows, css_class="plain", caption=caption
+    )
 
 
 def _score_of_group(system: System, group: str) -> float | None:

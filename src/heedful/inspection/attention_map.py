@@ -1,4 +1,4 @@
-"""Attention maps as data, as SVG and as HTML.
+"""Attention maps as data, as SVG, as HTML and in the terminal.
 
 Every figure of attention is drawn from an `AttentionMap`. Invariant: a row holds the attention
 weights of one output token over the source tokens; no weight is negative, and a row sums to one, or
@@ -8,6 +8,8 @@ to less where a part of the attention went to no token.
 from __future__ import annotations
 
 import math
+import textwrap
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -16,25 +18,12 @@ from xml.etree.ElementTree import Element, SubElement
 
 import numpy as np
 from rich.cells import cell_len
+from rich.text import Text
 
 from heedful.errors import DataError, check
+from heedful.plotting import svg
 from heedful.plotting.html import read_asset, render_page
-from heedful.plotting.svg import (
-    DARK_TEXT_THRESHOLD,
-    FAINT_THRESHOLD,
-    NOTHING_TO_DRAW,
-    Box,
-    add_rect,
-    add_text,
-    escape_invisible,
-    escape_line,
-    format_percent,
-    format_px,
-    format_weight,
-    svg_document,
-    to_svg,
-    truncate,
-)
+from heedful.plotting.svg import add_rect, add_text, escape_invisible, escape_line, format_percent
 
 if TYPE_CHECKING:
     from heedful.shapes import Float  # at run time it would import torch
@@ -63,28 +52,21 @@ class AttentionMap:
             DataError,
         )
         for index, row in enumerate(self.weights):
-            error = _row_error(row)
-            check(
-                not error,
-                f"attention_map: row {index} ({self.target[index]!r})",
-                error,
-                "give attention weights: none negative, each row summing to at most one",
-                DataError,
-            )
+            total, error = row.sum(dtype=np.float64), ""
+            if not np.isfinite(row).all():
+                error = "a weight is not a finite number"
+            elif (row < 0).any():
+                error = f"a weight is negative: {row.min():.4g}"
+            elif total > 1 + TOLERANCE:
+                error = f"the weights sum to {total:.4g}"
+            location = f"attention_map: row {index} ({self.target[index]!r})"
+            hint = "give attention weights: none negative, each row summing to at most one"
+            check(not error, location, error, hint, DataError)
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to draw."""
         return self.weights.size == 0
-
-
-def _row_error(row: Float[np.ndarray, " S"]) -> str:
-    if not np.isfinite(row).all():
-        return "a weight is not a finite number"
-    if (row < 0).any():
-        return f"a weight is negative: {row.min():.4g}"
-    total = row.sum(dtype=np.float64)
-    return f"the weights sum to {total:.4g}" if total > 1 + TOLERANCE else ""
 
 
 # ----- SVG -----
@@ -110,9 +92,9 @@ class _Grid(NamedTuple):
     cell_height: float
     has_digits: bool
 
-    def cell(self, row: int, column: int) -> Box:
+    def cell(self, row: int, column: int) -> svg.Box:
         x, y = self.left + self.cell_width * column, self.top + self.cell_height * row
-        return Box(x + GAP / 2, y + GAP / 2, self.cell_width - GAP, self.cell_height - GAP)
+        return x + GAP / 2, y + GAP / 2, self.cell_width - GAP, self.cell_height - GAP
 
     def middle(self, column: int) -> float:
         return self.left + self.cell_width * (column + 0.5)
@@ -127,29 +109,32 @@ def render_svg(attention_map: AttentionMap) -> str:
     The opacity of a cell is its weight, which the cell also carries as `data-weight`.
     """
     if attention_map.is_empty:
-        root = _begin_svg(LEGEND_WIDTH, 90, attention_map.title, NOTHING_TO_DRAW)
-        add_text(root, "note", NOTHING_TO_DRAW, x=PADDING, y=64)
-        return to_svg(root)
-    sources = [truncate(escape_invisible(token), MAX_LABEL_WIDTH) for token in attention_map.source]
-    targets = [truncate(escape_invisible(token), MAX_LABEL_WIDTH) for token in attention_map.target]
+        root = _begin_svg(LEGEND_WIDTH, 90, attention_map.title, svg.NOTHING_TO_DRAW)
+        add_text(root, "note", svg.NOTHING_TO_DRAW, x=PADDING, y=64)
+        return svg.to_svg(root)
+    sources, targets = (
+        [svg.truncate(escape_invisible(token), MAX_LABEL_WIDTH) for token in tokens]
+        for tokens in (attention_map.source, attention_map.target)
+    )
     grid = _grid(sources, targets, has_title=bool(attention_map.title))
     width, height = _size(grid, sources, num_rows=len(targets))
     root = _begin_svg(width, height, attention_map.title, _description(attention_map))
     for column, source in enumerate(sources):
         x, y = grid.middle(column) + 2, grid.top - 10
-        rotation = f"rotate(-{LABEL_ANGLE} {format_px(x)} {format_px(y)})"
+        rotation = f"rotate(-{LABEL_ANGLE} {svg.format_px(x)} {svg.format_px(y)})"
         add_text(root, "source", source, x=x, y=y).set("transform", rotation)
     for row, target in enumerate(targets):
         group = SubElement(root, "g")
         add_text(group, "target", target, x=grid.left - 12, y=grid.baseline(row))
         _draw_cells(group, attention_map, row=row, grid=grid)
     _draw_legend(root, left=grid.left, bottom=height - PADDING)
-    return to_svg(root)
+    return svg.to_svg(root)
 
 
 def _begin_svg(width: float, height: float, title: str, description: str) -> Element:
     heading = escape_line(title)
-    root = svg_document(width, height, title=heading or "Attention map", description=description)
+    title = heading or "Attention map"
+    root = svg.svg_document(width, height, title=title, description=description)
     if heading:
         add_text(root, "title", heading, x=PADDING, y=PADDING + 14)
     return root
@@ -165,30 +150,25 @@ def _description(attention_map: AttentionMap) -> str:
     return f"The largest attention weight of each output token. {'; '.join(links)}."
 
 
+def _text_width(label: str) -> float:
+    return LABEL_ADVANCE * cell_len(label)
+
+
 def _grid(sources: Sequence[str], targets: Sequence[str], *, has_title: bool) -> _Grid:
     has_digits = len(sources) <= MAX_COLUMNS_WITH_DIGITS
     label_height = max(map(_text_width, sources)) * math.sin(math.radians(LABEL_ANGLE))
-    return _Grid(
-        left=PADDING + max(map(_text_width, targets)) + 12,
-        top=PADDING + (TITLE_HEIGHT if has_title else 0) + label_height + 18,
-        cell_width=58 if has_digits else 24,
-        cell_height=36 if has_digits else 24,
-        has_digits=has_digits,
-    )
+    left = PADDING + max(map(_text_width, targets)) + 12
+    top = PADDING + (TITLE_HEIGHT if has_title else 0) + label_height + 18
+    cell_width, cell_height = (58, 36) if has_digits else (24, 24)
+    return _Grid(left, top, cell_width, cell_height, has_digits)
 
 
 def _size(grid: _Grid, sources: Sequence[str], *, num_rows: int) -> tuple[float, float]:
     reach = math.cos(math.radians(LABEL_ANGLE))
-    ends = [
-        grid.middle(column) + reach * _text_width(label) for column, label in enumerate(sources)
-    ]
+    ends = [grid.middle(index) + reach * _text_width(label) for index, label in enumerate(sources)]
     right = max(*ends, grid.left + grid.cell_width * len(sources), grid.left + LEGEND_WIDTH)
     bottom = grid.top + grid.cell_height * num_rows + LEGEND_HEIGHT
     return right + PADDING, bottom + PADDING
-
-
-def _text_width(label: str) -> float:
-    return LABEL_ADVANCE * cell_len(label)
 
 
 def _draw_cells(group: Element, attention_map: AttentionMap, *, row: int, grid: _Grid) -> None:
@@ -197,13 +177,13 @@ def _draw_cells(group: Element, attention_map: AttentionMap, *, row: int, grid: 
         box = grid.cell(row, column)
         add_rect(group, "empty-cell", box, radius=4)
         cell = add_rect(group, "full-cell", box, radius=4)
-        cell.set("fill-opacity", format_weight(weight))
-        cell.set("data-weight", format_weight(weight))
+        cell.set("fill-opacity", svg.format_weight(weight))
+        cell.set("data-weight", svg.format_weight(weight))
         source = escape_invisible(attention_map.source[column])
         SubElement(cell, "title").text = f"{target} \u2192 {source}: {weight:.2f}"
         if grid.has_digits:
-            css_class = "digits faint" if weight < FAINT_THRESHOLD else "digits"
-            css_class = "digits strong" if weight > DARK_TEXT_THRESHOLD else css_class
+            css_class = "digits faint" if weight < svg.FAINT_THRESHOLD else "digits"
+            css_class = "digits strong" if weight > svg.DARK_TEXT_THRESHOLD else css_class
             x, y = grid.middle(column), grid.baseline(row)
             add_text(group, css_class, format_percent(weight), x=x, y=y)
 
@@ -212,7 +192,7 @@ def _draw_legend(root: Element, *, left: float, bottom: float) -> None:
     swatch, start = 14, left + 16
     add_text(root, "note", "0", x=left, y=bottom)
     for step in range(11):
-        box = Box(start + swatch * step, bottom - 10, swatch, 12)
+        box = (start + swatch * step, bottom - 10, swatch, 12)
         add_rect(root, "empty-cell", box)
         add_rect(root, "full-cell", box).set("fill-opacity", f"{step / 10:.1f}")
     add_text(root, "note", "100% of a token's attention", x=start + swatch * 11 + 8, y=bottom)
@@ -223,32 +203,8 @@ def _draw_legend(root: Element, *, left: float, bottom: float) -> None:
 MAX_SNIPPET_HEIGHT = 720  # pixels; a taller map scrolls inside its frame
 
 
-def render_html(maps: Sequence[AttentionMap], *, title: str) -> str:
+def render_html(maps: Sequence[AttentionMap], *, title: str, page_type: str = "page") -> str:
     """Return a self-contained page that shows attention maps interactively."""
-    return _render_maps(maps, title=title)
-
-
-def render_notebook_html(attention_map: AttentionMap) -> str:
-    """Return HTML for a notebook cell: a page in a sandboxed frame."""
-    page = _render_maps([attention_map], title=attention_map.title, page_type="snippet")
-    return (
-        f'<iframe sandbox="allow-scripts" title="Attention map" '
-        f'style="width: 100%; height: {_estimate_height(attention_map)}px; border: 0;" '
-        f'srcdoc="{escape(page)}"></iframe>'
-    )
-
-
-def _estimate_height(attention_map: AttentionMap) -> int:
-    """Estimate the height of a page in pixels: a sandboxed frame cannot ask for it."""
-    rows, columns = attention_map.weights.shape
-    if attention_map.is_empty:
-        return 120
-    # In a notebook, a wide map moves below the words.
-    alignment_height = 260 if columns > 9 else 0
-    return min(MAX_SNIPPET_HEIGHT, 210 + 33 * rows + alignment_height)
-
-
-def _render_maps(maps: Sequence[AttentionMap], *, title: str, page_type: str = "page") -> str:
     return render_page(
         read_asset("attention_map.html"),
         title=title,
@@ -256,6 +212,20 @@ def _render_maps(maps: Sequence[AttentionMap], *, title: str, page_type: str = "
         scripts=["attention_map.js"],
         data={"maps": attention_data(maps)},
         page_type=page_type,
+    )
+
+
+def render_notebook_html(attention_map: AttentionMap) -> str:
+    """Return HTML for a notebook cell: a page in a sandboxed frame."""
+    # The height is an estimate: a sandboxed frame cannot ask for it.
+    rows, columns = attention_map.weights.shape
+    alignment_height = 260 if columns > 9 else 0  # a wide map moves below the words
+    height = min(MAX_SNIPPET_HEIGHT, 210 + 33 * rows + alignment_height)
+    page = render_html([attention_map], title=attention_map.title, page_type="snippet")
+    return (
+        f'<iframe sandbox="allow-scripts" title="Attention map" '
+        f'style="width: 100%; height: {120 if attention_map.is_empty else height}px; border: 0;" '
+        f'srcdoc="{escape(page)}"></iframe>'
     )
 
 
@@ -267,9 +237,111 @@ def attention_data(maps: Sequence[AttentionMap]) -> dict[str, object]:
             "source": [escape_invisible(token) for token in attention_map.source],
             "target": [escape_invisible(token) for token in attention_map.target],
             "weights": [
-                [float(format_weight(weight)) for weight in row] for row in attention_map.weights
+                [float(svg.format_weight(weight)) for weight in row]
+                for row in attention_map.weights
             ],
         }
         for attention_map in maps
     ]
-    return {"strong": DARK_TEXT_THRESHOLD, "faint": FAINT_THRESHOLD, "sentences": sentences}
+    return {"strong": svg.DARK_TEXT_THRESHOLD, "faint": svg.FAINT_THRESHOLD, "sentences": sentences}
+
+
+# ----- terminal -----
+
+CELL_WIDTH = 4
+LABEL_OFFSET = 2  # the token and the rule of a column stand over the last digit of its cells
+MIN_TERMINAL_WIDTH = 24
+MAX_TERMINAL_LABEL_WIDTH = 20
+
+_RULE = "\u2502"
+_LEFT_TO_RIGHT_MARK = "\u200e"
+
+
+def terminal_heatmap(attention_map: AttentionMap, *, width: int) -> Text:
+    """Draw an attention map within a number of terminal columns (at least `MIN_TERMINAL_WIDTH`).
+
+    A cell shows its weight as a rounded percentage, so the map says the same in color, in black and
+    white, and as copied text. Source tokens stand above their columns, staggered over several
+    lines; a source too wide for the terminal is split into several maps, one below the other.
+    """
+    width = max(width, MIN_TERMINAL_WIDTH)
+    title = svg.truncate(svg.split_joined_emoji(escape_line(attention_map.title)), width)
+    lines = [Text(_isolate_direction(title), style="bold"), Text()] if title else []
+    if attention_map.is_empty:
+        lines.append(Text(svg.NOTHING_TO_DRAW, style="dim"))
+        return _join_lines(lines)
+    targets = _terminal_labels(attention_map.target, max_width=width // 3)
+    margin = max(map(cell_len, targets)) + 1
+    sources = _terminal_labels(attention_map.source, max_width=width - margin - LABEL_OFFSET)
+    for columns in _split_columns(sources, max_width=width - margin):
+        lines += _header_lines(sources[columns], margin)
+        for target, row in zip(targets, attention_map.weights.tolist(), strict=True):
+            indent = " " * (margin - 1 - cell_len(target))
+            line = Text(f"{indent}{_isolate_direction(target)} ")
+            for weight in row[columns]:
+                line.append(_terminal_cell(weight, is_strongest=weight == max(row)))
+            lines.append(line)
+        lines.append(Text())
+    return _join_lines(lines + _terminal_legend(width))
+
+
+def _join_lines(lines: Sequence[Text]) -> Text:
+    return Text("\n", no_wrap=True, overflow="ignore").join(lines)
+
+
+def _terminal_labels(tokens: Sequence[str], *, max_width: int) -> list[str]:
+    max_width = min(MAX_TERMINAL_LABEL_WIDTH, max_width)
+    labels = (svg.split_joined_emoji(escape_invisible(token)) for token in tokens)
+    return [svg.truncate(label, max_width) for label in labels]
+
+
+def _split_columns(sources: Sequence[str], *, max_width: int) -> list[slice]:
+    """Split the columns so that every cell and every source token fits into the width."""
+    starts = [0]
+    for column, source in enumerate(sources):
+        width = max(CELL_WIDTH, LABEL_OFFSET + cell_len(source))
+        if column > starts[-1] and CELL_WIDTH * (column - starts[-1]) + width > max_width:
+            starts.append(column)
+    return [slice(*ends) for ends in zip(starts, [*starts[1:], len(sources)], strict=True)]
+
+
+def _header_lines(sources: Sequence[str], margin: int) -> list[Text]:
+    """Return each token on the highest line from which its rule crosses no earlier token."""
+    levels: list[int] = []
+    ends: list[int] = []  # of the last token on each line
+    for column, source in enumerate(sources):
+        column_x = CELL_WIDTH * column + LABEL_OFFSET
+        crossed = [line for line, end in enumerate(ends) if end >= column_x]
+        level = crossed[-1] + 1 if crossed else 0
+        ends[level : level + 1] = [column_x + cell_len(source)]
+        levels.append(level)
+    lines = [Text(" " * margin) for _ in ends]
+    for index, line in enumerate(lines):
+        for column, (level, source) in enumerate(zip(levels, sources, strict=True)):
+            if level <= index:
+                column_x = margin + CELL_WIDTH * column + LABEL_OFFSET
+                line.append(" " * (column_x - line.cell_len))
+                is_here = level == index
+                label, style = (_isolate_direction(source), "bold") if is_here else (_RULE, "dim")
+                line.append(label, style=style)
+    return lines
+
+
+def _isolate_direction(label: str) -> str:
+    """Keep a right-to-left token from changing the direction of its neighbors."""
+    if any(unicodedata.bidirectional(character) in ("R", "AL", "AN") for character in label):
+        return _LEFT_TO_RIGHT_MARK + label + _LEFT_TO_RIGHT_MARK
+    return label
+
+
+def _terminal_cell(weight: float, *, is_strongest: bool = False) -> Text:
+    colors = f"{svg.digit_color(svg.LIGHT, weight)} on {svg.weight_color(svg.LIGHT, weight)}"
+    return Text(f"{format_percent(weight):>3} ", style=f"bold {colors}" if is_strongest else colors)
+
+
+def _terminal_legend(width: int) -> list[Text]:
+    scale = Text.assemble(*map(_terminal_cell, (0.001, 0.25, 0.5, 0.75, 1.0)), "  ")
+    words = f"percent of a token's attention ({svg.TRACE_MARK} under half, blank none)"
+    first, *rest = textwrap.wrap(words, width, initial_indent=" " * scale.cell_len)
+    scale.append(first.lstrip(), style="dim")
+    return [scale, *(Text(line, style="dim") for line in rest)]

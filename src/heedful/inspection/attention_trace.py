@@ -29,7 +29,7 @@ from heedful.attention.local_alignment import LocalAlignment
 from heedful.attention.monotonic_alignment import MonotonicAlignment
 from heedful.attention.multi_head import MultiHeadAttention
 from heedful.errors import DataError, check
-from heedful.shapes import Bool, Float, Int
+from heedful.shapes import Float, Int
 
 Device = torch.device | str | None
 Totals = tuple[Float[Tensor, "B H S"], Float[Tensor, "B H S"]]
@@ -61,6 +61,15 @@ class TraceRecord:
         return self.query_positions[0]
 
 
+class _AttentionCall(NamedTuple):
+    """The parameters of `Attention.forward`."""
+
+    queries: Tensor
+    memory: Memory
+    state: AttentionState | None = None
+    need_weights: bool = True
+
+
 @contextmanager
 def trace_attention(
     model: nn.Module, *, rows: Collection[int] | None = None, device: Device = None
@@ -71,63 +80,18 @@ def trace_attention(
     record. Records are moved to `device`, if given.
     """
     records: list[TraceRecord] = []
-    handles = [
-        module.register_forward_hook(
-            _make_hook(module_path, records, rows, device), with_kwargs=True
-        )
-        for module_path, module in _find_attention_modules(model)
-    ]
+    inner: set[nn.Module] = set()  # attention inside another one is not traced by itself
+    handles = []
+    for module_path, module in model.named_modules():
+        if isinstance(module, Attention) and module not in inner:
+            inner.update(module.modules())
+            hook = _make_hook(module_path, records, rows, device)
+            handles.append(module.register_forward_hook(hook, with_kwargs=True))
     try:
         yield records
     finally:
         for handle in handles:
             handle.remove()
-
-
-def concatenate_steps(records: Sequence[TraceRecord]) -> TraceRecord:
-    """Concatenate the records of one module over decoding steps.
-
-    The rows are those of the last record. Each is traced back by its cumulative weights, so a
-    search may have dropped, repeated and reordered rows in between. Two rows with equal cumulative
-    weights cannot be told apart once they are reordered.
-    """
-    _check_single_run(records)
-    rows = [torch.arange(len(records[-1].weights), device=records[-1].weights.device)]
-    for before, after in reversed(list(pairwise(records))):
-        rows.insert(0, _match_rows(before, after)[rows[0]])
-
-    def join(parts: Sequence[Tensor]) -> Tensor:
-        return torch.cat([part[index] for part, index in zip(parts, rows, strict=True)], dim=2)
-
-    first, last = records[0], records[-1]
-    names = first.extras
-    return replace(
-        first,
-        query_positions=tuple(index for record in records for index in record.query_positions),
-        weights=join([record.weights for record in records]),
-        extras={name: join([record.extras[name] for record in records]) for name in names},
-        cumulative_weights=first.cumulative_weights
-        and last.cumulative_weights
-        and (first.cumulative_weights[0][rows[0]], last.cumulative_weights[1]),
-    )
-
-
-class _AttentionCall(NamedTuple):
-    """The parameters of `Attention.forward`."""
-
-    queries: Tensor
-    memory: Memory
-    state: AttentionState | None = None
-    need_weights: bool = True
-
-
-def _find_attention_modules(model: nn.Module) -> Iterator[tuple[str, Attention]]:
-    """Yield the outermost attention modules with their paths."""
-    inner: set[nn.Module] = set()
-    for module_path, module in model.named_modules():
-        if isinstance(module, Attention) and module not in inner:
-            inner.update(module.modules())
-            yield module_path, module
 
 
 def _make_hook(
@@ -142,10 +106,8 @@ def _make_hook(
         indices = [n for n in range(call.queries.size(-2)) if rows is None or first + n in rows]
         if not indices:
             return
-        tensors = {
-            name: tensor.to(device)
-            for name, tensor in _named_tensors(module, call, output, indices)
-        }
+        named_tensors = _named_tensors(module, call, output, indices)
+        tensors = {name: tensor.to(device) for name, tensor in named_tensors}
         weights, before = tensors.pop("weights"), tensors.pop("before", None)
         cumulative = None if before is None else (before, tensors.pop("after"))
         positions = tuple(first + n for n in indices)
@@ -161,21 +123,26 @@ def _named_tensors(
 ) -> Iterator[tuple[str, Tensor]]:
     alignment = output.alignment
     if alignment is None:
-        call, query_indices = _select_queries(call, query_indices), list(range(len(query_indices)))
+        # A kernel without weights has no state either, so queries are independent.
+        mask = call.memory.mask
+        mask = mask if mask.size(-2) == 1 else mask[..., query_indices, :]
+        memory = call.memory._replace(mask=mask)
+        call = _AttentionCall(call.queries[..., query_indices, :], memory)
         alignment = module.compute_weights(call.queries, call.memory)
-    axis, has_heads = alignment.weights.dim() - 2, isinstance(module, MultiHeadAttention)
+        query_indices = list(range(len(query_indices)))
+    query_dim, has_heads = alignment.weights.dim() - 2, isinstance(module, MultiHeadAttention)
+
+    def to_rows_and_heads(tensor: Tensor) -> Tensor:
+        """Make batch rows and heads the first two dimensions."""
+        tensor = tensor if has_heads else tensor.unsqueeze(query_dim)
+        head_dim = query_dim - 1 if has_heads else query_dim
+        return tensor.detach().reshape(math.prod(tensor.shape[:head_dim]), *tensor.shape[head_dim:])
+
     for name, tensor in _alignment_tensors(module, alignment, call):
-        yield name, _to_rows_and_heads(tensor, axis, has_heads)[:, :, query_indices]
+        yield name, to_rows_and_heads(tensor)[:, :, query_indices]
     if call.state is not None and output.state is not None:
-        yield "before", _to_rows_and_heads(call.state.coverage, axis, has_heads)
-        yield "after", _to_rows_and_heads(output.state.coverage, axis, has_heads)
-
-
-def _select_queries(call: _AttentionCall, query_indices: list[int]) -> _AttentionCall:
-    """Keep some queries; without weights there is no state, so queries are independent."""
-    mask = call.memory.mask
-    mask = mask if mask.size(-2) == 1 else mask[..., query_indices, :]
-    return _AttentionCall(call.queries[..., query_indices, :], call.memory._replace(mask=mask))
+        yield "before", to_rows_and_heads(call.state.coverage)
+        yield "after", to_rows_and_heads(output.state.coverage)
 
 
 def _alignment_tensors(
@@ -189,25 +156,40 @@ def _alignment_tensors(
     if alignment.centers is not None and isinstance(function, LocalAlignment):
         yield "half_width", torch.full_like(alignment.centers, function.half_width)
     if alignment.boundaries is not None or isinstance(function, MonotonicAlignment):
-        yield "expected_position", _expected_position(alignment.pointers, call.memory.mask)
+        pointers = alignment.pointers
+        positions = torch.arange(pointers.size(-1), device=pointers.device)
+        # A pointer past the end stands at the number of positions.
+        past_end = (1 - pointers.sum(dim=-1)).clamp(min=0) * call.memory.mask.sum(dim=-1)
+        yield "expected_position", (pointers * positions).sum(dim=-1) + past_end
     if call.state is not None:
         yield "coverage", call.state.coverage.unsqueeze(-2) + weights.cumsum(dim=-2) - weights
 
 
-def _expected_position(
-    pointers: Float[Tensor, "*B T S"], mask: Bool[Tensor, "*#B #T S"]
-) -> Float[Tensor, "*B T"]:
-    """Return the expected position of a pointer; past the end it is the number of positions."""
-    positions = torch.arange(pointers.size(-1), device=pointers.device)
-    past_end = (1 - pointers.sum(dim=-1)).clamp(min=0)
-    return (pointers * positions).sum(dim=-1) + past_end * mask.sum(dim=-1)
+def concatenate_steps(records: Sequence[TraceRecord]) -> TraceRecord:
+    """Concatenate the records of one module over decoding steps.
 
+    The rows are those of the last record. Each is traced back by its cumulative weights, so a
+    search may have dropped, repeated and reordered rows in between. Two rows with equal cumulative
+    weights cannot be told apart once they are reordered.
+    """
+    _check_single_run(records)
+    first, last = records[0], records[-1]
+    rows = [torch.arange(len(last.weights), device=last.weights.device)]
+    for before, after in reversed(list(pairwise(records))):
+        rows.insert(0, _match_rows(before, after)[rows[0]])
 
-def _to_rows_and_heads(tensor: Tensor, axis: int, has_heads: bool) -> Tensor:
-    """Make batch rows and heads the first two dimensions; `axis` is that of the queries."""
-    tensor = tensor if has_heads else tensor.unsqueeze(axis)
-    heads = axis - 1 if has_heads else axis
-    return tensor.detach().reshape(math.prod(tensor.shape[:heads]), *tensor.shape[heads:])
+    def join(parts: Sequence[Tensor]) -> Tensor:
+        return torch.cat([part[index] for part, index in zip(parts, rows, strict=True)], dim=2)
+
+    return replace(
+        first,
+        query_positions=tuple(index for record in records for index in record.query_positions),
+        weights=join([record.weights for record in records]),
+        extras={name: join([record.extras[name] for record in records]) for name in first.extras},
+        cumulative_weights=first.cumulative_weights
+        and last.cumulative_weights
+        and (first.cumulative_weights[0][rows[0]], last.cumulative_weights[1]),
+    )
 
 
 def _match_rows(before: TraceRecord, after: TraceRecord) -> Int[Tensor, "B"]:
@@ -231,14 +213,9 @@ def _match_rows(before: TraceRecord, after: TraceRecord) -> Int[Tensor, "B"]:
 
 def _check_single_run(records: Sequence[TraceRecord]) -> None:
     paths = sorted({record.module_path for record in records})
-    check(
-        len(paths) == 1,
-        "trace",
-        "the records must be of one module, but are of "
-        + (f"{len(paths)}: {', '.join(paths)}" if paths else "none"),
-        "select the records of one module_path",
-        DataError,
-    )
+    description = f"{len(paths)}: {', '.join(paths)}" if paths else "none"
+    message = f"the records must be of one module, but are of {description}"
+    check(len(paths) == 1, "trace", message, "select the records of one module_path", DataError)
     for before, after in pairwise(records):
         check(
             after.step == before.query_positions[-1] + 1,

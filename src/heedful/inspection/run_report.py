@@ -7,51 +7,26 @@ whose last line is incomplete, has a report, too.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 from string import Template
-from typing import Any, NamedTuple
+from typing import Any
 from xml.etree.ElementTree import Element
 
-from heedful.inspection.attention_map import attention_data
-from heedful.inspection.run_samples import group_by_step
-from heedful.inspection.training_curves import (
-    AXES,
-    CurveChart,
-    Entry,
-    MetricInfo,
-    Timeline,
-    as_finite_float,
-    curve_style,
-    entries_of_type,
-    make_charts,
-    validation_metric_names,
-)
+import numpy as np
+
+from heedful.config import flatten_settings
+from heedful.errors import DataError
+from heedful.inspection import training_curves
+from heedful.inspection.attention_map import AttentionMap, attention_data
+from heedful.inspection.training_curves import CurveChart, Entry, Metrics, Timeline, as_finite_float
+from heedful.plotting import charts, html
 from heedful.plotting.axes import PlotFrame, format_value
-from heedful.plotting.charts import (
-    LIGHT_LINE_COLORS,
-    ChartEvent,
-    LineSeries,
-    chart_style,
-    render_line_chart,
-)
-from heedful.plotting.html import (
-    column_header,
-    definition_list,
-    embed_svg,
-    key_figures,
-    make_element,
-    make_table,
-    radio_group,
-    read_asset,
-    render_page,
-    to_html,
-)
-from heedful.plotting.svg import escape_text
+from heedful.plotting.charts import ChartEvent, LineSeries
+from heedful.plotting.svg import escape_invisible, escape_line, escape_text, format_weight
 
 MAX_EVENTS = 200
 MAX_ROWS = 1000  # of the table of validations
@@ -61,23 +36,6 @@ _AXIS_NAMES = ("Step", "Time", "FLOPs")
 _AXIS_UNITS = ("", "seconds", "")
 _WIDE, _NARROW = (1200, 230), (395, 120)  # width and height of a plot
 _NOT_AVAILABLE = "\u2013"
-
-Metrics = Mapping[str, MetricInfo]
-
-
-def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """Read the objects of a JSON lines file, if it exists; incomplete lines are skipped."""
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    return [entry for line in lines if isinstance(entry := _parse_line(line), dict)]
-
-
-def _parse_line(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
 
 
 def render_run_page(
@@ -89,30 +47,30 @@ def render_run_page(
     metrics: Metrics,
 ) -> str:
     """Return the report; `metrics` give label, unit and direction of what validations computed."""
-    charts = make_charts(entries, metrics)
-    content = Template(read_asset("run.html")).substitute(
-        key_figures=to_html(key_figures(_key_figures(entries, metrics))),
-        curves=to_html(*_curves_section(charts, entries)),
-        validations=to_html(*_validations_section(entries, metrics)),
-        environments=to_html(_environment_section(entries)),
+    curve_charts = training_curves.make_charts(entries, metrics)
+    content = Template(html.read_asset("run.html")).substitute(
+        key_figures=html.serialize(html.key_figures(_key_figures(entries, metrics))),
+        curves=html.serialize(*_curves_section(curve_charts, entries)),
+        validations=html.serialize(*_validations_section(entries, metrics)),
+        environments=html.serialize(_environment_section(entries)),
     )
-    return render_page(
+    return html.render_page(
         content,
         title=title,
         styles=["attention_map.css", "run.css"],
         scripts=["attention_map.js", "charts.js", "run.js"],
         data={
             "maps": attention_data([]),
-            "charts": [_chart_to_dict(chart) for chart in charts],
+            "charts": [_chart_to_dict(chart) for chart in curve_charts],
             "run": {"samples": group_by_step(samples), "configuration": escape_text(config_text)},
         },
-        extra_style=chart_style(),
+        extra_style=charts.CHART_STYLE,
         page_type="run",
     )
 
 
 def _nothing(text: str) -> Element:
-    return make_element("p", text, css_class="nothing")
+    return html.element("p", text, css_class="nothing")
 
 
 # ----- key figures -----
@@ -120,8 +78,8 @@ def _nothing(text: str) -> Element:
 
 def _key_figures(entries: Sequence[Entry], metrics: Metrics) -> list[tuple[str, str, str]]:
     """Return name, value and note of the numbers that sum up a run."""
-    training = entries_of_type(entries, "training")
-    validations = entries_of_type(entries, "validation")
+    training = training_curves.entries_of_type(entries, "training")
+    validations = training_curves.entries_of_type(entries, "validation")
     if not training and not validations:
         return []
     last_step = max(entry["step"] for entry in (*training[-1:], *validations[-1:]))
@@ -130,7 +88,7 @@ def _key_figures(entries: Sequence[Entry], metrics: Metrics) -> list[tuple[str, 
         [value for value in _values(training, name) if value is not None]
         for name in ("tokens_per_second", "peak_memory", "epoch")
     )
-    names = ("loss", *validation_metric_names(validations, metrics))
+    names = ("loss", *training_curves.logged_names(validations, metrics))
     figures: list[tuple[str, object, str, str]] = [
         ("Steps", last_step, "", f"epoch {epochs[-1]:g}" if epochs else ""),
         ("Time", seconds, "seconds", ""),
@@ -153,7 +111,7 @@ def _values(entries: Iterable[Entry], name: str) -> list[float | None]:
 
 def _skipped_steps(entries: Sequence[Entry]) -> list[tuple[Entry, int]]:
     """Return each training entry with the number of steps skipped since the one before it."""
-    training = entries_of_type(entries, "training")
+    training = training_curves.entries_of_type(entries, "training")
     counts = [0.0, *(count or 0.0 for count in _values(training, "num_skipped_steps"))]
     new = [max(0, int(after - before)) for before, after in pairwise(counts)]
     return list(zip(training, new, strict=True))
@@ -162,7 +120,7 @@ def _skipped_steps(entries: Sequence[Entry]) -> list[tuple[Entry, int]]:
 def _best_figure(
     name: str, validations: Sequence[Entry], metrics: Metrics
 ) -> tuple[str, object, str, str]:
-    style = curve_style(name, metrics)
+    style = training_curves.curve_style(name, metrics)
     index = _best_index(_values(validations, name), style.lower_is_better)
     if index is None:
         return name, None, "", ""
@@ -184,68 +142,56 @@ def _best_index(values: Sequence[float | None], lower_is_better: bool) -> int | 
 # ----- curves -----
 
 
-class _Event(NamedTuple):
-    type: str
-    title: str
-    position: tuple[float, float | None, float | None]  # on each axis
-
-
-def _curves_section(charts: Sequence[CurveChart], entries: Sequence[Entry]) -> list[Element]:
+def _curves_section(curve_charts: Sequence[CurveChart], entries: Sequence[Entry]) -> list[Element]:
     """Return the charts, each drawn over every axis that is known; a script shows one of them."""
-    if not charts:
+    if not curve_charts:
         text = "Nothing yet: training has not logged any metrics."
-        return [make_element("h2", "Curves"), _nothing(text)]
-    points = [point for chart in charts for curve in chart.curves for point in curve.points]
-    axes = [axis for axis in range(len(AXES)) if all(point[axis] is not None for point in points)]
-    highest = {axis: max(point[axis] or 0.0 for point in points) for axis in axes}
-    events = _events(entries)
+        return [html.element("h2", "Curves"), _nothing(text)]
+    points = [point for chart in curve_charts for curve in chart.curves for point in curve.points]
+    axes = [axis for axis in range(3) if all(point[axis] is not None for point in points)]
+    ends = {axis: max(point[axis] or 0.0 for point in points) for axis in axes}
+    events = {axis: _events(entries, axis) for axis in axes}
     figures = []
-    for index, chart in enumerate(charts):
-        drawings = [
-            make_element(
-                "div",
-                embed_svg(_draw_chart(chart, axis, highest[axis], events, is_wide=index == 0)),
-                css_class="curves",
-                attributes={"data-axis": str(choice), "data-column": str(axis)},
-            )
-            for choice, axis in enumerate(axes)
-        ]
-        figure = {"data-chart": chart.id, "tabindex": "0"}
+    for index, chart in enumerate(curve_charts):
+        parts = [_caption(chart)]
+        for choice, axis in enumerate(axes):
+            drawing = _draw_chart(chart, axis, ends[axis], events[axis], is_wide=index == 0)
+            position = {"data-axis": str(choice), "data-column": str(axis)}
+            svg = html.embed_svg(drawing)
+            parts.append(html.element("div", svg, css_class="curves", attributes=position))
         css_class = "chart wide" if index == 0 else "chart"
-        figures.append(
-            make_element(
-                "figure", _caption(chart), *drawings, css_class=css_class, attributes=figure
-            )
-        )
+        figure = {"data-chart": chart.id, "tabindex": "0"}
+        figures.append(html.element("figure", *parts, css_class=css_class, attributes=figure))
     hint = "Point at a curve, or use the arrow keys, to read it."
     legends = {"resumed": "Dashed: resumed.", "skipped": "Triangles: skipped steps."}
-    legend = [legends[event_type] for event_type in sorted({event.type for event in events})]
-    bar = make_element(
+    legend = [legends[event_type] for event_type in sorted({event.type for event in events[0]})]
+    bar = html.element(
         "div",
-        make_element("h2", "Curves"),
-        radio_group("axis", "over", [_AXIS_NAMES[axis] for axis in axes]),
-        make_element("output", " ".join([hint, *legend]), attributes={"id": "read-out"}),
+        html.element("h2", "Curves"),
+        html.radio_group("axis", "over", [_AXIS_NAMES[axis] for axis in axes]),
+        html.element("output", " ".join([hint, *legend]), attributes={"id": "read-out"}),
         css_class="bar",
     )
-    return [bar, make_element("div", *figures, css_class="charts")]
+    return [bar, html.element("div", *figures, css_class="charts")]
 
 
-def _events(entries: Sequence[Entry]) -> list[_Event]:
+def _events(entries: Sequence[Entry], axis: int) -> list[ChartEvent]:
     """Return where training was resumed and where steps were skipped; at most the newest."""
     timeline = Timeline(entry for entry in entries if entry.get("type") != "environment")
     resumed = [entry for entry in entries if entry.get("type") == "environment"][1:]
     skipped = [entry for entry, count in _skipped_steps(entries) if count]
-    events = [("resumed", "resumed at step {}", entry) for entry in resumed]
-    events += [("skipped", "steps were skipped before step {}", entry) for entry in skipped]
-    result = []
-    for event_type, title, entry in events[-MAX_EVENTS:]:
+    sources = [("resumed", "resumed at step {}", entry) for entry in resumed]
+    sources += [("skipped", "steps were skipped before step {}", entry) for entry in skipped]
+    events = []
+    for event_type, title, entry in sources[-MAX_EVENTS:]:
         position = timeline.locate({"step": entry.get("step")})
-        result.append(_Event(event_type, title.format(f"{position[0]:g}"), position))
-    return result
+        if (x := position[axis]) is not None:
+            events.append(ChartEvent(x, event_type, title.format(f"{position[0]:g}")))
+    return events
 
 
 def _draw_chart(
-    chart: CurveChart, axis: int, highest: float, events: Sequence[_Event], *, is_wide: bool
+    chart: CurveChart, axis: int, end: float, events: Sequence[ChartEvent], *, is_wide: bool
 ) -> str:
     style, raw, lines = chart.style, [], []
     for index, curve in enumerate(chart.curves):
@@ -265,63 +211,51 @@ def _draw_chart(
             )
         lines.append(line)
     values = [point.value for curve in chart.curves for point in curve.points]
+    y_included = (0.0,) if style.from_zero and min(values) >= 0 else ()
     width, height = _WIDE if is_wide else _NARROW
-    frame = PlotFrame(
-        width,
-        height,
-        is_compact=True,
-        units=(_AXIS_UNITS[axis], style.unit),
-        included=((0.0, highest), (0.0,) if style.from_zero and min(values) >= 0 else ()),
-    )
-    shown = [
-        ChartEvent(x, event_type, title)
-        for event_type, title, position in events
-        if (x := position[axis]) is not None and x <= highest
-    ]
-    return render_line_chart(
+    units = (_AXIS_UNITS[axis], style.unit)
+    return charts.render_line_chart(
         lines,
         title=style.name,
         x_label=_AXIS_NAMES[axis].lower(),
         y_label=style.name,
         log_axes=(False, style.is_logarithmic),
-        events=shown,
-        frame=frame,
+        events=[event for event in events if event.x <= end],
+        frame=PlotFrame(width, height, True, units, included=((0.0, end), y_included)),
     )
 
 
 def _caption(chart: CurveChart) -> Element:
     """Return the name of a chart, and for each curve its name and the value at the pointer."""
-    parts = [make_element("span", chart.style.name, css_class="chart-name")]
+    parts = [html.element("span", chart.style.name, css_class="chart-name")]
     for index, curve in enumerate(chart.curves):
         color = {"raw": 0, "smoothed": 0, "validation": 1}.get(curve.type, index)
         css_class = "run-curve" if curve.type == "raw" else "line"
-        css_class += f" line-{color % len(LIGHT_LINE_COLORS)}"
-        path = make_element("path", css_class=css_class, attributes={"d": "M1,5 H15"})
+        css_class += f" line-{color % len(charts.LIGHT_LINE_COLORS)}"
+        path = html.element("path", css_class=css_class, attributes={"d": "M1,5 H15"})
         swatch = {"viewBox": "0 0 16 10", "aria-hidden": "true"}
-        key: list[Element | str] = [make_element("output", attributes={"aria-live": "off"})]
+        key = [html.element("output", attributes={"aria-live": "off"})]
         if curve.name:
-            line = make_element("svg", path, css_class="swatch", attributes=swatch)
-            key = [line, make_element("span", curve.name), *key]
-        parts.append(make_element("span", *key, css_class="key"))
+            line = html.element("svg", path, css_class="swatch", attributes=swatch)
+            key = [line, html.element("span", curve.name), *key]
+        parts.append(html.element("span", *key, css_class="key"))
     if chart.num_missing:
         text = f"{chart.num_missing} not a finite number"
-        parts.append(make_element("span", text, css_class="missing"))
-    return make_element("figcaption", *parts)
+        parts.append(html.element("span", text, css_class="missing"))
+    return html.element("figcaption", *parts)
 
 
 def _chart_to_dict(chart: CurveChart) -> dict[str, Any]:
     """Return the numbers that the script shows at the pointer, in columns."""
+
+    def rounded(value: float | None) -> float | None:
+        return None if value is None else float(f"{value:.6g}") if value % 1 else int(value)
+
     curves = []
     for curve in chart.curves:
-        columns = [
-            list(map(_round_significant, column)) for column in zip(*curve.points, strict=True)
-        ]
+        columns = [list(map(rounded, column)) for column in zip(*curve.points, strict=True)]
         curves.append({"type": curve.type, "columns": columns or [[], [], [], []]})
     return {"id": chart.id, "unit": chart.style.unit, "curves": curves}
-
-
-def _round_significant(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.6g}") if value % 1 else int(value)
 
 
 # ----- validations and environment -----
@@ -329,33 +263,30 @@ def _round_significant(value: float | None) -> float | None:
 
 def _validations_section(entries: Sequence[Entry], metrics: Metrics) -> list[Element]:
     """Return the table of validations, the newest first, with the best of each metric marked."""
-    validations = entries_of_type(entries, "validation")
+    validations = training_curves.entries_of_type(entries, "validation")
     if not validations:
         return [_nothing("Nothing yet: there has been no validation.")]
-    names = ["loss", *validation_metric_names(validations, metrics)]
     shown = validations[-MAX_ROWS:]
     timeline = Timeline(entry for entry in entries if entry.get("type") != "environment")
-    columns = []
-    for name in names:
-        style, values = curve_style(name, metrics), _values(shown, name)
-        best = _best_index(values, style.lower_is_better)
-        cells = [
-            make_element("td", text, css_class="best" if index == best else "")
-            for index, text in enumerate(_format_column(values, style.unit))
-        ]
-        columns.append((style.name, cells))
-    rows = []
-    for index, entry in enumerate(shown):
+    rows: list[list[Element]] = []
+    for entry in shown:
         step, seconds, _ = timeline.locate(entry)
         time = _NOT_AVAILABLE if seconds is None else format_value(seconds, "seconds")
-        position = [make_element("td", format_value(step)), make_element("td", time)]
-        rows.append([*position, *(cells[index] for _, cells in columns)])
-    head = [column_header(name) for name in ("Step", "Time", *(name for name, _ in columns))]
-    table = make_table(head, rows[::-1], css_class="plain", caption="Validations")
+        rows.append([html.element("td", format_value(step)), html.element("td", time)])
+    titles = ["Step", "Time"]
+    for name in ("loss", *training_curves.logged_names(validations, metrics)):
+        style, values = training_curves.curve_style(name, metrics), _values(shown, name)
+        best = _best_index(values, style.lower_is_better)
+        for index, text in enumerate(_format_column(values, style.unit)):
+            css_class = "best" if index == best else ""
+            rows[index].append(html.element("td", text, css_class=css_class))
+        titles.append(style.name)
+    head = [html.column_header(title) for title in titles]
+    table = html.table(head, rows[::-1], css_class="plain", caption="Validations")
     if len(shown) == len(validations):
         return [table]
     note = f"The newest {len(shown)} are shown; {len(validations) - len(shown)} older ones are not."
-    return [table, make_element("p", note, css_class="note")]
+    return [table, html.element("p", note, css_class="note")]
 
 
 def _format_column(values: Sequence[float | None], unit: str) -> list[str]:
@@ -378,21 +309,81 @@ def _environment_section(entries: Sequence[Entry]) -> Element:
     for entry in entries:
         if entry.get("type") != "environment":
             continue
-        values = dict(_flatten({key: entry[key] for key in entry if key not in {"type", "step"}}))
+        facts = {key: entry[key] for key in entry if key not in {"type", "step"}}
+        values = {
+            name: " ".join(map(str, value)) if isinstance(value, list) else str(value)
+            for name, value in flatten_settings(facts)
+        }
         changed = [(name, value) for name, value in values.items() if previous.get(name) != value]
         title = f"Resumed at step {as_finite_float(entry.get('step')) or 0:,g}"
         title = (title + ", with these changes" if changed else title) if parts else "Started"
-        parts += [make_element("h3", title), definition_list(changed)]
+        parts += [html.element("h3", title), html.definition_list(changed)]
         previous = values
     if not parts:
         return _nothing("The environment was not logged.")
-    return make_element("div", *parts, css_class="environments")
+    return html.element("div", *parts, css_class="environments")
 
 
-def _flatten(value: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
-    for key, inner in value.items():
-        name = f"{prefix}{key}"
-        if isinstance(inner, dict):
-            yield from _flatten(inner, f"{name}.")
-        else:
-            yield name, " ".join(map(str, inner)) if isinstance(inner, list) else str(inner)
+# ----- samples -----
+
+MAX_VALIDATIONS = 100
+MAX_WEIGHTS = 1_000_000  # about 6 MB of JSON
+MAX_TOKENS = 64  # per side; a larger map is unreadable
+MAX_TEXT_LENGTH = 2000  # characters
+
+
+def group_by_step(samples: Sequence[Entry]) -> dict[str, Any]:
+    """Group samples by step, in order; of many steps an even selection with first and last."""
+    steps: dict[int, list[Entry]] = {}
+    for sample in samples:
+        if isinstance(step := sample.get("step"), int):
+            steps.setdefault(step, []).append(sample)
+    kept, count = sorted(steps), _max_steps_shown(list(steps.values()))
+    if len(kept) > count:
+        kept = [kept[index * (len(kept) - 1) // (count - 1)] for index in range(count)]
+    validations = [
+        {"step": step, "items": [_sample_to_dict(sample) for sample in steps[step]]}
+        for step in kept
+    ]
+    return {"validations": validations, "total": len(steps)}
+
+
+def _max_steps_shown(steps: Sequence[Sequence[Entry]]) -> int:
+    """Return for how many validations a page has room, by the largest of them."""
+    sizes = [
+        sum(min(len(_tokens(sample, side)), MAX_TOKENS) for side in ("source", "output")) ** 2 // 4
+        for samples in steps
+        for sample in samples
+    ]
+    num_weights = max(map(len, steps), default=1) * max(sizes, default=1)
+    return max(2, min(MAX_VALIDATIONS, MAX_WEIGHTS // max(1, num_weights)))
+
+
+def _sample_to_dict(sample: Entry) -> dict[str, Any]:
+    """Return a sample as far as it goes; weights only if they are an attention map."""
+    source, output = _tokens(sample, "source"), _tokens(sample, "output")
+    weights: list[list[float]] | None = None
+    with suppress(DataError, ValueError, TypeError):
+        array = np.array(sample.get("weights"), dtype=np.float64)
+        if not AttentionMap(source, output, array).is_empty:
+            rows = array[:MAX_TOKENS, :MAX_TOKENS]
+            weights = [[float(format_weight(weight)) for weight in row] for row in rows]
+    return {
+        "source": [escape_invisible(token) for token in source[:MAX_TOKENS]],
+        "output": [escape_invisible(token) for token in output[:MAX_TOKENS]],
+        "reference": _text(sample.get("reference")),
+        "text": _text(sample.get("text")),
+        "weights": weights,
+        "is_cut": max(len(source), len(output)) > MAX_TOKENS,
+    }
+
+
+def _tokens(sample: Entry, side: str) -> list[str]:
+    tokens = sample.get(side)
+    return [str(token) for token in tokens] if isinstance(tokens, list) else []
+
+
+def _text(value: object) -> str:
+    text = value if isinstance(value, str) else ""
+    cut = text[:MAX_TEXT_LENGTH] + ("..." if len(text) > MAX_TEXT_LENGTH else "")
+    return "\n".join(map(escape_line, cut.split("\n")))

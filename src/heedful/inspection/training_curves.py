@@ -8,10 +8,14 @@ downsampled curve keeps its first and last point, its minimum and its maximum.
 
 from __future__ import annotations
 
+import json
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import accumulate
+from operator import itemgetter
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from heedful.plotting.axes import LARGEST, SMALLEST
@@ -31,17 +35,28 @@ class MetricInfo(Protocol):
     @property
     def label(self) -> str:
         """Name of the chart."""
-        ...
 
     @property
     def higher_is_better(self) -> bool:
         """Whether the highest value is the best."""
-        ...
 
     @property
     def unit(self) -> str:
         """Key of the units of `plotting.axes`: fraction, bytes, seconds or none."""
-        ...
+
+
+Metrics = Mapping[str, MetricInfo]
+
+
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """Read the objects of a JSON lines file, if it exists; incomplete lines are skipped."""
+    entries = []
+    lines = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    for line in lines.splitlines():
+        with suppress(ValueError):
+            if isinstance(entry := json.loads(line), dict):
+                entries.append(entry)
+    return entries
 
 
 class CurveStyle(NamedTuple):
@@ -101,33 +116,29 @@ class Timeline:
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         by_step = sorted(entries, key=_step)
-        self._known: dict[str, tuple[list[float], list[float]]] = {}
+        self._known: dict[str, list[tuple[float, float]]] = {}
         for axis in AXES[1:]:
-            known = [
-                (_step(entry), value)
-                for entry in by_step
-                if (value := as_finite_float(entry.get(axis)))
-            ]
-            self._known[axis] = ([step for step, _ in known], [value for _, value in known])
+            values = ((_step(entry), as_finite_float(entry.get(axis))) for entry in by_step)
+            self._known[axis] = [(step, value) for step, value in values if value]
 
     def locate(self, entry: Entry) -> tuple[float, float | None, float | None]:
         """Return step, seconds and FLOPs of an entry."""
-        step = _step(entry)
-        seconds, flops = (self._interpolate(axis, step, entry) for axis in AXES[1:])
-        return step, seconds, flops
+        seconds, flops = (self._interpolate(axis, entry) for axis in AXES[1:])
+        return _step(entry), seconds, flops
 
-    def _interpolate(self, axis: str, step: float, entry: Entry) -> float | None:
-        value = as_finite_float(entry.get(axis))
-        steps, values = self._known[axis]
-        if value is not None or not steps:
+    def _interpolate(self, axis: str, entry: Entry) -> float | None:
+        step, value, known = _step(entry), as_finite_float(entry.get(axis)), self._known[axis]
+        if value is not None or not known:
             return value
-        after = bisect_left(steps, step)
-        if after == len(steps):
-            return values[-1]
-        if after == 0:
-            return values[0] * step / steps[0]  # both start at zero
-        fraction = (step - steps[after - 1]) / (steps[after] - steps[after - 1])
-        return values[after - 1] + fraction * (values[after] - values[after - 1])
+        index = bisect_left(known, step, key=itemgetter(0))
+        if index == len(known):
+            return known[-1][1]
+        step_after, value_after = known[index]
+        if index == 0:
+            return value_after * step / step_after  # both start at zero
+        step_before, value_before = known[index - 1]
+        fraction = (step - step_before) / (step_after - step_before)
+        return value_before + fraction * (value_after - value_before)
 
 
 def as_finite_float(value: object) -> float | None:
@@ -150,7 +161,7 @@ def entries_of_type(entries: Iterable[Entry], entry_type: str) -> list[Entry]:
     return [by_step[step] for step in sorted(by_step)]
 
 
-def curve_style(name: str, metrics: Mapping[str, MetricInfo]) -> CurveStyle:
+def curve_style(name: str, metrics: Metrics) -> CurveStyle:
     """Return how values of this name are drawn."""
     if name in metrics:
         info = metrics[name]
@@ -158,53 +169,36 @@ def curve_style(name: str, metrics: Mapping[str, MetricInfo]) -> CurveStyle:
     return _LOGGED_VALUES.get(name) or CurveStyle(name.replace("_", " ").capitalize())
 
 
-def ordered_names(names: Iterable[str], metrics: Mapping[str, MetricInfo]) -> list[str]:
+def ordered_names(names: Iterable[str], metrics: Metrics) -> list[str]:
     """Return names in display order: metrics, other logged values, then by alphabet."""
     order = {name: index for index, name in enumerate([*metrics, *_LOGGED_VALUES])}
     return sorted(set(names), key=lambda name: (order.get(name, len(order)), name))
 
 
-def validation_metric_names(
-    validations: Sequence[Entry], metrics: Mapping[str, MetricInfo]
-) -> list[str]:
-    """Return the names of what was computed at validations beside the loss."""
-    return ordered_names((name for entry in validations for name in _value_names(entry)), metrics)
+def logged_names(entries: Sequence[Entry], metrics: Metrics) -> list[str]:
+    """Return the names of what was logged beside the loss and the position."""
+    values = [pair for entry in entries for pair in entry.items()]
+    names = (name for name, value in values if isinstance(value, int | float))
+    return ordered_names((name for name in names if name not in _OTHER_FIELDS), metrics)
 
 
-def _value_names(entry: Entry) -> Iterable[str]:
-    return (
-        name
-        for name, value in entry.items()
-        if name not in _OTHER_FIELDS and isinstance(value, int | float)
-    )
-
-
-def make_charts(entries: Sequence[Entry], metrics: Mapping[str, MetricInfo]) -> list[CurveChart]:
+def make_charts(entries: Sequence[Entry], metrics: Metrics) -> list[CurveChart]:
     """Return every chart that has a point; the loss first."""
     training = entries_of_type(entries, "training")
     validations = entries_of_type(entries, "validation")
     timeline = Timeline([*training, *validations])
-    logged = ordered_names((name for entry in training for name in _value_names(entry)), metrics)
-    charts = [
-        _loss_chart(training, validations, timeline, curve_style("loss", metrics)),
-        *(
-            _chart(name, curve_style(name, metrics), "validation", validations, timeline)
-            for name in validation_metric_names(validations, metrics)
-        ),
-        *(
-            _chart(name, curve_style(name, metrics), "plain", training, timeline)
-            for name in [*logged, "flops"]
-        ),
-        _auxiliary_loss_chart(training, timeline),
-    ]
+    charts = [_loss_chart(training, validations, timeline, curve_style("loss", metrics))]
+    for name in logged_names(validations, metrics):
+        style = curve_style(name, metrics)
+        charts.append(_chart(name, style, validations, timeline, "validation"))
+    for name in [*logged_names(training, metrics), "flops"]:
+        charts.append(_chart(name, curve_style(name, metrics), training, timeline, "plain"))
+    charts.append(_auxiliary_loss_chart(training, timeline))
     return [chart for chart in charts if any(curve.points for curve in chart.curves)]
 
 
 def _loss_chart(
-    training: Sequence[Entry],
-    validations: Sequence[Entry],
-    timeline: Timeline,
-    style: CurveStyle,
+    training: Sequence[Entry], validations: Sequence[Entry], timeline: Timeline, style: CurveStyle
 ) -> CurveChart:
     raw, held_out = (_points(entries, "loss", timeline) for entries in (training, validations))
     curves = [
@@ -217,36 +211,25 @@ def _loss_chart(
 
 
 def _chart(
-    name: str,
-    style: CurveStyle,
-    curve_type: CurveType,
-    entries: Sequence[Entry],
-    timeline: Timeline,
+    name: str, style: CurveStyle, entries: Sequence[Entry], timeline: Timeline, kind: CurveType
 ) -> CurveChart:
     values = [entry for entry in entries if name in entry]
     points = _points(values, name, timeline)
     is_logarithmic = style.is_logarithmic and all(point.value >= SMALLEST for point in points)
-    curves = [Curve("", curve_type, downsample(points))]
+    curves = [Curve("", kind, downsample(points))]
     style = style._replace(is_logarithmic=is_logarithmic)
     return CurveChart(name, style, curves, len(values) - len(points))
 
 
 def _auxiliary_loss_chart(training: Sequence[Entry], timeline: Timeline) -> CurveChart:
-    entries = [
-        {**entry, **losses}
-        for entry in training
-        if isinstance(losses := entry.get("auxiliary_losses"), dict)
-    ]
-    names = {name for entry in training for name in _auxiliary_names(entry)}
+    logged = [(entry, entry.get("auxiliary_losses")) for entry in training]
+    losses = [(entry, values) for entry, values in logged if isinstance(values, dict)]
+    entries = [{**entry, **values} for entry, values in losses]
     curves = [
-        Curve(name, "plain", downsample(_points(entries, name, timeline))) for name in sorted(names)
+        Curve(name, "plain", downsample(_points(entries, name, timeline)))
+        for name in sorted({name for _, values in losses for name in values})
     ]
     return CurveChart("auxiliary_losses", CurveStyle("Auxiliary losses"), curves)
-
-
-def _auxiliary_names(entry: Entry) -> Iterable[str]:
-    losses = entry.get("auxiliary_losses")
-    return losses if isinstance(losses, dict) else ()
 
 
 def _points(entries: Iterable[Entry], name: str, timeline: Timeline) -> list[CurvePoint]:

@@ -22,16 +22,6 @@ SMALLEST, LARGEST = 1e-300, 1e300
 
 # ----- numbers and units -----
 
-_UNITS: dict[str, Sequence[tuple[float, float, str]]] = {
-    "": [(0, 1, "")],
-    "fraction": [(0, 0.01, " %")],
-    "bytes": [(2**30, 2**30, " GiB"), (0, 2**20, " MiB")],
-    "seconds": [(10_800, 3600, " h"), (180, 60, " min"), (0, 1, " s")],
-}
-_SUPERSCRIPTS = str.maketrans(
-    "-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
-)
-
 
 class DisplayUnit(NamedTuple):
     """What values are divided by before they are shown, and the suffix of their labels."""
@@ -41,12 +31,25 @@ class DisplayUnit(NamedTuple):
 
 
 PLAIN = DisplayUnit()
+# By unit: the least value shown in each display unit.
+_UNITS: dict[str, Sequence[tuple[float, DisplayUnit]]] = {
+    "": [(0, PLAIN)],
+    "fraction": [(0, DisplayUnit(0.01, " %"))],
+    "bytes": [(2**30, DisplayUnit(2**30, " GiB")), (0, DisplayUnit(2**20, " MiB"))],
+    "seconds": [
+        (10_800, DisplayUnit(3600, " h")),
+        (180, DisplayUnit(60, " min")),
+        (0, DisplayUnit(1, " s")),
+    ],
+}
+_SUPERSCRIPTS = str.maketrans(
+    "-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
+)
 
 
 def display_unit(unit: str, largest: float) -> DisplayUnit:
     """Return the unit in which values up to `largest` are shown."""
-    units = _UNITS[unit]
-    return next(DisplayUnit(size, suffix) for least, size, suffix in units if largest >= least)
+    return next(shown for least, shown in _UNITS[unit] if largest >= least)
 
 
 def format_value(value: float, unit: str = "", digits: int = 4) -> str:
@@ -108,6 +111,11 @@ class AxisScale(NamedTuple):
         numbers = (self.ticks[0], self.ticks[-1], self.start, self.end)
         return " ".join([*map(repr, numbers), "log" if self.is_logarithmic else "linear"])
 
+    @property
+    def tick_labels(self) -> list[str]:
+        """The ticks as they are shown."""
+        return format_ticks(self.ticks, self.unit)
+
 
 def compute_ticks(
     values: Sequence[float],
@@ -142,7 +150,7 @@ def _logarithmic_ticks(low: float, high: float) -> list[float]:
     """Return powers of ten, and twice and five times them while they fit."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     # One power more on either side, because logarithms are rounded.
-    powers = _powers(range(first - 1, last + 2))
+    powers = [float(f"1e{exponent}") for exponent in range(first - 1, last + 2)]
     candidates = [factor * power for power in powers for factor in (1, 2, 5)]
     start = sum(tick <= low for tick in candidates) - 1
     end = len(candidates) - sum(tick >= high for tick in candidates)
@@ -152,17 +160,13 @@ def _logarithmic_ticks(low: float, high: float) -> list[float]:
         return fine
     stride = math.ceil((last - first) / (MAX_TICKS - 1))
     # Multiples of the stride, so that 1 is a tick if it is in the range.
-    return _powers(range(first // stride * stride, -(-last // stride) * stride + 1, stride))
-
-
-def _powers(exponents: Iterable[int]) -> list[float]:
+    exponents = range(first // stride * stride, -(-last // stride) * stride + 1, stride)
     return [float(f"1e{exponent}") for exponent in exponents]
 
 
 # ----- layout -----
 
-WIDTH = 560  # of the plot alone
-HEIGHT = 330
+WIDTH, HEIGHT = 560, 330  # of the plot alone
 PADDING = 26
 TITLE_HEIGHT = 34
 LABEL_HEIGHT = 30
@@ -171,9 +175,7 @@ NAME_HEIGHT = 20
 SWATCH = 28
 MAX_NAME_LENGTH = 32
 # Pixels per terminal cell, enough in every common font.
-NAME_ADVANCE = 8.2
-TICK_ADVANCE = 7.4
-TITLE_ADVANCE = 9.6
+NAME_ADVANCE, TICK_ADVANCE, TITLE_ADVANCE = 8.2, 7.4, 9.6
 
 
 class PlotFrame(NamedTuple):
@@ -189,14 +191,9 @@ class PlotFrame(NamedTuple):
 class PlotLabels(NamedTuple):
     """Title of a plot, and labels of its axes."""
 
-    title: str
-    x_label: str
-    y_label: str
-
-    @classmethod
-    def escaped(cls, title: str, x_label: str, y_label: str) -> PlotLabels:
-        """Return labels of one line with every character visible."""
-        return cls(*map(escape_line, (title, x_label, y_label)))
+    title: str = ""
+    x_label: str = ""
+    y_label: str = ""
 
 
 class CategoryTick(NamedTuple):
@@ -232,12 +229,11 @@ def layout_plot(
         positions = [tick.position for tick in category_ticks]
         xs = [min(positions) - 0.5, max(positions) + 0.5]
     x, y = (_scale(values, frame, axis, log_axes[axis]) for axis, values in enumerate((xs, ys)))
-    x = x._replace(ticks=list(xs)) if category_ticks else x
-    labels = zip(x.ticks, format_ticks(x.ticks, x.unit), strict=True)
-    x_ticks = _thin_ticks(category_ticks) or [CategoryTick(*pair) for pair in labels]
+    x_ticks = list(map(CategoryTick, x.ticks, x.tick_labels))
+    if category_ticks:
+        x, x_ticks = x._replace(ticks=list(xs)), _thin_ticks(category_ticks)
     padding = 4 if frame.is_compact else PADDING
-    tick_width = max(map(cell_len, format_ticks(y.ticks, y.unit)))
-    left = padding + TICK_ADVANCE * tick_width + 10
+    left = padding + TICK_ADVANCE * max(map(cell_len, y.tick_labels)) + 10
     top = padding + (TITLE_HEIGHT if plot_labels.title else 0)
     top += LABEL_HEIGHT if plot_labels.y_label else 6
     right, bottom = left + frame.width, top + frame.height
@@ -250,7 +246,7 @@ def layout_plot(
         heading = max(map(cell_len, (plot_labels.title, plot_labels.y_label)))
         width = max(right + 14 + SWATCH + 8 + name_width, padding + TITLE_ADVANCE * heading)
         width += padding
-        height = bottom + _footer(plot_labels, x_ticks) + padding / 2
+        height = bottom + _footer_height(plot_labels, x_ticks) + padding / 2
     x, y = x._replace(start=left, end=right), y._replace(start=bottom, end=top)
     return PlotLayout(x, y, x_ticks, width, height)
 
@@ -268,14 +264,12 @@ def _scale(values: Sequence[float], frame: PlotFrame, axis: int, is_logarithmic:
 
 def _thin_ticks(category_ticks: Sequence[CategoryTick]) -> list[CategoryTick]:
     """Return the ticks whose labels fit side by side: all, every second, every third."""
-    if not category_ticks:
-        return []
     widest = max(cell_len(text) for tick in category_ticks for text in (tick.name, tick.sublabel))
     stride = math.ceil((TICK_ADVANCE * widest + 8) * len(category_ticks) / WIDTH)
     return list(category_ticks[::stride])
 
 
-def _footer(plot_labels: PlotLabels, x_ticks: Sequence[CategoryTick]) -> float:
+def _footer_height(plot_labels: PlotLabels, x_ticks: Sequence[CategoryTick]) -> float:
     notes = NOTE_HEIGHT if any(tick.sublabel for tick in x_ticks) else 0
     return LABEL_HEIGHT + notes + (LABEL_HEIGHT - 6 if plot_labels.x_label else 0)
 
@@ -288,7 +282,7 @@ def truncate_name(name: str) -> str:
 def draw_axes(root: Element, plot: PlotLayout, plot_labels: PlotLabels) -> None:
     """Draw grid lines, ticks and axis labels."""
     left, right, bottom, top = plot.x.start, plot.x.end, plot.y.start, plot.y.end
-    for tick, label in zip(plot.y.ticks, format_ticks(plot.y.ticks, plot.y.unit), strict=True):
+    for tick, label in zip(plot.y.ticks, plot.y.tick_labels, strict=True):
         y = plot.y.to_pixel(tick)
         css_class = "axis" if tick == 0 or y == bottom else "rule"
         add_path(root, css_class, f"M{format_px(left)},{format_px(y)} H{format_px(right)}")
@@ -302,7 +296,7 @@ def draw_axes(root: Element, plot: PlotLayout, plot_labels: PlotLabels) -> None:
         if x_tick.sublabel:
             add_text(root, "tick middle", x_tick.sublabel, x=x, y=bottom + 20 + NOTE_HEIGHT)
     if plot_labels.x_label:
-        y = bottom + _footer(plot_labels, plot.x_ticks) - 10
+        y = bottom + _footer_height(plot_labels, plot.x_ticks) - 10
         add_text(root, "axis-label middle", plot_labels.x_label, x=(left + right) / 2, y=y)
     if plot_labels.y_label:
         add_text(root, "axis-label", plot_labels.y_label, x=PADDING, y=top - 16)
@@ -317,18 +311,17 @@ def spread_labels(positions: Iterable[float], plot: PlotLayout) -> list[float]:
         middle = sum(heights[index] for index in group) / len(group)
         return max(top, min(middle - reach / 2, bottom - reach))
 
-    def overlaps(upper: Sequence[int], lower: Sequence[int]) -> bool:
-        return start(upper) + NAME_HEIGHT * len(upper) > start(lower)
-
     groups: list[list[int]] = []
     for index in sorted(range(len(heights)), key=heights.__getitem__):
         groups.append([index])
         # Two groups that would overlap become one, around the mean of its positions.
-        while len(groups) > 1 and overlaps(groups[-2], groups[-1]):
-            groups[-2:] = [groups[-2] + groups[-1]]
-    spread = {
-        index: start(group) + NAME_HEIGHT * row
-        for group in groups
-        for row, index in enumerate(group)
-    }
-    return [spread[index] for index in range(len(heights))]
+        while len(groups) > 1:
+            upper, lower = groups[-2:]
+            if start(upper) + NAME_HEIGHT * len(upper) <= start(lower):
+                break
+            groups[-2:] = [upper + lower]
+    label_ys = [0.0] * len(heights)
+    for group in groups:
+        for row, index in enumerate(group):
+            label_ys[index] = start(group) + NAME_HEIGHT * row
+    return label_ys

@@ -8,39 +8,14 @@ color and in marker shape, and can be told apart in print and with color vision 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from xml.etree.ElementTree import Element, SubElement
 
 from heedful.errors import DataError, check
-from heedful.plotting.axes import (
-    LARGEST,
-    PADDING,
-    SMALLEST,
-    SWATCH,
-    AxisScale,
-    CategoryTick,
-    PlotFrame,
-    PlotLabels,
-    PlotLayout,
-    draw_axes,
-    format_exact,
-    layout_plot,
-    spread_labels,
-    truncate_name,
-)
-from heedful.plotting.svg import (
-    DARK,
-    LIGHT,
-    NOTHING_TO_DRAW,
-    Palette,
-    add_path,
-    add_text,
-    escape_line,
-    format_px,
-    svg_document,
-    to_svg,
-)
+from heedful.plotting import axes, svg
+from heedful.plotting.axes import AxisScale, CategoryTick, PlotFrame, PlotLabels, PlotLayout
+from heedful.plotting.svg import add_path, add_text, escape_line, format_px
 
 # Blue, orange, green, pink, brown or yellow, gray: at least 15 apart in CIE 1976 without red or
 # green cones, too, and with a contrast of 3 to 1 on the background.
@@ -81,6 +56,18 @@ _STYLE = """
 .event.skipped {{ fill: {accent}; stroke: none; }}
 """
 
+
+def _style(palette: svg.Palette, colors: Sequence[str]) -> str:
+    rules = (f".line-{i} {{ stroke: {c}; fill: {c}; }}\n" for i, c in enumerate(colors))
+    return "\n" + "".join(rules) + _STYLE.lstrip().format_map(palette._asdict())
+
+
+_THEMED_STYLE = svg.select_by_scheme(
+    _style(svg.LIGHT, LIGHT_LINE_COLORS), _style(svg.DARK, DARK_LINE_COLORS)
+)
+CHART_STYLE = f"svg {{ {svg.SVG_STYLE}{_THEMED_STYLE} }}\n"
+"""The CSS of charts for a page that embeds them."""
+
 Point = tuple[float, float]
 PointOrGap = tuple[float, float | None]
 """x and y; y is None for a gap."""
@@ -100,7 +87,7 @@ class LineSeries(NamedTuple):
     @property
     def valid_points(self) -> list[Point]:
         """The points without the gaps."""
-        return drop_gaps(self.points)
+        return _drop_gaps(self.points)
 
     @property
     def marker_points(self) -> list[Point]:
@@ -130,8 +117,7 @@ class ChartEvent(NamedTuple):
     title: str
 
 
-def drop_gaps(points: Iterable[PointOrGap]) -> list[Point]:
-    """Return the points whose y is not None."""
+def _drop_gaps(points: Iterable[PointOrGap]) -> list[Point]:
     return [(x, y) for x, y in points if y is not None]
 
 
@@ -155,32 +141,31 @@ def render_line_chart(
         for points in (line.points, *line.run_curves):
             for index, point in enumerate(points, start=1):
                 _check_point(f"chart, line {line.name!r}, point {index}", point, log_axes)
-    drawn = [line for line in lines if line.valid_points]
-    labels = PlotLabels.escaped(title, x_label, y_label)
-    if not drawn:
-        return render_empty(labels.title)
-    curves = [curve for line in drawn for curve in (line.points, *line.run_curves)]
-    xs, ys = zip(*(point for curve in curves for point in drop_gaps(curve)), strict=True)
-    description = _describe_lines(drawn, labels)
-    labels = PlotLabels("", "", "") if frame.is_compact else labels
-    names = [line.name for line in drawn]
-    plot = layout_plot(
+    lines = [line for line in lines if line.valid_points]
+    labels = PlotLabels(*map(escape_line, (title, x_label, y_label)))
+    if not lines:
+        return _render_empty(labels.title)
+    curves = [curve for line in lines for curve in (line.points, *line.run_curves)]
+    xs, ys = zip(*(point for curve in curves for point in _drop_gaps(curve)), strict=True)
+    plot = axes.layout_plot(
         xs,
         ys,
-        names=names,
-        plot_labels=labels,
+        names=[line.name for line in lines],
+        plot_labels=PlotLabels() if frame.is_compact else labels,
         frame=frame,
         log_axes=log_axes,
         category_ticks=category_ticks,
     )
-    root = _begin_plot(plot, labels, title=escape_line(title), description=description)
+    root = _begin_plot(plot, labels, _describe_lines(lines, labels), is_compact=frame.is_compact)
     for event in events:
         _draw_event(root, event, plot)
-    label_ys = spread_labels((plot.y.to_pixel(line.valid_points[-1][1]) for line in drawn), plot)
-    for index, (line, label_y) in enumerate(zip(drawn, label_ys, strict=True)):
+    last_ys = [plot.y.to_pixel(line.valid_points[-1][1]) for line in lines]
+    for index, label_y in enumerate(axes.spread_labels(last_ys, plot)):
+        line = lines[index]
         style_index = index if line.style_index is None else line.style_index
-        _draw_line(root, line._replace(style_index=style_index), plot, label_y, frame.is_compact)
-    return to_svg(root)
+        series = _Series(root, line.name, style_index, plot)
+        series.draw_line(line, None if frame.is_compact else label_y)
+    return svg.to_svg(root)
 
 
 def render_scatter_plot(
@@ -197,54 +182,40 @@ def render_scatter_plot(
     _check_count(len(points), "points")
     for point in points:
         _check_point(f"chart, point {point.name!r}", (point.x, point.y), log_axes)
-    labels = PlotLabels.escaped(title, x_label, y_label)
+    labels = PlotLabels(*map(escape_line, (title, x_label, y_label)))
     if not points:
-        return render_empty(labels.title)
+        return _render_empty(labels.title)
     xs = [point.x + sign * point.x_error for point in points for sign in (-1, 0, 1)]
     ys = [point.y + sign * point.y_error for point in points for sign in (-1, 0, 1)]
-    xs = [x for x in xs if x >= SMALLEST or not is_logarithmic]
-    names = [point.name for point in points]
-    plot = layout_plot(xs, ys, names=names, plot_labels=labels, frame=FULL_FRAME, log_axes=log_axes)
+    plot = axes.layout_plot(
+        [x for x in xs if x >= axes.SMALLEST or not is_logarithmic],
+        ys,
+        names=[point.name for point in points],
+        plot_labels=labels,
+        frame=FULL_FRAME,
+        log_axes=log_axes,
+    )
     positions = (f"{escape_line(dot.name)}: {dot.y:.3g} at {dot.x:.3g}" for dot in points)
     description = f"{labels.y_label} against {labels.x_label}. {'; '.join(positions)}."
-    root = _begin_plot(plot, labels, title=labels.title, description=description)
+    root = _begin_plot(plot, labels, description)
     if len(guide_line) > 1:
-        add_path(root, "guide", " ".join(_path_segments(guide_line, plot)))
-    label_ys = spread_labels((plot.y.to_pixel(point.y) for point in points), plot)
+        add_path(root, "guide", _path(guide_line, plot))
+    label_ys = axes.spread_labels((plot.y.to_pixel(point.y) for point in points), plot)
     for point, label_y in zip(points, label_ys, strict=True):
-        group = _add_series_group(root, point.name, point.style_index)
-        _draw_error_bars(group, point, plot)
-        _add_marker(group, point.style_index, (point.x, point.y), plot, _SCATTER_SIZE)
-        _add_legend_entry(group, point.name, point.style_index, plot, label_y)
-    return to_svg(root)
-
-
-def render_empty(title: str) -> str:
-    """Draw a document that says that there is nothing to draw."""
-    root = _begin_chart(350, 90, title=title, description=NOTHING_TO_DRAW)
-    if title:
-        add_text(root, "title", title, x=PADDING, y=PADDING + 14)
-    add_text(root, "note", NOTHING_TO_DRAW, x=PADDING, y=64)
-    return to_svg(root)
-
-
-def chart_style() -> str:
-    """Return the CSS of charts for a page that embeds them."""
-    root = _begin_chart(1, 1, title="", description="")
-    return f"svg {{ {''.join(style.text or '' for style in root.iter('style'))} }}\n"
+        series = _Series(root, point.name, point.style_index, plot)
+        series.draw_error_bars(point)
+        series.add_marker((point.x, point.y), _SCATTER_SIZE)
+        series.add_legend_entry(label_y)
+    return svg.to_svg(root)
 
 
 # ----- checks -----
 
 
 def _check_count(count: int, unit: str) -> None:
-    check(
-        count <= MAX_LINES,
-        "chart",
-        f"{count} {unit} cannot be told apart; there are styles for {MAX_LINES}",
-        "leave some out, or draw several charts",
-        DataError,
-    )
+    message = f"{count} {unit} cannot be told apart; there are styles for {MAX_LINES}"
+    hint = "leave some out, or draw several charts"
+    check(count <= MAX_LINES, "chart", message, hint, DataError)
 
 
 def _check_point(location: str, point: PointOrGap, log_axes: tuple[bool, bool]) -> None:
@@ -252,14 +223,14 @@ def _check_point(location: str, point: PointOrGap, log_axes: tuple[bool, bool]) 
         if value is None:
             continue
         check(
-            abs(value) <= LARGEST,  # False for NaN, too
+            abs(value) <= axes.LARGEST,  # False for NaN, too
             location,
             f"{axis} must be a finite number, but is {value}",
             "leave the point out, or give None for a y that is missing",
             DataError,
         )
         check(
-            value >= SMALLEST or not is_logarithmic,
+            value >= axes.SMALLEST or not is_logarithmic,
             location,
             f"{axis} must be positive on a logarithmic axis, but is {value:g}",
             f"leave the point out, or make the {axis} axis linear",
@@ -270,34 +241,39 @@ def _check_point(location: str, point: PointOrGap, log_axes: tuple[bool, bool]) 
 # ----- drawing -----
 
 
-def _begin_chart(width: float, height: float, *, title: str, description: str) -> Element:
-    root = svg_document(width, height, title=title or "Lines", description=description)
-    light, dark = _style(LIGHT, LIGHT_LINE_COLORS), _style(DARK, DARK_LINE_COLORS)
-    SubElement(root, "style").text = f"{light}@media (prefers-color-scheme: dark) {{{dark}}}"
+def _begin_chart(width: float, height: float, title: str, description: str) -> Element:
+    root = svg.svg_document(width, height, title=title or "Lines", description=description)
+    SubElement(root, "style").text = _THEMED_STYLE
     return root
 
 
-def _begin_plot(plot: PlotLayout, labels: PlotLabels, *, title: str, description: str) -> Element:
-    root = _begin_chart(plot.width, plot.height, title=title, description=description)
+def _render_empty(title: str) -> str:
+    root = _begin_chart(350, 90, title, svg.NOTHING_TO_DRAW)
+    if title:
+        add_text(root, "title", title, x=axes.PADDING, y=axes.PADDING + 14)
+    add_text(root, "note", svg.NOTHING_TO_DRAW, x=axes.PADDING, y=64)
+    return svg.to_svg(root)
+
+
+def _begin_plot(
+    plot: PlotLayout, labels: PlotLabels, description: str, *, is_compact: bool = False
+) -> Element:
+    root = _begin_chart(plot.width, plot.height, labels.title, description)
     root.set("data-x-scale", plot.x.attribute)
     root.set("data-y-scale", plot.y.attribute)
+    labels = PlotLabels() if is_compact else labels
     if labels.title:
-        add_text(root, "title", labels.title, x=PADDING, y=PADDING + 14)
-    draw_axes(root, plot, labels)
+        add_text(root, "title", labels.title, x=axes.PADDING, y=axes.PADDING + 14)
+    axes.draw_axes(root, plot, labels)
     return root
-
-
-def _style(palette: Palette, colors: Iterable[str]) -> str:
-    rules = (f".line-{i} {{ stroke: {c}; fill: {c}; }}\n" for i, c in enumerate(colors))
-    return "\n" + "".join(rules) + _STYLE.lstrip().format_map(palette._asdict())
 
 
 def _describe_lines(lines: Sequence[LineSeries], labels: PlotLabels) -> str:
-    ends = (
-        f"{escape_line(line.name)}: from {y:.3g} at {x:.3g} to {last_y:.3g} at {last_x:.3g}"
-        for line in lines
-        for (x, y), *_, (last_x, last_y) in [[*line.valid_points, line.valid_points[-1]]]
-    )
+    ends = []
+    for line in lines:
+        (x, y), (last_x, last_y) = line.valid_points[0], line.valid_points[-1]
+        name = escape_line(line.name)
+        ends.append(f"{name}: from {y:.3g} at {x:.3g} to {last_y:.3g} at {last_x:.3g}")
     x_label = labels.x_label or "a common axis"
     return f"{labels.y_label or 'Lines'} over {x_label}. {'; '.join(ends)}."
 
@@ -310,86 +286,82 @@ def _draw_event(root: Element, event: ChartEvent, plot: PlotLayout) -> None:
     SubElement(add_path(root, f"event {event.type}", path), "title").text = event.title
 
 
-def _draw_line(
-    root: Element, line: LineSeries, plot: PlotLayout, label_y: float, is_compact: bool
-) -> None:
-    """Draw a line, its markers, and unless the chart is compact its name beside the plot."""
-    assert line.style_index is not None
-    css_class = "line dashed" if line.dashed else "line"
-    group = _add_series_group(root, line.name, line.style_index)
-    for curve in line.run_curves:
-        add_path(group, "run-curve", " ".join(_path_segments(curve, plot)))
-    add_path(group, css_class, " ".join(_path_segments(line.points, plot)))
-    for point in line.marker_points:
-        _add_marker(group, line.style_index, point, plot, _COMPACT_SIZE if is_compact else 1)
-    if line.best:
-        _add_marker(group, line.style_index, line.best, plot).set("class", "best")
-    if not is_compact:
-        left = plot.x.end + 14
-        add_path(group, css_class, f"M{format_px(left)},{format_px(label_y)} h{SWATCH}")
-        _add_legend_entry(group, line.name, line.style_index, plot, label_y)
-
-
-def _add_series_group(root: Element, name: str, style_index: int) -> Element:
-    css_class = f"line-{style_index % len(LIGHT_LINE_COLORS)}"
-    return SubElement(root, "g", {"class": css_class, "data-name": escape_line(name)})
-
-
-def _add_marker(
-    group: Element, style_index: int, point: Point, plot: PlotLayout, size: float = 1
-) -> Element:
-    x, y = point
-    marker = _add_marker_path(group, style_index, plot.x.to_pixel(x), plot.y.to_pixel(y), size)
-    marker.set("data-x", format_exact(x))
-    marker.set("data-y", format_exact(y))
-    label = f"{group.get('data-name')}: {format_exact(y)} at {format_exact(x)}"
-    SubElement(marker, "title").text = label
-    return marker
-
-
-def _add_marker_path(
-    group: Element, style_index: int, x: float, y: float, size: float = 1
-) -> Element:
-    marker = add_path(group, "marker", MARKER_PATHS[style_index % len(MARKER_PATHS)])
-    scale = "" if size == 1 else f" scale({size:g})"
-    marker.set("transform", f"translate({format_px(x)} {format_px(y)}){scale}")
-    return marker
-
-
-def _add_legend_entry(
-    group: Element, name: str, style_index: int, plot: PlotLayout, label_y: float
-) -> None:
-    left = plot.x.end + 14
-    _add_marker_path(group, style_index, left + SWATCH / 2, label_y)
-    add_text(group, "name", truncate_name(name), x=left + SWATCH + 8, y=label_y + 5)
-
-
-def _path_segments(points: Iterable[PointOrGap], plot: PlotLayout) -> Iterator[str]:
-    """Yield the segments of a path, with a new subpath after each gap."""
-    command = "M"
+def _path(points: Iterable[PointOrGap], plot: PlotLayout) -> str:
+    """Return the data of a path, with a new subpath after each gap."""
+    segments, command = [], "M"
     for x, y in points:
         if y is None:
             command = "M"
         else:
-            yield f"{command}{format_px(plot.x.to_pixel(x))},{format_px(plot.y.to_pixel(y))}"
+            x_px, y_px = format_px(plot.x.to_pixel(x)), format_px(plot.y.to_pixel(y))
+            segments.append(f"{command}{x_px},{y_px}")
             command = "L"
+    return " ".join(segments)
 
 
-def _draw_error_bars(group: Element, point: ScatterPoint, plot: PlotLayout) -> None:
-    x, y = plot.x.to_pixel(point.x), plot.y.to_pixel(point.y)
-    if point.x_error:
-        ends = _error_bar_ends(point.x, point.x_error, plot.x)
-        caps = " ".join(f"M{end},{format_px(y - _CAP)} v{2 * _CAP}" for end in ends)
-        add_path(group, "error-bar", f"M{ends[0]},{format_px(y)} H{ends[1]}")
-        add_path(group, "error-bar", caps)
-    if point.y_error:
-        ends = _error_bar_ends(point.y, point.y_error, plot.y)
-        caps = " ".join(f"M{format_px(x - _CAP)},{end} h{2 * _CAP}" for end in ends)
-        add_path(group, "error-bar", f"M{format_px(x)},{ends[0]} V{ends[1]}")
-        add_path(group, "error-bar", caps)
+class _Series:
+    """The SVG group of a named series, with its color and its marker."""
 
+    def __init__(self, root: Element, name: str, style_index: int, plot: PlotLayout) -> None:
+        self.name, self.plot = name, plot
+        self.marker_path = MARKER_PATHS[style_index % len(MARKER_PATHS)]
+        css_class = f"line-{style_index % len(LIGHT_LINE_COLORS)}"
+        attributes = {"class": css_class, "data-name": escape_line(name)}
+        self.group = SubElement(root, "g", attributes)
 
-def _error_bar_ends(value: float, error: float, scale: AxisScale) -> tuple[str, str]:
-    """Return the pixels of both ends; on a logarithmic axis a bar to zero ends at the edge."""
-    low = max(value - error, scale.ticks[0])
-    return format_px(scale.to_pixel(low)), format_px(scale.to_pixel(value + error))
+    def draw_line(self, line: LineSeries, label_y: float | None) -> None:
+        """Draw a line, its markers, and its name beside the plot, or none if `label_y` is None."""
+        css_class = "line dashed" if line.dashed else "line"
+        for curve in line.run_curves:
+            add_path(self.group, "run-curve", _path(curve, self.plot))
+        add_path(self.group, css_class, _path(line.points, self.plot))
+        for point in line.marker_points:
+            self.add_marker(point, _COMPACT_SIZE if label_y is None else 1)
+        if line.best:
+            self.add_marker(line.best).set("class", "best")
+        if label_y is not None:
+            start = f"M{format_px(self.plot.x.end + 14)},{format_px(label_y)}"
+            add_path(self.group, css_class, f"{start} h{axes.SWATCH}")
+            self.add_legend_entry(label_y)
+
+    def add_marker(self, point: Point, size: float = 1) -> Element:
+        x, y = point
+        marker = self._draw_marker(self.plot.x.to_pixel(x), self.plot.y.to_pixel(y), size)
+        exact_x, exact_y = axes.format_exact(x), axes.format_exact(y)
+        marker.set("data-x", exact_x)
+        marker.set("data-y", exact_y)
+        label = f"{self.group.get('data-name')}: {exact_y} at {exact_x}"
+        SubElement(marker, "title").text = label
+        return marker
+
+    def _draw_marker(self, x: float, y: float, size: float = 1) -> Element:
+        marker = add_path(self.group, "marker", self.marker_path)
+        scale = "" if size == 1 else f" scale({size:g})"
+        marker.set("transform", f"translate({format_px(x)} {format_px(y)}){scale}")
+        return marker
+
+    def add_legend_entry(self, y: float) -> None:
+        left = self.plot.x.end + 14
+        self._draw_marker(left + axes.SWATCH / 2, y)
+        name = axes.truncate_name(self.name)
+        add_text(self.group, "name", name, x=left + axes.SWATCH + 8, y=y + 5)
+
+    def draw_error_bars(self, point: ScatterPoint) -> None:
+        """Draw error bars with caps; on a logarithmic axis a bar to zero ends at the edge."""
+
+        def ends(value: float, error: float, scale: AxisScale) -> list[str]:
+            low = max(value - error, scale.ticks[0])
+            return [format_px(scale.to_pixel(end)) for end in (low, value + error)]
+
+        x, y = self.plot.x.to_pixel(point.x), self.plot.y.to_pixel(point.y)
+        paths = []
+        if point.x_error:
+            left, right = ends(point.x, point.x_error, self.plot.x)
+            caps = (f"M{end},{format_px(y - _CAP)} v{2 * _CAP}" for end in (left, right))
+            paths += [f"M{left},{format_px(y)} H{right}", " ".join(caps)]
+        if point.y_error:
+            low, high = ends(point.y, point.y_error, self.plot.y)
+            caps = (f"M{format_px(x - _CAP)},{end} h{2 * _CAP}" for end in (low, high))
+            paths += [f"M{format_px(x)},{low} V{high}", " ".join(caps)]
+        for path in paths:
+            add_path(self.group, "error-bar", path)

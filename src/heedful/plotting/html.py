@@ -20,7 +20,7 @@ from xml.etree.ElementTree import Element
 from heedful.plotting.svg import css_variables, escape_line, escape_text
 
 
-def make_element(
+def element(
     tag: str,
     *children: Element | str,
     css_class: str = "",
@@ -28,60 +28,55 @@ def make_element(
 ) -> Element:
     """Return an element with texts and elements in it; invisible characters are escaped."""
     escaped = {name: escape_text(value) for name, value in (attributes or {}).items()}
-    element = Element(tag, {"class": css_class, **escaped} if css_class else escaped)
+    node = Element(tag, {"class": css_class, **escaped} if css_class else escaped)
     for child in children:
         if not isinstance(child, str):
-            element.append(child)
-        elif len(element):
-            element[-1].tail = (element[-1].tail or "") + escape_text(child)
+            node.append(child)
+        elif len(node):
+            node[-1].tail = (node[-1].tail or "") + escape_text(child)
         else:
-            element.text = (element.text or "") + escape_text(child)
-    return element
+            node.text = (node.text or "") + escape_text(child)
+    return node
 
 
-def make_table(
+def table(
     head: Sequence[Element], rows: Iterable[Sequence[Element]], *, css_class: str, caption: str
 ) -> Element:
     """Return a table in a region that scrolls if the table is too wide, also by keyboard."""
-    table = make_element(
-        "table",
-        make_element("caption", caption),
-        make_element("thead", make_element("tr", *head)),
-        make_element("tbody", *(make_element("tr", *row) for row in rows)),
-        css_class=css_class,
-    )
+    parts = [
+        element("caption", caption),
+        element("thead", element("tr", *head)),
+        element("tbody", *(element("tr", *row) for row in rows)),
+    ]
     region = {"tabindex": "0", "role": "region", "aria-label": caption}
-    return make_element("div", table, css_class="wide", attributes=region)
+    table_element = element("table", *parts, css_class=css_class)
+    return element("div", table_element, css_class="wide", attributes=region)
 
 
 def column_header(*children: Element | str, attributes: Mapping[str, str] | None = None) -> Element:
     """Return the header of a column."""
-    return make_element("th", *children, attributes={"scope": "col", **(attributes or {})})
+    return element("th", *children, attributes={"scope": "col", **(attributes or {})})
 
 
 def row_header(*children: Element | str) -> Element:
     """Return the header of a row."""
-    return make_element("th", *children, attributes={"scope": "row"})
+    return element("th", *children, attributes={"scope": "row"})
 
 
 def definition_list(pairs: Iterable[tuple[str, str]]) -> Element:
     """Return a list of names and values."""
-    cells = [(make_element("dt", name), make_element("dd", value)) for name, value in pairs]
-    return make_element("dl", *(cell for pair in cells for cell in pair))
+    cells = (cell for pair in pairs for cell in zip(("dt", "dd"), pair, strict=True))
+    return element("dl", *(element(tag, text) for tag, text in cells))
 
 
 def key_figures(figures: Iterable[tuple[str, str, str]]) -> Element:
     """Return tiles of a name, a value and a note."""
-    tiles = [
-        make_element(
-            "div",
-            make_element("dt", name),
-            make_element("dd", value, css_class="value"),
-            make_element("dd", note, css_class="beside"),
-        )
-        for name, value, note in figures
-    ]
-    return make_element("dl", *tiles, css_class="key-figures")
+    tiles = []
+    for name, value, note in figures:
+        value_cell = element("dd", value, css_class="value")
+        note_cell = element("dd", note, css_class="beside")
+        tiles.append(element("div", element("dt", name), value_cell, note_cell))
+    return element("dl", *tiles, css_class="key-figures")
 
 
 def radio_group(name: str, legend: str, choices: Sequence[str]) -> Element:
@@ -90,27 +85,25 @@ def radio_group(name: str, legend: str, choices: Sequence[str]) -> Element:
     for index, choice in enumerate(choices):
         radio = {"type": "radio", "name": name, "value": str(index)}
         checked = {"checked": ""} if index == 0 else {}
-        labels.append(
-            make_element("label", make_element("input", attributes=radio | checked), choice)
-        )
-    return make_element("fieldset", make_element("legend", legend), *labels, css_class="switch")
+        button = element("input", attributes=radio | checked)
+        labels.append(element("label", button, choice))
+    return element("fieldset", element("legend", legend), *labels, css_class="switch")
 
 
 def embed_svg(svg: str) -> Element:
     """Return an SVG document as part of a page, without its own style, which the policy blocks."""
     root = ElementTree.fromstring(svg)
-    for element in root.iter():
-        element.tag = element.tag.rpartition("}")[2]  # inside a page, SVG needs no namespace
+    for node in root.iter():
+        node.tag = node.tag.rpartition("}")[2]  # inside a page, SVG needs no namespace
     for style in root.findall("style"):
         root.remove(style)
     return root
 
 
-def to_html(*elements: Element) -> str:
+def serialize(*elements: Element) -> str:
     """Serialize elements as HTML."""
-    return "".join(
-        ElementTree.tostring(element, encoding="unicode", method="html") for element in elements
-    )
+    parts = (ElementTree.tostring(part, encoding="unicode", method="html") for part in elements)
+    return "".join(parts)
 
 
 def render_page(
@@ -131,15 +124,16 @@ def render_page(
     style = css_variables() + extra_style + "".join(map(read_asset, styles))
     script = "".join(map(read_asset, scripts))
     hashes = f"style-src {_csp_hash(style)}; script-src {_csp_hash(script)}"
+    data_elements = [
+        f'<script type="application/json" id="{name}">{to_script_json(value)}</script>'
+        for name, value in (data or {}).items()
+    ]
     return Template(read_asset("page.html")).substitute(
         policy=f"default-src 'none'; {hashes}; base-uri 'none'; form-action 'none'",
         title=escape(escape_line(title)),
         page_type=page_type,
         content=content,
-        data="\n".join(
-            f'<script type="application/json" id="{name}">{to_script_json(value)}</script>'
-            for name, value in (data or {}).items()
-        ),
+        data="\n".join(data_elements),
         style=style,
         script=script,
     )

@@ -8,7 +8,9 @@ it have a contrast of at least 4.5 to 1.
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from itertools import accumulate
 from typing import NamedTuple
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
@@ -22,30 +24,20 @@ FAINT_THRESHOLD = 0.05
 
 
 class Palette(NamedTuple):
-    """Colors as `#rrggbb`. One hue only, so that lightness alone carries a weight."""
+    """Colors of a light page. One hue only, so that lightness alone carries a weight."""
 
-    background: str
-    empty_cell: str
-    full_cell: str
-    text_on_empty: str
-    text_on_full: str
-    text: str
-    muted: str
-    rule: str
-    accent: str  # the element under the pointer
+    background: str = "#ffffff"
+    empty_cell: str = "#eef1f8"
+    full_cell: str = "#1e2a80"
+    text_on_empty: str = "#000000"
+    text_on_full: str = "#ffffff"
+    text: str = "#171b2e"
+    muted: str = "#5d6579"
+    rule: str = "#d9deea"
+    accent: str = "#c2410c"  # the element under the pointer
 
 
-LIGHT = Palette(
-    background="#ffffff",
-    empty_cell="#eef1f8",
-    full_cell="#1e2a80",
-    text_on_empty="#000000",
-    text_on_full="#ffffff",
-    text="#171b2e",
-    muted="#5d6579",
-    rule="#d9deea",
-    accent="#c2410c",
-)
+LIGHT = Palette()
 DARK = Palette(
     background="#10141f",
     empty_cell="#1c2333",
@@ -61,13 +53,9 @@ DARK = Palette(
 
 def weight_color(palette: Palette, weight: float) -> str:
     """Return the color of a cell with this weight."""
-    pairs = zip(_channels(palette.empty_cell), _channels(palette.full_cell), strict=True)
-    mixed = [round(empty + (full - empty) * weight) for empty, full in pairs]
-    return "#" + "".join(f"{channel:02x}" for channel in mixed)
-
-
-def _channels(color: str) -> tuple[int, ...]:
-    return tuple(bytes.fromhex(color.removeprefix("#")))
+    empty, full = (bytes.fromhex(color[1:]) for color in (palette.empty_cell, palette.full_cell))
+    mixed = (round(low + (high - low) * weight) for low, high in zip(empty, full, strict=True))
+    return "#" + bytes(mixed).hex()
 
 
 def digit_color(palette: Palette, weight: float) -> str:
@@ -81,10 +69,13 @@ def css_variables() -> str:
         " ".join(f"--{name.replace('_', '-')}: {color};" for name, color in palette.items())
         for palette in (LIGHT._asdict(), DARK._asdict())
     )
-    return (
-        f":root {{ color-scheme: light dark; {light} }}\n"
-        f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
-    )
+    root = f":root {{ color-scheme: light dark; {light} }}\n"
+    return f"{root}@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
+
+
+def select_by_scheme(light: str, dark: str) -> str:
+    """Return CSS rules for light pages with those that replace them on dark ones."""
+    return f"{light}@media (prefers-color-scheme: dark) {{{dark}}}"
 
 
 # ----- elements -----
@@ -105,13 +96,10 @@ text {{ font-family: system-ui, -apple-system, "Segoe UI", "Noto Sans", Helvetic
 """
 
 
-class Box(NamedTuple):
-    """A rectangle in pixels."""
+SVG_STYLE = select_by_scheme(*(_STYLE.format_map(palette._asdict()) for palette in (LIGHT, DARK)))
 
-    x: float
-    y: float
-    width: float
-    height: float
+Box = tuple[float, float, float, float]
+"""x, y, width and height of a rectangle in pixels."""
 
 
 def svg_document(width: float, height: float, *, title: str, description: str) -> Element:
@@ -120,18 +108,16 @@ def svg_document(width: float, height: float, *, title: str, description: str) -
     root.set("width", format_px(width))
     root.set("height", format_px(height))
     root.set("viewBox", f"0 0 {format_px(width)} {format_px(height)}")
-    SubElement(root, "title").text = title
-    SubElement(root, "desc").text = description
-    light, dark = (_STYLE.format_map(palette._asdict()) for palette in (LIGHT, DARK))
-    SubElement(root, "style").text = f"{light}@media (prefers-color-scheme: dark) {{{dark}}}"
-    add_rect(root, "background", Box(0.5, 0.5, width - 1, height - 1), radius=14)
+    for tag, text in (("title", title), ("desc", description), ("style", SVG_STYLE)):
+        SubElement(root, tag).text = text
+    add_rect(root, "background", (0.5, 0.5, width - 1, height - 1), radius=14)
     return root
 
 
 def add_rect(parent: Element, css_class: str, box: Box, *, radius: int = 0) -> Element:
     """Append a rectangle."""
-    sides = {name: format_px(side) for name, side in box._asdict().items()}
-    return SubElement(parent, "rect", {"class": css_class, **sides, "rx": str(radius)})
+    sides = zip(("x", "y", "width", "height"), map(format_px, box), strict=True)
+    return SubElement(parent, "rect", {"class": css_class, **dict(sides), "rx": str(radius)})
 
 
 def add_path(parent: Element, css_class: str, path: str) -> Element:
@@ -181,7 +167,15 @@ def escape_invisible(token: str) -> str:
     Spaces become open boxes. Controls, bidirectional overrides, other invisible characters and
     unpaired surrogates become escapes such as `\u202e`.
     """
-    label = "".join(map(_escape_character, token))
+    label = ""
+    for character in token:
+        is_invisible = unicodedata.category(character)[0] in "CZ" or character in _BLANKS
+        if character == " ":
+            label += SPACE
+        elif is_invisible and character not in _JOINERS:
+            label += character.encode("unicode_escape").decode("ascii")
+        else:
+            label += character
     first = label[:1]
     is_combining = first and (unicodedata.category(first)[0] == "M" or cell_len(first) == 0)
     return _DOTTED_CIRCLE + label if is_combining else label or EMPTY
@@ -194,19 +188,8 @@ def escape_line(text: str) -> str:
 
 def escape_text(text: str) -> str:
     """Return a text with every character visible; spaces and line breaks are kept."""
-    lines = (line.split(" ") for line in text.split("\n"))
-    return "\n".join(
-        " ".join(escape_invisible(word) if word else "" for word in line) for line in lines
-    )
-
-
-def _escape_character(character: str) -> str:
-    if character == " ":
-        return SPACE
-    is_invisible = unicodedata.category(character)[0] in "CZ" or character in _BLANKS
-    if is_invisible and character not in _JOINERS:
-        return character.encode("unicode_escape").decode("ascii")
-    return character
+    words = re.split("([ \n])", text)
+    return "".join(word if word in {"", " ", "\n"} else escape_invisible(word) for word in words)
 
 
 def split_joined_emoji(label: str) -> str:
@@ -219,13 +202,9 @@ def truncate(label: str, cells: int) -> str:
     """Cut a label to a number of terminal cells, with an ellipsis."""
     if cell_len(label) <= cells:
         return label
-    kept, remaining = "", cells - cell_len(ELLIPSIS)
-    for character in label:
-        remaining -= cell_len(character)
-        if remaining < 0:
-            break
-        kept += character
-    return kept + ELLIPSIS
+    widths = accumulate(map(cell_len, label))
+    num_kept = sum(width <= cells - cell_len(ELLIPSIS) for width in widths)
+    return label[:num_kept] + ELLIPSIS
 
 
 def format_weight(weight: float) -> str:

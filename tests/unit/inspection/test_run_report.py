@@ -7,7 +7,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from heedful.inspection.run_report import read_json_lines, render_run_page
+from heedful.inspection.run_report import render_run_page
+from heedful.inspection.training_curves import read_json_lines
 from heedful.plotting.svg import escape_text
 from heedful.tasks.registry import all_metrics
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from heedful.inspection.attention_map import AttentionMap
-from heedful.inspection.terminal import terminal_heatmap
+from heedful.inspection.attention_map import AttentionMap, terminal_heatmap
 from heedful.plotting.svg import LIGHT, weight_color
 
 RULE = "\u2502"

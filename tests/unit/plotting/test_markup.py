@@ -2,8 +2,8 @@ from html.parser import HTMLParser
 
 import pytest
 
+from heedful.plotting import html
 from heedful.plotting.charts import LineSeries, render_line_chart
-from heedful.plotting.html import embed_svg, make_element, make_table, to_html
 from tests.example_comparisons import HOSTILE
 
 TEXTS = [
@@ -35,9 +35,9 @@ class PageParser(HTMLParser):
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_text_is_never_interpreted_as_markup(text):
-    page = PageParser(
-        to_html(make_element("p", text, make_element("b", text), text, attributes={"title": text}))
-    )
+    inner = html.element("b", text)
+    outer = html.element("p", text, inner, text, attributes={"title": text})
+    page = PageParser(html.serialize(outer))
     assert page.tags == ["p", "b"]
     assert page.attributes == [("title", text)]
     assert page.text == 3 * text
@@ -45,23 +45,23 @@ def test_text_is_never_interpreted_as_markup(text):
 
 @pytest.mark.parametrize(("hidden", "shown"), [("\u202e", "\\u202e"), ("\x00", "\\x00")])
 def test_invisible_characters_are_escaped(hidden, shown):
-    page = PageParser(to_html(make_element("p", f"a{hidden}", attributes={"title": hidden})))
+    page = PageParser(html.serialize(html.element("p", f"a{hidden}", attributes={"title": hidden})))
     assert page.text == f"a{shown}"
     assert page.attributes == [("title", shown)]
 
 
 def test_texts_and_elements_keep_their_order():
-    parts = make_element(
-        "p", "a", "b", make_element("i", "c"), "d", "e", make_element("b"), "f", css_class="note"
+    parts = html.element(
+        "p", "a", "b", html.element("i", "c"), "d", "e", html.element("b"), "f", css_class="note"
     )
-    assert to_html(parts) == '<p class="note">ab<i>c</i>de<b></b>f</p>'
+    assert html.serialize(parts) == '<p class="note">ab<i>c</i>de<b></b>f</p>'
 
 
 def test_table_has_headers_a_caption_and_a_focusable_region():
-    table = make_table(
-        [make_element("th", "a")], [[make_element("td", "1")]], css_class="plain", caption="Numbers"
+    table = html.table(
+        [html.element("th", "a")], [[html.element("td", "1")]], css_class="plain", caption="Numbers"
     )
-    assert to_html(table) == (
+    assert html.serialize(table) == (
         '<div class="wide" tabindex="0" role="region" aria-label="Numbers"><table class="plain">'
         "<caption>Numbers</caption><thead><tr><th>a</th></tr></thead>"
         "<tbody><tr><td>1</td></tr></tbody></table></div>"
@@ -70,7 +70,7 @@ def test_table_has_headers_a_caption_and_a_focusable_region():
 
 def test_embedded_svg_has_neither_style_nor_namespace():
     line = LineSeries(HOSTILE, [(0, 1)])
-    text = to_html(embed_svg(render_line_chart([line], title=HOSTILE)))
+    text = html.serialize(html.embed_svg(render_line_chart([line], title=HOSTILE)))
     page = PageParser(text)
     assert {"style", "script", "img"} & set(page.tags) == set()
     assert page.tags[:3] == ["svg", "title", "desc"]
