@@ -45,6 +45,8 @@ Scalar: TypeAlias = Float[Tensor, ""]
 Losses: TypeAlias = Mapping[str, Scalar]
 """Named losses of a batch, each a sum over its targets."""
 TokenIds: TypeAlias = Int[Tensor, "B T"]
+Positions: TypeAlias = Int[Tensor, "B T"]
+"""The position of each token in its sequence."""
 HiddenStates: TypeAlias = Float[Tensor, "B T D"]
 """Inputs or outputs of a Transformer layer."""
 Lengths: TypeAlias = Int[Tensor, "B"]
@@ -74,6 +76,7 @@ __all__ = [
     "Losses",
     "Mask",
     "PerQuery",
+    "Positions",
     "Queries",
     "Scalar",
     "Scores",

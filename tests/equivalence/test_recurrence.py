@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import heedful.acceleration.kernels  # noqa: F401
-from heedful.acceleration.recurrent_kernels import (
+from heedful.acceleration.sequence_kernels import (
     has_kernel_for_states,
     run_packed,
     run_with_frozen_padding,

@@ -1,49 +1,257 @@
-"""Registers the kernels of all ops. Importing this module is all that it takes to use them."""
+"""Registration of the kernels of all ops, and those that decoding steps use.
+
+Importing this module is all that it takes to use the kernels. Invariant: a kernel gives what its
+reference gives, but for rounding; candidates may differ in the order of equal scores.
+"""
 
 from __future__ import annotations
 
-from heedful.acceleration.attention_kernels import (
-    append_rows,
-    attend_in_chunks,
-    can_look_up,
-    chunked_additive_score,
-    exceeds_query_chunk,
-    exceeds_unchunked,
-    has_single_cpu_query,
-    is_eager_on_cpu,
-    lookup_sinusoids,
-    sdpa_context,
-    single_query_context,
-)
-from heedful.acceleration.candidate_kernels import (
-    can_rank_in_chunks,
-    can_rank_with_numpy,
-    find_candidates_in_chunks,
-    find_candidates_with_numpy,
-)
-from heedful.acceleration.recurrent_kernels import (
-    has_kernel_for_final_state,
-    has_kernel_for_outputs,
-    has_kernel_for_states,
-    torch_final_state,
-    torch_outputs,
-    torch_states,
-)
+import math
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from heedful.acceleration import sequence_kernels, tuning
 from heedful.attention.additive_scores import additive_score
+from heedful.attention.alignments import mask_scores
 from heedful.attention.attention import softmax_context
+from heedful.attention.outputs import Memory
 from heedful.attention.positional_encoding import sinusoids
 from heedful.layers.rnn import unroll_outputs, unroll_states, unroll_with_final_state
 from heedful.layers.self_attention import attend_at_positions, write_rows
-from heedful.search.candidates import find_candidates
+from heedful.search.candidates import Candidates, find_candidates, rank_all, to_candidates
+from heedful.shapes import Context, Float, Int, Queries
 
-additive_score.register("chunked", chunked_additive_score, exceeds_unchunked)
+LogProbs = Float[Tensor, "R N"]
+CumulativeLogProbs = NDArray[np.float64]
+
+
+def exceeds_unchunked(queries: Tensor, keys: Tensor, *_: object) -> bool:
+    """Whether the hidden layer (*B, T, S, A) of additive scores is too large to be held."""
+    leading = torch.broadcast_shapes(queries.shape[:-2], keys.shape[:-2])
+    num_elements = math.prod((*leading, *queries.shape[-2:], keys.size(-2)))
+    return num_elements > tuning.MAX_UNCHUNKED_ELEMENTS
+
+
+def exceeds_query_chunk(attend: object, queries: Tensor, *_: object) -> bool:
+    """Whether there are so many queries that their masks would be large."""
+    return queries.size(1) > tuning.QUERY_CHUNK_SIZE
+
+
+def has_single_cpu_query(queries: Tensor, memory: Memory, *_: object) -> bool:
+    """Whether there is one query per row, on a CPU, and no values are shared by several heads."""
+    is_shared = queries.shape[:-2] != memory.values.shape[:-2]
+    return queries.size(-2) == 1 and queries.device.type == "cpu" and not is_shared
+
+
+def single_query_context(
+    queries: Queries, memory: Memory, temperature: float, dropout: float
+) -> Context:
+    """Kernel of `softmax_context` that holds the weights, which are small for one query.
+
+    It takes a third to a tenth of the time of torch's SDPA, which would copy the keys (160 rows of
+    4 heads, 14 to 28 positions of size 64, two x86 cores).
+    """
+    scores = mask_scores(queries / temperature @ memory.keys.mT, memory.mask)
+    weights = scores.softmax(dim=-1) * memory.mask
+    return functional.dropout(weights, dropout) @ memory.values
+
+
+def sdpa_context(queries: Queries, memory: Memory, temperature: float, dropout: float) -> Context:
+    """Kernel of `softmax_context` by torch's SDPA, which never holds the weights (*B, T, S).
+
+    A NaN in a key that some queries see and others do not reaches all of them, since torch adds its
+    mask to the scores; in the reference it reaches only those that see the key.
+    """
+    values, keys, mask = memory
+    mask = mask[(None,) * (queries.dim() - mask.dim())]
+    mask = mask.expand(*queries.shape[:-3], *mask.shape[-3:])
+    key_is_visible = mask.any(dim=-2).unsqueeze(-1)  # (*B, S, 1)
+    # Without a mask torch returns zeros for a query of NaN, as if it saw nothing: so the mask is
+    # passed even where it hides nothing.
+    context = functional.scaled_dot_product_attention(
+        _to_4d(queries),
+        _to_4d(keys.masked_fill(~key_is_visible, 0)),
+        _to_4d(values),
+        attn_mask=_to_4d(mask),
+        dropout_p=dropout,
+        scale=1 / temperature,
+        enable_gqa=queries.shape[:-2] != keys.shape[:-2],
+    )
+    has_visible_key = mask.any(dim=-1, keepdim=True)  # (*B, T or 1, 1)
+    return context.view(*queries.shape[:-1], values.size(-1)).masked_fill(~has_visible_key, 0)
+
+
+def _to_4d(inputs: Tensor) -> Tensor:
+    return inputs[None, None].flatten(0, -4)
+
+
+def can_look_up(positions: Tensor, *_: object) -> bool:
+    """Whether positions are on a CPU; a GPU would have to be waited for to check their range."""
+    is_eager = not torch.compiler.is_compiling()
+    return positions.device.type == "cpu" and type(positions) is Tensor and is_eager
+
+
+def lookup_sinusoids(
+    positions: Int[Tensor, "*B T"], size: int, dtype: torch.dtype
+) -> Float[Tensor, "*B T E"]:
+    """Kernel of `sinusoids` that looks small positions up in a table."""
+    try:
+        return functional.embedding(positions, _sinusoid_table(size, dtype))
+    except IndexError:
+        return sinusoids.reference(positions, size, dtype)
+
+
+@lru_cache(maxsize=16)
+def _sinusoid_table(size: int, dtype: torch.dtype) -> Float[Tensor, "positions E"]:
+    with torch.inference_mode(mode=False):
+        positions = torch.arange(tuning.NUM_TABULATED_POSITIONS, device="cpu")
+        return sinusoids.reference(positions, size, dtype)
+
+
+def is_eager_on_cpu(cached: Tensor, new: Tensor, positions: Tensor) -> bool:
+    """Whether positions can be read without waiting for a GPU or breaking a graph."""
+    return positions.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def append_rows(
+    cached: Float[Tensor, "B *H S X"], new: Float[Tensor, "B *H N X"], positions: Int[Tensor, "B N"]
+) -> Float[Tensor, "B *H R X"]:
+    """Kernel of `write_rows` that concatenates where every row continues behind the cache."""
+    if bool((positions[:, 0] == cached.size(-2)).all()):
+        return torch.cat([cached, new], dim=-2)
+    return write_rows.reference(cached, new, positions)
+
+
+# The kernels of `find_candidates` do not sort a whole vocabulary. The tokens of a row are split
+# into chunks. A continuation among the best C lies in one of the C chunks with the largest maxima,
+# so one pass finds the maxima and only the tokens of C chunks are ranked.
+
+
+def can_rank_in_chunks(allowed_log_probs: Tensor, _: Any, __: Any, num_candidates: int) -> bool:
+    """Whether there are enough chunks to leave some out."""
+    return _num_chunks(allowed_log_probs) > 2 * num_candidates
+
+
+def find_candidates_in_chunks(
+    allowed_log_probs: LogProbs,
+    model_log_probs: LogProbs,
+    cumulative_log_probs: CumulativeLogProbs,
+    num_candidates: int,
+) -> Candidates:
+    """Kernel of `find_candidates` that does not synchronize before the result is copied."""
+    chunk_size, size = tuning.CANDIDATE_CHUNK_SIZE, allowed_log_probs.size(1)
+    num_chunks = _num_chunks(allowed_log_probs)
+    dtype = torch.promote_types(model_log_probs.dtype, torch.float32)
+    totals = torch.from_numpy(cumulative_log_probs).to(model_log_probs.device, dtype)
+    first_rows = totals.size(1) * torch.arange(len(totals), device=totals.device)[:, None]
+    chunks = _best_chunks(allowed_log_probs, totals, num_candidates)  # (beams, C) of K * chunks
+    rows, starts = first_rows + chunks // num_chunks, chunks % num_chunks * chunk_size
+    fitting = starts.clamp(max=size - chunk_size)
+    windows = _windows(allowed_log_probs, rows * size + fitting)
+    if size % chunk_size:
+        offsets = torch.arange(chunk_size, device=rows.device)
+        windows.masked_fill_(offsets < (starts - fitting).unsqueeze(-1), -torch.inf)
+    extended_totals = windows + totals.flatten()[rows].unsqueeze(-1)
+    best, indices = extended_totals.flatten(1).topk(num_candidates)
+    chosen = indices // chunk_size
+    tokens = fitting.gather(1, chosen) + indices % chunk_size
+    return to_candidates(best, rows.gather(1, chosen), tokens, model_log_probs)
+
+
+def can_rank_with_numpy(_: Any, model_log_probs: Tensor, *__: object) -> bool:
+    """Whether log-probabilities are on the CPU, in a precision in which scores are added."""
+    is_wide = model_log_probs.dtype in {torch.float32, torch.float64}
+    return is_wide and model_log_probs.device.type == "cpu"
+
+
+def find_candidates_with_numpy(
+    allowed_log_probs: LogProbs,
+    model_log_probs: LogProbs,
+    cumulative_log_probs: CumulativeLogProbs,
+    num_candidates: int,
+) -> Candidates:
+    """Kernel of `find_candidates` on a CPU: numpy has less overhead than torch for small arrays."""
+    totals = torch.from_numpy(cumulative_log_probs).to(model_log_probs.dtype)
+    if num_candidates == totals.size(1) == 1:
+        tokens = allowed_log_probs.numpy().argmax(axis=1)[:, None]
+        rows = np.arange(len(tokens))[:, None]
+    else:
+        rows, tokens = _rank_with_numpy(allowed_log_probs, totals, num_candidates)
+    scores = totals.numpy().reshape(-1)[rows] + allowed_log_probs.numpy()[rows, tokens]
+    log_probs = model_log_probs.numpy()[rows, tokens].astype(np.float64)
+    return Candidates(scores.astype(np.float64), log_probs, tokens, rows, np.zeros_like(tokens))
+
+
+def _rank_with_numpy(
+    log_probs: LogProbs, totals: Float[Tensor, "U K"], num_candidates: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return rows and tokens of the best continuations of each beam."""
+    chunk_size, size = tuning.CANDIDATE_CHUNK_SIZE, log_probs.size(1)
+    num_chunks = _num_chunks(log_probs)
+    beams = np.arange(len(totals))[:, None]
+    first_rows = totals.size(1) * beams
+    if num_chunks <= 2 * num_candidates:
+        indices = rank_all(log_probs, totals, num_candidates)[1].numpy()
+        row_in_beam, tokens = np.divmod(indices, size)
+        return first_rows + row_in_beam, tokens
+    chunks = _best_chunks(log_probs, totals, num_candidates).numpy()
+    row_in_beam, chunk_in_row = np.divmod(chunks, num_chunks)
+    rows, starts = first_rows + row_in_beam, chunk_in_row * chunk_size
+    fitting = np.minimum(starts, size - chunk_size)
+    windows = _windows(log_probs, torch.from_numpy(rows * size + fitting))
+    if size % chunk_size:
+        windows.numpy()[starts > fitting, : -(size % chunk_size)] = -np.inf
+    row_totals = torch.from_numpy(totals.numpy()[beams, row_in_beam])
+    extended_totals = windows.add_(row_totals.unsqueeze(-1)).flatten(1)
+    indices = extended_totals.topk(num_candidates).indices.numpy()
+    chosen, offsets = np.divmod(indices, chunk_size)
+    return rows[beams, chosen], fitting[beams, chosen] + offsets
+
+
+def _num_chunks(log_probs: LogProbs) -> int:
+    return -(-log_probs.size(1) // tuning.CANDIDATE_CHUNK_SIZE)
+
+
+def _best_chunks(
+    log_probs: LogProbs, totals: Float[Tensor, "U K"], count: int
+) -> Int[Tensor, "U C"]:
+    """Return the chunks of each beam with the largest maxima; the last of a row may be shorter."""
+    whole = log_probs.size(1) // tuning.CANDIDATE_CHUNK_SIZE * tuning.CANDIDATE_CHUNK_SIZE
+    maxima = log_probs[:, :whole].unflatten(1, (-1, tuning.CANDIDATE_CHUNK_SIZE)).amax(dim=-1)
+    if whole < log_probs.size(1):
+        maxima = torch.cat([maxima, log_probs[:, whole:].amax(dim=-1, keepdim=True)], dim=1)
+    return (totals.view(-1, 1) + maxima).view(len(totals), -1).topk(count).indices
+
+
+def _windows(log_probs: LogProbs, starts: Int[Tensor, "U C"]) -> Float[Tensor, "U C chunk"]:
+    """Return a chunk of tokens from each of these indices of the flattened rows.
+
+    A shorter last chunk is filled up from its left; what fills it belongs to the one before.
+    """
+    windows = log_probs.flatten().unfold(0, tuning.CANDIDATE_CHUNK_SIZE, 1)  # a view, not a copy
+    return windows.index_select(0, starts.flatten()).unflatten(0, starts.shape)
+
+
+additive_score.register("chunked", sequence_kernels.chunked_additive_score, exceeds_unchunked)
+attend_at_positions.register("chunked", sequence_kernels.attend_in_chunks, exceeds_query_chunk)
 softmax_context.register("single-query", single_query_context, has_single_cpu_query)
 softmax_context.register("sdpa", sdpa_context, lambda *_: True)
 sinusoids.register("table", lookup_sinusoids, can_look_up)
 write_rows.register("append", append_rows, is_eager_on_cpu)
-attend_at_positions.register("chunked", attend_in_chunks, exceeds_query_chunk)
-unroll_outputs.register("torch", torch_outputs, has_kernel_for_outputs)
-unroll_states.register("torch", torch_states, has_kernel_for_states)
-unroll_with_final_state.register("torch", torch_final_state, has_kernel_for_final_state)
 find_candidates.register("numpy", find_candidates_with_numpy, can_rank_with_numpy)
 find_candidates.register("chunked", find_candidates_in_chunks, can_rank_in_chunks)
+unroll_outputs.register(
+    "torch", sequence_kernels.torch_outputs, sequence_kernels.has_kernel_for_outputs
+)
+unroll_states.register(
+    "torch", sequence_kernels.torch_states, sequence_kernels.has_kernel_for_states
+)
+unroll_with_final_state.register(
+    "torch", sequence_kernels.torch_final_state, sequence_kernels.has_kernel_for_final_state
+)

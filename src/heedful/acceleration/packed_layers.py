@@ -1,10 +1,13 @@
-"""One decoding step of standard Transformer layers, with packed weights.
+"""One decoding step of standard Transformer layers, with packed weights and shared caches.
 
-A step reads one position of every row, right behind the cached ones. Hypotheses of one sentence may
-share a cache and a memory: F sentences with K rows each give R = F * K rows, and every product with
-a cache or memory is one batched product over the sentences.
+A step reads one position of every row, right behind the cached ones. The hypotheses of a sentence
+may share one memory of its source and one cache, which holds every position that any of them has
+added: F sentences with K rows each give R = F * K rows, and every product with a cache or memory is
+one batched product over the sentences. Each row has a mask over the cached positions; reordering
+the beam changes masks and row indices, not the cache.
 
-Invariant: a step gives what the plain layers give, but for rounding.
+Invariants: a step gives what the plain layers give, but for rounding; after any reordering, every
+row continues as if it were decoded alone.
 """
 
 from __future__ import annotations
@@ -12,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from heedful.acceleration import tuning
-from heedful.acceleration.packed_linear import PackedLinear, activate_inplace
+from heedful.acceleration.decoding import PackedLinear, activate_inplace
 from heedful.attention.alignments import SoftmaxAlignment, mask_scores
 from heedful.attention.attention import Attention
 from heedful.attention.multi_head import MultiHeadAttention
@@ -25,9 +29,87 @@ from heedful.attention.outputs import Memory
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.self_attention import KVCache
 from heedful.layers.transformer import SublayerConnection, TransformerLayer
-from heedful.shapes import Bool, Float
+from heedful.pytree import map_tensors, select_rows
+from heedful.shapes import Bool, Float, Int
 
-_BUFFER_KEY = "_buffer"
+RowVectors = Float[Tensor, "R D"]
+VisiblePositions = Bool[Tensor, "R P"]
+"""The cached positions that belong to each row."""
+
+
+class BeamSharedState(NamedTuple):
+    """Decoding state of hypotheses that share memories and caches."""
+
+    memories: tuple[Memory, ...]  # of all layers, with one row per sentence
+    kv_caches: tuple[KVCache, ...] | None  # likewise; None before the first step
+    sentence_index: Int[Tensor, "R"]  # the sentence of each row
+    visible: VisiblePositions | None  # None if all positions belong to all rows
+    start_positions: Int[Tensor, "R"]
+
+    @classmethod
+    def from_memories(
+        cls,
+        memories: tuple[Memory, ...],
+        start_positions: Int[Tensor, "R"],
+        kv_caches: tuple[KVCache, ...] | None = None,
+    ) -> BeamSharedState:
+        """Return a state in which every row is a sentence of its own."""
+        rows = torch.arange(len(start_positions), device=start_positions.device)
+        return cls(memories, kv_caches, rows, None, start_positions)
+
+    @property
+    def num_sentences(self) -> int:
+        """Rows of the memories and caches."""
+        return len(self.memories[0].values)
+
+    def map_rows(self, transform: Callable[[Tensor], Tensor]) -> BeamSharedState:
+        """Select rows; memories and caches stay as they are."""
+        sentence_index, visible, start_positions = map_tensors(transform, self[2:])
+        return BeamSharedState(*self[:2], sentence_index, visible, start_positions)
+
+    def regroup(self) -> BeamSharedState:
+        """Return the state with the rows of a sentence side by side, the same number for each.
+
+        Sentences without rows are dropped. Where some have more rows than others, or more than can
+        share a cache at little cost, every row becomes a sentence of its own.
+        """
+        rows = self.sentence_index.numpy()
+        beam_size, rest = divmod(len(rows), self.num_sentences)
+        is_small = 0 < beam_size <= tuning.MAX_SHARED_BEAM_SIZE and not rest
+        if is_small and (rows == np.arange(self.num_sentences).repeat(beam_size)).all():
+            return self
+        sentences, counts = np.unique(rows, return_counts=True)
+        is_even = (counts == counts[0]).all() and (rows == sentences.repeat(counts)).all()
+        if not is_even or counts[0] > tuning.MAX_SHARED_BEAM_SIZE:
+            memories, kv_caches = self.per_row()
+            return BeamSharedState.from_memories(memories, self.start_positions, kv_caches)
+        memories, kv_caches = select_rows(self[:2], torch.from_numpy(sentences))
+        sentence_index = torch.from_numpy(np.arange(len(sentences)).repeat(counts))
+        return BeamSharedState(memories, kv_caches, sentence_index, *self[3:])
+
+    def next_visible(self) -> VisiblePositions | None:
+        """Return the mask after a step in which every row adds a position to its sentence."""
+        num_rows = len(self.start_positions)
+        beam_size = num_rows // self.num_sentences
+        visible = self.visible
+        if visible is None:
+            if beam_size == 1:
+                return None
+            num_cached = 0 if self.kv_caches is None else self.kv_caches[0].values.size(-2)
+            visible = torch.ones(num_rows, num_cached, dtype=torch.bool)
+        added = torch.eye(beam_size, dtype=torch.bool).repeat(self.num_sentences, 1)
+        return torch.cat([visible, added], dim=1)
+
+    def per_row(self) -> tuple[tuple[Memory, ...], tuple[KVCache, ...] | None]:
+        """Return memories and caches with one row for each hypothesis."""
+        memories, kv_caches = select_rows(self[:2], self.sentence_index)
+        if self.visible is not None:
+            # All rows have the same number of visible positions.
+            positions = self.visible.nonzero()[:, 1].view(len(self.start_positions), 1, -1, 1)
+            kv_caches = map_tensors(
+                lambda cache: cache.take_along_dim(positions, dim=-2), kv_caches
+            )
+        return memories, kv_caches
 
 
 def append_with_capacity(
@@ -39,7 +121,7 @@ def append_with_capacity(
     to. Rows that were selected are another tensor without that attribute: they are copied. Only a
     tensor that comes back as it was returned gets spare capacity.
     """
-    buffer: Tensor | None = vars(cached).pop(_BUFFER_KEY, None)
+    buffer: Tensor | None = vars(cached).pop("_buffer", None)
     size, new_size = cached.size(-2), cached.size(-2) + new.size(-2)
     if buffer is None:
         buffer = torch.cat([cached, new], dim=-2)
@@ -49,7 +131,7 @@ def append_with_capacity(
             buffer = pad(cached, (0, 0, 0, growth))
         buffer[..., size:new_size, :] = new
     grown = buffer[..., :new_size, :]
-    vars(grown)[_BUFFER_KEY] = buffer
+    vars(grown)["_buffer"] = buffer
     return grown
 
 
@@ -68,13 +150,13 @@ class PackedConnection(NamedTuple):
         shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
         return cls(lambda inputs: torch.layer_norm(inputs, shape, weight, bias, eps), is_pre_norm)
 
-    def sublayer_input(self, inputs: Float[Tensor, "R D"]) -> Float[Tensor, "R D"]:
+    def sublayer_input(self, inputs: RowVectors) -> RowVectors:
         """Normalize the input of a sublayer with pre-norm."""
         return self.norm(inputs) if self.is_pre_norm else inputs
 
     def add_residual(
-        self, inputs: Float[Tensor, "R D"], projection: PackedLinear, hidden: Float[Tensor, "R E"]
-    ) -> Float[Tensor, "R D"]:
+        self, inputs: RowVectors, projection: PackedLinear, hidden: Float[Tensor, "R E"]
+    ) -> RowVectors:
         """Add the projection of a sublayer's hidden layer; with post-norm, normalize the sum."""
         outputs = projection.add_to(inputs, hidden)
         return outputs if self.is_pre_norm else self.norm(outputs)
@@ -95,15 +177,17 @@ class PackedAttention(NamedTuple):
     ) -> PackedAttention:
         """Pack a standard attention sublayer."""
         heads, temperature = multi_head_and_temperature(attention)
+
+        def prepare_keys(keys: Tensor) -> Tensor:
+            return heads.score.prepare_keys(keys.unflatten(-1, (heads.num_heads, -1))).flatten(-2)
+
         query_projection = PackedLinear.from_linear(heads.query_projection)
         projections = [query_projection.map_outputs(lambda outputs: outputs / temperature)]
         if is_self_attention:
             # `prepare_keys` of a dot-product score is linear: apply it to the weight, once.
             key_projection = PackedLinear.from_linear(heads.key_projection)
-            projections += [
-                key_projection.map_outputs(lambda outputs: _prepare_keys(heads, outputs)),
-                PackedLinear.from_linear(heads.value_projection),
-            ]
+            value_projection = PackedLinear.from_linear(heads.value_projection)
+            projections += [key_projection.map_outputs(prepare_keys), value_projection]
         return cls(
             PackedLinear.concatenate(projections),
             PackedLinear.from_linear(heads.output_projection),
@@ -113,11 +197,11 @@ class PackedAttention(NamedTuple):
 
     def self_attention_step(
         self,
-        inputs: Float[Tensor, "R D"],
+        inputs: RowVectors,
         kv_cache: KVCache | None,
         visible: Bool[Tensor, "F 1 K P"] | None,
         num_sentences: int,
-    ) -> tuple[Float[Tensor, "R D"], Float[Tensor, "F H K P"], KVCache]:
+    ) -> tuple[RowVectors, Float[Tensor, "F H K P"], KVCache]:
         """Attend to the cache and to the position itself."""
         projected = self.input_projection(self.connection.sublayer_input(inputs))
         head_size = projected.size(1) // (3 * self.num_heads)
@@ -131,8 +215,8 @@ class PackedAttention(NamedTuple):
         return self._read(inputs, weights, values), weights, KVCache(values, keys)
 
     def cross_attention_step(
-        self, inputs: Float[Tensor, "R D"], memory: Memory
-    ) -> tuple[Float[Tensor, "R D"], Float[Tensor, "F H K S"]]:
+        self, inputs: RowVectors, memory: Memory
+    ) -> tuple[RowVectors, Float[Tensor, "F H K S"]]:
         """Attend to the memories of the sentences."""
         num_sentences, num_heads, _, size = memory.keys.shape
         projected = self.input_projection(self.connection.sublayer_input(inputs))
@@ -143,14 +227,13 @@ class PackedAttention(NamedTuple):
 
     def _read(
         self,
-        inputs: Float[Tensor, "R D"],
+        inputs: RowVectors,
         weights: Float[Tensor, "F H K S"],
         values: Float[Tensor, "F H S V"],
-    ) -> Float[Tensor, "R D"]:
+    ) -> RowVectors:
         context = _batched_product(weights, values).transpose(1, 2)  # (F, K, H, V)
-        return self.connection.add_residual(
-            inputs, self.output_projection, context.reshape(len(inputs), -1)
-        )
+        hidden = context.reshape(len(inputs), -1)
+        return self.connection.add_residual(inputs, self.output_projection, hidden)
 
 
 class PackedFeedForward(NamedTuple):
@@ -161,12 +244,11 @@ class PackedFeedForward(NamedTuple):
     output_projection: PackedLinear
     connection: PackedConnection
 
-    def step(self, inputs: Float[Tensor, "R D"]) -> Float[Tensor, "R D"]:
+    def step(self, inputs: RowVectors) -> RowVectors:
         """Apply the sublayer to one position of every row."""
         hidden = self.input_projection(self.connection.sublayer_input(inputs))
-        return self.connection.add_residual(
-            inputs, self.output_projection, activate_inplace(self.activation, hidden)
-        )
+        hidden = activate_inplace(self.activation, hidden)
+        return self.connection.add_residual(inputs, self.output_projection, hidden)
 
 
 class PackedLayer(NamedTuple):
@@ -179,19 +261,20 @@ class PackedLayer(NamedTuple):
     @classmethod
     def from_layer(cls, layer: TransformerLayer) -> PackedLayer:
         """Pack a standard layer."""
-        cross_attention, feed_forward = layer.cross_attention, layer.feed_forward
+        feed_forward, cross_attention = layer.feed_forward, None
         assert isinstance(feed_forward, FeedForward), type(feed_forward)
+        if layer.cross_attention is not None:
+            sublayer = layer.cross_attention
+            cross_attention = PackedAttention.from_attention(
+                sublayer.attention, sublayer.residual, is_self_attention=False
+            )
         return cls(
             PackedAttention.from_attention(
                 layer.self_attention.attention,
                 layer.self_attention_residual,
                 is_self_attention=True,
             ),
-            PackedAttention.from_attention(
-                cross_attention.attention, cross_attention.residual, is_self_attention=False
-            )
-            if cross_attention
-            else None,
+            cross_attention,
             PackedFeedForward(
                 PackedLinear.from_linear(feed_forward.input_projection),
                 feed_forward.activation,
@@ -201,25 +284,14 @@ class PackedLayer(NamedTuple):
         )
 
 
-class PackedStepOutput(NamedTuple):
-    """Output of all layers for one position."""
-
-    outputs: Float[Tensor, "R 1 D"]
-    weights: Float[Tensor, "R 1 S"] | None
-    """Weights of the top layer's last attention, averaged over its heads."""
-    kv_caches: list[KVCache]
-
-
 def packed_step(
     layers: Sequence[PackedLayer],
-    inputs: Float[Tensor, "R D"],
+    inputs: RowVectors,
     kv_caches: Sequence[KVCache | None],
     memories: Sequence[Memory],
-    *,
-    visible: Bool[Tensor, "R P"] | None = None,
-    need_weights: bool,
-) -> PackedStepOutput:
-    """Run one step of all layers.
+    visible: VisiblePositions | None = None,
+) -> tuple[Float[Tensor, "R 1 D"], Float[Tensor, "F H K S"], tuple[KVCache, ...]]:
+    """Run one step of all layers; return outputs, weights of the last attention, and caches.
 
     Memories and caches may have one row per sentence, for several rows of the inputs; `visible`
     then tells for each row which of the P positions, its own included, belong to its hypothesis.
@@ -238,8 +310,7 @@ def packed_step(
         inputs = layer.feed_forward.step(inputs)
         next_caches.append(cache)
     assert weights is not None, "there are no layers"
-    mean_weights = weights.mean(dim=1).view(len(inputs), 1, -1) if need_weights else None
-    return PackedStepOutput(inputs.unsqueeze(1), mean_weights, next_caches)
+    return inputs.unsqueeze(1), weights, tuple(next_caches)
 
 
 def multi_head_and_temperature(attention: Attention) -> tuple[MultiHeadAttention, float]:
@@ -247,11 +318,6 @@ def multi_head_and_temperature(attention: Attention) -> tuple[MultiHeadAttention
     assert isinstance(attention, MultiHeadAttention), type(attention)
     assert isinstance(attention.alignment_function, SoftmaxAlignment), attention
     return attention, attention.alignment_function.temperature
-
-
-def _prepare_keys(heads: MultiHeadAttention, keys: Tensor) -> Tensor:
-    prepared: Tensor = heads.score.prepare_keys(keys.unflatten(-1, (heads.num_heads, -1)))
-    return prepared.flatten(-2)
 
 
 def _batched_product(

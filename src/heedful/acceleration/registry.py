@@ -10,25 +10,13 @@ Invariant: an accelerated model gives what the plain model gives, but for roundi
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import torch
 from torch import nn
 
-from heedful.acceleration.output_head import PackedSoftmaxHead, can_pack_head
-from heedful.acceleration.tracked_state import (
-    TrackedEncoderDecoderModel,
-    TrackedLanguageModel,
-    TrackedPrefixLanguageModel,
-)
-from heedful.acceleration.transformer import (
-    ContiguousMemoryStack,
-    PackedTransformerDecoder,
-    PackedTransformerStack,
-    can_share_caches,
-    has_standard_layers,
-)
+from heedful.acceleration import decoding, transformer
 from heedful.layers.transformer import TransformerStack
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.models.language_model import LanguageModel
@@ -52,8 +40,8 @@ class Acceleration(NamedTuple):
 
     original: type[nn.Module]
     replacement: type[nn.Module]
-    device_types: frozenset[str]
-    supports: Callable[[Any], bool]
+    device_types: tuple[str, ...] = ("cpu",)
+    supports: Callable[[Any], bool] = lambda module: True
 
     def matches(self, module: nn.Module, context: ExecutionContext) -> bool:
         """Whether a module can be replaced; a subclass cannot, it may compute something else."""
@@ -65,40 +53,40 @@ class Acceleration(NamedTuple):
         )
 
 
-def _always(module: nn.Module) -> bool:
-    return True
-
-
-_CPU = frozenset({"cpu"})
-_ANY = frozenset({"cpu", "cuda"})
-
 REGISTRY: tuple[Acceleration, ...] = (
-    Acceleration(EncoderDecoderModel, TrackedEncoderDecoderModel, _CPU, _always),
-    Acceleration(PrefixLanguageModel, TrackedPrefixLanguageModel, _CPU, _always),
-    Acceleration(LanguageModel, TrackedLanguageModel, _CPU, _always),
-    Acceleration(TransformerDecoder, PackedTransformerDecoder, _CPU, can_share_caches),
-    Acceleration(TransformerStack, PackedTransformerStack, _CPU, has_standard_layers),
-    Acceleration(TransformerStack, ContiguousMemoryStack, _ANY, _always),
-    Acceleration(SoftmaxHead, PackedSoftmaxHead, _CPU, can_pack_head),
+    Acceleration(EncoderDecoderModel, decoding.TrackedEncoderDecoderModel),
+    Acceleration(PrefixLanguageModel, decoding.TrackedPrefixLanguageModel),
+    Acceleration(LanguageModel, decoding.TrackedLanguageModel),
+    Acceleration(
+        TransformerDecoder,
+        transformer.PackedTransformerDecoder,
+        supports=transformer.can_share_caches,
+    ),
+    Acceleration(
+        TransformerStack,
+        transformer.PackedTransformerStack,
+        supports=transformer.has_standard_layers,
+    ),
+    Acceleration(TransformerStack, transformer.ContiguousMemoryStack, ("cpu", "cuda")),
+    Acceleration(
+        SoftmaxHead,
+        decoding.PackedSoftmaxHead,
+        # Only of an exact linear map can the forward hooks be checked.
+        supports=lambda head: type(head.projection) is nn.Linear,
+    ),
 )
 """In order of preference: the first that matches a module replaces it."""
 
 
-def accelerate(
-    module: Module,
-    context: ExecutionContext,
-    registry: Sequence[Acceleration] | None = None,
-) -> Module:
+def accelerate(module: Module, context: ExecutionContext) -> Module:
     """Return a module in which every part that has a replacement is replaced.
 
     Parts without one, inside and out, are the same objects as before; `module` is not changed.
     """
-    accelerations = REGISTRY if registry is None else registry
     children = {
-        name: child and accelerate(child, context, accelerations)
-        for name, child in module._modules.items()
+        name: child and accelerate(child, context) for name, child in module._modules.items()
     }
-    match = next((each for each in accelerations if each.matches(module, context)), None)
+    match = next((entry for entry in REGISTRY if entry.matches(module, context)), None)
     if match is None and all(child is module._modules[name] for name, child in children.items()):
         return module
     replacement = copy.copy(module)  # shares parameters, buffers and hooks

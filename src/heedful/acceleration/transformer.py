@@ -18,13 +18,13 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from typing_extensions import override
 
-from heedful.acceleration.beam_cache import BeamSharedState
+from heedful.acceleration.decoding import activate_inplace
 from heedful.acceleration.packed_layers import (
+    BeamSharedState,
     PackedLayer,
     multi_head_and_temperature,
     packed_step,
 )
-from heedful.acceleration.packed_linear import activate_inplace, can_pack
 from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.attention import Attention
 from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
@@ -33,7 +33,7 @@ from heedful.attention.multi_head import MultiHeadAttention
 from heedful.attention.outputs import Memory
 from heedful.attention.readouts import WeightedSumReadout
 from heedful.layers.feed_forward import FeedForward
-from heedful.layers.self_attention import FullSelfAttention, SelfAttentionCache
+from heedful.layers.self_attention import FullSelfAttention, KVCache, SelfAttentionCache
 from heedful.layers.transformer import (
     CrossAttention,
     SublayerConnection,
@@ -48,7 +48,20 @@ from heedful.models.output_heads import SoftmaxHead
 from heedful.models.transformer import TransformerDecoder, TransformerDecoderState
 from heedful.pytree import map_tensors
 from heedful.search.protocol import StepOutput
-from heedful.shapes import Bool, Float, Int, Lengths
+from heedful.shapes import (
+    Bool,
+    Float,
+    HiddenStates,
+    Int,
+    LayerOutputs,
+    Lengths,
+    Losses,
+    SourceMask,
+    StepTokens,
+)
+
+TokenVectors = Float[Tensor, "N D"]
+"""The real positions of a batch, one below the other."""
 
 
 def has_standard_layers(stack: TransformerStack) -> bool:
@@ -108,29 +121,21 @@ class PackedTransformerStack(ContiguousMemoryStack):
 
     def packed_layers(self, inputs: Tensor) -> Sequence[PackedLayer] | None:
         """Return the packed layers, or None where the plain ones must run."""
-        if self.training or not can_pack(inputs) or self._has_forward_hooks:
+        if torch.is_autocast_enabled("cpu") or not self._is_inference(inputs):
             return None
         if self._packed is None:
             self._packed = [PackedLayer.from_layer(layer) for layer in self._layers]
         return self._packed
 
-    @property
-    def _has_forward_hooks(self) -> bool:
+    def _is_inference(self, inputs: Tensor) -> bool:
+        """Whether a CPU computes outputs that no gradient and no forward hook needs."""
+        if self.training or torch.is_grad_enabled() or inputs.device.type != "cpu":
+            return False
         if self._hooks is None:
-            self._hooks = [
-                hooks
-                for module in self.modules()
-                for hooks in (module._forward_hooks, module._forward_pre_hooks)
-            ]
-        return any(self._hooks)
-
-    def _skips_padding(self, inputs: Tensor) -> bool:
-        return (
-            inputs.device.type == "cpu"
-            and not self.training
-            and not torch.is_grad_enabled()
-            and not self._has_forward_hooks
-        )
+            modules = list(self.modules())
+            self._hooks = [module._forward_hooks for module in modules]
+            self._hooks += [module._forward_pre_hooks for module in modules]
+        return not any(self._hooks)
 
     @override
     def build_memory(
@@ -139,15 +144,15 @@ class PackedTransformerStack(ContiguousMemoryStack):
         mask: Bool[Tensor, "B 1 S"],
         keys: Float[Tensor, "B S V"] | None = None,
     ) -> tuple[Memory, ...]:
-        if keys is not None or not self._skips_padding(states):
+        if keys is not None or not self._is_inference(states):
             return super().build_memory(states, mask, keys)
         return build_memories_unpadded(self._layers, states, mask.squeeze(1))
 
     @override
     def forward_bidirectional(
-        self, inputs: Float[Tensor, "B S D"], lengths: Lengths
-    ) -> tuple[Float[Tensor, "B S D"], Mapping[str, Float[Tensor, ""]]]:
-        if not self._skips_padding(inputs):
+        self, inputs: HiddenStates, lengths: Lengths
+    ) -> tuple[HiddenStates, Losses]:
+        if not self._is_inference(inputs):
             return super().forward_bidirectional(inputs, lengths)
         positions = torch.arange(inputs.size(1), device=inputs.device)
         outputs = encode_unpadded(self._layers, inputs, positions < lengths.unsqueeze(1))
@@ -156,7 +161,7 @@ class PackedTransformerStack(ContiguousMemoryStack):
     @override
     def forward(
         self,
-        inputs: Float[Tensor, "B T D"],
+        inputs: HiddenStates,
         lengths: Lengths,
         state: TransformerStackState,
         memories: Sequence[Memory] = (),
@@ -164,29 +169,25 @@ class PackedTransformerStack(ContiguousMemoryStack):
         need_weights: bool = False,
     ) -> TransformerStackOutput:
         layers = self.packed_layers(inputs) if inputs.size(1) == 1 else None
-        if layers is None or not _continues_cache(state):
-            return super().forward(inputs, lengths, state, memories, need_weights=need_weights)
         kv_caches = [layer.cache.kv_cache for layer in state.layers]
-        output = packed_step(
-            layers, inputs.squeeze(1), kv_caches, memories, need_weights=need_weights
-        )
-        layer_states = tuple(
-            TransformerLayerState(SelfAttentionCache(cache)) for cache in output.kv_caches
-        )
+        num_cached = 0 if kv_caches[0] is None else kv_caches[0].values.size(-2)
+        if layers is None or not bool((state.start_positions == num_cached).all()):
+            return super().forward(inputs, lengths, state, memories, need_weights=need_weights)
+        outputs, weights, next_caches = packed_step(layers, inputs.squeeze(1), kv_caches, memories)
         return TransformerStackOutput(
-            self.apply_final_norm(output.outputs),
-            output.weights,
+            self.apply_final_norm(outputs),
+            weights.mean(dim=1) if need_weights else None,  # over the heads
             (),
             NO_AUXILIARY_LOSSES,
-            TransformerStackState(layer_states, state.start_positions + lengths),
+            _stack_state(next_caches, state.start_positions + lengths),
         )
 
 
-def _continues_cache(state: TransformerStackState) -> bool:
-    """Whether the next position of every row is right behind the cache."""
-    kv_cache = state.layers[0].cache.kv_cache
-    num_cached = 0 if kv_cache is None else kv_cache.values.size(-2)
-    return bool((state.start_positions == num_cached).all())
+def _stack_state(
+    kv_caches: Iterable[KVCache | None], start_positions: Int[Tensor, "B"]
+) -> TransformerStackState:
+    layers = (TransformerLayerState(SelfAttentionCache(cache)) for cache in kv_caches)
+    return TransformerStackState(tuple(layers), start_positions)
 
 
 def can_share_caches(decoder: TransformerDecoder) -> bool:
@@ -207,67 +208,62 @@ class PackedTransformerDecoder(TransformerDecoder):
         return BeamSharedState.from_memories(state.memories, state.stack_state.start_positions)
 
     @override
-    def step(self, tokens: Int[Tensor, "B"], state: Any) -> StepOutput[Any]:
+    def step(self, tokens: StepTokens, state: Any) -> StepOutput[Any]:
         if not isinstance(state, BeamSharedState):
             return super().step(tokens, state)
         layers = self.stack.packed_layers(tokens)
         if layers is None:
-            return super().step(tokens, _per_row_state(state))
-        return self._step_shared(tokens, state.regroup(), layers)
-
-    def _step_shared(
-        self, tokens: Int[Tensor, "B"], state: BeamSharedState, layers: Sequence[PackedLayer]
-    ) -> StepOutput[BeamSharedState]:
-        memories, kv_caches = state.caches
+            memories, kv_caches = state.per_row()
+            stack_state = _stack_state(kv_caches or [None] * len(memories), state.start_positions)
+            return super().step(tokens, TransformerDecoderState(stack_state, memories))
+        state = state.regroup()
         visible = state.next_visible()
-        output = packed_step(
+        outputs, weights, kv_caches = packed_step(
             layers,
             self.embedding(tokens.unsqueeze(1), state.start_positions).squeeze(1),
-            kv_caches or [None] * len(memories),
-            memories,
-            visible=visible,
-            need_weights=True,
+            state.kv_caches or [None] * len(layers),
+            state.memories,
+            visible,
         )
-        assert output.weights is not None
-        features = self.stack.apply_final_norm(output.outputs)
-        log_probs = self.output_head(features, output.weights, memories[-1])
-        next_state = state.advance(tuple(output.kv_caches), visible)
-        return StepOutput(log_probs.squeeze(1), next_state, output.weights.squeeze(1))
-
-
-def _per_row_state(state: BeamSharedState) -> TransformerDecoderState:
-    memories, kv_caches = state.per_row()
-    layers = tuple(
-        TransformerLayerState(SelfAttentionCache(cache))
-        for cache in kv_caches or [None] * len(memories)
-    )
-    return TransformerDecoderState(TransformerStackState(layers, state.start_positions), memories)
+        weights = weights.mean(dim=1).view(len(tokens), 1, -1)  # over the heads
+        features = self.stack.apply_final_norm(outputs)
+        log_probs = self.output_head(features, weights, state.memories[-1])
+        next_state = state._replace(
+            kv_caches=kv_caches, visible=visible, start_positions=state.start_positions + 1
+        )
+        return StepOutput(log_probs.squeeze(1), next_state, weights.squeeze(1))
 
 
 class Unpadding(NamedTuple):
     """Indices of the real positions of a padded batch."""
 
-    mask: Bool[Tensor, "B S"]
+    mask: SourceMask
     indices: Int[Tensor, "N"]  # into the flattened batch
 
     @classmethod
-    def from_mask(cls, mask: Bool[Tensor, "B S"]) -> Unpadding:
+    def from_mask(cls, mask: SourceMask) -> Unpadding:
         """Find the real positions."""
         return cls(mask, mask.flatten().nonzero().squeeze(1))
 
-    def unpad(self, padded: Float[Tensor, "B S D"]) -> Float[Tensor, "N D"]:
-        """Return the real positions, one below the other."""
+    def unpad(self, padded: LayerOutputs) -> TokenVectors:
+        """Return the real positions."""
         return padded.flatten(0, 1).index_select(0, self.indices)
 
-    def pad(self, tokens: Float[Tensor, "N D"]) -> Float[Tensor, "B S D"]:
+    def pad(self, tokens: TokenVectors) -> LayerOutputs:
         """Put the real positions back among zeros."""
         padded = tokens.new_zeros(self.mask.numel(), tokens.size(1))
         return padded.index_copy_(0, self.indices, tokens).view(*self.mask.shape, -1)
 
+    def project_to_heads(
+        self, projection: nn.Linear, tokens: TokenVectors, num_heads: int
+    ) -> Float[Tensor, "B H S K"]:
+        """Project the real positions; return them padded, with one part for each head."""
+        return self.pad(projection(tokens)).unflatten(-1, (num_heads, -1)).transpose(1, 2)
+
 
 def encode_unpadded(
-    layers: Iterable[TransformerLayer], inputs: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"]
-) -> Float[Tensor, "B S D"]:
+    layers: Iterable[TransformerLayer], inputs: LayerOutputs, mask: SourceMask
+) -> LayerOutputs:
     """Run standard layers over whole sequences; only attention sees the padded batch.
 
     In a batch that is not sorted by length two positions in five may be padding.
@@ -275,12 +271,11 @@ def encode_unpadded(
     unpadding = Unpadding.from_mask(mask)
     tokens = unpadding.unpad(inputs)
     for layer in layers:
+        connection = layer.self_attention_residual
         attended = _attend_unpadded(
-            layer.self_attention.attention,
-            layer.self_attention_residual.sublayer_input(tokens),
-            unpadding,
+            layer.self_attention.attention, connection.sublayer_input(tokens), unpadding
         )
-        tokens = layer.self_attention_residual.add_residual(tokens, attended)
+        tokens = connection.add_residual(tokens, attended)
         feed_forward, connection = layer.feed_forward, layer.feed_forward_residual
         assert isinstance(feed_forward, FeedForward), type(feed_forward)
         hidden = feed_forward.input_projection(connection.sublayer_input(tokens))
@@ -289,8 +284,27 @@ def encode_unpadded(
     return unpadding.pad(tokens)
 
 
+def _attend_unpadded(
+    attention: Attention, tokens: TokenVectors, unpadding: Unpadding
+) -> TokenVectors:
+    heads, temperature = multi_head_and_temperature(attention)
+    queries, keys, values = (
+        unpadding.project_to_heads(projection, tokens, heads.num_heads)
+        for projection in (heads.query_projection, heads.key_projection, heads.value_projection)
+    )
+    context = scaled_dot_product_attention(
+        queries,
+        heads.score.prepare_keys(keys),
+        values,
+        attn_mask=unpadding.mask[:, None, None],  # a row without real keys has no real queries
+        scale=1 / temperature,
+    )
+    outputs: Tensor = heads.output_projection(unpadding.unpad(context.transpose(1, 2).flatten(2)))
+    return outputs
+
+
 def build_memories_unpadded(
-    layers: Iterable[TransformerLayer], states: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"]
+    layers: Iterable[TransformerLayer], states: LayerOutputs, mask: SourceMask
 ) -> tuple[Memory, ...]:
     """Build the memories of standard cross-attention without projecting padding."""
     unpadding = Unpadding.from_mask(mask)
@@ -300,34 +314,8 @@ def build_memories_unpadded(
         if layer.cross_attention is None:
             continue
         heads, _ = multi_head_and_temperature(layer.cross_attention.attention)
-        values = _project_to_heads(heads.value_projection, tokens, unpadding, heads)
-        keys = _project_to_heads(heads.key_projection, tokens, unpadding, heads)
+        values = unpadding.project_to_heads(heads.value_projection, tokens, heads.num_heads)
+        keys = unpadding.project_to_heads(heads.key_projection, tokens, heads.num_heads)
         prepared = heads.score.prepare_keys(keys)
         memories.append(Memory(values.contiguous(), prepared.contiguous(), mask[:, None, None]))
     return tuple(memories)
-
-
-def _attend_unpadded(
-    attention: Attention, tokens: Float[Tensor, "N D"], unpadding: Unpadding
-) -> Float[Tensor, "N D"]:
-    heads, temperature = multi_head_and_temperature(attention)
-    keys = _project_to_heads(heads.key_projection, tokens, unpadding, heads)
-    context = scaled_dot_product_attention(
-        _project_to_heads(heads.query_projection, tokens, unpadding, heads),
-        heads.score.prepare_keys(keys),
-        _project_to_heads(heads.value_projection, tokens, unpadding, heads),
-        attn_mask=unpadding.mask[:, None, None],  # a row without real keys has no real queries
-        scale=1 / temperature,
-    )
-    outputs: Tensor = heads.output_projection(unpadding.unpad(context.transpose(1, 2).flatten(2)))
-    return outputs
-
-
-def _project_to_heads(
-    projection: nn.Linear,
-    tokens: Float[Tensor, "N D"],
-    unpadding: Unpadding,
-    heads: MultiHeadAttention,
-) -> Float[Tensor, "B H S K"]:
-    projected = unpadding.pad(projection(tokens))
-    return projected.unflatten(-1, (heads.num_heads, -1)).transpose(1, 2)

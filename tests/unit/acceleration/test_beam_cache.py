@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.acceleration import tuning
-from heedful.acceleration.beam_cache import BeamSharedState
+from heedful.acceleration.packed_layers import BeamSharedState
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.models.base import EncoderOutput
 from heedful.models.transformer import TransformerDecoderConfig
@@ -118,16 +118,17 @@ def test_reordering_a_beam_does_not_copy_caches():
     state = select_rows(state, torch.tensor([0, 0, 1, 1, 2, 2]))
     state = DECODER.step(torch.tensor([4, 5, 6, 7, 8, 9]), state).state
     reordered = select_rows(state, torch.tensor([1, 1, 2, 3, 5, 4])).regroup()
-    assert reordered.caches is state.caches
+    assert reordered.memories is state.memories
+    assert reordered.kv_caches is state.kv_caches
     assert reordered.num_sentences == 3
     fewer = select_rows(state, torch.tensor([0, 1, 4, 4])).regroup()
     assert fewer.num_sentences == 2
-    assert fewer.shared.sentence_index.tolist() == [0, 0, 1, 1]
+    assert fewer.sentence_index.tolist() == [0, 0, 1, 1]
     uneven = select_rows(state, torch.tensor([0, 1, 4])).regroup()
     assert uneven.num_sentences == 3
-    assert uneven.shared.sentence_index.tolist() == [0, 1, 2]
+    assert uneven.sentence_index.tolist() == [0, 1, 2]
     assert uneven.visible is None
-    assert uneven.caches.kv_caches[0].values.size(-2) == 2  # only the visible positions are kept
+    assert uneven.kv_caches[0].values.size(-2) == 2  # only the visible positions are kept
 
 
 @pytest.mark.parametrize("reason", ["training", "gradients", "not accelerated"])

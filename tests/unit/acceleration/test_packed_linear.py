@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.acceleration.packed_linear import (
+from heedful.acceleration.decoding import (
     PackedLinear,
     activate_inplace,
     can_pack,
@@ -68,15 +68,15 @@ def test_mkl_layout_for_repeated_number_of_rows_gives_the_same_for_any(bias):
     if not can_use_mkl(packed.weight, len(repeated)):
         pytest.skip("torch has no MKL here")
     for call in range(MIN_REPEATS + 2):
-        assert (packed._mkl_linear is None) == (call < MIN_REPEATS)
+        assert (packed.mkl_num_rows is None) == (call < MIN_REPEATS)
         torch.testing.assert_close(packed(repeated), linear(repeated))
     sums = torch.randn(16, 32)
     torch.testing.assert_close(packed.add_to(sums, repeated), sums + linear(repeated))
     torch.testing.assert_close(packed(other), linear(other))
-    assert packed._mkl_linear.num_rows == 16
+    assert packed.mkl_num_rows == 16
     for _ in range(MIN_REPEATS):
         torch.testing.assert_close(packed(other), linear(other))
-    assert packed._mkl_linear.num_rows == 9
+    assert packed.mkl_num_rows == 9
 
 
 @torch.no_grad()
@@ -85,7 +85,7 @@ def test_mkl_layout_is_not_made_for_changing_numbers_of_rows():
     for _ in range(MIN_REPEATS):
         for num_rows in (10, 11):
             packed(torch.randn(num_rows, 6))
-    assert packed._mkl_linear is None
+    assert packed.mkl_num_rows is None
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.acceleration.output_head import PackedSoftmaxHead
+from heedful.acceleration.decoding import PackedSoftmaxHead
 from heedful.acceleration.registry import (
     REGISTRY,
     ExecutionContext,
