@@ -21,8 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from experiments import LAB, heading, row, save
 from heedful.attention.additive_scores import AdditiveScoreConfig
-from heedful.attention.composite_scores import ScoreConfig
-from heedful.attention.config import AttentionConfig
+from heedful.attention.config import AttentionConfig, ScoreConfig
 from heedful.attention.dot_product_scores import BilinearScoreConfig
 from heedful.data.batching import Batch, SourceBatch
 from heedful.models.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from experiments import LAB, heading, row, save
-from heedful.attention import padding_mask
 from heedful.attention.config import AttentionConfig
+from heedful.attention.memory import padding_mask
 from heedful.layers.rnn import RecurrentLayer
 from heedful.layers.rnn_cells import (
     CellConfigBase,

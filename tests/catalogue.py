@@ -6,10 +6,9 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter
 
-from heedful.attention import EntmaxAlignment, SoftmaxAlignment
 from heedful.attention.additive_scores import ScoreFeatureConfig
-from heedful.attention.composite_scores import ScoreConfig
-from heedful.attention.config import AlignmentConfig
+from heedful.attention.alignments import EntmaxAlignment, SoftmaxAlignment
+from heedful.attention.config import AlignmentConfig, ScoreConfig
 from heedful.attention.local_alignment import LocalAlignment, MonotonicCenter, PredictiveCenter
 from heedful.attention.monotonic_alignment import MonotonicAlignment, MonotonicChunkwiseAlignment
 from heedful.attention.positional_encoding import PositionalEncodingConfig

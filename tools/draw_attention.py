@@ -27,10 +27,10 @@ from pydantic import TypeAdapter
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from heedful.attention.attention import Attention
+from heedful.attention.alignments import AlignmentLossInputs
+from heedful.attention.attention import Attention, AttentionOutput
 from heedful.attention.config import AttentionConfig
-from heedful.attention.masks import padding_mask
-from heedful.attention.outputs import AlignmentLossInputs, AttentionOutput
+from heedful.attention.memory import padding_mask
 from heedful.attention.positional_encoding import PositionalEncodingConfig
 from heedful.inspection.attention_map import AttentionMap, render_svg
 

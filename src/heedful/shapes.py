@@ -41,6 +41,8 @@ TargetMask: TypeAlias = Bool[Tensor, "*B T"]
 """True for real targets, False for padding."""
 PerQuery: TypeAlias = Float[Tensor, "*B T"]
 """One number for each query or target."""
+PerPosition: TypeAlias = Float[Tensor, "*B S"]
+"""One number for each source position."""
 Scalar: TypeAlias = Float[Tensor, ""]
 Losses: TypeAlias = Mapping[str, Scalar]
 """Named losses of a batch, each a sum over its targets."""
@@ -60,30 +62,3 @@ Embedded: TypeAlias = Float[Tensor, "B E"]
 """The embedding that each row reads at one step."""
 Hidden: TypeAlias = Float[Tensor, "B D"]
 """One hidden state for each row."""
-
-__all__ = [
-    "Bool",
-    "Context",
-    "Embedded",
-    "Float",
-    "Hidden",
-    "HiddenStates",
-    "Int",
-    "Keys",
-    "LayerInputs",
-    "LayerOutputs",
-    "Lengths",
-    "Losses",
-    "Mask",
-    "PerQuery",
-    "Positions",
-    "Queries",
-    "Scalar",
-    "Scores",
-    "SourceMask",
-    "StepTokens",
-    "TargetMask",
-    "TokenIds",
-    "Values",
-    "Weights",
-]

@@ -11,17 +11,17 @@ from tests.shape_checking import TENSOR_PACKAGES
 
 
 def test_wrong_shape_is_an_error():
-    from heedful.attention import masks
+    from heedful.attention.memory import padding_mask
 
     with pytest.raises(jaxtyping.TypeCheckError, match="lengths"):
-        masks.padding_mask(torch.ones(2, 2, dtype=torch.long), 3)
+        padding_mask(torch.ones(2, 2, dtype=torch.long), 3)
 
 
 def test_wrong_dtype_is_an_error():
-    from heedful.attention import masks
+    from heedful.attention.memory import padding_mask
 
     with pytest.raises(jaxtyping.TypeCheckError, match="lengths"):
-        masks.padding_mask(torch.ones(2), 3)
+        padding_mask(torch.ones(2), 3)
 
 
 @pytest.mark.parametrize("name", TENSOR_PACKAGES)

@@ -3,15 +3,10 @@
 import torch
 from torch import Tensor
 
-from heedful.attention import (
-    AlignmentFunction,
-    AttentionOutput,
-    ScoreFunction,
-    SingleHeadAttention,
-    SoftmaxAlignment,
-    WeightedSumReadout,
-    padding_mask,
-)
+from heedful.attention.alignments import AlignmentFunction, SoftmaxAlignment
+from heedful.attention.attention import AttentionOutput, SingleHeadAttention, WeightedSumReadout
+from heedful.attention.memory import padding_mask
+from heedful.attention.scores import ScoreFunction
 
 LENGTHS = torch.tensor([5, 3])
 

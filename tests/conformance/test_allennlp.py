@@ -7,12 +7,11 @@ Its computation is reimplemented here, because 2.10.1 needs torch below 1.13. It
 import torch
 from torch.nn.functional import cosine_similarity
 
-from heedful.attention import (
-    AdditiveScore,
+from heedful.attention.additive_scores import AdditiveScore, LinearScore
+from heedful.attention.dot_product_scores import (
     BilinearScore,
     CosineScore,
     DotScore,
-    LinearScore,
     ScaledDotScore,
     TrilinearScore,
 )

@@ -8,15 +8,10 @@ import math
 import pytest
 import torch
 
-from heedful.attention import (
-    AdditiveScore,
-    GatedReadout,
-    SingleHeadAttention,
-    SoftmaxAlignment,
-    WeightedSumReadout,
-)
+from heedful.attention.additive_scores import AdditiveScore
+from heedful.attention.alignments import AlignmentLossInputs, AlignmentOutput, SoftmaxAlignment
+from heedful.attention.attention import GatedReadout, SingleHeadAttention, WeightedSumReadout
 from heedful.attention.auxiliary_losses import DoublyStochasticLoss
-from heedful.attention.outputs import AlignmentLossInputs, AlignmentOutput
 from tests.conformance.inputs import attend, column, row, softmax, visible
 
 

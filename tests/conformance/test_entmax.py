@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from heedful.attention import EntmaxAlignment, SparsemaxAlignment, padding_mask
-from heedful.attention.alignments import entmax
+from heedful.attention.alignments import EntmaxAlignment, SparsemaxAlignment, entmax
+from heedful.attention.memory import padding_mask
 from tests.conformance.inputs import LENGTHS
 
 reference = pytest.importorskip(

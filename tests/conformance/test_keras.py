@@ -6,16 +6,11 @@ import os
 import pytest
 import torch
 
-from heedful.attention import (
-    AdditiveScore,
-    ConcatScore,
-    DotScore,
-    ScaledDotScore,
-    SingleHeadAttention,
-    SoftmaxAlignment,
-    WeightedSumReadout,
-    causal_mask,
-)
+from heedful.attention.additive_scores import AdditiveScore, ConcatScore
+from heedful.attention.alignments import SoftmaxAlignment
+from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
+from heedful.attention.dot_product_scores import DotScore, ScaledDotScore
+from heedful.attention.memory import causal_mask
 from heedful.attention.multi_head import MultiHeadAttention
 from tests.conformance.inputs import attend, row, sentences, visible
 

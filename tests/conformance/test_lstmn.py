@@ -7,13 +7,9 @@ import math
 
 import torch
 
-from heedful.attention import (
-    AdditiveScore,
-    SingleHeadAttention,
-    SoftmaxAlignment,
-    WeightedSumReadout,
-)
-from heedful.attention.additive_scores import ContextFeature
+from heedful.attention.additive_scores import AdditiveScore, ContextFeature
+from heedful.attention.alignments import SoftmaxAlignment
+from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
 from tests.conformance.inputs import column, row, softmax, visible
 
 

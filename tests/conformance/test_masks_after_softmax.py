@@ -7,7 +7,7 @@ padding must have no effect.
 import pytest
 import torch
 
-from heedful.attention import SoftmaxAlignment
+from heedful.attention.alignments import SoftmaxAlignment
 
 TINY = 1e-13  # AllenNLP's, for single and double precision alike
 LEAST = 1e-7  # neural-transducer's

@@ -7,7 +7,8 @@ import math
 
 import torch
 
-from heedful.attention import ConcatScore, SoftmaxAlignment
+from heedful.attention.additive_scores import ConcatScore
+from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.local_alignment import LocalAlignment, PredictiveCenter
 from tests.conformance.inputs import column, row, sentences
 

@@ -7,16 +7,10 @@ import math
 
 import torch
 
-from heedful.attention import (
-    AdditiveScore,
-    BilinearScore,
-    DotScore,
-    SingleHeadAttention,
-    SoftmaxAlignment,
-    SparsemaxAlignment,
-    WeightedSumReadout,
-)
-from heedful.attention.additive_scores import CoverageFeature
+from heedful.attention.additive_scores import AdditiveScore, CoverageFeature
+from heedful.attention.alignments import SoftmaxAlignment, SparsemaxAlignment
+from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
+from heedful.attention.dot_product_scores import BilinearScore, DotScore
 from tests.conformance.inputs import attend, column, row, sentences, softmax, visible
 
 WIDTH = 4

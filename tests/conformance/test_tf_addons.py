@@ -6,7 +6,8 @@ Its computation is reimplemented here, because the TensorFlow of 0.23.0 needs nu
 import pytest
 import torch
 
-from heedful.attention import AdditiveScore, BilinearScore
+from heedful.attention.additive_scores import AdditiveScore
+from heedful.attention.dot_product_scores import BilinearScore
 from heedful.attention.monotonic_alignment import MonotonicAlignment
 from tests.conformance.inputs import attend, sentences
 

@@ -5,16 +5,10 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from heedful.attention import (
-    DotScore,
-    Memory,
-    ScaledDotScore,
-    SingleHeadAttention,
-    SoftmaxAlignment,
-    WeightedSumReadout,
-    causal_mask,
-    window_mask,
-)
+from heedful.attention.alignments import SoftmaxAlignment
+from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
+from heedful.attention.dot_product_scores import DotScore, ScaledDotScore
+from heedful.attention.memory import Memory, causal_mask, window_mask
 from heedful.attention.multi_head import MultiHeadAttention
 from tests.conformance.inputs import attend, sentences, visible
 

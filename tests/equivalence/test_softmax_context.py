@@ -6,17 +6,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import heedful.acceleration.kernels  # noqa: F401
-from heedful.attention import (
+from heedful.attention.alignments import SoftmaxAlignment, SparsemaxAlignment
+from heedful.attention.attention import (
     ArgmaxReadout,
+    SingleHeadAttention,
+    WeightedSumReadout,
+    softmax_context,
+)
+from heedful.attention.dot_product_scores import (
     BilinearScore,
     CosineScore,
     DotScore,
-    Memory,
     ScaledDotScore,
-    SingleHeadAttention,
-    SoftmaxAlignment,
-    SparsemaxAlignment,
-    WeightedSumReadout,
+)
+from heedful.attention.memory import (
+    Memory,
     block_local_mask,
     causal_mask,
     document_mask,
@@ -24,7 +28,6 @@ from heedful.attention import (
     prefix_mask,
     window_mask,
 )
-from heedful.attention.attention import softmax_context
 from heedful.attention.multi_head import MultiHeadAttention
 
 ROWS, SIZE, WIDTH = 3, 7, 4

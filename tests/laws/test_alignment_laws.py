@@ -5,10 +5,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.attention import AttentionState, EntmaxAlignment, SparsemaxAlignment
-from heedful.attention.alignments import SoftAlignment
+from heedful.attention.alignments import (
+    EntmaxAlignment,
+    SoftAlignment,
+    SparsemaxAlignment,
+    concat_alignments,
+)
 from heedful.attention.local_alignment import LocalAlignment
-from heedful.attention.outputs import concat_alignments
+from heedful.attention.memory import AttentionState
 from heedful.pytree import map_tensors, select_rows
 from tests.catalogue import ALIGNMENTS, HARD, POSITIONAL, STOCHASTIC, WIDTH
 

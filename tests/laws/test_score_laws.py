@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from heedful.attention import AttentionState
+from heedful.attention.memory import AttentionState
 from heedful.pytree import select_rows
 from tests.catalogue import SCORES
 

@@ -8,8 +8,7 @@ from itertools import product
 import pytest
 
 from heedful.attention.additive_scores import ScoreFeatureConfig
-from heedful.attention.composite_scores import ScoreConfig
-from heedful.attention.config import AlignmentConfig
+from heedful.attention.config import AlignmentConfig, ScoreConfig
 from heedful.config.base import type_of, types_in
 from tests.learning.copying import copied_fraction
 

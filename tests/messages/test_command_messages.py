@@ -2,7 +2,7 @@
 
 import pytest
 
-from heedful.attention.composite_scores import ScoreConfig
+from heedful.attention.config import ScoreConfig
 from heedful.config.base import type_of, types_in
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.recipes import recipe_names

@@ -20,7 +20,7 @@ from heedful.acceleration import sequence_kernels, tuning
 from heedful.attention.additive_scores import additive_score
 from heedful.attention.alignments import mask_scores
 from heedful.attention.attention import softmax_context
-from heedful.attention.outputs import Memory
+from heedful.attention.memory import Memory
 from heedful.attention.positional_encoding import sinusoids
 from heedful.layers.rnn import unroll_outputs, unroll_states, unroll_with_final_state
 from heedful.layers.self_attention import attend_at_positions, write_rows

@@ -24,8 +24,8 @@ from heedful.acceleration import tuning
 from heedful.acceleration.decoding import PackedLinear, activate_inplace
 from heedful.attention.alignments import SoftmaxAlignment, mask_scores
 from heedful.attention.attention import Attention
+from heedful.attention.memory import Memory
 from heedful.attention.multi_head import MultiHeadAttention
-from heedful.attention.outputs import Memory
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.self_attention import KVCache
 from heedful.layers.transformer import SublayerConnection, TransformerLayer

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from typing_extensions import override
 
-from heedful.attention.outputs import AttentionState
+from heedful.attention.memory import AttentionState, MaybeState
 from heedful.attention.scores import ContentScore, ContentScoreConfigBase, ScoreFunction
 from heedful.config import BaseConfig
 from heedful.ops import op
@@ -176,28 +176,14 @@ class AdditiveScore(ScoreFunction):
         self.key_projection = nn.Linear(key_size, hidden_size, bias=bias)
         self.score_vector = nn.Linear(hidden_size, 1, bias=False)
         self.features = nn.ModuleList(features)
-
-    @property
-    @override
-    def uses_history(self) -> bool:
-        return len(self.features) > 0
-
-    @property
-    @override
-    def needs_positions(self) -> bool:
-        return self.uses_history
+        self.uses_history = self.needs_positions = len(features) > 0
 
     @override
     def prepare_keys(self, keys: Keys) -> Float[Tensor, "*B S A"]:
         return self.key_projection(keys)
 
     @override
-    def forward(
-        self,
-        queries: Queries,
-        prepared_keys: Float[Tensor, "*B S A"],
-        state: AttentionState | None = None,
-    ) -> Scores:
+    def forward(self, queries: Queries, prepared_keys: Keys, state: MaybeState = None) -> Scores:
         assert not self.uses_history or queries.size(-2) == 1, (
             f"{queries.size(-2)} queries at once, but features need the weights of the last one"
         )
@@ -220,7 +206,7 @@ class AdditiveScoreConfig(ContentScoreConfigBase):
     """Further inputs of the tanh layer: earlier attention weights or the last context."""
 
     @override
-    def build_single_head(self, *, query_size: int, key_size: int) -> ScoreFunction:
+    def build_single_head(self, query_size: int, key_size: int) -> ScoreFunction:
         features = [
             feature.build(hidden_size=self.hidden_size, value_size=key_size)
             for feature in self.features
@@ -288,13 +274,17 @@ class LocationScore(ContentScore):
 class LocationScoreConfig(ContentScoreConfigBase):
     """Score of source positions computed from the query alone (Luong et al. 2015)."""
 
+    module_class = LocationScore
+    num_sizes = 1
     type: Literal["location"] = "location"
     max_positions: PositiveInt = 512
     """Number of positions with their own score; later positions share the last one."""
 
-    @override
-    def build_single_head(self, *, query_size: int, key_size: int) -> ScoreFunction:
-        return LocationScore(query_size, max_positions=self.max_positions)
+
+AnyAdditiveScoreConfig = Annotated[
+    LinearScoreConfig | AdditiveScoreConfig | ConcatScoreConfig | LocationScoreConfig,
+    Field(discriminator="type"),
+]
 
 
 @op

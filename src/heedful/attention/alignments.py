@@ -9,16 +9,62 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.outputs import AlignmentLossInputs, AlignmentOutput, AttentionState
+from heedful.attention.memory import MaybeState
 from heedful.config import BaseConfig
-from heedful.shapes import Float, Losses, Mask, Queries, Scalar, Scores, Weights
+from heedful.shapes import (
+    Bool,
+    Losses,
+    Mask,
+    PerPosition,
+    PerQuery,
+    Queries,
+    Scalar,
+    Scores,
+    TargetMask,
+    Weights,
+)
+
+
+class AlignmentOutput(NamedTuple):
+    """Attention weights, and the quantities of the mechanism that produced them."""
+
+    weights: Weights
+    probabilities: Weights | None = None  # the distribution that hard attention chose from
+    log_probs: PerQuery | None = None  # of the sampled positions; zero where none was sampled
+    baselines: PerQuery | None = None  # expected reward before sampling (REINFORCE)
+    boundaries: Weights | None = None  # where a monotonic pointer stopped
+    centers: PerQuery | None = None  # center of the window, as a position
+
+    @property
+    def pointers(self) -> Weights:
+        """The start of the next query under monotonic alignment: boundaries, else weights."""
+        return self.weights if self.boundaries is None else self.boundaries
+
+
+def concat_alignments(parts: Sequence[AlignmentOutput]) -> AlignmentOutput:
+    """Concatenate the alignments of consecutive queries along the query dimension."""
+    query_dim = parts[0].weights.dim() - 2  # the same in every field
+    fields = zip(*parts, strict=True)
+    return AlignmentOutput._make(
+        None if field[0] is None else torch.cat(field, dim=query_dim) for field in fields
+    )
+
+
+class AlignmentLossInputs(NamedTuple):
+    """What auxiliary losses are computed from, for whole targets."""
+
+    alignment: AlignmentOutput
+    log_likelihoods: PerQuery  # of the target tokens
+    target_mask: TargetMask
+    source_mask: Bool[Tensor, "*B S"]
 
 
 class AlignmentFunction(nn.Module, ABC):
@@ -26,26 +72,20 @@ class AlignmentFunction(nn.Module, ABC):
 
     is_unnormalized = False
     """Whether a row may sum to less than one."""
+    has_auxiliary_losses = False
+    """Whether `compute_auxiliary_losses` may return any loss."""
 
     @abstractmethod
     def forward(
-        self,
-        scores: Scores,
-        mask: Mask,
-        queries: Queries | None = None,
-        state: AttentionState | None = None,
+        self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
     ) -> AlignmentOutput:
         """Compute the weights of each query over the unmasked positions.
 
-        Several queries give the same result as one at a time, in order. `state=None` means that
-        these are the first queries.
+        Several queries give the same result as one at a time, in order.
         """
 
     def compute_auxiliary_losses(self, loss_inputs: AlignmentLossInputs) -> Losses:
-        """Return the losses that train this alignment, by name, summed over real targets.
-
-        Differentiable alignments have none.
-        """
+        """Return the losses that train this alignment, summed over real targets; here none."""
         return {}
 
 
@@ -73,11 +113,7 @@ class SoftAlignment(AlignmentFunction):
 
     @override
     def forward(
-        self,
-        scores: Scores,
-        mask: Mask,
-        queries: Queries | None = None,
-        state: AttentionState | None = None,
+        self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
     ) -> AlignmentOutput:
         return AlignmentOutput(self.normalize(scores, mask))
 
@@ -173,7 +209,7 @@ def mask_scores(scores: Scores, mask: Mask) -> Scores:
     return scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
 
 
-def upcast(scores: Float[Tensor, "*B S"]) -> Float[Tensor, "*B S"]:
+def upcast(scores: PerPosition) -> PerPosition:
     """Convert to float32 at least: sums over many positions need more digits than bfloat16 has."""
     return scores.to(torch.promote_types(scores.dtype, torch.float32))
 
@@ -186,60 +222,36 @@ def upcast(scores: Float[Tensor, "*B S"]) -> Float[Tensor, "*B S"]:
 # Invariants: adding a constant to a row changes nothing, and a score that is 1 / (alpha - 1) or
 # more below the maximum gets weight zero.
 
-# Times alpha - 1, scores of 1 or more below the maximum get weight zero. Clamping them to 2 below
-# keeps cumulative sums exact and leaves a margin for rounding.
-_MIN_SHIFTED_SCORE = -2.0
 
-
-def entmax(scores: Float[Tensor, "*B S"], alpha: float | Scalar) -> Float[Tensor, "*B S"]:
+def entmax(scores: PerPosition, alpha: float | Scalar) -> PerPosition:
     """Map each row of scores to weights, differentiable in the scores and in a tensor `alpha`."""
     return _Entmax.apply(upcast(scores), alpha).to(scores.dtype)
 
 
-def sparsemax(scores: Float[Tensor, "*B S"]) -> Float[Tensor, "*B S"]:
+def sparsemax(scores: PerPosition) -> PerPosition:
     """Entmax with alpha 2: projection onto the simplex (Martins & Astudillo 2016, algorithm 1)."""
-    shifted = _subtract_max(scores).clamp(min=_MIN_SHIFTED_SCORE)
-    ranked, ranks = _sort_descending(shifted)
+    shifted, ranked, ranks = _shift_and_rank(scores, alpha=2.0)
     thresholds = (ranked.cumsum(dim=-1) - 1) / ranks
     return (shifted - _select_threshold(thresholds, ranked)).clamp(min=0)
 
 
-def entmax15(scores: Float[Tensor, "*B S"]) -> Float[Tensor, "*B S"]:
+def entmax15(scores: PerPosition) -> PerPosition:
     """Entmax with alpha 1.5: a quadratic for each support (Peters et al. 2019, algorithm 2)."""
-    shifted = (_subtract_max(scores) / 2).clamp(min=_MIN_SHIFTED_SCORE)
-    ranked, ranks = _sort_descending(shifted)
+    shifted, ranked, ranks = _shift_and_rank(scores, alpha=1.5)
     means = ranked.cumsum(dim=-1) / ranks
     variances = ranked.square().cumsum(dim=-1) / ranks - means.square()
     thresholds = means - (1 / ranks - variances).clamp(min=0).sqrt()
     return (shifted - _select_threshold(thresholds, ranked)).clamp(min=0).square()
 
 
-def entmax_bisect(scores: Float[Tensor, "*B S"], alpha: float | Scalar) -> Float[Tensor, "*B S"]:
-    """Entmax with any alpha: find the threshold by bisection (Peters et al. 2019, algorithm 1).
-
-    The weights are written as [1 + (alpha - 1) (score - level)]_+ ^ (1 / (alpha - 1)), which is at
-    most exp(score - level) and tends to it as alpha tends to 1. With the maximum score at 0 the
-    level is therefore between 0 and log S, and no digits are lost for alpha near 1.
-    """
-    shifted = _subtract_max(scores)
-    level = torch.zeros_like(shifted[..., :1])  # (*B, 1)
-    step = math.log(shifted.size(-1))
-    # One bit per iteration, and 8 more for large alphas, whose levels are close to 0.
-    for _ in range(8 - int(math.log2(torch.finfo(shifted.dtype).eps))):
-        step /= 2
-        exceeds_one = _alpha_exp(shifted - (level + step), alpha).sum(dim=-1, keepdim=True) >= 1
-        level = level + step * exceeds_one
-    weights = _alpha_exp(shifted - level, alpha)
-    return weights / weights.sum(dim=-1, keepdim=True)  # the sum is at least 1
-
-
-def _subtract_max(scores: Tensor) -> Tensor:
-    return scores - scores.amax(dim=-1, keepdim=True)
-
-
-def _sort_descending(scores: Tensor) -> tuple[Tensor, Tensor]:
-    ranked = scores.sort(dim=-1, descending=True).values
-    return ranked, torch.arange(1, scores.size(-1) + 1, device=scores.device)
+def _shift_and_rank(scores: Tensor, alpha: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (alpha - 1) (score - maximum), the same in descending order, and the ranks from 1."""
+    shifted = (scores - scores.amax(dim=-1, keepdim=True)) * (alpha - 1)
+    # Those at -1 or below get weight zero. Clamping them to -2 keeps cumulative sums exact and
+    # leaves a margin for rounding.
+    shifted = shifted.clamp(min=-2.0)
+    ranked = shifted.sort(dim=-1, descending=True).values
+    return shifted, ranked, torch.arange(1, scores.size(-1) + 1, device=scores.device)
 
 
 def _select_threshold(thresholds: Tensor, ranked: Tensor) -> Tensor:
@@ -249,7 +261,26 @@ def _select_threshold(thresholds: Tensor, ranked: Tensor) -> Tensor:
     return thresholds.gather(-1, support.clamp(min=1) - 1)
 
 
-_CLOSED_FORM = {1.5: entmax15, 2.0: sparsemax}
+def entmax_bisect(scores: PerPosition, alpha: float | Scalar) -> PerPosition:
+    """Entmax with any alpha: find the threshold by bisection (Peters et al. 2019, algorithm 1).
+
+    The weights are written as [1 + (alpha - 1) (score - level)]_+ ^ (1 / (alpha - 1)), which is at
+    most exp(score - level) and tends to it as alpha tends to 1. With the maximum score at 0 the
+    level is therefore between 0 and log S, and no digits are lost for alpha near 1.
+    """
+    shifted = scores - scores.amax(dim=-1, keepdim=True)
+
+    def weights_at(level: Tensor) -> Tensor:
+        return (((alpha - 1) * (shifted - level)).clamp(min=-1).log1p() / (alpha - 1)).exp()
+
+    level = torch.zeros_like(shifted[..., :1])  # (*B, 1)
+    step = math.log(shifted.size(-1))
+    # One bit per iteration, and 8 more for large alphas, whose levels are close to 0.
+    for _ in range(8 - int(math.log2(torch.finfo(shifted.dtype).eps))):
+        step /= 2
+        level = level + step * (weights_at(level + step).sum(dim=-1, keepdim=True) >= 1)
+    weights = weights_at(level)
+    return weights / weights.sum(dim=-1, keepdim=True)  # the sum is at least 1
 
 
 class _Entmax(torch.autograd.Function):
@@ -265,32 +296,28 @@ class _Entmax(torch.autograd.Function):
 
     @staticmethod
     def forward(scores: Tensor, alpha: float | Tensor) -> Tensor:
-        solve = None if isinstance(alpha, Tensor) else _CLOSED_FORM.get(alpha)
-        return solve(scores) if solve else entmax_bisect(scores, alpha)
+        closed_forms = {1.5: entmax15, 2.0: sparsemax}
+        if isinstance(alpha, Tensor) or alpha not in closed_forms:
+            return entmax_bisect(scores, alpha)
+        return closed_forms[alpha](scores)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, float | Tensor], output: Tensor) -> None:
-        alpha = inputs[1]
-        alpha_tensor = alpha if isinstance(alpha, Tensor) else None
-        ctx.save_for_backward(output, alpha_tensor)
-        ctx.alpha = alpha if alpha_tensor is None else None
+        is_learned = isinstance(inputs[1], Tensor)
+        ctx.save_for_backward(output, inputs[1] if is_learned else None)
+        ctx.alpha = None if is_learned else inputs[1]
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
-        weights, alpha_tensor = ctx.saved_tensors
-        alpha = ctx.alpha if alpha_tensor is None else alpha_tensor
+        weights, learned_alpha = ctx.saved_tensors
+        alpha = ctx.alpha if learned_alpha is None else learned_alpha
         support = weights > 0
         # 1 outside the support: logarithms and negative powers of 0 are infinite.
         inside = torch.where(support, weights, 1)
         slopes = inside ** (2 - alpha) * support
         mean = (slopes * gradient).sum(dim=-1, keepdim=True) / slopes.sum(dim=-1, keepdim=True)
         centered = gradient - mean
-        if alpha_tensor is None:
+        if learned_alpha is None:
             return slopes * centered, None
-        entropies = torch.special.entr(inside)
-        growth = weights / (alpha - 1) ** 2 + entropies / (alpha - 1)
+        growth = weights / (alpha - 1) ** 2 + torch.special.entr(inside) / (alpha - 1)
         return slopes * centered, (growth * centered).sum()
-
-
-def _alpha_exp(scores: Tensor, alpha: float | Tensor) -> Tensor:
-    return (((alpha - 1) * scores).clamp(min=-1).log1p() / (alpha - 1)).exp()

@@ -9,37 +9,42 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Annotated, ClassVar, Literal, NamedTuple, cast
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
 from heedful.attention.alignments import (
     AlignmentFunction,
+    AlignmentLossInputs,
+    AlignmentOutput,
     SoftAlignment,
     SoftmaxAlignment,
+    concat_alignments,
     mask_scores,
 )
 from heedful.attention.auxiliary_losses import AttentionLoss
 from heedful.attention.dot_product_scores import DOT_PRODUCT_SCORES
-from heedful.attention.outputs import (
-    AlignmentLossInputs,
-    AlignmentOutput,
-    AttentionOutput,
-    AttentionState,
-    Memory,
-    PreparedKeys,
-    concat_alignments,
-)
-from heedful.attention.readouts import Readout, WeightedSumReadout
-from heedful.attention.scores import ScoreFunction
+from heedful.attention.memory import AttentionState, MaybeState, Memory
+from heedful.attention.scores import ScoreFunction, StartPositions
+from heedful.config import BaseConfig
 from heedful.errors import DataError, check
 from heedful.ops import op
-from heedful.shapes import Context, Int, Keys, Losses, Mask, Queries, Values
+from heedful.shapes import Context, Float, Losses, Mask, Queries, Values, Weights
 
 AttentionRole = Literal["cross", "self", "intra", "image"]
+
+
+class AttentionOutput(NamedTuple):
+    """Output of one attention call."""
+
+    context: Context | Float[Tensor, "*B T S V"]  # the latter from PerPositionReadout
+    weights: Weights | None  # the mean over heads; None if not needed
+    alignment: AlignmentOutput | None  # with several heads, of every head
+    state: MaybeState  # for the next queries; None if no state was passed in
 
 
 class Attention(nn.Module, ABC):
@@ -47,22 +52,11 @@ class Attention(nn.Module, ABC):
 
     role: AttentionRole
     """What the memory is, relative to the queries; used in traces."""
-
-    if TYPE_CHECKING:
-        # Submodules in one subclass, properties in the other. At run time a property of the base
-        # class would hide a submodule of the same name.
-
-        @property
-        def score(self) -> ScoreFunction:
-            """The score function."""
-
-        @property
-        def alignment_function(self) -> AlignmentFunction:
-            """The alignment."""
-
-        @property
-        def readout(self) -> Readout:
-            """The readout."""
+    score: ScoreFunction
+    alignment_function: AlignmentFunction
+    readout: Readout
+    has_auxiliary_losses: bool
+    """Whether `compute_auxiliary_losses` may return any loss."""
 
     @property
     def is_stateful(self) -> bool:
@@ -74,11 +68,6 @@ class Attention(nn.Module, ABC):
         """Whether the weights of a query depend on its position."""
         return self.is_stateful or self.score.needs_positions
 
-    @property
-    @abstractmethod
-    def has_auxiliary_losses(self) -> bool:
-        """Whether `compute_auxiliary_losses` may return any loss."""
-
     @abstractmethod
     def build_memory(
         self,
@@ -86,7 +75,7 @@ class Attention(nn.Module, ABC):
         mask: Mask,
         *,
         keys: Values | None = None,
-        start_positions: Int[Tensor, "*B"] | None = None,
+        start_positions: StartPositions = None,
     ) -> Memory:
         """Prepare a source for attention.
 
@@ -100,21 +89,16 @@ class Attention(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self,
-        queries: Queries,
-        memory: Memory,
-        state: AttentionState | None = None,
-        *,
-        need_weights: bool = True,
+        self, queries: Queries, memory: Memory, state: MaybeState = None, need_weights: bool = True
     ) -> AttentionOutput:
-        """Attend to `memory` with every query; `state=None` means that these are the first queries.
+        """Attend to `memory` with every query.
 
         Without a state and with `need_weights=False`, `weights` and `alignment` may be None.
         """
 
     @abstractmethod
     def compute_weights(
-        self, queries: Queries, memory: Memory, state: AttentionState | None = None
+        self, queries: Queries, memory: Memory, state: MaybeState = None
     ) -> AlignmentOutput:
         """Return the alignment of each query without computing a context."""
 
@@ -125,10 +109,6 @@ class Attention(nn.Module, ABC):
 
 class SingleHeadAttention(Attention):
     """readout(alignment(score(queries, keys)), values)."""
-
-    score: ScoreFunction
-    alignment_function: AlignmentFunction
-    readout: Readout
 
     def __init__(
         self,
@@ -145,17 +125,11 @@ class SingleHeadAttention(Attention):
         self.alignment_function = alignment_function
         self.readout = readout
         self.auxiliary_losses = nn.ModuleList(auxiliary_losses)
+        self.has_auxiliary_losses = (
+            len(auxiliary_losses) > 0 or alignment_function.has_auxiliary_losses
+        )
         self.role = role
         self.dropout = nn.Dropout(dropout)
-
-    @property
-    @override
-    def has_auxiliary_losses(self) -> bool:
-        alignment_has_losses = (
-            type(self.alignment_function).compute_auxiliary_losses
-            is not AlignmentFunction.compute_auxiliary_losses
-        )
-        return alignment_has_losses or len(self.auxiliary_losses) > 0
 
     @override
     def build_memory(
@@ -164,19 +138,11 @@ class SingleHeadAttention(Attention):
         mask: Mask,
         *,
         keys: Values | None = None,
-        start_positions: Int[Tensor, "*B"] | None = None,
+        start_positions: StartPositions = None,
     ) -> Memory:
         check_nonempty_source(values)
-        prepared = self.prepare_keys(values if keys is None else keys, start_positions)
+        prepared = self.score.prepare_keys_at(start_positions, values if keys is None else keys)
         return Memory(values, prepared, mask.expand(*values.shape[:-2], -1, -1))
-
-    def prepare_keys(
-        self, keys: Keys, start_positions: Int[Tensor, "_"] | None = None
-    ) -> PreparedKeys:
-        """Prepare keys for the score; their positions begin at `start_positions`, or at 0."""
-        if start_positions is None:
-            return self.score.prepare_keys(keys)
-        return self.score.prepare_keys_at(start_positions, keys)
 
     @override
     def initial_state(self, memory: Memory) -> AttentionState:
@@ -190,18 +156,40 @@ class SingleHeadAttention(Attention):
 
     @override
     def forward(
-        self,
-        queries: Queries,
-        memory: Memory,
-        state: AttentionState | None = None,
-        *,
-        need_weights: bool = True,
+        self, queries: Queries, memory: Memory, state: MaybeState = None, need_weights: bool = True
     ) -> AttentionOutput:
         if state is None and not need_weights and self.is_softmax_attention:
             return AttentionOutput(self.compute_context(queries, memory), None, None, None)
         if self.score.uses_history and queries.size(-2) > 1:
             return self._attend_sequentially(queries, memory, state)
-        return self._attend_parallel(queries, memory, state)
+        alignment = self.compute_weights(queries, memory, state)
+        weights = alignment.weights
+        context = self.readout(self.dropout(weights), memory.values, queries)
+        if state is not None:
+            state = AttentionState(
+                state.num_queries + weights.size(-2),
+                alignment.pointers[..., -1, :],
+                state.coverage + weights.sum(dim=-2),
+                state.last_context if self.readout.is_per_position else context[..., -1, :],
+                state.uniform_sample,
+            )
+        return AttentionOutput(context, weights, alignment, state)
+
+    def _attend_sequentially(
+        self, queries: Queries, memory: Memory, state: MaybeState
+    ) -> AttentionOutput:
+        step_state: MaybeState = state or self.initial_state(memory)
+        contexts, alignments = [], []
+        for step, query in enumerate(queries.split(1, dim=-2)):
+            mask = memory.mask
+            step_mask = mask if mask.size(-2) == 1 else mask[..., step : step + 1, :]
+            output = self.forward(query, memory._replace(mask=step_mask), step_state)
+            step_state = output.state
+            contexts.append(output.context)
+            alignments.append(cast(AlignmentOutput, output.alignment))
+        alignment = concat_alignments(alignments)
+        context = torch.cat(contexts, dim=queries.dim() - 2)  # (*B, T, V) or (*B, T, S, V)
+        return AttentionOutput(context, alignment.weights, alignment, state and step_state)
 
     @property
     def is_softmax_attention(self) -> bool:
@@ -224,7 +212,7 @@ class SingleHeadAttention(Attention):
 
     @override
     def compute_weights(
-        self, queries: Queries, memory: Memory, state: AttentionState | None = None
+        self, queries: Queries, memory: Memory, state: MaybeState = None
     ) -> AlignmentOutput:
         scores = self.score(queries, memory.keys, state)
         # Scores of positions alone are the same for all rows, and not yet expanded.
@@ -238,41 +226,6 @@ class SingleHeadAttention(Attention):
             **self.alignment_function.compute_auxiliary_losses(loss_inputs),
             **{loss.name: loss(loss_inputs) for loss in auxiliary_losses},
         }
-
-    def _attend_parallel(
-        self, queries: Queries, memory: Memory, state: AttentionState | None
-    ) -> AttentionOutput:
-        alignment = self.compute_weights(queries, memory, state)
-        context = self.readout(self.dropout(alignment.weights), memory.values, queries)
-        next_state = state and self._next_state(state, alignment, context)
-        return AttentionOutput(context, alignment.weights, alignment, next_state)
-
-    def _attend_sequentially(
-        self, queries: Queries, memory: Memory, state: AttentionState | None
-    ) -> AttentionOutput:
-        step_state: AttentionState | None = state or self.initial_state(memory)
-        contexts, alignments = [], []
-        for step, query in enumerate(queries.split(1, dim=-2)):
-            mask = memory.mask
-            step_mask = mask if mask.size(-2) == 1 else mask[..., step : step + 1, :]
-            output = self._attend_parallel(query, memory._replace(mask=step_mask), step_state)
-            step_state = output.state
-            contexts.append(output.context)
-            alignments.append(cast(AlignmentOutput, output.alignment))
-        alignment = concat_alignments(alignments)
-        context = torch.cat(contexts, dim=queries.dim() - 2)  # (*B, T, V) or (*B, T, S, V)
-        return AttentionOutput(context, alignment.weights, alignment, state and step_state)
-
-    def _next_state(
-        self, state: AttentionState, alignment: AlignmentOutput, context: Tensor
-    ) -> AttentionState:
-        return AttentionState(
-            state.num_queries + alignment.weights.size(-2),
-            alignment.pointers[..., -1, :],
-            state.coverage + alignment.weights.sum(dim=-2),
-            state.last_context if self.readout.is_per_position else context[..., -1, :],
-            state.uniform_sample,
-        )
 
 
 @op
@@ -297,3 +250,119 @@ def check_nonempty_source(values: Values) -> None:
         "remove empty lines, or append EOS to every source",
         DataError,
     )
+
+
+class Readout(nn.Module, ABC):
+    """Base of all readouts: from attention weights and values to the context."""
+
+    is_per_position = False
+    """Whether the context has one vector per source position: (*B, T, S, V)."""
+
+    @abstractmethod
+    def forward(
+        self, weights: Weights, values: Values, queries: Queries | None = None
+    ) -> Context | Float[Tensor, "*B T S V"]:
+        """Return the context of every query."""
+
+
+class ReadoutConfigBase(BaseConfig):
+    """Config of a readout."""
+
+    module_class: ClassVar[type[Readout]]
+
+    def build(self, *, query_size: int) -> Readout:
+        return self.module_class(**self.options())
+
+
+class WeightedSumReadout(Readout):
+    """sum_s weights_s values_s."""
+
+    @override
+    def forward(self, weights: Weights, values: Values, queries: Queries | None = None) -> Context:
+        return weights @ values
+
+
+class WeightedSumReadoutConfig(ReadoutConfigBase):
+    """Weighted sum of the values."""
+
+    module_class = WeightedSumReadout
+    type: Literal["weighted-sum"] = "weighted-sum"
+
+
+class ArgmaxReadout(Readout):
+    """The value at the position with the largest weight; zeros if all weights are zero.
+
+    No gradient reaches the weights.
+    """
+
+    @override
+    def forward(self, weights: Weights, values: Values, queries: Queries | None = None) -> Context:
+        max_weight, positions = weights.max(dim=-1, keepdim=True)  # (*B, T, 1)
+        chosen = values.gather(-2, positions.expand(*positions.shape[:-1], values.size(-1)))
+        return torch.where(max_weight > 0, chosen, 0 * max_weight.detach())  # NaN stays NaN
+
+
+class ArgmaxReadoutConfig(ReadoutConfigBase):
+    """The value with the largest weight."""
+
+    module_class = ArgmaxReadout
+    type: Literal["argmax"] = "argmax"
+
+
+class GatedReadout(Readout):
+    """beta * inner, beta = sigmoid(w . q + b), a scalar  (Xu et al. 2015, section 4.2.1).
+
+    Some implementations use a vector as the gate.
+    """
+
+    def __init__(self, inner: Readout, *, query_size: int) -> None:
+        super().__init__()
+        self.inner = inner
+        self.gate = nn.Linear(query_size, 1)
+
+    @override
+    def forward(self, weights: Weights, values: Values, queries: Queries | None = None) -> Context:
+        assert queries is not None, "a gated readout needs the queries"
+        return self.gate(queries).sigmoid() * self.inner(weights, values, queries)
+
+
+class GatedReadoutConfig(ReadoutConfigBase):
+    """Context scaled by a gate that is computed from the query (Xu et al. 2015)."""
+
+    type: Literal["gated"] = "gated"
+    inner: WeightedSumReadoutConfig | ArgmaxReadoutConfig = Field(
+        default=WeightedSumReadoutConfig(), discriminator="type"
+    )
+    """The readout whose context is scaled."""
+
+    @override
+    def build(self, *, query_size: int) -> Readout:
+        return GatedReadout(self.inner.build(query_size=query_size), query_size=query_size)
+
+
+class PerPositionReadout(Readout):
+    """All values, for an output head that mixes the predictions of the positions.
+
+    (Wu et al. 2018, "Hard non-monotonic attention for character-level transduction")
+    """
+
+    is_per_position = True
+
+    @override
+    def forward(
+        self, weights: Weights, values: Values, queries: Queries | None = None
+    ) -> Float[Tensor, "*B T S V"]:
+        return values.unsqueeze(-3).expand(*weights.shape, values.size(-1))
+
+
+class PerPositionReadoutConfig(ReadoutConfigBase):
+    """All values, for an output head that mixes the predictions of positions (Wu et al. 2018)."""
+
+    module_class = PerPositionReadout
+    type: Literal["per-position"] = "per-position"
+
+
+ReadoutConfig = Annotated[
+    WeightedSumReadoutConfig | ArgmaxReadoutConfig | GatedReadoutConfig | PerPositionReadoutConfig,
+    Field(discriminator="type"),
+]

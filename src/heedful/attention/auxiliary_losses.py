@@ -15,9 +15,9 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.outputs import AlignmentLossInputs
+from heedful.attention.alignments import AlignmentLossInputs
 from heedful.config import BaseConfig
-from heedful.shapes import Losses, PerQuery, Scalar, Weights
+from heedful.shapes import Bool, Losses, PerQuery, Scalar, Weights
 
 NO_AUXILIARY_LOSSES: Losses = MappingProxyType({})
 
@@ -33,8 +33,15 @@ class AttentionLoss(nn.Module, ABC):
         self.weight = weight
 
     @abstractmethod
+    def compute(self, weights: Weights, source_mask: Bool[Tensor, "*B S"]) -> Scalar:
+        """Return the unweighted loss of weights that are zero for padded targets."""
+
     def forward(self, loss_inputs: AlignmentLossInputs) -> Scalar:
         """Return the loss, summed over the batch."""
+        alignment, target_mask = loss_inputs.alignment, loss_inputs.target_mask
+        weights = alignment.weights if alignment.probabilities is None else alignment.probabilities
+        masked = weights.masked_fill(~target_mask.unsqueeze(-1), 0)
+        return self.weight * self.compute(masked, loss_inputs.source_mask)
 
 
 class AttentionLossConfigBase(BaseConfig):
@@ -56,9 +63,9 @@ class DoublyStochasticLoss(AttentionLoss):
     name = "doubly-stochastic"
 
     @override
-    def forward(self, loss_inputs: AlignmentLossInputs) -> Scalar:
-        deficit = 1 - _masked_weights(loss_inputs).sum(dim=-2)  # (*B, S)
-        return self.weight * deficit.square().masked_fill(~loss_inputs.source_mask, 0).sum()
+    def compute(self, weights: Weights, source_mask: Bool[Tensor, "*B S"]) -> Scalar:
+        deficit = 1 - weights.sum(dim=-2)  # (*B, S)
+        return deficit.square().masked_fill(~source_mask, 0).sum()
 
 
 class DoublyStochasticLossConfig(AttentionLossConfigBase):
@@ -71,18 +78,14 @@ class DoublyStochasticLossConfig(AttentionLossConfigBase):
 
 
 class CoverageLoss(AttentionLoss):
-    """weight * sum_t sum_s min(a_ts, c_ts), c_t = sum of a_u over u < t.
-
-    (See et al. 2017, equation 12.)
-    """
+    """weight * sum_t sum_s min(a_ts, sum of a_us over u < t)  (See et al. 2017, equation 12)."""
 
     name = "coverage"
 
     @override
-    def forward(self, loss_inputs: AlignmentLossInputs) -> Scalar:
-        weights = _masked_weights(loss_inputs)
+    def compute(self, weights: Weights, source_mask: Bool[Tensor, "*B S"]) -> Scalar:
         coverage = weights.cumsum(dim=-2) - weights
-        return self.weight * weights.minimum(coverage).sum()
+        return weights.minimum(coverage).sum()
 
 
 class CoverageLossConfig(AttentionLossConfigBase):
@@ -100,8 +103,8 @@ class EntropyLoss(AttentionLoss):
     name = "entropy"
 
     @override
-    def forward(self, loss_inputs: AlignmentLossInputs) -> Scalar:
-        return self.weight * entropy(_masked_weights(loss_inputs)).sum()
+    def compute(self, weights: Weights, source_mask: Bool[Tensor, "*B S"]) -> Scalar:
+        return entropy(weights).sum()
 
 
 class EntropyLossConfig(AttentionLossConfigBase):
@@ -131,9 +134,3 @@ def sum_losses(*parts: Losses) -> dict[str, Scalar]:
         for name, loss in part.items():
             total[name] = total[name] + loss if name in total else loss
     return total
-
-
-def _masked_weights(loss_inputs: AlignmentLossInputs) -> Weights:
-    alignment = loss_inputs.alignment
-    weights = alignment.weights if alignment.probabilities is None else alignment.probabilities
-    return weights.masked_fill(~loss_inputs.target_mask.unsqueeze(-1), 0)

@@ -1,24 +1,77 @@
-"""The config of a whole attention mechanism, and the union of all alignment configs."""
+"""The config of a whole attention mechanism, and the unions of all score and alignment configs."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from heedful.attention.additive_scores import AdditiveScoreConfig
+from heedful.attention.additive_scores import AdditiveScoreConfig, AnyAdditiveScoreConfig
 from heedful.attention.alignments import SoftAlignmentConfig, SoftmaxAlignmentConfig
-from heedful.attention.attention import Attention, SingleHeadAttention
+from heedful.attention.attention import (
+    Attention,
+    ReadoutConfig,
+    SingleHeadAttention,
+    WeightedSumReadoutConfig,
+)
 from heedful.attention.auxiliary_losses import AttentionLossConfig
-from heedful.attention.composite_scores import ScoreConfig
+from heedful.attention.dot_product_scores import DotProductScoreConfig, ScaledDotScoreConfig
 from heedful.attention.hard_alignment import HardAlignmentConfig
 from heedful.attention.local_alignment import LocalAlignmentConfig
 from heedful.attention.monotonic_alignment import AnyMonotonicAlignmentConfig
-from heedful.attention.multi_head import MultiHeadConfig
-from heedful.attention.readouts import ReadoutConfig, WeightedSumReadoutConfig
+from heedful.attention.multi_head import MultiHeadAttention, MultiHeadConfig
+from heedful.attention.positional_encoding import DEFAULT_BASE
+from heedful.attention.relative_scores import PositionScoreConfig, RotaryScore
+from heedful.attention.scores import ScoreFunction, SumScore
 from heedful.config import BaseConfig
 from heedful.errors import check
 
+ContentScoreConfig = Annotated[
+    DotProductScoreConfig | AnyAdditiveScoreConfig, Field(discriminator="type")
+]
+
+
+class RotaryScoreConfig(BaseConfig):
+    """Rotary position embedding around a content score (Su et al. 2021)."""
+
+    type: Literal["rotary"] = "rotary"
+    score: ContentScoreConfig = ScaledDotScoreConfig()
+    """Score of the rotated query and key; 'dot', 'scaled-dot' and 'cosine' become relative."""
+    base: Annotated[float, Field(gt=1)] = DEFAULT_BASE
+    """Ratio of the longest to the shortest wavelength, approximately."""
+
+    def build(self, *, query_size: int, key_size: int, num_heads: int | None) -> ScoreFunction:
+        check(
+            query_size % 2 == 0 and key_size % 2 == 0,
+            "score.type",
+            f"'rotary' needs even sizes, but queries have {query_size} and keys {key_size}",
+            "make both sizes even, or choose 'alibi' or 'relative-position-bias' in a 'sum'",
+        )
+        inner = self.score.build(query_size=query_size, key_size=key_size, num_heads=num_heads)
+        return RotaryScore(inner, self.base)
+
+
+SumTermConfig = Annotated[
+    ContentScoreConfig | PositionScoreConfig | RotaryScoreConfig, Field(discriminator="type")
+]
+
+
+class SumScoreConfig(BaseConfig):
+    """Sum of several scores, such as content and distance."""
+
+    type: Literal["sum"] = "sum"
+    scores: Annotated[tuple[SumTermConfig, ...], Field(min_length=1)]
+    """The terms of the sum."""
+
+    def build(self, *, query_size: int, key_size: int, num_heads: int | None) -> ScoreFunction:
+        terms = [
+            score.build(query_size=query_size, key_size=key_size, num_heads=num_heads)
+            for score in self.scores
+        ]
+        return SumScore(terms)
+
+
+ScoreConfig = Annotated[SumTermConfig | SumScoreConfig, Field(discriminator="type")]
 AlignmentConfig = Annotated[
     SoftAlignmentConfig | LocalAlignmentConfig | AnyMonotonicAlignmentConfig | HardAlignmentConfig,
     Field(discriminator="type"),
@@ -44,7 +97,8 @@ class AttentionConfig(BaseConfig):
     def build(
         self, *, query_size: int, memory_size: int, output_size: int | None = None
     ) -> Attention:
-        if self.multi_head is None:
+        heads = self.multi_head
+        if heads is None:
             check(
                 output_size in {None, memory_size},
                 "attention.multi_head",
@@ -53,11 +107,23 @@ class AttentionConfig(BaseConfig):
                 "set multi_head, or make both sizes equal",
             )
             return self._build_single_head(query_size, memory_size, None)
-        head_dim = self.multi_head.resolve_head_dim(memory_size)
-        inner = self._build_single_head(head_dim, head_dim, self.multi_head.num_heads)
-        return self.multi_head.build(
-            inner, query_size=query_size, memory_size=memory_size, output_size=output_size
+        check(
+            heads.head_dim is not None or memory_size % heads.num_heads == 0,
+            "multi_head.num_heads",
+            f"the memory size {memory_size} is not divisible by {heads.num_heads} heads",
+            "choose a divisor of the memory size, or set head_dim",
         )
+        head_dim = heads.head_dim or memory_size // heads.num_heads
+        inner = self._build_single_head(head_dim, head_dim, heads.num_heads)
+        check(
+            not inner.readout.is_per_position,
+            "multi_head",
+            "the readout 'per-position' does not work with several heads: its contexts cannot be "
+            "merged",
+            "remove multi_head, or choose another readout",
+        )
+        options = {**heads.options(), "head_dim": head_dim, "output_size": output_size}
+        return MultiHeadAttention(inner, query_size=query_size, memory_size=memory_size, **options)
 
     def _build_single_head(
         self, query_size: int, key_size: int, num_heads: int | None

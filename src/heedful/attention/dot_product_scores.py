@@ -6,19 +6,15 @@ All pairs cost one matrix product, and nothing but the score is stored for a pai
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 from typing_extensions import override
 
-from heedful.attention.scores import (
-    ContentScore,
-    ContentScoreConfigBase,
-    EqualSizeScoreConfigBase,
-)
+from heedful.attention.scores import ContentScore, ContentScoreConfigBase, EqualSizeScoreConfigBase
 from heedful.shapes import Float, Keys, Queries, Scores
 
 # Vectors shorter than this are divided by it instead of their norm, so a zero vector has cosine
@@ -176,9 +172,17 @@ class TrilinearScore(InnerProductScore):
 class TrilinearScoreConfig(EqualSizeScoreConfigBase):
     """Linear function of query, key and their elementwise product (Seo et al. 2017)."""
 
+    module_class = TrilinearScore
+    num_sizes = 1
     type: Literal["trilinear"] = "trilinear"
 
-    @override
-    def build_single_head(self, *, query_size: int, key_size: int) -> TrilinearScore:
-        self.check_sizes(query_size, key_size)
-        return TrilinearScore(query_size)
+
+DotProductScoreConfig = Annotated[
+    DotScoreConfig
+    | ScaledDotScoreConfig
+    | BilinearScoreConfig
+    | ProjectedDotScoreConfig
+    | CosineScoreConfig
+    | TrilinearScoreConfig,
+    Field(discriminator="type"),
+]

@@ -19,13 +19,15 @@ from typing_extensions import override
 from heedful.attention.alignments import (
     AlignmentConfigBase,
     AlignmentFunction,
+    AlignmentLossInputs,
+    AlignmentOutput,
     SoftAlignment,
     SoftAlignmentConfig,
     SoftmaxAlignmentConfig,
     upcast,
 )
 from heedful.attention.auxiliary_losses import entropy
-from heedful.attention.outputs import AlignmentLossInputs, AlignmentOutput, AttentionState
+from heedful.attention.memory import MaybeState
 from heedful.config import BaseConfig
 from heedful.shapes import Int, Losses, Mask, PerQuery, Queries, Scalar, Scores, TargetMask, Weights
 
@@ -46,11 +48,7 @@ class ArgmaxAlignment(HardAlignment):
 
     @override
     def forward(
-        self,
-        scores: Scores,
-        mask: Mask,
-        queries: Queries | None = None,
-        state: AttentionState | None = None,
+        self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
     ) -> AlignmentOutput:
         return _argmax_output(self.inner.normalize(scores, mask))
 
@@ -190,6 +188,8 @@ class SampledAlignment(HardAlignment):
     variance: a sample has no effect on earlier targets. Defaults are those of the authors' code.
     """
 
+    has_auxiliary_losses = True
+
     def __init__(
         self,
         inner: SoftAlignment,
@@ -209,20 +209,14 @@ class SampledAlignment(HardAlignment):
 
     @override
     def forward(
-        self,
-        scores: Scores,
-        mask: Mask,
-        queries: Queries | None = None,
-        state: AttentionState | None = None,
+        self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
     ) -> AlignmentOutput:
         probabilities = self.inner.normalize(scores, mask)
         if not self.training:
             return _argmax_output(probabilities)
-        if state is None:
-            uniform_sample = torch.rand(scores.shape[:-2], device=scores.device)
-        else:
-            uniform_sample = state.uniform_sample
-        is_soft = (uniform_sample < self.soft_probability).unsqueeze(-1)  # (*B, 1)
+        rows = scores.shape[:-2]
+        uniform = torch.rand(rows, device=scores.device) if state is None else state.uniform_sample
+        is_soft = (uniform < self.soft_probability).unsqueeze(-1)  # (*B, 1)
         positions = _sample(probabilities)
         sampled = _one_hot(positions, probabilities)
         weights = torch.where(is_soft.unsqueeze(-1), probabilities, sampled)
@@ -233,25 +227,22 @@ class SampledAlignment(HardAlignment):
     @override
     def compute_auxiliary_losses(self, loss_inputs: AlignmentLossInputs) -> Losses:
         """Return the losses of REINFORCE, entropy and baseline, or none if nothing was sampled."""
-        alignment, padding = loss_inputs.alignment, ~loss_inputs.target_mask
-        probabilities, log_probs = alignment.probabilities, alignment.log_probs
-        predicted = alignment.baselines
+        alignment, log_likelihoods, target_mask, _ = loss_inputs
+        _, probabilities, log_probs, predicted, *_ = alignment
         if probabilities is None or log_probs is None or predicted is None:
             return {}
-        rewards = self._rewards(loss_inputs)
-        weighted_log_probs = (rewards - predicted).detach() * log_probs
-        entropies = entropy(probabilities).masked_fill(padding, 0)
-        return {
-            "reinforce": -self.reward_scale * weighted_log_probs.masked_fill(padding, 0).sum(),
-            "entropy-bonus": -self.entropy_bonus * entropies.sum(),
-            **self.baseline.update(rewards, predicted, loss_inputs.target_mask),
-        }
-
-    def _rewards(self, loss_inputs: AlignmentLossInputs) -> PerQuery:
-        rewards = loss_inputs.log_likelihoods.detach().masked_fill(~loss_inputs.target_mask, 0)
+        rewards = log_likelihoods.detach().masked_fill(~target_mask, 0)
         if self.credit == "sentence":
-            return rewards.sum(dim=-1, keepdim=True).expand_as(rewards)
-        return rewards.flip(-1).cumsum(dim=-1).flip(-1)
+            rewards = rewards.sum(dim=-1, keepdim=True).expand_as(rewards)
+        else:
+            rewards = rewards.flip(-1).cumsum(dim=-1).flip(-1)
+        weighted_log_probs = (rewards - predicted).detach() * log_probs
+        entropies = entropy(probabilities).masked_fill(~target_mask, 0)
+        return {
+            "reinforce": -self.reward_scale * weighted_log_probs.masked_fill(~target_mask, 0).sum(),
+            "entropy-bonus": -self.entropy_bonus * entropies.sum(),
+            **self.baseline.update(rewards, predicted, target_mask),
+        }
 
 
 class SampledAlignmentConfig(AlignmentConfigBase):
@@ -286,11 +277,7 @@ class StraightThroughAlignment(HardAlignment):
 
     @override
     def forward(
-        self,
-        scores: Scores,
-        mask: Mask,
-        queries: Queries | None = None,
-        state: AttentionState | None = None,
+        self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
     ) -> AlignmentOutput:
         probabilities = self.inner.normalize(scores, mask)
         choose = _sample if self.training and self.sample_in_training else _argmax
@@ -327,11 +314,7 @@ class GumbelSoftmaxAlignment(HardAlignment):
 
     @override
     def forward(
-        self,
-        scores: Scores,
-        mask: Mask,
-        queries: Queries | None = None,
-        state: AttentionState | None = None,
+        self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
     ) -> AlignmentOutput:
         probabilities = self.inner.normalize(scores, mask)
         if not self.training:

@@ -18,13 +18,14 @@ from typing_extensions import override
 from heedful.attention.alignments import (
     AlignmentConfigBase,
     AlignmentFunction,
+    AlignmentOutput,
     SoftAlignment,
     SoftAlignmentConfig,
     SoftmaxAlignmentConfig,
 )
-from heedful.attention.outputs import AlignmentOutput, AttentionState, query_positions
+from heedful.attention.memory import MaybeState, query_positions
 from heedful.config import BaseConfig
-from heedful.shapes import Bool, Int, Mask, PerQuery, Queries, Scores, Weights
+from heedful.shapes import Int, Mask, PerQuery, Queries, Scores
 
 QueryLengths = Int[Tensor, "*B T"]
 
@@ -34,7 +35,7 @@ class WindowCenter(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self, queries: Queries | None, lengths: QueryLengths, state: AttentionState | None = None
+        self, queries: Queries | None, lengths: QueryLengths, state: MaybeState = None
     ) -> PerQuery:
         """Return the centers in float32 at least, since bfloat16 counts exactly only to 256.
 
@@ -51,7 +52,7 @@ class MonotonicCenter(WindowCenter):
 
     @override
     def forward(
-        self, queries: Queries | None, lengths: QueryLengths, state: AttentionState | None = None
+        self, queries: Queries | None, lengths: QueryLengths, state: MaybeState = None
     ) -> PerQuery:
         positions = query_positions(state, lengths.size(-1), lengths.device)
         return torch.minimum(positions, lengths - 1).clamp(min=0).float()
@@ -76,7 +77,7 @@ class PredictiveCenter(WindowCenter):
 
     @override
     def forward(
-        self, queries: Queries | None, lengths: QueryLengths, state: AttentionState | None = None
+        self, queries: Queries | None, lengths: QueryLengths, state: MaybeState = None
     ) -> PerQuery:
         assert queries is not None, "a predictive center needs the queries"
         logits = self.reduction(self.projection(queries).tanh()).squeeze(-1)  # (*B, T)
@@ -131,29 +132,26 @@ class LocalAlignment(AlignmentFunction):
 
     @override
     def forward(
-        self,
-        scores: Scores,
-        mask: Mask,
-        queries: Queries | None = None,
-        state: AttentionState | None = None,
+        self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
     ) -> AlignmentOutput:
-        lengths = _lengths(mask).expand(scores.shape[:-1])  # (*B, T)
+        positions = torch.arange(scores.size(-1), device=scores.device)
+        # The length that a query sees ends at its last unmasked position.
+        lengths = (mask * (positions + 1)).amax(dim=-1).expand(scores.shape[:-1])  # (*B, T)
         centers = self.center(queries, lengths, state)
+        exact = centers.unsqueeze(-1).to(torch.promote_types(scores.dtype, centers.dtype))
         # Not `<=`: a NaN center would have an empty window, and zeros would hide the NaN.
-        is_outside = _distances(centers.detach().floor(), scores).abs() > self.half_width
+        is_outside = (positions - exact.detach().floor()).abs() > self.half_width
         window_mask = mask & ~is_outside  # (*B, T, S)
+        sigma = self.half_width / 2
+        log_gaussian = -((positions - exact) / sigma).square() / 2
         if self.gaussian == "before":
-            scores = scores + self._log_gaussian(centers, scores).to(scores.dtype)
+            scores = scores + log_gaussian.to(scores.dtype)
         weights = self.inner.normalize(scores, window_mask)
         if self.gaussian == "after":
-            gaussian = self._log_gaussian(centers, scores).exp().to(weights.dtype)
             # A NaN center must not reach masked positions.
-            weights = weights * gaussian.masked_fill(~window_mask, 0)
+            gaussian = log_gaussian.exp().to(weights.dtype).masked_fill(~window_mask, 0)
+            weights = weights * gaussian
         return AlignmentOutput(weights, centers=centers)
-
-    def _log_gaussian(self, centers: PerQuery, scores: Scores) -> Weights:
-        sigma = self.half_width / 2
-        return -(_distances(centers, scores) / sigma).square() / 2
 
 
 class LocalAlignmentConfig(AlignmentConfigBase):
@@ -180,16 +178,3 @@ class LocalAlignmentConfig(AlignmentConfigBase):
                 "'after'"
             )
         return self
-
-
-def _lengths(mask: Bool[Tensor, "*B T S"]) -> QueryLengths:
-    """Return the number of positions up to the last unmasked one."""
-    positions = torch.arange(1, mask.size(-1) + 1, device=mask.device)
-    return (mask * positions).amax(dim=-1)
-
-
-def _distances(centers: PerQuery, scores: Scores) -> Weights:
-    """Return s - center for every source position s."""
-    dtype = torch.promote_types(scores.dtype, centers.dtype)
-    positions = torch.arange(scores.size(-1), device=scores.device)
-    return positions - centers.unsqueeze(-1).to(dtype)

@@ -18,16 +18,15 @@ from typing_extensions import override
 from heedful.attention.alignments import (
     AlignmentConfigBase,
     AlignmentFunction,
+    AlignmentOutput,
     mask_scores,
     upcast,
 )
-from heedful.attention.outputs import AlignmentOutput, AttentionState
-from heedful.shapes import Bool, Float, Mask, Queries, Scores, Weights
+from heedful.attention.memory import MaybeState
+from heedful.shapes import Bool, Mask, PerPosition, Queries, Scores, Weights
 
 PointerAlgorithm = Literal["recursive", "parallel"]
 InferenceBehavior = Literal["hard", "expected"]
-
-PerPosition = Float[Tensor, "*B S"]
 
 
 class MonotonicAlignment(AlignmentFunction):
@@ -69,15 +68,14 @@ class MonotonicAlignment(AlignmentFunction):
 
     @override
     def forward(
-        self,
-        scores: Scores,
-        mask: Mask,
-        queries: Queries | None = None,
-        state: AttentionState | None = None,
+        self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
     ) -> AlignmentOutput:
-        # Zeros before, so that the gain gets no gradient from masked positions; masked again after,
+        # Zeros first, so that the gain gets no gradient from masked positions; masked again after,
         # since a gain below one would raise finfo.min.
-        energies = mask_scores(self._energies(scores.masked_fill(~mask, 0)), mask)
+        energies = self.gain * upcast(scores.masked_fill(~mask, 0)) + self.bias
+        if self.training:
+            energies = energies + self.noise * torch.randn_like(energies)
+        energies = mask_scores(energies, mask)
         if self.training or self.inference == "expected":
             stop, move = energies.sigmoid(), (-energies).sigmoid()
             is_exact = self.algorithm == "recursive"
@@ -91,10 +89,6 @@ class MonotonicAlignment(AlignmentFunction):
             pointer = advance(pointer, stop_probs, move_probs)
             weights.append(pointer)
         return AlignmentOutput(torch.stack(weights, dim=-2).to(scores.dtype))
-
-    def _energies(self, scores: Scores) -> Scores:
-        energies = self.gain * upcast(scores) + self.bias
-        return energies + self.noise * torch.randn_like(energies) if self.training else energies
 
 
 class MonotonicAlignmentConfig(AlignmentConfigBase):
@@ -114,7 +108,7 @@ class MonotonicAlignmentConfig(AlignmentConfigBase):
     """At inference, `hard` stops at one position; `expected` keeps the probabilities."""
 
 
-def initial_pointer(scores: Scores, state: AttentionState | None) -> PerPosition:
+def initial_pointer(scores: Scores, state: MaybeState) -> PerPosition:
     """Return where the next query starts: where the last one stopped, or the first position."""
     first = torch.zeros_like(scores[..., 0, :])
     first[..., 0] = 1
@@ -169,32 +163,21 @@ class MonotonicChunkwiseAlignment(AlignmentFunction):
 
     @override
     def forward(
-        self,
-        scores: Scores,
-        mask: Mask,
-        queries: Queries | None = None,
-        state: AttentionState | None = None,
+        self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
     ) -> AlignmentOutput:
         boundaries = self.boundaries(scores, mask, queries, state).weights
-        shares = upcast(boundaries).unsqueeze(-1) * self._chunk_weights(upcast(scores), mask)
-        weights = self._sum_over_chunks(shares).to(scores.dtype)
-        return AlignmentOutput(weights, boundaries=boundaries)
-
-    def _chunk_weights(self, scores: Tensor, mask: Tensor) -> Tensor:
-        """Return the softmax over the chunk that ends at each position: (*B, T, S, chunk_size)."""
-        padding = (self.chunk_size - 1, 0)
-        chunk_mask = pad(mask, padding).unfold(-1, self.chunk_size, 1)
-        # A softmax of each window, not cumulative sums of exponentials, which overflow.
-        chunks = mask_scores(pad(scores, padding).unfold(-1, self.chunk_size, 1), chunk_mask)
-        return chunks.softmax(dim=-1) * chunk_mask
-
-    def _sum_over_chunks(self, shares: Tensor) -> Tensor:
-        """Sum the shares of a position over all chunks that contain it."""
-        # After the flip, share d of the chunk at k belongs to position k - d, so the shares of
-        # position j are on a diagonal of the windows that begin at j.
-        padded = pad(shares.flip(-1), (0, 0, 0, self.chunk_size - 1))
-        windows = padded.unfold(-2, self.chunk_size, 1)  # (*B, T, S, chunk_size, chunk_size)
-        return torch.diagonal(windows, dim1=-2, dim2=-1).sum(dim=-1)
+        # The chunk that ends at each position, padded before the first: (*B, T, S, chunk_size). A
+        # softmax of each window, not cumulative sums of exponentials, which overflow.
+        size = self.chunk_size
+        chunk_mask = pad(mask, (size - 1, 0)).unfold(-1, size, 1)
+        chunks = mask_scores(pad(upcast(scores), (size - 1, 0)).unfold(-1, size, 1), chunk_mask)
+        shares = upcast(boundaries).unsqueeze(-1) * (chunks.softmax(dim=-1) * chunk_mask)
+        # Sum the shares of a position over all chunks that contain it. After the flip, share d of
+        # the chunk at k belongs to position k - d, so the shares of position j are on a diagonal
+        # of the windows that begin at j: (*B, T, S, chunk_size, chunk_size).
+        windows = pad(shares.flip(-1), (0, 0, 0, size - 1)).unfold(-2, size, 1)
+        weights = torch.diagonal(windows, dim1=-2, dim2=-1).sum(dim=-1)
+        return AlignmentOutput(weights.to(scores.dtype), boundaries=boundaries)
 
 
 class MonotonicChunkwiseAlignmentConfig(AlignmentConfigBase):
@@ -223,11 +206,7 @@ class MonotonicMarginalAlignment(AlignmentFunction):
 
     @override
     def forward(
-        self,
-        scores: Scores,
-        mask: Mask,
-        queries: Queries | None = None,
-        state: AttentionState | None = None,
+        self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
     ) -> AlignmentOutput:
         full_mask = mask.expand(scores.shape)
         stop, move = _stop_and_move_probabilities(upcast(scores), full_mask)

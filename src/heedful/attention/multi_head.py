@@ -13,22 +13,20 @@ from pydantic import PositiveInt, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.alignments import AlignmentFunction
-from heedful.attention.attention import Attention, SingleHeadAttention, check_nonempty_source
-from heedful.attention.auxiliary_losses import AttentionLoss
-from heedful.attention.outputs import (
-    AlignmentLossInputs,
-    AlignmentOutput,
+from heedful.attention.alignments import AlignmentFunction, AlignmentLossInputs, AlignmentOutput
+from heedful.attention.attention import (
+    Attention,
     AttentionOutput,
-    AttentionState,
-    Memory,
+    Readout,
+    SingleHeadAttention,
+    check_nonempty_source,
 )
-from heedful.attention.readouts import Readout
-from heedful.attention.scores import ScoreFunction
+from heedful.attention.auxiliary_losses import AttentionLoss
+from heedful.attention.memory import AttentionState, MaybeState, Memory
+from heedful.attention.scores import ScoreFunction, StartPositions
 from heedful.config import BaseConfig
-from heedful.errors import check
 from heedful.pytree import map_tensors
-from heedful.shapes import Float, Int, Losses, Mask, Queries, Values
+from heedful.shapes import Float, Losses, Mask, Queries, Values
 
 
 class MultiHeadAttention(Attention):
@@ -58,6 +56,7 @@ class MultiHeadAttention(Attention):
         assert not inner.readout.is_per_position, "per-position contexts cannot be merged"
         self.inner = inner
         self.role = inner.role
+        self.has_auxiliary_losses = inner.has_auxiliary_losses
         self.num_heads = num_heads
         self.num_kv_heads = num_kv_heads
         self.query_projection = nn.Linear(query_size, num_heads * head_dim, bias=bias)
@@ -67,24 +66,19 @@ class MultiHeadAttention(Attention):
         self.output_projection = nn.Linear(num_heads * head_dim, self.output_size, bias=bias)
 
     @property
-    @override
-    def score(self) -> ScoreFunction:
+    def score(self) -> ScoreFunction:  # type: ignore[override]
+        """The score function of the heads."""
         return self.inner.score
 
     @property
-    @override
-    def alignment_function(self) -> AlignmentFunction:
+    def alignment_function(self) -> AlignmentFunction:  # type: ignore[override]
+        """The alignment of the heads."""
         return self.inner.alignment_function
 
     @property
-    @override
-    def readout(self) -> Readout:
+    def readout(self) -> Readout:  # type: ignore[override]
+        """The readout of the heads."""
         return self.inner.readout
-
-    @property
-    @override
-    def has_auxiliary_losses(self) -> bool:
-        return self.inner.has_auxiliary_losses
 
     @override
     def build_memory(
@@ -93,14 +87,15 @@ class MultiHeadAttention(Attention):
         mask: Mask,
         *,
         keys: Values | None = None,
-        start_positions: Int[Tensor, "*B"] | None = None,
+        start_positions: StartPositions = None,
     ) -> Memory:
         check_nonempty_source(values)
         head_values = _split_heads(self.value_projection(values), self.num_kv_heads)
         projected_keys = self.key_projection(values if keys is None else keys)
         head_keys = _split_heads(projected_keys, self.num_kv_heads)  # (*B, G, S, K)
+        prepared = self.score.prepare_keys_at(start_positions, head_keys)
         full_mask = mask.expand(*values.shape[:-2], -1, -1).unsqueeze(-3)  # (*B, 1, T or 1, S)
-        return Memory(head_values, self.inner.prepare_keys(head_keys, start_positions), full_mask)
+        return Memory(head_values, prepared, full_mask)
 
     @override
     def initial_state(self, memory: Memory) -> AttentionState:
@@ -108,12 +103,7 @@ class MultiHeadAttention(Attention):
 
     @override
     def forward(
-        self,
-        queries: Queries,
-        memory: Memory,
-        state: AttentionState | None = None,
-        *,
-        need_weights: bool = True,
+        self, queries: Queries, memory: Memory, state: MaybeState = None, need_weights: bool = True
     ) -> AttentionOutput:
         head_queries = _split_heads(self.query_projection(queries), self.num_heads)  # (*B, H, T, Q)
         if state is None and not need_weights and self.inner.is_softmax_attention:
@@ -125,7 +115,7 @@ class MultiHeadAttention(Attention):
 
     @override
     def compute_weights(
-        self, queries: Queries, memory: Memory, state: AttentionState | None = None
+        self, queries: Queries, memory: Memory, state: MaybeState = None
     ) -> AlignmentOutput:
         head_queries = _split_heads(self.query_projection(queries), self.num_heads)
         return self.inner.compute_weights(head_queries, self._repeat_kv(memory), state)
@@ -137,15 +127,14 @@ class MultiHeadAttention(Attention):
         Heads sample independently, so the log-probability of all samples is the sum over heads. An
         auxiliary loss is averaged, so that its weight means the same for any number of heads.
         """
-        head_inputs = AlignmentLossInputs(
-            loss_inputs.alignment,
-            self._expand_to_heads(loss_inputs.log_likelihoods),
-            self._expand_to_heads(loss_inputs.target_mask),
-            self._expand_to_heads(loss_inputs.source_mask),
-        )
+        alignment, *per_row = loss_inputs
+        per_head = [
+            rows.unsqueeze(-2).expand(*rows.shape[:-1], self.num_heads, -1) for rows in per_row
+        ]
+        head_inputs = AlignmentLossInputs(alignment, *per_head)
         auxiliary_losses = cast(Iterable[AttentionLoss], self.inner.auxiliary_losses)
         means = {loss.name: loss(head_inputs) / self.num_heads for loss in auxiliary_losses}
-        return {**self.inner.alignment_function.compute_auxiliary_losses(head_inputs), **means}
+        return {**self.alignment_function.compute_auxiliary_losses(head_inputs), **means}
 
     def _repeat_kv(self, memory: Memory) -> Memory:
         """Repeat the key-value heads of the memory for all heads."""
@@ -160,9 +149,6 @@ class MultiHeadAttention(Attention):
 
     def _merge_heads(self, context: Float[Tensor, "*B H T V"]) -> Float[Tensor, "*B T D"]:
         return self.output_projection(context.transpose(-3, -2).flatten(-2))
-
-    def _expand_to_heads(self, rows: Tensor) -> Tensor:
-        return rows.unsqueeze(-2).expand(*rows.shape[:-1], self.num_heads, -1)  # (*B, H, N)
 
 
 def _split_heads(inputs: Float[Tensor, "*B N D"], num_heads: int) -> Float[Tensor, "*B H N K"]:
@@ -190,39 +176,3 @@ class MultiHeadConfig(BaseConfig):
                 f"{self.num_kv_heads}"
             )
         return self
-
-    def resolve_head_dim(self, memory_size: int) -> int:
-        """Return `head_dim`, or the memory size divided by the number of heads."""
-        if self.head_dim:
-            return self.head_dim
-        check(
-            memory_size % self.num_heads == 0,
-            "multi_head.num_heads",
-            f"the memory size {memory_size} is not divisible by {self.num_heads} heads",
-            "choose a divisor of the memory size, or set head_dim",
-        )
-        return memory_size // self.num_heads
-
-    def build(
-        self,
-        inner: SingleHeadAttention,
-        *,
-        query_size: int,
-        memory_size: int,
-        output_size: int | None = None,
-    ) -> MultiHeadAttention:
-        check(
-            not inner.readout.is_per_position,
-            "multi_head",
-            "the readout 'per-position' does not work with several heads: its contexts cannot be "
-            "merged",
-            "remove multi_head, or choose another readout",
-        )
-        options = self.options() | {"head_dim": self.resolve_head_dim(memory_size)}
-        return MultiHeadAttention(
-            inner,
-            query_size=query_size,
-            memory_size=memory_size,
-            output_size=output_size,
-            **options,
-        )

@@ -21,6 +21,10 @@ from heedful.shapes import Float, Int
 # Pair i has the wavelength 2 pi base^(2 i / size) (Vaswani et al. 2017, 3.5).
 DEFAULT_BASE = 10000.0
 
+CombineOperation = Literal["add", "concat"]
+Positions = Int[Tensor, "*B T"]
+Vectors = Float[Tensor, "*B T E"]
+
 
 class PositionalEncoding(nn.Module, ABC):
     """Interface: a vector for every position, without a limit."""
@@ -30,9 +34,7 @@ class PositionalEncoding(nn.Module, ABC):
         self.size = size
 
     @abstractmethod
-    def forward(
-        self, positions: Int[Tensor, "*B T"], dtype: torch.dtype = torch.float32
-    ) -> Float[Tensor, "*B T E"]:
+    def forward(self, positions: Positions, dtype: torch.dtype = torch.float32) -> Vectors:
         """Return the encodings of positions, counted from 0."""
 
 
@@ -43,25 +45,19 @@ class SinusoidalEncoding(PositionalEncoding):
     """
 
     @override
-    def forward(
-        self, positions: Int[Tensor, "*B T"], dtype: torch.dtype = torch.float32
-    ) -> Float[Tensor, "*B T E"]:
+    def forward(self, positions: Positions, dtype: torch.dtype = torch.float32) -> Vectors:
         return sinusoids(positions, self.size, dtype)
 
 
 @op
-def sinusoids(
-    positions: Int[Tensor, "*B T"], size: int, dtype: torch.dtype
-) -> Float[Tensor, "*B T E"]:
+def sinusoids(positions: Positions, size: int, dtype: torch.dtype) -> Vectors:
     """Compute the sinusoidal encoding of positions."""
     angles = rotary_angles(positions, size)  # (*B, T, (E + 1) / 2)
     pairs = torch.stack([angles.sin(), angles.cos()], dim=-1)
     return pairs.flatten(-2)[..., :size].to(dtype)
 
 
-def rotary_angles(
-    positions: Int[Tensor, "*B T"], size: int, *, base: float = DEFAULT_BASE
-) -> Float[Tensor, "*B T _"]:
+def rotary_angles(positions: Positions, size: int, *, base: float = DEFAULT_BASE) -> Vectors:
     """Return p / base^(2 i / size), the angle of each position in each pair of dimensions."""
     # float64: angles grow with the position, but only their remainder by 2 pi matters. bfloat16
     # loses it from position 256 on; float32 is off by 0.004 at position 100,000.
@@ -83,77 +79,36 @@ class LearnedEncoding(PositionalEncoding):
         nn.init.normal_(self.embedding.weight, std=1.0)
 
     @override
-    def forward(
-        self, positions: Int[Tensor, "*B T"], dtype: torch.dtype = torch.float32
-    ) -> Float[Tensor, "*B T E"]:
+    def forward(self, positions: Positions, dtype: torch.dtype = torch.float32) -> Vectors:
         return self.embedding(positions.clamp(max=self.embedding.num_embeddings - 1)).to(dtype)
 
 
-class PositionCombiner(nn.Module, ABC):
-    """Interface: how vectors and positional encodings are combined."""
-
-    def __init__(self, encoding: PositionalEncoding) -> None:
-        super().__init__()
-        self.encoding = encoding
-
-    @property
-    @abstractmethod
-    def output_size(self) -> int:
-        """Size of the combined vectors."""
-
-    @abstractmethod
-    def forward(
-        self, vectors: Float[Tensor, "*B T E"], start_positions: Int[Tensor, "*B"] | int = 0
-    ) -> Float[Tensor, "*B T D"]:
-        """Combine; `start_positions` are the positions of each row's first vector."""
-
-    def encode_from(
-        self, start_positions: Int[Tensor, "*B"] | int, vectors: Float[Tensor, "*B T E"]
-    ) -> Float[Tensor, "*#B T P"]:
-        """Return the encodings of as many positions as there are vectors."""
-        offsets = torch.arange(vectors.size(-2), device=vectors.device)
-        start = (
-            start_positions if isinstance(start_positions, int) else start_positions.unsqueeze(-1)
-        )
-        return self.encoding(start + offsets, vectors.dtype)
-
-
-class AddPositionalEncoding(PositionCombiner):
-    """vector + encoding  (Vaswani et al. 2017, 3.5).
+class PositionCombiner(nn.Module):
+    """vector + encoding  (Vaswani et al. 2017, 3.5), or [vector; encoding].
 
     The paper first multiplies embeddings by the square root of their size (3.4): `TokenEmbedding`
     does that.
     """
 
-    @property
-    @override
-    def output_size(self) -> int:
-        return self.encoding.size
+    def __init__(
+        self, encoding: PositionalEncoding, *, input_size: int, combine: CombineOperation = "add"
+    ) -> None:
+        super().__init__()
+        assert combine == "concat" or encoding.size == input_size, (encoding.size, input_size)
+        self.encoding = encoding
+        self.combine = combine
+        self.output_size = input_size + (encoding.size if combine == "concat" else 0)
 
-    @override
     def forward(
-        self, vectors: Float[Tensor, "*B T E"], start_positions: Int[Tensor, "*B"] | int = 0
-    ) -> Float[Tensor, "*B T E"]:
-        return vectors + self.encode_from(start_positions, vectors)
-
-
-class ConcatPositionalEncoding(PositionCombiner):
-    """[vector; encoding], for vectors of size `input_size`."""
-
-    def __init__(self, encoding: PositionalEncoding, *, input_size: int) -> None:
-        super().__init__(encoding)
-        self.input_size = input_size
-
-    @property
-    @override
-    def output_size(self) -> int:
-        return self.input_size + self.encoding.size
-
-    @override
-    def forward(
-        self, vectors: Float[Tensor, "*B T E"], start_positions: Int[Tensor, "*B"] | int = 0
+        self, vectors: Vectors, start_positions: Int[Tensor, "*B"] | int = 0
     ) -> Float[Tensor, "*B T D"]:
-        encodings = self.encode_from(start_positions, vectors)  # (*B, T, P) or (T, P)
+        """Combine; `start_positions` are the positions of each row's first vector."""
+        positions = torch.arange(vectors.size(-2), device=vectors.device)
+        if isinstance(start_positions, Tensor):
+            start_positions = start_positions.unsqueeze(-1)
+        encodings = self.encoding(start_positions + positions, vectors.dtype)  # (*B, T, P), (T, P)
+        if self.combine == "add":
+            return vectors + encodings
         return torch.cat([vectors, encodings.expand(*vectors.shape[:-1], -1)], dim=-1)
 
 
@@ -161,7 +116,7 @@ class PositionalEncodingConfigBase(BaseConfig):
     """A positional encoding, added to vectors or concatenated with them."""
 
     type: str
-    combine: Literal["add", "concat"] = "add"
+    combine: CombineOperation = "add"
     """Add the encoding to token embeddings, or concatenate it with them."""
     size: PositiveInt | None = None
     """Size of a concatenated encoding; by default that of the embeddings."""
@@ -178,9 +133,7 @@ class PositionalEncodingConfigBase(BaseConfig):
 
     def build(self, *, embedding_size: int) -> PositionCombiner:
         encoding = self.build_encoding(self.size or embedding_size)
-        if self.combine == "add":
-            return AddPositionalEncoding(encoding)
-        return ConcatPositionalEncoding(encoding, input_size=embedding_size)
+        return PositionCombiner(encoding, input_size=embedding_size, combine=self.combine)
 
 
 class SinusoidalEncodingConfig(PositionalEncodingConfigBase):

@@ -1,8 +1,8 @@
 """Relative-position scores: functions of the distance between query and key.
 
-Add one to a content score, or use it alone. Invariant: a score depends on the distance of the key
-from the position that the query expects, by a rule that is defined for any length. Where heads
-differ, they come before the queries: (*B, H, T, S).
+All but the rotary score are added to a content score, or used alone. Invariant: a score depends on
+the distance of the key from the position that the query expects, by a rule that is defined for any
+length. Where heads differ, they come before the queries: (*B, H, T, S).
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.outputs import AttentionState, query_positions
-from heedful.attention.scores import ScoreFunction
+from heedful.attention.memory import MaybeState, PreparedKeys, query_positions
+from heedful.attention.positional_encoding import DEFAULT_BASE, rotary_angles
+from heedful.attention.scores import ScoreFunction, StartPositions
 from heedful.config import BaseConfig
 from heedful.shapes import Float, Int, Keys, Queries, Scores
 
@@ -25,35 +26,26 @@ INITIAL_BIAS_STD = 0.02
 
 QueryPositions = Int[Tensor, "*P T 1"]
 KeyPositions = Int[Tensor, "S"]
-PositionScores = Float[Tensor, "*_ T S"]
 
 
 class PositionScore(ScoreFunction):
     """A score of positions alone."""
 
+    @abstractmethod
+    def compare(self, queries: QueryPositions, keys: KeyPositions, dtype: torch.dtype) -> Scores:
+        """Score every pair of positions, computed in `dtype`."""
+
     @override
     def prepare_keys(self, keys: Keys) -> Float[Tensor, "*B S 0"]:
         return keys[..., :0]
 
-    @abstractmethod
-    def score_positions(
-        self, query_positions: QueryPositions, key_positions: KeyPositions, dtype: torch.dtype
-    ) -> PositionScores:
-        """Score every pair of positions, computed in `dtype`."""
-
     @override
-    def forward(
-        self,
-        queries: Queries,
-        prepared_keys: Float[Tensor, "*B S 0"],
-        state: AttentionState | None = None,
-    ) -> Scores:
+    def forward(self, queries: Queries, prepared_keys: Keys, state: MaybeState = None) -> Scores:
         size, device = prepared_keys.size(-2), queries.device
         positions = query_positions(state, queries.size(-2), device)  # (*B, T) or (T,)
         # bfloat16 cannot represent position 257, float16 not 2049.
         dtype = torch.promote_types(queries.dtype, torch.float32)
-        key_positions = torch.arange(size, device=device)
-        scores = self.score_positions(positions.unsqueeze(-1), key_positions, dtype)
+        scores = self.compare(positions.unsqueeze(-1), torch.arange(size, device=device), dtype)
         # A quarter of finfo.min: distant keys stay above masked ones, and sums do not overflow.
         scores = scores.clamp(min=torch.finfo(queries.dtype).min / 4)
         return scores.to(queries.dtype).expand(*queries.shape[:-1], size)
@@ -71,11 +63,9 @@ class AlibiScore(PositionScore):
         self.num_heads = num_heads
 
     @override
-    def score_positions(
-        self, query_positions: QueryPositions, key_positions: KeyPositions, dtype: torch.dtype
-    ) -> PositionScores:
-        distances = (key_positions - query_positions).abs().to(dtype)  # (*P, T, S)
-        slopes = alibi_slopes(self.num_heads or 1, dtype, key_positions.device)
+    def compare(self, queries: QueryPositions, keys: KeyPositions, dtype: torch.dtype) -> Scores:
+        distances = (keys - queries).abs().to(dtype)  # (*P, T, S)
+        slopes = alibi_slopes(self.num_heads or 1, dtype, keys.device)
         return -(slopes if self.num_heads is None else slopes.view(-1, 1, 1)) * distances
 
 
@@ -97,9 +87,7 @@ class AlibiScoreConfig(BaseConfig):
 
     type: Literal["alibi"] = "alibi"
 
-    def build(
-        self, *, query_size: int, key_size: int, num_heads: int | None = None
-    ) -> ScoreFunction:
+    def build(self, *, query_size: int, key_size: int, num_heads: int | None) -> ScoreFunction:
         return AlibiScore(num_heads)
 
 
@@ -135,12 +123,10 @@ class RelativeBiasScore(PositionScore):
         self.bias = nn.Parameter(torch.randn(num_heads or 1, num_buckets) * INITIAL_BIAS_STD)
 
     @override
-    def score_positions(
-        self, query_positions: QueryPositions, key_positions: KeyPositions, dtype: torch.dtype
-    ) -> PositionScores:
+    def compare(self, queries: QueryPositions, keys: KeyPositions, dtype: torch.dtype) -> Scores:
         limit = self.max_distance
-        offsets = (key_positions - query_positions).clamp(-limit, limit)  # (*P, T, S)
-        heads = torch.arange(self.bias.size(0), device=key_positions.device)
+        offsets = (keys - queries).clamp(-limit, limit)  # (*P, T, S)
+        heads = torch.arange(self.bias.size(0), device=keys.device)
         heads = heads if self.num_heads is None else heads.view(-1, 1, 1)
         return self.bias[heads, self.buckets[offsets + limit]].to(dtype)
 
@@ -187,9 +173,7 @@ class RelativeBiasScoreConfig(BaseConfig):
             )
         return self
 
-    def build(
-        self, *, query_size: int, key_size: int, num_heads: int | None = None
-    ) -> ScoreFunction:
+    def build(self, *, query_size: int, key_size: int, num_heads: int | None) -> ScoreFunction:
         return RelativeBiasScore(num_heads=num_heads, **self.options())
 
 
@@ -207,11 +191,9 @@ class GaussianScore(PositionScore):
         self.keys_per_query = keys_per_query
 
     @override
-    def score_positions(
-        self, query_positions: QueryPositions, key_positions: KeyPositions, dtype: torch.dtype
-    ) -> PositionScores:
-        expected = self.keys_per_query * query_positions.to(dtype)
-        return -((key_positions.to(dtype) - expected) / self.sigma).square() / 2  # (*P, T, S)
+    def compare(self, queries: QueryPositions, keys: KeyPositions, dtype: torch.dtype) -> Scores:
+        expected = self.keys_per_query * queries.to(dtype)
+        return -((keys.to(dtype) - expected) / self.sigma).square() / 2  # (*P, T, S)
 
 
 class GaussianScoreConfig(BaseConfig):
@@ -223,9 +205,7 @@ class GaussianScoreConfig(BaseConfig):
     keys_per_query: PositiveFloat = 1.0
     """Ratio of source length to target length."""
 
-    def build(
-        self, *, query_size: int, key_size: int, num_heads: int | None = None
-    ) -> ScoreFunction:
+    def build(self, *, query_size: int, key_size: int, num_heads: int | None) -> ScoreFunction:
         return GaussianScore(**self.options())
 
 
@@ -250,12 +230,7 @@ class RelativeKeyScore(ScoreFunction):
         return keys[..., :0]
 
     @override
-    def forward(
-        self,
-        queries: Queries,
-        prepared_keys: Float[Tensor, "*B S 0"],
-        state: AttentionState | None = None,
-    ) -> Scores:
+    def forward(self, queries: Queries, prepared_keys: Keys, state: MaybeState = None) -> Scores:
         size, device = prepared_keys.size(-2), queries.device
         limit = self.max_relative_position
         positions = query_positions(state, queries.size(-2), device)  # (*B, T) or (T,)
@@ -275,9 +250,7 @@ class RelativeKeyScoreConfig(BaseConfig):
     scaled: bool = True
     """Whether to divide by the square root of the query size, as the scaled dot product does."""
 
-    def build(
-        self, *, query_size: int, key_size: int, num_heads: int | None = None
-    ) -> ScoreFunction:
+    def build(self, *, query_size: int, key_size: int, num_heads: int | None) -> ScoreFunction:
         return RelativeKeyScore(query_size, **self.options())
 
 
@@ -285,3 +258,49 @@ PositionScoreConfig = Annotated[
     AlibiScoreConfig | RelativeBiasScoreConfig | GaussianScoreConfig | RelativeKeyScoreConfig,
     Field(discriminator="type"),
 ]
+
+
+class RotaryScore(ScoreFunction):
+    """score(R_t q, R_s k), where R_p rotates pair i by p / base^(2 i / size)  (Su et al. 2021).
+
+    Adjacent elements form a pair, as in section 3.2.2; many implementations pair the two halves,
+    which is the same up to the order of the columns. If `inner` is a dot product or a cosine, the
+    score depends on positions only through s - t; other scores see absolute positions.
+    """
+
+    def __init__(self, inner: ScoreFunction, base: float = DEFAULT_BASE) -> None:
+        super().__init__()
+        self.inner = inner
+        self.base = base
+        self.uses_history = inner.uses_history
+
+    @override
+    def prepare_keys(self, keys: Keys) -> PreparedKeys:
+        return self.prepare_keys_at(None, keys)
+
+    @override
+    def prepare_keys_at(self, start_positions: StartPositions, keys: Keys) -> PreparedKeys:
+        positions = torch.arange(keys.size(-2), device=keys.device)
+        if start_positions is not None:
+            positions = start_positions[(..., *(None,) * (keys.dim() - 2))] + positions
+        return self.inner.prepare_keys(apply_rotary(keys, positions, base=self.base))
+
+    @override
+    def forward(
+        self, queries: Queries, prepared_keys: PreparedKeys, state: MaybeState = None
+    ) -> Float[Tensor, "*#B T S"]:
+        positions = query_positions(state, queries.size(-2), queries.device)
+        return self.inner(apply_rotary(queries, positions, base=self.base), prepared_keys, state)
+
+
+def apply_rotary(
+    vectors: Float[Tensor, "*B T E"], positions: Int[Tensor, "*#B T"], *, base: float = DEFAULT_BASE
+) -> Float[Tensor, "*B T E"]:
+    """Rotate each pair of adjacent elements by an angle proportional to the position."""
+    assert vectors.size(-1) % 2 == 0, f"the size must be even, but is {vectors.size(-1)}"
+    dtype = torch.promote_types(vectors.dtype, torch.float32)
+    angles = rotary_angles(positions, vectors.size(-1), base=base)  # (*B, T, E / 2)
+    cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+    x, y = vectors.to(dtype).unflatten(-1, (-1, 2)).unbind(dim=-1)
+    rotated = [x * cos - y * sin, x * sin + y * cos]
+    return torch.stack(rotated, dim=-1).flatten(-2).to(vectors.dtype)

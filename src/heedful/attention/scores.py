@@ -11,41 +11,38 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.outputs import AttentionState, PreparedKeys
+from heedful.attention.memory import MaybeState, PreparedKeys
 from heedful.config import BaseConfig
 from heedful.config.base import type_of
 from heedful.errors import check
 from heedful.pytree import map_tensors
 from heedful.shapes import Float, Int, Keys, Queries, Scores
 
+StartPositions = Int[Tensor, "_"] | None
+"""The position of the first key of each row of the batch; None means 0."""
+
 
 class ScoreFunction(nn.Module, ABC):
     """Base of all scores."""
 
-    @property
-    def uses_history(self) -> bool:
-        """Whether scores depend on the weights of earlier queries: then queries go one by one."""
-        return False
-
-    @property
-    def needs_positions(self) -> bool:
-        """Whether scores depend on the position of the query, not only on its content."""
-        return True
+    uses_history = False
+    """Whether scores depend on the weights of earlier queries: then queries go one by one."""
+    needs_positions = True
+    """Whether scores depend on the position of the query, not only on its content."""
 
     @abstractmethod
     def prepare_keys(self, keys: Keys) -> PreparedKeys:
         """Compute what depends on the keys alone."""
 
-    def prepare_keys_at(
-        self, start_positions: Int[Tensor, "B"], keys: Float[Tensor, "B *H S K"]
-    ) -> PreparedKeys:
-        """Prepare keys whose first position is `start_positions` instead of 0.
+    def prepare_keys_at(self, start_positions: StartPositions, keys: Keys) -> PreparedKeys:
+        """Prepare keys that do not start at position 0.
 
         Only scores that depend on absolute key positions override this.
         """
@@ -53,9 +50,9 @@ class ScoreFunction(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self, queries: Queries, prepared_keys: PreparedKeys, state: AttentionState | None = None
+        self, queries: Queries, prepared_keys: PreparedKeys, state: MaybeState = None
     ) -> Float[Tensor, "*#B T S"]:
-        """Score every query against every key; `state=None` means the first queries."""
+        """Score every query against every key."""
 
     def __add__(self, other: ScoreFunction) -> ScoreFunction:
         """Return the sum of two scores."""
@@ -68,32 +65,21 @@ class SumScore(ScoreFunction):
     def __init__(self, terms: Sequence[ScoreFunction]) -> None:
         super().__init__()
         self.terms = nn.ModuleList(terms)
-
-    @property
-    @override
-    def uses_history(self) -> bool:
-        return any(term.uses_history for term in self.terms)
-
-    @property
-    @override
-    def needs_positions(self) -> bool:
-        return any(term.needs_positions for term in self.terms)
+        self.uses_history = any(term.uses_history for term in terms)
+        self.needs_positions = any(term.needs_positions for term in terms)
 
     @override
     def prepare_keys(self, keys: Keys) -> PreparedKeys:
-        terms = cast(Iterable[ScoreFunction], self.terms)
-        return tuple(term.prepare_keys(keys) for term in terms)
+        return self.prepare_keys_at(None, keys)
 
     @override
-    def prepare_keys_at(
-        self, start_positions: Int[Tensor, "B"], keys: Float[Tensor, "B *H S K"]
-    ) -> PreparedKeys:
+    def prepare_keys_at(self, start_positions: StartPositions, keys: Keys) -> PreparedKeys:
         terms = cast(Iterable[ScoreFunction], self.terms)
         return tuple(term.prepare_keys_at(start_positions, keys) for term in terms)
 
     @override
     def forward(
-        self, queries: Queries, prepared_keys: PreparedKeys, state: AttentionState | None = None
+        self, queries: Queries, prepared_keys: PreparedKeys, state: MaybeState = None
     ) -> Float[Tensor, "*#B T S"]:
         pairs = zip(self.terms, prepared_keys, strict=True)
         scores = [term(queries, keys, state) for term, keys in pairs]
@@ -103,22 +89,14 @@ class SumScore(ScoreFunction):
 class ContentScore(ScoreFunction):
     """A score of the contents of query and key alone, without positions or state."""
 
-    @property
-    @override
-    def needs_positions(self) -> bool:
-        return False
+    needs_positions = False
 
     @abstractmethod
-    def compare(self, queries: Queries, prepared_keys: Float[Tensor, "*B S A"]) -> Scores:
+    def compare(self, queries: Queries, prepared_keys: Keys) -> Scores:
         """Score every query against every prepared key."""
 
     @override
-    def forward(
-        self,
-        queries: Queries,
-        prepared_keys: Float[Tensor, "*B S A"],
-        state: AttentionState | None = None,
-    ) -> Scores:
+    def forward(self, queries: Queries, prepared_keys: Keys, state: MaybeState = None) -> Scores:
         return self.compare(queries, prepared_keys)
 
 
@@ -128,37 +106,25 @@ class PerHeadScore(ScoreFunction):
     def __init__(self, heads: Sequence[ScoreFunction]) -> None:
         super().__init__()
         self.heads = nn.ModuleList(heads)
-
-    @property
-    @override
-    def uses_history(self) -> bool:
-        return any(head.uses_history for head in self.heads)
-
-    @property
-    @override
-    def needs_positions(self) -> bool:
-        return any(head.needs_positions for head in self.heads)
+        self.uses_history = any(head.uses_history for head in heads)
+        self.needs_positions = any(head.needs_positions for head in heads)
 
     @override
     def prepare_keys(self, keys: Float[Tensor, "*B G S K"]) -> PreparedKeys:
-        """Prepare the keys of G key-value heads for all H heads: (*B, H, S, A)."""
-        return self._prepare_per_head(keys, lambda head, head_keys: head.prepare_keys(head_keys))
+        return self.prepare_keys_at(None, keys)
 
     @override
     def prepare_keys_at(
-        self, start_positions: Int[Tensor, "B"], keys: Float[Tensor, "B G S K"]
+        self, start_positions: StartPositions, keys: Float[Tensor, "*B G S K"]
     ) -> PreparedKeys:
-        return self._prepare_per_head(
-            keys, lambda head, head_keys: head.prepare_keys_at(start_positions, head_keys)
-        )
-
-    def _prepare_per_head(
-        self, keys: Tensor, prepare: Callable[[ScoreFunction, Tensor], PreparedKeys]
-    ) -> PreparedKeys:
+        """Prepare the keys of G key-value heads for all H heads: (*B, H, S, A)."""
         dim = keys.dim() - 3
         heads = cast(Sequence[ScoreFunction], self.heads)
         repeats = len(heads) // keys.size(dim)
-        prepared = [prepare(head, keys.select(dim, i // repeats)) for i, head in enumerate(heads)]
+        prepared = [
+            head.prepare_keys_at(start_positions, keys.select(dim, index // repeats))
+            for index, head in enumerate(heads)
+        ]
         return _stack(prepared, dim)
 
     @override
@@ -166,14 +132,21 @@ class PerHeadScore(ScoreFunction):
         self,
         queries: Float[Tensor, "*B H T Q"],
         prepared_keys: PreparedKeys,
-        state: AttentionState | None = None,
+        state: MaybeState = None,
     ) -> Float[Tensor, "*#B H T S"]:
         dim = queries.dim() - 3
         scores = []
         for index, head in enumerate(self.heads):
-            head_inputs = map_tensors(_select(dim, index), (queries, prepared_keys, state))
-            scores.append(head(*head_inputs))
+            select_head = partial(torch.select, dim=dim, index=index)
+            scores.append(head(*map_tensors(select_head, (queries, prepared_keys, state))))
         return torch.stack(torch.broadcast_tensors(*scores), dim=-3)
+
+
+def _stack(parts: Sequence[Any], dim: int) -> Any:
+    """Stack nested tuples of tensors with the same structure, tensor by tensor."""
+    if isinstance(parts[0], Tensor):
+        return torch.stack(list(parts), dim=dim)
+    return tuple(_stack(tensors, dim) for tensors in zip(*parts, strict=True))
 
 
 def build_per_head_score(
@@ -186,48 +159,31 @@ def build_per_head_score(
     return PerHeadScore([first, *(build_score() for _ in range(num_heads - 1))])
 
 
-def _select(dim: int, index: int) -> Callable[[Tensor], Tensor]:
-    return lambda tensor: tensor.select(dim, index)
-
-
-def _stack(parts: Sequence[Any], dim: int) -> Any:
-    """Stack nested tuples of tensors with the same structure, tensor by tensor."""
-    if isinstance(parts[0], Tensor):
-        return torch.stack(list(parts), dim=dim)
-    return tuple(_stack(tensors, dim) for tensors in zip(*parts, strict=True))
-
-
 class ContentScoreConfigBase(BaseConfig):
     """Config of a score that compares queries and keys; each head gets its own parameters."""
 
     module_class: ClassVar[type[ScoreFunction]]
+    num_sizes: ClassVar[int] = 2
+    """How many of query size and key size the score takes."""
+    needs_equal_sizes: ClassVar[bool] = False
 
-    def build_single_head(self, *, query_size: int, key_size: int) -> ScoreFunction:
+    def build_single_head(self, query_size: int, key_size: int) -> ScoreFunction:
         """Build the score of one head."""
-        return self.module_class(query_size, key_size, **self.options())
+        return self.module_class(*(query_size, key_size)[: self.num_sizes], **self.options())
 
-    def build(
-        self, *, query_size: int, key_size: int, num_heads: int | None = None
-    ) -> ScoreFunction:
-        return build_per_head_score(
-            lambda: self.build_single_head(query_size=query_size, key_size=key_size), num_heads
-        )
-
-
-class EqualSizeScoreConfigBase(ContentScoreConfigBase):
-    """Config of a score that needs queries and keys of the same size."""
-
-    def check_sizes(self, query_size: int, key_size: int) -> None:
-        """Raise a `ConfigError` if the sizes differ."""
+    def build(self, *, query_size: int, key_size: int, num_heads: int | None) -> ScoreFunction:
         check(
-            query_size == key_size,
+            query_size == key_size or not self.needs_equal_sizes,
             "score.type",
             f"{type_of(type(self))!r} needs equal sizes, but queries have {query_size} and keys "
             f"{key_size}",
             "make the sizes equal, or choose 'bilinear' or 'additive'",
         )
+        return build_per_head_score(lambda: self.build_single_head(query_size, key_size), num_heads)
 
-    @override
-    def build_single_head(self, *, query_size: int, key_size: int) -> ScoreFunction:
-        self.check_sizes(query_size, key_size)
-        return self.module_class(**self.options())
+
+class EqualSizeScoreConfigBase(ContentScoreConfigBase):
+    """Config of a score that needs queries and keys of the same size."""
+
+    num_sizes = 0
+    needs_equal_sizes = True

@@ -23,9 +23,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from heedful.attention import AlignmentOutput, AttentionOutput, AttentionState, Memory
-from heedful.attention.attention import Attention, AttentionRole
+from heedful.attention.alignments import AlignmentOutput
+from heedful.attention.attention import Attention, AttentionOutput, AttentionRole
 from heedful.attention.local_alignment import LocalAlignment
+from heedful.attention.memory import AttentionState, Memory
 from heedful.attention.monotonic_alignment import MonotonicAlignment
 from heedful.attention.multi_head import MultiHeadAttention
 from heedful.errors import DataError, check

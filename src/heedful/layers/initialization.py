@@ -15,7 +15,8 @@ from pydantic import Field, PositiveFloat
 from torch import nn
 from typing_extensions import override
 
-from heedful.attention import AdditiveScore, ConcatScore, ScoreFunction
+from heedful.attention.additive_scores import AdditiveScore, ConcatScore
+from heedful.attention.scores import ScoreFunction
 from heedful.config import BaseConfig
 from heedful.layers.mixture_of_experts import NoisyTopKGate
 from heedful.layers.rnn_cells import RecurrentCell

@@ -20,9 +20,8 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from typing_extensions import override
 
-from heedful.attention.attention import Attention
-from heedful.attention.masks import padding_mask
-from heedful.attention.outputs import AttentionOutput, AttentionState, Memory, PreparedKeys
+from heedful.attention.attention import Attention, AttentionOutput
+from heedful.attention.memory import AttentionState, Memory, PreparedKeys, padding_mask
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
 from heedful.errors import check

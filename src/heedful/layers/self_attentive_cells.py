@@ -16,19 +16,14 @@ from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention import (
-    AdditiveScore,
-    Memory,
-    ScoreFunction,
-    SingleHeadAttention,
-    SoftmaxAlignment,
-    WeightedSumReadout,
-)
 from heedful.attention.additive_scores import (
+    AdditiveScore,
     AdditiveScoreConfig,
     ConcatScoreConfig,
     LinearScoreConfig,
 )
+from heedful.attention.alignments import SoftmaxAlignment
+from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
 from heedful.attention.dot_product_scores import (
     BilinearScoreConfig,
     CosineScoreConfig,
@@ -37,6 +32,8 @@ from heedful.attention.dot_product_scores import (
     ScaledDotScoreConfig,
     TrilinearScoreConfig,
 )
+from heedful.attention.memory import Memory
+from heedful.attention.scores import ScoreFunction
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
 from heedful.layers.rnn_cells import Projected, RecurrentCell, RecurrentState
@@ -130,7 +127,7 @@ class SimilarityIntraAttentionConfig(BaseConfig):
 
     def build(self, *, input_size: int, hidden_size: int) -> IntraAttention:
         del input_size  # not part of the query
-        score = self.score.build(query_size=hidden_size, key_size=hidden_size)
+        score = self.score.build(query_size=hidden_size, key_size=hidden_size, num_heads=None)
         return IntraAttention(score, hidden_size=hidden_size, query_uses_input=False)
 
 

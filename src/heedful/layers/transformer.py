@@ -16,16 +16,14 @@ import torch
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
+from heedful.attention.alignments import AlignmentOutput
 from heedful.attention.attention import Attention
 from heedful.attention.auxiliary_losses import sum_losses
 from heedful.attention.config import AttentionConfig, build_self_attention
 from heedful.attention.dot_product_scores import ScaledDotScoreConfig
+from heedful.attention.memory import AttentionState, Memory
 from heedful.attention.multi_head import MultiHeadConfig
-from heedful.attention.outputs import AlignmentOutput, AttentionState, Memory
-from heedful.attention.positional_encoding import (
-    PositionalEncodingConfig,
-    SinusoidalEncodingConfig,
-)
+from heedful.attention.positional_encoding import PositionalEncodingConfig, SinusoidalEncodingConfig
 from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
 from heedful.layers.embeddings import TokenEmbedding

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from typing_extensions import override
 
-from heedful.attention import Memory, padding_mask
+from heedful.attention.memory import Memory, padding_mask
 from heedful.errors import check
 from heedful.layers.convolution import DilatedConfigBase, DilatedStack, DilatedState
 from heedful.layers.embeddings import TokenEmbedding

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from typing_extensions import override
 
-from heedful.attention import padding_mask
 from heedful.attention.auxiliary_losses import sum_losses
+from heedful.attention.memory import padding_mask
 from heedful.config import BaseConfig
 from heedful.data.batching import Batch, SourceBatch
 from heedful.layers.embeddings import share_embeddings, tie_weights

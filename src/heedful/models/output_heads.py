@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.outputs import Memory
+from heedful.attention.memory import Memory
 from heedful.config import BaseConfig
 from heedful.shapes import Float, TokenIds
 

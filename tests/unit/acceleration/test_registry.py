@@ -12,7 +12,7 @@ from heedful.acceleration.registry import (
     accelerate_for_inference,
 )
 from heedful.acceleration.transformer import PackedTransformerDecoder, PackedTransformerStack
-from heedful.attention.outputs import Memory
+from heedful.attention.memory import Memory
 from heedful.inspection.attention_trace import trace_attention
 from heedful.models.output_heads import SoftmaxHead
 from tests.catalogue import batch, build, store

@@ -6,21 +6,17 @@ import pytest
 import torch
 
 import heedful.acceleration.kernels  # noqa: F401
-from heedful.attention import (
-    AdditiveScore,
-    AttentionState,
-    SingleHeadAttention,
-    SoftmaxAlignment,
-    WeightedSumReadout,
-    padding_mask,
-)
 from heedful.attention.additive_scores import (
+    AdditiveScore,
     AdditiveScoreConfig,
     ContextFeature,
     CoverageFeature,
     LocationFeature,
     additive_score,
 )
+from heedful.attention.alignments import SoftmaxAlignment
+from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
+from heedful.attention.memory import AttentionState, padding_mask
 
 QUERY, KEY, HIDDEN = 2, 4, 3
 
@@ -96,7 +92,7 @@ def test_additive_score_with_features_takes_one_query_at_a_time():
 @pytest.mark.parametrize("bias", [False, True])
 def test_additive_bias_is_optional(bias):
     config = AdditiveScoreConfig(hidden_size=HIDDEN, bias=bias)
-    score = config.build(query_size=QUERY, key_size=KEY)
+    score = config.build(query_size=QUERY, key_size=KEY, num_heads=None)
     assert (score.key_projection.bias is not None) == bias
     assert score.query_projection.bias is None
     assert score.score_vector.bias is None

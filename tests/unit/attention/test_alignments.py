@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from heedful.attention import EntmaxAlignment, SoftmaxAlignment, SparsemaxAlignment
+from heedful.attention.alignments import EntmaxAlignment, SoftmaxAlignment, SparsemaxAlignment
 from heedful.attention.config import AlignmentConfig, AttentionConfig
 from heedful.config import validate_settings
 from heedful.config.base import type_of, types_in

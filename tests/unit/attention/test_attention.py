@@ -2,17 +2,11 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from heedful.attention import (
-    AdditiveScore,
-    DotScore,
-    Memory,
-    SingleHeadAttention,
-    SoftmaxAlignment,
-    SparsemaxAlignment,
-    WeightedSumReadout,
-    padding_mask,
-)
-from heedful.attention.additive_scores import CoverageFeature
+from heedful.attention.additive_scores import AdditiveScore, CoverageFeature
+from heedful.attention.alignments import SoftmaxAlignment, SparsemaxAlignment
+from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
+from heedful.attention.dot_product_scores import DotScore
+from heedful.attention.memory import Memory, padding_mask
 from heedful.errors import DataError
 from heedful.pytree import select_rows
 

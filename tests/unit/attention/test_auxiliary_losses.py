@@ -6,6 +6,7 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
+from heedful.attention.alignments import AlignmentLossInputs, AlignmentOutput
 from heedful.attention.auxiliary_losses import (
     AttentionLossConfig,
     CoverageLoss,
@@ -13,7 +14,6 @@ from heedful.attention.auxiliary_losses import (
     EntropyLoss,
     entropy,
 )
-from heedful.attention.outputs import AlignmentLossInputs, AlignmentOutput
 
 LOSSES = [DoublyStochasticLoss(0.7), CoverageLoss(1.3), EntropyLoss(0.2)]
 all_losses = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)

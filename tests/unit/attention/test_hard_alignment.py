@@ -6,14 +6,9 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
-from heedful.attention import (
-    AttentionState,
-    DotScore,
-    SingleHeadAttention,
-    SoftmaxAlignment,
-    SparsemaxAlignment,
-    WeightedSumReadout,
-)
+from heedful.attention.alignments import SoftmaxAlignment, SparsemaxAlignment
+from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
+from heedful.attention.dot_product_scores import DotScore
 from heedful.attention.hard_alignment import (
     ArgmaxAlignment,
     GumbelSoftmaxAlignment,
@@ -24,6 +19,7 @@ from heedful.attention.hard_alignment import (
     StraightThroughAlignment,
     ZeroBaseline,
 )
+from heedful.attention.memory import AttentionState
 
 BUILDERS = {
     "argmax": ArgmaxAlignment,

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from heedful.attention import SoftmaxAlignment, SparsemaxAlignment
+from heedful.attention.alignments import SoftmaxAlignment, SparsemaxAlignment
 from heedful.attention.local_alignment import (
     LocalAlignment,
     LocalAlignmentConfig,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from heedful.attention import (
+from heedful.attention.memory import (
     block_local_mask,
     causal_mask,
     document_mask,

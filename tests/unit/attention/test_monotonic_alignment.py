@@ -5,7 +5,9 @@ from itertools import product
 import pytest
 import torch
 
-from heedful.attention import AttentionState, DotScore, SingleHeadAttention, WeightedSumReadout
+from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
+from heedful.attention.dot_product_scores import DotScore
+from heedful.attention.memory import AttentionState
 from heedful.attention.monotonic_alignment import (
     MonotonicAlignment,
     MonotonicAlignmentConfig,

@@ -4,22 +4,18 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from heedful.attention import (
-    AdditiveScore,
-    BilinearScore,
-    ScaledDotScore,
-    SingleHeadAttention,
+from heedful.attention.additive_scores import AdditiveScore, CoverageFeature
+from heedful.attention.alignments import (
+    AlignmentFunction,
+    AlignmentLossInputs,
     SoftmaxAlignment,
     SparsemaxAlignment,
-    WeightedSumReadout,
-    causal_mask,
-    padding_mask,
 )
-from heedful.attention.additive_scores import CoverageFeature
-from heedful.attention.alignments import AlignmentFunction
+from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
 from heedful.attention.auxiliary_losses import DoublyStochasticLoss
+from heedful.attention.dot_product_scores import BilinearScore, ScaledDotScore
+from heedful.attention.memory import causal_mask, padding_mask
 from heedful.attention.multi_head import MultiHeadAttention
-from heedful.attention.outputs import AlignmentLossInputs
 from heedful.attention.scores import PerHeadScore, build_per_head_score
 from heedful.errors import DataError
 from heedful.pytree import select_rows

@@ -5,8 +5,10 @@ import math
 import pytest
 import torch
 
-from heedful.attention import AttentionState, DotScore, SoftmaxAlignment, SumScore
+from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.config import AttentionConfig
+from heedful.attention.dot_product_scores import DotScore
+from heedful.attention.memory import AttentionState
 from heedful.attention.relative_scores import (
     AlibiScore,
     AlibiScoreConfig,
@@ -17,6 +19,7 @@ from heedful.attention.relative_scores import (
     alibi_slopes,
     relative_position_buckets,
 )
+from heedful.attention.scores import SumScore
 from heedful.config import validate_settings
 from heedful.errors import ConfigError
 
@@ -212,7 +215,7 @@ def test_position_score_adds_to_content_score():
 def test_config_passes_settings_to_scores():
     sizes = {"query_size": 3, "key_size": 5}
     assert AlibiScoreConfig().build(**sizes, num_heads=4).num_heads == 4
-    gaussian = GaussianScoreConfig(sigma=2, keys_per_query=0.5).build(**sizes)
+    gaussian = GaussianScoreConfig(sigma=2, keys_per_query=0.5).build(**sizes, num_heads=None)
     assert (gaussian.sigma, gaussian.keys_per_query) == (2, 0.5)
     config = RelativeBiasScoreConfig(num_buckets=6, max_distance=9, bidirectional=False)
     built = config.build(**sizes, num_heads=2)

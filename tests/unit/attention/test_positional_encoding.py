@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from heedful.attention.positional_encoding import (
-    AddPositionalEncoding,
-    ConcatPositionalEncoding,
     LearnedEncoding,
     LearnedEncodingConfig,
     PositionalEncodingConfig,
+    PositionCombiner,
     SinusoidalEncoding,
     SinusoidalEncodingConfig,
 )
@@ -79,14 +78,14 @@ def test_learned_encoding_gradient_reaches_used_rows():
 
 
 def test_added_encoding_keeps_size():
-    combiner, vectors = AddPositionalEncoding(SinusoidalEncoding(4)), torch.randn(2, 3, 4)
+    combiner, vectors = PositionCombiner(SinusoidalEncoding(4), input_size=4), torch.randn(2, 3, 4)
     encoded = combiner(vectors)
     assert combiner.output_size == encoded.size(-1) == 4
     torch.testing.assert_close(encoded - vectors, sinusoids([0, 1, 2], 4).float().expand(2, 3, 4))
 
 
 def test_concatenated_encoding_leaves_vectors_unchanged():
-    combiner = ConcatPositionalEncoding(SinusoidalEncoding(2), input_size=4)
+    combiner = PositionCombiner(SinusoidalEncoding(2), input_size=4, combine="concat")
     vectors = torch.randn(2, 3, 4)
     encoded = combiner(vectors)
     assert combiner.output_size == encoded.size(-1) == 6

@@ -5,11 +5,14 @@ import math
 import pytest
 import torch
 
-from heedful.attention import ArgmaxReadout, GatedReadout, PerPositionReadout, WeightedSumReadout
-from heedful.attention.readouts import (
+from heedful.attention.attention import (
+    ArgmaxReadout,
     ArgmaxReadoutConfig,
+    GatedReadout,
     GatedReadoutConfig,
+    PerPositionReadout,
     PerPositionReadoutConfig,
+    WeightedSumReadout,
     WeightedSumReadoutConfig,
 )
 

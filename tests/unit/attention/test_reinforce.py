@@ -12,15 +12,21 @@ from itertools import product
 import pytest
 import torch
 
-from heedful.attention import DotScore, SingleHeadAttention, SoftmaxAlignment, WeightedSumReadout
+from heedful.attention.alignments import (
+    AlignmentLossInputs,
+    AlignmentOutput,
+    SoftmaxAlignment,
+    concat_alignments,
+)
+from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
 from heedful.attention.auxiliary_losses import EntropyLoss
+from heedful.attention.dot_product_scores import DotScore
 from heedful.attention.hard_alignment import (
     LearnedBaseline,
     MovingAverageBaseline,
     SampledAlignment,
     ZeroBaseline,
 )
-from heedful.attention.outputs import AlignmentLossInputs, AlignmentOutput, concat_alignments
 
 VISIBLE = torch.tensor([True, True, False, True])
 NUM_KEYS = [0, 1, 3]

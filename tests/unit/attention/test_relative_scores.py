@@ -5,16 +5,16 @@ import math
 import pytest
 import torch
 
-from heedful.attention import AdditiveScore, AttentionState, CosineScore, DotScore, ScaledDotScore
-from heedful.attention.additive_scores import CoverageFeature
-from heedful.attention.composite_scores import (
+from heedful.attention.additive_scores import AdditiveScore, CoverageFeature
+from heedful.attention.config import AttentionConfig, RotaryScoreConfig, SumScoreConfig
+from heedful.attention.dot_product_scores import CosineScore, DotScore, ScaledDotScore
+from heedful.attention.memory import AttentionState
+from heedful.attention.relative_scores import (
+    RelativeKeyScore,
+    RelativeKeyScoreConfig,
     RotaryScore,
-    RotaryScoreConfig,
-    SumScoreConfig,
     apply_rotary,
 )
-from heedful.attention.config import AttentionConfig
-from heedful.attention.relative_scores import RelativeKeyScore, RelativeKeyScoreConfig
 from heedful.config import validate_settings
 from heedful.errors import ConfigError
 
@@ -170,7 +170,7 @@ def test_rotary_score_wraps_per_head_scores():
 @pytest.mark.parametrize(("query_size", "key_size"), [(3, 3), (4, 5), (5, 4)])
 def test_odd_size_for_rotary_is_reported(query_size, key_size):
     with pytest.raises(ConfigError) as error:
-        RotaryScoreConfig().build(query_size=query_size, key_size=key_size)
+        RotaryScoreConfig().build(query_size=query_size, key_size=key_size, num_heads=None)
     assert str(error.value) == (
         f"score.type: 'rotary' needs even sizes, but queries have {query_size} and "
         f"keys {key_size}\n"
@@ -180,14 +180,14 @@ def test_odd_size_for_rotary_is_reported(query_size, key_size):
 
 def test_config_passes_settings_to_scores():
     built = RelativeKeyScoreConfig(max_relative_position=3, scaled=False).build(
-        query_size=4, key_size=5
+        query_size=4, key_size=5, num_heads=None
     )
     assert (built.max_relative_position, built.scale, built.projection.weight.shape) == (
         3,
         1.0,
         (7, 4),
     )
-    rotary = RotaryScoreConfig(base=20).build(query_size=4, key_size=4)
+    rotary = RotaryScoreConfig(base=20).build(query_size=4, key_size=4, num_heads=None)
     assert rotary.base == 20
     assert isinstance(rotary.inner, ScaledDotScore)
 

@@ -9,14 +9,15 @@ import math
 import pytest
 import torch
 
-from heedful.attention import (
+from heedful.attention.additive_scores import (
     AdditiveScore,
-    SingleHeadAttention,
-    SoftmaxAlignment,
-    WeightedSumReadout,
-    padding_mask,
+    ContextFeature,
+    CoverageFeature,
+    LocationFeature,
 )
-from heedful.attention.additive_scores import ContextFeature, CoverageFeature, LocationFeature
+from heedful.attention.alignments import SoftmaxAlignment
+from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
+from heedful.attention.memory import padding_mask
 
 QUERY, KEY, HIDDEN, STEPS, NUM_KEYS = 2, 4, 3, 5, 6
 LENGTHS = torch.tensor([6, 4])

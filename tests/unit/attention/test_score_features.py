@@ -3,21 +3,17 @@
 import pytest
 import torch
 
-from heedful.attention import (
-    AttentionState,
-    DotScore,
-    SingleHeadAttention,
-    SoftmaxAlignment,
-    WeightedSumReadout,
-    padding_mask,
-)
 from heedful.attention.additive_scores import (
     ContextFeature,
     CoverageFeature,
     LocationFeature,
     ScoreFeatureConfig,
 )
+from heedful.attention.alignments import SoftmaxAlignment
+from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
 from heedful.attention.config import AttentionConfig
+from heedful.attention.dot_product_scores import DotScore
+from heedful.attention.memory import AttentionState, padding_mask
 from heedful.config import validate_settings
 from heedful.config.base import type_of, types_in
 from heedful.errors import ConfigError
@@ -138,7 +134,7 @@ def additive(*features):
 def test_config_builds_features_with_their_sizes():
     convolution = {"type": "location-convolution", "num_filters": 7, "kernel_size": 9}
     score = additive({"type": "coverage"}, convolution, {"type": "last-context"})
-    built = list(score.build(query_size=2, key_size=VALUE).features)
+    built = list(score.build(query_size=2, key_size=VALUE, num_heads=None).features)
     assert [type(value) for value in built] == [CoverageFeature, LocationFeature, ContextFeature]
     assert built[1].filters.weight.shape == (7, 1, 9)
     assert built[2].projection.weight.shape == (HIDDEN, VALUE)

@@ -5,20 +5,17 @@ import math
 import pytest
 import torch
 
-from heedful.attention import (
-    AdditiveScore,
+from heedful.attention.additive_scores import AdditiveScore, ConcatScore, LinearScore, LocationScore
+from heedful.attention.alignments import SoftmaxAlignment
+from heedful.attention.dot_product_scores import (
     BilinearScore,
-    ConcatScore,
     CosineScore,
+    CosineScoreConfig,
     DotScore,
-    LinearScore,
-    LocationScore,
     ProjectedDotScore,
     ScaledDotScore,
-    SoftmaxAlignment,
     TrilinearScore,
 )
-from heedful.attention.dot_product_scores import CosineScoreConfig
 from heedful.errors import ConfigError
 from tests.catalogue import SCORES
 
@@ -210,7 +207,7 @@ def test_positions_beyond_maximum_share_last_location_score():
 @pytest.mark.parametrize("type_name", ["dot", "scaled-dot", "cosine", "trilinear"])
 def test_elementwise_score_with_unequal_sizes_is_reported(type_name):
     with pytest.raises(ConfigError) as error:
-        SCORES[type_name].build(query_size=3, key_size=4)
+        SCORES[type_name].build(query_size=3, key_size=4, num_heads=None)
     assert str(error.value) == (
         f"score.type: {type_name!r} needs equal sizes, but queries have 3 and keys 4\n"
         "  make the sizes equal, or choose 'bilinear' or 'additive'"
@@ -221,10 +218,10 @@ def test_elementwise_score_with_unequal_sizes_is_reported(type_name):
     "type_name", ["bilinear", "projected-dot", "linear", "additive", "concat", "location"]
 )
 def test_other_scores_accept_unequal_sizes(type_name):
-    score = SCORES[type_name].build(query_size=3, key_size=4)
+    score = SCORES[type_name].build(query_size=3, key_size=4, num_heads=None)
     assert scores_of(score, torch.randn(2, 3), torch.randn(5, 4)).shape == (2, 5)
 
 
 def test_config_passes_settings_to_cosine_score():
-    score = CosineScoreConfig(scale=4, learned=True).build(query_size=3, key_size=3)
+    score = CosineScoreConfig(scale=4, learned=True).build(query_size=3, key_size=3, num_heads=None)
     assert score.scale.item() == pytest.approx(4)

@@ -6,8 +6,15 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from heedful.attention import EntmaxAlignment, SoftmaxAlignment, SparsemaxAlignment
-from heedful.attention.alignments import entmax, entmax15, entmax_bisect, sparsemax
+from heedful.attention.alignments import (
+    EntmaxAlignment,
+    SoftmaxAlignment,
+    SparsemaxAlignment,
+    entmax,
+    entmax15,
+    entmax_bisect,
+    sparsemax,
+)
 
 
 def random_scores(count=20, positions=6, spread=1.0):

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from heedful.attention import AttentionState
 from heedful.attention.local_alignment import MonotonicCenter, PredictiveCenter
+from heedful.attention.memory import AttentionState
 
 QUERY = 3
 

@@ -5,19 +5,13 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.attention import (
-    AdditiveScore,
-    DotScore,
-    ScaledDotScore,
-    SingleHeadAttention,
-    SoftmaxAlignment,
-    WeightedSumReadout,
-    causal_mask,
-    padding_mask,
-)
-from heedful.attention.additive_scores import CoverageFeature
+from heedful.attention.additive_scores import AdditiveScore, CoverageFeature
+from heedful.attention.alignments import SoftmaxAlignment
+from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
+from heedful.attention.dot_product_scores import DotScore, ScaledDotScore
 from heedful.attention.hard_alignment import ArgmaxAlignmentConfig
 from heedful.attention.local_alignment import LocalAlignmentConfig
+from heedful.attention.memory import causal_mask, padding_mask
 from heedful.attention.monotonic_alignment import (
     MonotonicAlignmentConfig,
     MonotonicChunkwiseAlignmentConfig,

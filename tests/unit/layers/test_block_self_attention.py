@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from heedful.attention import causal_mask, padding_mask
 from heedful.attention.config import AttentionConfig
-from heedful.attention.masks import block_local_mask
+from heedful.attention.memory import block_local_mask, causal_mask, padding_mask
 from heedful.layers.self_attention import BlockSelfAttention
 
 ROWS, SIZE = 2, 6

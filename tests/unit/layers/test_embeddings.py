@@ -3,9 +3,8 @@ import torch
 from torch import nn
 
 from heedful.attention.positional_encoding import (
-    AddPositionalEncoding,
-    ConcatPositionalEncoding,
     LearnedEncoding,
+    PositionCombiner,
     SinusoidalEncoding,
 )
 from heedful.layers.embeddings import TokenEmbedding
@@ -35,7 +34,7 @@ def test_scaled_embeddings_are_multiplied_by_the_root_of_their_size():
 
 
 def test_positions_are_added_after_scaling_and_before_the_norm():
-    placing = AddPositionalEncoding(SinusoidalEncoding(16))
+    placing = PositionCombiner(SinusoidalEncoding(16), input_size=16)
     norm = nn.LayerNorm(16)
     embedding = TokenEmbedding(
         9, 16, dropout=0.0, position_combiner=placing, scale_embeddings=True, norm=norm
@@ -47,7 +46,7 @@ def test_positions_are_added_after_scaling_and_before_the_norm():
 
 
 def test_embeddings_have_the_scale_of_the_positional_encoding():
-    waves = AddPositionalEncoding(SinusoidalEncoding(64))
+    waves = PositionCombiner(SinusoidalEncoding(64), input_size=64)
     for scaled in (True, False):
         embedding = TokenEmbedding(
             2000, 64, dropout=0.0, position_combiner=waves, scale_embeddings=scaled
@@ -57,7 +56,7 @@ def test_embeddings_have_the_scale_of_the_positional_encoding():
 
 
 def test_concatenated_encoding_adds_to_the_embedding_size():
-    placing = ConcatPositionalEncoding(SinusoidalEncoding(4), input_size=6)
+    placing = PositionCombiner(SinusoidalEncoding(4), input_size=6, combine="concat")
     embedding = TokenEmbedding(9, 6, dropout=0.0, position_combiner=placing)
     assert embedding.embedding_size == 10
     assert embedding(torch.tensor([[4, 5]])).shape == (1, 2, 10)
@@ -75,14 +74,14 @@ def test_sinusoidal_encoding_has_no_maximum_position(first):
         9,
         16,
         dropout=0.0,
-        position_combiner=AddPositionalEncoding(SinusoidalEncoding(16)),
+        position_combiner=PositionCombiner(SinusoidalEncoding(16), input_size=16),
     )
     same = embedding(torch.full((1, 4), 5), first)
     assert torch.cdist(same[0], same[0]).add(torch.eye(4)).min() > 0.1
 
 
 def test_positions_beyond_the_last_learned_one_share_its_vector():
-    placing = AddPositionalEncoding(LearnedEncoding(16, max_positions=SEEN))
+    placing = PositionCombiner(LearnedEncoding(16, max_positions=SEEN), input_size=16)
     embedding = TokenEmbedding(9, 16, dropout=0.0, position_combiner=placing)
     same = embedding(torch.full((1, SEEN + 3), 5))[0]
     assert (same[SEEN:] == same[SEEN - 1]).all()

@@ -7,7 +7,9 @@ import torch
 from pydantic import TypeAdapter
 from torch import nn
 
-from heedful.attention import AdditiveScore, ConcatScore, CosineScore, ScoreFunction
+from heedful.attention.additive_scores import AdditiveScore, ConcatScore
+from heedful.attention.dot_product_scores import CosineScore
+from heedful.attention.scores import ScoreFunction
 from heedful.config.base import type_of, types_in
 from heedful.layers.initialization import (
     BahdanauInitConfig,

@@ -4,16 +4,18 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from heedful.attention import (
-    ScaledDotScore,
-    SoftmaxAlignment,
-    WeightedSumReadout,
-    causal_mask,
-    padding_mask,
-)
-from heedful.attention.attention import SingleHeadAttention
+from heedful.attention.alignments import SoftmaxAlignment
+from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
 from heedful.attention.config import AttentionConfig
-from heedful.attention.masks import block_local_mask, document_mask, prefix_mask, window_mask
+from heedful.attention.dot_product_scores import ScaledDotScore
+from heedful.attention.memory import (
+    block_local_mask,
+    causal_mask,
+    document_mask,
+    padding_mask,
+    prefix_mask,
+    window_mask,
+)
 from heedful.layers.self_attention import FullSelfAttention, KVCache, write_to_cache
 
 ROWS, SIZE, LENGTH = 3, 6, 7

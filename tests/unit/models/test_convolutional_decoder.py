@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.attention import SoftmaxAlignment
+from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.dot_product_scores import DotScore
 from heedful.errors import ConfigError
 from heedful.inspection.attention_trace import trace_attention

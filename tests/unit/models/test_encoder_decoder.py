@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from heedful.attention import SoftmaxAlignment
+from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.auxiliary_losses import CoverageLoss, DoublyStochasticLoss
 from heedful.attention.hard_alignment import MovingAverageBaseline, SampledAlignment
 from heedful.tokenization.vocabulary import PAD

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from heedful.attention import Memory
+from heedful.attention.memory import Memory
 from heedful.models.output_heads import MarginalHead, SoftmaxHead
 
 MEMORY = Memory(torch.zeros(2, 5, 3), torch.zeros(2, 5, 3), torch.ones(2, 1, 5).bool())

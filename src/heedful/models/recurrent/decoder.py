@@ -13,9 +13,9 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from heedful.attention import Memory
+from heedful.attention.alignments import concat_alignments
 from heedful.attention.config import AttentionConfig
-from heedful.attention.outputs import concat_alignments
+from heedful.attention.memory import Memory
 from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.models.base import (

@@ -13,7 +13,8 @@ import torch
 from torch import nn
 from typing_extensions import override
 
-from heedful.attention import Attention, Memory, padding_mask
+from heedful.attention.attention import Attention
+from heedful.attention.memory import Memory, padding_mask
 from heedful.config import BaseConfig
 from heedful.errors import ConfigError, check
 from heedful.layers.rnn import StackedCells

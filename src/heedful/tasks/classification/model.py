@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from heedful.attention.masks import padding_mask
+from heedful.attention.memory import padding_mask
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
 from heedful.data.batching import Batch, SourceBatch

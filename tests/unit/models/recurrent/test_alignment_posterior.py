@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from heedful.attention import PerPositionReadout
+from heedful.attention.attention import PerPositionReadout
 from heedful.attention.monotonic_alignment import MonotonicMarginalAlignmentConfig
 from heedful.models.base import EncoderOutput
 from heedful.models.output_heads import MarginalHead
