@@ -24,7 +24,7 @@ from rich.console import Console
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
-from heedful.data.batch_stream import DataCursor
+from heedful.data.batching import DataCursor
 from heedful.experiment import load_data
 from heedful.experiment.job import TrainingJob
 from heedful.recipes import load_recipe

@@ -92,7 +92,7 @@ def build(folder: Path) -> None:
 def read(folder: Path) -> None:
     from rich.console import Console
 
-    from heedful.data.batch_stream import DataCursor
+    from heedful.data.batching import DataCursor
     from heedful.experiment import load_data
     from heedful.runs import Run
 

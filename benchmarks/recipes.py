@@ -20,7 +20,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from heedful.data.batch_stream import DataCursor
+from heedful.data.batching import DataCursor
 from heedful.experiment import load_data
 from heedful.experiment.flops import count_flops
 from heedful.recipes import Recipe, load_recipe, recipe_names

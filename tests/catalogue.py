@@ -14,7 +14,7 @@ from heedful.attention.monotonic_alignment import MonotonicAlignment, MonotonicC
 from heedful.attention.positional_encoding import PositionalEncodingConfig
 from heedful.config.base import type_of, types_in
 from heedful.data.batching import Batch, BatchSpec, SourceBatch, collate
-from heedful.data.pair_dataset import InMemoryPairDataset, RaggedArray
+from heedful.data.pair_dataset import InMemoryPairDataset
 from heedful.layers.mixture_of_experts import NoisyTopKGate
 from heedful.layers.pooling import PoolingConfig
 from heedful.layers.rnn_cells import CELL_CLASSES
@@ -23,6 +23,7 @@ from heedful.models.recurrent.bridges import BridgeConfig
 from heedful.models.recurrent.decoder import WiringConfig
 from heedful.models.recurrent.pre_output import PreOutputConfig
 from heedful.recipes.recipe import ModelConfig
+from heedful.tokenization.ragged_array import RaggedArray
 
 VOCABULARY = 11
 WIDTH = 6

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from heedful.tokenization.segments import IdSequences
+from heedful.tokenization.ragged_array import RaggedArray
 
 MIN_P_VALUE = 1e-4
 """Counts with a smaller p-value count as wrong; keys are fixed, so tests are deterministic."""
@@ -11,17 +11,12 @@ MIN_P_VALUE = 1e-4
 
 def sequences(*rows):
     """Concatenate rows of ids."""
-    flat = np.array([token for row in rows for token in row], dtype=np.int32)
-    return IdSequences(flat, np.array([len(row) for row in rows], dtype=np.int64))
+    return RaggedArray.from_sequences(rows)
 
 
 def rows_of(sequences):
     """Return the rows of concatenated ids."""
-    ends = sequences.lengths.cumsum()
-    return [
-        tuple(sequences.ids[end - length : end].tolist())
-        for end, length in zip(ends, sequences.lengths, strict=True)
-    ]
+    return [tuple(sequences.get(index)) for index in range(len(sequences))]
 
 
 def keys(count):

@@ -1,13 +1,15 @@
-"""Batches of an epoch: bucketing by length, and collation into tensors.
+"""Batches of a parallel corpus: bucketing by length, collation, and an endless resumable stream.
 
 Each bucket of examples is sorted by length, cut into batches of at most `max_tokens` and its
 batches are shuffled. Lengths are rounded up to a few values, so that batch shapes recur.
-Invariant: an epoch contains every example exactly once.
+Invariants: an epoch contains every example exactly once; a stream started from the cursor of
+another continues it exactly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -16,9 +18,9 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from heedful.config import BaseConfig
-from heedful.data.pair_dataset import Integers, PairDataset, RaggedArray
-from heedful.data.permutation import permute_indices
+from heedful.data.pair_dataset import CachedDataset, PairDataset, permute_indices
 from heedful.shapes import Int, Lengths, TokenIds
+from heedful.tokenization.ragged_array import Integers, RaggedArray
 from heedful.tokenization.vocabulary import BOS, EOS, PAD
 
 Item = TypeVar("Item")
@@ -54,14 +56,6 @@ class IndexedBatchSpec(NamedTuple):
     batch_index: int  # within the bucket
 
 
-def padded_lengths(max_length: int) -> Integers:
-    """Return the lengths that are rounded up to: steps of 2 at first, then of about an eighth."""
-    steps = [2]
-    while steps[-1] < max_length:
-        steps.append(steps[-1] + max(2, 2 ** (steps[-1].bit_length() - 4)))
-    return np.array(steps)
-
-
 def epoch_batches(
     dataset: PairDataset, config: BatchingConfig, *, seed: int, epoch: int, bucket: int = 0
 ) -> Iterator[IndexedBatchSpec]:
@@ -74,20 +68,17 @@ def epoch_batches(
         rows = permute_indices(positions, size, seed=seed, epoch=epoch)
         # Each side has one more token: the source EOS, the target BOS or EOS.
         source_lengths, target_lengths = (lengths + 1 for lengths in dataset.sequence_lengths(rows))
-        specs = list(make_batches(rows, source_lengths, target_lengths, config.max_tokens))
-        order = permute_indices(
-            np.arange(len(specs)), len(specs), seed=seed, epoch=epoch + (index << 32)
-        )
+        specs = list(_make_batches(rows, source_lengths, target_lengths, config.max_tokens))
+        numbers = np.arange(len(specs))
+        order = permute_indices(numbers, len(specs), seed=seed, epoch=epoch + (index << 32))
         for batch_index, chosen in enumerate(order):
             yield IndexedBatchSpec(specs[chosen], index, batch_index)
 
 
-def make_batches(
+def _make_batches(
     rows: Integers, source_lengths: Integers, target_lengths: Integers, max_tokens: int
 ) -> Iterator[BatchSpec]:
     """Sort examples by length and cut them into batches of at most `max_tokens`."""
-    if not len(rows):
-        return
     allowed = padded_lengths(int(max(source_lengths.max(), target_lengths.max())))
     padded_sources = allowed[np.searchsorted(allowed, source_lengths)]
     target_steps = np.searchsorted(allowed, target_lengths)
@@ -106,15 +97,12 @@ def make_batches(
     yield BatchSpec(rows[order[start:]], source_length, target_length)
 
 
-def with_last_flag(items: Iterable[Item]) -> Iterator[tuple[Item, bool]]:
-    """Yield each item with whether it is the last."""
-    previous: list[Item] = []
-    for item in items:
-        for earlier in previous:
-            yield earlier, False
-        previous = [item]
-    for last in previous:
-        yield last, True
+def padded_lengths(max_length: int) -> Integers:
+    """Return the lengths that are rounded up to: steps of 2 at first, then of about an eighth."""
+    steps = [2]
+    while steps[-1] < max_length:
+        steps.append(steps[-1] + max(2, 2 ** (steps[-1].bit_length() - 4)))
+    return np.array(steps)
 
 
 # ----- collation
@@ -148,28 +136,69 @@ class Batch(NamedTuple):
 def collate(dataset: PairDataset, spec: BatchSpec) -> Batch:
     """Return the tensors of a batch."""
     source, target = dataset.select(spec.rows)
-    rows = np.arange(len(spec.rows))
-    bos = np.full((len(rows), 1), BOS)
-    padded_targets = target.padded(rows, spec.target_length - 1, fill=PAD)
+    bos = np.full((len(target), 1), BOS)
+    decoder_inputs = np.concatenate([bos, target.padded(spec.target_length - 1, fill=PAD)], axis=1)
     return Batch(
-        sources=SourceBatch(
-            torch.from_numpy(_pad_with_eos(source, rows, spec.source_length)),
-            torch.from_numpy(source.lengths + 1),
-        ),
-        decoder_inputs=torch.from_numpy(np.concatenate([bos, padded_targets], axis=1)),
-        targets=torch.from_numpy(_pad_with_eos(target, rows, spec.target_length)),
+        _pad_with_eos(source, spec.source_length),
+        torch.from_numpy(decoder_inputs),
+        _pad_with_eos(target, spec.target_length).tokens,
     )
 
 
 def collate_sources(sequences: Sequence[Sequence[int]]) -> SourceBatch:
     """Return the tensors of sources without targets."""
     side = RaggedArray.from_sequences(sequences)
-    lengths = side.lengths + 1
-    tokens = _pad_with_eos(side, np.arange(len(side)), int(lengths.max()))
-    return SourceBatch(torch.from_numpy(tokens), torch.from_numpy(lengths))
+    return _pad_with_eos(side, int(side.lengths.max()) + 1)
 
 
-def _pad_with_eos(side: RaggedArray, rows: Integers, width: int) -> Integers:
-    padded = side.padded(rows, width, fill=PAD)
-    padded[np.arange(len(rows)), side.lengths_at(rows)] = EOS
-    return padded
+def _pad_with_eos(side: RaggedArray, width: int) -> SourceBatch:
+    padded = side.padded(width, fill=PAD)
+    padded[np.arange(len(side)), side.lengths] = EOS
+    return SourceBatch(torch.from_numpy(padded), torch.from_numpy(side.lengths + 1))
+
+
+# ----- streams
+
+
+class DataCursor(NamedTuple):
+    """The position of training in its data."""
+
+    epoch: int
+    batch: int  # batches of the epoch already used
+    bucket: int = 0  # of the last of them: earlier buckets need not be read again
+    batches_before_bucket: int = 0  # batches of the epoch before that bucket
+
+
+class BatchStream:
+    """Batches of one epoch after another; `cursor` is where to resume."""
+
+    def __init__(
+        self, dataset: PairDataset, config: BatchingConfig, *, seed: int, cursor: DataCursor
+    ) -> None:
+        self.dataset = dataset
+        self.config = config
+        self.seed = seed
+        self.cursor = cursor
+
+    def __iter__(self) -> Iterator[Batch]:
+        while True:
+            epoch, num_used, bucket, start = self.cursor
+            dataset = CachedDataset(self.dataset.for_epoch(epoch))
+            specs = epoch_batches(dataset, self.config, seed=self.seed, epoch=epoch, bucket=bucket)
+            remaining = islice(enumerate(specs, start), num_used - start, None)
+            for (index, (spec, bucket, batch_index)), is_last in with_last_flag(remaining):
+                cursor = DataCursor(epoch, index + 1, bucket, index - batch_index)
+                self.cursor = DataCursor(epoch + 1, 0) if is_last else cursor
+                yield collate(dataset, spec)
+            self.cursor = DataCursor(epoch + 1, 0)  # an epoch of a mixture may have no rows
+
+
+def with_last_flag(items: Iterable[Item]) -> Iterator[tuple[Item, bool]]:
+    """Yield each item with whether it is the last."""
+    previous: list[Item] = []
+    for item in items:
+        for earlier in previous:
+            yield earlier, False
+        previous = [item]
+    for last in previous:
+        yield last, True

@@ -12,31 +12,19 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from hashlib import blake2b
-from itertools import count, islice
+from itertools import islice
 from random import Random
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.data.chunk_tokenizer import TextChunk
-from heedful.data.examples import CHUNK_SIZE, TokenizedChunk
+from heedful.data.examples import CHUNK_SIZE, TextChunk, TokenizedChunk
+from heedful.data.sources import SourceConfig
 from heedful.errors import DataError
 
 Example = TypeVar("Example")
 ByteMask = NDArray[np.uint8]
-
-
-class ExampleSource(Protocol):
-    """A source of examples."""
-
-    def stream(self) -> Iterator[Any]:
-        """Yield the examples as they are read."""
-        ...
-
-    def describe(self) -> str:
-        """Name the source in messages."""
-        ...
 
 
 class ExampleBlock(NamedTuple):
@@ -65,22 +53,20 @@ class ShardingPlan(NamedTuple):
     shards: list[ShardSpec]
 
 
-def iter_blocks(sources: Sequence[ExampleSource], shard_size: int) -> Iterator[ExampleBlock]:
+def iter_blocks(sources: Sequence[SourceConfig], shard_size: int) -> Iterator[ExampleBlock]:
     """Yield the examples of all sources in blocks; no shard contains two sources."""
     shard = row = 0
     for corpus_index, source in enumerate(sources):
-        stream = source.stream()
-        for _ in count():
-            remaining = shard_size
-            while examples := list(islice(stream, min(remaining, CHUNK_SIZE))):
-                texts = json.dumps(examples, ensure_ascii=False).encode()
-                yield ExampleBlock(shard, corpus_index, row, examples, texts)
-                row += len(examples)
-                remaining -= len(examples)
-            if remaining < shard_size:
-                shard += 1
-            if remaining:
-                break
+        stream, num_in_shard = source.stream(), 0
+        while examples := list(islice(stream, min(shard_size - num_in_shard, CHUNK_SIZE))):
+            texts = json.dumps(examples, ensure_ascii=False).encode()
+            yield ExampleBlock(shard, corpus_index, row, examples, texts)
+            row += len(examples)
+            num_in_shard += len(examples)
+            if num_in_shard == shard_size:
+                shard, num_in_shard = shard + 1, 0
+        if num_in_shard:
+            shard += 1
 
 
 class ReservoirSampler(Generic[Example]):
@@ -112,19 +98,16 @@ class ShardCounter:
     def __init__(self) -> None:
         self.num_rows = 0
         self.specs: list[ShardSpec] = []
-        self._shard = -1
 
     def add(self, block: ExampleBlock) -> None:
         """Count the examples of a block."""
-        if block.shard != self._shard:
-            self._shard, self._digest = block.shard, blake2b(digest_size=16)
+        if block.shard == len(self.specs):
+            self._digest = blake2b(digest_size=16)
             self.specs.append(ShardSpec(block.corpus_index, 0, ""))
         self._digest.update(block.texts)
         self.num_rows += len(block.examples)
-        corpus_index, num_rows, _ = self.specs[-1]
-        self.specs[-1] = ShardSpec(
-            corpus_index, num_rows + len(block.examples), self._digest.hexdigest()
-        )
+        num_rows = self.specs[-1].num_rows + len(block.examples)
+        self.specs[-1] = ShardSpec(block.corpus_index, num_rows, self._digest.hexdigest())
 
 
 class TokenizationPass:
@@ -132,7 +115,7 @@ class TokenizationPass:
 
     def __init__(
         self,
-        sources: Sequence[ExampleSource],
+        sources: Sequence[SourceConfig],
         plan: ShardingPlan,
         missing: Collection[int],
         *,
@@ -176,24 +159,17 @@ class TokenizationPass:
     ) -> Iterator[TokenizedChunk]:
         """Yield the chunks of a shard; raise DataError at its end if its texts have changed."""
         yield from chunks
-        if self._counter.specs[shard : shard + 1] != self._plan.shards[shard : shard + 1]:
-            raise self._data_changed_error()
+        self.check_unchanged(slice(shard, shard + 1))
 
-    def check_all_unchanged(self) -> None:
-        """Raise DataError if any of the data has changed since the first pass."""
-        if self._counter.specs != self._plan.shards:
-            raise self._data_changed_error()
-
-    def _data_changed_error(self) -> DataError:
+    def check_unchanged(self, shards: slice = slice(None)) -> None:
+        """Raise DataError if the data of these shards has changed since the first pass."""
         current, planned = self._counter.specs, self._plan.shards
-        differing = (
-            index
-            for index, specs in enumerate(zip(current, planned, strict=False))
-            if specs[0] != specs[1]
-        )
-        num_equal = next(differing, min(len(current), len(planned)))
+        if current[shards] == planned[shards]:
+            return
+        are_equal = [spec == other for spec, other in zip(current, planned, strict=False)]
+        num_equal = [*are_equal, False].index(False)
         first_row = 1 + sum(spec.num_rows for spec in planned[:num_equal])
-        return DataError(
+        raise DataError(
             "; ".join(source.describe() for source in self._sources),
             f"the data has changed since it was first read, at example {first_row} or later",
             "restore it, or delete the tokens made from it and run the same command again",

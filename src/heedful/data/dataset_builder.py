@@ -19,10 +19,8 @@ import numpy as np
 from pydantic import PositiveInt
 
 from heedful.config import BaseConfig, differences
-from heedful.data.chunk_tokenizer import TokenizationJob
 from heedful.data.corpus_passes import (
     ByteMask,
-    ExampleSource,
     ReservoirSampler,
     ShardCounter,
     ShardingPlan,
@@ -31,8 +29,8 @@ from heedful.data.corpus_passes import (
     iter_blocks,
     rows_between,
 )
-from heedful.data.examples import CHUNK_SIZE, EXAMPLE_FORMATS, ExampleFormatName
-from heedful.data.filtering import DuplicateFinder, FilterConfig, hash_pairs
+from heedful.data.examples import CHUNK_SIZE, EXAMPLE_FORMATS, ExampleFormatName, TokenizationJob
+from heedful.data.filtering import DuplicateFinder, FilterConfig, check_not_empty, hash_pairs
 from heedful.data.sharded_dataset import (
     DUPLICATES_FILE,
     FORMAT,
@@ -46,6 +44,7 @@ from heedful.data.sharded_dataset import (
     shard_name,
     write_shard,
 )
+from heedful.data.sources import SourceConfig
 from heedful.errors import CorruptRunError, RunError
 from heedful.parallel import available_cores, worker_pool
 from heedful.storage import (
@@ -94,11 +93,6 @@ class DatasetBuilderConfig(BaseConfig):
         """Return the settings as they are saved."""
         return tokenization_settings(self.model_dump(mode="json"))
 
-    @property
-    def drops_duplicates(self) -> bool:
-        """Whether duplicates must be found."""
-        return self.filtering is not None and self.filtering.duplicates == "drop"
-
 
 def tokenization_settings(settings: Any) -> Any:
     """Return settings without those that act only when a batch is formed."""
@@ -120,7 +114,7 @@ class DatasetBuilder:
     def __init__(
         self,
         folder: Path,
-        sources: Sequence[ExampleSource],
+        sources: Sequence[SourceConfig],
         config: DatasetBuilderConfig,
         *,
         log_message: MessageLogger,
@@ -148,7 +142,8 @@ class DatasetBuilder:
             self._tokenize_shards(plan, missing)
             self._write_manifest(plan, is_complete=True)
         prepared = load_prepared_dataset(self.folder, verify=False)  # verified above
-        self.format.check_reports(prepared.reports(), self.config.filtering, location=_DATA_SETTING)
+        if self.config.filtering is not None:
+            check_not_empty(prepared.filter_report(), location=_DATA_SETTING)
         return prepared
 
     def _read_plan(self) -> tuple[ShardingPlan, bool] | None:
@@ -160,24 +155,48 @@ class DatasetBuilder:
         except CorruptRunError as error:
             self.log_message(f"{error.location}: {error.message}; reading the data again")
             return None
-        _check_same_settings(self.folder, saved.get("settings"), self.config.as_metadata())
+        current = self.config.as_metadata()
+        if saved.get("settings") != current:
+            setting, old, new = next(differences(saved.get("settings") or {}, current))
+            raise RunError(
+                str(self.folder),
+                f"the folder holds tokens made with {setting}={old}, but now it is {new}",
+                "use the settings it was started with, or name another folder",
+            )
         shards = [ShardSpec(*spec) for spec in saved["shards"]]
         return ShardingPlan(saved["num_rows"], saved["held_out"], shards), saved["complete"]
 
     def _make_plan(self) -> ShardingPlan:
-        sample_size = 0 if self.tokenizers else self.config.max_tokenizer_lines
-        sampler: ReservoirSampler[Any] = ReservoirSampler(sample_size, seed=self.config.seed)
+        """Read the data once: count it, choose the dev set, train tokenizers if none are given."""
+        config, counter, held_out = self.config, ShardCounter(), list[int]()
+        sample_size = 0 if self.tokenizers else config.max_tokenizer_lines
+        sampler: ReservoirSampler[Any] = ReservoirSampler(sample_size, seed=config.seed)
+        drops_duplicates = config.filtering is not None and config.filtering.duplicates == "drop"
         # The name lets `clean_up_interrupted` remove it after a kill.
         with TemporaryDirectory(prefix=".writing-", dir=self.folder) as temporary:
-            finder = DuplicateFinder(Path(temporary)) if self.config.drops_duplicates else None
-            counter = self._scan(sampler, finder)
-            held_out = self._choose_held_out(counter.num_rows)
+            finder = DuplicateFinder(Path(temporary)) if drops_duplicates else None
+            for block in iter_blocks(self.sources, config.shard_size):
+                counter.add(block)
+                sampler.add(block.first_row, block.examples)
+                if finder is not None:
+                    finder.add(hash_pairs(block.examples))
+                self.on_progress("reading", counter.num_rows, None)
+            if config.needs_held_out:
+                location = "; ".join(source.describe() for source in self.sources)
+                held_out += self.format.choose_held_out(
+                    counter.num_rows, seed=config.seed, location=location
+                )
             if finder is not None:
                 with atomic_replace(self.folder / DUPLICATES_FILE) as path:
                     finder.write_duplicate_mask(path, held_out)
-        tokenizers = self.tokenizers or self._train_tokenizers(
-            sampler.exclude_rows(held_out), counter.num_rows
-        )
+        tokenizers = self.tokenizers
+        if tokenizers is None:
+            sample, count = sampler.exclude_rows(held_out), counter.num_rows
+            self.log_message(
+                f"training the tokenizers on {len(sample)} of {count} {self.format.name}"
+            )
+            self.on_progress("training the tokenizers", 0, None)
+            tokenizers = config.tokenizers.train(*self.format.tokenizer_texts(sample))
         with atomic_replace(self.folder / TOKENIZER_FOLDER) as path:
             path.mkdir()
             tokenizers.save(path)
@@ -185,46 +204,10 @@ class DatasetBuilder:
         self._write_manifest(plan, is_complete=False)
         return plan
 
-    def _scan(self, sampler: ReservoirSampler[Any], finder: DuplicateFinder | None) -> ShardCounter:
-        counter = ShardCounter()
-        for block in iter_blocks(self.sources, self.config.shard_size):
-            counter.add(block)
-            sampler.add(block.first_row, block.examples)
-            if finder is not None:
-                finder.add(hash_pairs(block.examples))
-            self.on_progress("reading", counter.num_rows, None)
-        return counter
-
-    def _choose_held_out(self, count: int) -> list[int]:
-        if not self.config.needs_held_out:
-            return []
-        location = "; ".join(source.describe() for source in self.sources)
-        rows = self.format.choose_held_out(count, seed=self.config.seed, location=location)
-        return list(rows)
-
-    def _train_tokenizers(self, sample: list[Any], count: int) -> TokenizerPair:
-        unit = self.format.name
-        self.log_message(f"training the tokenizers on {len(sample)} of {count} {unit}")
-        self.on_progress("training the tokenizers", 0, None)
-        return self.config.tokenizers.train(*self.format.tokenizer_texts(sample))
-
     def _missing_shards(self, plan: ShardingPlan) -> dict[int, str]:
-        """Return the shards to build, with their keys."""
-        keys = self._shard_keys(plan)
-        folders = [self.folder / shard_name(index) for index in range(len(keys))]
-        saved_keys = map_in_threads(_read_shard_key, folders)
-        for folder, key in zip(folders, saved_keys, strict=True):
-            if isinstance(key, CorruptRunError):
-                self.log_message(f"{key.location}: {key.message}; rebuilding {folder.name}")
-        return {index: key for index, key in enumerate(keys) if saved_keys[index] != key}
-
-    def _shard_keys(self, plan: ShardingPlan) -> list[str]:
-        """Return hashes of everything that determines the contents of each shard."""
-        common = [
-            FORMAT,
-            self.config.as_metadata()["filtering"],
-            folder_digest(self.folder / TOKENIZER_FOLDER),
-        ]
+        """Return the shards to build, with hashes of everything that determines their contents."""
+        filtering = self.config.as_metadata()["filtering"]
+        common = [FORMAT, filtering, folder_digest(self.folder / TOKENIZER_FOLDER)]
         mask, first_row = self._duplicate_mask(), 0
         keys: list[str] = []
         for index, spec in enumerate(plan.shards):
@@ -234,7 +217,12 @@ class DatasetBuilder:
             contents = [index == 0, *spec, held_out, duplicates]
             keys.append(_digest(json.dumps([common, contents]).encode()))
             first_row = end
-        return keys
+        folders = [self.folder / shard_name(index) for index in range(len(keys))]
+        saved_keys = map_in_threads(_read_shard_key, folders)
+        for folder, key in zip(folders, saved_keys, strict=True):
+            if isinstance(key, CorruptRunError):
+                self.log_message(f"{key.location}: {key.message}; rebuilding {folder.name}")
+        return {index: key for index, key in enumerate(keys) if saved_keys[index] != key}
 
     def _duplicate_mask(self) -> ByteMask:
         path = self.folder / DUPLICATES_FILE
@@ -268,7 +256,7 @@ class DatasetBuilder:
                     {"corpus_index": plan.shards[index].corpus_index, "key": missing[index]},
                     prefix=self.format.prefix_tokens if index == 0 else (),
                 )
-        second_pass.check_all_unchanged()
+        second_pass.check_unchanged()
         if plan.held_out:
             lines = (json.dumps(example, ensure_ascii=False) for example in second_pass.held_out)
             write_text(self.folder / HELD_OUT_FILE, "".join(f"{line}\n" for line in lines))
@@ -280,11 +268,8 @@ class DatasetBuilder:
             shards = (f"{shard_name(index)}/{MANIFEST}" for index in range(len(plan.shards)))
             names += [HELD_OUT_FILE, *shards]
         files += [path for name in names if (path := self.folder / name).exists()]
-        prepared = {
-            "format": FORMAT,
-            "complete": is_complete,
-            "settings": self.config.as_metadata(),
-        }
+        settings = self.config.as_metadata()
+        prepared = {"format": FORMAT, "complete": is_complete, "settings": settings}
         write_manifest(self.folder, files, {MANIFEST_KEY: {**prepared, **plan._asdict()}})
 
 
@@ -307,13 +292,3 @@ def folder_digest(folder: Path) -> str:
 
 def _digest(contents: bytes) -> str:
     return blake2b(contents, digest_size=16).hexdigest()
-
-
-def _check_same_settings(folder: Path, saved: Any, current: dict[str, Any]) -> None:
-    if saved != current:
-        setting, old, new = next(differences(saved or {}, current))
-        raise RunError(
-            str(folder),
-            f"the folder holds tokens made with {setting}={old}, but now it is {new}",
-            "use the settings it was started with, or name another folder",
-        )

@@ -1,21 +1,25 @@
 """The two formats of examples, pairs of texts and lines of running text, and their tokenization.
 
 A task names its format; reading, splitting, tokenizing and saving depend on nothing else.
-Invariant: a chunk of examples is tokenized without knowledge of others, so the tokens of a
-corpus do not depend on how it was divided into chunks.
+Invariant: the tokens of a chunk of examples depend on the chunk and the settings alone, so the
+tokens of a corpus do not depend on how it was divided among chunks and workers.
 """
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from heedful.config import BaseConfig
 from heedful.data.filtering import (
     FilterConfig,
     FilterReason,
@@ -26,16 +30,10 @@ from heedful.data.filtering import (
     make_report,
     merge_reports,
 )
-from heedful.data.pair_dataset import (
-    InMemoryPairDataset,
-    Integers,
-    Pair,
-    RaggedArray,
-    deinterleave,
-)
-from heedful.data.permutation import permute_indices
+from heedful.data.pair_dataset import InMemoryPairDataset, Pair, deinterleave, permute_indices
 from heedful.errors import DataError, check
-from heedful.tokenization.tokenizer_pair import TokenizerPair
+from heedful.tokenization.ragged_array import Integers, RaggedArray
+from heedful.tokenization.tokenizer_pair import TokenizerPair, TokenizersConfig
 from heedful.tokenization.vocabulary import EOS, UNK
 
 MAX_HELD_OUT_PAIRS = 1000
@@ -91,12 +89,6 @@ class ExampleFormat(ABC):
     ) -> TokenizedChunk:
         """Tokenize a chunk without its `duplicates`; errors count from `first_row`."""
 
-    def check_reports(
-        self, reports: Sequence[dict[str, Any]], filtering: FilterConfig | None, *, location: str
-    ) -> None:
-        """Raise DataError if nothing is left of a corpus with this metadata of its chunks."""
-        del reports, filtering, location
-
 
 class PairFormat(ExampleFormat):
     """Pairs of a source and a target text, in any order."""
@@ -135,25 +127,31 @@ class PairFormat(ExampleFormat):
         *,
         location: str,
         first_row: int,
-        duplicates: Collection[int],
+        duplicates: Collection[int] = (),
+        seen_pairs: SeenPairs | None = None,
     ) -> TokenizedChunk:
-        chunk, report = tokenize_pairs(
+        """Tokenize and filter pairs; duplicates are known, or found with `seen_pairs`."""
+        config = filtering or FilterConfig()
+        sources = tokenizers.source.encode_batch([pair.source for pair in examples])
+        targets = tokenizers.target.encode_batch([pair.target for pair in examples])
+        reasons = compute_filter_reasons(
             examples,
-            tokenizers,
-            filtering or FilterConfig(),
+            config,
+            source_ids=sources,
+            target_ids=targets,
             location=location,
             first_row=first_row,
-            duplicates=duplicates,
+            seen_pairs=seen_pairs,
         )
-        return chunk._replace(metadata=report.to_metadata())
-
-    @override
-    def check_reports(
-        self, reports: Sequence[dict[str, Any]], filtering: FilterConfig | None, *, location: str
-    ) -> None:
-        config = filtering or FilterConfig()
-        report = merge_reports(FilterReport(config, **metadata) for metadata in reports)
-        check_not_empty(report, location=location)
+        for row in duplicates:
+            if reasons[row] == FilterReason.KEPT:
+                reasons[row] = FilterReason.DUPLICATE
+        kept = np.flatnonzero(reasons == FilterReason.KEPT).tolist()
+        interleaved = RaggedArray.from_sequences(
+            chain.from_iterable((sources[row], targets[row]) for row in kept)
+        )
+        report = make_report(reasons, examples, config, first_row=first_row)
+        return TokenizedChunk(interleaved.values, interleaved.lengths, report.to_metadata())
 
 
 class LineFormat(ExampleFormat):
@@ -205,42 +203,6 @@ PAIRS, LINES = PairFormat(), LineFormat()
 EXAMPLE_FORMATS: dict[str, ExampleFormat] = {PAIRS.name: PAIRS, LINES.name: LINES}
 
 
-def tokenize_pairs(
-    pairs: Sequence[Pair],
-    tokenizers: TokenizerPair,
-    config: FilterConfig,
-    *,
-    location: str,
-    first_row: int = 1,
-    duplicates: Collection[int] = (),
-    seen_pairs: SeenPairs | None = None,
-) -> tuple[TokenizedChunk, FilterReport]:
-    """Tokenize and filter consecutive pairs, of which the first has the number `first_row`.
-
-    Duplicates of earlier pairs are either known (`duplicates`) or found with `seen_pairs`.
-    """
-    sources = tokenizers.source.encode_batch([pair.source for pair in pairs])
-    targets = tokenizers.target.encode_batch([pair.target for pair in pairs])
-    reasons = compute_filter_reasons(
-        pairs,
-        config,
-        source_ids=sources,
-        target_ids=targets,
-        location=location,
-        first_row=first_row,
-        seen_pairs=seen_pairs,
-    )
-    for row in duplicates:
-        if reasons[row] == FilterReason.KEPT:
-            reasons[row] = FilterReason.DUPLICATE
-    kept = np.flatnonzero(reasons == FilterReason.KEPT).tolist()
-    interleaved = RaggedArray.from_sequences(
-        chain.from_iterable((sources[row], targets[row]) for row in kept)
-    )
-    report = make_report(reasons, pairs, config, first_row=first_row)
-    return TokenizedChunk(interleaved.values, interleaved.lengths, {}), report
-
-
 def tokenize_corpora(
     corpora: Sequence[Sequence[Pair]],
     tokenizers: TokenizerPair,
@@ -255,20 +217,68 @@ def tokenize_corpora(
     for pairs in corpora:
         chunks: list[TokenizedChunk] = []
         for start in range(0, max(1, len(pairs)), CHUNK_SIZE):
-            some_pairs = pairs[start : start + CHUNK_SIZE]
-            chunk, report = tokenize_pairs(
-                some_pairs,
+            chunk = PAIRS.tokenize(
+                pairs[start : start + CHUNK_SIZE],
                 tokenizers,
                 config,
                 location=location,
-                first_row=first_row,
+                first_row=first_row + start,
                 seen_pairs=seen_pairs,
             )
             chunks.append(chunk)
-            reports.append(report)
-            first_row += len(some_pairs)
+            reports.append(FilterReport(config, **chunk.metadata))
+        first_row += len(pairs)
         values = np.concatenate([chunk.values for chunk in chunks])
         datasets.append(deinterleave(values, np.concatenate([chunk.lengths for chunk in chunks])))
     merged = merge_reports(reports)
     check_not_empty(merged, location=location)
     return datasets, merged
+
+
+# ----- tokenization of chunks in worker processes
+
+
+class TextChunk(NamedTuple):
+    """Consecutive examples of a corpus."""
+
+    texts: bytes  # a JSON list of texts, or of pairs of texts
+    first_row: int = 0  # number of training examples before it
+    held_out: Sequence[int] = ()
+    duplicates: Sequence[int] = ()
+
+
+class TokenizationJob(BaseConfig):
+    """How the chunks of a corpus are tokenized: all that a worker needs."""
+
+    tokenizers: TokenizersConfig
+    """The tokenizers."""
+    folder: Path
+    """Where they are saved."""
+    example_format: ExampleFormatName = "pairs"
+    """Pairs of texts or lines of running text."""
+    filtering: FilterConfig | None
+    """Which pairs are filtered out."""
+    data_name: str
+    """Name of the data in errors."""
+
+    def setup(self, *, is_shared: bool) -> Callable[[TextChunk], TokenizedChunk]:
+        """Load the tokenizers, in each worker process (see `heedful.parallel.WorkerJob`)."""
+        del is_shared
+        return partial(self._tokenize, self.tokenizers.load(self.folder))
+
+    def _tokenize(self, tokenizers: TokenizerPair, chunk: TextChunk) -> TokenizedChunk:
+        """Tokenize the examples of a chunk that are not held out."""
+        example_format = EXAMPLE_FORMATS[self.example_format]
+        held_out, duplicates = set(chunk.held_out), set(chunk.duplicates)
+        values = json.loads(chunk.texts)
+        rows = [row for row in range(len(values)) if row not in held_out]
+        tokenized = example_format.tokenize(
+            [example_format.from_json(values[row]) for row in rows],
+            tokenizers,
+            self.filtering,
+            location=self.data_name,
+            first_row=chunk.first_row + 1,
+            duplicates=[index for index, row in enumerate(rows) if row in duplicates],
+        )
+        dtype = np.uint16 if max(map(len, tokenizers)) <= 2**16 else np.uint32  # the smallest
+        return tokenized._replace(values=tokenized.values.astype(dtype))

@@ -19,15 +19,13 @@ from pydantic import Field, PositiveFloat
 from heedful.config import BaseConfig
 from heedful.data.pair_dataset import (
     InMemoryPairDataset,
-    Integers,
     Pair,
     PairDataset,
-    RaggedArray,
     concatenate_datasets,
-    offsets_from_lengths,
+    permute_indices,
 )
-from heedful.data.permutation import permute_indices
 from heedful.data.sources import PairSourceConfig
+from heedful.tokenization.ragged_array import Integers, RaggedArray, offsets_from_lengths
 
 
 class CorpusConfig(BaseConfig):

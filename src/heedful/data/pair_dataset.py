@@ -1,21 +1,27 @@
-"""Parallel corpora as token ids: the `PairDataset` interface and its in-memory form.
+"""Parallel corpora as token ids: the `PairDataset` interface, its wrappers, and the epoch's order.
 
 A dataset has rows, and returns lengths and token ids of some of them; requests are never as long
-as the corpus. Invariant: wrappers (cached, sharded, mixed, resegmented) keep source and target
+as the corpus. Invariant: wrappers (cached, resegmented, sharded, mixed) keep source and target
 of a row together, and what they return for a row does not depend on the other rows requested.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from itertools import chain
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-Integers = NDArray[np.int64]
+from heedful.tokenization.ragged_array import (
+    Integers,
+    RaggedArray,
+    offsets_from_lengths,
+)
+
+if TYPE_CHECKING:
+    from heedful.tokenization.tokenizer_pair import RegularizerPair
 
 
 class Pair(NamedTuple):
@@ -23,61 +29,6 @@ class Pair(NamedTuple):
 
     source: str
     target: str
-
-
-class RaggedArray(NamedTuple):
-    """Sequences of different lengths, concatenated."""
-
-    values: NDArray[np.int32]
-    offsets: Integers  # one more than there are sequences
-
-    @classmethod
-    def from_sequences(cls, sequences: Iterable[Sequence[int]]) -> RaggedArray:
-        """Concatenate sequences."""
-        listed = list(sequences)
-        offsets = offsets_from_lengths(np.array([len(row) for row in listed], dtype=np.int64))
-        values = np.fromiter(chain.from_iterable(listed), dtype=np.int32, count=offsets[-1])
-        return cls(values, offsets)
-
-    @classmethod
-    def concatenate(cls, arrays: Sequence[RaggedArray]) -> RaggedArray:
-        """Concatenate the sequences of several arrays."""
-        lengths = np.concatenate([array.lengths for array in arrays])
-        return cls(
-            np.concatenate([array.values for array in arrays]), offsets_from_lengths(lengths)
-        )
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    @property
-    def lengths(self) -> Integers:
-        """The length of every sequence."""
-        return np.diff(self.offsets)
-
-    def get(self, index: int) -> list[int]:
-        """Return one sequence."""
-        return self.values[self.offsets[index] : self.offsets[index + 1]].tolist()
-
-    def padded(self, rows: Integers, width: int, *, fill: int) -> Integers:
-        """Return sequences as a matrix, padded on the right."""
-        starts, lengths = self.offsets[rows], self.lengths_at(rows)
-        columns = np.arange(width)
-        inside = columns < lengths[:, None]
-        matrix = np.full((len(rows), width), fill, dtype=np.int64)
-        matrix[inside] = self.values[(starts[:, None] + columns)[inside]]
-        return matrix
-
-    def lengths_at(self, rows: Integers) -> Integers:
-        """Return the lengths of these sequences."""
-        return self.offsets[rows + 1] - self.offsets[rows]
-
-    def select(self, rows: Integers) -> RaggedArray:
-        """Return these sequences, in this order."""
-        lengths = self.lengths_at(rows)
-        return RaggedArray(
-            self.values[range_indices(self.offsets[rows], lengths)], offsets_from_lengths(lengths)
-        )
 
 
 class PairDataset(Protocol):
@@ -131,6 +82,18 @@ class InMemoryPairDataset(NamedTuple):
         return digest.hexdigest()
 
 
+def concatenate_datasets(datasets: Sequence[InMemoryPairDataset]) -> InMemoryPairDataset:
+    """Concatenate the rows of several datasets."""
+    return InMemoryPairDataset(*map(RaggedArray.concatenate, zip(*datasets, strict=True)))
+
+
+def deinterleave(values: NDArray[np.integer[Any]], lengths: Integers) -> InMemoryPairDataset:
+    """Split an array in which sources and targets alternate."""
+    interleaved = RaggedArray(values.astype(np.int32, copy=False), offsets_from_lengths(lengths))
+    rows = np.arange(0, len(lengths), 2)
+    return InMemoryPairDataset(interleaved.select(rows), interleaved.select(rows + 1))
+
+
 class CachedDataset:
     """The rows of one epoch; those whose lengths were last requested are kept in memory.
 
@@ -165,32 +128,87 @@ class CachedDataset:
         return self
 
 
-def concatenate_datasets(datasets: Sequence[InMemoryPairDataset]) -> InMemoryPairDataset:
-    """Concatenate the rows of several datasets."""
-    return InMemoryPairDataset(*map(RaggedArray.concatenate, zip(*datasets, strict=True)))
+_ROWS_PER_CALL = 1024  # bounds the memory of one call of a regularizer
+_NUM_KEYS = 2**62
 
 
-def deinterleave(values: NDArray[np.integer[Any]], lengths: Integers) -> InMemoryPairDataset:
-    """Split an array in which sources and targets alternate."""
-    offsets = offsets_from_lengths(lengths)
-    sides = (
-        RaggedArray(
-            values[range_indices(offsets[side:-1:2], lengths[side::2])].astype(
-                np.int32, copy=False
-            ),
-            offsets_from_lengths(lengths[side::2]),
-        )
-        for side in (0, 1)
-    )
-    return InMemoryPairDataset(*sides)
+class ResegmentedDataset:
+    """A dataset whose texts are segmented anew in every epoch (Kudo 2018; Provilkov et al. 2020).
+
+    A segmentation depends on (seed, epoch, row, side) alone. Lengths follow from it, so they
+    cost as much as the tokens; `BatchStream` caches a bucket of rows.
+    """
+
+    def __init__(
+        self, dataset: PairDataset, regularizers: RegularizerPair, *, seed: int, epoch: int = 0
+    ) -> None:
+        self.dataset = dataset.for_epoch(epoch)
+        self.regularizers = regularizers
+        self.seed = seed
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def for_epoch(self, epoch: int) -> ResegmentedDataset:
+        """Return the same texts in the segmentation of this epoch."""
+        if epoch == self.epoch:
+            return self
+        return ResegmentedDataset(self.dataset, self.regularizers, seed=self.seed, epoch=epoch)
+
+    def sequence_lengths(self, rows: Integers) -> tuple[Integers, Integers]:
+        """Return the source and target lengths of these rows."""
+        return self.select(rows).sequence_lengths(np.arange(len(rows)))
+
+    def select(self, rows: Integers) -> InMemoryPairDataset:
+        """Return these rows, in this order."""
+        parts = []
+        for start in range(0, max(1, len(rows)), _ROWS_PER_CALL):
+            some_rows = rows[start : start + _ROWS_PER_CALL]
+            sides = list(self.dataset.select(some_rows))
+            for side, regularizer in enumerate(self.regularizers):
+                if regularizer is not None:
+                    # The order of an epoch is drawn with epochs from 0, the held-out rows with -1.
+                    key_epoch = -2 - (2 * self.epoch + side)
+                    keys = permute_indices(some_rows, _NUM_KEYS, seed=self.seed, epoch=key_epoch)
+                    sides[side] = regularizer.resegment(sides[side], keys.astype(np.uint64))
+            parts.append(InMemoryPairDataset(*sides))
+        return concatenate_datasets(parts)
 
 
-def offsets_from_lengths(lengths: Integers) -> Integers:
-    """Return the start of every sequence in their concatenation, and its end."""
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+# ----- the order of examples: a keyed permutation that needs no table
+
+_UInt64s = NDArray[np.uint64]
+_NUM_ROUNDS = 6
+_GOLDEN = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: the increment of splitmix64
 
 
-def range_indices(starts: Integers, lengths: Integers) -> Integers:
-    """Concatenate the ranges with these starts and lengths."""
-    offsets = offsets_from_lengths(lengths)
-    return np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+def permute_indices(indices: Integers, size: int, *, seed: int, epoch: int) -> Integers:
+    """Map positions of an epoch to example indices: a keyed permutation of `range(size)`.
+
+    A Feistel network over the smallest even number of bits that holds `size`; results outside
+    the range are permuted again (cycle walking), which keeps it a permutation.
+    """
+    half_bits = max(1, (max(size - 1, 1).bit_length() + 1) // 2)
+    start = np.array([seed % 2**64], dtype=np.uint64)
+    base = _mix_bits(_mix_bits(start) + np.uint64(epoch % 2**64))
+    keys = _mix_bits(base + np.arange(_NUM_ROUNDS, dtype=np.uint64) * np.uint64(_GOLDEN))
+    values = _feistel(indices.astype(np.uint64), half_bits, keys)
+    while (outside := values >= size).any():
+        values[outside] = _feistel(values[outside], half_bits, keys)
+    return values.astype(np.int64)
+
+
+def _feistel(values: _UInt64s, half_bits: int, keys: _UInt64s) -> _UInt64s:
+    bits, mask = np.uint64(half_bits), np.uint64(2**half_bits - 1)
+    left, right = values >> bits, values & mask
+    for key in keys:
+        left, right = right, left ^ (_mix_bits(right + key) & mask)
+    return (left << bits) | right
+
+
+def _mix_bits(values: _UInt64s) -> _UInt64s:
+    """The finalizer of splitmix64 (Steele et al. 2014)."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

@@ -24,13 +24,7 @@ from numpy.typing import NDArray
 from heedful.config import BaseConfig
 from heedful.data.examples import EXAMPLE_FORMATS, ExampleFormat, TokenizedChunk
 from heedful.data.filtering import FilterConfig, FilterReport, merge_reports
-from heedful.data.pair_dataset import (
-    InMemoryPairDataset,
-    Integers,
-    deinterleave,
-    offsets_from_lengths,
-    range_indices,
-)
+from heedful.data.pair_dataset import InMemoryPairDataset, deinterleave
 from heedful.errors import CorruptRunError, DataError, check
 from heedful.storage import (
     atomic_replace,
@@ -39,6 +33,7 @@ from heedful.storage import (
     require_folder,
     write_manifest,
 )
+from heedful.tokenization.ragged_array import Integers, offsets_from_lengths, range_indices
 
 FORMAT = 2
 MANIFEST_KEY, METADATA_KEY = "prepared", "shard"

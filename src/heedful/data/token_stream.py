@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
 
 from heedful.config import BaseConfig
-from heedful.data.batch_stream import DataCursor
-from heedful.data.batching import with_last_flag
-from heedful.data.pair_dataset import Integers
-from heedful.data.permutation import permute_indices
+from heedful.data.batching import DataCursor, with_last_flag
+from heedful.data.pair_dataset import permute_indices
 from heedful.data.sharded_dataset import ShardedTokenStream
 from heedful.shapes import Lengths, TokenIds
+from heedful.tokenization.ragged_array import Integers
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.vocabulary import EOS, PAD
 

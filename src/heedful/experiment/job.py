@@ -20,7 +20,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from heedful.acceleration.registry import accelerate_for_inference
-from heedful.data.batch_stream import DataCursor
+from heedful.data.batching import DataCursor
 from heedful.errors import DiskFullError, HeedfulError, RunError, check
 from heedful.experiment.environment import configure_backends, environment_info, peak_memory
 from heedful.experiment.flops import training_flops_per_target

@@ -9,13 +9,19 @@ import numpy as np
 import torch
 from typing_extensions import override
 
-from heedful.data.batch_stream import BatchStream, DataCursor
-from heedful.data.batching import Batch, SourceBatch, collate, epoch_batches, padded_lengths
+from heedful.data.batching import (
+    Batch,
+    BatchStream,
+    DataCursor,
+    SourceBatch,
+    collate,
+    epoch_batches,
+    padded_lengths,
+)
 from heedful.data.examples import PAIRS, tokenize_corpora
 from heedful.data.filtering import FilterReport
 from heedful.data.mixing import MixedDataset, MixtureConfig
-from heedful.data.pair_dataset import InMemoryPairDataset, Pair, PairDataset
-from heedful.data.resegmented_dataset import ResegmentedDataset
+from heedful.data.pair_dataset import InMemoryPairDataset, Pair, PairDataset, ResegmentedDataset
 from heedful.data.sharded_dataset import PreparedDataConfig, PreparedDataset
 from heedful.data.sources import JSONLConfig, ParallelFilesConfig, SyntheticPairsConfig, TSVConfig
 from heedful.tasks.task import (

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from heedful.config import BaseConfig
 from heedful.config.base import type_of
-from heedful.data.batch_stream import DataCursor
+from heedful.data.batching import DataCursor
 from heedful.data.examples import ExampleFormat
 from heedful.data.sharded_dataset import PreparedDataset
 from heedful.decoding.config import DecodingConfig

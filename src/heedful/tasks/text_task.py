@@ -11,7 +11,7 @@ from torch import nn
 from typing_extensions import override
 
 from heedful.acceleration.registry import accelerate_for_inference
-from heedful.data.batch_stream import DataCursor
+from heedful.data.batching import DataCursor
 from heedful.data.examples import LINES
 from heedful.data.sharded_dataset import PreparedDataConfig, PreparedDataset
 from heedful.data.sources import SyntheticTextConfig, TextFilesConfig

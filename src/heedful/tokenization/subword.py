@@ -1,7 +1,7 @@
 """Subword tokenizers trained by SentencePiece (Kudo and Richardson 2018), and their settings.
 
-SentencePiece changes nothing in the text (see `normalization` for what may change, and
-`segments.escape` for its own marks). A character without a piece is spelled in its UTF-8 bytes.
+SentencePiece changes nothing in the text (see `normalization` for what may change, and `escape`
+for its own marks). A character without a piece is spelled in its UTF-8 bytes.
 Invariant: every text can be encoded and is decoded exactly.
 """
 
@@ -9,16 +9,23 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveFloat, model_validator
 from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.errors import ConfigError
-from heedful.tokenization.segments import RESERVED_MARK, SPACE_MARK, SubwordPiece, escape, unescape
+from heedful.tokenization.subword_regularization import (
+    BPEDropout,
+    Segmenter,
+    SubwordPiece,
+    SubwordRegularizer,
+    SubwordVocab,
+    UnigramSampler,
+)
 from heedful.tokenization.tokenizer import (
     Normalizer,
     NormalizerConfig,
@@ -37,16 +44,28 @@ from heedful.tokenization.vocabulary import (
     read_saved_file,
 )
 
-if TYPE_CHECKING:
-    from heedful.tokenization.segments import Segmenter, SubwordVocab
-    from heedful.tokenization.subword_regularization import SubwordRegularizer
-
 MODEL_FILE = "subwords.model"
 NUM_BYTES = 256
 # SentencePiece skips training lines above 4192 bytes; a character takes at most 4.
 _MAX_TRAINING_LINE_LENGTH = 1000
 # The unigram model depends on this number: fixed, so that every machine trains the same.
 _NUM_THREADS = 4
+
+SubwordModelType = Literal["unigram", "bpe"]
+
+# SentencePiece writes a space as U+2581 and skips training lines that contain U+2585. A text may
+# contain both. They, and the escape character, are written as two private use characters before
+# SentencePiece sees them. Invariant: `unescape` inverts `escape`, and an escaped text has no mark.
+SPACE_MARK = "\u2581"
+RESERVED_MARK = "\u2585"
+"""A character that no escaped text contains; names of special tokens start with it."""
+_ESCAPE = "\ue000"
+_ESCAPED = {
+    _ESCAPE: _ESCAPE + "\ue000",
+    SPACE_MARK: _ESCAPE + "\ue001",
+    RESERVED_MARK: _ESCAPE + "\ue002",
+}
+_UNESCAPED = {escaped: plain for plain, escaped in _ESCAPED.items()}
 
 _BYTE_NAMES = [f"<0x{byte:02X}>" for byte in range(NUM_BYTES)]
 _FIXED_NAMES = [*(RESERVED_MARK + name for name in SPECIAL_TOKENS), *_BYTE_NAMES]
@@ -55,7 +74,17 @@ _FIXED_SPELLINGS = [
     *(bytes([byte]) for byte in range(NUM_BYTES)),
 ]
 
-SubwordModelType = Literal["unigram", "bpe"]
+
+def escape(text: str) -> str:
+    """Return the text without SentencePiece's marks."""
+    for plain, escaped in _ESCAPED.items():  # the escape character first
+        text = text.replace(plain, escaped)
+    return text
+
+
+def unescape(text: str) -> str:
+    """Undo `escape`; an incomplete escape, which only a model can generate, is unchanged."""
+    return re.sub("|".join(_UNESCAPED), lambda match: _UNESCAPED[match[0]], text)
 
 
 class SubwordTokenizer(Tokenizer):
@@ -74,36 +103,6 @@ class SubwordTokenizer(Tokenizer):
             raise ValueError("the first ids of this model are not the special tokens and bytes")
         self._spellings = [*_FIXED_SPELLINGS, *(name.encode() for name in learned)]
         self._displayed = [*SPECIAL_TOKENS, *_BYTE_NAMES, *map(_display, learned)]
-
-    @classmethod
-    def train(
-        cls,
-        texts: Iterable[str],
-        normalizer: Normalizer,
-        *,
-        vocab_size: int,
-        model_type: SubwordModelType = "unigram",
-        character_coverage: float = 1.0,
-    ) -> Self:
-        """Train at most `vocab_size` pieces, fewer if the texts contain no more.
-
-        Repeated lines are used once: SentencePiece takes time quadratic in the length of a
-        repeated passage (measured: 20 s for 1,000 equal lines of 20 characters).
-        """
-        lines = list(dict.fromkeys(_training_lines(normalize_texts(texts, normalizer))))
-        check_training_text(lines)
-        model = _train_sentencepiece(lines, vocab_size, model_type, character_coverage)
-        return cls(model, normalizer)
-
-    @classmethod
-    def load(cls, folder: Path, normalizer: Normalizer) -> Self:
-        """Read what `save` wrote."""
-        path = folder / MODEL_FILE
-        model = read_saved_file(path)
-        try:
-            return cls(model, normalizer)
-        except (RuntimeError, ValueError):
-            raise corrupt_file_error(path, "not a subword model trained by heedful") from None
 
     @override
     def save(self, folder: Path) -> None:
@@ -143,15 +142,7 @@ def _display(name: str) -> str:
     return unescape(name.removeprefix(SPACE_MARK).replace(SPACE_MARK, " ")) or " "
 
 
-def _training_lines(texts: Iterable[str]) -> Iterator[str]:
-    for text in map(escape, texts):
-        for start in range(0, len(text), _MAX_TRAINING_LINE_LENGTH):
-            yield text[start : start + _MAX_TRAINING_LINE_LENGTH]
-
-
-def _train_sentencepiece(
-    lines: list[str], vocab_size: int, model_type: SubwordModelType, character_coverage: float
-) -> bytes:
+def _train_sentencepiece(lines: list[str], config: SubwordTokenizerConfig) -> bytes:
     from sentencepiece import SentencePieceTrainer
 
     model = io.BytesIO()
@@ -159,10 +150,10 @@ def _train_sentencepiece(
         SentencePieceTrainer.train(
             sentence_iterator=iter(lines),
             model_writer=model,
-            model_type=model_type,
-            vocab_size=vocab_size,
+            model_type=config.model_type,
+            vocab_size=config.vocab_size,
             hard_vocab_limit=False,
-            character_coverage=character_coverage,
+            character_coverage=config.character_coverage,
             byte_fallback=True,
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,
@@ -186,8 +177,8 @@ def _train_sentencepiece(
         num_characters = needed - NUM_SPECIAL_TOKENS - NUM_BYTES
         raise ConfigError(
             "tokenizer.vocab_size",
-            f"{vocab_size} is too small: {NUM_SPECIAL_TOKENS} special tokens, {NUM_BYTES} bytes "
-            f"and {num_characters} characters need {needed}",
+            f"{config.vocab_size} is too small: {NUM_SPECIAL_TOKENS} special tokens, {NUM_BYTES} "
+            f"bytes and {num_characters} characters need {needed}",
             f"raise vocab_size to {needed} or more, lower character_coverage, or use "
             "`type: character`",
         ) from None
@@ -202,8 +193,6 @@ class UnigramSamplingConfig(BaseConfig):
     """Exponent of the probability of a segmentation: smaller values vary more."""
 
     def build(self, pieces: SubwordVocab) -> Segmenter:
-        from heedful.tokenization.subword_regularization import UnigramSampler
-
         return UnigramSampler(pieces, self.alpha)
 
 
@@ -215,15 +204,12 @@ class BPEDropoutConfig(BaseConfig):
     """Probability that a merge is dropped at a step."""
 
     def build(self, pieces: SubwordVocab) -> Segmenter:
-        from heedful.tokenization.subword_regularization import BPEDropout
-
         return BPEDropout(pieces, self.dropout)
 
 
 SubwordRegularizationConfig = Annotated[
     UnigramSamplingConfig | BPEDropoutConfig, Field(discriminator="type")
 ]
-_REQUIRED_MODEL_TYPE = {"unigram-sampling": "unigram", "bpe-dropout": "bpe"}
 
 
 class SubwordTokenizerConfig(BaseConfig):
@@ -245,7 +231,7 @@ class SubwordTokenizerConfig(BaseConfig):
     def _check_model_type(self) -> Self:
         if self.subword_regularization is not None:
             name = self.subword_regularization.type
-            required = _REQUIRED_MODEL_TYPE[name]
+            required = {"unigram-sampling": "unigram", "bpe-dropout": "bpe"}[name]
             if self.model_type != required:
                 raise ValueError(
                     f"subword_regularization '{name}' requires `model_type: {required}`, "
@@ -254,23 +240,32 @@ class SubwordTokenizerConfig(BaseConfig):
         return self
 
     def train(self, texts: Iterable[str]) -> Tokenizer:
-        """Train a tokenizer."""
-        return SubwordTokenizer.train(
-            texts,
-            self.normalization.build(),
-            vocab_size=self.vocab_size,
-            model_type=self.model_type,
-            character_coverage=self.character_coverage,
+        """Train at most `vocab_size` pieces, fewer if the texts contain no more.
+
+        Repeated lines are used once: SentencePiece takes time quadratic in the length of a
+        repeated passage (measured: 20 s for 1,000 equal lines of 20 characters).
+        """
+        escaped = map(escape, normalize_texts(texts, self.normalization.normalize))
+        parts = (
+            text[start : start + _MAX_TRAINING_LINE_LENGTH]
+            for text in escaped
+            for start in range(0, len(text), _MAX_TRAINING_LINE_LENGTH)
         )
+        lines = list(dict.fromkeys(parts))
+        check_training_text(lines)
+        return SubwordTokenizer(_train_sentencepiece(lines, self), self.normalization.normalize)
 
     def load(self, folder: Path) -> Tokenizer:
         """Load a saved tokenizer."""
-        return SubwordTokenizer.load(folder, self.normalization.build())
+        path = folder / MODEL_FILE
+        model = read_saved_file(path)
+        try:
+            return SubwordTokenizer(model, self.normalization.normalize)
+        except (RuntimeError, ValueError):
+            raise corrupt_file_error(path, "not a subword model trained by heedful") from None
 
     def build_regularizer(self, tokenizer: Tokenizer) -> SubwordRegularizer | None:
         """Return the random segmentation for this tokenizer, None if there is none."""
-        from heedful.tokenization.subword_regularization import SubwordRegularizer
-
         if self.subword_regularization is None:
             return None
         assert isinstance(tokenizer, SubwordTokenizer)

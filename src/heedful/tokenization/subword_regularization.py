@@ -8,30 +8,71 @@ depends on its key alone; without dropout, BPE-dropout gives SentencePiece's seg
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from heedful.tokenization.segments import (
-    RESERVED_MARK,
-    UNIFORM_RESOLUTION,
-    IdSequences,
-    Integers,
-    Keys,
-    Segmenter,
-    SubwordVocab,
-    derive_keys,
-    random_bits,
-    select_sequences,
-)
+from heedful.tokenization.ragged_array import Integers, RaggedArray, offsets_from_lengths
 
+Keys = NDArray[np.uint64]
+
+UNIFORM_RESOLUTION = 2**32
+"""Random numbers are integers below this."""
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio
 _CODE_POINT_BITS = 21
 _NO_CHARACTER = 2**_CODE_POINT_BITS - 1
 _SENTINEL = 2**63 - 1  # ends a sorted array, so that searchsorted stays inside
+
+
+# ----- keyed random numbers: there is no generator state, so any segmentation can be repeated
+
+
+def random_bits(keys: Keys, index: int | Integers) -> Keys:
+    """Return a random integer for each key; different indices give independent numbers."""
+    return _mix_bits(derive_keys(keys, index)) >> np.uint64(32)
+
+
+def derive_keys(keys: Keys, index: int | Integers) -> Keys:
+    """Return a new key for each key and index."""
+    indices = np.atleast_1d(index).astype(np.uint64)  # a scalar would warn of overflow
+    return _mix_bits(keys + (indices + np.uint64(1)) * _GOLDEN)
+
+
+def _mix_bits(values: Keys) -> Keys:
+    """The finalizer of MurmurHash3 (Appleby 2011)."""
+    values = (values ^ (values >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    values = (values ^ (values >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+    return values ^ (values >> np.uint64(33))
+
+
+# ----- texts and spans
+
+
+class SubwordPiece(NamedTuple):
+    """An entry of a subword vocabulary."""
+
+    id: int
+    score: float  # log-probability of a unigram model; minus the rank of a merge
+
+
+SubwordVocab = Mapping[str, SubwordPiece]
+
+
+class Segmenter(ABC):
+    """Random segmentation of spans; an id that is not a piece, a byte, is unchanged.
+
+    Every character of a piece is a piece, so every span can be segmented.
+    """
+
+    @abstractmethod
+    def segment(self, spans: RaggedArray, keys: Keys) -> RaggedArray:
+        """Segment each span as its key determines; no span is empty."""
 
 
 class SubwordRegularizer:
@@ -41,49 +82,39 @@ class SubwordRegularizer:
         missing = {character for name in pieces for character in name} - pieces.keys()
         assert not missing, f"characters {sorted(missing)} of pieces are not pieces"
         self.segmenter = segmenter
-        self._first_characters, self._last_characters = _edge_characters(pieces)
-        self._adjacent_characters = _adjacent_characters(pieces)
+        # Code points of the first and last character of each id.
+        size = max(piece.id for piece in pieces.values()) + 1
+        self._first_characters, self._last_characters = np.full((2, size), _NO_CHARACTER)
+        for name, piece in pieces.items():
+            self._first_characters[piece.id] = ord(name[0])
+            self._last_characters[piece.id] = ord(name[-1])
+        # Pairs of characters that are adjacent in a piece, as sorted integers.
+        pairs = {
+            (ord(left) << _CODE_POINT_BITS) | ord(right)
+            for name in pieces
+            for left, right in pairwise(name)
+        }
+        self._adjacent_characters = np.array([*sorted(pairs), _SENTINEL])
 
-    def resegment(self, texts: IdSequences, keys: Keys) -> IdSequences:
+    def resegment(self, texts: RaggedArray, keys: Keys) -> RaggedArray:
         """Segment each text as its key determines."""
-        if not len(texts.ids):
+        ids = texts.values
+        if not len(ids):
             return texts
         text_indices = np.repeat(np.arange(len(keys)), texts.lengths)
-        starts = self._span_starts(texts.ids, text_indices)
-        text_indices = text_indices[starts]
-        spans = IdSequences(texts.ids, np.diff(starts, append=len(texts.ids)))
-        span_indices = np.arange(len(starts)) - np.searchsorted(text_indices, text_indices)
-        segmented = self.segmenter.segment(spans, derive_keys(keys[text_indices], span_indices))
-        lengths = np.bincount(text_indices, segmented.lengths, minlength=len(keys))
-        return IdSequences(segmented.ids, lengths.astype(np.int64))
-
-    def _span_starts(self, ids: NDArray[np.int32], text_indices: Integers) -> Integers:
-        """Return where spans start: with every text, and where no piece can cross."""
+        # A span starts with every text, and where no piece can cross.
         left, right = self._last_characters[ids[:-1]], self._first_characters[ids[1:]]
         pairs = (left << _CODE_POINT_BITS) | right
         indices = np.searchsorted(self._adjacent_characters, pairs)
         cannot_join = self._adjacent_characters[indices] != pairs
         is_start = cannot_join | (text_indices[1:] != text_indices[:-1])
-        return np.flatnonzero(np.concatenate([[True], is_start]))
-
-
-def _edge_characters(pieces: SubwordVocab) -> tuple[Integers, Integers]:
-    """Return the code points of the first and last character of each id."""
-    size = max(piece.id for piece in pieces.values()) + 1
-    first, last = np.full((2, size), _NO_CHARACTER)
-    for name, piece in pieces.items():
-        first[piece.id], last[piece.id] = ord(name[0]), ord(name[-1])
-    return first, last
-
-
-def _adjacent_characters(pieces: SubwordVocab) -> Integers:
-    """Return the pairs of characters that are adjacent in a piece, as sorted integers."""
-    pairs = {
-        (ord(left) << _CODE_POINT_BITS) | ord(right)
-        for name in pieces
-        for left, right in pairwise(name)
-    }
-    return np.array([*sorted(pairs), _SENTINEL])
+        starts = np.flatnonzero(np.concatenate([[True], is_start]))
+        text_indices = text_indices[starts]
+        spans = RaggedArray(ids, np.append(starts, len(ids)))
+        span_indices = np.arange(len(starts)) - np.searchsorted(text_indices, text_indices)
+        segmented = self.segmenter.segment(spans, derive_keys(keys[text_indices], span_indices))
+        lengths = np.bincount(text_indices, segmented.lengths, minlength=len(keys))
+        return RaggedArray(segmented.values, offsets_from_lengths(lengths.astype(np.int64)))
 
 
 # ----- BPE-dropout
@@ -103,7 +134,11 @@ class BPEDropout(Segmenter):
     def __init__(self, pieces: SubwordVocab, p: float) -> None:
         self.p = p
         self._merges = _MergeRanks(pieces)
-        self._characters = _split_into_characters(pieces)
+        # The characters of every id; an id that is not a piece is its own.
+        characters = [[index] for index in range(max(piece.id for piece in pieces.values()) + 1)]
+        for name, piece in pieces.items():
+            characters[piece.id] = [pieces[character].id for character in name]
+        self._characters = RaggedArray.from_sequences(characters)
         # The best i merges are all dropped with probability p^i; ascending, down to resolution.
         thresholds: list[int] = []
         while p > 0 and (threshold := int(p ** (len(thresholds) + 1) * UNIFORM_RESOLUTION)):
@@ -111,45 +146,44 @@ class BPEDropout(Segmenter):
         self._thresholds = np.array(thresholds[::-1], dtype=np.uint64)
 
     @override
-    def segment(self, spans: IdSequences, keys: Keys) -> IdSequences:
+    def segment(self, spans: RaggedArray, keys: Keys) -> RaggedArray:
         """Segment spans that are segmented as SentencePiece does.
 
-        Spans that lose none of their merges are returned unchanged, about half of them for
-        p = 0.1.
+        Spans that lose none of the merges that formed them are returned unchanged, about half
+        of them for p = 0.1.
         """
-        sizes = np.add.reduceat(self._characters.lengths[spans.ids], spans.offsets)
-        is_changed = self._has_dropped_merges(sizes - spans.lengths, keys)
+        sizes = np.add.reduceat(self._characters.lengths_at(spans.values), spans.offsets[:-1])
+        num_merges = sizes - spans.lengths
+        is_changed = np.zeros(len(keys), dtype=np.bool_)
+        for step in range(num_merges.max(initial=0)):
+            remaining = np.flatnonzero(~is_changed & (num_merges > step))
+            is_changed[remaining] = self._num_dropped(keys[remaining], step) > 0
         order = [np.flatnonzero(~is_changed)]
-        parts = [select_sequences(spans, order[0])]
+        parts = [spans.select(order[0])]
         for indices in _group_by_size(np.flatnonzero(is_changed), sizes):
             order.append(indices)
-            ids = select_sequences(spans, indices).ids.astype(np.int64)
-            characters = IdSequences(select_sequences(self._characters, ids).ids, sizes[indices])
-            parts.append(self.merge_characters(characters, keys[indices]))
-        merged = IdSequences(*map(np.concatenate, zip(*parts, strict=True)))
-        return select_sequences(merged, np.argsort(np.concatenate(order)))
-
-    def _has_dropped_merges(self, num_merges: Integers, keys: Keys) -> NDArray[np.bool_]:
-        """Return which spans lose any of the merges that formed them."""
-        has_dropped = np.zeros(len(keys), dtype=np.bool_)
-        for step in range(num_merges.max(initial=0)):
-            remaining = np.flatnonzero(~has_dropped & (num_merges > step))
-            has_dropped[remaining] = self._num_dropped(keys[remaining], step) > 0
-        return has_dropped
+            characters = self._characters.select(spans.select(indices).values)
+            offsets = offsets_from_lengths(sizes[indices])
+            parts.append(
+                self.merge_characters(RaggedArray(characters.values, offsets), keys[indices])
+            )
+        return RaggedArray.concatenate(parts).select(np.argsort(np.concatenate(order)))
 
     def _num_dropped(self, keys: Keys, step: int) -> Integers:
         """Return how many of the best merges are dropped at a step."""
         samples = random_bits(keys, step)
         return len(self._thresholds) - np.searchsorted(self._thresholds, samples, side="right")
 
-    def merge_characters(self, characters: IdSequences, keys: Keys) -> IdSequences:
+    def merge_characters(self, characters: RaggedArray, keys: Keys) -> RaggedArray:
         """Merge the characters of each span as its key determines."""
         table = _MergeTable(characters, self._merges)
         active, step = np.arange(len(keys)), 0
         while len(active):
             active = table.merge(active, self._num_dropped(keys[active], step))
             step += 1
-        return table.to_sequences()
+        is_token = table.tokens >= 0
+        offsets = offsets_from_lengths(is_token.sum(axis=1))
+        return RaggedArray(table.tokens[is_token].astype(np.int32), offsets)
 
 
 class _MergeRanks:
@@ -180,12 +214,11 @@ class _MergeTable:
     A merged piece is in the column of its left part; the last column is outside of the span.
     """
 
-    def __init__(self, characters: IdSequences, merges: _MergeRanks) -> None:
-        num_rows, width = len(characters.lengths), int(characters.lengths.max())
+    def __init__(self, characters: RaggedArray, merges: _MergeRanks) -> None:
+        num_rows, width = len(characters), int(characters.lengths.max())
         self.merges = merges
-        self.tokens = np.full((num_rows, width + 1), -1)
+        self.tokens = characters.padded(width + 1, fill=-1)
         columns = np.arange(width + 1)
-        self.tokens[columns < characters.lengths[:, None]] = characters.ids
         self.left = np.tile(columns - 1, (num_rows, 1))  # -1, the last column, for the first
         self.right = np.tile(np.minimum(columns + 1, width), (num_rows, 1))
         self.ranks = np.full((num_rows, width + 1), _NO_RANK)  # of a token and its right neighbor
@@ -193,8 +226,14 @@ class _MergeTable:
 
     def merge(self, rows: Integers, num_dropped: Integers) -> Integers:
         """Apply the best merge of each row that is not dropped; return the rows that had one."""
-        columns = self._merge_columns(rows, num_dropped)
-        rows, columns = rows[columns >= 0], columns[columns >= 0]
+        columns = self.ranks[rows].argmin(axis=1)
+        dropping = np.flatnonzero(num_dropped)
+        if len(dropping):
+            order = self.ranks[rows[dropping]].argsort(axis=1, kind="stable")
+            last = np.minimum(num_dropped[dropping], order.shape[1] - 1)
+            columns[dropping] = order[np.arange(len(dropping)), last]
+        can_merge = self.ranks[rows, columns] != _NO_RANK
+        rows, columns = rows[can_merge], columns[can_merge]
         removed, before = self.right[rows, columns], self.left[rows, columns]
         after = self.right[rows, removed]
         merged = self.merges.ids[self.ranks[rows, columns]]
@@ -204,31 +243,6 @@ class _MergeTable:
         self.ranks[rows, columns] = self.merges.rank(merged, self.tokens[rows, after])
         self.ranks[rows, before] = self.merges.rank(self.tokens[rows, before], merged)
         return rows
-
-    def _merge_columns(self, rows: Integers, num_dropped: Integers) -> Integers:
-        """Return the column of the best merge that is not dropped, or -1."""
-        columns = self.ranks[rows].argmin(axis=1)
-        dropping = np.flatnonzero(num_dropped)
-        if len(dropping):
-            order = self.ranks[rows[dropping]].argsort(axis=1, kind="stable")
-            last = np.minimum(num_dropped[dropping], order.shape[1] - 1)
-            columns[dropping] = order[np.arange(len(dropping)), last]
-        return np.where(self.ranks[rows, columns] == _NO_RANK, -1, columns)
-
-    def to_sequences(self) -> IdSequences:
-        """Return the merged spans."""
-        is_token = self.tokens >= 0
-        return IdSequences(self.tokens[is_token].astype(np.int32), is_token.sum(axis=1))
-
-
-def _split_into_characters(pieces: SubwordVocab) -> IdSequences:
-    """Return the characters of every id; an id that is not a piece is its own."""
-    size = max(piece.id for piece in pieces.values()) + 1
-    characters = [[index] for index in range(size)]
-    for name, piece in pieces.items():
-        characters[piece.id] = [pieces[character].id for character in name]
-    flat = np.array([index for ids in characters for index in ids], dtype=np.int32)
-    return IdSequences(flat, np.array([len(ids) for ids in characters]))
 
 
 def _group_by_size(indices: Integers, sizes: Integers) -> Iterator[Integers]:
@@ -273,39 +287,40 @@ class UnigramSampler(Segmenter):
         self._span_indices: dict[bytes, int] = {}  # suffix index by the ids of a span
         # Candidates for the next piece of a suffix are consecutive: cumulative probability with
         # the suffix index in the upper bits, id of the piece, index of the suffix that remains.
-        self._bounds = _GrowableArray(np.uint64)
-        self._ids = _GrowableArray(np.int32)
-        self._next_suffixes = _GrowableArray(np.int64)
-        self._bounds.extend([UNIFORM_RESOLUTION])  # the empty suffix: never sampled
-        self._ids.extend([0])
-        self._next_suffixes.extend([0])
+        # The first is that of the empty suffix and never sampled.
+        self._bounds = array("Q", [UNIFORM_RESOLUTION])
+        self._ids = array("i", [0])
+        self._next_suffixes = array("q", [0])
 
     @override
-    def segment(self, spans: IdSequences, keys: Keys) -> IdSequences:
+    def segment(self, spans: RaggedArray, keys: Keys) -> RaggedArray:
         if len(self._suffix_indices) > self.max_cache_size:
             self._clear_cache()
         suffixes = np.fromiter(self._suffixes_of(spans), np.int64, len(keys))
+        bounds = np.frombuffer(self._bounds, np.uint64)
+        next_suffixes = np.frombuffer(self._next_suffixes, np.int64)
         active, step = np.arange(len(keys)), 0
         span_parts, choice_parts = [active[:0]], [active[:0]]
         while len(active):
             # Integers: the sample must not depend on the index that a suffix happens to have.
             samples = random_bits(keys[active], step)
             points = (suffixes.astype(np.uint64) << np.uint64(32)) | samples
-            choices = np.searchsorted(self._bounds.values, points, side="right")
+            choices = np.searchsorted(bounds, points, side="right")
             span_parts.append(active)
             choice_parts.append(choices)
-            suffixes = self._next_suffixes.values[choices]
+            suffixes = next_suffixes[choices]
             active, suffixes, step = active[suffixes > 0], suffixes[suffixes > 0], step + 1
         owners, choices = np.concatenate(span_parts), np.concatenate(choice_parts)
         choices = choices[np.argsort(owners, kind="stable")]
-        return IdSequences(self._ids.values[choices], np.bincount(owners, minlength=len(keys)))
+        lengths = np.bincount(owners, minlength=len(keys))
+        ids = np.frombuffer(self._ids, np.int32)
+        return RaggedArray(ids[choices], offsets_from_lengths(lengths))
 
-    def _suffixes_of(self, spans: IdSequences) -> Iterator[int]:
+    def _suffixes_of(self, spans: RaggedArray) -> Iterator[int]:
         """Yield the suffix index of each span."""
-        ids = spans.ids.astype(np.int32, copy=False)
+        ids = spans.values.astype(np.int32, copy=False)
         contents = ids.tobytes()
-        ends = [0, *(spans.lengths.cumsum() * ids.itemsize).tolist()]
-        for start, end in pairwise(ends):
+        for start, end in pairwise((spans.offsets * ids.itemsize).tolist()):
             span = contents[start:end]
             index = self._span_indices.get(span)
             if index is None:
@@ -314,8 +329,8 @@ class UnigramSampler(Segmenter):
             yield index
 
     def _cache_span(self, ids: Sequence[int]) -> int:
-        if ids[0] not in self._names:
-            return self._append(f"{RESERVED_MARK}{ids[0]}", [(0, ids[0], 0.0)])
+        if ids[0] not in self._names:  # a byte; no piece contains a space, so no suffix is equal
+            return self._append(f" {ids[0]}", [(0, ids[0], 0.0)])
         span = "".join(self._names[piece_id] for piece_id in ids)
         index = 0
         for start in reversed(range(len(span))):
@@ -345,24 +360,3 @@ class UnigramSampler(Segmenter):
         self._ids.extend(ids)
         self._next_suffixes.extend(next_suffixes)
         return index
-
-
-class _GrowableArray:
-    """An array that grows at its end."""
-
-    def __init__(self, dtype: type[np.generic]) -> None:
-        self._buffer = np.empty(1024, dtype=dtype)
-        self._size = 0
-
-    @property
-    def values(self) -> NDArray[Any]:
-        return self._buffer[: self._size]
-
-    def extend(self, values: Sequence[int]) -> None:
-        size = self._size + len(values)
-        if size > len(self._buffer):
-            grown = np.empty(2 * size, dtype=self._buffer.dtype)
-            grown[: self._size] = self.values
-            self._buffer = grown
-        self._buffer[self._size : size] = values
-        self._size = size

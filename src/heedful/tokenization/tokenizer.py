@@ -12,10 +12,10 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, partial
+from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 from typing_extensions import override
@@ -30,17 +30,8 @@ VOCABULARY_FILE = "vocabulary.json"
 # ----- normalization
 
 
-class Normalizer:
-    """Steps that change a text, in order; idempotent, and by default the identity."""
-
-    def __init__(self, steps: Iterable[Callable[[str], str]] = ()) -> None:
-        self.steps = tuple(steps)
-
-    def __call__(self, text: str) -> str:
-        """Return the normalized text."""
-        for step in self.steps:
-            text = step(text)
-        return text
+Normalizer = Callable[[str], str]
+"""Changes a text before tokenization; idempotent."""
 
 
 class NormalizerConfig(BaseConfig):
@@ -53,17 +44,12 @@ class NormalizerConfig(BaseConfig):
     strip: bool = False
     """Remove white space, also a carriage return, from both ends."""
 
-    def build(self) -> Normalizer:
-        # nfkc first: it can create capitals and spaces (U+1D400, U+00A8).
-        steps: list[Callable[[str], str]] = []
-        if self.unicode != "none":
-            form: Literal["NFC", "NFKC"] = "NFC" if self.unicode == "nfc" else "NFKC"
-            steps.append(partial(unicodedata.normalize, form))
-        if self.lowercase:
-            steps.append(str.lower)
-        if self.strip:
-            steps.append(str.strip)
-        return Normalizer(steps)
+    def normalize(self, text: str) -> str:
+        """Return the normalized text."""
+        if self.unicode != "none":  # first: nfkc can create capitals and spaces (U+1D400, U+00A8)
+            text = unicodedata.normalize("NFC" if self.unicode == "nfc" else "NFKC", text)
+        text = text.lower() if self.lowercase else text
+        return text.strip() if self.strip else text
 
 
 def check_no_surrogates(text: str, *, location: str) -> None:
@@ -79,16 +65,11 @@ def check_no_surrogates(text: str, *, location: str) -> None:
         ) from None
 
 
-def normalize_text(text: str, normalizer: Normalizer, *, location: str) -> str:
-    """Check and normalize a text."""
-    check_no_surrogates(text, location=location)
-    return normalizer(text)
-
-
 def normalize_texts(texts: Iterable[str], normalizer: Normalizer) -> Iterator[str]:
     """Check and normalize texts; an error names the number of the text."""
     for index, text in enumerate(texts, start=1):
-        yield normalize_text(text, normalizer, location=f"text {index}")
+        check_no_surrogates(text, location=f"text {index}")
+        yield normalizer(text)
 
 
 def check_training_text(tokens: object) -> None:
@@ -125,16 +106,13 @@ def join_words(words: list[str]) -> str:
 @cache
 def _word_pattern() -> re.Pattern[str]:
     # re's \w lacks the combining marks of Indic words and the joiners of Persian and Indic ones.
-    return re.compile(rf" ?[\w{_combining_marks()}{_JOINERS}]+| ?\S|\s")
-
-
-def _combining_marks() -> str:
-    """Return all combining marks as ranges, which re matches faster than single characters."""
+    # Ranges of marks match faster than single characters.
     codes = chain.from_iterable(_MARK_RANGES)
     marks = {code for code in codes if unicodedata.category(chr(code)).startswith("M")}
     starts = sorted(code for code in marks if code - 1 not in marks)
     ends = sorted(code for code in marks if code + 1 not in marks)
-    return "".join(f"{chr(start)}-{chr(end)}" for start, end in zip(starts, ends, strict=True))
+    ranges = "".join(f"{chr(start)}-{chr(end)}" for start, end in zip(starts, ends, strict=True))
+    return re.compile(rf" ?[\w{ranges}{_JOINERS}]+| ?\S|\s")
 
 
 # ----- tokenizers
@@ -148,7 +126,8 @@ class Tokenizer(ABC):
 
     def encode(self, text: str) -> list[int]:
         """Encode a text, without BOS and EOS."""
-        return self._encode([normalize_text(text, self.normalizer, location="text")])[0]
+        check_no_surrogates(text, location="text")
+        return self._encode([self.normalizer(text)])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode several texts."""
@@ -192,38 +171,14 @@ class VocabularyTokenizer(Tokenizer):
         """Split a text into tokens."""
 
     @staticmethod
-    @abstractmethod
     def detokenize(tokens: list[str]) -> str:
         """Join tokens: `detokenize(tokenize(text))` is the text."""
+        return "".join(tokens)
 
     @staticmethod
     def display(token: str) -> str:
         """Return a token as it is displayed."""
         return token
-
-    @classmethod
-    def train(
-        cls,
-        texts: Iterable[str],
-        normalizer: Normalizer,
-        *,
-        min_frequency: int,
-        max_vocab_size: int,
-    ) -> Self:
-        """Build the vocabulary of these texts."""
-        counts: Counter[str] = Counter()
-        for text in normalize_texts(texts, normalizer):
-            counts.update(cls.tokenize(text))
-        check_training_text(counts)
-        return cls(
-            Vocabulary.from_counts(counts, min_count=min_frequency, max_size=max_vocab_size),
-            normalizer,
-        )
-
-    @classmethod
-    def load(cls, folder: Path, normalizer: Normalizer) -> Self:
-        """Read what `save` wrote."""
-        return cls(Vocabulary.load(folder / VOCABULARY_FILE), normalizer)
 
     @override
     def save(self, folder: Path) -> None:
@@ -253,11 +208,6 @@ class CharacterTokenizer(VocabularyTokenizer):
     @override
     def tokenize(text: str) -> list[str]:
         return list(text)
-
-    @staticmethod
-    @override
-    def detokenize(tokens: list[str]) -> str:
-        return "".join(tokens)
 
 
 class WordTokenizer(VocabularyTokenizer):
@@ -293,11 +243,6 @@ class LabelTokenizer(VocabularyTokenizer):
     def tokenize(text: str) -> list[str]:
         return [text] if text else []
 
-    @staticmethod
-    @override
-    def detokenize(tokens: list[str]) -> str:
-        return "".join(tokens)
-
 
 class VocabularyTokenizerConfig(BaseConfig):
     """Settings of tokenizers with a vocabulary."""
@@ -312,17 +257,20 @@ class VocabularyTokenizerConfig(BaseConfig):
     """How a text is changed first."""
 
     def train(self, texts: Iterable[str]) -> VocabularyTokenizer:
-        """Train a tokenizer."""
-        return self.tokenizer_class.train(
-            texts,
-            self.normalization.build(),
-            min_frequency=self.min_frequency,
-            max_vocab_size=self.max_vocab_size,
+        """Build the vocabulary of these texts."""
+        counts: Counter[str] = Counter()
+        for text in normalize_texts(texts, self.normalization.normalize):
+            counts.update(self.tokenizer_class.tokenize(text))
+        check_training_text(counts)
+        vocabulary = Vocabulary.from_counts(
+            counts, min_count=self.min_frequency, max_size=self.max_vocab_size
         )
+        return self.tokenizer_class(vocabulary, self.normalization.normalize)
 
     def load(self, folder: Path) -> VocabularyTokenizer:
         """Load a saved tokenizer."""
-        return self.tokenizer_class.load(folder, self.normalization.build())
+        vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
+        return self.tokenizer_class(vocabulary, self.normalization.normalize)
 
 
 class WordTokenizerConfig(VocabularyTokenizerConfig):

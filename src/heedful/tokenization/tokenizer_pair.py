@@ -39,12 +39,10 @@ class TokenizerPair(NamedTuple):
 
     def save(self, folder: Path) -> None:
         """Write them into the folders `source` and `target`, or `shared`."""
-        sides = (
-            {"shared": self.source}
-            if self.source is self.target
-            else {"source": self.source, "target": self.target}
-        )
-        for name, tokenizer in sides.items():
+        is_shared = self.source is self.target
+        for name, tokenizer in (
+            {"shared": self.source}.items() if is_shared else self._asdict().items()
+        ):
             (folder / name).mkdir(parents=True, exist_ok=True)
             tokenizer.save(folder / name)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, Self
 
-from heedful.data.batch_stream import DataCursor
+from heedful.data.batching import DataCursor
 from heedful.training.callbacks import Callback, StepMetrics, ValidationResult
 from heedful.training.config import TrainingConfig
 from heedful.training.state import TrainingProgress

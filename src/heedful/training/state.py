@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from heedful.data.batch_stream import DataCursor
+from heedful.data.batching import DataCursor
 from heedful.errors import DiskFullError, HeedfulError
 from heedful.storage import check_free_space, explain_os_errors, remove_path
 from heedful.storage.state_dict import is_sharded, load_into_model, shard_like

@@ -6,8 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.data.batch_stream import BatchStream, DataCursor
-from heedful.data.batching import BatchingConfig
+from heedful.data.batching import BatchingConfig, BatchStream, DataCursor
 from tests.catalogue import store
 
 CONFIG = BatchingConfig(max_tokens=60, bucket_size=16)

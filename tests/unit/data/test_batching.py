@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.data.batching import BatchingConfig, epoch_batches, padded_lengths, with_last_flag
-from heedful.data.pair_dataset import InMemoryPairDataset, RaggedArray, offsets_from_lengths
+from heedful.data.pair_dataset import InMemoryPairDataset
+from heedful.tokenization.ragged_array import RaggedArray, offsets_from_lengths
 
 lengths = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=200).map(
     lambda pairs: tuple(np.array(pairs).T)

@@ -1,7 +1,8 @@
 import numpy as np
 
 from heedful.data.batching import BatchSpec, collate, collate_sources
-from heedful.data.pair_dataset import InMemoryPairDataset, RaggedArray
+from heedful.data.pair_dataset import InMemoryPairDataset
+from heedful.tokenization.ragged_array import RaggedArray
 from heedful.tokenization.vocabulary import BOS, EOS, PAD
 
 STORE = InMemoryPairDataset(

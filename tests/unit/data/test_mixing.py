@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from heedful.config import validate_settings
 from heedful.data.mixing import CorpusConfig, MixedDataset, MixtureConfig
-from heedful.data.pair_dataset import InMemoryPairDataset, Pair, RaggedArray
+from heedful.data.pair_dataset import InMemoryPairDataset, Pair
 from heedful.data.sources import SyntheticPairsConfig
 from heedful.errors import ConfigError
+from heedful.tokenization.ragged_array import RaggedArray
 
 SIZES = st.lists(st.integers(1, 20), min_size=1, max_size=3)
 WEIGHTS = st.sampled_from([0.1, 0.3, 0.5, 1.0, 1.5, 2.0])

@@ -2,7 +2,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.data.pair_dataset import CachedDataset, InMemoryPairDataset, RaggedArray
+from heedful.data.pair_dataset import CachedDataset, InMemoryPairDataset
+from heedful.tokenization.ragged_array import RaggedArray
 from tests.catalogue import store
 
 sequences = st.lists(st.lists(st.integers(4, 1000), max_size=8), max_size=12)
@@ -20,7 +21,7 @@ def test_ragged_array_round_trip(texts):
 def test_padded_returns_rows_and_fill(texts, data):
     rows = np.array(data.draw(st.lists(st.integers(0, len(texts) - 1), min_size=1, max_size=5)))
     width = max(len(texts[row]) for row in rows) + data.draw(st.integers(0, 3))
-    matrix = RaggedArray.from_sequences(texts).padded(rows, width, fill=0)
+    matrix = RaggedArray.from_sequences(texts).select(rows).padded(width, fill=0)
     expected = [texts[row] + [0] * (width - len(texts[row])) for row in rows]
     assert matrix.tolist() == expected
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.data.permutation import permute_indices
+from heedful.data.pair_dataset import permute_indices
 
 sizes, keys = st.integers(1, 3000), st.integers(0, 2**62)
 

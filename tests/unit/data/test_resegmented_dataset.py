@@ -8,13 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.data.batch_stream import BatchStream, DataCursor
-from heedful.data.batching import BatchingConfig, epoch_batches
+from heedful.data.batching import BatchingConfig, BatchStream, DataCursor, epoch_batches
 from heedful.data.examples import tokenize_corpora
 from heedful.data.filtering import FilterConfig
 from heedful.data.mixing import MixedDataset
-from heedful.data.pair_dataset import Pair
-from heedful.data.resegmented_dataset import ResegmentedDataset
+from heedful.data.pair_dataset import Pair, ResegmentedDataset
 from heedful.tokenization.subword import (
     BPEDropoutConfig,
     SubwordTokenizerConfig,
@@ -145,7 +143,7 @@ def test_repeated_pair_is_segmented_independently():
 
 def test_large_selection_matches_small_ones(monkeypatch):
     at_once = rows_of(resegmented().select(ALL))
-    monkeypatch.setattr("heedful.data.resegmented_dataset._ROWS_PER_CALL", 7)
+    monkeypatch.setattr("heedful.data.pair_dataset._ROWS_PER_CALL", 7)
     assert rows_of(resegmented().select(ALL)) == at_once
 
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.data.examples import TokenizedChunk
-from heedful.data.pair_dataset import InMemoryPairDataset, RaggedArray
+from heedful.data.pair_dataset import InMemoryPairDataset
 from heedful.data.sharded_dataset import (
     METADATA_KEY,
     ShardedPairDataset,
@@ -14,6 +14,7 @@ from heedful.data.sharded_dataset import (
     write_shard,
 )
 from heedful.storage import read_and_verify_manifest
+from heedful.tokenization.ragged_array import RaggedArray
 
 ids = st.lists(st.integers(0, 70_000), max_size=5)
 pairs_in_shards = st.lists(st.lists(st.tuples(ids, ids), max_size=4), min_size=1, max_size=4)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from heedful.data.chunk_tokenizer import ChunkTokenizer, TextChunk, TokenizationJob
+from heedful.data.examples import TextChunk, TokenizationJob
 from heedful.data.filtering import FilterConfig
 from heedful.errors import DataError
 from heedful.parallel import worker_pool
@@ -38,7 +38,7 @@ def as_values(chunk):
 
 
 def test_two_workers_tokenize_as_one_process_does(job):
-    expected = list(map(ChunkTokenizer(job), chunks(23)))
+    expected = list(map(job.setup(is_shared=False), chunks(23)))
     with worker_pool(job, num_workers=2) as tokenize:
         results = list(tokenize(chunks(23)))
     assert list(map(as_values, results)) == list(map(as_values, expected))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from heedful.data.batching import epoch_batches
-from heedful.data.pair_dataset import InMemoryPairDataset, RaggedArray
+from heedful.data.pair_dataset import InMemoryPairDataset
 from heedful.errors import ConfigError, RunError
 from heedful.experiment import load_data
 from heedful.experiment.batch_size import (
@@ -31,6 +31,7 @@ from heedful.recipes import load_recipe
 from heedful.runs import Run
 from heedful.tasks.pair_task import PairDataModule
 from heedful.tasks.task import BatchShape, VocabSizes
+from heedful.tokenization.ragged_array import RaggedArray
 from heedful.training.distributed import SINGLE_PROCESS
 from tests.commands import write_recipe
 from tests.language_modeling import write_text_recipe

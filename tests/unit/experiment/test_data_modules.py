@@ -10,7 +10,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from heedful.data.batch_stream import DataCursor
+from heedful.data.batching import DataCursor
 from heedful.errors import ConfigError, DataError
 from heedful.experiment import build_prepared_dataset, load_data
 from heedful.recipes import load_recipe

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.tokenization.segments import IdSequences, SubwordPiece
 from heedful.tokenization.subword import SubwordTokenizerConfig
-from heedful.tokenization.subword_regularization import BPEDropout
+from heedful.tokenization.subword_regularization import BPEDropout, SubwordPiece
 from tests.segmentation import MIN_P_VALUE, keys, p_value, rows_of, sequences
 
 # In the order in which they were learned, characters last.
@@ -128,11 +127,9 @@ def test_zero_dropout_matches_sentencepiece(words):
         sequences(*(character_ids(span, pieces) for span in spans)),
         keys(len(words)),
     )
-    assert segmented.ids.tolist() == TOKENIZER.encode(" ".join(words))
+    assert segmented.values.tolist() == TOKENIZER.encode(" ".join(words))
 
 
 def test_segmented_ids_keep_dtype():
-    segmented = BPEDropout(PIECES, 0.9).segment(
-        IdSequences(np.array([PIECES["abc"].id], np.int32), np.array([1])), keys(1)
-    )
-    assert segmented.ids.dtype == np.int32
+    segmented = BPEDropout(PIECES, 0.9).segment(sequences([PIECES["abc"].id]), keys(1))
+    assert segmented.values.dtype == np.int32

@@ -17,12 +17,12 @@ configs = st.builds(
 
 @given(text=texts)
 def test_default_normalizer_is_identity(text):
-    assert NormalizerConfig().build()(text) == text
+    assert NormalizerConfig().normalize(text) == text
 
 
 @given(config=configs, text=texts)
 def test_normalizer_is_idempotent(config, text):
-    normalizer = config.build()
+    normalizer = config.normalize
     assert normalizer(normalizer(text)) == normalizer(text)
 
 
@@ -39,4 +39,4 @@ def test_normalizer_is_idempotent(config, text):
     ],
 )
 def test_normalizer_settings(config, text, expected):
-    assert config.build()(text) == expected
+    assert config.normalize(text) == expected

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.tokenization.segments import UNIFORM_RESOLUTION, derive_keys, random_bits
+from heedful.tokenization.subword_regularization import UNIFORM_RESOLUTION, derive_keys, random_bits
 
 KEYS = np.arange(20_000, dtype=np.uint64)
 

@@ -6,8 +6,7 @@ import pytest
 from sentencepiece import SentencePieceTrainer
 
 from heedful.errors import CorruptRunError
-from heedful.tokenization.subword import MODEL_FILE, SubwordTokenizer, SubwordTokenizerConfig
-from heedful.tokenization.tokenizer import Normalizer
+from heedful.tokenization.subword import MODEL_FILE, SubwordTokenizerConfig
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 
 ANIMALS = ["dog", "cat", "lion", "horse", "bird", "wolf", "mouse"]
@@ -109,7 +108,7 @@ def test_corrupt_subword_model_is_reported(name, tmp_path):
     }
     path.write_bytes(contents[name])
     with pytest.raises(CorruptRunError) as caught:
-        SubwordTokenizer.load(tmp_path, Normalizer())
+        SubwordTokenizerConfig().load(tmp_path)
     assert caught.value.location == str(path)
     assert caught.value.message == "not a subword model trained by heedful"
 

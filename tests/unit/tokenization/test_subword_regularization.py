@@ -7,13 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.tokenization.segments import SubwordPiece
 from heedful.tokenization.subword import (
     BPEDropoutConfig,
     SubwordTokenizerConfig,
     UnigramSamplingConfig,
 )
-from heedful.tokenization.subword_regularization import SubwordRegularizer, UnigramSampler
+from heedful.tokenization.subword_regularization import (
+    SubwordPiece,
+    SubwordRegularizer,
+    UnigramSampler,
+)
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 from tests.segmentation import MIN_P_VALUE, keys, p_value, rows_of, sequences
 from tests.unit.tokenization.test_unigram_sampling import distribution

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from heedful.tokenization.segments import SubwordPiece
 from heedful.tokenization.subword import SubwordTokenizerConfig, UnigramSamplingConfig
-from heedful.tokenization.subword_regularization import SubwordRegularizer, UnigramSampler
+from heedful.tokenization.subword_regularization import (
+    SubwordPiece,
+    SubwordRegularizer,
+    UnigramSampler,
+)
 from tests.segmentation import MIN_P_VALUE, keys, p_value, rows_of, sequences
 
 NAMES = {"a": -1.0, "b": -2.0, "ab": -1.5, "ba": -3.0, "aba": -2.5, "bb": -2.2}

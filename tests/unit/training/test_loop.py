@@ -1,6 +1,6 @@
 import pytest
 
-from heedful.data.batch_stream import DataCursor
+from heedful.data.batching import DataCursor
 from heedful.training.callbacks import Callback, StepMetrics, ValidationResult
 from heedful.training.config import TrainingConfig
 from heedful.training.loop import TrainingLimits, run_training

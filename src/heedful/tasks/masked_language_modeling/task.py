@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from typing_extensions import override
 
-from heedful.data.batch_stream import DataCursor
+from heedful.data.batching import DataCursor
 from heedful.data.token_stream import LMBatch, LMBatchStream, concatenate_lines, disjoint_windows
 from heedful.errors import check
 from heedful.models.masked_language_model import (

@@ -192,17 +192,8 @@ class PrepositionalPhrase(NamedTuple):
 
 # --- clauses -------------------------------------------------------------------------------
 
-Slot = Literal[
-    "question",
-    "subject",
-    "object",
-    "recipient",
-    "predicate",
-    "place",
-    "adverb",
-    "verb",
-    "addressee",
-]
+_ArgumentSlot = Literal["subject", "object", "recipient", "predicate"]
+Slot: TypeAlias = _ArgumentSlot | Literal["question", "place", "adverb", "verb", "addressee"]
 Chunks = dict[Slot, list[Word]]
 
 
