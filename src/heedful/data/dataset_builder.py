@@ -168,7 +168,8 @@ class DatasetBuilder:
 
     def _make_plan(self) -> ShardingPlan:
         """Read the data once: count it, choose the dev set, train tokenizers if none are given."""
-        config, counter, held_out = self.config, ShardCounter(), list[int]()
+        config, counter = self.config, ShardCounter()
+        held_out: list[int] = []
         sample_size = 0 if self.tokenizers else config.max_tokenizer_lines
         sampler: ReservoirSampler[Any] = ReservoirSampler(sample_size, seed=config.seed)
         drops_duplicates = config.filtering is not None and config.filtering.duplicates == "drop"
