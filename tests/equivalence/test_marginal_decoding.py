@@ -10,7 +10,7 @@ from heedful.attention.monotonic_alignment import MonotonicMarginalAlignmentConf
 from heedful.models.base import EncoderOutput
 from heedful.models.recurrent.decoder import RecurrentDecoderConfig
 from heedful.pytree import select_rows
-from heedful.search import LengthPenalty, beam_search, greedy_search
+from heedful.search import beam_search, greedy_search
 
 VOCABULARY, MEMORY, BOS, EOS = 6, 5, 1, 2
 ALIGNMENTS = [MonotonicMarginalAlignmentConfig(), SoftmaxAlignmentConfig()]
@@ -160,9 +160,7 @@ def test_beam_search_scores_match_training_likelihood(alignment):
     decoder, encoded = build(alignment), sources(4, 2, 3)
     rows = {"bos": BOS, "eos": EOS, "max_lengths": torch.tensor([4, 4, 4])}
     beams = beam_search(decoder, decoder.initial_state(encoded), beam_size=3, **rows)
-    greedy = greedy_search(
-        decoder, decoder.initial_state(encoded), length_penalty=LengthPenalty(), **rows
-    )
+    greedy = greedy_search(decoder, decoder.initial_state(encoded), **rows)
     for row, hypotheses in enumerate([*beams, *([item] for item in greedy)]):
         for hypothesis in hypotheses:
             targets = torch.tensor([[*hypothesis.tokens, EOS]])

@@ -16,7 +16,7 @@ from heedful.search import (
     require_phrase,
 )
 from heedful.search.logits_processors import NoRepeatNGram
-from heedful.search.penalties import RepeatedCoveragePenalty
+from heedful.search.penalties import CoveragePenalty
 from heedful.tokenization.vocabulary import BOS, EOS
 from tests.catalogue import SYSTEMS, build, texts
 from tests.shape_checking import unchecked
@@ -158,7 +158,7 @@ DIVERSE_SYSTEMS = [  # different kinds of attention and state
 @pytest.mark.parametrize("name", DIVERSE_SYSTEMS)
 def test_forced_decoding_reproduces_every_output_of_a_beam(name):
     model, sources = accelerated(name), collate_sources(texts(4))
-    options = BeamSearchOptions(coverage_penalty=RepeatedCoveragePenalty(0.3))
+    options = BeamSearchOptions(coverage_penalty=CoveragePenalty(0.3, "repeated"))
     outputs_of_sentences = run_search(model, sources, 4, options)
     for rank in range(4):
         outputs = [outputs[rank] for outputs in outputs_of_sentences]

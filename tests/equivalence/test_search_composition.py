@@ -38,11 +38,7 @@ from heedful.search.logits_processors import (
     RepetitionPenalty,
     lengths_from_ratio,
 )
-from heedful.search.penalties import (
-    GNMTCoveragePenalty,
-    RepeatedCoveragePenalty,
-    SummaryCoveragePenalty,
-)
+from heedful.search.penalties import CoveragePenalty
 from heedful.search.sampling import SamplingOptions
 from heedful.tokenization.vocabulary import EOS
 from tests.catalogue import VOCABULARY, build, texts
@@ -87,9 +83,9 @@ SEARCH_OPTIONS: dict[str, list[Any]] = {
     ],
     "coverage_penalty": [
         None,
-        GNMTCoveragePenalty(0.2),
-        RepeatedCoveragePenalty(0.3),
-        SummaryCoveragePenalty(0.3),
+        CoveragePenalty(0.2, "gnmt"),
+        CoveragePenalty(0.3, "repeated"),
+        CoveragePenalty(0.3, "summary"),
     ],
     "constraints": [None, "one", "one of several", "two"],
     "stopping": [HeuristicStopping(), OptimalStopping(), FIRST_FINISHED, PatienceStopping(2.0)],

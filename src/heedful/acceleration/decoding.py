@@ -25,7 +25,7 @@ from heedful.models.language_model import LanguageModel
 from heedful.models.output_heads import SoftmaxHead
 from heedful.models.prefix_lm import PrefixLanguageModel
 from heedful.pytree import map_rows, tensors_of
-from heedful.search.protocol import StepOutput
+from heedful.search import StepOutput
 from heedful.shapes import Float, Int, StepTokens, TokenIds
 
 

@@ -46,7 +46,7 @@ from heedful.models.base import EncoderOutput
 from heedful.models.output_heads import SoftmaxHead
 from heedful.models.transformer import TransformerDecoder, TransformerDecoderState
 from heedful.pytree import map_tensors
-from heedful.search.protocol import StepOutput
+from heedful.search import StepOutput
 from heedful.shapes import (
     Bool,
     Float,

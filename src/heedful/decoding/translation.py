@@ -25,7 +25,7 @@ from heedful.decoding.token_texts import NO_WORD_ID, TokenTextMapper, whitespace
 from heedful.errors import DataError, check
 from heedful.inspection.attention_map import AttentionMap, render_notebook_html
 from heedful.search import Hypothesis, Node
-from heedful.search.hypotheses import NodeStatus
+from heedful.search.candidates import NodeStatus
 from heedful.tokenization.tokenizer import split_words
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import EOS, SPECIAL_TOKENS, UNK

@@ -21,7 +21,7 @@ from heedful.layers.convolution import DilatedConfigBase, DilatedStack, DilatedS
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.models.base import Decoder, DecoderOutput, Encoder, EncoderOutput, EncoderStateSizes
 from heedful.models.output_heads import OutputHead, SoftmaxHead
-from heedful.search.protocol import StepOutput
+from heedful.search import StepOutput
 from heedful.shapes import Bool, Float, Int, Lengths, StepTokens, TokenIds
 
 

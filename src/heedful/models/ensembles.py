@@ -20,7 +20,7 @@ from heedful.data.batching import SourceBatch
 from heedful.errors import check
 from heedful.models.base import DecodableModel
 from heedful.models.language_model import BoundedContextModel, BoundedContextState, LanguageModel
-from heedful.search.protocol import StepOutput
+from heedful.search import StepOutput
 from heedful.shapes import Float, StepTokens
 from heedful.tokenization.vocabulary import BOS, EOS
 

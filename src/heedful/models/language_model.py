@@ -26,7 +26,7 @@ from heedful.models.backbones import (
 )
 from heedful.models.base import ModelOutput
 from heedful.models.scheduled_sampling import TokenChoice, run_scheduled_sampling
-from heedful.search.protocol import StepOutput
+from heedful.search import StepOutput
 from heedful.shapes import Float, Int, Lengths, StepTokens, TokenIds
 
 

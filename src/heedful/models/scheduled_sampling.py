@@ -17,7 +17,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from heedful.config import BaseConfig
-from heedful.search.protocol import State, StepwiseModel
+from heedful.search.hypotheses import State, StepwiseModel
 from heedful.shapes import Float, StepTokens, TokenIds
 
 TokenChoice = Literal["sample", "argmax"]

@@ -32,7 +32,7 @@ from heedful.models.base import (
     EncoderStateSizes,
 )
 from heedful.models.output_heads import OutputHead, OutputHeadConfig, SoftmaxHeadConfig
-from heedful.search.protocol import StepOutput
+from heedful.search import StepOutput
 from heedful.shapes import Int, Lengths, TokenIds
 
 

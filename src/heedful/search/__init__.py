@@ -1,13 +1,11 @@
 """Beam search, sampling and forced decoding for any model with a `step` method."""
 
 from heedful.search.beam_search import BeamSearchOptions, beam_search, greedy_search
-from heedful.search.candidates import BeamGroups
+from heedful.search.candidates import BeamGroups, Node, Trellis
 from heedful.search.constraints import DisjunctiveConstraint, require_phrase
-from heedful.search.forced_decoding import score_targets
-from heedful.search.hypotheses import Hypothesis, Node, Trellis
+from heedful.search.hypotheses import Hypothesis, StepOutput, StepwiseModel, score_targets
 from heedful.search.logits_processors import LogitsProcessor
 from heedful.search.penalties import MEAN_LOG_PROB, CoveragePenalty, LengthPenalty
-from heedful.search.protocol import StepOutput, StepwiseModel
 from heedful.search.stopping import (
     FIRST_FINISHED,
     HeuristicStopping,

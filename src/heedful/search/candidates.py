@@ -1,14 +1,15 @@
-"""Candidates of beam search: top-k continuations, length bounds, and selection of the next beam.
+"""Candidates of beam search: their ranking, their selection, and the trellis of those selected.
 
 Continuations are ranked on the model's device; the few best of each beam are copied to the host.
-Invariants: length bounds equal the length processors; one group is a plain beam.
+Invariants: one group is a plain beam; a hypothesis read back from the trellis has the tokens,
+log-probabilities and weights of its steps.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -19,8 +20,12 @@ from torch import Tensor
 from heedful.config import BaseConfig
 from heedful.errors import check
 from heedful.ops import op
-from heedful.search.logits_processors import MinLength, no_eos_error
+from heedful.search.hypotheses import Hypothesis
 from heedful.shapes import Float, Int
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
 
 
 class Candidates(NamedTuple):
@@ -29,45 +34,36 @@ class Candidates(NamedTuple):
     An empty slot has -inf in `cumulative_log_probs`.
     """
 
-    cumulative_log_probs: NDArray[np.float64]  # what they are ranked by, after processors
-    log_probs: NDArray[np.float64]  # model log-probability of the last token alone
-    tokens: NDArray[np.int64]
-    rows: NDArray[np.int64]  # rows of the batch that they continue
-    num_missing: NDArray[np.int64]  # tokens that constraints still require
+    cumulative_log_probs: FloatArray  # what they are ranked by, after processors
+    log_probs: FloatArray  # model log-probability of the last token alone
+    tokens: IntArray
+    rows: IntArray  # rows of the batch that they continue
+    num_missing: IntArray  # tokens that constraints still require
 
-    def map_arrays(self, transform: Callable[[NDArray[Any]], NDArray[Any]]) -> Candidates:
-        """Apply one function to every array."""
-        return Candidates(*map(transform, self))
-
-    def select_beams(self, beams: NDArray[np.int64]) -> Candidates:
+    def select_beams(self, beams: IntArray) -> Candidates:
         """Return the candidates of these beams."""
-        return self.map_arrays(lambda array: array[beams])
+        return self._index(beams)
 
-    def reorder(self, order: NDArray[np.int64]) -> Candidates:
+    def reorder(self, order: IntArray) -> Candidates:
         """Return the candidates with these indices (beams, K) in each beam, in this order."""
-        beams = np.arange(len(order))[:, None]
-        return self.map_arrays(lambda array: array[beams, order])
+        return self._index((np.arange(len(order))[:, None], order))
 
-    def drop(self, is_dropped: NDArray[np.bool_]) -> Candidates:
+    def drop(self, is_dropped: BoolArray) -> Candidates:
         """Replace these candidates (beams, C) by empty slots and move the slots to the end."""
         totals = np.where(is_dropped, -np.inf, self.cumulative_log_probs)
         order = np.argsort(is_dropped, axis=1, kind="stable")
         return self._replace(cumulative_log_probs=totals).reorder(order)
 
-
-class OpenBeams(NamedTuple):
-    """The beams of the current batch."""
-
-    sentence_ids: NDArray[np.int64]  # (beams,)
-    cumulative_log_probs: NDArray[np.float64]  # (beams, K); -inf for an empty slot
-    depth: int  # tokens per hypothesis
+    def _index(self, indices: Any) -> Candidates:
+        arrays: Iterable[NDArray[Any]] = (array[indices] for array in self)
+        return Candidates(*arrays)
 
 
 @op
 def find_candidates(
     allowed_log_probs: Float[Tensor, "R N"],
     model_log_probs: Float[Tensor, "R N"],
-    cumulative_log_probs: NDArray[np.float64],
+    cumulative_log_probs: FloatArray,
     num_candidates: int,
 ) -> Candidates:
     """Return the best continuations of each beam, ranked by what the processors allow."""
@@ -102,68 +98,35 @@ def to_candidates(
     return Candidates(scores[0], scores[1], indices[0], indices[1], np.zeros_like(indices[0]))
 
 
-class LengthBounds:
-    """Minimum and maximum output lengths, applied to candidates.
+def select_candidates(
+    candidates: Candidates, *, eos: int, beam_size: int
+) -> tuple[BoolArray, Candidates]:
+    """Return which candidates (beams, C) finish, and those (beams, K) that stay open.
 
-    The result is that of the processors `MinLength` and `MaxLength`, which would copy the
-    log-probabilities of the whole vocabulary at every step.
+    EOS finishes a hypothesis if it is among the best `beam_size` candidates of its bank; the open
+    ones are taken from the banks in turn, the best of each bank first. Where there are fewer, the
+    slots are empty.
     """
+    is_real = candidates.cumulative_log_probs > -np.inf
+    is_end = is_real & (candidates.tokens == eos)
+    is_open = is_real & ~is_end
+    if candidates.num_missing.any():
+        ranks = _rank_within_bank(candidates.num_missing, is_real)
+        open_ranks = _rank_within_bank(candidates.num_missing, is_open)
+        order = np.lexsort((candidates.num_missing, open_ranks, ~is_open))
+    else:
+        ranks = np.arange(is_real.shape[1])
+        order = np.argsort(~is_open, axis=1, kind="stable")
+    totals = np.where(is_open, candidates.cumulative_log_probs, -np.inf)
+    open_candidates = candidates._replace(cumulative_log_probs=totals).reorder(order[:, :beam_size])
+    return is_end & (ranks < beam_size), open_candidates
 
-    def __init__(
-        self, min_length: MinLength | None, max_lengths: Sequence[int], *, eos: int
-    ) -> None:
-        self.min_lengths = min_length.lengths.cpu().numpy() if min_length else np.zeros(0, np.int64)
-        self.largest_min_length = int(self.min_lengths.max(initial=0))
-        self.max_lengths = np.array(max_lengths, dtype=np.int64)
-        self.smallest_max_length = min(max_lengths, default=0)
-        self.eos = eos
 
-    def is_eos_too_early(self, candidates: Candidates, beams: OpenBeams) -> NDArray[np.bool_]:
-        """Return which candidates (beams, C) are EOS below the minimum length."""
-        is_end = candidates.tokens == self.eos
-        if beams.depth >= self.largest_min_length:
-            return np.zeros_like(is_end)
-        return is_end & (self.min_lengths[beams.sentence_ids] > beams.depth)[:, None]
-
-    def force_eos(
-        self,
-        candidates: Candidates,
-        beams: OpenBeams,
-        *,
-        allowed_log_probs: Float[Tensor, "R N"],
-        model_log_probs: Float[Tensor, "R N"],
-    ) -> Candidates:
-        """Replace the candidates of beams at their maximum length by EOS for every hypothesis."""
-        if beams.depth < self.smallest_max_length:
-            return candidates
-        is_long = self.max_lengths[beams.sentence_ids] <= beams.depth
-        at_limit = np.flatnonzero(is_long & (beams.cumulative_log_probs.max(axis=1) > -np.inf))
-        if not len(at_limit):
-            return candidates
-        beam_size = beams.cumulative_log_probs.shape[1]
-        rows = beam_size * at_limit[:, None] + np.arange(beam_size)
-        device_rows = torch.from_numpy(rows).to(model_log_probs.device)
-        of_model, allowed = (
-            log_probs[device_rows, self.eos].double().cpu().numpy()
-            for log_probs in (model_log_probs, allowed_log_probs)
-        )
-        if (of_model == -np.inf).any():
-            raise no_eos_error(beams.depth)
-        # Where processors forbid EOS, too, it is still the only token left.
-        totals = beams.cumulative_log_probs[at_limit] + np.where(
-            allowed > -np.inf, allowed, of_model
-        )
-        # One candidate per row, best first, then empty slots up to the number of candidates.
-        best_first = np.argsort(-totals, axis=1, kind="stable")
-        slots = np.arange(candidates.tokens.shape[1]) % beam_size
-        ended = Candidates(
-            totals, of_model, np.full_like(rows, self.eos), rows, np.zeros_like(rows)
-        ).reorder(best_first[:, slots])
-        ended.cumulative_log_probs[:, beam_size:] = -np.inf
-        arrays: list[NDArray[Any]] = [array.copy() for array in candidates]
-        for array, values in zip(arrays, ended, strict=True):
-            array[at_limit] = values
-        return Candidates(*arrays)
+def _rank_within_bank(banks: IntArray, is_counted: BoolArray) -> IntArray:
+    """Return how many counted candidates of the same bank precede each candidate."""
+    is_before = np.tri(banks.shape[1], k=-1, dtype=bool)
+    is_same_bank = banks[:, :, None] == banks[:, None, :]
+    return (is_same_bank & is_before & is_counted[:, None, :]).sum(axis=-1)
 
 
 class BeamGroups(NamedTuple):
@@ -186,108 +149,34 @@ class BeamGroups(NamedTuple):
         )
         return beam_size // self.num_groups
 
+    def rank(
+        self, candidates: Candidates, beam_ids: IntArray, *, eos: int, beam_size: int
+    ) -> Candidates:
+        """Rank group after group, each penalized for the tokens of the groups before it.
 
-class BeamSelection(NamedTuple):
-    """Candidates of some beams that finish or stay open."""
-
-    candidates: Candidates
-    is_finished: NDArray[np.bool_]  # (beams, C)
-    open_indices: NDArray[np.int64]  # (beams, K) indices of the open candidates
-    cumulative_log_probs: NDArray[np.float64]  # (beams, K) of these; -inf if there are fewer
-
-
-def select_candidates(candidates: Candidates, *, eos: int, beam_size: int) -> BeamSelection:
-    """Select the next hypotheses of every beam from candidates in their order.
-
-    EOS finishes a hypothesis if it is among the best `beam_size` candidates of its bank; the open
-    ones are taken from the banks in turn, the best of each bank first.
-    """
-    is_real = candidates.cumulative_log_probs > -np.inf
-    is_end = is_real & (candidates.tokens == eos)
-    is_open = is_real & ~is_end
-    if candidates.num_missing.any():
-        ranks = _rank_within_bank(candidates.num_missing, is_real)
-        open_ranks = _rank_within_bank(candidates.num_missing, is_open)
-        order = np.lexsort((candidates.num_missing, open_ranks, ~is_open))
-    else:
-        ranks = np.arange(is_real.shape[1])
-        order = np.argsort(~is_open, axis=1, kind="stable")
-    open_indices = order[:, :beam_size]
-    totals = np.where(is_open, candidates.cumulative_log_probs, -np.inf)
-    beams = np.arange(len(open_indices))[:, None]
-    return BeamSelection(
-        candidates, is_end & (ranks < beam_size), open_indices, totals[beams, open_indices]
-    )
-
-
-def select_in_groups(
-    candidates: Candidates,
-    beam_ids: NDArray[np.int64],
-    groups: BeamGroups,
-    *,
-    eos: int,
-    beam_size: int,
-) -> BeamSelection:
-    """Select group after group; each is penalized for the tokens of the groups before it.
-
-    Beam i belongs to sentence i // num_groups and to group i % num_groups of it.
-    """
-    if groups.num_groups == 1:
-        return select_candidates(candidates, eos=eos, beam_size=beam_size)
-    token_counts: dict[int, Counter[int]] = defaultdict(Counter)
-    selections, order = [], []
-    for group in range(groups.num_groups):
-        beams = np.flatnonzero(beam_ids % groups.num_groups == group)
-        sentence_ids = beam_ids[beams] // groups.num_groups
-        penalized = apply_diversity_penalty(
-            candidates.select_beams(beams), sentence_ids, token_counts, groups.penalty
-        )
-        selections.append(select_candidates(penalized, eos=eos, beam_size=beam_size))
-        count_selected_tokens(token_counts, sentence_ids, selections[-1])
-        order.append(beams)
-    positions = np.argsort(np.concatenate(order))
-    arrays = zip(*(selection.candidates for selection in selections), strict=True)
-    others = zip(*(selection[1:] for selection in selections), strict=True)
-    return BeamSelection(
-        Candidates(*(np.concatenate(parts)[positions] for parts in arrays)),
-        *(np.concatenate(parts)[positions] for parts in others),
-    )
-
-
-def apply_diversity_penalty(
-    candidates: Candidates,
-    sentence_ids: NDArray[np.int64],
-    token_counts: Mapping[int, Counter[int]],
-    penalty: float,
-) -> Candidates:
-    """Sort candidates by their scores less the penalty for tokens that earlier groups selected."""
-    counts = [
-        [token_counts[sentence][token] for token in tokens]
-        for sentence, tokens in zip(sentence_ids.tolist(), candidates.tokens.tolist(), strict=True)
-    ]
-    totals = candidates.cumulative_log_probs
-    cost = penalty * np.array(counts, dtype=np.float64).reshape(totals.shape)
-    return candidates.reorder(np.argsort(cost - totals, axis=1, kind="stable"))
-
-
-def count_selected_tokens(
-    token_counts: Mapping[int, Counter[int]],
-    sentence_ids: NDArray[np.int64],
-    selection: BeamSelection,
-) -> None:
-    """Add the tokens that a group selected to the counts of its sentences."""
-    for beam, sentence in enumerate(sentence_ids.tolist()):
-        tokens = selection.candidates.tokens[beam]
-        is_real = selection.cumulative_log_probs[beam] > -np.inf
-        token_counts[sentence].update(tokens[selection.is_finished[beam]].tolist())
-        token_counts[sentence].update(tokens[selection.open_indices[beam]][is_real].tolist())
-
-
-def _rank_within_bank(banks: NDArray[np.int64], is_counted: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return how many counted candidates of the same bank precede each candidate."""
-    is_before = np.tri(banks.shape[1], k=-1, dtype=bool)
-    is_same_bank = banks[:, :, None] == banks[:, None, :]
-    return (is_same_bank & is_before & is_counted[:, None, :]).sum(axis=-1)
+        Beam i belongs to sentence i // num_groups and to group i % num_groups of it.
+        """
+        token_counts: dict[int, Counter[int]] = defaultdict(Counter)  # of each sentence
+        order = np.zeros_like(candidates.tokens)
+        for group in range(self.num_groups):
+            beams = np.flatnonzero(beam_ids % self.num_groups == group)
+            sentences = (beam_ids[beams] // self.num_groups).tolist()
+            of_group = candidates.select_beams(beams)
+            counts = [
+                [token_counts[sentence][token] for token in tokens]
+                for sentence, tokens in zip(sentences, of_group.tokens.tolist(), strict=True)
+            ]
+            totals = of_group.cumulative_log_probs
+            cost = self.penalty * np.array(counts, dtype=np.float64).reshape(totals.shape)
+            order[beams] = np.argsort(cost - totals, axis=1, kind="stable")
+            is_finished, selected = select_candidates(
+                of_group.reorder(order[beams]), eos=eos, beam_size=beam_size
+            )
+            for beam, sentence in enumerate(sentences):
+                is_real = selected.cumulative_log_probs[beam] > -np.inf
+                token_counts[sentence].update(selected.tokens[beam][is_real].tolist())
+                token_counts[sentence][eos] += int(is_finished[beam].sum())
+        return candidates.reorder(order)
 
 
 class BeamGroupsConfig(BaseConfig):
@@ -300,3 +189,127 @@ class BeamGroupsConfig(BaseConfig):
 
     def build(self) -> BeamGroups:
         return BeamGroups(self.num_beam_groups, self.diversity_penalty)
+
+
+class FinishedRow(NamedTuple):
+    """Row of the trellis at which a hypothesis ended."""
+
+    depth: int
+    row: int
+    log_prob: float  # of EOS
+    score: float
+
+
+NodeStatus = Literal["continued", "finished", "pruned"]
+
+
+class Node(NamedTuple):
+    """Node of a search tree: a partial hypothesis, or a finished one whose token is EOS."""
+
+    parent: int | None  # index of the parent node; None at the root
+    token: int | None
+    log_prob: float  # model log-probability of the token
+    cumulative_log_prob: float
+    status: NodeStatus  # pruned: no continuation was kept
+
+
+class Trellis:
+    """All tokens, parents, log-probabilities and weights of a search, by depth.
+
+    Depth t has one row per hypothesis with t tokens, and each row points to its parent at depth
+    t - 1. The weights of a step are stored once, whatever number of children a row has, so that
+    reordering a beam copies no attention.
+    """
+
+    def __init__(self) -> None:
+        self.sentences: list[IntArray] = []  # that the rows belong to
+        self.parents: list[IntArray] = []  # from depth 1 on, like tokens and log_probs
+        self.tokens: list[IntArray] = []
+        self.log_probs: list[FloatArray] = []  # -inf if the row is only filler
+        self.weights: list[Tensor | NDArray[np.float32]] = []  # that predict the next token
+        self.finished: list[FinishedRow] = []
+
+    @property
+    def depth(self) -> int:
+        """Number of tokens that the current rows have."""
+        return len(self.tokens)
+
+    def append(self, candidates: Candidates) -> None:
+        """Append these candidates as the rows of the next depth; those of score -inf are filler."""
+        is_real = candidates.cumulative_log_probs > -np.inf
+        self.parents.append(candidates.rows.flatten())
+        self.tokens.append(candidates.tokens.flatten())
+        self.log_probs.append(np.where(is_real, candidates.log_probs, -np.inf).flatten())
+        self.sentences.append(self.sentences[-1][self.parents[-1]])
+
+    def weights_of(self, row: int) -> NDArray[np.float32]:
+        """Return the weights (depth + 1, S) of a current row, and of its next token."""
+        path = [row]
+        for parents in reversed(self.parents):
+            path.append(int(parents[path[-1]]))
+        weights = [self._weights_at(depth)[row] for depth, row in enumerate(reversed(path))]
+        return np.concatenate(weights).reshape(len(path), -1)
+
+    def backtrack(self, ends: Sequence[FinishedRow]) -> list[Hypothesis]:
+        """Return the hypotheses that end in these rows; all are followed back together."""
+        if not ends:
+            return []
+        depths, rows = np.array([end.depth for end in ends]), np.array([end.row for end in ends])
+        max_depth = int(depths.max())
+        tokens = np.zeros((len(ends), max_depth), dtype=np.int64)
+        log_probs = np.zeros((len(ends), max_depth))
+        weights = [self._weights_at(depth) for depth in range(max_depth + 1)]
+        offsets = np.cumsum([0, *map(len, weights[:-1])])
+        weight_rows = np.zeros((len(ends), max_depth + 1), dtype=np.int64)
+        for depth in range(max_depth, -1, -1):
+            active = np.flatnonzero(depths >= depth)
+            active_rows = rows[active]
+            weight_rows[active, depth] = offsets[depth] + active_rows
+            if depth:
+                tokens[active, depth - 1] = self.tokens[depth - 1][active_rows]
+                log_probs[active, depth - 1] = self.log_probs[depth - 1][active_rows]
+                rows[active] = self.parents[depth - 1][active_rows]
+        all_weights, hypotheses = np.concatenate(weights), []
+        for index, end in enumerate(ends):
+            output = tokens[index, : end.depth].tolist()
+            of_tokens = np.append(log_probs[index, : end.depth], end.log_prob)
+            attended = all_weights[weight_rows[index, : end.depth + 1]]
+            total = sum(of_tokens.tolist())
+            hypotheses.append(
+                Hypothesis(output, total, end.score, attended[:-1], of_tokens, attended[-1])
+            )
+        return hypotheses
+
+    def tree(self, sentence: int, *, eos: int) -> list[Node]:
+        """Return every hypothesis that the beam of a sentence held, parents before children."""
+        nodes: list[Node] = []
+        node_ids: dict[tuple[int, int], int] = {}  # (depth, row)
+        for depth, sentences in enumerate(self.sentences):
+            for row in np.flatnonzero(sentences == sentence).tolist():
+                if depth == 0:
+                    node_ids[depth, row] = len(nodes)
+                    nodes.append(Node(None, None, 0.0, 0.0, "pruned"))
+                elif self.log_probs[depth - 1][row] > -np.inf:
+                    node_ids[depth, row] = len(nodes)
+                    parent = node_ids[depth - 1, int(self.parents[depth - 1][row])]
+                    token = int(self.tokens[depth - 1][row])
+                    _add_child(nodes, parent, token, float(self.log_probs[depth - 1][row]))
+        for end in self.finished:
+            if (last := node_ids.get((end.depth, end.row))) is not None:
+                _add_child(nodes, last, eos, end.log_prob, "finished")
+        return nodes
+
+    def _weights_at(self, depth: int) -> NDArray[np.float32]:
+        """Return the weights of a depth; they stay on the model's device until they are needed."""
+        weights = self.weights[depth]
+        if isinstance(weights, Tensor):
+            weights = self.weights[depth] = weights.float().cpu().numpy()
+        return weights
+
+
+def _add_child(
+    nodes: list[Node], parent: int, token: int, log_prob: float, status: NodeStatus = "pruned"
+) -> None:
+    nodes[parent] = nodes[parent]._replace(status="continued")
+    total = nodes[parent].cumulative_log_prob + log_prob
+    nodes.append(Node(parent, token, log_prob, total, status))

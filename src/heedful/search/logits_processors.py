@@ -17,12 +17,11 @@ from torch import Tensor
 from typing_extensions import override
 
 from heedful.errors import RunError, check
-from heedful.shapes import Float, Int
+from heedful.shapes import Float, Int, Lengths
 
 LogProbs = Float[Tensor, "R N"]  # one row per hypothesis
 Tokens = Int[Tensor, "R T"]  # tokens of each hypothesis, without BOS
 SentenceIds = Int[Tensor, "R"]  # index of the sentence that each hypothesis belongs to
-Lengths = Int[Tensor, "B"]  # one per sentence, in tokens without BOS and EOS
 
 
 class LogitsProcessor(ABC):
@@ -52,28 +51,20 @@ def apply_processors(
 
     A row without any allowed token falls back to EOS, or to the token that is forced.
     """
-    hard = [processor for processor in processors if processor.is_hard]
-    soft = [processor for processor in processors if not processor.is_hard]
-    hard_log_probs = _apply_in_order(hard, log_probs, generated, sentence_ids, eos)
-    return _apply_in_order(soft, hard_log_probs, generated, sentence_ids, eos), hard_log_probs
-
-
-def _apply_in_order(
-    processors: Sequence[LogitsProcessor],
-    log_probs: LogProbs,
-    generated: Tokens,
-    sentence_ids: SentenceIds,
-    eos: int | None,
-) -> LogProbs:
-    allowed = log_probs
-    for processor in processors:
-        allowed = processor.apply(allowed, generated, sentence_ids)
-    if allowed is log_probs:
-        return allowed
-    is_empty = (allowed.amax(dim=-1) == -torch.inf).nonzero().flatten()
-    if len(is_empty):
-        allowed = allowed.index_copy(0, is_empty, _fallback(log_probs[is_empty], eos))
-    return allowed
+    results = [log_probs]
+    for is_hard in (True, False):
+        allowed = results[-1]
+        for processor in processors:
+            if processor.is_hard == is_hard:
+                allowed = processor.apply(allowed, generated, sentence_ids)
+        if allowed is not results[-1]:
+            is_empty = (allowed.amax(dim=-1) == -torch.inf).nonzero().flatten()
+            if len(is_empty):
+                fallback = _fallback(results[-1][is_empty], eos)
+                allowed = allowed.index_copy(0, is_empty, fallback)
+        results.append(allowed)
+    _, hard_log_probs, final = results
+    return final, hard_log_probs
 
 
 def _fallback(log_probs: LogProbs, eos: int | None) -> LogProbs:
@@ -110,11 +101,10 @@ class ForbiddenPhrases(LogitsProcessor):
     def apply(self, log_probs: LogProbs, generated: Tokens, sentence_ids: SentenceIds) -> LogProbs:
         log_probs = log_probs.clone() if self.phrases else log_probs
         for *prefix, last in self.phrases:
-            if len(prefix) > generated.size(1):
-                continue
-            suffix = generated[:, generated.size(1) - len(prefix) :]
-            completes = (suffix == torch.tensor(prefix, device=suffix.device)).all(dim=1)
-            log_probs[:, last].masked_fill_(completes, -torch.inf)
+            if len(prefix) <= generated.size(1):
+                suffix = generated[:, generated.size(1) - len(prefix) :]
+                completes = (suffix == torch.tensor(prefix, device=suffix.device)).all(dim=1)
+                log_probs[:, last].masked_fill_(completes, -torch.inf)
         return log_probs
 
 
@@ -159,11 +149,10 @@ class PerSentenceProcessor(LogitsProcessor):
     def apply(self, log_probs: LogProbs, generated: Tokens, sentence_ids: SentenceIds) -> LogProbs:
         log_probs = log_probs.clone()
         for sentence in sentence_ids.unique().tolist():
-            if (processor := self.processors[sentence]) is not None:
+            if processor := self.processors[sentence]:
                 rows = (sentence_ids == sentence).nonzero().flatten()
-                log_probs[rows] = processor.apply(
-                    log_probs[rows], generated[rows], sentence_ids[rows]
-                )
+                inputs = (log_probs[rows], generated[rows], sentence_ids[rows])
+                log_probs[rows] = processor.apply(*inputs)
         return log_probs
 
 
@@ -173,11 +162,13 @@ def lengths_from_ratio(lengths: Lengths, ratio: float, extra: int = 0) -> Length
 
 
 class MinLength(LogitsProcessor):
-    """EOS is forbidden until a hypothesis has the minimum length of its sentence."""
+    """EOS is forbidden until a hypothesis has the minimum length of its sentence.
+
+    Lengths are in tokens without BOS and EOS.
+    """
 
     def __init__(self, lengths: Lengths, *, eos: int) -> None:
-        self.lengths = lengths
-        self.eos = eos
+        self.lengths, self.eos = lengths, eos
         self._largest = int(lengths.max()) if len(lengths) else 0
 
     @override
@@ -207,8 +198,7 @@ class MaxLength(LogitsProcessor):
     is_hard = True
 
     def __init__(self, lengths: Lengths, *, eos: int) -> None:
-        self.lengths = lengths
-        self.eos = eos
+        self.lengths, self.eos = lengths, eos
         self._smallest = int(lengths.min()) if len(lengths) else 0
 
     @override
@@ -219,19 +209,20 @@ class MaxLength(LogitsProcessor):
         if not len(rows):
             return log_probs
         log_probs, eos_log_probs = log_probs.clone(), log_probs[rows, self.eos]
-        if (eos_log_probs == -torch.inf).any():
-            raise no_eos_error(generated.size(1))
+        check_eos(not (eos_log_probs == -torch.inf).any(), generated.size(1))
         log_probs[rows] = -torch.inf  # a mask over the whole vocabulary takes seven times as long
         log_probs[rows, self.eos] = eos_log_probs
         return log_probs
 
 
-def no_eos_error(length: int) -> RunError:
-    """Return the error for a model that gives EOS probability 0 at the maximum length."""
-    return RunError(
+def check_eos(is_possible: object, max_length: int) -> None:
+    """Raise RunError if the model gives EOS probability 0 at the maximum length."""
+    check(
+        is_possible,
         "search",
-        f"the model gives EOS probability 0 at the maximum length of {length} tokens",
+        f"the model gives EOS probability 0 at the maximum length of {max_length} tokens",
         "raise max_length, or use another checkpoint",
+        RunError,
     )
 
 
@@ -249,8 +240,8 @@ class NoRepeatNGram(LogitsProcessor):
         ngrams = generated.unfold(1, self.ngram_size, 1)  # (R, ngrams, ngram_size)
         prefix = generated[:, generated.size(1) - self.ngram_size + 1 :].unsqueeze(1)
         would_repeat = (ngrams[..., :-1] == prefix).all(dim=-1)
-        bound = torch.zeros_like(ngrams[..., -1], dtype=log_probs.dtype)
-        bound = bound.masked_fill(~would_repeat, torch.inf).masked_fill(would_repeat, -torch.inf)
+        bound = log_probs.new_full(would_repeat.shape, torch.inf)
+        bound = bound.masked_fill(would_repeat, -torch.inf)
         return log_probs.scatter_reduce(1, ngrams[..., -1], bound, "amin")
 
 

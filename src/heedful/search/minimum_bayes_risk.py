@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple, TypeVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +49,7 @@ def bleu_utilities(texts: Sequence[str]) -> Array:
     lengths = np.array([len(of_text) for of_text in tokens], dtype=np.float64)
     log_precisions, num_smoothed = np.zeros((2, len(texts), len(texts)))
     for order in range(1, _BLEU_MAX_ORDER + 1):
-        shared = _shared_ngram_counts([_ngrams(of_text, order) for of_text in tokens])
+        shared = _shared_ngram_counts(tokens, order)
         total = np.maximum(lengths - order + 1, 0)[:, None]
         has_ngrams = total > 0
         num_smoothed += has_ngrams & (shared == 0)
@@ -69,7 +69,7 @@ def chrf_utilities(texts: Sequence[str]) -> Array:
     precision, recall, orders = np.zeros((3, len(texts), len(texts)))
     for order in range(1, _CHRF_MAX_ORDER + 1):
         counts = np.maximum(lengths - order + 1, 0)
-        shared = _shared_ngram_counts([_ngrams(line, order) for line in lines])
+        shared = _shared_ngram_counts(lines, order)
         is_in_both = (counts[:, None] > 0) & (counts[None] > 0)
         precision += np.where(is_in_both, shared / np.maximum(counts, 1)[:, None], 0)
         recall += np.where(is_in_both, shared / np.maximum(counts, 1)[None], 0)
@@ -85,43 +85,26 @@ UTILITIES: Mapping[UtilityName, Callable[[Sequence[str]], Array]] = {
 }
 
 
-def _ngrams(items: Sequence[str], order: int) -> Iterable[object]:
-    if isinstance(items, str):
-        return [items[start : start + order] for start in range(len(items) - order + 1)]
-    return zip(*(items[start:] for start in range(order)), strict=False)
-
-
-def _shared_ngram_counts(ngrams_of_texts: Sequence[Iterable[object]]) -> Array:
-    """Return the clipped number of n-grams that every two texts have in common."""
+def _shared_ngram_counts(sequences: Sequence[Sequence[str]], order: int) -> Array:
+    """Return the clipped number of n-grams that every two sequences have in common."""
     column_ids: dict[object, int] = {}
     rows: list[int] = []
     columns: list[int] = []
-    for row, ngrams in enumerate(ngrams_of_texts):
+    for row, items in enumerate(sequences):
+        ngrams = zip(*(items[start:] for start in range(order)), strict=False)
         for ngram, count in Counter(ngrams).items():
             for occurrence in range(count):
                 rows.append(row)
                 columns.append(column_ids.setdefault((ngram, occurrence), len(column_ids)))
-    has_ngram = np.zeros((len(ngrams_of_texts), len(column_ids)))
+    has_ngram = np.zeros((len(sequences), len(column_ids)))
     has_ngram[rows, columns] = 1
     return has_ngram @ has_ngram.T
 
 
-class DistinctOutputs(NamedTuple):
-    """Distinct outputs by the index of their first occurrence, with their counts."""
-
-    indices: list[int]
-    counts: list[int]
-
-
-def count_distinct(outputs: Sequence[Hashable]) -> DistinctOutputs:
-    """Count equal outputs, so that utilities are computed once for each."""
-    first_indices: dict[Hashable, int] = {}
-    for index, output in enumerate(outputs):
-        first_indices.setdefault(output, index)
+def count_distinct(outputs: Sequence[Hashable]) -> tuple[list[int], list[int]]:
+    """Return first index and count of each distinct output, so that utilities are computed once."""
     counts = Counter(outputs)
-    return DistinctOutputs(
-        list(first_indices.values()), [counts[output] for output in first_indices]
-    )
+    return [outputs.index(output) for output in counts], list(counts.values())
 
 
 def pairwise_utilities(

@@ -6,17 +6,17 @@ bounds the score of every continuation of a hypothesis.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, NonNegativeFloat
-from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
 
+CoverageFormula = Literal["gnmt", "repeated", "summary"]
 _MIN_COVERAGE = 1e-10  # of a position without any weight, whose logarithm would be -inf
 
 
@@ -48,55 +48,36 @@ MEAN_LOG_PROB = LengthPenalty(1.0, "power")
 """log P / length: the mean log-probability per token."""
 
 
-class CoveragePenalty(ABC):
-    """-beta * violation(attention weights of the whole output)."""
+@dataclass(frozen=True)
+class CoveragePenalty:
+    """-beta * violation(a), where a_ij is the attention weight of token i on source position j.
 
-    def __init__(self, beta: float) -> None:
-        assert beta >= 0, f"beta must not be negative, but is {beta}"
-        self.beta = beta
+    `gnmt`: -sum_j log(min(sum_i a_ij, 1)), uncovered positions (Wu et al. 2016, equation 14). A
+    position without any weight counts as 1e-10, so that under hard attention outputs are ranked by
+    the number of positions that they leave out.
+    `repeated`: sum_i sum_j min(a_ij, sum_(k<i) a_kj), repeated attention: the coverage loss of See
+    et al. 2017, equation 12, summed over a whole output.
+    `summary`: sum_j max(sum_i a_ij, 1) - S, coverage above 1 (Gehrmann et al. 2018); OpenNMT-py
+    calls it `coverage_summary`.
+    """
+
+    beta: float
+    formula: CoverageFormula = "gnmt"
+
+    def __post_init__(self) -> None:
+        assert self.beta >= 0, f"beta must not be negative, but is {self.beta}"
 
     def __call__(self, weights: NDArray[np.float32]) -> float:
         """Score weights (tokens + EOS, source positions without padding)."""
-        return -self.beta * self.violation(weights.astype(np.float64))
-
-    @abstractmethod
-    def violation(self, weights: NDArray[np.float64]) -> float:
-        """Return how far coverage is from ideal, which is 0."""
-
-
-class GNMTCoveragePenalty(CoveragePenalty):
-    """beta * sum_j log(min(sum_i a_ij, 1)): uncovered positions (Wu et al. 2016, equation 14).
-
-    A position without any weight counts as 1e-10, so that under hard attention outputs are ranked
-    by the number of positions that they leave out.
-    """
-
-    @override
-    def violation(self, weights: NDArray[np.float64]) -> float:
-        return float(-np.log(weights.sum(axis=0).clip(_MIN_COVERAGE, 1)).sum())
-
-
-class RepeatedCoveragePenalty(CoveragePenalty):
-    """-beta * sum_i sum_j min(a_ij, sum_(k<i) a_kj): repeated attention (See et al. 2017).
-
-    This is the coverage loss of their equation 12, summed over a whole output.
-    """
-
-    @override
-    def violation(self, weights: NDArray[np.float64]) -> float:
-        coverage = weights.cumsum(axis=0) - weights
-        return float(np.minimum(weights, coverage).sum())
-
-
-class SummaryCoveragePenalty(CoveragePenalty):
-    """-beta * (sum_j max(sum_i a_ij, 1) - S): coverage above 1 (Gehrmann et al. 2018).
-
-    OpenNMT-py calls it `coverage_summary`.
-    """
-
-    @override
-    def violation(self, weights: NDArray[np.float64]) -> float:
-        return float((weights.sum(axis=0) - 1).clip(min=0).sum())
+        attention = weights.astype(np.float64)
+        coverage = attention.sum(axis=0)
+        if self.formula == "gnmt":
+            violation = -np.log(coverage.clip(_MIN_COVERAGE, 1)).sum()
+        elif self.formula == "repeated":
+            violation = np.minimum(attention, attention.cumsum(axis=0) - attention).sum()
+        else:
+            violation = (coverage - 1).clip(min=0).sum()
+        return -self.beta * float(violation)
 
 
 class GNMTLengthPenaltyConfig(BaseConfig):
@@ -166,16 +147,16 @@ LengthPenaltyConfig = Annotated[
 
 
 class _CoveragePenaltyConfig(BaseConfig):
-    module_class: ClassVar[type[CoveragePenalty]]
+    type: CoverageFormula
+    beta: NonNegativeFloat = 1.0
+    """Weight of the penalty."""
 
     def build(self) -> CoveragePenalty:
-        return self.module_class(**self.options())
+        return CoveragePenalty(self.beta, self.type)
 
 
 class GNMTCoveragePenaltyConfig(_CoveragePenaltyConfig):
     """Penalize source positions with little attention (Wu et al. 2016, equation 14)."""
-
-    module_class = GNMTCoveragePenalty
 
     type: Literal["gnmt"] = "gnmt"
     beta: NonNegativeFloat = 0.2
@@ -185,21 +166,13 @@ class GNMTCoveragePenaltyConfig(_CoveragePenaltyConfig):
 class RepeatedCoveragePenaltyConfig(_CoveragePenaltyConfig):
     """Penalize attending to the same positions again (See et al. 2017, equation 12)."""
 
-    module_class = RepeatedCoveragePenalty
-
     type: Literal["repeated"] = "repeated"
-    beta: NonNegativeFloat = 1.0
-    """Weight of the penalty."""
 
 
 class SummaryCoveragePenaltyConfig(_CoveragePenaltyConfig):
     """Penalize positions whose attention adds up to more than 1 (Gehrmann et al. 2018)."""
 
-    module_class = SummaryCoveragePenalty
-
     type: Literal["summary"] = "summary"
-    beta: NonNegativeFloat = 1.0
-    """Weight of the penalty."""
 
 
 CoveragePenaltyConfig = Annotated[

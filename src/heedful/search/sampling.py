@@ -17,12 +17,18 @@ from torch import Tensor
 
 from heedful.config import BaseConfig
 from heedful.pytree import select_rows
-from heedful.search.hypotheses import Hypothesis, HypothesisRecorder
-from heedful.search.logits_processors import LogitsProcessor, MaxLength, apply_processors
-from heedful.search.protocol import State, StepOutput, StepwiseModel
-from heedful.shapes import Float, Int
+from heedful.search.hypotheses import (
+    Hypothesis,
+    HypothesisRecorder,
+    State,
+    StepOutput,
+    StepwiseModel,
+)
+from heedful.search.logits_processors import LogitsProcessor, LogProbs, MaxLength, apply_processors
+from heedful.shapes import Float, Int, Lengths, StepTokens
 
 PositiveProbability = Annotated[float, Field(gt=0, le=1)]
+Probabilities = Float[Tensor, "R N"]
 
 
 class SamplingOptions(NamedTuple):
@@ -43,9 +49,7 @@ class SamplingOptions(NamedTuple):
     min_p: float = 0.0
     typical_p: float = 1.0
 
-    def sample_tokens(
-        self, log_probs: Float[Tensor, "B N"], uniforms: Sequence[float]
-    ) -> Int[Tensor, "B"]:
+    def sample_tokens(self, log_probs: LogProbs, uniforms: Sequence[float]) -> Int[Tensor, "R"]:
         """Sample one token per row by inverting the CDF at a uniform random number."""
         if self.forbidden_tokens:
             forbidden = torch.tensor(self.forbidden_tokens, device=log_probs.device)
@@ -59,7 +63,7 @@ class SamplingOptions(NamedTuple):
         tokens = torch.searchsorted(cdf, values.unsqueeze(1), right=True).squeeze(1)
         return tokens.clamp(max=cdf.size(1) - 1)  # beyond the vocabulary if probabilities are NaN
 
-    def _probabilities(self, logits: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
+    def _probabilities(self, logits: LogProbs) -> Probabilities:
         """Return the filtered probabilities in vocabulary order.
 
         In the order of ranks, two almost equal probabilities could swap when rounding differs, and
@@ -75,13 +79,13 @@ class SamplingOptions(NamedTuple):
         return torch.zeros_like(logits).scatter(1, tokens[:, : probs.size(1)], probs)
 
 
-def _top_p_filter(probs: Float[Tensor, "B N"], threshold: float) -> Float[Tensor, "B N"]:
+def _top_p_filter(probs: Probabilities, threshold: float) -> Probabilities:
     """Keep the first tokens that add up to the threshold."""
     total_before = probs.cumsum(dim=-1) - probs
     return probs.masked_fill(total_before >= threshold, 0)
 
 
-def _typical_filter(probs: Float[Tensor, "B N"], threshold: float) -> Float[Tensor, "B N"]:
+def _typical_filter(probs: Probabilities, threshold: float) -> Probabilities:
     """Keep the tokens with surprisal closest to the entropy that add up to the threshold."""
     probs = probs / probs.sum(dim=-1, keepdim=True)
     surprisal = -probs.log()
@@ -166,9 +170,9 @@ def sample(
     model: StepwiseModel[State],
     state: State,
     *,
-    bos: Int[Tensor, "B"],
+    bos: StepTokens,
     eos: int | None,
-    max_lengths: Int[Tensor, "B"],
+    max_lengths: Lengths,
     options: SamplingOptions | None = None,
     seed: int = 0,
     processors: Sequence[LogitsProcessor] = (),
@@ -203,7 +207,7 @@ def sample_hypotheses(
     bos: int,
     eos: int,
     sentence_ids: Int[Tensor, "R"],
-    max_lengths: Int[Tensor, "B"],
+    max_lengths: Lengths,
     options: SamplingOptions,
     generators: Sequence[Random],
     processors: Sequence[LogitsProcessor] = (),

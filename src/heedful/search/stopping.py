@@ -120,8 +120,6 @@ _Stoppings = Annotated[
     | PatienceStoppingConfig,
     Field(discriminator="type"),
 ]
-
-
 StoppingConfig = Annotated[
     _Stoppings,
     allow_bare_type(_Stoppings | Literal["heuristic", "optimal", "first-finished", "patience"]),

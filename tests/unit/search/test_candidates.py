@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from heedful.errors import ConfigError, RunError
 from heedful.search import BeamGroups, BeamSearchOptions
-from heedful.search.beam_search import split_min_length
 from heedful.search.candidates import find_candidates
-from heedful.search.logits_processors import ForbiddenTokens, MaxLength, MinLength, NoRepeatNGram
+from heedful.search.logits_processors import ForbiddenTokens, MaxLength, MinLength
 from tests.unit.search.tables import EOS, NeverStop, TableModel, search
 
 MAX_LENGTH = 3
@@ -104,14 +103,6 @@ def test_length_bounds_equal_length_processors(seed, min_lengths, beam_size, num
         assert [(output.tokens, output.score, output.log_probs.tolist()) for output in outputs] == [
             (output.tokens, output.score, output.log_probs.tolist()) for output in expected
         ]
-
-
-def test_only_single_min_length_is_split_from_processors():
-    min_length, other = MinLength(torch.tensor([1]), eos=EOS), NoRepeatNGram(2)
-    assert split_min_length((min_length,)) == ((), min_length)
-    assert split_min_length((min_length, other)) == ((min_length, other), None)
-    assert split_min_length((other,)) == ((other,), None)
-    assert split_min_length(()) == ((), None)
 
 
 def diverse_beam_search(model, num_groups, group_size, penalty):

@@ -224,7 +224,7 @@ def test_num_missing_is_zero_iff_all_constraints_are_satisfied(constraints, toke
 @progress_cases
 def test_matched_count_is_longest_prefix_that_ends_the_output(constraints, tokens):
     constraint_set = ConstraintSet(constraints)
-    matched = progress_after(constraint_set, tokens).matched
+    matched = progress_after(constraint_set, tokens)
     for constraint, counts in zip(constraint_set.constraints, matched, strict=True):
         if counts is not None:
             for phrase, count in zip(constraint.phrases, counts, strict=True):

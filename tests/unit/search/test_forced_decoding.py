@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.search import BeamSearchOptions, LengthPenalty, score_targets
-from heedful.search.penalties import GNMTCoveragePenalty
+from heedful.search.penalties import CoveragePenalty
 from tests.unit.search.tables import BOS, EOS, TableModel, search
 
 some_targets = st.lists(st.lists(st.integers(2, 3), max_size=4), min_size=1, max_size=4)
@@ -28,7 +28,7 @@ def test_scores_of_targets_equal_the_table(seed, targets):
 @given(seed=st.integers(0, 9999), beam_size=st.integers(1, 4))
 def test_forced_decoding_reproduces_beam_search(seed, beam_size):
     model, lengths = TableModel(seed, 4), torch.tensor([2])
-    length_penalty, coverage_penalty = LengthPenalty(0.6), GNMTCoveragePenalty(0.3)
+    length_penalty, coverage_penalty = LengthPenalty(0.6), CoveragePenalty(0.3, "gnmt")
     outputs = search(
         model,
         beam_size=beam_size,

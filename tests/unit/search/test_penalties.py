@@ -9,15 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.search import MEAN_LOG_PROB, BeamSearchOptions, LengthPenalty
-from heedful.search.penalties import (
-    GNMTCoveragePenalty,
-    RepeatedCoveragePenalty,
-    SummaryCoveragePenalty,
-)
+from heedful.search.penalties import CoveragePenalty
 from tests.unit.decoding.untrained import build_config
 from tests.unit.search.tables import TableModel, search
 
-COVERAGE_PENALTIES = [GNMTCoveragePenalty, RepeatedCoveragePenalty, SummaryCoveragePenalty]
+FORMULAS = ["gnmt", "repeated", "summary"]
 
 
 @pytest.mark.parametrize(
@@ -54,12 +50,12 @@ def test_no_continuation_scores_above_the_upper_bound(log_prob, losses, alpha, f
     ("penalty", "score"),
     [
         # Coverage is 1.25, 0.5 and 0.25: log(1) + log(0.5) + log(0.25).
-        (GNMTCoveragePenalty(0.2), 0.2 * math.log(0.125)),
+        (CoveragePenalty(0.2, "gnmt"), 0.2 * math.log(0.125)),
         # The second token attends to the first position again: min(0.75, 0.5) = 0.5.
-        (RepeatedCoveragePenalty(2.0), -1.0),
+        (CoveragePenalty(2.0, "repeated"), -1.0),
         # Only the first position is above 1: 1.25 - 1 = 0.25.
-        (SummaryCoveragePenalty(2.0), -0.5),
-        (GNMTCoveragePenalty(0.0), 0.0),
+        (CoveragePenalty(2.0, "summary"), -0.5),
+        (CoveragePenalty(0.0, "gnmt"), 0.0),
     ],
 )
 def test_coverage_penalty_of_two_tokens_over_three_positions(penalty, score):
@@ -68,20 +64,24 @@ def test_coverage_penalty_of_two_tokens_over_three_positions(penalty, score):
 
 
 def test_gnmt_coverage_of_hard_attention_counts_uncovered_positions():
-    penalty = GNMTCoveragePenalty(1.0)
+    penalty = CoveragePenalty(1.0, "gnmt")
     scores = [penalty(np.eye(3, dtype=np.float32)[positions]) for positions in ([0, 0], [0, 1])]
     assert scores == pytest.approx([2 * math.log(1e-10), math.log(1e-10)])
 
 
-@given(seed=st.integers(0, 999), penalty_class=st.sampled_from(COVERAGE_PENALTIES))
-def test_coverage_penalty_is_never_positive(seed, penalty_class):
+@given(seed=st.integers(0, 999), formula=st.sampled_from(FORMULAS))
+def test_coverage_penalty_is_never_positive(seed, formula):
     weights = np.random.default_rng(seed).dirichlet(np.ones(4), size=6).astype(np.float32)
-    assert penalty_class(1.0)(weights) <= 0
+    assert CoveragePenalty(1.0, formula)(weights) <= 0
 
 
 @pytest.mark.parametrize(
     "coverage_penalty",
-    [GNMTCoveragePenalty(0.7), RepeatedCoveragePenalty(1.5), SummaryCoveragePenalty(1.5)],
+    [
+        CoveragePenalty(0.7, "gnmt"),
+        CoveragePenalty(1.5, "repeated"),
+        CoveragePenalty(1.5, "summary"),
+    ],
 )
 @given(seed=st.integers(0, 999))
 def test_search_ranks_by_length_and_coverage_penalty(coverage_penalty, seed):
@@ -109,7 +109,7 @@ def test_coverage_penalty_ignores_padding():
     shared = {
         "beam_size": 3,
         "max_length": 3,
-        "options": BeamSearchOptions(coverage_penalty=GNMTCoveragePenalty(0.7)),
+        "options": BeamSearchOptions(coverage_penalty=CoveragePenalty(0.7, "gnmt")),
     }
     padded = search(model, source_lengths=torch.tensor([2]), **shared)[0]
     model.weights = model.weights[..., :2]
@@ -119,12 +119,7 @@ def test_coverage_penalty_ignores_padding():
     assert [output.score for output in padded] == pytest.approx(scores)
 
 
-@pytest.mark.parametrize(
-    ("type_name", "penalty_class"),
-    list(zip(["gnmt", "repeated", "summary"], COVERAGE_PENALTIES, strict=True)),
-)
-def test_coverage_penalty_is_built_from_config(type_name, penalty_class):
-    config = build_config(coverage_penalty={"type": type_name, "beta": 0.3})
-    penalty = config.coverage_penalty.build()
-    assert isinstance(penalty, penalty_class)
-    assert penalty.beta == 0.3
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_coverage_penalty_is_built_from_config(formula):
+    config = build_config(coverage_penalty={"type": formula, "beta": 0.3})
+    assert config.coverage_penalty.build() == CoveragePenalty(0.3, formula)

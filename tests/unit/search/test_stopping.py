@@ -12,8 +12,8 @@ from heedful.search import (
     LengthPenalty,
     OptimalStopping,
     PatienceStopping,
+    Trellis,
 )
-from heedful.search.hypotheses import Trellis
 from tests.unit.decoding.untrained import build_config
 from tests.unit.search.tables import EOS, NeverStop, TableModel, search
 

@@ -48,7 +48,7 @@ from heedful.models.recurrent.wiring import (
     WiringState,
 )
 from heedful.models.scheduled_sampling import TokenChoice, choose_input_token
-from heedful.search.protocol import StepOutput
+from heedful.search import StepOutput
 from heedful.shapes import Embedded, Float, StepTokens, TokenIds
 
 

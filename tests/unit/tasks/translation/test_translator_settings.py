@@ -11,7 +11,7 @@ from heedful.decoding.forbidden_text import contains_phrase
 from heedful.decoding.requests import Request
 from heedful.errors import ConfigError
 from heedful.models.ensembles import Ensemble, ShallowFusion
-from heedful.search.penalties import GNMTCoveragePenalty
+from heedful.search.penalties import CoveragePenalty
 from heedful.tasks.translation.translator import Translator
 from heedful.tokenization.vocabulary import EOS
 from tests.shape_checking import unchecked
@@ -181,7 +181,9 @@ def test_score_is_log_prob_with_length_and_coverage_penalty():
     )
     for result in translator.translate(NONEMPTY):
         weights = np.concatenate([result.weights, result.eos_weights[None]])
-        score = result.log_prob / len(result.log_probs) ** 0.7 + GNMTCoveragePenalty(0.2)(weights)
+        score = result.log_prob / len(result.log_probs) ** 0.7 + CoveragePenalty(0.2, "gnmt")(
+            weights
+        )
         assert result.score == pytest.approx(score, abs=1e-4)
 
 
