@@ -21,13 +21,13 @@ from experiments import LAB, heading, row, save
 from heedful.attention.config import AttentionConfig
 from heedful.attention.memory import padding_mask
 from heedful.layers.rnn import RecurrentLayer
-from heedful.layers.rnn_cells import (
+from heedful.layers.rnn_cell_config import (
     CellConfigBase,
     GRUCellConfig,
     LSTMCellConfig,
     RNNCellConfig,
-    TorchCell,
 )
+from heedful.layers.rnn_cells import TorchCell
 from heedful.plotting.charts import LineSeries, render_line_chart
 from heedful.shapes import Float
 

@@ -18,14 +18,8 @@ from heedful.layers.rnn import (
     unroll_steps,
     unroll_with_final_state,
 )
-from heedful.layers.rnn_cells import (
-    CELL_CLASSES,
-    GRUCell,
-    RecurrentDropout,
-    ResetAfterGRUCell,
-    ResetBeforeGRUCell,
-    Zoneout,
-)
+from heedful.layers.rnn_cell_config import RecurrentDropout, Zoneout
+from heedful.layers.rnn_cells import CELL_CLASSES, GRUCell, ResetAfterGRUCell, ResetBeforeGRUCell
 
 each_kind = pytest.mark.parametrize("kind", CELL_CLASSES)
 each_dtype = pytest.mark.parametrize("dtype", [torch.float, torch.double], ids=str)
@@ -145,8 +139,8 @@ def test_recurrent_dropout_has_a_kernel_in_eval_mode_alone(kind):
 
 def test_other_cells_have_no_kernel():
     class Shifted(GRUCell):
-        def step(self, inputs, state, recurrent_input=None):
-            return super().step(inputs + 1, state, recurrent_input)
+        def update(self, inputs, state, hidden):
+            return super().update(inputs + 1, state, hidden)
 
     zoned = Zoneout(GRUCell(2, 4), (0.1,)).eval()
     for cell in (Shifted(2, 4), zoned, ResetBeforeGRUCell(2, 4), ResetAfterGRUCell(2, 4)):

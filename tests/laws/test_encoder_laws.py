@@ -7,7 +7,7 @@ import torch
 
 from heedful.config.base import type_of, types_in
 from heedful.layers.pooling import PoolingConfig
-from heedful.layers.rnn import CellConfig
+from heedful.layers.rnn_cell_config import CellConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.models.recurrent.encoder_layers import ConnectionConfig, DirectionConfig
 

@@ -17,11 +17,11 @@ from torch.utils.checkpoint import get_device_states, set_device_states
 
 from heedful.acceleration import tuning
 from heedful.layers.rnn import final_part
+from heedful.layers.rnn_cell_config import RecurrentDropout
 from heedful.layers.rnn_cells import (
     GRUCell,
     LSTMCell,
     RecurrentCell,
-    RecurrentDropout,
     RecurrentState,
     RNNCell,
     TorchCell,

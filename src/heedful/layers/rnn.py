@@ -1,4 +1,4 @@
-"""Recurrent layers: cells stacked for one step, or run along a sequence in one or both directions.
+"""Recurrent layers: cells run along a sequence, in one or both directions.
 
 A part of a state is (B, D), replaced by every step, or a history (B, S, D), to which every step
 appends a position. Invariant: padding has no influence; a backward layer starts each row at its own
@@ -7,134 +7,16 @@ last position.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal, NamedTuple, cast
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.config.base import allow_bare_type
-from heedful.layers.rnn_cells import (
-    CellWrapper,
-    GRUCellConfig,
-    LSTMCellConfig,
-    RecurrentCell,
-    RecurrentState,
-    RNNCellConfig,
-)
-from heedful.layers.self_attentive_cells import (
-    LSTMNCellConfig,
-    SelfAttentiveCellConfig,
-    SelfAttentiveLSTMCellConfig,
-)
+from heedful.layers.rnn_cells import RecurrentCell, RecurrentState
 from heedful.ops import op
-from heedful.shapes import Embedded, Float, Hidden, LayerInputs, LayerOutputs, Lengths
-
-CellType = Literal["rnn", "gru", "lstm", "self-attentive-rnn", "self-attentive-lstm", "lstmn"]
-
-
-_Cells = (
-    RNNCellConfig
-    | GRUCellConfig
-    | LSTMCellConfig
-    | SelfAttentiveCellConfig
-    | SelfAttentiveLSTMCellConfig
-    | LSTMNCellConfig
-)
-
-
-CellConfig = Annotated[_Cells, Field(discriminator="type"), allow_bare_type(CellType | _Cells)]
-
-
-class ResidualCell(CellWrapper):
-    """x' = h' + x, a cell with a residual connection (Wu et al. 2016, section 3.1).
-
-    x is the first `hidden_size` values of the input. The state is x', then the cell's own state.
-    """
-
-    def __init__(self, cell: RecurrentCell) -> None:
-        super().__init__(cell)
-        if cell.cell_state_index is not None:
-            self.cell_state_index = cell.cell_state_index + 1
-
-    @override
-    def initial_state(self, hidden: Hidden) -> RecurrentState:
-        return (hidden, *self.cell.initial_state(hidden))
-
-    @override
-    def project_inputs(self, inputs: Float[Tensor, "*B E"]) -> Float[Tensor, "*B X"]:
-        return inputs  # the step needs them unprojected, for the sum
-
-    @override
-    def step(
-        self,
-        inputs: Float[Tensor, "B X"],
-        state: RecurrentState,
-        recurrent_input: Hidden | None = None,
-    ) -> RecurrentState:
-        projected = self.cell.project_inputs(inputs)
-        cell_state = self.cell.step(projected, state[1:], recurrent_input)
-        return (cell_state[0] + inputs[:, : self.hidden_size], *cell_state)
-
-
-class StackedCells(nn.Module):
-    """Cells on top of one another, each reading the output of the one below.
-
-    Layers from `first_residual_layer` on, counted from 1, are residual; never the first, whose
-    input is not a hidden state.
-    """
-
-    def __init__(
-        self,
-        cells: Sequence[RecurrentCell],
-        dropout: float,
-        *,
-        first_residual_layer: int | None = None,
-    ) -> None:
-        super().__init__()
-        assert first_residual_layer is None or first_residual_layer > 1, (
-            f"residual from layer {first_residual_layer}"
-        )
-        num_plain = len(cells) if first_residual_layer is None else first_residual_layer - 1
-        self.cells = nn.ModuleList([*cells[:num_plain], *map(ResidualCell, cells[num_plain:])])
-        self.dropout = nn.Dropout(dropout)
-
-    @property
-    def has_cell_states(self) -> bool:
-        """Whether every layer has an LSTM cell state."""
-        return all(cell.cell_state_index is not None for cell in self._cells)
-
-    def initial_state(
-        self, hidden: Sequence[Hidden], cell_states: Sequence[Hidden] = ()
-    ) -> tuple[RecurrentState, ...]:
-        """Return the first state of every layer; without `cell_states` these are zero."""
-        if not cell_states:
-            pairs = zip(self._cells, hidden, strict=True)
-            return tuple(cell.initial_state(layer_hidden) for cell, layer_hidden in pairs)
-        layers = zip(self._cells, hidden, cell_states, strict=True)
-        return tuple(cell.initial_state_with_cell(*parts) for cell, *parts in layers)
-
-    @override
-    def forward(
-        self,
-        inputs: Embedded,
-        states: tuple[RecurrentState, ...],
-        context: Float[Tensor, "B V"] | None = None,
-    ) -> tuple[RecurrentState, ...]:
-        """Step every layer, from the bottom up; each input is concatenated with the context."""
-        next_states: list[RecurrentState] = []
-        for cell, state in zip(self.cells, states, strict=True):
-            layer_inputs = self.dropout(next_states[-1][0]) if next_states else inputs
-            if context is not None:
-                layer_inputs = torch.cat([layer_inputs, context], dim=-1)
-            next_states.append(cell(layer_inputs, state))
-        return tuple(next_states)
-
-    @property
-    def _cells(self) -> Iterable[RecurrentCell]:
-        return cast(Iterable[RecurrentCell], self.cells)
+from heedful.shapes import Hidden, LayerInputs, LayerOutputs, Lengths
 
 
 @op

@@ -1,4 +1,4 @@
-"""Recurrent cells: one step of an RNN, GRU or LSTM, plain, with layer norm or regularized.
+"""Recurrent cells: one step of an RNN, GRU or LSTM, plain or with layer norm, alone or stacked.
 
 A cell maps an input (B, E) and a state to the next state. A state is a tuple of tensors with one
 row per example; its first part is the hidden state, which is also the output. Invariant: a cell
@@ -8,16 +8,14 @@ keeps nothing between calls, and rows do not influence one another.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, cast
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import dropout, linear
+from torch.nn.functional import linear
 from typing_extensions import override
 
-from heedful.config import BaseConfig
 from heedful.shapes import Embedded, Float, Hidden
 
 RecurrentState = tuple[Tensor, ...]
@@ -33,7 +31,7 @@ class RecurrentCell(nn.Module, ABC):
 
     def initial_state(self, hidden: Hidden) -> RecurrentState:
         """Return the first state with this hidden state; a cell state is zero."""
-        return (hidden,)
+        return (hidden,) if self.cell_state_index is None else (hidden, torch.zeros_like(hidden))
 
     def initial_state_with_cell(self, hidden: Hidden, cell_state: Hidden) -> RecurrentState:
         """Return the first state with this hidden state and this cell state."""
@@ -46,14 +44,15 @@ class RecurrentCell(nn.Module, ABC):
         """Compute the part of a step that needs no state, for a whole sequence at once."""
         return inputs
 
-    @abstractmethod
-    def step(
-        self, inputs: Projected, state: RecurrentState, recurrent_input: Hidden | None = None
-    ) -> RecurrentState:
-        """Return the next state for inputs that `project_inputs` has projected.
+    def step(self, inputs: Projected, state: RecurrentState) -> RecurrentState:
+        """Return the next state for inputs that `project_inputs` has projected."""
+        return self.update(inputs, state, state[0])
 
-        `recurrent_input` replaces the hidden state in the recurrent products U h, but not in what
-        a gate carries over.
+    @abstractmethod
+    def update(self, inputs: Projected, state: RecurrentState, hidden: Hidden) -> RecurrentState:
+        """Return the next state, with `hidden` as the h of the recurrent products U h.
+
+        It is the hidden state, or one to which dropout was applied; a gate carries over `state`.
         """
 
     @override
@@ -87,10 +86,7 @@ class RNNCell(TorchCell):
     layer_class = nn.RNN
 
     @override
-    def step(
-        self, inputs: Projected, state: RecurrentState, recurrent_input: Hidden | None = None
-    ) -> RecurrentState:
-        hidden = state[0] if recurrent_input is None else recurrent_input
+    def update(self, inputs: Projected, state: RecurrentState, hidden: Hidden) -> RecurrentState:
         return (torch.rnn_tanh_cell(inputs, hidden, *self.weights),)
 
 
@@ -103,16 +99,13 @@ class GRUCell(TorchCell):
     layer_class = nn.GRU
 
     @override
-    def step(
-        self, inputs: Projected, state: RecurrentState, recurrent_input: Hidden | None = None
-    ) -> RecurrentState:
-        if recurrent_input is None:
-            return (torch.gru_cell(inputs, state[0], *self.weights),)
+    def update(self, inputs: Projected, state: RecurrentState, hidden: Hidden) -> RecurrentState:
+        if hidden is state[0]:
+            return (torch.gru_cell(inputs, hidden, *self.weights),)
         # torch's kernel takes one hidden state, but z must carry over `state[0]`.
         weight_ih, weight_hh, bias_ih, bias_hh = self.weights
         input_projection = linear(inputs, weight_ih, bias_ih)
-        hidden_projection = linear(recurrent_input, weight_hh, bias_hh)
-        return (gru_update(input_projection, hidden_projection, state[0]),)
+        return (gru_update(input_projection, linear(hidden, weight_hh, bias_hh), state[0]),)
 
 
 class LSTMCell(TorchCell):
@@ -125,22 +118,14 @@ class LSTMCell(TorchCell):
     cell_state_index = 1
 
     @override
-    def initial_state(self, hidden: Hidden) -> RecurrentState:
-        return (hidden, torch.zeros_like(hidden))
-
-    @override
-    def step(
-        self, inputs: Projected, state: RecurrentState, recurrent_input: Hidden | None = None
-    ) -> RecurrentState:
-        hidden, cell_state = state
-        if recurrent_input is not None:
-            hidden = recurrent_input
-        return torch.lstm_cell(inputs, (hidden, cell_state), *self.weights)
+    def update(self, inputs: Projected, state: RecurrentState, hidden: Hidden) -> RecurrentState:
+        return torch.lstm_cell(inputs, (hidden, state[1]), *self.weights)
 
 
-def gru_update(
-    input_projection: Projected, hidden_projection: Projected, hidden: Hidden
-) -> Float[Tensor, "B D"]:
+CELL_CLASSES: dict[str, type[TorchCell]] = {"rnn": RNNCell, "gru": GRUCell, "lstm": LSTMCell}
+
+
+def gru_update(input_projection: Projected, hidden_projection: Projected, hidden: Hidden) -> Hidden:
     """Return the next hidden state of a GRU from W x and U h, both in the order r, z, n."""
     r_input, z_input, n_input = input_projection.chunk(3, dim=-1)
     r_hidden, z_hidden, n_hidden = hidden_projection.chunk(3, dim=-1)
@@ -149,9 +134,12 @@ def gru_update(
     return (1 - update) * (n_input + reset * n_hidden).tanh() + update * hidden
 
 
-CELL_CLASSES: dict[str, type[TorchCell]] = {"rnn": RNNCell, "gru": GRUCell, "lstm": LSTMCell}
-
 LinearFactory = Callable[[int, int], nn.Module]
+
+
+def layer_norm_linear(input_size: int, size: int) -> nn.Module:
+    """Return LN(W x), with a learned gain and bias."""
+    return nn.Sequential(nn.Linear(input_size, size, bias=False), nn.LayerNorm(size))
 
 
 class UnfusedGRUCell(RecurrentCell):
@@ -176,14 +164,9 @@ class ResetAfterGRUCell(UnfusedGRUCell):
     """`GRUCell` with any linear layers: n = tanh(W x + r * (U h)); h' = (1 - z) * n + z * h."""
 
     @override
-    def step(
-        self, inputs: Projected, state: RecurrentState, recurrent_input: Hidden | None = None
-    ) -> RecurrentState:
-        hidden = state[0] if recurrent_input is None else recurrent_input
-        hidden_projection = torch.cat(
-            [self.hidden_to_gates(hidden), self.hidden_to_candidate(hidden)], dim=-1
-        )
-        return (gru_update(inputs, hidden_projection, state[0]),)
+    def update(self, inputs: Projected, state: RecurrentState, hidden: Hidden) -> RecurrentState:
+        projections = [self.hidden_to_gates(hidden), self.hidden_to_candidate(hidden)]
+        return (gru_update(inputs, torch.cat(projections, dim=-1), state[0]),)
 
 
 class ResetBeforeGRUCell(UnfusedGRUCell):
@@ -195,19 +178,11 @@ class ResetBeforeGRUCell(UnfusedGRUCell):
     """
 
     @override
-    def step(
-        self, inputs: Projected, state: RecurrentState, recurrent_input: Hidden | None = None
-    ) -> RecurrentState:
-        hidden = state[0] if recurrent_input is None else recurrent_input
+    def update(self, inputs: Projected, state: RecurrentState, hidden: Hidden) -> RecurrentState:
         gate_inputs, candidate_inputs = inputs.tensor_split([2 * self.hidden_size], dim=-1)
         reset, update = (gate_inputs + self.hidden_to_gates(hidden)).sigmoid().chunk(2, dim=-1)
         candidate = (candidate_inputs + self.hidden_to_candidate(reset * hidden)).tanh()
         return ((1 - update) * state[0] + update * candidate,)
-
-
-def layer_norm_linear(input_size: int, size: int) -> nn.Module:
-    """Return LN(W x), with a learned gain and bias."""
-    return nn.Sequential(nn.Linear(input_size, size, bias=False), nn.LayerNorm(size))
 
 
 class LayerNormRNNCell(RecurrentCell):
@@ -225,10 +200,7 @@ class LayerNormRNNCell(RecurrentCell):
         return self.input_to_hidden(inputs)
 
     @override
-    def step(
-        self, inputs: Projected, state: RecurrentState, recurrent_input: Hidden | None = None
-    ) -> RecurrentState:
-        hidden = state[0] if recurrent_input is None else recurrent_input
+    def update(self, inputs: Projected, state: RecurrentState, hidden: Hidden) -> RecurrentState:
         return (self.norm(inputs + self.hidden_to_hidden(hidden)).tanh(),)
 
 
@@ -248,23 +220,14 @@ class LayerNormLSTMCell(RecurrentCell):
         self.norm = nn.LayerNorm(hidden_size)
 
     @override
-    def initial_state(self, hidden: Hidden) -> RecurrentState:
-        return (hidden, torch.zeros_like(hidden))
-
-    @override
     def project_inputs(self, inputs: Float[Tensor, "*B E"]) -> Float[Tensor, "*B X"]:
         return self.input_to_hidden(inputs)
 
     @override
-    def step(
-        self, inputs: Projected, state: RecurrentState, recurrent_input: Hidden | None = None
-    ) -> RecurrentState:
-        hidden, cell_state = state
-        gates = inputs + self.hidden_to_hidden(
-            hidden if recurrent_input is None else recurrent_input
-        )
+    def update(self, inputs: Projected, state: RecurrentState, hidden: Hidden) -> RecurrentState:
+        gates = inputs + self.hidden_to_hidden(hidden)
         input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=-1)
-        cell_state = forget_gate.sigmoid() * cell_state + input_gate.sigmoid() * candidate.tanh()
+        cell_state = forget_gate.sigmoid() * state[1] + input_gate.sigmoid() * candidate.tanh()
         return (output_gate.sigmoid() * self.norm(cell_state).tanh(), cell_state)
 
 
@@ -286,126 +249,85 @@ class CellWrapper(RecurrentCell):
         return self.cell.project_inputs(inputs)
 
 
-class Zoneout(CellWrapper):
-    """s' = d * s + (1 - d) * cell(x, s)  (Krueger et al. 2017).
+class ResidualCell(CellWrapper):
+    """x' = h' + x, a cell with a residual connection (Wu et al. 2016, section 3.1).
 
-    d is drawn for every value at every step in training; in eval mode it is its expectation.
-    `rates` has one probability for each part of the state.
+    x is the first `hidden_size` values of the input. The state is x', then the cell's own state.
     """
 
-    def __init__(self, cell: RecurrentCell, rates: Sequence[float]) -> None:
+    def __init__(self, cell: RecurrentCell) -> None:
         super().__init__(cell)
-        self.rates = tuple(rates)
-
-    @override
-    def step(
-        self, inputs: Projected, state: RecurrentState, recurrent_input: Hidden | None = None
-    ) -> RecurrentState:
-        next_state = self.cell.step(inputs, state, recurrent_input)
-        parts = zip(state, next_state, self.rates, strict=True)
-        return tuple(self._zoneout(old, new, rate) for old, new, rate in parts)
-
-    def _zoneout(self, old: Tensor, new: Tensor, rate: float) -> Tensor:
-        if self.training:
-            keep_mask = torch.empty_like(new, dtype=torch.bool).bernoulli_(rate)
-            return torch.where(keep_mask, old, new)
-        return rate * old + (1 - rate) * new
-
-
-class RecurrentDropout(CellWrapper):
-    """cell(x, m * h), with one dropout mask m per sequence (Gal & Ghahramani 2016).
-
-    What a gate carries over is not dropped. The mask is drawn in `initial_state` and is the last
-    part of the state, so that it is reordered with its row.
-    """
-
-    def __init__(self, cell: RecurrentCell, rate: float) -> None:
-        super().__init__(cell)
-        self.rate = rate
+        if cell.cell_state_index is not None:
+            self.cell_state_index = cell.cell_state_index + 1
 
     @override
     def initial_state(self, hidden: Hidden) -> RecurrentState:
-        mask = dropout(torch.ones_like(hidden), self.rate, self.training)
-        return (*self.cell.initial_state(hidden), mask)
+        return (hidden, *self.cell.initial_state(hidden))
 
     @override
-    def step(
-        self, inputs: Projected, state: RecurrentState, recurrent_input: Hidden | None = None
-    ) -> RecurrentState:
-        *cell_parts, mask = state
-        if self.training:
-            recurrent_input = mask * (cell_parts[0] if recurrent_input is None else recurrent_input)
-        return (*self.cell.step(inputs, tuple(cell_parts), recurrent_input), mask)
+    def project_inputs(self, inputs: Float[Tensor, "*B E"]) -> Float[Tensor, "*B X"]:
+        return inputs  # the step needs them unprojected, for the sum
+
+    @override
+    def update(self, inputs: Projected, state: RecurrentState, hidden: Hidden) -> RecurrentState:
+        assert hidden is state[0], "the recurrent input of a residual cell is its cell's state"
+        cell_state = self.cell.step(self.cell.project_inputs(inputs), state[1:])
+        return (cell_state[0] + inputs[:, : self.hidden_size], *cell_state)
 
 
-Rate = Annotated[float, Field(ge=0, lt=1)]
+class StackedCells(nn.Module):
+    """Cells on top of one another, each reading the output of the one below.
 
+    Layers from `first_residual_layer` on, counted from 1, are residual; never the first, whose
+    input is not a hidden state.
+    """
 
-class CellConfigBase(BaseConfig):
-    """A recurrent cell and its regularization."""
-
-    type: str
-    layer_norm: bool = False
-    """Apply layer normalization inside the cell (Ba et al. 2016)."""
-    recurrent_dropout: Rate = 0.0
-    """Dropout on the recurrent connection, one mask per sequence (Gal & Ghahramani 2016)."""
-    zoneout: Rate = 0.0
-    """Probability that a hidden value keeps its previous value at a step (Krueger et al. 2017)."""
-
-    @abstractmethod
-    def build_cell(self, input_size: int, hidden_size: int) -> RecurrentCell:
-        """Build the cell without zoneout and recurrent dropout."""
+    def __init__(
+        self,
+        cells: Sequence[RecurrentCell],
+        dropout: float,
+        *,
+        first_residual_layer: int | None = None,
+    ) -> None:
+        super().__init__()
+        assert first_residual_layer is None or first_residual_layer > 1, (
+            f"residual from layer {first_residual_layer}"
+        )
+        num_plain = len(cells) if first_residual_layer is None else first_residual_layer - 1
+        self.cells = nn.ModuleList([*cells[:num_plain], *map(ResidualCell, cells[num_plain:])])
+        self.dropout = nn.Dropout(dropout)
 
     @property
-    def zoneout_rates(self) -> tuple[float, ...]:
-        """The zoneout probability of each part of the state."""
-        return (self.zoneout,)
-
-    def build(self, *, input_size: int, hidden_size: int) -> RecurrentCell:
-        cell = self.build_cell(input_size, hidden_size)
-        if any(self.zoneout_rates):
-            cell = Zoneout(cell, self.zoneout_rates)
-        return RecurrentDropout(cell, self.recurrent_dropout) if self.recurrent_dropout else cell
-
-
-class RNNCellConfig(CellConfigBase):
-    """Simple recurrent cell with tanh (Elman 1990)."""
-
-    type: Literal["rnn"] = "rnn"
-
-    @override
-    def build_cell(self, input_size: int, hidden_size: int) -> RecurrentCell:
-        return (LayerNormRNNCell if self.layer_norm else RNNCell)(input_size, hidden_size)
-
-
-class GRUCellConfig(CellConfigBase):
-    """Gated recurrent unit (Cho et al. 2014)."""
-
-    type: Literal["gru"] = "gru"
-    reset: Literal["after", "before"] = "after"
-    """Apply the reset gate after the product with the state, as in cuDNN, or before it."""
-
-    @override
-    def build_cell(self, input_size: int, hidden_size: int) -> RecurrentCell:
-        if self.reset == "after" and not self.layer_norm:
-            return GRUCell(input_size, hidden_size)
-        cell_class = ResetAfterGRUCell if self.reset == "after" else ResetBeforeGRUCell
-        make_linear: LinearFactory = layer_norm_linear if self.layer_norm else nn.Linear
-        return cell_class(input_size, hidden_size, make_linear=make_linear)
-
-
-class LSTMCellConfig(CellConfigBase):
-    """Long short-term memory (Hochreiter & Schmidhuber 1997)."""
-
-    type: Literal["lstm"] = "lstm"
-    cell_zoneout: Rate = 0.0
-    """Probability that a value of the cell state keeps its previous value at a step."""
+    def _cells(self) -> Iterable[RecurrentCell]:
+        return cast(Iterable[RecurrentCell], self.cells)
 
     @property
-    @override
-    def zoneout_rates(self) -> tuple[float, ...]:
-        return (self.zoneout, self.cell_zoneout)
+    def has_cell_states(self) -> bool:
+        """Whether every layer has an LSTM cell state."""
+        return all(cell.cell_state_index is not None for cell in self._cells)
+
+    def initial_state(
+        self, hidden: Sequence[Hidden], cell_states: Sequence[Hidden] = ()
+    ) -> tuple[RecurrentState, ...]:
+        """Return the first state of every layer; without `cell_states` these are zero."""
+        if not cell_states:
+            pairs = zip(self._cells, hidden, strict=True)
+            return tuple(cell.initial_state(layer_hidden) for cell, layer_hidden in pairs)
+        layers = zip(self._cells, hidden, cell_states, strict=True)
+        return tuple(cell.initial_state_with_cell(*parts) for cell, *parts in layers)
 
     @override
-    def build_cell(self, input_size: int, hidden_size: int) -> RecurrentCell:
-        return (LayerNormLSTMCell if self.layer_norm else LSTMCell)(input_size, hidden_size)
+    def forward(
+        self,
+        inputs: Embedded,
+        states: tuple[RecurrentState, ...],
+        context: Float[Tensor, "B V"] | None = None,
+    ) -> tuple[RecurrentState, ...]:
+        """Step every layer, from the bottom up; each input is concatenated with the context."""
+        next_states: list[RecurrentState] = []
+        for cell, state in zip(self.cells, states, strict=True):
+            layer_inputs = self.dropout(next_states[-1][0]) if next_states else inputs
+            if context is not None:
+                layer_inputs = torch.cat([layer_inputs, context], dim=-1)
+            next_states.append(cell(layer_inputs, state))
+        return tuple(next_states)

@@ -24,14 +24,7 @@ from heedful.attention.additive_scores import (
 )
 from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
-from heedful.attention.dot_product_scores import (
-    BilinearScoreConfig,
-    CosineScoreConfig,
-    DotScoreConfig,
-    ProjectedDotScoreConfig,
-    ScaledDotScoreConfig,
-    TrilinearScoreConfig,
-)
+from heedful.attention.dot_product_scores import DotProductScoreConfig, ProjectedDotScoreConfig
 from heedful.attention.memory import Memory
 from heedful.attention.scores import ScoreFunction
 from heedful.config import BaseConfig
@@ -99,15 +92,7 @@ class IntraAttention(nn.Module):
 
 
 SimilarityScoreConfig = Annotated[
-    ProjectedDotScoreConfig
-    | DotScoreConfig
-    | ScaledDotScoreConfig
-    | BilinearScoreConfig
-    | CosineScoreConfig
-    | TrilinearScoreConfig
-    | LinearScoreConfig
-    | AdditiveScoreConfig
-    | ConcatScoreConfig,
+    DotProductScoreConfig | LinearScoreConfig | AdditiveScoreConfig | ConcatScoreConfig,
     Field(discriminator="type"),
 ]
 
@@ -139,7 +124,9 @@ class AdditiveIntraAttentionConfig(BaseConfig):
     """Size of the tanh layer."""
 
     def build(self, *, input_size: int, hidden_size: int) -> IntraAttention:
-        score = AdditiveScore(input_size + hidden_size, hidden_size, hidden_size=self.hidden_size)
+        score = AdditiveScore(
+            input_size + hidden_size, hidden_size, hidden_size=self.hidden_size
+        )
         return IntraAttention(score, hidden_size=hidden_size, query_uses_input=True)
 
 
@@ -179,20 +166,18 @@ class SelfAttentiveCellBase(RecurrentCell):
         return torch.cat([self.input_to_hidden(inputs), inputs], dim=-1)
 
     @override
-    def step(
-        self, inputs: Projected, state: RecurrentState, recurrent_input: Hidden | None = None
-    ) -> RecurrentState:
-        assert recurrent_input is None, "the recurrent input is the context of the history"
+    def update(self, inputs: Projected, state: RecurrentState, hidden: Hidden) -> RecurrentState:
+        assert hidden is state[0], "the recurrent input is the context of the history"
         _, last_context, *history_parts = state
         history = StateHistory(*history_parts)
         input_projection, plain_inputs = inputs.tensor_split([-self.input_size], dim=-1)
         context = self.intra_attention(plain_inputs, last_context, history)
-        values = self.update(input_projection, context)
+        values = self.next_entry(input_projection, context)
         history = self.intra_attention.append(history, values)
         return (values[:, : self.hidden_size], context, *history)
 
     @abstractmethod
-    def update(self, input_projection: Projected, context: StateVectors) -> StateVectors:
+    def next_entry(self, input_projection: Projected, context: StateVectors) -> StateVectors:
         """Return the new entry of the history, hidden state first."""
 
 
@@ -206,7 +191,7 @@ class SelfAttentiveCell(SelfAttentiveCellBase):
     num_gates = 1
 
     @override
-    def update(self, input_projection: Projected, context: StateVectors) -> StateVectors:
+    def next_entry(self, input_projection: Projected, context: StateVectors) -> StateVectors:
         return (input_projection + self.context_to_hidden(context)).tanh()
 
 
@@ -218,16 +203,14 @@ class SelfAttentiveLSTMCell(SelfAttentiveCellBase):
     """
 
     num_gates = 4
+    has_output_tanh: ClassVar[bool] = False
 
     @override
     def initial_context(self, hidden: Hidden) -> StateVectors:
         return torch.cat([hidden, torch.zeros_like(hidden)], dim=-1)
 
     @override
-    def update(self, input_projection: Projected, context: StateVectors) -> StateVectors:
-        return self._lstm_update(input_projection, context)
-
-    def _lstm_update(
+    def next_entry(
         self, input_projection: Projected, context: StateVectors, added: Hidden | float = 0.0
     ) -> StateVectors:
         hidden, cell_state = context.chunk(2, dim=-1)
@@ -235,12 +218,8 @@ class SelfAttentiveLSTMCell(SelfAttentiveCellBase):
         input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=-1)
         kept = forget_gate.sigmoid() * cell_state
         cell_state = added + kept + input_gate.sigmoid() * candidate.tanh()
-        hidden = output_gate.sigmoid() * self.output_activation(cell_state)
-        return torch.cat([hidden, cell_state], dim=-1)
-
-    def output_activation(self, cell_state: Hidden) -> Hidden:
-        """Return what the output gate multiplies."""
-        return cell_state
+        output = cell_state.tanh() if self.has_output_tanh else cell_state
+        return torch.cat([output_gate.sigmoid() * output, cell_state], dim=-1)
 
 
 class LSTMNCell(SelfAttentiveLSTMCell):
@@ -250,9 +229,7 @@ class LSTMNCell(SelfAttentiveLSTMCell):
     v . tanh(W_h h_i + W_x x_t + W_h~ h~_{t-1}). The authors' encoder lacks the last term.
     """
 
-    @override
-    def output_activation(self, cell_state: Hidden) -> Hidden:
-        return cell_state.tanh()
+    has_output_tanh = True
 
 
 class DeepFusionLSTMNCell(LSTMNCell):
@@ -267,9 +244,11 @@ class DeepFusionLSTMNCell(LSTMNCell):
         return torch.cat([self.input_to_hidden(plain_inputs), added, plain_inputs], dim=-1)
 
     @override
-    def update(self, input_projection: Projected, context: StateVectors) -> StateVectors:
+    def next_entry(
+        self, input_projection: Projected, context: StateVectors, added: Hidden | float = 0.0
+    ) -> StateVectors:
         projection, added = input_projection.tensor_split([-self.hidden_size], dim=-1)
-        return self._lstm_update(projection, context, added)
+        return super().next_entry(projection, context, added)
 
 
 class SelfAttentiveCellConfigBase(BaseConfig):
@@ -307,14 +286,13 @@ class LSTMNCellConfig(BaseConfig):
     """Size of the tanh layer of the additive score."""
 
     def build(self, *, input_size: int, hidden_size: int) -> LSTMNCell:
-        intra_attention = self._build_intra_attention(input_size, hidden_size)
-        return LSTMNCell(input_size, hidden_size, intra_attention)
+        return LSTMNCell(input_size, hidden_size, self._intra_attention(input_size, hidden_size))
 
     def build_deep_fusion(self, *, input_size: int, hidden_size: int) -> DeepFusionLSTMNCell:
         """Build the cell whose input includes a term of the cell state."""
-        intra_attention = self._build_intra_attention(input_size, hidden_size)
+        intra_attention = self._intra_attention(input_size, hidden_size)
         return DeepFusionLSTMNCell(input_size, hidden_size, intra_attention)
 
-    def _build_intra_attention(self, input_size: int, hidden_size: int) -> IntraAttention:
+    def _intra_attention(self, input_size: int, hidden_size: int) -> IntraAttention:
         config = AdditiveIntraAttentionConfig(hidden_size=self.score_size)
         return config.build(input_size=input_size, hidden_size=hidden_size)

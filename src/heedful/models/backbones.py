@@ -18,8 +18,9 @@ from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
 from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
 from heedful.errors import check
-from heedful.layers.rnn import CellConfig, RecurrentLayer
-from heedful.layers.rnn_cells import LSTMCellConfig, RecurrentState
+from heedful.layers.rnn import RecurrentLayer
+from heedful.layers.rnn_cell_config import CellConfig, LSTMCellConfig
+from heedful.layers.rnn_cells import RecurrentState
 from heedful.layers.transformer import (
     TransformerConfigBase,
     TransformerStack,

@@ -6,21 +6,23 @@ from heedful.attention.dot_product_scores import CosineScore, ProjectedDotScore
 from heedful.config import BaseConfig, read_yaml, to_yaml, validate_settings
 from heedful.config.base import type_of, types_in
 from heedful.errors import ConfigError
-from heedful.layers.rnn import CellConfig
+from heedful.layers.rnn_cell_config import (
+    CellConfig,
+    GRUCellConfig,
+    LSTMCellConfig,
+    RecurrentDropout,
+    RNNCellConfig,
+    Zoneout,
+)
 from heedful.layers.rnn_cells import (
     CELL_CLASSES,
     GRUCell,
-    GRUCellConfig,
     LayerNormLSTMCell,
     LayerNormRNNCell,
     LSTMCell,
-    LSTMCellConfig,
-    RecurrentDropout,
     ResetAfterGRUCell,
     ResetBeforeGRUCell,
     RNNCell,
-    RNNCellConfig,
-    Zoneout,
 )
 from heedful.layers.self_attentive_cells import (
     DeepFusionLSTMNCell,

@@ -62,5 +62,5 @@ def test_reset_before_gru_carries_over_state_not_recurrent_input():
     z = torch.sigmoid(inputs @ W_z.T + other @ U_z.T + b_z + c_z)
     expected = cell(inputs, (other,))[0] + (1 - z) * (hidden - other)
     torch.testing.assert_close(
-        cell.step(cell.project_inputs(inputs), (hidden,), other)[0], expected
+        cell.update(cell.project_inputs(inputs), (hidden,), other)[0], expected
     )

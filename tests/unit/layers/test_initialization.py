@@ -20,7 +20,7 @@ from heedful.layers.initialization import (
     recurrent_matrices,
 )
 from heedful.layers.mixture_of_experts import NoisyTopKGate
-from heedful.layers.rnn import CellConfig
+from heedful.layers.rnn_cell_config import CellConfig
 from heedful.layers.rnn_cells import RecurrentCell
 from heedful.models.base import EncoderOutput
 from heedful.models.recurrent.decoder import RecurrentDecoderConfig

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.layers.rnn import ResidualCell, StackedCells
-from heedful.layers.rnn_cells import CELL_CLASSES, GRUCell, LSTMCell
+from heedful.layers.rnn_cells import CELL_CLASSES, GRUCell, LSTMCell, ResidualCell, StackedCells
 
 TORCH = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
 
@@ -82,7 +81,7 @@ def test_cell_without_cell_state_cannot_start_with_one(kind):
 def test_recurrent_input_replaces_state_of_rnn_and_lstm(kind):
     cell, inputs = CELL_CLASSES[kind](3, 2), torch.randn(4, 3)
     state, other = cell.initial_state(torch.randn(4, 2)), torch.randn(4, 2)
-    actual = cell.step(inputs, state, other)
+    actual = cell.update(inputs, state, other)
     for pair in zip(actual, cell.step(inputs, (other, *state[1:])), strict=True):
         torch.testing.assert_close(*pair)
 
@@ -92,7 +91,7 @@ def test_gru_carries_over_state_not_recurrent_input():
     hidden, other = torch.randn(4, 2), torch.randn(4, 2)
     with_other = cell(inputs, (other,))[0]
     keep = sum(part.chunk(3, -1)[1] for part in gate_inputs(cell, inputs, other)).sigmoid()
-    actual = cell.step(inputs, (hidden,), other)[0]
+    actual = cell.update(inputs, (hidden,), other)[0]
     torch.testing.assert_close(actual, with_other + keep * (hidden - other))
 
 

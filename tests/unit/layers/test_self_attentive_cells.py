@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from heedful.inspection.attention_trace import trace_attention
-from heedful.layers.rnn import StackedCells, unroll_outputs, unroll_steps
+from heedful.layers.rnn import unroll_outputs, unroll_steps
+from heedful.layers.rnn_cells import StackedCells
 from heedful.layers.self_attentive_cells import (
     AdditiveIntraAttentionConfig,
     DeepFusionLSTMNCell,
@@ -232,4 +233,4 @@ def test_recurrent_input_is_rejected():
     cell = make(SelfAttentiveCell, additive())
     x, first = inputs()[:, 0], torch.zeros(ROWS, D, dtype=torch.double)
     with pytest.raises(AssertionError, match="the recurrent input is the context"):
-        cell.step(cell.project_inputs(x), cell.initial_state(first), first)
+        cell.update(cell.project_inputs(x), cell.initial_state(first + 1), first)

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from heedful.layers.rnn import unroll_states, unroll_steps
-from heedful.layers.rnn_cells import GRUCell, LSTMCell, RecurrentDropout, RNNCell, Zoneout
+from heedful.layers.rnn_cell_config import RecurrentDropout, Zoneout
+from heedful.layers.rnn_cells import GRUCell, LSTMCell, RNNCell
 from heedful.pytree import select_rows
 
 

@@ -22,8 +22,9 @@ from heedful.config import BaseConfig
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.mixture_of_experts import MoESublayerConfig
 from heedful.layers.pooling import LastStatePoolingConfig, Pooling, PoolingConfig
-from heedful.layers.rnn import CellConfig, RecurrentLayer, reverse_padded
-from heedful.layers.rnn_cells import GRUCellConfig, RecurrentCell
+from heedful.layers.rnn import RecurrentLayer, reverse_padded
+from heedful.layers.rnn_cell_config import CellConfig, GRUCellConfig
+from heedful.layers.rnn_cells import RecurrentCell
 from heedful.layers.self_attentive_cells import SelfAttentiveLSTMCell, StateHistory
 from heedful.models.base import Encoder, EncoderOutput
 from heedful.models.recurrent.encoder_layers import (

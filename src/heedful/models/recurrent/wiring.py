@@ -21,8 +21,8 @@ from heedful.attention.config import AttentionConfig
 from heedful.attention.memory import AttentionState, Memory, padding_mask
 from heedful.config import BaseConfig
 from heedful.errors import check
-from heedful.layers.rnn import CellConfig, StackedCells
-from heedful.layers.rnn_cells import GRUCellConfig, RecurrentState
+from heedful.layers.rnn_cell_config import CellConfig, GRUCellConfig
+from heedful.layers.rnn_cells import RecurrentState, StackedCells
 from heedful.models.base import EncoderOutput
 from heedful.models.recurrent.pre_output import (
     PreOutputConfig,

@@ -7,7 +7,7 @@ from heedful.attention.additive_scores import AdditiveScoreConfig, ContextFeatur
 from heedful.attention.config import AttentionConfig
 from heedful.attention.multi_head import MultiHeadConfig
 from heedful.errors import ConfigError
-from heedful.layers.rnn_cells import GRUCellConfig
+from heedful.layers.rnn_cell_config import GRUCellConfig
 from heedful.layers.self_attentive_cells import DeepFusionLSTMNCell, LSTMNCell, LSTMNCellConfig
 from heedful.models.base import EncoderOutput
 from heedful.models.recurrent.deep_fusion import DeepFusionConfig

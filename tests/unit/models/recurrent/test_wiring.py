@@ -6,7 +6,7 @@ import torch
 from heedful.attention.config import AttentionConfig
 from heedful.attention.dot_product_scores import BilinearScoreConfig
 from heedful.attention.multi_head import MultiHeadConfig
-from heedful.layers.rnn_cells import GRUCellConfig
+from heedful.layers.rnn_cell_config import GRUCellConfig
 from heedful.models.base import EncoderOutput
 from heedful.models.recurrent.decoder import RecurrentDecoderConfig
 from heedful.models.recurrent.pre_output import MaxoutPreOutputConfig
