@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from heedful.attention.config import AttentionConfig
+from heedful.attention.memory import padding_mask
 from heedful.config.base import types_in
-from heedful.layers.self_attention import SelfAttentionConfig
+from heedful.layers.self_attention import BatchPositions, SelfAttentionConfig
 from heedful.pytree import select_rows
 
 ROWS, SIZE = 3, 8
@@ -72,7 +73,8 @@ def run(module, inputs, lengths=None, **options):
     if lengths is None:
         lengths = torch.full((rows,), inputs.size(1))
     start_positions = torch.zeros(rows, dtype=torch.long)
-    return module(inputs, module.initial_state(inputs), start_positions, lengths, **options)
+    positions = BatchPositions.from_lengths(inputs, start_positions, lengths)
+    return module(inputs, module.initial_state(inputs), positions, **options)
 
 
 def test_every_self_attention_type_is_tested():
@@ -100,9 +102,8 @@ def test_cached_chunks_match_whole_sequence(span, attention_name, pieces):
         for row, length in enumerate(piece):
             inputs[row, :length] = whole[row, start_positions[row] : start_positions[row] + length]
         lengths = torch.tensor(piece)
-        output = module(
-            inputs, cache, start_positions, lengths, need_weights=bool(start_positions.sum() % 2)
-        )
+        positions = BatchPositions.from_lengths(inputs, start_positions, lengths)
+        output = module(inputs, cache, positions, need_weights=bool(start_positions.sum() % 2))
         for row, length in enumerate(piece):
             position = int(start_positions[row])
             torch.testing.assert_close(
@@ -159,10 +160,9 @@ def test_cache_rows_can_be_selected_and_repeated(span, attention_name):
     cache = run(module, vectors(ROWS, 5), lengths).cache
     next_inputs, ones = vectors(ROWS, 1), torch.ones(ROWS, dtype=torch.long)
     rows = torch.tensor([2, 0, 2, 1])
-    whole = module(next_inputs, cache, lengths, ones).outputs
-    selected = module(
-        next_inputs[rows], select_rows(cache, rows), lengths[rows], ones[[0] * 4]
-    ).outputs
+    positions = BatchPositions.from_lengths(next_inputs, lengths, ones)
+    whole = module(next_inputs, cache, positions).outputs
+    selected = module(next_inputs[rows], *select_rows((cache, positions), rows)).outputs
     torch.testing.assert_close(selected, whole[rows])
 
 
@@ -170,10 +170,11 @@ def test_cache_rows_can_be_selected_and_repeated(span, attention_name):
 def test_bidirectional_rows_match_unpadded_rows(span, attention_name):
     module, lengths = build(span, attention_name), torch.tensor([8, 3, 1])
     inputs = vectors(ROWS, 8)
-    output = module.forward_bidirectional(inputs, lengths)
+    mask = padding_mask(lengths, 8).squeeze(1)
+    output = module.forward_bidirectional(inputs, mask)
     for row, length in enumerate(lengths.tolist()):
         single = module.forward_bidirectional(
-            inputs[row : row + 1, :length], lengths[row : row + 1]
+            inputs[row : row + 1, :length], mask[row : row + 1, :length]
         )
         torch.testing.assert_close(output[row, :length], single[0])
 
@@ -186,4 +187,5 @@ def test_self_attention_keeps_dtype(span, attention_name):
         output = run(module, inputs, need_weights=need_weights)
         assert output.outputs.dtype == dtype
         assert output.outputs.isfinite().all()
-    assert module.forward_bidirectional(inputs, torch.tensor([7, 3, 1])).dtype == dtype
+    mask = padding_mask(torch.tensor([7, 3, 1]), 7).squeeze(1)
+    assert module.forward_bidirectional(inputs, mask).dtype == dtype

@@ -15,6 +15,7 @@ from typing import Annotated, Any, cast
 import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
+from torch.linalg import vector_norm
 from torch.nn.functional import conv1d, glu, linear, pad
 from typing_extensions import override
 
@@ -26,7 +27,6 @@ from heedful.attention.positional_encoding import (
 from heedful.config import BaseConfig
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.shapes import Float, LayerInputs, LayerOutputs, SourceMask
-from heedful.tokenization.vocabulary import PAD
 
 SQRT_HALF = math.sqrt(0.5)
 """Factor of every sum of two terms: it keeps their variance (Gehring et al. 2017, section 3.4)."""
@@ -62,14 +62,14 @@ class WeightNormConv1d(nn.Module):
         variance = (4 if is_gated else 1) * (1 - dropout) / (kernel_size * input_size)
         weight = torch.randn(output_size, input_size, kernel_size) * math.sqrt(variance)
         self.direction = nn.Parameter(weight)
-        self.gain = nn.Parameter(_row_norms(weight))
+        self.gain = nn.Parameter(vector_norm(weight, dim=(1, 2)))
         self.bias = nn.Parameter(torch.zeros(output_size))
 
     @property
     def weight(self) -> Float[Tensor, "D E K"]:
         """The weights from gains and directions."""
         min_norm = torch.finfo(self.direction.dtype).tiny
-        scales = self.gain / _row_norms(self.direction).clamp(min=min_norm)
+        scales = self.gain / vector_norm(self.direction, dim=(1, 2)).clamp(min=min_norm)
         return self.direction * scales[:, None, None]
 
     @override
@@ -77,10 +77,6 @@ class WeightNormConv1d(nn.Module):
         if self.direction.size(-1) == 1:
             return linear(inputs, self.weight.squeeze(-1), self.bias)
         return conv1d(inputs.transpose(1, 2), self.weight, self.bias).transpose(1, 2)
-
-
-def _row_norms(rows: Float[Tensor, "D E K"]) -> Float[Tensor, "D"]:
-    return torch.linalg.vector_norm(rows, dim=(1, 2))
 
 
 class GatedConvLayer(nn.Module):
@@ -187,23 +183,17 @@ class ConvolutionalConfigBase(BaseConfig):
 
     def build_embedding(self, vocab_size: int) -> TokenEmbedding:
         """Build token and learned position embeddings, both drawn from N(0, 0.1)."""
-        size = self.embedding_size
-        position_combiner = (
-            self.positional_encoding.build(embedding_size=size)
-            if self.positional_encoding
-            else None
-        )
+        size, encoding = self.embedding_size, self.positional_encoding
+        combiner = encoding.build(embedding_size=size) if encoding else None
         embedding = TokenEmbedding(
-            vocab_size, size, dropout=self.dropout, position_combiner=position_combiner
+            vocab_size, size, dropout=self.dropout, position_combiner=combiner
         )
-        tables = [embedding.embedding]
-        if position_combiner is not None:
-            if not isinstance(position_combiner.encoding, LearnedEncoding):
-                return embedding  # sinusoids have amplitude 1, far above N(0, 0.1)
-            tables.append(position_combiner.encoding.embedding)
-        for table in tables:
-            nn.init.normal_(table.weight, std=EMBEDDING_STD)
-        nn.init.zeros_(embedding.embedding.weight[PAD].detach())
+        positions = combiner.encoding if combiner else None
+        # Sinusoids have amplitude 1, far above N(0, 0.1): token embeddings stay as long as they are.
+        if positions is None or isinstance(positions, LearnedEncoding):
+            embedding.reset_vectors(std=EMBEDDING_STD)
+        if isinstance(positions, LearnedEncoding):
+            nn.init.normal_(positions.embedding.weight, std=EMBEDDING_STD)
         return embedding
 
     def build_layers(self) -> list[GatedConvLayer]:
@@ -227,12 +217,9 @@ class DilatedBlock(nn.Module):
         super().__init__()
         self.size = size
         self.left_context = (kernel_size - 1) * dilation
+        reduction = nn.Linear(2 * size, size)
         self.reduce = nn.Sequential(
-            nn.LayerNorm(2 * size),
-            nn.ReLU(),
-            nn.Linear(2 * size, size),
-            nn.LayerNorm(size),
-            nn.ReLU(),
+            nn.LayerNorm(2 * size), nn.ReLU(), reduction, nn.LayerNorm(size), nn.ReLU()
         )
         self.convolution = nn.Conv1d(size, size, kernel_size, dilation=dilation)
         self.expand = nn.Sequential(nn.LayerNorm(size), nn.ReLU(), nn.Linear(size, 2 * size))
@@ -319,15 +306,13 @@ class DilatedConfigBase(BaseConfig):
     def build_embedding(self, vocab_size: int) -> TokenEmbedding:
         """Build token embeddings drawn from N(0, 1), the scale of what blocks add to them."""
         embedding = TokenEmbedding(vocab_size, 2 * self.hidden_size, dropout=0.0)
-        nn.init.normal_(embedding.embedding.weight)
-        nn.init.zeros_(embedding.embedding.weight[PAD].detach())
+        embedding.reset_vectors(std=1.0)
         return embedding
 
     def build_stack(self) -> DilatedStack:
         """Build the blocks."""
-        return DilatedStack(
-            [
-                DilatedBlock(self.hidden_size, kernel_size=self.kernel_size, dilation=dilation)
-                for dilation in self.dilations * self.num_repeats
-            ]
-        )
+        blocks = [
+            DilatedBlock(self.hidden_size, kernel_size=self.kernel_size, dilation=dilation)
+            for dilation in self.dilations * self.num_repeats
+        ]
+        return DilatedStack(blocks)

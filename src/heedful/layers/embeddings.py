@@ -41,7 +41,11 @@ class TokenEmbedding(nn.Module):
         self.dropout = nn.Dropout(dropout)
         # Unscaled vectors must be as long as the positional encoding that is added to them.
         is_short = scale_embeddings or position_combiner is None
-        nn.init.normal_(self.embedding.weight, std=embedding_size**-0.5 if is_short else 1.0)
+        self.reset_vectors(std=embedding_size**-0.5 if is_short else 1.0)
+
+    def reset_vectors(self, *, std: float) -> None:
+        """Draw all vectors from N(0, std^2), but for the padding symbol, which is zero."""
+        nn.init.normal_(self.embedding.weight, std=std)
         nn.init.zeros_(self.embedding.weight[PAD].detach())
 
     def forward(

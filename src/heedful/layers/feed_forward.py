@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from pydantic import Field, PositiveInt
-from torch import Tensor, nn
+from torch import nn
 from typing_extensions import override
 
 from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
 from heedful.config import BaseConfig
-from heedful.shapes import Bool, HiddenStates, Losses
+from heedful.shapes import HiddenStates, Losses, TargetMask
 
 Activation = Literal["relu", "gelu", "swish"]
-ACTIVATIONS: Mapping[Activation, type[nn.Module]] = {
+ACTIVATIONS: dict[Activation, type[nn.Module]] = {
     "relu": nn.ReLU,
     "gelu": nn.GELU,
     "swish": nn.SiLU,
@@ -33,7 +32,7 @@ class PositionwiseLayer(nn.Module, ABC):
     """Interface of sublayers that process each position by itself."""
 
     @abstractmethod
-    def forward(self, inputs: HiddenStates, mask: Bool[Tensor, "B T"]) -> FeedForwardOutput:
+    def forward(self, inputs: HiddenStates, mask: TargetMask) -> FeedForwardOutput:
         """Process all positions; the mask is False in padding."""
 
 
@@ -62,7 +61,7 @@ class FeedForward(PositionwiseLayer):
         self.output_projection = nn.Linear(intermediate_size, size, bias=bias)
 
     @override
-    def forward(self, inputs: HiddenStates, mask: Bool[Tensor, "B T"]) -> FeedForwardOutput:
+    def forward(self, inputs: HiddenStates, mask: TargetMask) -> FeedForwardOutput:
         hidden = self.activation(self.input_projection(inputs))
         if self.gate is not None:
             hidden = hidden * self.gate(inputs)

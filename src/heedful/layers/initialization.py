@@ -28,8 +28,6 @@ _RECURRENT_NAMES = ("weight_hh", "hidden_to_", "context_to_")  # parameters that
 class InitConfigBase(BaseConfig):
     """Initial values of the parameters."""
 
-    type: str
-
     def initialize(self, model: nn.Module) -> None:
         """Initialize the parameters of a model in place."""
 
@@ -148,11 +146,8 @@ def _named_parameters(
     gates = [module for module in model.modules() if isinstance(module, NoisyTopKGate)]
     gate_layers = {layer for gate in gates for layer in gate.modules()}
     for layer in model.modules():
-        if (
-            isinstance(layer, _LAYERS)
-            and layer not in gate_layers
-            and not (exclude and isinstance(layer, exclude))
-        ):
+        is_excluded = layer in gate_layers or (exclude and isinstance(layer, exclude))
+        if isinstance(layer, _LAYERS) and not is_excluded:
             yield from layer.named_parameters()
 
 

@@ -26,7 +26,10 @@ from heedful.layers.feed_forward import (
     FeedForwardOutput,
     PositionwiseLayer,
 )
-from heedful.shapes import Bool, Float, HiddenStates, Int, Scalar
+from heedful.shapes import Float, HiddenStates, Int, LayerOutputs, Scalar, SourceMask, TargetMask
+
+Tokens = Float[Tensor, "W D"]
+"""The real tokens of a batch, one below the other."""
 
 NOISE_FLOOR = 1e-2
 """Added to the standard deviation of the noise, as in the authors' code. The paper's formula has no
@@ -59,7 +62,7 @@ class NoisyTopKGate(nn.Module):
         nn.init.zeros_(self.score.weight)
         nn.init.zeros_(self.noise.weight)
 
-    def forward(self, tokens: Float[Tensor, "W D"]) -> GatingOutput:
+    def forward(self, tokens: Tokens) -> GatingOutput:
         """Route each token to its experts."""
         clean = self.score(tokens)
         noise_std = softplus(self.noise(tokens)) + NOISE_FLOOR
@@ -79,7 +82,7 @@ class NoisyTopKGate(nn.Module):
 class MoEOutput(NamedTuple):
     """Output of a mixture of experts, and how tokens were routed."""
 
-    outputs: Float[Tensor, "*B S D"]  # zero in padding
+    outputs: LayerOutputs  # zero in padding
     auxiliary_losses: dict[str, Scalar]
     expert_load: Float[Tensor, "X"]  # fraction of all routed tokens
     num_routed: Int[Tensor, ""]  # pairs of token and expert
@@ -141,38 +144,34 @@ class MixtureOfExperts(nn.Module):
         even_share = num_tokens * self.gate.num_experts_per_token / len(self.experts)
         return math.ceil(self.capacity_factor * even_share)
 
-    def forward(self, inputs: Float[Tensor, "*B S D"], mask: Bool[Tensor, "*B S"]) -> MoEOutput:
+    def forward(self, inputs: LayerOutputs, mask: SourceMask) -> MoEOutput:
         """Process the tokens where the mask is True."""
         tokens = inputs[mask]  # (W, D)
         gating = self.gate(tokens)
-        counts = _tokens_per_expert(gating.expert_indices, len(self.experts))
-        assignments = self._assign_tokens(gating.expert_indices, counts)
+        indices = gating.expert_indices.flatten()  # C entries for each token
+        counts = indices.new_zeros(len(self.experts)).index_add(
+            0, indices, torch.ones_like(indices)
+        )
+        entries_by_expert = indices.argsort(stable=True).split(_sizes(counts, len(indices)))
+        capacity = self.capacity(len(tokens))
+        assignments = [entries[:capacity] for entries in entries_by_expert]
         outputs = torch.zeros_like(inputs)
         combined = self._combine_experts(tokens, gating.gate_weights, assignments)
         outputs[mask] = combined.to(inputs.dtype)
-        num_routed = gating.expert_indices.numel()
         return MoEOutput(
             outputs,
             self._balance_losses(gating),
             counts / counts.sum().clamp(min=1),
-            counts.new_tensor(num_routed),
-            counts.new_tensor(num_routed - sum(map(len, assignments))),
+            counts.new_tensor(len(indices)),
+            counts.new_tensor(len(indices) - sum(map(len, assignments))),
         )
-
-    def _assign_tokens(
-        self, expert_indices: Int[Tensor, "W C"], counts: Int[Tensor, "X"]
-    ) -> list[Int[Tensor, "_"]]:
-        """Return the entries of the flattened `expert_indices` that each expert processes."""
-        order = expert_indices.flatten().argsort(stable=True)
-        capacity = self.capacity(len(expert_indices))
-        return [part[:capacity] for part in order.split(_sizes(counts, expert_indices.numel()))]
 
     def _combine_experts(
         self,
-        tokens: Float[Tensor, "W D"],
+        tokens: Tokens,
         gate_weights: Float[Tensor, "W C"],
         assignments: Sequence[Int[Tensor, "_"]],
-    ) -> Float[Tensor, "W D"]:
+    ) -> Tokens:
         """Run each expert on all of its tokens at once, and sum the weighted outputs."""
         entries = torch.cat(list(assignments))
         token_indices = entries // gate_weights.size(-1)
@@ -200,11 +199,6 @@ def cv_squared(values: Float[Tensor, "X"]) -> Scalar:
     return values.var(correction=0) / (values.mean().square() + 1e-10)
 
 
-def _tokens_per_expert(expert_indices: Int[Tensor, "W C"], num_experts: int) -> Int[Tensor, "X"]:
-    indices = expert_indices.flatten()
-    return indices.new_zeros(num_experts).index_add(0, indices, torch.ones_like(indices))
-
-
 def _sizes(counts: Int[Tensor, "X"], total: int) -> list[int]:
     """Return the counts as integers; on the meta device, which has none, an even split."""
     if not counts.is_meta:
@@ -226,7 +220,7 @@ class MoESublayer(nn.Module):
         self.experts = experts
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, inputs: Float[Tensor, "*B S D"], mask: Bool[Tensor, "*B S"]) -> MoEOutput:
+    def forward(self, inputs: LayerOutputs, mask: SourceMask) -> MoEOutput:
         """Add the outputs of the experts to the inputs."""
         output = self.experts(inputs, mask)
         return output._replace(outputs=inputs + self.dropout(output.outputs.sigmoid()))
@@ -243,7 +237,7 @@ class MoEFeedForward(PositionwiseLayer):
         self.experts = experts
 
     @override
-    def forward(self, inputs: HiddenStates, mask: Bool[Tensor, "B T"]) -> FeedForwardOutput:
+    def forward(self, inputs: HiddenStates, mask: TargetMask) -> FeedForwardOutput:
         output: MoEOutput = self.experts(inputs, mask)
         return FeedForwardOutput(output.outputs, output.auxiliary_losses)
 

@@ -19,7 +19,7 @@ from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
 from heedful.shapes import Bool, Float, Values
 
-PositionMask = Bool[Tensor, "*B S"]
+StateMask = Bool[Tensor, "*B S"]
 Pooled = Float[Tensor, "*B V"]
 
 
@@ -27,7 +27,7 @@ class Pooling(nn.Module, ABC):
     """One vector from the states of a sequence."""
 
     @abstractmethod
-    def forward(self, states: Values, mask: PositionMask) -> Pooled:
+    def forward(self, states: Values, mask: StateMask) -> Pooled:
         """Pool the states where the mask is True."""
 
 
@@ -35,7 +35,7 @@ class MeanPooling(Pooling):
     """Mean of the states."""
 
     @override
-    def forward(self, states: Values, mask: PositionMask) -> Pooled:
+    def forward(self, states: Values, mask: StateMask) -> Pooled:
         total = states.masked_fill(~mask.unsqueeze(-1), 0).sum(dim=-2)
         return total / mask.sum(dim=-1, keepdim=True).clamp(min=1)
 
@@ -44,7 +44,7 @@ class MaxPooling(Pooling):
     """Largest value of each unit (Collobert & Weston 2008)."""
 
     @override
-    def forward(self, states: Values, mask: PositionMask) -> Pooled:
+    def forward(self, states: Values, mask: StateMask) -> Pooled:
         min_value = torch.finfo(states.dtype).min
         largest = states.masked_fill(~mask.unsqueeze(-1), min_value).amax(dim=-2)
         return largest.masked_fill(~mask.any(dim=-1, keepdim=True), 0)
@@ -59,7 +59,7 @@ class AttentionPooling(Pooling):
         self.query = nn.Parameter(torch.randn(query_size) * query_size**-0.5)
 
     @override
-    def forward(self, states: Values, mask: PositionMask) -> Pooled:
+    def forward(self, states: Values, mask: StateMask) -> Pooled:
         # Zero masked states: NaN times a weight of zero would still be NaN.
         visible = states.masked_fill(~mask.unsqueeze(-1), 0)
         memory = self.attention.build_memory(visible, mask.unsqueeze(-2))

@@ -21,13 +21,31 @@ from torch.nn.functional import pad
 from typing_extensions import override
 
 from heedful.attention.attention import Attention, AttentionOutput
-from heedful.attention.memory import AttentionState, Memory, PreparedKeys, padding_mask
+from heedful.attention.memory import AttentionState, Memory, PreparedKeys
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
 from heedful.errors import check
 from heedful.ops import op
 from heedful.pytree import Nested, map_pairs
-from heedful.shapes import Bool, Float, HiddenStates, Int, Lengths
+from heedful.shapes import Bool, Float, HiddenStates, Int, Lengths, Positions, TargetMask
+
+PositionMask = Bool[Tensor, "#B T S"]
+
+
+class BatchPositions(NamedTuple):
+    """Positions of the columns of a batch in their sequences."""
+
+    start_positions: Int[Tensor, "B"]  # of each row's first column
+    lengths: Lengths  # number of real columns
+    mask: TargetMask  # True for real columns
+
+    @classmethod
+    def from_lengths(
+        cls, inputs: HiddenStates, start_positions: Int[Tensor, "B"], lengths: Lengths
+    ) -> BatchPositions:
+        """Mark the first `lengths` columns of the inputs as real."""
+        columns = torch.arange(inputs.size(1), device=inputs.device)
+        return cls(start_positions, lengths, columns < lengths.unsqueeze(1))
 
 
 class KVCache(NamedTuple):
@@ -66,32 +84,27 @@ class SelfAttention(nn.Module, ABC):
         return SelfAttentionCache(None)
 
     @abstractmethod
-    def forward_bidirectional(self, inputs: HiddenStates, lengths: Lengths) -> HiddenStates:
-        """Attend from every position to those before and after it."""
+    def forward_bidirectional(self, inputs: HiddenStates, mask: TargetMask) -> HiddenStates:
+        """Attend from every position to the real ones before and after it."""
 
     @abstractmethod
     def forward(
         self,
         inputs: HiddenStates,
         cache: SelfAttentionCache,
-        start_positions: Int[Tensor, "B"],
-        lengths: Lengths,
+        positions: BatchPositions,
         *,
         need_weights: bool = False,
     ) -> SelfAttentionOutput:
-        """Attend from the next positions to themselves and earlier ones.
-
-        The first `lengths` inputs of each row are real and stand from `start_positions` on; what
-        the cache holds behind a row's end is overwritten.
-        """
+        """Attend from the next positions to themselves and earlier ones."""
 
 
 class FullSelfAttention(SelfAttention):
     """Every position sees all others, or all earlier ones."""
 
     @override
-    def forward_bidirectional(self, inputs: HiddenStates, lengths: Lengths) -> HiddenStates:
-        memory = self.attention.build_memory(inputs, padding_mask(lengths, inputs.size(1)))
+    def forward_bidirectional(self, inputs: HiddenStates, mask: TargetMask) -> HiddenStates:
+        memory = self.attention.build_memory(inputs, mask.unsqueeze(1))
         return self.attention(inputs, memory, need_weights=False).context
 
     @override
@@ -99,17 +112,15 @@ class FullSelfAttention(SelfAttention):
         self,
         inputs: HiddenStates,
         cache: SelfAttentionCache,
-        start_positions: Int[Tensor, "B"],
-        lengths: Lengths,
+        positions: BatchPositions,
         *,
         need_weights: bool = False,
     ) -> SelfAttentionOutput:
-        kv_cache, positions = append_to_cache(
-            self.attention, inputs, cache.kv_cache, start_positions
-        )
-        key_positions = torch.arange(kv_cache.values.size(-2), device=positions.device)
-        memory = as_memory(kv_cache, self.visibility(key_positions, positions.unsqueeze(-1)))
-        state = attention_state_for(self.attention, memory, cache, start_positions)
+        start_positions = positions.start_positions
+        kv_cache, query_positions = self._append(inputs, cache.kv_cache, start_positions)
+        key_positions = torch.arange(kv_cache.values.size(-2), device=inputs.device)
+        memory = as_memory(kv_cache, self.visibility(key_positions, query_positions.unsqueeze(-1)))
+        state = self._attention_state(memory, cache, start_positions)
         attended = self.attention(inputs, memory, state, need_weights=need_weights)
         next_state = attended.state if self.attention.is_stateful else None
         return SelfAttentionOutput(
@@ -118,36 +129,49 @@ class FullSelfAttention(SelfAttention):
 
     def visibility(
         self, key_positions: Int[Tensor, "S"], query_positions: Int[Tensor, "#B T 1"]
-    ) -> Bool[Tensor, "#B T S"]:
+    ) -> PositionMask:
         """Return the causal mask of queries at these positions."""
         return key_positions <= query_positions
 
+    def _append(
+        self, inputs: HiddenStates, kv_cache: KVCache | None, start_positions: Int[Tensor, "B"]
+    ) -> tuple[KVCache, Int[Tensor, "#B T"]]:
+        """Append the values and keys of new positions; return the cache and these positions."""
+        full_mask = torch.ones(1, 1, inputs.size(1), dtype=torch.bool, device=inputs.device)
+        offsets = torch.arange(inputs.size(1), device=inputs.device)
+        values, keys, _ = self.attention.build_memory(
+            inputs, full_mask, start_positions=None if kv_cache is None else start_positions
+        )
+        if kv_cache is None:
+            return KVCache(values, keys), offsets.unsqueeze(0)
+        positions = start_positions.unsqueeze(1) + offsets
+        return write_to_cache(kv_cache, KVCache(values, keys), positions), positions
 
-def append_to_cache(
-    attention: Attention,
-    inputs: HiddenStates,
-    kv_cache: KVCache | None,
-    start_positions: Int[Tensor, "B"],
-) -> tuple[KVCache, Int[Tensor, "#B T"]]:
-    """Append the values and keys of new positions; return the cache and these positions."""
-    full_mask = torch.ones(1, 1, inputs.size(1), dtype=torch.bool, device=inputs.device)
-    offsets = torch.arange(inputs.size(1), device=inputs.device)
-    if kv_cache is None:
-        values, keys, _ = attention.build_memory(inputs, full_mask)
-        return KVCache(values, keys), offsets.unsqueeze(0)
-    values, keys, _ = attention.build_memory(inputs, full_mask, start_positions=start_positions)
-    positions = start_positions.unsqueeze(1) + offsets
-    return write_to_cache(kv_cache, KVCache(values, keys), positions), positions
+    def _attention_state(
+        self, memory: Memory, cache: SelfAttentionCache, start_positions: Int[Tensor, "B"]
+    ) -> AttentionState | None:
+        """Return the state of the next queries, or None if attention does not depend on it."""
+        is_first = cache.kv_cache is None and not self.attention.is_stateful
+        if is_first or not self.attention.needs_positions:
+            return None
+        state = cache.attention_state or self.attention.initial_state(memory)
+        num_new_keys = memory.values.size(-2) - state.last_weights.size(-1)
+        head_dims = (None,) * (state.num_queries.dim() - 1)
+        return state._replace(
+            num_queries=start_positions[(..., *head_dims)].expand_as(state.num_queries),
+            last_weights=pad(state.last_weights, (0, num_new_keys)),
+            coverage=pad(state.coverage, (0, num_new_keys)),
+        )
 
 
-def write_to_cache(cached: Nested, added: Nested, positions: Int[Tensor, "B T"]) -> Nested:
+def write_to_cache(cached: Nested, added: Nested, positions: Positions) -> Nested:
     """Write nested tensors (B, ..., T, X) into a cache, at each row's own positions."""
     return map_pairs(lambda old, new: write_rows(old, new, positions), cached, added)
 
 
 @op
 def write_rows(
-    cached: Float[Tensor, "B *H S X"], new: Float[Tensor, "B *H T X"], positions: Int[Tensor, "B T"]
+    cached: Float[Tensor, "B *H S X"], new: Float[Tensor, "B *H T X"], positions: Positions
 ) -> Float[Tensor, "B *H R X"]:
     """Lengthen a tensor by T positions, then write each row at its own positions."""
     grown = pad(cached, (0, 0, 0, new.size(-2)))
@@ -155,29 +179,19 @@ def write_rows(
     return grown.scatter(-2, index.expand(new.shape), new)
 
 
-def as_memory(kv_cache: KVCache, visible: Bool[Tensor, "#B T S"]) -> Memory:
+def as_memory(kv_cache: KVCache, visible: PositionMask) -> Memory:
     """Combine a cache with a mask, which is the same for all heads."""
     mask = visible.expand(len(kv_cache.values), -1, -1)
     return Memory(*kv_cache, mask if kv_cache.values.dim() == 3 else mask.unsqueeze(1))
 
 
-def attention_state_for(
-    attention: Attention,
-    memory: Memory,
-    cache: SelfAttentionCache,
-    start_positions: Int[Tensor, "B"],
-) -> AttentionState | None:
-    """Return the state of the next queries, or None if attention does not depend on it."""
-    if not attention.needs_positions or (cache.kv_cache is None and not attention.is_stateful):
-        return None
-    state = cache.attention_state or attention.initial_state(memory)
-    num_new_keys = memory.values.size(-2) - state.last_weights.size(-1)
-    head_dims = (None,) * (state.num_queries.dim() - 1)
-    return state._replace(
-        num_queries=start_positions[(..., *head_dims)].expand_as(state.num_queries),
-        last_weights=pad(state.last_weights, (0, num_new_keys)),
-        coverage=pad(state.coverage, (0, num_new_keys)),
-    )
+class FullSelfAttentionConfig(BaseConfig):
+    """Every position sees all others, or all earlier ones."""
+
+    type: Literal["full"] = "full"
+
+    def build(self, attention: Attention, *, size: int) -> SelfAttention:
+        return FullSelfAttention(attention)
 
 
 class BlockSelfAttention(FullSelfAttention):
@@ -191,36 +205,31 @@ class BlockSelfAttention(FullSelfAttention):
         self.block_size = block_size
 
     @override
-    def forward_bidirectional(self, inputs: HiddenStates, lengths: Lengths) -> HiddenStates:
-        positions = torch.arange(inputs.size(1), device=inputs.device)
-        is_real = (positions < lengths.unsqueeze(1)).unsqueeze(-1)  # (B, S, 1)
-        mask = self._split_into_blocks(is_real).transpose(1, 2)  # (B * blocks, 1, block)
-        return self._attend_in_blocks(inputs, mask)
+    def forward_bidirectional(self, inputs: HiddenStates, mask: TargetMask) -> HiddenStates:
+        block_mask = self._split_into_blocks(mask.unsqueeze(-1)).mT  # (B * blocks, 1, block)
+        return self._attend_in_blocks(inputs, block_mask)
 
     @override
     def forward(
         self,
         inputs: HiddenStates,
         cache: SelfAttentionCache,
-        start_positions: Int[Tensor, "B"],
-        lengths: Lengths,
+        positions: BatchPositions,
         *,
         need_weights: bool = False,
     ) -> SelfAttentionOutput:
         if cache.kv_cache is not None or need_weights or inputs.size(1) <= self.block_size:
-            return super().forward(
-                inputs, cache, start_positions, lengths, need_weights=need_weights
-            )
-        positions = torch.arange(self.block_size, device=inputs.device)
-        causal = (positions <= positions.unsqueeze(1)).unsqueeze(0)
+            return super().forward(inputs, cache, positions, need_weights=need_weights)
+        columns = torch.arange(self.block_size, device=inputs.device)
+        causal = (columns <= columns.unsqueeze(1)).unsqueeze(0)
         outputs = self._attend_in_blocks(inputs, causal)
-        kv_cache, _ = append_to_cache(self.attention, inputs, None, start_positions)
+        kv_cache, _ = self._append(inputs, None, positions.start_positions)
         return SelfAttentionOutput(outputs, None, SelfAttentionCache(kv_cache))
 
     @override
     def visibility(
         self, key_positions: Int[Tensor, "S"], query_positions: Int[Tensor, "#B T 1"]
-    ) -> Bool[Tensor, "#B T S"]:
+    ) -> PositionMask:
         is_same_block = key_positions // self.block_size == query_positions // self.block_size
         return (key_positions <= query_positions) & is_same_block
 
@@ -238,6 +247,23 @@ class BlockSelfAttention(FullSelfAttention):
         return pad(values, (0, 0, 0, padding)).reshape(-1, self.block_size, values.size(-1))
 
 
+class BlockSelfAttentionConfig(BaseConfig):
+    """Positions see those of their own block (Liu et al. 2018, local attention)."""
+
+    type: Literal["block"] = "block"
+    block_size: PositiveInt = 256
+    """Positions per block; 256 in the paper."""
+
+    def build(self, attention: Attention, *, size: int) -> SelfAttention:
+        check(
+            not attention.is_stateful,
+            "attention_types.type",
+            "'block' computes all blocks at once, but this attention depends on earlier alignments",
+            "use 'full', or another score or alignment",
+        )
+        return BlockSelfAttention(attention, block_size=self.block_size)
+
+
 AttendFunction = Callable[[Tensor, Tensor, Any], Tensor]
 
 
@@ -245,7 +271,7 @@ AttendFunction = Callable[[Tensor, Tensor, Any], Tensor]
 def attend_at_positions(
     attend: AttendFunction,
     queries: HiddenStates,
-    positions: Int[Tensor, "B T"],
+    positions: Positions,
     memory: Any,
     parameters: Sequence[Tensor],
 ) -> Float[Tensor, "B T V"]:
@@ -273,12 +299,9 @@ class CompressedSelfAttention(SelfAttention):
         return SelfAttentionCache(None, recent=recent)
 
     @override
-    def forward_bidirectional(self, inputs: HiddenStates, lengths: Lengths) -> HiddenStates:
-        positions = torch.arange(inputs.size(1), device=inputs.device)
-        is_real = (positions < lengths.unsqueeze(1)).unsqueeze(-1)
-        segments = self._compress(inputs * is_real)
-        starts = torch.arange(segments.values.size(-2), device=inputs.device) * self.stride
-        memory = as_memory(segments, (starts < lengths.unsqueeze(1)).unsqueeze(1))
+    def forward_bidirectional(self, inputs: HiddenStates, mask: TargetMask) -> HiddenStates:
+        segments = self._compress(inputs * mask.unsqueeze(-1))
+        memory = as_memory(segments, mask[:, :: self.stride].unsqueeze(1))
         return self.attention(inputs, memory, need_weights=False).context
 
     @override
@@ -286,39 +309,54 @@ class CompressedSelfAttention(SelfAttention):
         self,
         inputs: HiddenStates,
         cache: SelfAttentionCache,
-        start_positions: Int[Tensor, "B"],
-        lengths: Lengths,
+        positions: BatchPositions,
         *,
         need_weights: bool = False,
     ) -> SelfAttentionOutput:
         """The weight of a segment is spread evenly over its positions."""
         assert cache.recent is not None
+        device, starts = inputs.device, positions.start_positions.unsqueeze(1)
         recent_and_new = torch.cat([cache.recent, inputs], dim=1)  # from start - stride + 1 on
-        kv_cache = self._append(recent_and_new, cache.kv_cache, start_positions)
-        offsets = torch.arange(inputs.size(1), device=inputs.device)
-        outputs, weights = self._attend(
-            inputs, kv_cache, start_positions.unsqueeze(1) + offsets, need_weights=need_weights
-        )
-        last = lengths.unsqueeze(1) + torch.arange(self.stride - 1, device=lengths.device)
+        kv_cache = self._append(recent_and_new, cache.kv_cache, starts)
+        segments = torch.arange(1, kv_cache.values.size(-2) + 1, device=device)
+        segment_ends = segments * self.stride - 1
+        query_positions = starts + torch.arange(inputs.size(1), device=device)
+
+        def attend(queries: Tensor, positions: Tensor, kv_cache: KVCache) -> AttentionOutput:
+            memory = as_memory(kv_cache, segment_ends <= positions.unsqueeze(-1))
+            return self.attention(queries, memory, need_weights=need_weights)
+
+        weights = None
+        if need_weights:
+            attended = attend(inputs, query_positions, kv_cache)
+            assert attended.weights is not None
+            weights = attended.weights.repeat_interleave(self.stride, dim=-1) / self.stride
+            outputs = attended.context
+        else:
+            outputs = attend_at_positions(
+                lambda *args: attend(*args).context,
+                inputs,
+                query_positions,
+                kv_cache,
+                list(self.attention.parameters()),
+            )
+        last = positions.lengths.unsqueeze(1) + torch.arange(self.stride - 1, device=device)
         recent = _gather_positions(recent_and_new, last)
-        if weights is not None:
-            weights = weights.repeat_interleave(self.stride, dim=-1) / self.stride
         return SelfAttentionOutput(outputs, weights, SelfAttentionCache(kv_cache, recent=recent))
 
     def _append(
         self,
         recent_and_new: Float[Tensor, "B R D"],
         kv_cache: KVCache | None,
-        start_positions: Int[Tensor, "B"],
+        starts: Int[Tensor, "B 1"],
     ) -> KVCache:
         """Compress the segments of new positions; an incomplete one is compressed again later."""
         if kv_cache is None:
             return self._compress(recent_and_new[:, self.stride - 1 :])
-        device, starts = start_positions.device, start_positions.unsqueeze(1)
         num_segments = (recent_and_new.size(1) - 1) // self.stride + 1
-        segments = starts // self.stride + torch.arange(num_segments, device=device)
+        segments = starts // self.stride + torch.arange(num_segments, device=starts.device)
         segment_starts = segments * self.stride - starts + self.stride - 1  # (B, segments)
-        index = segment_starts.unsqueeze(-1) + torch.arange(self.stride, device=device)
+        index = segment_starts.unsqueeze(-1) + torch.arange(self.stride, device=starts.device)
         index = index.flatten(1).clamp(max=recent_and_new.size(1) - 1)
         compressed = self._compress(_gather_positions(recent_and_new, index))
         return write_to_cache(kv_cache, compressed, segments)
@@ -332,64 +370,11 @@ class CompressedSelfAttention(SelfAttention):
         memory = self.attention.build_memory(values, full_mask, keys=keys)
         return KVCache(memory.values, memory.keys)
 
-    def _attend(
-        self,
-        inputs: HiddenStates,
-        kv_cache: KVCache,
-        positions: Int[Tensor, "B T"],
-        *,
-        need_weights: bool,
-    ) -> tuple[HiddenStates, Float[Tensor, "B T S"] | None]:
-        segments = torch.arange(1, kv_cache.values.size(-2) + 1, device=positions.device)
-        segment_ends = segments * self.stride - 1
-
-        def attend(queries: Tensor, positions: Tensor, kv_cache: KVCache) -> AttentionOutput:
-            memory = as_memory(kv_cache, segment_ends <= positions.unsqueeze(-1))
-            return self.attention(queries, memory, need_weights=need_weights)
-
-        if need_weights:
-            attended = attend(inputs, positions, kv_cache)
-            return attended.context, attended.weights
-        context = attend_at_positions(
-            lambda *args: attend(*args).context,
-            inputs,
-            positions,
-            kv_cache,
-            list(self.attention.parameters()),
-        )
-        return context, None
-
 
 def _gather_positions(
     inputs: Float[Tensor, "B R D"], index: Int[Tensor, "B N"]
 ) -> Float[Tensor, "B N D"]:
     return inputs.gather(1, index.unsqueeze(-1).expand(-1, -1, inputs.size(-1)))
-
-
-class FullSelfAttentionConfig(BaseConfig):
-    """Every position sees all others, or all earlier ones."""
-
-    type: Literal["full"] = "full"
-
-    def build(self, attention: Attention, *, size: int) -> SelfAttention:
-        return FullSelfAttention(attention)
-
-
-class BlockSelfAttentionConfig(BaseConfig):
-    """Positions see those of their own block (Liu et al. 2018, local attention)."""
-
-    type: Literal["block"] = "block"
-    block_size: PositiveInt = 256
-    """Positions per block; 256 in the paper."""
-
-    def build(self, attention: Attention, *, size: int) -> SelfAttention:
-        check(
-            not attention.is_stateful,
-            "attention_types.type",
-            "'block' computes all blocks at once, but this attention depends on earlier alignments",
-            "use 'full', or another score or alignment",
-        )
-        return BlockSelfAttention(attention, block_size=self.block_size)
 
 
 class CompressedSelfAttentionConfig(BaseConfig):
@@ -409,9 +394,9 @@ class CompressedSelfAttentionConfig(BaseConfig):
         return CompressedSelfAttention(attention, size=size, stride=self.stride)
 
 
-AnySpanConfig = FullSelfAttentionConfig | BlockSelfAttentionConfig | CompressedSelfAttentionConfig
+_SelfAttentions = FullSelfAttentionConfig | BlockSelfAttentionConfig | CompressedSelfAttentionConfig
 SelfAttentionConfig = Annotated[
-    AnySpanConfig,
+    _SelfAttentions,
     Field(discriminator="type"),
-    allow_bare_type(AnySpanConfig | Literal["full", "block", "compressed"]),
+    allow_bare_type(_SelfAttentions | Literal["full", "block", "compressed"]),
 ]

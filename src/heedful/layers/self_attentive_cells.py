@@ -124,9 +124,7 @@ class AdditiveIntraAttentionConfig(BaseConfig):
     """Size of the tanh layer."""
 
     def build(self, *, input_size: int, hidden_size: int) -> IntraAttention:
-        score = AdditiveScore(
-            input_size + hidden_size, hidden_size, hidden_size=self.hidden_size
-        )
+        score = AdditiveScore(input_size + hidden_size, hidden_size, hidden_size=self.hidden_size)
         return IntraAttention(score, hidden_size=hidden_size, query_uses_input=True)
 
 

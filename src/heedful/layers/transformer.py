@@ -17,11 +17,11 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from heedful.attention.alignments import AlignmentOutput
-from heedful.attention.attention import Attention
+from heedful.attention.attention import Attention, AttentionOutput
 from heedful.attention.auxiliary_losses import sum_losses
 from heedful.attention.config import AttentionConfig, build_self_attention
 from heedful.attention.dot_product_scores import ScaledDotScoreConfig
-from heedful.attention.memory import AttentionState, Memory
+from heedful.attention.memory import AttentionState, Memory, padding_mask
 from heedful.attention.multi_head import MultiHeadConfig
 from heedful.attention.positional_encoding import PositionalEncodingConfig, SinusoidalEncodingConfig
 from heedful.config import BaseConfig
@@ -30,12 +30,13 @@ from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.feed_forward import FeedForwardConfig, PositionwiseLayer
 from heedful.layers.mixture_of_experts import MoEFeedForwardConfig
 from heedful.layers.self_attention import (
+    BatchPositions,
     FullSelfAttentionConfig,
     SelfAttention,
     SelfAttentionCache,
     SelfAttentionConfig,
 )
-from heedful.shapes import Bool, Float, HiddenStates, Int, Lengths, Losses
+from heedful.shapes import Bool, Float, HiddenStates, Int, Lengths, Losses, TargetMask
 
 NormOrder = Literal["pre", "post"]
 NormType = Literal["layer", "rms"]
@@ -67,23 +68,12 @@ class SublayerConnection(nn.Module):
         self, inputs: Float[Tensor, "*B D"], update: Float[Tensor, "*B D"]
     ) -> Float[Tensor, "*B D"]:
         """Add the sublayer output, after dropout, to its input; post-norm normalizes the sum."""
-        outputs = inputs + self._apply_drop_path(self.dropout(update))
+        update = self.dropout(update)
+        if self.training and self.drop_path:
+            is_kept = torch.rand(len(update), 1, 1, device=update.device) >= self.drop_path
+            update = update * is_kept / (1 - self.drop_path)
+        outputs = inputs + update
         return self.norm(outputs) if self.norm_order == "post" else outputs
-
-    def _apply_drop_path(self, update: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
-        if not (self.training and self.drop_path):
-            return update
-        is_kept = torch.rand(len(update), 1, 1, device=update.device) >= self.drop_path
-        return update * is_kept / (1 - self.drop_path)
-
-
-class CrossAttentionOutput(NamedTuple):
-    """Output of a cross-attention sublayer."""
-
-    outputs: HiddenStates
-    weights: Float[Tensor, "B T S"] | None
-    alignment: AlignmentOutput | None
-    state: AttentionState | None
 
 
 class CrossAttention(nn.Module):
@@ -105,13 +95,12 @@ class CrossAttention(nn.Module):
         state: AttentionState | None,
         *,
         need_weights: bool,
-    ) -> CrossAttentionOutput:
-        """Attend to the memory from every position."""
+    ) -> tuple[HiddenStates, AttentionOutput]:
+        """Attend to the memory from every position; return the residual sum and the attention."""
         queries = self.residual.sublayer_input(inputs)
         needs_weights = need_weights or self.attention.has_auxiliary_losses
         attended = self.attention(queries, memory, state, need_weights=needs_weights)
-        outputs = self.residual.add_residual(inputs, attended.context)
-        return CrossAttentionOutput(outputs, attended.weights, attended.alignment, attended.state)
+        return self.residual.add_residual(inputs, attended.context), attended
 
 
 class TransformerLayerState(NamedTuple):
@@ -129,22 +118,6 @@ class TransformerLayerOutput(NamedTuple):
     alignment: AlignmentOutput | None  # of cross-attention
     auxiliary_losses: Losses
     state: TransformerLayerState
-
-
-class BatchPositions(NamedTuple):
-    """Positions of the columns of a batch in their sequences."""
-
-    start_positions: Int[Tensor, "B"]  # of each row's first column
-    lengths: Lengths  # number of real columns
-    mask: Bool[Tensor, "B T"]  # True for real columns
-
-    @classmethod
-    def from_lengths(
-        cls, inputs: HiddenStates, start_positions: Int[Tensor, "B"], lengths: Lengths
-    ) -> BatchPositions:
-        """Mark the first `lengths` columns of the inputs as real."""
-        columns = torch.arange(inputs.size(1), device=inputs.device)
-        return cls(start_positions, lengths, columns < lengths.unsqueeze(1))
 
 
 class TransformerLayer(nn.Module):
@@ -166,11 +139,11 @@ class TransformerLayer(nn.Module):
         self.feed_forward_residual = feed_forward_residual
 
     def forward_bidirectional(
-        self, inputs: HiddenStates, lengths: Lengths, mask: Bool[Tensor, "B S"]
+        self, inputs: HiddenStates, mask: TargetMask
     ) -> tuple[HiddenStates, Losses]:
         """Read whole sequences; return outputs and auxiliary losses."""
         queries = self.self_attention_residual.sublayer_input(inputs)
-        attended = self.self_attention.forward_bidirectional(queries, lengths)
+        attended = self.self_attention.forward_bidirectional(queries, mask)
         return self._feed_forward(self.self_attention_residual.add_residual(inputs, attended), mask)
 
     def forward(
@@ -183,26 +156,23 @@ class TransformerLayer(nn.Module):
         need_weights: bool = False,
     ) -> TransformerLayerOutput:
         """Read the next positions causally."""
-        attended = self.self_attention(
-            self.self_attention_residual.sublayer_input(inputs),
-            state.cache,
-            positions.start_positions,
-            positions.lengths,
-            need_weights=need_weights and memory is None,
+        queries = self.self_attention_residual.sublayer_input(inputs)
+        needs_own_weights = need_weights and memory is None
+        attended, weights, cache = self.self_attention(
+            queries, state.cache, positions, need_weights=needs_own_weights
         )
-        outputs = self.self_attention_residual.add_residual(inputs, attended.outputs)
-        weights, alignment, cross_attention_state = attended.weights, None, None
+        outputs = self.self_attention_residual.add_residual(inputs, attended)
+        alignment = cross_attention_state = None
         if self.cross_attention is not None and memory is not None:
-            outputs, weights, alignment, cross_attention_state = self.cross_attention(
+            outputs, attention_output = self.cross_attention(
                 outputs, memory, state.cross_attention_state, need_weights=need_weights
             )
+            _, weights, alignment, cross_attention_state = attention_output
         outputs, auxiliary_losses = self._feed_forward(outputs, positions.mask)
-        next_state = TransformerLayerState(attended.cache, cross_attention_state)
+        next_state = TransformerLayerState(cache, cross_attention_state)
         return TransformerLayerOutput(outputs, weights, alignment, auxiliary_losses, next_state)
 
-    def _feed_forward(
-        self, inputs: HiddenStates, mask: Bool[Tensor, "B T"]
-    ) -> tuple[HiddenStates, Losses]:
+    def _feed_forward(self, inputs: HiddenStates, mask: TargetMask) -> tuple[HiddenStates, Losses]:
         residual = self.feed_forward_residual
         output = self.feed_forward(residual.sublayer_input(inputs), mask)
         return residual.add_residual(inputs, output.outputs), output.auxiliary_losses
@@ -250,12 +220,9 @@ class TransformerStack(nn.Module):
         keys: Float[Tensor, "B S V"] | None = None,
     ) -> tuple[Memory, ...]:
         """Return the memory of a source for each layer with cross-attention."""
-        sublayers = [layer.cross_attention for layer in self._layers]
-        return tuple(
-            sublayer.attention.build_memory(states, mask, keys=keys)
-            for sublayer in sublayers
-            if sublayer
-        )
+        sublayers = [layer.cross_attention for layer in self._layers if layer.cross_attention]
+        memories = (layer.attention.build_memory(states, mask, keys=keys) for layer in sublayers)
+        return tuple(memories)
 
     def initial_state(
         self, inputs: HiddenStates, memories: Sequence[Memory] = ()
@@ -275,10 +242,10 @@ class TransformerStack(nn.Module):
         self, inputs: HiddenStates, lengths: Lengths
     ) -> tuple[HiddenStates, Losses]:
         """Read whole sequences; return outputs and auxiliary losses."""
-        mask = BatchPositions.from_lengths(inputs, torch.zeros_like(lengths), lengths).mask
+        mask = padding_mask(lengths, inputs.size(1)).squeeze(1)
         layer_losses: list[Losses] = []
         for layer in self._layers:
-            inputs, losses = layer.forward_bidirectional(inputs, lengths, mask)
+            inputs, losses = layer.forward_bidirectional(inputs, mask)
             layer_losses.append(losses)
         return self.apply_final_norm(inputs), sum_losses(*layer_losses)
 
@@ -363,33 +330,28 @@ class TransformerConfigBase(BaseConfig):
         self, *, config_path: str, build_cross_attention: Callable[[], Attention] | None = None
     ) -> TransformerStack:
         """Build the layers; with cross-attention if a function that builds it is given."""
-        layers = [
-            self._build_layer(index, config_path, build_cross_attention)
-            for index in range(self.num_layers)
-        ]
+        size, layers = self.hidden_size, []
+        for index in range(self.num_layers):
+            attention_type = self.attention_types[index % len(self.attention_types)]
+            feed_forward = self.feed_forward[index % len(self.feed_forward)]
+            attention = build_self_attention(
+                self.attention,
+                query_size=size,
+                memory_size=size,
+                config_path=f"{config_path}.attention",
+            )
+            layer = TransformerLayer(
+                attention_type.build(attention, size=size),
+                self._build_connection(index),
+                feed_forward.build(size=size),
+                self._build_connection(index),
+                build_cross_attention
+                and CrossAttention(build_cross_attention(), self._build_connection(index)),
+            )
+            layers.append(layer)
         return TransformerStack(layers, self._build_norm() if self.norm_order == "pre" else None)
 
-    def _build_layer(
-        self, index: int, config_path: str, build_cross_attention: Callable[[], Attention] | None
-    ) -> TransformerLayer:
-        attention = build_self_attention(
-            self.attention,
-            query_size=self.hidden_size,
-            memory_size=self.hidden_size,
-            config_path=f"{config_path}.attention",
-        )
-        attention_type = self.attention_types[index % len(self.attention_types)]
-        feed_forward = self.feed_forward[index % len(self.feed_forward)]
-        return TransformerLayer(
-            attention_type.build(attention, size=self.hidden_size),
-            self._build_sublayer_connection(index),
-            feed_forward.build(size=self.hidden_size),
-            self._build_sublayer_connection(index),
-            build_cross_attention
-            and CrossAttention(build_cross_attention(), self._build_sublayer_connection(index)),
-        )
-
-    def _build_sublayer_connection(self, index: int) -> SublayerConnection:
+    def _build_connection(self, index: int) -> SublayerConnection:
         return SublayerConnection(
             self._build_norm(),
             norm_order=self.norm_order,

@@ -5,7 +5,7 @@ import torch
 
 from heedful.attention.config import AttentionConfig
 from heedful.attention.memory import block_local_mask, causal_mask, padding_mask
-from heedful.layers.self_attention import BlockSelfAttention
+from heedful.layers.self_attention import BatchPositions, BlockSelfAttention
 
 ROWS, SIZE = 2, 6
 LOOKING = {
@@ -46,7 +46,8 @@ def test_causal_blocks_equal_full_attention_under_a_block_mask(looking, block, l
     module = build(looking, block)
     inputs = torch.randn(ROWS, length, SIZE, dtype=torch.double, requires_grad=True)
     lengths, first = torch.full((ROWS,), length), torch.zeros(ROWS, dtype=torch.long)
-    actual = module(inputs, module.initial_state(inputs), first, lengths).outputs
+    positions = BatchPositions.from_lengths(inputs, first, lengths)
+    actual = module(inputs, module.initial_state(inputs), positions).outputs
     mask = block_local_mask(length, block) & causal_mask(length)
     real = torch.ones(ROWS, length, dtype=torch.bool)
     agree(module, inputs, actual, under(module.attention, inputs, mask), real)
@@ -58,7 +59,7 @@ def test_bidirectional_blocks_equal_full_attention_under_a_block_mask(looking, b
     inputs = torch.randn(ROWS, length, SIZE, dtype=torch.double, requires_grad=True)
     lengths = torch.tensor([length, length - 2])
     padded = padding_mask(lengths, length)
-    actual = module.forward_bidirectional(inputs, lengths)
+    actual = module.forward_bidirectional(inputs, padded.squeeze(1))
     expected = under(module.attention, inputs, block_local_mask(length, block) & padded)
     agree(module, inputs, actual, expected, padded.squeeze(1))
 
@@ -68,6 +69,6 @@ def test_other_blocks_have_no_influence():
     inputs = torch.randn(1, 8, SIZE, dtype=torch.double)
     changed = inputs.clone()
     changed[:, 2] += 1
-    lengths = torch.tensor([8])
-    before, after = (module.forward_bidirectional(each, lengths) for each in (inputs, changed))
+    mask = torch.ones(1, 8, dtype=torch.bool)
+    before, after = (module.forward_bidirectional(each, mask) for each in (inputs, changed))
     assert (before != after).any(dim=-1).flatten().tolist() == [True] * 3 + [False] * 5

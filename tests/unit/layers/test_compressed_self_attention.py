@@ -6,7 +6,7 @@ import torch
 import heedful.acceleration.kernels  # noqa: F401
 from heedful.acceleration import tuning
 from heedful.attention.config import AttentionConfig
-from heedful.layers.self_attention import CompressedSelfAttention
+from heedful.layers.self_attention import BatchPositions, CompressedSelfAttention
 
 ROWS, LENGTH, SIZE, NUM_HEADS = 2, 11, 6, 2
 WIDTH = SIZE // NUM_HEADS
@@ -30,7 +30,8 @@ def vectors(length=LENGTH):
 
 def read(module, inputs, **options):
     lengths, first = torch.full((ROWS,), inputs.size(1)), torch.zeros(ROWS, dtype=torch.long)
-    return module(inputs, module.initial_state(inputs), first, lengths, **options)
+    positions = BatchPositions.from_lengths(inputs, first, lengths)
+    return module(inputs, module.initial_state(inputs), positions, **options)
 
 
 def pressed(press, words):
@@ -95,7 +96,7 @@ def test_causal_compressed_attention_matches_a_loop(stride, chunk, need_weights,
 @pytest.mark.parametrize("length", [1, 8, 9])
 def test_bidirectional_compressed_attention_matches_a_loop(stride, length):
     module, inputs = build(stride), vectors(length)
-    actual = module.forward_bidirectional(inputs, torch.full((ROWS,), length))
+    actual = module.forward_bidirectional(inputs, torch.ones(ROWS, length, dtype=torch.bool))
     expected = torch.stack([slowly(module, row, forward_bidirectional=True) for row in inputs])
     compare(module, inputs, actual, expected)
 

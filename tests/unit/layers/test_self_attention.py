@@ -16,7 +16,7 @@ from heedful.attention.memory import (
     prefix_mask,
     window_mask,
 )
-from heedful.layers.self_attention import FullSelfAttention, KVCache, write_to_cache
+from heedful.layers.self_attention import BatchPositions, FullSelfAttention, KVCache, write_to_cache
 
 ROWS, SIZE, LENGTH = 3, 6, 7
 MASKS = {
@@ -43,7 +43,8 @@ def vectors(*shape):
 
 def read(module, inputs, **options):
     lengths, first = torch.full((ROWS,), inputs.size(1)), torch.zeros(ROWS, dtype=torch.long)
-    return module(inputs, module.initial_state(inputs), first, lengths, **options)
+    positions = BatchPositions.from_lengths(inputs, first, lengths)
+    return module(inputs, module.initial_state(inputs), positions, **options)
 
 
 def torchs(attention, inputs, mask):
@@ -68,9 +69,10 @@ def test_causal_position_sees_itself_and_earlier_ones():
 
 
 def test_bidirectional_position_sees_all_real_positions():
-    module, inputs, lengths = build(), vectors(ROWS, LENGTH), torch.tensor([7, 3, 1])
-    expected = torchs(module.attention, inputs, padding_mask(lengths, LENGTH).unsqueeze(1))
-    torch.testing.assert_close(module.forward_bidirectional(inputs, lengths), expected)
+    module, inputs = build(), vectors(ROWS, LENGTH)
+    mask = padding_mask(torch.tensor([7, 3, 1]), LENGTH)
+    expected = torchs(module.attention, inputs, mask.unsqueeze(1))
+    torch.testing.assert_close(module.forward_bidirectional(inputs, mask.squeeze(1)), expected)
 
 
 def test_attention_has_the_role_self():

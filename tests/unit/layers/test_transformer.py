@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from heedful.layers.self_attention import BatchPositions
 from heedful.layers.transformer import (
     EmbeddedTransformerConfigBase,
     SublayerConnection,
@@ -154,12 +155,11 @@ def test_weights_without_a_source_are_those_of_the_top_self_attention():
     output = read(stack, inputs, need_weights=True)
     bottom, top = build_stack(num_layers=1), stack.layers[1]
     bottom.load_state_dict(stack.state_dict(), strict=False)
-    hidden = read(bottom, inputs).outputs
+    hidden, lengths = read(bottom, inputs).outputs, torch.tensor([LENGTH] * BATCH_SIZE)
     attended = top.self_attention(
         hidden,
         top.self_attention.initial_state(hidden),
-        torch.zeros(BATCH_SIZE, dtype=torch.long),
-        torch.tensor([LENGTH] * BATCH_SIZE),
+        BatchPositions.from_lengths(hidden, torch.zeros_like(lengths), lengths),
         need_weights=True,
     )
     torch.testing.assert_close(output.weights, attended.weights)
