@@ -189,7 +189,7 @@ class ConvolutionalConfigBase(BaseConfig):
             vocab_size, size, dropout=self.dropout, position_combiner=combiner
         )
         positions = combiner.encoding if combiner else None
-        # Sinusoids have amplitude 1, far above N(0, 0.1): token embeddings stay as long as they are.
+        # Sinusoids have amplitude 1, far above N(0, 0.1): with them, token embeddings stay long.
         if positions is None or isinstance(positions, LearnedEncoding):
             embedding.reset_vectors(std=EMBEDDING_STD)
         if isinstance(positions, LearnedEncoding):

@@ -26,8 +26,9 @@ from heedful.layers.feed_forward import (
     FeedForwardOutput,
     PositionwiseLayer,
 )
-from heedful.shapes import Float, HiddenStates, Int, LayerOutputs, Scalar, SourceMask, TargetMask
+from heedful.shapes import Float, HiddenStates, Int, Scalar, TargetMask
 
+States = Float[Tensor, "*B T D"]
 Tokens = Float[Tensor, "W D"]
 """The real tokens of a batch, one below the other."""
 
@@ -82,7 +83,7 @@ class NoisyTopKGate(nn.Module):
 class MoEOutput(NamedTuple):
     """Output of a mixture of experts, and how tokens were routed."""
 
-    outputs: LayerOutputs  # zero in padding
+    outputs: States  # zero in padding
     auxiliary_losses: dict[str, Scalar]
     expert_load: Float[Tensor, "X"]  # fraction of all routed tokens
     num_routed: Int[Tensor, ""]  # pairs of token and expert
@@ -144,7 +145,7 @@ class MixtureOfExperts(nn.Module):
         even_share = num_tokens * self.gate.num_experts_per_token / len(self.experts)
         return math.ceil(self.capacity_factor * even_share)
 
-    def forward(self, inputs: LayerOutputs, mask: SourceMask) -> MoEOutput:
+    def forward(self, inputs: States, mask: TargetMask) -> MoEOutput:
         """Process the tokens where the mask is True."""
         tokens = inputs[mask]  # (W, D)
         gating = self.gate(tokens)
@@ -220,7 +221,7 @@ class MoESublayer(nn.Module):
         self.experts = experts
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, inputs: LayerOutputs, mask: SourceMask) -> MoEOutput:
+    def forward(self, inputs: States, mask: TargetMask) -> MoEOutput:
         """Add the outputs of the experts to the inputs."""
         output = self.experts(inputs, mask)
         return output._replace(outputs=inputs + self.dropout(output.outputs.sigmoid()))
