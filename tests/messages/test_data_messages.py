@@ -210,6 +210,21 @@ def test_tsv_missing_column():
     )
 
 
+def test_tsv_with_more_columns_than_expected():
+    write("train.tsv", b"animal\t17\tthe cat\n")
+    config = TSVConfig(path="train.tsv", source_column=2, target_column=1, num_columns=2)
+    assert message(config.read) == (
+        "train.tsv:1: 3 tab-separated columns, but 2 are expected\n"
+        "  keep 2 columns, for example with `cut -f1,3`, or name them in the recipe: "
+        "source_column and target_column"
+    )
+    write("train.tsv", b"animal\n")
+    assert message(config.read) == (
+        "train.tsv:1: 1 tab-separated column, but column 2 is needed\n"
+        "  set source_column and target_column, or look for lost tabs"
+    )
+
+
 def test_tsv_with_only_a_header():
     write("train.tsv", b"a\tb\n")
     assert message(TSVConfig(path="train.tsv", header=True).read) == (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice, zip_longest
 from typing import Annotated, Any, Literal, Self
 
@@ -19,7 +19,7 @@ from typing_extensions import override
 from heedful.config import BaseConfig
 from heedful.data.pair_dataset import Pair
 from heedful.data.text_files import STANDARD_INPUT, display_name, read_lines
-from heedful.errors import ConfigError, DataError, check, did_you_mean
+from heedful.errors import DataError, check, did_you_mean
 from heedful.tokenization.tokenizer import check_no_surrogates
 
 
@@ -39,9 +39,14 @@ class SourceConfig(BaseConfig, ABC):
         return list(self.stream())
 
     @property
+    def paths(self) -> Sequence[str]:
+        """The files that it reads."""
+        return ()
+
+    @property
     def is_single_pass(self) -> bool:
         """Whether it can be read only once."""
-        return False
+        return STANDARD_INPUT in self.paths
 
 
 class ParallelFilesConfig(SourceConfig):
@@ -55,12 +60,12 @@ class ParallelFilesConfig(SourceConfig):
 
     @model_validator(mode="after")
     def _check_stdin(self) -> Self:
-        if self.source == self.target == STANDARD_INPUT:
-            raise ConfigError(
-                "source, target",
-                "both are '-', but standard input can only be one of them",
-                "name a file for one side, or send both as columns: {type: tsv, path: '-'}",
-            )
+        check(
+            not self.source == self.target == STANDARD_INPUT,
+            "source, target",
+            "both are '-', but standard input can only be one of them",
+            "name a file for one side, or send both as columns: {type: tsv, path: '-'}",
+        )
         return self
 
     @override
@@ -80,8 +85,8 @@ class ParallelFilesConfig(SourceConfig):
 
     @property
     @override
-    def is_single_pass(self) -> bool:
-        return STANDARD_INPUT in {self.source, self.target}
+    def paths(self) -> Sequence[str]:
+        return self.source, self.target
 
     @override
     def describe(self) -> str:
@@ -98,43 +103,46 @@ class TSVConfig(SourceConfig):
     """Column of the source texts, counted from 1."""
     target_column: PositiveInt = 2
     """Column of the target texts, counted from 1."""
+    num_columns: PositiveInt | None = None
+    """Number of columns that every line must have; default: as many as line 1."""
     header: bool = False
     """Whether the first line names the columns."""
 
     @override
     def stream(self) -> Iterator[Pair]:
-        num_columns = line_number = 0
+        num_columns, line_number = self.num_columns, 0
         for line_number, line in enumerate(_nonempty_lines(self.path), start=1):
             row = line.split("\t")
             num_columns = num_columns or len(row)
-            self._check_columns(row, line_number, num_columns)
+            if len(row) != num_columns or num_columns < max(self.source_column, self.target_column):
+                raise self._column_error(len(row), line_number, num_columns)
             if line_number > 1 or not self.header:
                 yield Pair(row[self.source_column - 1], row[self.target_column - 1])
         if self.header and line_number == 1:
             message, hint = "contains only a header", "set `header: false`, or add lines"
             raise DataError(display_name(self.path), message, hint)
 
-    def _check_columns(self, row: list[str], line_number: int, num_columns: int) -> None:
-        columns = f"{len(row)} tab-separated column{'s' if len(row) > 1 else ''}"
-        needed = max(self.source_column, self.target_column)
-        location = f"{display_name(self.path)}:{line_number}"
-        if len(row) != num_columns:
-            raise DataError(
-                location,
-                f"{columns}, but line 1 has {num_columns}",
-                "look for lost or added tabs; a text must not contain any",
+    def _column_error(self, count: int, line_number: int, num_columns: int) -> DataError:
+        message = f"{count} tab-separated column{'s' if count > 1 else ''}, but "
+        if line_number > 1:
+            message += f"line 1 has {num_columns}"
+            hint = "look for lost or added tabs; a text must not contain any"
+        elif count > num_columns:
+            message += f"{num_columns} are expected"
+            columns = ",".join(map(str, [*range(1, num_columns), count]))
+            hint = (
+                f"keep {num_columns} columns, for example with `cut -f{columns}`, or name them in "
+                "the recipe: source_column and target_column"
             )
-        if num_columns < needed:
-            raise DataError(
-                location,
-                f"{columns}, but column {needed} is needed",
-                "set source_column and target_column, or look for lost tabs",
-            )
+        else:
+            message += f"column {max(self.source_column, self.target_column)} is needed"
+            hint = "set source_column and target_column, or look for lost tabs"
+        return DataError(f"{display_name(self.path)}:{line_number}", message, hint)
 
     @property
     @override
-    def is_single_pass(self) -> bool:
-        return self.path == STANDARD_INPUT
+    def paths(self) -> Sequence[str]:
+        return (self.path,)
 
     @override
     def describe(self) -> str:
@@ -154,55 +162,61 @@ class JSONLConfig(SourceConfig):
 
     @override
     def stream(self) -> Iterator[Pair]:
-        for line_number, line in enumerate(_nonempty_lines(self.path), start=1):
-            location = f"{display_name(self.path)}:{line_number}"
-            record = self._parse_object(line, location)
-            yield Pair(
-                _get_text(record, self.source_key, location),
-                _get_text(record, self.target_key, location),
-            )
-
-    def _parse_object(self, line: str, location: str) -> Mapping[str, Any]:
         example = json.dumps({self.source_key: "...", self.target_key: "..."}, ensure_ascii=False)
         hint = f"each line must be an object such as {example}"
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            message = f"not JSON at column {error.colno}: {error.msg}"
-            raise DataError(location, message, hint) from None
-        except (ValueError, RecursionError):
-            message = "JSON with a number too long, or nested too deep"
-            raise DataError(location, message, hint) from None
-        message = f"not an object but {_json_type_name(record)}"
-        check(isinstance(record, dict), location, message, hint, DataError)
-        return record
+        for line_number, line in enumerate(_nonempty_lines(self.path), start=1):
+            location = f"{display_name(self.path)}:{line_number}"
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError as error:
+                message = f"not JSON at column {error.colno}: {error.msg}"
+                raise DataError(location, message, hint) from None
+            except (ValueError, RecursionError):
+                message = "JSON with a number too long, or nested too deep"
+                raise DataError(location, message, hint) from None
+            message = f"not an object but {_json_type_name(record)}"
+            check(isinstance(record, dict), location, message, hint, DataError)
+            source = _get_text(record, self.source_key, location)
+            yield Pair(source, _get_text(record, self.target_key, location))
 
     @property
     @override
-    def is_single_pass(self) -> bool:
-        return self.path == STANDARD_INPUT
+    def paths(self) -> Sequence[str]:
+        return (self.path,)
 
     @override
     def describe(self) -> str:
         return f"{display_name(self.path)}, keys {self.source_key!r} and {self.target_key!r}"
 
 
-class SyntheticPairsConfig(SourceConfig):
-    """Pairs of a corpus that heedful generates."""
+class SyntheticConfig(SourceConfig):
+    """Settings of a corpus that heedful generates."""
 
-    type: Literal["synthetic"] = "synthetic"
+    type: str  # first, so that it is written first
     name: str
     """Name of the corpus."""
     split: str = "train"
     """Split of the corpus; no pair is in two splits."""
     num_examples: PositiveInt
-    """Number of pairs."""
+    """Number of pairs or lines."""
     seed: int = 0
-    """The same seed gives the same pairs."""
+    """The same seed gives the same pairs or lines."""
+
+    def pairs(self) -> Iterator[Pair]:
+        """Generate the pairs."""
+        from heedful.data.synthetic import get_corpus
+
+        return islice(get_corpus(self.name).pairs(self.split, seed=self.seed), self.num_examples)
+
+
+class SyntheticPairsConfig(SyntheticConfig):
+    """Pairs of a corpus that heedful generates."""
+
+    type: Literal["synthetic"] = "synthetic"
 
     @override
     def stream(self) -> Iterator[Pair]:
-        return _synthetic_pairs(self.name, self.split, self.num_examples, self.seed)
+        return self.pairs()
 
     @override
     def describe(self) -> str:
@@ -223,48 +237,35 @@ class TextFilesConfig(SourceConfig):
     """The file, or a list of files."""
 
     @property
-    def _paths(self) -> list[str]:
+    @override
+    def paths(self) -> Sequence[str]:
         return [self.path] if isinstance(self.path, str) else self.path
 
     @override
     def stream(self) -> Iterator[str]:
         is_empty = True
-        for path in self._paths:
+        for path in self.paths:
             for line in read_lines(path):
                 is_empty = is_empty and not line.strip()
                 yield line
         if is_empty:
             raise DataError(self.describe(), "contains no text", "give a file with text in it")
 
-    @property
-    @override
-    def is_single_pass(self) -> bool:
-        return STANDARD_INPUT in self._paths
-
     @override
     def describe(self) -> str:
-        return ", ".join(map(display_name, self._paths)) or "no file"
+        return ", ".join(map(display_name, self.paths)) or "no file"
 
 
-class SyntheticTextConfig(SourceConfig):
+class SyntheticTextConfig(SyntheticConfig):
     """One side of a corpus that heedful generates, as running text."""
 
     type: Literal["synthetic-text"] = "synthetic-text"
-    name: str
-    """Name of the corpus."""
     side: Literal["source", "target"] = "target"
     """Which text of every pair."""
-    split: str = "train"
-    """Split of the corpus; no pair is in two splits."""
-    num_examples: PositiveInt
-    """Number of lines."""
-    seed: int = 0
-    """The same seed gives the same lines."""
 
     @override
     def stream(self) -> Iterator[str]:
-        pairs = _synthetic_pairs(self.name, self.split, self.num_examples, self.seed)
-        return (pair.source if self.side == "source" else pair.target for pair in pairs)
+        return (pair.source if self.side == "source" else pair.target for pair in self.pairs())
 
     @override
     def describe(self) -> str:
@@ -273,12 +274,6 @@ class SyntheticTextConfig(SourceConfig):
 
 
 TextSourceConfig = Annotated[TextFilesConfig | SyntheticTextConfig, Field(discriminator="type")]
-
-
-def _synthetic_pairs(name: str, split: str, num_examples: int, seed: int) -> Iterator[Pair]:
-    from heedful.data.synthetic import get_corpus
-
-    return islice(get_corpus(name).pairs(split, seed=seed), num_examples)
 
 
 def _nonempty_lines(path: str) -> Iterator[str]:
@@ -296,9 +291,8 @@ def _get_text(record: Mapping[str, Any], key: str, location: str) -> str:
         keys = ", ".join(sorted(record)) or "none"
         raise DataError(location, message, f"set source_key and target_key; keys found: {keys}")
     text = record[key]
-    if not isinstance(text, str):
-        message = f"the value of {key!r} is {_json_type_name(text)}, not a string"
-        raise DataError(location, message, "put the text in quotation marks")
+    message = f"the value of {key!r} is {_json_type_name(text)}, not a string"
+    check(isinstance(text, str), location, message, "put the text in quotation marks", DataError)
     check_no_surrogates(text, location=f"{location}, {key}")
     return text
 

@@ -43,6 +43,6 @@ FILE_OPTIONS = FileOptions(
             },
         ),
     ),
-    {"type": "tsv", "source_column": 2, "target_column": 1},
+    {"type": "tsv", "source_column": 2, "target_column": 1, "num_columns": 2},
 )
 COMMANDS = (classify,)

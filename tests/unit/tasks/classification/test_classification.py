@@ -116,6 +116,14 @@ def call(capsys, monkeypatch):
     return lambda *words, stdin="": heedful(capsys, monkeypatch, *words, stdin=stdin)
 
 
+def test_labeled_file_with_three_columns_is_rejected(tmp_path, call):
+    recipe, _ = write_labeled_recipe(tmp_path)
+    (tmp_path / "labeled.tsv").write_text("animal\t17\tthe old cat\n" * 20)
+    ended = call("train", recipe, "--labeled", tmp_path / "labeled.tsv", "--run", tmp_path / "run")
+    assert ended.code == 2
+    assert "labeled.tsv:1: 3 tab-separated columns, but 2 are expected" in ended.err
+
+
 def test_classify_prints_one_label_per_line(run, call, tmp_path):
     (tmp_path / "texts").write_text("the old cat\n\nthis iron\n")
     ended = call("classify", run, tmp_path / "texts")
