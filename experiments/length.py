@@ -11,12 +11,14 @@ files.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated
 
 import torch
 import typer
+from typing_extensions import override
 
 from experiments import LAB, heading, row, save
 from experiments.copying import (
@@ -31,9 +33,9 @@ from experiments.copying import (
 )
 from heedful.data.text_files import read_lines
 from heedful.errors import DataError, HeedfulError, check, choices_hint, did_you_mean
-from heedful.evaluation.base import MetricScore
-from heedful.evaluation.breakdowns import LengthBin, MetricFunction, scores_by_length
-from heedful.evaluation.registry import bleu, exact_match
+from heedful.evaluation.base import Counts, Direction, Metric, SentenceMetric, compute_score
+from heedful.evaluation.breakdowns import LengthBreakdown
+from heedful.evaluation.registry import METRICS
 from heedful.plotting.charts import LineSeries, render_line_chart
 
 MAX_TEST_LENGTH = 24  # letters
@@ -42,31 +44,35 @@ GOOD = 90  # percent
 LEARNING_RATE = 0.005
 
 
-def token_accuracy(outputs: Sequence[str], references: Sequence[str]) -> MetricScore:
-    """Return the percentage of reference tokens that the output has at the same position."""
-    pairs = [
-        (output.split(), reference.split())
-        for output, reference in zip(outputs, references, strict=True)
-    ]
-    num_correct = sum(
-        token == expected
-        for output, reference in pairs
-        for token, expected in zip(output, reference, strict=False)
-    )
-    num_tokens = sum(len(reference) for _, reference in pairs)
-    return MetricScore("token accuracy", 100 * num_correct / num_tokens, "by:position")
+@dataclass(frozen=True)
+class ReferenceTokenAccuracy(SentenceMetric):
+    """Percentage of reference tokens that the output has at the same position."""
+
+    name: str = "token accuracy"
+    direction: Direction = "higher"
+
+    @override
+    def sentence_counts(self, output: str, references: Sequence[str], line: int) -> Counts:
+        reference = references[0].split()
+        return sum(map(str.__eq__, output.split(), reference)), len(reference)
+
+    @override
+    def signature(self, references: Sequence[Sequence[str]]) -> str:
+        return "by:position"
 
 
-METRICS: dict[str, MetricFunction] = {
-    "Exact match": exact_match,
-    "Token accuracy": token_accuracy,
+CHART_METRICS = {
+    "Exact match": METRICS["exact-match"],
+    "Token accuracy": ReferenceTokenAccuracy(),
 }
 
 
-def curve(outputs: CopyOutputs, metric: MetricFunction) -> dict[int, float]:
+def curve(copied: CopyOutputs, metric: Metric) -> dict[int, float]:
     """Return a metric at every length."""
-    scores = {group.max_length: group.score for group in scores_by_length(*outputs, metric)}
-    return {length: score.value for length, score in scores.items() if score is not None}
+    groups = LengthBreakdown(copied.sources, 1).score_groups(
+        metric, copied.outputs, copied.references
+    )
+    return {int(group.name): group.score.value for group in groups if group.score is not None}
 
 
 def mean(curves: Sequence[Mapping[int, float]]) -> dict[int, float]:
@@ -92,13 +98,11 @@ def print_copying(
             outputs.setdefault(system, []).append(copied)
         size = largest_hidden_size(system)
         typer.echo(f"{system}: hidden size {size}, {num_parameters(model):,} parameters")
-    charts = zip(("length", "length-tokens"), METRICS.items(), strict=True)
+    charts = zip(("length", "length-tokens"), CHART_METRICS.items(), strict=True)
     return {name: _print_metric(outputs, *metric) for name, metric in charts}
 
 
-def _print_metric(
-    outputs: Mapping[str, Sequence[CopyOutputs]], title: str, metric: MetricFunction
-) -> str:
+def _print_metric(outputs: Mapping[str, Sequence[CopyOutputs]], title: str, metric: Metric) -> str:
     typer.echo(f"\n{title} in percent, by number of letters:\n")
     typer.echo(heading(["letters", *map(str, TABLE_LENGTHS), f"at least {GOOD} up to"]))
     lines = []
@@ -129,14 +133,13 @@ def print_bleu(
     """Print BLEU of files by source length; return a chart."""
     texts = {path: list(read_lines(path)) for path in (sources, references, *outputs.values())}
     _check_equal_lengths(texts)
-    bins: dict[str, list[LengthBin]] = {}
-    totals: dict[str, MetricScore] = {}
+    breakdown, bleu = LengthBreakdown(texts[sources], bin_width), METRICS["bleu"]
+    bins, totals = {}, {}
     for name, path in outputs.items():
-        translated = CopyOutputs(texts[sources], texts[path], texts[references])
-        bins[name] = scores_by_length(
-            *translated, bleu, width=bin_width, min_group_size=min_sentences
+        bins[name] = breakdown.score_groups(
+            bleu, texts[path], texts[references], min_group_size=min_sentences
         )
-        totals[name] = bleu(translated.outputs, translated.references)
+        totals[name] = compute_score(bleu, texts[path], texts[references])
     typer.echo(f"BLEU, {next(iter(totals.values())).signature}\n")
     typer.echo(heading(["words", "sentences", *bins]))
     for groups in zip(*bins.values(), strict=True):
@@ -144,10 +147,10 @@ def print_bleu(
         typer.echo(row([groups[0].name, str(groups[0].size), *values]))
     values = [f"{score.value:.1f}" for score in totals.values()]
     typer.echo(row(["all", str(len(texts[sources])), *values]))
-    lines = [
-        LineSeries(name, [(group.middle, group.score and group.score.value) for group in groups])
-        for name, groups in bins.items()
-    ]
+    lines = []
+    for name, groups in bins.items():
+        points = [(breakdown.middles[g.name], g.score and g.score.value) for g in groups]
+        lines.append(LineSeries(name, points))
     return render_line_chart(
         lines, title="BLEU against length", x_label="source words", y_label="BLEU"
     )

@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 
 from experiments import copying, cost, gradients, length
 from heedful.attention.config import AttentionConfig
+from heedful.evaluation.base import compute_score
+from heedful.evaluation.registry import METRICS
 from heedful.recipes import load_recipe
 from tests.documents.markdown import ROOT, links
 
@@ -335,7 +337,10 @@ def test_systems_get_equal_test_words():
 
 def test_token_accuracy_compares_positions():
     outputs, references = ["a b c", "b a", "a b c d", ""], ["a x c", "a b", "a b", "a"]
-    assert length.token_accuracy(outputs, references).value == 100 * (2 + 0 + 2 + 0) / 8
+    assert (
+        compute_score(length.ReferenceTokenAccuracy(), outputs, references).value
+        == 100 * (2 + 0 + 2 + 0) / 8
+    )
 
 
 def test_max_good_length_ends_before_first_bad_length():
@@ -356,7 +361,7 @@ def test_only_systems_with_attention_copy_long_words():
             copying.copy_words(
                 copying.train_system(system, **options), max_length=16, num_words=50
             ),
-            length.exact_match,
+            METRICS["exact-match"],
         )
         for system in ("attend-then-step", "final-state")
     )

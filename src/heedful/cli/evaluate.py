@@ -258,11 +258,7 @@ def _with_tables(
     breakdown: Breakdown | None,
 ) -> EvaluationResult:
     """Add the table of groups, and for --group-by word-frequency the recall of words."""
-    from heedful.evaluation.breakdowns import (
-        WordFrequencyBreakdown,
-        recall_by_word_frequency,
-        word_recall,
-    )
+    from heedful.evaluation.breakdowns import WordFrequencyBreakdown, word_recall
     from heedful.evaluation.score_table import ScoreEntry, format_group_table
 
     if breakdown is None:
@@ -270,9 +266,7 @@ def _with_tables(
     entries = result.entries
     tables = ["", *format_group_table(breakdown.title, "outputs", entries)]
     if isinstance(breakdown, WordFrequencyBreakdown):
-        groups = recall_by_word_frequency(
-            system.texts, test.references, word_counts=breakdown.word_counts
-        )
+        groups = breakdown.recall_by_count(system.texts, test.references)
         recall = ScoreEntry(word_recall(system.texts, test.references), groups=groups)
         tables += ["", *format_group_table("count in training", "words", [recall])]
         entries = [*entries, recall]

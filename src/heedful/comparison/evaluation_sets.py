@@ -24,8 +24,8 @@ from heedful.evaluation.base import Array, Metric, MetricScore
 from heedful.evaluation.breakdowns import LengthBreakdown
 from heedful.evaluation.significance import (
     Difference,
-    approximate_randomization,
     bootstrap_interval,
+    compare_systems,
 )
 from heedful.runs import load
 from heedful.tasks.prediction import Predictor
@@ -243,7 +243,7 @@ def _test_difference(
     """Test the statistics summed over runs, each repeated to the same total number of runs."""
     count = lcm(len(system), len(baseline))
     one, other = (count // len(runs) * sum(runs[1:], runs[0]) for runs in (system, baseline))
-    return approximate_randomization(one, other, metric.compute)
+    return compare_systems(one, other, metric.compute)
 
 
 def _scores_by_length(

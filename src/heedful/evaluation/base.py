@@ -17,6 +17,7 @@ from typing_extensions import override
 
 Array = NDArray[np.float64]
 Direction = Literal["lower", "higher"]
+Counts = tuple[float, ...]
 References = Sequence[str] | Sequence[Sequence[str]]
 """One reference per output, or several alternatives per output."""
 
@@ -59,16 +60,12 @@ class SentenceMetric(Metric):
     def sentence_statistics(
         self, outputs: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Array:
-        rows = [
-            self.sentence_counts(output, choices, line)
-            for line, (output, choices) in enumerate(zip(outputs, references, strict=True), start=1)
-        ]
+        pairs = enumerate(zip(outputs, references, strict=True), start=1)
+        rows = [self.sentence_counts(output, choices, line) for line, (output, choices) in pairs]
         return np.array(rows, dtype=np.float64).reshape(-1, self.num_statistics)
 
     @abstractmethod
-    def sentence_counts(
-        self, output: str, references: Sequence[str], line: int
-    ) -> tuple[float, ...]:
+    def sentence_counts(self, output: str, references: Sequence[str], line: int) -> Counts:
         """Return the statistics of one sentence; `line` counts from 1, for error messages."""
 
 

@@ -7,16 +7,11 @@ A breakdown assigns every sentence to groups and scores each group by itself. Gr
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
-
-from typing_extensions import override
 
 from heedful.evaluation.base import (
     Metric,
@@ -26,7 +21,12 @@ from heedful.evaluation.base import (
     compute_score,
 )
 
-MetricFunction = Callable[[Sequence[str], References], MetricScore]
+SENTENCE_TYPES = ("question", "digits", "name", "plain")
+FREQUENCY_BIN_EDGES = (0, 1, 2, 5, 10, 100, 1000)
+"""The smallest count of each bin."""
+
+_QUESTION_MARKS = ("?", "\uff1f", "\u061f", "\u037e")  # also full-width, Arabic and Greek
+_CLOSING = " \"')]\u201c\u201d\u2019\u00bb\u00ab"
 
 
 class GroupScore(NamedTuple):
@@ -37,155 +37,72 @@ class GroupScore(NamedTuple):
     score: MetricScore | None  # None if the group is too small
 
 
-def scores_by_group(
-    names: Iterable[Sequence[str]],
-    outputs: Sequence[str],
-    references: References,
-    metric: MetricFunction,
-    *,
-    order: Sequence[str] = (),
-    min_group_size: int = 1,
-) -> list[GroupScore]:
-    """Score outputs by group; `names` are the groups of each sentence, any number of them.
+class Breakdown:
+    """Groups of the sentences of a test set; applies to the outputs of any system.
 
-    Groups come in the given order, the others after them by name; empty groups are left out.
+    `names` are the groups of each sentence, any number of them. Groups come in the given order, the
+    others after them by name; `title` is the column header of their names.
     """
-    members: dict[str, list[int]] = {name: [] for name in order}
-    for row, (groups, _, _) in enumerate(zip(names, outputs, references, strict=True)):
-        for name in groups:
-            members.setdefault(name, []).append(row)
-    result = []
-    for name in [*order, *sorted(members.keys() - set(order))]:
-        if rows := members[name]:
-            score = _score_rows(rows, outputs, references, metric, min_group_size)
-            result.append(GroupScore(name, len(rows), score))
-    return result
+
+    def __init__(
+        self, title: str, names: Sequence[Sequence[str]], order: Sequence[str] = ()
+    ) -> None:
+        self.title, self.names, self.order = title, names, order
+
+    def score_groups(
+        self,
+        metric: Metric,
+        outputs: Sequence[str],
+        references: References,
+        *,
+        min_group_size: int = 1,
+    ) -> list[GroupScore]:
+        """Score each group; empty groups are left out."""
+        members: dict[str, list[int]] = {name: [] for name in self.order}
+        for row, (groups, _, _) in enumerate(zip(self.names, outputs, references, strict=True)):
+            for name in groups:
+                members.setdefault(name, []).append(row)
+        result = []
+        for name in [*self.order, *sorted(members.keys() - set(self.order))]:
+            rows, score = members[name], None
+            if rows and len(rows) >= min_group_size:
+                chosen = [references[row] for row in rows]
+                score = compute_score(metric, [outputs[row] for row in rows], chosen)
+            if rows:
+                result.append(GroupScore(name, len(rows), score))
+        return result
 
 
-def _score_rows(
-    rows: Sequence[int],
-    outputs: Sequence[str],
-    references: References,
-    metric: MetricFunction,
-    min_group_size: int,
-) -> MetricScore | None:
-    if len(rows) < min_group_size:
-        return None
-    return metric([outputs[row] for row in rows], [references[row] for row in rows])
+class LengthBreakdown(Breakdown):
+    """By the number of source words, which are separated by white space.
 
-
-# ----- by word frequency -----
-
-FREQUENCY_BIN_EDGES = (0, 1, 2, 5, 10, 100, 1000)
-"""The smallest count of each bin."""
-
-
-def tokenize_words(text: str) -> list[str]:
-    """Split into words and punctuation marks; case is kept."""
-    return re.findall(r"\w+|[^\w\s]", text)
-
-
-def count_words(lines: Iterable[str]) -> Counter[str]:
-    """Count the words of a text."""
-    return Counter(word for line in lines for word in tokenize_words(line))
-
-
-def scores_by_word_frequency(
-    outputs: Sequence[str],
-    references: References,
-    metric: MetricFunction,
-    *,
-    word_counts: Mapping[str, int],
-    edges: Sequence[int] = FREQUENCY_BIN_EDGES,
-    texts: References | None = None,
-    min_group_size: int = 1,
-) -> list[GroupScore]:
-    """Score outputs by the training count of the rarest word of their first reference.
-
-    References without words form a group. If the references are no texts, such as alignment links,
-    `texts` are the ones whose words count.
+    Bins have equal width, the first from 1 word on; sources without words have one of their own.
     """
-    bins = _bin_names(edges)
-    choices = as_multi_reference(references if texts is None else texts)
-    names = [[_rarest_word_bin(texts[0], word_counts, edges, bins)] for texts in choices]
-    return scores_by_group(
-        names,
-        outputs,
-        references,
-        metric,
-        order=[*bins, "no word"],
-        min_group_size=min_group_size,
-    )
+
+    def __init__(self, sources: Sequence[str], bin_width: int = 5) -> None:
+        assert bin_width >= 1, f"bin_width must be at least 1, but is {bin_width}"
+        bins = [-(-len(source.split()) // bin_width) for source in sources]
+        names, self.middles = {}, {}
+        for index in sorted(set(bins)):
+            low, high = ((index - 1) * bin_width + 1 if index else 0), index * bin_width
+            names[index] = f"{high}" if low == high else f"{low}-{high}"
+            self.middles[names[index]] = (low + high) / 2  # x coordinates in a plot
+        groups = [[names[index]] for index in bins]
+        super().__init__("words of the source", groups, list(names.values()))
 
 
-def recall_by_word_frequency(
-    outputs: Sequence[str],
-    references: References,
-    *,
-    word_counts: Mapping[str, int],
-    edges: Sequence[int] = FREQUENCY_BIN_EDGES,
-) -> list[GroupScore]:
-    """Return the recall of reference words by their training count; sizes are numbers of words."""
-    recalled, total = _count_recalled(outputs, references, word_counts, edges)
-    names = _bin_names(edges)
-    return [
-        GroupScore(names[index], total[index], _recall(recalled[index], total[index]))
-        for index in sorted(total)
-    ]
+class LabelBreakdown(Breakdown):
+    """By the labels of a file; sentences with an empty label are left out."""
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        super().__init__("label", [[label] if label else [] for label in map(str.strip, labels)])
 
 
-def word_recall(outputs: Sequence[str], references: References) -> MetricScore:
-    """Return the percentage of the words of first references that the outputs have."""
-    recalled, total = _count_recalled(outputs, references, {}, (0,))
-    return _recall(recalled.total(), total.total())
+class SentenceTypeBreakdown(Breakdown):
+    """By the types of the sources; a source of two types counts in both."""
 
-
-def _count_recalled(
-    outputs: Sequence[str],
-    references: References,
-    word_counts: Mapping[str, int],
-    edges: Sequence[int],
-) -> tuple[Counter[int], Counter[int]]:
-    """Return by bin the number of reference words in outputs, and the number of reference words."""
-    recalled: Counter[int] = Counter()
-    total: Counter[int] = Counter()
-    for output, choices in zip(outputs, as_multi_reference(references), strict=True):
-        output_words = Counter(tokenize_words(output))
-        for word, count in Counter(tokenize_words(choices[0])).items():
-            index = bisect_right(edges, word_counts.get(word, 0)) - 1
-            recalled[index] += min(count, output_words[word])
-            total[index] += count
-    return recalled, total
-
-
-def _recall(num_recalled: int, num_expected: int) -> MetricScore:
-    value = 100 * num_recalled / num_expected if num_expected else 100.0
-    return MetricScore("word recall", value, "case:mixed|tok:words+signs")
-
-
-def _rarest_word_bin(
-    text: str, word_counts: Mapping[str, int], edges: Sequence[int], names: Sequence[str]
-) -> str:
-    counts = [word_counts.get(word, 0) for word in tokenize_words(text)]
-    return names[bisect_right(edges, min(counts)) - 1] if counts else "no word"
-
-
-def _bin_names(edges: Sequence[int]) -> list[str]:
-    assert edges[0] == 0, f"the first bin must start at 0, but starts at {edges[0]}"
-    ranges = ((low, high - 1) for low, high in pairwise(edges))
-    names = [f"{low}" if low == high else f"{low}-{high}" for low, high in ranges]
-    return [*names, f"{edges[-1]}+"]
-
-
-# ----- by sentence type or label -----
-
-SentenceClassifier = Callable[[str], Sequence[str]]
-"""Returns the types of a source, which may be several."""
-
-SENTENCE_TYPES = ("question", "digits", "name", "plain")
-
-_QUESTION_MARKS = ("?", "\uff1f", "\u061f", "\u037e")  # also full-width, Arabic and Greek
-_CLOSING = " \"')]\u201c\u201d\u2019\u00bb\u00ab"
+    def __init__(self, sources: Sequence[str]) -> None:
+        super().__init__("type of source", list(map(sentence_types, sources)), SENTENCE_TYPES)
 
 
 def sentence_types(source: str, known: Container[str] = ()) -> list[str]:
@@ -203,162 +120,78 @@ def sentence_types(source: str, known: Container[str] = ()) -> list[str]:
     return [name for name, holds in properties.items() if holds] or ["plain"]
 
 
-def scores_by_sentence_type(
-    sources: Sequence[str],
-    outputs: Sequence[str],
-    references: References,
-    metric: MetricFunction,
-    *,
-    classify: SentenceClassifier = sentence_types,
-    min_group_size: int = 1,
-) -> list[GroupScore]:
-    """Score outputs by the types of their sources; a source of two types counts in both."""
-    return scores_by_group(
-        [classify(source) for source in sources],
-        outputs,
-        references,
-        metric,
-        order=SENTENCE_TYPES if classify is sentence_types else (),
-        min_group_size=min_group_size,
-    )
+# ----- by word frequency -----
 
 
-def scores_by_label(
-    labels: Sequence[str],
-    outputs: Sequence[str],
-    references: References,
-    metric: MetricFunction,
-    *,
-    min_group_size: int = 1,
-) -> list[GroupScore]:
-    """Score outputs by label; sentences with an empty label are left out."""
-    names = [[label] if label else [] for label in map(str.strip, labels)]
-    return scores_by_group(names, outputs, references, metric, min_group_size=min_group_size)
+def tokenize_words(text: str) -> list[str]:
+    """Split into words and punctuation marks; case is kept."""
+    return re.findall(r"\w+|[^\w\s]", text)
 
 
-# ----- by source length -----
+def count_words(lines: Iterable[str]) -> Counter[str]:
+    """Count the words of a text."""
+    return Counter(word for line in lines for word in tokenize_words(line))
 
 
-class LengthBin(NamedTuple):
-    """Size and score of the outputs whose sources have `min_length` to `max_length` words."""
-
-    min_length: int
-    max_length: int
-    size: int
-    score: MetricScore | None  # None if the bin is too small
-
-    @property
-    def name(self) -> str:
-        """The range of lengths, as in "6-10"."""
-        is_one = self.min_length == self.max_length
-        return f"{self.max_length}" if is_one else f"{self.min_length}-{self.max_length}"
-
-    @property
-    def middle(self) -> float:
-        """The x coordinate of the bin in a plot."""
-        return (self.min_length + self.max_length) / 2
-
-
-def scores_by_length(
-    sources: Sequence[str],
-    outputs: Sequence[str],
-    references: References,
-    metric: MetricFunction,
-    *,
-    width: int = 1,
-    min_group_size: int = 1,
-) -> list[LengthBin]:
-    """Score outputs by the number of words of their sources, shortest first.
-
-    The first bin holds 1 to `width` words; sources without words have a bin of their own, and empty
-    bins are left out. Words are separated by white space.
-    """
-    assert width >= 1, f"width must be at least 1, but is {width}"
-    members: dict[int, list[int]] = {}
-    for row, (source, _, _) in enumerate(zip(sources, outputs, references, strict=True)):
-        members.setdefault(-(-len(source.split()) // width), []).append(row)
-    bins = []
-    for index, rows in sorted(members.items()):
-        min_length = (index - 1) * width + 1 if index else 0
-        score = _score_rows(rows, outputs, references, metric, min_group_size)
-        bins.append(LengthBin(min_length, index * width, len(rows), score))
-    return bins
-
-
-# ----- breakdowns of a test set -----
-
-
-class Breakdown(ABC):
-    """A way to group the sentences of one test set; applies to the outputs of any system."""
-
-    title: str  # column header of the group names
-
-    @abstractmethod
-    def score_groups(
-        self, metric: Metric, outputs: Sequence[str], references: References
-    ) -> list[GroupScore]:
-        """Score each group."""
-
-
-@dataclass(frozen=True)
-class LengthBreakdown(Breakdown):
-    """By the number of source words, in bins of equal width."""
-
-    sources: Sequence[str]
-    bin_width: int = 5
-    title: str = "words of the source"
-
-    @override
-    def score_groups(
-        self, metric: Metric, outputs: Sequence[str], references: References
-    ) -> list[GroupScore]:
-        score = partial(compute_score, metric)
-        bins = scores_by_length(self.sources, outputs, references, score, width=self.bin_width)
-        return [GroupScore(part.name, part.size, part.score) for part in bins]
-
-
-@dataclass(frozen=True)
 class WordFrequencyBreakdown(Breakdown):
-    """By the training count of the rarest word of the first reference."""
+    """By the training count of the rarest word of the first text; texts without words are a group.
 
-    word_counts: Mapping[str, int]
-    texts: References
-    title: str = "count of the rarest word"
+    The texts are the references, or if those are no texts, such as alignment links, what belongs to
+    them.
+    """
 
-    @override
-    def score_groups(
-        self, metric: Metric, outputs: Sequence[str], references: References
-    ) -> list[GroupScore]:
-        score = partial(compute_score, metric)
-        return scores_by_word_frequency(
-            outputs, references, score, word_counts=self.word_counts, texts=self.texts
-        )
+    def __init__(
+        self,
+        word_counts: Mapping[str, int],
+        texts: References,
+        edges: Sequence[int] = FREQUENCY_BIN_EDGES,
+    ) -> None:
+        assert edges[0] == 0, f"the first bin must start at 0, but starts at {edges[0]}"
+        ranges = ((low, high - 1) for low, high in pairwise(edges))
+        self.bins = [f"{low}" if low == high else f"{low}-{high}" for low, high in ranges]
+        self.bins.append(f"{edges[-1]}+")
+        self.word_counts, self.edges = word_counts, edges
+        names = []
+        for choices in as_multi_reference(texts):
+            rarest = min(tokenize_words(choices[0]), key=self._count, default=None)
+            names.append(["no word" if rarest is None else self._bin(rarest)])
+        super().__init__("count of the rarest word", names, [*self.bins, "no word"])
+
+    def _count(self, word: str) -> int:
+        return self.word_counts.get(word, 0)
+
+    def _bin(self, word: str) -> str:
+        return self.bins[bisect_right(self.edges, self._count(word)) - 1]
+
+    def recall_by_count(self, outputs: Sequence[str], references: References) -> list[GroupScore]:
+        """Return the recall of reference words by training count; sizes are numbers of words."""
+        recalled: Counter[str] = Counter()
+        total: Counter[str] = Counter()
+        for word, num_recalled, num_expected in _count_recalled(outputs, references):
+            recalled[self._bin(word)] += num_recalled
+            total[self._bin(word)] += num_expected
+        known = [name for name in self.bins if name in total]
+        return [
+            GroupScore(name, total[name], _recall(recalled[name], total[name])) for name in known
+        ]
 
 
-@dataclass(frozen=True)
-class SentenceTypeBreakdown(Breakdown):
-    """By the type of the source sentence."""
-
-    sources: Sequence[str]
-    title: str = "type of source"
-
-    @override
-    def score_groups(
-        self, metric: Metric, outputs: Sequence[str], references: References
-    ) -> list[GroupScore]:
-        score = partial(compute_score, metric)
-        return scores_by_sentence_type(self.sources, outputs, references, score)
+def word_recall(outputs: Sequence[str], references: References) -> MetricScore:
+    """Return the percentage of the words of first references that the outputs have."""
+    counts = list(_count_recalled(outputs, references))
+    return _recall(sum(count for _, count, _ in counts), sum(count for _, _, count in counts))
 
 
-@dataclass(frozen=True)
-class LabelBreakdown(Breakdown):
-    """By the labels of a file."""
+def _count_recalled(
+    outputs: Sequence[str], references: References
+) -> Iterator[tuple[str, int, int]]:
+    """Yield each reference word of each sentence with its counts in output and reference."""
+    for output, choices in zip(outputs, as_multi_reference(references), strict=True):
+        output_words = Counter(tokenize_words(output))
+        for word, count in Counter(tokenize_words(choices[0])).items():
+            yield word, min(count, output_words[word]), count
 
-    labels: Sequence[str]
-    title: str = "label"
 
-    @override
-    def score_groups(
-        self, metric: Metric, outputs: Sequence[str], references: References
-    ) -> list[GroupScore]:
-        return scores_by_label(self.labels, outputs, references, partial(compute_score, metric))
+def _recall(num_recalled: int, num_expected: int) -> MetricScore:
+    value = 100 * num_recalled / num_expected if num_expected else 100.0
+    return MetricScore("word recall", value, "case:mixed|tok:words+signs")

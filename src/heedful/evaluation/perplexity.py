@@ -22,10 +22,10 @@ class TokenLoss(NamedTuple):
     """Summed loss of a model over target tokens."""
 
     total_nll: float  # -log p, summed
-    num_tokens: int
+    num_tokens: int  # line ends included
     num_correct: int  # argmax equals the target
 
-    def to_scores(self, signature: str) -> list[MetricScore]:
+    def token_scores(self, signature: str) -> list[MetricScore]:
         """Return loss, perplexity and accuracy per token."""
         loss = self.total_nll / self.num_tokens
         values = {
@@ -35,48 +35,19 @@ class TokenLoss(NamedTuple):
         }
         return _with_signature(values, signature)
 
+    def text_scores(self, lines: Sequence[str], signature: str) -> list[MetricScore]:
+        """Return loss and perplexity per token, word and character of the text that was scored.
 
-class Perplexity(NamedTuple):
-    """Summed loss of a model over a text, and the lengths it is divided by."""
-
-    total_nll: float  # -log p of the whole text
-    num_tokens: int  # line ends included
-    num_words: int  # separated by white space
-    num_characters: int  # line ends included
-
-    @property
-    def loss(self) -> float:
-        """-log p per token."""
-        return self.total_nll / self.num_tokens
-
-    @property
-    def per_token(self) -> float:
-        """Perplexity per token."""
-        return _exp(self.loss)
-
-    @property
-    def per_word(self) -> float:
-        """Perplexity per word."""
-        return _exp(self.total_nll / self.num_words)
-
-    @property
-    def per_character(self) -> float:
-        """Perplexity per character."""
-        return _exp(self.total_nll / self.num_characters)
-
-    @property
-    def bits_per_character(self) -> float:
-        """-log2 p per character."""
-        return self.total_nll / self.num_characters / math.log(2)
-
-    def to_scores(self, signature: str) -> list[MetricScore]:
-        """Return loss and perplexities under their display names."""
+        Words are separated by white space; line ends count as characters.
+        """
+        num_words = sum(len(line.split()) for line in lines)
+        num_characters = sum(len(line) + 1 for line in lines)
         values = {
-            "nats per token": self.loss,
-            "perplexity per token": self.per_token,
-            "perplexity per word": self.per_word,
-            "perplexity per character": self.per_character,
-            "bits per character": self.bits_per_character,
+            "nats per token": self.total_nll / self.num_tokens,
+            "perplexity per token": _exp(self.total_nll / self.num_tokens),
+            "perplexity per word": _exp(self.total_nll / num_words),
+            "perplexity per character": _exp(self.total_nll / num_characters),
+            "bits per character": self.total_nll / num_characters / math.log(2),
         }
         return _with_signature(values, signature)
 
@@ -90,13 +61,6 @@ def _exp(value: float) -> float:
         return math.exp(value)
     except OverflowError:
         return math.inf
-
-
-def compute_perplexity(token_loss: TokenLoss, lines: Sequence[str]) -> Perplexity:
-    """Divide the loss of a text's tokens by the lengths of the text."""
-    num_words = sum(len(line.split()) for line in lines)
-    num_characters = sum(len(line) + 1 for line in lines)
-    return Perplexity(token_loss.total_nll, token_loss.num_tokens, num_words, num_characters)
 
 
 @torch.no_grad()

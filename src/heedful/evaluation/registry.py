@@ -10,45 +10,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from heedful.errors import check, choices_hint, did_you_mean
-from heedful.evaluation.alignment_error_rate import AlignmentErrorRate
+from heedful.errors import check_choice
+from heedful.evaluation import annotation_metrics, text_metrics
+from heedful.evaluation.annotation_metrics import AlignmentErrorRate, SpanF1
 from heedful.evaluation.base import Metric, MetricScore, References, compute_score
-from heedful.evaluation.per_token_metrics import (
-    ATTENTION_ENTROPY,
-    PERPLEXITY,
-    PERPLEXITY_PER_WORD,
-)
-from heedful.evaluation.span_metrics import SpanF1
-from heedful.evaluation.text_metrics import (
-    BLEU,
-    CHARACTER_ERROR_RATE,
-    CHRF,
-    MULTI_BLEU,
-    POSITION_INDEPENDENT_ERROR_RATE,
-    ROUGE_1,
-    ROUGE_2,
-    ROUGE_L,
-    TER,
-    TOKENIZED_BLEU,
-    WORD_ERROR_RATE,
-    ExactMatch,
-    TokenAccuracy,
-)
 
 METRICS: Mapping[str, Metric] = {
-    "exact-match": ExactMatch(),
-    "bleu": BLEU,
-    "chrf": CHRF,
-    "ter": TER,
-    "tokenized-bleu": TOKENIZED_BLEU,
-    "multi-bleu": MULTI_BLEU,
-    "rouge-1": ROUGE_1,
-    "rouge-2": ROUGE_2,
-    "rouge-l": ROUGE_L,
-    "token-accuracy": TokenAccuracy(),
-    "wer": WORD_ERROR_RATE,
-    "per": POSITION_INDEPENDENT_ERROR_RATE,
-    "cer": CHARACTER_ERROR_RATE,
+    "exact-match": text_metrics.ExactMatch(),
+    "bleu": text_metrics.BLEU,
+    "chrf": text_metrics.CHRF,
+    "ter": text_metrics.TER,
+    "tokenized-bleu": text_metrics.TOKENIZED_BLEU,
+    "multi-bleu": text_metrics.MULTI_BLEU,
+    "rouge-1": text_metrics.ROUGE_1,
+    "rouge-2": text_metrics.ROUGE_2,
+    "rouge-l": text_metrics.ROUGE_L,
+    "token-accuracy": text_metrics.TokenAccuracy(),
+    "wer": text_metrics.WORD_ERROR_RATE,
+    "per": text_metrics.POSITION_INDEPENDENT_ERROR_RATE,
+    "cer": text_metrics.CHARACTER_ERROR_RATE,
     "span-f1": SpanF1(),
     "span-f1-iob2": SpanF1("span F1 (IOB2)", scheme="iob2"),
     "aer": AlignmentErrorRate(),
@@ -56,9 +36,9 @@ METRICS: Mapping[str, Metric] = {
 """Metrics that compare outputs with references."""
 
 MODEL_METRICS: Mapping[str, Metric] = {
-    "perplexity": PERPLEXITY,
-    "perplexity-per-word": PERPLEXITY_PER_WORD,
-    "attention-entropy": ATTENTION_ENTROPY,
+    "perplexity": annotation_metrics.PERPLEXITY,
+    "perplexity-per-word": annotation_metrics.PERPLEXITY_PER_WORD,
+    "attention-entropy": annotation_metrics.ATTENTION_ENTROPY,
 }
 """Metrics of numbers that a model returns beside its outputs."""
 
@@ -94,26 +74,6 @@ VALIDATION_METRICS: Mapping[str, MetricSpec] = {
 """What validations may compute, under the names of metrics.jsonl."""
 
 
-def exact_match(outputs: Sequence[str], references: References) -> MetricScore:
-    """Return the percentage of outputs equal to a reference, character by character."""
-    return compute_score(METRICS["exact-match"], outputs, references)
-
-
-def bleu(outputs: Sequence[str], references: References) -> MetricScore:
-    """Return sacreBLEU's BLEU (Papineni et al. 2002)."""
-    return compute_score(BLEU, outputs, references)
-
-
-def chrf(outputs: Sequence[str], references: References) -> MetricScore:
-    """Return sacreBLEU's chrF, the character n-gram F-score (Popovic 2015)."""
-    return compute_score(CHRF, outputs, references)
-
-
-def ter(outputs: Sequence[str], references: References) -> MetricScore:
-    """Return sacreBLEU's translation edit rate (Snover et al. 2006); lower is better."""
-    return compute_score(TER, outputs, references)
-
-
 def compute_metrics(
     outputs: Sequence[str], references: References, names: Iterable[str] = DEFAULT_METRICS
 ) -> list[MetricScore]:
@@ -127,11 +87,6 @@ def get_metrics(
     """Return the metrics of these names; `location` is the setting that an error names."""
     metrics = []
     for name in names:
-        check(
-            name in registry,
-            location,
-            f"no metric is called {name!r}{did_you_mean(name, registry)}",
-            choices_hint(registry),
-        )
+        check_choice(name, registry, "metric", location=location)
         metrics.append(registry[name])
     return metrics

@@ -6,7 +6,7 @@ breakdown a table follows, with a row for each group of sentences.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from heedful.evaluation.base import Metric, MetricScore, References, as_multi_reference
@@ -18,8 +18,8 @@ from heedful.evaluation.significance import (
     SIGNIFICANCE_LEVEL,
     Difference,
     Interval,
-    approximate_randomization,
     bootstrap_interval,
+    compare_systems,
 )
 
 SIGNIFICANCE_MARK = "*"
@@ -51,7 +51,7 @@ def score_outputs(
     if baseline is None:
         return ScoreEntry(score, interval)
     baseline_statistics = metric.sentence_statistics(baseline, choices)
-    difference = approximate_randomization(statistics, baseline_statistics, metric.compute)
+    difference = compare_systems(statistics, baseline_statistics, metric.compute)
     return ScoreEntry(score, interval, difference)
 
 
@@ -79,15 +79,19 @@ def entry_to_dict(entry: ScoreEntry) -> dict[str, Any]:
 
 def format_entries(entries: Sequence[ScoreEntry], *, digits: int = 2) -> Iterator[str]:
     """Yield a line for each metric, and the legend."""
-    width = max(12, *(len(entry.score.name) for entry in entries))
-    columns = [
-        _pad_cells(f"{entry.score.value:{digits + 4}.{digits}f}" for entry in entries),
-        _pad_cells(_format_interval(entry.interval, digits) for entry in entries),
-        _pad_cells(_format_difference(entry.difference, digits) for entry in entries),
-    ]
-    for entry, *cells in zip(entries, *columns, strict=True):
-        row = "   ".join([*filter(None, cells), entry.score.signature])
-        yield f"{entry.score.name:<{width}} {row}"
+    values, intervals, differences = [], [], []
+    for score, interval, difference, _ in entries:
+        values.append(f"{score.value:{digits + 4}.{digits}f}")
+        low_high = f"[{interval.low:.{digits}f}, {interval.high:.{digits}f}]" if interval else ""
+        intervals.append(low_high)
+        differences.append(_format_difference(difference, digits) if difference else "")
+    columns = [values, intervals, differences]
+    widths = [max(map(len, column)) for column in columns]
+    name_width = max(12, *(len(entry.score.name) for entry in entries))
+    for entry, *row in zip(entries, *columns, strict=True):
+        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True) if width]
+        line = "   ".join([*cells, entry.score.signature])
+        yield f"{entry.score.name:<{name_width}} {line}"
     if interval := entries[0].interval:
         yield f"[ ] {100 * interval.level:g} % of {NUM_BOOTSTRAP_SAMPLES} bootstrap samples"
     if entries[0].difference:
@@ -95,6 +99,11 @@ def format_entries(entries: Sequence[ScoreEntry], *, digits: int = 2) -> Iterato
             f"+- from the baseline; {SIGNIFICANCE_MARK} p < {SIGNIFICANCE_LEVEL:g}, "
             f"by approximate randomization ({NUM_TRIALS} trials)"
         )
+
+
+def _format_difference(difference: Difference, digits: int) -> str:
+    mark = SIGNIFICANCE_MARK if difference.is_significant else " "
+    return f"{difference.value:+{digits + 5}.{digits}f} p={difference.p_value:.4f}{mark}"
 
 
 def format_group_table(
@@ -113,20 +122,3 @@ def format_group_table(
     for name, *cells in zip(*columns, strict=True):
         aligned = (f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))
         yield "  ".join([f"{name:<{widths[0]}}", *aligned])
-
-
-def _format_interval(interval: Interval | None, digits: int) -> str:
-    return f"[{interval.low:.{digits}f}, {interval.high:.{digits}f}]" if interval else ""
-
-
-def _format_difference(difference: Difference | None, digits: int) -> str:
-    if difference is None:
-        return ""
-    mark = SIGNIFICANCE_MARK if difference.is_significant else " "
-    return f"{difference.value:+{digits + 5}.{digits}f} p={difference.p_value:.4f}{mark}"
-
-
-def _pad_cells(cells: Iterable[str]) -> list[str]:
-    column = list(cells)
-    width = max(map(len, column))
-    return [cell.rjust(width) for cell in column]

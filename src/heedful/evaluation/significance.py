@@ -7,7 +7,7 @@ systems is the baseline does not change p; p is never 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -94,62 +94,48 @@ def compare_systems(
     compute: ComputeFunction,
     *,
     test: SignificanceTest = "randomization",
+    num_samples: int | None = None,
     seed: int = SEED,
 ) -> Difference:
-    """Compare two systems by their statistics of the same sentences, (sentences, k) each."""
-    tests = {"bootstrap": paired_bootstrap, "randomization": approximate_randomization}
-    return tests[test](system, baseline, compute, seed=seed)
+    """Compare two systems by their statistics of the same sentences, (sentences, k) each.
 
-
-def paired_bootstrap(
-    system: Array,
-    baseline: Array,
-    compute: ComputeFunction,
-    *,
-    num_samples: int = NUM_BOOTSTRAP_SAMPLES,
-    seed: int = SEED,
-) -> Difference:
-    """Test by resampling the same sentences for both systems (Koehn 2004); two-sided.
-
-    The resampled differences are shifted to mean 0. sacreBLEU takes absolute values before the
-    shift; for a clear difference it so counts one tail only, and its p is about half of this one.
+    `bootstrap` resamples the same sentences for both systems (Koehn 2004), 1000 times by default;
+    `randomization` swaps the outputs of random sentences (Riezler & Maxwell 2005), 10,000 times.
+    Both are two-sided.
     """
-    num_statistics = system.shape[1]
-    samples = resample_sums(_stack(system, baseline), num_samples, seed)
-    differences = np.concatenate(
-        [compute(sums[:, :num_statistics]) - compute(sums[:, num_statistics:]) for sums in samples]
-    )
-    return _estimate_p_value(system, baseline, compute, [differences - differences.mean()])
+    assert system.shape == baseline.shape, f"{system.shape} and {baseline.shape} cannot be paired"
+    resample, default_samples = {
+        "bootstrap": (_bootstrap_differences, NUM_BOOTSTRAP_SAMPLES),
+        "randomization": (_randomized_differences, NUM_TRIALS),
+    }[test]
+    null_differences = resample(system, baseline, compute, num_samples or default_samples, seed)
+    value = float(compute(system.sum(axis=0)) - compute(baseline.sum(axis=0)))
+    num_as_large = int((np.abs(null_differences) >= abs(value) - _TIE_TOLERANCE).sum())
+    return Difference(value, (num_as_large + 1) / (len(null_differences) + 1))
 
 
-def approximate_randomization(
-    system: Array,
-    baseline: Array,
-    compute: ComputeFunction,
-    *,
-    num_samples: int = NUM_TRIALS,
-    seed: int = SEED,
-) -> Difference:
-    """Test by swapping the outputs of random sentences (Riezler & Maxwell 2005); two-sided."""
-    change = _stack(system, baseline)[:, : system.shape[1]] - baseline
-    total, baseline_total = system.sum(axis=0), baseline.sum(axis=0)
+def _bootstrap_differences(
+    system: Array, baseline: Array, compute: ComputeFunction, num_samples: int, seed: int
+) -> Array:
+    """Return the resampled differences, shifted to mean 0.
+
+    sacreBLEU takes absolute values before the shift; for a clear difference it so counts one tail
+    only, and its p is about half of this one.
+    """
+    both, k = np.concatenate([system, baseline], axis=1), system.shape[1]
+    samples = resample_sums(both, num_samples, seed)
+    differences = [compute(sums[:, :k]) - compute(sums[:, k:]) for sums in samples]
+    resampled = np.concatenate(differences)
+    return resampled - resampled.mean()
+
+
+def _randomized_differences(
+    system: Array, baseline: Array, compute: ComputeFunction, num_samples: int, seed: int
+) -> Array:
+    change, total, baseline_total = system - baseline, system.sum(axis=0), baseline.sum(axis=0)
     generator = np.random.default_rng(seed)
-    differences: list[Array] = []
+    differences = []
     for count in batch_sizes(num_samples, len(system)):
         swapped = generator.integers(2, size=(count, len(system)), dtype=np.int8) @ change
         differences.append(compute(total - swapped) - compute(baseline_total + swapped))
-    return _estimate_p_value(system, baseline, compute, differences)
-
-
-def _stack(system: Array, baseline: Array) -> Array:
-    assert system.shape == baseline.shape, f"{system.shape} and {baseline.shape} cannot be paired"
-    return np.concatenate([system, baseline], axis=1)
-
-
-def _estimate_p_value(
-    system: Array, baseline: Array, compute: ComputeFunction, null_differences: Iterable[Array]
-) -> Difference:
-    value = float(compute(system.sum(axis=0)) - compute(baseline.sum(axis=0)))
-    differences = np.abs(np.concatenate(list(null_differences)))
-    num_as_large = int((differences >= abs(value) - _TIE_TOLERANCE).sum())
-    return Difference(value, (num_as_large + 1) / (len(differences) + 1))
+    return np.concatenate(differences)

@@ -19,7 +19,15 @@ from sacrebleu.metrics import bleu, chrf, ter
 from sacrebleu.metrics.base import Metric as SacreMetric
 from typing_extensions import override
 
-from heedful.evaluation.base import Array, Direction, SentenceMetric, count_references, percentage
+from heedful.evaluation.base import (
+    Array,
+    Counts,
+    Direction,
+    Metric,
+    SentenceMetric,
+    count_references,
+    percentage,
+)
 
 
 @dataclass(frozen=True)
@@ -30,9 +38,7 @@ class ExactMatch(SentenceMetric):
     direction: Direction = "higher"
 
     @override
-    def sentence_counts(
-        self, output: str, references: Sequence[str], line: int
-    ) -> tuple[bool, int]:
+    def sentence_counts(self, output: str, references: Sequence[str], line: int) -> Counts:
         return output in references, 1
 
     @override
@@ -53,18 +59,16 @@ class TokenAccuracy(SentenceMetric):
     direction: Direction = "higher"
 
     @override
-    def sentence_counts(self, output: str, references: Sequence[str], line: int) -> tuple[int, int]:
-        words = output.split()
-        counts = [_count_correct(words, choice.split()) for choice in references]
+    def sentence_counts(self, output: str, references: Sequence[str], line: int) -> Counts:
+        words, counts = output.split(), []
+        for reference in map(str.split, references):
+            num_correct = sum(map(str.__eq__, words, reference))
+            counts.append((num_correct, max(len(words), len(reference))))
         return max(counts, key=lambda row: (row[0] / row[1] if row[1] else 1.0, row[1]))
 
     @override
     def signature(self, references: Sequence[Sequence[str]]) -> str:
         return f"{count_references(references)}|case:mixed|tok:space|places:longer"
-
-
-def _count_correct(output: list[str], reference: list[str]) -> tuple[int, int]:
-    return sum(map(str.__eq__, output, reference)), max(len(output), len(reference))
 
 
 # ----- distances between sequences of words, characters or tokens -----
@@ -124,7 +128,7 @@ class ErrorRate(SentenceMetric):
     direction: Direction = "lower"
 
     @override
-    def sentence_counts(self, output: str, references: Sequence[str], line: int) -> tuple[int, int]:
+    def sentence_counts(self, output: str, references: Sequence[str], line: int) -> Counts:
         tokens = self.tokenize(output)
         rows = [
             (self.count_errors(tokens, reference), len(reference))
@@ -198,14 +202,16 @@ class Rouge(SentenceMetric):
 
     def score_pair(self, output: str, references: Sequence[str]) -> RougeScore:
         """Score one text against its references."""
-        words = self._words(output)
-        scores = (_rouge_score(*self.overlap(words, self._words(text))) for text in references)
+        words, scores = self._words(output), []
+        for reference in references:
+            shared, num_output, num_reference = self.overlap(words, self._words(reference))
+            precision, recall = shared / max(num_output, 1), shared / max(num_reference, 1)
+            fmeasure = 2 * precision * recall / (precision + recall or 1)
+            scores.append(RougeScore(precision, recall, fmeasure))
         return max(scores, key=lambda score: score.fmeasure)
 
     @override
-    def sentence_counts(
-        self, output: str, references: Sequence[str], line: int
-    ) -> tuple[float, int]:
+    def sentence_counts(self, output: str, references: Sequence[str], line: int) -> Counts:
         return getattr(self.score_pair(output, references), self.variant), 1
 
     @override
@@ -221,11 +227,6 @@ class Rouge(SentenceMetric):
         if stem is None:
             return words
         return [stem(word) if len(word) >= _MIN_STEM_LENGTH else word for word in words]
-
-
-def _rouge_score(shared: int, num_hypothesis: int, num_reference: int) -> RougeScore:
-    precision, recall = shared / max(num_hypothesis, 1), shared / max(num_reference, 1)
-    return RougeScore(precision, recall, 2 * precision * recall / (precision + recall or 1))
 
 
 def _ngram_overlap(order: int) -> Overlap:
@@ -250,7 +251,7 @@ ROUGE_L = Rouge("ROUGE-L", _lcs_overlap)
 
 
 @dataclass(frozen=True)
-class SacreBleuMetric(SentenceMetric):
+class SacreBleuMetric(Metric):
     """A metric of sacreBLEU with its sentence statistics and its signature.
 
     Invariant: the score of all sentences is the number that sacreBLEU prints.
@@ -259,12 +260,6 @@ class SacreBleuMetric(SentenceMetric):
     name: str
     factory: Callable[[], SacreMetric]
     direction: Direction = "higher"
-
-    @override
-    def sentence_counts(
-        self, output: str, references: Sequence[str], line: int
-    ) -> tuple[float, ...]:
-        return tuple(self.sentence_statistics([output], [references])[0])
 
     @override
     def sentence_statistics(

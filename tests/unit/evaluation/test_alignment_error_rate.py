@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.evaluation.alignment_error_rate import (
+from heedful.evaluation.annotation_metrics import (
     AlignmentErrorRate,
     AlignmentLinks,
     parse_alignment,

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.errors import DataError
-from heedful.evaluation.base import as_multi_reference
-from heedful.evaluation.per_token_metrics import (
+from heedful.evaluation.annotation_metrics import (
     ATTENTION_ENTROPY,
     PERPLEXITY,
     PERPLEXITY_PER_WORD,
@@ -15,6 +14,7 @@ from heedful.evaluation.per_token_metrics import (
     format_numbers,
     parse_numbers,
 )
+from heedful.evaluation.base import as_multi_reference
 from heedful.evaluation.registry import MODEL_METRICS
 from heedful.evaluation.score_table import score_outputs
 from heedful.evaluation.significance import bootstrap_interval

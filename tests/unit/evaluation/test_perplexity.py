@@ -11,12 +11,7 @@ from heedful.data.token_stream import (
     concatenate_lines,
     overlapping_windows,
 )
-from heedful.evaluation.perplexity import (
-    Perplexity,
-    TokenLoss,
-    compute_perplexity,
-    compute_token_loss,
-)
+from heedful.evaluation.perplexity import TokenLoss, compute_token_loss
 from heedful.models.backbones import RecurrentBackboneConfig
 from heedful.models.language_model import LanguageModelConfig
 from heedful.tokenization.tokenizer import CharacterTokenizerConfig, WordTokenizerConfig
@@ -44,28 +39,32 @@ def test_perplexity_matches_token_by_token_scoring(tokens_by, context):
         outputs = model(LMBatch(shown, shown)).log_probs[0, -1]
         total_nll -= outputs[tokens[place]].item()
     batches = overlapping_windows(tokens, LMBatchingConfig(batch_size=3, context_length=context))
-    result = compute_perplexity(compute_token_loss(model, batches), LINES)
+    result = compute_token_loss(model, batches)
     assert result.total_nll == pytest.approx(total_nll)
     assert result.num_tokens == len(tokens) - 1
 
 
+def text_scores(loss, lines):
+    return {score.name: score.value for score in loss.text_scores(lines, "")}
+
+
 def test_perplexity_per_token_word_and_character():
-    result = compute_perplexity(
-        TokenLoss(total_nll=6 * math.log(8), num_tokens=3, num_correct=0), ["a bc", "d"]
-    )
-    assert result == Perplexity(6 * math.log(8), num_tokens=3, num_words=3, num_characters=7)
-    assert result.loss == pytest.approx(2 * math.log(8))
-    assert result.per_token == result.per_word == pytest.approx(64)
-    assert result.per_character == pytest.approx(8 ** (6 / 7))
-    assert result.bits_per_character == pytest.approx(18 / 7)
+    loss = TokenLoss(total_nll=6 * math.log(8), num_tokens=3, num_correct=0)
+    result = text_scores(loss, ["a bc", "d"])  # 3 words, 7 characters
+    assert result["nats per token"] == pytest.approx(2 * math.log(8))
+    assert result["perplexity per token"] == pytest.approx(64)
+    assert result["perplexity per word"] == pytest.approx(64)
+    assert result["perplexity per character"] == pytest.approx(8 ** (6 / 7))
+    assert result["bits per character"] == pytest.approx(18 / 7)
 
 
 def test_character_tokenizer_gives_perplexity_per_character():
     tokenizer = CharacterTokenizerConfig().train(LINES)
     batches = overlapping_windows(concatenate_lines(LINES, tokenizer), LMBatchingConfig())
-    result = compute_perplexity(compute_token_loss(model_of(tokenizer), batches), LINES)
-    assert result.num_tokens == result.num_characters
-    assert result.per_token == result.per_character
+    loss = compute_token_loss(model_of(tokenizer), batches)
+    result = text_scores(loss, LINES)
+    assert loss.num_tokens == sum(len(line) + 1 for line in LINES)
+    assert result["perplexity per token"] == result["perplexity per character"]
 
 
 def test_correct_tokens_are_counted():
@@ -76,8 +75,8 @@ def test_correct_tokens_are_counted():
     batches = overlapping_windows(concatenate_lines(["aab", "b"], tokenizer), LMBatchingConfig())
     result = compute_token_loss(model, batches)
     assert (result.num_correct, result.num_tokens) == (2, 6)
-    assert result.to_scores("")[2].value == pytest.approx(100 / 3)
+    assert result.token_scores("")[2].value == pytest.approx(100 / 3)
 
 
 def test_infinite_perplexity():
-    assert Perplexity(1e6, 1, 1, 1).per_word == math.inf
+    assert text_scores(TokenLoss(1e6, 1, 0), ["a"])["perplexity per word"] == math.inf

@@ -2,28 +2,23 @@ import pytest
 import sacrebleu
 
 from heedful.errors import ConfigError
-from heedful.evaluation.registry import (
-    DEFAULT_METRICS,
-    METRICS,
-    bleu,
-    chrf,
-    compute_metrics,
-    exact_match,
-    get_metrics,
-    ter,
-)
+from heedful.evaluation.registry import DEFAULT_METRICS, METRICS, compute_metrics, get_metrics
 
 OUTPUTS = ["The girl sees the slave.", "Where is Marcus?", "The dog sleeps."]
 REFERENCES = ["The girl sees the slave.", "Where is Marcus ?", "The dogs sleep in the street."]
 
 
+def score(name, references):
+    return compute_metrics(OUTPUTS, references, [name])[0].value
+
+
 def test_exact_match_counts_equal_outputs():
-    assert exact_match(OUTPUTS, REFERENCES).value == pytest.approx(100 / 3)
+    assert score("exact-match", REFERENCES) == pytest.approx(100 / 3)
 
 
 def test_bleu_and_chrf_equal_sacrebleu():
-    assert bleu(OUTPUTS, REFERENCES).value == sacrebleu.corpus_bleu(OUTPUTS, [REFERENCES]).score
-    assert chrf(OUTPUTS, REFERENCES).value == sacrebleu.corpus_chrf(OUTPUTS, [REFERENCES]).score
+    assert score("bleu", REFERENCES) == sacrebleu.corpus_bleu(OUTPUTS, [REFERENCES]).score
+    assert score("chrf", REFERENCES) == sacrebleu.corpus_chrf(OUTPUTS, [REFERENCES]).score
 
 
 def test_scores_have_signatures():
@@ -36,13 +31,13 @@ def test_scores_have_signatures():
 
 def test_unequal_numbers_of_outputs_and_references_are_an_error():
     with pytest.raises(ValueError, match="shorter"):
-        exact_match(OUTPUTS, REFERENCES[:2])
+        score("exact-match", REFERENCES[:2])
 
 
 def test_ter_equals_sacrebleu_and_accepts_several_references():
     both = list(zip(REFERENCES, OUTPUTS, strict=True))
-    assert ter(OUTPUTS, REFERENCES).value == sacrebleu.corpus_ter(OUTPUTS, [REFERENCES]).score
-    assert [metric(OUTPUTS, both).value for metric in (exact_match, ter)] == [100, 0]
+    assert score("ter", REFERENCES) == sacrebleu.corpus_ter(OUTPUTS, [REFERENCES]).score
+    assert [score(name, both) for name in ("exact-match", "ter")] == [100, 0]
 
 
 def test_metrics_are_selected_by_name():

@@ -1,7 +1,14 @@
 import pytest
 
-from heedful.evaluation.breakdowns import scores_by_label, scores_by_sentence_type, sentence_types
-from heedful.evaluation.registry import exact_match
+from heedful.evaluation.breakdowns import (
+    Breakdown,
+    LabelBreakdown,
+    SentenceTypeBreakdown,
+    sentence_types,
+)
+from heedful.evaluation.registry import METRICS
+
+EXACT_MATCH = METRICS["exact-match"]
 
 
 @pytest.mark.parametrize(
@@ -29,21 +36,22 @@ def test_known_word_is_not_a_name():
 
 def test_sentence_counts_in_each_of_its_types():
     sources, outputs = ["Is 7 odd?", "Yes.", "Is it?"], ["a", "b", "c"]
-    result = scores_by_sentence_type(sources, outputs, ["a", "x", "x"], exact_match)
+    breakdown = SentenceTypeBreakdown(sources)
+    result = breakdown.score_groups(EXACT_MATCH, outputs, ["a", "x", "x"])
     assert [(each.name, each.size, each.score.value) for each in result] == [
         *(("question", 2, 50), ("digits", 1, 100), ("plain", 1, 0))
     ]
 
 
 def test_custom_sentence_classifier():
-    result = scores_by_sentence_type(
-        ["aa", "b"], "xy", "xx", exact_match, classify=lambda text: [str(len(text))]
-    )
+    breakdown = Breakdown("letters", [[str(len(text))] for text in ["aa", "b"]])
+    result = breakdown.score_groups(EXACT_MATCH, "xy", "xx")
     assert [(each.name, each.score.value) for each in result] == [("1", 0), ("2", 100)]
 
 
 def test_empty_label_is_left_out():
-    result = scores_by_label(["law ", "news", "", "law"], "abcd", "axcx", exact_match)
+    breakdown = LabelBreakdown(["law ", "news", "", "law"])
+    result = breakdown.score_groups(EXACT_MATCH, "abcd", "axcx")
     assert [(each.name, each.size, each.score.value) for each in result] == [
         *(("law", 2, 50), ("news", 1, 0))
     ]

@@ -2,8 +2,8 @@
 
 import pytest
 
+from heedful.evaluation.annotation_metrics import Span, SpanF1, extract_spans
 from heedful.evaluation.base import compute_score
-from heedful.evaluation.span_metrics import Span, SpanF1, extract_spans
 
 
 def marked(text, scheme="bio"):

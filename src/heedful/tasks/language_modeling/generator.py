@@ -14,7 +14,7 @@ from torch import Tensor
 from heedful.data.token_stream import concatenate_lines, encode_prompt, overlapping_windows
 from heedful.errors import check
 from heedful.evaluation.base import MetricScore
-from heedful.evaluation.perplexity import compute_perplexity, compute_token_loss
+from heedful.evaluation.perplexity import compute_token_loss
 from heedful.models.language_model import BoundedContextModel, BoundedContextState, LanguageModel
 from heedful.search.sampling import SamplingOptions, random_generators, sample, sampling_loop
 from heedful.tasks.text_task import PredictedText, TextPredictor
@@ -103,7 +103,7 @@ class TextGenerator(TextPredictor):
         token_loss = compute_token_loss(self.model, windows, device=self.device)
         context_length, num_unknown = self.lm_batching.context_length, int((tokens == UNK).sum())
         signature = f"context:{context_length}|stride:half|unknown:{num_unknown}"
-        return compute_perplexity(token_loss, lines).to_scores(signature)
+        return token_loss.text_scores(lines, signature)
 
     @property
     def _bounded(self) -> BoundedContextModel:

@@ -84,7 +84,7 @@ class MaskFiller(TextPredictor):
             for index, window in enumerate(windows)
         )
         token_loss = compute_token_loss(self.model, batches, device=self.device)
-        return token_loss.to_scores(
+        return token_loss.token_scores(
             f"context:{self.lm_batching.context_length}|chosen:{masking.mlm_probability:g}"
             f"|hidden:{masking.mask_replace_prob:g}|replaced:{masking.random_replace_prob:g}"
         )

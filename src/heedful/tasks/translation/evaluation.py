@@ -14,8 +14,8 @@ from heedful.decoding.requests import Request
 from heedful.decoding.translation import Translation
 from heedful.decoding.word_alignment import ArgmaxAligner, format_pharaoh, word_alignment
 from heedful.errors import ConfigError, DataError, check
+from heedful.evaluation.annotation_metrics import attention_entropies, format_numbers
 from heedful.evaluation.base import Metric, compute_score
-from heedful.evaluation.per_token_metrics import attention_entropies, format_numbers
 from heedful.evaluation.registry import METRICS, MODEL_METRICS, VALIDATION_METRICS
 from heedful.search.hypotheses import NaNLogProbsError
 from heedful.tasks.prediction import DevEvaluator, ProgressWrapper, SystemOutputs, round_weights

@@ -1,0 +1,256 @@
+"""Metrics of lines that are not text: word alignments, tags of words, numbers of tokens.
+
+`AlignmentErrorRate` reads alignment links, `SpanF1` BIO tags, and `PerTokenMetric` numbers that a
+model returns for every token. They add up from sentences as every metric does.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from heedful.errors import DataError, check
+from heedful.evaluation.base import (
+    Array,
+    Counts,
+    Direction,
+    SentenceMetric,
+    count_references,
+    percentage,
+)
+
+# ----- word alignments -----
+
+AlignmentLink = tuple[int, int]
+"""Indices of a source word and a target word."""
+
+_LINK = re.compile(r"([0-9]+)([-?p])([0-9]+)")
+
+
+class AlignmentLinks(NamedTuple):
+    """Links of a sentence pair."""
+
+    sure: frozenset[AlignmentLink]
+    possible: frozenset[AlignmentLink]  # includes the sure ones
+
+
+def parse_alignment(line: str, *, location: str = "alignment") -> AlignmentLinks:
+    """Parse the links of a sentence pair in the Pharaoh format of Moses, counted from 0.
+
+    "0-0 1-2" links source word 0 with target word 0, and 1 with 2. In gold alignments "1-2" is a
+    sure link and "1?2" or "1p2" a possible one; sure links are possible, too.
+    """
+    sure: set[AlignmentLink] = set()
+    possible: set[AlignmentLink] = set()
+    for word in line.split():
+        match = _LINK.fullmatch(word)
+        if match is None:
+            raise DataError(
+                location,
+                f"{word!r} is not an alignment link",
+                "write 0-2 for a sure link from word 0 to word 2, 0?2 for a possible one",
+            )
+        link = int(match[1]), int(match[3])
+        possible.add(link)
+        if match[2] == "-":
+            sure.add(link)
+    return AlignmentLinks(frozenset(sure), frozenset(possible))
+
+
+@dataclass(frozen=True)
+class AlignmentErrorRate(SentenceMetric):
+    """AER = 1 - (|A and S| + |A and P|) / (|A| + |S|)  (Och & Ney 2003, section 5.1).
+
+    A are the predicted links, S the sure and P the possible gold links, over the whole corpus. Of
+    several references the one with the lowest error rate counts.
+    """
+
+    name: str = "AER"
+    direction: Direction = "lower"
+
+    @override
+    def sentence_counts(self, output: str, references: Sequence[str], line: int) -> Counts:
+        predicted = parse_alignment(output, location=f"line {line} of the outputs").possible
+        counts = []
+        for reference in references:
+            gold = parse_alignment(reference, location=f"line {line} of the references")
+            num_agreeing = len(predicted & gold.sure) + len(predicted & gold.possible)
+            counts.append((num_agreeing, len(predicted) + len(gold.sure)))
+        # Of equally good references, the one with fewer links.
+        return max(counts, key=lambda row: (row[0] / row[1] if row[1] else 1.0, -row[1]))
+
+    @override
+    def compute(self, sums: Array) -> Array:
+        return 100 - super().compute(sums)
+
+    @override
+    def signature(self, references: Sequence[Sequence[str]]) -> str:
+        return f"{count_references(references)}|links:sure+possible"
+
+
+# ----- labeled spans -----
+
+Scheme = Literal["bio", "iob2"]
+"""How an I-TYPE that continues no span of its type is read: in `bio` it starts a span, as in
+conlleval, so IOB1 is read, too; in `iob2` it belongs to no span."""
+
+_TAG = re.compile(r"O|[BI](?:-.*)?")
+
+
+class Span(NamedTuple):
+    """A range of words with a label; `last` is inclusive."""
+
+    first: int
+    last: int
+    label: str
+
+
+def extract_spans(tags: Sequence[str], scheme: Scheme = "bio") -> set[Span]:
+    """Return the spans that tags mark: O outside, B-TYPE at the start, I-TYPE inside.
+
+    Invalid tags count as O.
+    """
+    spans: set[Span] = set()
+    current: Span | None = None
+    for index, tag in enumerate(tags):
+        prefix, label = (tag[0], tag[2:]) if _TAG.fullmatch(tag) else ("O", "")
+        if prefix == "I" and current and current.label == label:
+            current = current._replace(last=index)
+            continue
+        if current:
+            spans.add(current)
+        is_start = prefix == "B" or (prefix == "I" and scheme == "bio")
+        current = Span(index, index, label) if is_start else None
+    return spans | {current} if current else spans
+
+
+@dataclass(frozen=True)
+class SpanF1(SentenceMetric):
+    """2 correct / (predicted + gold), over the spans of the whole corpus.
+
+    A span is correct if its first word, last word and type are (Tjong Kim Sang & De Meulder 2003).
+    Without predicted and gold spans the score is 100; conlleval says 0.
+    """
+
+    name: str = "span F1"
+    scheme: Scheme = "bio"
+    direction: Direction = "higher"
+    num_statistics: ClassVar[int] = 3
+
+    @override
+    def sentence_counts(self, output: str, references: Sequence[str], line: int) -> Counts:
+        predicted = extract_spans(output.split(), self.scheme)
+        counts = []
+        for reference in references:
+            for tag in reference.split():
+                check(
+                    _TAG.fullmatch(tag),
+                    f"line {line} of the references",
+                    f"{tag!r} is not a tag",
+                    "write O, B-TYPE or I-TYPE for each word, separated by spaces",
+                    DataError,
+                )
+            gold = extract_spans(reference.split(), self.scheme)
+            counts.append((len(predicted & gold), len(predicted), len(gold)))
+
+        def f1(row: tuple[int, int, int]) -> tuple[float, int]:
+            """Return F1 as a sort key; of equally good references, the one with fewer spans."""
+            total = row[1] + row[2]
+            return (2 * row[0] / total if total else 1.0), -row[2]
+
+        return max(counts, key=f1)
+
+    @override
+    def compute(self, sums: Array) -> Array:
+        return percentage(2 * sums[..., 0], sums[..., 1] + sums[..., 2], if_zero=100.0)
+
+    @override
+    def signature(self, references: Sequence[Sequence[str]]) -> str:
+        return f"{count_references(references)}|scheme:{self.scheme}|match:exact"
+
+
+# ----- numbers of tokens -----
+
+_MIN_SUM = -1e12  # of a sentence: -inf times a count of 0 would be NaN
+
+
+@dataclass(frozen=True)
+class PerTokenMetric(SentenceMetric):
+    """Mean of per-token numbers over the corpus, or exp(-mean) if they are log-probabilities.
+
+    An output is a line of numbers, one per token: log-probabilities, EOS included, or attention
+    entropies. Per word, the sum is divided by the words of the first reference and one for EOS.
+    """
+
+    name: str
+    unit: str
+    is_per_word: bool = False
+    is_perplexity: bool = True
+    direction: Direction = "lower"
+
+    @override
+    def sentence_counts(self, output: str, references: Sequence[str], line: int) -> Counts:
+        numbers = parse_numbers(output, location=f"line {line} of the outputs")
+        count = len(references[0].split()) + 1 if self.is_per_word else len(numbers)
+        return max(sum(numbers), _MIN_SUM), count
+
+    @override
+    def compute(self, sums: Array) -> Array:
+        mean = sums[..., 0] / np.maximum(sums[..., 1], 1)
+        with np.errstate(over="ignore"):  # an overflow is an infinite perplexity
+            return np.exp(-mean) if self.is_perplexity else mean
+
+    @override
+    def signature(self, references: Sequence[Sequence[str]]) -> str:
+        return f"per:{self.unit}"
+
+
+PERPLEXITY = PerTokenMetric("perplexity per token", "token|end:counted")
+PERPLEXITY_PER_WORD = PerTokenMetric("perplexity per word", "word|end:counted", is_per_word=True)
+"""Comparable across tokenizers."""
+ATTENTION_ENTROPY = PerTokenMetric(
+    "attention entropy", "token|end:left out|unit:nat", is_perplexity=False
+)
+"""Mean entropy of the attention rows: log n if uniform over n positions, 0 if on one. Lower is
+sharper, which is not always better."""
+
+
+def format_numbers(numbers: Iterable[float]) -> str:
+    """Format the numbers of a sentence so that they parse back exactly."""
+    return " ".join(repr(float(number)) for number in numbers)
+
+
+def parse_numbers(line: str, *, location: str) -> list[float]:
+    """Parse the numbers of a sentence."""
+    numbers = []
+    for word in line.split():
+        try:
+            number = float(word)
+        except ValueError:
+            number = math.nan
+        check(
+            not math.isnan(number),
+            location,
+            f"{word!r} is not a number",
+            "write one number per token, separated by spaces, or evaluate a run",
+            DataError,
+        )
+        numbers.append(number)
+    return numbers
+
+
+def attention_entropies(weights: NDArray[np.floating[Any]]) -> Array:
+    """Return the entropy of each attention row (T, S) in nats: -sum_j a_j log a_j.
+
+    Rows are normalized to sum to one first; rows of zeros are left out.
+    """
+    rows = weights[weights.sum(axis=-1) > 0].astype(np.float64)
+    rows = rows / rows.sum(axis=-1, keepdims=True)
+    return -(rows * np.log(np.where(rows > 0, rows, 1))).sum(axis=-1)
