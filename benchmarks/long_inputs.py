@@ -16,7 +16,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import torch
 
 from benchmarks.additive import PeakMemory, resident
-from heedful.models.backbones import CausalBackbone, TransformerBackboneConfig
+from heedful.models.language_model import CausalBackbone, TransformerBackboneConfig
 
 WIDTH, NUM_HEADS = 64, 2
 LENGTHS = [1024, 2048, 4096, 8192, 16384]

@@ -62,3 +62,12 @@ Embedded: TypeAlias = Float[Tensor, "B E"]
 """The embedding that each row reads at one step."""
 Hidden: TypeAlias = Float[Tensor, "B D"]
 """One hidden state for each row."""
+SourceTokens: TypeAlias = Int[Tensor, "B S"]
+SourceStates: TypeAlias = Float[Tensor, "B S V"]
+Summary: TypeAlias = Float[Tensor, "B V"]
+"""One vector for each source."""
+SourceWeights: TypeAlias = Float[Tensor, "B T S"]
+"""Attention weights of a decoder over source positions."""
+LogProbs: TypeAlias = Float[Tensor, "B T N"]
+StepLogProbs: TypeAlias = Float[Tensor, "B N"]
+"""Log-probabilities of the next token of each row."""

@@ -5,7 +5,9 @@ import torch
 
 from heedful.config.base import type_of, types_in
 from heedful.models.base import EncoderOutput
-from heedful.models.recurrent.decoder import RecurrentDecoderConfig, WiringConfig
+from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+from heedful.models.recurrent.other_wirings import WiringConfig
+from heedful.models.scheduled_sampling import InputSampler
 from heedful.search import greedy_search
 
 BOS, EOS, VOCABULARY, MEMORY, MAX_LENGTH = 1, 2, 12, 6, 9
@@ -46,7 +48,8 @@ def test_zero_teacher_forcing_with_argmax_matches_greedy_search(name):
     wrong_tokens = torch.full((4, MAX_LENGTH + 1), 7)
     wrong_tokens[:, 0] = BOS
     with torch.no_grad():
-        output = decoder.forward_scheduled_sampling(wrong_tokens, encoded, 0.0, "argmax")
+        sampler = InputSampler(0.0, "argmax")
+        output = decoder.forward_scheduled_sampling(wrong_tokens, encoded, sampler)
     limits = {"bos": BOS, "eos": EOS, "max_lengths": torch.full((4,), MAX_LENGTH)}
     for row, greedy in enumerate(greedy_search(decoder, decoder.initial_state(encoded), **limits)):
         count = len(greedy.tokens)
@@ -63,7 +66,9 @@ def test_teacher_forcing_ratio_near_one_matches_teacher_forcing(name):
     decoder, encoded = build(name), sources()
     tokens = torch.randint(3, VOCABULARY, (4, MAX_LENGTH))
     teacher_forced = decoder(tokens, encoded)
-    nearly_teacher_forced = decoder.forward_scheduled_sampling(tokens, encoded, 1 - 1e-12, "sample")
+    nearly_teacher_forced = decoder.forward_scheduled_sampling(
+        tokens, encoded, InputSampler(1 - 1e-12, "sample")
+    )
     torch.testing.assert_close(nearly_teacher_forced[:2], teacher_forced[:2])
     weights = list(decoder.parameters())
     ours, theirs = (

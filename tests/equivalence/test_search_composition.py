@@ -14,9 +14,8 @@ import torch
 
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.batching import collate_sources
-from heedful.models.backbones import RecurrentBackboneConfig
 from heedful.models.ensembles import Ensemble, ShallowFusion
-from heedful.models.language_model import LanguageModelConfig
+from heedful.models.language_model import LanguageModelConfig, RecurrentBackboneConfig
 from heedful.search import (
     FIRST_FINISHED,
     MEAN_LOG_PROB,

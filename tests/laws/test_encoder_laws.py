@@ -8,8 +8,11 @@ import torch
 from heedful.config.base import type_of, types_in
 from heedful.layers.pooling import PoolingConfig
 from heedful.layers.rnn_cell_config import CellConfig
-from heedful.models.recurrent.encoder import RecurrentEncoderConfig
-from heedful.models.recurrent.encoder_layers import ConnectionConfig, DirectionConfig
+from heedful.models.recurrent.encoder import (
+    ConnectionConfig,
+    DirectionConfig,
+    RecurrentEncoderConfig,
+)
 
 EXPERTS = {"num_experts": 3, "num_experts_per_token": 2}
 HEADS = {"multi_head": {"num_heads": 2}, "score": {"type": "scaled-dot"}}

@@ -22,11 +22,11 @@ from heedful.attention.memory import Memory
 from heedful.data.batching import SourceBatch
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.models.language_model import LanguageModel
-from heedful.models.output_heads import SoftmaxHead
+from heedful.models.output_heads import Features, SoftmaxHead
 from heedful.models.prefix_lm import PrefixLanguageModel
 from heedful.pytree import map_rows, tensors_of
 from heedful.search import StepOutput
-from heedful.shapes import Float, Int, StepTokens, TokenIds
+from heedful.shapes import Float, Int, LogProbs, SourceWeights, StepTokens, TokenIds
 
 
 def can_pack(inputs: Tensor) -> bool:
@@ -126,12 +126,7 @@ class PackedSoftmaxHead(SoftmaxHead):
     _packed: PackedLinear | None = None
 
     @override
-    def forward(
-        self,
-        features: Float[Tensor, "B T *S D"],
-        weights: Float[Tensor, "B T S"] | None,
-        memory: Memory,
-    ) -> Float[Tensor, "B T N"]:
+    def forward(self, features: Features, weights: SourceWeights | None) -> LogProbs:
         is_single_step = features.dim() == 3 and features.size(1) == 1
         if (
             not is_single_step
@@ -139,7 +134,7 @@ class PackedSoftmaxHead(SoftmaxHead):
             or not can_pack(features)
             or self.projection._forward_hooks
         ):
-            return super().forward(features, weights, memory)
+            return super().forward(features, weights)
         if tuning.MIN_PACKED_ROWS <= len(features) <= tuning.MAX_PACKED_ROWS:
             self._packed = self._packed or PackedLinear.from_linear(self.projection)
             logits = self._packed(features.squeeze(1)).unsqueeze(1)

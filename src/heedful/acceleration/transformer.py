@@ -190,7 +190,7 @@ def _stack_state(
 
 
 def can_share_caches(decoder: TransformerDecoder) -> bool:
-    """Whether a decoder has standard layers, and an output head that does not read the memory."""
+    """Whether a decoder has standard layers and a softmax head."""
     return has_standard_layers(decoder.stack) and type(decoder.output_head) is SoftmaxHead
 
 
@@ -226,7 +226,7 @@ class PackedTransformerDecoder(TransformerDecoder):
         )
         weights = weights.mean(dim=1).view(len(tokens), 1, -1)  # over the heads
         features = self.stack.apply_final_norm(outputs)
-        log_probs = self.output_head(features, weights, state.memories[-1])
+        log_probs = self.output_head(features, weights)
         next_state = state._replace(
             kv_caches=kv_caches, visible=visible, start_positions=state.start_positions + 1
         )

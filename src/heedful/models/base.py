@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from heedful.attention.alignments import AlignmentLossInputs, AlignmentOutput
 from heedful.attention.attention import Attention
-from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES, sum_losses
+from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
 from heedful.attention.memory import padding_mask
+from heedful.attention.alignments import AlignmentOutput
 from heedful.data.batching import Batch, SourceBatch
 from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.pooling import MeanPooling
 from heedful.models.output_heads import OutputHead
-from heedful.models.scheduled_sampling import TokenChoice, run_scheduled_sampling
+from heedful.models.scheduled_sampling import InputSampler, run_scheduled_sampling
 from heedful.pytree import select_rows
 from heedful.search import (
     FIRST_FINISHED,
@@ -40,13 +40,15 @@ from heedful.search.sampling import SamplingOptions, random_generators, sample_h
 from heedful.shapes import (
     Float,
     Hidden,
-    Int,
     Lengths,
+    LogProbs,
     Losses,
     Scalar,
-    SourceMask,
+    SourceStates,
+    SourceTokens,
+    SourceWeights,
     StepTokens,
-    TargetMask,
+    Summary,
     TokenIds,
 )
 from heedful.tokenization.vocabulary import BOS, EOS
@@ -62,18 +64,18 @@ class EncoderStateSizes(NamedTuple):
 class EncoderOutput(NamedTuple):
     """An encoded source."""
 
-    states: Float[Tensor, "B S V"]  # zero in padding
+    states: SourceStates  # zero in padding
     lengths: Lengths
-    pooled: Float[Tensor, "B V"] | None = None  # None: the mean of the states
+    pooled: Summary | None = None  # None: the mean of the states
     final_states: tuple[Hidden, ...] = ()  # hidden state of each layer after its last input
-    cell_states: Float[Tensor, "B S V"] | None = None  # LSTM cell states, if kept
+    cell_states: SourceStates | None = None  # LSTM cell states, if kept
     auxiliary_losses: Losses = NO_AUXILIARY_LOSSES
     unfolded: Float[Tensor, "B U V"] | None = None  # ByteNet: one state per target position
-    keys: Float[Tensor, "B S V"] | None = None  # None: the states
-    final_cell_states: tuple[Hidden, ...] = ()  # if the encoder `returns_cell_states`
+    keys: SourceStates | None = None  # None: the states
+    final_cell_states: tuple[Hidden, ...] = ()  # if they are needed and layers have them
 
     @property
-    def summary(self) -> Float[Tensor, "B V"]:
+    def summary(self) -> Summary:
         """The whole source in one vector, pooled only for decoders that use it."""
         if self.pooled is not None:
             return self.pooled
@@ -87,22 +89,14 @@ class Encoder(nn.Module, ABC):
     embedding: TokenEmbedding
     output_size: int
     """Size of the states."""
-    returns_cell_states: bool = False
-    """Whether to return final cell states, if layers have them."""
-
-    @property
-    def final_state_sizes(self) -> tuple[int, ...]:
-        """Sizes of the final states, by layer; empty if there are none."""
-        return ()
-
-    @property
-    def backward_size(self) -> int:
-        """Size of the part of the top final state that a backward cell computed."""
-        return 0
+    state_sizes = EncoderStateSizes()
+    """Sizes of the final states."""
 
     @abstractmethod
-    def forward(self, tokens: Int[Tensor, "B S"], lengths: Lengths) -> EncoderOutput:
-        """Encode a batch of sources."""
+    def forward(
+        self, tokens: SourceTokens, lengths: Lengths, *, need_cell_states: bool = False
+    ) -> EncoderOutput:
+        """Encode a batch of sources; final cell states may be missing if they are not needed."""
 
 
 class AttentionRecord(NamedTuple):
@@ -115,8 +109,8 @@ class AttentionRecord(NamedTuple):
 class DecoderOutput(NamedTuple):
     """Output for a known target."""
 
-    log_probs: Float[Tensor, "B T N"]
-    weights: Float[Tensor, "B T S"] | None  # zeros without attention
+    log_probs: LogProbs
+    weights: SourceWeights | None  # zeros without attention
     attention_records: Sequence[AttentionRecord] = ()  # at least of modules with auxiliary losses
     auxiliary_losses: Losses = NO_AUXILIARY_LOSSES  # other than those of attention
 
@@ -126,11 +120,8 @@ class Decoder(nn.Module, ABC):
 
     embedding: TokenEmbedding
     output_head: OutputHead
-
-    @property
-    def needs_cell_states(self) -> bool:
-        """Whether the initial state is made from the encoder's final cell states."""
-        return False
+    needs_cell_states: bool = False
+    """Whether the initial state is made from the encoder's final cell states."""
 
     @abstractmethod
     def initial_state(self, encoder_output: EncoderOutput) -> Any:
@@ -147,11 +138,7 @@ class Decoder(nn.Module, ABC):
         """Decode a known target with teacher forcing; equal to one `step` per token."""
 
     def forward_scheduled_sampling(
-        self,
-        tokens: TokenIds,
-        encoder_output: EncoderOutput,
-        teacher_forcing_ratio: float,
-        token_choice: TokenChoice,
+        self, tokens: TokenIds, encoder_output: EncoderOutput, sampler: InputSampler
     ) -> DecoderOutput:
         """Decode step by step; each input token is the target's or the decoder's own.
 
@@ -165,26 +152,8 @@ class Decoder(nn.Module, ABC):
             "set training.scheduled_sampling.type to 'teacher-forcing', or use an alignment such "
             "as 'softmax' without auxiliary losses",
         )
-        log_probs, weights = run_scheduled_sampling(
-            self, tokens, self.initial_state(encoder_output), teacher_forcing_ratio, token_choice
-        )
-        return DecoderOutput(log_probs, weights)
-
-
-def auxiliary_losses_of(
-    attention_records: Sequence[AttentionRecord],
-    log_likelihoods: Float[Tensor, "B T"],
-    target_mask: TargetMask,
-    source_mask: SourceMask,
-) -> dict[str, Scalar]:
-    """Sum the auxiliary losses of all attention modules of a decoder."""
-    losses = [
-        attention.compute_auxiliary_losses(
-            AlignmentLossInputs(alignment, log_likelihoods, target_mask, source_mask)
-        )
-        for attention, alignment in attention_records
-    ]
-    return sum_losses(*losses)
+        state = self.initial_state(encoder_output)
+        return DecoderOutput(*run_scheduled_sampling(self, tokens, state, sampler))
 
 
 class DecodableModel(ABC):
@@ -211,6 +180,8 @@ class DecodableModel(ABC):
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses of a beam search for each source, best first; beam 1 is greedy."""
         options = options or BeamSearchOptions()
+        if beam_size == 1:
+            options = options._replace(stopping=FIRST_FINISHED)
         return beam_search(
             self,
             self.initial_state(sources),
@@ -219,7 +190,7 @@ class DecodableModel(ABC):
             beam_size=beam_size,
             max_lengths=max_lengths,
             length_penalty=length_penalty,
-            options=options._replace(stopping=FIRST_FINISHED) if beam_size == 1 else options,
+            options=options,
             source_lengths=sources.lengths,
             trellis=trellis,
         )
@@ -285,8 +256,8 @@ class DecodableModel(ABC):
 class ModelOutput(NamedTuple):
     """Output of a model for known targets."""
 
-    log_probs: Float[Tensor, "B T N"]
-    weights: Float[Tensor, "B T S"] | None
+    log_probs: LogProbs
+    weights: SourceWeights | None
     auxiliary_losses: dict[str, Scalar]  # sums over the real targets
 
 
@@ -298,11 +269,5 @@ class Seq2SeqModel(nn.Module, DecodableModel):
         """Score the target tokens with teacher forcing; `weights` may be None if not needed."""
 
     @abstractmethod
-    def forward_scheduled_sampling(
-        self, batch: Batch, teacher_forcing_ratio: float, token_choice: TokenChoice
-    ) -> ModelOutput:
-        """Score the target tokens with scheduled sampling (Bengio et al. 2015).
-
-        Each input token is the target's with probability `teacher_forcing_ratio`, else the model's
-        own.
-        """
+    def forward_scheduled_sampling(self, batch: Batch, sampler: InputSampler) -> ModelOutput:
+        """Score the target tokens with scheduled sampling (Bengio et al. 2015)."""

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from typing_extensions import override
 
-from heedful.attention.memory import Memory, padding_mask
+from heedful.attention.memory import padding_mask
 from heedful.errors import check
 from heedful.layers.convolution import DilatedConfigBase, DilatedStack, DilatedState
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.models.base import Decoder, DecoderOutput, Encoder, EncoderOutput, EncoderStateSizes
 from heedful.models.output_heads import OutputHead, SoftmaxHead
 from heedful.search import StepOutput
-from heedful.shapes import Bool, Float, Int, Lengths, StepTokens, TokenIds
+from heedful.shapes import Bool, Float, Int, Lengths, LogProbs, SourceTokens, StepTokens, TokenIds
 
 
 class DilatedDecoderState(NamedTuple):
@@ -44,18 +44,13 @@ class DilatedDecoder(Decoder):
     """
 
     def __init__(
-        self,
-        embedding: TokenEmbedding,
-        stack: DilatedStack,
-        output_head: OutputHead,
-        *,
-        dropout: float,
+        self, embedding: TokenEmbedding, stack: DilatedStack, head: OutputHead, *, dropout: float
     ) -> None:
         super().__init__()
         self.embedding = embedding
         self.stack = stack
         self.output_layers = nn.Sequential(nn.LayerNorm(stack.size), nn.ReLU(), nn.Dropout(dropout))
-        self.output_head = output_head
+        self.output_head = head
 
     @override
     def initial_state(self, encoder_output: EncoderOutput) -> DilatedDecoderState:
@@ -89,24 +84,15 @@ class DilatedDecoder(Decoder):
 
     def _forward(
         self, tokens: TokenIds, state: DilatedDecoderState
-    ) -> tuple[Float[Tensor, "B T N"], DilatedDecoderState]:
-        length = tokens.size(1)
-        source = _slice_unfolded(state.start_positions, length, state.unfolded)
+    ) -> tuple[LogProbs, DilatedDecoderState]:
+        length, last = tokens.size(1), state.unfolded.size(1) - 1
+        positions = state.start_positions.unsqueeze(1) + torch.arange(length, device=tokens.device)
+        index = positions.clamp(max=last).unsqueeze(-1).expand(-1, -1, state.unfolded.size(-1))
+        source = state.unfolded.gather(1, index).masked_fill((positions > last).unsqueeze(-1), 0)
         outputs, blocks = self.stack(self.embedding(tokens) + source, state.blocks)
-        memory = Memory(state.unfolded[:, : state.mask.size(-1)], (), state.mask)
-        log_probs = self.output_head(self.output_layers(outputs), None, memory)
+        log_probs = self.output_head(self.output_layers(outputs), None)
         start_positions = state.start_positions + length
         return log_probs, state._replace(blocks=blocks, start_positions=start_positions)
-
-
-def _slice_unfolded(
-    start_positions: Int[Tensor, "B"], length: int, unfolded: Float[Tensor, "B U D"]
-) -> Float[Tensor, "B T D"]:
-    """Select `length` positions from each row's start; positions past the end give zeros."""
-    positions = start_positions.unsqueeze(1) + torch.arange(length, device=start_positions.device)
-    last = unfolded.size(1) - 1
-    index = positions.clamp(max=last).unsqueeze(-1).expand(-1, -1, unfolded.size(-1))
-    return unfolded.gather(1, index).masked_fill((positions > last).unsqueeze(-1), 0)
 
 
 class DilatedDecoderConfig(DilatedConfigBase):
@@ -127,62 +113,56 @@ class DilatedDecoderConfig(DilatedConfigBase):
             f"{stack.size}, but they have {memory_size}",
             "set encoder.type to 'dilated' and give both the same hidden_size",
         )
-        return DilatedDecoder(
-            self.build_embedding(vocab_size),
-            stack,
-            SoftmaxHead(stack.size, vocab_size),
-            dropout=self.dropout,
-        )
-
-
-class DynamicUnfolding(nn.Module):
-    """|t^| = a |s| + b, rounded: an assumed target length (Kalchbrenner et al. 2016, 3.2)."""
-
-    def __init__(self, factor: float, offset: int) -> None:
-        super().__init__()
-        self.factor = factor
-        self.offset = offset
-
-    def unfolded_length(self, length: int) -> int:
-        """Return the unfolded length of a source of this length."""
-        return round(self.factor * length + self.offset)
-
-    @override
-    def forward(self, lengths: Lengths, max_length: int) -> Lengths:
-        """Return the unfolded lengths of sources that have at most `max_length` tokens."""
-        # A table, because another device may round halves in another way.
-        table = [self.unfolded_length(length) for length in range(max_length + 1)]
-        return torch.tensor(table, device=lengths.device)[lengths]
+        embedding, head = self.build_embedding(vocab_size), SoftmaxHead(stack.size, vocab_size)
+        return DilatedDecoder(embedding, stack, head, dropout=self.dropout)
 
 
 class DilatedEncoder(Encoder):
     """Dilated blocks over the source, padded with zeros to its unfolded length.
 
-    (Kalchbrenner et al. 2016, section 3.) The states are those at source tokens; `unfolded` has the
-    outputs at all positions, for a decoder that reads them position by position.
+    Dynamic unfolding: |t^| = a |s| + b, rounded, is an assumed target length (Kalchbrenner et al.
+    2016, section 3.2). The states are those at source tokens; `unfolded` has the outputs at all
+    positions, for a decoder that reads them position by position.
     """
 
     def __init__(
-        self, embedding: TokenEmbedding, stack: DilatedStack, unfolding: DynamicUnfolding
+        self,
+        embedding: TokenEmbedding,
+        stack: DilatedStack,
+        *,
+        length_factor: float,
+        length_offset: int,
     ) -> None:
         super().__init__()
         self.embedding = embedding
         self.stack = stack
-        self.unfolding = unfolding
+        self.length_factor = length_factor
+        self.length_offset = length_offset
         self.output_size = stack.size
 
     @override
-    def forward(self, tokens: Int[Tensor, "B S"], lengths: Lengths) -> EncoderOutput:
+    def forward(
+        self, tokens: SourceTokens, lengths: Lengths, *, need_cell_states: bool = False
+    ) -> EncoderOutput:
         size = tokens.size(1)
         is_padding = ~padding_mask(lengths, size).mT  # (B, S, 1)
         embedded = self.embedding(tokens).masked_fill(is_padding, 0)
-        unfolded_size = self.unfolding.unfolded_length(size)
-        unfolded_mask = padding_mask(self.unfolding(lengths, size), unfolded_size).squeeze(1)
-        unfolded = self.stack.forward_bidirectional(
-            pad(embedded, (0, 0, 0, unfolded_size - size)), unfolded_mask
+        unfolded_lengths = self.unfolded_lengths(size)
+        mask = padding_mask(
+            torch.tensor(unfolded_lengths, device=lengths.device)[lengths], unfolded_lengths[-1]
         )
+        padded = pad(embedded, (0, 0, 0, unfolded_lengths[-1] - size))
+        unfolded = self.stack.forward_bidirectional(padded, mask.squeeze(1))
         states = unfolded[:, :size].masked_fill(is_padding, 0)
         return EncoderOutput(states, lengths, unfolded=unfolded)
+
+    def unfolded_lengths(self, max_length: int) -> list[int]:
+        """Return the unfolded length of sources of each length from 0 to `max_length`."""
+        # Rounded here, because another device may round halves in another way.
+        return [
+            round(self.length_factor * length + self.length_offset)
+            for length in range(max_length + 1)
+        ]
 
 
 class DilatedEncoderConfig(DilatedConfigBase):
@@ -202,5 +182,9 @@ class DilatedEncoderConfig(DilatedConfigBase):
 
     def build(self, *, vocab_size: int) -> DilatedEncoder:
         stack = self.build_stack()
-        unfolding = DynamicUnfolding(self.length_factor, self.length_offset)
-        return DilatedEncoder(self.build_embedding(vocab_size), stack, unfolding)
+        return DilatedEncoder(
+            self.build_embedding(vocab_size),
+            stack,
+            length_factor=self.length_factor,
+            length_offset=self.length_offset,
+        )

@@ -6,7 +6,7 @@ token; padding has no influence.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import torch
@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.attention.attention import Attention, AttentionOutput
+from heedful.attention.memory import AttentionState, Memory, padding_mask
 from heedful.attention.config import AttentionConfig
 from heedful.attention.dot_product_scores import DotScoreConfig
-from heedful.attention.memory import AttentionState, Memory, padding_mask
 from heedful.errors import check
 from heedful.layers.convolution import (
     SQRT_HALF,
@@ -38,9 +38,16 @@ from heedful.models.base import (
 )
 from heedful.models.output_heads import OutputHead, OutputHeadConfig, SoftmaxHeadConfig
 from heedful.search import StepOutput
-from heedful.shapes import Float, Int, Lengths, StepTokens, TokenIds
-
-SourceStates = Float[Tensor, "B S V"]
+from heedful.shapes import (
+    Float,
+    HiddenStates,
+    Int,
+    Lengths,
+    SourceStates,
+    SourceTokens,
+    StepTokens,
+    TokenIds,
+)
 
 
 class ConvolutionalLayerState(NamedTuple):
@@ -83,21 +90,22 @@ class ConvolutionalAttentionLayer(nn.Module):
     @override
     def forward(
         self,
-        inputs: Float[Tensor, "B T D"],
+        inputs: HiddenStates,
         embedded: Float[Tensor, "B T E"],
         state: ConvolutionalLayerState,
         memory: Memory,
         context_scale: Float[Tensor, "B 1 1"],
         *,
         need_weights: bool,
-    ) -> tuple[Float[Tensor, "B T X"], Float[Tensor, "B R D"], AttentionOutput]:
-        """Return the layer's outputs, its recent inputs and the output of its attention."""
+    ) -> tuple[Float[Tensor, "B T X"], ConvolutionalLayerState, AttentionOutput]:
+        """Return the layer's outputs, its next state and the output of its attention."""
         gated, recent = self.layer.forward_causal(inputs, state.recent)
         queries = scaled_sum(self.query_projection(gated), embedded)
         need_weights = need_weights or self.attention.has_auxiliary_losses
         attended = self.attention(queries, memory, state.attention_state, need_weights=need_weights)
         with_context = scaled_sum(gated, self.context_projection(attended.context * context_scale))
-        return self.layer.add_residual(inputs, with_context), recent, attended
+        next_state = ConvolutionalLayerState(recent, attended.state)
+        return self.layer.add_residual(inputs, with_context), next_state, attended
 
 
 class ConvolutionalDecoderState(NamedTuple):
@@ -130,26 +138,27 @@ class ConvolutionalDecoder(Decoder):
         super().__init__()
         self.embedding = embedding
         self.input_projection = input_projection
-        self.layers = nn.ModuleList(layers)
+        self.layers = cast(Sequence[ConvolutionalAttentionLayer], nn.ModuleList(layers))
         self.output_projection = output_projection
         self.dropout = nn.Dropout(dropout)
         self.output_head = output_head
 
-    @property
-    def _layers(self) -> Iterable[ConvolutionalAttentionLayer]:
-        return cast(Iterable[ConvolutionalAttentionLayer], self.layers)
-
     @override
     def initial_state(self, encoder_output: EncoderOutput) -> ConvolutionalDecoderState:
-        states, keys = self._values_and_keys(encoder_output)
+        states, keys, factor = encoder_output.states, encoder_output.keys, 1 / len(self.layers)
+        if keys is None:
+            states = scale_gradient(states, factor)
+        else:
+            unscaled, keys = keys, scale_gradient(keys, factor)
+            # States are (keys + embeddings) sqrt(0.5). The added term is zero; it scales the
+            # gradient that reaches the keys through the states, and not that of the embeddings.
+            states = states + SQRT_HALF * (keys - unscaled)
         mask = padding_mask(encoder_output.lengths, states.size(1))
-        memories = tuple(
-            layer.attention.build_memory(states, mask, keys=keys) for layer in self._layers
-        )
-        pairs = zip(self._layers, memories, strict=True)
+        memories = [layer.attention.build_memory(states, mask, keys=keys) for layer in self.layers]
+        layers = zip(self.layers, memories, strict=True)
         return ConvolutionalDecoderState(
-            tuple(layer.initial_state(memory, states) for layer, memory in pairs),
-            memories,
+            tuple(layer.initial_state(memory, states) for layer, memory in layers),
+            tuple(memories),
             encoder_output.lengths.to(states.dtype).sqrt()[:, None, None],
             torch.zeros_like(encoder_output.lengths),
         )
@@ -176,44 +185,25 @@ class ConvolutionalDecoder(Decoder):
         embedded = self.embedding(tokens, state.start_positions)
         hidden = self.input_projection(embedded)
         states: list[ConvolutionalLayerState] = []
-        weights: list[Tensor | None] = []
+        weights: list[Tensor] = []
         attention_records: list[AttentionRecord] = []
-        for layer, layer_state, memory in zip(
-            self._layers, state.layers, state.memories, strict=True
-        ):
-            scale = state.context_scale
-            hidden, recent, attended = layer(
-                hidden, embedded, layer_state, memory, scale, need_weights=need_weights
+        for layer, *inputs in zip(self.layers, state.layers, state.memories, strict=True):
+            hidden, next_state, attended = layer(
+                hidden, embedded, *inputs, state.context_scale, need_weights=need_weights
             )
-            states.append(ConvolutionalLayerState(recent, attended.state))
-            weights.append(attended.weights)
+            states.append(next_state)
+            if attended.weights is not None:
+                weights.append(attended.weights)
             if attended.alignment is not None:
                 attention_records.append(AttentionRecord(layer.attention, attended.alignment))
+        has_all_weights = len(weights) == len(self.layers)
+        mean_weights = torch.stack(weights).mean(dim=0) if has_all_weights else None
         features = self.dropout(self.output_projection(hidden))
-        mean_weights = _mean_weights(weights)
-        log_probs = self.output_head(features, mean_weights, state.memories[-1])
+        output = DecoderOutput(
+            self.output_head(features, mean_weights), mean_weights, attention_records
+        )
         start_positions = state.start_positions + tokens.size(1)
-        next_state = state._replace(layers=tuple(states), start_positions=start_positions)
-        return DecoderOutput(log_probs, mean_weights, attention_records), next_state
-
-    def _values_and_keys(
-        self, encoder_output: EncoderOutput
-    ) -> tuple[SourceStates, SourceStates | None]:
-        """Return states and keys whose gradient is divided by the number of layers."""
-        factor = 1 / len(self.layers)
-        if encoder_output.keys is None:
-            return scale_gradient(encoder_output.states, factor), None
-        keys = scale_gradient(encoder_output.keys, factor)
-        # States are (keys + embeddings) sqrt(0.5). The added term is zero; it scales the gradient
-        # that reaches the keys through the states, and not that of the embeddings.
-        return encoder_output.states + SQRT_HALF * (keys - encoder_output.keys), keys
-
-
-def _mean_weights(
-    weights: Sequence[Float[Tensor, "B T S"] | None],
-) -> Float[Tensor, "B T S"] | None:
-    available = [layer_weights for layer_weights in weights if layer_weights is not None]
-    return torch.stack(available).mean(dim=0) if len(available) == len(weights) else None
+        return output, state._replace(layers=tuple(states), start_positions=start_positions)
 
 
 def _default_to_dot_score(section: Any) -> Any:
@@ -300,17 +290,19 @@ class ConvolutionalEncoder(Encoder):
         super().__init__()
         self.embedding = embedding
         self.input_projection = input_projection
-        self.layers = nn.ModuleList(layers)
+        self.layers = cast(Sequence[GatedConvLayer], nn.ModuleList(layers))
         self.output_projection = output_projection
         self.output_size = embedding.embedding_size
 
     @override
-    def forward(self, tokens: Int[Tensor, "B S"], lengths: Lengths) -> EncoderOutput:
+    def forward(
+        self, tokens: SourceTokens, lengths: Lengths, *, need_cell_states: bool = False
+    ) -> EncoderOutput:
         mask = padding_mask(lengths, tokens.size(1)).squeeze(1)  # (B, S)
         is_padding = ~mask.unsqueeze(-1)
         embedded = self.embedding(tokens)
         hidden = self.input_projection(embedded)
-        for layer in cast(Iterable[GatedConvLayer], self.layers):
+        for layer in self.layers:
             hidden = layer.forward_bidirectional(hidden, mask)
         keys = self.output_projection(hidden).masked_fill(is_padding, 0)
         states = scaled_sum(keys, embedded.masked_fill(is_padding, 0))

@@ -1,31 +1,28 @@
-"""Encoder-decoder models: one sequence in, another out."""
+"""Encoder-decoder models: one sequence in, another out.
+
+A new architecture is one module, and one line in the unions of encoder and decoder configs here.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
 from typing_extensions import override
 
-from heedful.attention.auxiliary_losses import sum_losses
 from heedful.attention.memory import padding_mask
+from heedful.attention.auxiliary_losses import sum_losses
+from heedful.attention.alignments import AlignmentLossInputs
 from heedful.config import BaseConfig
+from heedful.config.base import with_default_type
 from heedful.data.batching import Batch, SourceBatch
 from heedful.layers.embeddings import share_embeddings, tie_weights
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
-from heedful.models.base import (
-    Decoder,
-    DecoderOutput,
-    Encoder,
-    EncoderOutput,
-    EncoderStateSizes,
-    ModelOutput,
-    Seq2SeqModel,
-    auxiliary_losses_of,
-)
-from heedful.models.config import DecoderConfig, EncoderConfig
+from heedful.models import base, bytenet, convolutional, transformer
+from heedful.models.base import ModelOutput, Seq2SeqModel
 from heedful.models.recurrent.decoder import RecurrentDecoderConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
-from heedful.models.scheduled_sampling import TokenChoice
+from heedful.models.scheduled_sampling import InputSampler
 from heedful.search import StepOutput
 from heedful.shapes import StepTokens
 from heedful.tokenization.vocabulary import PAD
@@ -34,48 +31,71 @@ from heedful.tokenization.vocabulary import PAD
 class EncoderDecoderModel(Seq2SeqModel):
     """An encoder for the source and a decoder for the target."""
 
-    def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
+    def __init__(self, encoder: base.Encoder, decoder: base.Decoder) -> None:
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
-        encoder.returns_cell_states = decoder.needs_cell_states
 
     @override
     def forward(self, batch: Batch, *, need_weights: bool = False) -> ModelOutput:
-        encoded = self.encoder(*batch.sources)
+        encoded = self._encode(batch.sources)
         decoded = self.decoder(batch.decoder_inputs, encoded, need_weights=need_weights)
         return _model_output(encoded, decoded, batch)
 
     @override
-    def forward_scheduled_sampling(
-        self, batch: Batch, teacher_forcing_ratio: float, token_choice: TokenChoice
-    ) -> ModelOutput:
-        encoded = self.encoder(*batch.sources)
-        decoded = self.decoder.forward_scheduled_sampling(
-            batch.decoder_inputs, encoded, teacher_forcing_ratio, token_choice
-        )
+    def forward_scheduled_sampling(self, batch: Batch, sampler: InputSampler) -> ModelOutput:
+        encoded = self._encode(batch.sources)
+        decoder_inputs = batch.decoder_inputs
+        decoded = self.decoder.forward_scheduled_sampling(decoder_inputs, encoded, sampler)
         return _model_output(encoded, decoded, batch)
 
     @override
     def initial_state(self, sources: SourceBatch) -> Any:
-        return self.decoder.initial_state(self.encoder(*sources))
+        return self.decoder.initial_state(self._encode(sources))
 
     @override
     def step(self, tokens: StepTokens, state: Any) -> StepOutput[Any]:
         return self.decoder.step(tokens, state)
 
+    def _encode(self, sources: SourceBatch) -> base.EncoderOutput:
+        return self.encoder(*sources, need_cell_states=self.decoder.needs_cell_states)
 
-def _model_output(encoded: EncoderOutput, decoded: DecoderOutput, batch: Batch) -> ModelOutput:
+
+def _model_output(
+    encoded: base.EncoderOutput, decoded: base.DecoderOutput, batch: Batch
+) -> ModelOutput:
+    """Add up the auxiliary losses of encoder, decoder and all attention modules."""
     losses = [encoded.auxiliary_losses, decoded.auxiliary_losses]
     if decoded.attention_records:
-        target_log_probs = decoded.log_probs.gather(-1, batch.targets.unsqueeze(-1)).squeeze(-1)
+        log_likelihoods = decoded.log_probs.gather(-1, batch.targets.unsqueeze(-1)).squeeze(-1)
         source_mask = padding_mask(encoded.lengths, encoded.states.size(1)).squeeze(1)  # (B, S)
-        losses.append(
-            auxiliary_losses_of(
-                decoded.attention_records, target_log_probs, batch.targets != PAD, source_mask
+        attention_losses = [
+            attention.compute_auxiliary_losses(
+                AlignmentLossInputs(alignment, log_likelihoods, batch.targets != PAD, source_mask)
             )
-        )
+            for attention, alignment in decoded.attention_records
+        ]
+        losses.append(sum_losses(*attention_losses))
     return ModelOutput(decoded.log_probs, decoded.weights, sum_losses(*losses))
+
+
+EncoderConfig = Annotated[
+    RecurrentEncoderConfig
+    | transformer.TransformerEncoderConfig
+    | convolutional.ConvolutionalEncoderConfig
+    | bytenet.DilatedEncoderConfig,
+    Field(discriminator="type"),
+    with_default_type("recurrent"),
+]
+
+DecoderConfig = Annotated[
+    RecurrentDecoderConfig
+    | transformer.TransformerDecoderConfig
+    | convolutional.ConvolutionalDecoderConfig
+    | bytenet.DilatedDecoderConfig,
+    Field(discriminator="type"),
+    with_default_type("recurrent"),
+]
 
 
 class EncoderDecoderConfig(BaseConfig):
@@ -96,7 +116,7 @@ class EncoderDecoderConfig(BaseConfig):
         decoder = self.decoder.build(
             vocab_size=target_vocab_size,
             memory_size=encoder.output_size,
-            encoder_sizes=EncoderStateSizes(encoder.final_state_sizes, encoder.backward_size),
+            encoder_sizes=encoder.state_sizes,
         )
         model = EncoderDecoderModel(encoder, decoder)
         self.init.initialize(model)

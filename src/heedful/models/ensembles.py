@@ -48,7 +48,14 @@ class Ensemble(DecodableModel):
     def step(self, tokens: StepTokens, state: tuple[Any, ...]) -> StepOutput[tuple[Any, ...]]:
         members = zip(self.members, state, strict=True)
         steps = [member.step(tokens, member_state) for member, member_state in members]
-        log_probs = _stack_log_probs([step.log_probs for step in steps])
+        vocab_sizes = sorted({step.log_probs.size(1) for step in steps})
+        check(
+            len(vocab_sizes) == 1,
+            "ensemble",
+            f"members have different vocabulary sizes: {', '.join(map(str, vocab_sizes))}",
+            "use models that were trained with the same vocabularies",
+        )
+        log_probs = torch.stack([_upcast(step.log_probs) for step in steps])
         return StepOutput(
             average_log_probs(log_probs, self.averaging),
             tuple(step.state for step in steps),
@@ -71,25 +78,11 @@ def average_weights(member_weights: Sequence[Float[Tensor, "B _"]]) -> Float[Ten
     Members may have sources of different lengths: shorter ones are padded.
     """
     source_length = max(weights.size(1) for weights in member_weights)
-    padded = [
-        pad(_upcast(weights), (0, source_length - weights.size(1))) for weights in member_weights
-    ]
-    stacked = torch.stack(padded)
+    stacked = torch.stack(
+        [pad(_upcast(weights), (0, source_length - weights.size(1))) for weights in member_weights]
+    )
     num_attending = (stacked.sum(dim=-1, keepdim=True) > 0).sum(dim=0).clamp(min=1)  # (B, 1)
     return stacked.sum(dim=0) / num_attending
-
-
-def _stack_log_probs(
-    member_log_probs: Sequence[Float[Tensor, "B _"]],
-) -> Float[Tensor, "members B N"]:
-    vocab_sizes = sorted({log_probs.size(1) for log_probs in member_log_probs})
-    check(
-        len(vocab_sizes) == 1,
-        "ensemble",
-        f"members have different vocabulary sizes: {', '.join(map(str, vocab_sizes))}",
-        "use models that were trained with the same vocabularies",
-    )
-    return torch.stack([_upcast(log_probs) for log_probs in member_log_probs])
 
 
 def _upcast(values: Float[Tensor, "B _"]) -> Float[Tensor, "B _"]:
@@ -113,16 +106,11 @@ class ShallowFusion(DecodableModel):
     """
 
     def __init__(
-        self,
-        model: DecodableModel,
-        language_model: LanguageModel,
-        *,
-        weight: float,
-        context_length: int,
+        self, model: DecodableModel, lm: LanguageModel, *, weight: float, context_length: int
     ) -> None:
         assert weight >= 0, f"the weight of a language model is negative: {weight}"
         self.model = model
-        self.language_model = BoundedContextModel(language_model, context_length)
+        self.language_model = BoundedContextModel(lm, context_length)
         self.weight = weight
 
     @override

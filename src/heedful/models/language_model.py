@@ -1,33 +1,195 @@
-"""Language models: p(x_t | x_<t) of running text.
+"""Language models: p(x_t | x_<t) of running text, by recurrent or Transformer layers.
 
-Invariant: a text read at once gives the same probabilities as the text read step by step, from
-wherever it was left.
+Invariant: an output does not depend on later inputs; a text read at once gives the same
+probabilities as the text read step by step or in pieces, from wherever it was left.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
+from typing_extensions import override
 
+from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
 from heedful.attention.positional_encoding import PositionalEncodingConfig
 from heedful.config import BaseConfig
+from heedful.config.base import with_default_type
 from heedful.data.token_stream import LMBatch
 from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding, tie_weights
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
-from heedful.models.backbones import (
-    BackboneConfig,
-    BackboneOutput,
-    CausalBackbone,
-    RecurrentBackboneConfig,
+from heedful.layers.rnn import RecurrentLayer
+from heedful.layers.rnn_cell_config import CellConfig, LSTMCellConfig
+from heedful.layers.rnn_cells import RecurrentState
+from heedful.layers.transformer import (
+    TransformerConfigBase,
+    TransformerStack,
+    TransformerStackState,
 )
 from heedful.models.base import ModelOutput
-from heedful.models.scheduled_sampling import TokenChoice, run_scheduled_sampling
+from heedful.models.scheduled_sampling import InputSampler, run_scheduled_sampling
 from heedful.search import StepOutput
-from heedful.shapes import Float, Int, Lengths, StepTokens, TokenIds
+from heedful.shapes import Float, HiddenStates, Int, Lengths, Losses, StepTokens, TokenIds
+
+Inputs = Float[Tensor, "B T E"]
+
+
+class BackboneOutput(NamedTuple):
+    """Output of a causal backbone."""
+
+    outputs: HiddenStates  # undefined in padding
+    state: Any  # after the last real input of each row
+    auxiliary_losses: Losses = NO_AUXILIARY_LOSSES
+    weights: Float[Tensor, "B T S"] | None = None  # attention to all positions so far
+
+
+class CausalBackbone(nn.Module, ABC):
+    """Interface of the layers of language models."""
+
+    output_size: int
+    """Size of the outputs."""
+
+    @abstractmethod
+    def initial_state(self, inputs: Inputs) -> Any:
+        """Return the state before the first input, for as many rows as the inputs have."""
+
+    @abstractmethod
+    def forward(
+        self,
+        inputs: Inputs,
+        lengths: Lengths,
+        state: Any,
+        *,
+        need_state: bool = True,
+        need_weights: bool = False,
+    ) -> BackboneOutput:
+        """Read the next inputs; the first `lengths` of each row are real.
+
+        State and weights may be None if they are not needed; a backbone without attention has no
+        weights.
+        """
+
+
+RecurrentBackboneState = tuple[RecurrentState, ...]
+
+
+class RecurrentBackbone(CausalBackbone):
+    """Recurrent layers with dropout between them."""
+
+    def __init__(self, layers: Sequence[RecurrentLayer], *, size: int, dropout: float) -> None:
+        super().__init__()
+        self.layers = cast(Sequence[RecurrentLayer], nn.ModuleList(layers))
+        self.output_size = size
+        self.dropout = nn.Dropout(dropout)
+
+    @override
+    def initial_state(self, inputs: Inputs) -> RecurrentBackboneState:
+        return tuple(layer.initial_state(inputs)[0] for layer in self.layers)
+
+    @override
+    def forward(
+        self,
+        inputs: Inputs,
+        lengths: Lengths,
+        state: RecurrentBackboneState,
+        *,
+        need_state: bool = True,
+        need_weights: bool = False,
+    ) -> BackboneOutput:
+        outputs: Tensor = inputs
+        final_states: list[RecurrentState] = []
+        for index, (layer, layer_state) in enumerate(zip(self.layers, state, strict=True)):
+            layer_inputs = self.dropout(outputs) if index else outputs
+            if need_state:
+                outputs, (final_state,) = layer.forward_with_states(
+                    layer_inputs, lengths, [layer_state]
+                )
+                final_states.append(final_state)
+            else:
+                outputs = layer(layer_inputs, lengths, [layer_state])
+        return BackboneOutput(outputs, tuple(final_states) if need_state else None)
+
+
+class RecurrentBackboneConfig(BaseConfig):
+    """Recurrent layers, from left to right."""
+
+    type: Literal["recurrent"] = "recurrent"
+    cell: CellConfig = LSTMCellConfig()
+    """Recurrent cell of all layers."""
+    hidden_size: PositiveInt = 256
+    """Size of the hidden states."""
+    num_layers: PositiveInt = 1
+    """Number of layers."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Dropout probability between layers."""
+
+    def build(self, *, input_size: int) -> RecurrentBackbone:
+        input_sizes = [input_size] + [self.hidden_size] * (self.num_layers - 1)
+        cells = [
+            self.cell.build(input_size=size, hidden_size=self.hidden_size) for size in input_sizes
+        ]
+        layers = [RecurrentLayer(forward_cell=cell) for cell in cells]
+        return RecurrentBackbone(layers, size=self.hidden_size, dropout=self.dropout)
+
+
+class TransformerBackbone(CausalBackbone):
+    """A causal stack of Transformer layers (Liu et al. 2018; Radford et al. 2018)."""
+
+    def __init__(self, stack: TransformerStack, *, size: int) -> None:
+        super().__init__()
+        self.stack = stack
+        self.output_size = size
+
+    @override
+    def initial_state(self, inputs: Inputs) -> TransformerStackState:
+        return self.stack.initial_state(inputs)
+
+    @override
+    def forward(
+        self,
+        inputs: Inputs,
+        lengths: Lengths,
+        state: TransformerStackState,
+        *,
+        need_state: bool = True,
+        need_weights: bool = False,
+    ) -> BackboneOutput:
+        output = self.stack(inputs, lengths, state, need_weights=need_weights)
+        return BackboneOutput(output.outputs, output.state, output.auxiliary_losses, output.weights)
+
+
+class TransformerBackboneConfig(TransformerConfigBase):
+    """Causal Transformer layers."""
+
+    type: Literal["transformer"] = "transformer"
+
+    def build(self, *, input_size: int) -> TransformerBackbone:
+        check(
+            input_size == self.hidden_size,
+            "backbone.hidden_size",
+            f"must equal the size of the embeddings, {input_size}, but is {self.hidden_size}",
+            f"set it to {input_size}, or embedding_size to {self.hidden_size}",
+        )
+        stack = self.build_stack(config_path="backbone")
+        check(
+            not stack.is_stateful,
+            "backbone.attention",
+            "attention that depends on earlier alignments cannot read a text in pieces",
+            "use an alignment such as 'softmax', and a score without features",
+        )
+        return TransformerBackbone(stack, size=self.hidden_size)
+
+
+BackboneConfig = Annotated[
+    RecurrentBackboneConfig | TransformerBackboneConfig,
+    Field(discriminator="type"),
+    with_default_type("recurrent"),
+]
 
 
 class LanguageModelState(NamedTuple):
@@ -57,24 +219,20 @@ class LanguageModel(nn.Module):
     def forward(self, batch: LMBatch, *, need_weights: bool = False) -> ModelOutput:
         """Score the tokens of known texts with teacher forcing."""
         state = self.initial_state(batch.inputs)
-        output = self._run_backbone(
-            batch.inputs, batch.lengths, state, need_weights=need_weights, need_state=False
+        output: BackboneOutput = self.backbone(
+            self.embedding(batch.inputs, state.start_positions),
+            batch.lengths,
+            state.backbone_state,
+            need_weights=need_weights,
+            need_state=False,
         )
-        log_probs = self._compute_log_probs(output.outputs)
+        log_probs = self.lm_head(self.dropout(output.outputs)).log_softmax(dim=-1)
         return ModelOutput(log_probs, output.weights, dict(output.auxiliary_losses))
 
-    def forward_scheduled_sampling(
-        self, batch: LMBatch, teacher_forcing_ratio: float, token_choice: TokenChoice
-    ) -> ModelOutput:
-        """Score the tokens with scheduled sampling (Bengio et al. 2015).
-
-        Each input token is the text's with probability `teacher_forcing_ratio`, else the model's
-        own.
-        """
+    def forward_scheduled_sampling(self, batch: LMBatch, sampler: InputSampler) -> ModelOutput:
+        """Score the tokens with scheduled sampling (Bengio et al. 2015)."""
         state = self.initial_state(batch.inputs)
-        log_probs, _ = run_scheduled_sampling(
-            self, batch.inputs, state, teacher_forcing_ratio, token_choice
-        )
+        log_probs, _ = run_scheduled_sampling(self, batch.inputs, state, sampler)
         return ModelOutput(log_probs, None, {})
 
     def initial_state(self, tokens: TokenIds) -> LanguageModelState:
@@ -86,40 +244,21 @@ class LanguageModel(nn.Module):
     def encode_prompt(self, tokens: TokenIds) -> LanguageModelState:
         """Return the state after a prompt."""
         state = self.initial_state(tokens)
-        if not tokens.size(1):
-            return state
-        lengths = torch.full_like(state.start_positions, tokens.size(1))
-        output = self._run_backbone(tokens, lengths, state, need_weights=False, need_state=True)
-        return LanguageModelState(output.state, lengths)
+        return self._advance(tokens, state)[1] if tokens.size(1) else state
 
     def step(self, tokens: StepTokens, state: LanguageModelState) -> StepOutput[LanguageModelState]:
         """Process one token per row and predict the next; there is no source to attend to."""
-        output = self._run_backbone(
-            tokens.unsqueeze(1), torch.ones_like(tokens), state, need_weights=False, need_state=True
-        )
-        log_probs = self._compute_log_probs(output.outputs).squeeze(1)
-        next_state = LanguageModelState(output.state, state.start_positions + 1)
+        outputs, next_state = self._advance(tokens.unsqueeze(1), state)
+        log_probs = self.lm_head(self.dropout(outputs)).log_softmax(dim=-1).squeeze(1)
         return StepOutput(log_probs, next_state, log_probs.new_zeros(len(tokens), 0))
 
-    def _run_backbone(
-        self,
-        tokens: TokenIds,
-        lengths: Lengths,
-        state: LanguageModelState,
-        *,
-        need_weights: bool,
-        need_state: bool,
-    ) -> BackboneOutput:
-        return self.backbone(
-            self.embedding(tokens, state.start_positions),
-            lengths,
-            state.backbone_state,
-            need_weights=need_weights,
-            need_state=need_state,
-        )
-
-    def _compute_log_probs(self, features: Float[Tensor, "*B D"]) -> Float[Tensor, "*B N"]:
-        return self.lm_head(self.dropout(features)).log_softmax(dim=-1)
+    def _advance(
+        self, tokens: TokenIds, state: LanguageModelState
+    ) -> tuple[HiddenStates, LanguageModelState]:
+        embedded = self.embedding(tokens, state.start_positions)
+        lengths = torch.full_like(state.start_positions, tokens.size(1))
+        output: BackboneOutput = self.backbone(embedded, lengths, state.backbone_state)
+        return output.outputs, LanguageModelState(output.state, state.start_positions + lengths)
 
 
 class BoundedContextState(NamedTuple):
@@ -158,50 +297,61 @@ class BoundedContextModel:
         return StepOutput(step.log_probs, next_state, step.weights)
 
 
-class LanguageModelConfig(BaseConfig):
-    """A causal language model of running text."""
+class LanguageModelConfigBase(BaseConfig):
+    """What language models have in common, with a source and without."""
 
-    type: Literal["language-model"] = "language-model"
+    type: str
     backbone: BackboneConfig = RecurrentBackboneConfig()
     """Recurrent or Transformer layers."""
     embedding_size: PositiveInt = 256
     """Size of the token embeddings."""
     positional_encoding: PositionalEncodingConfig | None = None
-    """Positional encoding of the tokens; null for none."""
+    """Positional encoding of the tokens, counted over a source and its target; null for none."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Dropout probability of embeddings and of the input of the output layer."""
+    init: InitConfig = DefaultInitConfig()
+    """Initial values of the parameters."""
+
+    def build_embedding(self, vocab_size: int, *, scale_embeddings: bool) -> TokenEmbedding:
+        """Build the embedding of the tokens of one vocabulary."""
+        size, positions = self.embedding_size, self.positional_encoding
+        return TokenEmbedding(
+            vocab_size,
+            size,
+            dropout=self.dropout,
+            position_combiner=positions.build(embedding_size=size) if positions else None,
+            scale_embeddings=scale_embeddings,
+        )
+
+
+class LanguageModelConfig(LanguageModelConfigBase):
+    """A causal language model of running text."""
+
+    type: Literal["language-model"] = "language-model"
     tie_embeddings: bool = False
     """Use the embeddings as output weights, too (Press and Wolf 2017)."""
     scale_embeddings: bool = False
     """Multiply embeddings by the square root of their size (Vaswani et al. 2017)."""
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Dropout probability of embeddings and of the input of the output layer."""
-    init: InitConfig = DefaultInitConfig()
-    """Initialization of the parameters."""
 
     def build(self, *, source_vocab_size: int, target_vocab_size: int) -> LanguageModel:
         assert source_vocab_size == target_vocab_size, "a language model has one vocabulary"
-        size, encoding = self.embedding_size, self.positional_encoding
-        embedding = TokenEmbedding(
-            target_vocab_size,
-            size,
-            dropout=self.dropout,
-            position_combiner=encoding.build(embedding_size=size) if encoding else None,
-            scale_embeddings=self.scale_embeddings,
-        )
+        embedding = self.build_embedding(target_vocab_size, scale_embeddings=self.scale_embeddings)
         backbone = self.backbone.build(input_size=embedding.embedding_size)
         lm_head = nn.Linear(backbone.output_size, target_vocab_size)
         model = LanguageModel(embedding, backbone, lm_head, dropout=self.dropout)
         self.init.initialize(model)
         if self.tie_embeddings:
-            check_tied_sizes(backbone.output_size, size)
-            tie_weights(lm_head, embedding)
+            tie_lm_head(lm_head, embedding)
         return model
 
 
-def check_tied_sizes(output_size: int, embedding_size: int) -> None:
-    """Raise ConfigError if embeddings cannot serve as output weights."""
+def tie_lm_head(projection: nn.Linear, embedding: TokenEmbedding) -> None:
+    """Use embeddings as output weights, if both have the same size."""
+    output_size, embedding_size = projection.in_features, embedding.embedding.embedding_dim
     check(
         output_size == embedding_size,
         "model.tie_embeddings",
         f"output weights have size {output_size}, but embeddings have size {embedding_size}",
         "make both sizes equal, or set tie_embeddings to false",
     )
+    tie_weights(projection, embedding)

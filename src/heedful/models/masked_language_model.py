@@ -17,11 +17,10 @@ from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.data.token_stream import LMBatch
-from heedful.layers.embeddings import tie_weights
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
 from heedful.models.base import Encoder, ModelOutput
-from heedful.models.config import EncoderConfig
-from heedful.models.language_model import check_tied_sizes
+from heedful.models.encoder_decoder import EncoderConfig
+from heedful.models.language_model import tie_lm_head
 from heedful.models.transformer import TransformerEncoderConfig
 from heedful.shapes import Float, Int, TokenIds
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, PAD
@@ -64,22 +63,17 @@ def mask_tokens(tokens: TokenIds, config: MaskingConfig, *, vocab_size: int, see
 class MaskedLanguageModel(nn.Module):
     """p(x_t | unmasked tokens), by an encoder and W norm(gelu(V h + c)) + b.
 
-    The encoder's vocabulary has one more token, the mask symbol, which comes last.
+    The encoder's vocabulary has one more token, the mask symbol, which comes last: `mask_id`.
     """
 
     def __init__(self, encoder: Encoder, *, vocab_size: int) -> None:
         super().__init__()
         self.encoder = encoder
-        self.vocab_size = vocab_size
+        self.vocab_size = self.mask_id = vocab_size
         size = encoder.output_size
         self.head = nn.Sequential(nn.Linear(size, size), nn.GELU(), nn.LayerNorm(size))
         # With a row for the mask symbol, so that it can be tied; that row is never predicted.
         self.projection = nn.Linear(size, vocab_size + 1)
-
-    @property
-    def mask_id(self) -> int:
-        """The id of the mask symbol."""
-        return self.vocab_size
 
     @override
     def forward(self, batch: LMBatch, *, need_weights: bool = False) -> ModelOutput:
@@ -113,6 +107,5 @@ class MaskedLanguageModelConfig(BaseConfig):
         model = MaskedLanguageModel(encoder, vocab_size=target_vocab_size)
         self.init.initialize(model)
         if self.tie_embeddings:
-            check_tied_sizes(encoder.output_size, encoder.embedding.embedding.embedding_dim)
-            tie_weights(model.projection, encoder.embedding)
+            tie_lm_head(model.projection, encoder.embedding)
         return model

@@ -8,48 +8,40 @@ which the next step can use.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.memory import Memory
 from heedful.config import BaseConfig
-from heedful.shapes import Float, TokenIds
+from heedful.shapes import Float, LogProbs, SourceWeights, TokenIds
+
+Features = Float[Tensor, "B T *S D"]
 
 
 class OutputHead(nn.Module, ABC):
-    """Interface of output heads."""
-
-    projection: nn.Linear
-    """From features to logits."""
+    """Interface of output heads; `projection` maps features to logits."""
 
     is_per_position = False
     """Whether it needs features for each source position, (B, T, S, D)."""
-
     has_alignment_posterior = False
     """Whether `alignment_posterior` differs from the attention weights."""
-
     needs_weights = False
     """Whether it needs the attention weights."""
 
+    def __init__(self, feature_size: int, vocab_size: int) -> None:
+        super().__init__()
+        self.projection = nn.Linear(feature_size, vocab_size)
+
     @abstractmethod
-    def forward(
-        self,
-        features: Float[Tensor, "B T *S D"],
-        weights: Float[Tensor, "B T S"] | None,
-        memory: Memory,
-    ) -> Float[Tensor, "B T N"]:
+    def forward(self, features: Features, weights: SourceWeights | None) -> LogProbs:
         """Return the log-probability of every token."""
 
     def alignment_posterior(
-        self,
-        features: Float[Tensor, "B T *S D"],
-        weights: Float[Tensor, "B T S"],
-        tokens: TokenIds,
-    ) -> Float[Tensor, "B T S"]:
+        self, features: Features, weights: SourceWeights, tokens: TokenIds
+    ) -> SourceWeights:
         """Return p(source position given the chosen token); by default the attention weights."""
         return weights
 
@@ -57,18 +49,18 @@ class OutputHead(nn.Module, ABC):
 class SoftmaxHead(OutputHead):
     """log softmax(W f + b)."""
 
-    def __init__(self, feature_size: int, vocab_size: int) -> None:
-        super().__init__()
-        self.projection = nn.Linear(feature_size, vocab_size)
-
     @override
-    def forward(
-        self,
-        features: Float[Tensor, "B T *S D"],
-        weights: Float[Tensor, "B T S"] | None,
-        memory: Memory,
-    ) -> Float[Tensor, "B T N"]:
+    def forward(self, features: Features, weights: SourceWeights | None) -> LogProbs:
         return self.projection(features).log_softmax(dim=-1)
+
+
+class SoftmaxHeadConfig(BaseConfig):
+    """A softmax over the vocabulary."""
+
+    type: Literal["softmax"] = "softmax"
+
+    def build(self, *, feature_size: int, vocab_size: int) -> OutputHead:
+        return SoftmaxHead(feature_size, vocab_size)
 
 
 class MarginalHead(OutputHead):
@@ -83,28 +75,16 @@ class MarginalHead(OutputHead):
     has_alignment_posterior = True
     needs_weights = True
 
-    def __init__(self, feature_size: int, vocab_size: int) -> None:
-        super().__init__()
-        self.projection = nn.Linear(feature_size, vocab_size)
-
     @override
-    def forward(
-        self,
-        features: Float[Tensor, "B T S D"],
-        weights: Float[Tensor, "B T S"] | None,
-        memory: Memory,
-    ) -> Float[Tensor, "B T N"]:
+    def forward(self, features: Features, weights: SourceWeights | None) -> LogProbs:
         assert weights is not None, "a mixture over positions needs their weights"
         log_probs = self.projection(features).log_softmax(dim=-1)  # (B, T, S, N)
         return (log_probs + _safe_log(weights).unsqueeze(-1)).logsumexp(dim=-2)
 
     @override
     def alignment_posterior(
-        self,
-        features: Float[Tensor, "B T S D"],
-        weights: Float[Tensor, "B T S"],
-        tokens: TokenIds,
-    ) -> Float[Tensor, "B T S"]:
+        self, features: Features, weights: SourceWeights, tokens: TokenIds
+    ) -> SourceWeights:
         """weights_s p(token | s), divided by its sum over s (Bayes)."""
         logits = self.projection(features)  # (B, T, S, N)
         token_index = tokens[..., None, None].expand(*weights.shape, 1)  # (B, T, S, 1)
@@ -112,7 +92,7 @@ class MarginalHead(OutputHead):
         return (log_probs + _safe_log(weights)).softmax(dim=-1) * (weights != 0)
 
 
-def _safe_log(weights: Float[Tensor, "B T S"]) -> Float[Tensor, "B T S"]:
+def _safe_log(weights: SourceWeights) -> SourceWeights:
     # -inf would turn a row without any weight into NaN. The logarithm is taken of 1 instead of 0,
     # whose gradient would be infinite even where it is masked.
     is_zero = weights == 0
@@ -121,27 +101,13 @@ def _safe_log(weights: Float[Tensor, "B T S"]) -> Float[Tensor, "B T S"]:
     return logs.masked_fill(is_zero, torch.finfo(weights.dtype).min / 2)
 
 
-class OutputHeadConfigBase(BaseConfig):
-    """An output head."""
-
-    module_class: ClassVar[type[SoftmaxHead] | type[MarginalHead]]
-
-    def build(self, *, feature_size: int, vocab_size: int) -> OutputHead:
-        return self.module_class(feature_size, vocab_size)
-
-
-class SoftmaxHeadConfig(OutputHeadConfigBase):
-    """A softmax over the vocabulary."""
-
-    module_class = SoftmaxHead
-    type: Literal["softmax"] = "softmax"
-
-
-class MarginalHeadConfig(OutputHeadConfigBase):
+class MarginalHeadConfig(BaseConfig):
     """A mixture of softmaxes, one per source position, marginalized exactly (Wu et al. 2018)."""
 
-    module_class = MarginalHead
     type: Literal["marginal"] = "marginal"
+
+    def build(self, *, feature_size: int, vocab_size: int) -> OutputHead:
+        return MarginalHead(feature_size, vocab_size)
 
 
 OutputHeadConfig = Annotated[SoftmaxHeadConfig | MarginalHeadConfig, Field(discriminator="type")]

@@ -1,15 +1,14 @@
 """Scheduled sampling: training on some of the model's own tokens (Bengio et al. 2015).
 
-Each input token after the first is the target's with probability `teacher_forcing_ratio`, and
-otherwise one that the model samples or finds most probable. No gradient passes through the
-choice. Invariant: the ratio depends on the step alone, lies between 0 and 1 and never rises.
+No gradient passes through the choice of a token. Invariant: the ratio of teacher forcing depends on
+the step alone, lies between 0 and 1 and never rises.
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
@@ -18,26 +17,39 @@ from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.search.hypotheses import State, StepwiseModel
-from heedful.shapes import Float, StepTokens, TokenIds
+from heedful.shapes import LogProbs, SourceWeights, StepLogProbs, StepTokens, TokenIds
 
 TokenChoice = Literal["sample", "argmax"]
 
 
+class InputSampler(NamedTuple):
+    """Chooses input tokens: the target's with a probability, otherwise one of the model's own."""
+
+    teacher_forcing_ratio: float  # the probability
+    token_choice: TokenChoice  # sample the model's own tokens, or take the most probable ones
+
+    def choose(self, gold_tokens: StepTokens, log_probs: StepLogProbs | None) -> StepTokens:
+        """Choose the next input of each row; without `log_probs`, the target's."""
+        if log_probs is None:
+            return gold_tokens
+        scores = log_probs.detach()
+        if self.token_choice == "sample":
+            # Gumbel-max: torch.multinomial would abort the process on a GPU when it meets NaN,
+            # which the loss should report instead.
+            scores = scores - torch.empty_like(scores).exponential_().log()
+        own_tokens = scores.argmax(dim=-1)
+        draws = torch.rand(gold_tokens.shape, device=gold_tokens.device)
+        return torch.where(draws < self.teacher_forcing_ratio, gold_tokens, own_tokens)
+
+
 def run_scheduled_sampling(
-    model: StepwiseModel[State],
-    tokens: TokenIds,
-    state: State,
-    teacher_forcing_ratio: float,
-    token_choice: TokenChoice,
-) -> tuple[Float[Tensor, "B T N"], Float[Tensor, "B T S"]]:
+    model: StepwiseModel[State], tokens: TokenIds, state: State, sampler: InputSampler
+) -> tuple[LogProbs, SourceWeights]:
     """Run one step per token; return log-probabilities and attention weights of all steps."""
     log_probs: list[Tensor] = []
     weights: list[Tensor] = []
     for gold_tokens in tokens.unbind(dim=1):
-        last_log_probs = log_probs[-1] if log_probs else None
-        input_tokens = choose_input_token(
-            gold_tokens, last_log_probs, teacher_forcing_ratio, token_choice
-        )
+        input_tokens = sampler.choose(gold_tokens, log_probs[-1] if log_probs else None)
         step = model.step(input_tokens, state)
         state = step.state
         log_probs.append(step.log_probs)
@@ -45,55 +57,27 @@ def run_scheduled_sampling(
     return torch.stack(log_probs, dim=1), torch.stack(weights, dim=1)
 
 
-def choose_input_token(
-    gold_tokens: StepTokens,
-    log_probs: Float[Tensor, "B N"] | None,
-    teacher_forcing_ratio: float,
-    token_choice: TokenChoice,
-) -> StepTokens:
-    """Choose between the target's token and the model's own; without `log_probs`, the former."""
-    if log_probs is None:
-        return gold_tokens
-    own_tokens = sample_tokens(log_probs.detach(), token_choice)
-    is_gold = torch.rand(gold_tokens.shape, device=gold_tokens.device) < teacher_forcing_ratio
-    return torch.where(is_gold, gold_tokens, own_tokens)
-
-
-def sample_tokens(log_probs: Float[Tensor, "B N"], token_choice: TokenChoice) -> StepTokens:
-    """Choose the model's own tokens."""
-    if token_choice == "argmax":
-        return log_probs.argmax(dim=-1)
-    # Gumbel-max: torch.multinomial would abort the process on a GPU when it meets NaN, which the
-    # loss should report instead.
-    return (log_probs - torch.empty_like(log_probs).exponential_().log()).argmax(dim=-1)
-
-
-class ScheduleConfigBase(BaseConfig):
-    """A schedule of teacher forcing; steps count from 1, the papers' i from 0."""
-
-    type: str
-
-    @abstractmethod
-    def teacher_forcing_ratio(self, step: int) -> float:
-        """Return the probability that an input token is the target's."""
-
-
-class TeacherForcingConfig(ScheduleConfigBase):
+class TeacherForcingConfig(BaseConfig):
     """Teacher forcing: every input token is the target's (Williams & Zipser 1989)."""
 
     type: Literal["teacher-forcing"] = "teacher-forcing"
     token_choice: ClassVar[TokenChoice] = "sample"
 
-    @override
     def teacher_forcing_ratio(self, step: int) -> float:
+        """Return 1."""
         return 1.0
 
 
-class ScheduledSamplingConfigBase(ScheduleConfigBase):
-    """A ratio that falls."""
+class ScheduledSamplingConfigBase(BaseConfig):
+    """A ratio of teacher forcing that falls; steps count from 1, the paper's i from 0."""
 
+    type: str
     token_choice: TokenChoice = "sample"
     """Sample the model's own tokens, or take the most probable ones."""
+
+    @abstractmethod
+    def teacher_forcing_ratio(self, step: int) -> float:
+        """Return the probability that an input token is the target's."""
 
 
 class LinearSamplingConfig(ScheduledSamplingConfigBase):

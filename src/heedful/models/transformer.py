@@ -5,16 +5,15 @@ Invariant: decoding a known target at once gives what one step per token gives.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
-from torch import Tensor
 from typing_extensions import override
 
 from heedful.attention.attention import Attention
 from heedful.attention.config import AttentionConfig
-from heedful.attention.memory import Memory, padding_mask
+from heedful.attention.memory import padding_mask
+from heedful.attention.memory import Memory
 from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.transformer import (
@@ -33,7 +32,7 @@ from heedful.models.base import (
 )
 from heedful.models.output_heads import OutputHead, OutputHeadConfig, SoftmaxHeadConfig
 from heedful.search import StepOutput
-from heedful.shapes import Int, Lengths, TokenIds
+from heedful.shapes import Lengths, LogProbs, SourceTokens, StepTokens, TokenIds
 
 
 class TransformerEncoder(Encoder):
@@ -46,10 +45,12 @@ class TransformerEncoder(Encoder):
         self.output_size = size
 
     @override
-    def forward(self, tokens: Int[Tensor, "B S"], lengths: Lengths) -> EncoderOutput:
-        mask = padding_mask(lengths, tokens.size(1)).squeeze(1)  # (B, S)
+    def forward(
+        self, tokens: SourceTokens, lengths: Lengths, *, need_cell_states: bool = False
+    ) -> EncoderOutput:
+        is_padding = ~padding_mask(lengths, tokens.size(1)).mT  # (B, S, 1)
         outputs, losses = self.stack.forward_bidirectional(self.embedding(tokens), lengths)
-        states = outputs.masked_fill(~mask.unsqueeze(-1), 0)
+        states = outputs.masked_fill(is_padding, 0)
         return EncoderOutput(states, lengths, auxiliary_losses=losses)
 
 
@@ -59,11 +60,8 @@ class TransformerEncoderConfig(EmbeddedTransformerConfigBase):
     type: Literal["transformer"] = "transformer"
 
     def build(self, *, vocab_size: int) -> TransformerEncoder:
-        return TransformerEncoder(
-            self.build_embedding(vocab_size),
-            self.build_stack(config_path="encoder"),
-            size=self.hidden_size,
-        )
+        embedding, stack = self.build_embedding(vocab_size), self.build_stack(config_path="encoder")
+        return TransformerEncoder(embedding, stack, size=self.hidden_size)
 
 
 class TransformerDecoderState(NamedTuple):
@@ -86,17 +84,20 @@ class TransformerDecoder(Decoder):
 
     @override
     def initial_state(self, encoder_output: EncoderOutput) -> TransformerDecoderState:
-        memories = self._build_memories(encoder_output)
+        return self._build_state(encoder_output)
+
+    def _build_state(self, encoder_output: EncoderOutput) -> TransformerDecoderState:
+        mask = padding_mask(encoder_output.lengths, encoder_output.states.size(1))
+        memories = self.stack.build_memory(encoder_output.states, mask, encoder_output.keys)
         stack_state = self.stack.initial_state(encoder_output.states, memories)
         return TransformerDecoderState(stack_state, memories)
 
     @override
     def step(
-        self, tokens: Int[Tensor, "B"], state: TransformerDecoderState
+        self, tokens: StepTokens, state: TransformerDecoderState
     ) -> StepOutput[TransformerDecoderState]:
-        output = self._run_stack(tokens.unsqueeze(1), *state, need_weights=True)
+        output, log_probs = self._run_stack(tokens.unsqueeze(1), state, need_weights=True)
         assert output.weights is not None
-        log_probs = self.output_head(output.outputs, output.weights, state.memories[-1])
         next_state = state._replace(stack_state=output.state)
         return StepOutput(log_probs.squeeze(1), next_state, output.weights.squeeze(1))
 
@@ -104,29 +105,20 @@ class TransformerDecoder(Decoder):
     def forward(
         self, tokens: TokenIds, encoder_output: EncoderOutput, *, need_weights: bool = False
     ) -> DecoderOutput:
-        memories = self._build_memories(encoder_output)
-        stack_state = self.stack.initial_state(encoder_output.states, memories)
-        needs_weights = need_weights or self.output_head.needs_weights
-        output = self._run_stack(tokens, stack_state, memories, need_weights=needs_weights)
-        log_probs = self.output_head(output.outputs, output.weights, memories[-1])
+        state = self._build_state(encoder_output)
+        need_weights = need_weights or self.output_head.needs_weights
+        output, log_probs = self._run_stack(tokens, state, need_weights=need_weights)
         records = [AttentionRecord(*record) for record in output.attention_records]
         return DecoderOutput(log_probs, output.weights, records, output.auxiliary_losses)
 
-    def _build_memories(self, encoder_output: EncoderOutput) -> tuple[Memory, ...]:
-        mask = padding_mask(encoder_output.lengths, encoder_output.states.size(1))
-        return self.stack.build_memory(encoder_output.states, mask, encoder_output.keys)
-
     def _run_stack(
-        self,
-        tokens: TokenIds,
-        stack_state: TransformerStackState,
-        memories: tuple[Memory, ...],
-        *,
-        need_weights: bool,
-    ) -> TransformerStackOutput:
+        self, tokens: TokenIds, state: TransformerDecoderState, *, need_weights: bool
+    ) -> tuple[TransformerStackOutput, LogProbs]:
+        stack_state, memories = state
         lengths = torch.full_like(tokens[:, 0], tokens.size(1))
         embedded = self.embedding(tokens, stack_state.start_positions)
-        return self.stack(embedded, lengths, stack_state, memories, need_weights=need_weights)
+        output = self.stack(embedded, lengths, stack_state, memories, need_weights=need_weights)
+        return output, self.output_head(output.outputs, output.weights)
 
 
 class TransformerDecoderConfig(EmbeddedTransformerConfigBase):
@@ -149,22 +141,20 @@ class TransformerDecoderConfig(EmbeddedTransformerConfigBase):
             "decoder has one feature vector per target position",
             "set it to 'softmax', or use a recurrent decoder",
         )
-        stack = self.build_stack(
-            config_path="decoder",
-            build_cross_attention=partial(self._build_cross_attention, memory_size),
-        )
-        return TransformerDecoder(self.build_embedding(vocab_size), stack, output_head)
-
-    def _build_cross_attention(self, memory_size: int) -> Attention:
         config = self.cross_attention or self.attention
-        attention = config.build(
-            query_size=self.hidden_size, memory_size=memory_size, output_size=self.hidden_size
-        )
-        check(
-            not attention.readout.is_per_position,
-            "decoder.cross_attention.readout.type",
-            f"{config.readout.type!r} keeps a context for each source position, but a Transformer "
-            "decoder needs one context per target position",
-            "set it to 'weighted-sum'",
-        )
-        return attention
+
+        def build_cross_attention() -> Attention:
+            attention = config.build(
+                query_size=self.hidden_size, memory_size=memory_size, output_size=self.hidden_size
+            )
+            check(
+                not attention.readout.is_per_position,
+                "decoder.cross_attention.readout.type",
+                f"{config.readout.type!r} keeps a context for each source position, but a "
+                "Transformer decoder needs one context per target position",
+                "set it to 'weighted-sum'",
+            )
+            return attention
+
+        stack = self.build_stack(config_path="decoder", build_cross_attention=build_cross_attention)
+        return TransformerDecoder(self.build_embedding(vocab_size), stack, output_head)

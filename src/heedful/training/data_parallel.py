@@ -28,7 +28,7 @@ from heedful.errors import check
 from heedful.layers.feed_forward import PositionwiseLayer
 from heedful.layers.self_attention import SelfAttention
 from heedful.models.base import ModelOutput
-from heedful.models.scheduled_sampling import TokenChoice
+from heedful.models.scheduled_sampling import InputSampler
 from heedful.pytree import map_tensors, tensors_of
 from heedful.storage.state_dict import unique_weights
 from heedful.training.distributed import BatchShard, DistributedContext
@@ -40,8 +40,7 @@ _POLL_INTERVAL = 0.05  # seconds
 class _LossOutputsOnly(nn.Module):
     """A model without attention weights: DDP expects every output to be part of the loss.
 
-    `scheduled_sampling` holds the arguments of `forward_scheduled_sampling`; without them the model
-    is called with teacher forcing.
+    With a `sampler`, `forward_scheduled_sampling` is called instead of teacher forcing.
     """
 
     def __init__(self, model: Any) -> None:
@@ -49,9 +48,9 @@ class _LossOutputsOnly(nn.Module):
         self.model = model
 
     @override
-    def forward(self, batch: Any, *scheduled_sampling: Any) -> ModelOutput:
-        if scheduled_sampling:
-            output = self.model.forward_scheduled_sampling(batch, *scheduled_sampling)
+    def forward(self, batch: Any, sampler: InputSampler | None) -> ModelOutput:
+        if sampler is not None:
+            output = self.model.forward_scheduled_sampling(batch, sampler)
         else:
             output = self.model(batch)
         return output._replace(weights=None)
@@ -76,18 +75,16 @@ class DDPModule(nn.Module):
     @override
     def forward(self, batch: Any, *, need_weights: bool = False) -> ModelOutput:
         assert not need_weights, "a model in training returns no attention weights"
-        return self._forward(batch)
+        return self._forward(batch, None)
 
-    def forward_scheduled_sampling(
-        self, batch: Any, teacher_forcing_ratio: float, token_choice: TokenChoice
-    ) -> ModelOutput:
+    def forward_scheduled_sampling(self, batch: Any, sampler: InputSampler) -> ModelOutput:
         """Run the model's own `forward_scheduled_sampling`."""
-        return self._forward(batch, teacher_forcing_ratio, token_choice)
+        return self._forward(batch, sampler)
 
-    def _forward(self, batch: Any, *scheduled_sampling: Any) -> ModelOutput:
+    def _forward(self, batch: Any, sampler: InputSampler | None) -> ModelOutput:
         if not self._ddp:
             (has_unused,) = self._dist_context.all_reduce_any(
-                self._has_unused_parameters(batch, *scheduled_sampling)
+                self._has_unused_parameters(batch, sampler)
             )
             self._ddp = [
                 DistributedDataParallel(
@@ -98,7 +95,7 @@ class DDPModule(nn.Module):
             ]
         (ddp_module,) = self._ddp
         with ddp_module.no_sync() if self._is_no_sync else nullcontext():
-            return ddp_module(batch, *scheduled_sampling)
+            return ddp_module(batch, sampler)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -109,11 +106,11 @@ class DDPModule(nn.Module):
         finally:
             self._is_no_sync = False
 
-    def _has_unused_parameters(self, batch: Any, *scheduled_sampling: Any) -> bool:
+    def _has_unused_parameters(self, batch: Any, sampler: InputSampler | None) -> bool:
         """Run a forward pass and restore buffers and random state after it."""
         rng_states = get_rng_states()
         saved_buffers = [buffer.clone() for buffer in self.model.buffers()]
-        used = parameters_in_graph(self._model_without_weights(batch, *scheduled_sampling))
+        used = parameters_in_graph(self._model_without_weights(batch, sampler))
         for buffer, saved in zip(self.model.buffers(), saved_buffers, strict=True):
             buffer.copy_(saved)
         set_rng_states(rng_states)

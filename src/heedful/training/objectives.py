@@ -19,7 +19,11 @@ from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
 from heedful.errors import check
 from heedful.models.base import ModelOutput
-from heedful.models.scheduled_sampling import ScheduledSamplingConfig, TeacherForcingConfig
+from heedful.models.scheduled_sampling import (
+    InputSampler,
+    ScheduledSamplingConfig,
+    TeacherForcingConfig,
+)
 from heedful.shapes import Float, Int
 from heedful.tokenization.vocabulary import PAD
 from heedful.training.rollouts import (
@@ -111,7 +115,8 @@ class CrossEntropyObjective(Objective):
         ratio = config.teacher_forcing_ratio(step) if config is not None else 1.0
         if config is None or ratio >= 1:
             return model(batch)
-        return cast(Any, model).forward_scheduled_sampling(batch, ratio, config.token_choice)
+        sampler = InputSampler(ratio, config.token_choice)
+        return cast(Any, model).forward_scheduled_sampling(batch, sampler)
 
 
 def negative_log_likelihood(

@@ -9,8 +9,8 @@ from heedful.acceleration import transformer
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.acceleration.transformer import PackedTransformerStack, Unpadding
 from heedful.inspection.attention_trace import trace_attention
-from heedful.models.backbones import TransformerBackboneConfig
 from heedful.models.base import EncoderOutput
+from heedful.models.language_model import TransformerBackboneConfig
 from heedful.models.transformer import TransformerDecoderConfig
 from heedful.pytree import select_rows, tensors_of
 from tests.unit.acceleration.standard_layers import OTHER, STANDARD

@@ -12,13 +12,11 @@ from heedful.acceleration.registry import (
     accelerate_for_inference,
 )
 from heedful.acceleration.transformer import PackedTransformerDecoder, PackedTransformerStack
-from heedful.attention.memory import Memory
 from heedful.inspection.attention_trace import trace_attention
 from heedful.models.output_heads import SoftmaxHead
 from tests.catalogue import batch, build, store
 
 CPU = torch.device("cpu")
-MEMORY = Memory(torch.zeros(1), torch.zeros(1), torch.ones(1, dtype=torch.bool))
 
 
 class OwnHead(SoftmaxHead):
@@ -26,7 +24,7 @@ class OwnHead(SoftmaxHead):
 
 
 def head_outputs(head, features):
-    return head(features, None, MEMORY)
+    return head(features, None)
 
 
 def test_accelerated_model_shares_parameters_and_names():

@@ -12,8 +12,7 @@ from heedful.data.token_stream import (
     overlapping_windows,
 )
 from heedful.evaluation.perplexity import TokenLoss, compute_token_loss
-from heedful.models.backbones import RecurrentBackboneConfig
-from heedful.models.language_model import LanguageModelConfig
+from heedful.models.language_model import LanguageModelConfig, RecurrentBackboneConfig
 from heedful.tokenization.tokenizer import CharacterTokenizerConfig, WordTokenizerConfig
 
 LINES = ["Quis est in horto?", "", "Caecilius  in horto est.", "Marcus in via."]

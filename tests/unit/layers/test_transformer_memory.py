@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.additive import PeakMemory
 from heedful.acceleration import tuning
-from heedful.models.backbones import TransformerBackboneConfig
+from heedful.models.language_model import TransformerBackboneConfig
 
 SIZE, SHORT, LONG = 64, 512, 2048
 BLOCK, COMPRESSED = {"type": "block", "block_size": 256}, {"type": "compressed", "stride": 3}

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from heedful.layers.rnn_cells import CELL_CLASSES
-from heedful.models.backbones import RecurrentBackboneConfig
+from heedful.models.language_model import RecurrentBackboneConfig
 
 ROWS, INPUT, HIDDEN = 3, 5, 6
 

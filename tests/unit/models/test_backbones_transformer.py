@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from heedful.errors import ConfigError
-from heedful.models.backbones import TransformerBackboneConfig
+from heedful.models.language_model import TransformerBackboneConfig
 
 SIZE = 8
 

@@ -4,7 +4,7 @@ import torch
 
 from heedful.attention.positional_encoding import LearnedEncodingConfig
 from heedful.layers.embeddings import TokenEmbedding
-from heedful.models.backbones import TransformerBackboneConfig
+from heedful.models.language_model import TransformerBackboneConfig
 
 
 def learned(model):

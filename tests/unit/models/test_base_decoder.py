@@ -5,6 +5,7 @@ import torch
 
 from heedful.errors import ConfigError
 from heedful.models.base import EncoderOutput
+from heedful.models.scheduled_sampling import InputSampler
 from heedful.models.transformer import TransformerDecoderConfig
 
 LAYERS = {"hidden_size": 8, "num_layers": 1, "feed_forward": [{"intermediate_size": 6}]}
@@ -16,7 +17,8 @@ def sample_inputs(cross_attention):
     config = TransformerDecoderConfig.model_validate(settings)
     decoder = config.build(vocab_size=7, memory_size=8)
     encoded = EncoderOutput(torch.randn(2, 4, 8), torch.tensor([4, 2]), torch.randn(2, 8))
-    return decoder.forward_scheduled_sampling(torch.randint(4, 7, (2, 3)), encoded, 0.5, "sample")
+    tokens = torch.randint(4, 7, (2, 3))
+    return decoder.forward_scheduled_sampling(tokens, encoded, InputSampler(0.5, "sample"))
 
 
 def test_scheduled_sampling_with_auxiliary_losses_is_an_error():

@@ -3,7 +3,7 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
-from heedful.models.bytenet import DilatedEncoderConfig, DynamicUnfolding
+from heedful.models.bytenet import DilatedEncoderConfig
 
 LENGTHS = torch.tensor([5, 1, 3])
 IS_REAL = torch.arange(5) < LENGTHS[:, None]
@@ -25,9 +25,11 @@ def encoder(**settings):
     [(1.2, 0, 5, 6), (1.2, 0, 10, 12), (1.2, 0, 7, 8), (1.0, 3, 4, 7), (1.1, 0, 10, 11)],
 )
 def test_unfolded_length_is_rounded_a_times_length_plus_b(factor, offset, length, expected):
-    unfolding = DynamicUnfolding(factor, offset)
-    assert unfolding.unfolded_length(length) == expected
-    assert unfolding(torch.tensor([length, 0]), 12).tolist() == [expected, offset]
+    module = encoder(length_factor=factor, length_offset=offset)
+    unfolded_lengths = module.unfolded_lengths(12)
+    assert unfolded_lengths[length] == expected
+    assert unfolded_lengths[0] == offset
+    assert len(unfolded_lengths) == 13
 
 
 def test_states_are_unfolded_outputs_at_source_tokens():

@@ -2,6 +2,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from heedful.models.base import EncoderStateSizes
 from heedful.models.convolutional import ConvolutionalEncoderConfig
 
 LAYERS = [
@@ -46,7 +47,7 @@ def test_states_and_keys_have_embedding_size_and_zero_padding(name):
         assert (each[~IS_REAL] == 0).all()
         assert each[IS_REAL].abs().sum(dim=-1).all()
     assert module.output_size == module.embedding.embedding_size
-    assert module.final_state_sizes == ()
+    assert module.state_sizes == EncoderStateSizes()
 
 
 @each_setting

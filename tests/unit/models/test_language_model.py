@@ -10,8 +10,13 @@ from heedful.attention.positional_encoding import LearnedEncodingConfig
 from heedful.data.token_stream import LMBatch
 from heedful.errors import ConfigError
 from heedful.layers.feed_forward import FeedForwardConfig
-from heedful.models.backbones import RecurrentBackboneConfig, TransformerBackboneConfig
-from heedful.models.language_model import BoundedContextModel, LanguageModelConfig
+from heedful.models.language_model import (
+    BoundedContextModel,
+    LanguageModelConfig,
+    RecurrentBackboneConfig,
+    TransformerBackboneConfig,
+)
+from heedful.models.scheduled_sampling import InputSampler
 from heedful.pytree import select_rows
 from heedful.storage.state_dict import load_weights, save_weights, unique_weights
 from heedful.tokenization.vocabulary import PAD
@@ -109,7 +114,7 @@ def test_every_earlier_token_has_influence(name):
 def test_teacher_forcing_ratio_0_continues_greedily(name):
     model, tokens = build(name), texts()
     batch = LMBatch(tokens, tokens)
-    own = model.forward_scheduled_sampling(batch, 0.0, "argmax").log_probs
+    own = model.forward_scheduled_sampling(batch, InputSampler(0.0, "argmax")).log_probs
     written = tokens[:, :1]
     for place in range(LENGTH):
         said = read(model, written)

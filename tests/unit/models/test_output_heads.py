@@ -3,10 +3,7 @@
 import pytest
 import torch
 
-from heedful.attention.memory import Memory
 from heedful.models.output_heads import MarginalHead, SoftmaxHead
-
-MEMORY = Memory(torch.zeros(2, 5, 3), torch.zeros(2, 5, 3), torch.ones(2, 1, 5).bool())
 
 
 def marginal():
@@ -20,7 +17,7 @@ def marginal():
 
 def test_softmax_head_returns_log_probabilities():
     output_head = SoftmaxHead(4, 9)
-    log_probs = output_head(torch.randn(2, 3, 4), torch.zeros(2, 3, 5), MEMORY)
+    log_probs = output_head(torch.randn(2, 3, 4), torch.zeros(2, 3, 5))
     torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(2, 3))
 
 
@@ -37,7 +34,7 @@ def test_marginal_head_mixes_the_softmaxes_of_all_positions():
     for place in range(5):
         said = output_head.projection(features[:, :, place]).softmax(dim=-1)
         expected += weights[:, :, place, None] * said
-    log_probs = output_head(features, weights, MEMORY)
+    log_probs = output_head(features, weights)
     torch.testing.assert_close(log_probs.exp(), expected)
     torch.testing.assert_close(expected.sum(-1), torch.ones(2, 3, dtype=torch.double))
 
@@ -47,7 +44,7 @@ def test_marginal_head_with_one_hot_weights_is_the_softmax_of_that_position():
     weights = torch.zeros(2, 3, 5, dtype=torch.double)
     weights[..., 2] = 1
     expected = output_head.projection(features[:, :, 2]).log_softmax(dim=-1)
-    torch.testing.assert_close(output_head(features, weights, MEMORY), expected)
+    torch.testing.assert_close(output_head(features, weights), expected)
 
 
 def test_marginal_head_keeps_precision_for_unlikely_tokens():
@@ -56,7 +53,7 @@ def test_marginal_head_keeps_precision_for_unlikely_tokens():
         output_head.projection.weight.zero_()
         output_head.projection.bias.zero_()
         output_head.projection.bias[0] = 2000.0
-    log_probs = output_head(features, weights, MEMORY)
+    log_probs = output_head(features, weights)
     torch.testing.assert_close(log_probs[..., 1], torch.full((2, 3), -2000.0, dtype=torch.double))
 
 
@@ -78,7 +75,7 @@ def test_row_without_weight_gives_zeros_not_nan(dtype):
     features = torch.randn(2, 3, 5, 4, dtype=dtype)
     nothing = torch.zeros(2, 3, 5, dtype=dtype, requires_grad=True)
     actual = output_head.alignment_posterior(features, nothing, torch.zeros(2, 3, dtype=torch.long))
-    log_probs = output_head(features, nothing, MEMORY)
+    log_probs = output_head(features, nothing)
     (actual.sum() + log_probs.sum()).backward()
     assert (actual == 0).all()
     assert not log_probs.isnan().any()
@@ -94,12 +91,10 @@ def test_marginal_head_gradients_match_finite_differences():
     def say(features, weights, *_):
         # Nothing is kept at nothing: a finite difference would give it some weight.
         held = weights.masked_fill(~seen, 0)
-        return output_head(features, held, MEMORY), output_head.alignment_posterior(
-            features, held, tokens
-        )
+        return output_head(features, held), output_head.alignment_posterior(features, held, tokens)
 
     assert torch.autograd.gradcheck(say, inputs)
-    output_head(features, weights, MEMORY).sum().backward()
+    output_head(features, weights).sum().backward()
     assert weights.grad.isfinite().all()
     assert (weights.grad[~seen] == 0).all()
 
@@ -107,7 +102,7 @@ def test_marginal_head_gradients_match_finite_differences():
 def test_nan_weights_give_nan():
     output_head, features, weights = marginal()
     weights[0, 0, 0] = float("nan")
-    assert output_head(features, weights, MEMORY)[0, 0].isnan().all()
+    assert output_head(features, weights)[0, 0].isnan().all()
     actual = output_head.alignment_posterior(features, weights, torch.zeros(2, 3, dtype=torch.long))
     assert actual[0, 0].isnan().all()
     assert actual[0, 1:].isfinite().all()

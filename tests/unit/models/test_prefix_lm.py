@@ -4,6 +4,7 @@ import torch
 
 from heedful.data.batching import Batch, SourceBatch
 from heedful.models.prefix_lm import PrefixLanguageModelConfig
+from heedful.models.scheduled_sampling import InputSampler
 from heedful.tokenization.vocabulary import BOS, EOS
 
 SIZES = {"source_vocab_size": 9, "target_vocab_size": 11}
@@ -53,7 +54,7 @@ def test_scheduled_sampling_with_ratio_zero_feeds_own_tokens():
     model = build()
     batch = example([4, 5, 6], [7, 8, 9])
     torch.manual_seed(1)
-    sampled = model.forward_scheduled_sampling(batch, 0.0, "sample").log_probs
+    sampled = model.forward_scheduled_sampling(batch, InputSampler(0.0, "sample")).log_probs
     torch.manual_seed(1)
     state, inputs, log_probs = model.initial_state(batch.sources), batch.decoder_inputs[:, 0], []
     for _ in range(4):
@@ -68,5 +69,5 @@ def test_scheduled_sampling_with_ratio_zero_feeds_own_tokens():
 
 def test_scheduled_sampling_near_ratio_one_matches_teacher_forcing():
     model, batch = build(), example([4, 5, 6], [7, 8, 9])
-    sampled = model.forward_scheduled_sampling(batch, 1 - 1e-12, "sample").log_probs
+    sampled = model.forward_scheduled_sampling(batch, InputSampler(1 - 1e-12, "sample")).log_probs
     torch.testing.assert_close(sampled, model(batch).log_probs)

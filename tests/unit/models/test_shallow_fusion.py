@@ -7,10 +7,9 @@ import torch
 
 from heedful.data.batching import collate_sources
 from heedful.errors import ConfigError
-from heedful.models.backbones import RecurrentBackboneConfig
 from heedful.models.base import DecodableModel
 from heedful.models.ensembles import Ensemble, ShallowFusion
-from heedful.models.language_model import LanguageModelConfig
+from heedful.models.language_model import LanguageModelConfig, RecurrentBackboneConfig
 from heedful.search import BeamSearchOptions, LengthPenalty, StepOutput, require_phrase
 from heedful.search.sampling import SamplingOptions
 from heedful.tokenization.vocabulary import BOS, EOS

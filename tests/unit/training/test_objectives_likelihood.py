@@ -3,7 +3,11 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from heedful.data.token_stream import LMBatch
-from heedful.models.scheduled_sampling import LinearSamplingConfig, TeacherForcingConfig
+from heedful.models.scheduled_sampling import (
+    InputSampler,
+    LinearSamplingConfig,
+    TeacherForcingConfig,
+)
 from heedful.tokenization.vocabulary import PAD
 from heedful.training import CrossEntropyObjective, count_correct, negative_log_likelihood
 from tests.catalogue import batch, build, store
@@ -35,7 +39,7 @@ def test_teacher_forcing_ratio_follows_the_step():
     model, examples = build("gru, attend-then-step"), batch(store(4), [0, 1, 2, 3])
     objective = CrossEntropyObjective(label_smoothing=0.1, scheduled_sampling=sampling)
     for step, share in [(1, 1.0), (3, 0.0), (9, 0.0)]:
-        said = model.forward_scheduled_sampling(examples, share, "argmax").log_probs
+        said = model.forward_scheduled_sampling(examples, InputSampler(share, "argmax")).log_probs
         wanted = negative_log_likelihood(said, examples.targets, label_smoothing=0.1)
         torch.testing.assert_close(objective(model, examples, step, model).main_loss, wanted)
 

@@ -39,7 +39,7 @@ class Toy(Seq2SeqModel):
         said = self.logits.log_softmax(dim=-1)[number, code]
         return StepOutput(said, (number, code), said.new_zeros(len(tokens), 1))
 
-    def forward_scheduled_sampling(self, batch, teacher_forcing_ratio, token_choice):
+    def forward_scheduled_sampling(self, batch, sampler):
         """No test of sequence-level objectives samples inputs."""
         raise NotImplementedError
 

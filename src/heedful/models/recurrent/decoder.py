@@ -1,21 +1,25 @@
 """The recurrent decoder: a bridge, a wiring around recurrent cells, and an output head.
 
+A bridge computes the first hidden state of every layer from the encoder's output; cell states of
+LSTMs start at zero unless the bridge copies those of the encoder, other parts of a state are empty.
 Invariant: a known target decoded at once gives the same as one step per token.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.alignments import concat_alignments
-from heedful.attention.config import AttentionConfig
 from heedful.attention.memory import Memory
+from heedful.attention.config import AttentionConfig
+from heedful.attention.alignments import concat_alignments
+from heedful.config import BaseConfig
 from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.models.base import (
@@ -26,30 +30,171 @@ from heedful.models.base import (
     EncoderStateSizes,
 )
 from heedful.models.output_heads import OutputHead, OutputHeadConfig, SoftmaxHeadConfig
-from heedful.models.recurrent.bridges import (
-    Bridge,
-    BridgeConfig,
-    BridgeSizes,
-    TanhBridgeConfig,
-    ZerosBridgeConfig,
-)
-from heedful.models.recurrent.deep_fusion import DeepFusionConfig
-from heedful.models.recurrent.pre_output import StateOnlyPreOutputConfig
+from heedful.models.recurrent.other_wirings import FinalStateWiringConfig, WiringConfig
 from heedful.models.recurrent.wiring import (
     AttendThenStepConfig,
     AttentionWiring,
-    BottomLayerAttentionConfig,
-    ConstantContextWiringConfig,
-    FinalStateWiringConfig,
     RecurrentDecoderConfigBase,
+    StateOnlyPreOutputConfig,
     StepThenAttendConfig,
     Wiring,
     WiringOutput,
     WiringState,
 )
-from heedful.models.scheduled_sampling import TokenChoice, choose_input_token
+from heedful.models.scheduled_sampling import InputSampler
 from heedful.search import StepOutput
-from heedful.shapes import Embedded, Float, StepTokens, TokenIds
+from heedful.shapes import Embedded, Float, Hidden, SourceWeights, StepTokens, TokenIds
+
+
+class Bridge(nn.Module, ABC):
+    """The first hidden states of a decoder."""
+
+    copies_cell_states: ClassVar[bool] = False
+    """Whether cell states start with the encoder's final cell states."""
+
+    @abstractmethod
+    def forward(self, encoder_output: EncoderOutput) -> list[Hidden]:
+        """Return the first hidden states, bottom layer first."""
+
+
+class ProjectedBridge(Bridge):
+    """tanh(W summary + b) for each layer, or without the tanh.
+
+    With `from_backward_state` the last `input_size` values of the top layer's final state replace
+    the summary: s_0 = tanh(W_s h_1), h_1 the backward state at the first token (Bahdanau et al.
+    2015, A.2.2).
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int,
+        *,
+        uses_tanh: bool = True,
+        from_backward_state: bool = False,
+    ) -> None:
+        super().__init__()
+        layers = [nn.Linear(input_size, hidden_size) for _ in range(num_layers)]
+        self.layers = nn.ModuleList(layers)
+        self.uses_tanh = uses_tanh
+        self.backward_size = input_size if from_backward_state else None
+
+    @override
+    def forward(self, encoder_output: EncoderOutput) -> list[Hidden]:
+        if self.backward_size is None:
+            source_vector = encoder_output.summary
+        else:
+            source_vector = encoder_output.final_states[-1][:, -self.backward_size :]
+        projected = [layer(source_vector) for layer in self.layers]
+        return [hidden.tanh() for hidden in projected] if self.uses_tanh else projected
+
+
+class CopyBridge(Bridge):
+    """The final hidden and cell state of the encoder layer at the same height."""
+
+    copies_cell_states = True
+
+    @override
+    def forward(self, encoder_output: EncoderOutput) -> list[Hidden]:
+        return list(encoder_output.final_states)
+
+
+class ZerosBridge(Bridge):
+    """Zeros."""
+
+    def __init__(self, hidden_size: int, num_layers: int) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+
+    @override
+    def forward(self, encoder_output: EncoderOutput) -> list[Hidden]:
+        states = encoder_output.states
+        return [states.new_zeros(len(states), self.hidden_size)] * self.num_layers
+
+
+class BridgeSizes(NamedTuple):
+    """Sizes on both sides of a bridge."""
+
+    summary_size: int
+    encoder: EncoderStateSizes
+    decoder: tuple[int, int]  # hidden_size and num_layers
+
+
+class TanhBridgeConfig(BaseConfig):
+    """A tanh layer from the source summary to each first state."""
+
+    type: Literal["tanh"] = "tanh"
+
+    def build(self, sizes: BridgeSizes) -> Bridge:
+        return ProjectedBridge(sizes.summary_size, *sizes.decoder)
+
+
+class LinearBridgeConfig(BaseConfig):
+    """A linear layer from the source summary to each first state."""
+
+    type: Literal["linear"] = "linear"
+
+    def build(self, sizes: BridgeSizes) -> Bridge:
+        return ProjectedBridge(sizes.summary_size, *sizes.decoder, uses_tanh=False)
+
+
+class BackwardBridgeConfig(BaseConfig):
+    """A tanh layer from the backward state at the first token (Bahdanau et al. 2015)."""
+
+    type: Literal["backward"] = "backward"
+
+    def build(self, sizes: BridgeSizes) -> Bridge:
+        check(
+            sizes.encoder.backward_size,
+            "bridge.type",
+            "'backward' needs a backward cell in the encoder's last layer, but there is none",
+            "choose 'tanh', or set encoder.direction to 'bidirectional'",
+        )
+        return ProjectedBridge(
+            sizes.encoder.backward_size, *sizes.decoder, from_backward_state=True
+        )
+
+
+class CopyBridgeConfig(BaseConfig):
+    """The encoder's final hidden and cell states, layer by layer (Sutskever et al. 2014)."""
+
+    type: Literal["copy"] = "copy"
+
+    def build(self, sizes: BridgeSizes) -> Bridge:
+        hidden_size, num_layers = sizes.decoder
+        encoder_sizes, decoder_sizes = (
+            ", ".join(map(str, layer_sizes)) or "unknown"
+            for layer_sizes in (sizes.encoder.final_state_sizes, [hidden_size] * num_layers)
+        )
+        check(
+            encoder_sizes == decoder_sizes,
+            "bridge.type",
+            f"'copy' needs layers of equal sizes, but those of the encoder are {encoder_sizes} and "
+            f"those of the decoder {decoder_sizes}",
+            "give both the same num_layers and hidden_size, or choose 'tanh'",
+        )
+        return CopyBridge()
+
+
+class ZerosBridgeConfig(BaseConfig):
+    """Zeros; the decoder sees the source only through attention or a context."""
+
+    type: Literal["zeros"] = "zeros"
+
+    def build(self, sizes: BridgeSizes) -> Bridge:
+        return ZerosBridge(*sizes.decoder)
+
+
+BridgeConfig = Annotated[
+    TanhBridgeConfig
+    | LinearBridgeConfig
+    | BackwardBridgeConfig
+    | CopyBridgeConfig
+    | ZerosBridgeConfig,
+    Field(discriminator="type"),
+]
 
 
 class PendingToken(NamedTuple):
@@ -78,20 +223,15 @@ class RecurrentDecoder(Decoder):
         self.bridge = bridge
         self.wiring = wiring
         self.output_head = output_head
-
-    @property
-    @override
-    def needs_cell_states(self) -> bool:
-        return self.bridge.copies_cell_states and self.wiring.cells.has_cell_states
+        self.needs_cell_states = bridge.copies_cell_states and wiring.cells.has_cell_states
 
     @override
     def initial_state(self, encoder_output: EncoderOutput) -> RecurrentDecoderState:
         # Pool once: bridge and wiring may both use the summary.
         encoder_output = encoder_output._replace(pooled=encoder_output.summary)
         memory = self.wiring.build_memory(encoder_output)
-        cells = self.wiring.cells.initial_state(
-            self.bridge(encoder_output), self.bridge.initial_cell_states(encoder_output)
-        )
+        copied = encoder_output.final_cell_states if self.bridge.copies_cell_states else ()
+        cells = self.wiring.cells.initial_state(self.bridge(encoder_output), copied)
         state = self.wiring.initial_state(cells, memory, encoder_output)
         return RecurrentDecoderState(state, memory)
 
@@ -100,8 +240,9 @@ class RecurrentDecoder(Decoder):
         self, tokens: StepTokens, state: RecurrentDecoderState
     ) -> StepOutput[RecurrentDecoderState]:
         output, next_state = self._step(tokens, self.embedding(tokens), state)
-        log_probs = self._compute_log_probs(output, state.memory)
-        return StepOutput(log_probs, next_state, output.weights.squeeze(1))
+        features = self.wiring.compute_features(output.pre_output_input.unsqueeze(1))
+        log_probs = self.output_head(features, output.weights)
+        return StepOutput(log_probs.squeeze(1), next_state, output.weights.squeeze(1))
 
     @override
     def forward(
@@ -116,42 +257,31 @@ class RecurrentDecoder(Decoder):
         weights, attention_records = self._collect_attention(outputs)
         pre_output_input = torch.stack([output.pre_output_input for output in outputs], dim=1)
         features = self.wiring.compute_features(pre_output_input)  # (B, T, D) or (B, T, S, D)
-        log_probs = self.output_head(features, weights, state.memory)
-        return DecoderOutput(log_probs, weights, attention_records)
+        return DecoderOutput(self.output_head(features, weights), weights, attention_records)
 
     @override
     def forward_scheduled_sampling(
-        self,
-        tokens: TokenIds,
-        encoder_output: EncoderOutput,
-        teacher_forcing_ratio: float,
-        token_choice: TokenChoice,
+        self, tokens: TokenIds, encoder_output: EncoderOutput, sampler: InputSampler
     ) -> DecoderOutput:
         state = self.initial_state(encoder_output)
         outputs: list[WiringOutput] = []
         log_probs: list[Tensor] = []
         for gold_tokens in tokens.unbind(dim=1):
-            last_log_probs = log_probs[-1] if log_probs else None
-            input_tokens = choose_input_token(
-                gold_tokens, last_log_probs, teacher_forcing_ratio, token_choice
-            )
+            input_tokens = sampler.choose(gold_tokens, log_probs[-1] if log_probs else None)
             output, state = self._step(input_tokens, self.embedding(input_tokens), state)
             outputs.append(output)
-            log_probs.append(self._compute_log_probs(output, state.memory))
+            features = self.wiring.compute_features(output.pre_output_input.unsqueeze(1))
+            log_probs.append(self.output_head(features, output.weights).squeeze(1))
         return DecoderOutput(torch.stack(log_probs, dim=1), *self._collect_attention(outputs))
 
     def _collect_attention(
         self, outputs: Sequence[WiringOutput]
-    ) -> tuple[Float[Tensor, "B T S"], Sequence[AttentionRecord]]:
+    ) -> tuple[SourceWeights, Sequence[AttentionRecord]]:
         weights = torch.cat([output.weights for output in outputs], dim=1)
         if not isinstance(self.wiring, AttentionWiring):
             return weights, ()
         alignments = [output.alignment for output in outputs if output.alignment is not None]
         return weights, (AttentionRecord(self.wiring.attention, concat_alignments(alignments)),)
-
-    def _compute_log_probs(self, output: WiringOutput, memory: Memory) -> Float[Tensor, "B N"]:
-        features = self.wiring.compute_features(output.pre_output_input.unsqueeze(1))
-        return self.output_head(features, output.weights, memory).squeeze(1)
 
     def _step(
         self, tokens: StepTokens, embedded: Embedded, state: RecurrentDecoderState
@@ -174,17 +304,6 @@ class RecurrentDecoder(Decoder):
         return output, RecurrentDecoderState(output.state, state.memory, pending)
 
 
-WiringConfig = Annotated[
-    AttendThenStepConfig
-    | StepThenAttendConfig
-    | BottomLayerAttentionConfig
-    | DeepFusionConfig
-    | ConstantContextWiringConfig
-    | FinalStateWiringConfig,
-    Field(discriminator="type"),
-]
-
-
 class RecurrentDecoderConfig(RecurrentDecoderConfigBase):
     """Decode with recurrent cells, and attention if the wiring uses it."""
 
@@ -199,9 +318,8 @@ class RecurrentDecoderConfig(RecurrentDecoderConfigBase):
     def build(
         self, *, vocab_size: int, memory_size: int, encoder_sizes: EncoderStateSizes | None = None
     ) -> RecurrentDecoder:
-        sizes = BridgeSizes(
-            memory_size, encoder_sizes or EncoderStateSizes(), self.hidden_size, self.num_layers
-        )
+        decoder_sizes = self.hidden_size, self.num_layers
+        sizes = BridgeSizes(memory_size, encoder_sizes or EncoderStateSizes(), decoder_sizes)
         wiring = self.wiring.build(self, memory_size=memory_size)
         decoder = RecurrentDecoder(
             TokenEmbedding(vocab_size, self.embedding_size, dropout=self.dropout),
@@ -210,8 +328,7 @@ class RecurrentDecoderConfig(RecurrentDecoderConfigBase):
             self.output_head.build(feature_size=wiring.pre_output.size, vocab_size=vocab_size),
         )
         if isinstance(wiring, AttentionWiring):
-            self._check_context_is_used()
-            self._check_context_shape(wiring, decoder.output_head)
+            self._check_attention(wiring, decoder.output_head)
         else:
             self._check_no_attention()
         return decoder
@@ -240,7 +357,9 @@ class RecurrentDecoderConfig(RecurrentDecoderConfigBase):
             "choose 'softmax', or another wiring, such as 'step-then-attend'",
         )
 
-    def _check_context_is_used(self) -> None:
+    def _check_attention(self, wiring: AttentionWiring, output_head: OutputHead) -> None:
+        readout, head = self.attention.readout.type, self.output_head.type
+        is_per_position = wiring.attention.readout.is_per_position
         check(
             not isinstance(self.wiring, StepThenAttendConfig)
             or not isinstance(self.pre_output, StateOnlyPreOutputConfig),
@@ -249,10 +368,6 @@ class RecurrentDecoderConfig(RecurrentDecoderConfigBase):
             f"{self.pre_output.type!r} leaves it out",
             "choose 'tanh', 'maxout' or 'concat', or another wiring",
         )
-
-    def _check_context_shape(self, wiring: AttentionWiring, output_head: OutputHead) -> None:
-        readout, head = self.attention.readout.type, self.output_head.type
-        is_per_position = wiring.attention.readout.is_per_position
         check(
             is_per_position or not output_head.is_per_position,
             "attention.readout.type",

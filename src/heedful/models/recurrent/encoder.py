@@ -6,63 +6,256 @@ direction a layer has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple, cast
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, cast
 
 import torch
 from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
+from heedful.attention.attention import Attention
 from heedful.attention.auxiliary_losses import sum_losses
 from heedful.attention.config import AttentionConfig, build_self_attention
 from heedful.attention.memory import padding_mask
 from heedful.attention.positional_encoding import PositionalEncodingConfig
 from heedful.config import BaseConfig
+from heedful.config.base import allow_bare_type
+from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding
-from heedful.layers.mixture_of_experts import MoESublayerConfig
+from heedful.layers.mixture_of_experts import MoESublayer, MoESublayerConfig
 from heedful.layers.pooling import LastStatePoolingConfig, Pooling, PoolingConfig
 from heedful.layers.rnn import RecurrentLayer, reverse_padded
 from heedful.layers.rnn_cell_config import CellConfig, GRUCellConfig
-from heedful.layers.rnn_cells import RecurrentCell
 from heedful.layers.self_attentive_cells import SelfAttentiveLSTMCell, StateHistory
-from heedful.models.base import Encoder, EncoderOutput
-from heedful.models.recurrent.encoder_layers import (
-    BidirectionalConfig,
-    ConnectionConfig,
-    DirectionConfig,
-    PlainConnectionConfig,
-    RecurrentLayerWrapper,
+from heedful.models.base import Encoder, EncoderOutput, EncoderStateSizes
+from heedful.shapes import (
+    Float,
+    Hidden,
+    LayerInputs,
+    LayerOutputs,
+    Lengths,
+    Losses,
+    SourceMask,
+    SourceTokens,
 )
-from heedful.shapes import Hidden, Int, LayerInputs, LayerOutputs, Lengths, SourceMask
+
+NextInputs = Float[Tensor, "B S X"]
 
 
-class CellStatesOutput(NamedTuple):
-    """Outputs of a layer and, where it has them, its cell states."""
+class Connection(nn.Module):
+    """The input of the next layer, or the encoder's states: by default the layer's output."""
 
-    outputs: LayerOutputs
-    cell_states: LayerOutputs | None = None  # at each position, from a history
-    final_cell_states: Hidden | None = None  # of each direction after its last input
+    @override
+    def forward(self, layer_input: LayerInputs, layer_output: LayerOutputs) -> NextInputs:
+        return layer_output
 
 
-def run_with_cell_states(
-    layer: RecurrentLayer, inputs: LayerInputs, lengths: Lengths, *, return_final_cell_state: bool
-) -> CellStatesOutput:
-    """Run a layer; return also its cell states: those in a history, or the final ones."""
-    if all(isinstance(cell, SelfAttentiveLSTMCell) for cell in layer.cells):
-        outputs, final_states = layer.forward_with_states(inputs, lengths)
-        cell_states = []
-        for cell, (_, _, *history) in zip(layer.cells, final_states, strict=True):
-            values = StateHistory(*history).values[..., cell.hidden_size :]  # after hidden states
-            is_reversed = cell is layer.backward_cell
-            cell_states.append(reverse_padded(values, lengths) if is_reversed else values)
-        return CellStatesOutput(outputs, cell_states=torch.cat(cell_states, dim=-1))
-    indices = [cell.cell_state_index for cell in layer.cells if cell.cell_state_index is not None]
-    if not (return_final_cell_state and indices):
-        return CellStatesOutput(layer(inputs, lengths))
-    outputs, final_states = layer.forward_with_states(inputs, lengths)
-    parts = [state[index] for index, state in zip(indices, final_states, strict=True)]
-    return CellStatesOutput(outputs, final_cell_states=torch.cat(parts, dim=-1))
+class ResidualConnection(Connection):
+    """x^i = m^i + x^(i-1)  (Wu et al. 2016, section 3.1)."""
+
+    @override
+    def forward(self, layer_input: LayerInputs, layer_output: LayerOutputs) -> NextInputs:
+        return layer_output + layer_input
+
+
+class FastForwardConnection(Connection):
+    """f^(k+1) = W [first values of f^k; dropout(h^k)]  (Zhou et al. 2016, section 3.1).
+
+    f is the input of a layer, of which the paper passes on one half, and h its output. The path
+    along f is linear and not recurrent, so that gradients reach the embeddings through any number
+    of layers.
+    """
+
+    def __init__(
+        self, shortcut_size: int, hidden_size: int, output_size: int, *, dropout: float
+    ) -> None:
+        super().__init__()
+        self.shortcut_size = shortcut_size
+        self.dropout = nn.Dropout(dropout)
+        self.projection = nn.Linear(shortcut_size + hidden_size, output_size, bias=False)
+
+    @override
+    def forward(self, layer_input: LayerInputs, layer_output: LayerOutputs) -> NextInputs:
+        shortcut = layer_input[..., : self.shortcut_size]
+        return self.projection(torch.cat([shortcut, self.dropout(layer_output)], dim=-1))
+
+
+class ConnectionConfigBase(BaseConfig):
+    """What a layer passes on to the next; layers are counted from 1."""
+
+    type: str
+
+    def path_size(self, hidden_size: int) -> int | None:
+        """Return the size of the linear path beside the layers, None without one."""
+        return None
+
+    def build(self, layer: int, *, is_top: bool, hidden_size: int, dropout: float) -> Connection:
+        return Connection()
+
+
+class PlainConnectionConfig(ConnectionConfigBase):
+    """Pass on the layer's output."""
+
+    type: Literal["plain"] = "plain"
+
+
+class ResidualConnectionConfig(ConnectionConfigBase):
+    """Pass on the sum of input and output (Wu et al. 2016)."""
+
+    type: Literal["residual"] = "residual"
+    first_residual_layer: int = Field(default=3, ge=2)
+    """First layer with a residual connection, counted from 1; the paper's is the third. Never the
+    first, whose input is embeddings."""
+
+    @override
+    def build(self, layer: int, *, is_top: bool, hidden_size: int, dropout: float) -> Connection:
+        return ResidualConnection() if layer >= self.first_residual_layer else Connection()
+
+
+class FastForwardConnectionConfig(ConnectionConfigBase):
+    """A linear path beside the layers, from the embeddings to the top (Zhou et al. 2016).
+
+    In the paper the path is four times as wide and replaces the input product of the cells. Here
+    it is the input of any cell.
+    """
+
+    type: Literal["fast-forward"] = "fast-forward"
+    shortcut_size: PositiveInt | None = None
+    """Size of the linear path; by default hidden_size."""
+    halve_shortcut: bool = True
+    """Pass on half of the path from layer to layer, as in the paper, or all of it."""
+
+    @override
+    def path_size(self, hidden_size: int) -> int:
+        size = self.shortcut_size or hidden_size
+        check(
+            not self.halve_shortcut or size % 2 == 0,
+            "connection.shortcut_size",
+            f"a path of size {size} cannot be halved",
+            "choose an even size, or set `halve_shortcut: false`",
+        )
+        return size
+
+    @override
+    def build(self, layer: int, *, is_top: bool, hidden_size: int, dropout: float) -> Connection:
+        size = self.path_size(hidden_size)
+        if is_top:
+            return FastForwardConnection(size, hidden_size, hidden_size, dropout=0.0)
+        shortcut_size = size // 2 if self.halve_shortcut else size
+        return FastForwardConnection(shortcut_size, hidden_size, size, dropout=dropout)
+
+
+_Connections = PlainConnectionConfig | ResidualConnectionConfig | FastForwardConnectionConfig
+ConnectionConfig = Annotated[
+    _Connections,
+    Field(discriminator="type"),
+    allow_bare_type(Literal["plain", "residual", "fast-forward"] | _Connections),
+]
+
+
+class BidirectionalConfig(BaseConfig):
+    """Bidirectional layers; both directions are concatenated (Schuster & Paliwal 1997)."""
+
+    type: Literal["bidirectional"] = "bidirectional"
+
+    def layer_directions(self, layer: int) -> tuple[bool, bool]:
+        """Return whether a layer, counted from 1, reads forward, and whether backward."""
+        return True, True
+
+
+class ReversibleDirectionConfigBase(BaseConfig):
+    """Forward layers, which can be reversed."""
+
+    type: str
+    reverse_source: bool = False
+    """Read the source from its end: swap forward and backward (Sutskever et al. 2014)."""
+
+    def layer_directions(self, layer: int) -> tuple[bool, bool]:
+        """Return whether a layer, counted from 1, reads forward, and whether backward."""
+        return not self.reverse_source, self.reverse_source
+
+
+class ForwardConfig(ReversibleDirectionConfigBase):
+    """Forward layers."""
+
+    type: Literal["forward"] = "forward"
+
+
+class AlternatingConfig(ReversibleDirectionConfigBase):
+    """Forward in the first layer, backward in the second, and so on (Zhou et al. 2016)."""
+
+    type: Literal["alternating"] = "alternating"
+
+    @override
+    def layer_directions(self, layer: int) -> tuple[bool, bool]:
+        is_forward = (layer % 2 == 1) != self.reverse_source
+        return is_forward, not is_forward
+
+
+class BidirectionalThenForwardConfig(ReversibleDirectionConfigBase):
+    """Bidirectional bottom layers, forward layers above (Wu et al. 2016)."""
+
+    type: Literal["bidirectional-then-forward"] = "bidirectional-then-forward"
+    num_bidirectional: PositiveInt = 1
+    """Number of bidirectional layers."""
+
+    @override
+    def layer_directions(self, layer: int) -> tuple[bool, bool]:
+        is_bidirectional = layer <= self.num_bidirectional
+        return (True, True) if is_bidirectional else super().layer_directions(layer)
+
+
+_DirectionTypes = Literal["bidirectional", "forward", "alternating", "bidirectional-then-forward"]
+_Directions = (
+    BidirectionalConfig | ForwardConfig | AlternatingConfig | BidirectionalThenForwardConfig
+)
+DirectionConfig = Annotated[
+    _Directions, Field(discriminator="type"), allow_bare_type(_DirectionTypes | _Directions)
+]
+
+
+class RecurrentLayerWrapper(nn.Module):
+    """What happens before and after the cells of one layer.
+
+    With `lower_attention`, the cells also read a context of the outputs of the layer below; its
+    queries are the layer's input.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        dropout: float,
+        lower_attention: Attention | None = None,
+        experts: MoESublayer | None = None,
+    ) -> None:
+        super().__init__()
+        self.connection = connection
+        self.dropout = nn.Dropout(dropout)
+        self.lower_attention = lower_attention
+        self.experts = experts
+
+    def prepare_input(
+        self, layer_input: LayerInputs, lower_outputs: LayerOutputs, mask: SourceMask
+    ) -> NextInputs:
+        """Return the input of the cells."""
+        cell_input = self.dropout(layer_input)
+        if self.lower_attention is None:
+            return cell_input
+        memory = self.lower_attention.build_memory(lower_outputs, mask.unsqueeze(1))
+        context = self.lower_attention(cell_input, memory, need_weights=False).context
+        return torch.cat([cell_input, context], dim=-1)
+
+    def connect_output(
+        self, layer_input: LayerInputs, layer_output: LayerOutputs, mask: SourceMask
+    ) -> tuple[NextInputs, Losses]:
+        """Return the input of the next layer and its auxiliary losses."""
+        connected = self.connection(layer_input, layer_output)
+        if self.experts is None:
+            return connected, {}
+        moe_output = self.experts(connected, mask)
+        return moe_output.outputs, moe_output.auxiliary_losses
 
 
 class RecurrentEncoder(Encoder):
@@ -81,60 +274,66 @@ class RecurrentEncoder(Encoder):
         super().__init__()
         self.embedding = embedding
         self.input_projection = input_projection
-        self.layers = nn.ModuleList(layers)
-        self.layer_wrappers = nn.ModuleList(layer_wrappers)
+        self.layers = cast(Sequence[RecurrentLayer], nn.ModuleList(layers))
+        self.layer_wrappers = cast(Sequence[RecurrentLayerWrapper], nn.ModuleList(layer_wrappers))
         self.pooling = pooling
         self.output_size = size
-
-    @property
-    def _layers(self) -> Iterable[RecurrentLayer]:
-        return cast(Iterable[RecurrentLayer], self.layers)
-
-    @property
-    @override
-    def final_state_sizes(self) -> tuple[int, ...]:
-        return tuple(sum(cell.hidden_size for cell in layer.cells) for layer in self._layers)
-
-    @property
-    @override
-    def backward_size(self) -> int:
-        backward_cell = cast(RecurrentLayer, self.layers[-1]).backward_cell
-        return 0 if backward_cell is None else backward_cell.hidden_size
+        final_sizes = tuple(sum(cell.hidden_size for cell in layer.cells) for layer in layers)
+        backward_cell = layers[-1].backward_cell
+        backward_size = 0 if backward_cell is None else backward_cell.hidden_size
+        self.state_sizes = EncoderStateSizes(final_sizes, backward_size)
 
     @override
-    def forward(self, tokens: Int[Tensor, "B S"], lengths: Lengths) -> EncoderOutput:
+    def forward(
+        self, tokens: SourceTokens, lengths: Lengths, *, need_cell_states: bool = False
+    ) -> EncoderOutput:
         mask = padding_mask(lengths, tokens.size(1)).squeeze(1)  # (B, S)
+        is_padding = ~mask.unsqueeze(-1)
         layer_output = layer_input = self.input_projection(self.embedding(tokens))
-        outputs: list[CellStatesOutput] = []
+        cell_states: Tensor | None = None
         final_states: list[Tensor] = []
+        final_cell_states: list[Tensor] = []
         auxiliary_losses: list[Mapping[str, Tensor]] = []
-        wrappers = cast(Iterable[RecurrentLayerWrapper], self.layer_wrappers)
-        for layer, wrapper in zip(self._layers, wrappers, strict=True):
+        for layer, wrapper in zip(self.layers, self.layer_wrappers, strict=True):
             cell_input = wrapper.prepare_input(layer_input, layer_output, mask)
-            output = run_with_cell_states(
-                layer, cell_input, lengths, return_final_cell_state=self.returns_cell_states
+            layer_output, cell_states, final_cell_state = _run_with_cell_states(
+                layer, cell_input, lengths, need_final=need_cell_states
             )
-            outputs.append(output)
-            layer_output = output.outputs
             final_states.append(layer.final_outputs(layer_output, lengths))
+            if final_cell_state is not None:
+                final_cell_states.append(final_cell_state)
             layer_input, losses = wrapper.connect_output(layer_input, layer_output, mask)
             auxiliary_losses.append(losses)
-        states = _zero_padding(layer_input, mask)
-        cell_states = outputs[-1].cell_states
-        final_cell_states = [output.final_cell_states for output in outputs]
+        states = layer_input.masked_fill(is_padding, 0)
         return EncoderOutput(
             states,
             lengths,
             final_states[-1] if self.pooling is None else self.pooling(states, mask),
             tuple(final_states),
-            None if cell_states is None else _zero_padding(cell_states, mask),
+            None if cell_states is None else cell_states.masked_fill(is_padding, 0),
             sum_losses(*auxiliary_losses),
-            final_cell_states=tuple(part for part in final_cell_states if part is not None),
+            final_cell_states=tuple(final_cell_states),
         )
 
 
-def _zero_padding(values: LayerOutputs, mask: SourceMask) -> LayerOutputs:
-    return values.masked_fill(~mask.unsqueeze(-1), 0)
+def _run_with_cell_states(
+    layer: RecurrentLayer, inputs: LayerInputs, lengths: Lengths, *, need_final: bool
+) -> tuple[LayerOutputs, LayerOutputs | None, Hidden | None]:
+    """Return outputs, the cell states in a history, and those after each direction's last input."""
+    if all(isinstance(cell, SelfAttentiveLSTMCell) for cell in layer.cells):
+        outputs, final_states = layer.forward_with_states(inputs, lengths)
+        cell_states = []
+        for cell, (_, _, *history) in zip(layer.cells, final_states, strict=True):
+            values = StateHistory(*history).values[..., cell.hidden_size :]  # after hidden states
+            is_reversed = cell is layer.backward_cell
+            cell_states.append(reverse_padded(values, lengths) if is_reversed else values)
+        return outputs, torch.cat(cell_states, dim=-1), None
+    indices = [cell.cell_state_index for cell in layer.cells if cell.cell_state_index is not None]
+    if not (need_final and indices):
+        return layer(inputs, lengths), None, None
+    outputs, final_states = layer.forward_with_states(inputs, lengths)
+    parts = [state[index] for index, state in zip(indices, final_states, strict=True)]
+    return outputs, None, torch.cat(parts, dim=-1)
 
 
 class RecurrentEncoderConfig(BaseConfig):
@@ -165,27 +364,21 @@ class RecurrentEncoderConfig(BaseConfig):
     """Positional encoding of the embeddings; null for none."""
 
     @model_validator(mode="after")
-    def _check_even_hidden_size(self) -> RecurrentEncoderConfig:
-        directions = [sum(self.direction.layer_directions(layer)) for layer in self._layer_numbers]
-        if max(directions) > 1 and self.hidden_size % 2:
+    def _check_sizes(self) -> RecurrentEncoderConfig:
+        layers = range(1, self.num_layers + 1)
+        is_bidirectional = any(all(self.direction.layer_directions(layer)) for layer in layers)
+        if is_bidirectional and self.hidden_size % 2:
             raise ValueError(f"hidden_size, for both directions, must be even: {self.hidden_size}")
-        return self
-
-    @model_validator(mode="after")
-    def _check_num_layers(self) -> RecurrentEncoderConfig:
         min_layers = {
             "lower_attention": 2 if self.lower_attention else 1,
             "experts": self.experts.min_layers if self.experts else 1,
-            "connection": self.connection.min_layers,
         }
+        if isinstance(self.connection, ResidualConnectionConfig):
+            min_layers["connection"] = self.connection.first_residual_layer
         for name, minimum in min_layers.items():
             if minimum > self.num_layers:
                 raise ValueError(f"{name} needs num_layers of {minimum} or more: {self.num_layers}")
         return self
-
-    @property
-    def _layer_numbers(self) -> range:
-        return range(1, self.num_layers + 1)
 
     def build(self, *, vocab_size: int) -> RecurrentEncoder:
         size, positions = self.embedding_size, self.positional_encoding
@@ -195,47 +388,42 @@ class RecurrentEncoderConfig(BaseConfig):
             dropout=self.dropout,
             position_combiner=positions.build(embedding_size=size) if positions else None,
         )
-        input_sizes = {
-            layer: self._layer_input_size(layer, embedding.embedding_size)
-            for layer in self._layer_numbers
-        }
+        path_size = self.connection.path_size(self.hidden_size)
+        upper_sizes = [path_size or self.hidden_size] * (self.num_layers - 1)
+        input_sizes = [path_size or embedding.embedding_size, *upper_sizes]
+        layers = [self._build_layer(*item) for item in enumerate(input_sizes, start=1)]
+        wrappers = [self._build_wrapper(*item) for item in enumerate(input_sizes, start=1)]
+        input_projection: nn.Module = nn.Identity()
+        if path_size is not None:  # f^1 = W x
+            input_projection = nn.Linear(embedding.embedding_size, path_size, bias=False)
         return RecurrentEncoder(
             embedding,
-            [self._build_layer(layer, size) for layer, size in input_sizes.items()],
-            [self._build_layer_wrapper(layer, size) for layer, size in input_sizes.items()],
-            input_projection=self.connection.build_input_projection(
-                embedding.embedding_size, self.hidden_size
-            ),
+            layers,
+            wrappers,
+            input_projection=input_projection,
             pooling=self.pooling.build(size=self.hidden_size),
             size=self.hidden_size,
-        )
-
-    def _layer_input_size(self, layer: int, embedding_size: int) -> int:
-        return self.connection.layer_input_size(
-            layer, embedding_size=embedding_size, hidden_size=self.hidden_size
         )
 
     def _build_layer(self, layer: int, input_size: int) -> RecurrentLayer:
         directions = self.direction.layer_directions(layer)
         context_size = self.hidden_size if self.lower_attention and layer > 1 else 0
-
-        def build_cell() -> RecurrentCell:
-            return self.cell.build(
-                input_size=input_size + context_size,
-                hidden_size=self.hidden_size // sum(directions),
-            )
-
-        return RecurrentLayer(
-            forward_cell=build_cell() if directions.is_forward else None,
-            backward_cell=build_cell() if directions.is_backward else None,
+        cell_size = self.hidden_size // sum(directions)
+        forward_cell, backward_cell = (
+            self.cell.build(input_size=input_size + context_size, hidden_size=cell_size)
+            if is_used
+            else None
+            for is_used in directions
         )
+        return RecurrentLayer(forward_cell=forward_cell, backward_cell=backward_cell)
 
-    def _build_layer_wrapper(self, layer: int, input_size: int) -> RecurrentLayerWrapper:
+    def _build_wrapper(self, layer: int, input_size: int) -> RecurrentLayerWrapper:
         is_top = layer == self.num_layers
         hidden_size, dropout = self.hidden_size, self.dropout
         connection = self.connection.build(
             layer, is_top=is_top, hidden_size=hidden_size, dropout=dropout
         )
+        path_size = self.connection.path_size(hidden_size)
         lower_attention = experts = None
         if self.lower_attention is not None and layer > 1:
             lower_attention = build_self_attention(
@@ -245,11 +433,12 @@ class RecurrentEncoderConfig(BaseConfig):
                 config_path="lower_attention",
             )
         if self.experts is not None and self.experts.is_after(layer) and not is_top:
-            size = self._layer_input_size(layer + 1, self.embedding_size)
-            experts = self.experts.build(size=size, dropout=dropout)
+            experts = self.experts.build(size=path_size or hidden_size, dropout=dropout)
+        # Embeddings have their own dropout; with a path, the connection drops from layer outputs.
+        has_dropout = layer > 1 and path_size is None
         return RecurrentLayerWrapper(
             connection,
-            dropout=self.connection.layer_input_dropout(layer, dropout),
+            dropout=dropout if has_dropout else 0.0,
             lower_attention=lower_attention,
             experts=experts,
         )

@@ -25,7 +25,7 @@ from heedful.layers.pooling import (
     Pooling,
 )
 from heedful.models.base import Encoder, ModelOutput
-from heedful.models.config import EncoderConfig
+from heedful.models.encoder_decoder import EncoderConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.shapes import Float, Int
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, UNK

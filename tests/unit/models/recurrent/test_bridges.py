@@ -7,8 +7,7 @@ from heedful.errors import ConfigError
 from heedful.layers.rnn import RecurrentLayer
 from heedful.layers.rnn_cells import ResetAfterGRUCell
 from heedful.models.base import EncoderOutput, EncoderStateSizes
-from heedful.models.recurrent.bridges import BridgeSizes, ProjectedBridge
-from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+from heedful.models.recurrent.decoder import ProjectedBridge, RecurrentDecoderConfig
 
 BIDIRECTIONAL_SIZES = EncoderStateSizes(final_state_sizes=(4, 4), backward_size=3)
 
@@ -97,14 +96,14 @@ def test_backward_bridge_uses_backward_state_at_first_token():
     encoded = EncoderOutput(
         states, lengths, torch.randn(2, 6), final_states
     )  # its summary made otherwise
-    layer = torch.nn.Linear(3, 4)
-    (hidden,) = ProjectedBridge([layer], uses_tanh=True, backward_size=3)(encoded)
+    bridge = ProjectedBridge(3, hidden_size=4, num_layers=1, from_backward_state=True)
+    (hidden,), (layer,) = bridge(encoded), bridge.layers
     torch.testing.assert_close(hidden, layer(states[:, 0, 3:]).tanh())
 
 
 def test_projections_have_decoder_sizes():
-    layers = BridgeSizes(6, EncoderStateSizes(), hidden_size=4, num_layers=3).build_projections(5)
-    assert [(each.in_features, each.out_features) for each in layers] == [(5, 4)] * 3
+    layers = ProjectedBridge(5, hidden_size=4, num_layers=3).layers
+    assert [(layer.in_features, layer.out_features) for layer in layers] == [(5, 4)] * 3
 
 
 @pytest.mark.parametrize(

@@ -69,13 +69,6 @@ def test_cells_without_history_return_no_cell_states(kind):
     assert encoder(kind)(TOKENS, LENGTHS).cell_states is None
 
 
-def encoder_with_final_cell_states(cell, **settings):
-    """An encoder in eval mode that returns final cell states."""
-    built = encoder(cell, **settings).eval()
-    built.returns_cell_states = True
-    return built
-
-
 def last_state(cell, words):
     """The state after all tokens, one by one."""
     state = cell.initial_state(torch.zeros(1, cell.hidden_size, dtype=torch.double))
@@ -88,8 +81,8 @@ def last_state(cell, words):
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_final_cell_states_are_those_after_last_real_token(option, direction):
     settings = {"type": "lstm", **WITH_MEMORY[option]}
-    built = encoder_with_final_cell_states(settings, direction=DIRECTIONS[direction], num_layers=2)
-    encoded = built(TOKENS, LENGTHS)
+    built = encoder(settings, direction=DIRECTIONS[direction], num_layers=2).eval()
+    encoded = built(TOKENS, LENGTHS, need_cell_states=True)
     for row, length in enumerate(LENGTHS.tolist()):
         inputs = built.embedding(TOKENS[row : row + 1, :length])
         for layer, final_state, cell_state in zip(
@@ -111,17 +104,17 @@ def test_final_cell_states_are_those_after_last_real_token(option, direction):
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_padding_has_no_influence_on_final_cell_states(direction):
-    built = encoder_with_final_cell_states("lstm", direction=DIRECTIONS[direction], num_layers=2)
+    built = encoder("lstm", direction=DIRECTIONS[direction], num_layers=2).eval()
     wide = torch.cat([TOKENS, torch.full((2, 3), 7)], dim=1)
     torch.testing.assert_close(
-        built(wide, LENGTHS).final_cell_states, built(TOKENS, LENGTHS).final_cell_states
+        built(wide, LENGTHS, need_cell_states=True).final_cell_states,
+        built(TOKENS, LENGTHS, need_cell_states=True).final_cell_states,
     )
 
 
 def test_lstm_outputs_do_not_depend_on_final_cell_states():
-    built = encoder_with_final_cell_states("lstm", num_layers=2)
-    with_cell_states = built(TOKENS, LENGTHS)
-    built.returns_cell_states = False
+    built = encoder("lstm", num_layers=2).eval()
+    with_cell_states = built(TOKENS, LENGTHS, need_cell_states=True)
     expected = built(TOKENS, LENGTHS)
     assert len(with_cell_states.final_cell_states) == 2
     assert expected.final_cell_states == ()
@@ -132,4 +125,5 @@ def test_lstm_outputs_do_not_depend_on_final_cell_states():
 @pytest.mark.parametrize("kind", ["rnn", "gru", "self-attentive-rnn", *WITH_HISTORY])
 def test_cells_without_cell_state_return_no_final_cell_states(kind):
     """A history is no cell state: a decoder starts one of its own."""
-    assert encoder_with_final_cell_states(kind)(TOKENS, LENGTHS).final_cell_states == ()
+    encoded = encoder(kind).eval()(TOKENS, LENGTHS, need_cell_states=True)
+    assert encoded.final_cell_states == ()

@@ -7,8 +7,10 @@ import torch
 
 from heedful.config.base import type_of, types_in
 from heedful.models.base import EncoderOutput, EncoderStateSizes
-from heedful.models.recurrent.decoder import RecurrentDecoderConfig, WiringConfig
-from heedful.models.recurrent.pre_output import PreOutputConfig
+from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+from heedful.models.recurrent.other_wirings import WiringConfig
+from heedful.models.recurrent.wiring import PreOutputConfig
+from heedful.models.scheduled_sampling import InputSampler
 
 MEMORY, VOCABULARY = 6, 9
 WIRINGS = [type_of(each) for each in types_in(WiringConfig)]
@@ -124,7 +126,9 @@ def test_scheduled_sampling_passes_no_gradient_through_choice():
     """It is that of reading the very same tokens as known ones."""
     decoder, encoded = build(), source(4, 2)
     gold_tokens = torch.randint(3, VOCABULARY, (2, 5))
-    output = decoder.forward_scheduled_sampling(gold_tokens, encoded, 0.0, "argmax").log_probs
+    output = decoder.forward_scheduled_sampling(
+        gold_tokens, encoded, InputSampler(0.0, "argmax")
+    ).log_probs
     own_tokens = torch.cat([gold_tokens[:, :1], output.argmax(-1)[:, :-1]], dim=1)
     teacher_forced = decoder(own_tokens, encoded).log_probs
     torch.testing.assert_close(output, teacher_forced)
@@ -141,7 +145,7 @@ def input_tokens_of(decoder, gold_tokens, encoded, ratio, token_choice="sample")
     handle = decoder.embedding.register_forward_pre_hook(
         lambda _, inputs: input_tokens.append(inputs[0])
     )
-    decoder.forward_scheduled_sampling(gold_tokens, encoded, ratio, token_choice)
+    decoder.forward_scheduled_sampling(gold_tokens, encoded, InputSampler(ratio, token_choice))
     handle.remove()
     return torch.stack(input_tokens, dim=1)
 
@@ -179,5 +183,5 @@ def test_nan_reaches_log_probs_in_scheduled_sampling():
     decoder, encoded = build(), source(4, 2)
     broken = encoded._replace(states=encoded.states * float("nan"))
     tokens = torch.randint(3, VOCABULARY, (2, 3))
-    output = decoder.forward_scheduled_sampling(tokens, broken, 0.0, "sample")
+    output = decoder.forward_scheduled_sampling(tokens, broken, InputSampler(0.0, "sample"))
     assert output.log_probs.isnan().all()

@@ -3,15 +3,13 @@
 import pytest
 import torch
 
-from heedful.models.recurrent.pre_output import (
-    ConcatPreOutput,
+from heedful.models.recurrent.wiring import (
     ConcatPreOutputConfig,
-    MaxoutPreOutput,
     MaxoutPreOutputConfig,
+    PreOutputLayer,
     PreOutputParts,
     StateOnlyPreOutputConfig,
     StepVectors,
-    TanhPreOutput,
     TanhPreOutputConfig,
 )
 
@@ -25,7 +23,7 @@ def step_vectors(num_positions=None):
 
 
 def test_maxout_keeps_larger_of_each_pair():
-    output = MaxoutPreOutput(["state"], 2, 2, dropout=0.0)
+    output = PreOutputLayer(["state"], {"state": 2}, activation="maxout", dropout=0.0)
     with torch.no_grad():
         output.projection.weight.copy_(torch.tensor([[1.0, 0], [0, 1], [1, 1], [1, -1]]))
         output.projection.bias.zero_()
@@ -35,7 +33,7 @@ def test_maxout_keeps_larger_of_each_pair():
 
 def test_maxout_sums_state_token_and_context():
     """t~ = U_o s + V_o y + C_o c, each with its own part of one matrix."""
-    output = MaxoutPreOutputConfig(size=3).build(PARTS, PART_SIZES, dropout=0.0)
+    output = MaxoutPreOutputConfig(size=3).build(PARTS, PART_SIZES, 0.0)
     step = step_vectors()
     U_o, V_o, C_o = output.projection.weight.split([2, 4, 3], dim=1)
     sums = (
@@ -49,44 +47,45 @@ def test_maxout_sums_state_token_and_context():
 
 
 def test_tanh_layer_matches_formula():
-    output, step = TanhPreOutputConfig().build(PARTS, PART_SIZES, dropout=0.0), step_vectors()
+    output, step = TanhPreOutputConfig().build(PARTS, PART_SIZES, 0.0), step_vectors()
     C, S = output.projection.weight.split([3, 2], dim=1)
     expected = (step.context @ C.T + step.state @ S.T + output.projection.bias).tanh()
     torch.testing.assert_close(output(output.concat_parts(step)), expected)
 
 
 def test_concat_is_context_and_state():
-    output, step = ConcatPreOutputConfig().build(PARTS, PART_SIZES, dropout=0.0), step_vectors()
+    output, step = ConcatPreOutputConfig().build(PARTS, PART_SIZES, 0.0), step_vectors()
     assert output.size == 5
     expected = torch.cat([step.context, step.state], -1)
     torch.testing.assert_close(output(output.concat_parts(step)), expected)
 
 
 def test_state_only_is_the_state():
-    output, step = StateOnlyPreOutputConfig().build(PARTS, PART_SIZES, dropout=0.0), step_vectors()
+    output, step = StateOnlyPreOutputConfig().build(PARTS, PART_SIZES, 0.0), step_vectors()
     assert output.size == 2
     torch.testing.assert_close(output(output.concat_parts(step)), step.state)
 
 
 def test_maxout_size_defaults_to_hidden_size():
-    assert MaxoutPreOutputConfig().build(PARTS, PART_SIZES, dropout=0.0).size == 2
-    assert MaxoutPreOutputConfig(size=7).build(PARTS, PART_SIZES, dropout=0.0).size == 7
+    assert MaxoutPreOutputConfig().build(PARTS, PART_SIZES, 0.0).size == 2
+    assert MaxoutPreOutputConfig(size=7).build(PARTS, PART_SIZES, 0.0).size == 7
 
 
 @pytest.mark.parametrize(
     "config", [TanhPreOutputConfig(), MaxoutPreOutputConfig(), ConcatPreOutputConfig()], ids=str
 )
 def test_contexts_per_position_give_features_per_position(config):
-    output, step = config.build(PARTS, PART_SIZES, dropout=0.0), step_vectors(num_positions=6)
+    output, step = config.build(PARTS, PART_SIZES, 0.0), step_vectors(num_positions=6)
     together = output(output.concat_parts(step))
     for position in range(6):
         alone = step._replace(context=step.context[:, position])
         torch.testing.assert_close(together[:, position], output(output.concat_parts(alone)))
 
 
-@pytest.mark.parametrize("make", [TanhPreOutput, MaxoutPreOutput])
-def test_dropout_is_on_input_of_projection(make):
-    output = make(["state"], 1000, 1, dropout=0.5)
+@pytest.mark.parametrize("activation", ["tanh", "maxout"])
+def test_dropout_is_on_input_of_projection(activation):
+    sizes = {"state": 1000}
+    output = PreOutputLayer(["state"], sizes, activation=activation, size=1, dropout=0.5)
     projected = []
     output.projection.register_forward_pre_hook(lambda _, inputs: projected.append(inputs[0]))
     output(torch.ones(1, 1000))
@@ -96,5 +95,5 @@ def test_dropout_is_on_input_of_projection(make):
 
 
 def test_concat_applies_dropout():
-    features = ConcatPreOutput(["state"], 1000, 1000, dropout=0.5)(torch.ones(1, 1000))
+    features = PreOutputLayer(["state"], {"state": 1000}, dropout=0.5)(torch.ones(1, 1000))
     assert set(features.flatten().tolist()) == {0.0, 2.0}

@@ -5,8 +5,7 @@ import pytest
 import heedful
 from heedful.data.token_stream import LMBatchingConfig
 from heedful.errors import ConfigError
-from heedful.models.backbones import RecurrentBackboneConfig
-from heedful.models.language_model import LanguageModelConfig
+from heedful.models.language_model import LanguageModelConfig, RecurrentBackboneConfig
 from heedful.tasks.language_modeling.generator import (
     TextGenerator,
     build_sampling_options,

@@ -1,0 +1,228 @@
+"""Wirings of GNMT and deep fusion, and those without attention; the union of all wiring configs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import nn
+from typing_extensions import override
+
+from heedful.attention.attention import Attention
+from heedful.attention.memory import Memory, padding_mask
+from heedful.config import BaseConfig
+from heedful.errors import ConfigError, check
+from heedful.layers.rnn_cells import StackedCells
+from heedful.layers.self_attentive_cells import LSTMNCellConfig
+from heedful.models.base import EncoderOutput
+from heedful.models.recurrent.wiring import (
+    AttendThenStepConfig,
+    AttentionWiring,
+    CellStates,
+    PreOutputLayer,
+    PreOutputParts,
+    RecurrentDecoderConfigBase,
+    StepThenAttendConfig,
+    StepVectors,
+    Wiring,
+    WiringOutput,
+    WiringState,
+)
+from heedful.shapes import Embedded
+
+
+class BottomLayerAttention(AttentionWiring):
+    """Attend with the bottom layer's last state; every layer reads the context (Wu et al. 2016).
+
+    c_t = attend(s1_{t-1}); s1_t = cell([y_{t-1}; c_t], s1_{t-1}); sk_t = cell([s(k-1)_t; c_t],
+    sk_{t-1})  (section 3). Attention need not wait for the top layer, so layers of neighboring
+    steps can run in parallel. The paper predicts from the top state alone: `state-only`.
+    """
+
+    pre_output_parts = PreOutputParts(
+        ("context", "state"), deep=("state", "token_embedding", "context")
+    )
+
+    @override
+    def forward(self, embedded: Embedded, state: WiringState, memory: Memory) -> WiringOutput:
+        bottom, top = state.cells[0][0], state.cells[-1][0]
+        attended = self.attention(bottom.unsqueeze(1), memory, state.attention_state)
+        context = attended.context.squeeze(1)
+        cells = self.cells(embedded, state.cells, context)
+        vectors = StepVectors(top, cells[-1][0], embedded, context)
+        return self.step_output(self.pre_output.concat_parts(vectors), attended, cells)
+
+
+class BottomLayerAttentionConfig(BaseConfig):
+    """Attend with the bottom layer; every layer reads the context (Wu et al. 2016, GNMT)."""
+
+    type: Literal["bottom-layer-attention"] = "bottom-layer-attention"
+
+    def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
+        return BottomLayerAttention(
+            decoder.build_attention(memory_size),
+            decoder.build_cells(decoder.embedding_size, memory_size),
+            decoder.build_pre_output(BottomLayerAttention, memory_size),
+        )
+
+
+class DeepFusion(AttentionWiring):
+    """Attend with token and last context; a gate adds cell states (Cheng et al. 2016, section 4).
+
+    [g~_t; a~_t] = attend([y_{t-1}; g~_{t-1}]), from states g and cell states a, with keys g;
+    r_t = sigmoid(W [g~_t; y_{t-1}] + b); c_t = r_t * a~_t + f_t * c~_t + i_t * c^_t; output: h_t
+
+    The bottom one of `cells` is a `DeepFusionLSTMNCell`. The paper's shallow fusion is LSTMN cells
+    on both sides with any other wiring.
+    """
+
+    pre_output_parts = PreOutputParts(("state",), deep=("state", "token_embedding"))
+
+    def __init__(
+        self,
+        attention: Attention,
+        cells: StackedCells,
+        pre_output: PreOutputLayer,
+        *,
+        gate: nn.Linear,
+    ) -> None:
+        super().__init__(attention, cells, pre_output)
+        self.gate = gate
+
+    @override
+    def build_memory(self, encoder_output: EncoderOutput) -> Memory:
+        states, cell_states = encoder_output.states, encoder_output.cell_states
+        if cell_states is None:
+            raise ConfigError(
+                "encoder.cell.type",
+                "wiring 'deep-fusion' needs the cell states of every source position, but this "
+                "encoder returns none",
+                "choose 'lstmn' or 'self-attentive-lstm'",
+            )
+        keys = self.attention.score.prepare_keys(states)
+        mask = padding_mask(encoder_output.lengths, states.size(1))
+        return Memory(torch.cat([states, cell_states], dim=-1), keys, mask)
+
+    @override
+    def forward(self, embedded: Embedded, state: WiringState, memory: Memory) -> WiringOutput:
+        assert state.attention_state is not None
+        last_context, _ = state.attention_state.last_context.chunk(2, dim=-1)
+        query = torch.cat([embedded, last_context], dim=-1).unsqueeze(1)
+        # The first half has the size of a key, as scores that use the last context expect.
+        attention_state = state.attention_state._replace(last_context=last_context)
+        attended = self.attention(query, memory, attention_state)
+        context, cell_context = attended.context.squeeze(1).chunk(2, dim=-1)
+        added = self.gate(torch.cat([context, embedded], dim=-1)).sigmoid() * cell_context
+        cells = self.cells(torch.cat([embedded, added], dim=-1), state.cells)
+        vectors = StepVectors(state.cells[-1][0], cells[-1][0], embedded)
+        return self.step_output(self.pre_output.concat_parts(vectors), attended, cells)
+
+
+class DeepFusionConfig(BaseConfig):
+    """Add the source's cell states to the target's, through a gate (Cheng et al. 2016)."""
+
+    type: Literal["deep-fusion"] = "deep-fusion"
+
+    def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
+        cell, embedding_size = decoder.cell, decoder.embedding_size
+        if not isinstance(cell, LSTMNCellConfig):
+            raise ConfigError(
+                "cell.type",
+                f"wiring 'deep-fusion' works only with 'lstmn' cells, but this is {cell.type!r}",
+                "choose 'lstmn', or another wiring",
+            )
+        check(
+            decoder.hidden_size == memory_size,
+            "hidden_size",
+            "wiring 'deep-fusion' adds cell states of both sides, but the encoder's have size "
+            f"{memory_size} and the decoder's {decoder.hidden_size}",
+            f"set it to {memory_size}",
+        )
+        check(
+            decoder.attention.multi_head is None,
+            "attention.multi_head",
+            "wiring 'deep-fusion' adds cell states as they are, but heads project them",
+            "remove the section, or choose another wiring",
+        )
+        cells = decoder.build_cells(embedding_size)
+        # Only the bottom layer, which reads the token, gets the added term.
+        cells.cells[0] = cell.build_deep_fusion(
+            input_size=embedding_size, hidden_size=decoder.hidden_size
+        )
+        query_size = embedding_size + memory_size
+        return DeepFusion(
+            decoder.attention.build(query_size=query_size, memory_size=memory_size),
+            cells,
+            decoder.build_pre_output(DeepFusion, memory_size),
+            gate=nn.Linear(memory_size + embedding_size, decoder.hidden_size),
+        )
+
+
+class FinalStateWiring(Wiring):
+    """No attention: the source is in the first state and nowhere else (Sutskever et al. 2014).
+
+    s_t = cell(y_{t-1}, s_{t-1}); output from s_t
+    """
+
+    pre_output_parts = PreOutputParts(("state",), deep=("state", "token_embedding"))
+
+    @override
+    def forward(self, embedded: Embedded, state: WiringState, memory: Memory) -> WiringOutput:
+        cells = self.cells(embedded, state.cells, state.summary)
+        vectors = StepVectors(state.cells[-1][0], cells[-1][0], embedded, state.summary)
+        features = self.pre_output.concat_parts(vectors)
+        zero_weights = torch.zeros_like(memory.mask, dtype=vectors.state.dtype)  # (B, 1, S)
+        return WiringOutput(features, zero_weights, None, state._replace(cells=cells))
+
+
+class FinalStateWiringConfig(BaseConfig):
+    """No attention: the source is in the first state alone (Sutskever et al. 2014)."""
+
+    type: Literal["final-state"] = "final-state"
+
+    def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
+        return FinalStateWiring(
+            decoder.build_cells(decoder.embedding_size),
+            decoder.build_pre_output(FinalStateWiring, memory_size),
+        )
+
+
+class ConstantContextWiring(FinalStateWiring):
+    """No attention: every layer reads the source summary at every step (Cho et al. 2014).
+
+    h_t = g(y_{t-1}, h_{t-1}, c) (section 2.2); output from h_t, c and y_{t-1}
+    """
+
+    pre_output_parts = PreOutputParts(
+        ("state", "context", "token_embedding"), deep=("state", "token_embedding", "context")
+    )
+
+    @override
+    def initial_state(
+        self, cells: CellStates, memory: Memory, encoder_output: EncoderOutput
+    ) -> WiringState:
+        return WiringState(cells, summary=encoder_output.summary)
+
+
+class ConstantContextWiringConfig(BaseConfig):
+    """No attention: every step reads the source summary (Cho et al. 2014)."""
+
+    type: Literal["constant-context"] = "constant-context"
+
+    def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
+        return ConstantContextWiring(
+            decoder.build_cells(decoder.embedding_size, memory_size),
+            decoder.build_pre_output(ConstantContextWiring, memory_size),
+        )
+
+
+WiringConfig = Annotated[
+    AttendThenStepConfig
+    | StepThenAttendConfig
+    | BottomLayerAttentionConfig
+    | DeepFusionConfig
+    | ConstantContextWiringConfig
+    | FinalStateWiringConfig,
+    Field(discriminator="type"),
+]
