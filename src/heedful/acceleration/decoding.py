@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.acceleration import tuning
-from heedful.attention.memory import Memory
 from heedful.data.batching import SourceBatch
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.models.language_model import LanguageModel

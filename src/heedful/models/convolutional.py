@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.attention.attention import Attention, AttentionOutput
-from heedful.attention.memory import AttentionState, Memory, padding_mask
 from heedful.attention.config import AttentionConfig
 from heedful.attention.dot_product_scores import DotScoreConfig
+from heedful.attention.memory import AttentionState, Memory, padding_mask
 from heedful.errors import check
 from heedful.layers.convolution import (
     SQRT_HALF,

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from heedful.attention.memory import padding_mask
-from heedful.attention.auxiliary_losses import sum_losses
 from heedful.attention.alignments import AlignmentLossInputs
+from heedful.attention.auxiliary_losses import sum_losses
+from heedful.attention.memory import padding_mask
 from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
 from heedful.data.batching import Batch, SourceBatch

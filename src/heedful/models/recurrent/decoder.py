@@ -16,9 +16,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.memory import Memory
-from heedful.attention.config import AttentionConfig
 from heedful.attention.alignments import concat_alignments
+from heedful.attention.config import AttentionConfig
+from heedful.attention.memory import Memory
 from heedful.config import BaseConfig
 from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding

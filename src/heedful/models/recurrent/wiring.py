@@ -18,10 +18,10 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.attention import Attention, AttentionOutput
-from heedful.attention.memory import AttentionState, Memory, padding_mask
-from heedful.attention.config import AttentionConfig
 from heedful.attention.alignments import AlignmentOutput
+from heedful.attention.attention import Attention, AttentionOutput
+from heedful.attention.config import AttentionConfig
+from heedful.attention.memory import AttentionState, Memory, padding_mask
 from heedful.config import BaseConfig
 from heedful.errors import check
 from heedful.layers.rnn_cell_config import CellConfig, GRUCellConfig
