@@ -9,6 +9,7 @@ another continues it exactly.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
@@ -169,16 +170,14 @@ class DataCursor(NamedTuple):
     batches_before_bucket: int = 0  # batches of the epoch before that bucket
 
 
+@dataclass
 class BatchStream:
     """Batches of one epoch after another; `cursor` is where to resume."""
 
-    def __init__(
-        self, dataset: PairDataset, config: BatchingConfig, *, seed: int, cursor: DataCursor
-    ) -> None:
-        self.dataset = dataset
-        self.config = config
-        self.seed = seed
-        self.cursor = cursor
+    dataset: PairDataset
+    config: BatchingConfig
+    seed: int
+    cursor: DataCursor
 
     def __iter__(self) -> Iterator[Batch]:
         while True:

@@ -11,6 +11,7 @@ import json
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import islice
 from random import Random
@@ -110,28 +111,19 @@ class ShardCounter:
         self.specs[-1] = ShardSpec(block.corpus_index, num_rows, self._digest.hexdigest())
 
 
+@dataclass(frozen=True)
 class TokenizationPass:
     """The second pass: tokenizes missing shards and collects the held-out examples."""
 
-    def __init__(
-        self,
-        sources: Sequence[SourceConfig],
-        plan: ShardingPlan,
-        missing: Collection[int],
-        *,
-        shard_size: int,
-        duplicate_mask: ByteMask,
-        on_progress: Callable[[int], None],
-    ) -> None:
-        self.held_out: list[Any] = []
-        self._sources = sources
-        self._plan = plan
-        self._missing = missing
-        self._shard_size = shard_size
-        self._duplicate_mask = duplicate_mask
-        self._on_progress = on_progress
-        self._counter = ShardCounter()
-        self._requested_shards: deque[int] = deque()
+    sources: Sequence[SourceConfig]
+    plan: ShardingPlan
+    missing: Collection[int]
+    shard_size: int
+    duplicate_mask: ByteMask
+    on_progress: Callable[[int], None]
+    held_out: list[Any] = field(default_factory=list)
+    _counter: ShardCounter = field(default_factory=ShardCounter)
+    _requested_shards: deque[int] = field(default_factory=deque)
 
     def tokenize_with(
         self, tokenize: Callable[[Iterable[TextChunk]], Iterator[TokenizedChunk]]
@@ -141,18 +133,18 @@ class TokenizationPass:
             yield self._requested_shards.popleft(), chunk
 
     def _chunks(self) -> Iterator[TextChunk]:
-        for block in iter_blocks(self._sources, self._shard_size):
+        for block in iter_blocks(self.sources, self.shard_size):
             self._counter.add(block)
             end = block.first_row + len(block.examples)
-            held_out = rows_between(self._plan.held_out, block.first_row, end)
-            self.held_out += [block.examples[row] for row in held_out]
-            if block.shard in self._missing:
+            held_out = rows_between(self.plan.held_out, block.first_row, end)
+            self.held_out.extend(block.examples[row] for row in held_out)
+            if block.shard in self.missing:
                 self._requested_shards.append(block.shard)
-                duplicates = np.flatnonzero(self._duplicate_mask[block.first_row : end]).tolist()
-                num_held_out_before = bisect_left(self._plan.held_out, block.first_row)
+                duplicates = np.flatnonzero(self.duplicate_mask[block.first_row : end]).tolist()
+                num_held_out_before = bisect_left(self.plan.held_out, block.first_row)
                 first_row = block.first_row - num_held_out_before
                 yield TextChunk(block.texts, first_row, held_out, duplicates)
-            self._on_progress(end)
+            self.on_progress(end)
 
     def verify_unchanged(
         self, shard: int, chunks: Iterable[TokenizedChunk]
@@ -163,14 +155,14 @@ class TokenizationPass:
 
     def check_unchanged(self, shards: slice = slice(None)) -> None:
         """Raise DataError if the data of these shards has changed since the first pass."""
-        current, planned = self._counter.specs, self._plan.shards
+        current, planned = self._counter.specs, self.plan.shards
         if current[shards] == planned[shards]:
             return
         are_equal = [spec == other for spec, other in zip(current, planned, strict=False)]
         num_equal = [*are_equal, False].index(False)
         first_row = 1 + sum(spec.num_rows for spec in planned[:num_equal])
         raise DataError(
-            "; ".join(source.describe() for source in self._sources),
+            "; ".join(source.describe() for source in self.sources),
             f"the data has changed since it was first read, at example {first_row} or later",
             "restore it, or delete the tokens made from it and run the same command again",
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
@@ -29,7 +30,13 @@ from heedful.data.corpus_passes import (
     iter_blocks,
     rows_between,
 )
-from heedful.data.examples import CHUNK_SIZE, EXAMPLE_FORMATS, ExampleFormatName, TokenizationJob
+from heedful.data.examples import (
+    CHUNK_SIZE,
+    EXAMPLE_FORMATS,
+    ExampleFormat,
+    ExampleFormatName,
+    TokenizationJob,
+)
 from heedful.data.filtering import DuplicateFinder, FilterConfig, check_not_empty, hash_pairs
 from heedful.data.sharded_dataset import (
     DUPLICATES_FILE,
@@ -105,31 +112,22 @@ def tokenization_settings(settings: Any) -> Any:
     return list(map(tokenization_settings, settings)) if isinstance(settings, list) else settings
 
 
+@dataclass(frozen=True)
 class DatasetBuilder:
-    """Builds a folder of tokens, or what is missing of it; one process per folder.
+    """Builds a folder of tokens, or what is missing of it; one process per folder."""
 
-    Without given tokenizers, new ones are trained on a sample of the data.
-    """
+    folder: Path
+    sources: Sequence[SourceConfig]
+    config: DatasetBuilderConfig
+    log_message: MessageLogger
+    on_progress: ProgressCallback
+    tokenizers: TokenizerPair | None = None  # default: new ones, trained on a sample of the data
+    workers: int | None = None  # default: one per core
 
-    def __init__(
-        self,
-        folder: Path,
-        sources: Sequence[SourceConfig],
-        config: DatasetBuilderConfig,
-        *,
-        log_message: MessageLogger,
-        on_progress: ProgressCallback,
-        tokenizers: TokenizerPair | None = None,
-        workers: int | None = None,
-    ) -> None:
-        self.folder = folder
-        self.sources = sources
-        self.config = config
-        self.format = EXAMPLE_FORMATS[config.example_format]
-        self.log_message = log_message
-        self.on_progress = on_progress
-        self.tokenizers = tokenizers
-        self.workers = workers or available_cores()
+    @property
+    def format(self) -> ExampleFormat:
+        """Pairs of texts or lines of running text."""
+        return EXAMPLE_FORMATS[self.config.example_format]
 
     def build(self) -> PreparedDataset:
         """Build all that is missing, and open the dataset."""
@@ -242,12 +240,12 @@ class DatasetBuilder:
             self.sources,
             plan,
             missing,
-            shard_size=self.config.shard_size,
-            duplicate_mask=self._duplicate_mask(),
+            self.config.shard_size,
+            self._duplicate_mask(),
             on_progress=lambda done: self.on_progress("tokenizing", done, plan.num_rows),
         )
         num_rows = sum(plan.shards[index].num_rows for index in missing)
-        num_workers = max(1, min(self.workers, num_rows // CHUNK_SIZE))
+        num_workers = max(1, min(self.workers or available_cores(), num_rows // CHUNK_SIZE))
         with worker_pool(job, num_workers=num_workers) as tokenize:
             numbered = second_pass.tokenize_with(tokenize)
             for index, group in groupby(numbered, key=lambda item: item[0]):

@@ -24,7 +24,6 @@ from heedful.data.filtering import (
     FilterConfig,
     FilterReason,
     FilterReport,
-    SeenPairs,
     check_not_empty,
     compute_filter_reasons,
     make_report,
@@ -128,9 +127,9 @@ class PairFormat(ExampleFormat):
         location: str,
         first_row: int,
         duplicates: Collection[int] = (),
-        seen_pairs: SeenPairs | None = None,
+        seen: set[int] | None = None,
     ) -> TokenizedChunk:
-        """Tokenize and filter pairs; duplicates are known, or found with `seen_pairs`."""
+        """Tokenize and filter pairs; duplicates are known, or found with the hashes `seen`."""
         config = filtering or FilterConfig()
         sources = tokenizers.source.encode_batch([pair.source for pair in examples])
         targets = tokenizers.target.encode_batch([pair.target for pair in examples])
@@ -141,7 +140,7 @@ class PairFormat(ExampleFormat):
             target_ids=targets,
             location=location,
             first_row=first_row,
-            seen_pairs=seen_pairs,
+            seen=seen,
         )
         for row in duplicates:
             if reasons[row] == FilterReason.KEPT:
@@ -211,7 +210,8 @@ def tokenize_corpora(
     location: str,
 ) -> tuple[list[InMemoryPairDataset], FilterReport]:
     """Tokenize several parallel corpora in memory; their pairs are numbered consecutively."""
-    seen_pairs, first_row = SeenPairs(), 1
+    seen: set[int] = set()  # hashes of pairs
+    first_row = 1
     datasets: list[InMemoryPairDataset] = []
     reports: list[FilterReport] = []
     for pairs in corpora:
@@ -223,7 +223,7 @@ def tokenize_corpora(
                 config,
                 location=location,
                 first_row=first_row + start,
-                seen_pairs=seen_pairs,
+                seen=seen,
             )
             chunks.append(chunk)
             reports.append(FilterReport(config, **chunk.metadata))

@@ -47,12 +47,7 @@ class FilterConfig(BaseConfig):
 class FilterReason(IntEnum):
     """Why a pair is dropped."""
 
-    KEPT = 0
-    EMPTY = 1
-    TOO_LONG = 2
-    TOO_SHORT = 3
-    LENGTH_RATIO = 4
-    DUPLICATE = 5
+    KEPT, EMPTY, TOO_LONG, TOO_SHORT, LENGTH_RATIO, DUPLICATE = range(6)
 
 
 class FilterReport(NamedTuple):
@@ -85,26 +80,9 @@ class FilterReport(NamedTuple):
                 first = f"(first: pair {self.first_rows[reason]})"
                 lines.append(f"{self.counts[reason]} dropped: {message} {first}")
         if self.carriage_returns:
-            lines.append(
-                f"{self.carriage_returns} end with a carriage return, which is kept as text unless "
-                "`normalization.strip` is set"
-            )
+            kept = "which is kept as text unless `normalization.strip` is set"
+            lines.append(f"{self.carriage_returns} end with a carriage return, {kept}")
         return lines
-
-
-class SeenPairs:
-    """Hashes of the pairs so far, 8 bytes each."""
-
-    def __init__(self) -> None:
-        self._hashes: set[int] = set()
-
-    def mark_duplicates(self, hashes: Hashes) -> NDArray[np.bool_]:
-        """Return which hashes were added before, and add all of them."""
-        is_duplicate = np.zeros(len(hashes), dtype=np.bool_)
-        for index, value in enumerate(hashes.tolist()):
-            is_duplicate[index] = value in self._hashes
-            self._hashes.add(value)
-        return is_duplicate
 
 
 def hash_pairs(pairs: Sequence[Pair]) -> Hashes:
@@ -120,6 +98,15 @@ def hash_pairs(pairs: Sequence[Pair]) -> Hashes:
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
 
+def mark_duplicates(hashes: Hashes, seen: set[int]) -> NDArray[np.bool_]:
+    """Return which hashes are seen already, and add all of them to `seen`."""
+    is_duplicate = np.zeros(len(hashes), dtype=np.bool_)
+    for index, value in enumerate(hashes.tolist()):
+        is_duplicate[index] = value in seen
+        seen.add(value)
+    return is_duplicate
+
+
 def compute_filter_reasons(
     pairs: Sequence[Pair],
     config: FilterConfig,
@@ -128,12 +115,12 @@ def compute_filter_reasons(
     target_ids: Sequence[Ids],
     location: str,
     first_row: int = 1,
-    seen_pairs: SeenPairs | None = None,
+    seen: set[int] | None = None,
 ) -> FilterReasons:
     """Return the reason of each pair of a chunk, or `FilterReason.KEPT`.
 
-    Errors name the pairs by `location`, counted from `first_row`. Without `seen_pairs` no pair
-    counts as a duplicate.
+    Errors name the pairs by `location`, counted from `first_row`. Pairs whose hash is in `seen`
+    count as duplicates, and all others are added to it.
     """
     sides = zip(pairs, source_ids, target_ids, strict=True)
     lengths = np.array([(len(source), len(target)) for _, source, target in sides]).reshape(-1, 2)
@@ -148,12 +135,30 @@ def compute_filter_reasons(
     }
     reasons = np.select(list(conditions.values()), list(conditions), FilterReason.KEPT)
     reasons = reasons.astype(np.uint8)
-    _check_policies(reasons, pairs, lengths, config, location=location, first_row=first_row)
-    if seen_pairs is not None and config.duplicates == "drop":
+    policies = {FilterReason.EMPTY: config.on_empty, FilterReason.TOO_LONG: config.on_too_long}
+    rejected = [reason for reason, policy in policies.items() if policy == "error"]
+    for row in np.flatnonzero(np.isin(reasons, rejected)).tolist():
+        raise _rejection(pairs[row], lengths[row], config, f"{location}, pair {first_row + row}")
+    if seen is not None and config.duplicates == "drop":
         kept = np.flatnonzero(reasons == FilterReason.KEPT)
-        is_duplicate = seen_pairs.mark_duplicates(hash_pairs([pairs[row] for row in kept.tolist()]))
+        is_duplicate = mark_duplicates(hash_pairs([pairs[row] for row in kept.tolist()]), seen)
         reasons[kept[is_duplicate]] = FilterReason.DUPLICATE
     return reasons
+
+
+def _rejection(
+    pair: Pair, lengths: NDArray[np.int64], config: FilterConfig, location: str
+) -> DataError:
+    """Return the error of a pair that is empty or too long."""
+    if not (pair.source.strip() and pair.target.strip()):
+        side = "target" if pair.source.strip() else "source"
+        return DataError(location, f"the {side} is empty", "fix the pair, or set `on_empty: drop`")
+    side = "source" if lengths[0] > config.max_length else "target"
+    return DataError(
+        location,
+        f"the {side} has {lengths.max()} tokens, more than max_length ({config.max_length})",
+        "raise max_length, shorten the pair, or set `on_too_long: drop`",
+    )
 
 
 def make_report(
@@ -161,27 +166,20 @@ def make_report(
 ) -> FilterReport:
     """Count the reasons of a chunk whose first pair has the number `first_row`."""
     rows_by_reason = [np.flatnonzero(reasons == reason) for reason in FilterReason]
-    return FilterReport(
-        config,
-        counts=[len(rows) for rows in rows_by_reason],
-        first_rows=[first_row + int(rows[0]) if len(rows) else 0 for rows in rows_by_reason],
-        carriage_returns=sum(
-            pair.source.endswith("\r") or pair.target.endswith("\r") for pair in pairs
-        ),
-    )
+    counts = [len(rows) for rows in rows_by_reason]
+    first_rows = [first_row + int(rows[0]) if len(rows) else 0 for rows in rows_by_reason]
+    carriage_returns = sum(any(text.endswith("\r") for text in pair) for pair in pairs)
+    return FilterReport(config, counts, first_rows, carriage_returns)
 
 
 def merge_reports(reports: Iterable[FilterReport]) -> FilterReport:
     """Merge the reports of all chunks of a corpus, in any order."""
-    reports = list(reports)
+    configs, counts, first_rows, carriage_returns = zip(*reports, strict=True)
     return FilterReport(
-        reports[0].config,
-        counts=[sum(counts) for counts in zip(*(report.counts for report in reports), strict=True)],
-        first_rows=[
-            min(filter(None, rows), default=0)
-            for rows in zip(*(report.first_rows for report in reports), strict=True)
-        ],
-        carriage_returns=sum(report.carriage_returns for report in reports),
+        configs[0],
+        [sum(column) for column in zip(*counts, strict=True)],
+        [min(filter(None, column), default=0) for column in zip(*first_rows, strict=True)],
+        sum(carriage_returns),
     )
 
 
@@ -210,33 +208,6 @@ def _reason_messages(config: FilterConfig) -> dict[FilterReason, str]:
         FilterReason.LENGTH_RATIO: f"a side more than {ratio} times as long as the other",
         FilterReason.DUPLICATE: "a duplicate of an earlier pair",
     }
-
-
-def _check_policies(
-    reasons: FilterReasons,
-    pairs: Sequence[Pair],
-    lengths: NDArray[np.int64],
-    config: FilterConfig,
-    *,
-    location: str,
-    first_row: int,
-) -> None:
-    """Raise DataError for the first pair that is empty or too long, if the policy says so."""
-    policies = {FilterReason.EMPTY: config.on_empty, FilterReason.TOO_LONG: config.on_too_long}
-    rejected = [reason for reason, policy in policies.items() if policy == "error"]
-    for row in np.flatnonzero(np.isin(reasons, rejected)).tolist():
-        where = f"{location}, pair {first_row + row}"
-        if reasons[row] == FilterReason.EMPTY:
-            side = "target" if pairs[row].source.strip() else "source"
-            raise DataError(where, f"the {side} is empty", "fix the pair, or set `on_empty: drop`")
-        source, target = lengths[row].tolist()
-        side = "source" if source > config.max_length else "target"
-        raise DataError(
-            where,
-            f"the {side} has {max(source, target)} tokens, more than max_length "
-            f"({config.max_length})",
-            "raise max_length, shorten the pair, or set `on_too_long: drop`",
-        )
 
 
 _NUM_FILES = 256

@@ -66,12 +66,7 @@ class MixedDataset:
     """Several datasets as one with different rows in every epoch."""
 
     def __init__(
-        self,
-        datasets: Sequence[PairDataset],
-        weights: Sequence[float],
-        *,
-        seed: int,
-        epoch: int = 0,
+        self, datasets: Sequence[PairDataset], weights: Sequence[float], seed: int, epoch: int = 0
     ) -> None:
         self.datasets = datasets
         self.weights = weights
@@ -122,17 +117,18 @@ class MixedDataset:
         dataset_indices = np.searchsorted(self._offsets, rows, side="right") - 1
         for index, dataset in enumerate(self.datasets):
             positions = np.flatnonzero(dataset_indices == index)
-            if len(positions):
-                offsets = self._starts[index] + rows[positions] - self._offsets[index]
-                yield dataset, positions, self._permute(offsets, len(dataset), index)
-
-    def _permute(self, offsets: Integers, size: int, index: int) -> Integers:
-        """Map offsets in an endless sequence of shuffled passes over a dataset to its rows."""
-        rows = np.empty_like(offsets)
-        for num_pass in np.unique(offsets // size):
-            mask = offsets // size == num_pass
-            # Each dataset has its own key, different from the one that orders the epoch.
-            rows[mask] = permute_indices(
-                offsets[mask] % size, size, seed=self.seed + 1 + index, epoch=int(num_pass)
-            )
-        return rows
+            if not len(positions):
+                continue
+            # Offsets in an endless sequence of shuffled passes over the dataset.
+            offsets = self._starts[index] + rows[positions] - self._offsets[index]
+            passes, offsets = np.divmod(offsets, len(dataset))
+            dataset_rows = np.empty_like(offsets)
+            for number in np.unique(passes):
+                # Each dataset has its own key, different from the one that orders the epoch.
+                dataset_rows[passes == number] = permute_indices(
+                    offsets[passes == number],
+                    len(dataset),
+                    seed=self.seed + 1 + index,
+                    epoch=int(number),
+                )
+            yield dataset, positions, dataset_rows

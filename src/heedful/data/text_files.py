@@ -12,7 +12,7 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -77,17 +77,12 @@ def _read_error(path: str, error: OSError) -> DataError:
             folder, name = Path(path).parent, Path(path).name
             if not folder.is_dir():
                 return DataError(path, f"there is no folder {str(folder)!r}", "check the path")
-            near = did_you_mean(name, _file_names(folder))
-            return DataError(path, f"no such file{near}", "check the path")
+            names: list[str] = []
+            with suppress(OSError):  # a folder that cannot be listed may have readable files
+                names = os.listdir(folder)
+            return DataError(path, f"no such file{did_you_mean(name, names)}", "check the path")
         case IsADirectoryError():
             return DataError(path, "this is a folder, not a file", "name a file in it")
         case PermissionError():
             return DataError(path, "no permission to read it", f"try `chmod u+r {path}`")
     return DataError(path, f"cannot be read ({error.strerror})", "check the path and the disk")
-
-
-def _file_names(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:  # the files of a folder that cannot be listed may still be readable
-        return []

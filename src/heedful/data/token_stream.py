@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
@@ -19,14 +20,13 @@ from pydantic import Field, PositiveInt
 
 from heedful.config import BaseConfig
 from heedful.data.batching import DataCursor, with_last_flag
+from heedful.data.examples import CHUNK_SIZE
 from heedful.data.pair_dataset import permute_indices
 from heedful.data.sharded_dataset import ShardedTokenStream
 from heedful.shapes import Lengths, TokenIds
 from heedful.tokenization.ragged_array import Integers
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.vocabulary import EOS, PAD
-
-_LINES_PER_CALL = 10_000  # lists of ids take many times the memory of the array they become
 
 Tokens = NDArray[np.int32]
 TokenStream = Tokens | ShardedTokenStream
@@ -62,13 +62,13 @@ class LMBatch(NamedTuple):
     @property
     def num_tokens(self) -> int:
         """Input tokens, without padding."""
-        return int((self.inputs != PAD).sum())
+        return int(self.lengths.sum())
 
 
 def concatenate_lines(lines: Sequence[str], tokenizer: Tokenizer) -> Tokens:
     """Encode lines as one row of tokens."""
     parts = [np.array([EOS], dtype=np.int32)]
-    for some_lines in _batched(lines, _LINES_PER_CALL):
+    for some_lines in _batched(lines, CHUNK_SIZE):
         encoded = tokenizer.encode_batch(some_lines)
         parts += [np.array([*ids, EOS], dtype=np.int32) for ids in encoded]
     return np.concatenate(parts)
@@ -85,6 +85,7 @@ def tokens_fingerprint(tokens: Tokens) -> str:
     return hashlib.blake2b(tokens.tobytes(), digest_size=16).hexdigest()
 
 
+@dataclass
 class LMBatchStream:
     """Windows of one epoch after another; `cursor` is where to resume.
 
@@ -93,20 +94,11 @@ class LMBatchStream:
     may replace a batch, given its position.
     """
 
-    def __init__(
-        self,
-        tokens: TokenStream,
-        config: LMBatchingConfig,
-        *,
-        seed: int,
-        cursor: DataCursor,
-        transform: Callable[[LMBatch, DataCursor], LMBatch] | None = None,
-    ) -> None:
-        self.tokens = tokens
-        self.config = config
-        self.seed = seed
-        self.cursor = cursor
-        self.transform = transform
+    tokens: TokenStream
+    config: LMBatchingConfig
+    seed: int
+    cursor: DataCursor
+    transform: Callable[[LMBatch, DataCursor], LMBatch] | None = None
 
     def __iter__(self) -> Iterator[LMBatch]:
         while True:

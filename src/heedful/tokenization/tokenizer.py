@@ -272,6 +272,9 @@ class VocabularyTokenizerConfig(BaseConfig):
         vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
         return self.tokenizer_class(vocabulary, self.normalization.normalize)
 
+    def build_regularizer(self, tokenizer: Tokenizer) -> None:
+        """Return None: only subwords can be segmented in several ways."""
+
 
 class WordTokenizerConfig(VocabularyTokenizerConfig):
     """Words, signs and white space; rare words are unknown."""

@@ -8,22 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
 from heedful.config import BaseConfig
 from heedful.tokenization.subword import SubwordTokenizerConfig
+from heedful.tokenization.subword_regularization import SubwordRegularizer
 from heedful.tokenization.tokenizer import (
     CharacterTokenizerConfig,
     LabelTokenizerConfig,
     Tokenizer,
     WordTokenizerConfig,
 )
-
-if TYPE_CHECKING:
-    from heedful.tokenization.subword_regularization import SubwordRegularizer
-
 
 TokenizerConfig = Annotated[
     WordTokenizerConfig | CharacterTokenizerConfig | SubwordTokenizerConfig | LabelTokenizerConfig,
@@ -74,8 +71,8 @@ class SeparateTokenizersConfig(BaseConfig):
     def build_regularizers(self, tokenizers: TokenizerPair) -> RegularizerPair:
         """Return the subword regularizers of training texts."""
         return RegularizerPair(
-            _build_regularizer(self.source, tokenizers.source),
-            _build_regularizer(self.target, tokenizers.target),
+            self.source.build_regularizer(tokenizers.source),
+            self.target.build_regularizer(tokenizers.target),
         )
 
 
@@ -99,7 +96,7 @@ class SharedTokenizerConfig(BaseConfig):
 
     def build_regularizers(self, tokenizers: TokenizerPair) -> RegularizerPair:
         """Return the subword regularizers of training texts."""
-        regularizer = _build_regularizer(self.tokenizer, tokenizers.source)
+        regularizer = self.tokenizer.build_regularizer(tokenizers.source)
         return RegularizerPair(
             source=regularizer if self.regularized_sides != "target" else None,
             target=regularizer if self.regularized_sides != "source" else None,
@@ -109,9 +106,3 @@ class SharedTokenizerConfig(BaseConfig):
 TokenizersConfig = Annotated[
     SeparateTokenizersConfig | SharedTokenizerConfig, Field(discriminator="type")
 ]
-
-
-def _build_regularizer(config: TokenizerConfig, tokenizer: Tokenizer) -> SubwordRegularizer | None:
-    if isinstance(config, SubwordTokenizerConfig):
-        return config.build_regularizer(tokenizer)
-    return None

@@ -1,6 +1,7 @@
 """Prepared tokens equal those in memory, with any number of workers and interruptions."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -183,7 +184,7 @@ def test_interrupted_build_resumes_to_same_files(pairs, tmp_path):
             if len(stopped.progress) > moment:
                 raise KeyboardInterrupt
 
-        stopped.builder.on_progress = interrupt
+        stopped.builder = replace(stopped.builder, on_progress=interrupt)
         with pytest.raises(KeyboardInterrupt):
             stopped.run()
         Build(tmp_path, str(moment)).run()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.data import filtering
-from heedful.data.filtering import DuplicateFinder, SeenPairs, hash_pairs
+from heedful.data.filtering import DuplicateFinder, hash_pairs, mark_duplicates
 from heedful.data.pair_dataset import Pair
 
 letters = st.sampled_from("abc")
@@ -30,7 +30,7 @@ def test_duplicate_finder_matches_in_memory_search(pairs, size, data, tmp_path_f
     finder.write_duplicate_mask(folder / "mask", held_out)
     mask = np.fromfile(folder / "mask", np.uint8)
     train_rows = [row for row in rows if row not in held_out]
-    is_duplicate = SeenPairs().mark_duplicates(hash_pairs([pairs[row] for row in train_rows]))
+    is_duplicate = mark_duplicates(hash_pairs([pairs[row] for row in train_rows]), set())
     assert np.flatnonzero(mask).tolist() == [
         row for row, duplicate in zip(train_rows, is_duplicate, strict=True) if duplicate
     ]

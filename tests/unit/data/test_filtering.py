@@ -11,7 +11,6 @@ from heedful.data.filtering import (
     FilterConfig,
     FilterReason,
     FilterReport,
-    SeenPairs,
     check_not_empty,
     compute_filter_reasons,
     hash_pairs,
@@ -54,7 +53,7 @@ def filter_pairs(pairs, config, *, source_ids, target_ids):
         source_ids=source_ids,
         target_ids=target_ids,
         location="train",
-        seen_pairs=SeenPairs(),
+        seen=set(),
     )
     report = make_report(reasons, pairs, config)
     check_not_empty(report, location="train")
@@ -182,14 +181,12 @@ def _expected_reason(pair, config, before):
     size=st.integers(1, 7),
 )
 def test_chunked_filtering_matches_whole_corpus(pairs, settings, size):
-    config, seen_pairs = FilterConfig(**settings), SeenPairs()
+    config, seen = FilterConfig(**settings), set()
     reasons, reports = [], []
     for start in range(0, len(pairs), size):
         chunk = pairs[start : start + size]
         where = {"location": "train", "first_row": start + 1}
-        reasons.append(
-            compute_filter_reasons(chunk, config, **ids_of(chunk), **where, seen_pairs=seen_pairs)
-        )
+        reasons.append(compute_filter_reasons(chunk, config, **ids_of(chunk), **where, seen=seen))
         reports.append(make_report(reasons[-1], chunk, config, first_row=start + 1))
     expected = [_expected_reason(pair, config, pairs[:row]) for row, pair in enumerate(pairs)]
     assert [reason for chunk in reasons for reason in chunk.tolist()] == expected

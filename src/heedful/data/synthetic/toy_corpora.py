@@ -6,6 +6,7 @@ Invariant: a source determines its target.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import chain
 from random import Random
@@ -18,11 +19,9 @@ from heedful.data.synthetic.corpus import Corpus
 
 # --- arithmetic ----------------------------------------------------------------------------
 
-MAX_NUMBER = 9999
+MAX_NUMBER, MAX_TERM, MAX_FACTOR = 9999, 99, 20
 OPERATORS = ("plus", "minus", "times")
 MAX_OPERATORS = 3
-MAX_TERM = 99
-MAX_FACTOR = 20
 
 # fmt: off
 _BELOW_TWENTY = (
@@ -44,20 +43,15 @@ class ArithmeticCorpus(Corpus):
     def generate(self, split: str, random: Random) -> Iterator[Pair]:
         while True:
             operators = random.choices(OPERATORS, k=random.randint(1, MAX_OPERATORS))
-            numbers = _sample_numbers(operators, random)
+            neighbors = zip(["", *operators], [*operators, ""], strict=True)
+            numbers = [
+                random.randint(0, MAX_FACTOR if "times" in pair else MAX_TERM) for pair in neighbors
+            ]
             result = evaluate_expression(numbers, operators)
             if 0 <= result <= MAX_NUMBER:
                 words = [number_to_words(number) for number in numbers]
                 terms = zip(words, [*operators, "equals"], strict=True)
                 yield Pair(" ".join(chain.from_iterable(terms)), number_to_words(result))
-
-
-def _sample_numbers(operators: Sequence[str], random: Random) -> list[int]:
-    is_factor = [
-        "times" in (before, after)
-        for before, after in zip(["", *operators], [*operators, ""], strict=True)
-    ]
-    return [random.randint(0, MAX_FACTOR if factor else MAX_TERM) for factor in is_factor]
 
 
 def evaluate_expression(numbers: Sequence[int], operators: Sequence[str]) -> int:
@@ -106,38 +100,34 @@ _ORDINALS = (
 # fmt: on
 
 
-def _weekday(day: date) -> str:
-    return _WEEKDAYS[day.weekday()]
-
-
-def _month(day: date) -> str:
-    return _MONTHS[day.month - 1]
-
-
-def _ordinal(day: date) -> str:
-    return _ORDINALS[day.day - 1]
-
-
-def _numbered(day: date) -> str:
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(day.day % 10, "th")
-    return f"{day.day}{'th' if day.day in (11, 12, 13) else ending}"
-
-
 # Every style distinguishes day from month and writes the whole year: each text is one day.
-STYLES: tuple[Callable[[date], str], ...] = (
-    lambda day: f"{day.day} {_month(day)} {day.year}",
-    lambda day: f"{_month(day)} {day.day}, {day.year}",
-    lambda day: f"{_numbered(day)} {_month(day)} {day.year}",
-    lambda day: f"{_month(day)} {_numbered(day)}, {day.year}",
-    lambda day: f"the {_ordinal(day)} of {_month(day)} {day.year}",
-    lambda day: f"{_month(day)} the {_ordinal(day)}, {day.year}",
-    lambda day: f"{_weekday(day)}, {day.day} {_month(day)} {day.year}",
-    lambda day: f"{_weekday(day)}, {_month(day)} {_numbered(day)}, {day.year}",
-    lambda day: f"{_weekday(day)[:3]} {day.day} {_month(day)[:3]} {day.year}",
-    lambda day: f"{day.day:02}-{_month(day)[:3]}-{day.year}",
-    lambda day: f"{_month(day)[:3]} {day.day}, {day.year}",
-    lambda day: f"{day.year}, {_month(day)} {day.day}",
+STYLES = (
+    "{day} {month} {year}",
+    "{month} {day}, {year}",
+    "{numbered} {month} {year}",
+    "{month} {numbered}, {year}",
+    "the {ordinal} of {month} {year}",
+    "{month} the {ordinal}, {year}",
+    "{weekday}, {day} {month} {year}",
+    "{weekday}, {month} {numbered}, {year}",
+    "{weekday:.3} {day} {month:.3} {year}",
+    "{day:02}-{month:.3}-{year}",
+    "{month:.3} {day}, {year}",
+    "{year}, {month} {day}",
 )
+
+
+def format_date(day: date, style: str) -> str:
+    """Write a date in one of the styles."""
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(day.day % 10, "th")
+    return style.format(
+        day=day.day,
+        numbered=f"{day.day}{'th' if day.day in (11, 12, 13) else ending}",
+        ordinal=_ORDINALS[day.day - 1],
+        weekday=_WEEKDAYS[day.weekday()],
+        month=_MONTHS[day.month - 1],
+        year=day.year,
+    )
 
 
 class DatesCorpus(Corpus):
@@ -150,7 +140,7 @@ class DatesCorpus(Corpus):
     def generate(self, split: str, random: Random) -> Iterator[Pair]:
         while True:
             day = FIRST_DAY + timedelta(days=random.randrange(_NUM_DAYS))
-            yield Pair(random.choice(STYLES)(day), day.isoformat())
+            yield Pair(format_date(day, random.choice(STYLES)), day.isoformat())
 
 
 # --- letters -------------------------------------------------------------------------------
@@ -158,18 +148,16 @@ class DatesCorpus(Corpus):
 MAX_LENGTH = 20
 
 
+@dataclass(frozen=True)
 class SequenceCorpus(Corpus):
     """Random letters and the same letters transformed; the smallest tasks that need attention."""
 
-    def __init__(
-        self, name: str, description: str, transform: Callable[[list[str]], list[str]]
-    ) -> None:
-        self.name = name
-        self.description = description
-        self._transform = transform
+    name: str
+    description: str
+    transform: Callable[[list[str]], list[str]]
 
     @override
     def generate(self, split: str, random: Random) -> Iterator[Pair]:
         while True:
             letters = random.choices(ascii_lowercase, k=random.randint(1, MAX_LENGTH))
-            yield Pair(" ".join(letters), " ".join(self._transform(letters)))
+            yield Pair(" ".join(letters), " ".join(self.transform(letters)))

@@ -5,7 +5,7 @@ from datetime import date, datetime
 from itertools import islice
 
 from heedful.data.synthetic import get_corpus
-from heedful.data.synthetic.toy_corpora import FIRST_DAY, LAST_DAY, STYLES
+from heedful.data.synthetic.toy_corpora import FIRST_DAY, LAST_DAY, STYLES, format_date
 
 FORMATS = [
     "%d %B %Y",
@@ -20,7 +20,7 @@ FORMATS = [
 
 
 def said(day):
-    return [style(day) for style in STYLES]
+    return [format_date(day, style) for style in STYLES]
 
 
 def read(text):

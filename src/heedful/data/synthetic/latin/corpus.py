@@ -49,14 +49,9 @@ from heedful.data.synthetic.latin.syntax import (
 UNSEEN_NAMES_SPLIT = "names"
 
 # An entry that is listed several times is sampled as often.
-_FRAMES = (
-    *("copular",) * 5,
-    *("intransitive",) * 6,
-    *("transitive",) * 9,
-    *("ditransitive",) * 3,
-    *("dative",) * 2,
-)
-_TENSES = (*(Tense.PRESENT,) * 4, *(Tense.IMPERFECT,) * 3, *(Tense.PERFECT,) * 3)
+_VALENCES = ("intransitive",) * 6 + ("transitive",) * 9 + ("ditransitive",) * 3 + ("dative",) * 2
+_FRAMES = ("copular",) * 5 + _VALENCES
+_TENSES = (Tense.PRESENT,) * 4 + (Tense.IMPERFECT,) * 3 + (Tense.PERFECT,) * 3
 _COMPLEMENTS = ("place", "place", "quality", "quality", "person", "asked place")
 _COPULAR_QUESTIONS = ("-ne", "-ne", "num", "nonne", "quis", "cur")
 _IDENTITY_QUESTIONS = ("-ne", "num", "nonne")

@@ -10,35 +10,12 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-
-class Case(IntEnum):
-    """The six cases of Latin, in the order of every declension table."""
-
-    NOMINATIVE, ACCUSATIVE, GENITIVE, DATIVE, ABLATIVE, VOCATIVE = range(6)
-
-
-class Number(IntEnum):
-    """Grammatical number."""
-
-    SINGULAR, PLURAL = range(2)
-
-
-class Gender(IntEnum):
-    """Grammatical gender."""
-
-    MASCULINE, FEMININE, NEUTER = range(3)
-
-
-class Tense(IntEnum):
-    """The three tenses of the corpus."""
-
-    PRESENT, IMPERFECT, PERFECT = range(3)
-
-
-class Person(IntEnum):
-    """Grammatical person."""
-
-    FIRST, SECOND, THIRD = range(3)
+Case = IntEnum("Case", "NOMINATIVE ACCUSATIVE GENITIVE DATIVE ABLATIVE VOCATIVE", start=0)
+"""In the order of every declension table."""
+Number = IntEnum("Number", "SINGULAR PLURAL", start=0)
+Gender = IntEnum("Gender", "MASCULINE FEMININE NEUTER", start=0)
+Tense = IntEnum("Tense", "PRESENT IMPERFECT PERFECT", start=0)
+Person = IntEnum("Person", "FIRST SECOND THIRD", start=0)
 
 
 # --- Latin verbs ---------------------------------------------------------------------------
