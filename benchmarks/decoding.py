@@ -1,6 +1,6 @@
 """Decoding speed beside other toolkits with models of the same size.
 
-    python -m benchmarks.decoding [--quick] [--rounds 7] [--only recurrent]
+    python -m benchmarks.decoding [--quick] [--rounds 7] [--only recurrent] [--baseline FOLDER]
 
 An RNN (bidirectional LSTM encoder with two layers, LSTM decoder with additive attention) beside
 JoeyNMT, OpenNMT-py and Eole, and a Transformer with 3+3 layers beside Hugging Face's `generate`:
@@ -8,7 +8,7 @@ hidden size 256, vocabulary 8,000, random parameters, fp32, two CPU threads. Eve
 the same sources with 18 steps per output, in a process and an environment of its own. Systems take
 turns, in alternating order, so that a busy machine slows them alike. Prints sentences per second
 (median round) and the speed relative to the best peer (median over rounds of the ratio within
-each).
+each). With `--baseline`, the only peer is heedful in another checkout.
 """
 
 from __future__ import annotations
@@ -65,10 +65,14 @@ ROUNDS, QUICK_ROUNDS = 9, 3
 Times = dict[str, list[float]]  # seconds of every round, by name of the system
 
 
-def start(kind: str, stack: ExitStack) -> list[System]:
-    """Start heedful and every available peer; they end with the stack."""
-    ours = running("heedful", Path(sys.executable), "with_heedful", kind)
+def start(kind: str, stack: ExitStack, baseline: Path | None) -> list[System]:
+    """Start heedful and every available peer, or the baseline; they end with the stack."""
+    python = Path(sys.executable)
+    ours = running("heedful", python, "with_heedful", kind)
     systems = [stack.enter_context(ours)]
+    if baseline:
+        theirs = running("heedful, baseline", python, "with_heedful", kind, root=baseline)
+        return [*systems, stack.enter_context(theirs)]
     for peer in PEERS[kind]:
         try:
             theirs = running(peer.name, python_of(peer), peer.module)
@@ -112,10 +116,10 @@ def report(case: Case, times: Times) -> None:
         )
 
 
-def bench(kind: str, rounds: int) -> None:
+def bench(kind: str, rounds: int, baseline: Path | None) -> None:
     print(f"{kind}")
     with ExitStack() as stack:
-        systems = start(kind, stack)
+        systems = start(kind, stack, baseline)
         for system in systems:
             print(f"  {system.name:<23}{system.num_parameters:>10,} parameters")
         for case in CASES[kind]:
@@ -127,10 +131,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each is timed")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds")
     parser.add_argument("--only", choices=list(CASES), help="one of the two models")
+    parser.add_argument(
+        "--baseline", type=Path, metavar="FOLDER", help="another checkout, in place of the peers"
+    )
     arguments = parser.parse_args()
     rounds = QUICK_ROUNDS if arguments.quick else arguments.rounds
     for kind in [arguments.only] if arguments.only else CASES:
-        bench(kind, rounds)
+        bench(kind, rounds, arguments.baseline)
 
 
 if __name__ == "__main__":

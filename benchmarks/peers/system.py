@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,13 +51,16 @@ class System:
 
 
 @contextmanager
-def running(name: str, python: Path, module: str, *arguments: str) -> Iterator[System]:
-    """Run a module of this package with the given Python."""
+def running(
+    name: str, python: Path, module: str, *arguments: str, root: Path = ROOT
+) -> Iterator[System]:
+    """Run a module of this package, or of another checkout, with the given Python."""
     with (
         TemporaryFile("w+") as errors,
         subprocess.Popen(
             [python, "-m", f"benchmarks.peers.{module}", *arguments],
-            cwd=ROOT,
+            cwd=root,
+            env={**os.environ, "PYTHONPATH": str(root.resolve() / "src")},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
