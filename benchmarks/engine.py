@@ -27,12 +27,12 @@ from torch.nn.utils import clip_grad_norm_
 from heedful.data.batching import DataCursor
 from heedful.experiment import load_data
 from heedful.experiment.job import TrainingJob
+from heedful.experiment.train import run_training
 from heedful.recipes import load_recipe
 from heedful.runs import Run
-from heedful.training import negative_log_likelihood
 from heedful.training.checkpoints import CheckpointManager
 from heedful.training.distributed import SINGLE_PROCESS
-from heedful.training.loop import run_training
+from heedful.training.objectives import negative_log_likelihood
 
 STEPS_IN_A_BLOCK = 10
 
@@ -80,7 +80,7 @@ def bench(folder: Path, blocks: int) -> None:
         run,
         data_module,
         checkpoints,
-        dist_context=SINGLE_PROCESS,
+        SINGLE_PROCESS,
         device=torch.device("cpu"),
         console=console,
     )

@@ -14,7 +14,7 @@ from heedful.data.batching import BatchingConfig, collate, epoch_batches
 from heedful.data.examples import tokenize_corpora
 from heedful.data.sources import ParallelFilesConfig, SyntheticPairsConfig
 from heedful.recipes import Recipe, load_recipe
-from heedful.training import CrossEntropyObjective
+from heedful.training.objectives import CrossEntropyObjective
 from heedful.training.trainer import Trainer
 
 MODEL_STEPS = 20

@@ -22,11 +22,11 @@ from torch import nn
 
 from heedful.data.batching import DataCursor
 from heedful.experiment import load_data
-from heedful.experiment.flops import count_flops
+from heedful.experiment.flops import FlopCounter
 from heedful.recipes import Recipe, load_recipe, recipe_names
 from heedful.runs import Run
 from heedful.tasks.task import DataModule
-from heedful.training import CrossEntropyObjective, LossTerms, negative_log_likelihood
+from heedful.training.objectives import CrossEntropyObjective, LossTerms, negative_log_likelihood
 from heedful.training.trainer import Trainer
 
 STEPS = 12
@@ -69,7 +69,7 @@ def speed(recipe: Recipe, model: nn.Module, batches: list[Any]) -> float:
 
 def flops_per_target(model: nn.Module, batch: Any) -> float:
     """Return the FLOPs per target token of a batch."""
-    with count_flops() as counted:
+    with FlopCounter() as counted:
         main_loss, auxiliary_losses = loss(model, batch)
         sum(auxiliary_losses.values(), start=main_loss).backward()
     model.zero_grad()

@@ -27,8 +27,8 @@ from heedful.models.recurrent.other_wirings import (
 from heedful.models.recurrent.wiring import AttendThenStepConfig, StepThenAttendConfig
 from heedful.search import LengthPenalty
 from heedful.tokenization.vocabulary import BOS, EOS, NUM_SPECIAL_TOKENS, SPECIAL_TOKENS
-from heedful.training import CrossEntropyObjective
-from heedful.training.optim import AdamWConfig, LinearScheduleConfig, TrainingHistory
+from heedful.training.objectives import CrossEntropyObjective
+from heedful.training.optim import AdamWConfig, LinearScheduleConfig
 from heedful.training.trainer import Trainer
 
 SYSTEMS: dict[str, WiringConfig] = {
@@ -98,12 +98,11 @@ def train_system(
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     model = build_model(system, width)
-    history = TrainingHistory(max_steps=steps)
     trainer = Trainer(
         model,
         CrossEntropyObjective(),
         AdamWConfig().build(model),
-        lambda step: learning_rate * SCHEDULE.lr_factor(step, history),
+        lambda step: learning_rate * SCHEDULE.lr_factor(step, steps),
     )
     for _ in range(steps):
         length = int(torch.randint(1, MAX_TRAINING_LENGTH + 1, (), generator=generator))

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from itertools import islice
 from multiprocessing.connection import Connection, Pipe
 from queue import Empty, Queue, SimpleQueue
 from threading import Semaphore, Thread
@@ -269,15 +270,19 @@ def fixed_size_chunks(items: Iterable[Item], *, max_size: int) -> Iterator[list[
 
     Here and below, an error while reading is raised after the items before it were yielded.
     """
-    chunk: list[Item] = []
-    for item in _append_end(items):
-        if isinstance(item, _End):
-            yield from _final_chunk(chunk, item)
+    iterator = iter(items)
+    while True:
+        chunk: list[Item] = []
+        try:
+            for item in islice(iterator, max_size):
+                chunk.append(item)  # one by one: an error leaves what was read before it
+        except Exception:
+            if chunk:
+                yield chunk
+            raise
+        if not chunk:
             return
-        chunk.append(item)
-        if len(chunk) == max_size:
-            yield chunk
-            chunk = []
+        yield chunk
 
 
 def chunks_as_available(
@@ -292,51 +297,37 @@ def chunks_as_available(
     Thread(target=_fill_queue, args=(items, queue), daemon=True).start()
     while True:
         chunk: list[Item] = []
-        for item in _drain_queue(queue, max_size, max_wait):
-            if isinstance(item, _End):
-                yield from _final_chunk(chunk, item)
-                return
+        item = queue.get()
+        deadline = monotonic() + max_wait
+        while not isinstance(item, _End):
             chunk.append(item)
-        yield chunk
+            if len(chunk) == max_size:
+                break
+            try:
+                item = queue.get(timeout=max(0.0, deadline - monotonic()))
+            except Empty:
+                break
+        if chunk:
+            yield chunk
+        if isinstance(item, _End):
+            if item.error is not None:
+                raise item.error
+            return
 
 
 class _End(NamedTuple):
     """The end of the items, or the error that ended them."""
 
-    error: Exception | None = None
+    error: Exception | None
 
 
 def _fill_queue(items: Iterable[Item], queue: Queue[Item | _End]) -> None:
     # Python closes standard input at exit and crashes if a thread reads it; a reference keeps it.
-    stdin = sys.stdin
-    for item in _append_end(items):
-        queue.put(item)
-    del stdin
-
-
-def _drain_queue(
-    queue: Queue[Item | _End], max_size: int, max_wait: float
-) -> Iterator[Item | _End]:
-    yield queue.get()
-    deadline = monotonic() + max_wait
-    for _ in range(max_size - 1):
-        try:
-            yield queue.get(timeout=max(0.0, deadline - monotonic()))
-        except Empty:
-            return
-
-
-def _append_end(items: Iterable[Item]) -> Iterator[Item | _End]:
+    stdin, error = sys.stdin, None
     try:
-        yield from items
-    except Exception as error:
-        yield _End(error)
-    else:
-        yield _End()
-
-
-def _final_chunk(chunk: list[Item], end: _End) -> Iterator[list[Item]]:
-    if chunk:
-        yield chunk
-    if end.error is not None:
-        raise end.error
+        for item in items:
+            queue.put(item)
+    except Exception as caught:
+        error = caught
+    queue.put(_End(error))
+    del stdin

@@ -16,24 +16,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from heedful import storage
 from heedful.config import parse_override, read_settings, to_yaml, validate_settings
 from heedful.errors import ConfigError, RunError, check
 from heedful.recipes import Recipe
-from heedful.storage import (
-    MANIFEST,
-    atomic_replace,
-    explain_os_errors,
-    read_and_verify_manifest,
-    replace_with_manifest,
-    require_folder,
-    write_text,
-)
 from heedful.storage.state_dict import load_weights, save_weights
 from heedful.tasks.language_modeling.generator import TextGenerator
 from heedful.tasks.task import LoadedRun, Task, VocabSizes
@@ -61,10 +54,10 @@ class Run:
 
     def initialize(self, recipe: Recipe, tokenizers: TokenizerPair) -> None:
         """Write recipe and tokenizers."""
-        with atomic_replace(self.folder / _TOKENIZERS_FOLDER) as temporary:
+        with storage.atomic_replace(self.folder / _TOKENIZERS_FOLDER) as temporary:
             temporary.mkdir()
             tokenizers.save(temporary)
-        write_text(self.folder / _CONFIG, to_yaml(recipe))
+        storage.write_text(self.folder / _CONFIG, to_yaml(recipe))
 
     def read_recipe(self) -> Recipe:
         """Read the recipe."""
@@ -77,12 +70,12 @@ class Run:
 
     def replace_recipe(self, recipe: Recipe) -> None:
         """Replace the recipe, and update the manifest if there is one."""
-        if (self.folder / MANIFEST).exists():
-            metadata = read_and_verify_manifest(self.folder)
+        if (self.folder / storage.MANIFEST).exists():
+            metadata = storage.read_and_verify_manifest(self.folder)
             del metadata["files"]
-            self._replace({_CONFIG: lambda path: _write_config(recipe, path)}, metadata)
+            self._replace(_CONFIG, partial(_write_config, recipe), metadata)
         else:
-            write_text(self.folder / _CONFIG, to_yaml(recipe))
+            storage.write_text(self.folder / _CONFIG, to_yaml(recipe))
 
     def save_model(self, state_dict: Mapping[str, Tensor], *, step: int) -> None:
         """Save the parameters that the run is used with."""
@@ -93,23 +86,30 @@ class Run:
             "threads": torch.get_num_threads(),
             "step": step,
         }
-        self._replace({_WEIGHTS: lambda path: save_weights(state_dict, path)}, metadata)
+        self._replace(_WEIGHTS, lambda path: save_weights(state_dict, path), metadata)
 
-    def _replace(
-        self, writers: Mapping[str, Callable[[Path], None]], metadata: dict[str, Any]
-    ) -> None:
+    def _replace(self, name: str, write: Callable[[Path], None], metadata: dict[str, Any]) -> None:
         files = [path for path in (self.folder / _TOKENIZERS_FOLDER).rglob("*") if path.is_file()]
         files += [self.folder / _CONFIG, self.folder / _WEIGHTS]
-        unchanged = [path for path in files if path.name not in writers]
-        replace_with_manifest(self.folder, writers, unchanged, metadata)
+        unchanged = [path for path in files if path.name != name]
+        storage.replace_with_manifest(self.folder, {name: write}, unchanged, metadata)
 
     def verify(self) -> dict[str, Any]:
         """Verify every file against the manifest, and return it."""
-        _check_is_run(self.folder)
-        manifest = read_and_verify_manifest(self.folder)
+        check(
+            (self.folder / storage.MANIFEST).exists() or not self.exists,
+            str(self.folder),
+            "training has not saved parameters here yet",
+            "wait for the first validation, or run the same `heedful train` command again",
+            RunError,
+        )
+        storage.require_folder(
+            self.folder, "run folder", "name a folder written by `heedful train`"
+        )
+        manifest = storage.read_and_verify_manifest(self.folder)
         check(
             manifest.get("format") == FORMAT_VERSION,
-            str(self.folder / MANIFEST),
+            str(self.folder / storage.MANIFEST),
             f"the run has format {manifest.get('format')}, but this version of heedful reads "
             f"format {FORMAT_VERSION}",
             f"use the version that wrote it ({manifest.get('heedful', 'unknown')}), or train again",
@@ -131,7 +131,7 @@ class Run:
 
     def _append_lines(self, name: str, entries: Sequence[Mapping[str, Any]]) -> None:
         path = self.folder / name
-        with explain_os_errors(path), path.open("a", encoding="utf-8") as file:
+        with storage.explain_os_errors(path), path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(entry) + "\n" for entry in entries)
 
     def truncate_logs_after(self, step: int) -> None:
@@ -140,7 +140,9 @@ class Run:
             path = self.folder / name
             if path.exists():
                 lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-                write_text(path, "".join(line for line in lines if _read_step(line) <= step))
+                storage.write_text(
+                    path, "".join(line for line in lines if _read_step(line) <= step)
+                )
 
 
 def _write_config(recipe: Recipe, path: Path) -> None:
@@ -238,14 +240,3 @@ def load_translator(
 def load_text_generator(run_dir: Path | str, *, device: str = "auto") -> TextGenerator:
     """Load a language model."""
     return load(run_dir, device=device, task_name="language-modeling")
-
-
-def _check_is_run(run_dir: Path) -> None:
-    check(
-        (run_dir / MANIFEST).exists() or not (run_dir / _CONFIG).exists(),
-        str(run_dir),
-        "training has not saved parameters here yet",
-        "wait for the first validation, or run the same `heedful train` command again",
-        RunError,
-    )
-    require_folder(run_dir, "run folder", "name a folder written by `heedful train`")

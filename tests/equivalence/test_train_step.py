@@ -9,9 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from heedful.training import CrossEntropyObjective
-from heedful.training.distributed import SINGLE_PROCESS
-from heedful.training.process_group import init_distributed
+from heedful.training.distributed import SINGLE_PROCESS, init_distributed
+from heedful.training.objectives import CrossEntropyObjective
 from heedful.training.trainer import GradientClipper, Trainer
 from tests.catalogue import batch, build, store
 

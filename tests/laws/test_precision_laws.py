@@ -8,7 +8,7 @@ from heedful.acceleration.sequence_kernels import attend_in_chunks, chunked_addi
 from heedful.attention.additive_scores import additive_score
 from heedful.attention.alignments import entmax
 from heedful.layers.convolution import scale_gradient
-from heedful.training import negative_log_likelihood
+from heedful.training.objectives import negative_log_likelihood
 from heedful.training.trainer import MixedPrecision
 from tests.catalogue import SYSTEMS, batch, build, store
 
@@ -36,7 +36,7 @@ def loss_and_gradient(model, precision):
     precision.unscale_gradients(torch.optim.SGD(model.parameters(), 0.1))
     parts = [weight.grad for weight in model.parameters() if weight.grad is not None]
     gradient = torch.cat([part.flatten() for part in parts])
-    if precision.handle_overflow(bool(gradient.isfinite().all())):
+    if not gradient.isfinite().all() and precision.handle_overflow():
         return loss_and_gradient(model, precision)
     return loss.item(), gradient
 

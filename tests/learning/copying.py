@@ -8,7 +8,7 @@ from heedful.data.batching import Batch, SourceBatch
 from heedful.models.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel
 from heedful.search import LengthPenalty
 from heedful.tokenization.vocabulary import BOS, EOS
-from heedful.training import CrossEntropyObjective
+from heedful.training.objectives import CrossEntropyObjective
 from heedful.training.trainer import Trainer
 from tests.shape_checking import unchecked
 

@@ -7,7 +7,7 @@ import torch
 
 from heedful.models.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel
 from heedful.models.scheduled_sampling import TeacherForcingConfig
-from heedful.training import (
+from heedful.training.objectives import (
     CrossEntropyObjectiveConfig,
     MinimumRiskObjectiveConfig,
     Objective,

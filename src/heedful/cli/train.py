@@ -67,7 +67,7 @@ def train(
     """
     from heedful.experiment import train as train_into
     from heedful.recipes import load_recipe
-    from heedful.training.process_group import is_rank_zero
+    from heedful.training.distributed import is_rank_zero
 
     config = load_recipe(recipe, [*file_overrides(files), *(overrides or [])])
     folder = run or Path("runs") / Path(recipe).stem

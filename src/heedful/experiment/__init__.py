@@ -2,6 +2,6 @@
 
 from heedful.experiment.data_modules import build_prepared_dataset, load_data
 from heedful.experiment.train import train
-from heedful.training.loop import TrainingResult
+from heedful.training.state import TrainingResult
 
 __all__ = ["TrainingResult", "build_prepared_dataset", "load_data", "train"]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import torch
@@ -17,13 +18,8 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from heedful.config import validate_settings
-from heedful.errors import ConfigError, RunError
-from heedful.experiment.environment import (
-    free_memory,
-    limit_memory,
-    peak_memory,
-    resident_memory,
-)
+from heedful.errors import RunError, check
+from heedful.experiment import environment
 from heedful.experiment.job import build_trainer
 from heedful.parallel import WorkerDiedError, WorkerProcess
 from heedful.recipes import Recipe
@@ -49,9 +45,8 @@ def with_largest_batch_size(
     log: Callable[[str], None],
 ) -> Recipe:
     """Set the largest batch size that fits in recipe, run and data; the main process searches."""
-    size = 0
+    size, world_size = 0, dist_context.world_size
     if dist_context.is_main_process:
-        world_size = dist_context.world_size
         size = find_largest_batch_size(
             recipe, data_module, device, memory_limit=limit, world_size=world_size, log=log
         )
@@ -71,6 +66,16 @@ def with_saved_batch_size(recipe: Recipe, run: Run) -> Recipe:
     return _with_batch_size(recipe, recipe.task.batch_size(run.read_recipe()))
 
 
+def _with_batch_size(recipe: Recipe, size: int) -> Recipe:
+    settings = recipe.model_dump(mode="json")
+    *path, last = recipe.task.batch_size_setting.split(".")
+    section = settings
+    for name in path:
+        section = section[name]
+    section[last] = size
+    return validate_settings(Recipe, settings, location=_OPTION)
+
+
 def find_largest_batch_size(
     recipe: Recipe,
     data_module: DataModule,
@@ -85,15 +90,15 @@ def find_largest_batch_size(
     `memory_limit` is in bytes, for this process or for its part of a GPU; a batch is divided among
     `world_size` processes.
     """
-    task, is_gpu = recipe.task, device.type == "cuda"
-    budget, description = _memory_budget(device, memory_limit, world_size)
-    fraction = GPU_ROWS_FRACTION if is_gpu else 1.0
+    task = recipe.task
+    budget, budget_source = _memory_budget(device, memory_limit, world_size)
+    fraction = GPU_ROWS_FRACTION if device.type == "cuda" else 1.0
     max_rows = task.max_rows(data_module)
     trials: dict[int, bool] = {}
     sizes = VocabSizes.from_tokenizers(data_module.tokenizers)
-    job = _TrialJob(recipe, sizes, str(device), budget, torch.get_num_threads())
-    with _TrialProcess(job) as process:
-        shape = _worst_shape(task.worst_case_shapes(data_module), process.activation_bytes)
+    num_threads = torch.get_num_threads()
+    with TrialProcess(MemoryTrial(recipe, sizes, str(device), budget, num_threads)) as process:
+        shape = worst_shape(task.worst_case_shapes(data_module), process.activation_bytes)
 
         def fits(rows: int) -> bool:
             trials[rows] = process.peak_bytes(shape, rows) <= budget
@@ -103,19 +108,60 @@ def find_largest_batch_size(
         rows = math.floor(fraction * largest_fitting(fits, start, math.ceil(max_rows / fraction)))
     lengths = f"{shape.source_length} + " if shape.source_length else ""
     sequences = f"longest sequences ({lengths}{shape.target_length} tokens)"
-    if not rows and not any(trials.values()):
-        raise ConfigError(
-            _OPTION,
-            f"not even one row of the {sequences} fits into {_format_bytes(max(0, budget))}",
-            "use a smaller model, filter out the longest texts, or raise --memory-limit",
-        )
+    check(
+        rows or any(trials.values()),
+        _OPTION,
+        f"not even one row of the {sequences} fits into {_format_bytes(max(0, budget))}",
+        "use a smaller model, filter out the longest texts, or raise --memory-limit",
+    )
     size = task.batch_size_of_rows(min(max(1, rows) * world_size, max_rows), shape)
-    sizes_tried = {task.batch_size_of_rows(rows, shape): fit for rows, fit in trials.items()}
-    log(f"auto batch size: {sequences}, in {task.batch_size_unit}: {_format_trials(sizes_tried)}")
-    log(f"auto batch size: {description}")
-    for line in _describe_change(recipe, size):
-        log(f"auto batch size: {line}")
+    tried = sorted({(task.batch_size_of_rows(rows, shape), fit) for rows, fit in trials.items()})
+    good = [f"{size:,} fits" for size, fit in tried if fit][-2:]
+    bad = [f"{size:,} does not" for size, fit in tried if not fit][:2]
+    log(f"auto batch size: {sequences}, in {task.batch_size_unit}: {', '.join(good + bad)}")
+    log(f"auto batch size: memory budget: {_format_bytes(budget)} {budget_source}")
+    before, rate = task.batch_size(recipe), recipe.training.optimizer.learning_rate
+    log(f"auto batch size: {task.batch_size_setting}={size} (the recipe has {before})")
+    if size != before:
+        log(
+            f"auto batch size: this changes training: the learning rate of {rate:g} was chosen for "
+            f"{before}, and batches are now {size / before:.3g} times as large, so an epoch has "
+            "fewer steps; try other rates with --set training.optimizer.learning_rate=..."
+        )
     return size
+
+
+def _memory_budget(device: torch.device, limit: int | None, world_size: int) -> tuple[float, str]:
+    """Return the bytes that training may use, and how they were determined."""
+    if device.type == "cuda":
+        total = torch.cuda.get_device_properties(device).total_memory
+        source = f"on {device}; {100 * GPU_ROWS_FRACTION:g} % of the largest batch is used"
+        return min(limit or total, total), source
+    free = environment.free_memory()
+    if limit is not None:
+        free = min(free, limit - environment.resident_memory())
+    # The processes of one machine share its memory.
+    num_local = min(world_size, int(os.environ.get("LOCAL_WORLD_SIZE", world_size)))
+    source = f"({100 * CPU_MEMORY_FRACTION:g} % of the {_format_bytes(free)} free)"
+    return CPU_MEMORY_FRACTION * free / num_local, source
+
+
+def _format_bytes(num_bytes: float) -> str:
+    gib = num_bytes / (1 << 30)
+    return f"{gib:.1f} GiB" if gib >= 1 else f"{num_bytes / (1 << 20):.0f} MiB"
+
+
+def worst_shape(
+    shapes: list[BatchShape], activation_bytes: Callable[[BatchShape, int], float]
+) -> BatchShape:
+    """Return the shape with the most activation bytes per token; parameters do not count."""
+    if len(shapes) == 1:
+        return shapes[0]
+
+    def bytes_per_token(shape: BatchShape) -> float:
+        return (activation_bytes(shape, 2) - activation_bytes(shape, 1)) / sum(shape)
+
+    return max(shapes, key=bytes_per_token)
 
 
 def largest_fitting(fits: Callable[[int], bool], start: int, max_rows: int) -> int:
@@ -132,66 +178,53 @@ def largest_fitting(fits: Callable[[int], bool], start: int, max_rows: int) -> i
     return good
 
 
-class _TrialJob(NamedTuple):
-    """Runs training steps in another process."""
+class Trial(NamedTuple):
+    """What to measure: the peak memory of training steps, or the bytes of activations."""
+
+    shape: BatchShape
+    rows: int
+    counts_activations: bool = False
+
+
+@dataclass
+class MemoryTrial:
+    """Training steps in another process, which may be refused more than `max_bytes`."""
 
     recipe: Recipe
     sizes: VocabSizes
     device: str
-    max_bytes: float
-    num_threads: int
+    max_bytes: float | None = None
+    num_threads: int = 1
 
     def setup(self, *, is_shared: bool) -> MemoryTrial:
+        """Build the trainer."""
         del is_shared
         torch.set_num_threads(self.num_threads)
-        return MemoryTrial(
-            self.recipe, self.sizes, torch.device(self.device), max_bytes=self.max_bytes
-        )
-
-
-class _Trial(NamedTuple):
-    shape: BatchShape
-    rows: int
-    counts_activations: bool = False  # instead of the peak
-
-
-class MemoryTrial:
-    """A trainer for trial steps; what it needs beyond `max_bytes` is refused where possible."""
-
-    def __init__(
-        self,
-        recipe: Recipe,
-        sizes: VocabSizes,
-        device: torch.device,
-        *,
-        max_bytes: float | None = None,
-    ) -> None:
-        self._task = recipe.task
-        self._sizes = sizes
-        self._device = device
-        # One micro-batch, beside the gradients of an earlier one.
-        self._num_batches = min(2, recipe.training.gradient_accumulation_steps)
+        device = torch.device(self.device)
         # What every such process needs is not charged.
-        self._baseline = 0 if device.type == "cuda" else resident_memory()
-        if max_bytes is not None:
-            limit_memory(device, max_bytes)
-        self._trainer = build_trainer(recipe, sizes, lambda step: 0.0, device=device)
+        self._baseline = 0 if device.type == "cuda" else environment.resident_memory()
+        if self.max_bytes is not None:
+            environment.limit_memory(device, self.max_bytes)
+        self._trainer = build_trainer(self.recipe, self.sizes, lambda step: 0.0, device=device)
+        return self
 
-    def __call__(self, trial: _Trial) -> float:
+    def __call__(self, trial: Trial) -> float:
         """Return the bytes of a trial; infinity if it ran out of memory."""
         try:
             if trial.counts_activations:
                 return self.activation_bytes(trial.shape, trial.rows)
-            self.run_update(trial.shape, trial.rows)
+            self._run_step(trial.shape, trial.rows)
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
             return math.inf
-        return peak_memory(self._device) - self._baseline
+        return environment.peak_memory(torch.device(self.device)) - self._baseline
 
-    def run_update(self, shape: BatchShape, rows: int) -> None:
+    def _run_step(self, shape: BatchShape, rows: int) -> None:
         """Run steps until one was taken with the optimizer's state in memory."""
-        micro_batches = [self._task.dummy_batch(self._sizes, shape, rows)] * self._num_batches
+        # One micro-batch, beside the gradients of an earlier one.
+        num_batches = min(2, self.recipe.training.gradient_accumulation_steps)
+        micro_batches = [self.recipe.task.dummy_batch(self.sizes, shape, rows)] * num_batches
         num_taken = 0
         for _ in range(_MAX_UPDATES):
             had_state = bool(self._trainer.optimizer.state)
@@ -209,17 +242,24 @@ class MemoryTrial:
             return tensor
 
         with saved_tensors_hooks(pack, lambda tensor: tensor):
-            self._trainer.train_step([self._task.dummy_batch(self._sizes, shape, rows)])
+            self._trainer.train_step([self.recipe.task.dummy_batch(self.sizes, shape, rows)])
         return sum(saved.values())
 
 
-class _TrialProcess:
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether an error says that memory ran out: libraries have different words for it."""
+    message = str(error).lower()
+    phrases = ("out of memory", "allocate memory", "not enough memory", "alloc_failed", "bad_alloc")
+    return isinstance(error, MemoryError) or any(phrase in message for phrase in phrases)
+
+
+class TrialProcess:
     """Runs trials in a child, which is restarted if its peak would hide that of a smaller one."""
 
-    def __init__(self, job: _TrialJob) -> None:
+    def __init__(self, job: MemoryTrial) -> None:
         self._job = job
         self._max_rows = 0
-        self._worker: WorkerProcess[_Trial, float] | None = None
+        self._worker: WorkerProcess[Trial, float] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -230,15 +270,17 @@ class _TrialProcess:
             self._worker = None
 
     def activation_bytes(self, shape: BatchShape, rows: int) -> float:
-        return self._run(_Trial(shape, rows, counts_activations=True))
+        """Return the bytes that a forward pass saves for the backward pass."""
+        return self._run(Trial(shape, rows, counts_activations=True))
 
     def peak_bytes(self, shape: BatchShape, rows: int) -> float:
+        """Return the peak memory of training steps."""
         if rows < self._max_rows:
             self.__exit__()
         self._max_rows = rows
-        return self._run(_Trial(shape, rows))
+        return self._run(Trial(shape, rows))
 
-    def _run(self, trial: _Trial) -> float:
+    def _run(self, trial: Trial) -> float:
         if self._worker is None:
             self._worker = WorkerProcess(self._job, name=_OPTION)
         try:
@@ -255,76 +297,3 @@ class _TrialProcess:
             raise RunError(
                 _OPTION, f"a trial step failed: {error}", f"use the same command without {_OPTION}"
             ) from error
-
-
-def _worst_shape(
-    shapes: list[BatchShape], activation_bytes: Callable[[BatchShape, int], float]
-) -> BatchShape:
-    """Return the shape with the most activation bytes per token; parameters do not count."""
-    if len(shapes) == 1:
-        return shapes[0]
-
-    def bytes_per_token(shape: BatchShape) -> float:
-        return (activation_bytes(shape, 2) - activation_bytes(shape, 1)) / sum(shape)
-
-    return max(shapes, key=bytes_per_token)
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Return whether an error says that memory ran out: libraries have different words for it."""
-    message = str(error).lower()
-    phrases = ("out of memory", "allocate memory", "not enough memory", "alloc_failed", "bad_alloc")
-    return isinstance(error, MemoryError) or any(phrase in message for phrase in phrases)
-
-
-def _memory_budget(device: torch.device, limit: int | None, world_size: int) -> tuple[float, str]:
-    """Return the bytes that training may use, and how they were determined."""
-    if device.type == "cuda":
-        total = torch.cuda.get_device_properties(device).total_memory
-        budget = min(limit or total, total)
-        used = f"{100 * GPU_ROWS_FRACTION:g} % of the largest batch is used"
-        return budget, f"memory budget: {_format_bytes(budget)} on {device}; {used}"
-    free = free_memory()
-    if limit is not None:
-        free = min(free, limit - resident_memory())
-    # The processes of one machine share its memory.
-    num_local = min(world_size, int(os.environ.get("LOCAL_WORLD_SIZE", world_size)))
-    budget_cpu = CPU_MEMORY_FRACTION * free / num_local
-    fraction = f"{100 * CPU_MEMORY_FRACTION:g} % of the {_format_bytes(free)} free"
-    return budget_cpu, f"memory budget: {_format_bytes(budget_cpu)} ({fraction})"
-
-
-def _describe_change(recipe: Recipe, size: int) -> Iterator[str]:
-    name, before = recipe.task.batch_size_setting, recipe.task.batch_size(recipe)
-    yield f"{name}={size} (the recipe has {before})"
-    if size != before:
-        rate = recipe.training.optimizer.learning_rate
-        yield (
-            f"this changes training: the learning rate of {rate:g} was chosen for {before}, and "
-            f"batches are now {size / before:.3g} times as large, so an epoch has fewer steps; "
-            "try other rates with --set training.optimizer.learning_rate=..."
-        )
-
-
-def _with_batch_size(recipe: Recipe, size: int) -> Recipe:
-    settings = recipe.model_dump(mode="json")
-    *path, last = recipe.task.batch_size_setting.split(".")
-    section = settings
-    for name in path:
-        section = section[name]
-    section[last] = size
-    return validate_settings(Recipe, settings, location=_OPTION)
-
-
-def _format_trials(trials: Mapping[int, bool]) -> str:
-    """List the largest batch sizes that fit and the smallest that do not."""
-    fitting = sorted(size for size, fits in trials.items() if fits)[-2:]
-    failing = sorted(size for size, fits in trials.items() if not fits)[:2]
-    return ", ".join(
-        [*(f"{size:,} fits" for size in fitting), *(f"{size:,} does not" for size in failing)]
-    )
-
-
-def _format_bytes(num_bytes: float) -> str:
-    gib = num_bytes / (1 << 30)
-    return f"{gib:.1f} GiB" if gib >= 1 else f"{num_bytes / (1 << 20):.0f} MiB"

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from heedful.config import differences
 from heedful.errors import RunError, check
-from heedful.recipes import Recipe
 from heedful.runs import Run
 from heedful.storage import MANIFEST, atomic_replace, read_and_verify_manifest
 from heedful.storage.state_dict import load_into_model, read_weights, unique_weights
@@ -57,9 +56,7 @@ def average_checkpoints(
         "use a folder that does not exist yet",
         RunError,
     )
-    inputs = [
-        item for run in runs for item in _select_inputs(run, num_last=num_last, num_best=num_best)
-    ]
+    inputs = [item for run in runs for item in _select_inputs(run, num_last, num_best)]
     check(
         len(inputs) > 1,
         str(inputs[0].folder),
@@ -106,54 +103,46 @@ def _load_state_dict(item: AveragingInput, model: nn.Module) -> dict[str, Tensor
     return unique_weights(model)
 
 
-def _select_inputs(run: Run, *, num_last: int | None, num_best: int | None) -> list[AveragingInput]:
+def _select_inputs(run: Run, num_last: int | None, num_best: int | None) -> list[AveragingInput]:
     if num_last is None and num_best is None:
         return [AveragingInput(run, run.verify()["step"])]
     if not run.exists or (run.folder / MANIFEST).exists():
         run.verify()
-    inputs = [
-        AveragingInput(run, info.step, info.folder, info.score)
-        for info in list_checkpoints(run.checkpoints)
-    ]
+    infos = list_checkpoints(run.checkpoints)
     if num_last is not None:
-        return _check_enough(run, inputs, num_last, "checkpoints")[-num_last:]
-    for item in inputs:
-        if item.score is None and item.checkpoint is not None:
-            read_and_verify_manifest(item.checkpoint)  # its score may be lost
-    scored = [(item.score, item.step, item) for item in inputs if item.score is not None]
-    ranked = [item for _, _, item in sorted(scored, key=lambda entry: entry[:2])]
-    return _check_enough(run, ranked, num_best or 0, "validated checkpoints")[:num_best]
-
-
-def _check_enough(
-    run: Run, inputs: list[AveragingInput], num_required: int, description: str
-) -> list[AveragingInput]:
+        chosen, num_required, description = infos[-num_last:], num_last, "checkpoints"
+    else:
+        for info in infos:
+            if info.score is None:
+                read_and_verify_manifest(info.folder)  # its score may be lost
+        scored = sorted((info.score, info.step, info) for info in infos if info.score is not None)
+        chosen = [info for _, _, info in scored[:num_best]]
+        num_required, description = num_best or 0, "validated checkpoints"
     check(
-        len(inputs) >= num_required,
+        len(chosen) >= num_required,
         str(run.checkpoints),
-        f"{num_required} {description} requested, but there are {len(inputs)}",
+        f"{num_required} {description} requested, but there are {len(chosen)}",
         "use fewer, or train with a larger training.checkpoints.keep_last or keep_best",
         RunError,
     )
-    return inputs
+    return [AveragingInput(run, info.step, info.folder, info.score) for info in chosen]
 
 
 def _check_compatible(first: Run, other: Run) -> None:
     """Raise RunError if model or vocabulary of two runs differ."""
-    recipes = first.read_recipe(), other.read_recipe()
-    sections, other_sections = (
-        recipe.model_dump(include={"model", "tokenizers"}) for recipe in recipes
-    )
-    for name, expected, value in differences(sections, other_sections):
+    recipes = [run.read_recipe() for run in (first, other)]
+    model, other_model = (recipe.model_dump(include={"model", "tokenizers"}) for recipe in recipes)
+    for name, expected, value in differences(model, other_model):
         raise RunError(
             str(other.folder),
             f"this model has {name}={value}, but that of {first.folder} has {expected}",
             "average runs of one model",
         )
-    vocabularies = (
-        _all_tokens(run, recipe) for run, recipe in zip((first, other), recipes, strict=True)
-    )
-    for side, tokens, other_tokens in zip(("source", "target"), *vocabularies, strict=True):
+    tokenizers = first.read_tokenizers(recipes[0]), other.read_tokenizers(recipes[1])
+    for side, *pair in zip(("source", "target"), *tokenizers, strict=True):
+        tokens, other_tokens = (
+            tokenizer.ids_to_tokens(range(len(tokenizer))) for tokenizer in pair
+        )
         check(
             tokens == other_tokens,
             str(other.folder),
@@ -161,10 +150,3 @@ def _check_compatible(first: Run, other: Run) -> None:
             "average runs with one vocabulary: training.init_from reuses that of another run",
             RunError,
         )
-
-
-def _all_tokens(run: Run, recipe: Recipe) -> list[list[str]]:
-    """Return the source and the target vocabulary."""
-    return [
-        tokenizer.ids_to_tokens(range(len(tokenizer))) for tokenizer in run.read_tokenizers(recipe)
-    ]

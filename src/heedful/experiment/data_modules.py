@@ -6,6 +6,7 @@ tokenizers and dev set.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -49,26 +50,40 @@ def load_data(recipe: Recipe, run: Run, console: Console) -> DataModule:
     if isinstance(data.train, PreparedDataConfig):
         prepared = open_prepared_dataset(recipe, data.train)
         return _build_from_prepared(recipe, run, prepared, console)
-    folder = run.folder / TOKENS_FOLDER
+    folder, max_examples = run.folder / TOKENS_FOLDER, data.max_in_memory_examples
     if not folder.exists():
         with console.status("reading the data"):
-            corpora = _read_if_small(recipe, data.max_in_memory_examples)
+            corpora = _read_if_small(recipe, max_examples)
         if corpora is not None:
             return _build_in_memory(recipe, run, corpora, console)
         unit = recipe.task.example_format.name
-        print_line(
-            console,
-            f"more than {data.max_in_memory_examples} {unit}: saving their tokens in {folder}",
-        )
+        print_line(console, f"more than {max_examples} {unit}: saving their tokens in {folder}")
     tokenizers = run.read_tokenizers(recipe) if run.exists else None
     prepared = build_prepared_dataset(recipe, folder, console, tokenizers=tokenizers)
     return _build_from_prepared(recipe, run, prepared, console)
 
 
-def training_sources(recipe: Recipe) -> list[Any]:
-    """Return the sources of the training data."""
+def _training_sources(recipe: Recipe) -> list[Any]:
     train = recipe.data.train
     return [part.source for part in train.corpora] if isinstance(train, MixtureConfig) else [train]
+
+
+def _build_data_module(
+    recipe: Recipe,
+    run: Run,
+    dev_examples: list[Any],
+    console: Console,
+    load_train: Callable[[TokenizerPair], TrainData],
+) -> DataModule:
+    tokenizers = run.read_tokenizers(recipe)
+    sizes = VocabSizes.from_tokenizers(tokenizers)
+    print_line(console, recipe.task.describe_vocabulary(sizes))
+    train = load_train(tokenizers)
+    for line in train.report:
+        print_line(console, f"train: {line}")
+    return recipe.task.build_data_module(
+        recipe, tokenizers, train, dev_examples, log=lambda line: print_line(console, line)
+    )
 
 
 # ----- data in memory
@@ -77,7 +92,7 @@ def training_sources(recipe: Recipe) -> list[Any]:
 def _read_if_small(recipe: Recipe, max_examples: int) -> list[list[Any]] | None:
     """Read the examples of each source; return None if there are more than `max_examples`."""
     corpora: list[list[Any]] = []
-    for source in training_sources(recipe):
+    for source in _training_sources(recipe):
         remaining = max_examples - sum(map(len, corpora))
         corpora.append(list(islice(source.stream(), remaining + 1)))
         if len(corpora[-1]) > remaining:
@@ -96,51 +111,29 @@ def _build_in_memory(
         with console.status("training the tokenizers"):
             texts = recipe.task.example_format.tokenizer_texts(list(chain.from_iterable(corpora)))
             run.initialize(recipe, recipe.tokenizers.train(*texts))
-    tokenizers = _load_tokenizers(recipe, run, console)
-    with console.status("tokenizing"):
-        train = recipe.task.tokenize_train(recipe, tokenizers, corpora)
-    return _build(recipe, tokenizers, train, dev_examples, console)
+
+    def tokenize(tokenizers: TokenizerPair) -> TrainData:
+        with console.status("tokenizing"):
+            return recipe.task.tokenize_train(recipe, tokenizers, corpora)
+
+    return _build_data_module(recipe, run, dev_examples, console, tokenize)
 
 
 def _split_dev(recipe: Recipe, corpora: list[list[Any]]) -> tuple[list[list[Any]], list[Any]]:
     """Split the examples of each source into training examples and a common dev set."""
     assert recipe.data.train is not None
-    count, location = sum(map(len, corpora)), recipe.data.train.describe()
-    rows = set(
-        recipe.task.example_format.choose_held_out(
-            count, seed=recipe.training.seed, location=location
-        )
+    held_out = recipe.task.example_format.choose_held_out(
+        sum(map(len, corpora)), seed=recipe.training.seed, location=recipe.data.train.describe()
     )
+    rows, start = set(held_out), 0
     train: list[list[Any]] = []
     dev: list[Any] = []
-    start = 0
     for corpus in corpora:
         numbered = list(enumerate(corpus, start))
         train.append([example for row, example in numbered if row not in rows])
         dev += [example for row, example in numbered if row in rows]
         start += len(corpus)
     return train, dev
-
-
-def _load_tokenizers(recipe: Recipe, run: Run, console: Console) -> TokenizerPair:
-    tokenizers = run.read_tokenizers(recipe)
-    sizes = VocabSizes.from_tokenizers(tokenizers)
-    print_line(console, recipe.task.describe_vocabulary(sizes))
-    return tokenizers
-
-
-def _build(
-    recipe: Recipe,
-    tokenizers: TokenizerPair,
-    train: TrainData,
-    dev_examples: list[Any],
-    console: Console,
-) -> DataModule:
-    for line in train.report:
-        print_line(console, f"train: {line}")
-    return recipe.task.build_data_module(
-        recipe, tokenizers, train, dev_examples, log=lambda line: print_line(console, line)
-    )
 
 
 # ----- data in files
@@ -159,7 +152,7 @@ def build_prepared_dataset(
 
     One process may write to a folder at a time; any number may read it.
     """
-    sources, unit = training_sources(recipe), recipe.task.example_format.name
+    sources, unit = _training_sources(recipe), recipe.task.example_format.name
     for source in sources:
         check(
             not source.is_single_pass,
@@ -204,28 +197,24 @@ def open_prepared_dataset(recipe: Recipe, config: PreparedDataConfig) -> Prepare
         f"{recipe.model.type} trains on {expected.description}",
         "name other tokens, or choose another model",
     )
-    settings = tokenization_settings(recipe.tokenizers.model_dump(mode="json"))
-    _check_same_setting("tokenizers", prepared, settings)
     filtering = _filter_config(recipe)
-    settings = filtering.model_dump(mode="json") if filtering else None
-    _check_same_setting("filtering", prepared, settings)
+    settings = {
+        "tokenizers": tokenization_settings(recipe.tokenizers.model_dump(mode="json")),
+        "data.filtering": filtering.model_dump(mode="json") if filtering else None,
+    }
+    for location, expected in settings.items():
+        saved = prepared.settings[location.removeprefix("data.")]
+        for name, old, new in differences(saved, expected, location):
+            raise ConfigError(
+                name,
+                f"the tokens in {prepared.folder} were made with {old}, but now it is {new}",
+                "give the settings they were made with, or prepare them again into another folder",
+            )
     return prepared
 
 
 def _filter_config(recipe: Recipe) -> FilterConfig | None:
     return recipe.data.filtering if recipe.task.example_format.supports_filtering else None
-
-
-def _check_same_setting(name: str, prepared: PreparedDataset, expected: Any) -> None:
-    saved = prepared.settings[name]
-    if saved != expected:
-        setting = "data.filtering" if name == "filtering" else name
-        setting, old, new = next(differences(saved, expected, setting))
-        raise ConfigError(
-            setting,
-            f"the tokens in {prepared.folder} were made with {old}, but now it is {new}",
-            "give the settings they were made with, or prepare them again into another folder",
-        )
 
 
 def _build_from_prepared(
@@ -241,7 +230,6 @@ def _build_from_prepared(
         f"the tokens in {prepared.folder} were made with other tokenizers than {run.folder} has",
         "name another folder with --run, or prepare the tokens with `--tokenizer-from RUN`",
     )
-    tokenizers = _load_tokenizers(recipe, run, console)
     dev = recipe.data.dev
     dev_examples: list[Any] = dev.read() if dev else prepared.held_out_examples()
     check(
@@ -251,5 +239,6 @@ def _build_from_prepared(
         "give what was given to `heedful prepare`, such as "
         f"{recipe.task.file_options.usage('dev')}",
     )
-    train = recipe.task.load_train(recipe, prepared)
-    return _build(recipe, tokenizers, train, dev_examples, console)
+    return _build_data_module(
+        recipe, run, dev_examples, console, lambda _: recipe.task.load_train(recipe, prepared)
+    )

@@ -56,7 +56,7 @@ def peak_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     # getrusage is the fallback: it charges a child with the peak of its parent.
-    if peak := _read_kib_field(_STATUS, "VmHWM:"):
+    if peak := _read_number(_STATUS, "VmHWM:", unit=1024):
         return peak
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
@@ -64,7 +64,7 @@ def peak_memory(device: torch.device) -> int:
 
 def resident_memory() -> int:
     """Return the resident memory of this process in bytes; its peak where that is unknown."""
-    return _read_kib_field(_STATUS, "VmRSS:") or peak_memory(torch.device("cpu"))
+    return _read_number(_STATUS, "VmRSS:", unit=1024) or peak_memory(torch.device("cpu"))
 
 
 def limit_memory(device: torch.device, max_bytes: float) -> None:
@@ -78,7 +78,7 @@ def limit_memory(device: torch.device, max_bytes: float) -> None:
         return
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="utf-8")
-    if in_use := _read_kib_field(_STATUS, "VmData:"):
+    if in_use := _read_number(_STATUS, "VmData:", unit=1024):
         with suppress(ValueError, OSError):
             _, hard_limit = resource.getrlimit(resource.RLIMIT_DATA)
             limit = in_use + int(1.5 * max_bytes)  # address space, of which not all is used
@@ -91,15 +91,8 @@ def free_memory(root: Path = Path("/")) -> int:
     The smallest of these limits is the one at which a process is killed. `root` contains proc
     and sys.
     """
-    return min([_available_memory(root), *_cgroup_headroom(root)])
-
-
-def _available_memory(root: Path) -> int:
-    available = _read_kib_field(root / "proc/meminfo", "MemAvailable:")
-    return available or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _cgroup_headroom(root: Path) -> Iterator[int]:
+    available = _read_number(root / "proc/meminfo", "MemAvailable:", unit=1024)
+    limits = [available or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for line in _read_text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:  # version 2
@@ -114,26 +107,19 @@ def _cgroup_headroom(root: Path) -> Iterator[int]:
         for ancestor in (group, *group.parents):
             if not ancestor.is_relative_to(root / mount):
                 break
-            limit = _read_int(ancestor / limit_file)
-            if limit is not None and limit < _UNLIMITED:
+            limit = _read_text(ancestor / limit_file).strip()
+            if limit.isdigit() and int(limit) < _UNLIMITED:
+                usage = int(_read_text(ancestor / usage_file) or 0)
                 # Inactive file cache is dropped before a process is killed.
-                cache = _read_int_field(ancestor / "memory.stat", cache_field)
-                yield max(0, limit - (_read_int(ancestor / usage_file) or 0) + cache)
+                cache = _read_number(ancestor / "memory.stat", cache_field)
+                limits.append(max(0, int(limit) - usage + cache))
+    return min(limits)
 
 
-def _read_kib_field(path: Path, name: str) -> int:
-    return 1024 * _read_int_field(path, name)
-
-
-def _read_int_field(path: Path, name: str) -> int:
+def _read_number(path: Path, name: str, *, unit: int = 1) -> int:
     """Return the number after `name` in a table of the kernel; 0 if it is not there."""
     rows = [line.split() for line in _read_text(path).splitlines()]
-    return next((int(row[1]) for row in rows if row and row[0] == name), 0)
-
-
-def _read_int(path: Path) -> int | None:
-    text = _read_text(path).strip()
-    return int(text) if text.isdigit() else None
+    return unit * next((int(row[1]) for row in rows if row and row[0] == name), 0)
 
 
 def _read_text(path: Path) -> str:

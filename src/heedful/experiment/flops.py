@@ -10,10 +10,8 @@ checkpointing counts again; recomputation inside a kernel does not.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -64,55 +62,35 @@ def flops_per_token(model: nn.Module, batch: Any, *, num_targets: int) -> FlopsP
     A copy of the model on the meta device is counted, which costs next to nothing and leaves the
     model as it was.
     """
-    copy, batch = _to_meta(model), map_tensors(lambda tensor: tensor.to("meta"), batch)
-    with count_flops() as forward, torch.no_grad():
-        copy.eval()(batch)
-    with count_flops() as training, torch.enable_grad():
-        output = copy.train()(batch)
-        sum(output.auxiliary_losses.values(), start=output.log_probs.sum()).backward()
-    return FlopsPerToken(forward.total / num_targets, training.total / num_targets)
-
-
-def _to_meta(model: nn.Module) -> nn.Module:
-    """Copy a model to the meta device without copying its tensors."""
     parameters = {
         id(tensor): nn.Parameter(tensor.detach().to("meta"), requires_grad=tensor.requires_grad)
         for tensor in model.parameters()
     }
     buffers = {id(buffer): buffer.detach().to("meta") for buffer in model.buffers()}
-    return deepcopy(model, {**parameters, **buffers})
+    copy = deepcopy(model, {**parameters, **buffers})  # which copies no tensor
+    batch = map_tensors(lambda tensor: tensor.to("meta"), batch)
+    with FlopCounter() as forward, torch.no_grad():
+        copy.eval()(batch)
+    with FlopCounter() as training, torch.enable_grad():
+        output = copy.train()(batch)
+        sum(output.auxiliary_losses.values(), start=output.log_probs.sum()).backward()
+    return FlopsPerToken(forward.total / num_targets, training.total / num_targets)
 
 
-@dataclass
-class FlopCount:
-    """FLOPs counted so far."""
+class FlopCounter(TorchDispatchMode):
+    """Counts the FLOPs of all operators that reach a device inside the context.
 
-    by_operator: Counter[str] = field(default_factory=Counter)
-    """By kind: product, convolution, attention, recurrence."""
+    On the meta device a Boolean index is taken to select every position.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_operator: Counter[str] = Counter()  # product, convolution, attention, recurrence
 
     @property
     def total(self) -> int:
         """The FLOPs of all operators."""
         return self.by_operator.total()
-
-
-@contextmanager
-def count_flops() -> Iterator[FlopCount]:
-    """Count the FLOPs of all operators inside the context, on any device.
-
-    On the meta device a Boolean index is taken to select every position.
-    """
-    count = FlopCount()
-    with _FlopCounterMode(count):
-        yield count
-
-
-class _FlopCounterMode(TorchDispatchMode):
-    """Counts every operator that reaches a device."""
-
-    def __init__(self, count: FlopCount) -> None:
-        super().__init__()
-        self.count = count
 
     def __torch_dispatch__(
         self,
@@ -131,7 +109,7 @@ class _FlopCounterMode(TorchDispatchMode):
                 output = func(*_replace_boolean_indices(func, args), **kwargs)
             return output
         output = func(*args, **kwargs)
-        self.count.by_operator[kind] += formula(args, output)
+        self.by_operator[kind] += formula(args, output)
         return output
 
 
@@ -154,35 +132,15 @@ def _matmul_flops(left: Tensor, right: Tensor) -> int:
     return 2 * left.numel() * (right.size(-1) if right.dim() > 1 else 1)
 
 
-def _mm_flops(args: Sequence[Any], _: Any) -> int:
-    return _matmul_flops(*args[:2])
-
-
-def _addmm_flops(args: Sequence[Any], _: Any) -> int:
-    return _matmul_flops(*args[1:3])
-
-
 def _attention_flops(queries: Tensor, keys: Tensor, values: Tensor) -> int:
     """Scores and weighted sums of values; heads may share keys."""
     num_queries, num_keys = queries.numel() // queries.size(-1), keys.size(-2)
     return 2 * num_queries * num_keys * (queries.size(-1) + values.size(-1))
 
 
-def _attention_forward(args: Sequence[Any], _: Any) -> int:
-    return _attention_flops(*args[:3])
-
-
-def _attention_backward(args: Sequence[Any], _: Any) -> int:
-    return 2 * _attention_flops(*args[1:4])
-
-
 def _conv_flops(inputs: Tensor, weight: Tensor, outputs: Tensor, *, transposed: bool) -> int:
     """One kernel per output, or per input if transposed."""
     return 2 * (inputs if transposed else outputs).numel() * weight[0].numel()
-
-
-def _convolution_forward(args: Sequence[Any], outputs: Any) -> int:
-    return _conv_flops(args[0], args[1], outputs, transposed=args[6])
 
 
 def _convolution_backward(args: Sequence[Any], _: Any) -> int:
@@ -197,59 +155,56 @@ def _rnn_flops(inputs: Tensor, weights: Sequence[Tensor]) -> int:
     return 2 * num_inputs * sum(weight.numel() for weight in weights if weight.dim() == 2)
 
 
-def _onednn_forward(args: Sequence[Any], _: Any) -> int:
-    return _rnn_flops(args[0], args[1:5])
-
-
-def _onednn_backward(args: Sequence[Any], _: Any) -> int:
-    return 2 * _rnn_flops(args[0], args[1:5])
-
-
-def _cudnn_forward(args: Sequence[Any], _: Any) -> int:
-    return _rnn_flops(args[0], args[1])
-
-
 def _cudnn_backward(args: Sequence[Any], _: Any) -> int:
     needs_weight_grad = args[-1][3]
     return _rnn_flops(args[0], args[1]) * (2 if needs_weight_grad else 1)
 
 
-_FLOP_FORMULAS: Mapping[str, Mapping[Formula, Sequence[str]]] = {
-    "product": {
-        _mm_flops: ("mm", "bmm", "mv", "dot", "vdot"),
-        _addmm_flops: ("addmm", "baddbmm", "addbmm", "addmv", "_addmm_activation"),
-    },
-    "attention": {
-        _attention_forward: (
-            "_scaled_dot_product_flash_attention_for_cpu",
-            "_scaled_dot_product_flash_attention",
-            "_scaled_dot_product_efficient_attention",
-            "_scaled_dot_product_cudnn_attention",
-            "_scaled_dot_product_fused_attention_overrideable",
-        ),
-        _attention_backward: (
-            "_scaled_dot_product_flash_attention_for_cpu_backward",
-            "_scaled_dot_product_flash_attention_backward",
-            "_scaled_dot_product_efficient_attention_backward",
-            "_scaled_dot_product_cudnn_attention_backward",
-            "_scaled_dot_product_fused_attention_overrideable_backward",
-        ),
-    },
-    "convolution": {
-        _convolution_forward: ("convolution",),
-        _convolution_backward: ("convolution_backward",),
-    },
-    "recurrence": {
-        _onednn_forward: ("mkldnn_rnn_layer",),
-        _onednn_backward: ("mkldnn_rnn_layer_backward",),
-        _cudnn_forward: ("_cudnn_rnn",),
-        _cudnn_backward: ("_cudnn_rnn_backward",),
-    },
-}
+_SDPA = [
+    f"_scaled_dot_product_{kernel}"
+    for kernel in (
+        "flash_attention_for_cpu",
+        "flash_attention",
+        "efficient_attention",
+        "cudnn_attention",
+        "fused_attention_overrideable",
+    )
+]
+_FLOP_FORMULAS: Sequence[tuple[str, Sequence[str], Formula]] = (
+    (
+        "product",
+        ("mm", "bmm", "mv", "dot", "vdot"),
+        lambda args, _: _matmul_flops(*args[:2]),
+    ),
+    (
+        "product",
+        ("addmm", "baddbmm", "addbmm", "addmv", "_addmm_activation"),
+        lambda args, _: _matmul_flops(*args[1:3]),
+    ),
+    ("attention", _SDPA, lambda args, _: _attention_flops(*args[:3])),
+    (
+        "attention",
+        [f"{name}_backward" for name in _SDPA],
+        lambda args, _: 2 * _attention_flops(*args[1:4]),
+    ),
+    (
+        "convolution",
+        ("convolution",),
+        lambda args, outputs: _conv_flops(args[0], args[1], outputs, transposed=args[6]),
+    ),
+    ("convolution", ("convolution_backward",), _convolution_backward),
+    ("recurrence", ("mkldnn_rnn_layer",), lambda args, _: _rnn_flops(args[0], args[1:5])),
+    (
+        "recurrence",
+        ("mkldnn_rnn_layer_backward",),
+        lambda args, _: 2 * _rnn_flops(args[0], args[1:5]),
+    ),
+    ("recurrence", ("_cudnn_rnn",), lambda args, _: _rnn_flops(*args[:2])),
+    ("recurrence", ("_cudnn_rnn_backward",), _cudnn_backward),
+)
 _FORMULA_BY_OP: Mapping[Any, tuple[str, Formula]] = {
     getattr(_aten, name): (kind, formula)
-    for kind, formulas in _FLOP_FORMULAS.items()
-    for formula, names in formulas.items()
+    for kind, names, formula in _FLOP_FORMULAS
     for name in names
 }
 _INDEXING = {_aten.index, _aten.index_put, _aten.index_put_, _aten._index_put_impl_}

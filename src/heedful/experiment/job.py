@@ -38,9 +38,14 @@ from heedful.training.callbacks import (
 )
 from heedful.training.checkpoints import CheckpointManager, Snapshot
 from heedful.training.distributed import SINGLE_PROCESS, DistributedContext
-from heedful.training.loop import TrainingLimits
+from heedful.training.optim import LRSchedule
 from heedful.training.progress import print_line, show_progress
-from heedful.training.state import TrainingProgress, restore_snapshot, take_snapshot
+from heedful.training.state import (
+    TrainingLimits,
+    TrainingProgress,
+    restore_snapshot,
+    take_snapshot,
+)
 from heedful.training.trackers import build_tracker_callbacks
 from heedful.training.trainer import (
     ExponentialMovingAverage,
@@ -122,32 +127,27 @@ class TrainingJob:
         run: Run,
         data_module: DataModule,
         checkpoints: CheckpointManager,
-        *,
         dist_context: DistributedContext,
+        *,
         device: torch.device,
         console: Console,
     ) -> None:
         self.recipe = recipe
-        self.config = recipe.training
         self.task = recipe.task
+        self.config = config = recipe.training
         self.run = run
         self.data_module = data_module
         self.checkpoints = checkpoints
         self.dist_context = dist_context
         self.device = device
         self.console = console
-        self.limits = TrainingLimits(self.config)
+        self.limits = TrainingLimits(config)
         self.progress = TrainingProgress(data_fingerprint=data_module.fingerprint)
-        self.lr_schedule = self.config.lr_scheduler.build(
-            learning_rate=self.config.optimizer.learning_rate, max_steps=self.config.max_steps
-        )
-        self.lr_schedule.scores = self.progress.scores
+        peak_rate, scores = config.optimizer.learning_rate, self.progress.scores
+        self.lr_schedule = LRSchedule(config.lr_scheduler, peak_rate, config.max_steps, scores)
+        sizes = VocabSizes.from_tokenizers(data_module.tokenizers)
         self.trainer = build_trainer(
-            recipe,
-            VocabSizes.from_tokenizers(data_module.tokenizers),
-            self.lr_schedule,
-            dist_context=dist_context,
-            device=device,
+            recipe, sizes, self.lr_schedule, dist_context=dist_context, device=device
         )
         self.inference_model = dist_context.inference_model(self.trainer.model)
         self.dev_evaluator = self.task.dev_evaluator(
@@ -199,23 +199,21 @@ class TrainingJob:
             yield []
             return
         step = self.trainer.step
-        self._write_metrics({"type": "environment", "step": step, **self._environment()})
-        logger = MetricsLogger(
-            self._write_metrics, ExpertOverflowCounter(self.trainer.model), self._extra_log_fields
-        )
-        tracker_callbacks: list[Callback] = []
-        if trackers:
-            settings = self.recipe.model_dump(mode="json")
-            tracker_callbacks = build_tracker_callbacks(
-                trackers, self.run.folder, self.run.folder.name, settings, log_message=self.log
-            )
+        info = environment_info(self.device, self.dist_context)
+        self._write_metrics({"type": "environment", "step": step, **info})
+        settings = self.recipe.model_dump(mode="json")
+        overflow_counter = ExpertOverflowCounter(self.trainer.model)
+        loggers = [
+            MetricsLogger(self._write_metrics, overflow_counter, self._extra_log_fields),
+            *build_tracker_callbacks(trackers, self.run.folder, settings, self.log),
+        ]
         with show_progress(
             self.console,
             step=step,
             fraction_done=lambda step: self.limits.fraction_done(step, self.progress),
             metric=self.config.metric_for_best_model,
         ) as bar:
-            callbacks = [bar, logger, *tracker_callbacks]
+            callbacks = [bar, *loggers]
             try:
                 yield callbacks
             finally:
@@ -241,17 +239,26 @@ class TrainingJob:
         if not count:
             return
         location = f"training step {metrics.step} (epoch {cursor.epoch + 1}, batch {cursor.batch})"
-        path = self._dump_step(metrics, micro_batches)
+        metadata = {
+            "step": metrics.step,
+            "cursor": cursor,
+            "problem": metrics.skip_reason,
+            "learning_rate": metrics.learning_rate,
+            **environment_info(self.device, self.dist_context),
+            "checkpoint": self.checkpoints.latest_step,
+        }
+        folder, rng_states = self.run.folder / "bad-steps", self.trainer.rng_states_before_step
+        path = self._write(lambda: write_debug_dump(folder, micro_batches, rng_states, metadata))
         dump = f" (see {path})" if path else ""
-        if count < self.config.max_nonfinite_steps:
-            self.log(f"{location}: {metrics.skip_reason}; the step was skipped{dump}")
-            return
-        raise NonFiniteError(
+        check(
+            count < self.config.max_nonfinite_steps,
             location,
             f"{metrics.skip_reason}; {count} consecutive steps were skipped{dump}",
             "earlier checkpoints are good; lower training.optimizer.learning_rate or "
             "training.max_grad_norm",
+            NonFiniteError,
         )
+        self.log(f"{location}: {metrics.skip_reason}; the step was skipped{dump}")
 
     def agree(self, limit: str, /) -> tuple[str, bool]:
         """Return the limit reached on any rank, and whether any rank was asked to stop."""
@@ -277,13 +284,11 @@ class TrainingJob:
             if is_best:
                 state_dict = self.dist_context.full_state_dict(self.trainer.model)
                 self._write(lambda: self.run.save_model(state_dict, step=step))
-        result = ValidationResult(
-            step, time.monotonic() - self.start_time, scores, is_best, samples
-        )
         best = "" if is_best else f"  (best {metric} so far: {sign * progress.best_score:.4f})"
         self.log(f"step {step}: {self.task.format_metrics(scores)}{best}")
         self._write(lambda: self.run.append_samples(step, samples))
-        return result
+        seconds = time.monotonic() - self.start_time
+        return ValidationResult(step, seconds, scores, is_best, samples)
 
     def save_checkpoint(self, *, score: float | None, is_last: bool) -> None:
         """Save all that is needed to resume; `score` if this step was validated."""
@@ -333,9 +338,6 @@ class TrainingJob:
     def _write_metrics(self, fields: Mapping[str, Any]) -> None:
         self._write(lambda: self.run.append_metrics(fields))
 
-    def _environment(self) -> dict[str, Any]:
-        return environment_info(self.device, self.dist_context)
-
     def _extra_log_fields(self) -> dict[str, Any]:
         return {
             "epoch": self.progress.cursor.epoch,
@@ -344,19 +346,6 @@ class TrainingJob:
             "peak_memory": peak_memory(self.device),
             "seconds": round(time.monotonic() - self.start_time, 3),
         }
-
-    def _dump_step(self, metrics: StepMetrics, micro_batches: Sequence[Any]) -> Path | None:
-        metadata = {
-            "step": metrics.step,
-            "cursor": self.progress.cursor,
-            "problem": metrics.skip_reason,
-            "learning_rate": metrics.learning_rate,
-            **self._environment(),
-            "checkpoint": self.checkpoints.latest_step,
-        }
-        rng_states = self.trainer.rng_states_before_step
-        folder = self.run.folder / "bad-steps"
-        return self._write(lambda: write_debug_dump(folder, micro_batches, rng_states, metadata))
 
 
 def write_debug_dump(
@@ -376,7 +365,7 @@ def write_debug_dump(
     with atomic_replace(path) as temporary:
         temporary.mkdir()
         for index, batch in enumerate(micro_batches):
-            tensors = {f"{field}": tensor for field, tensor in enumerate(tensors_of(batch))}
+            tensors = {str(field): tensor for field, tensor in enumerate(tensors_of(batch))}
             (temporary / f"batch-{index}.safetensors").write_bytes(save(tensors))
         (temporary / "rng_states.safetensors").write_bytes(save(dict(rng_states)))
         text = json.dumps(metadata, indent=2) + "\n"

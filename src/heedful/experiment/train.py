@@ -1,14 +1,16 @@
-"""Train a recipe into a run folder: start, resume, extend or finish.
+"""Train a recipe into a run folder: start, resume, extend or finish; the training loop.
 
-Invariant: a run is resumed with the settings it was started with. Only settings that say how long
+Invariants: a run is resumed with the settings it was started with. Only settings that say how long
 training runs, how it is monitored and what is kept may change; that is how a finished run is
-extended.
+extended. A run that was interrupted and resumed takes the same steps, and validates and saves at
+the same steps, as one that was not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 
 from rich.console import Console
@@ -23,12 +25,18 @@ from heedful.recipes import Recipe
 from heedful.runs import Run, resolve_device
 from heedful.storage import clean_up_interrupted
 from heedful.storage.atomic import lock_folder
+from heedful.training.callbacks import Callback
 from heedful.training.checkpoints import CheckpointManager, Snapshot
 from heedful.training.config import TrainingConfig
-from heedful.training.loop import TrainingLimits, TrainingResult, run_training
-from heedful.training.process_group import init_distributed, main_process_first
+from heedful.training.distributed import init_distributed
 from heedful.training.progress import print_line
-from heedful.training.state import TrainingProgress, read_progress
+from heedful.training.state import (
+    ResumableBatches,
+    TrainingLimits,
+    TrainingProgress,
+    TrainingResult,
+    read_progress,
+)
 
 _RESUMABLE_SETTINGS = (
     "info",
@@ -52,10 +60,10 @@ def train(
     `report_to` names trackers; `auto_find_batch_size` looks for the largest batch that fits into
     memory, or into `memory_limit` bytes.
     """
-    run = Run(output_dir)
+    run, strategy = Run(output_dir), recipe.training.distributed_strategy
     with ExitStack() as stack:
         dist_context, local_device = stack.enter_context(
-            init_distributed(resolve_device(device), recipe.training.distributed_strategy)
+            init_distributed(resolve_device(device), strategy)
         )
         if dist_context.is_main_process:
             console = console or Console(stderr=True)
@@ -70,14 +78,14 @@ def train(
             recipe = with_saved_batch_size(recipe, run)
         checkpoints = CheckpointManager(run.checkpoints, recipe.training.checkpoints, log)
         stack.callback(checkpoints.close)
-        is_main_process = dist_context.is_main_process
-        snapshot = main_process_first(
-            dist_context, lambda: _find_snapshot(run, recipe, checkpoints, is_main_process, log)
-        )
+        if dist_context.is_main_process and run.exists:
+            clean_up_interrupted(run.folder)
+            check_resume_compatible(run, recipe, log)
+        snapshot = dist_context.main_process_first(lambda: _find_snapshot(run, recipe, checkpoints))
         if snapshot and (progress := finished_progress(recipe.training, snapshot)):
             log(f"{run.folder}: already trained ({progress.stop_reason}) at step {snapshot.step}")
             return TrainingResult.from_progress(snapshot.step, progress)
-        data_module = main_process_first(dist_context, lambda: load_data(recipe, run, console))
+        data_module = dist_context.main_process_first(lambda: load_data(recipe, run, console))
         if auto_find_batch_size and snapshot is None:
             recipe = with_largest_batch_size(
                 recipe, data_module, run, local_device, dist_context, limit=memory_limit, log=log
@@ -87,7 +95,7 @@ def train(
             run,
             data_module,
             checkpoints,
-            dist_context=dist_context,
+            dist_context,
             device=local_device,
             console=console,
         )
@@ -111,18 +119,42 @@ def _run_job(
             raise
 
 
-def _find_snapshot(
-    run: Run,
-    recipe: Recipe,
-    checkpoints: CheckpointManager,
-    is_main_process: bool,
-    log: Callable[[str], None],
-) -> Snapshot | None:
+def run_training(
+    job: TrainingJob, batches: ResumableBatches, callbacks: Sequence[Callback]
+) -> TrainingResult:
+    """Train until a limit is reached, training is interrupted or the batches run out.
+
+    Callbacks observe and cannot steer. With several ranks, each has a job and calls it in step.
+    """
+    config, trainer, progress = job.config, job.trainer, job.progress
+    stream = iter(batches)
+    while micro_batches := list(islice(stream, config.gradient_accumulation_steps)):
+        trainer.model.train()
+        metrics = trainer.train_step(micro_batches)
+        job.record_step(metrics, batches.cursor)
+        for callback in callbacks:
+            callback.on_step_end(metrics)
+        job.handle_nonfinite_step(metrics, micro_batches)
+        limit, is_interrupted = job.agree(job.limits.reached(metrics.step, progress))
+        is_validated = bool(limit) or metrics.step % config.validate_every == 0
+        if is_validated:
+            result = job.validate()
+            for callback in callbacks:
+                callback.on_validation_end(result)
+        progress.stop_reason = limit or job.limits.early_stopping_reason(progress)
+        is_last = bool(progress.stop_reason) or is_interrupted
+        is_due = config.save_every is not None and metrics.step % config.save_every == 0
+        if is_last or is_validated or is_due:
+            score = progress.scores[-1] if is_validated else None
+            job.save_checkpoint(score=score, is_last=is_last)
+        if is_last:
+            break
+    return TrainingResult.from_progress(trainer.step, progress)
+
+
+def _find_snapshot(run: Run, recipe: Recipe, checkpoints: CheckpointManager) -> Snapshot | None:
     """Return the last good checkpoint; None if the run only starts."""
     if run.exists:
-        if is_main_process:
-            clean_up_interrupted(run.folder)
-            check_resume_compatible(run, recipe, log)
         return checkpoints.load()
     check(
         not run.checkpoints.exists(),
@@ -131,23 +163,19 @@ def _find_snapshot(
         "restore config.yaml and tokenizers/, or use another folder with --run",
         RunError,
     )
-    if recipe.training.init_from is not None:
-        initialize_from_run(recipe.training.init_from, run, recipe)
+    init_from = recipe.training.init_from
+    if init_from is not None:  # the weights of that run need its tokenizers
+        other = Run(init_from)
+        other.verify()
+        other_recipe = other.read_recipe()
+        check(
+            other_recipe.tokenizers == recipe.tokenizers,
+            f"training.init_from={init_from}",
+            "that run uses a different tokenizer, so its weights do not match",
+            "copy the section `tokenizers` from its config.yaml",
+        )
+        run.initialize(recipe, other.read_tokenizers(other_recipe))
     return None
-
-
-def initialize_from_run(init_from: str, run: Run, recipe: Recipe) -> None:
-    """Start a run with the tokenizers of another, whose weights it will be initialized from."""
-    other = Run(init_from)
-    other.verify()
-    other_recipe = other.read_recipe()
-    check(
-        other_recipe.tokenizers == recipe.tokenizers,
-        f"training.init_from={init_from}",
-        "that run uses a different tokenizer, so its weights do not match",
-        "copy the section `tokenizers` from its config.yaml",
-    )
-    run.initialize(recipe, other.read_tokenizers(other_recipe))
 
 
 def check_resume_compatible(run: Run, recipe: Recipe, log: Callable[[str], None]) -> None:

@@ -32,8 +32,8 @@ from heedful.tasks.prediction import DevEvaluator, Predictor, ProgressWrapper, S
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 from heedful.training.config import TrainingConfig
-from heedful.training.loop import ResumableBatches
 from heedful.training.objectives import Objective, count_correct, negative_log_likelihood
+from heedful.training.state import ResumableBatches
 
 METRIC_SETTING = "training.metric_for_best_model"
 

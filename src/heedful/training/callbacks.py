@@ -64,6 +64,33 @@ class Callback:
         """Handle the end of training, also when it was interrupted or failed."""
 
 
+class PeriodicLogger(Callback):
+    """Logs one step in ten, with the mean speed since the last one, and every validation."""
+
+    def __init__(self) -> None:
+        self._num_tokens, self._since = 0, time.monotonic()
+
+    def log_step(self, metrics: StepMetrics, tokens_per_second: float) -> None:
+        """Log an optimizer step."""
+
+    def log_validation(self, result: ValidationResult) -> None:
+        """Log a validation."""
+
+    @override
+    def on_step_end(self, metrics: StepMetrics) -> None:
+        self._num_tokens += metrics.num_tokens
+        if metrics.step % LOG_EVERY_STEPS == 0 or metrics.step == 1:
+            seconds = max(time.monotonic() - self._since, 1e-9)
+            self.log_step(metrics, self._num_tokens / seconds)
+            self._num_tokens, self._since = 0, time.monotonic()
+
+    @override
+    def on_validation_end(self, result: ValidationResult) -> None:
+        self.log_validation(result)
+        # The time of a validation is not training time.
+        self._num_tokens, self._since = 0, time.monotonic()
+
+
 class ExpertOverflowCounter:
     """Counts the tokens that experts with a capacity drop, by forward hooks on a model."""
 
@@ -78,9 +105,8 @@ class ExpertOverflowCounter:
         counts, self._routed_and_dropped = self._routed_and_dropped, []
         if not counts:
             return None
-        num_routed, num_dropped = (
-            torch.stack(values).sum().item() for values in zip(*counts, strict=True)
-        )
+        columns = zip(*counts, strict=True)
+        num_routed, num_dropped = (torch.stack(column).sum().item() for column in columns)
         return num_dropped / max(num_routed, 1)
 
     def _count(self, module: nn.Module, _: Any, output: MoEOutput) -> None:
@@ -88,7 +114,7 @@ class ExpertOverflowCounter:
             self._routed_and_dropped.append((output.num_routed, output.num_dropped))
 
 
-class MetricsLogger(Callback):
+class MetricsLogger(PeriodicLogger):
     """Writes metrics.jsonl: a line for one step in ten, and for every validation."""
 
     def __init__(
@@ -98,32 +124,22 @@ class MetricsLogger(Callback):
         extra_fields: Callable[[], Mapping[str, Any]],
     ) -> None:
         """`extra_fields` returns what a line of training has besides the step metrics."""
+        super().__init__()
         self._write = write
         self._overflow_counter = overflow_counter
         self._extra_fields = extra_fields
-        self._num_tokens = 0
-        self._since = time.monotonic()
 
     @override
-    def on_step_end(self, metrics: StepMetrics) -> None:
-        self._num_tokens += metrics.num_tokens
-        if metrics.step % LOG_EVERY_STEPS != 0 and metrics.step != 1:
-            return
+    def log_step(self, metrics: StepMetrics, tokens_per_second: float) -> None:
         fields = {name: value for name, value in metrics._asdict().items() if value not in ({}, "")}
         drop_rate = self._overflow_counter.pop_drop_rate()
         if drop_rate is not None:
             fields["dropped_by_experts"] = round(drop_rate, 6)
-        seconds = time.monotonic() - self._since
-        fields["tokens_per_second"] = round(self._num_tokens / seconds, 1)
+        fields["tokens_per_second"] = round(tokens_per_second, 1)
         self._write({"type": "training", **fields, **self._extra_fields()})
-        self._restart()
 
     @override
-    def on_validation_end(self, result: ValidationResult) -> None:
+    def log_validation(self, result: ValidationResult) -> None:
         seconds = round(result.elapsed_seconds, 3)
         fields = {"step": result.step, **result.scores, "seconds": seconds}
         self._write({"type": "validation", **fields})
-        self._restart()  # the time of a validation is not training time
-
-    def _restart(self) -> None:
-        self._num_tokens, self._since = 0, time.monotonic()

@@ -28,21 +28,9 @@ from pydantic import NonNegativeInt, PositiveInt
 from safetensors.torch import load_file
 from torch import Tensor
 
+from heedful import storage
 from heedful.config import BaseConfig
 from heedful.errors import CorruptRunError, DiskFullError
-from heedful.storage import (
-    Buffer,
-    add_sha256,
-    atomic_replace,
-    check_free_space,
-    clean_up_interrupted,
-    drop_page_cache,
-    explain_os_errors,
-    read_and_verify_manifest,
-    read_manifest_unverified,
-    remove_path,
-    write_with_manifest,
-)
 from heedful.storage.state_dict import serialize_safetensors
 
 MODEL_FILE, TRAINING_STATE_FILE = "model.safetensors", "training.safetensors"
@@ -84,24 +72,20 @@ class CheckpointInfo(NamedTuple):
 
 def list_checkpoints(folder: Path) -> list[CheckpointInfo]:
     """Return the checkpoints in a folder, oldest first; they are not verified."""
-    matches = [(_NAME_PATTERN.fullmatch(path.name), path) for path in folder.glob("step-*")]
-    infos = [
-        CheckpointInfo(int(match[1]), _read_score(path), path) for match, path in matches if match
-    ]
+    infos = []
+    for path in folder.glob("step-*"):
+        if match := _NAME_PATTERN.fullmatch(path.name):
+            infos.append(CheckpointInfo(int(match[1]), _read_score(path), path))
     return sorted(infos, key=lambda info: info.step)
 
 
 def checkpoints_to_keep(checkpoints: list[CheckpointInfo], config: CheckpointConfig) -> set[int]:
     """Return the steps of the checkpoints to keep."""
-    last = sorted(info.step for info in checkpoints)[-config.keep_last :]
+    steps = sorted(info.step for info in checkpoints)
     scored = sorted((info.score, info.step) for info in checkpoints if info.score is not None)
     best = [step for _, step in scored[: config.keep_best]]
-    every = [
-        info.step
-        for info in checkpoints
-        if config.keep_every and info.step % config.keep_every == 0
-    ]
-    return {*last, *best, *every}
+    every = [step for step in steps if config.keep_every and step % config.keep_every == 0]
+    return {*steps[-config.keep_last :], *best, *every}
 
 
 class CheckpointManager:
@@ -124,19 +108,26 @@ class CheckpointManager:
         """Return when a snapshot is on the disk; `score` (lower is better) if it was validated."""
         self.wait_until_verified()
         path = self.folder / f"step-{snapshot.step:08d}"
-        contents = _file_contents(snapshot)
-        check_free_space(path, sum(len(part) for parts in contents.values() for part in parts))
+        progress = json.dumps(snapshot.metadata, indent=2) + "\n"
+        contents: dict[str, list[storage.Buffer]] = {
+            MODEL_FILE: serialize_safetensors(snapshot.model_state_dict),
+            TRAINING_STATE_FILE: serialize_safetensors(snapshot.training_tensors),
+            PROGRESS_FILE: [progress.encode()],
+        }
+        storage.check_free_space(
+            path, sum(len(part) for parts in contents.values() for part in parts)
+        )
         if score is None:
             score = _read_score(path)  # a step that is saved again keeps its score
         elif not math.isfinite(score):
             score = None
-        with atomic_replace(path) as temporary:
+        with storage.atomic_replace(path) as temporary:
             temporary.mkdir()
             for name, folder in snapshot.extra_folders.items():
                 folder.rename(temporary / name)
             existing = [file for file in temporary.rglob("*") if file.is_file()]
             metadata = {"step": snapshot.step, "score": score}
-            write_with_manifest(temporary, contents, metadata, existing=existing)
+            storage.write_with_manifest(temporary, contents, metadata, existing=existing)
         self._verification = self._executor.submit(self._verify_and_prune, path)
 
     def load(self) -> Snapshot | None:
@@ -145,10 +136,10 @@ class CheckpointManager:
         Corrupt checkpoints are moved aside and logged. It is an error if there is no good one.
         """
         self.wait_until_verified()  # the clean-up must not remove what is being verified
-        clean_up_interrupted(self.folder)
+        storage.clean_up_interrupted(self.folder)
         infos = list_checkpoints(self.folder)
         for info in infos:
-            clean_up_interrupted(info.folder)
+            storage.clean_up_interrupted(info.folder)
         for info in reversed(infos):
             if self._is_intact(info.folder):
                 if info is not infos[-1]:
@@ -176,48 +167,38 @@ class CheckpointManager:
             self._executor.shutdown()
 
     def _verify_and_prune(self, path: Path) -> None:
-        drop_page_cache(path)
+        storage.drop_page_cache(path)
         if self._is_intact(path):
             infos = list_checkpoints(self.folder)
             kept = checkpoints_to_keep(infos, self._config)
             for info in infos:
                 if info.step not in kept:
-                    remove_path(info.folder)
+                    storage.remove_path(info.folder)
             with suppress(DiskFullError):  # the checkpoint is good without the hashes
                 if path.exists():
-                    add_sha256(path)
+                    storage.add_sha256(path)
 
     def _is_intact(self, path: Path) -> bool:
+        """Verify a checkpoint; a corrupt one is moved aside and logged."""
         try:
-            read_and_verify_manifest(path)
+            storage.read_and_verify_manifest(path)
         except CorruptRunError as error:
-            self._quarantine(path, error)
+            target = path.with_name(_CORRUPT_PREFIX + path.name)
+            with storage.explain_os_errors(target):
+                if target.exists():
+                    storage.remove_path(target)
+                path.rename(target)
+            problem = f"{error.location}: {error.message}"
+            self._log(f"corrupt checkpoint: {problem}; moved to {target.name}")
             return False
         return True
-
-    def _quarantine(self, path: Path, error: CorruptRunError) -> None:
-        target = path.with_name(_CORRUPT_PREFIX + path.name)
-        with explain_os_errors(target):
-            if target.exists():
-                remove_path(target)
-            path.rename(target)
-        self._log(f"corrupt checkpoint: {error.location}: {error.message}; moved to {target.name}")
 
 
 def _read_score(path: Path) -> float | None:
     try:
-        return read_manifest_unverified(path)["score"]
+        return storage.read_manifest_unverified(path)["score"]
     except (CorruptRunError, KeyError):
         return None
-
-
-def _file_contents(snapshot: Snapshot) -> dict[str, list[Buffer]]:
-    progress = json.dumps(snapshot.metadata, indent=2) + "\n"
-    return {
-        MODEL_FILE: serialize_safetensors(snapshot.model_state_dict),
-        TRAINING_STATE_FILE: serialize_safetensors(snapshot.training_tensors),
-        PROGRESS_FILE: [progress.encode()],
-    }
 
 
 def _load_snapshot(info: CheckpointInfo) -> Snapshot:

@@ -22,6 +22,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_leaves
 from typing_extensions import override
 
 from heedful.errors import check
@@ -70,7 +71,7 @@ class DDPModule(nn.Module):
         self._model_without_weights = _LossOutputsOnly(model)
         self._dist_context = dist_context
         self._ddp: list[DistributedDataParallel] = []  # in a list: not a submodule
-        self._is_no_sync = False
+        self.is_no_sync = False  # whether gradients are accumulated without all-reducing them
 
     @override
     def forward(self, batch: Any, *, need_weights: bool = False) -> ModelOutput:
@@ -83,28 +84,16 @@ class DDPModule(nn.Module):
 
     def _forward(self, batch: Any, sampler: InputSampler | None) -> ModelOutput:
         if not self._ddp:
-            (has_unused,) = self._dist_context.all_reduce_any(
-                self._has_unused_parameters(batch, sampler)
+            has_unused = self._has_unused_parameters(batch, sampler)
+            ddp = DistributedDataParallel(
+                self._model_without_weights,
+                gradient_as_bucket_view=True,
+                find_unused_parameters=self._dist_context.all_reduce_any(has_unused)[0],
             )
-            self._ddp = [
-                DistributedDataParallel(
-                    self._model_without_weights,
-                    gradient_as_bucket_view=True,
-                    find_unused_parameters=has_unused,
-                )
-            ]
+            self._ddp = [ddp]
         (ddp_module,) = self._ddp
-        with ddp_module.no_sync() if self._is_no_sync else nullcontext():
+        with ddp_module.no_sync() if self.is_no_sync else nullcontext():
             return ddp_module(batch, sampler)
-
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Accumulate gradients without all-reducing them."""
-        self._is_no_sync = True
-        try:
-            yield
-        finally:
-            self._is_no_sync = False
 
     def _has_unused_parameters(self, batch: Any, sampler: InputSampler | None) -> bool:
         """Run a forward pass and restore buffers and random state after it."""
@@ -122,7 +111,8 @@ class DDPModule(nn.Module):
 
 def parameters_in_graph(outputs: Any) -> set[int]:
     """Return the ids of the parameters that outputs depend on."""
-    stack = [tensor.grad_fn for tensor in _tensors(outputs) if tensor.grad_fn is not None]
+    tensors = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor)]
+    stack = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
     visited: set[Node] = set(stack)
     parameters: set[int] = set()
     while stack:
@@ -134,16 +124,6 @@ def parameters_in_graph(outputs: Any) -> set[int]:
                 visited.add(parent)
                 stack.append(parent)
     return parameters
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from _tensors(tuple(value.values()))
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _tensors(item)
 
 
 class DDPContext(DistributedContext):
@@ -163,8 +143,11 @@ class DDPContext(DistributedContext):
     @contextmanager
     def no_sync(self, wrapped_model: nn.Module) -> Iterator[None]:
         assert isinstance(wrapped_model, DDPModule), type(wrapped_model)
-        with wrapped_model.no_sync():
+        wrapped_model.is_no_sync = True
+        try:
             yield
+        finally:
+            wrapped_model.is_no_sync = False
 
     @override
     def shard_batch(self, batch: Any) -> BatchShard:
@@ -186,13 +169,12 @@ class DDPContext(DistributedContext):
 
     @override
     def gather_to_main(self, tensors: Mapping[str, Tensor]) -> list[Mapping[str, Tensor]]:
-        by_rank: list[dict[str, Tensor]] = [
-            {} for _ in range(self.world_size * self.is_main_process)
-        ]
+        num_ranks = self.world_size if self.is_main_process else 0
+        by_rank: list[dict[str, Tensor]] = [{} for _ in range(num_ranks)]
         for name, tensor in tensors.items():
-            gathered = [torch.empty_like(tensor) for _ in by_rank] if self.is_main_process else None
-            dist.gather(tensor, gathered, dst=0)
-            for tensors_of_rank, value in zip(by_rank, gathered or [], strict=True):
+            gathered = [torch.empty_like(tensor) for _ in by_rank]
+            dist.gather(tensor, gathered or None, dst=0)
+            for tensors_of_rank, value in zip(by_rank, gathered, strict=True):
                 tensors_of_rank[name] = value
         return list(by_rank)
 
@@ -230,10 +212,13 @@ class FSDPContext(DDPContext):
         _free_parameters(self._inference_model)
         device = next(model.parameters()).device
         mesh = init_device_mesh(device.type, (self.world_size,))
-        for module in _shardable_modules(model):
-            fully_shard(module, mesh=mesh)
-            if isinstance(module, SelfAttention):
-                register_fsdp_forward_method(module, "forward_bidirectional")
+        # Modules whose parameters are used only in their own forward pass. Cross-attention is none:
+        # its keys are projected before the layer is called.
+        for module in model.modules():
+            if isinstance(module, (SelfAttention, PositionwiseLayer)) and list(module.parameters()):
+                fully_shard(module, mesh=mesh)
+                if isinstance(module, SelfAttention):
+                    register_fsdp_forward_method(module, "forward_bidirectional")
         fully_shard(model, mesh=mesh)
         if list(model.buffers()):
             model.register_forward_pre_hook(_broadcast_buffers)
@@ -290,16 +275,6 @@ def _full_tensor(tensor: Tensor) -> Tensor:
 def _free_parameters(model: nn.Module) -> None:
     for tensor in model.state_dict(keep_vars=True).values():
         tensor.data = tensor.new_empty(0)
-
-
-def _shardable_modules(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield the modules whose parameters are used only in their own forward pass.
-
-    Cross-attention is not among them: its keys are projected before the layer is called.
-    """
-    for module in model.modules():
-        if isinstance(module, (SelfAttention, PositionwiseLayer)) and list(module.parameters()):
-            yield module
 
 
 @torch.no_grad()

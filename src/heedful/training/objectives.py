@@ -7,7 +7,7 @@ gradient does not depend on how examples are grouped into micro-batches.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import torch
@@ -18,28 +18,27 @@ from typing_extensions import override
 from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
 from heedful.errors import check
-from heedful.models.base import ModelOutput
 from heedful.models.scheduled_sampling import (
     InputSampler,
     ScheduledSamplingConfig,
     TeacherForcingConfig,
 )
-from heedful.shapes import Float, Int
+from heedful.shapes import Float, Int, Losses, Scalar, TokenIds
 from heedful.tokenization.vocabulary import PAD
 from heedful.training.rollouts import (
     REWARDS,
     LengthLimit,
     RewardName,
     RolloutSampler,
-    ScoredCandidates,
+    ScoredOutputs,
 )
 
 
 class LossTerms(NamedTuple):
     """The main loss, by which models are compared, and auxiliary losses by name."""
 
-    main_loss: Float[Tensor, ""]
-    auxiliary_losses: Mapping[str, Float[Tensor, ""]]
+    main_loss: Scalar
+    auxiliary_losses: Losses
 
 
 class Objective(ABC):
@@ -60,28 +59,6 @@ class Objective(ABC):
         """
 
 
-class SequenceLevelObjective(Objective):
-    """A sum over sentences of a loss of sampled outputs."""
-
-    def __init__(self, rollout_sampler: RolloutSampler, *, auxiliary_loss_weight: float) -> None:
-        self.rollout_sampler = rollout_sampler
-        self.auxiliary_loss_weight = auxiliary_loss_weight
-
-    @override
-    def normalizer(self, batch: Any) -> int:
-        return len(batch.targets)
-
-    def auxiliary_losses(self, candidates: ScoredCandidates) -> dict[str, Float[Tensor, ""]]:
-        """Return the weighted auxiliary losses of the model, which are sums over tokens."""
-        return {
-            name: self.auxiliary_loss_weight * loss
-            for name, loss in candidates.scored.auxiliary_losses.items()
-        }
-
-
-_TEACHER_FORCING = TeacherForcingConfig()
-
-
 class CrossEntropyObjective(Objective):
     """-log p(y | x), summed over target tokens, with teacher forcing or scheduled sampling."""
 
@@ -89,7 +66,7 @@ class CrossEntropyObjective(Objective):
         self,
         *,
         label_smoothing: float = 0.0,
-        scheduled_sampling: ScheduledSamplingConfig = _TEACHER_FORCING,
+        scheduled_sampling: ScheduledSamplingConfig | None = None,
     ) -> None:
         self.label_smoothing = label_smoothing
         is_sampled = not isinstance(scheduled_sampling, TeacherForcingConfig)
@@ -103,25 +80,20 @@ class CrossEntropyObjective(Objective):
     def __call__(
         self, model: nn.Module, batch: Any, step: int, unwrapped_model: nn.Module
     ) -> LossTerms:
-        del unwrapped_model
-        output = self._forward(model, batch, step)
-        loss = negative_log_likelihood(
-            output.log_probs, batch.targets, label_smoothing=self.label_smoothing
-        )
+        sampling = self.scheduled_sampling
+        ratio = sampling.teacher_forcing_ratio(step) if sampling is not None else 1.0
+        if sampling is None or ratio >= 1:
+            output = model(batch)
+        else:
+            sampler = InputSampler(ratio, sampling.token_choice)
+            output = cast(Any, model).forward_scheduled_sampling(batch, sampler)
+        loss = negative_log_likelihood(output.log_probs, batch.targets, self.label_smoothing)
         return LossTerms(loss, output.auxiliary_losses)
-
-    def _forward(self, model: nn.Module, batch: Any, step: int) -> ModelOutput:
-        config = self.scheduled_sampling
-        ratio = config.teacher_forcing_ratio(step) if config is not None else 1.0
-        if config is None or ratio >= 1:
-            return model(batch)
-        sampler = InputSampler(ratio, config.token_choice)
-        return cast(Any, model).forward_scheduled_sampling(batch, sampler)
 
 
 def negative_log_likelihood(
-    log_probs: Float[Tensor, "B T N"], targets: Int[Tensor, "B T"], *, label_smoothing: float = 0.0
-) -> Float[Tensor, ""]:
+    log_probs: Float[Tensor, "B T N"], targets: TokenIds, label_smoothing: float = 0.0
+) -> Scalar:
     """Return -log p summed over targets without padding, with label smoothing e:
 
     (1 - e) * -log p(y) + e * mean over v of -log p(v)  (Szegedy et al. 2016, section 7).
@@ -134,92 +106,9 @@ def negative_log_likelihood(
     return -(chosen * is_real).sum()
 
 
-def count_correct(
-    log_probs: Float[Tensor, "B T N"], targets: Int[Tensor, "B T"]
-) -> Int[Tensor, ""]:
+def count_correct(log_probs: Float[Tensor, "B T N"], targets: TokenIds) -> Int[Tensor, ""]:
     """Return the number of targets, without padding, that are the most likely token."""
     return ((log_probs.argmax(dim=-1) == targets) & (targets != PAD)).sum()
-
-
-BaselineName = Literal["mean", "greedy"]
-
-
-class ReinforceObjective(SequenceLevelObjective):
-    """weight * -log p(y* | x) - E[reward(y)], y sampled from p(y | x)  (Wu et al. 2016, eq. 9).
-
-    The gradient of the second term is the mean over samples of -(reward(y) - b) d log p(y | x). The
-    baseline b is the mean reward of the *other* samples of the same source, or the reward of the
-    greedy output (self-critical: Rennie et al. 2017, section 4). The mean of all m samples, as the
-    former paper may be read, would scale the gradient by (m - 1) / m. Invariant: for any baseline
-    the expected gradient is that of the expected reward; the baseline only reduces its variance.
-
-    The reported loss has 1 - reward for -reward. A sum over sentences.
-    """
-
-    def __init__(
-        self,
-        rollout_sampler: RolloutSampler,
-        *,
-        baseline: BaselineName,
-        mle_weight: float,
-        label_smoothing: float,
-        auxiliary_loss_weight: float,
-    ) -> None:
-        super().__init__(rollout_sampler, auxiliary_loss_weight=auxiliary_loss_weight)
-        self.baseline = baseline
-        self.mle_weight = mle_weight
-        self.label_smoothing = label_smoothing
-
-    @override
-    def __call__(
-        self, model: nn.Module, batch: Any, step: int, unwrapped_model: nn.Module
-    ) -> LossTerms:
-        del step
-        candidates = self.rollout_sampler(model, batch, unwrapped_model)
-        scored, fractions = candidates.scored, candidates.counts / self.rollout_sampler.num_samples
-        baseline = self._baseline_rewards(candidates, batch, unwrapped_model)
-        advantages = fractions * (candidates.rewards - baseline)
-        is_unsampled = candidates.counts == 0
-        surrogate = (advantages * scored.sequence_log_probs.masked_fill(is_unsampled, 0)).sum()
-        risk = (fractions * (1 - candidates.rewards)).sum()
-        nll = negative_log_likelihood(
-            scored.log_probs, batch.targets, label_smoothing=self.label_smoothing
-        )
-        # The value of `risk` with the gradient of `surrogate`.
-        loss = self.mle_weight * nll + risk - (surrogate - surrogate.detach())
-        return LossTerms(loss, self.auxiliary_losses(candidates))
-
-    def _baseline_rewards(
-        self, candidates: ScoredCandidates, batch: Any, unwrapped_model: nn.Module
-    ) -> Float[Tensor, "B #K"]:
-        if self.baseline == "greedy":
-            return self.rollout_sampler.greedy_rewards(batch, unwrapped_model, candidates)
-        total = (candidates.counts * candidates.rewards).sum(dim=1, keepdim=True)
-        return (total - candidates.rewards) / (self.rollout_sampler.num_samples - 1)
-
-
-class MinimumRiskObjective(SequenceLevelObjective):
-    """sum_y Q(y) (1 - reward(y)), Q(y) = p(y|x)^a / sum_z p(z|x)^a  (Shen et al. 2016, section 3).
-
-    y and z run over the reference and the distinct sampled outputs; a is `alpha`. A sum over
-    sentences.
-    """
-
-    def __init__(
-        self, rollout_sampler: RolloutSampler, *, alpha: float, auxiliary_loss_weight: float
-    ) -> None:
-        super().__init__(rollout_sampler, auxiliary_loss_weight=auxiliary_loss_weight)
-        self.alpha = alpha
-
-    @override
-    def __call__(
-        self, model: nn.Module, batch: Any, step: int, unwrapped_model: nn.Module
-    ) -> LossTerms:
-        del step
-        candidates = self.rollout_sampler(model, batch, unwrapped_model)
-        posterior = (self.alpha * candidates.scored.sequence_log_probs).softmax(dim=-1)
-        risk = (posterior * (1 - candidates.rewards)).sum()
-        return LossTerms(risk, self.auxiliary_losses(candidates))
 
 
 class CrossEntropyObjectiveConfig(BaseConfig):
@@ -233,6 +122,23 @@ class CrossEntropyObjectiveConfig(BaseConfig):
         return CrossEntropyObjective(
             label_smoothing=label_smoothing, scheduled_sampling=scheduled_sampling
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceLevelObjective(Objective):
+    """A sum over sentences of a loss of sampled outputs."""
+
+    rollout_sampler: RolloutSampler
+    auxiliary_loss_weight: float
+
+    @override
+    def normalizer(self, batch: Any) -> int:
+        return len(batch.targets)
+
+    def add_auxiliary_losses(self, loss: Scalar, scored: ScoredOutputs) -> LossTerms:
+        """Add the weighted auxiliary losses of the model, which are sums over tokens."""
+        weight, losses = self.auxiliary_loss_weight, scored.auxiliary_losses
+        return LossTerms(loss, {name: weight * value for name, value in losses.items()})
 
 
 class SequenceObjectiveConfigBase(BaseConfig):
@@ -251,11 +157,37 @@ class SequenceObjectiveConfigBase(BaseConfig):
     """Weight of the model's auxiliary losses, which are sums over tokens, beside a reward per
     sentence; 0.05 equals their weight in cross-entropy for sentences of 20 tokens."""
 
-    @property
-    def rollout_sampler(self) -> RolloutSampler:
-        """The sampler of outputs and their rewards."""
+    def build_sampler(self, scheduled_sampling: ScheduledSamplingConfig) -> RolloutSampler:
+        """Build the sampler of outputs and their rewards, in place of scheduled sampling."""
+        check(
+            isinstance(scheduled_sampling, TeacherForcingConfig),
+            "training.scheduled_sampling.type",
+            f"the objective {self.type!r} samples whole outputs already, so "
+            f"{scheduled_sampling.type!r} has no effect",
+            "remove training.scheduled_sampling",
+        )
         length_limit = LengthLimit(self.max_length_ratio, self.max_length_offset)
-        return RolloutSampler(REWARDS[self.reward], length_limit, num_samples=self.num_samples)
+        return RolloutSampler(REWARDS[self.reward], length_limit, self.num_samples)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinimumRiskObjective(SequenceLevelObjective):
+    """sum_y Q(y) (1 - reward(y)), Q(y) = p(y|x)^a / sum_z p(z|x)^a  (Shen et al. 2016, section 3).
+
+    y and z run over the reference and the distinct sampled outputs; a is `alpha`. A sum over
+    sentences.
+    """
+
+    alpha: float
+
+    @override
+    def __call__(
+        self, model: nn.Module, batch: Any, step: int, unwrapped_model: nn.Module
+    ) -> LossTerms:
+        candidates = self.rollout_sampler(model, batch, unwrapped_model)
+        posterior = (self.alpha * candidates.scored.sequence_log_probs).softmax(dim=-1)
+        risk = (posterior * (1 - candidates.rewards)).sum()
+        return self.add_auxiliary_losses(risk, candidates.scored)
 
 
 class MinimumRiskObjectiveConfig(SequenceObjectiveConfigBase):
@@ -272,7 +204,7 @@ class MinimumRiskObjectiveConfig(SequenceObjectiveConfigBase):
     def build(
         self, *, label_smoothing: float, scheduled_sampling: ScheduledSamplingConfig
     ) -> MinimumRiskObjective:
-        _check_no_scheduled_sampling(self.type, scheduled_sampling)
+        sampler = self.build_sampler(scheduled_sampling)
         check(
             not label_smoothing,
             "training.label_smoothing",
@@ -281,10 +213,51 @@ class MinimumRiskObjectiveConfig(SequenceObjectiveConfigBase):
             "set training.label_smoothing to 0",
         )
         return MinimumRiskObjective(
-            self.rollout_sampler,
+            rollout_sampler=sampler,
             alpha=self.alpha,
             auxiliary_loss_weight=self.auxiliary_loss_weight,
         )
+
+
+BaselineName = Literal["mean", "greedy"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReinforceObjective(SequenceLevelObjective):
+    """weight * -log p(y* | x) - E[reward(y)], y sampled from p(y | x)  (Wu et al. 2016, eq. 9).
+
+    The gradient of the second term is the mean over samples of -(reward(y) - b) d log p(y | x). The
+    baseline b is the mean reward of the *other* samples of the same source, or the reward of the
+    greedy output (self-critical: Rennie et al. 2017, section 4). The mean of all m samples, as the
+    former paper may be read, would scale the gradient by (m - 1) / m. Invariant: for any baseline
+    the expected gradient is that of the expected reward; the baseline only reduces its variance.
+
+    The reported loss has 1 - reward for -reward. A sum over sentences.
+    """
+
+    baseline: BaselineName
+    mle_weight: float
+    label_smoothing: float
+
+    @override
+    def __call__(
+        self, model: nn.Module, batch: Any, step: int, unwrapped_model: nn.Module
+    ) -> LossTerms:
+        scored, counts, rewards = candidates = self.rollout_sampler(model, batch, unwrapped_model)
+        num_samples = self.rollout_sampler.num_samples
+        if self.baseline == "greedy":
+            baseline = self.rollout_sampler.greedy_rewards(batch, unwrapped_model, candidates)
+        else:
+            total = (counts * rewards).sum(dim=1, keepdim=True)
+            baseline = (total - rewards) / (num_samples - 1)
+        fractions = counts / num_samples
+        advantages = fractions * (rewards - baseline)
+        surrogate = (advantages * scored.sequence_log_probs.masked_fill(counts == 0, 0)).sum()
+        risk = (fractions * (1 - rewards)).sum()
+        nll = negative_log_likelihood(scored.log_probs, batch.targets, self.label_smoothing)
+        # The value of `risk` with the gradient of `surrogate`.
+        loss = self.mle_weight * nll + risk - (surrogate - surrogate.detach())
+        return self.add_auxiliary_losses(loss, scored)
 
 
 class ReinforceObjectiveConfig(SequenceObjectiveConfigBase):
@@ -312,26 +285,13 @@ class ReinforceObjectiveConfig(SequenceObjectiveConfigBase):
     def build(
         self, *, label_smoothing: float, scheduled_sampling: ScheduledSamplingConfig
     ) -> ReinforceObjective:
-        _check_no_scheduled_sampling(self.type, scheduled_sampling)
         return ReinforceObjective(
-            self.rollout_sampler,
+            rollout_sampler=self.build_sampler(scheduled_sampling),
             baseline=self.baseline,
             mle_weight=self.mle_weight,
             label_smoothing=label_smoothing,
             auxiliary_loss_weight=self.auxiliary_loss_weight,
         )
-
-
-def _check_no_scheduled_sampling(
-    objective_type: str, scheduled_sampling: ScheduledSamplingConfig
-) -> None:
-    check(
-        isinstance(scheduled_sampling, TeacherForcingConfig),
-        "training.scheduled_sampling.type",
-        f"the objective {objective_type!r} samples whole outputs already, so "
-        f"{scheduled_sampling.type!r} has no effect",
-        "remove training.scheduled_sampling",
-    )
 
 
 ObjectiveConfig = Annotated[

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import (
@@ -22,13 +23,13 @@ from pydantic import (
     PositiveInt,
     model_validator,
 )
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
-from heedful.errors import ConfigError, check, choices_hint, did_you_mean
+from heedful.errors import check, choices_hint, did_you_mean
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 ParamGroups = list[dict[str, Any]]
@@ -57,6 +58,10 @@ class ParamGroupConfig(BaseConfig):
         )
         return self
 
+    def matches(self, names: Iterable[str]) -> bool:
+        """Return whether one of the names of a parameter matches."""
+        return any(fnmatchcase(name, self.pattern) for name in names)
+
 
 class OptimizerConfigBase(BaseConfig):
     """An optimizer and its parameter groups."""
@@ -71,103 +76,57 @@ class OptimizerConfigBase(BaseConfig):
 
     def build(self, model: nn.Module) -> Optimizer:
         """Build the optimizer of a model; frozen parameters lose `requires_grad`."""
-        group_of = _assign_groups(model, self.param_groups)
-        for parameter, index in group_of.items():
-            if index is not None and self.param_groups[index].frozen:
-                parameter.requires_grad_(False)
-        trainable = {
-            parameter: index for parameter, index in group_of.items() if parameter.requires_grad
-        }
+        names: dict[nn.Parameter, list[str]] = {}
+        for name, parameter in model.named_parameters(remove_duplicate=False):
+            names.setdefault(parameter, []).append(name)  # a tied parameter has several names
+        self._check_patterns_match([name for aliases in names.values() for name in aliases])
+        configs = [ParamGroupConfig(pattern="*"), *self.param_groups]  # the first: all others
+        members: list[list[nn.Parameter]] = [[] for _ in configs]
+        for parameter, aliases in names.items():
+            if parameter.requires_grad:
+                matching = (i for i, config in enumerate(configs) if i and config.matches(aliases))
+                index = next(matching, 0)
+                parameter.requires_grad_(not configs[index].frozen)
+                members[index].append(parameter)
+        groups: ParamGroups = []
+        for config, parameters in zip(configs, members, strict=True):
+            decay = self.weight_decay if config.weight_decay is None else config.weight_decay
+            trainable = [parameter for parameter in parameters if parameter.requires_grad]
+            matrices = [parameter for parameter in trainable if parameter.dim() > 1]
+            others = [parameter for parameter in trainable if parameter.dim() <= 1]
+            groups += [
+                {"params": matrices, "weight_decay": decay, "lr_scale": config.lr_scale},
+                {"params": others, "weight_decay": 0.0, "lr_scale": config.lr_scale},
+            ]
+        groups = [group for group in groups if group["params"]]
         check(
-            trainable,
+            groups,
             "training.optimizer.param_groups",
             "all parameters of the model are frozen",
             "leave some of them trainable",
         )
-        groups = self._groups_for(trainable, None)
-        for index in range(len(self.param_groups)):
-            groups += [group for group in self._groups_for(trainable, index) if group["params"]]
         return self.build_for_groups(groups)
 
-    def _groups_for(
-        self, group_of: Mapping[nn.Parameter, int | None], index: int | None
-    ) -> ParamGroups:
-        """Split the parameters of a group into matrices, which decay, and the others."""
-        parameters = [parameter for parameter, other in group_of.items() if other == index]
-        group = ParamGroupConfig(pattern="*") if index is None else self.param_groups[index]
-        decay = self.weight_decay if group.weight_decay is None else group.weight_decay
-        matrices = [parameter for parameter in parameters if parameter.dim() > 1]
-        others = [parameter for parameter in parameters if parameter.dim() <= 1]
-        return [
-            {"params": matrices, "weight_decay": decay, "lr_scale": group.lr_scale},
-            {"params": others, "weight_decay": 0.0, "lr_scale": group.lr_scale},
-        ]
+    def _check_patterns_match(self, names: Sequence[str]) -> None:
+        paths = [name.split(".") for name in names]
+        patterns = {".".join([*path[:end], "*"]) for path in paths for end in range(1, len(path))}
+        for index, group in enumerate(self.param_groups):
+            suggestion = did_you_mean(group.pattern, {*names, *patterns})
+            check(
+                group.matches(names),
+                f"training.optimizer.param_groups.{index}.pattern",
+                f"no parameter matches {group.pattern!r}{suggestion}",
+                choices_hint({pattern for pattern in patterns if pattern.count(".") == 1}),
+            )
 
     @abstractmethod
     def build_for_groups(self, groups: ParamGroups) -> Optimizer:
         """Build the torch optimizer of these parameter groups."""
 
 
-def _assign_groups(
-    model: nn.Module, groups: Sequence[ParamGroupConfig]
-) -> dict[nn.Parameter, int | None]:
-    """Map each trainable parameter to the index of the first group that matches its name."""
-    names: dict[nn.Parameter, list[str]] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        names.setdefault(parameter, []).append(name)  # a tied parameter has several names
-    all_names = [name for aliases in names.values() for name in aliases]
-    for index, group in enumerate(groups):
-        if not _matches(group, all_names):
-            raise _no_match_error(index, group.pattern, all_names)
-    return {
-        parameter: next((i for i, group in enumerate(groups) if _matches(group, aliases)), None)
-        for parameter, aliases in names.items()
-        if parameter.requires_grad
-    }
+class AdamConfigBase(OptimizerConfigBase):
+    """Decay rates of Adam and AdamW."""
 
-
-def _matches(group: ParamGroupConfig, names: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, group.pattern) for name in names)
-
-
-def _no_match_error(index: int, pattern: str, names: Sequence[str]) -> ConfigError:
-    paths = [name.split(".") for name in names]
-    patterns = {".".join([*path[:depth], "*"]) for path in paths for depth in range(1, len(path))}
-    return ConfigError(
-        f"training.optimizer.param_groups.{index}.pattern",
-        f"no parameter matches {pattern!r}{did_you_mean(pattern, {*names, *patterns})}",
-        choices_hint({pattern for pattern in patterns if pattern.count(".") == 1}),
-    )
-
-
-class AdamWConfig(OptimizerConfigBase):
-    """Adam with decoupled weight decay (Kingma & Ba 2015; Loshchilov & Hutter 2019)."""
-
-    type: Literal["adamw"] = "adamw"
-    learning_rate: PositiveFloat = 1e-3
-    """Peak learning rate; the schedule gives each step a fraction of it."""
-    weight_decay: NonNegativeFloat = 0.0
-    """Decoupled weight decay of matrices, times the learning rate; biases and norm gains have
-    none."""
-    beta1: Fraction = 0.9
-    """Decay rate of the mean gradient."""
-    beta2: Fraction = 0.98
-    """Decay rate of the mean squared gradient."""
-    eps: PositiveFloat = 1e-9
-    """Added to the root of the mean squared gradient."""
-
-    @override
-    def build_for_groups(self, groups: ParamGroups) -> Optimizer:
-        betas = (self.beta1, self.beta2)
-        return torch.optim.AdamW(
-            groups, lr=self.learning_rate, betas=betas, eps=self.eps, fused=True
-        )
-
-
-class AdamConfig(OptimizerConfigBase):
-    """Adam (Kingma & Ba 2015)."""
-
-    type: Literal["adam"] = "adam"
     learning_rate: PositiveFloat = 1e-3
     """Peak learning rate; the schedule gives each step a fraction of it."""
     beta1: Fraction = 0.9
@@ -179,10 +138,28 @@ class AdamConfig(OptimizerConfigBase):
 
     @override
     def build_for_groups(self, groups: ParamGroups) -> Optimizer:
+        optimizer_class = torch.optim.AdamW if self.type == "adamw" else torch.optim.Adam
         betas = (self.beta1, self.beta2)
-        return torch.optim.Adam(
-            groups, lr=self.learning_rate, betas=betas, eps=self.eps, fused=True
-        )
+        return optimizer_class(groups, self.learning_rate, betas, self.eps, fused=True)
+
+
+class AdamWConfig(AdamConfigBase):
+    """Adam with decoupled weight decay (Kingma & Ba 2015; Loshchilov & Hutter 2019)."""
+
+    type: Literal["adamw"] = "adamw"
+    weight_decay: NonNegativeFloat = 0.0
+    """Decoupled weight decay of matrices, times the learning rate; biases and norm gains have
+    none."""
+    beta2: Fraction = 0.98
+    """Decay rate of the mean squared gradient."""
+    eps: PositiveFloat = 1e-9
+    """Added to the root of the mean squared gradient."""
+
+
+class AdamConfig(AdamConfigBase):
+    """Adam (Kingma & Ba 2015)."""
+
+    type: Literal["adam"] = "adam"
 
 
 class SGDConfig(OptimizerConfigBase):
@@ -246,7 +223,7 @@ class MomentumSGD(Optimizer):
                 torch._foreach_add_(updates, velocities, alpha=self.momentum)
             torch._foreach_add_(params, updates if self.nesterov else velocities)
 
-    def _velocity(self, parameter: nn.Parameter) -> torch.Tensor:
+    def _velocity(self, parameter: nn.Parameter) -> Tensor:
         state = self.state[parameter]
         if "velocity" not in state:
             state["velocity"] = torch.zeros_like(parameter)
@@ -292,30 +269,6 @@ OptimizerConfig = Annotated[
 ]
 
 
-class TrainingHistory(NamedTuple):
-    """What a schedule may depend on besides the step."""
-
-    max_steps: int
-    scores: Sequence[float] = ()  # one per validation so far; lower is better
-
-
-class LRSchedule:
-    """Learning rate of each step; whoever validates appends to `scores` (lower is better)."""
-
-    def __init__(
-        self, config: LRScheduleConfigBase, *, learning_rate: float, max_steps: int
-    ) -> None:
-        """`learning_rate` is the peak rate."""
-        self.config = config
-        self.peak_learning_rate = learning_rate
-        self.max_steps = max_steps
-        self.scores: Sequence[float] = ()
-
-    def __call__(self, step: int) -> float:
-        factor = self.config.lr_factor(step, TrainingHistory(self.max_steps, self.scores))
-        return self.peak_learning_rate * factor
-
-
 class LRScheduleConfigBase(BaseConfig):
     """Linear warmup, then decay. Steps count from 1; factors are relative to the peak rate."""
 
@@ -323,20 +276,19 @@ class LRScheduleConfigBase(BaseConfig):
     warmup_steps: NonNegativeInt = 0
     """Steps over which the learning rate rises linearly from 0."""
 
-    def build(self, *, learning_rate: float, max_steps: int) -> LRSchedule:
-        return LRSchedule(self, learning_rate=learning_rate, max_steps=max_steps)
+    def lr_factor(self, step: int, max_steps: int, scores: Sequence[float] = ()) -> float:
+        """Return the learning rate at a step as a fraction of the peak rate.
 
-    def lr_factor(self, step: int, history: TrainingHistory) -> float:
-        """Return the learning rate at a step as a fraction of the peak rate."""
+        `scores` are those of the validations so far; lower is better.
+        """
         warmup = min(1.0, step / self.warmup_steps) if self.warmup_steps else 1.0
-        return warmup * self.decay_factor(step, history)
+        return warmup * self.decay_factor(step, max_steps, scores)
 
-    def decay_factor(self, step: int, history: TrainingHistory) -> float:
+    @abstractmethod
+    def decay_factor(self, step: int, max_steps: int, scores: Sequence[float]) -> float:
         """Return the factor without warmup."""
-        del step, history
-        return 1.0
 
-    def _decay_progress(self, step: int, max_steps: int) -> float:
+    def decay_progress(self, step: int, max_steps: int) -> float:
         """Return the fraction of the decay that is done; less than 1 at the last step."""
         decay_steps = max(1, max_steps + 1 - self.warmup_steps)
         return min(1.0, max(0, step - self.warmup_steps) / decay_steps)
@@ -347,6 +299,10 @@ class ConstantScheduleConfig(LRScheduleConfigBase):
 
     type: Literal["constant"] = "constant"
 
+    @override
+    def decay_factor(self, step: int, max_steps: int, scores: Sequence[float]) -> float:
+        return 1.0
+
 
 class InverseSqrtScheduleConfig(LRScheduleConfigBase):
     """min(step / warmup, sqrt(warmup / step))  (Vaswani et al. 2017, equation 3, peak at 1)."""
@@ -356,8 +312,8 @@ class InverseSqrtScheduleConfig(LRScheduleConfigBase):
     """Steps over which the learning rate rises linearly from 0."""
 
     @override
-    def lr_factor(self, step: int, history: TrainingHistory) -> float:
-        return min(step / self.warmup_steps, math.sqrt(self.warmup_steps / step))
+    def decay_factor(self, step: int, max_steps: int, scores: Sequence[float]) -> float:
+        return min(1.0, math.sqrt(self.warmup_steps / step))
 
 
 class LinearScheduleConfig(LRScheduleConfigBase):
@@ -366,8 +322,8 @@ class LinearScheduleConfig(LRScheduleConfigBase):
     type: Literal["linear"] = "linear"
 
     @override
-    def decay_factor(self, step: int, history: TrainingHistory) -> float:
-        return 1 - self._decay_progress(step, history.max_steps)
+    def decay_factor(self, step: int, max_steps: int, scores: Sequence[float]) -> float:
+        return 1 - self.decay_progress(step, max_steps)
 
 
 class CosineScheduleConfig(LRScheduleConfigBase):
@@ -376,9 +332,8 @@ class CosineScheduleConfig(LRScheduleConfigBase):
     type: Literal["cosine"] = "cosine"
 
     @override
-    def decay_factor(self, step: int, history: TrainingHistory) -> float:
-        progress = self._decay_progress(step, history.max_steps)
-        return (1 + math.cos(math.pi * progress)) / 2
+    def decay_factor(self, step: int, max_steps: int, scores: Sequence[float]) -> float:
+        return (1 + math.cos(math.pi * self.decay_progress(step, max_steps))) / 2
 
 
 class StepDecayScheduleConfig(LRScheduleConfigBase):
@@ -391,9 +346,8 @@ class StepDecayScheduleConfig(LRScheduleConfigBase):
     """Steps between halvings."""
 
     @override
-    def decay_factor(self, step: int, history: TrainingHistory) -> float:
-        num_halvings = max(0, math.ceil((step - self.start_decay_step) / self.decay_steps))
-        return 0.5**num_halvings
+    def decay_factor(self, step: int, max_steps: int, scores: Sequence[float]) -> float:
+        return 0.5 ** max(0, math.ceil((step - self.start_decay_step) / self.decay_steps))
 
 
 class PlateauScheduleConfig(LRScheduleConfigBase):
@@ -411,17 +365,14 @@ class PlateauScheduleConfig(LRScheduleConfigBase):
     """Lower bound, as a fraction of the peak rate."""
 
     @override
-    def decay_factor(self, step: int, history: TrainingHistory) -> float:
-        return max(self.min_lr_ratio, self.factor ** self._num_reductions(history.scores))
-
-    def _num_reductions(self, scores: Sequence[float]) -> int:
+    def decay_factor(self, step: int, max_steps: int, scores: Sequence[float]) -> float:
         best, num_bad, num_reductions = math.inf, 0, 0
         for score in scores:
             improved = score < best  # False for NaN
             best, num_bad = (score, 0) if improved else (best, num_bad + 1)
             if num_bad == self.patience:
                 num_reductions, num_bad = num_reductions + 1, 0
-        return num_reductions
+        return max(self.min_lr_ratio, self.factor**num_reductions)
 
 
 LRScheduleConfig = Annotated[
@@ -433,3 +384,16 @@ LRScheduleConfig = Annotated[
     | PlateauScheduleConfig,
     Field(discriminator="type"),
 ]
+
+
+@dataclass
+class LRSchedule:
+    """Learning rate of each step; whoever validates appends to `scores` (lower is better)."""
+
+    config: LRScheduleConfigBase
+    peak_learning_rate: float
+    max_steps: int
+    scores: Sequence[float] = ()
+
+    def __call__(self, step: int) -> float:
+        return self.peak_learning_rate * self.config.lr_factor(step, self.max_steps, self.scores)

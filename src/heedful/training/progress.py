@@ -37,21 +37,25 @@ def print_line(console: Console, line: str) -> None:
     console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
+def _is_plain(console: Console) -> bool:
+    return not console.is_terminal or console.is_dumb_terminal
+
+
 class ProgressReporter:
     """Shows the progress of data preparation."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        columns = (
+        self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=_is_plain(console),
         )
-        is_plain = not console.is_terminal or console.is_dumb_terminal
-        self._bar = Progress(*columns, console=console, transient=True, disable=is_plain)
         self._task = self._bar.add_task("")
-        self._is_plain = is_plain
         self._last_printed = time.monotonic()
         self._task_name = ""
 
@@ -69,10 +73,10 @@ class ProgressReporter:
             self._bar.reset(self._task, description=task, total=total)
         self._bar.update(self._task, completed=done, total=total)
         now = time.monotonic()
-        if self._is_plain and now - self._last_printed >= _PLAIN_EVERY_SECONDS:
+        if self._bar.disable and now - self._last_printed >= _PLAIN_EVERY_SECONDS:
             self._last_printed = now
-            line = f"{task}: {done:,}" + ("" if total is None else f" of {total:,}")
-            print_line(self._console, line)
+            of_total = "" if total is None else f" of {total:,}"
+            print_line(self._console, f"{task}: {done:,}{of_total}")
 
 
 class ProgressMeter:
@@ -94,11 +98,9 @@ class ProgressMeter:
     @property
     def seconds_left(self) -> float:
         """The estimated time left; infinity while there is no progress."""
-        return (
-            (1 - self.fraction_done) * self._seconds / self._fraction_per_step
-            if self._fraction_per_step > 0
-            else math.inf
-        )
+        if self._fraction_per_step <= 0:
+            return math.inf
+        return (1 - self.fraction_done) * self._seconds / self._fraction_per_step
 
     def update(self, metrics: StepMetrics) -> None:
         """Add the metrics of a step."""
@@ -113,40 +115,32 @@ class ProgressMeter:
         self.tokens_per_second += (speed - self.tokens_per_second) / self._weight
         if metrics.skip_reason:
             self.num_skipped_steps += 1
-        else:
-            self._update_losses(metrics)
+            return
+        self._loss_weight = _SMOOTHING * self._loss_weight + 1
+        self.loss = self._smooth(metrics.loss, self.loss)
+        for name, loss in metrics.auxiliary_losses.items():
+            mean = self.auxiliary_losses.get(name, loss)
+            self.auxiliary_losses[name] = self._smooth(loss, mean)
 
     def pause(self) -> None:
         """Exclude the time since the last step."""
         self._last = time.monotonic()
 
-    def _update_losses(self, metrics: StepMetrics) -> None:
-        self._loss_weight = _SMOOTHING * self._loss_weight + 1
-        self.loss = _running_mean(metrics.loss, self.loss, self._loss_weight)
-        for name, loss in metrics.auxiliary_losses.items():
-            mean = self.auxiliary_losses.get(name, loss)
-            self.auxiliary_losses[name] = _running_mean(loss, mean, self._loss_weight)
+    def _smooth(self, new: float, mean: float) -> float:
+        return new if math.isnan(mean) else mean + (new - mean) / self._loss_weight
 
     def __str__(self) -> str:
-        auxiliary_losses = [f"{name} {mean:.3f}" for name, mean in self.auxiliary_losses.items()]
-        left = (
-            [f"{_format_duration(self.seconds_left)} left"]
-            if math.isfinite(self.seconds_left)
-            else []
-        )
-        skipped = [f"{self.num_skipped_steps} skipped"] if self.num_skipped_steps else []
-        speed = f"{self.tokens_per_second:,.0f} tokens/s"
-        return "  ".join([f"loss {self.loss:.3f}", *auxiliary_losses, speed, *left, *skipped])
-
-
-def _running_mean(new: float, mean: float, weight: float) -> float:
-    return new if math.isnan(mean) else mean + (new - mean) / weight
-
-
-def _format_duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+        parts = [f"loss {self.loss:.3f}"]
+        parts += [f"{name} {mean:.3f}" for name, mean in self.auxiliary_losses.items()]
+        parts.append(f"{self.tokens_per_second:,.0f} tokens/s")
+        if math.isfinite(self.seconds_left):
+            minutes, seconds = divmod(round(self.seconds_left), 60)
+            hours, minutes = divmod(minutes, 60)
+            clock = f"{hours}:{minutes:02d}" if hours else f"{minutes}"
+            parts.append(f"{clock}:{seconds:02d} left")
+        if self.num_skipped_steps:
+            parts.append(f"{self.num_skipped_steps} skipped")
+        return "  ".join(parts)
 
 
 class ValidationStatus:
@@ -181,11 +175,8 @@ def show_progress(
 ) -> Iterator[Callback]:
     """Yield a callback that shows progress; `metric` is that for the best model."""
     meter, status = ProgressMeter(fraction_done, step=step), ValidationStatus(metric)
-    if not console.is_terminal or console.is_dumb_terminal:
-        yield _PlainTextCallback(console, meter, status)
-        return
     with _ProgressBar(console, status) as bar:
-        yield _BarCallback(bar, meter, status)
+        yield _ProgressCallback(bar, meter, status)
 
 
 class _ProgressBar(Progress):
@@ -200,6 +191,7 @@ class _ProgressBar(Progress):
             TextColumn("{task.fields[shown]}", markup=False),
             console=console,
             transient=True,
+            disable=_is_plain(console),
         )
 
     @override
@@ -210,42 +202,30 @@ class _ProgressBar(Progress):
 
 
 class _ProgressCallback(Callback):
-    def __init__(self, meter: ProgressMeter, status: ValidationStatus) -> None:
+    """Updates a bar, or prints lines where the bar is disabled."""
+
+    def __init__(self, bar: Progress, meter: ProgressMeter, status: ValidationStatus) -> None:
+        self._bar = bar
         self._meter = meter
         self._status = status
-
-    @override
-    def on_validation_end(self, result: ValidationResult) -> None:
-        self._status.update(result)
-        self._meter.pause()
-
-
-class _BarCallback(_ProgressCallback):
-    def __init__(self, bar: Progress, meter: ProgressMeter, status: ValidationStatus) -> None:
-        super().__init__(meter, status)
-        self._bar = bar
         self._task = bar.add_task("training", total=1.0, shown="")
         bar.update(self._task, completed=meter.fraction_done)
-
-    @override
-    def on_step_end(self, metrics: StepMetrics) -> None:
-        self._meter.update(metrics)
-        shown = f"step {metrics.step}  {self._meter}"
-        self._bar.update(self._task, completed=self._meter.fraction_done, shown=shown)
-
-
-class _PlainTextCallback(_ProgressCallback):
-    def __init__(self, console: Console, meter: ProgressMeter, status: ValidationStatus) -> None:
-        super().__init__(meter, status)
-        self._console = console
         self._last_printed = time.monotonic()
 
     @override
     def on_step_end(self, metrics: StepMetrics) -> None:
         self._meter.update(metrics)
-        now = time.monotonic()
-        if self._meter.fraction_done >= 1 or now - self._last_printed >= _PLAIN_EVERY_SECONDS:
+        done, now = self._meter.fraction_done, time.monotonic()
+        if not self._bar.disable:
+            shown = f"step {metrics.step}  {self._meter}"
+            self._bar.update(self._task, completed=done, shown=shown)
+        elif done >= 1 or now - self._last_printed >= _PLAIN_EVERY_SECONDS:
             self._last_printed = now
-            percent = f"{100 * self._meter.fraction_done:.0f} %"
             status = f"  {self._status}".rstrip()
-            print_line(self._console, f"step {metrics.step} ({percent})  {self._meter}{status}")
+            line = f"step {metrics.step} ({100 * done:.0f} %)  {self._meter}{status}"
+            print_line(self._bar.console, line)
+
+    @override
+    def on_validation_end(self, result: ValidationResult) -> None:
+        self._status.update(result)
+        self._meter.pause()

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -23,8 +22,14 @@ from heedful.data.batching import Batch
 from heedful.models.base import Seq2SeqModel
 from heedful.pytree import select_rows
 from heedful.search.sampling import SamplingOptions, sample
-from heedful.shapes import Float, Int
+from heedful.shapes import Float, Lengths, Losses
 from heedful.tokenization.vocabulary import BOS, EOS, PAD
+
+RewardName = Literal["bleu", "gleu"]
+Reward = Callable[[Sequence[int], Sequence[int]], float]
+"""From an output and its reference, token ids without BOS and EOS."""
+
+_MAX_NGRAM_ORDER = 4  # in both papers
 
 
 class Rollout(NamedTuple):
@@ -45,7 +50,7 @@ class LengthLimit(NamedTuple):
     ratio: float
     offset: int
 
-    def __call__(self, batch: Batch) -> Int[Tensor, "B"]:
+    def __call__(self, batch: Batch) -> Lengths:
         """Return the maximum number of tokens for each row, EOS included."""
         lengths = (batch.targets != PAD).sum(dim=1) - 1
         return (lengths * self.ratio).long() + self.offset
@@ -58,30 +63,35 @@ def reference_outputs(batch: Batch) -> list[Rollout]:
 
 @torch.no_grad()
 def sample_rollouts(
-    model: Seq2SeqModel,
+    model: nn.Module,
     batch: Batch,
-    max_lengths: Int[Tensor, "B"],
+    max_lengths: Lengths,
     *,
     num_samples: int,
-    sampling_strategy: SamplingOptions | None = None,
+    options: SamplingOptions | None = None,
 ) -> list[list[Rollout]]:
     """Sample `num_samples` outputs per source, seeded by torch's global random state."""
+    assert isinstance(model, Seq2SeqModel), type(model)
     rows = torch.arange(len(max_lengths), device=max_lengths.device).repeat_interleave(num_samples)
+    limits = max_lengths[rows]
     seed = int(torch.randint(2**62, ()))
-    with _eval_mode(model):
+    training_modules = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        state = select_rows(model.initial_state(batch.sources), rows)
+        bos = torch.full_like(rows, BOS)
         sequences = sample(
-            model,
-            select_rows(model.initial_state(batch.sources), rows),
-            bos=torch.full_like(rows, BOS),
-            eos=EOS,
-            max_lengths=max_lengths[rows],
-            options=sampling_strategy,
-            seed=seed,
+            model, state, bos=bos, eos=EOS, max_lengths=limits, options=options, seed=seed
         )
-    limits = max_lengths[rows].tolist()
+    finally:
+        for module in training_modules:
+            module.training = True
+        # Autocast caches cast parameters. Older versions of torch would reuse those that were cast
+        # without gradients in the forward pass with gradients (pytorch issue 158232).
+        torch.clear_autocast_cache()
     rollouts = [
         Rollout(tuple(tokens), len(tokens) == limit)
-        for tokens, limit in zip(sequences, limits, strict=True)
+        for tokens, limit in zip(sequences, limits.tolist(), strict=True)
     ]
     return [rollouts[start : start + num_samples] for start in range(0, len(rollouts), num_samples)]
 
@@ -91,7 +101,7 @@ class ScoredOutputs(NamedTuple):
 
     sequence_log_probs: Float[Tensor, "B K"]  # -inf where a source has fewer outputs
     log_probs: Float[Tensor, "B T N"]  # of the first output of each source
-    auxiliary_losses: dict[str, Float[Tensor, ""]]  # means over outputs
+    auxiliary_losses: Losses  # means over outputs
 
 
 def score_candidates(
@@ -104,12 +114,15 @@ def score_candidates(
     sources = torch.arange(len(outputs)).repeat_interleave(torch.tensor(sizes)).to(device)
     lengths = torch.tensor([len(output.targets) for output in flat], device=device)
     # At least as wide as the batch: `log_probs` covers its targets.
-    targets = _pad([output.targets for output in flat], batch.targets.size(1)).to(device)
+    width = max(batch.targets.size(1), *(len(output.targets) for output in flat))
+    rows = [[*output.targets, *[PAD] * (width - len(output.targets))] for output in flat]
+    targets = torch.tensor(rows).to(device)
     inputs = torch.cat([torch.full_like(targets[:, :1], BOS), targets[:, :-1]], dim=1)
     log_probs, _, auxiliary_losses = model(
         Batch(select_rows(batch.sources, sources), inputs, targets), need_weights=False
     )
-    chosen = _as_float32(log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1))  # (C, T)
+    wide = torch.promote_types(log_probs.dtype, torch.float32)  # 16 bits cannot sum an output
+    chosen = log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1).to(wide)  # (C, T)
     # By lengths, not by PAD: a model may sample PAD.
     is_real = torch.arange(targets.size(1), device=device) < lengths.unsqueeze(1)
     cumulative_log_probs = chosen.masked_fill(~is_real, 0).sum(dim=1).split(sizes)
@@ -121,31 +134,6 @@ def score_candidates(
     )
 
 
-@contextmanager
-def _eval_mode(model: nn.Module) -> Iterator[None]:
-    """Switch a model to eval mode, and restore the mode of every module after."""
-    training_modules = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training_modules:
-            module.training = True
-        # Autocast caches cast parameters. Older versions of torch would reuse those that were cast
-        # without gradients in the forward pass with gradients (pytorch issue 158232).
-        torch.clear_autocast_cache()
-
-
-def _pad(rows: Sequence[Sequence[int]], width: int) -> Int[Tensor, "C T"]:
-    width = max(width, *map(len, rows))
-    return torch.tensor([[*row, *[PAD] * (width - len(row))] for row in rows])
-
-
-def _as_float32(numbers: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
-    """Return at least float32: 16 bits cannot sum a long output."""
-    return numbers.to(torch.promote_types(numbers.dtype, torch.float))
-
-
 # Rewards compare token ids without BOS and EOS. They lie between 0 and 1: 1 for an output equal to
 # its reference, also if both are empty, and 0 for one without a common token.
 
@@ -154,16 +142,8 @@ def gleu(output: Sequence[int], reference: Sequence[int]) -> float:
     """min(precision, recall) of all n-grams, n = 1 to 4, together  (Wu et al. 2016, section 5)."""
     hypothesis_ngrams, reference_ngrams = _ngrams(output), _ngrams(reference)
     total = max(sum(map(len, hypothesis_ngrams)), sum(map(len, reference_ngrams)))
-    return (
-        sum(map(_multiset_overlap, hypothesis_ngrams, reference_ngrams)) / total if total else 1.0
-    )
-
-
-RewardName = Literal["bleu", "gleu"]
-Reward = Callable[[Sequence[int], Sequence[int]], float]
-"""From an output and its reference."""
-
-_MAX_NGRAM_ORDER = 4  # in both papers
+    num_matches = sum(map(_multiset_overlap, hypothesis_ngrams, reference_ngrams))
+    return num_matches / total if total else 1.0
 
 
 def sentence_bleu(output: Sequence[int], reference: Sequence[int]) -> float:
@@ -191,11 +171,8 @@ def _ngrams(tokens: Sequence[int]) -> list[list[tuple[int, ...]]]:
     return [list(zip(*shifted[:order], strict=False)) for order in range(1, _MAX_NGRAM_ORDER + 1)]
 
 
-def _multiset_overlap(
-    hypothesis_ngrams: Iterable[object], reference_ngrams: Iterable[object]
-) -> int:
-    """Return the size of the multiset intersection."""
-    return (Counter(hypothesis_ngrams) & Counter(reference_ngrams)).total()
+def _multiset_overlap(first: Iterable[object], second: Iterable[object]) -> int:
+    return (Counter(first) & Counter(second)).total()
 
 
 REWARDS: Mapping[RewardName, Reward] = {"bleu": sentence_bleu, "gleu": gleu}
@@ -209,61 +186,44 @@ class ScoredCandidates(NamedTuple):
     rewards: Float[Tensor, "B K"]
 
 
-class RolloutSampler:
+class RolloutSampler(NamedTuple):
     """Samples outputs of a model and rewards them, with one forward pass with gradients."""
 
-    def __init__(self, reward: Reward, length_limit: LengthLimit, *, num_samples: int) -> None:
-        self.reward = reward
-        self.length_limit = length_limit
-        self.num_samples = num_samples
+    reward: Reward
+    length_limit: LengthLimit
+    num_samples: int
 
     def __call__(
         self, model: nn.Module, batch: Batch, unwrapped_model: nn.Module
     ) -> ScoredCandidates:
         """Sample with `unwrapped_model` and score with `model`."""
-        assert isinstance(unwrapped_model, Seq2SeqModel), type(unwrapped_model)
-        references = reference_outputs(batch)
-        rollouts = sample_rollouts(
-            unwrapped_model, batch, self.length_limit(batch), num_samples=self.num_samples
-        )
-        counters = [_count_outputs(*pair) for pair in zip(references, rollouts, strict=True)]
+        limits = self.length_limit(batch)
+        rollouts = sample_rollouts(unwrapped_model, batch, limits, num_samples=self.num_samples)
+        counters: list[Counter[Rollout]] = []
+        for reference, samples in zip(reference_outputs(batch), rollouts, strict=True):
+            counters.append(Counter({reference: 0}))  # first, also if it was not sampled
+            counters[-1].update(samples)
         scored = score_candidates(model, batch, [list(counter) for counter in counters])
         like = scored.sequence_log_probs
         counts = _pad_to_tensor([list(counter.values()) for counter in counters], like)
-        return ScoredCandidates(scored, counts, self._compute_rewards(references, counters, like))
+        return ScoredCandidates(scored, counts, self._compute_rewards(batch, counters, like))
 
     def greedy_rewards(
         self, batch: Batch, unwrapped_model: nn.Module, like: ScoredCandidates
     ) -> Float[Tensor, "B 1"]:
         """Return the rewards of greedy outputs."""
-        assert isinstance(unwrapped_model, Seq2SeqModel), type(unwrapped_model)
-        outputs = sample_rollouts(
-            unwrapped_model,
-            batch,
-            self.length_limit(batch),
-            num_samples=1,
-            sampling_strategy=SamplingOptions(temperature=0),
-        )
-        return self._compute_rewards(reference_outputs(batch), outputs, like.rewards)
+        limits, greedy = self.length_limit(batch), SamplingOptions(temperature=0)
+        outputs = sample_rollouts(unwrapped_model, batch, limits, num_samples=1, options=greedy)
+        return self._compute_rewards(batch, outputs, like.rewards)
 
     def _compute_rewards(
-        self,
-        references: Sequence[Rollout],
-        sampled: Sequence[Iterable[Rollout]],
-        like: Float[Tensor, "B _"],
+        self, batch: Batch, sampled: Sequence[Iterable[Rollout]], like: Float[Tensor, "B _"]
     ) -> Float[Tensor, "B K"]:
         rewards = [
             [self.reward(output.tokens, reference.tokens) for output in outputs]
-            for reference, outputs in zip(references, sampled, strict=True)
+            for reference, outputs in zip(reference_outputs(batch), sampled, strict=True)
         ]
         return _pad_to_tensor(rewards, like)
-
-
-def _count_outputs(reference: Rollout, samples: Sequence[Rollout]) -> Counter[Rollout]:
-    """Count equal outputs; the reference comes first, with 0 if it was not sampled."""
-    counts = Counter({reference: 0})
-    counts.update(samples)
-    return counts
 
 
 def _pad_to_tensor(

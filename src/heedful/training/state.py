@@ -1,4 +1,4 @@
-"""Training state: what a checkpoint holds besides the model.
+"""Training state: progress, its limits, and what a checkpoint holds besides the model.
 
 Optimizer, moving average and random states as tensors, the progress as JSON: no pickle. Tensors of
 which each rank holds a shard are written by torch.distributed.checkpoint (DCP), one file per rank,
@@ -10,25 +10,34 @@ from __future__ import annotations
 
 import errno
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from heedful.data.batching import DataCursor
 from heedful.errors import DiskFullError, HeedfulError
 from heedful.storage import check_free_space, explain_os_errors, remove_path
 from heedful.storage.state_dict import is_sharded, load_into_model, shard_like
 from heedful.training.checkpoints import Snapshot
+from heedful.training.config import TrainingConfig
 from heedful.training.distributed import DistributedContext
 from heedful.training.trainer import Trainer, get_rng_states, set_rng_states
 
 _OPTIMIZER, _EMA, _RNG = "optimizer.", "ema.", "rng."  # prefixes of tensor names
 _PRECISION = "precision"
 _SHARDS = "shards"  # the folder of sharded tensors
+
+
+class ResumableBatches(Protocol):
+    """Batches and the position after the last one that was taken."""
+
+    cursor: DataCursor
+
+    def __iter__(self) -> Iterator[Any]: ...
 
 
 @dataclass
@@ -56,6 +65,56 @@ class TrainingProgress:
         return len(self.scores) - 1 - self.scores.index(self.best_score) if self.scores else 0
 
 
+class TrainingResult(NamedTuple):
+    """How training ended."""
+
+    step: int
+    stop_reason: str  # empty if it was interrupted
+    best_score: float  # of the metric for the best model; lower is better
+    seconds: float
+
+    @classmethod
+    def from_progress(cls, step: int, progress: TrainingProgress) -> Self:
+        """Return the result of a training that stands at `step`."""
+        return cls(step, progress.stop_reason, progress.best_score, progress.seconds)
+
+
+class TrainingLimits:
+    """When training stops: limits on steps, epochs, time and FLOPs, and early stopping."""
+
+    def __init__(self, config: TrainingConfig) -> None:
+        self._config = config
+
+    def reached(self, step: int, progress: TrainingProgress) -> str:
+        """Return the first limit that is reached, as text; empty if none is."""
+        for name, (value, limit) in self._limits(step, progress).items():
+            if value >= limit:
+                return f"reached {name}={limit if isinstance(limit, int) else f'{limit:g}'}"
+        return ""
+
+    def early_stopping_reason(self, progress: TrainingProgress) -> str:
+        """Return why training stops early, as text; empty if it does not."""
+        patience, num_bad = self._config.patience, progress.validations_since_best
+        if patience is None or num_bad < patience:
+            return ""
+        return f"early stopping: no improvement in {num_bad} validations"
+
+    def fraction_done(self, step: int, progress: TrainingProgress) -> float:
+        """Return how close the nearest limit is, from 0 to 1."""
+        fractions = [value / limit for value, limit in self._limits(step, progress).values()]
+        return min(1.0, max(fractions))
+
+    def _limits(self, step: int, progress: TrainingProgress) -> dict[str, tuple[float, float]]:
+        values = {
+            "max_steps": step,
+            "max_epochs": progress.cursor.epoch,
+            "max_minutes": progress.seconds / 60,
+            "max_flops": progress.flops,
+        }
+        limits = {name: getattr(self._config, name) for name in values}
+        return {name: (values[name], limit) for name, limit in limits.items() if limit is not None}
+
+
 def take_snapshot(
     trainer: Trainer, progress: TrainingProgress, *, temporary_folder: Path
 ) -> Snapshot:
@@ -64,7 +123,12 @@ def take_snapshot(
     Sharded tensors are written into `temporary_folder`, next to the checkpoints.
     """
     dist_context = trainer.dist_context
-    tensors = _add_prefix(_OPTIMIZER, _optimizer_tensors(trainer.optimizer))
+    tensors = {
+        f"{_OPTIMIZER}{index}.{name}": tensor
+        for index, state in trainer.optimizer.state_dict()["state"].items()
+        for name, tensor in state.items()
+        if tensor is not None  # the momentum of plain SGD
+    }
     if trainer.ema is not None:
         tensors |= _add_prefix(_EMA, trainer.ema.state_dict())
     sharded = {name: tensor for name, tensor in tensors.items() if is_sharded(tensor)}
@@ -84,7 +148,12 @@ def restore_snapshot(trainer: Trainer, snapshot: Snapshot, *, location: str) -> 
     """Restore a trainer, on any number of ranks; `location` is named in errors."""
     load_into_model(trainer.model, snapshot.model_state_dict, location=location)
     tensors = _reshard(trainer, snapshot)
-    _restore_optimizer(trainer.optimizer, _strip_prefix(_OPTIMIZER, tensors))
+    optimizer_state: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in _strip_prefix(_OPTIMIZER, tensors).items():
+        index, _, name = key.partition(".")
+        optimizer_state.setdefault(int(index), {})[name] = tensor
+    groups = trainer.optimizer.state_dict()["param_groups"]
+    trainer.optimizer.load_state_dict({"state": optimizer_state, "param_groups": groups})
     if trainer.ema is not None:
         trainer.ema.load_state_dict(_strip_prefix(_EMA, tensors))
     # A rank that did not exist before keeps the random state of its seed.
@@ -135,25 +204,6 @@ def _strip_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tenso
     }
 
 
-def _optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
-    states = optimizer.state_dict()["state"].items()
-    return {
-        f"{index}.{name}": tensor
-        for index, state in states
-        for name, tensor in state.items()
-        if tensor is not None  # the momentum of plain SGD
-    }
-
-
-def _restore_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    states: dict[int, dict[str, Tensor]] = {}
-    for key, tensor in tensors.items():
-        index, _, name = key.partition(".")
-        states.setdefault(int(index), {})[name] = tensor
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": states, "param_groups": groups})
-
-
 def save_sharded_tensors(
     tensors: Mapping[str, Tensor], folder: Path, dist_context: DistributedContext
 ) -> None:
@@ -163,7 +213,19 @@ def save_sharded_tensors(
     from torch.distributed.checkpoint.filesystem import FileSystemWriter
     from torch.distributed.checkpoint.state_dict_saver import save
 
-    _prepare_folder(folder, sum(tensor.nbytes for tensor in tensors.values()), dist_context)
+    error: HeedfulError | None = None
+    if dist_context.is_main_process:
+        try:
+            if folder.exists():  # from a checkpoint that could not be saved
+                remove_path(folder)
+            check_free_space(folder, sum(tensor.nbytes for tensor in tensors.values()))
+        except HeedfulError as caught:
+            error = caught
+    (has_failed,) = dist_context.all_reduce_any(error is not None)
+    if has_failed:
+        raise error or DiskFullError(
+            str(folder), "rank 0 cannot write here", "see the message of rank 0"
+        )
     try:
         save(dict(tensors), storage_writer=FileSystemWriter(folder))
     except CheckpointException as failure:
@@ -185,19 +247,3 @@ def load_sharded_tensors(folder: Path, reference_for: Callable[[str], Tensor]) -
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         load(tensors, storage_reader=FileSystemReader(folder), no_dist=is_single_process)
     return tensors
-
-
-def _prepare_folder(folder: Path, size: int, dist_context: DistributedContext) -> None:
-    error: HeedfulError | None = None
-    if dist_context.is_main_process:
-        try:
-            if folder.exists():  # from a checkpoint that could not be saved
-                remove_path(folder)
-            check_free_space(folder, size)
-        except HeedfulError as caught:
-            error = caught
-    (has_failed,) = dist_context.all_reduce_any(error is not None)
-    if has_failed:
-        raise error or DiskFullError(
-            str(folder), "rank 0 cannot write here", "see the message of rank 0"
-        )

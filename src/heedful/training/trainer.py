@@ -171,12 +171,12 @@ class MixedPrecision:
         if self._uses_loss_scaling and self._steps_since_rescale >= _GROWTH_INTERVAL:
             self._update_scale(2.0)
 
-    def handle_overflow(self, norm_is_finite: bool) -> bool:
+    def handle_overflow(self) -> bool:
         """Halve the scale and return True if it explains a gradient that is not finite.
 
-        To be called once per skipped step. A scale of 1 explains nothing.
+        To be called once per such step. A scale of 1 explains nothing.
         """
-        if norm_is_finite or self._scale <= _SCALE_RANGE[0]:
+        if self._scale <= _SCALE_RANGE[0]:
             return False
         self._update_scale(0.5)
         return True
@@ -213,22 +213,6 @@ def set_rng_states(states: Mapping[str, Tensor]) -> None:
 
 
 DEFAULT_CLIPPER = GradientClipper(max_norm=1.0)
-
-
-class _GradientStats(NamedTuple):
-    """Loss and gradient norm of one step, normalized as the objective says."""
-
-    loss: float
-    auxiliary_losses: Mapping[str, float]
-    grad_norm: float
-
-    @property
-    def has_finite_loss(self) -> bool:
-        return all(map(math.isfinite, [self.loss, *self.auxiliary_losses.values()]))
-
-    @property
-    def is_finite(self) -> bool:
-        return self.has_finite_loss and math.isfinite(self.grad_norm)
 
 
 class Trainer:
@@ -268,9 +252,9 @@ class Trainer:
         """Run one optimizer step on a list of micro-batches, or skip it and say why."""
         self.step += 1
         self.rng_states_before_step = get_rng_states()
-        stats = self._accumulate_gradients(micro_batches)
+        loss, auxiliary_losses, grad_norm = self._accumulate_gradients(micro_batches)
         learning_rate = self.learning_rate(self.step)
-        skip_reason = "" if stats.is_finite else self._skip_reason(stats)
+        skip_reason = self._skip_reason(loss, auxiliary_losses, grad_norm)
         if not skip_reason:
             for group in self.optimizer.param_groups:
                 group["lr"] = learning_rate * group.get("lr_scale", 1.0)
@@ -280,12 +264,12 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         return StepMetrics(
             self.step,
-            stats.loss,
-            stats.grad_norm,
+            loss,
+            grad_norm,
             learning_rate,
             num_tokens=sum(batch.num_tokens for batch in micro_batches),
             num_targets=sum(batch.num_targets for batch in micro_batches),
-            auxiliary_losses=stats.auxiliary_losses,
+            auxiliary_losses=auxiliary_losses,
             skip_reason=skip_reason,
         )
 
@@ -293,8 +277,13 @@ class Trainer:
         """Give the model the parameters it is evaluated with: their average, if there is one."""
         return self.ema.average_parameters() if self.ema is not None else nullcontext()
 
-    def _accumulate_gradients(self, micro_batches: Sequence[Any]) -> _GradientStats:
-        """Accumulate and clip the gradients of all micro-batches on all ranks."""
+    def _accumulate_gradients(
+        self, micro_batches: Sequence[Any]
+    ) -> tuple[float, dict[str, float], float]:
+        """Add and clip the gradients of all micro-batches on all ranks.
+
+        Returns the loss, the auxiliary losses, and the norm of the gradients before clipping.
+        """
         normalizer = sum(self.objective.normalizer(batch) for batch in micro_batches)
         names: list[str] = []
         values: list[Tensor] = []
@@ -308,7 +297,7 @@ class Trainer:
         total = self.dist_context.all_reduce(torch.stack(values).sum(dim=0))
         # One tensor for everything: the only synchronization with the GPU.
         loss, *auxiliary_losses, grad_norm = torch.cat([total, norm.to(total).view(1)]).tolist()
-        return _GradientStats(loss, dict(zip(names[1:], auxiliary_losses, strict=True)), grad_norm)
+        return loss, dict(zip(names[1:], auxiliary_losses, strict=True)), grad_norm
 
     def _backward_micro_batch(self, batch: Any, normalizer: int) -> dict[str, Tensor]:
         """Add the gradients of one micro-batch; return its main loss (named "") and the others."""
@@ -323,18 +312,22 @@ class Trainer:
         losses = {"": loss.main_loss, **loss.auxiliary_losses}
         return {name: value.detach().float() * factor for name, value in losses.items()}
 
-    def _skip_reason(self, stats: _GradientStats) -> str:
-        """Describe what is not finite and the first parameter with such a gradient."""
-        if stats.has_finite_loss and self.precision.handle_overflow(norm_is_finite=False):
+    def _skip_reason(
+        self, loss: float, auxiliary_losses: Mapping[str, float], grad_norm: float
+    ) -> str:
+        """Describe what is not finite and the first such gradient; empty if all are finite."""
+        has_finite_loss = all(map(math.isfinite, [loss, *auxiliary_losses.values()]))
+        if has_finite_loss and math.isfinite(grad_norm):
+            return ""
+        if has_finite_loss and self.precision.handle_overflow():
             return "overflow"
         auxiliary = "".join(
-            f", auxiliary loss {name!r} is {value}"
-            for name, value in stats.auxiliary_losses.items()
+            f", auxiliary loss {name!r} is {value}" for name, value in auxiliary_losses.items()
         )
-        nonfinite = [
-            name
+        nonfinite = (
+            f"first in {name}"
             for name, parameter in self.model.named_parameters()
             if parameter.grad is not None and not parameter.grad.isfinite().all()
-        ]
-        where = f"first in {nonfinite[0]}" if nonfinite else "all gradients are finite"
-        return f"loss is {stats.loss}{auxiliary}, gradient norm is {stats.grad_norm} ({where})"
+        )
+        where = next(nonfinite, "all gradients are finite")
+        return f"loss is {loss}{auxiliary}, gradient norm is {grad_norm} ({where})"

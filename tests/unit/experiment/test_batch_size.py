@@ -16,15 +16,14 @@ from heedful.errors import ConfigError, RunError
 from heedful.experiment import load_data
 from heedful.experiment.batch_size import (
     MemoryTrial,
-    _Trial,
-    _TrialJob,
-    _TrialProcess,
-    _worst_shape,
+    Trial,
+    TrialProcess,
     find_largest_batch_size,
     is_out_of_memory,
     largest_fitting,
     with_largest_batch_size,
     with_saved_batch_size,
+    worst_shape,
 )
 from heedful.experiment.environment import resident_memory
 from heedful.recipes import load_recipe
@@ -61,7 +60,7 @@ def large(tmp_path):
 
 
 def trial_job(recipe, sizes, *, max_bytes=1 << 40):
-    return _TrialJob(recipe, sizes, "cpu", max_bytes, num_threads=1)
+    return MemoryTrial(recipe, sizes, "cpu", max_bytes)
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(0, 2 * 10**6))
@@ -92,8 +91,8 @@ def test_batch_size_fits_the_limit_and_one_half_larger_does_not(large):
     )
     sizes = VocabSizes.from_tokenizers(data_module.tokenizers)
     shapes = recipe.task.worst_case_shapes(data_module)
-    with _TrialProcess(trial_job(recipe, sizes)) as process:
-        shape = _worst_shape(shapes, process.activation_bytes)
+    with TrialProcess(trial_job(recipe, sizes)) as process:
+        shape = worst_shape(shapes, process.activation_bytes)
         rows = size // sum(shape)
         small, full = process.peak_bytes(shape, rows // 4), process.peak_bytes(shape, rows)
     assert rows < recipe.task.max_rows(data_module)
@@ -139,14 +138,16 @@ def test_too_little_memory_is_an_error_and_random_state_is_kept(large):
 def test_worst_shape_has_most_targets_where_logits_dominate(large):
     recipe, data_module = large
     sizes = VocabSizes.from_tokenizers(data_module.tokenizers)
-    trial = MemoryTrial(recipe, sizes, CPU)
+    trial = MemoryTrial(recipe, sizes, "cpu").setup(is_shared=False)
     shapes = [BatchShape(30, 10), BatchShape(20, 20), BatchShape(10, 30)]
-    assert _worst_shape(shapes, trial.activation_bytes) == BatchShape(10, 30)
+    assert worst_shape(shapes, trial.activation_bytes) == BatchShape(10, 30)
 
 
 def test_activation_bytes_are_linear_in_rows(large):
     recipe, data_module = large
-    trial = MemoryTrial(recipe, VocabSizes.from_tokenizers(data_module.tokenizers), CPU)
+    trial = MemoryTrial(recipe, VocabSizes.from_tokenizers(data_module.tokenizers), "cpu").setup(
+        is_shared=False
+    )
     two, four, eight = (trial.activation_bytes(BatchShape(6, 8), rows) for rows in (2, 4, 8))
     assert (eight - four) / 2 == pytest.approx(four - two, rel=0.02)
     assert four - two > 2 * 8 * 1500 * 4  # at least the log-probabilities
@@ -162,7 +163,7 @@ def test_out_of_memory_is_recognized():
 
 @pytest.mark.faults
 def test_trial_out_of_memory_or_killed_needs_infinite_memory(recipe):
-    with _TrialProcess(trial_job(recipe, VocabSizes(12, 12))) as process:
+    with TrialProcess(trial_job(recipe, VocabSizes(12, 12))) as process:
         assert 0 < process.peak_bytes(SHAPE, 2) < 1 << 30
         assert process.peak_bytes(SHAPE, 1 << 50) == math.inf
         process._worker._process.kill()
@@ -172,7 +173,7 @@ def test_trial_out_of_memory_or_killed_needs_infinite_memory(recipe):
 
 @pytest.mark.faults
 def test_trial_that_fails_otherwise_is_an_error(recipe):
-    with _TrialProcess(trial_job(recipe, VocabSizes(0, 0))) as process:
+    with TrialProcess(trial_job(recipe, VocabSizes(0, 0))) as process:
         with pytest.raises(RunError) as caught:
             process.peak_bytes(SHAPE, 2)
         assert "a trial step failed: a worker failed:" in str(caught.value)
@@ -182,7 +183,7 @@ def test_trial_that_fails_otherwise_is_an_error(recipe):
 @pytest.mark.faults
 def test_memory_limit_makes_allocations_of_the_child_fail(recipe):
     job = trial_job(recipe, VocabSizes(12, 12), max_bytes=200 * MIB)
-    with _TrialProcess(job) as process:
+    with TrialProcess(job) as process:
         assert process.peak_bytes(SHAPE, 2) < 200 * MIB
         assert process.peak_bytes(SHAPE, 1 << 20) == math.inf
 
@@ -198,11 +199,11 @@ def test_batch_size_fits_the_limit_of_a_gpu(large):
     assert "does not" in messages[0]
     assert "fits" in messages[0]
     sizes = VocabSizes.from_tokenizers(data_module.tokenizers)
-    trial = MemoryTrial(recipe, sizes, device)
-    shape = _worst_shape(recipe.task.worst_case_shapes(data_module), trial.activation_bytes)
+    trial = MemoryTrial(recipe, sizes, "cuda").setup(is_shared=False)
+    shape = worst_shape(recipe.task.worst_case_shapes(data_module), trial.activation_bytes)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    assert trial(_Trial(shape, size // sum(shape))) <= 400 * MIB
+    assert trial(Trial(shape, size // sum(shape))) <= 400 * MIB
 
 
 def dataset(*lengths):

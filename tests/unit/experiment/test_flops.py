@@ -8,7 +8,7 @@ from torch.nn.functional import gelu, layer_norm, scaled_dot_product_attention
 from torch.utils.flop_counter import FlopCounterMode
 
 from heedful.data.batching import Batch, SourceBatch
-from heedful.experiment.flops import count_flops, flops_per_token
+from heedful.experiment.flops import FlopCounter, flops_per_token
 from heedful.layers.mixture_of_experts import MixtureOfExperts
 from heedful.layers.transformer import TransformerConfigBase
 from heedful.models.language_model import LanguageModelConfig
@@ -26,7 +26,7 @@ def random_tensor(*shape, device="cpu"):
 
 
 def count(compute, *, backward=True):
-    with count_flops() as flop_count:
+    with FlopCounter() as flop_count:
         output = compute()
         if backward:
             output.sum().backward()
@@ -188,7 +188,7 @@ def test_count_is_the_same_without_gradients():
 
 
 def test_count_is_grouped_by_operator():
-    with count_flops() as flop_count:
+    with FlopCounter() as flop_count:
         nn.Linear(3, 5)(torch.randn(2, 3))
         nn.Conv1d(1, 1, 2)(torch.randn(1, 1, 3))
     assert flop_count.by_operator == {"product": 60, "convolution": 8}
@@ -196,9 +196,9 @@ def test_count_is_grouped_by_operator():
 
 
 def test_nested_counts_both_count():
-    with count_flops() as outer:
+    with FlopCounter() as outer:
         nn.Linear(3, 5)(torch.randn(2, 3))
-        with count_flops() as inner:
+        with FlopCounter() as inner:
             nn.Linear(3, 5)(torch.randn(2, 3))
     assert (outer.total, inner.total) == (120, 60)
 

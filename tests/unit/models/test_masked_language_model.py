@@ -18,7 +18,7 @@ from heedful.models.masked_language_model import (
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.models.transformer import TransformerEncoderConfig
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, PAD
-from heedful.training import negative_log_likelihood
+from heedful.training.objectives import negative_log_likelihood
 from tests.shape_checking import unchecked
 
 SIZE = 12

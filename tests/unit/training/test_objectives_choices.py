@@ -5,7 +5,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from heedful.errors import ConfigError
 from heedful.models.scheduled_sampling import LinearSamplingConfig, TeacherForcingConfig
-from heedful.training import (
+from heedful.training.objectives import (
     CrossEntropyObjective,
     MinimumRiskObjective,
     MinimumRiskObjectiveConfig,

@@ -9,7 +9,11 @@ from heedful.models.scheduled_sampling import (
     TeacherForcingConfig,
 )
 from heedful.tokenization.vocabulary import PAD
-from heedful.training import CrossEntropyObjective, count_correct, negative_log_likelihood
+from heedful.training.objectives import (
+    CrossEntropyObjective,
+    count_correct,
+    negative_log_likelihood,
+)
 from tests.catalogue import batch, build, store
 
 

@@ -8,7 +8,7 @@ import torch
 from heedful.attention.auxiliary_losses import CoverageLoss
 from heedful.pytree import select_rows
 from heedful.tokenization.vocabulary import EOS
-from heedful.training import MinimumRiskObjective
+from heedful.training.objectives import MinimumRiskObjective
 from heedful.training.rollouts import (
     LengthLimit,
     RolloutSampler,
@@ -33,7 +33,9 @@ def objective(
     samples, *, reward=sentence_bleu, sharpness=1.0, limits=LIMITS, auxiliary_loss_weight=1.0
 ):
     trial = RolloutSampler(reward, limits, num_samples=samples)
-    return MinimumRiskObjective(trial, alpha=sharpness, auxiliary_loss_weight=auxiliary_loss_weight)
+    return MinimumRiskObjective(
+        rollout_sampler=trial, alpha=sharpness, auxiliary_loss_weight=auxiliary_loss_weight
+    )
 
 
 def risk(model, sharpness, candidates):

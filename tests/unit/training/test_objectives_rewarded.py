@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from heedful.tokenization.vocabulary import EOS
-from heedful.training import ReinforceObjective, negative_log_likelihood
+from heedful.training.objectives import ReinforceObjective, negative_log_likelihood
 from heedful.training.rollouts import RolloutSampler, gleu
 from tests.catalogue import batch, build, store
 from tests.unit.training.toy import (
@@ -23,7 +23,7 @@ UNLIKELY = 6.0
 
 def objective(samples, baseline, *, weight=0.0, smoothing=0.0):
     return ReinforceObjective(
-        RolloutSampler(gleu, LIMITS, num_samples=samples),
+        rollout_sampler=RolloutSampler(gleu, LIMITS, num_samples=samples),
         baseline=baseline,
         mle_weight=weight,
         label_smoothing=smoothing,

@@ -12,8 +12,7 @@ from torch import distributed as dist
 
 from heedful.errors import ConfigError
 from heedful.training.data_parallel import DDPContext
-from heedful.training.distributed import SINGLE_PROCESS
-from heedful.training.process_group import DistributedError, init_distributed, main_process_first
+from heedful.training.distributed import SINGLE_PROCESS, DistributedError, init_distributed
 from tests.catalogue import batch, store
 
 CPU = torch.device("cpu")
@@ -58,7 +57,7 @@ def test_main_process_first_runs_rank_zero_before_others():
             done.append(each.rank)
             return each.rank
 
-        results[each.rank] = main_process_first(each, action)
+        results[each.rank] = each.main_process_first(action)
 
     threads = [Thread(target=act, args=(each,)) for each in reversed(ranks(3, dist.HashStore()))]
     for thread in threads:
@@ -71,7 +70,7 @@ def test_main_process_first_runs_rank_zero_before_others():
 
 
 def test_main_process_first_in_a_single_process_runs_at_once():
-    assert main_process_first(SINGLE_PROCESS, lambda: "done") == "done"
+    assert SINGLE_PROCESS.main_process_first(lambda: "done") == "done"
 
 
 @pytest.mark.parametrize("values", [{}, {"RANK": 0}, {"RANK": 0, "WORLD_SIZE": 1}])

@@ -110,7 +110,7 @@ def test_temperature_zero_is_greedy():
         toy_batch(),
         torch.tensor([2, 2]),
         num_samples=1,
-        sampling_strategy=SamplingOptions(temperature=0),
+        options=SamplingOptions(temperature=0),
     )
     for source, output in enumerate([first, second]):
         code = 0
@@ -137,11 +137,9 @@ def test_sampling_uses_eval_mode_and_restores_modes():
     modes = [module.training for module in model.modules()]
     examples, greedy = batch(store(4), [0, 1, 2, 3]), SamplingOptions(temperature=0)
     limits = LengthLimit(1.0, 1)(examples)
-    drawn = sample_rollouts(model, examples, limits, num_samples=1, sampling_strategy=greedy)
+    drawn = sample_rollouts(model, examples, limits, num_samples=1, options=greedy)
     assert [module.training for module in model.modules()] == modes
-    assert drawn == sample_rollouts(
-        model.eval(), examples, limits, num_samples=1, sampling_strategy=greedy
-    )
+    assert drawn == sample_rollouts(model.eval(), examples, limits, num_samples=1, options=greedy)
 
 
 def test_auxiliary_losses_are_means_over_outputs():

@@ -63,9 +63,7 @@ def run(tmp_path_factory):
     folder.mkdir()
     problems, drawn = [], random_states()
     for first, last, losses in ((1, 25, FROM_FIRST), (16, 30, FROM_AGAIN)):
-        for observer in build_tracker_callbacks(
-            NAMES, folder, "de-en", SETTINGS, log_message=problems.append
-        ):
+        for observer in build_tracker_callbacks(NAMES, folder, SETTINGS, problems.append):
             tell_steps(observer, first, last, losses, validated=last)
     assert problems == []
     assert random_states() == drawn
@@ -165,9 +163,7 @@ def history(record):
 def test_failing_tracker_is_reported_once_and_training_continues(tmp_path):
     (tmp_path / "tensorboard").write_text("in the way")
     problems = []
-    (broken,) = build_tracker_callbacks(
-        ["tensorboard"], tmp_path, "run", {}, log_message=problems.append
-    )
+    (broken,) = build_tracker_callbacks(["tensorboard"], tmp_path, {}, problems.append)
     for step in range(1, 40):
         broken.on_step_end(report(step))
     broken.on_train_end()
@@ -182,9 +178,7 @@ def test_tracker_server_that_refuses_does_not_stop_training(tmp_path, monkeypatc
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     problems = []
-    (observer,) = build_tracker_callbacks(
-        ["mlflow"], tmp_path, "run", {}, log_message=problems.append
-    )
+    (observer,) = build_tracker_callbacks(["mlflow"], tmp_path, {}, problems.append)
     tell_steps(observer, 1, 20, {}, validated=20)
     (problem,) = problems
     assert problem.startswith("tracker mlflow: failed (MlflowException")
@@ -196,18 +190,16 @@ def test_tracker_server_that_hangs_does_not_delay_training(tmp_path, monkeypatch
         monkeypatch.setattr(trackers, "_CLOSE_TIMEOUT", 0.2)
         problems = []
         began = time.monotonic()
-        (observer,) = build_tracker_callbacks(
-            ["mlflow"], tmp_path, "run", {}, log_message=problems.append
-        )
+        (observer,) = build_tracker_callbacks(["mlflow"], tmp_path, {}, problems.append)
         tell_steps(observer, 1, 20, {}, validated=20)
         assert time.monotonic() - began < 5
     (problem,) = problems
-    assert "not taken within 0.2 seconds" in problem
+    assert "not stored within 0.2 seconds" in problem
 
 
 def test_repeated_tracker_name_is_one_tracker(tmp_path):
     before = threading.active_count()
-    told = build_tracker_callbacks(["tensorboard", "tensorboard"], tmp_path, "run", {})
+    told = build_tracker_callbacks(["tensorboard", "tensorboard"], tmp_path, {}, print)
     assert len(told) == 1
     told[0].on_train_end()
     assert threading.active_count() == before
@@ -216,7 +208,7 @@ def test_repeated_tracker_name_is_one_tracker(tmp_path):
 
 def test_unknown_tracker_is_an_error_with_suggestion(tmp_path):
     with pytest.raises(ConfigError) as caught:
-        build_tracker_callbacks(["tensorbord"], tmp_path, "run", {})
+        build_tracker_callbacks(["tensorbord"], tmp_path, {}, print)
     assert str(caught.value) == (
         "--report-to: unknown tracker 'tensorbord'; did you mean 'tensorboard'?\n"
         "  choose from: mlflow, tensorboard, wandb"
@@ -233,7 +225,7 @@ def test_missing_package_is_an_error_with_install_command(tmp_path, monkeypatch)
 
     monkeypatch.setattr(trackers, "find_spec", find)
     with pytest.raises(ConfigError) as caught:
-        build_tracker_callbacks(["wandb"], tmp_path, "run", {})
+        build_tracker_callbacks(["wandb"], tmp_path, {}, print)
     assert str(caught.value) == (
         "--report-to wandb: the package wandb is not installed\n"
         "  install it with: pip install 'heedful[track]'"

@@ -3,7 +3,7 @@ import copy
 import pytest
 import torch
 
-from heedful.training import CrossEntropyObjective, LossTerms
+from heedful.training.objectives import CrossEntropyObjective, LossTerms
 from heedful.training.trainer import ExponentialMovingAverage, GradientClipper, Trainer
 from tests.catalogue import batch, build, store
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from heedful.attention.auxiliary_losses import CoverageLoss, DoublyStochasticLoss, EntropyLoss
 from heedful.experiment import train
 from heedful.recipes import load_recipe
-from heedful.training import CrossEntropyObjective
+from heedful.training.objectives import CrossEntropyObjective
 from heedful.training.trainer import GradientClipper, Trainer
 from tests.catalogue import batch, build, store
 from tests.commands import write_recipe

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.training import negative_log_likelihood
+from heedful.training.objectives import negative_log_likelihood
 from heedful.training.optim import AdamWConfig
 from heedful.training.trainer import GradientClipper, MixedPrecision
 from tests.catalogue import batch, build, store
@@ -30,7 +30,7 @@ class Training:
         self.precision.backward(loss * poison)
         self.precision.unscale_gradients(self.optimizer)
         norm = GradientClipper(max_norm=1.0)(self.weights)
-        overflow = self.precision.handle_overflow(bool(norm.isfinite()))
+        overflow = not norm.isfinite() and self.precision.handle_overflow()
         if norm.isfinite():
             self.precision.optimizer_step(self.optimizer)
         self.optimizer.zero_grad(set_to_none=True)
@@ -142,16 +142,14 @@ def test_scale_doubles_after_two_thousand_steps():
 
 def test_scale_of_one_is_no_overflow():
     precision = MixedPrecision("fp16", "cpu")
-    assert [precision.handle_overflow(norm_is_finite=False) for _ in range(18)] == [True] * 15 + [
-        False
-    ] * 3
+    assert [precision.handle_overflow() for _ in range(18)] == [True] * 15 + [False] * 3
     assert precision.state_dict()["scale"] == 1
 
 
 @pytest.mark.parametrize("name", ["fp32", "bf16"])
 def test_without_loss_scaling_there_is_no_overflow_and_no_state(name):
     precision = MixedPrecision(name, "cpu")
-    assert not precision.handle_overflow(norm_is_finite=False)
+    assert not precision.handle_overflow()
     assert precision.state_dict() == {}
     precision.load_state_dict({})
 

@@ -1,10 +1,10 @@
 import pytest
 
 from heedful.data.batching import DataCursor
+from heedful.experiment.train import run_training
 from heedful.training.callbacks import Callback, StepMetrics, ValidationResult
 from heedful.training.config import TrainingConfig
-from heedful.training.loop import TrainingLimits, run_training
-from heedful.training.state import TrainingProgress
+from heedful.training.state import TrainingLimits, TrainingProgress
 
 LIMITS = {
     "max_steps": {"step": 8},
