@@ -22,7 +22,8 @@ from heedful.errors import RunError, check
 from heedful.plotting.svg import escape_invisible, escape_line, split_joined_emoji, truncate
 
 if TYPE_CHECKING:
-    from heedful.decoding.translation import SearchNode, Translation
+    from heedful.decoding.translation import Translation
+    from heedful.search import Node
     from heedful.tasks.prediction import Prediction
 
 _MAX_LABEL_WIDTH = 20  # characters of a token
@@ -48,7 +49,7 @@ def render_tree(translation: Translation) -> Tree:
     return tree
 
 
-def _children(nodes: list[SearchNode], output_nodes: set[int]) -> list[list[int]]:
+def _children(nodes: list[Node[str]], output_nodes: set[int]) -> list[list[int]]:
     """Return the children of every node, the main one first: in the output, or the largest."""
     children: list[list[int]] = [[] for _ in nodes]
     sizes = [1] * len(nodes)
@@ -66,7 +67,7 @@ def _label(token: str | None) -> str:
     return truncate(split_joined_emoji(escape_invisible(token or "")), _MAX_LABEL_WIDTH)
 
 
-def _output_nodes(nodes: list[SearchNode], labels: list[str], tokens: list[str]) -> set[int]:
+def _output_nodes(nodes: list[Node[str]], labels: list[str], tokens: list[str]) -> set[int]:
     """Return the nodes on the path of the output; none if it was changed after the search."""
     for node_id, node in enumerate(nodes):
         if node.status == "finished":
@@ -87,7 +88,7 @@ def _linear_chain(node_id: int, children: list[list[int]]) -> list[int]:
 
 
 def _format_chain(
-    chain: list[int], nodes: list[SearchNode], labels: list[str], *, is_output: bool
+    chain: list[int], nodes: list[Node[str]], labels: list[str], *, is_output: bool
 ) -> Text:
     last = nodes[chain[-1]]
     line = Text(style="bold" if is_output else "dim" if last.status == "pruned" else "")

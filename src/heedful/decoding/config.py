@@ -110,10 +110,9 @@ class DecodingConfig(BaseConfig):
         self, *, beam_size: int | None = None, n_best: int | None = None
     ) -> DecodingConfig:
         """Return a checked copy with another beam size or number of outputs."""
-        update = {"beam_size": beam_size, "n_best": n_best}
-        changed = self.model_copy(
-            update={name: value for name, value in update.items() if value is not None}
-        )
+        sizes = {"beam_size": beam_size, "n_best": n_best}
+        changes = {name: size for name, size in sizes.items() if size is not None}
+        changed = self.model_copy(update=changes)
         check_decoding_config(changed)
         return changed
 
@@ -131,73 +130,66 @@ class DecodingConfig(BaseConfig):
 
 def check_decoding_config(config: DecodingConfig) -> None:
     """Raise ConfigError for the first setting that does not go with the others."""
-    for name in ("beam_size", "n_best"):
-        value = getattr(config, name)
-        check(value >= 1, f"decoding.{name}", f"must be at least 1, but is {value}", "raise it")
-    if config.sampling_setting:
-        _check_sampling(config, config.sampling_setting)
-    else:
-        _check_beam(config)
-    check(
-        config.max_length is None or config.min_length <= config.max_length,
-        "decoding.min_length",
-        f"min_length is {config.min_length}, but max_length is {config.max_length}",
-        "lower decoding.min_length, or raise decoding.max_length",
+    beam_size, n_best, groups = config.beam_size, config.n_best, config.diversity.num_beam_groups
+    sampling = config.sampling_setting
+    beam_only = (
+        f"works only with beam search, but decoding.{sampling} is set",
+        f"remove it, or set decoding.{sampling} to null",
     )
-    for name in ("required_phrases", "forbidden_phrases"):
-        has_empty = has_empty_phrase(getattr(config, name))
-        check(not has_empty, f"decoding.{name}", "a phrase is empty", "remove the empty phrase")
-    check(
-        config.phrase_table is None or config.unk_replacement != "keep",
-        "decoding.phrase_table",
-        "has no effect, because decoding.unk_replacement is 'keep'",
-        "set decoding.unk_replacement to copy, or remove decoding.phrase_table",
-    )
+    no_empty_phrase = ("a phrase is empty", "remove the empty phrase")
+    rules: list[tuple[object, str, str, str]] = [
+        (beam_size >= 1, "beam_size", f"must be at least 1, but is {beam_size}", "raise it"),
+        (n_best >= 1, "n_best", f"must be at least 1, but is {n_best}", "raise it"),
+        (not sampling or groups == 1, "diversity.num_beam_groups", *beam_only),
+        (not sampling or config.coverage_penalty is None, "coverage_penalty", *beam_only),
+        (not sampling or config.stopping.type == "heuristic", "stopping", *beam_only),
+        (not sampling or not config.required_phrases, "required_phrases", *beam_only),
+        (
+            not config.mbr or n_best == 1,
+            "n_best",
+            f"MBR decoding returns one output, but n_best is {n_best}",
+            "set decoding.n_best to 1, or decoding.mbr to null",
+        ),
+        (
+            sampling or n_best <= beam_size,
+            "n_best",
+            f"n_best is {n_best}, but beam_size is {beam_size}",
+            f"set decoding.beam_size to {n_best} or more, or decoding.n_best to {beam_size} "
+            "or less",
+        ),
+        (
+            sampling or beam_size % groups == 0,
+            "diversity.num_beam_groups",
+            f"beam_size {beam_size} is not divisible by {groups} groups",
+            "choose a number of groups that divides decoding.beam_size",
+        ),
+        (
+            config.max_length is None or config.min_length <= config.max_length,
+            "min_length",
+            f"min_length is {config.min_length}, but max_length is {config.max_length}",
+            "lower decoding.min_length, or raise decoding.max_length",
+        ),
+        (not has_empty_phrase(config.required_phrases), "required_phrases", *no_empty_phrase),
+        (not has_empty_phrase(config.forbidden_phrases), "forbidden_phrases", *no_empty_phrase),
+        (
+            config.phrase_table is None or config.unk_replacement != "keep",
+            "phrase_table",
+            "has no effect, because decoding.unk_replacement is 'keep'",
+            "set decoding.unk_replacement to copy, or remove decoding.phrase_table",
+        ),
+    ]
+    for is_valid, name, message, hint in rules:
+        check(is_valid, f"decoding.{name}", message, hint)
+
+
+def alternatives(phrases: Phrases) -> list[tuple[str, ...]]:
+    """Return, for each required phrase, the texts of which one must occur."""
+    return [(phrase,) if isinstance(phrase, str) else tuple(phrase) for phrase in phrases]
 
 
 def has_empty_phrase(phrases: Phrases) -> bool:
     """Return True if a phrase, or one of several alternatives, has no text."""
-    alternatives = [(phrase,) if isinstance(phrase, str) else phrase for phrase in phrases]
-    return not all(texts and all(map(str.strip, texts)) for texts in alternatives)
-
-
-def _check_sampling(config: DecodingConfig, sampling_setting: str) -> None:
-    beam_settings = {
-        "diversity.num_beam_groups": config.diversity.num_beam_groups > 1,
-        "coverage_penalty": config.coverage_penalty is not None,
-        "stopping": config.stopping.type != "heuristic",
-        "required_phrases": bool(config.required_phrases),
-    }
-    for name, is_set in beam_settings.items():
-        check(
-            not is_set,
-            f"decoding.{name}",
-            f"works only with beam search, but decoding.{sampling_setting} is set",
-            f"remove it, or set decoding.{sampling_setting} to null",
-        )
-    check(
-        not config.mbr or config.n_best == 1,
-        "decoding.n_best",
-        f"MBR decoding returns one output, but n_best is {config.n_best}",
-        "set decoding.n_best to 1, or decoding.mbr to null",
-    )
-
-
-def _check_beam(config: DecodingConfig) -> None:
-    beam_size, num_groups = config.beam_size, config.diversity.num_beam_groups
-    check(
-        config.n_best <= beam_size,
-        "decoding.n_best",
-        f"n_best is {config.n_best}, but beam_size is {beam_size}",
-        f"set decoding.beam_size to {config.n_best} or more, or decoding.n_best to {beam_size} "
-        "or less",
-    )
-    check(
-        beam_size % num_groups == 0,
-        "decoding.diversity.num_beam_groups",
-        f"beam_size {beam_size} is not divisible by {num_groups} groups",
-        "choose a number of groups that divides decoding.beam_size",
-    )
+    return not all(texts and all(map(str.strip, texts)) for texts in alternatives(phrases))
 
 
 def check_search_tree(config: DecodingConfig, location: str) -> None:

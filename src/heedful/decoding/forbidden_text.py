@@ -18,16 +18,22 @@ from itertools import accumulate
 import torch
 from typing_extensions import override
 
-from heedful.decoding.token_texts import vocabulary_texts
 from heedful.search import LogitsProcessor
 from heedful.search.logits_processors import LogProbs, SentenceIds, Tokens
 from heedful.tokenization.tokenizer import Tokenizer
+from heedful.tokenization.vocabulary import UNK
 
 _SEPARATOR = "\ud800"  # half a surrogate pair, which no text contains
 _MAX_CHARACTER = "\U0010ffff"
 # An incomplete UTF-8 sequence, and the characters that tokenizers write others with: the text of
 # such a token is known only together with those before it.
 _INCOMPLETE_CHARACTERS = ("\ufffd", "\ue000", "\ue001", "\ue002")
+
+
+def vocabulary_texts(tokenizer: Tokenizer) -> list[str]:
+    """Return what each entry of the vocabulary adds to a text that has begun."""
+    before = tokenizer.decode([UNK])
+    return [tokenizer.decode([UNK, token])[len(before) :] for token in range(len(tokenizer))]
 
 
 class VocabularyIndex:
@@ -84,18 +90,15 @@ class ForbiddenText(LogitsProcessor):
         return log_probs
 
     def _forbidden_tokens(self, ids: list[int]) -> set[int]:
-        text = self._index.tokenizer.decode(ids)
+        decode = self._index.tokenizer.decode
+        text = decode(ids)
         tokens = {token for phrase in self.phrases for token in phrase.completing_tokens(text)}
-        if text.endswith(_INCOMPLETE_CHARACTERS):
-            tokens.update(self._completing_characters(ids))
+        if text.endswith(_INCOMPLETE_CHARACTERS):  # a token may complete a character and a phrase
+            for token in self._index.incomplete_tokens:
+                extended = decode([*ids, token])
+                if any(phrase.ends(extended, len(phrase.text)) for phrase in self.phrases):
+                    tokens.add(token)
         return tokens
-
-    def _completing_characters(self, ids: list[int]) -> Iterator[int]:
-        """Yield tokens that complete both a character and a phrase."""
-        for token in self._index.incomplete_tokens:
-            text = self._index.tokenizer.decode([*ids, token])
-            if any(phrase.ends(text) for phrase in self.phrases):
-                yield token
 
 
 class _Phrase:
@@ -115,15 +118,13 @@ class _Phrase:
         """Yield the tokens that may not follow this text."""
         yield from self._containing_tokens
         for count in range(min(len(self.text), len(before) + 1)):
-            if self._ends_with(before, self.text[:count]):
+            if self.ends(before, count):
                 yield from self._continuing_tokens(count)
 
-    def ends(self, text: str) -> bool:
-        """Return True if the text ends with the phrase."""
-        return self._ends_with(text, self.text)
-
-    def _ends_with(self, text: str, part: str) -> bool:
-        return text.endswith(part) and _starts_at_word(self.text, text, len(text) - len(part))
+    def ends(self, text: str, count: int) -> bool:
+        """Return True if the text ends with the first `count` characters of the phrase."""
+        start = len(text) - count
+        return text.endswith(self.text[:count]) and _starts_at_word(self.text, text, start)
 
     def _find_continuing_tokens(self, count: int) -> list[int]:
         """Return the tokens that start with the phrase without its first `count` characters."""

@@ -8,22 +8,20 @@ Invariant: whatever no output can satisfy is reported before decoding, with the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import chain
 from typing import NamedTuple
 
-from heedful.decoding.config import DecodingConfig, Phrases, has_empty_phrase
+from heedful.decoding.config import DecodingConfig, Phrases, alternatives, has_empty_phrase
 from heedful.decoding.forbidden_text import ForbiddenText, VocabularyIndex, contains_phrase
 from heedful.errors import ConfigError, DataError, check
 from heedful.search import DisjunctiveConstraint, LogitsProcessor, require_phrase
 from heedful.search.constraints import ConstraintSet
-from heedful.tokenization.tokenizer import (
-    CharacterTokenizer,
-    Normalizer,
-    Tokenizer,
-    WordTokenizer,
-)
+from heedful.tokenization.tokenizer import CharacterTokenizer, Tokenizer, WordTokenizer
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import UNK
+
+_check_data = partial(check, error=DataError)
 
 
 class Request(NamedTuple):
@@ -34,6 +32,11 @@ class Request(NamedTuple):
     required_phrases: Phrases = ()
     forbidden_phrases: Sequence[str] = ()
     target: str | None = None  # an output to score instead of searching
+
+    @property
+    def has_constraints(self) -> bool:
+        """Whether it has constraints of its own."""
+        return bool(self.prefix or self.required_phrases or self.forbidden_phrases)
 
 
 def to_request(text: str | Request) -> Request:
@@ -66,20 +69,20 @@ class RequestEncoder:
     """Encodes requests under the constraints and limits of the settings."""
 
     def __init__(self, tokenizers: TokenizerPair, config: DecodingConfig) -> None:
-        self.tokenizers = tokenizers
-        self.config = config
+        self.tokenizers, self.config = tokenizers, config
         check(
             config.unk_replacement == "keep" or isinstance(tokenizers.target, WordTokenizer),
             "decoding.unk_replacement",
             "needs unknown words, and the target tokenizer has none",
             "set decoding.unk_replacement to keep, or use a target tokenizer of `type: word`",
         )
-        self._forbidden = (
-            ForbiddenText(config.forbidden_phrases, self._vocabulary_index)
-            if config.forbidden_phrases
-            else None
-        )
-        self._constraints = self._constraints_from_config()
+        self._forbidden = self._forbid(config.forbidden_phrases)
+        required, location = config.required_phrases, "decoding.required_phrases"
+        try:
+            self._check_no_contradictions(Request(""), location)
+            self._constraints = tokenize_constraints(tokenizers.target, required, location=location)
+        except DataError as error:  # the cause is a setting, not a text
+            raise ConfigError(error.location, error.message, error.hint) from None
 
     def encode(
         self, requests: Sequence[Request], *, location: str, start_index: int
@@ -87,109 +90,88 @@ class RequestEncoder:
         """Encode requests, numbered from `start_index`."""
         sources = self.tokenizers.source.encode_batch([request.text for request in requests])
         return [
-            self._encode(request, source, index, location=f"{location}:{index}")
-            for index, (request, source) in enumerate(
-                zip(requests, sources, strict=True), start=start_index
-            )
+            self._encode(request, source, start_index + index, f"{location}:{start_index + index}")
+            for index, (request, source) in enumerate(zip(requests, sources, strict=True))
         ]
 
     def _encode(
-        self, request: Request, source: list[int], index: int, *, location: str
+        self, request: Request, source: list[int], index: int, location: str
     ) -> EncodedRequest:
         limit = self.config.max_source_length
-        check(
+        _check_data(
             len(source) <= limit,
             location,
             f"the text has {len(source)} tokens, but max_source_length is {limit}",
             "split the text into sentences, or raise the limit with "
             "--set decoding.max_source_length=N",
-            DataError,
         )
         encoded = EncodedRequest(request, index, source, *self._length_limits(len(source) + 1))
-        has_constraints = bool(
-            request.prefix or request.required_phrases or request.forbidden_phrases
-        )
         if request.target is not None:
-            check(
-                not has_constraints,
+            _check_data(
+                not request.has_constraints,
                 location,
                 "a given target cannot have constraints",
                 "remove prefix, required_phrases and forbidden_phrases, or the target",
-                DataError,
             )
             return encoded._replace(target=self.tokenizers.target.encode(request.target))
-        if has_constraints:
-            self._check_constraints(request, location)
-            encoded = self._with_constraints(encoded, location=location)
-        else:
-            encoded = encoded._replace(
-                constraints=self._constraints, forbidden_phrases=self._forbidden
-            )
+        encoded = self._add_constraints(encoded, location)
         if not encoded.is_empty:
             needed = ConstraintSet(encoded.constraints).num_tokens_needed(encoded.prefix)
-            check(
+            _check_data(
                 needed <= encoded.max_length,
                 location,
                 f"prefix and required phrases need {needed} tokens, but the output may have "
                 f"{encoded.max_length}",
                 "require less, or raise decoding.max_length_offset and decoding.max_length",
-                DataError,
             )
         return encoded
 
-    def _with_constraints(self, encoded: EncodedRequest, *, location: str) -> EncodedRequest:
+    def _add_constraints(self, encoded: EncodedRequest, location: str) -> EncodedRequest:
+        """Add the constraints of the settings, and those of the request where it has any."""
         request, target = encoded.request, self.tokenizers.target
-        prefix = tokenize_prefix(target, request.prefix, location=location)
-        required = tokenize_constraints(target, request.required_phrases, location=location)
-        forbidden = (*self.config.forbidden_phrases, *request.forbidden_phrases)
-        return encoded._replace(
-            prefix=prefix,
-            constraints=[*self._constraints, *required],
-            forbidden_phrases=ForbiddenText(forbidden, self._vocabulary_index)
-            if request.forbidden_phrases
-            else self._forbidden,
-        )
-
-    def _constraints_from_config(self) -> list[DisjunctiveConstraint]:
-        required, location = self.config.required_phrases, "decoding.required_phrases"
-        target = self.tokenizers.target
-        try:
-            check_no_contradictions(
-                required,
-                self.config.forbidden_phrases,
-                "",
-                normalize=target.normalizer,
-                location=location,
-            )
-            return tokenize_constraints(target, required, location=location)
-        except DataError as error:  # the cause is a setting, not a text
-            raise ConfigError(error.location, error.message, error.hint) from None
-
-    def _check_constraints(self, request: Request, location: str) -> None:
-        config = self.config
+        encoded = encoded._replace(constraints=self._constraints, forbidden_phrases=self._forbidden)
+        if not request.has_constraints:
+            return encoded
         for phrases in (request.required_phrases, request.forbidden_phrases):
-            check(
-                not has_empty_phrase(phrases),
-                location,
-                "a phrase is empty",
-                "remove the empty phrase",
-                DataError,
-            )
-        setting = config.sampling_setting
-        check(
+            is_full = not has_empty_phrase(phrases)
+            _check_data(is_full, location, "a phrase is empty", "remove the empty phrase")
+        setting = self.config.sampling_setting
+        _check_data(
             not (request.required_phrases and setting),
             location,
             f"required_phrases work only with beam search, but decoding.{setting} is set",
             f"remove required_phrases, or set decoding.{setting} to null",
-            DataError,
         )
-        check_no_contradictions(
-            [*config.required_phrases, *request.required_phrases],
-            [*config.forbidden_phrases, *request.forbidden_phrases],
-            request.prefix,
-            normalize=self.tokenizers.target.normalizer,
-            location=location,
-        )
+        self._check_no_contradictions(request, location)
+        prefix = tokenize_prefix(target, request.prefix, location=location)
+        required = tokenize_constraints(target, request.required_phrases, location=location)
+        encoded = encoded._replace(prefix=prefix, constraints=[*self._constraints, *required])
+        if request.forbidden_phrases:
+            forbidden = (*self.config.forbidden_phrases, *request.forbidden_phrases)
+            encoded = encoded._replace(forbidden_phrases=self._forbid(forbidden))
+        return encoded
+
+    def _forbid(self, phrases: Sequence[str]) -> ForbiddenText | None:
+        return ForbiddenText(phrases, self._vocabulary_index) if phrases else None
+
+    @cached_property
+    def _vocabulary_index(self) -> VocabularyIndex:
+        return VocabularyIndex(self.tokenizers.target)
+
+    def _check_no_contradictions(self, request: Request, location: str) -> None:
+        """Raise DataError if a forbidden phrase is part of the prefix or of a required phrase."""
+        config, normalize = self.config, self.tokenizers.target.normalizer
+        required = alternatives([*config.required_phrases, *request.required_phrases])
+        required += [(request.prefix,)] * bool(request.prefix)
+        for forbidden in (*config.forbidden_phrases, *request.forbidden_phrases):
+            text = normalize(forbidden).strip()
+            for phrases in required:
+                _check_data(
+                    not all(contains_phrase(normalize(phrase), text) for phrase in phrases),
+                    location,
+                    f"{phrases[0]!r} is required, but {forbidden!r} is forbidden",
+                    "remove one of them",
+                )
 
     def _length_limits(self, source_length: int) -> tuple[int, int]:
         """Return minimum and maximum output length for a source length that includes EOS.
@@ -202,30 +184,27 @@ class RequestEncoder:
         limit = config.max_length or max(minimum, maximum)
         return min(minimum, limit), min(max(minimum, maximum), limit)
 
-    @cached_property
-    def _vocabulary_index(self) -> VocabularyIndex:
-        return VocabularyIndex(self.tokenizers.target)
-
-
-def alternatives(phrase: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the texts of which one is required."""
-    return (phrase,) if isinstance(phrase, str) else tuple(phrase)
-
 
 def tokenize_constraints(
     tokenizer: Tokenizer, phrases: Phrases, *, location: str
 ) -> list[DisjunctiveConstraint]:
     """Return the constraints that required phrases mean in token ids."""
-    return [
-        require_phrase(
-            *(
-                ids
-                for text in alternatives(phrase)
-                for ids in _tokenizations(tokenizer, text.strip(), location=location)
-            )
-        )
-        for phrase in phrases
-    ]
+    constraints = []
+    for texts in alternatives(phrases):
+        tokenizations = [_tokenizations(tokenizer, text.strip(), location) for text in texts]
+        constraints.append(require_phrase(*chain(*tokenizations)))
+    return constraints
+
+
+def _tokenizations(tokenizer: Tokenizer, phrase: str, location: str) -> list[list[int]]:
+    tokenizations = [tokenizer.encode(phrase)]
+    if not phrase[:1].isalnum():
+        before, after = tokenizer.encode("a"), tokenizer.encode("a" + phrase)
+        if after[: len(before)] == before:
+            tokenizations.append(after[len(before) :])
+    known = [ids for ids in tokenizations if ids and UNK not in ids]
+    _check_known_words(bool(known), phrase, location)
+    return known
 
 
 def tokenize_prefix(tokenizer: Tokenizer, text: str, *, location: str) -> list[int]:
@@ -239,45 +218,10 @@ def tokenize_prefix(tokenizer: Tokenizer, text: str, *, location: str) -> list[i
     return ids
 
 
-def _tokenizations(tokenizer: Tokenizer, phrase: str, *, location: str) -> list[list[int]]:
-    tokenizations = [tokenizer.encode(phrase)]
-    if not phrase[:1].isalnum():
-        before = tokenizer.encode("a")
-        after = tokenizer.encode("a" + phrase)
-        if after[: len(before)] == before:
-            tokenizations.append(after[len(before) :])
-    known = [ids for ids in tokenizations if ids and UNK not in ids]
-    _check_known_words(bool(known), phrase, location)
-    return known
-
-
 def _check_known_words(is_known: bool, phrase: str, location: str) -> None:
-    check(
+    _check_data(
         is_known,
         location,
         f"the vocabulary has no tokens for {phrase!r}",
         "use words of the training data, or train with `type: subword`",
-        DataError,
     )
-
-
-def check_no_contradictions(
-    required_phrases: Phrases,
-    forbidden_phrases: Sequence[str],
-    prefix: str,
-    *,
-    normalize: Normalizer,
-    location: str,
-) -> None:
-    """Raise DataError if a forbidden phrase is part of the prefix or of a required phrase."""
-    required = [alternatives(phrase) for phrase in required_phrases] + [(prefix,)] * bool(prefix)
-    for forbidden in forbidden_phrases:
-        text = normalize(forbidden).strip()
-        for phrases in required:
-            check(
-                not all(contains_phrase(normalize(phrase), text) for phrase in phrases),
-                location,
-                f"{phrases[0]!r} is required, but {forbidden!r} is forbidden",
-                "remove one of them",
-                DataError,
-            )

@@ -33,7 +33,7 @@ class DecodingOutput(NamedTuple):
     """The hypotheses of a text, best or first first, and the search tree if requested."""
 
     hypotheses: list[Hypothesis]
-    tree: list[Node] | None = None
+    tree: list[Node[int]] | None = None
 
 
 class DecodingStrategy:
@@ -47,10 +47,8 @@ class DecodingStrategy:
         detokenize: Callable[[list[int]], str],
         device: torch.device | str,
     ) -> None:
-        self.model = model
-        self.config = config
-        self.detokenize = detokenize
-        self.device = device
+        self.model, self.config = model, config
+        self.detokenize, self.device = detokenize, device
         self.length_penalty = config.length_penalty.build()
         self.coverage_penalty = config.coverage_penalty.build() if config.coverage_penalty else None
 
@@ -58,14 +56,22 @@ class DecodingStrategy:
         self, requests: Sequence[EncodedRequest], *, need_tree: bool = False
     ) -> list[DecodingOutput]:
         """Return one output per request; either all requests have a target or none."""
-        if requests[0].target is not None:
-            return [DecodingOutput([hypothesis]) for hypothesis in self._score_targets(requests)]
+        targets = [request.target for request in requests if request.target is not None]
+        if targets:
+            hypotheses = self.model.score(
+                self._collate(requests),
+                targets,
+                length_penalty=self.length_penalty,
+                coverage_penalty=self.coverage_penalty,
+            )
+            return [DecodingOutput([hypothesis]) for hypothesis in hypotheses]
         if self.config.mbr:
             samples = self._sample(requests, self.config.mbr.num_samples)
             return [DecodingOutput([self._select_mbr(of_text)]) for of_text in samples]
         if self.config.sampling:
-            samples = self._sample(requests, self.config.n_best)
-            return [DecodingOutput(of_text) for of_text in samples]
+            return [
+                DecodingOutput(of_text) for of_text in self._sample(requests, self.config.n_best)
+            ]
         return self._search(requests, need_tree=need_tree)
 
     def _search(
@@ -87,17 +93,14 @@ class DecodingStrategy:
             ),
             trellis=trellis,
         )
-        return [
-            DecodingOutput(
-                of_text[: config.n_best], trellis.tree(row, eos=EOS) if trellis else None
-            )
-            for row, of_text in enumerate(hypotheses)
-        ]
+        trees = [trellis.tree(row, eos=EOS) if trellis else None for row in range(len(requests))]
+        best = [of_text[: config.n_best] for of_text in hypotheses]
+        return list(map(DecodingOutput, best, trees))
 
     def _sample(
         self, requests: Sequence[EncodedRequest], num_samples: int
     ) -> list[list[Hypothesis]]:
-        sampling = self.config.sampling or SamplingConfig()
+        sampling, penalty = self.config.sampling or SamplingConfig(), self.length_penalty
         samples = self.model.sample(
             self._collate(requests),
             num_samples,
@@ -107,10 +110,10 @@ class DecodingStrategy:
             seed_keys=[request.request_index for request in requests],
             processors=self._build_processors(requests),
         )
-        return [[self._with_length_penalty(sample) for sample in of_text] for of_text in samples]
-
-    def _with_length_penalty(self, output: Hypothesis) -> Hypothesis:
-        return output._replace(score=self.length_penalty(output.log_prob, len(output.log_probs)))
+        return [
+            [item._replace(score=penalty(item.log_prob, len(item.log_probs))) for item in of_text]
+            for of_text in samples
+        ]
 
     def _select_mbr(self, samples: list[Hypothesis]) -> Hypothesis:
         """Return the sample with the highest expected utility, which becomes its score."""
@@ -121,14 +124,6 @@ class DecodingStrategy:
         expected = expected_utilities(utilities, counts)
         best = int(expected.argmax())
         return samples[indices[best]]._replace(score=float(expected[best]))
-
-    def _score_targets(self, requests: Sequence[EncodedRequest]) -> list[Hypothesis]:
-        return self.model.score(
-            self._collate(requests),
-            [request.target or [] for request in requests],
-            length_penalty=self.length_penalty,
-            coverage_penalty=self.coverage_penalty,
-        )
 
     def _build_processors(self, requests: Sequence[EncodedRequest]) -> tuple[LogitsProcessor, ...]:
         config = self.config

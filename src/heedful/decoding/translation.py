@@ -3,15 +3,17 @@
 `TranslationBuilder` makes them from token ids. Unknown words are replaced here, after the search,
 so that `tokens` still show them. Invariants: `tokens`, `weights` and `word_ids` have one entry per
 token, `log_probs` one more for EOS; `source_tokens` and `source_word_ids` end with EOS, which
-belongs to no word; the sum of `log_probs` is `log_prob`.
+belongs to no word; the sum of `log_probs` is `log_prob`; token texts concatenate to the text.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,34 +23,23 @@ from heedful.data.text_files import read_lines
 from heedful.decoding.config import DecodingConfig
 from heedful.decoding.requests import EncodedRequest
 from heedful.decoding.strategies import DecodingOutput
-from heedful.decoding.token_texts import NO_WORD_ID, TokenTextMapper, whitespace_words, word_ids
 from heedful.errors import DataError, check
 from heedful.inspection.attention_map import AttentionMap, render_notebook_html
 from heedful.search import Hypothesis, Node
-from heedful.search.candidates import NodeStatus
-from heedful.tokenization.tokenizer import split_words
+from heedful.tokenization.tokenizer import (
+    Tokenizer,
+    VocabularyTokenizer,
+    WordTokenizer,
+    split_words,
+)
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import EOS, SPECIAL_TOKENS, UNK
 
 EOS_LABEL = "(end)"
+NO_WORD_ID = -1
+"""Word index of a token without a word: whitespace, or EOS."""
 _DIGITS = 6  # of numbers in JSON
-
-
-class SearchNode(NamedTuple):
-    """A node of the search tree (`heedful.search.Node`) with its token as text."""
-
-    parent: int | None
-    token: str | None  # None at the root
-    log_prob: float
-    cumulative_log_prob: float
-    status: NodeStatus
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values; numbers that are not finite become None."""
-        fields = self._asdict()
-        fields["log_prob"] = _to_number(self.log_prob)
-        fields["cumulative_log_prob"] = _to_number(self.cumulative_log_prob)
-        return fields
+_MAX_CONTEXT = 3  # previous tokens that may complete a character with this one: UTF-8 has 4 bytes
 
 
 class Translation(NamedTuple):
@@ -66,7 +57,7 @@ class Translation(NamedTuple):
     source_word_ids: list[int]  # whitespace-separated word that each source token belongs to
     word_ids: list[int]
     alternatives: tuple[Translation, ...] = ()  # the next best outputs, or further samples
-    tree: list[SearchNode] | None = None  # the whole search, if it was requested
+    tree: list[Node[str]] | None = None  # the whole search, if it was requested
 
     @property
     def attention_map(self) -> AttentionMap:
@@ -84,7 +75,14 @@ class Translation(NamedTuple):
             ],
         }
         if tree and self.tree is not None:
-            fields["tree"] = [node.to_json() for node in self.tree]
+            fields["tree"] = [
+                {
+                    **vars(node),
+                    "log_prob": _to_number(node.log_prob),
+                    "cumulative_log_prob": _to_number(node.cumulative_log_prob),
+                }
+                for node in self.tree
+            ]
         return fields
 
     def _output_to_json(self, *, weights: bool) -> dict[str, Any]:
@@ -116,10 +114,8 @@ class TranslationBuilder:
         self.tokenizers = tokenizers
         self._source_texts = TokenTextMapper(tokenizers.source)
         self._target_texts = TokenTextMapper(tokenizers.target)
-        self.replaces_unknown_words = config.unk_replacement == "copy"
-        self.phrase_table = EMPTY_PHRASE_TABLE
-        if config.phrase_table is not None:
-            self.phrase_table = read_phrase_table(config.phrase_table)
+        self._replaces_unknown_words = config.unk_replacement == "copy"
+        self._phrase_table = read_phrase_table(config.phrase_table) if config.phrase_table else {}
 
     def build(self, request: EncodedRequest, output: DecodingOutput) -> Translation:
         """Return the first hypothesis with the others as its alternatives."""
@@ -128,7 +124,7 @@ class TranslationBuilder:
             self._build_translation(request, source_texts, hypothesis)
             for hypothesis in output.hypotheses
         )
-        tree = None if output.tree is None else [self._build_node(node) for node in output.tree]
+        tree = None if output.tree is None else [self._with_text(node) for node in output.tree]
         return best._replace(alternatives=tuple(others), tree=tree)
 
     def build_empty(self, request: EncodedRequest, *, need_tree: bool) -> Translation:
@@ -142,9 +138,9 @@ class TranslationBuilder:
     ) -> Translation:
         num_source_tokens = len(request.source) + 1
         token_texts = self._target_texts.token_texts(output.tokens)
-        if self.replaces_unknown_words and UNK in output.tokens:
+        if self._replaces_unknown_words and UNK in output.tokens:
             token_texts = replace_unknown_words(
-                token_texts, output, source_texts=source_texts, phrase_table=self.phrase_table
+                token_texts, output, source_texts, phrase_table=self._phrase_table
             )
         text, source_words = "".join(token_texts), whitespace_words("".join(source_texts))
         return Translation(
@@ -161,40 +157,35 @@ class TranslationBuilder:
             word_ids=word_ids(token_texts, whitespace_words(text)),
         )
 
-    def _build_node(self, node: Node) -> SearchNode:
+    def _with_text(self, node: Node[int]) -> Node[str]:
         token = EOS_LABEL if node.token == EOS else None
-        if node.token not in (None, EOS):
+        if node.token is not None and node.token != EOS:
             (token,) = self.tokenizers.target.ids_to_tokens([node.token])
-        return SearchNode(node.parent, token, *node[2:])
+        return Node(node.parent, token, node.log_prob, node.cumulative_log_prob, node.status)
 
 
-PhraseTable = Mapping[str, str]
-EMPTY_PHRASE_TABLE: PhraseTable = MappingProxyType({})
-
-
-def read_phrase_table(path: Path) -> PhraseTable:
+def read_phrase_table(path: Path) -> dict[str, str]:
     """Read a source and a target word per line, separated by whitespace."""
     table: dict[str, str] = {}
     first_lines: dict[str, int] = {}
+    check_data = partial(check, error=DataError)
     for line_number, line in enumerate(read_lines(str(path)), start=1):
         if not (words := line.split()):
             continue
         location = f"{path}:{line_number}"
-        check(
+        check_data(
             len(words) == 2,
             location,
             f"expected 2 words, got {len(words)}",
             "write a source word, a tab or a space, and a target word",
-            DataError,
         )
         source, target = words
         first_line = first_lines.setdefault(source, line_number)
-        check(
+        check_data(
             table.setdefault(source, target) == target,
             location,
             f"{source!r} maps to {target!r} here, but to {table[source]!r} in line {first_line}",
             "remove one of the lines",
-            DataError,
         )
     return table
 
@@ -202,16 +193,15 @@ def read_phrase_table(path: Path) -> PhraseTable:
 def replace_unknown_words(
     token_texts: Sequence[str],
     output: Hypothesis,
+    source_texts: Sequence[str],
     *,
-    source_texts: Iterable[str],
-    phrase_table: PhraseTable,
+    phrase_table: Mapping[str, str],
 ) -> list[str]:
     """Replace each UNK by the translation, or a copy, of the source word with most attention.
 
     This is PosUnk (Luong et al. 2015b, section 3.3) with positions given by attention (Jean et al.
     2015). Where the model attended to EOS or nowhere, UNK remains.
     """
-    source_texts = list(source_texts)
     words = split_words("".join(source_texts))  # the first follows a space that is not in the text
     source_word_ids = word_ids(source_texts, [words[0][1:], *words[1:]] if words else [])
     texts = list(token_texts)
@@ -222,3 +212,68 @@ def replace_unknown_words(
             word, space = words[word_id].strip(), texts[position].removesuffix(SPECIAL_TOKENS[UNK])
             texts[position] = space + phrase_table.get(word, word)
     return texts
+
+
+class TokenTextMapper:
+    """Maps token ids to the parts of the text that they stand for."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self._lengths: dict[int, int] = {}  # of the texts of tokens by themselves
+
+    def token_texts(self, ids: Sequence[int]) -> list[str]:
+        """Return what each token adds to the text of those before it."""
+        decode = self.tokenizer.decode
+        offset = len(decode([UNK]))
+        text = decode([UNK, *ids])[offset:]
+        for token in set(ids) - self._lengths.keys():
+            self._lengths[token] = len(decode([UNK, token])) - offset
+        lengths = [self._lengths[token] for token in ids]
+        if sum(lengths) > len(text):  # some bytes form a character only together
+            starts = [max(0, position - _MAX_CONTEXT) for position in range(len(ids))]
+            windows = [[UNK, *ids[start : end + 1]] for end, start in enumerate(starts)]
+            lengths = [len(decode(window)) - len(decode(window[:-1])) for window in windows]
+        ends = [*accumulate(lengths)]
+        parts = [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        return _strip_leading_space(parts, len(text) - len(decode(ids)))
+
+    def source_token_texts(self, ids: Sequence[int], text: str) -> list[str]:
+        """Return the part of `text` that each of its tokens comes from, also for UNK."""
+        if not isinstance(self.tokenizer, VocabularyTokenizer):
+            return self.token_texts(ids)
+        parts = self.tokenizer.tokenize(self.tokenizer.normalizer(text))
+        return _strip_leading_space(parts, int(isinstance(self.tokenizer, WordTokenizer)))
+
+
+def _strip_leading_space(parts: list[str], num_characters: int) -> list[str]:
+    """Remove the space that tokenizers assume before a text."""
+    first = next((index for index, part in enumerate(parts) if part), None)
+    if first is not None:
+        parts[first] = parts[first][num_characters:]
+    return parts
+
+
+def whitespace_words(text: str) -> list[str]:
+    """Split a text into words, each with the whitespace before it."""
+    return re.findall(r"\s*\S+", text)
+
+
+def word_ids(token_texts: Sequence[str], words: Sequence[str]) -> list[int]:
+    """Return the index of the word of each token; tokens and words spell the same text.
+
+    A token belongs to the word of its first character that is not whitespace. Whitespace alone
+    belongs to no word, and a byte that completes a character to the word of the token before it.
+    """
+    word_of_character = [index for index, word in enumerate(words) for _ in word]
+    ids: list[int] = []
+    position = 0
+    for text in token_texts:
+        num_spaces = len(text) - len(text.lstrip())
+        if not text:
+            ids.append(ids[-1] if ids else NO_WORD_ID)
+        elif num_spaces == len(text):
+            ids.append(NO_WORD_ID)
+        else:
+            ids.append(word_of_character[position + num_spaces])
+        position += len(text)
+    return ids

@@ -7,17 +7,16 @@ then by source. The Pharaoh format of a link is "source-target", counted from 0.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import override
 
-from heedful.decoding.token_texts import NO_WORD_ID
-from heedful.decoding.translation import Translation
-from heedful.errors import ConfigError, DataError, check, did_you_mean
+from heedful.decoding.translation import NO_WORD_ID, Translation
+from heedful.errors import check, did_you_mean
 
 Weights = NDArray[np.floating[Any]]
 """Attention weights (tokens, source tokens); the last source token is EOS."""
@@ -31,48 +30,37 @@ class Link(NamedTuple):
     target: int
 
 
-class Aligner(ABC):
-    """A way to turn weights into links."""
-
-    @abstractmethod
-    def links(self, weights: Weights) -> set[Link]:
-        """Return the links, without those to EOS."""
+Aligner = Callable[[Weights], set[Link]]
+"""A function that turns weights into links, without those to EOS."""
 
 
-class ArgmaxAligner(Aligner):
+def argmax_links(weights: Weights) -> set[Link]:
     """Link each token to its largest weight, unless that is EOS."""
-
-    @override
-    def links(self, weights: Weights) -> set[Link]:
-        eos = weights.shape[1] - 1
-        return {link for link in _argmax_links(weights) if link.source != eos}
+    eos = weights.shape[1] - 1
+    return {link for link in _largest_weights(weights) if link.source != eos}
 
 
-class ThresholdAligner(Aligner):
+def threshold_links(weights: Weights, threshold: float) -> set[Link]:
     """Link wherever the weight reaches the threshold."""
-
-    def __init__(self, threshold: float) -> None:
-        self.threshold = threshold
-
-    @override
-    def links(self, weights: Weights) -> set[Link]:
-        indices = np.argwhere(weights[:, :-1] >= self.threshold).tolist()
-        return {Link(source, target) for target, source in indices}
+    indices = np.argwhere(weights[:, :-1] >= threshold).tolist()
+    return {Link(source, target) for target, source in indices}
 
 
-class SymmetrizedAligner(Aligner):
-    """Argmax over rows and over columns, symmetrized by grow-diag-final-and."""
-
-    @override
-    def links(self, weights: Weights) -> set[Link]:
-        by_columns = {Link(*link[::-1]) for link in _argmax_links(weights[:, :-1].T)}
-        return grow_diag_final_and(ArgmaxAligner().links(weights), by_columns)
+def symmetrized_links(weights: Weights) -> set[Link]:
+    """Return argmax over rows and over columns, symmetrized by grow-diag-final-and."""
+    by_columns = {Link(*link[::-1]) for link in _largest_weights(weights[:, :-1].T)}
+    return grow_diag_final_and(argmax_links(weights), by_columns)
 
 
-_NAMED_ALIGNERS: Mapping[str, Aligner] = {
-    "argmax": ArgmaxAligner(),
-    "symmetrized": SymmetrizedAligner(),
-}
+def _largest_weights(weights: Weights) -> set[Link]:
+    """Link every row with any weight to its largest, the first of equal ones."""
+    if not weights.size:
+        return set()
+    best = weights.argmax(axis=1)
+    return {Link(int(best[row]), row) for row in np.flatnonzero(weights.any(axis=1)).tolist()}
+
+
+_NAMED_ALIGNERS: Mapping[str, Aligner] = {"argmax": argmax_links, "symmetrized": symmetrized_links}
 
 
 def get_aligner(name: str, *, location: str) -> Aligner:
@@ -80,27 +68,25 @@ def get_aligner(name: str, *, location: str) -> Aligner:
     if name in _NAMED_ALIGNERS:
         return _NAMED_ALIGNERS[name]
     method, _, value = name.partition("=")
+    suggestion = did_you_mean(method, [*_NAMED_ALIGNERS, "threshold"])
     check(
         method == "threshold",
         location,
-        f"unknown alignment method {method!r}"
-        f"{did_you_mean(method, [*_NAMED_ALIGNERS, 'threshold'])}",
+        f"unknown alignment method {method!r}{suggestion}",
         "choose from: argmax, symmetrized, threshold=0.2 (or another weight)",
     )
     try:
         threshold = float(value)
-        is_valid = 0 < threshold <= 1
     except ValueError:
-        is_valid = False
-    if not is_valid:
-        message = f"the threshold must be above 0 and at most 1, but is {value!r}"
-        raise ConfigError(location, message, "write threshold=0.2, for example")
-    return ThresholdAligner(threshold)
+        threshold = 0.0
+    message = f"the threshold must be above 0 and at most 1, but is {value!r}"
+    check(0 < threshold <= 1, location, message, "write threshold=0.2, for example")
+    return partial(threshold_links, threshold=threshold)
 
 
 def extract_links(weights: Weights, aligner: Aligner) -> list[Link]:
     """Return the links between tokens, sorted."""
-    return _sorted_links(aligner.links(weights))
+    return _sorted_links(aligner(weights))
 
 
 def to_word_links(
@@ -122,67 +108,33 @@ def format_pharaoh(links: Iterable[Link]) -> str:
     return " ".join(f"{link.source}-{link.target}" for link in links)
 
 
-def parse_pharaoh(text: str, *, location: str = "alignment") -> list[Link]:
-    """Read links written as "0-0 1-2"."""
-    links: list[Link] = []
-    for word in text.split():
-        source, dash, target = word.partition("-")
-        is_link = bool(dash) and source.isdecimal() and target.isdecimal()
-        check(is_link, location, f"{word!r} is not a link", 'write links as "0-0 1-2"', DataError)
-        links.append(Link(int(source), int(target)))
-    return links
-
-
 def grow_diag_final_and(forward_links: set[Link], backward_links: set[Link]) -> set[Link]:
     """Symmetrize two alignments (Och and Ney 2003; Koehn et al. 2003, section 4.5).
 
     Starts with the intersection; adds neighbors of links that are in the union, repeatedly, if one
     of their tokens has no link; finally adds links of either direction if neither token has one.
     """
-    grown = _GrowingAlignment(forward_links & backward_links)
-    while grown.add_neighbors(_sorted_links(forward_links | backward_links)):
-        pass
+    links, union = forward_links & backward_links, forward_links | backward_links
+    sources, targets = {link.source for link in links}, {link.target for link in links}
+
+    def add(link: Link) -> None:
+        links.add(link)
+        sources.add(link.source)
+        targets.add(link.target)
+
+    num_links = -1
+    while len(links) > num_links:  # until a pass over all links, including new ones, adds none
+        num_links = len(links)
+        for link, (target_step, source_step) in product(_sorted_links(union), _NEIGHBORS):
+            neighbor = Link(link.source + source_step, link.target + target_step)
+            is_covered = neighbor.source in sources and neighbor.target in targets
+            if link in links and neighbor in union and not is_covered:
+                add(neighbor)
     for link in [*_sorted_links(forward_links), *_sorted_links(backward_links)]:
-        if link.source not in grown.sources and link.target not in grown.targets:
-            grown.add(link)
-    return grown.links
-
-
-class _GrowingAlignment:
-    """Links and the tokens that they cover."""
-
-    def __init__(self, links: set[Link]) -> None:
-        self.links = set(links)
-        self.sources = {link.source for link in links}
-        self.targets = {link.target for link in links}
-
-    def add(self, link: Link) -> None:
-        self.links.add(link)
-        self.sources.add(link.source)
-        self.targets.add(link.target)
-
-    def add_neighbors(self, union: Sequence[Link]) -> bool:
-        """Pass once over all links, including new ones; return True if any was added."""
-        count, allowed = len(self.links), set(union)
-        for link in union:
-            if link in self.links:
-                for target_step, source_step in _NEIGHBORS:
-                    neighbor = Link(link.source + source_step, link.target + target_step)
-                    is_uncovered = (
-                        neighbor.source not in self.sources or neighbor.target not in self.targets
-                    )
-                    if is_uncovered and neighbor in allowed:
-                        self.add(neighbor)
-        return len(self.links) > count
+        if link.source not in sources and link.target not in targets:
+            add(link)
+    return links
 
 
 def _sorted_links(links: Iterable[Link]) -> list[Link]:
     return sorted(links, key=lambda link: (link.target, link.source))
-
-
-def _argmax_links(weights: Weights) -> set[Link]:
-    """Link every row with any weight to its largest, the first of equal ones."""
-    if not weights.size:
-        return set()
-    best = weights.argmax(axis=1)
-    return {Link(int(best[row]), row) for row in np.flatnonzero(weights.any(axis=1)).tolist()}

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -200,14 +201,16 @@ class FinishedRow(NamedTuple):
     score: float
 
 
+Token = TypeVar("Token", int, str)
 NodeStatus = Literal["continued", "finished", "pruned"]
 
 
-class Node(NamedTuple):
+@dataclass(frozen=True)
+class Node(Generic[Token]):
     """Node of a search tree: a partial hypothesis, or a finished one whose token is EOS."""
 
     parent: int | None  # index of the parent node; None at the root
-    token: int | None
+    token: Token | None  # an id, or its text
     log_prob: float  # model log-probability of the token
     cumulative_log_prob: float
     status: NodeStatus  # pruned: no continuation was kept
@@ -280,9 +283,9 @@ class Trellis:
             )
         return hypotheses
 
-    def tree(self, sentence: int, *, eos: int) -> list[Node]:
+    def tree(self, sentence: int, *, eos: int) -> list[Node[int]]:
         """Return every hypothesis that the beam of a sentence held, parents before children."""
-        nodes: list[Node] = []
+        nodes: list[Node[int]] = []
         node_ids: dict[tuple[int, int], int] = {}  # (depth, row)
         for depth, sentences in enumerate(self.sentences):
             for row in np.flatnonzero(sentences == sentence).tolist():
@@ -308,8 +311,8 @@ class Trellis:
 
 
 def _add_child(
-    nodes: list[Node], parent: int, token: int, log_prob: float, status: NodeStatus = "pruned"
+    nodes: list[Node[int]], parent: int, token: int, log_prob: float, status: NodeStatus = "pruned"
 ) -> None:
-    nodes[parent] = nodes[parent]._replace(status="continued")
+    nodes[parent] = replace(nodes[parent], status="continued")
     total = nodes[parent].cumulative_log_prob + log_prob
     nodes.append(Node(parent, token, log_prob, total, status))

@@ -15,9 +15,10 @@ from heedful.cli.output_formats import (
     check_distinct_files,
     open_outputs,
 )
-from heedful.decoding.translation import SearchNode, Translation
-from heedful.decoding.word_alignment import ArgmaxAligner
+from heedful.decoding.translation import Translation
+from heedful.decoding.word_alignment import argmax_links
 from heedful.errors import ConfigError, DiskFullError, StorageError
+from heedful.search import Node
 from tests.documents.markdown import ROOT
 
 JSON_TYPES = {"json", "attention", "tree"}
@@ -43,15 +44,15 @@ def build_translation(text="the garden", *, score=-0.25, alternatives=(), tree=N
 
 
 TREE = [
-    SearchNode(None, None, 0.0, 0.0, "continued"),
-    SearchNode(0, "the", -0.1, -0.1, "continued"),
-    SearchNode(0, "garden", -2.0, -2.0, "pruned"),
-    SearchNode(1, "(end)", -0.2, -0.3, "finished"),
+    Node(None, None, 0.0, 0.0, "continued"),
+    Node(0, "the", -0.1, -0.1, "continued"),
+    Node(0, "garden", -2.0, -2.0, "pruned"),
+    Node(1, "(end)", -0.2, -0.3, "finished"),
 ]
 
 
 def format_lines(output_type, translation, n_best=1):
-    return OutputFormat(n_best, ArgmaxAligner()).format_lines(output_type, translation)
+    return OutputFormat(n_best, argmax_links).format_lines(output_type, translation)
 
 
 def format_json(output_type, translation):
@@ -159,7 +160,10 @@ def test_missing_output_folder_is_reported(tmp_path):
     path = tmp_path / "absent" / "file"
     with pytest.raises(StorageError) as caught, open_outputs([path]):
         pass
-    assert str(caught.value).startswith(f"{path}: cannot be written (no such file or directory)")
+    assert str(caught.value) == (
+        f"{path}: cannot be written (no such file or directory); what was saved before is "
+        "untouched\n  check the disk and the folder"
+    )
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")

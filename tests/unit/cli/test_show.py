@@ -7,20 +7,20 @@ import pytest
 from rich.console import Console
 
 from heedful.cli.show import render_tree
-from heedful.decoding.translation import SearchNode
+from heedful.search import Node
 from tests.commands import heedful
 from tests.messages.test_run_messages import vouch_for
 from tests.unit.cli.test_output_formats import build_translation
 
 TEE, CORNER, BAR = "\u251c\u2500\u2500", "\u2514\u2500\u2500", "\u2502"
 TREE = [
-    SearchNode(None, None, 0.0, 0.0, "continued"),
-    SearchNode(0, "a", -0.1, -0.1, "continued"),
-    SearchNode(0, "b", -2.0, -2.0, "pruned"),
-    SearchNode(1, "c", -0.2, -0.3, "continued"),
-    SearchNode(3, "[bold]", -0.5, -0.8, "continued"),
-    SearchNode(3, "(end)", -1.0, -1.3, "finished"),
-    SearchNode(4, "(end)", -0.1, -0.9, "finished"),
+    Node(None, None, 0.0, 0.0, "continued"),
+    Node(0, "a", -0.1, -0.1, "continued"),
+    Node(0, "b", -2.0, -2.0, "pruned"),
+    Node(1, "c", -0.2, -0.3, "continued"),
+    Node(3, "[bold]", -0.5, -0.8, "continued"),
+    Node(3, "(end)", -1.0, -1.3, "finished"),
+    Node(4, "(end)", -0.1, -0.9, "finished"),
 ]
 
 
@@ -100,8 +100,8 @@ def test_chains_are_one_line_and_side_branches_are_indented():
 def test_search_without_branches_is_one_line():
     tree = [
         TREE[0],
-        SearchNode(0, "b", -2.0, -2.0, "continued"),
-        SearchNode(1, "(end)", 0, -2, "finished"),
+        Node(0, "b", -2.0, -2.0, "continued"),
+        Node(1, "(end)", 0.0, -2.0, "finished"),
     ]
     assert draw(["b"], tree) == ["horto", f"{CORNER} b -2.00  (end) 0.00  finished at -2.00"]
 
@@ -128,11 +128,11 @@ def test_empty_text_has_no_tree():
 
 
 def test_deep_tree_is_drawn_completely():
-    nodes = [SearchNode(None, None, 0.0, 0.0, "continued")]
+    nodes = [Node(None, None, 0.0, 0.0, "continued")]
     for depth in range(300):
         parent = max(0, 2 * depth - 1)
-        nodes.append(SearchNode(parent, "a", -0.1, -0.1 * depth, "continued"))
-        nodes.append(SearchNode(parent, "b", -2.0, -2.0, "pruned"))
+        nodes.append(Node(parent, "a", -0.1, -0.1 * depth, "continued"))
+        nodes.append(Node(parent, "b", -2.0, -2.0, "pruned"))
     lines = draw(["a"], nodes)
     assert sum("a -0.10" in line for line in lines) == 300
     assert sum("b -2.00" in line for line in lines) == 300

@@ -16,7 +16,7 @@ from heedful.cli.translate import (
     number_chunks,
 )
 from heedful.decoding.requests import Request
-from heedful.decoding.word_alignment import ArgmaxAligner
+from heedful.decoding.word_alignment import argmax_links
 from heedful.errors import ConfigError
 from tests.commands import heedful, start_heedful
 
@@ -316,7 +316,7 @@ def test_lines_do_not_depend_on_chunks_or_processes(trained):
     job = TranslationJob(
         trained,
         ("text", "alignments"),
-        ArgmaxAligner(),
+        argmax_links,
         overrides=("decoding.sampling={temperature: 3}", "decoding.n_best=2"),
         device="cpu",
     )

@@ -90,45 +90,122 @@ def test_changed_beam_size_is_checked():
         config.with_beam_size(beam_size=1)
 
 
+SEE_SCHEMA = "`heedful recipes --schema` lists every setting and its values"
+NUMBERS_OUT_OF_RANGE = [
+    ({"length_penalty": -1}, "length_penalty", "greater than or equal to 0"),
+    (
+        {"coverage_penalty": {"type": "gnmt", "beta": -1}},
+        "coverage_penalty.beta",
+        "greater than or equal to 0",
+    ),
+    ({"min_length": -1}, "min_length", "greater than or equal to 0"),
+    ({"min_length_ratio": -1}, "min_length_ratio", "greater than or equal to 0"),
+    ({"no_repeat_ngram_size": -1}, "no_repeat_ngram_size", "greater than or equal to 0"),
+    ({"repetition_penalty": -1}, "repetition_penalty", "greater than or equal to 1"),
+    ({"n_best": -1}, "n_best", "greater than 0"),
+    ({"sampling": {"temperature": -1}}, "sampling.temperature", "greater than or equal to 0"),
+    ({"sampling": {"top_p": -1}}, "sampling.top_p", "greater than 0"),
+    ({"mbr": {"num_samples": -1}}, "mbr.num_samples", "greater than 0"),
+    (
+        {"shallow_fusion": {"run": "x", "weight": -1}},
+        "shallow_fusion.weight",
+        "greater than or equal to 0",
+    ),
+]
+
+
 @pytest.mark.parametrize(
-    ("settings", "setting", "message"),
+    ("settings", "setting", "message", "hint"),
     [
-        ({"length_penalty": -1}, "length_penalty", "greater than or equal to 0"),
-        ({"length_penalty": "maen"}, "length_penalty.type", "'maen'; did you mean 'mean'?"),
-        ({"length_penalty": {"type": "mean", "alpha": 1}}, "length_penalty.alpha", "'alpha'"),
-        ({"length_penalty": True}, "length_penalty", "true"),
-        ({"coverage_penalty": {"beta": 1}}, "coverage_penalty.type", "gnmt, repeated, summary"),
-        (
-            {"coverage_penalty": {"type": "gnmt", "beta": -1}},
-            "coverage_penalty.beta",
-            "greater than or equal to 0",
+        *(
+            (settings, setting, f"should be {bound}, got -1", SEE_SCHEMA)
+            for settings, setting, bound in NUMBERS_OUT_OF_RANGE
         ),
-        ({"stopping": "never"}, "stopping.type", "'never'"),
-        ({"required_phrases": "dog"}, "required_phrases", "'dog'"),
-        ({"forbidden_phrases": [False]}, "forbidden_phrases.0", "false"),
-        ({"min_length": -1}, "min_length", "greater than or equal to 0"),
-        ({"min_length_ratio": -0.1}, "min_length_ratio", "greater than or equal to 0"),
-        ({"no_repeat_ngram_size": -1}, "no_repeat_ngram_size", "greater than or equal to 0"),
-        ({"repetition_penalty": 0.5}, "repetition_penalty", "greater than or equal to 1"),
-        ({"n_best": 0}, "n_best", "greater than 0"),
-        ({"sampling": {"temperature": -1}}, "sampling.temperature", "greater than or equal to 0"),
-        ({"sampling": {"top_p": 0}}, "sampling.top_p", "greater than 0"),
-        ({"mbr": {"num_samples": 0}}, "mbr.num_samples", "greater than 0"),
-        ({"mbr": {"utility": "ter"}}, "mbr.utility", "'ter'"),
-        ({"shallow_fusion": {}}, "shallow_fusion.run", "required"),
         (
-            {"shallow_fusion": {"run": "x", "weight": -1}},
-            "shallow_fusion.weight",
-            "greater than or equal to 0",
+            {"repetition_penalty": 0.5},
+            "repetition_penalty",
+            "should be greater than or equal to 1, got 0.5",
+            SEE_SCHEMA,
         ),
-        ({"ensemble_averaging": "max"}, "ensemble_averaging", "'max'"),
+        ({"n_best": 0}, "n_best", "should be greater than 0, got 0", SEE_SCHEMA),
+        (
+            {"sampling": {"top_p": 0}},
+            "sampling.top_p",
+            "should be greater than 0, got 0",
+            SEE_SCHEMA,
+        ),
+        (
+            {"mbr": {"num_samples": 0}},
+            "mbr.num_samples",
+            "should be greater than 0, got 0",
+            SEE_SCHEMA,
+        ),
+        (
+            {"length_penalty": "maen"},
+            "length_penalty.type",
+            "no length penalty is called 'maen'; did you mean 'mean'?",
+            "choose from: gnmt, mean, none, power",
+        ),
+        (
+            {"length_penalty": {"type": "mean", "alpha": 1}},
+            "length_penalty.alpha",
+            "no setting is called 'alpha'",
+            "choose from: type",
+        ),
+        (
+            {"length_penalty": True},
+            "length_penalty",
+            "expected a number, got yes or on (true)",
+            SEE_SCHEMA,
+        ),
+        (
+            {"coverage_penalty": {"beta": 1}},
+            "coverage_penalty.type",
+            "the type is missing",
+            "choose from: gnmt, repeated, summary",
+        ),
+        (
+            {"stopping": "never"},
+            "stopping.type",
+            "no stopping is called 'never'",
+            "choose from: first-finished, heuristic, optimal, patience",
+        ),
+        (
+            {"required_phrases": "dog"},
+            "required_phrases",
+            "expected a list, got 'dog'",
+            SEE_SCHEMA,
+        ),
+        (
+            {"forbidden_phrases": [False]},
+            "forbidden_phrases.0",
+            "expected a name, got no or off (false)",
+            "YAML reads yes, no, on and off as true and false: put a name in quotes",
+        ),
+        (
+            {"mbr": {"utility": "ter"}},
+            "mbr.utility",
+            "'ter' is not allowed",
+            "choose from: bleu, chrf",
+        ),
+        (
+            {"shallow_fusion": {}},
+            "shallow_fusion.run",
+            "this setting is required",
+            "give it a value",
+        ),
+        (
+            {"ensemble_averaging": "max"},
+            "ensemble_averaging",
+            "'max' is not allowed",
+            "choose from: log-probabilities, probabilities",
+        ),
     ],
 )
-def test_invalid_value_is_reported_with_its_setting(settings, setting, message):
+def test_invalid_value_is_reported_with_its_setting(settings, setting, message, hint):
     with pytest.raises(ConfigError) as caught:
         read_settings(settings)
-    assert str(caught.value).startswith(f"r.yaml: decoding.{setting}: ")
-    assert message in str(caught.value)
+    assert str(caught.value) == f"r.yaml: decoding.{setting}: {message}\n  {hint}"
 
 
 SAMPLING = {

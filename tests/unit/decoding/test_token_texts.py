@@ -4,12 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.decoding.token_texts import (
-    TokenTextMapper,
-    vocabulary_texts,
-    whitespace_words,
-    word_ids,
-)
+from heedful.decoding.forbidden_text import vocabulary_texts
+from heedful.decoding.translation import TokenTextMapper, whitespace_words, word_ids
 from heedful.tokenization.vocabulary import UNK
 from tests.unit.decoding.untrained import CORPUS, TOKENIZER_TYPES, train_tokenizers
 

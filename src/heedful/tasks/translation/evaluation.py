@@ -12,7 +12,7 @@ from typing_extensions import override
 from heedful.data.pair_dataset import Pair
 from heedful.decoding.requests import Request
 from heedful.decoding.translation import Translation
-from heedful.decoding.word_alignment import ArgmaxAligner, format_pharaoh, word_alignment
+from heedful.decoding.word_alignment import argmax_links, format_pharaoh, word_alignment
 from heedful.errors import ConfigError, DataError, check
 from heedful.evaluation.annotation_metrics import attention_entropies, format_numbers
 from heedful.evaluation.base import Metric, compute_score
@@ -28,7 +28,7 @@ _LINE_FORMATS: dict[str, Callable[[Translation], str]] = {
     "text": lambda translation: translation.text,
     "log_probs": lambda translation: format_numbers(translation.log_probs),
     "entropies": lambda translation: format_numbers(attention_entropies(translation.weights)),
-    "alignment": lambda translation: format_pharaoh(word_alignment(translation, ArgmaxAligner())),
+    "alignment": lambda translation: format_pharaoh(word_alignment(translation, argmax_links)),
 }
 
 

@@ -9,7 +9,7 @@ import torch
 from typing_extensions import override
 
 from heedful.acceleration.registry import accelerate_for_inference
-from heedful.decoding.token_texts import vocabulary_texts
+from heedful.decoding.forbidden_text import vocabulary_texts
 from heedful.errors import ConfigError, RunError, check
 from heedful.evaluation.base import Metric
 from heedful.evaluation.registry import DEFAULT_METRICS, METRICS, MODEL_METRICS, VALIDATION_METRICS
