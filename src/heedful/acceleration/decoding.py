@@ -27,6 +27,8 @@ from heedful.pytree import map_rows, tensors_of
 from heedful.search import StepOutput
 from heedful.shapes import Float, Int, LogProbs, SourceWeights, StepTokens, TokenIds
 
+MapOutputs = Float[Tensor, "R N"]
+
 
 def can_pack(inputs: Tensor) -> bool:
     """Whether packed maps may run: on a CPU, without gradients or autocast."""
@@ -70,7 +72,7 @@ class PackedLinear:
         bias = None if self.bias is None else transform(self.bias)
         return PackedLinear(transform(self.weight), bias)
 
-    def __call__(self, inputs: Float[Tensor, "R D"]) -> Float[Tensor, "R N"]:
+    def __call__(self, inputs: Float[Tensor, "R D"]) -> MapOutputs:
         """Return inputs @ weight + bias."""
         if (outputs := self._apply_mkl(inputs)) is not None:
             return outputs
@@ -78,16 +80,14 @@ class PackedLinear:
             return inputs @ self.weight
         return torch.addmm(self.bias, inputs, self.weight)
 
-    def add_to(
-        self, sums: Float[Tensor, "R N"], inputs: Float[Tensor, "R D"]
-    ) -> Float[Tensor, "R N"]:
+    def add_to(self, sums: MapOutputs, inputs: Float[Tensor, "R D"]) -> MapOutputs:
         """Return sums + inputs @ weight + bias."""
         if (outputs := self._apply_mkl(inputs)) is not None:
             return outputs.add_(sums)
         added = torch.addmm(sums, inputs, self.weight)
         return added if self.bias is None else added.add_(self.bias)
 
-    def _apply_mkl(self, inputs: Float[Tensor, "R D"]) -> Float[Tensor, "R N"] | None:
+    def _apply_mkl(self, inputs: Float[Tensor, "R D"]) -> MapOutputs | None:
         """Return inputs @ weight + bias if this number of rows has repeated often enough."""
         num_rows = len(inputs)
         if self.mkl_num_rows != num_rows:

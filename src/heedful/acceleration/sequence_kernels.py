@@ -142,10 +142,8 @@ def attend_in_chunks(
     """
     memory_tensors = list(tensors_of(memory))
 
-    def attend_with_tensors(
-        queries: Tensor, positions: Tensor, tensors: Sequence[Tensor]
-    ) -> Tensor:
-        remaining = iter(tensors)
+    def attend_with_tensors(queries: Tensor, positions: Tensor, parts: Sequence[Tensor]) -> Tensor:
+        remaining = iter(parts)
         return attend(queries, positions, map_tensors(lambda _: next(remaining), memory))
 
     outputs: Tensor = _ChunkedAttention.apply(
@@ -231,11 +229,6 @@ def torch_cell(cell: RecurrentCell) -> TorchCell | None:
     is_half = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.float16
     lacks_kernel = is_half and type(cell) is LSTMCell and cell.weights[0].device.type == "cpu"
     return None if lacks_kernel else cell
-
-
-def has_kernel_for_outputs(cell: RecurrentCell, *_: object) -> bool:
-    """Whether torch has a kernel for this cell."""
-    return torch_cell(cell) is not None
 
 
 def has_kernel_for_states(cell: RecurrentCell, *_: object) -> bool:

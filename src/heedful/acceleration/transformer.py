@@ -48,15 +48,16 @@ from heedful.models.transformer import TransformerDecoder, TransformerDecoderSta
 from heedful.pytree import map_tensors
 from heedful.search import StepOutput
 from heedful.shapes import (
-    Bool,
     Float,
     HiddenStates,
     Int,
     LayerOutputs,
     Lengths,
     Losses,
+    Mask,
     SourceMask,
     StepTokens,
+    Values,
 )
 
 TokenVectors = Float[Tensor, "N D"]
@@ -103,10 +104,7 @@ class ContiguousMemoryStack(TransformerStack):
 
     @override
     def build_memory(
-        self,
-        states: Float[Tensor, "B S V"],
-        mask: Bool[Tensor, "B 1 S"],
-        keys: Float[Tensor, "B S V"] | None = None,
+        self, states: Values, mask: Mask, keys: Values | None = None
     ) -> tuple[Memory, ...]:
         memories = super().build_memory(states, mask, keys)
         return memories if self.training else map_tensors(Tensor.contiguous, memories)
@@ -138,10 +136,7 @@ class PackedTransformerStack(ContiguousMemoryStack):
 
     @override
     def build_memory(
-        self,
-        states: Float[Tensor, "B S V"],
-        mask: Bool[Tensor, "B 1 S"],
-        keys: Float[Tensor, "B S V"] | None = None,
+        self, states: Values, mask: Mask, keys: Values | None = None
     ) -> tuple[Memory, ...]:
         if keys is not None or not self._is_inference(states):
             return super().build_memory(states, mask, keys)
@@ -271,35 +266,28 @@ def encode_unpadded(
     tokens = unpadding.unpad(inputs)
     for layer in layers:
         connection = layer.self_attention_residual
-        attended = _attend_unpadded(
-            layer.self_attention.attention, connection.sublayer_input(tokens), unpadding
+        heads, temperature = multi_head_and_temperature(layer.self_attention.attention)
+        projections = heads.query_projection, heads.key_projection, heads.value_projection
+        sublayer_input = connection.sublayer_input(tokens)
+        queries, keys, values = (
+            unpadding.project_to_heads(projection, sublayer_input, heads.num_heads)
+            for projection in projections
         )
-        tokens = connection.add_residual(tokens, attended)
+        context = scaled_dot_product_attention(
+            queries,
+            heads.score.prepare_keys(keys),
+            values,
+            attn_mask=mask[:, None, None],  # a row without real keys has no real queries
+            scale=1 / temperature,
+        )
+        context = unpadding.unpad(context.transpose(1, 2).flatten(2))
+        tokens = connection.add_residual(tokens, heads.output_projection(context))
         feed_forward, connection = layer.feed_forward, layer.feed_forward_residual
         assert isinstance(feed_forward, FeedForward), type(feed_forward)
         hidden = feed_forward.input_projection(connection.sublayer_input(tokens))
         hidden = activate_inplace(feed_forward.activation, hidden)
         tokens = connection.add_residual(tokens, feed_forward.output_projection(hidden))
     return unpadding.pad(tokens)
-
-
-def _attend_unpadded(
-    attention: Attention, tokens: TokenVectors, unpadding: Unpadding
-) -> TokenVectors:
-    heads, temperature = multi_head_and_temperature(attention)
-    queries, keys, values = (
-        unpadding.project_to_heads(projection, tokens, heads.num_heads)
-        for projection in (heads.query_projection, heads.key_projection, heads.value_projection)
-    )
-    context = scaled_dot_product_attention(
-        queries,
-        heads.score.prepare_keys(keys),
-        values,
-        attn_mask=unpadding.mask[:, None, None],  # a row without real keys has no real queries
-        scale=1 / temperature,
-    )
-    outputs: Tensor = heads.output_projection(unpadding.unpad(context.transpose(1, 2).flatten(2)))
-    return outputs
 
 
 def build_memories_unpadded(

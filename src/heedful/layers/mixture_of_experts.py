@@ -10,7 +10,7 @@ influence on one another's outputs, unless experts have a capacity.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Literal, NamedTuple, cast
 
 import torch
@@ -29,8 +29,6 @@ from heedful.layers.feed_forward import (
 from heedful.shapes import Float, HiddenStates, Int, Scalar, TargetMask
 
 States = Float[Tensor, "*B T D"]
-Tokens = Float[Tensor, "W D"]
-"""The real tokens of a batch, one below the other."""
 
 NOISE_FLOOR = 1e-2
 """Added to the standard deviation of the noise, as in the authors' code. The paper's formula has no
@@ -63,7 +61,7 @@ class NoisyTopKGate(nn.Module):
         nn.init.zeros_(self.score.weight)
         nn.init.zeros_(self.noise.weight)
 
-    def forward(self, tokens: Tokens) -> GatingOutput:
+    def forward(self, tokens: Float[Tensor, "W D"]) -> GatingOutput:
         """Route each token to its experts."""
         clean = self.score(tokens)
         noise_std = softplus(self.noise(tokens)) + NOISE_FLOOR
@@ -149,38 +147,30 @@ class MixtureOfExperts(nn.Module):
         """Process the tokens where the mask is True."""
         tokens = inputs[mask]  # (W, D)
         gating = self.gate(tokens)
-        indices = gating.expert_indices.flatten()  # C entries for each token
-        counts = indices.new_zeros(len(self.experts)).index_add(
-            0, indices, torch.ones_like(indices)
-        )
-        entries_by_expert = indices.argsort(stable=True).split(_sizes(counts, len(indices)))
+        expert_indices = gating.expert_indices.flatten()  # C entries for each token
+        ones = torch.ones_like(expert_indices)
+        counts = ones.new_zeros(len(self.experts)).index_add(0, expert_indices, ones)
+        sizes = _sizes(counts, len(expert_indices))
         capacity = self.capacity(len(tokens))
-        assignments = [entries[:capacity] for entries in entries_by_expert]
-        outputs = torch.zeros_like(inputs)
-        combined = self._combine_experts(tokens, gating.gate_weights, assignments)
-        outputs[mask] = combined.to(inputs.dtype)
-        return MoEOutput(
-            outputs,
-            self._balance_losses(gating),
-            counts / counts.sum().clamp(min=1),
-            counts.new_tensor(len(indices)),
-            counts.new_tensor(len(indices) - sum(map(len, assignments))),
-        )
-
-    def _combine_experts(
-        self,
-        tokens: Tokens,
-        gate_weights: Float[Tensor, "W C"],
-        assignments: Sequence[Int[Tensor, "_"]],
-    ) -> Tokens:
-        """Run each expert on all of its tokens at once, and sum the weighted outputs."""
-        entries = torch.cat(list(assignments))
-        token_indices = entries // gate_weights.size(-1)
+        by_expert = expert_indices.argsort(stable=True).split(sizes)
+        assignments = [entries[:capacity] for entries in by_expert]
+        # Run each expert on all of its tokens at once, and sum the weighted outputs.
+        entries = torch.cat(assignments)
+        token_indices = entries // gating.expert_indices.size(-1)
         parts = tokens[token_indices].split([len(part) for part in assignments])
         experts = cast(Iterable[nn.Module], self.experts)
         outputs = torch.cat([expert(part) for expert, part in zip(experts, parts, strict=True)])
-        weighted = outputs * gate_weights.flatten()[entries].unsqueeze(-1)
-        return weighted.new_zeros(tokens.shape).index_add(0, token_indices, weighted)
+        weighted = outputs * gating.gate_weights.flatten()[entries].unsqueeze(-1)
+        combined = weighted.new_zeros(tokens.shape).index_add(0, token_indices, weighted)
+        padded = torch.zeros_like(inputs)
+        padded[mask] = combined.to(inputs.dtype)
+        return MoEOutput(
+            padded,
+            self._balance_losses(gating),
+            counts / counts.sum().clamp(min=1),
+            counts.new_tensor(len(expert_indices)),
+            counts.new_tensor(len(expert_indices) - len(entries)),
+        )
 
     def _balance_losses(self, gating: GatingOutput) -> dict[str, Scalar]:
         num_tokens = len(gating.expert_indices)

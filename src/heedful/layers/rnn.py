@@ -97,17 +97,12 @@ class RecurrentLayer(nn.Module):
 
     def initial_state(self, inputs: LayerInputs) -> list[RecurrentState]:
         """Return the first state of each direction: zeros."""
-        return [
-            cell.initial_state(inputs.new_zeros(len(inputs), cell.hidden_size))
-            for cell in self.cells
-        ]
+        zeros = [inputs.new_zeros(len(inputs), cell.hidden_size) for cell in self.cells]
+        return [cell.initial_state(hidden) for cell, hidden in zip(self.cells, zeros, strict=True)]
 
     @override
     def forward(
-        self,
-        inputs: LayerInputs,
-        lengths: Lengths,
-        initial_states: Sequence[RecurrentState] | None = None,
+        self, inputs: LayerInputs, lengths: Lengths, initial_states: Sequence[RecurrentState] = ()
     ) -> LayerOutputs:
         """Return the hidden states of all directions at every position."""
         states = initial_states or self.initial_state(inputs)
@@ -118,10 +113,7 @@ class RecurrentLayer(nn.Module):
         return torch.cat(outputs, dim=-1) if len(outputs) > 1 else outputs[0]
 
     def forward_with_states(
-        self,
-        inputs: LayerInputs,
-        lengths: Lengths,
-        initial_states: Sequence[RecurrentState] | None = None,
+        self, inputs: LayerInputs, lengths: Lengths, initial_states: Sequence[RecurrentState] = ()
     ) -> RecurrentLayerOutput:
         """Return the hidden states and each direction's final state."""
         states = initial_states or self.initial_state(inputs)

@@ -123,9 +123,8 @@ class FullSelfAttention(SelfAttention):
         state = self._attention_state(memory, cache, start_positions)
         attended = self.attention(inputs, memory, state, need_weights=need_weights)
         next_state = attended.state if self.attention.is_stateful else None
-        return SelfAttentionOutput(
-            attended.context, attended.weights, SelfAttentionCache(kv_cache, next_state)
-        )
+        next_cache = SelfAttentionCache(kv_cache, next_state)
+        return SelfAttentionOutput(attended.context, attended.weights, next_cache)
 
     def visibility(
         self, key_positions: Int[Tensor, "S"], query_positions: Int[Tensor, "#B T 1"]
@@ -367,8 +366,7 @@ class CompressedSelfAttention(SelfAttention):
         keys = self.compress_keys(padded).transpose(1, 2)
         values = self.compress_values(padded).transpose(1, 2)
         full_mask = torch.ones(1, 1, keys.size(1), dtype=torch.bool, device=inputs.device)
-        memory = self.attention.build_memory(values, full_mask, keys=keys)
-        return KVCache(memory.values, memory.keys)
+        return KVCache(*self.attention.build_memory(values, full_mask, keys=keys)[:2])
 
 
 def _gather_positions(

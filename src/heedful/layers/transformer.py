@@ -36,7 +36,7 @@ from heedful.layers.self_attention import (
     SelfAttentionCache,
     SelfAttentionConfig,
 )
-from heedful.shapes import Bool, Float, HiddenStates, Int, Lengths, Losses, TargetMask
+from heedful.shapes import Float, HiddenStates, Int, Lengths, Losses, Mask, TargetMask, Values
 
 NormOrder = Literal["pre", "post"]
 NormType = Literal["layer", "rms"]
@@ -214,10 +214,7 @@ class TransformerStack(nn.Module):
         return any(layer.self_attention.attention.is_stateful for layer in self._layers)
 
     def build_memory(
-        self,
-        states: Float[Tensor, "B S V"],
-        mask: Bool[Tensor, "B 1 S"],
-        keys: Float[Tensor, "B S V"] | None = None,
+        self, states: Values, mask: Mask, keys: Values | None = None
     ) -> tuple[Memory, ...]:
         """Return the memory of a source for each layer with cross-attention."""
         sublayers = [layer.cross_attention for layer in self._layers if layer.cross_attention]
