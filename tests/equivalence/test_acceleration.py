@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from heedful.acceleration import registry, tuning
-from heedful.acceleration.registry import REGISTRY, ExecutionContext, accelerate
+from heedful.acceleration.registry import REGISTRY, accelerate
 from heedful.models.language_model import LanguageModelConfig
 from heedful.ops import OPS
 from heedful.pytree import select_rows
@@ -32,7 +32,7 @@ NAMES = [
     *(name for name in SYSTEMS if name not in VARIED),
 ]
 MAX_MATCHES = 3
-INFERENCE = ExecutionContext(torch.device("cpu"), "infer")
+CPU = torch.device("cpu")
 EXAMPLES = batch(store(), [0, 3, 5, 6])
 KERNELS = [(op, kernel) for op in OPS for kernel in op.kernels]
 
@@ -138,7 +138,7 @@ def test_replacement_equals_original(acceleration):
     num_matches = 0
     for name in NAMES:
         model = build_model(name)
-        accelerated = accelerate(model, INFERENCE)
+        accelerated = accelerate(model, CPU)
         if not any(type(module) is acceleration.replacement for module in accelerated.modules()):
             continue
         expected = outputs(model)
@@ -152,8 +152,8 @@ def test_replacement_equals_original(acceleration):
 @pytest.mark.parametrize("name", ["lstm, step-then-attend", "transformer", LANGUAGE_MODEL])
 def test_everything_works_without_accelerations(name, monkeypatch):
     model = build_model(name)
-    expected = outputs(accelerate(model, INFERENCE))
+    expected = outputs(accelerate(model, CPU))
     monkeypatch.setattr(registry, "REGISTRY", ())
     use_kernels(monkeypatch)
-    assert accelerate(model, INFERENCE) is model
+    assert accelerate(model, CPU) is model
     torch.testing.assert_close(outputs(model), expected)

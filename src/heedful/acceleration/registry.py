@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import nn
@@ -27,14 +27,6 @@ from heedful.models.transformer import TransformerDecoder
 Module = TypeVar("Module", bound=nn.Module)
 
 
-class ExecutionContext(NamedTuple):
-    """Where a model runs, and for what."""
-
-    device: torch.device
-    mode: Literal["train", "infer"]
-    """In "infer", parameters stay constant for as long as the accelerated model is used."""
-
-
 class Acceleration(NamedTuple):
     """A replacement for modules of one type."""
 
@@ -43,14 +35,10 @@ class Acceleration(NamedTuple):
     device_types: tuple[str, ...] = ("cpu",)
     supports: Callable[[Any], bool] = lambda module: True
 
-    def matches(self, module: nn.Module, context: ExecutionContext) -> bool:
+    def matches(self, module: nn.Module, device: torch.device) -> bool:
         """Whether a module can be replaced; a subclass cannot, it may compute something else."""
-        return (
-            type(module) is self.original
-            and context.mode == "infer"
-            and context.device.type in self.device_types
-            and self.supports(module)
-        )
+        is_original = type(module) is self.original and device.type in self.device_types
+        return is_original and self.supports(module)
 
 
 REGISTRY: tuple[Acceleration, ...] = (
@@ -78,15 +66,16 @@ REGISTRY: tuple[Acceleration, ...] = (
 """In order of preference: the first that matches a module replaces it."""
 
 
-def accelerate(module: Module, context: ExecutionContext) -> Module:
+def accelerate(module: Module, device: torch.device) -> Module:
     """Return a module in which every part that has a replacement is replaced.
 
-    Parts without one, inside and out, are the same objects as before; `module` is not changed.
+    Parts without one, inside and out, are the same objects as before; `module` is not changed. Its
+    parameters must stay constant for as long as the accelerated module is used.
     """
     children = {
-        name: child and accelerate(child, context) for name, child in module._modules.items()
+        name: child and accelerate(child, device) for name, child in module._modules.items()
     }
-    match = next((entry for entry in REGISTRY if entry.matches(module, context)), None)
+    match = next((entry for entry in REGISTRY if entry.matches(module, device)), None)
     if match is None and all(child is module._modules[name] for name, child in children.items()):
         return module
     replacement = copy.copy(module)  # shares parameters, buffers and hooks
@@ -97,6 +86,5 @@ def accelerate(module: Module, context: ExecutionContext) -> Module:
 
 
 def accelerate_for_inference(model: Module, device: torch.device | str) -> Module:
-    """Move a model to its device and accelerate it; its parameters must not change afterwards."""
-    device = torch.device(device)
-    return accelerate(model.eval().to(device), ExecutionContext(device, "infer"))
+    """Move a model to its device, in eval mode, and accelerate it."""
+    return accelerate(model.eval().to(device), torch.device(device))

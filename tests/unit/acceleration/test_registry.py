@@ -7,8 +7,6 @@ from torch import nn
 from heedful.acceleration.decoding import PackedSoftmaxHead
 from heedful.acceleration.registry import (
     REGISTRY,
-    ExecutionContext,
-    accelerate,
     accelerate_for_inference,
 )
 from heedful.acceleration.transformer import PackedTransformerDecoder, PackedTransformerStack
@@ -62,11 +60,6 @@ def test_accelerating_twice_is_accelerating_once():
 def test_subclasses_are_not_replaced():
     head = OwnHead(3, 4)
     assert accelerate_for_inference(head, CPU) is head
-
-
-def test_nothing_is_replaced_for_training():
-    model = build("transformer")
-    assert accelerate(model, ExecutionContext(CPU, "train")) is model
 
 
 @pytest.mark.parametrize("acceleration", REGISTRY, ids=lambda each: each.replacement.__name__)
