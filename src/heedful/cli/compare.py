@@ -38,7 +38,7 @@ from heedful.tasks.file_options import Files, Split
 
 if TYPE_CHECKING:
     from heedful.comparison.evaluation_sets import EvaluationSet
-    from heedful.comparison.plan import PlannedRun
+    from heedful.comparison.training import PlannedRun
     from heedful.recipes import Recipe
 
 
@@ -100,7 +100,7 @@ def compare(
     if runs:
         comparison: Comparison | None = _compare(runs, options, baseline, device)
     else:
-        from heedful.comparison.plan import plan_runs
+        from heedful.comparison.training import plan_runs
 
         names = [name.strip() for name in str(recipes).split(",")]
         plans = plan_runs(
@@ -177,13 +177,7 @@ def _check_same_test_set(systems: NamedRecipes) -> None:
 def _compare(
     runs: Sequence[Path], options: TestOptions, baseline: str | None, device: str
 ) -> Comparison:
-    from heedful.comparison.systems import (
-        ComparisonInfo,
-        check_same_task,
-        compare_runs,
-        find_baseline,
-        group_runs,
-    )
+    from heedful.comparison.systems import check_same_task, compare_runs, find_baseline, group_runs
 
     system_runs = group_runs(runs)
     systems = [(system.name, system.recipe) for system in system_runs]
@@ -194,7 +188,7 @@ def _compare(
     return compare_runs(
         system_runs,
         evaluation_set,
-        info=ComparisonInfo(_command_line()),
+        command=_command_line(),
         baseline=baseline,
         device=device,
     )

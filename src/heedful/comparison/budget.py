@@ -95,32 +95,22 @@ class Budget(NamedTuple):
         """Train a run in a folder, or resume it, until the budget is used up."""
         if self.limit == "max_steps":
             return train(self._final_segment(recipe, round(self.max_value)), folder)
-        steps = self._read_planned_steps(folder)
-        if steps is None:
+        run = Run(folder)
+        steps = run.read_recipe().training.max_steps if run.exists else _UNLIMITED_STEPS
+        if steps == _UNLIMITED_STEPS:  # the first segment is not over
             result = train(self._first_segment(recipe), folder)
             if not result.stop_reason:  # interrupted
                 return result
-            steps = self._estimate_steps(result, folder)
+            steps = max(1, round(result.step / FIRST_SEGMENT_FRACTION))
+            if self.seconds is not None:
+                steps = estimate_steps(
+                    read_json_lines(folder / METRICS_FILE),
+                    step=result.step,
+                    elapsed_seconds=result.seconds,
+                    total_seconds=self.seconds,
+                    validations=NUM_VALIDATIONS - 2,  # the first is over, the last is not counted
+                )
         return train(self._final_segment(recipe, steps), folder)
-
-    def _estimate_steps(self, result: TrainingResult, folder: Path) -> int:
-        if self.seconds is None:
-            return max(1, round(result.step / FIRST_SEGMENT_FRACTION))
-        return estimate_steps(
-            read_json_lines(folder / METRICS_FILE),
-            step=result.step,
-            elapsed_seconds=result.seconds,
-            total_seconds=self.seconds,
-            validations=NUM_VALIDATIONS - 2,  # the first is over, the last is not counted
-        )
-
-    def _read_planned_steps(self, folder: Path) -> int | None:
-        """Return the number of steps of a run whose first segment is over, else None."""
-        run = Run(folder)
-        if not run.exists:
-            return None
-        max_steps = run.read_recipe().training.max_steps
-        return max_steps if max_steps != _UNLIMITED_STEPS else None
 
     def _first_segment(self, recipe: Recipe) -> Recipe:
         limit = self.max_value * FIRST_SEGMENT_FRACTION
@@ -151,25 +141,16 @@ def estimate_steps(
     is the total time, t_1 the time of the first step, which includes all set-up, and n validations
     of v seconds each are to come.
     """
-    first_step_seconds = _first_step_seconds(entries) if step > 1 else 0.0
-    step_seconds = (elapsed_seconds - first_step_seconds) / max(1, step - 1)
-    validation_seconds = validations * _validation_seconds(entries, elapsed_seconds)
-    remaining = total_seconds - elapsed_seconds - validation_seconds
-    return step + max(1, round(remaining / step_seconds)) if step_seconds > 0 else step + 1
-
-
-def _first_step_seconds(entries: Sequence[Entry]) -> float:
+    first_step_seconds = validation_seconds = 0.0
     training = entries_of_type(entries, "training")
-    if not training or training[0]["step"] != 1:
-        return 0.0
-    return as_finite_float(training[0].get("seconds")) or 0.0
-
-
-def _validation_seconds(entries: Sequence[Entry], elapsed_seconds: float) -> float:
-    """Return the duration of the validation that ended the first segment."""
-    validations = entries_of_type(entries, "validation")
-    end = as_finite_float(validations[-1].get("seconds")) if validations else None
-    return max(0.0, end - elapsed_seconds) if end is not None else 0.0
+    if step > 1 and training and training[0]["step"] == 1:
+        first_step_seconds = as_finite_float(training[0].get("seconds")) or 0.0
+    for entry in entries_of_type(entries, "validation")[-1:]:  # that ended the segment
+        end = as_finite_float(entry.get("seconds"))
+        validation_seconds = max(0.0, end - elapsed_seconds) if end is not None else 0.0
+    step_seconds = (elapsed_seconds - first_step_seconds) / max(1, step - 1)
+    remaining = total_seconds - elapsed_seconds - validations * validation_seconds
+    return step + max(1, round(remaining / step_seconds)) if step_seconds > 0 else step + 1
 
 
 # ----- what a run has cost -----
@@ -198,15 +179,20 @@ def read_training_cost(folder: Path) -> TrainingCost:
     last_step = max([*steps, *checkpoint_step], default=None)
     if last_step not in checkpoint_step:  # a run that was killed later
         progress = {}
+
+    def cost(name: str) -> float | None:
+        value = as_finite_float(progress.get(name))
+        logged = [(as_finite_float(entry.get(name)), entry["step"]) for entry in training]
+        known = [(number, step) for number, step in logged if number is not None]
+        if value is not None or not known or last_step is None:
+            return value
+        number, step = known[-1]
+        return number * last_step / max(1, step)
+
     memory = [as_finite_float(entry.get("peak_memory")) for entry in training]
-    seconds, flops = (
-        _scaled_to_step(name, training, last_step)
-        if (value := as_finite_float(progress.get(name))) is None
-        else value
-        for name in ("seconds", "flops")
-    )
     peak_memory = max((value for value in memory if value is not None), default=None)
-    return TrainingCost(last_step, seconds, flops, peak_memory, _curve(training, validations))
+    curve = _curve(training, validations)
+    return TrainingCost(last_step, cost("seconds"), cost("flops"), peak_memory, curve)
 
 
 def _read_newest_progress(folder: Path) -> tuple[list[int], dict[str, Any]]:
@@ -216,18 +202,6 @@ def _read_newest_progress(folder: Path) -> tuple[list[int], dict[str, Any]]:
             text = (checkpoint / PROGRESS_FILE).read_text(encoding="utf-8")
             return [step], dict(json.loads(text))
     return [], {}
-
-
-def _scaled_to_step(name: str, training: Sequence[Entry], last_step: int | None) -> float | None:
-    known = [
-        (value, entry["step"])
-        for entry in training
-        if (value := as_finite_float(entry.get(name))) is not None
-    ]
-    if not known or last_step is None:
-        return None
-    value, step = known[-1]
-    return value * last_step / max(1, step)
 
 
 def _curve(training: Sequence[Entry], validations: Sequence[Entry]) -> list[ValidationPoint]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import lcm
+from operator import truediv
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,13 +21,9 @@ from typing_extensions import override
 
 from heedful.comparison.results import RunStatistics, SystemScore
 from heedful.errors import RunError, check
-from heedful.evaluation.base import Array, Metric, MetricScore
+from heedful.evaluation.base import Metric, MetricScore
 from heedful.evaluation.breakdowns import LengthBreakdown
-from heedful.evaluation.significance import (
-    Difference,
-    bootstrap_interval,
-    compare_systems,
-)
+from heedful.evaluation.significance import bootstrap_interval, compare_systems
 from heedful.runs import load
 from heedful.tasks.prediction import Predictor
 from heedful.tasks.task import Task
@@ -49,7 +46,7 @@ class SystemResult(NamedTuple):
     num_parameters: int
     sentences_per_second: RunStatistics
     tokens_per_second: RunStatistics
-    outputs: Sequence[str]  # of the first run, for the examples
+    outputs: Sequence[str] = ()  # of the first run, for the examples
 
 
 class EvaluationResults(NamedTuple):
@@ -112,18 +109,17 @@ class ParallelEvaluationSet(EvaluationSet):
         self, systems: Sequence[Sequence[Path]], *, baseline: int, device: str
     ) -> EvaluationResults:
         overrides = [f"decoding.beam_size={self.beam_size}"] if self.beam_size else []
-        predictors = [
-            load(run, device=device, overrides=overrides) for runs in systems for run in runs
-        ]
+        runs = [run for system in systems for run in system]
+        predictors = [load(run, device=device, overrides=overrides) for run in runs]
         decoded = group_by_system(
             decode_interleaved(predictors, self.sources, with_progress=self.with_progress), systems
         )
-        outputs = [[result.outputs for result in runs] for runs in decoded]
+        outputs = [[run.outputs for run in system] for system in decoded]
         scores = [
             score_systems(metric, outputs, self.sources, self.references, baseline=baseline)
             for metric in self.metrics
         ]
-        shown = self._select_examples([runs[0] for runs in outputs])
+        rows = select_examples([runs[0] for runs in outputs])
         members = group_by_system(predictors, systems)
         results = [
             SystemResult(
@@ -131,20 +127,21 @@ class ParallelEvaluationSet(EvaluationSet):
                 count_parameters(members[index][0].model),
                 RunStatistics.from_values([self.size / run.seconds for run in decoded[index]]),
                 RunStatistics.from_values([run.num_tokens / run.seconds for run in decoded[index]]),
-                [outputs[index][0][row] for row in shown],
+                [outputs[index][0][row] for row in rows],
             )
             for index, system_scores in enumerate(zip(*scores, strict=True))
         ]
-        sources = [self.sources[row] for row in shown]
-        return EvaluationResults(results, sources, [self.references[row][0] for row in shown])
+        sources = [self.sources[row] for row in rows]
+        return EvaluationResults(results, sources, [self.references[row][0] for row in rows])
 
-    def _select_examples(self, outputs: Sequence[Sequence[str]]) -> list[int]:
-        """Return evenly spaced sentences, first of those for which the systems differ."""
-        by_sentence = list(zip(*outputs, strict=True))
-        differing = [row for row, texts in enumerate(by_sentence) if len({*texts}) > 1]
-        equal = [row for row, texts in enumerate(by_sentence) if len({*texts}) == 1]
-        chosen = evenly_spaced(differing, MAX_EXAMPLES)
-        return sorted([*chosen, *evenly_spaced(equal, MAX_EXAMPLES - len(chosen))])
+
+def select_examples(outputs: Sequence[Sequence[str]]) -> list[int]:
+    """Return evenly spaced sentences, first of those for which the outputs of systems differ."""
+    is_equal = [len({*texts}) == 1 for texts in zip(*outputs, strict=True)]
+    differing = [row for row, equal in enumerate(is_equal) if not equal]
+    chosen = evenly_spaced(differing, MAX_EXAMPLES)
+    others = [row for row, equal in enumerate(is_equal) if equal]
+    return sorted([*chosen, *evenly_spaced(others, MAX_EXAMPLES - len(chosen))])
 
 
 def evenly_spaced(rows: Sequence[int], max_count: int) -> list[int]:
@@ -153,12 +150,13 @@ def evenly_spaced(rows: Sequence[int], max_count: int) -> list[int]:
     return [rows[index * len(rows) // count] for index in range(count)]
 
 
-class DecodingResult(NamedTuple):
-    """Outputs of one run, and how long they took."""
+@dataclass
+class DecodingResult:
+    """Outputs of one run so far, and how long they took."""
 
     outputs: list[str]
-    seconds: float
-    num_tokens: int  # of the outputs, by the tokenizer of the run
+    seconds: float = 0.0
+    num_tokens: int = 0  # of the outputs, by the tokenizer of the run
 
 
 def decode_interleaved(
@@ -173,26 +171,17 @@ def decode_interleaved(
     """
     for predictor in predictors:
         list(predictor.predict(sources[:NUM_WARMUP]))
-    results = [DecodingResult([], 0.0, 0) for _ in predictors]
+    results = [DecodingResult([]) for _ in predictors]
     batches = [sources[start : start + BATCH_SIZE] for start in range(0, len(sources), BATCH_SIZE)]
     for batch_index, batch in enumerate(with_progress(batches)):
         for turn in range(len(predictors)):
             index = (batch_index + turn) % len(predictors)
-            results[index] = _extend_result(results[index], predictors[index], batch)
+            start = time.perf_counter()
+            predictions = list(predictors[index].predict(batch))
+            results[index].seconds += time.perf_counter() - start
+            results[index].outputs += [prediction.text for prediction in predictions]
+            results[index].num_tokens += sum(len(prediction.tokens) for prediction in predictions)
     return results
-
-
-def _extend_result(
-    result: DecodingResult, predictor: Predictor, sources: Sequence[str]
-) -> DecodingResult:
-    start = time.perf_counter()
-    predictions = list(predictor.predict(sources))
-    seconds = time.perf_counter() - start
-    return DecodingResult(
-        [*result.outputs, *(prediction.text for prediction in predictions)],
-        result.seconds + seconds,
-        result.num_tokens + sum(len(prediction.tokens) for prediction in predictions),
-    )
 
 
 def score_systems(
@@ -221,9 +210,12 @@ def score_systems(
     for index, runs in enumerate(systems):
         difference = None
         if index != baseline:
-            value = stats[index].mean - stats[baseline].mean
-            tested = _test_difference(metric, statistics[index], statistics[baseline])
-            difference = tested._replace(value=value)
+            pair = statistics[index], statistics[baseline]
+            count = lcm(*map(len, pair))  # each is repeated to the same total number of runs
+            one, other = (count // len(arrays) * sum(arrays[1:], arrays[0]) for arrays in pair)
+            difference = compare_systems(one, other, metric.compute)._replace(
+                value=stats[index].mean - stats[baseline].mean
+            )
         scores.append(
             SystemScore(
                 MetricScore(metric.name, stats[index].mean, metric.signature(references)),
@@ -235,15 +227,6 @@ def score_systems(
             )
         )
     return scores
-
-
-def _test_difference(
-    metric: Metric, system: Sequence[Array], baseline: Sequence[Array]
-) -> Difference:
-    """Test the statistics summed over runs, each repeated to the same total number of runs."""
-    count = lcm(len(system), len(baseline))
-    one, other = (count // len(runs) * sum(runs[1:], runs[0]) for runs in (system, baseline))
-    return compare_systems(one, other, metric.compute)
 
 
 def _scores_by_length(
@@ -285,20 +268,6 @@ class TextEvaluationSet(EvaluationSet):
         del baseline  # there are no sentences to test a difference by
         folders = [run for runs in systems for run in runs]
         predictors = [load(run, device=device) for run in folders]
-        self._check_comparable(folders, predictors)
-        scores, seconds = self._score_interleaved(predictors)
-        runs = [
-            _RunScores(
-                predictor,
-                {score.name: score for score in run_scores},
-                NUM_ROUNDS * self.size / run_seconds,
-                NUM_ROUNDS * predictor.count_tokens(self.lines) / run_seconds,
-            )
-            for predictor, run_scores, run_seconds in zip(predictors, scores, seconds, strict=True)
-        ]
-        return EvaluationResults([self._result(group) for group in group_by_system(runs, systems)])
-
-    def _check_comparable(self, folders: Sequence[Path], predictors: Sequence[Predictor]) -> None:
         keys = [self.task.comparison_key(predictor, self.lines) for predictor in predictors]
         for folder, key in zip(folders, keys, strict=True):
             check(
@@ -308,11 +277,6 @@ class TextEvaluationSet(EvaluationSet):
                 "compare runs with equal `tokenizers`, `data.lm_batching` and `model.masking`",
                 RunError,
             )
-
-    def _score_interleaved(
-        self, predictors: Sequence[Predictor]
-    ) -> tuple[list[list[MetricScore]], list[float]]:
-        """Evaluate by turns; return the scores and the seconds of each predictor."""
         for predictor in predictors:
             predictor.evaluate(self.lines[:NUM_WARMUP])
         scores: list[list[MetricScore]] = [[] for _ in predictors]
@@ -322,26 +286,24 @@ class TextEvaluationSet(EvaluationSet):
                 start = time.perf_counter()
                 scores[index] = predictor.evaluate(self.lines)
                 seconds[index] += time.perf_counter() - start
-        return scores, seconds
+        runs = list(zip(predictors, scores, seconds, strict=True))
+        return EvaluationResults([self._result(group) for group in group_by_system(runs, systems)])
 
-    def _result(self, runs: Sequence[_RunScores]) -> SystemResult:
+    def _result(self, runs: Sequence[tuple[Predictor, list[MetricScore], float]]) -> SystemResult:
+        """Return the result of a system from predictor, scores and seconds of each run."""
+        by_name = [{score.name: score for score in scores} for _, scores, _ in runs]
         scores = []
         for name, direction in self.task.compared_scores.items():
-            if name in runs[0].scores:
-                stats = RunStatistics.from_values([run.scores[name].value for run in runs])
-                score = runs[0].scores[name]._replace(value=stats.mean)
+            if name in by_name[0]:
+                stats = RunStatistics.from_values([run[name].value for run in by_name])
+                score = by_name[0][name]._replace(value=stats.mean)
                 scores.append(SystemScore(score, direction, stats))
+        num_lines = NUM_ROUNDS * self.size
+        num_tokens = [NUM_ROUNDS * predictor.count_tokens(self.lines) for predictor, _, _ in runs]
+        seconds = [run_seconds for _, _, run_seconds in runs]
         return SystemResult(
             scores,
-            count_parameters(runs[0].predictor.model),
-            RunStatistics.from_values([run.lines_per_second for run in runs]),
-            RunStatistics.from_values([run.tokens_per_second for run in runs]),
-            outputs=(),
+            count_parameters(runs[0][0].model),
+            RunStatistics.from_values([num_lines / run_seconds for run_seconds in seconds]),
+            RunStatistics.from_values(list(map(truediv, num_tokens, seconds))),
         )
-
-
-class _RunScores(NamedTuple):
-    predictor: Predictor
-    scores: dict[str, MetricScore]
-    lines_per_second: float
-    tokens_per_second: float

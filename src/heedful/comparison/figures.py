@@ -12,14 +12,8 @@ from statistics import mean
 from typing import NamedTuple
 
 from heedful.comparison.results import Comparison, RunStatistics, System
-from heedful.inspection.training_curves import (
-    CurvePoint,
-    CurveStyle,
-    as_finite_float,
-    curve_style,
-    downsample,
-    ordered_names,
-)
+from heedful.inspection import training_curves
+from heedful.inspection.training_curves import CurvePoint, CurveStyle, as_finite_float
 from heedful.plotting.axes import SMALLEST, CategoryTick, PlotFrame
 from heedful.plotting.charts import (
     LIGHT_LINE_COLORS,
@@ -77,39 +71,41 @@ def _system_line(index: int, system: System, points: Sequence[PointOrGap]) -> Li
 
 def plot_quality_vs_flops(comparison: Comparison) -> Figure:
     """Plot the main metric against the training FLOPs."""
-    return _plot_tradeoff(
-        comparison,
-        [system.cost.training_flops for system in comparison.systems],
-        cost_sign=1,
-        labels=("training FLOPs", "training FLOPs", "needs fewer training FLOPs"),
-        reason="score or training FLOPs unknown",
-    )
+    costs = [system.cost.training_flops for system in comparison.systems]
+    name, cheaper = "training FLOPs", "needs fewer training FLOPs"
+    return _plot_tradeoff(comparison, costs, name, x_label=name, cheaper=cheaper, cost_sign=1)
 
 
 def plot_quality_vs_speed(comparison: Comparison) -> Figure:
     """Plot the main metric against the decoding speed."""
+    costs = [system.cost.sentences_per_second for system in comparison.systems]
+    x_label, cheaper = "sentences per second", "is faster"
     return _plot_tradeoff(
-        comparison,
-        [system.cost.sentences_per_second for system in comparison.systems],
-        cost_sign=-1,
-        labels=("speed", "sentences per second", "is faster"),
-        reason="score or speed unknown",
+        comparison, costs, "speed", x_label=x_label, cheaper=cheaper, cost_sign=-1
     )
 
 
 def _plot_tradeoff(
     comparison: Comparison,
     costs: Sequence[RunStatistics | None],
+    name: str,
     *,
+    x_label: str,
+    cheaper: str,
     cost_sign: int,
-    labels: tuple[str, str, str],
-    reason: str,
 ) -> Figure:
     """Plot systems and their Pareto front; `cost_sign` is 1 if a lower x is better, else -1."""
-    title_part, x_label, cheaper = labels
-    title = f"{main_metric_name(comparison)} against {title_part}"
-    points = _scatter_points(comparison, costs)
-    notes = list(missing_system_notes(comparison, [point.name for point in points], reason))
+    title = f"{main_metric_name(comparison)} against {name}"
+    points = []
+    pairs = zip(comparison.systems[:MAX_LINES], costs, strict=False)
+    for index, (system, cost) in enumerate(pairs):
+        quality = system.scores[0].stats
+        has_logarithm = cost and (as_finite_float(cost.mean) or 0) >= SMALLEST
+        if cost and has_logarithm and as_finite_float(quality.mean) is not None:
+            errors = [as_finite_float(stats.std) or 0.0 for stats in (cost, quality)]
+            points.append(ScatterPoint(system.name, cost.mean, quality.mean, index, *errors))
+    reason, drawn = f"score or {name} unknown", [point.name for point in points]
+    notes = list(missing_system_notes(comparison, drawn, reason))
     if not points:
         return Figure(title, None, notes)
     quality_sign = 1 if comparison.systems[0].scores[0].direction == "higher" else -1
@@ -134,22 +130,6 @@ def _plot_tradeoff(
     return Figure(title, svg, [front_note, bars_note, *notes])
 
 
-def _scatter_points(
-    comparison: Comparison, costs: Sequence[RunStatistics | None]
-) -> list[ScatterPoint]:
-    """Return the systems with a finite score and a cost that has a logarithm."""
-    points = []
-    for index, (system, cost) in enumerate(
-        zip(comparison.systems[:MAX_LINES], costs, strict=False)
-    ):
-        quality = system.scores[0].stats
-        is_known = cost and (as_finite_float(cost.mean) or 0) >= SMALLEST
-        if cost and is_known and as_finite_float(quality.mean) is not None:
-            errors = [as_finite_float(stats.std) or 0.0 for stats in (cost, quality)]
-            points.append(ScatterPoint(system.name, cost.mean, quality.mean, index, *errors))
-    return points
-
-
 def pareto_front(costs: Sequence[float], qualities: Sequence[float]) -> list[int]:
     """Return the indices of the points that no other dominates, by increasing cost.
 
@@ -160,12 +140,9 @@ def pareto_front(costs: Sequence[float], qualities: Sequence[float]) -> list[int
     front: list[int] = []
     for index in by_cost:
         # All points before this one cost no more, so it must be better, or equal in both.
-        is_better = not front or qualities[index] > qualities[front[-1]]
-        is_equal = bool(front) and (costs[index], qualities[index]) == (
-            costs[front[-1]],
-            qualities[front[-1]],
-        )
-        if is_better or is_equal:
+        cost, quality = costs[index], qualities[index]
+        last = (costs[front[-1]], qualities[front[-1]]) if front else None
+        if last is None or quality > last[1] or (cost, quality) == last:
             front.append(index)
     return front
 
@@ -213,11 +190,8 @@ def length_groups(comparison: Comparison) -> Mapping[str, int]:
     """Return the groups of lengths with their sizes, shortest first."""
     # All systems have the same sentences: the groups of one are among those of the longest list.
     by_system = [system.scores[0].by_length for system in comparison.systems]
-    return {
-        name: size
-        for groups in sorted(by_system, key=len, reverse=True)
-        for name, size, _ in groups
-    }
+    longest_first = sorted(by_system, key=len, reverse=True)
+    return {name: size for groups in longest_first for name, size, _ in groups}
 
 
 # ----- learning curves -----
@@ -242,12 +216,14 @@ AXES = (
 def validation_metrics(comparison: Comparison) -> list[str]:
     """Return what was computed at validations, "loss" first."""
     points = [point for system in comparison.systems for run in system.curves for point in run]
-    return ordered_names((name for point in points for name in point.scores), all_metrics())
+    return training_curves.ordered_names(
+        (name for point in points for name in point.scores), all_metrics()
+    )
 
 
 def validation_metric_style(name: str) -> CurveStyle:
     """Return label, unit and direction of a validation metric."""
-    return curve_style(name, all_metrics())
+    return training_curves.curve_style(name, all_metrics())
 
 
 def plot_learning_curves(comparison: Comparison, score: str, axis: Axis) -> Figure:
@@ -297,20 +273,20 @@ def _run_curves(system: System, score: str, axis: Axis) -> list[list[CurvePoint]
 
 
 def _points(curve: Sequence[CurvePoint], axis: Axis) -> list[PointOrGap]:
-    return [(getattr(point, axis.name), point.value) for point in downsample(curve, MAX_POINTS)]
+    points = training_curves.downsample(curve, MAX_POINTS)
+    return [(getattr(point, axis.name), point.value) for point in points]
 
 
 def mean_curve(curves: Sequence[Sequence[CurvePoint]]) -> list[CurvePoint]:
     """Return the mean of curves at the steps that all have; if there are none, the first curve."""
     by_step = [{point.step: point for point in curve} for curve in curves]
-    common = set(by_step[0]).intersection(*by_step)
+
+    def mean_if_known(values: Sequence[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return mean(known) if len(known) == len(values) else None
+
     means = []
-    for step in sorted(common):
+    for step in sorted(set(by_step[0]).intersection(*by_step)):
         _, seconds, flops, values = zip(*(run[step] for run in by_step), strict=True)
-        means.append(CurvePoint(step, _mean_if_known(seconds), _mean_if_known(flops), mean(values)))
+        means.append(CurvePoint(step, mean_if_known(seconds), mean_if_known(flops), mean(values)))
     return means or list(curves[0])
-
-
-def _mean_if_known(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return mean(known) if len(known) == len(values) else None

@@ -8,34 +8,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from heedful.comparison.figures import (
-    AXES,
-    Figure,
-    plot_learning_curves,
-    plot_quality_by_length,
-    plot_quality_vs_flops,
-    plot_quality_vs_speed,
-    validation_metric_style,
-    validation_metrics,
-)
+from heedful.comparison import figures, tables
+from heedful.comparison.figures import Figure
 from heedful.comparison.results import Comparison
-from heedful.comparison.tables import (
-    footnotes,
-    make_columns,
-    render_differences,
-    render_length_table,
-    render_table,
-    system_header,
-    to_csv,
-    to_latex,
-    to_markdown,
-)
+from heedful.comparison.tables import system_header
 from heedful.plotting import html
 from heedful.plotting.charts import CHART_STYLE
 from heedful.plotting.svg import escape_line
@@ -52,9 +34,9 @@ def save_comparison(comparison: Comparison, folder: Path) -> list[Path]:
     # The numbers first: they may have taken hours.
     formats: Mapping[str, Callable[[Comparison], str]] = {
         "comparison.json": comparison_to_json,
-        "table.csv": to_csv,
-        "table.md": to_markdown,
-        "table.tex": to_latex,
+        "table.csv": tables.to_csv,
+        "table.md": tables.to_markdown,
+        "table.tex": tables.to_latex,
         "report.html": render_comparison_page,
     }
     for name, render in formats.items():
@@ -79,16 +61,22 @@ def _to_plain(value: Any) -> Any:
 
 def render_comparison_page(comparison: Comparison) -> str:
     """Return a self-contained HTML page."""
+    sections = [
+        ("table", "Systems", _table(comparison)),
+        ("cost", "Quality and cost", _cost(comparison)),
+        ("length", "Quality and length", _length(comparison)),
+        ("learning", "Learning curves", _learning(comparison)),
+        ("examples", "Examples", _examples(comparison)),
+        ("reproduction", "How to reproduce this", _reproduction(comparison)),
+    ]
     main = html.element(
         "main",
         html.element("p", _summary_sentence(comparison), css_class="summary"),
         html.key_figures(_key_figures(comparison)),
-        _section("table", "Systems", _table(comparison)),
-        _section("cost", "Quality and cost", _cost(comparison)),
-        _section("length", "Quality and length", _length(comparison)),
-        _section("learning", "Learning curves", _learning(comparison)),
-        _section("examples", "Examples", _examples(comparison)),
-        _section("reproduction", "How to reproduce this", _reproduction(comparison)),
+        *(
+            html.element("section", html.element("h2", title), *parts, attributes={"id": name})
+            for name, title, parts in sections
+        ),
     )
     return html.render_page(
         html.serialize(main),
@@ -98,10 +86,6 @@ def render_comparison_page(comparison: Comparison) -> str:
         extra_style=CHART_STYLE,
         page_type="run comparison",
     )
-
-
-def _section(name: str, title: str, parts: Iterable[Element]) -> Element:
-    return html.element("section", html.element("h2", title), *parts, attributes={"id": name})
 
 
 def _note(text: str, css_class: str = "note") -> Element:
@@ -124,7 +108,7 @@ def _key_figures(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
     yield "Test sentences", f"{comparison.num_sentences:,}", ""
     if comparison.budget:
         yield "Training budget", escape_line(comparison.budget), "for each run"
-    main, *others = make_columns(comparison)
+    main, *others = tables.make_columns(comparison)
     titles = {"training FLOPs": "Fewest training FLOPs", "sentences/s": "Most sentences/s"}
     columns = [(f"Best {main.name}", main)]
     columns += [(titles[column.name], column) for column in others if column.name in titles]
@@ -140,22 +124,22 @@ def _key_figures(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
 
 def _table(comparison: Comparison) -> Iterator[Element]:
     yield html.element("p", css_class="sorted note", attributes={"role": "status"})
-    yield render_table(comparison)
-    yield from map(_note, footnotes(comparison))
+    yield tables.render_table(comparison)
+    yield from map(_note, tables.footnotes(comparison))
     for name, run, message in comparison.failures:
         yield _note(f"Failed: {name} ({run}): {message}", "note failure")
-    if differences := render_differences(comparison):
+    if differences := tables.render_differences(comparison):
         yield differences
 
 
 def _cost(comparison: Comparison) -> Iterator[Element]:
-    yield _figure(plot_quality_vs_flops(comparison))
-    yield _figure(plot_quality_vs_speed(comparison))
+    yield _figure(figures.plot_quality_vs_flops(comparison))
+    yield _figure(figures.plot_quality_vs_speed(comparison))
 
 
 def _length(comparison: Comparison) -> Iterator[Element]:
-    yield _figure(plot_quality_by_length(comparison))
-    if table := render_length_table(comparison):
+    yield _figure(figures.plot_quality_by_length(comparison))
+    if table := tables.render_length_table(comparison):
         yield table
 
 
@@ -169,20 +153,20 @@ def _figure(figure: Figure) -> Element:
 
 
 def _learning(comparison: Comparison) -> Iterator[Element]:
-    scores = validation_metrics(comparison)
+    scores = figures.validation_metrics(comparison)
     if not scores:
         yield _note("No run has logged a validation.", "nothing")
         return
-    names = [validation_metric_style(score).name for score in scores]
+    names = [figures.validation_metric_style(score).name for score in scores]
     yield html.element(
         "div",
         html.radio_group("score", "of", names),
-        html.radio_group("axis", "over", [axis.title for axis in AXES]),
+        html.radio_group("axis", "over", [axis.title for axis in figures.AXES]),
         css_class="bar switches",
     )
     for score_index, score in enumerate(scores):
-        for axis_index, axis in enumerate(AXES):
-            figure = _figure(plot_learning_curves(comparison, score, axis))
+        for axis_index, axis in enumerate(figures.AXES):
+            figure = _figure(figures.plot_learning_curves(comparison, score, axis))
             choice = {"data-score": str(score_index), "data-axis": str(axis_index)}
             yield html.element("div", figure, css_class="curves", attributes=choice)
 
@@ -201,19 +185,19 @@ def _reproduction(comparison: Comparison) -> Iterator[Element]:
     yield html.element("h3", "Command")
     command = html.element("code", comparison.command)
     yield html.element("pre", command, attributes={"tabindex": "0"})
-    signatures = [
-        [html.row_header(name), html.element("td", html.element("code", signature))]
-        for name, _, signature in (score.score for score in comparison.systems[0].scores)
-    ]
-    yield _text_table(["metric", "signature"], signatures, "How each metric is computed")
-    runs = [
-        [
-            system_header(system, index),
-            html.element("td", *(html.element("code", run) for run in system.runs)),
-        ]
-        for index, system in enumerate(comparison.systems)
-    ]
-    yield _text_table(["system", "runs"], runs, "The runs of each system")
+    signatures, runs = [], []
+    for name, _, signature in (score.score for score in comparison.systems[0].scores):
+        cell = html.element("td", html.element("code", signature))
+        signatures.append([html.row_header(name), cell])
+    for index, system in enumerate(comparison.systems):
+        cell = html.element("td", *(html.element("code", run) for run in system.runs))
+        runs.append([system_header(system, index), cell])
+    for names, rows, caption in (
+        (("metric", "signature"), signatures, "How each metric is computed"),
+        (("system", "runs"), runs, "The runs of each system"),
+    ):
+        head = [html.column_header(name) for name in names]
+        yield html.table(head, rows, css_class="plain words", caption=caption)
     yield html.element("h3", "Environment")
     if not comparison.environment:
         yield _note("The environment was not recorded.", "nothing")
@@ -222,33 +206,27 @@ def _reproduction(comparison: Comparison) -> Iterator[Element]:
     yield html.element("div", values, css_class="environments")
 
 
-def _text_table(head: Sequence[str], rows: Sequence[Sequence[Element]], caption: str) -> Element:
-    return html.table(
-        [html.column_header(name) for name in head], rows, css_class="plain words", caption=caption
-    )
-
-
 # ----- examples -----
 
 
 def render_example(comparison: Comparison, index: int, headers: Sequence[Element]) -> Element:
     """Return source, reference and the output of each system, under these row headers."""
     source, reference = comparison.sources[index], comparison.references[index]
-    rows = [
-        _row(html.row_header("source"), [source]),
-        _row(html.row_header("reference"), [reference]),
+    texts: list[tuple[Element, list[Element | str]]] = [
+        (html.row_header("source"), [source]),
+        (html.row_header("reference"), [reference]),
     ]
     for header, system in zip(headers, comparison.systems, strict=True):
         if index < len(system.outputs):
-            rows.append(_row(header, _mark_differences(system.outputs[index], reference)))
+            texts.append((header, _mark_differences(system.outputs[index], reference)))
+    rows = []
+    for header, parts in texts:
+        # Texts may be in any language: each gets its own direction.
+        cell = html.element("td", *parts, attributes={"dir": "auto"})
+        rows.append(html.element("tr", header, cell))
     caption = html.element("caption", f"Example {index + 1} of {len(comparison.sources)}")
     body = html.element("tbody", *rows)
     return html.element("table", caption, body, css_class="plain words example")
-
-
-def _row(header: Element, parts: Sequence[Element | str]) -> Element:
-    # Texts may be in any language: each gets its own direction.
-    return html.element("tr", header, html.element("td", *parts, attributes={"dir": "auto"}))
 
 
 def _mark_differences(output: str, reference: str) -> list[Element | str]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from heedful.comparison.budget import TrainingCost, read_training_cost
+from heedful.comparison.budget import read_training_cost
 from heedful.comparison.evaluation_sets import EvaluationSet, SystemResult
 from heedful.comparison.results import Comparison, Cost, Failure, RunStatistics, System
 from heedful.config import fields_with_role
@@ -41,7 +41,7 @@ class SystemRuns(NamedTuple):
 
 def group_runs(folders: Iterable[Path]) -> list[SystemRuns]:
     """Group trained runs into systems, in the order of their first runs."""
-    systems: dict[tuple[str, int], list[tuple[Path, Recipe]]] = {}
+    systems: dict[tuple[str, int], SystemRuns] = {}
     num_runs: Counter[tuple[str, int]] = Counter()
     seen: set[Path] = set()
     for folder in folders:
@@ -51,15 +51,16 @@ def group_runs(folders: Iterable[Path]) -> list[SystemRuns]:
         run.verify()
         recipe = run.read_recipe()
         fingerprint = system_fingerprint(recipe)
-        key = fingerprint, recipe.training.seed
+        run_key = fingerprint, recipe.training.seed
         # The second run with a seed starts another system.
-        systems.setdefault((fingerprint, num_runs[key]), []).append((folder, recipe))
-        num_runs[key] += 1
-    groups = list(systems.values())
-    names = _unique_names([[folder for folder, _ in runs] for runs in groups])
+        key = fingerprint, num_runs[run_key]
+        system = systems.get(key, SystemRuns("", recipe, []))
+        systems[key] = system._replace(folders=[*system.folders, folder])
+        num_runs[run_key] += 1
+    names = [_common_name(system.folders) for system in systems.values()]
     return [
-        SystemRuns(name, runs[0][1], [folder for folder, _ in runs])
-        for name, runs in zip(names, groups, strict=True)
+        system._replace(name=name if names.count(name) == 1 else str(system.folders[0]))
+        for name, system in zip(names, systems.values(), strict=True)
     ]
 
 
@@ -74,22 +75,13 @@ def system_fingerprint(recipe: Recipe) -> str:
     return json.dumps(settings, sort_keys=True)
 
 
-def _unique_names(groups: Sequence[Sequence[Path]]) -> list[str]:
-    """Name each system after its folders, or by the path of the first if names are equal."""
-    names = [_common_name([folder.resolve().name for folder in folders]) for folders in groups]
-    return [
-        name if names.count(name) == 1 else str(folders[0])
-        for name, folders in zip(names, groups, strict=True)
-    ]
-
-
-def _common_name(names: Sequence[str]) -> str:
-    """Return the common prefix of names, without the start of a number."""
+def _common_name(folders: Sequence[Path]) -> str:
+    """Return the common prefix of the names of folders, without the start of a number."""
+    names = [folder.resolve().name for folder in folders]
     if len(names) == 1:
         return names[0]
     common = takewhile(lambda letters: len({*letters}) == 1, zip(*names, strict=False))
-    prefix = "".join(letters[0] for letters in common)
-    return re.sub(r"[-_.]?\d*$", "", prefix) or names[0]
+    return re.sub(r"[-_.]?\d*$", "", "".join(letters[0] for letters in common)) or names[0]
 
 
 def check_same_task(systems: Sequence[tuple[str, Recipe]]) -> None:
@@ -110,26 +102,17 @@ def find_baseline(system_runs: Sequence[SystemRuns], baseline: str) -> int:
         if baseline == name or Path(baseline).resolve() in [path.resolve() for path in folders]:
             return index
     names = [system.name for system in system_runs]
-    raise ConfigError(
-        "--baseline",
-        f"no system is called {baseline!r}{did_you_mean(baseline, names)}",
-        choices_hint(names),
-    )
-
-
-class ComparisonInfo(NamedTuple):
-    """How a comparison came about."""
-
-    command: str
-    budget: str | None = None
-    failures: Sequence[Failure] = ()
+    message = f"no system is called {baseline!r}{did_you_mean(baseline, names)}"
+    raise ConfigError("--baseline", message, choices_hint(names))
 
 
 def compare_runs(
     system_runs: Sequence[SystemRuns],
     evaluation_set: EvaluationSet,
     *,
-    info: ComparisonInfo,
+    command: str,
+    budget: str | None = None,
+    failures: Sequence[Failure] = (),
     baseline: str | None = None,
     device: str = "auto",
 ) -> Comparison:
@@ -144,26 +127,29 @@ def compare_runs(
         title=f"{len(system_runs)} system{'' if len(system_runs) == 1 else 's'} compared",
         test_set=evaluation_set.title,
         num_sentences=evaluation_set.size,
-        budget=info.budget,
+        budget=budget,
         baseline=system_runs[baseline_index].name,
-        systems=[
-            _make_system(system, result)
-            for system, result in zip(system_runs, evaluated.results, strict=True)
-        ],
+        systems=list(map(_make_system, system_runs, evaluated.results)),
         sources=evaluated.sources,
         references=evaluated.references,
         environment={name: str(fact) for name, fact in facts.items() if name != "command"},
-        command=info.command,
-        failures=info.failures,
+        command=command,
+        failures=failures,
     )
 
 
 def _make_system(system: SystemRuns, result: SystemResult) -> System:
     costs = [read_training_cost(folder) for folder in system.folders]
     steps = [
-        _read_model_step(folder) if cost.steps is None else cost.steps
+        int(read_and_verify_manifest(folder)["step"]) if cost.steps is None else cost.steps
         for folder, cost in zip(system.folders, costs, strict=True)
     ]
+
+    def over_runs(values: Sequence[float | None]) -> RunStatistics | None:
+        """Return the statistics over runs; None if one of them has not logged the value."""
+        known = [value for value in values if value is not None]
+        return RunStatistics.from_values(known) if len(known) == len(values) else None
+
     return System(
         system.name,
         system.recipe.info.summary,
@@ -172,24 +158,12 @@ def _make_system(system: SystemRuns, result: SystemResult) -> System:
         Cost(
             result.num_parameters,
             RunStatistics.from_values(steps),
-            _aggregate_if_known(costs, lambda cost: cost.seconds),
-            _aggregate_if_known(costs, lambda cost: cost.flops),
-            _aggregate_if_known(costs, lambda cost: cost.peak_memory),
+            over_runs([cost.seconds for cost in costs]),
+            over_runs([cost.flops for cost in costs]),
+            over_runs([cost.peak_memory for cost in costs]),
             result.sentences_per_second,
             result.tokens_per_second,
         ),
         [cost.curve for cost in costs],
         result.outputs,
     )
-
-
-def _aggregate_if_known(
-    costs: Sequence[TrainingCost], get: Callable[[TrainingCost], float | None]
-) -> RunStatistics | None:
-    """Return the statistics over runs; None if one of them has not logged the value."""
-    values = [value for cost in costs if (value := get(cost)) is not None]
-    return RunStatistics.from_values(values) if len(values) == len(costs) else None
-
-
-def _read_model_step(folder: Path) -> int:
-    return int(read_and_verify_manifest(folder)["step"])

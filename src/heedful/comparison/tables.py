@@ -18,7 +18,7 @@ from heedful.comparison.figures import length_groups
 from heedful.comparison.results import Comparison, RunStatistics, System, SystemScore
 from heedful.evaluation.base import Direction
 from heedful.evaluation.score_table import SIGNIFICANCE_MARK
-from heedful.evaluation.significance import NUM_TRIALS, SIGNIFICANCE_LEVEL, Difference
+from heedful.evaluation.significance import NUM_TRIALS, SIGNIFICANCE_LEVEL
 from heedful.inspection.training_curves import as_finite_float
 from heedful.plotting import html
 from heedful.plotting.charts import LIGHT_LINE_COLORS, MARKER_PATHS, MAX_LINES
@@ -73,9 +73,13 @@ def _metric_column(scores: Sequence[SystemScore]) -> Column:
     for score in scores:
         mean, std = score.stats
         text = f"{mean:.{digits}f}" + ("" if std is None else f" +- {std:.{digits}f}")
-        is_significant = score.difference and score.difference.is_significant
-        cells.append(Cell(text, mean, mark=SIGNIFICANCE_MARK if is_significant else ""))
+        cells.append(Cell(text, mean, mark=_mark(score)))
     return _mark_best(Column(scores[0].score.name, cells, scores[0].direction))
+
+
+def _mark(score: SystemScore) -> str:
+    is_significant = score.difference and score.difference.is_significant
+    return SIGNIFICANCE_MARK if is_significant else ""
 
 
 def _cost_column(
@@ -84,10 +88,8 @@ def _cost_column(
     format_number: Callable[[float], str],
     direction: Direction = "lower",
 ) -> Column:
-    cells = [
-        Cell(format_number(cost.mean), cost.mean) if cost else Cell(NOT_AVAILABLE, None)
-        for cost in costs
-    ]
+    unknown = Cell(NOT_AVAILABLE, None)
+    cells = [Cell(format_number(cost.mean), cost.mean) if cost else unknown for cost in costs]
     return _mark_best(Column(name, cells, direction))
 
 
@@ -122,6 +124,10 @@ def _format_rounded(number: float) -> str:
     return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
 
 
+def _all_scores(comparison: Comparison) -> list[SystemScore]:
+    return [score for system in comparison.systems for score in system.scores]
+
+
 def comparison_notes(comparison: Comparison) -> Iterator[str]:
     """Yield what a reader of the table must know: test set, budget, runs, significance test."""
     yield f"tested on {comparison.test_set}"
@@ -134,23 +140,15 @@ def comparison_notes(comparison: Comparison) -> Iterator[str]:
     if counts[-1] > 1:
         runs = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
         yield f"means +- standard deviations of {runs} runs"
-    if differences := _differences(comparison):
-        has_mark = any(difference.is_significant for difference in differences)
-        prefix = f"{SIGNIFICANCE_MARK} differs" if has_mark else "nothing differs"
+    scores = _all_scores(comparison)
+    if any(score.difference for score in scores):
+        prefix = f"{SIGNIFICANCE_MARK} differs" if any(map(_mark, scores)) else "nothing differs"
         yield (
             f"{prefix} from {comparison.baseline} with p < {SIGNIFICANCE_LEVEL:g}, "
             f"by approximate randomization ({NUM_TRIALS} trials)"
         )
     for name, run, message in comparison.failures:
         yield f"failed: {name} ({run}): {message}"
-
-
-def _all_scores(comparison: Comparison) -> list[SystemScore]:
-    return [score for system in comparison.systems for score in system.scores]
-
-
-def _differences(comparison: Comparison) -> list[Difference]:
-    return [score.difference for score in _all_scores(comparison) if score.difference]
 
 
 # ----- Markdown, LaTeX, CSV -----
@@ -189,16 +187,6 @@ def to_latex(comparison: Comparison) -> str:
     )
 
 
-def to_csv(comparison: Comparison) -> str:
-    """Return all numbers unrounded, with standard deviations and p-values; unknown ones empty."""
-    rows = [_csv_row(system) for system in comparison.systems]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
 def _rows(
     comparison: Comparison, escape: Callable[[str], str], format_cell: Callable[[Cell], str]
 ) -> list[list[str]]:
@@ -234,28 +222,33 @@ def _latex_cell(cell: Cell) -> str:
     return f"{shown}$^{{*}}$" if cell.mark else shown
 
 
+def to_csv(comparison: Comparison) -> str:
+    """Return all numbers unrounded, with standard deviations and p-values; unknown ones empty."""
+    rows = [_csv_row(system) for system in comparison.systems]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
 def _csv_row(system: System) -> Mapping[str, str | float]:
-    cost = system.cost
     row: dict[str, str | float] = {"system": system.name, "runs": len(system.runs)}
+
+    def add(name: str, stats: RunStatistics | None) -> None:
+        mean, std = stats or ("", None)
+        row[name], row[f"{name} std"] = mean, "" if std is None else std
+
     for score in system.scores:
-        row |= _mean_and_std(score.score.name, score.stats)
+        add(score.score.name, score.stats)
         row[f"{score.score.name} p"] = score.difference.p_value if score.difference else ""
-    costs: Mapping[str, RunStatistics | None] = {
-        "training FLOPs": cost.training_flops,
-        "steps": cost.steps,
-        "seconds": cost.training_seconds,
-        "memory": cost.peak_memory,
-        "sentences/s": cost.sentences_per_second,
-        "tokens/s": cost.tokens_per_second,
-    }
-    for name, stats in costs.items():
-        row |= _mean_and_std(name, stats)
-    return {**row, "parameters": cost.num_parameters}
-
-
-def _mean_and_std(name: str, stats: RunStatistics | None) -> dict[str, str | float]:
-    mean, std = stats or ("", None)
-    return {name: mean, f"{name} std": "" if std is None else std}
+    add("training FLOPs", system.cost.training_flops)
+    add("steps", system.cost.steps)
+    add("seconds", system.cost.training_seconds)
+    add("memory", system.cost.peak_memory)
+    add("sentences/s", system.cost.sentences_per_second)
+    add("tokens/s", system.cost.tokens_per_second)
+    return {**row, "parameters": system.cost.num_parameters}
 
 
 # ----- HTML -----
@@ -284,19 +277,18 @@ def render_table(comparison: Comparison) -> Element:
     A cell carries its number as `data-value`, a header its direction, so that a click can sort.
     """
     columns = make_columns(comparison)
-    head = [_sortable_header("system", "")]
-    head += [_sortable_header(column.name, column.direction) for column in columns]
+    head = []
+    titles = [("system", ""), *((column.name, column.direction) for column in columns)]
+    for name, direction in titles:
+        button = html.element("button", name, attributes={"type": "button"})
+        sorting = {"data-better": direction, "aria-sort": "none"}
+        head.append(html.column_header(button, attributes=sorting))
     rows = []
     for index, system in enumerate(comparison.systems):
         cells = [_table_cell(column, index) for column in columns]
         rows.append([system_header(system, index, has_summary=True), *cells])
     caption = "Quality and cost of every system"
     return html.table(head, rows, css_class="plain sortable", caption=caption)
-
-
-def _sortable_header(name: str, direction: str) -> Element:
-    button = html.element("button", name, attributes={"type": "button"})
-    return html.column_header(button, attributes={"data-better": direction, "aria-sort": "none"})
 
 
 def _table_cell(column: Column, index: int) -> Element:
@@ -319,9 +311,8 @@ def footnotes(comparison: Comparison) -> Iterator[str]:
         yield f"Lower is better: {', '.join(map(escape_line, lower))}."
     if any(score.stats.std is not None for score in scores):
         yield "\u00b1: one standard deviation over the runs of a system."
-    if differences := _differences(comparison):
-        has_mark = any(difference.is_significant for difference in differences)
-        prefix = f"{SIGNIFICANCE_MARK}: differs" if has_mark else "No system differs"
+    if any(score.difference for score in scores):
+        prefix = f"{SIGNIFICANCE_MARK}: differs" if any(map(_mark, scores)) else "No system differs"
         yield (
             f"{prefix} from {escape_line(comparison.baseline)} with p < {SIGNIFICANCE_LEVEL:g}, by "
             f"approximate randomization ({NUM_TRIALS:,} trials); p is the probability of a "
@@ -331,13 +322,14 @@ def footnotes(comparison: Comparison) -> Iterator[str]:
 
 def render_differences(comparison: Comparison) -> Element | None:
     """Return the differences from the baseline with p-values and confidence intervals, if any."""
-    intervals = [score.interval for score in _all_scores(comparison) if score.interval]
-    if not intervals and not _differences(comparison):
+    scores = _all_scores(comparison)
+    intervals = [score.interval for score in scores if score.interval]
+    if not intervals and not any(score.difference for score in scores):
         return None
     rows = []
     for index, system in enumerate(comparison.systems):
-        is_baseline = system.name == comparison.baseline
-        cells = [_difference_cell(score, is_baseline=is_baseline) for score in system.scores]
+        default = "baseline" if system.name == comparison.baseline else NOT_AVAILABLE
+        cells = [_difference_cell(score, default) for score in system.scores]
         rows.append([system_header(system, index), *cells])
     caption = f"Differences from {escape_line(comparison.baseline)}, with p-values"
     if intervals:
@@ -348,12 +340,11 @@ def render_differences(comparison: Comparison) -> Element | None:
     return html.table(head, rows, css_class="plain", caption=caption)
 
 
-def _difference_cell(score: SystemScore, *, is_baseline: bool) -> Element:
-    parts: list[Element | str] = ["baseline" if is_baseline else NOT_AVAILABLE]
+def _difference_cell(score: SystemScore, default: str) -> Element:
+    parts: list[Element | str] = [default]
     if score.difference:
-        mark = SIGNIFICANCE_MARK if score.difference.is_significant else ""
         text = f"{score.difference.value:+.2f}, p = {score.difference.p_value:.4f}"
-        parts = [text, html.element("sup", mark)]
+        parts = [text, html.element("sup", _mark(score))]
     if score.interval:
         low, high, _ = score.interval
         parts.append(html.element("small", f" [{low:.2f}, {high:.2f}]"))
@@ -365,35 +356,17 @@ def render_length_table(comparison: Comparison) -> Element | None:
     groups = length_groups(comparison)
     if not groups:
         return None
-    direction = comparison.systems[0].scores[0].direction
-    columns = []
-    for name in groups:
-        values = [_score_of_group(system, name) for system in comparison.systems]
+    rows = [[system_header(system, index)] for index, system in enumerate(comparison.systems)]
+    head = [html.column_header("system")]
+    main = [system.scores[0] for system in comparison.systems]
+    by_system = [{name: as_finite_float(v) for name, _, v in score.by_length} for score in main]
+    for name, size in groups.items():
+        values = [scores.get(name) for scores in by_system]
         cells = [Cell(NOT_AVAILABLE if v is None else f"{v:.2f}", v) for v in values]
-        columns.append(_mark_best(Column(name, cells, direction)))
-    rows = []
-    for index, system in enumerate(comparison.systems):
-        cells = [column.cells[index] for column in columns]
-        rows.append(
-            [
-                system_header(system, index),
-                *(
-                    html.element("td", html.element("b", c.text) if c.is_best else c.text)
-                    for c in cells
-                ),
-            ]
-        )
-    head = [
-        html.column_header(name, html.element("small", f" n={size:,}"))
-        for name, size in groups.items()
-    ]
-    metric = comparison.systems[0].scores[0].score.name
-    caption = f"{metric} by words of the source; n: number of sentences"
-    return html.table(
-        [html.column_header("system"), *head], rows, css_class="plain", caption=caption
-    )
-
-
-def _score_of_group(system: System, group: str) -> float | None:
-    scores = {name: as_finite_float(score) for name, _, score in system.scores[0].by_length}
-    return scores.get(group)
+        column = _mark_best(Column(name, cells, main[0].direction))
+        for row, cell in zip(rows, column.cells, strict=True):
+            text = html.element("b", cell.text) if cell.is_best else cell.text
+            row.append(html.element("td", text))
+        head.append(html.column_header(name, html.element("small", f" n={size:,}")))
+    caption = f"{main[0].score.name} by words of the source; n: number of sentences"
+    return html.table(head, rows, css_class="plain", caption=caption)

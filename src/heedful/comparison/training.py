@@ -1,29 +1,206 @@
-"""Training the runs of a comparison, one after the other, each in its own process.
+"""Training of the runs of a comparison: the plan, and its runs one after the other.
 
-Finished runs are not trained again, an interrupted run is resumed, and if a run fails, the others
-are trained and compared.
+Every recipe is trained with several seeds on the same dataset, each run in its own process. All
+recipes are trained with one seed before the next seed, so that an interrupted comparison has a run
+of each. All checks are made before the first step. Finished runs are not trained again, an
+interrupted run is resumed, and if a run fails, the others are trained and compared.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from heedful.comparison.budget import Budget
+from heedful.comparison.budget import BUDGET_SETTINGS, Budget
 from heedful.comparison.evaluation_sets import EvaluationSet
-from heedful.comparison.plan import PlannedRun, check_unchanged
 from heedful.comparison.results import Comparison, Failure
-from heedful.comparison.systems import ComparisonInfo, SystemRuns, compare_runs, find_baseline
-from heedful.errors import HeedfulError
+from heedful.comparison.systems import SystemRuns, check_same_task, compare_runs, find_baseline
+from heedful.config import Settings, flatten_settings
+from heedful.data.examples import ExampleFormat
+from heedful.data.synthetic import SYNTHETIC_CORPORA
+from heedful.errors import ConfigError, HeedfulError, RunError, check, choices_hint, did_you_mean
 from heedful.experiment import train
 from heedful.experiment.environment import handle_stop_signals
 from heedful.experiment.train import finished_progress
 from heedful.parallel import WorkerDiedError, WorkerProcess
+from heedful.recipes import Recipe, load_recipe, recipe_names
 from heedful.runs import Run
 from heedful.training.checkpoints import CheckpointManager
+
+# ----- datasets: a built-in corpus, the data of a recipe, or a folder of files -----
+
+SIZES = {"train": 100_000, "dev": 500, "test": 1000}
+"""Number of pairs or lines of a built-in corpus."""
+
+_COMPRESSION_SUFFIXES = ("", ".gz", ".xz")
+_SYNTHETIC_TYPES = {"pairs": "synthetic", "lines": "synthetic-text"}
+_FOLDER_LAYOUTS: Mapping[str, Sequence[tuple[str, Mapping[str, str]]]] = {
+    "pairs": [
+        ("parallel-files", {"source": "source", "target": "target"}),
+        ("parallel-files", {"source": "src", "target": "tgt"}),
+        ("tsv", {"path": "tsv"}),
+        ("jsonl", {"path": "jsonl"}),
+    ],
+    "lines": [("text", {"path": "txt"})],
+}
+"""By format of the examples: types of data sources, and suffixes of their files."""
+_EXPECTED_FILES = {"pairs": "train.source and train.target, or train.tsv", "lines": "train.txt"}
+
+
+class Dataset(NamedTuple):
+    """Data that replace those of a recipe."""
+
+    data: Settings
+    tokenizers: Settings | None = None  # None keeps those of each recipe
+
+    def overrides(self, recipe: Recipe) -> list[str]:
+        """Return overrides for a recipe; it keeps its batching of running text."""
+        lm_batching = recipe.data.lm_batching.model_dump(mode="json")
+        overrides = [f"data={json.dumps({'lm_batching': lm_batching, **self.data})}"]
+        if self.tokenizers is not None:
+            overrides.append(f"tokenizers={json.dumps(self.tokenizers)}")
+        return overrides
+
+
+def find_dataset(name: str, example_format: ExampleFormat) -> Dataset:
+    """Find the dataset of a name, as examples of this format."""
+    data: dict[str, Any] = {}
+    if name in SYNTHETIC_CORPORA:
+        for split, size in SIZES.items():
+            data[split] = {"type": _SYNTHETIC_TYPES[example_format.name], "name": name}
+            data[split] |= {"split": split, "num_examples": size}
+        return Dataset(data)
+    if (folder := Path(name)).is_dir():
+        for split in SIZES:
+            if source := _find_source(folder, split, example_format):
+                data[split] = source
+        message = f"the folder has no {_EXPECTED_FILES[example_format.name]}"
+        hint = "rename the files, or write a .yaml file with a `data` section"
+        check("train" in data, f"--data {folder}", message, hint)
+        return Dataset(data)
+    if name in recipe_names() or name.endswith((".yaml", ".yml")):
+        return _dataset_from_recipe(name)
+    known = [*SYNTHETIC_CORPORA, *recipe_names()]
+    raise ConfigError(
+        f"--data {name}",
+        f"no dataset is called {name!r}{did_you_mean(name, known)}",
+        f"{choices_hint(SYNTHETIC_CORPORA)}; or give a recipe with data, a .yaml file or a folder",
+    )
+
+
+def _find_source(folder: Path, split: str, example_format: ExampleFormat) -> Settings | None:
+    """Return the data source of a split, whose files all have the same compression."""
+    for source_type, suffixes in _FOLDER_LAYOUTS[example_format.name]:
+        for compression in _COMPRESSION_SUFFIXES:
+            paths = {
+                field: folder / f"{split}.{suffix}{compression}"
+                for field, suffix in suffixes.items()
+            }
+            if all(path.is_file() for path in paths.values()):
+                return {"type": source_type, **{name: str(path) for name, path in paths.items()}}
+    return None
+
+
+def _dataset_from_recipe(name: str) -> Dataset:
+    recipe = load_recipe(name)
+    check(
+        recipe.data.train is not None,
+        f"--data {name}",
+        "the recipe has no training data",
+        "name a recipe with `data.train`, a built-in corpus or a folder",
+    )
+    settings = recipe.model_dump(mode="json")
+    data: dict[str, Any] = settings["data"]
+    if "lm_batching" not in recipe.data.model_fields_set:
+        del data["lm_batching"]
+    has_tokenizers = "tokenizers" in recipe.model_fields_set
+    return Dataset(data, settings["tokenizers"] if has_tokenizers else None)
+
+
+# ----- the plan -----
+
+RUNS = "runs"
+"""Subfolder of a comparison for the runs that it trains."""
+
+
+class PlannedRun(NamedTuple):
+    """A run to be trained."""
+
+    name: str  # of the system
+    recipe: Recipe  # without the limits of the budget
+    folder: Path
+
+
+def plan_runs(
+    recipes: Sequence[str], data: str, *, seeds: int, folder: Path, overrides: Sequence[str] = ()
+) -> list[PlannedRun]:
+    """Plan a run for each recipe and seed; seeds count from the one of the recipe."""
+    names = [Path(recipe).stem for recipe in recipes]
+    for name in names:
+        message = f"two recipes are called {name!r}"
+        check(names.count(name) == 1, "--recipes", message, "rename one of them")
+    originals = [load_recipe(recipe) for recipe in recipes]
+    check_same_task(list(zip(names, originals, strict=True)))
+    dataset = find_dataset(data, originals[0].task.example_format)
+    adapted = []
+    for recipe, original in zip(recipes, originals, strict=True):
+        try:
+            adapted.append(load_recipe(recipe, [*dataset.overrides(original), *overrides]))
+        except ConfigError as error:  # its location is an override that the user did not write
+            location = f"--recipes {recipe}: {error.location.removeprefix('--set ')}"
+            raise ConfigError(location, error.message, error.hint) from None
+    plans = []
+    for index in range(seeds):
+        for name, config in zip(names, adapted, strict=True):
+            seed = {"seed": config.training.seed + index}
+            training = config.training.model_copy(update=seed)
+            seeded = config.model_copy(update={"training": training})
+            plans.append(PlannedRun(name, seeded, folder / RUNS / f"{name}-{index}"))
+    return plans
+
+
+def check_unchanged(planned: PlannedRun, budget: Budget) -> None:
+    """Raise RunError if the folder has a run with other settings or another budget."""
+    run = Run(planned.folder)
+    if not run.exists:
+        return
+    recipe = run.read_recipe()
+    old, new = (
+        dict(flatten_settings(config.model_dump(mode="json", exclude={"info": True})))
+        for config in (recipe, planned.recipe)
+    )
+    overridden = {f"training.{name}" for name in BUDGET_SETTINGS}
+    changes = [
+        name for name in old | new if name not in overridden and old.get(name) != new.get(name)
+    ]
+    message = "a run with another budget"
+    if changes:
+        name = changes[0]
+        message = f"a run with {name}={old.get(name)}, but now it is {new.get(name)}"
+    check(
+        not changes and budget.matches_either_segment(recipe),
+        str(planned.folder),
+        f"the folder has {message}",
+        "run the command it was started with, remove the folder, or choose another --output-dir",
+        RunError,
+    )
+
+
+def group_plans(plans: Sequence[PlannedRun]) -> list[SystemRuns]:
+    """Return the systems of a plan: the runs of each recipe."""
+    systems: dict[str, SystemRuns] = {}
+    for name, recipe, folder in plans:
+        system = systems.get(name, SystemRuns(name, recipe, []))
+        systems[name] = system._replace(folders=[*system.folders, folder])
+    return list(systems.values())
+
+
+# ----- training -----
 
 
 class RunResult(NamedTuple):
@@ -31,13 +208,6 @@ class RunResult(NamedTuple):
 
     is_finished: bool
     error_message: str = ""  # empty if it is finished or was interrupted
-
-
-class PlanResult(NamedTuple):
-    """How the training of a plan ended."""
-
-    is_finished: bool  # False if it was interrupted
-    failures: Sequence[Failure]
 
 
 TrainRun = Callable[[PlannedRun, Budget, str], RunResult]
@@ -50,8 +220,8 @@ def train_all(
     device: str = "auto",
     log_message: Callable[[str], None],
     train_run: TrainRun,
-) -> PlanResult:
-    """Train every run of a plan that is not finished."""
+) -> list[Failure] | None:
+    """Train every run of a plan that is not finished; return None if it was interrupted."""
     failures: list[Failure] = []
     unfinished = [planned for planned in plans if not _is_finished(planned, budget)]
     count = len(unfinished)
@@ -59,30 +229,25 @@ def train_all(
         log_message(f"{len(plans) - count} of {len(plans)} runs are already trained")
     start = time.monotonic()
     for index, planned in enumerate(unfinished):
-        log_message(_progress_message(planned, index, count, time.monotonic() - start, budget))
+        name, recipe, folder = planned
+        message = f"run {index + 1} of {count}: {name}, seed {recipe.training.seed}"
+        run_seconds = (time.monotonic() - start) / index if index else budget.seconds
+        log_message(f"{message}, for {budget.text}{_time_left(run_seconds, count - index)}")
         result = train_run(planned, budget, device)
         if result.error_message:
-            log_message(f"{planned.folder}: failed: {result.error_message}")
-            failures.append(Failure(planned.name, str(planned.folder), result.error_message))
+            log_message(f"{folder}: failed: {result.error_message}")
+            failures.append(Failure(name, str(folder), result.error_message))
         elif not result.is_finished:
-            return PlanResult(False, failures)
-    return PlanResult(True, failures)
+            return None
+    return failures
 
 
-def _progress_message(
-    planned: PlannedRun, index: int, count: int, seconds: float, budget: Budget
-) -> str:
-    """Return which run comes next, and the estimated time of all that remain."""
-    run_seconds = seconds / index if index else budget.seconds
-    remaining = ""
-    if run_seconds is not None:
-        remaining = f"; about {_format_duration(run_seconds * (count - index))} left"
-    seed = planned.recipe.training.seed
-    return f"run {index + 1} of {count}: {planned.name}, seed {seed}, for {budget.text}{remaining}"
-
-
-def _format_duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+def _time_left(run_seconds: float | None, num_runs: int) -> str:
+    if run_seconds is None:
+        return ""
+    seconds = run_seconds * num_runs
+    duration = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+    return f"; about {duration} left"
 
 
 def _is_finished(planned: PlannedRun, budget: Budget) -> bool:
@@ -118,14 +283,15 @@ class TrainingRunJob(NamedTuple):
     def setup(self, *, is_shared: bool) -> Callable[[PlannedRun], RunResult]:
         """Return the function that trains a run; whatever it raises becomes a message."""
         del is_shared
-        return self._train
 
-    def _train(self, planned: PlannedRun) -> RunResult:
-        try:
-            return train_in_process(planned, self.budget, self.device)
-        except Exception as error:  # the other runs are still to be trained
-            traceback.print_exc()
-            return RunResult(False, f"{type(error).__name__}: {error}")
+        def train_planned(planned: PlannedRun) -> RunResult:
+            try:
+                return train_in_process(planned, self.budget, self.device)
+            except Exception as error:  # the other runs are still to be trained
+                traceback.print_exc()
+                return RunResult(False, f"{type(error).__name__}: {error}")
+
+        return train_planned
 
 
 def train_in_subprocess(planned: PlannedRun, budget: Budget, device: str) -> RunResult:
@@ -172,10 +338,8 @@ def run_comparison(
         find_baseline(group_plans(plans), baseline)
     for planned in plans:
         check_unchanged(planned, budget)
-    is_finished, failures = train_all(
-        plans, budget, device=device, log_message=log_message, train_run=train_run
-    )
-    if not is_finished:
+    failures = train_all(plans, budget, device=device, log_message=log_message, train_run=train_run)
+    if failures is None:
         return None
     failed = {failure.run for failure in failures}
     systems = group_plans([planned for planned in plans if str(planned.folder) not in failed])
@@ -184,15 +348,12 @@ def run_comparison(
         raise NothingTrainedError(
             run, f"every training failed; {name}: {message}", "fix the error, and try again"
         )
-    info = ComparisonInfo(command, budget.text, failures)
-    baseline = baseline if baseline in {system.name for system in systems} else None
-    return compare_runs(systems, evaluation_set, info=info, baseline=baseline, device=device)
-
-
-def group_plans(plans: Sequence[PlannedRun]) -> list[SystemRuns]:
-    """Return the systems of a plan: the runs of each recipe."""
-    systems: dict[str, SystemRuns] = {}
-    for name, recipe, folder in plans:
-        system = systems.get(name, SystemRuns(name, recipe, []))
-        systems[name] = system._replace(folders=[*system.folders, folder])
-    return list(systems.values())
+    return compare_runs(
+        systems,
+        evaluation_set,
+        command=command,
+        budget=budget.text,
+        failures=failures,
+        baseline=baseline if baseline in {system.name for system in systems} else None,
+        device=device,
+    )

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from heedful.comparison.budget import Budget
-from heedful.comparison.plan import plan_runs
+from heedful.comparison.training import plan_runs
 from heedful.evaluation.registry import METRICS
 from heedful.evaluation.score_table import score_outputs
 from heedful.experiment import train

@@ -5,7 +5,6 @@ import pytest
 from heedful.comparison.budget import read_training_cost
 from heedful.comparison.evaluation_sets import ParallelEvaluationSet
 from heedful.comparison.systems import (
-    ComparisonInfo,
     check_same_task,
     compare_runs,
     find_baseline,
@@ -21,7 +20,7 @@ def compared(folders, **options):
         "letters", ["a b", "c d e"], [("a b",), ("c d e",)], get_metrics(["exact-match"])
     )
     return compare_runs(
-        group_runs(folders), evaluation_set, info=ComparisonInfo("again", "2 steps"), **options
+        group_runs(folders), evaluation_set, command="again", budget="2 steps", **options
     )
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from heedful.comparison.plan import SIZES, find_dataset
+from heedful.comparison.training import SIZES, find_dataset
 from heedful.data.examples import PAIRS
 from heedful.data.synthetic import SYNTHETIC_CORPORA
 from heedful.errors import ConfigError

@@ -3,7 +3,7 @@ import shutil
 import pytest
 
 from heedful.comparison.budget import Budget
-from heedful.comparison.plan import PlannedRun, check_unchanged, plan_runs
+from heedful.comparison.training import PlannedRun, check_unchanged, plan_runs
 from heedful.errors import ConfigError, RunError
 from heedful.recipes import load_recipe
 from heedful.runs import Run

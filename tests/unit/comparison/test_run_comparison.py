@@ -2,11 +2,11 @@ import pytest
 
 from heedful.comparison.budget import METRICS_FILE, Budget
 from heedful.comparison.evaluation_sets import ParallelEvaluationSet
-from heedful.comparison.plan import plan_runs
 from heedful.comparison.training import (
     NothingTrainedError,
     RunResult,
     group_plans,
+    plan_runs,
     run_comparison,
     train_in_process,
 )

@@ -1,8 +1,8 @@
 import pytest
 
 from heedful.comparison.budget import METRICS_FILE, Budget
-from heedful.comparison.plan import PlannedRun
 from heedful.comparison.training import (
+    PlannedRun,
     RunResult,
     TrainingRunJob,
     train_all,
@@ -30,9 +30,8 @@ def plans(tmp_path):
 def test_failed_run_does_not_stop_the_others(plans):
     messages = []
     with unchecked():
-        trained = train_all(plans, BUDGET, log_message=messages.append, train_run=train_in_process)
-    assert trained.is_finished
-    ((name, run, message),) = trained.failures
+        failures = train_all(plans, BUDGET, log_message=messages.append, train_run=train_in_process)
+    ((name, run, message),) = failures
     assert (name, run) == ("bad", str(plans[0].folder))
     assert message == ("score.type: 'dot' needs equal sizes, but queries have 7 and keys 32")
     assert messages[0] == "run 1 of 2: bad, seed 0, for 2 steps"
@@ -51,7 +50,7 @@ def test_finished_run_is_not_trained_again(plans):
         trained_names.append(planned.name)
         return RunResult(True)
 
-    assert train_all(plans, BUDGET, log_message=messages.append, train_run=train_run) == (True, [])
+    assert train_all(plans, BUDGET, log_message=messages.append, train_run=train_run) == []
     assert trained_names == ["bad"]
     assert messages[0] == "1 of 2 runs are already trained"
     assert (plans[1].folder / METRICS_FILE).read_bytes() == before
@@ -64,9 +63,8 @@ def test_interruption_leaves_the_remaining_runs(plans):
         trained_names.append(planned.name)
         return RunResult(False)
 
-    assert not train_all(
-        plans, BUDGET, log_message=trained_names.append, train_run=train_run
-    ).is_finished
+    failures = train_all(plans, BUDGET, log_message=trained_names.append, train_run=train_run)
+    assert failures is None
     assert trained_names == ["run 1 of 2: bad, seed 0, for 2 steps", "bad"]
 
 
