@@ -176,11 +176,6 @@ class ConvolutionalConfigBase(BaseConfig):
         """Input size of the first layer."""
         return self.layers[0].hidden_size
 
-    @property
-    def last_size(self) -> int:
-        """Output size of the last layer."""
-        return self.layers[-1].hidden_size
-
     def build_embedding(self, vocab_size: int) -> TokenEmbedding:
         """Build token and learned position embeddings, both drawn from N(0, 0.1)."""
         size, encoding = self.embedding_size, self.positional_encoding

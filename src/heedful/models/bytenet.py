@@ -126,18 +126,13 @@ class DilatedEncoder(Encoder):
     """
 
     def __init__(
-        self,
-        embedding: TokenEmbedding,
-        stack: DilatedStack,
-        *,
-        length_factor: float,
-        length_offset: int,
+        self, embedding: TokenEmbedding, stack: DilatedStack, factor: float, offset: int
     ) -> None:
         super().__init__()
         self.embedding = embedding
         self.stack = stack
-        self.length_factor = length_factor
-        self.length_offset = length_offset
+        self.factor = factor
+        self.offset = offset
         self.output_size = stack.size
 
     @override
@@ -159,10 +154,7 @@ class DilatedEncoder(Encoder):
     def unfolded_lengths(self, max_length: int) -> list[int]:
         """Return the unfolded length of sources of each length from 0 to `max_length`."""
         # Rounded here, because another device may round halves in another way.
-        return [
-            round(self.length_factor * length + self.length_offset)
-            for length in range(max_length + 1)
-        ]
+        return [round(self.factor * length + self.offset) for length in range(max_length + 1)]
 
 
 class DilatedEncoderConfig(DilatedConfigBase):
@@ -182,9 +174,5 @@ class DilatedEncoderConfig(DilatedConfigBase):
 
     def build(self, *, vocab_size: int) -> DilatedEncoder:
         stack = self.build_stack()
-        return DilatedEncoder(
-            self.build_embedding(vocab_size),
-            stack,
-            length_factor=self.length_factor,
-            length_offset=self.length_offset,
-        )
+        embedding = self.build_embedding(vocab_size)
+        return DilatedEncoder(embedding, stack, self.length_factor, self.length_offset)

@@ -38,16 +38,7 @@ from heedful.models.base import (
 )
 from heedful.models.output_heads import OutputHead, OutputHeadConfig, SoftmaxHeadConfig
 from heedful.search import StepOutput
-from heedful.shapes import (
-    Float,
-    HiddenStates,
-    Int,
-    Lengths,
-    SourceStates,
-    SourceTokens,
-    StepTokens,
-    TokenIds,
-)
+from heedful.shapes import Float, Int, Lengths, SourceStates, SourceTokens, StepTokens, TokenIds
 
 
 class ConvolutionalLayerState(NamedTuple):
@@ -68,18 +59,13 @@ class ConvolutionalAttentionLayer(nn.Module):
     """
 
     def __init__(
-        self,
-        layer: GatedConvLayer,
-        attention: Attention,
-        *,
-        query_projection: WeightNormConv1d,
-        context_projection: WeightNormConv1d,
+        self, layer: GatedConvLayer, attention: Attention, embedding_size: int, memory_size: int
     ) -> None:
         super().__init__()
         self.layer = layer
         self.attention = attention
-        self.query_projection = query_projection
-        self.context_projection = context_projection
+        self.query_projection = WeightNormConv1d(layer.size, embedding_size)
+        self.context_projection = WeightNormConv1d(memory_size, layer.size)
 
     def initial_state(self, memory: Memory, states: SourceStates) -> ConvolutionalLayerState:
         """Return the state before the first position."""
@@ -90,7 +76,7 @@ class ConvolutionalAttentionLayer(nn.Module):
     @override
     def forward(
         self,
-        inputs: HiddenStates,
+        inputs: Float[Tensor, "B T D"],
         embedded: Float[Tensor, "B T E"],
         state: ConvolutionalLayerState,
         memory: Memory,
@@ -131,15 +117,17 @@ class ConvolutionalDecoder(Decoder):
         layers: Sequence[ConvolutionalAttentionLayer],
         output_head: OutputHead,
         *,
-        input_projection: WeightNormConv1d,
-        output_projection: WeightNormConv1d,
         dropout: float,
     ) -> None:
         super().__init__()
         self.embedding = embedding
-        self.input_projection = input_projection
+        first, last = layers[0].layer, layers[-1].layer
+        self.input_projection = WeightNormConv1d(
+            embedding.embedding_size, first.input_size, dropout=dropout
+        )
         self.layers = cast(Sequence[ConvolutionalAttentionLayer], nn.ModuleList(layers))
-        self.output_projection = output_projection
+        feature_size = output_head.projection.in_features
+        self.output_projection = WeightNormConv1d(last.size, feature_size)
         self.dropout = nn.Dropout(dropout)
         self.output_head = output_head
 
@@ -175,7 +163,6 @@ class ConvolutionalDecoder(Decoder):
     def forward(
         self, tokens: TokenIds, encoder_output: EncoderOutput, *, need_weights: bool = False
     ) -> DecoderOutput:
-        need_weights = need_weights or self.output_head.needs_weights
         state = self.initial_state(encoder_output)
         return self._forward(tokens, state, need_weights=need_weights)[0]
 
@@ -196,8 +183,7 @@ class ConvolutionalDecoder(Decoder):
                 weights.append(attended.weights)
             if attended.alignment is not None:
                 attention_records.append(AttentionRecord(layer.attention, attended.alignment))
-        has_all_weights = len(weights) == len(self.layers)
-        mean_weights = torch.stack(weights).mean(dim=0) if has_all_weights else None
+        mean_weights = torch.stack(weights).mean(dim=0) if weights else None
         features = self.dropout(self.output_projection(hidden))
         output = DecoderOutput(
             self.output_head(features, mean_weights), mean_weights, attention_records
@@ -227,14 +213,11 @@ class ConvolutionalDecoderConfig(ConvolutionalConfigBase):
         self, *, vocab_size: int, memory_size: int, encoder_sizes: EncoderStateSizes | None = None
     ) -> ConvolutionalDecoder:
         embedding = self.build_embedding(vocab_size)
-        size, output_size = embedding.embedding_size, self.output_size or self.embedding_size
-        layers = self.build_layers()
+        size, layers = embedding.embedding_size, self.build_layers()
         return ConvolutionalDecoder(
             embedding,
             [self._build_attention_layer(layer, size, memory_size) for layer in layers],
-            self._build_output_head(output_size, vocab_size),
-            input_projection=WeightNormConv1d(size, self.first_size, dropout=self.dropout),
-            output_projection=WeightNormConv1d(self.last_size, output_size),
+            self._build_output_head(self.output_size or self.embedding_size, vocab_size),
             dropout=self.dropout,
         )
 
@@ -249,12 +232,7 @@ class ConvolutionalDecoderConfig(ConvolutionalConfigBase):
             "a convolutional decoder needs a single one",
             "choose the readout 'weighted-sum'",
         )
-        return ConvolutionalAttentionLayer(
-            layer,
-            attention,
-            query_projection=WeightNormConv1d(layer.size, embedding_size),
-            context_projection=WeightNormConv1d(memory_size, layer.size),
-        )
+        return ConvolutionalAttentionLayer(layer, attention, embedding_size, memory_size)
 
     def _build_output_head(self, feature_size: int, vocab_size: int) -> OutputHead:
         output_head = self.output_head.build(feature_size=feature_size, vocab_size=vocab_size)
@@ -280,19 +258,14 @@ class ConvolutionalEncoder(Encoder):
     """
 
     def __init__(
-        self,
-        embedding: TokenEmbedding,
-        layers: Sequence[GatedConvLayer],
-        *,
-        input_projection: WeightNormConv1d,
-        output_projection: WeightNormConv1d,
+        self, embedding: TokenEmbedding, layers: Sequence[GatedConvLayer], *, dropout: float
     ) -> None:
         super().__init__()
         self.embedding = embedding
-        self.input_projection = input_projection
+        self.output_size = size = embedding.embedding_size
+        self.input_projection = WeightNormConv1d(size, layers[0].input_size, dropout=dropout)
         self.layers = cast(Sequence[GatedConvLayer], nn.ModuleList(layers))
-        self.output_projection = output_projection
-        self.output_size = embedding.embedding_size
+        self.output_projection = WeightNormConv1d(layers[-1].size, size)
 
     @override
     def forward(
@@ -322,11 +295,5 @@ class ConvolutionalEncoderConfig(ConvolutionalConfigBase):
         return self
 
     def build(self, *, vocab_size: int) -> ConvolutionalEncoder:
-        embedding = self.build_embedding(vocab_size)
-        size = embedding.embedding_size
-        return ConvolutionalEncoder(
-            embedding,
-            self.build_layers(),
-            input_projection=WeightNormConv1d(size, self.first_size, dropout=self.dropout),
-            output_projection=WeightNormConv1d(self.last_size, size),
-        )
+        embedding, layers = self.build_embedding(vocab_size), self.build_layers()
+        return ConvolutionalEncoder(embedding, layers, dropout=self.dropout)

@@ -203,17 +203,12 @@ class LanguageModel(nn.Module):
     """Token embedding, causal backbone, and a softmax over the vocabulary."""
 
     def __init__(
-        self,
-        embedding: TokenEmbedding,
-        backbone: CausalBackbone,
-        lm_head: nn.Linear,
-        *,
-        dropout: float,
+        self, embedding: TokenEmbedding, backbone: CausalBackbone, head: nn.Linear, dropout: float
     ) -> None:
         super().__init__()
         self.embedding = embedding
         self.backbone = backbone
-        self.lm_head = lm_head
+        self.lm_head = head
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, batch: LMBatch, *, need_weights: bool = False) -> ModelOutput:
@@ -338,7 +333,7 @@ class LanguageModelConfig(LanguageModelConfigBase):
         embedding = self.build_embedding(target_vocab_size, scale_embeddings=self.scale_embeddings)
         backbone = self.backbone.build(input_size=embedding.embedding_size)
         lm_head = nn.Linear(backbone.output_size, target_vocab_size)
-        model = LanguageModel(embedding, backbone, lm_head, dropout=self.dropout)
+        model = LanguageModel(embedding, backbone, lm_head, self.dropout)
         self.init.initialize(model)
         if self.tie_embeddings:
             tie_lm_head(lm_head, embedding)

@@ -28,8 +28,6 @@ class OutputHead(nn.Module, ABC):
     """Whether it needs features for each source position, (B, T, S, D)."""
     has_alignment_posterior = False
     """Whether `alignment_posterior` differs from the attention weights."""
-    needs_weights = False
-    """Whether it needs the attention weights."""
 
     def __init__(self, feature_size: int, vocab_size: int) -> None:
         super().__init__()
@@ -73,7 +71,6 @@ class MarginalHead(OutputHead):
 
     is_per_position = True
     has_alignment_posterior = True
-    needs_weights = True
 
     @override
     def forward(self, features: Features, weights: SourceWeights | None) -> LogProbs:

@@ -20,16 +20,7 @@ from heedful.models.base import ModelOutput, Seq2SeqModel
 from heedful.models.language_model import BackboneOutput, CausalBackbone, LanguageModelConfigBase
 from heedful.models.scheduled_sampling import InputSampler, run_scheduled_sampling
 from heedful.search import StepOutput
-from heedful.shapes import (
-    HiddenStates,
-    Int,
-    LogProbs,
-    Scalar,
-    SourceMask,
-    SourceWeights,
-    StepTokens,
-    TokenIds,
-)
+from heedful.shapes import Int, LogProbs, Scalar, SourceMask, SourceWeights, StepTokens
 
 
 class PrefixLanguageModelState(NamedTuple):
@@ -68,21 +59,24 @@ class PrefixLanguageModel(Seq2SeqModel):
     @override
     def forward(self, batch: Batch, *, need_weights: bool = False) -> ModelOutput:
         source, state = self._encode_source(batch.sources)
-        source_losses = self._source_losses(source, batch.sources)
-        output = self._run_backbone(
-            batch.decoder_inputs, state, need_weights=need_weights, need_state=False
+        losses = self._source_losses(source, batch.sources)
+        target = self.backbone(
+            self.target_embedding(batch.decoder_inputs, state.start_positions),
+            torch.full_like(state.start_positions, batch.decoder_inputs.size(1)),
+            state.backbone_state,
+            need_weights=need_weights,
+            need_state=False,
         )
-        log_probs = self._compute_log_probs(output.outputs)
-        weights = self._source_weights(output, state) if need_weights else None
-        losses = sum_losses(source_losses, output.auxiliary_losses)
-        return ModelOutput(log_probs, weights, losses)
+        weights = self._source_weights(target, state.is_source) if need_weights else None
+        log_probs = self._compute_log_probs(target)
+        return ModelOutput(log_probs, weights, sum_losses(losses, target.auxiliary_losses))
 
     @override
     def forward_scheduled_sampling(self, batch: Batch, sampler: InputSampler) -> ModelOutput:
         source, state = self._encode_source(batch.sources)
-        source_losses = self._source_losses(source, batch.sources)
+        losses = self._source_losses(source, batch.sources)
         outputs = run_scheduled_sampling(self, batch.decoder_inputs, state, sampler)
-        return ModelOutput(*outputs, source_losses)
+        return ModelOutput(*outputs, losses)
 
     @override
     def initial_state(self, sources: SourceBatch) -> PrefixLanguageModelState:
@@ -92,12 +86,15 @@ class PrefixLanguageModel(Seq2SeqModel):
     def step(
         self, tokens: StepTokens, state: PrefixLanguageModelState
     ) -> StepOutput[PrefixLanguageModelState]:
-        output = self._run_backbone(tokens.unsqueeze(1), state, need_weights=True)
-        next_state = state._replace(
-            backbone_state=output.state, start_positions=state.start_positions + 1
+        backbone_state, start_positions, is_source = state
+        embedded = self.target_embedding(tokens.unsqueeze(1), start_positions)
+        lengths = torch.ones_like(start_positions)
+        output = self.backbone(embedded, lengths, backbone_state, need_weights=True)
+        next_state = PrefixLanguageModelState(output.state, start_positions + 1, is_source)
+        weights = self._source_weights(output, is_source)
+        return StepOutput(
+            self._compute_log_probs(output).squeeze(1), next_state, weights.squeeze(1)
         )
-        weights = self._source_weights(output, state).squeeze(1)
-        return StepOutput(self._compute_log_probs(output.outputs).squeeze(1), next_state, weights)
 
     def _encode_source(
         self, sources: SourceBatch
@@ -112,40 +109,22 @@ class PrefixLanguageModel(Seq2SeqModel):
         """Return auxiliary losses of the source, with -log p of every token after the first."""
         if not self.includes_source_loss:
             return dict(source.auxiliary_losses)
-        log_probs = self._compute_log_probs(source.outputs[:, :-1])
         targets = sources.tokens[:, 1:]
+        log_probs = self._compute_log_probs(source._replace(outputs=source.outputs[:, :-1]))
         target_log_probs = log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
         is_real = padding_mask(sources.lengths - 1, targets.size(1)).squeeze(1)
         loss = {"source": -(target_log_probs * is_real).sum()}
         return sum_losses(source.auxiliary_losses, loss)
 
-    def _run_backbone(
-        self,
-        tokens: TokenIds,
-        state: PrefixLanguageModelState,
-        *,
-        need_weights: bool,
-        need_state: bool = True,
-    ) -> BackboneOutput:
-        return self.backbone(
-            self.target_embedding(tokens, state.start_positions),
-            torch.full_like(state.start_positions, tokens.size(1)),
-            state.backbone_state,
-            need_weights=need_weights,
-            need_state=need_state,
-        )
-
-    def _source_weights(
-        self, output: BackboneOutput, state: PrefixLanguageModelState
-    ) -> SourceWeights:
+    def _source_weights(self, output: BackboneOutput, is_source: SourceMask) -> SourceWeights:
         """Select the weights over source positions; zeros for a backbone without attention."""
-        source_length = state.is_source.size(1)
+        source_length = is_source.size(1)
         if output.weights is None:
             return output.outputs.new_zeros(*output.outputs.shape[:2], source_length)
-        return output.weights[..., :source_length] * state.is_source.unsqueeze(1)
+        return output.weights[..., :source_length] * is_source.unsqueeze(1)
 
-    def _compute_log_probs(self, features: HiddenStates) -> LogProbs:
-        return self.lm_head(self.dropout(features)).log_softmax(dim=-1)
+    def _compute_log_probs(self, output: BackboneOutput) -> LogProbs:
+        return self.lm_head(self.dropout(output.outputs)).log_softmax(dim=-1)
 
 
 class PrefixLanguageModelConfig(LanguageModelConfigBase):

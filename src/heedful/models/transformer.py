@@ -105,7 +105,6 @@ class TransformerDecoder(Decoder):
         self, tokens: TokenIds, encoder_output: EncoderOutput, *, need_weights: bool = False
     ) -> DecoderOutput:
         state = self._build_state(encoder_output)
-        need_weights = need_weights or self.output_head.needs_weights
         output, log_probs = self._run_stack(tokens, state, need_weights=need_weights)
         records = [AttentionRecord(*record) for record in output.attention_records]
         return DecoderOutput(log_probs, output.weights, records, output.auxiliary_losses)

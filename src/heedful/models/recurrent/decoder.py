@@ -7,9 +7,8 @@ Invariant: a known target decoded at once gives the same as one step per token.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -46,72 +45,36 @@ from heedful.search import StepOutput
 from heedful.shapes import Embedded, Float, Hidden, SourceWeights, StepTokens, TokenIds
 
 
-class Bridge(nn.Module, ABC):
-    """The first hidden states of a decoder."""
+class Bridge(nn.Module):
+    """The first hidden state of each decoder layer.
 
-    copies_cell_states: ClassVar[bool] = False
-    """Whether cell states start with the encoder's final cell states."""
-
-    @abstractmethod
-    def forward(self, encoder_output: EncoderOutput) -> list[Hidden]:
-        """Return the first hidden states, bottom layer first."""
-
-
-class ProjectedBridge(Bridge):
-    """tanh(W summary + b) for each layer, or without the tanh.
-
-    With `from_backward_state` the last `input_size` values of the top layer's final state replace
-    the summary: s_0 = tanh(W_s h_1), h_1 the backward state at the first token (Bahdanau et al.
-    2015, A.2.2).
+    tanh: tanh(W summary + b); linear: W summary + b; backward: s_0 = tanh(W_s h_1), h_1 the
+    backward state at the first token, the last values of the top layer's final state (Bahdanau et
+    al. 2015, A.2.2); copy: the final state of the encoder layer at the same height; zeros.
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int,
-        *,
-        uses_tanh: bool = True,
-        from_backward_state: bool = False,
-    ) -> None:
+    def __init__(self, kind: str, input_size: int, hidden_size: int, num_layers: int) -> None:
         super().__init__()
-        layers = [nn.Linear(input_size, hidden_size) for _ in range(num_layers)]
-        self.layers = nn.ModuleList(layers)
-        self.uses_tanh = uses_tanh
-        self.backward_size = input_size if from_backward_state else None
-
-    @override
-    def forward(self, encoder_output: EncoderOutput) -> list[Hidden]:
-        if self.backward_size is None:
-            source_vector = encoder_output.summary
-        else:
-            source_vector = encoder_output.final_states[-1][:, -self.backward_size :]
-        projected = [layer(source_vector) for layer in self.layers]
-        return [hidden.tanh() for hidden in projected] if self.uses_tanh else projected
-
-
-class CopyBridge(Bridge):
-    """The final hidden and cell state of the encoder layer at the same height."""
-
-    copies_cell_states = True
-
-    @override
-    def forward(self, encoder_output: EncoderOutput) -> list[Hidden]:
-        return list(encoder_output.final_states)
-
-
-class ZerosBridge(Bridge):
-    """Zeros."""
-
-    def __init__(self, hidden_size: int, num_layers: int) -> None:
-        super().__init__()
+        self.kind = kind
+        self.input_size = input_size
         self.hidden_size = hidden_size
         self.num_layers = num_layers
+        num_projections = 0 if kind in {"copy", "zeros"} else num_layers
+        projections = [nn.Linear(input_size, hidden_size) for _ in range(num_projections)]
+        self.layers = nn.ModuleList(projections)
 
     @override
     def forward(self, encoder_output: EncoderOutput) -> list[Hidden]:
-        states = encoder_output.states
-        return [states.new_zeros(len(states), self.hidden_size)] * self.num_layers
+        """Return the first hidden states, bottom layer first."""
+        states, final_states = encoder_output.states, encoder_output.final_states
+        if self.kind == "copy":
+            return list(final_states)
+        if self.kind == "zeros":
+            return [states.new_zeros(len(states), self.hidden_size)] * self.num_layers
+        is_backward = self.kind == "backward"
+        source = final_states[-1][:, -self.input_size :] if is_backward else encoder_output.summary
+        projected = [layer(source) for layer in self.layers]
+        return projected if self.kind == "linear" else [hidden.tanh() for hidden in projected]
 
 
 class BridgeSizes(NamedTuple):
@@ -119,32 +82,37 @@ class BridgeSizes(NamedTuple):
 
     summary_size: int
     encoder: EncoderStateSizes
-    decoder: tuple[int, int]  # hidden_size and num_layers
+    hidden_size: int  # of the decoder
+    num_layers: int  # of the decoder
 
 
-class TanhBridgeConfig(BaseConfig):
+class BridgeConfigBase(BaseConfig):
+    """How the encoder's output becomes the first decoder state."""
+
+    type: str
+
+    def build(self, sizes: BridgeSizes) -> Bridge:
+        return Bridge(self.type, sizes.summary_size, sizes.hidden_size, sizes.num_layers)
+
+
+class TanhBridgeConfig(BridgeConfigBase):
     """A tanh layer from the source summary to each first state."""
 
     type: Literal["tanh"] = "tanh"
 
-    def build(self, sizes: BridgeSizes) -> Bridge:
-        return ProjectedBridge(sizes.summary_size, *sizes.decoder)
 
-
-class LinearBridgeConfig(BaseConfig):
+class LinearBridgeConfig(BridgeConfigBase):
     """A linear layer from the source summary to each first state."""
 
     type: Literal["linear"] = "linear"
 
-    def build(self, sizes: BridgeSizes) -> Bridge:
-        return ProjectedBridge(sizes.summary_size, *sizes.decoder, uses_tanh=False)
 
-
-class BackwardBridgeConfig(BaseConfig):
+class BackwardBridgeConfig(BridgeConfigBase):
     """A tanh layer from the backward state at the first token (Bahdanau et al. 2015)."""
 
     type: Literal["backward"] = "backward"
 
+    @override
     def build(self, sizes: BridgeSizes) -> Bridge:
         check(
             sizes.encoder.backward_size,
@@ -152,21 +120,22 @@ class BackwardBridgeConfig(BaseConfig):
             "'backward' needs a backward cell in the encoder's last layer, but there is none",
             "choose 'tanh', or set encoder.direction to 'bidirectional'",
         )
-        return ProjectedBridge(
-            sizes.encoder.backward_size, *sizes.decoder, from_backward_state=True
-        )
+        return super().build(sizes._replace(summary_size=sizes.encoder.backward_size))
 
 
-class CopyBridgeConfig(BaseConfig):
+class CopyBridgeConfig(BridgeConfigBase):
     """The encoder's final hidden and cell states, layer by layer (Sutskever et al. 2014)."""
 
     type: Literal["copy"] = "copy"
 
+    @override
     def build(self, sizes: BridgeSizes) -> Bridge:
-        hidden_size, num_layers = sizes.decoder
         encoder_sizes, decoder_sizes = (
             ", ".join(map(str, layer_sizes)) or "unknown"
-            for layer_sizes in (sizes.encoder.final_state_sizes, [hidden_size] * num_layers)
+            for layer_sizes in (
+                sizes.encoder.final_state_sizes,
+                [sizes.hidden_size] * sizes.num_layers,
+            )
         )
         check(
             encoder_sizes == decoder_sizes,
@@ -175,16 +144,13 @@ class CopyBridgeConfig(BaseConfig):
             f"those of the decoder {decoder_sizes}",
             "give both the same num_layers and hidden_size, or choose 'tanh'",
         )
-        return CopyBridge()
+        return super().build(sizes)
 
 
-class ZerosBridgeConfig(BaseConfig):
+class ZerosBridgeConfig(BridgeConfigBase):
     """Zeros; the decoder sees the source only through attention or a context."""
 
     type: Literal["zeros"] = "zeros"
-
-    def build(self, sizes: BridgeSizes) -> Bridge:
-        return ZerosBridge(*sizes.decoder)
 
 
 BridgeConfig = Annotated[
@@ -223,16 +189,16 @@ class RecurrentDecoder(Decoder):
         self.bridge = bridge
         self.wiring = wiring
         self.output_head = output_head
-        self.needs_cell_states = bridge.copies_cell_states and wiring.cells.has_cell_states
+        self.needs_cell_states = bridge.kind == "copy" and wiring.cells.has_cell_states
 
     @override
     def initial_state(self, encoder_output: EncoderOutput) -> RecurrentDecoderState:
         # Pool once: bridge and wiring may both use the summary.
         encoder_output = encoder_output._replace(pooled=encoder_output.summary)
         memory = self.wiring.build_memory(encoder_output)
-        copied = encoder_output.final_cell_states if self.bridge.copies_cell_states else ()
-        cells = self.wiring.cells.initial_state(self.bridge(encoder_output), copied)
-        state = self.wiring.initial_state(cells, memory, encoder_output)
+        cell_states = encoder_output.final_cell_states if self.needs_cell_states else ()
+        cells = self.wiring.cells.initial_state(self.bridge(encoder_output), cell_states)
+        state = self.wiring.initial_state(cells, memory, encoder_output.summary)
         return RecurrentDecoderState(state, memory)
 
     @override
@@ -318,8 +284,8 @@ class RecurrentDecoderConfig(RecurrentDecoderConfigBase):
     def build(
         self, *, vocab_size: int, memory_size: int, encoder_sizes: EncoderStateSizes | None = None
     ) -> RecurrentDecoder:
-        decoder_sizes = self.hidden_size, self.num_layers
-        sizes = BridgeSizes(memory_size, encoder_sizes or EncoderStateSizes(), decoder_sizes)
+        encoder_sizes = encoder_sizes or EncoderStateSizes()
+        sizes = BridgeSizes(memory_size, encoder_sizes, self.hidden_size, self.num_layers)
         wiring = self.wiring.build(self, memory_size=memory_size)
         decoder = RecurrentDecoder(
             TokenEmbedding(vocab_size, self.embedding_size, dropout=self.dropout),

@@ -29,16 +29,7 @@ from heedful.layers.rnn import RecurrentLayer, reverse_padded
 from heedful.layers.rnn_cell_config import CellConfig, GRUCellConfig
 from heedful.layers.self_attentive_cells import SelfAttentiveLSTMCell, StateHistory
 from heedful.models.base import Encoder, EncoderOutput, EncoderStateSizes
-from heedful.shapes import (
-    Float,
-    Hidden,
-    LayerInputs,
-    LayerOutputs,
-    Lengths,
-    Losses,
-    SourceMask,
-    SourceTokens,
-)
+from heedful.shapes import Float, LayerInputs, LayerOutputs, Lengths, SourceMask, SourceTokens
 
 NextInputs = Float[Tensor, "B S X"]
 
@@ -249,7 +240,7 @@ class RecurrentLayerWrapper(nn.Module):
 
     def connect_output(
         self, layer_input: LayerInputs, layer_output: LayerOutputs, mask: SourceMask
-    ) -> tuple[NextInputs, Losses]:
+    ) -> tuple[NextInputs, Mapping[str, Tensor]]:
         """Return the input of the next layer and its auxiliary losses."""
         connected = self.connection(layer_input, layer_output)
         if self.experts is None:
@@ -318,7 +309,7 @@ class RecurrentEncoder(Encoder):
 
 def _run_with_cell_states(
     layer: RecurrentLayer, inputs: LayerInputs, lengths: Lengths, *, need_final: bool
-) -> tuple[LayerOutputs, LayerOutputs | None, Hidden | None]:
+) -> tuple[LayerOutputs, LayerOutputs | None, Tensor | None]:
     """Return outputs, the cell states in a history, and those after each direction's last input."""
     if all(isinstance(cell, SelfAttentiveLSTMCell) for cell in layer.cells):
         outputs, final_states = layer.forward_with_states(inputs, lengths)

@@ -20,7 +20,7 @@ from heedful.models.recurrent.wiring import (
     AttendThenStepConfig,
     AttentionWiring,
     CellStates,
-    PreOutputLayer,
+    PreOutput,
     PreOutputParts,
     RecurrentDecoderConfigBase,
     StepThenAttendConfig,
@@ -29,7 +29,7 @@ from heedful.models.recurrent.wiring import (
     WiringOutput,
     WiringState,
 )
-from heedful.shapes import Embedded
+from heedful.shapes import Embedded, Summary
 
 
 class BottomLayerAttention(AttentionWiring):
@@ -51,7 +51,9 @@ class BottomLayerAttention(AttentionWiring):
         context = attended.context.squeeze(1)
         cells = self.cells(embedded, state.cells, context)
         vectors = StepVectors(top, cells[-1][0], embedded, context)
-        return self.step_output(self.pre_output.concat_parts(vectors), attended, cells)
+        next_state = WiringState(cells, attention_state=attended.state)
+        features = self.pre_output.concat_parts(vectors)
+        return WiringOutput(features, attended.weights, attended.alignment, next_state)
 
 
 class BottomLayerAttentionConfig(BaseConfig):
@@ -80,12 +82,7 @@ class DeepFusion(AttentionWiring):
     pre_output_parts = PreOutputParts(("state",), deep=("state", "token_embedding"))
 
     def __init__(
-        self,
-        attention: Attention,
-        cells: StackedCells,
-        pre_output: PreOutputLayer,
-        *,
-        gate: nn.Linear,
+        self, attention: Attention, cells: StackedCells, pre_output: PreOutput, gate: nn.Linear
     ) -> None:
         super().__init__(attention, cells, pre_output)
         self.gate = gate
@@ -116,7 +113,9 @@ class DeepFusion(AttentionWiring):
         added = self.gate(torch.cat([context, embedded], dim=-1)).sigmoid() * cell_context
         cells = self.cells(torch.cat([embedded, added], dim=-1), state.cells)
         vectors = StepVectors(state.cells[-1][0], cells[-1][0], embedded)
-        return self.step_output(self.pre_output.concat_parts(vectors), attended, cells)
+        next_state = WiringState(cells, attention_state=attended.state)
+        features = self.pre_output.concat_parts(vectors)
+        return WiringOutput(features, attended.weights, attended.alignment, next_state)
 
 
 class DeepFusionConfig(BaseConfig):
@@ -155,7 +154,7 @@ class DeepFusionConfig(BaseConfig):
             decoder.attention.build(query_size=query_size, memory_size=memory_size),
             cells,
             decoder.build_pre_output(DeepFusion, memory_size),
-            gate=nn.Linear(memory_size + embedding_size, decoder.hidden_size),
+            nn.Linear(memory_size + embedding_size, decoder.hidden_size),
         )
 
 
@@ -199,10 +198,8 @@ class ConstantContextWiring(FinalStateWiring):
     )
 
     @override
-    def initial_state(
-        self, cells: CellStates, memory: Memory, encoder_output: EncoderOutput
-    ) -> WiringState:
-        return WiringState(cells, summary=encoder_output.summary)
+    def initial_state(self, cells: CellStates, memory: Memory, summary: Summary) -> WiringState:
+        return WiringState(cells, summary=summary)
 
 
 class ConstantContextWiringConfig(BaseConfig):

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.attention.alignments import AlignmentOutput
-from heedful.attention.attention import Attention, AttentionOutput
+from heedful.attention.attention import Attention
 from heedful.attention.config import AttentionConfig
 from heedful.attention.memory import AttentionState, Memory, padding_mask
 from heedful.config import BaseConfig
@@ -52,7 +52,7 @@ class PreOutputParts(NamedTuple):
     deep: tuple[StepPart, ...]  # for a maxout layer, including the token embedding
 
 
-class PreOutputLayer(nn.Module):
+class PreOutput(nn.Module):
     """Features from the vectors of a step: their concatenation, or a layer over it.
 
     tanh: tanh(W [parts] + b)  (Luong et al. 2015, equation 5)
@@ -111,8 +111,8 @@ class TanhPreOutputConfig(BaseConfig):
 
     type: Literal["tanh"] = "tanh"
 
-    def build(self, parts: PreOutputParts, sizes: PartSizes, dropout: float) -> PreOutputLayer:
-        return PreOutputLayer(parts.shallow, sizes, activation="tanh", dropout=dropout)
+    def build(self, parts: PreOutputParts, sizes: PartSizes, dropout: float) -> PreOutput:
+        return PreOutput(parts.shallow, sizes, activation="tanh", dropout=dropout)
 
 
 class MaxoutPreOutputConfig(BaseConfig):
@@ -126,10 +126,8 @@ class MaxoutPreOutputConfig(BaseConfig):
     size: PositiveInt | None = None
     """Number of pairs; by default the decoder's hidden_size (500 for 1,000 in the paper)."""
 
-    def build(self, parts: PreOutputParts, sizes: PartSizes, dropout: float) -> PreOutputLayer:
-        return PreOutputLayer(
-            parts.deep, sizes, activation="maxout", size=self.size, dropout=dropout
-        )
+    def build(self, parts: PreOutputParts, sizes: PartSizes, dropout: float) -> PreOutput:
+        return PreOutput(parts.deep, sizes, activation="maxout", size=self.size, dropout=dropout)
 
 
 class ConcatPreOutputConfig(BaseConfig):
@@ -137,8 +135,8 @@ class ConcatPreOutputConfig(BaseConfig):
 
     type: Literal["concat"] = "concat"
 
-    def build(self, parts: PreOutputParts, sizes: PartSizes, dropout: float) -> PreOutputLayer:
-        return PreOutputLayer(parts.shallow, sizes, dropout=dropout)
+    def build(self, parts: PreOutputParts, sizes: PartSizes, dropout: float) -> PreOutput:
+        return PreOutput(parts.shallow, sizes, dropout=dropout)
 
 
 class StateOnlyPreOutputConfig(BaseConfig):
@@ -146,8 +144,8 @@ class StateOnlyPreOutputConfig(BaseConfig):
 
     type: Literal["state-only"] = "state-only"
 
-    def build(self, parts: PreOutputParts, sizes: PartSizes, dropout: float) -> PreOutputLayer:
-        return PreOutputLayer(("state",), sizes, dropout=dropout)
+    def build(self, parts: PreOutputParts, sizes: PartSizes, dropout: float) -> PreOutput:
+        return PreOutput(("state",), sizes, dropout=dropout)
 
 
 PreOutputConfig = Annotated[
@@ -196,7 +194,7 @@ class RecurrentDecoderConfigBase(BaseConfig):
         ]
         return StackedCells(cells, self.dropout, first_residual_layer=self.first_residual_layer)
 
-    def build_pre_output(self, wiring_class: type[Wiring], memory_size: int) -> PreOutputLayer:
+    def build_pre_output(self, wiring_class: type[Wiring], memory_size: int) -> PreOutput:
         """Build the pre-output layer for the vectors that a wiring uses."""
         sizes: PartSizes = {
             "previous_state": self.hidden_size,
@@ -232,7 +230,7 @@ class Wiring(nn.Module, ABC):
     uses_history: bool = False
     """Whether the attention of a step depends on that of earlier steps."""
 
-    def __init__(self, cells: StackedCells, pre_output: PreOutputLayer) -> None:
+    def __init__(self, cells: StackedCells, pre_output: PreOutput) -> None:
         super().__init__()
         self.cells = cells
         self.pre_output = pre_output
@@ -242,10 +240,8 @@ class Wiring(nn.Module, ABC):
         mask = padding_mask(encoder_output.lengths, encoder_output.states.size(1))
         return Memory(encoder_output.states, (), mask)
 
-    def initial_state(
-        self, cells: CellStates, memory: Memory, encoder_output: EncoderOutput
-    ) -> WiringState:
-        """Return the first state, given the first states of the cells."""
+    def initial_state(self, cells: CellStates, memory: Memory, summary: Summary) -> WiringState:
+        """Return the first state, given those of the cells and the source in one vector."""
         return WiringState(cells)
 
     @abstractmethod
@@ -260,9 +256,7 @@ class Wiring(nn.Module, ABC):
 class AttentionWiring(Wiring):
     """A wiring that attends once per step."""
 
-    def __init__(
-        self, attention: Attention, cells: StackedCells, pre_output: PreOutputLayer
-    ) -> None:
+    def __init__(self, attention: Attention, cells: StackedCells, pre_output: PreOutput) -> None:
         super().__init__(cells, pre_output)
         self.attention = attention
         self.uses_history = attention.is_stateful
@@ -273,23 +267,8 @@ class AttentionWiring(Wiring):
         return self.attention.build_memory(encoder_output.states, mask)
 
     @override
-    def initial_state(
-        self, cells: CellStates, memory: Memory, encoder_output: EncoderOutput
-    ) -> WiringState:
+    def initial_state(self, cells: CellStates, memory: Memory, summary: Summary) -> WiringState:
         return WiringState(cells, attention_state=self.attention.initial_state(memory))
-
-    @staticmethod
-    def step_output(
-        pre_output_input: Tensor,
-        attention_output: AttentionOutput,
-        cells: CellStates,
-        input_feed: Hidden | None = None,
-    ) -> WiringOutput:
-        """Assemble the output of a step."""
-        _, weights, alignment, attention_state = attention_output
-        assert weights is not None
-        state = WiringState(cells, input_feed, attention_state)
-        return WiringOutput(pre_output_input, weights, alignment, state)
 
 
 class AttendThenStep(AttentionWiring):
@@ -310,7 +289,9 @@ class AttendThenStep(AttentionWiring):
         context = attended.context.squeeze(1)
         cells = self.cells(torch.cat([embedded, context], dim=-1), state.cells)
         vectors = StepVectors(previous, cells[-1][0], embedded, context)
-        return self.step_output(self.pre_output.concat_parts(vectors), attended, cells)
+        next_state = WiringState(cells, attention_state=attended.state)
+        features = self.pre_output.concat_parts(vectors)
+        return WiringOutput(features, attended.weights, attended.alignment, next_state)
 
 
 class AttendThenStepConfig(BaseConfig):
@@ -339,12 +320,7 @@ class StepThenAttend(AttentionWiring):
     )
 
     def __init__(
-        self,
-        attention: Attention,
-        cells: StackedCells,
-        pre_output: PreOutputLayer,
-        *,
-        input_feeding: bool,
+        self, attention: Attention, cells: StackedCells, pre_output: PreOutput, input_feeding: bool
     ) -> None:
         super().__init__(attention, cells, pre_output)
         self.input_feeding = input_feeding
@@ -353,10 +329,8 @@ class StepThenAttend(AttentionWiring):
         self.computes_features_in_step = input_feeding or attention.readout.is_per_position
 
     @override
-    def initial_state(
-        self, cells: CellStates, memory: Memory, encoder_output: EncoderOutput
-    ) -> WiringState:
-        state = super().initial_state(cells, memory, encoder_output)
+    def initial_state(self, cells: CellStates, memory: Memory, summary: Summary) -> WiringState:
+        state = super().initial_state(cells, memory, summary)
         if not self.input_feeding:
             return state
         hidden = cells[0][0]
@@ -373,7 +347,8 @@ class StepThenAttend(AttentionWiring):
         if self.computes_features_in_step:
             features = self.pre_output(features)
         next_feed = features if self.input_feeding else None
-        return self.step_output(features, attended, cells, next_feed)
+        next_state = WiringState(cells, next_feed, attended.state)
+        return WiringOutput(features, attended.weights, attended.alignment, next_state)
 
     @override
     def compute_features(self, pre_output_input: PreOutputInput) -> Features:
@@ -396,5 +371,5 @@ class StepThenAttendConfig(BaseConfig):
             decoder.build_attention(memory_size),
             decoder.build_cells(decoder.embedding_size + input_feed_size),
             pre_output,
-            input_feeding=self.input_feeding,
+            self.input_feeding,
         )

@@ -47,7 +47,8 @@ def source():
 
 def run(wiring, encoded, tokens, hidden):
     memory = wiring.build_memory(encoded)
-    state, outputs = wiring.initial_state(wiring.cells.initial_state(hidden), memory, encoded), []
+    cells, outputs = wiring.cells.initial_state(hidden), []
+    state = wiring.initial_state(cells, memory, encoded.summary)
     for column in tokens.unbind(1):
         outputs.append(wiring(column, state, memory))
         state = outputs[-1].state

@@ -6,7 +6,7 @@ import torch
 from heedful.models.recurrent.wiring import (
     ConcatPreOutputConfig,
     MaxoutPreOutputConfig,
-    PreOutputLayer,
+    PreOutput,
     PreOutputParts,
     StateOnlyPreOutputConfig,
     StepVectors,
@@ -23,7 +23,7 @@ def step_vectors(num_positions=None):
 
 
 def test_maxout_keeps_larger_of_each_pair():
-    output = PreOutputLayer(["state"], {"state": 2}, activation="maxout", dropout=0.0)
+    output = PreOutput(["state"], {"state": 2}, activation="maxout", dropout=0.0)
     with torch.no_grad():
         output.projection.weight.copy_(torch.tensor([[1.0, 0], [0, 1], [1, 1], [1, -1]]))
         output.projection.bias.zero_()
@@ -85,7 +85,7 @@ def test_contexts_per_position_give_features_per_position(config):
 @pytest.mark.parametrize("activation", ["tanh", "maxout"])
 def test_dropout_is_on_input_of_projection(activation):
     sizes = {"state": 1000}
-    output = PreOutputLayer(["state"], sizes, activation=activation, size=1, dropout=0.5)
+    output = PreOutput(["state"], sizes, activation=activation, size=1, dropout=0.5)
     projected = []
     output.projection.register_forward_pre_hook(lambda _, inputs: projected.append(inputs[0]))
     output(torch.ones(1, 1000))
@@ -95,5 +95,5 @@ def test_dropout_is_on_input_of_projection(activation):
 
 
 def test_concat_applies_dropout():
-    features = PreOutputLayer(["state"], {"state": 1000}, dropout=0.5)(torch.ones(1, 1000))
+    features = PreOutput(["state"], {"state": 1000}, dropout=0.5)(torch.ones(1, 1000))
     assert set(features.flatten().tolist()) == {0.0, 2.0}

@@ -35,7 +35,7 @@ def make(wiring, heads=None):
     return (
         built,
         memory,
-        built.initial_state(built.cells.initial_state([hidden]), memory, encoded),
+        built.initial_state(built.cells.initial_state([hidden]), memory, encoded.summary),
         hidden,
     )
 
