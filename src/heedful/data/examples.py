@@ -52,6 +52,16 @@ class TokenizedChunk(NamedTuple):
     metadata: dict[str, Any]  # counts to be reported
 
 
+class ChunkFilter(NamedTuple):
+    """How a chunk of examples is filtered, and how errors name them."""
+
+    config: FilterConfig
+    location: str  # of the data
+    first_row: int = 1  # number of the first example
+    duplicates: Collection[int] = ()  # examples that are known to be duplicates
+    seen: set[int] | None = None  # hashes of earlier pairs, to find duplicates in memory
+
+
 class ExampleFormat(ABC):
     """What one example of a corpus is."""
 
@@ -77,16 +87,9 @@ class ExampleFormat(ABC):
 
     @abstractmethod
     def tokenize(
-        self,
-        examples: Sequence[Any],
-        tokenizers: TokenizerPair,
-        filtering: FilterConfig | None,
-        *,
-        location: str,
-        first_row: int,
-        duplicates: Collection[int],
+        self, examples: Sequence[Any], tokenizers: TokenizerPair, filtering: ChunkFilter
     ) -> TokenizedChunk:
-        """Tokenize a chunk without its `duplicates`; errors count from `first_row`."""
+        """Tokenize the examples of a chunk that the filter keeps."""
 
 
 class PairFormat(ExampleFormat):
@@ -119,20 +122,11 @@ class PairFormat(ExampleFormat):
 
     @override
     def tokenize(
-        self,
-        examples: Sequence[Pair],
-        tokenizers: TokenizerPair,
-        filtering: FilterConfig | None,
-        *,
-        location: str,
-        first_row: int,
-        duplicates: Collection[int] = (),
-        seen: set[int] | None = None,
+        self, examples: Sequence[Pair], tokenizers: TokenizerPair, filtering: ChunkFilter
     ) -> TokenizedChunk:
-        """Tokenize and filter pairs; duplicates are known, or found with the hashes `seen`."""
-        config = filtering or FilterConfig()
         sources = tokenizers.source.encode_batch([pair.source for pair in examples])
         targets = tokenizers.target.encode_batch([pair.target for pair in examples])
+        config, location, first_row, duplicates, seen = filtering
         reasons = compute_filter_reasons(
             examples,
             config,
@@ -183,14 +177,7 @@ class LineFormat(ExampleFormat):
 
     @override
     def tokenize(
-        self,
-        examples: Sequence[str],
-        tokenizers: TokenizerPair,
-        filtering: FilterConfig | None,
-        *,
-        location: str,
-        first_row: int,
-        duplicates: Collection[int],
+        self, examples: Sequence[str], tokenizers: TokenizerPair, filtering: ChunkFilter
     ) -> TokenizedChunk:
         encoded = tokenizers.target.encode_batch(examples)
         lines = RaggedArray.from_sequences([*ids, EOS] for ids in encoded)
@@ -217,14 +204,8 @@ def tokenize_corpora(
     for pairs in corpora:
         chunks: list[TokenizedChunk] = []
         for start in range(0, max(1, len(pairs)), CHUNK_SIZE):
-            chunk = PAIRS.tokenize(
-                pairs[start : start + CHUNK_SIZE],
-                tokenizers,
-                config,
-                location=location,
-                first_row=first_row + start,
-                seen=seen,
-            )
+            filtering = ChunkFilter(config, location, first_row + start, seen=seen)
+            chunk = PAIRS.tokenize(pairs[start : start + CHUNK_SIZE], tokenizers, filtering)
             chunks.append(chunk)
             reports.append(FilterReport(config, **chunk.metadata))
         first_row += len(pairs)
@@ -272,13 +253,11 @@ class TokenizationJob(BaseConfig):
         held_out, duplicates = set(chunk.held_out), set(chunk.duplicates)
         values = json.loads(chunk.texts)
         rows = [row for row in range(len(values)) if row not in held_out]
-        tokenized = example_format.tokenize(
-            [example_format.from_json(values[row]) for row in rows],
-            tokenizers,
-            self.filtering,
-            location=self.data_name,
-            first_row=chunk.first_row + 1,
-            duplicates=[index for index, row in enumerate(rows) if row in duplicates],
+        known_duplicates = [index for index, row in enumerate(rows) if row in duplicates]
+        filtering = ChunkFilter(
+            self.filtering or FilterConfig(), self.data_name, chunk.first_row + 1, known_duplicates
         )
+        examples = [example_format.from_json(values[row]) for row in rows]
+        tokenized = example_format.tokenize(examples, tokenizers, filtering)
         dtype = np.uint16 if max(map(len, tokenizers)) <= 2**16 else np.uint32  # the smallest
         return tokenized._replace(values=tokenized.values.astype(dtype))

@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, PositiveFloat
+from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.data.pair_dataset import (
@@ -24,7 +25,7 @@ from heedful.data.pair_dataset import (
     concatenate_datasets,
     permute_indices,
 )
-from heedful.data.sources import PairSourceConfig
+from heedful.data.sources import PairSourceConfig, SourceConfig
 from heedful.tokenization.ragged_array import Integers, RaggedArray, offsets_from_lengths
 
 
@@ -37,7 +38,7 @@ class CorpusConfig(BaseConfig):
     """Where its pairs come from."""
 
 
-class MixtureConfig(BaseConfig):
+class MixtureConfig(SourceConfig):
     """Several parallel corpora with weights."""
 
     type: Literal["mixture"] = "mixture"
@@ -49,16 +50,13 @@ class MixtureConfig(BaseConfig):
         """Passes over each corpus per epoch."""
         return [corpus.weight for corpus in self.corpora]
 
-    def read(self) -> list[Pair]:
-        """Read the pairs of all corpora, each once."""
-        return list(self.stream())
-
+    @override
     def stream(self) -> Iterator[Pair]:
         """Yield the pairs of all corpora, each once."""
         return chain.from_iterable(corpus.source.stream() for corpus in self.corpora)
 
+    @override
     def describe(self) -> str:
-        """Name the source in messages."""
         return "; ".join(f"{part.weight:g} x {part.source.describe()}" for part in self.corpora)
 
 

@@ -36,19 +36,15 @@ class PairDataset(Protocol):
 
     def __len__(self) -> int:
         """Return the number of rows of an epoch."""
-        ...
 
     def sequence_lengths(self, rows: Integers) -> tuple[Integers, Integers]:
         """Return the source and target lengths of these rows."""
-        ...
 
     def select(self, rows: Integers) -> InMemoryPairDataset:
         """Return these rows, in this order."""
-        ...
 
     def for_epoch(self, epoch: int) -> PairDataset:
         """Return the rows of this epoch."""
-        ...
 
 
 class InMemoryPairDataset(NamedTuple):

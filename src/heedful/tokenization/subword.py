@@ -93,7 +93,6 @@ class SubwordTokenizer(Tokenizer):
     def __init__(self, model: bytes, normalizer: Normalizer) -> None:
         from sentencepiece import SentencePieceProcessor
 
-        super().__init__(normalizer)
         self.model = model
         self._processor = SentencePieceProcessor()
         self._processor.LoadFromSerializedProto(model)
@@ -102,7 +101,7 @@ class SubwordTokenizer(Tokenizer):
         if names[: len(_FIXED_NAMES)] != _FIXED_NAMES:
             raise ValueError("the first ids of this model are not the special tokens and bytes")
         self._spellings = [*_FIXED_SPELLINGS, *(name.encode() for name in learned)]
-        self._displayed = [*SPECIAL_TOKENS, *_BYTE_NAMES, *map(_display, learned)]
+        super().__init__(normalizer, [*_BYTE_NAMES, *map(_display, learned)])
 
     @override
     def save(self, folder: Path) -> None:
@@ -120,11 +119,6 @@ class SubwordTokenizer(Tokenizer):
         # SentencePiece prepends a space, so that a word is the same at the start as within.
         return unescape(text.replace(SPACE_MARK, " ").removeprefix(" "))
 
-    @override
-    def ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-        """Return each id as it is displayed; a byte as "<0xE2>"."""
-        return [self._displayed[token_id] for token_id in ids]
-
     @property
     def learned_pieces(self) -> dict[str, SubwordPiece]:
         """The pieces by name, with SentencePiece's scores."""
@@ -132,10 +126,6 @@ class SubwordTokenizer(Tokenizer):
             self._processor.IdToPiece(index): SubwordPiece(index, self._processor.GetScore(index))
             for index in range(len(_FIXED_NAMES), len(self))
         }
-
-    @override
-    def __len__(self) -> int:
-        return len(self._spellings)
 
 
 def _display(name: str) -> str:

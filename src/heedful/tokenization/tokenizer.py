@@ -121,8 +121,12 @@ def _word_pattern() -> re.Pattern[str]:
 class Tokenizer(ABC):
     """Text to ids and back."""
 
-    def __init__(self, normalizer: Normalizer) -> None:
+    def __init__(self, normalizer: Normalizer, displayed_tokens: Iterable[str]) -> None:
         self.normalizer = normalizer
+        self._displayed = (*SPECIAL_TOKENS, *displayed_tokens)
+
+    def __len__(self) -> int:
+        return len(self._displayed)
 
     def encode(self, text: str) -> list[int]:
         """Encode a text, without BOS and EOS."""
@@ -141,17 +145,13 @@ class Tokenizer(ABC):
     def decode(self, ids: Iterable[int]) -> str:
         """Decode ids; `PAD`, `BOS` and `EOS` become nothing, `UNK` becomes "<unk>"."""
 
-    @abstractmethod
     def ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-        """Return each id as it is displayed: "horto", ".", and a lone space as a space."""
+        """Return each id as it is displayed: "horto", ".", " ", and a byte as "<0xE2>"."""
+        return [self._displayed[token_id] for token_id in ids]
 
     @abstractmethod
     def save(self, folder: Path) -> None:
         """Write the tokenizer into an existing folder; its config loads it."""
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """Return the number of ids, special tokens included."""
 
 
 class VocabularyTokenizer(Tokenizer):
@@ -160,10 +160,9 @@ class VocabularyTokenizer(Tokenizer):
     unk_token: ClassVar[str] = SPECIAL_TOKENS[UNK]
 
     def __init__(self, vocabulary: Vocabulary, normalizer: Normalizer) -> None:
-        super().__init__(normalizer)
+        super().__init__(normalizer, map(self.display, vocabulary.tokens))
         self.vocabulary = vocabulary
         self._spellings = ("", self.unk_token, "", "", *vocabulary.tokens)
-        self._displayed = (*SPECIAL_TOKENS, *map(self.display, vocabulary.tokens))
 
     @staticmethod
     @abstractmethod
@@ -191,14 +190,6 @@ class VocabularyTokenizer(Tokenizer):
     @override
     def decode(self, ids: Iterable[int]) -> str:
         return self.detokenize([self._spellings[token_id] for token_id in ids])
-
-    @override
-    def ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-        return [self._displayed[token_id] for token_id in ids]
-
-    @override
-    def __len__(self) -> int:
-        return len(self.vocabulary)
 
 
 class CharacterTokenizer(VocabularyTokenizer):

@@ -46,9 +46,6 @@ class Vocabulary:
         get_id = self._ids.get
         return [get_id(token, UNK) for token in tokens]
 
-    def __contains__(self, token: str) -> bool:
-        return token in self._ids
-
     def __len__(self) -> int:
         return NUM_SPECIAL_TOKENS + len(self.tokens)
 

@@ -40,10 +40,8 @@ def test_max_size_includes_special_tokens():
     assert len(Vocabulary.from_counts(counts, max_size=NUM_SPECIAL_TOKENS)) == NUM_SPECIAL_TOKENS
 
 
-def test_vocabulary_contains_tokens():
-    vocabulary = Vocabulary(["a"])
-    assert "a" in vocabulary
-    assert "<pad>" not in vocabulary
+def test_names_of_special_tokens_are_no_tokens():
+    assert Vocabulary(["a"]).tokens_to_ids(["a", "<pad>"]) == [NUM_SPECIAL_TOKENS, UNK]
 
 
 def test_vocabulary_round_trips_any_characters(tmp_path):
