@@ -42,6 +42,7 @@ TOKENIZER_FOLDER, HELD_OUT_FILE, DUPLICATES_FILE = "tokenizers", "held-out.jsonl
 _ALIGNMENT = 8  # bytes; the offsets start at a multiple of it
 _REBUILD_HINT = "run the command that wrote it again: only what is corrupt is rebuilt"
 _PREPARE_HINT = "name a folder written by `heedful prepare`"
+_RESUME_HINT = "wait for `heedful prepare`, or run the same command to resume it"
 
 
 # ----- shards
@@ -55,13 +56,9 @@ class Shard(NamedTuple):
 
 
 def write_shard(
-    folder: Path,
-    chunks: Iterable[TokenizedChunk],
-    metadata: dict[str, Any],
-    *,
-    prefix: Sequence[int] = (),
-) -> list[dict[str, Any]]:
-    """Write a shard that starts with the tokens `prefix`; return the metadata of the chunks."""
+    folder: Path, chunks: Iterable[TokenizedChunk], metadata: dict[str, Any], prefix: Sequence[int]
+) -> None:
+    """Write a shard that starts with the tokens `prefix`."""
     with atomic_replace(folder) as temporary:
         temporary.mkdir()
         with (temporary / TOKENS_FILE).open("wb") as file:
@@ -83,7 +80,6 @@ def write_shard(
         dtypes = {"values": dtype, "offsets": offsets.dtype.str}
         metadata = {**metadata, **sizes, **dtypes, "reports": reports}
         write_manifest(temporary, [temporary / TOKENS_FILE], {METADATA_KEY: metadata})
-    return reports
 
 
 def open_shard(folder: Path, metadata: dict[str, Any]) -> Shard:
@@ -243,20 +239,10 @@ def load_prepared_dataset(folder: Path, *, verify: bool = True) -> PreparedDatas
     try:
         manifest = read_and_verify_manifest(folder)
         prepared = manifest.get(MANIFEST_KEY, {})
-        check(
-            prepared.get("format") == FORMAT,
-            str(folder),
-            "not a folder of tokens, or one of another version of heedful",
-            _PREPARE_HINT,
-            DataError,
-        )
-        check(
-            prepared["complete"],
-            str(folder),
-            "the tokens are not complete yet",
-            "wait for `heedful prepare`, or run the same command to resume it",
-            DataError,
-        )
+        message = "not a folder of tokens, or one of another version of heedful"
+        check(prepared.get("format") == FORMAT, str(folder), message, _PREPARE_HINT, DataError)
+        message = "the tokens are not complete yet"
+        check(prepared["complete"], str(folder), message, _RESUME_HINT, DataError)
         folders = [folder / shard_name(index) for index in range(len(prepared["shards"]))]
         read = read_and_verify_manifest if verify else read_manifest_unverified
         metadata = [shard[METADATA_KEY] for shard in map_in_threads(read, folders)]

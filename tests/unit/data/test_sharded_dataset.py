@@ -25,8 +25,8 @@ def chunk_of(texts, dtype=np.uint32):
     return TokenizedChunk(array.values.astype(dtype), array.lengths, {"lines": len(array)})
 
 
-def write_and_open(folder, chunks, **options):
-    write_shard(folder, chunks, {"corpus_index": 0}, **options)
+def write_and_open(folder, chunks, prefix=()):
+    write_shard(folder, chunks, {"corpus_index": 0}, prefix)
     return open_shard(folder, read_and_verify_manifest(folder)[METADATA_KEY])
 
 
@@ -91,6 +91,6 @@ def test_shard_is_written_atomically(tmp_path):
         raise KeyboardInterrupt
 
     try:
-        write_shard(tmp_path / "shard", interrupted(), {"corpus_index": 0})
+        write_shard(tmp_path / "shard", interrupted(), {"corpus_index": 0}, ())
     except KeyboardInterrupt:
         assert list(tmp_path.iterdir()) == []

@@ -26,8 +26,8 @@ def test_separate_tokenizers_train_on_their_side():
     source, target = SeparateTokenizersConfig(
         source=WordTokenizerConfig(), target=WordTokenizerConfig()
     ).train(SOURCES, TARGETS)
-    assert " puella" in source.vocabulary
-    assert " puella" not in target.vocabulary
+    assert " puella" in source.vocabulary.tokens
+    assert " puella" not in target.vocabulary.tokens
 
 
 def test_shared_tokenizer_trains_on_both_sides():
