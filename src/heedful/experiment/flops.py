@@ -85,7 +85,7 @@ class FlopCounter(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.by_operator: Counter[str] = Counter()  # product, convolution, attention, recurrence
+        self.by_operator: Counter[str] = Counter()  # by torch's name: addmm, convolution, ...
 
     @property
     def total(self) -> int:
@@ -100,8 +100,8 @@ class FlopCounter(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        kind, formula = _FORMULA_BY_OP.get(func.overloadpacket, (None, None))
-        if kind is None or formula is None:
+        formula = _FORMULA_BY_OP.get(func.overloadpacket)
+        if formula is None:
             # Without gradients, composite operators arrive undecomposed.
             with self:
                 output = func.decompose(*args, **kwargs)
@@ -109,7 +109,7 @@ class FlopCounter(TorchDispatchMode):
                 output = func(*_replace_boolean_indices(func, args), **kwargs)
             return output
         output = func(*args, **kwargs)
-        self.by_operator[kind] += formula(args, output)
+        self.by_operator[func.overloadpacket.__name__] += formula(args, output)
         return output
 
 
@@ -138,14 +138,14 @@ def _attention_flops(queries: Tensor, keys: Tensor, values: Tensor) -> int:
     return 2 * num_queries * num_keys * (queries.size(-1) + values.size(-1))
 
 
-def _conv_flops(inputs: Tensor, weight: Tensor, outputs: Tensor, *, transposed: bool) -> int:
+def _conv_flops(inputs: Tensor, weight: Tensor, outputs: Tensor, transposed: bool) -> int:
     """One kernel per output, or per input if transposed."""
     return 2 * (inputs if transposed else outputs).numel() * weight[0].numel()
 
 
 def _convolution_backward(args: Sequence[Any], _: Any) -> int:
     grad_outputs, inputs, weight, output_mask = args[0], args[1], args[2], args[-1]
-    forward = _conv_flops(inputs, weight, grad_outputs, transposed=args[7])
+    forward = _conv_flops(inputs, weight, grad_outputs, args[7])
     return forward * sum(output_mask[:2])
 
 
@@ -160,51 +160,30 @@ def _cudnn_backward(args: Sequence[Any], _: Any) -> int:
     return _rnn_flops(args[0], args[1]) * (2 if needs_weight_grad else 1)
 
 
-_SDPA = [
-    f"_scaled_dot_product_{kernel}"
-    for kernel in (
-        "flash_attention_for_cpu",
-        "flash_attention",
-        "efficient_attention",
-        "cudnn_attention",
-        "fused_attention_overrideable",
-    )
-]
-_FLOP_FORMULAS: Sequence[tuple[str, Sequence[str], Formula]] = (
-    (
-        "product",
-        ("mm", "bmm", "mv", "dot", "vdot"),
-        lambda args, _: _matmul_flops(*args[:2]),
-    ),
-    (
-        "product",
-        ("addmm", "baddbmm", "addbmm", "addmv", "_addmm_activation"),
-        lambda args, _: _matmul_flops(*args[1:3]),
-    ),
-    ("attention", _SDPA, lambda args, _: _attention_flops(*args[:3])),
-    (
-        "attention",
-        [f"{name}_backward" for name in _SDPA],
-        lambda args, _: 2 * _attention_flops(*args[1:4]),
-    ),
-    (
-        "convolution",
-        ("convolution",),
-        lambda args, outputs: _conv_flops(args[0], args[1], outputs, transposed=args[6]),
-    ),
-    ("convolution", ("convolution_backward",), _convolution_backward),
-    ("recurrence", ("mkldnn_rnn_layer",), lambda args, _: _rnn_flops(args[0], args[1:5])),
-    (
-        "recurrence",
-        ("mkldnn_rnn_layer_backward",),
-        lambda args, _: 2 * _rnn_flops(args[0], args[1:5]),
-    ),
-    ("recurrence", ("_cudnn_rnn",), lambda args, _: _rnn_flops(*args[:2])),
-    ("recurrence", ("_cudnn_rnn_backward",), _cudnn_backward),
+_SDPA_KERNELS = (
+    "flash_attention_for_cpu",
+    "flash_attention",
+    "efficient_attention",
+    "cudnn_attention",
+    "fused_attention_overrideable",
 )
-_FORMULA_BY_OP: Mapping[Any, tuple[str, Formula]] = {
-    getattr(_aten, name): (kind, formula)
-    for kind, names, formula in _FLOP_FORMULAS
-    for name in names
+_SDPA = " ".join(f"_scaled_dot_product_{kernel}" for kernel in _SDPA_KERNELS)
+_SDPA_BACKWARD = " ".join(f"_scaled_dot_product_{kernel}_backward" for kernel in _SDPA_KERNELS)
+_FLOP_FORMULAS: Mapping[str, Formula] = {
+    "mm bmm mv dot vdot": lambda args, _: _matmul_flops(*args[:2]),
+    "addmm baddbmm addbmm addmv _addmm_activation": lambda args, _: _matmul_flops(*args[1:3]),
+    _SDPA: lambda args, _: _attention_flops(*args[:3]),
+    _SDPA_BACKWARD: lambda args, _: 2 * _attention_flops(*args[1:4]),
+    "convolution": lambda args, outputs: _conv_flops(args[0], args[1], outputs, args[6]),
+    "convolution_backward": _convolution_backward,
+    "mkldnn_rnn_layer": lambda args, _: _rnn_flops(args[0], args[1:5]),
+    "mkldnn_rnn_layer_backward": lambda args, _: 2 * _rnn_flops(args[0], args[1:5]),
+    "_cudnn_rnn": lambda args, _: _rnn_flops(*args[:2]),
+    "_cudnn_rnn_backward": _cudnn_backward,
+}
+_FORMULA_BY_OP: Mapping[Any, Formula] = {
+    getattr(_aten, name): formula
+    for names, formula in _FLOP_FORMULAS.items()
+    for name in names.split()
 }
 _INDEXING = {_aten.index, _aten.index_put, _aten.index_put_, _aten._index_put_impl_}

@@ -1,10 +1,9 @@
 """Rollouts: outputs sampled from a model, their likelihoods and rewards.
 
-Outputs are sampled in eval mode without gradients: with dropout, which is drawn anew at every step,
-they would come from a distribution that no forward pass over a whole output has. They are then
-scored once with gradients. An output that reaches its length limit is truncated: it has no EOS, and
-its likelihood is that of its tokens. Invariant: the likelihoods of all outputs that can be sampled
-sum to one.
+Outputs are sampled in eval mode without gradients (dropout is drawn anew at every step, so no
+forward pass over a whole output has that distribution), then scored once with gradients. An output
+that reaches its length limit has no EOS, and its likelihood is that of its tokens. Invariant: the
+likelihoods of all outputs that can be sampled sum to one.
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ def test_count_is_grouped_by_operator():
     with FlopCounter() as flop_count:
         nn.Linear(3, 5)(torch.randn(2, 3))
         nn.Conv1d(1, 1, 2)(torch.randn(1, 1, 3))
-    assert flop_count.by_operator == {"product": 60, "convolution": 8}
+    assert flop_count.by_operator == {"addmm": 60, "convolution": 8}
     assert flop_count.total == 68
 
 
