@@ -42,8 +42,8 @@ class LinearScore(ContentScore):
         return self.key_projection(keys)
 
     @override
-    def compare(self, queries: Queries, prepared_keys: Float[Tensor, "*B S 1"]) -> Scores:
-        return self.query_projection(queries) + prepared_keys.mT
+    def forward(self, queries: Queries, keys: Keys, state: MaybeState = None) -> Scores:
+        return self.query_projection(queries) + keys.mT
 
 
 class LinearScoreConfig(ContentScoreConfigBase):
@@ -183,15 +183,15 @@ class AdditiveScore(ScoreFunction):
         return self.key_projection(keys)
 
     @override
-    def forward(self, queries: Queries, prepared_keys: Keys, state: MaybeState = None) -> Scores:
+    def forward(self, queries: Queries, keys: Keys, state: MaybeState = None) -> Scores:
         assert not self.uses_history or queries.size(-2) == 1, (
             f"{queries.size(-2)} queries at once, but features need the weights of the last one"
         )
         if state is not None:
             for feature in cast(Iterable[ScoreFeature], self.features):
-                prepared_keys = prepared_keys + feature(state)
+                keys = keys + feature(state)
         projected = self.query_projection(queries)  # (*B, T, A)
-        return additive_score(projected, prepared_keys, self.score_vector.weight[0])
+        return additive_score(projected, keys, self.score_vector.weight[0])
 
 
 class AdditiveScoreConfig(ContentScoreConfigBase):
@@ -233,9 +233,9 @@ class ConcatScore(ContentScore):
         return linear(keys, self.projection.weight[:, self.query_size :])
 
     @override
-    def compare(self, queries: Queries, prepared_keys: Float[Tensor, "*B S A"]) -> Scores:
+    def forward(self, queries: Queries, keys: Keys, state: MaybeState = None) -> Scores:
         projected = linear(queries, self.projection.weight[:, : self.query_size])  # (*B, T, A)
-        return additive_score(projected, prepared_keys, self.score_vector.weight[0])
+        return additive_score(projected, keys, self.score_vector.weight[0])
 
 
 class ConcatScoreConfig(ContentScoreConfigBase):
@@ -264,8 +264,8 @@ class LocationScore(ContentScore):
         return keys[..., :0]
 
     @override
-    def compare(self, queries: Queries, prepared_keys: Float[Tensor, "*B S 0"]) -> Scores:
-        size = prepared_keys.size(-2)
+    def forward(self, queries: Queries, keys: Keys, state: MaybeState = None) -> Scores:
+        size = keys.size(-2)
         scores = linear(queries, self.projection.weight[:size])  # (*B, T, S or max_positions)
         num_beyond = size - scores.size(-1)
         return torch.cat([scores, scores[..., -1:].expand(*scores.shape[:-1], num_beyond)], dim=-1)

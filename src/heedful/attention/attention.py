@@ -68,7 +68,6 @@ class Attention(nn.Module, ABC):
         """Whether the weights of a query depend on its position."""
         return self.is_stateful or self.score.needs_positions
 
-    @abstractmethod
     def build_memory(
         self,
         values: Values,
@@ -82,6 +81,23 @@ class Attention(nn.Module, ABC):
         `keys` default to the values. If the source continues another one, `start_positions` is the
         position of the first key of each row.
         """
+        check(
+            values.size(-2) > 0,
+            "attention",
+            "the source sequence is empty",
+            "remove empty lines, or append EOS to every source",
+            DataError,
+        )
+        head_values, head_keys = self._project_memory(values, values if keys is None else keys)
+        mask = mask.expand(*values.shape[:-2], -1, -1)  # (*B, T or 1, S)
+        if head_values.dim() > values.dim():
+            mask = mask.unsqueeze(-3)  # the same for all heads
+        if start_positions is None:
+            return Memory(head_values, self.score.prepare_keys(head_keys), mask)
+        return Memory(head_values, self.score.prepare_keys_at(start_positions, head_keys), mask)
+
+    def _project_memory(self, values: Values, keys: Values) -> tuple[Tensor, Tensor]:
+        return values, keys
 
     @abstractmethod
     def initial_state(self, memory: Memory) -> AttentionState:
@@ -130,19 +146,6 @@ class SingleHeadAttention(Attention):
         )
         self.role = role
         self.dropout = nn.Dropout(dropout)
-
-    @override
-    def build_memory(
-        self,
-        values: Values,
-        mask: Mask,
-        *,
-        keys: Values | None = None,
-        start_positions: StartPositions = None,
-    ) -> Memory:
-        check_nonempty_source(values)
-        prepared = self.score.prepare_keys_at(start_positions, values if keys is None else keys)
-        return Memory(values, prepared, mask.expand(*values.shape[:-2], -1, -1))
 
     @override
     def initial_state(self, memory: Memory) -> AttentionState:
@@ -215,8 +218,6 @@ class SingleHeadAttention(Attention):
         self, queries: Queries, memory: Memory, state: MaybeState = None
     ) -> AlignmentOutput:
         scores = self.score(queries, memory.keys, state)
-        # Scores of positions alone are the same for all rows, and not yet expanded.
-        scores = scores.expand(*queries.shape[:-1], -1)
         return self.alignment_function(scores, memory.mask, queries, state)
 
     @override
@@ -239,17 +240,6 @@ def softmax_context(
         keys, values = (heads.repeat_interleave(num_repeats, dim=-3) for heads in (keys, values))
     weights = mask_scores(queries @ keys.mT / temperature, mask).softmax(dim=-1) * mask
     return functional.dropout(weights, dropout) @ values
-
-
-def check_nonempty_source(values: Values) -> None:
-    """Raise a `DataError` if the source has no positions."""
-    check(
-        values.size(-2) > 0,
-        "attention",
-        "the source sequence is empty",
-        "remove empty lines, or append EOS to every source",
-        DataError,
-    )
 
 
 class Readout(nn.Module, ABC):

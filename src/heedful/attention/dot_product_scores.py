@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from typing_extensions import override
 
+from heedful.attention.memory import MaybeState
 from heedful.attention.scores import ContentScore, ContentScoreConfigBase, EqualSizeScoreConfigBase
 from heedful.shapes import Float, Keys, Queries, Scores
 
@@ -22,20 +23,16 @@ from heedful.shapes import Float, Keys, Queries, Scores
 NORM_EPSILON = 1e-6
 
 
-class InnerProductScore(ContentScore):
-    """Inner product of the query with the prepared key, by default the key itself."""
+class DotScore(ContentScore):
+    """q . k  (Luong et al. 2015, equation 8, "dot"), where a subclass may prepare k."""
 
     @override
     def prepare_keys(self, keys: Keys) -> Float[Tensor, "*B S _"]:
         return keys
 
     @override
-    def compare(self, queries: Queries, prepared_keys: Float[Tensor, "*B S Q"]) -> Scores:
-        return queries @ prepared_keys.mT
-
-
-class DotScore(InnerProductScore):
-    """q . k  (Luong et al. 2015, equation 8, "dot")."""
+    def forward(self, queries: Queries, keys: Keys, state: MaybeState = None) -> Scores:
+        return queries @ keys.mT
 
 
 class DotScoreConfig(EqualSizeScoreConfigBase):
@@ -45,7 +42,7 @@ class DotScoreConfig(EqualSizeScoreConfigBase):
     type: Literal["dot"] = "dot"
 
 
-class ScaledDotScore(InnerProductScore):
+class ScaledDotScore(DotScore):
     """q . k / sqrt(size)  (Vaswani et al. 2017, equation 1)."""
 
     @override
@@ -60,7 +57,7 @@ class ScaledDotScoreConfig(EqualSizeScoreConfigBase):
     type: Literal["scaled-dot"] = "scaled-dot"
 
 
-class BilinearScore(InnerProductScore):
+class BilinearScore(DotScore):
     """q . W k  (Luong et al. 2015, equation 8, "general")."""
 
     def __init__(self, query_size: int, key_size: int) -> None:
@@ -99,8 +96,8 @@ class ProjectedDotScore(ContentScore):
         return self.key_projection(keys)
 
     @override
-    def compare(self, queries: Queries, prepared_keys: Float[Tensor, "*B S A"]) -> Scores:
-        return self.query_projection(queries) @ prepared_keys.mT
+    def forward(self, queries: Queries, keys: Keys, state: MaybeState = None) -> Scores:
+        return self.query_projection(queries) @ keys.mT
 
 
 class ProjectedDotScoreConfig(ContentScoreConfigBase):
@@ -136,9 +133,9 @@ class CosineScore(ContentScore):
         return normalize(keys, dim=-1, eps=NORM_EPSILON)
 
     @override
-    def compare(self, queries: Queries, prepared_keys: Float[Tensor, "*B S Q"]) -> Scores:
+    def forward(self, queries: Queries, keys: Keys, state: MaybeState = None) -> Scores:
         directions = normalize(queries, dim=-1, eps=NORM_EPSILON)
-        return (self.scale * directions) @ prepared_keys.mT
+        return (self.scale * directions) @ keys.mT
 
 
 class CosineScoreConfig(EqualSizeScoreConfigBase):
@@ -152,7 +149,7 @@ class CosineScoreConfig(EqualSizeScoreConfigBase):
     """Whether to learn the scale, starting from `scale`."""
 
 
-class TrilinearScore(InnerProductScore):
+class TrilinearScore(DotScore):
     """w . [q; k; q * k]  (Seo et al. 2017, section 2, attention flow layer).
 
     With w = [a; b; c] this is a . q + (b + c * q) . k, so no vector is stored for a pair.
@@ -163,9 +160,9 @@ class TrilinearScore(InnerProductScore):
         self.reduction = nn.Linear(3 * size, 1, bias=False)
 
     @override
-    def compare(self, queries: Queries, prepared_keys: Float[Tensor, "*B S Q"]) -> Scores:
+    def forward(self, queries: Queries, keys: Keys, state: MaybeState = None) -> Scores:
         a, b, c = self.reduction.weight[0].chunk(3)  # (Q,) each
-        pair_scores = (b + c * queries) @ prepared_keys.mT  # (*B, T, S)
+        pair_scores = (b + c * queries) @ keys.mT  # (*B, T, S)
         return pair_scores + (queries @ a).unsqueeze(-1)
 
 

@@ -8,7 +8,6 @@ are never chosen; a fully masked row stays zero.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Annotated, Literal
 
 import torch
@@ -24,6 +23,7 @@ from heedful.attention.alignments import (
     SoftAlignment,
     SoftAlignmentConfig,
     SoftmaxAlignmentConfig,
+    mask_scores,
     upcast,
 )
 from heedful.attention.auxiliary_losses import entropy
@@ -62,31 +62,19 @@ class ArgmaxAlignmentConfig(AlignmentConfigBase):
     """How scores become probabilities."""
 
 
-class Baseline(nn.Module, ABC):
-    """Expected reward of a sampled position.
+class Baseline(nn.Module):
+    """Expected reward of a sampled position; here b = 0.
 
     It must not depend on the sample: then it reduces the variance of REINFORCE gradients without
     changing their mean.
     """
 
-    @abstractmethod
     def forward(self, log_probs: PerQuery, queries: Queries | None = None) -> PerQuery:
         """Return the expected reward of each query, in shape and dtype of `log_probs`."""
-
-    @abstractmethod
-    def update(self, rewards: PerQuery, predicted: PerQuery, target_mask: TargetMask) -> Losses:
-        """Update from observed rewards; return losses by name."""
-
-
-class ZeroBaseline(Baseline):
-    """b = 0."""
-
-    @override
-    def forward(self, log_probs: PerQuery, queries: Queries | None = None) -> PerQuery:
         return torch.zeros_like(log_probs)
 
-    @override
     def update(self, rewards: PerQuery, predicted: PerQuery, target_mask: TargetMask) -> Losses:
+        """Update from observed rewards; return losses by name."""
         return {}
 
 
@@ -96,7 +84,7 @@ class ZeroBaselineConfig(BaseConfig):
     type: Literal["zero"] = "zero"
 
     def build(self, *, query_size: int) -> Baseline:
-        return ZeroBaseline()
+        return Baseline()
 
 
 class MovingAverageBaseline(Baseline):
@@ -368,7 +356,7 @@ def _add_gumbel_noise(probabilities: Weights, temperature: float = 1.0) -> Score
     is_zero = wide == 0
     noise = -torch.empty_like(wide).exponential_().log()
     noisy = (wide.masked_fill(is_zero, 1).log() + noise) / temperature
-    return noisy.masked_fill(is_zero, torch.finfo(wide.dtype).min)
+    return mask_scores(noisy, ~is_zero)
 
 
 def _one_hot(positions: PositionIds, probabilities: Weights) -> Weights:

@@ -27,16 +27,14 @@ from heedful.attention.memory import MaybeState, query_positions
 from heedful.config import BaseConfig
 from heedful.shapes import Int, Mask, PerQuery, Queries, Scores
 
-QueryLengths = Int[Tensor, "*B T"]
+RowLengths = Int[Tensor, "*B T"]
 
 
 class WindowCenter(nn.Module, ABC):
     """Center of the window of each query, a real position counted from 0."""
 
     @abstractmethod
-    def forward(
-        self, queries: Queries | None, lengths: QueryLengths, state: MaybeState = None
-    ) -> PerQuery:
+    def forward(self, queries: Queries | None, lengths: RowLengths, state: MaybeState) -> PerQuery:
         """Return the centers in float32 at least, since bfloat16 counts exactly only to 256.
 
         `lengths` is the source length that each query sees.
@@ -51,9 +49,7 @@ class MonotonicCenter(WindowCenter):
     """
 
     @override
-    def forward(
-        self, queries: Queries | None, lengths: QueryLengths, state: MaybeState = None
-    ) -> PerQuery:
+    def forward(self, queries: Queries | None, lengths: RowLengths, state: MaybeState) -> PerQuery:
         positions = query_positions(state, lengths.size(-1), lengths.device)
         return torch.minimum(positions, lengths - 1).clamp(min=0).float()
 
@@ -76,9 +72,7 @@ class PredictiveCenter(WindowCenter):
         self.reduction = nn.Linear(hidden_size, 1, bias=False)
 
     @override
-    def forward(
-        self, queries: Queries | None, lengths: QueryLengths, state: MaybeState = None
-    ) -> PerQuery:
+    def forward(self, queries: Queries | None, lengths: RowLengths, state: MaybeState) -> PerQuery:
         assert queries is not None, "a predictive center needs the queries"
         logits = self.reduction(self.projection(queries).tanh()).squeeze(-1)  # (*B, T)
         return lengths * logits.to(torch.promote_types(logits.dtype, torch.float)).sigmoid()

@@ -118,11 +118,9 @@ def initial_pointer(scores: Scores, state: MaybeState) -> PerPosition:
     return torch.where(is_first_query, first, state.last_weights.to(first.dtype))
 
 
-def advance_pointer(
-    pointer: PerPosition, stop_probs: PerPosition, move_probs: PerPosition
-) -> PerPosition:
+def advance_pointer(pointer: PerPosition, stop: PerPosition, move: PerPosition) -> PerPosition:
     """Move the distribution of the pointer to where it stops next."""
-    return stop_probs * linear_recurrence(pointer, pad(move_probs[..., :-1], (1, 0)))
+    return stop * linear_recurrence(pointer, pad(move[..., :-1], (1, 0)))
 
 
 def linear_recurrence(gains: PerPosition, decays: PerPosition) -> PerPosition:
@@ -138,9 +136,9 @@ def linear_recurrence(gains: PerPosition, decays: PerPosition) -> PerPosition:
     return gains
 
 
-def _advance_pointer_parallel(pointer: Tensor, stop_probs: Tensor, move_probs: Tensor) -> Tensor:
-    reach_probs = pad(move_probs[..., :-1], (1, 0), value=1.0).cumprod(dim=-1)
-    return stop_probs * reach_probs * (pointer / reach_probs.clamp(1e-10, 1)).cumsum(dim=-1)
+def _advance_pointer_parallel(pointer: Tensor, stop: Tensor, move: Tensor) -> Tensor:
+    reach = pad(move[..., :-1], (1, 0), value=1.0).cumprod(dim=-1)
+    return stop * reach * (pointer / reach.clamp(1e-10, 1)).cumsum(dim=-1)
 
 
 class MonotonicChunkwiseAlignment(AlignmentFunction):

@@ -19,14 +19,13 @@ from heedful.attention.attention import (
     AttentionOutput,
     Readout,
     SingleHeadAttention,
-    check_nonempty_source,
 )
 from heedful.attention.auxiliary_losses import AttentionLoss
 from heedful.attention.memory import AttentionState, MaybeState, Memory
-from heedful.attention.scores import ScoreFunction, StartPositions
+from heedful.attention.scores import ScoreFunction
 from heedful.config import BaseConfig
 from heedful.pytree import map_tensors
-from heedful.shapes import Float, Losses, Mask, Queries, Values
+from heedful.shapes import Float, Losses, Queries, Values
 
 
 class MultiHeadAttention(Attention):
@@ -81,21 +80,10 @@ class MultiHeadAttention(Attention):
         return self.inner.readout
 
     @override
-    def build_memory(
-        self,
-        values: Values,
-        mask: Mask,
-        *,
-        keys: Values | None = None,
-        start_positions: StartPositions = None,
-    ) -> Memory:
-        check_nonempty_source(values)
+    def _project_memory(self, values: Values, keys: Values) -> tuple[Tensor, Tensor]:
+        """Project values and keys to the key-value heads: (*B, G, S, V) and (*B, G, S, K)."""
         head_values = _split_heads(self.value_projection(values), self.num_kv_heads)
-        projected_keys = self.key_projection(values if keys is None else keys)
-        head_keys = _split_heads(projected_keys, self.num_kv_heads)  # (*B, G, S, K)
-        prepared = self.score.prepare_keys_at(start_positions, head_keys)
-        full_mask = mask.expand(*values.shape[:-2], -1, -1).unsqueeze(-3)  # (*B, 1, T or 1, S)
-        return Memory(head_values, prepared, full_mask)
+        return head_values, _split_heads(self.key_projection(keys), self.num_kv_heads)
 
     @override
     def initial_state(self, memory: Memory) -> AttentionState:

@@ -40,8 +40,8 @@ class PositionScore(ScoreFunction):
         return keys[..., :0]
 
     @override
-    def forward(self, queries: Queries, prepared_keys: Keys, state: MaybeState = None) -> Scores:
-        size, device = prepared_keys.size(-2), queries.device
+    def forward(self, queries: Queries, keys: Keys, state: MaybeState = None) -> Scores:
+        size, device = keys.size(-2), queries.device
         positions = query_positions(state, queries.size(-2), device)  # (*B, T) or (T,)
         # bfloat16 cannot represent position 257, float16 not 2049.
         dtype = torch.promote_types(queries.dtype, torch.float32)
@@ -103,12 +103,7 @@ class RelativeBiasScore(PositionScore):
     buckets: Tensor
 
     def __init__(
-        self,
-        num_buckets: int = 32,
-        max_distance: int = 128,
-        *,
-        num_heads: int | None = None,
-        bidirectional: bool = True,
+        self, num_buckets: int, max_distance: int, *, num_heads: int | None, bidirectional: bool
     ) -> None:
         super().__init__()
         self.num_heads = num_heads
@@ -230,8 +225,8 @@ class RelativeKeyScore(ScoreFunction):
         return keys[..., :0]
 
     @override
-    def forward(self, queries: Queries, prepared_keys: Keys, state: MaybeState = None) -> Scores:
-        size, device = prepared_keys.size(-2), queries.device
+    def forward(self, queries: Queries, keys: Keys, state: MaybeState = None) -> Scores:
+        size, device = keys.size(-2), queries.device
         limit = self.max_relative_position
         positions = query_positions(state, queries.size(-2), device)  # (*B, T) or (T,)
         offsets = torch.arange(size, device=device) - positions.unsqueeze(-1)
@@ -286,11 +281,9 @@ class RotaryScore(ScoreFunction):
         return self.inner.prepare_keys(apply_rotary(keys, positions, base=self.base))
 
     @override
-    def forward(
-        self, queries: Queries, prepared_keys: PreparedKeys, state: MaybeState = None
-    ) -> Float[Tensor, "*#B T S"]:
+    def forward(self, queries: Queries, keys: PreparedKeys, state: MaybeState = None) -> Scores:
         positions = query_positions(state, queries.size(-2), queries.device)
-        return self.inner(apply_rotary(queries, positions, base=self.base), prepared_keys, state)
+        return self.inner(apply_rotary(queries, positions, base=self.base), keys, state)
 
 
 def apply_rotary(

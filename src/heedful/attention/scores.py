@@ -49,10 +49,8 @@ class ScoreFunction(nn.Module, ABC):
         return self.prepare_keys(keys)
 
     @abstractmethod
-    def forward(
-        self, queries: Queries, prepared_keys: PreparedKeys, state: MaybeState = None
-    ) -> Float[Tensor, "*#B T S"]:
-        """Score every query against every key."""
+    def forward(self, queries: Queries, keys: PreparedKeys, state: MaybeState = None) -> Scores:
+        """Score every query against every prepared key."""
 
     def __add__(self, other: ScoreFunction) -> ScoreFunction:
         """Return the sum of two scores."""
@@ -78,26 +76,15 @@ class SumScore(ScoreFunction):
         return tuple(term.prepare_keys_at(start_positions, keys) for term in terms)
 
     @override
-    def forward(
-        self, queries: Queries, prepared_keys: PreparedKeys, state: MaybeState = None
-    ) -> Float[Tensor, "*#B T S"]:
-        pairs = zip(self.terms, prepared_keys, strict=True)
-        scores = [term(queries, keys, state) for term, keys in pairs]
-        return torch.stack(torch.broadcast_tensors(*scores)).sum(dim=0)
+    def forward(self, queries: Queries, keys: PreparedKeys, state: MaybeState = None) -> Scores:
+        terms = zip(self.terms, keys, strict=True)
+        return torch.stack([term(queries, prepared, state) for term, prepared in terms]).sum(dim=0)
 
 
 class ContentScore(ScoreFunction):
     """A score of the contents of query and key alone, without positions or state."""
 
     needs_positions = False
-
-    @abstractmethod
-    def compare(self, queries: Queries, prepared_keys: Keys) -> Scores:
-        """Score every query against every prepared key."""
-
-    @override
-    def forward(self, queries: Queries, prepared_keys: Keys, state: MaybeState = None) -> Scores:
-        return self.compare(queries, prepared_keys)
 
 
 class PerHeadScore(ScoreFunction):
@@ -128,18 +115,13 @@ class PerHeadScore(ScoreFunction):
         return _stack(prepared, dim)
 
     @override
-    def forward(
-        self,
-        queries: Float[Tensor, "*B H T Q"],
-        prepared_keys: PreparedKeys,
-        state: MaybeState = None,
-    ) -> Float[Tensor, "*#B H T S"]:
+    def forward(self, queries: Queries, keys: PreparedKeys, state: MaybeState = None) -> Scores:
         dim = queries.dim() - 3
         scores = []
         for index, head in enumerate(self.heads):
             select_head = partial(torch.select, dim=dim, index=index)
-            scores.append(head(*map_tensors(select_head, (queries, prepared_keys, state))))
-        return torch.stack(torch.broadcast_tensors(*scores), dim=-3)
+            scores.append(head(*map_tensors(select_head, (queries, keys, state))))
+        return torch.stack(scores, dim=dim)
 
 
 def _stack(parts: Sequence[Any], dim: int) -> Any:

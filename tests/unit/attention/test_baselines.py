@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from heedful.attention.hard_alignment import LearnedBaseline, MovingAverageBaseline, ZeroBaseline
+from heedful.attention.hard_alignment import Baseline, LearnedBaseline, MovingAverageBaseline
 
 REAL = torch.tensor([[True, True, True], [True, False, False]])
 
@@ -65,13 +65,11 @@ def test_learned_baseline_loss_is_half_squared_error():
 
 def test_zero_baseline_returns_zeros_and_no_loss():
     rewards = torch.randn(2, 3)
-    assert (ZeroBaseline()(rewards) == 0).all()
-    assert ZeroBaseline().update(rewards, rewards, REAL) == {}
+    assert (Baseline()(rewards) == 0).all()
+    assert Baseline().update(rewards, rewards, REAL) == {}
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.double], ids=str)
-@pytest.mark.parametrize(
-    "baseline", [ZeroBaseline(), MovingAverageBaseline()], ids=["none", "moving"]
-)
+@pytest.mark.parametrize("baseline", [Baseline(), MovingAverageBaseline()], ids=["none", "moving"])
 def test_baseline_keeps_dtype(baseline, dtype):
     assert baseline(torch.zeros(2, 3, dtype=dtype)).dtype == dtype

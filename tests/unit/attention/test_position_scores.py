@@ -26,6 +26,12 @@ from heedful.errors import ConfigError
 HALVES = [2**-1, 2**-2, 2**-3, 2**-4, 2**-5, 2**-6, 2**-7, 2**-8]  # the paper's eight slopes
 
 
+def relative_bias(num_buckets=8, max_distance=16, *, num_heads=None, bidirectional=True):
+    return RelativeBiasScore(
+        num_buckets, max_distance, num_heads=num_heads, bidirectional=bidirectional
+    )
+
+
 def scores_of(score, length, size, *, leading=(), num_queries=None, dtype=torch.double):
     queries, keys = (torch.randn(*leading, count, 3, dtype=dtype) for count in (length, size))
     state = None
@@ -103,7 +109,7 @@ def test_alibi_score_is_defined_for_any_length():
     ("num_buckets", "max_distance"), [(32, 128), (8, 20), (4, 3), (12, 1000), (64, 64)]
 )
 def test_relative_buckets_match_t5_rule(num_buckets, max_distance, bidirectional):
-    score = RelativeBiasScore(num_buckets, max_distance, bidirectional=bidirectional).double()
+    score = relative_bias(num_buckets, max_distance, bidirectional=bidirectional).double()
     torch.nn.init.normal_(score.bias)
     max_offset = 2 * max_distance
     scores = scores_of(score, 1, 2 * max_offset + 1, num_queries=torch.tensor(max_offset))[0]
@@ -130,24 +136,24 @@ def test_buckets_are_monotonic_and_reach_last(size):
 
 
 def test_distances_beyond_maximum_share_last_bucket():
-    score = RelativeBiasScore(8, 16).double()
+    score = relative_bias().double()
     scores = scores_of(score, 1, 2000, num_queries=torch.tensor(1000))[0]
     assert scores[:984].unique().tolist() == [score.bias[0, 3].item()]
     assert scores[1016:].unique().tolist() == [score.bias[0, 7].item()]
 
 
 def test_unidirectional_buckets_map_later_keys_to_zero():
-    score = RelativeBiasScore(8, 16, bidirectional=False).double()
+    score = relative_bias(bidirectional=False).double()
     scores = scores_of(score, 1, 9, num_queries=torch.tensor(4))[0]
     assert scores[4:].unique().tolist() == [score.bias[0, 0].item()]
 
 
 @pytest.mark.parametrize("num_queries", [None, torch.tensor([[5, 5], [0, 0], [3, 3]])], ids=str)
 def test_relative_bias_differs_by_head(num_queries):
-    score = RelativeBiasScore(8, 16, num_heads=2).double()
+    score = relative_bias(num_heads=2).double()
     scores = scores_of(score, 4, 6, leading=(3, 2), num_queries=num_queries)
     for head in range(2):
-        single = RelativeBiasScore(8, 16).double()
+        single = relative_bias().double()
         single.bias.data.copy_(score.bias[head : head + 1])
         before = None if num_queries is None else num_queries[:, head]
         expected = scores_of(single, 4, 6, leading=(3,), num_queries=before)
@@ -155,7 +161,7 @@ def test_relative_bias_differs_by_head(num_queries):
 
 
 def test_relative_buckets_are_not_in_state_dict():
-    assert set(RelativeBiasScore(8, 16).state_dict()) == {"bias"}
+    assert set(relative_bias().state_dict()) == {"bias"}
 
 
 def test_gaussian_score_matches_formula():
@@ -181,7 +187,7 @@ def test_gaussian_score_is_shared_by_heads():
     assert torch.equal(scores, scores_of(GaussianScore(2.0), 4, 6).expand(3, 2, 4, 6))
 
 
-@pytest.mark.parametrize("score", [AlibiScore(), GaussianScore(0.01), RelativeBiasScore()])
+@pytest.mark.parametrize("score", [AlibiScore(), GaussianScore(0.01), relative_bias(32, 128)])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_far_positions_are_distinct_in_half_precision(score, dtype):
     num_queries = torch.tensor(2048)

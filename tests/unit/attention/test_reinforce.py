@@ -22,10 +22,10 @@ from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
 from heedful.attention.auxiliary_losses import EntropyLoss
 from heedful.attention.dot_product_scores import DotScore
 from heedful.attention.hard_alignment import (
+    Baseline,
     LearnedBaseline,
     MovingAverageBaseline,
     SampledAlignment,
-    ZeroBaseline,
 )
 
 VISIBLE = torch.tensor([True, True, False, True])
@@ -39,7 +39,7 @@ def moving_average():
     return baseline
 
 
-BASELINES = {"none": ZeroBaseline, "moving": moving_average, "learned": lambda: LearnedBaseline(2)}
+BASELINES = {"none": Baseline, "moving": moving_average, "learned": lambda: LearnedBaseline(2)}
 
 
 class TinyDecoder(torch.nn.Module):
@@ -132,7 +132,7 @@ def test_expected_reinforce_gradient_is_exact(baseline, credit, monkeypatch):
 def test_gradient_without_reinforce_differs(monkeypatch):
     """The gradient through the contexts alone is not enough."""
     decoder = TinyDecoder()
-    alignment = SampledAlignment(SoftmaxAlignment(), ZeroBaseline(), soft_probability=0.0)
+    alignment = SampledAlignment(SoftmaxAlignment(), Baseline(), soft_probability=0.0)
     actual = torch.zeros_like(decoder.first_query)
     for positions in product(NUM_KEYS, repeat=2):
         force_samples(monkeypatch, positions)
@@ -164,9 +164,7 @@ def loss_inputs():
 )
 def test_credit_is_whole_sentence_or_future_targets(credit, rewards):
     """Padding of the second sentence has no effect."""
-    alignment = SampledAlignment(
-        SoftmaxAlignment(), ZeroBaseline(), reward_scale=0.1, credit=credit
-    )
+    alignment = SampledAlignment(SoftmaxAlignment(), Baseline(), reward_scale=0.1, credit=credit)
     by_hand = sum(
         (reward - BASELINES_OUT[row, step].item()) * LOG_PROBS[row, step].item()
         for row, rewarded in enumerate(rewards)
@@ -182,7 +180,7 @@ def test_credit_is_whole_sentence_or_future_targets(credit, rewards):
 def test_entropy_bonus_sums_over_real_targets():
     quarter = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
     terms = SampledAlignment(
-        SoftmaxAlignment(), ZeroBaseline(), entropy_bonus=0.01
+        SoftmaxAlignment(), Baseline(), entropy_bonus=0.01
     ).compute_auxiliary_losses(loss_inputs())
     assert terms["entropy-bonus"].item() == pytest.approx(-0.01 * (3 * math.log(2) + 2 * quarter))
 
@@ -211,7 +209,7 @@ def test_no_reinforce_loss_without_samples():
 
 
 def test_entropy_bonus_and_entropy_loss_have_separate_names():
-    alignment = SampledAlignment(SoftmaxAlignment(), ZeroBaseline())
+    alignment = SampledAlignment(SoftmaxAlignment(), Baseline())
     attention = SingleHeadAttention(
         DotScore(), alignment, WeightedSumReadout(), auxiliary_losses=[EntropyLoss(0.5)]
     )

@@ -23,7 +23,7 @@ def lengths_of(*lengths, queries):
 
 
 def test_monotonic_center_advances_and_stops_at_last_position():
-    centers = MonotonicCenter()(None, lengths_of(9, 3, 1, queries=5))
+    centers = MonotonicCenter()(None, lengths_of(9, 3, 1, queries=5), None)
     assert centers.tolist() == [[0, 1, 2, 3, 4], [0, 1, 2, 2, 2], [0, 0, 0, 0, 0]]
 
 
@@ -33,16 +33,16 @@ def test_monotonic_center_continues_from_state():
 
 
 def test_center_of_masked_source_is_zero():
-    assert MonotonicCenter()(None, lengths_of(0, queries=2)).tolist() == [[0, 0]]
+    assert MonotonicCenter()(None, lengths_of(0, queries=2), None).tolist() == [[0, 0]]
     center = PredictiveCenter(QUERY, hidden_size=2)
-    assert center(torch.randn(1, 2, QUERY), lengths_of(0, queries=2)).tolist() == [[0, 0]]
+    assert center(torch.randn(1, 2, QUERY), lengths_of(0, queries=2), None).tolist() == [[0, 0]]
 
 
 def test_predictive_center_matches_formula():
     center = PredictiveCenter(QUERY, hidden_size=2)
     queries = torch.randn(2, 3, QUERY)
     matrix, vector = center.projection.weight, center.reduction.weight[0]
-    centers = center(queries, lengths_of(9, 4, queries=3))
+    centers = center(queries, lengths_of(9, 4, queries=3), None)
     for row, length in enumerate([9, 4]):
         for step in range(3):
             hidden = [math.tanh(item) for item in (matrix @ queries[row, step]).tolist()]
@@ -58,7 +58,7 @@ def test_predictive_center_has_no_bias():
 
 def test_predictive_center_needs_queries():
     with pytest.raises(AssertionError, match="needs the queries"):
-        PredictiveCenter(QUERY, hidden_size=2)(None, lengths_of(9, queries=3))
+        PredictiveCenter(QUERY, hidden_size=2)(None, lengths_of(9, queries=3), None)
 
 
 @pytest.mark.parametrize("leading", [(), (2,), (2, 3)], ids=str)
@@ -67,17 +67,17 @@ def test_predictive_center_needs_queries():
 )
 def test_leading_dimensions_are_independent(center, leading):
     queries, lengths = torch.randn(*leading, 5, QUERY), torch.randint(0, 9, (*leading, 5))
-    batched = center(queries, lengths)
+    batched = center(queries, lengths, None)
     assert batched.shape == (*leading, 5)
     flat = zip(queries.view(-1, 5, QUERY), lengths.view(-1, 5), strict=True)
-    separate = torch.stack([center(item, length) for item, length in flat])
+    separate = torch.stack([center(item, length, None) for item, length in flat])
     torch.testing.assert_close(batched.view(-1, 5), separate)
 
 
 @pytest.mark.parametrize("center", [MonotonicCenter(), PredictiveCenter(1, hidden_size=1)], ids=str)
 def test_centers_in_half_precision_are_float32(center):
     queries = torch.linspace(-1, 1, 4000, dtype=torch.bfloat16).unsqueeze(-1)
-    centers = center.to(torch.bfloat16)(queries, torch.full((4000,), 3999))
+    centers = center.to(torch.bfloat16)(queries, torch.full((4000,), 3999), None)
     assert centers.dtype == torch.float
     if isinstance(center, MonotonicCenter):
         assert centers.diff()[:-1].eq(1).all()
@@ -88,4 +88,4 @@ def test_predictive_center_gradients_match_finite_differences():
     queries = torch.randn(2, 3, QUERY).double().requires_grad_()
     inputs = (queries, *center.parameters())
     lengths = lengths_of(9, 4, queries=3)
-    assert torch.autograd.gradcheck(lambda item, *_: center(item, lengths), inputs)
+    assert torch.autograd.gradcheck(lambda item, *_: center(item, lengths, None), inputs)
