@@ -19,18 +19,7 @@ from typing_extensions import override
 
 from heedful.attention.memory import MaybeState
 from heedful.config import BaseConfig
-from heedful.shapes import (
-    Bool,
-    Losses,
-    Mask,
-    PerPosition,
-    PerQuery,
-    Queries,
-    Scalar,
-    Scores,
-    TargetMask,
-    Weights,
-)
+from heedful.shapes import Bool, Losses, Mask, PerPosition, PerQuery, Queries, Scores, Weights
 
 
 class AlignmentOutput(NamedTuple):
@@ -63,7 +52,7 @@ class AlignmentLossInputs(NamedTuple):
 
     alignment: AlignmentOutput
     log_likelihoods: PerQuery  # of the target tokens
-    target_mask: TargetMask
+    target_mask: Bool[Tensor, "*B T"]
     source_mask: Bool[Tensor, "*B S"]
 
 
@@ -89,19 +78,17 @@ class AlignmentFunction(nn.Module, ABC):
         return {}
 
 
-class AlignmentConfigBase(BaseConfig):
-    """Config of an alignment; configs nested in it are built with the same query size."""
+class PartConfig(BaseConfig):
+    """Config of an alignment, a readout or a part of one; so are the configs nested in it."""
 
-    module_class: ClassVar[type[AlignmentFunction]]
+    module_class: ClassVar[type[nn.Module]]
 
-    def build(self, *, query_size: int) -> AlignmentFunction:
+    def build(self, *, query_size: int) -> Any:
         options = self.options()
-        parts = {
-            name: option.build(query_size=query_size)
-            for name, option in options.items()
-            if hasattr(option, "build")
-        }
-        return self.module_class(**options | parts)
+        for name, option in options.items():
+            if isinstance(option, PartConfig):
+                options[name] = option.build(query_size=query_size)
+        return self.module_class(**options)
 
 
 class SoftAlignment(AlignmentFunction):
@@ -132,7 +119,7 @@ class SoftmaxAlignment(SoftAlignment):
         return mask_scores(scores / self.temperature, mask).softmax(dim=-1) * mask
 
 
-class SoftmaxAlignmentConfig(AlignmentConfigBase):
+class SoftmaxAlignmentConfig(PartConfig):
     """Softmax over the scores."""
 
     module_class = SoftmaxAlignment
@@ -149,7 +136,7 @@ class SparsemaxAlignment(SoftAlignment):
         return entmax(mask_scores(scores, mask), 2.0) * mask
 
 
-class SparsemaxAlignmentConfig(AlignmentConfigBase):
+class SparsemaxAlignmentConfig(PartConfig):
     """Euclidean projection onto the simplex; most weights are zero (Martins & Astudillo 2016)."""
 
     module_class = SparsemaxAlignment
@@ -159,8 +146,8 @@ class SparsemaxAlignmentConfig(AlignmentConfigBase):
 class EntmaxAlignment(SoftAlignment):
     """[(alpha - 1) score - threshold]_+ ^ (1 / (alpha - 1))  (Peters et al. 2019).
 
-    A learned alpha is 1 + sigmoid(logit), between 1 (softmax) and 2 (sparsemax)
-    (Correia et al. 2019).
+    The threshold makes a row sum to one. Alpha 2 is sparsemax; the limit 1 is softmax. A learned
+    alpha is 1 + sigmoid(logit), between the two (Correia et al. 2019).
     """
 
     def __init__(self, alpha: float = 1.5, *, learned: bool = False) -> None:
@@ -170,7 +157,7 @@ class EntmaxAlignment(SoftAlignment):
         self.logit = nn.Parameter(torch.tensor(alpha - 1.0).logit()) if learned else None
 
     @property
-    def alpha(self) -> float | Scalar:
+    def alpha(self) -> float | Tensor:
         """The exponent of entmax; a tensor if it is learned."""
         return self._alpha if self.logit is None else 1 + self.logit.sigmoid()
 
@@ -179,7 +166,7 @@ class EntmaxAlignment(SoftAlignment):
         return entmax(mask_scores(scores, mask), self.alpha) * mask
 
 
-class EntmaxAlignmentConfig(AlignmentConfigBase):
+class EntmaxAlignmentConfig(PartConfig):
     """Between softmax and sparsemax; low scores get zero weight (Peters et al. 2019)."""
 
     module_class = EntmaxAlignment
@@ -214,17 +201,12 @@ def upcast(scores: PerPosition) -> PerPosition:
     return scores.to(torch.promote_types(scores.dtype, torch.float32))
 
 
-# Alpha-entmax, for any alpha above 1 (Peters et al. 2019):
-#
-#     weight = [(alpha - 1) score - threshold]_+ ^ (1 / (alpha - 1))
-#
-# where the threshold makes the row sum to one. Alpha 2 is sparsemax; the limit 1 is softmax.
-# Invariants: adding a constant to a row changes nothing, and a score that is 1 / (alpha - 1) or
-# more below the maximum gets weight zero.
+def entmax(scores: PerPosition, alpha: float | Tensor) -> PerPosition:
+    """Map each row of scores to weights, differentiable in the scores and in a tensor `alpha`.
 
-
-def entmax(scores: PerPosition, alpha: float | Scalar) -> PerPosition:
-    """Map each row of scores to weights, differentiable in the scores and in a tensor `alpha`."""
+    Invariants: adding a constant to a row changes nothing, and a score that is 1 / (alpha - 1) or
+    more below the maximum gets weight zero.
+    """
     return _Entmax.apply(upcast(scores), alpha).to(scores.dtype)
 
 
@@ -261,7 +243,7 @@ def _select_threshold(thresholds: Tensor, ranked: Tensor) -> Tensor:
     return thresholds.gather(-1, support.clamp(min=1) - 1)
 
 
-def entmax_bisect(scores: PerPosition, alpha: float | Scalar) -> PerPosition:
+def entmax_bisect(scores: PerPosition, alpha: float | Tensor) -> PerPosition:
     """Entmax with any alpha: find the threshold by bisection (Peters et al. 2019, algorithm 1).
 
     The weights are written as [1 + (alpha - 1) (score - level)]_+ ^ (1 / (alpha - 1)), which is at

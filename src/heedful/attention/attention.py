@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Annotated, ClassVar, Literal, NamedTuple, cast
+from typing import Annotated, Literal, NamedTuple, cast
 
 import torch
 from pydantic import Field
@@ -21,6 +21,7 @@ from heedful.attention.alignments import (
     AlignmentFunction,
     AlignmentLossInputs,
     AlignmentOutput,
+    PartConfig,
     SoftAlignment,
     SoftmaxAlignment,
     concat_alignments,
@@ -30,7 +31,6 @@ from heedful.attention.auxiliary_losses import AttentionLoss
 from heedful.attention.dot_product_scores import DOT_PRODUCT_SCORES
 from heedful.attention.memory import AttentionState, MaybeState, Memory
 from heedful.attention.scores import ScoreFunction, StartPositions
-from heedful.config import BaseConfig
 from heedful.errors import DataError, check
 from heedful.ops import op
 from heedful.shapes import Context, Float, Losses, Mask, Queries, Values, Weights
@@ -255,15 +255,6 @@ class Readout(nn.Module, ABC):
         """Return the context of every query."""
 
 
-class ReadoutConfigBase(BaseConfig):
-    """Config of a readout."""
-
-    module_class: ClassVar[type[Readout]]
-
-    def build(self, *, query_size: int) -> Readout:
-        return self.module_class(**self.options())
-
-
 class WeightedSumReadout(Readout):
     """sum_s weights_s values_s."""
 
@@ -272,7 +263,7 @@ class WeightedSumReadout(Readout):
         return weights @ values
 
 
-class WeightedSumReadoutConfig(ReadoutConfigBase):
+class WeightedSumReadoutConfig(PartConfig):
     """Weighted sum of the values."""
 
     module_class = WeightedSumReadout
@@ -292,7 +283,7 @@ class ArgmaxReadout(Readout):
         return torch.where(max_weight > 0, chosen, 0 * max_weight.detach())  # NaN stays NaN
 
 
-class ArgmaxReadoutConfig(ReadoutConfigBase):
+class ArgmaxReadoutConfig(PartConfig):
     """The value with the largest weight."""
 
     module_class = ArgmaxReadout
@@ -316,7 +307,7 @@ class GatedReadout(Readout):
         return self.gate(queries).sigmoid() * self.inner(weights, values, queries)
 
 
-class GatedReadoutConfig(ReadoutConfigBase):
+class GatedReadoutConfig(PartConfig):
     """Context scaled by a gate that is computed from the query (Xu et al. 2015)."""
 
     type: Literal["gated"] = "gated"
@@ -345,7 +336,7 @@ class PerPositionReadout(Readout):
         return values.unsqueeze(-3).expand(*weights.shape, values.size(-1))
 
 
-class PerPositionReadoutConfig(ReadoutConfigBase):
+class PerPositionReadoutConfig(PartConfig):
     """All values, for an output head that mixes the predictions of positions (Wu et al. 2018)."""
 
     module_class = PerPositionReadout

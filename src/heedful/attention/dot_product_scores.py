@@ -24,11 +24,7 @@ NORM_EPSILON = 1e-6
 
 
 class DotScore(ContentScore):
-    """q . k  (Luong et al. 2015, equation 8, "dot"), where a subclass may prepare k."""
-
-    @override
-    def prepare_keys(self, keys: Keys) -> Float[Tensor, "*B S _"]:
-        return keys
+    """q . k  (Luong et al. 2015, equation 8, "dot"), also with prepared keys."""
 
     @override
     def forward(self, queries: Queries, keys: Keys, state: MaybeState = None) -> Scores:

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.attention.alignments import (
-    AlignmentConfigBase,
     AlignmentFunction,
     AlignmentLossInputs,
     AlignmentOutput,
+    PartConfig,
     SoftAlignment,
     SoftAlignmentConfig,
     SoftmaxAlignmentConfig,
@@ -28,32 +28,31 @@ from heedful.attention.alignments import (
 )
 from heedful.attention.auxiliary_losses import entropy
 from heedful.attention.memory import MaybeState
-from heedful.config import BaseConfig
 from heedful.shapes import Int, Losses, Mask, PerQuery, Queries, Scalar, Scores, TargetMask, Weights
 
 CreditAssignment = Literal["sentence", "future"]
 PositionIds = Int[Tensor, "*B T 1"]
 
 
-class HardAlignment(AlignmentFunction):
-    """An alignment that chooses from the probabilities of a soft alignment."""
+class ArgmaxAlignment(AlignmentFunction):
+    """Weight one at the most probable position; no gradient reaches the scores.
+
+    The base of all hard alignments: it is what they do at inference.
+    """
 
     def __init__(self, inner: SoftAlignment) -> None:
         super().__init__()
         self.inner = inner
 
-
-class ArgmaxAlignment(HardAlignment):
-    """Weight one at the most probable position; no gradient reaches the scores."""
-
     @override
     def forward(
         self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
     ) -> AlignmentOutput:
-        return _argmax_output(self.inner.normalize(scores, mask))
+        probabilities = self.inner.normalize(scores, mask)
+        return AlignmentOutput(_one_hot(_argmax(probabilities), probabilities), probabilities)
 
 
-class ArgmaxAlignmentConfig(AlignmentConfigBase):
+class ArgmaxAlignmentConfig(PartConfig):
     """The most probable position; only auxiliary losses train the scores."""
 
     module_class = ArgmaxAlignment
@@ -78,13 +77,11 @@ class Baseline(nn.Module):
         return {}
 
 
-class ZeroBaselineConfig(BaseConfig):
+class ZeroBaselineConfig(PartConfig):
     """No baseline."""
 
+    module_class = Baseline
     type: Literal["zero"] = "zero"
-
-    def build(self, *, query_size: int) -> Baseline:
-        return Baseline()
 
 
 class MovingAverageBaseline(Baseline):
@@ -118,15 +115,13 @@ class MovingAverageBaseline(Baseline):
         return {}
 
 
-class MovingAverageBaselineConfig(BaseConfig):
+class MovingAverageBaselineConfig(PartConfig):
     """Exponential moving average of the rewards (Xu et al. 2015)."""
 
+    module_class = MovingAverageBaseline
     type: Literal["moving-average"] = "moving-average"
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Weight of the old average at each batch."""
-
-    def build(self, *, query_size: int) -> Baseline:
-        return MovingAverageBaseline(self.momentum)
 
 
 class LearnedBaseline(Baseline):
@@ -150,11 +145,12 @@ class LearnedBaseline(Baseline):
         return {"baseline": squared_error.sum() / 2}
 
 
-class LearnedBaselineConfig(BaseConfig):
+class LearnedBaselineConfig(PartConfig):
     """Linear function of the query, fitted to the rewards (Mnih et al. 2014)."""
 
     type: Literal["learned"] = "learned"
 
+    @override
     def build(self, *, query_size: int) -> Baseline:
         return LearnedBaseline(query_size)
 
@@ -165,7 +161,7 @@ BaselineConfig = Annotated[
 ]
 
 
-class SampledAlignment(HardAlignment):
+class SampledAlignment(ArgmaxAlignment):
     """s ~ probabilities, trained by REINFORCE  (Xu et al. 2015, section 4.1).
 
     gradient = d log p(y|s) + reward_scale (reward - baseline) d log p(s) + entropy_bonus d H[s]
@@ -199,9 +195,9 @@ class SampledAlignment(HardAlignment):
     def forward(
         self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
     ) -> AlignmentOutput:
-        probabilities = self.inner.normalize(scores, mask)
         if not self.training:
-            return _argmax_output(probabilities)
+            return super().forward(scores, mask)
+        probabilities = self.inner.normalize(scores, mask)
         rows = scores.shape[:-2]
         uniform = torch.rand(rows, device=scores.device) if state is None else state.uniform_sample
         is_soft = (uniform < self.soft_probability).unsqueeze(-1)  # (*B, 1)
@@ -233,7 +229,7 @@ class SampledAlignment(HardAlignment):
         }
 
 
-class SampledAlignmentConfig(AlignmentConfigBase):
+class SampledAlignmentConfig(PartConfig):
     """A sampled position, trained by REINFORCE (Xu et al. 2015)."""
 
     module_class = SampledAlignment
@@ -253,7 +249,7 @@ class SampledAlignmentConfig(AlignmentConfigBase):
     """Factor of the entropy of the probabilities, which is maximized."""
 
 
-class StraightThroughAlignment(HardAlignment):
+class StraightThroughAlignment(ArgmaxAlignment):
     """One-hot weights forward, the gradient of the probabilities backward  (Bengio et al. 2013).
 
     In training the position is sampled, or with `sample_in_training=False` the most probable one.
@@ -273,7 +269,7 @@ class StraightThroughAlignment(HardAlignment):
         return AlignmentOutput(_straight_through(hard, probabilities), probabilities)
 
 
-class StraightThroughAlignmentConfig(AlignmentConfigBase):
+class StraightThroughAlignmentConfig(PartConfig):
     """One position forward, the gradient of the probabilities backward (Bengio et al. 2013)."""
 
     module_class = StraightThroughAlignment
@@ -284,7 +280,7 @@ class StraightThroughAlignmentConfig(AlignmentConfigBase):
     """Whether to sample the position in training; otherwise the most probable one is used."""
 
 
-class GumbelSoftmaxAlignment(HardAlignment):
+class GumbelSoftmaxAlignment(ArgmaxAlignment):
     """softmax((log probabilities + g) / temperature), g = -log(-log(uniform)).
 
     (Jang et al. 2017, equation 2; Maddison et al. 2017.) The largest weight is at a position
@@ -304,9 +300,9 @@ class GumbelSoftmaxAlignment(HardAlignment):
     def forward(
         self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
     ) -> AlignmentOutput:
-        probabilities = self.inner.normalize(scores, mask)
         if not self.training:
-            return _argmax_output(probabilities)
+            return super().forward(scores, mask)
+        probabilities = self.inner.normalize(scores, mask)
         noisy = _add_gumbel_noise(probabilities, self.temperature).softmax(dim=-1)
         weights = noisy.to(scores.dtype) * mask
         if self.straight_through:
@@ -314,7 +310,7 @@ class GumbelSoftmaxAlignment(HardAlignment):
         return AlignmentOutput(weights, probabilities)
 
 
-class GumbelSoftmaxAlignmentConfig(AlignmentConfigBase):
+class GumbelSoftmaxAlignmentConfig(PartConfig):
     """Gumbel-softmax relaxation of sampling (Jang et al. 2017, Maddison et al. 2017)."""
 
     module_class = GumbelSoftmaxAlignment
@@ -334,10 +330,6 @@ HardAlignmentConfig = Annotated[
     | GumbelSoftmaxAlignmentConfig,
     Field(discriminator="type"),
 ]
-
-
-def _argmax_output(probabilities: Weights) -> AlignmentOutput:
-    return AlignmentOutput(_one_hot(_argmax(probabilities), probabilities), probabilities)
 
 
 def _argmax(probabilities: Weights) -> PositionIds:

@@ -16,15 +16,14 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.attention.alignments import (
-    AlignmentConfigBase,
     AlignmentFunction,
     AlignmentOutput,
+    PartConfig,
     SoftAlignment,
     SoftAlignmentConfig,
     SoftmaxAlignmentConfig,
 )
 from heedful.attention.memory import MaybeState, query_positions
-from heedful.config import BaseConfig
 from heedful.shapes import Int, Mask, PerQuery, Queries, Scores
 
 RowLengths = Int[Tensor, "*B T"]
@@ -54,13 +53,11 @@ class MonotonicCenter(WindowCenter):
         return torch.minimum(positions, lengths - 1).clamp(min=0).float()
 
 
-class MonotonicCenterConfig(BaseConfig):
+class MonotonicCenterConfig(PartConfig):
     """Position of the query, limited to the source length (Luong et al. 2015, "local-m")."""
 
+    module_class = MonotonicCenter
     type: Literal["monotonic"] = "monotonic"
-
-    def build(self, *, query_size: int) -> WindowCenter:
-        return MonotonicCenter()
 
 
 class PredictiveCenter(WindowCenter):
@@ -78,13 +75,14 @@ class PredictiveCenter(WindowCenter):
         return lengths * logits.to(torch.promote_types(logits.dtype, torch.float)).sigmoid()
 
 
-class PredictiveCenterConfig(BaseConfig):
+class PredictiveCenterConfig(PartConfig):
     """Predicted from the query (Luong et al. 2015, "local-p")."""
 
     type: Literal["predictive"] = "predictive"
     hidden_size: PositiveInt = 256
     """Size of the tanh layer that predicts the center."""
 
+    @override
     def build(self, *, query_size: int) -> WindowCenter:
         return PredictiveCenter(query_size, hidden_size=self.hidden_size)
 
@@ -148,7 +146,7 @@ class LocalAlignment(AlignmentFunction):
         return AlignmentOutput(weights, centers=centers)
 
 
-class LocalAlignmentConfig(AlignmentConfigBase):
+class LocalAlignmentConfig(PartConfig):
     """Attention within a window around a center (Luong et al. 2015); by default "local-p"."""
 
     module_class = LocalAlignment

@@ -1,11 +1,9 @@
 """What attention reads: the memory and its mask, and the state that earlier queries left.
 
-All are tensors with the batch dimensions first. Modules keep none of them: a decoder passes the
-`AttentionState` of one step to the next, and beam search reorders its rows like those of any state.
-
-Masks are Boolean, True where a query may attend, as in `scaled_dot_product_attention`
-(`nn.MultiheadAttention` uses the opposite). They combine with `&` and `|` and broadcast over the
-batch: `padding_mask(lengths, 9) & causal_mask(9)` is (B, 9, 9).
+Modules keep none of them: a decoder passes the `AttentionState` of one step to the next, and beam
+search reorders its rows. Masks are Boolean, True where a query may attend, as in
+`scaled_dot_product_attention` (`nn.MultiheadAttention` uses the opposite). They combine with `&`
+and `|` and broadcast over the batch: `padding_mask(lengths, 9) & causal_mask(9)` is (B, 9, 9).
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from torch.nn.functional import pad
 from typing_extensions import override
 
 from heedful.attention.alignments import (
-    AlignmentConfigBase,
     AlignmentFunction,
     AlignmentOutput,
+    PartConfig,
     mask_scores,
     upcast,
 )
@@ -34,18 +34,18 @@ class MonotonicAlignment(AlignmentFunction):
 
     The stop probability is p = sigmoid(gain * score + bias + noise * N(0, 1)); the noise, only in
     training, pushes p towards 0 and 1. Gain and bias are learned, the g and r of the paper's
-    energy. A negative initial bias keeps the pointer from stopping at the first positions; a gain
+    energy: a negative initial bias keeps the pointer from stopping at the first positions, a gain
     above one lets small initial scores matter beside the noise. The paper also normalizes the
     vector of the additive score, which is left to the score here.
 
     At inference with `inference="hard"` the pointer stops at the first position with gain * score +
     bias > 0, and weights are ones and zeros; "expected" keeps the probabilities. Once the pointer
-    has passed the end, this row and all later ones are zero: the paper leaves this case open, but
-    it is the expectation that the model is trained with.
+    has passed the end, this row and all later ones are zero, as in the expectation that the model
+    is trained with; the paper leaves this case open.
 
-    The algorithm "recursive" is exact. "parallel" is the paper's (appendix C.1): it divides by the
-    probability of reaching a position and is wrong where that is below 1e-10, in long sources or
-    after a position where stopping is nearly certain.
+    The algorithm "recursive" is exact. "parallel" (appendix C.1) divides by the probability of
+    reaching a position and is wrong where that is below 1e-10: in long sources, or after a position
+    where stopping is nearly certain.
     """
 
     is_unnormalized = True
@@ -91,7 +91,7 @@ class MonotonicAlignment(AlignmentFunction):
         return AlignmentOutput(torch.stack(weights, dim=-2).to(scores.dtype))
 
 
-class MonotonicAlignmentConfig(AlignmentConfigBase):
+class MonotonicAlignmentConfig(PartConfig):
     """A pointer that moves over the source from left to right (Raffel et al. 2017)."""
 
     module_class = MonotonicAlignment
@@ -178,7 +178,7 @@ class MonotonicChunkwiseAlignment(AlignmentFunction):
         return AlignmentOutput(weights.to(scores.dtype), boundaries=boundaries)
 
 
-class MonotonicChunkwiseAlignmentConfig(AlignmentConfigBase):
+class MonotonicChunkwiseAlignmentConfig(PartConfig):
     """Softmax over a chunk that ends at a monotonic pointer (Chiu & Raffel 2018)."""
 
     module_class = MonotonicChunkwiseAlignment
@@ -222,7 +222,7 @@ class MonotonicMarginalAlignment(AlignmentFunction):
         )
 
 
-class MonotonicMarginalAlignmentConfig(AlignmentConfigBase):
+class MonotonicMarginalAlignmentConfig(PartConfig):
     """Exact marginalization over all monotonic alignments (Wu & Cotterell 2019)."""
 
     module_class = MonotonicMarginalAlignment

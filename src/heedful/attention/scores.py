@@ -1,10 +1,9 @@
 """Score functions: how well each query matches each key, before any normalization.
 
-A score maps queries (*B, T, Q) and prepared keys (*B, S, A) to scores (*B, T, S). Work that depends
-on the keys alone is done in `prepare_keys`, once per source. `*B` stands for any leading
-dimensions, so one class serves an RNN decoder (B,) and multi-head attention (B, H). Scores can be
-added: `BilinearScore(...) + AlibiScore(...)`. Invariant: a score depends only on its own query, its
-own key, their positions and the state, never on other queries or keys.
+A score maps queries (*B, T, Q) and prepared keys (*B, S, A) to scores (*B, T, S). `*B` stands for
+any leading dimensions, so one class serves an RNN decoder (B,) and multi-head attention (B, H).
+Scores can be added: `BilinearScore(...) + AlibiScore(...)`. Invariant: a score depends only on its
+own query, its own key, their positions and the state, never on other queries or keys.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from heedful.config import BaseConfig
 from heedful.config.base import type_of
 from heedful.errors import check
 from heedful.pytree import map_tensors
-from heedful.shapes import Float, Int, Keys, Queries, Scores
+from heedful.shapes import Int, Keys, Queries, Scores
 
 StartPositions = Int[Tensor, "_"] | None
 """The position of the first key of each row of the batch; None means 0."""
@@ -37,9 +36,9 @@ class ScoreFunction(nn.Module, ABC):
     needs_positions = True
     """Whether scores depend on the position of the query, not only on its content."""
 
-    @abstractmethod
     def prepare_keys(self, keys: Keys) -> PreparedKeys:
-        """Compute what depends on the keys alone."""
+        """Compute, once per source, what depends on the keys alone; by default, nothing."""
+        return keys
 
     def prepare_keys_at(self, start_positions: StartPositions, keys: Keys) -> PreparedKeys:
         """Prepare keys that do not start at position 0.
@@ -97,14 +96,12 @@ class PerHeadScore(ScoreFunction):
         self.needs_positions = any(head.needs_positions for head in heads)
 
     @override
-    def prepare_keys(self, keys: Float[Tensor, "*B G S K"]) -> PreparedKeys:
+    def prepare_keys(self, keys: Keys) -> PreparedKeys:
         return self.prepare_keys_at(None, keys)
 
     @override
-    def prepare_keys_at(
-        self, start_positions: StartPositions, keys: Float[Tensor, "*B G S K"]
-    ) -> PreparedKeys:
-        """Prepare the keys of G key-value heads for all H heads: (*B, H, S, A)."""
+    def prepare_keys_at(self, start_positions: StartPositions, keys: Keys) -> PreparedKeys:
+        """Prepare the keys (*B, G, S, K) of G key-value heads for all H heads: (*B, H, S, A)."""
         dim = keys.dim() - 3
         heads = cast(Sequence[ScoreFunction], self.heads)
         repeats = len(heads) // keys.size(dim)
