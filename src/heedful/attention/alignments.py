@@ -82,12 +82,13 @@ class PartConfig(BaseConfig):
     """Config of an alignment, a readout or a part of one; so are the configs nested in it."""
 
     module_class: ClassVar[type[nn.Module]]
+    needs_query_size: ClassVar[bool] = False
 
     def build(self, *, query_size: int) -> Any:
-        options = self.options()
-        for name, option in options.items():
-            if isinstance(option, PartConfig):
-                options[name] = option.build(query_size=query_size)
+        options = {"query_size": query_size} if self.needs_query_size else {}
+        for name, option in self.options().items():
+            is_part = isinstance(option, PartConfig)
+            options[name] = option.build(query_size=query_size) if is_part else option
         return self.module_class(**options)
 
 

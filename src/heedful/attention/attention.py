@@ -55,8 +55,6 @@ class Attention(nn.Module, ABC):
     score: ScoreFunction
     alignment_function: AlignmentFunction
     readout: Readout
-    has_auxiliary_losses: bool
-    """Whether `compute_auxiliary_losses` may return any loss."""
 
     @property
     def is_stateful(self) -> bool:
@@ -67,6 +65,11 @@ class Attention(nn.Module, ABC):
     def needs_positions(self) -> bool:
         """Whether the weights of a query depend on its position."""
         return self.is_stateful or self.score.needs_positions
+
+    @property
+    @abstractmethod
+    def has_auxiliary_losses(self) -> bool:
+        """Whether `compute_auxiliary_losses` may return any loss."""
 
     def build_memory(
         self,
@@ -141,11 +144,13 @@ class SingleHeadAttention(Attention):
         self.alignment_function = alignment_function
         self.readout = readout
         self.auxiliary_losses = nn.ModuleList(auxiliary_losses)
-        self.has_auxiliary_losses = (
-            len(auxiliary_losses) > 0 or alignment_function.has_auxiliary_losses
-        )
         self.role = role
         self.dropout = nn.Dropout(dropout)
+
+    @property
+    @override
+    def has_auxiliary_losses(self) -> bool:
+        return len(self.auxiliary_losses) > 0 or self.alignment_function.has_auxiliary_losses
 
     @override
     def initial_state(self, memory: Memory) -> AttentionState:
@@ -310,15 +315,13 @@ class GatedReadout(Readout):
 class GatedReadoutConfig(PartConfig):
     """Context scaled by a gate that is computed from the query (Xu et al. 2015)."""
 
+    module_class = GatedReadout
+    needs_query_size = True
     type: Literal["gated"] = "gated"
     inner: WeightedSumReadoutConfig | ArgmaxReadoutConfig = Field(
         default=WeightedSumReadoutConfig(), discriminator="type"
     )
     """The readout whose context is scaled."""
-
-    @override
-    def build(self, *, query_size: int) -> Readout:
-        return GatedReadout(self.inner.build(query_size=query_size), query_size=query_size)
 
 
 class PerPositionReadout(Readout):

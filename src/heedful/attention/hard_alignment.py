@@ -148,11 +148,9 @@ class LearnedBaseline(Baseline):
 class LearnedBaselineConfig(PartConfig):
     """Linear function of the query, fitted to the rewards (Mnih et al. 2014)."""
 
+    module_class = LearnedBaseline
+    needs_query_size = True
     type: Literal["learned"] = "learned"
-
-    @override
-    def build(self, *, query_size: int) -> Baseline:
-        return LearnedBaseline(query_size)
 
 
 BaselineConfig = Annotated[
@@ -167,9 +165,8 @@ class SampledAlignment(ArgmaxAlignment):
     gradient = d log p(y|s) + reward_scale (reward - baseline) d log p(s) + entropy_bonus d H[s]
 
     With probability `soft_probability`, drawn once per source, a row uses the probabilities as
-    weights. The reward of a sample is the log-likelihood of the whole sentence, as in the paper
-    (`credit="sentence"`), or of its own target and all later ones ("future"), which has lower
-    variance: a sample has no effect on earlier targets. Defaults are those of the authors' code.
+    weights. The paper's credit is that of the sentence; that of the future has lower variance,
+    since a sample has no effect on earlier targets. Defaults are those of the authors' code.
     """
 
     has_auxiliary_losses = True
@@ -250,10 +247,7 @@ class SampledAlignmentConfig(PartConfig):
 
 
 class StraightThroughAlignment(ArgmaxAlignment):
-    """One-hot weights forward, the gradient of the probabilities backward  (Bengio et al. 2013).
-
-    In training the position is sampled, or with `sample_in_training=False` the most probable one.
-    """
+    """One-hot weights forward, the gradient of the probabilities backward  (Bengio et al. 2013)."""
 
     def __init__(self, inner: SoftAlignment, *, sample_in_training: bool = True) -> None:
         super().__init__(inner)
@@ -284,8 +278,7 @@ class GumbelSoftmaxAlignment(ArgmaxAlignment):
     """softmax((log probabilities + g) / temperature), g = -log(-log(uniform)).
 
     (Jang et al. 2017, equation 2; Maddison et al. 2017.) The largest weight is at a position
-    sampled from the probabilities; the lower the temperature, the closer the weights are to
-    one-hot. With `straight_through` they are one-hot in the forward pass.
+    sampled from the probabilities.
     """
 
     def __init__(

@@ -78,13 +78,11 @@ class PredictiveCenter(WindowCenter):
 class PredictiveCenterConfig(PartConfig):
     """Predicted from the query (Luong et al. 2015, "local-p")."""
 
+    module_class = PredictiveCenter
+    needs_query_size = True
     type: Literal["predictive"] = "predictive"
     hidden_size: PositiveInt = 256
     """Size of the tanh layer that predicts the center."""
-
-    @override
-    def build(self, *, query_size: int) -> WindowCenter:
-        return PredictiveCenter(query_size, hidden_size=self.hidden_size)
 
 
 WindowCenterConfig = Annotated[
@@ -96,14 +94,10 @@ GaussianPlacement = Literal["none", "before", "after"]
 class LocalAlignment(AlignmentFunction):
     """inner(scores) within |s - floor(p)| <= half_width  (Luong et al. 2015, section 3.2).
 
-    The Gaussian exp(-(s - p)^2 / (2 sigma^2)), sigma = half_width / 2, favors positions near p:
-
-    - "none": no Gaussian, the paper's local-m;
-    - "after": weights are multiplied by it and not normalized again, the paper's local-p;
-    - "before": its logarithm is added to the scores, so that rows sum to one.
-
-    The window is made of whole positions, so a center gets gradients only through the Gaussian. As
-    in the authors' code, the center is rounded down for the window.
+    The Gaussian exp(-(s - p)^2 / (2 sigma^2)), sigma = half_width / 2, favors positions near p. The
+    paper's local-m has none; its local-p multiplies the weights by it and does not normalize them
+    again. The window is made of whole positions, so a center gets gradients only through the
+    Gaussian. As in the authors' code, the center is rounded down for the window.
     """
 
     def __init__(

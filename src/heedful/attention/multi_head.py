@@ -55,7 +55,6 @@ class MultiHeadAttention(Attention):
         assert not inner.readout.is_per_position, "per-position contexts cannot be merged"
         self.inner = inner
         self.role = inner.role
-        self.has_auxiliary_losses = inner.has_auxiliary_losses
         self.num_heads = num_heads
         self.num_kv_heads = num_kv_heads
         self.query_projection = nn.Linear(query_size, num_heads * head_dim, bias=bias)
@@ -78,6 +77,11 @@ class MultiHeadAttention(Attention):
     def readout(self) -> Readout:  # type: ignore[override]
         """The readout of the heads."""
         return self.inner.readout
+
+    @property
+    @override
+    def has_auxiliary_losses(self) -> bool:
+        return self.inner.has_auxiliary_losses
 
     @override
     def _project_memory(self, values: Values, keys: Values) -> tuple[Tensor, Tensor]:
