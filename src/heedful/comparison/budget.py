@@ -1,9 +1,8 @@
-"""The training budget of a comparison: steps, time or FLOPs for each run.
+"""The training budget of a comparison: steps, time or FLOPs for each run, and what it has cost.
 
-Whatever the budget, a run is validated ten times and nothing else ends it. A learning-rate schedule
-needs the number of steps, which a budget of time or FLOPs does not give. So the first tenth of such
-a budget is a segment of its own, and its speed tells how many steps the whole run will have.
-Invariant: a run ends at the learning rate at which its schedule ends, if its speed was even.
+A learning-rate schedule needs the number of steps, which a budget of time or FLOPs does not give.
+So the first tenth of such a budget is a segment of its own, and its speed tells how many steps the
+whole run will have. Invariant: at even speed, a run ends where its schedule ends.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from typing_extensions import override
 
 from heedful.comparison.results import RunStatistics, SystemScore
 from heedful.errors import RunError, check
-from heedful.evaluation.base import Metric, MetricScore
-from heedful.evaluation.breakdowns import LengthBreakdown
+from heedful.evaluation.base import Metric, MetricScore, ReferenceLists
+from heedful.evaluation.breakdowns import Breakdown, LengthBreakdown
 from heedful.evaluation.significance import bootstrap_interval, compare_systems
 from heedful.runs import load
 from heedful.tasks.prediction import Predictor
@@ -34,6 +34,8 @@ NUM_ROUNDS = 2  # over running text
 MAX_EXAMPLES = 8
 
 Item = TypeVar("Item")
+RunFolders = Sequence[Sequence[Path]]
+"""The runs of each system."""
 Batches = Sequence[Sequence[str]]
 ProgressWrapper = Callable[[Batches], Iterable[Sequence[str]]]
 """Yields the batches, and may show a progress bar."""
@@ -57,24 +59,24 @@ class EvaluationResults(NamedTuple):
     references: Sequence[str] = ()
 
 
+@dataclass(frozen=True)
 class EvaluationSet(ABC):
     """The test set of a comparison."""
 
     title: str
+    sources: Sequence[str]
 
     @property
-    @abstractmethod
     def size(self) -> int:
         """Number of sentences."""
+        return len(self.sources)
 
     @abstractmethod
-    def evaluate(
-        self, systems: Sequence[Sequence[Path]], *, baseline: int, device: str
-    ) -> EvaluationResults:
+    def evaluate(self, systems: RunFolders, *, baseline: int, device: str) -> EvaluationResults:
         """Evaluate the runs of each system; `baseline` is the index of a system."""
 
 
-def group_by_system(items: Sequence[Item], systems: Sequence[Sequence[Path]]) -> list[list[Item]]:
+def group_by_system(items: Sequence[Item], systems: RunFolders) -> list[list[Item]]:
     """Group items, one per run, by system."""
     stream = iter(items)
     return [list(islice(stream, len(runs))) for runs in systems]
@@ -92,22 +94,13 @@ def count_parameters(model: Any) -> int:
 class ParallelEvaluationSet(EvaluationSet):
     """Sources and references."""
 
-    title: str
-    sources: Sequence[str]
-    references: Sequence[Sequence[str]]
+    references: ReferenceLists
     metrics: Sequence[Metric]
     beam_size: int | None = None
     with_progress: ProgressWrapper = iter
 
-    @property
     @override
-    def size(self) -> int:
-        return len(self.sources)
-
-    @override
-    def evaluate(
-        self, systems: Sequence[Sequence[Path]], *, baseline: int, device: str
-    ) -> EvaluationResults:
+    def evaluate(self, systems: RunFolders, *, baseline: int, device: str) -> EvaluationResults:
         overrides = [f"decoding.beam_size={self.beam_size}"] if self.beam_size else []
         runs = [run for system in systems for run in system]
         predictors = [load(run, device=device, overrides=overrides) for run in runs]
@@ -188,7 +181,7 @@ def score_systems(
     metric: Metric,
     systems: Sequence[Sequence[Sequence[str]]],
     sources: Sequence[str],
-    references: Sequence[Sequence[str]],
+    references: ReferenceLists,
     *,
     baseline: int = 0,
 ) -> list[SystemScore]:
@@ -206,7 +199,7 @@ def score_systems(
         RunStatistics.from_values([float(metric.compute(run.sum(axis=0))) for run in runs])
         for runs in statistics
     ]
-    scores = []
+    scores, breakdown = [], LengthBreakdown(sources)
     for index, runs in enumerate(systems):
         difference = None
         if index != baseline:
@@ -223,19 +216,15 @@ def score_systems(
                 stats[index],
                 bootstrap_interval(statistics[index][0], metric.compute),
                 difference,
-                _scores_by_length(metric, runs, sources, references),
+                _scores_by_length(metric, breakdown, runs, references),
             )
         )
     return scores
 
 
 def _scores_by_length(
-    metric: Metric,
-    runs: Sequence[Sequence[str]],
-    sources: Sequence[str],
-    references: Sequence[Sequence[str]],
+    metric: Metric, breakdown: Breakdown, runs: Sequence[Sequence[str]], references: ReferenceLists
 ) -> list[tuple[str, int, float | None]]:
-    breakdown = LengthBreakdown(sources)
     by_run = [breakdown.score_groups(metric, outputs, references) for outputs in runs]
     means: list[tuple[str, int, float | None]] = []
     for groups in zip(*by_run, strict=True):
@@ -250,25 +239,16 @@ def _scores_by_length(
 
 @dataclass(frozen=True)
 class TextEvaluationSet(EvaluationSet):
-    """Lines of running text."""
+    """Lines of running text, which are the sources."""
 
-    title: str
-    lines: Sequence[str]
     task: Task
 
-    @property
     @override
-    def size(self) -> int:
-        return len(self.lines)
-
-    @override
-    def evaluate(
-        self, systems: Sequence[Sequence[Path]], *, baseline: int, device: str
-    ) -> EvaluationResults:
+    def evaluate(self, systems: RunFolders, *, baseline: int, device: str) -> EvaluationResults:
         del baseline  # there are no sentences to test a difference by
         folders = [run for runs in systems for run in runs]
         predictors = [load(run, device=device) for run in folders]
-        keys = [self.task.comparison_key(predictor, self.lines) for predictor in predictors]
+        keys = [self.task.comparison_key(predictor, self.sources) for predictor in predictors]
         for folder, key in zip(folders, keys, strict=True):
             check(
                 key == keys[0],
@@ -278,13 +258,13 @@ class TextEvaluationSet(EvaluationSet):
                 RunError,
             )
         for predictor in predictors:
-            predictor.evaluate(self.lines[:NUM_WARMUP])
+            predictor.evaluate(self.sources[:NUM_WARMUP])
         scores: list[list[MetricScore]] = [[] for _ in predictors]
         seconds = [0.0] * len(predictors)
         for _ in range(NUM_ROUNDS):
             for index, predictor in enumerate(predictors):
                 start = time.perf_counter()
-                scores[index] = predictor.evaluate(self.lines)
+                scores[index] = predictor.evaluate(self.sources)
                 seconds[index] += time.perf_counter() - start
         runs = list(zip(predictors, scores, seconds, strict=True))
         return EvaluationResults([self._result(group) for group in group_by_system(runs, systems)])
@@ -299,7 +279,7 @@ class TextEvaluationSet(EvaluationSet):
                 score = by_name[0][name]._replace(value=stats.mean)
                 scores.append(SystemScore(score, direction, stats))
         num_lines = NUM_ROUNDS * self.size
-        num_tokens = [NUM_ROUNDS * predictor.count_tokens(self.lines) for predictor, _, _ in runs]
+        num_tokens = [NUM_ROUNDS * predictor.count_tokens(self.sources) for predictor, _, _ in runs]
         seconds = [run_seconds for _, _, run_seconds in runs]
         return SystemResult(
             scores,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -61,10 +61,15 @@ def _to_plain(value: Any) -> Any:
 
 def render_comparison_page(comparison: Comparison) -> str:
     """Return a self-contained HTML page."""
-    sections = [
+    by_flops = figures.plot_quality_vs_flops(comparison)
+    by_speed = figures.plot_quality_vs_speed(comparison)
+    length_parts = [_figure(figures.plot_quality_by_length(comparison))]
+    if (length_table := tables.render_length_table(comparison)) is not None:
+        length_parts.append(length_table)
+    sections: list[tuple[str, str, Iterable[Element]]] = [
         ("table", "Systems", _table(comparison)),
-        ("cost", "Quality and cost", _cost(comparison)),
-        ("length", "Quality and length", _length(comparison)),
+        ("cost", "Quality and cost", map(_figure, [by_flops, by_speed])),
+        ("length", "Quality and length", length_parts),
         ("learning", "Learning curves", _learning(comparison)),
         ("examples", "Examples", _examples(comparison)),
         ("reproduction", "How to reproduce this", _reproduction(comparison)),
@@ -130,17 +135,6 @@ def _table(comparison: Comparison) -> Iterator[Element]:
         yield _note(f"Failed: {name} ({run}): {message}", "note failure")
     if differences := tables.render_differences(comparison):
         yield differences
-
-
-def _cost(comparison: Comparison) -> Iterator[Element]:
-    yield _figure(figures.plot_quality_vs_flops(comparison))
-    yield _figure(figures.plot_quality_vs_speed(comparison))
-
-
-def _length(comparison: Comparison) -> Iterator[Element]:
-    yield _figure(figures.plot_quality_by_length(comparison))
-    if table := tables.render_length_table(comparison):
-        yield table
 
 
 def _figure(figure: Figure) -> Element:

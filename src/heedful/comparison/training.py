@@ -1,9 +1,8 @@
 """Training of the runs of a comparison: the plan, and its runs one after the other.
 
-Every recipe is trained with several seeds on the same dataset, each run in its own process. All
-recipes are trained with one seed before the next seed, so that an interrupted comparison has a run
-of each. All checks are made before the first step. Finished runs are not trained again, an
-interrupted run is resumed, and if a run fails, the others are trained and compared.
+All recipes are trained with one seed before the next seed, so that an interrupted comparison has a
+run of each. Finished runs are not trained again, an interrupted run is resumed, and if a run fails,
+the others are trained and compared. All checks are made before the first step.
 """
 
 from __future__ import annotations
@@ -232,7 +231,12 @@ def train_all(
         name, recipe, folder = planned
         message = f"run {index + 1} of {count}: {name}, seed {recipe.training.seed}"
         run_seconds = (time.monotonic() - start) / index if index else budget.seconds
-        log_message(f"{message}, for {budget.text}{_time_left(run_seconds, count - index)}")
+        left = ""
+        if run_seconds is not None:
+            seconds = run_seconds * (count - index)
+            duration = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+            left = f"; about {duration} left"
+        log_message(f"{message}, for {budget.text}{left}")
         result = train_run(planned, budget, device)
         if result.error_message:
             log_message(f"{folder}: failed: {result.error_message}")
@@ -240,14 +244,6 @@ def train_all(
         elif not result.is_finished:
             return None
     return failures
-
-
-def _time_left(run_seconds: float | None, num_runs: int) -> str:
-    if run_seconds is None:
-        return ""
-    seconds = run_seconds * num_runs
-    duration = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
-    return f"; about {duration} left"
 
 
 def _is_finished(planned: PlannedRun, budget: Budget) -> bool:

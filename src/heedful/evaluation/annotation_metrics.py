@@ -21,6 +21,7 @@ from heedful.evaluation.base import (
     Array,
     Counts,
     Direction,
+    ReferenceLists,
     SentenceMetric,
     count_references,
     percentage,
@@ -91,7 +92,7 @@ class AlignmentErrorRate(SentenceMetric):
         return 100 - super().compute(sums)
 
     @override
-    def signature(self, references: Sequence[Sequence[str]]) -> str:
+    def signature(self, references: ReferenceLists) -> str:
         return f"{count_references(references)}|links:sure+possible"
 
 
@@ -172,7 +173,7 @@ class SpanF1(SentenceMetric):
         return percentage(2 * sums[..., 0], sums[..., 1] + sums[..., 2], if_zero=100.0)
 
     @override
-    def signature(self, references: Sequence[Sequence[str]]) -> str:
+    def signature(self, references: ReferenceLists) -> str:
         return f"{count_references(references)}|scheme:{self.scheme}|match:exact"
 
 
@@ -208,7 +209,7 @@ class PerTokenMetric(SentenceMetric):
             return np.exp(-mean) if self.is_perplexity else mean
 
     @override
-    def signature(self, references: Sequence[Sequence[str]]) -> str:
+    def signature(self, references: ReferenceLists) -> str:
         return f"per:{self.unit}"
 
 

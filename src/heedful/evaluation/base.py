@@ -18,7 +18,9 @@ from typing_extensions import override
 Array = NDArray[np.float64]
 Direction = Literal["lower", "higher"]
 Counts = tuple[float, ...]
-References = Sequence[str] | Sequence[Sequence[str]]
+ReferenceLists = Sequence[Sequence[str]]
+"""Alternatives per output."""
+References = Sequence[str] | ReferenceLists
 """One reference per output, or several alternatives per output."""
 
 
@@ -37,9 +39,7 @@ class Metric(ABC):
     direction: Direction
 
     @abstractmethod
-    def sentence_statistics(
-        self, outputs: Sequence[str], references: Sequence[Sequence[str]]
-    ) -> Array:
+    def sentence_statistics(self, outputs: Sequence[str], references: ReferenceLists) -> Array:
         """Return the statistics of each sentence, (sentences, k)."""
 
     def compute(self, sums: Array) -> Array:
@@ -47,7 +47,7 @@ class Metric(ABC):
         return percentage(sums[..., 0], sums[..., 1], if_zero=100.0)
 
     @abstractmethod
-    def signature(self, references: Sequence[Sequence[str]]) -> str:
+    def signature(self, references: ReferenceLists) -> str:
         """Return how the score is computed, in sacreBLEU's notation."""
 
 
@@ -57,9 +57,7 @@ class SentenceMetric(Metric):
     num_statistics: ClassVar[int] = 2
 
     @override
-    def sentence_statistics(
-        self, outputs: Sequence[str], references: Sequence[Sequence[str]]
-    ) -> Array:
+    def sentence_statistics(self, outputs: Sequence[str], references: ReferenceLists) -> Array:
         pairs = enumerate(zip(outputs, references, strict=True), start=1)
         rows = [self.sentence_counts(output, choices, line) for line, (output, choices) in pairs]
         return np.array(rows, dtype=np.float64).reshape(-1, self.num_statistics)
@@ -87,7 +85,7 @@ def percentage(part: Array, whole: Array, *, if_zero: Array | float) -> Array:
     return np.where(is_positive, 100 * part / np.where(is_positive, whole, 1), if_zero)
 
 
-def count_references(references: Sequence[Sequence[str]]) -> str:
+def count_references(references: ReferenceLists) -> str:
     """Return the number of references per sentence as sacreBLEU writes it: nrefs:2, nrefs:var."""
     counts = {len(choices) for choices in references}
     return f"nrefs:{counts.pop() if len(counts) == 1 else 'var'}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -105,17 +105,16 @@ class SentenceTypeBreakdown(Breakdown):
         super().__init__("type of source", list(map(sentence_types, sources)), SENTENCE_TYPES)
 
 
-def sentence_types(source: str, known: Container[str] = ()) -> list[str]:
+def sentence_types(source: str) -> list[str]:
     """Return whether a source is a question, has digits or has a name; else it is plain.
 
-    A name is a capitalized word, not the first of the text, that is not in `known`, such as the
-    words of the training text. Where nouns are capitalized, they count unless they are known.
+    A name is a capitalized word, not the first of the text; capitalized nouns count, too.
     """
     later_words = [word for word in tokenize_words(source) if word[0].isalnum()][1:]
     properties = {
         "question": source.rstrip(_CLOSING).endswith(_QUESTION_MARKS),
         "digits": any(character.isdigit() for character in source),
-        "name": any(word[0].isupper() and word not in known for word in later_words),
+        "name": any(word[0].isupper() for word in later_words),
     }
     return [name for name, holds in properties.items() if holds] or ["plain"]
 

@@ -1,8 +1,6 @@
 """The metrics by name.
 
-Every metric adds up from sentences, so that confidence intervals and significance tests exist for
-all of them (`significance`). A value comes with its signature: without it, scores of two papers
-cannot be compared.
+A value comes with its signature: without it, scores of two papers cannot be compared.
 """
 
 from __future__ import annotations

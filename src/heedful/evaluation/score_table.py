@@ -84,7 +84,11 @@ def format_entries(entries: Sequence[ScoreEntry], *, digits: int = 2) -> Iterato
         values.append(f"{score.value:{digits + 4}.{digits}f}")
         low_high = f"[{interval.low:.{digits}f}, {interval.high:.{digits}f}]" if interval else ""
         intervals.append(low_high)
-        differences.append(_format_difference(difference, digits) if difference else "")
+        change = ""
+        if difference:
+            mark = SIGNIFICANCE_MARK if difference.is_significant else " "
+            change = f"{difference.value:+{digits + 5}.{digits}f} p={difference.p_value:.4f}{mark}"
+        differences.append(change)
     columns = [values, intervals, differences]
     widths = [max(map(len, column)) for column in columns]
     name_width = max(12, *(len(entry.score.name) for entry in entries))
@@ -99,11 +103,6 @@ def format_entries(entries: Sequence[ScoreEntry], *, digits: int = 2) -> Iterato
             f"+- from the baseline; {SIGNIFICANCE_MARK} p < {SIGNIFICANCE_LEVEL:g}, "
             f"by approximate randomization ({NUM_TRIALS} trials)"
         )
-
-
-def _format_difference(difference: Difference, digits: int) -> str:
-    mark = SIGNIFICANCE_MARK if difference.is_significant else " "
-    return f"{difference.value:+{digits + 5}.{digits}f} p={difference.p_value:.4f}{mark}"
 
 
 def format_group_table(

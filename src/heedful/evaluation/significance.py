@@ -34,11 +34,6 @@ class Interval(NamedTuple):
     high: float
     level: float
 
-    @property
-    def half_width(self) -> float:
-        """Half the width, as in 31.2 +- 0.7."""
-        return (self.high - self.low) / 2
-
 
 class Difference(NamedTuple):
     """Difference of a system from a baseline."""

@@ -24,6 +24,7 @@ from heedful.evaluation.base import (
     Counts,
     Direction,
     Metric,
+    ReferenceLists,
     SentenceMetric,
     count_references,
     percentage,
@@ -42,7 +43,7 @@ class ExactMatch(SentenceMetric):
         return output in references, 1
 
     @override
-    def signature(self, references: Sequence[Sequence[str]]) -> str:
+    def signature(self, references: ReferenceLists) -> str:
         num_references = count_references(references)
         prefix = "" if num_references == "nrefs:1" else f"{num_references}|"
         return f"{prefix}case:mixed|space:kept"
@@ -67,7 +68,7 @@ class TokenAccuracy(SentenceMetric):
         return max(counts, key=lambda row: (row[0] / row[1] if row[1] else 1.0, row[1]))
 
     @override
-    def signature(self, references: Sequence[Sequence[str]]) -> str:
+    def signature(self, references: ReferenceLists) -> str:
         return f"{count_references(references)}|case:mixed|tok:space|places:longer"
 
 
@@ -143,7 +144,7 @@ class ErrorRate(SentenceMetric):
         return percentage(sums[..., 0], sums[..., 1], if_zero=if_empty)
 
     @override
-    def signature(self, references: Sequence[Sequence[str]]) -> str:
+    def signature(self, references: ReferenceLists) -> str:
         return f"{count_references(references)}|case:mixed|tok:{self.unit}|nearest:errors"
 
 
@@ -215,7 +216,7 @@ class Rouge(SentenceMetric):
         return getattr(self.score_pair(output, references), self.variant), 1
 
     @override
-    def signature(self, references: Sequence[Sequence[str]]) -> str:
+    def signature(self, references: ReferenceLists) -> str:
         tokens = "a-z0-9" if self.tokenize is ascii_words else self.tokenize.__name__
         stem = "yes" if self.stem else "no"
         part = "f" if self.variant == "fmeasure" else self.variant
@@ -262,9 +263,7 @@ class SacreBleuMetric(Metric):
     direction: Direction = "higher"
 
     @override
-    def sentence_statistics(
-        self, outputs: Sequence[str], references: Sequence[Sequence[str]]
-    ) -> Array:
+    def sentence_statistics(self, outputs: Sequence[str], references: ReferenceLists) -> Array:
         pairs = list(zip(outputs, references, strict=True))
         columns = list(zip_longest(*(choices for _, choices in pairs)))
         rows = self.factory()._extract_corpus_statistics(list(outputs), columns)
@@ -277,7 +276,7 @@ class SacreBleuMetric(Metric):
         return np.array(scores, dtype=np.float64).reshape(sums.shape[:-1])
 
     @override
-    def signature(self, references: Sequence[Sequence[str]]) -> str:
+    def signature(self, references: ReferenceLists) -> str:
         metric, counts = self.factory(), {len(choices) for choices in references}
         metric.num_refs = counts.pop() if len(counts) == 1 else -1
         return str(metric.get_signature())

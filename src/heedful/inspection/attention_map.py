@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element, SubElement
 
 import numpy as np
@@ -71,9 +71,7 @@ class AttentionMap:
 
 # ----- SVG -----
 
-PADDING = 26
 GAP = 3
-TITLE_HEIGHT = 34
 LEGEND_WIDTH = 350
 LEGEND_HEIGHT = 44
 MAX_LABEL_WIDTH = 24
@@ -83,14 +81,22 @@ LABEL_ANGLE = 45
 MAX_COLUMNS_WITH_DIGITS = 16
 
 
-class _Grid(NamedTuple):
-    """Position and size of the cells."""
+class _Grid:
+    """Position and size of the cells and of the document."""
 
-    left: float
-    top: float
-    cell_width: float
-    cell_height: float
-    has_digits: bool
+    def __init__(self, sources: Sequence[str], targets: Sequence[str], *, has_title: bool) -> None:
+        angle = math.radians(LABEL_ANGLE)
+        source_widths = [LABEL_ADVANCE * cell_len(label) for label in sources]
+        self.has_digits = len(sources) <= MAX_COLUMNS_WITH_DIGITS
+        self.cell_width, self.cell_height = (58, 36) if self.has_digits else (24, 24)
+        self.left = svg.PADDING + max(LABEL_ADVANCE * cell_len(label) for label in targets) + 12
+        title_height = svg.TITLE_HEIGHT if has_title else 0
+        self.top = svg.PADDING + title_height + max(source_widths) * math.sin(angle) + 18
+        ends = [self.middle(n) + math.cos(angle) * width for n, width in enumerate(source_widths)]
+        ends += [self.left + self.cell_width * len(sources), self.left + LEGEND_WIDTH]
+        self.width = max(ends) + svg.PADDING
+        bottom = self.top + self.cell_height * len(targets) + LEGEND_HEIGHT
+        self.height = bottom + svg.PADDING
 
     def cell(self, row: int, column: int) -> svg.Box:
         x, y = self.left + self.cell_width * column, self.top + self.cell_height * row
@@ -108,17 +114,19 @@ def render_svg(attention_map: AttentionMap) -> str:
 
     The opacity of a cell is its weight, which the cell also carries as `data-weight`.
     """
+    heading = escape_line(attention_map.title)
+    title = heading or "Attention map"
     if attention_map.is_empty:
-        root = _begin_svg(LEGEND_WIDTH, 90, attention_map.title, svg.NOTHING_TO_DRAW)
-        add_text(root, "note", svg.NOTHING_TO_DRAW, x=PADDING, y=64)
-        return svg.to_svg(root)
+        return svg.render_empty(title=title, heading=heading)
     sources, targets = (
         [svg.truncate(escape_invisible(token), MAX_LABEL_WIDTH) for token in tokens]
         for tokens in (attention_map.source, attention_map.target)
     )
-    grid = _grid(sources, targets, has_title=bool(attention_map.title))
-    width, height = _size(grid, sources, num_rows=len(targets))
-    root = _begin_svg(width, height, attention_map.title, _description(attention_map))
+    grid = _Grid(sources, targets, has_title=bool(attention_map.title))
+    description = _description(attention_map)
+    root = svg.svg_document(
+        grid.width, grid.height, title=title, description=description, heading=heading
+    )
     for column, source in enumerate(sources):
         x, y = grid.middle(column) + 2, grid.top - 10
         rotation = f"rotate(-{LABEL_ANGLE} {svg.format_px(x)} {svg.format_px(y)})"
@@ -127,17 +135,8 @@ def render_svg(attention_map: AttentionMap) -> str:
         group = SubElement(root, "g")
         add_text(group, "target", target, x=grid.left - 12, y=grid.baseline(row))
         _draw_cells(group, attention_map, row=row, grid=grid)
-    _draw_legend(root, left=grid.left, bottom=height - PADDING)
+    _draw_legend(root, left=grid.left, bottom=grid.height - svg.PADDING)
     return svg.to_svg(root)
-
-
-def _begin_svg(width: float, height: float, title: str, description: str) -> Element:
-    heading = escape_line(title)
-    title = heading or "Attention map"
-    root = svg.svg_document(width, height, title=title, description=description)
-    if heading:
-        add_text(root, "title", heading, x=PADDING, y=PADDING + 14)
-    return root
 
 
 def _description(attention_map: AttentionMap) -> str:
@@ -148,27 +147,6 @@ def _description(attention_map: AttentionMap) -> str:
         source, percent = attention_map.source[column], format_percent(row[column]) or 0
         links.append(f"{escape_invisible(target)}: {escape_invisible(source)} {percent}%")
     return f"The largest attention weight of each output token. {'; '.join(links)}."
-
-
-def _text_width(label: str) -> float:
-    return LABEL_ADVANCE * cell_len(label)
-
-
-def _grid(sources: Sequence[str], targets: Sequence[str], *, has_title: bool) -> _Grid:
-    has_digits = len(sources) <= MAX_COLUMNS_WITH_DIGITS
-    label_height = max(map(_text_width, sources)) * math.sin(math.radians(LABEL_ANGLE))
-    left = PADDING + max(map(_text_width, targets)) + 12
-    top = PADDING + (TITLE_HEIGHT if has_title else 0) + label_height + 18
-    cell_width, cell_height = (58, 36) if has_digits else (24, 24)
-    return _Grid(left, top, cell_width, cell_height, has_digits)
-
-
-def _size(grid: _Grid, sources: Sequence[str], *, num_rows: int) -> tuple[float, float]:
-    reach = math.cos(math.radians(LABEL_ANGLE))
-    ends = [grid.middle(index) + reach * _text_width(label) for index, label in enumerate(sources)]
-    right = max(*ends, grid.left + grid.cell_width * len(sources), grid.left + LEGEND_WIDTH)
-    bottom = grid.top + grid.cell_height * num_rows + LEGEND_HEIGHT
-    return right + PADDING, bottom + PADDING
 
 
 def _draw_cells(group: Element, attention_map: AttentionMap, *, row: int, grid: _Grid) -> None:
@@ -267,9 +245,14 @@ def terminal_heatmap(attention_map: AttentionMap, *, width: int) -> Text:
     width = max(width, MIN_TERMINAL_WIDTH)
     title = svg.truncate(svg.split_joined_emoji(escape_line(attention_map.title)), width)
     lines = [Text(_isolate_direction(title), style="bold"), Text()] if title else []
+    lines += _terminal_map(attention_map, width)
+    return Text("\n", no_wrap=True, overflow="ignore").join(lines)
+
+
+def _terminal_map(attention_map: AttentionMap, width: int) -> list[Text]:
     if attention_map.is_empty:
-        lines.append(Text(svg.NOTHING_TO_DRAW, style="dim"))
-        return _join_lines(lines)
+        return [Text(svg.NOTHING_TO_DRAW, style="dim")]
+    lines = []
     targets = _terminal_labels(attention_map.target, max_width=width // 3)
     margin = max(map(cell_len, targets)) + 1
     sources = _terminal_labels(attention_map.source, max_width=width - margin - LABEL_OFFSET)
@@ -282,11 +265,11 @@ def terminal_heatmap(attention_map: AttentionMap, *, width: int) -> Text:
                 line.append(_terminal_cell(weight, is_strongest=weight == max(row)))
             lines.append(line)
         lines.append(Text())
-    return _join_lines(lines + _terminal_legend(width))
-
-
-def _join_lines(lines: Sequence[Text]) -> Text:
-    return Text("\n", no_wrap=True, overflow="ignore").join(lines)
+    scale = Text.assemble(*map(_terminal_cell, (0.001, 0.25, 0.5, 0.75, 1.0)), "  ")
+    words = f"percent of a token's attention ({svg.TRACE_MARK} under half, blank none)"
+    first, *rest = textwrap.wrap(words, width, initial_indent=" " * scale.cell_len)
+    scale.append(first.lstrip(), style="dim")
+    return [*lines, scale, *(Text(line, style="dim") for line in rest)]
 
 
 def _terminal_labels(tokens: Sequence[str], *, max_width: int) -> list[str]:
@@ -337,11 +320,3 @@ def _isolate_direction(label: str) -> str:
 def _terminal_cell(weight: float, *, is_strongest: bool = False) -> Text:
     colors = f"{svg.digit_color(svg.LIGHT, weight)} on {svg.weight_color(svg.LIGHT, weight)}"
     return Text(f"{format_percent(weight):>3} ", style=f"bold {colors}" if is_strongest else colors)
-
-
-def _terminal_legend(width: int) -> list[Text]:
-    scale = Text.assemble(*map(_terminal_cell, (0.001, 0.25, 0.5, 0.75, 1.0)), "  ")
-    words = f"percent of a token's attention ({svg.TRACE_MARK} under half, blank none)"
-    first, *rest = textwrap.wrap(words, width, initial_indent=" " * scale.cell_len)
-    scale.append(first.lstrip(), style="dim")
-    return [scale, *(Text(line, style="dim") for line in rest)]

@@ -1,9 +1,8 @@
 """Training curves from the entries of metrics.jsonl.
 
-Entries are taken as they are: missing fields are left out, and values that are not finite numbers
-are counted but not drawn. Every point has a step, a time and a number of FLOPs, so that it can be
-drawn over each of them; what an entry lacks is interpolated from its neighbors. Invariant: a
-downsampled curve keeps its first and last point, its minimum and its maximum.
+Missing fields are left out; values that are not finite numbers are counted but not drawn. The time
+and the FLOPs that an entry lacks are interpolated from its neighbors. Invariant: a downsampled
+curve keeps its first and last point, its minimum and its maximum.
 """
 
 from __future__ import annotations

@@ -13,7 +13,15 @@ from xml.etree.ElementTree import Element
 
 from rich.cells import cell_len
 
-from heedful.plotting.svg import add_path, add_text, escape_line, format_px, truncate
+from heedful.plotting.svg import (
+    PADDING,
+    TITLE_HEIGHT,
+    add_path,
+    add_text,
+    escape_line,
+    format_px,
+    truncate,
+)
 
 MAX_TICKS = 8
 MAX_FINE_TICKS = 12
@@ -167,8 +175,6 @@ def _logarithmic_ticks(low: float, high: float) -> list[float]:
 # ----- layout -----
 
 WIDTH, HEIGHT = 560, 330  # of the plot alone
-PADDING = 26
-TITLE_HEIGHT = 34
 LABEL_HEIGHT = 30
 NOTE_HEIGHT = 16
 NAME_HEIGHT = 20

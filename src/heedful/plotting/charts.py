@@ -144,7 +144,8 @@ def render_line_chart(
     lines = [line for line in lines if line.valid_points]
     labels = PlotLabels(*map(escape_line, (title, x_label, y_label)))
     if not lines:
-        return _render_empty(labels.title)
+        title = labels.title
+        return svg.render_empty(title=title or "Lines", heading=title, extra_style=_THEMED_STYLE)
     curves = [curve for line in lines for curve in (line.points, *line.run_curves)]
     xs, ys = zip(*(point for curve in curves for point in _drop_gaps(curve)), strict=True)
     plot = axes.layout_plot(
@@ -157,8 +158,12 @@ def render_line_chart(
         category_ticks=category_ticks,
     )
     root = _begin_plot(plot, labels, _describe_lines(lines, labels), is_compact=frame.is_compact)
+    bottom, top = plot.y.start, format_px(plot.y.end)
     for event in events:
-        _draw_event(root, event, plot)
+        x = format_px(plot.x.to_pixel(event.x))
+        is_skipped, line_path = event.type == "skipped", f"M{x},{top} V{format_px(bottom)}"
+        path = f"M{x},{format_px(bottom - 7)} l4,7 h-8 Z" if is_skipped else line_path
+        SubElement(add_path(root, f"event {event.type}", path), "title").text = event.title
     last_ys = [plot.y.to_pixel(line.valid_points[-1][1]) for line in lines]
     for index, label_y in enumerate(axes.spread_labels(last_ys, plot)):
         line = lines[index]
@@ -184,7 +189,8 @@ def render_scatter_plot(
         _check_point(f"chart, point {point.name!r}", (point.x, point.y), log_axes)
     labels = PlotLabels(*map(escape_line, (title, x_label, y_label)))
     if not points:
-        return _render_empty(labels.title)
+        title = labels.title
+        return svg.render_empty(title=title or "Lines", heading=title, extra_style=_THEMED_STYLE)
     xs = [point.x + sign * point.x_error for point in points for sign in (-1, 0, 1)]
     ys = [point.y + sign * point.y_error for point in points for sign in (-1, 0, 1)]
     plot = axes.layout_plot(
@@ -241,30 +247,21 @@ def _check_point(location: str, point: PointOrGap, log_axes: tuple[bool, bool]) 
 # ----- drawing -----
 
 
-def _begin_chart(width: float, height: float, title: str, description: str) -> Element:
-    root = svg.svg_document(width, height, title=title or "Lines", description=description)
-    SubElement(root, "style").text = _THEMED_STYLE
-    return root
-
-
-def _render_empty(title: str) -> str:
-    root = _begin_chart(350, 90, title, svg.NOTHING_TO_DRAW)
-    if title:
-        add_text(root, "title", title, x=axes.PADDING, y=axes.PADDING + 14)
-    add_text(root, "note", svg.NOTHING_TO_DRAW, x=axes.PADDING, y=64)
-    return svg.to_svg(root)
-
-
 def _begin_plot(
     plot: PlotLayout, labels: PlotLabels, description: str, *, is_compact: bool = False
 ) -> Element:
-    root = _begin_chart(plot.width, plot.height, labels.title, description)
+    shown = PlotLabels() if is_compact else labels
+    root = svg.svg_document(
+        plot.width,
+        plot.height,
+        title=labels.title or "Lines",
+        description=description,
+        heading=shown.title,
+        extra_style=_THEMED_STYLE,
+    )
     root.set("data-x-scale", plot.x.attribute)
     root.set("data-y-scale", plot.y.attribute)
-    labels = PlotLabels() if is_compact else labels
-    if labels.title:
-        add_text(root, "title", labels.title, x=axes.PADDING, y=axes.PADDING + 14)
-    axes.draw_axes(root, plot, labels)
+    axes.draw_axes(root, plot, shown)
     return root
 
 
@@ -276,14 +273,6 @@ def _describe_lines(lines: Sequence[LineSeries], labels: PlotLabels) -> str:
         ends.append(f"{name}: from {y:.3g} at {x:.3g} to {last_y:.3g} at {last_x:.3g}")
     x_label = labels.x_label or "a common axis"
     return f"{labels.y_label or 'Lines'} over {x_label}. {'; '.join(ends)}."
-
-
-def _draw_event(root: Element, event: ChartEvent, plot: PlotLayout) -> None:
-    x, bottom, top = format_px(plot.x.to_pixel(event.x)), plot.y.start, format_px(plot.y.end)
-    path = f"M{x},{top} V{format_px(bottom)}"
-    if event.type == "skipped":
-        path = f"M{x},{format_px(bottom - 7)} l4,7 h-8 Z"
-    SubElement(add_path(root, f"event {event.type}", path), "title").text = event.title
 
 
 def _path(points: Iterable[PointOrGap], plot: PlotLayout) -> str:

@@ -1,9 +1,8 @@
 """SVG elements, the two color palettes, and labels in which no character is hidden.
 
-Elements are built as a tree and serialized by an XML writer, so no text can become markup. A
-document carries its own style for light and dark pages and its own background. Invariant: the
-color of a weight is the mixture of `empty_cell` and `full_cell` in that proportion, and digits on
-it have a contrast of at least 4.5 to 1.
+Elements are serialized by an XML writer, so no text can become markup; a document carries its own
+style for light and dark pages. Invariant: the color of a weight is the mixture of `empty_cell` and
+`full_cell` in that proportion, and digits on it have a contrast of at least 4.5 to 1.
 """
 
 from __future__ import annotations
@@ -98,12 +97,24 @@ text {{ font-family: system-ui, -apple-system, "Segoe UI", "Noto Sans", Helvetic
 
 SVG_STYLE = select_by_scheme(*(_STYLE.format_map(palette._asdict()) for palette in (LIGHT, DARK)))
 
+PADDING = 26
+TITLE_HEIGHT = 34
+NOTHING_TO_DRAW = "nothing to draw"
+
 Box = tuple[float, float, float, float]
 """x, y, width and height of a rectangle in pixels."""
 
 
-def svg_document(width: float, height: float, *, title: str, description: str) -> Element:
-    """Return an SVG root with accessible title and description, style and background."""
+def svg_document(
+    width: float,
+    height: float,
+    *,
+    title: str,
+    description: str,
+    heading: str = "",
+    extra_style: str = "",
+) -> Element:
+    """Return an SVG root with accessible title and description, style, background and heading."""
     root = Element("svg", xmlns="http://www.w3.org/2000/svg", role="img")
     root.set("width", format_px(width))
     root.set("height", format_px(height))
@@ -111,7 +122,21 @@ def svg_document(width: float, height: float, *, title: str, description: str) -
     for tag, text in (("title", title), ("desc", description), ("style", SVG_STYLE)):
         SubElement(root, tag).text = text
     add_rect(root, "background", (0.5, 0.5, width - 1, height - 1), radius=14)
+    if extra_style:
+        SubElement(root, "style").text = extra_style
+    if heading:
+        add_text(root, "title", heading, x=PADDING, y=PADDING + 14)
     return root
+
+
+def render_empty(*, title: str, heading: str, extra_style: str = "") -> str:
+    """Return a document that says that there is nothing to draw."""
+    message = NOTHING_TO_DRAW
+    root = svg_document(
+        350, 90, title=title, description=message, heading=heading, extra_style=extra_style
+    )
+    add_text(root, "note", message, x=PADDING, y=64)
+    return to_svg(root)
 
 
 def add_rect(parent: Element, css_class: str, box: Box, *, radius: int = 0) -> Element:
@@ -150,8 +175,6 @@ SPACE = "\u2423"
 ELLIPSIS = "\u2026"
 TRACE_MARK = "\u00b7"
 """A positive weight that rounds to 0 %."""
-
-NOTHING_TO_DRAW = "nothing to draw"
 
 _DOTTED_CIRCLE = "\u25cc"
 # Invisible, but needed to spell Persian, Indic scripts and emoji.
