@@ -14,70 +14,55 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
-from heedful.cli.options import (
-    BeamSize,
-    Device,
-    Overrides,
-    handle_stdout_errors,
-    program_name,
-    stderr_console,
-    with_file_options,
-    with_progress,
-)
-from heedful.cli.references import (
-    check_files,
-    check_supported,
-    find_test_source,
-    references_from_recipe,
-)
+from heedful import terminal
+from heedful.cli import test_sets
+from heedful.cli.options import with_file_options
 from heedful.comparison.results import Comparison
 from heedful.comparison.tables import Column, comparison_notes, make_columns
-from heedful.errors import ConfigError
-from heedful.tasks.file_options import Files, Split
+from heedful.errors import ConfigError, check
+from heedful.tasks.command_line import Files, Split
 
 if TYPE_CHECKING:
     from heedful.comparison.evaluation_sets import EvaluationSet
     from heedful.comparison.training import PlannedRun
     from heedful.recipes import Recipe
 
+ComparedRuns = Annotated[list[Path] | None, Argument(help="folders written by `heedful train`")]
+Data = Annotated[str | None, Option(help="training data: a built-in corpus, a recipe, or a folder")]
+RecipeNames = Annotated[
+    str | None, Option(help="recipes to train, comma-separated: names or .yaml files")
+]
+Limit = Annotated[str | None, Option(help="limit for each run: 2m, 90s, 1h, 500steps or 1e15flops")]
+NumSeeds = Annotated[int | None, Option(min=1, help="runs per recipe", show_default="1")]
+MetricNames = Annotated[
+    str | None,
+    Option(
+        help="as in `heedful evaluate`; the first is the main one",
+        show_default="those of `heedful evaluate`",
+    ),
+]
+Baseline = Annotated[str | None, Option(help="system to compare with", show_default="the first")]
+OutputDir = Annotated[Path, Option(help="folder for the report and the trained runs")]
+
 
 @with_file_options("test")
 def compare(
-    runs: Annotated[
-        list[Path] | None, typer.Argument(help="folders written by `heedful train`")
-    ] = None,
+    runs: ComparedRuns = None,
     *,
-    data: Annotated[
-        str | None, typer.Option(help="training data: a built-in corpus, a recipe, or a folder")
-    ] = None,
-    recipes: Annotated[
-        str | None, typer.Option(help="recipes to train, comma-separated: names or .yaml files")
-    ] = None,
-    budget: Annotated[
-        str | None, typer.Option(help="limit for each run: 2m, 90s, 1h, 500steps or 1e15flops")
-    ] = None,
-    num_seeds: Annotated[
-        int | None, typer.Option(min=1, help="runs per recipe", show_default="1")
-    ] = None,
-    overrides: Overrides = None,
+    data: Data = None,
+    recipes: RecipeNames = None,
+    budget: Limit = None,
+    num_seeds: NumSeeds = None,
+    overrides: terminal.Overrides = None,
     files: Mapping[Split, Files],
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            help="as in `heedful evaluate`; the first is the main one",
-            show_default="those of `heedful evaluate`",
-        ),
-    ] = None,
-    baseline: Annotated[
-        str | None, typer.Option(help="system to compare with", show_default="the first")
-    ] = None,
-    beam: BeamSize = None,
-    output_dir: Annotated[
-        Path, typer.Option(help="folder for the report and the trained runs")
-    ] = Path("comparison"),
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
-    device: Device = "auto",
+    metrics: MetricNames = None,
+    baseline: Baseline = None,
+    beam: terminal.BeamSize = None,
+    output_dir: OutputDir = Path("comparison"),
+    as_json: terminal.AsJSON = False,
+    device: terminal.Device = "auto",
 ) -> None:
     """Compare systems: quality, training FLOPs, time, memory, size and decoding speed.
 
@@ -94,11 +79,11 @@ def compare(
 
     Example: heedful compare --data latin --recipes luong-2015-dot-small,default --budget 2m
     """
-    options = TestOptions(files["test"], metrics, beam)
-    named = {"--recipes": recipes, "--data": data, "--budget": budget}
-    _check_options(runs or [], named, {"--num-seeds": num_seeds, "--set": overrides})
+    options = ComparisonOptions(files["test"], metrics, beam, baseline, device)
+    needed = {"--recipes": recipes, "--data": data, "--budget": budget}
+    _check_options(runs or [], needed, {"--num-seeds": num_seeds, "--set": overrides})
     if runs:
-        comparison: Comparison | None = _compare(runs, options, baseline, device)
+        comparison: Comparison | None = _compare(runs, options)
     else:
         from heedful.comparison.training import plan_runs
 
@@ -106,7 +91,7 @@ def compare(
         plans = plan_runs(
             names, str(data), seeds=num_seeds or 1, folder=output_dir, overrides=overrides or ()
         )
-        comparison = _train(plans, str(budget), options, baseline, device)
+        comparison = _train(plans, str(budget), options)
     if comparison is None:
         typer.echo(f"{output_dir}: saved; the same command resumes")
         return
@@ -115,152 +100,33 @@ def compare(
         raise typer.Exit(1)
 
 
-class TestOptions(NamedTuple):
+class ComparisonOptions(NamedTuple):
     """What the systems are evaluated on, and how."""
 
     files: Files
     metrics: str | None
     beam_size: int | None
-
-
-NamedRecipes = Sequence[tuple[str, "Recipe"]]
-"""Recipes by name of their system."""
-
-
-def build_evaluation_set(systems: NamedRecipes, options: TestOptions) -> EvaluationSet:
-    """Build the evaluation set of systems that have the same task, before a model is loaded."""
-    from heedful.comparison.evaluation_sets import ParallelEvaluationSet, TextEvaluationSet
-    from heedful.evaluation.registry import get_metrics
-
-    name, recipe = systems[0]
-    task = recipe.task
-    check_supported(task, {"--metrics": options.metrics}, beam=options.beam_size, name=name)
-    check_files(task, options.files, name=name)
-    if not task.file_options.given(options.files):
-        _check_same_test_set(systems)
-    if not task.has_references:
-        source = find_test_source(recipe, options.files)
-        examples = source.read()
-        title = f"{len(examples)} {task.example_format.name} of {source.describe()}"
-        return TextEvaluationSet(title, examples, task)
-    names = options.metrics.split(",") if options.metrics else task.default_metrics
-    metrics = get_metrics(names, location="--metrics", registry=task.comparison_metrics)
-    test = references_from_recipe(recipe, options.files)
-    return ParallelEvaluationSet(
-        test.title,
-        test.sources or [],
-        test.references,
-        metrics,
-        beam_size=options.beam_size,
-        with_progress=lambda batches: with_progress(
-            batches, total=sum(map(len, batches)), count_of=len
-        ),
-    )
-
-
-def _check_same_test_set(systems: NamedRecipes) -> None:
-    """Raise ConfigError for recipes without a test set, or with different ones."""
-    first, recipe = systems[0]
-    usage = recipe.task.file_options.usage("test")
-    for name, other in systems:
-        if other.data.test is None:
-            raise ConfigError(name, "its recipe names no test set", f"give {usage}")
-        if recipe.data.test is not None and other.data.test != recipe.data.test:
-            raise ConfigError(
-                name,
-                f"its test set is {other.data.test.describe()}, but that of {first} is "
-                f"{recipe.data.test.describe()}",
-                f"give one test set for all: {usage}",
-            )
-
-
-def _compare(
-    runs: Sequence[Path], options: TestOptions, baseline: str | None, device: str
-) -> Comparison:
-    from heedful.comparison.systems import check_same_task, compare_runs, find_baseline, group_runs
-
-    system_runs = group_runs(runs)
-    systems = [(system.name, system.recipe) for system in system_runs]
-    check_same_task(systems)
-    if baseline:
-        find_baseline(system_runs, baseline)
-    evaluation_set = build_evaluation_set(systems, options)
-    return compare_runs(
-        system_runs,
-        evaluation_set,
-        command=_command_line(),
-        baseline=baseline,
-        device=device,
-    )
-
-
-def _train(
-    plans: Sequence[PlannedRun],
-    budget: str,
-    options: TestOptions,
-    baseline: str | None,
-    device: str,
-) -> Comparison | None:
-    from heedful.comparison.budget import Budget
-    from heedful.comparison.training import run_comparison
-
-    chosen, console = Budget.parse(budget), stderr_console()
-    evaluation_set = build_evaluation_set(
-        [(planned.name, planned.recipe) for planned in plans], options
-    )
-    return run_comparison(
-        plans,
-        chosen,
-        evaluation_set,
-        command=_command_line(),
-        baseline=baseline,
-        device=device,
-        log_message=lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
-    )
-
-
-def _print_comparison(comparison: Comparison, output_dir: Path, *, as_json: bool) -> None:
-    from rich.console import Console
-
-    from heedful.comparison.report import comparison_to_json as to_json
-    from heedful.comparison.report import save_comparison
-
-    files = save_comparison(comparison, output_dir)
-    with handle_stdout_errors():
-        if as_json:
-            typer.echo(to_json(comparison), nl=False)
-        else:
-            console = Console()
-            width = console.width if console.is_terminal else WIDTH
-            console.width = width
-            print_table(comparison, console, width=width)
-    typer.echo(f"{output_dir}: {', '.join(path.name for path in files)}", err=True)
-
-
-def _command_line() -> str:
-    """Return the command, to be run again."""
-    return f"{program_name()} {shlex.join(sys.argv[1:])}"
+    baseline: str | None
+    device: str
 
 
 def _check_options(
-    runs: Sequence[Path],
-    training_options: Mapping[str, object],
-    optional: Mapping[str, object],
+    runs: Sequence[Path], needed: Mapping[str, object], optional: Mapping[str, object]
 ) -> None:
     """Raise ConfigError for options that would have no effect, or that are missing."""
-    given = [option for option, value in {**training_options, **optional}.items() if value]
-    missing = [option for option, value in training_options.items() if not value]
+    given = [option for option, value in {**needed, **optional}.items() if value]
+    missing = [option for option, value in needed.items() if not value]
     if runs and given:
         raise ConfigError(
             given[0], "given together with trained runs", "leave out the option or the runs"
         )
-    if not runs and not given:
-        raise ConfigError(
-            "RUN",
-            "there is nothing to compare",
-            "name runs, or train them: --data D --recipes A,B --budget 2m",
-        )
-    if not runs and missing:
+    check(
+        runs or given,
+        "RUN",
+        "there is nothing to compare",
+        "name runs, or train them: --data D --recipes A,B --budget 2m",
+    )
+    if given and missing:
         raise ConfigError(
             given[0],
             f"given without {missing[0]}",
@@ -268,11 +134,119 @@ def _check_options(
         )
 
 
-# ----- the table of the terminal: columns that do not fit go into further tables below
+def _compare(runs: Sequence[Path], options: ComparisonOptions) -> Comparison:
+    from heedful.comparison import systems
+
+    system_runs = systems.group_runs(runs)
+    recipes = [(system.name, system.recipe) for system in system_runs]
+    systems.check_same_task(recipes)
+    if options.baseline:
+        systems.find_baseline(system_runs, options.baseline)
+    return systems.compare_runs(
+        system_runs,
+        _build_evaluation_set(recipes, options),
+        command=_command_line(),
+        baseline=options.baseline,
+        device=options.device,
+    )
+
+
+def _train(
+    plans: Sequence[PlannedRun], budget: str, options: ComparisonOptions
+) -> Comparison | None:
+    from heedful.comparison.budget import Budget
+    from heedful.comparison.training import run_comparison
+
+    limit, console = Budget.parse(budget), terminal.stderr_console()
+    recipes = [(planned.name, planned.recipe) for planned in plans]
+    return run_comparison(
+        plans,
+        limit,
+        _build_evaluation_set(recipes, options),
+        command=_command_line(),
+        baseline=options.baseline,
+        device=options.device,
+        log_message=lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
+    )
+
+
+def _command_line() -> str:
+    """Return the command, to be run again."""
+    return f"{terminal.program_name()} {shlex.join(sys.argv[1:])}"
+
+
+def _build_evaluation_set(
+    systems: Sequence[tuple[str, Recipe]], options: ComparisonOptions
+) -> EvaluationSet:
+    """Build the evaluation set of systems that have the same task, before a model is loaded."""
+    from heedful.comparison.evaluation_sets import ParallelEvaluationSet, TextEvaluationSet
+    from heedful.evaluation.registry import get_metrics
+
+    name, recipe = systems[0]
+    task = recipe.task
+    test_sets.check_supported(
+        task, {"--metrics": options.metrics}, beam=options.beam_size, name=name
+    )
+    test_sets.check_files(task, options.files, name=name)
+    if not task.file_options.given(options.files):
+        _check_same_test_set(systems)
+    if not task.has_references:
+        source = test_sets.find_test_source(recipe, options.files)
+        examples = source.read()
+        title = f"{len(examples)} {task.example_format.name} of {source.describe()}"
+        return TextEvaluationSet(title, examples, task)
+    names = options.metrics.split(",") if options.metrics else task.default_metrics
+    metrics = get_metrics(names, location="--metrics", registry=task.comparison_metrics)
+    test = test_sets.references_from_recipe(recipe, options.files)
+    return ParallelEvaluationSet(
+        test.title,
+        test.sources or [],
+        test.references,
+        metrics,
+        beam_size=options.beam_size,
+        with_progress=lambda batches: terminal.with_progress(
+            batches, total=sum(map(len, batches)), count_of=len
+        ),
+    )
+
+
+def _check_same_test_set(systems: Sequence[tuple[str, Recipe]]) -> None:
+    """Raise ConfigError for recipes without a test set, or with different ones."""
+    first, recipe = systems[0]
+    expected, usage = recipe.data.test, recipe.task.file_options.usage("test")
+    for name, other in systems:
+        actual = other.data.test
+        if actual is None:
+            raise ConfigError(name, "its recipe names no test set", f"give {usage}")
+        if expected is not None and actual != expected:
+            raise ConfigError(
+                name,
+                f"its test set is {actual.describe()}, but that of {first} is "
+                f"{expected.describe()}",
+                f"give one test set for all: {usage}",
+            )
+
+
+# ----- printing: columns that do not fit into the terminal go into further tables below
 
 WIDTH = 100
 _FIRST_HEADER = "system"
 _COLUMN_GAP = 2  # one of padding, one of the box
+
+
+def _print_comparison(comparison: Comparison, output_dir: Path, *, as_json: bool) -> None:
+    from heedful.comparison.report import comparison_to_json, save_comparison
+
+    files = save_comparison(comparison, output_dir)
+    with terminal.handle_stdout_errors():
+        if as_json:
+            typer.echo(comparison_to_json(comparison), nl=False)
+        else:
+            console = Console()
+            if not console.is_terminal:
+                console.width = WIDTH
+            print_table(comparison, console, width=console.width)
+    typer.echo(f"{output_dir}: {', '.join(path.name for path in files)}", err=True)
 
 
 def print_table(comparison: Comparison, console: Console, *, width: int = WIDTH) -> None:
@@ -291,17 +265,14 @@ def _split_columns(columns: Sequence[Column], max_width: int) -> Iterator[list[C
     part: list[Column] = []
     part_width = 0
     for column in columns:
-        width = _width(column) + _COLUMN_GAP
+        widths = (cell_len(column.name), *(cell.cell_len for cell in _texts(column)))
+        width = max(widths) + _COLUMN_GAP
         if part and part_width + width > max_width:
             yield part
             part, part_width = [], 0
         part.append(column)
         part_width += width
     yield part
-
-
-def _width(column: Column) -> int:
-    return max(cell_len(column.name), *(cell.cell_len for cell in _texts(column)))
 
 
 def _table(names: Sequence[str], part: Sequence[Column]) -> Table:

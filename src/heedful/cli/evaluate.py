@@ -1,37 +1,26 @@
 """`heedful evaluate`: score the outputs of a run or a file against references.
 
 Of a run whose task has no references, such as a language model, it prints the model's own scores.
+Options that would have no effect are rejected before anything is read.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
+from typer import Argument, Option
 
-from heedful.cli.options import (
-    BeamSize,
-    Device,
-    handle_stdout_errors,
-    with_file_options,
-    with_progress,
-)
-from heedful.cli.references import (
-    EvaluationFiles,
-    GroupBy,
-    ReferenceSet,
-    check_options,
-    check_supported,
-    find_test_source,
-    read_matching_lines,
-    references_from_files,
-    references_from_recipe,
-)
+from heedful.cli import test_sets
+from heedful.cli.options import with_file_options
+from heedful.cli.test_sets import ReferenceSet, read_matching_lines
 from heedful.errors import ConfigError, check
-from heedful.tasks.file_options import Files, Split
+from heedful.tasks.command_line import Files, Split
+from heedful.terminal import AsJSON, BeamSize, Device, handle_stdout_errors, with_progress
 
 if TYPE_CHECKING:
     from heedful.evaluation.base import Metric, References
@@ -40,42 +29,44 @@ if TYPE_CHECKING:
     from heedful.recipes import Recipe
     from heedful.tasks.prediction import SystemOutputs
 
+RunFolder = Annotated[
+    Path | None, Argument(help="folder written by `heedful train`; not with --outputs")
+]
+TestFile = Annotated[str | None, Argument(help="test file of a run that takes one, such as --text")]
+OutputsFile = Annotated[str | None, Option(help="outputs of any system, line by line")]
+MetricNames = Annotated[
+    str | None,
+    Option(help="comma-separated, such as ter,rouge-l", show_default="bleu,chrf,exact-match"),
+]
+GoldLinks = Annotated[str | None, Option(help="for aer: gold word alignments of the references")]
+GroupName = Literal["length", "word-frequency", "sentence-type"]
+GroupBy = Annotated[GroupName | None, Option(help="also score groups of the test set")]
+TrainingTargets = Annotated[
+    str | None, Option(help="for --group-by word-frequency: target texts of training")
+]
+Labels = Annotated[str | None, Option(help="for --group-by sentence-type: one label per line")]
+Confidence = Annotated[bool, Option("--confidence", help="add 95 % intervals")]
+Baseline = Annotated[
+    str | None, Option(help="outputs or a run to compare with", metavar="FILE|RUN")
+]
+
 
 @with_file_options("test")
 def evaluate(
-    run: Annotated[
-        Path | None, typer.Argument(help="folder written by `heedful train`; not with --outputs")
-    ] = None,
-    file: Annotated[
-        str | None, typer.Argument(help="test file of a run that takes one, such as --text")
-    ] = None,
+    run: RunFolder = None,
+    file: TestFile = None,
     *,
     files: Mapping[Split, Files],
-    outputs: Annotated[str | None, typer.Option(help="outputs of any system, line by line")] = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            help="comma-separated, such as ter,rouge-l", show_default="bleu,chrf,exact-match"
-        ),
-    ] = None,
-    gold_alignments: Annotated[
-        str | None, typer.Option(help="for aer: gold word alignments of the references")
-    ] = None,
-    group_by: Annotated[
-        GroupBy | None, typer.Option(help="also score groups of the test set")
-    ] = None,
-    training_targets: Annotated[
-        str | None, typer.Option(help="for --group-by word-frequency: target texts of training")
-    ] = None,
-    labels: Annotated[
-        str | None, typer.Option(help="for --group-by sentence-type: one label per line")
-    ] = None,
-    confidence: Annotated[bool, typer.Option("--confidence", help="add 95 % intervals")] = False,
-    baseline: Annotated[
-        str | None, typer.Option(help="outputs or a run to compare with", metavar="FILE|RUN")
-    ] = None,
+    outputs: OutputsFile = None,
+    metrics: MetricNames = None,
+    gold_alignments: GoldLinks = None,
+    group_by: GroupBy = None,
+    training_targets: TrainingTargets = None,
+    labels: Labels = None,
+    confidence: Confidence = False,
+    baseline: Baseline = None,
     beam: BeamSize = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    as_json: AsJSON = False,
     device: Device = "auto",
 ) -> None:
     """Score outputs: exact match, BLEU and chrF, or other metrics, each with its signature.
@@ -99,34 +90,38 @@ def evaluate(
 
     Example: heedful evaluate runs/shakespeare test.txt
     """
-    named = EvaluationFiles(
-        dict(files["test"]), outputs, baseline, training_targets, labels, gold_alignments
+    options = EvaluationOptions(
+        files=dict(files["test"]),
+        outputs=outputs,
+        baseline=baseline,
+        training_targets=training_targets,
+        labels=labels,
+        gold_alignments=gold_alignments,
+        metrics=[name.strip() for name in metrics.split(",")] if metrics else [],
+        group_by=group_by,
+        confidence=confidence,
+        beam_size=beam,
+        device=device,
     )
-    names = [name.strip() for name in metrics.split(",")] if metrics else []
-    check_options(run, named, group_by, computes_aer="aer" in names)
-    options = EvaluationOptions(names, group_by, confidence, beam, device)
-    if run is None:
-        _print(_score_files(named, options), as_json=as_json)
-        return
-    recipe, predictor = _load(str(run), options)
-    if file is not None:
-        named = _with_single_file(named, file, recipe)
-    needs_references = {
-        "--metrics": metrics,
-        "--group-by": group_by,
-        "--confidence": confidence,
-        "--baseline": baseline,
-    }
-    check_supported(recipe.task, needs_references, beam=beam)
-    score = _score_run if recipe.task.has_references else _score_model
-    _print(score(predictor, recipe, named, options), as_json=as_json)
+    _check_options(options, has_run=run is not None)
+    result = _score_files(options) if run is None else _score_run(str(run), file, options)
+    with handle_stdout_errors():
+        for line in result.format_lines(as_json=as_json):
+            typer.echo(line)
 
 
-class EvaluationOptions(NamedTuple):
-    """How to score."""
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """The options of `evaluate`."""
 
+    files: Files
+    outputs: str | None
+    baseline: str | None
+    training_targets: str | None
+    labels: str | None
+    gold_alignments: str | None
     metrics: Sequence[str]  # empty: the defaults of the task
-    group_by: GroupBy | None
+    group_by: GroupName | None
     confidence: bool
     beam_size: int | None
     device: str
@@ -140,25 +135,74 @@ class EvaluationResult(NamedTuple):
     tables: Sequence[str] = ()  # lines below the scores
     digits: int = 2
 
+    def format_lines(self, *, as_json: bool) -> list[str]:
+        """Return what `evaluate` prints."""
+        from heedful.evaluation.score_table import entry_to_dict, format_entries
 
-def _load(run: str, options: EvaluationOptions) -> tuple[Recipe, Any]:
-    """Load a run; its recipe can be trusted because its files have been verified."""
-    from heedful.runs import Run, load
-
-    overrides = [f"decoding.beam_size={options.beam_size}"] if options.beam_size else []
-    predictor = load(run, device=options.device, overrides=overrides)
-    return Run(run).read_recipe(), predictor
+        if as_json:
+            return [json.dumps([entry_to_dict(entry) for entry in self.entries], indent=2)]
+        return [self.title, *format_entries(self.entries, digits=self.digits), *self.tables]
 
 
-def _with_single_file(named: EvaluationFiles, file: str, recipe: Recipe) -> EvaluationFiles:
-    option, *others = recipe.task.file_options.options
-    check(
-        not others,
-        "FILE",
-        f"this run {recipe.task.description}",
-        f"give {recipe.task.file_options.usage('test')}",
-    )
-    return named._replace(test={**named.test, option.name: file})
+def _check_options(options: EvaluationOptions, *, has_run: bool) -> None:
+    outputs, targets = options.outputs, options.files.get("target")
+    gold, computes_aer = options.gold_alignments, "aer" in options.metrics
+    paths = [outputs, options.baseline, options.training_targets, options.labels, gold]
+    for value in options.files.values():
+        paths += value if isinstance(value, list) else [value]
+    rules = [
+        (
+            has_run or outputs,
+            "RUN",
+            "there is nothing to evaluate",
+            "name a run, or give files: heedful evaluate --outputs FILE --target FILE",
+        ),
+        (
+            not (has_run and outputs),
+            "--outputs",
+            "given together with a run, which has outputs of its own",
+            "leave out one of them; to compare them: --baseline FILE",
+        ),
+        (
+            not outputs or targets,
+            "--outputs",
+            "given without --target",
+            "add --target FILE with the references",
+        ),
+        (
+            not gold or has_run,
+            "--gold-alignments",
+            "works only with a run",
+            "give alignments as outputs: --outputs LINKS --target GOLD --metrics aer",
+        ),
+        (
+            not gold or computes_aer,
+            "--gold-alignments",
+            "works only with the metric aer",
+            "add aer to --metrics, or leave it out",
+        ),
+        (
+            gold or not (computes_aer and has_run),
+            "--metrics",
+            "aer of a run needs gold alignments of sources and references",
+            "add --gold-alignments FILE",
+        ),
+        (
+            paths.count("-") < 2,
+            "-",
+            "standard input can only be one of the files",
+            "name a file for the others",
+        ),
+    ]
+    for condition, location, message, hint in rules:
+        check(condition, location, message, hint)
+    for option, value, group in (
+        ("--training-targets", options.training_targets, "word-frequency"),
+        ("--labels", options.labels, "sentence-type"),
+    ):
+        message = f"works only with --group-by {group}"
+        hint = f"add --group-by {group}, or leave it out"
+        check(not value or options.group_by == group, option, message, hint)
 
 
 # ----- outputs against references
@@ -171,40 +215,62 @@ class FileOutputs(NamedTuple):
 
     def metric_inputs(self, metric: Metric) -> Sequence[str]:
         """Return the lines."""
-        del metric
         return self.texts
 
 
-def _score_files(files: EvaluationFiles, options: EvaluationOptions) -> EvaluationResult:
+def _score_files(options: EvaluationOptions) -> EvaluationResult:
     from heedful.evaluation.registry import DEFAULT_METRICS, METRICS, MODEL_METRICS, get_metrics
 
     names = options.metrics or DEFAULT_METRICS
     metrics = get_metrics(names, location="--metrics", registry={**METRICS, **MODEL_METRICS})
-    test = references_from_files(files)
-    system = FileOutputs(read_matching_lines(str(files.outputs), test))
-    return _score(metrics, system, test, files, options)
+    test = test_sets.references_from_files(options.files, str(options.outputs))
+    system = FileOutputs(read_matching_lines(str(options.outputs), test))
+    return _score(metrics, system, test, options)
 
 
-def _score_run(
-    predictor: Any, recipe: Recipe, files: EvaluationFiles, options: EvaluationOptions
-) -> EvaluationResult:
+def _score_run(run: str, file: str | None, options: EvaluationOptions) -> EvaluationResult:
     from heedful.evaluation.registry import get_metrics
+    from heedful.evaluation.score_table import ScoreEntry
 
-    task = recipe.task
-    metrics = get_metrics(
-        options.metrics or task.default_metrics,
-        location="--metrics",
-        registry=task.evaluation_metrics,
-    )
-    test = references_from_recipe(recipe, files.test)
+    recipe, predictor = _load(run, options)
+    task, files = recipe.task, options.files
+    if file is not None:
+        option, *others = task.file_options.options
+        usage = task.file_options.usage("test")
+        check(not others, "FILE", f"this run {task.description}", f"give {usage}")
+        files = {**files, option.name: file}
+    needs_references = {
+        "--metrics": options.metrics,
+        "--group-by": options.group_by,
+        "--confidence": options.confidence,
+        "--baseline": options.baseline,
+    }
+    test_sets.check_supported(task, needs_references, beam=options.beam_size)
+    if not task.has_references:
+        source = test_sets.find_test_source(recipe, files)
+        examples = source.read()
+        title = f"{len(examples)} {task.example_format.name} of {source.describe()}"
+        entries = [ScoreEntry(score) for score in predictor.evaluate(examples)]
+        return EvaluationResult(title, entries, digits=4)
+    names = options.metrics or task.default_metrics
+    metrics = get_metrics(names, location="--metrics", registry=task.evaluation_metrics)
+    test = test_sets.references_from_recipe(recipe, files)
     system = _run_outputs(recipe, predictor, test)
-    result = _score(metrics, system, test, files, options)
-    details = list(task.format_details(system, test.references))
-    return result._replace(tables=[*result.tables, *details])
+    result = _score(metrics, system, test, options)
+    return result._replace(tables=[*result.tables, *task.format_details(system)])
+
+
+def _load(run: str, options: EvaluationOptions) -> tuple[Recipe, Any]:
+    """Load a run; its recipe can be trusted because its files have been verified."""
+    from heedful.runs import Run, load
+
+    overrides = [f"decoding.beam_size={options.beam_size}"] if options.beam_size else []
+    predictor = load(run, device=options.device, overrides=overrides)
+    return Run(run).read_recipe(), predictor
 
 
 def _run_outputs(recipe: Recipe, predictor: Any, test: ReferenceSet) -> SystemOutputs:
-    return recipe.task.build_outputs(
+    return recipe.task.system_outputs(
         predictor,
         test.sources or [],
         test.references,
@@ -216,19 +282,21 @@ def _score(
     metrics: Sequence[Metric],
     system: SystemOutputs | FileOutputs,
     test: ReferenceSet,
-    files: EvaluationFiles,
     options: EvaluationOptions,
 ) -> EvaluationResult:
+    from heedful.evaluation import breakdowns
     from heedful.evaluation.registry import METRICS
-    from heedful.evaluation.score_table import score_outputs
+    from heedful.evaluation.score_table import ScoreEntry, format_group_table, score_outputs
 
-    gold = read_matching_lines(files.gold_alignments, test) if files.gold_alignments else None
-    breakdown = _build_breakdown(options.group_by, files, test)
-    baseline = _load_baseline(files.baseline, test, options) if files.baseline else None
+    gold_file = options.gold_alignments
+    gold = read_matching_lines(gold_file, test) if gold_file else None
+    breakdown = _build_breakdown(options, test)
+    baseline = _load_baseline(options.baseline, test, options) if options.baseline else None
     entries = []
     for metric in metrics:
-        is_aer = gold is not None and metric is METRICS["aer"]
-        references: References = gold if gold is not None and is_aer else test.references
+        references: References = test.references
+        if gold is not None and metric is METRICS["aer"]:
+            references = gold
         lines = system.metric_inputs(metric)
         entry = score_outputs(
             metric,
@@ -239,7 +307,15 @@ def _score(
         )
         groups = breakdown.score_groups(metric, lines, references) if breakdown else []
         entries.append(entry._replace(groups=groups))
-    return _with_tables(EvaluationResult(test.title, entries), system, test, breakdown)
+    if breakdown is None:
+        return EvaluationResult(test.title, entries)
+    tables = ["", *format_group_table(breakdown.title, "outputs", entries)]
+    if isinstance(breakdown, breakdowns.WordFrequencyBreakdown):
+        groups = breakdown.recall_by_count(system.texts, test.references)
+        recall = breakdowns.word_recall(system.texts, test.references)
+        entries.append(ScoreEntry(recall, groups=groups))
+        tables += ["", *format_group_table("count in training", "words", entries[-1:])]
+    return EvaluationResult(test.title, entries, tables)
 
 
 def _load_baseline(
@@ -251,38 +327,15 @@ def _load_baseline(
     return _run_outputs(*_load(path, options), test)
 
 
-def _with_tables(
-    result: EvaluationResult,
-    system: SystemOutputs | FileOutputs,
-    test: ReferenceSet,
-    breakdown: Breakdown | None,
-) -> EvaluationResult:
-    """Add the table of groups, and for --group-by word-frequency the recall of words."""
-    from heedful.evaluation.breakdowns import WordFrequencyBreakdown, word_recall
-    from heedful.evaluation.score_table import ScoreEntry, format_group_table
-
-    if breakdown is None:
-        return result
-    entries = result.entries
-    tables = ["", *format_group_table(breakdown.title, "outputs", entries)]
-    if isinstance(breakdown, WordFrequencyBreakdown):
-        groups = breakdown.recall_by_count(system.texts, test.references)
-        recall = ScoreEntry(word_recall(system.texts, test.references), groups=groups)
-        tables += ["", *format_group_table("count in training", "words", [recall])]
-        entries = [*entries, recall]
-    return result._replace(entries=entries, tables=tables)
-
-
-def _build_breakdown(
-    group_by: GroupBy | None, files: EvaluationFiles, test: ReferenceSet
-) -> Breakdown | None:
+def _build_breakdown(options: EvaluationOptions, test: ReferenceSet) -> Breakdown | None:
     from heedful.data.text_files import read_lines
     from heedful.evaluation import breakdowns
 
+    group_by = options.group_by
     if group_by is None:
         return None
     if group_by == "word-frequency":
-        path = files.training_targets
+        path = options.training_targets
         texts = read_lines(path) if path else test.training_targets
         if texts is None:
             raise ConfigError(
@@ -291,56 +344,13 @@ def _build_breakdown(
                 "add --training-targets FILE with the target texts of training",
             )
         return breakdowns.WordFrequencyBreakdown(breakdowns.count_words(texts), test.references)
-    if group_by == "sentence-type" and files.labels:
-        return breakdowns.LabelBreakdown(read_matching_lines(files.labels, test))
+    if group_by == "sentence-type" and options.labels:
+        return breakdowns.LabelBreakdown(read_matching_lines(options.labels, test))
     if test.sources is None:
         other = ", or --labels FILE" if group_by == "sentence-type" else ""
         raise ConfigError(
-            f"--group-by {group_by}",
-            "the source texts are not known",
-            f"add --source FILE{other}",
+            f"--group-by {group_by}", "the source texts are not known", f"add --source FILE{other}"
         )
-    by_source = {
-        "length": breakdowns.LengthBreakdown,
-        "sentence-type": breakdowns.SentenceTypeBreakdown,
-    }
-    return by_source[group_by](test.sources)
-
-
-# ----- models without references
-
-
-def _score_model(
-    predictor: Any, recipe: Recipe, files: EvaluationFiles, options: EvaluationOptions
-) -> EvaluationResult:
-    from heedful.evaluation.score_table import ScoreEntry
-
-    del options
-    source = find_test_source(recipe, files.test)
-    examples = source.read()
-    scores = predictor.evaluate(examples)
-    title = f"{len(examples)} {recipe.task.example_format.name} of {source.describe()}"
-    return EvaluationResult(title, [ScoreEntry(score) for score in scores], digits=4)
-
-
-# ----- printing
-
-
-def _print(result: EvaluationResult, *, as_json: bool) -> None:
-    with handle_stdout_errors():
-        for line in _format_json(result.entries) if as_json else _format_text(result):
-            typer.echo(line)
-
-
-def _format_json(entries: Sequence[ScoreEntry]) -> Iterable[str]:
-    from heedful.evaluation.score_table import entry_to_dict
-
-    return [json.dumps([entry_to_dict(entry) for entry in entries], indent=2)]
-
-
-def _format_text(result: EvaluationResult) -> Iterator[str]:
-    from heedful.evaluation.score_table import format_entries
-
-    yield result.title
-    yield from format_entries(result.entries, digits=result.digits)
-    yield from result.tables
+    if group_by == "length":
+        return breakdowns.LengthBreakdown(test.sources)
+    return breakdowns.SentenceTypeBreakdown(test.sources)

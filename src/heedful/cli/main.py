@@ -14,19 +14,12 @@ from typing import NoReturn
 
 import typer
 
-from heedful.cli.average import average
 from heedful.cli.compare import compare
-from heedful.cli.data import data
-from heedful.cli.demo import demo
 from heedful.cli.evaluate import evaluate
-from heedful.cli.generate import generate
-from heedful.cli.options import with_predictor
-from heedful.cli.prepare import prepare
-from heedful.cli.recipes import recipes
-from heedful.cli.report import report
-from heedful.cli.show import show
-from heedful.cli.train import train
-from heedful.cli.translate import translate
+from heedful.cli.examples import data, demo, recipes
+from heedful.cli.options import with_run
+from heedful.cli.show import report, show
+from heedful.cli.train import average, prepare, train
 from heedful.errors import HeedfulError
 from heedful.tasks.registry import task_commands
 
@@ -38,21 +31,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-_COMMANDS: tuple[Callable[..., None], ...] = (
-    demo,
-    train,
-    translate,
-    generate,
-    *(with_predictor(command, task) for task, command in task_commands()),
-    evaluate,
-    compare,
-    show,
-    report,
-    average,
-    prepare,
-    recipes,
-    data,
-)
+_COMMANDS: list[Callable[..., None]] = [demo, train]
+_COMMANDS += [with_run(command, task) for task, command in task_commands()]
+_COMMANDS += [evaluate, compare, show, report, average, prepare, recipes, data]
 for command in _COMMANDS:
     app.command()(command)
 

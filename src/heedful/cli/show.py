@@ -1,25 +1,24 @@
-"""`heedful show`: attention maps and search trees in the terminal.
-
-A line of a tree is a chain of tokens without branches. At a branch the main continuation follows at
-the same depth and the others are indented by one step between; so depth grows with the logarithm of
-the tree, not with the length of the output.
-"""
+"""Commands that draw: attention maps and search trees (`show`), a training run (`report`)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import webbrowser
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.markup import escape
 from rich.text import Text
 from rich.tree import Tree
+from typer import Argument, Option
 
-from heedful.cli.options import BeamSize, Device, RunFolder, handle_stdout_errors
 from heedful.errors import RunError, check
 from heedful.plotting.svg import escape_invisible, escape_line, split_joined_emoji, truncate
+from heedful.terminal import BeamSize, Device, RunFolder, handle_stdout_errors
 
 if TYPE_CHECKING:
     from heedful.decoding.translation import Translation
@@ -27,6 +26,133 @@ if TYPE_CHECKING:
     from heedful.tasks.prediction import Prediction
 
 _MAX_LABEL_WIDTH = 20  # characters of a token
+
+SVGFile = Annotated[Path | None, Option(help="write a figure of the first text")]
+HTMLFile = Annotated[Path | None, Option(help="write a page; hover over a word to see its weights")]
+ShowTree = Annotated[
+    bool, Option("--search-tree", help="draw the beam search for the first text instead")
+]
+
+
+def show(
+    run: RunFolder,
+    texts: Annotated[list[str], Argument(help="texts to predict for")],
+    *,
+    beam: BeamSize = None,
+    svg: SVGFile = None,
+    html: HTMLFile = None,
+    show_tree: ShowTree = False,
+    as_json: Annotated[bool, Option("--json", help="print JSON lines instead")] = False,
+    device: Device = "auto",
+) -> None:
+    """Draw the attention weights of a model's outputs.
+
+    Example: heedful show runs/demo "Caecilius est in horto." --html page.html
+
+    Example: heedful show runs/demo "Caecilius est in horto." --search-tree --beam 3
+    """
+    from heedful.decoding.config import check_search_tree
+    from heedful.runs import load, load_translator
+
+    overrides = [f"decoding.beam_size={beam}"] if beam else []
+    if show_tree:
+        translator = load_translator(run, device=device, overrides=overrides)
+        check_search_tree(translator.decoding, "--search-tree")
+        trees = translator.translate(texts, need_tree=True)
+        with handle_stdout_errors():
+            if as_json:
+                _print_json_lines(tree.to_json(tree=True) for tree in trees)
+            else:
+                Console().print(render_tree(trees[0]))
+        return
+    results = list(load(run, device=device, overrides=overrides).predict(texts))
+    check(
+        all(result.attention_map is not None for result in results),
+        str(run),
+        "its outputs have no attention weights to draw",
+        "name a run with attention over a source text",
+        RunError,
+    )
+    write_figures(results, svg=svg, html=html)
+    with handle_stdout_errors():
+        if as_json:
+            _print_json_lines(result.to_json() for result in results)
+        else:
+            print_attention(results)
+
+
+def _print_json_lines(objects: Iterable[object]) -> None:
+    for fields in objects:
+        typer.echo(json.dumps(fields, ensure_ascii=False))
+
+
+def print_attention(results: Sequence[Prediction]) -> None:
+    """Draw attention maps in the terminal."""
+    from heedful.inspection.attention_map import terminal_heatmap
+
+    console = Console()
+    for result in results:
+        assert result.attention_map is not None
+        title = result.attention_map.title
+        console.print(f"\n[bold]{escape(title)}[/]\n{escape(result.text)}\n")
+        untitled = replace(result.attention_map, title="")
+        console.print(terminal_heatmap(untitled, width=console.width))
+
+
+def write_figures(
+    results: Sequence[Prediction], *, svg: Path | None = None, html: Path | None = None
+) -> None:
+    """Write figures, and print their paths."""
+    from heedful.inspection.attention_map import render_html, render_svg
+    from heedful.storage import write_text
+
+    maps = [result.attention_map for result in results if result.attention_map is not None]
+    if svg:
+        write_text(svg, render_svg(maps[0]))
+    if html:
+        write_text(html, render_html(maps, title="Attention"))
+    for path in filter(None, (svg, html)):
+        typer.echo(f"wrote {path}", err=True)
+
+
+def report(
+    run: RunFolder,
+    *,
+    open_browser: Annotated[bool, Option("--open", help="open the page in a browser")] = False,
+) -> None:
+    """Write RUN/report.html: curves, samples with attention, configuration, environment.
+
+    The page is one file that makes no network requests. During training, run the command again to
+    update it.
+
+    Example: heedful report runs/demo
+    """
+    from heedful.evaluation.registry import VALIDATION_METRICS
+    from heedful.inspection.run_report import render_run_page
+    from heedful.inspection.training_curves import read_json_lines
+    from heedful.storage import require_folder, write_text
+
+    config, page = run / "config.yaml", run / "report.html"
+    hint = "name a folder written by `heedful train`"
+    require_folder(run, "run folder", hint, marker=config.name)
+    text = render_run_page(
+        run.resolve().name,
+        config.read_text(encoding="utf-8", errors="replace"),
+        read_json_lines(run / "metrics.jsonl"),
+        read_json_lines(run / "samples.jsonl"),
+        metrics=VALIDATION_METRICS,
+    )
+    write_text(page, text)
+    typer.echo(page)
+    if open_browser and not webbrowser.open(page.resolve().as_uri()):
+        typer.echo("no browser found; open the file yourself", err=True)
+
+
+# ----- search trees
+#
+# A line of a tree is a chain of tokens without branches. At a branch the main continuation follows
+# at the same depth and the others are indented by one step between; so depth grows with the
+# logarithm of the tree, not with the length of the output.
 
 
 def render_tree(translation: Translation) -> Tree:
@@ -42,7 +168,9 @@ def render_tree(translation: Translation) -> Tree:
     stack = [(tree, 0)]
     while stack:
         branch, node_id = stack.pop()
-        chain = _linear_chain(node_id, children)
+        chain = [node_id]
+        while len(continuations := children[chain[-1]]) == 1:
+            chain += continuations
         line = branch.add(_format_chain(chain, nodes, labels, is_output=node_id in output_nodes))
         for index, child in enumerate(children[chain[-1]]):
             stack.append((line if index else branch, child))
@@ -79,14 +207,6 @@ def _output_nodes(nodes: list[Node[str]], labels: list[str], tokens: list[str]) 
     return set()
 
 
-def _linear_chain(node_id: int, children: list[list[int]]) -> list[int]:
-    """Follow a node as long as there is one continuation."""
-    chain = [node_id]
-    while len(continuations := children[chain[-1]]) == 1:
-        chain += continuations
-    return chain
-
-
 def _format_chain(
     chain: list[int], nodes: list[Node[str]], labels: list[str], *, is_output: bool
 ) -> Text:
@@ -102,98 +222,3 @@ def _format_chain(
         line.append(result, style="green" if is_output else "")
     line.rstrip()
     return line
-
-
-def show(
-    run: RunFolder,
-    texts: Annotated[list[str], typer.Argument(help="texts to predict for")],
-    *,
-    beam: BeamSize = None,
-    svg: Annotated[Path | None, typer.Option(help="write a figure of the first text")] = None,
-    html: Annotated[
-        Path | None, typer.Option(help="write a page; hover over a word to see its weights")
-    ] = None,
-    show_tree: Annotated[
-        bool, typer.Option("--search-tree", help="draw the beam search for the first text instead")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON lines instead")] = False,
-    device: Device = "auto",
-) -> None:
-    """Draw the attention weights of a model's outputs.
-
-    Example: heedful show runs/demo "Caecilius est in horto." --html page.html
-
-    Example: heedful show runs/demo "Caecilius est in horto." --search-tree --beam 3
-    """
-    from heedful.runs import load
-
-    overrides = [f"decoding.beam_size={beam}"] if beam else []
-    if show_tree:
-        _show_tree(run, texts, overrides, as_json=as_json, device=device)
-        return
-    results = list(load(run, device=device, overrides=overrides).predict(texts))
-    check(
-        all(result.attention_map is not None for result in results),
-        str(run),
-        "its outputs have no attention weights to draw",
-        "name a run with attention over a source text",
-        RunError,
-    )
-    write_figures(results, svg=svg, html=html)
-    with handle_stdout_errors():
-        if as_json:
-            for result in results:
-                typer.echo(json.dumps(result.to_json(), ensure_ascii=False))
-        else:
-            print_attention(results)
-
-
-def _show_tree(
-    run: Path, texts: list[str], overrides: list[str], *, as_json: bool, device: str
-) -> None:
-    from rich.console import Console
-
-    from heedful.decoding.config import check_search_tree
-    from heedful.runs import load_translator
-
-    translator = load_translator(run, device=device, overrides=overrides)
-    check_search_tree(translator.decoding, "--search-tree")
-    results = translator.translate(texts, need_tree=True)
-    with handle_stdout_errors():
-        if as_json:
-            for result in results:
-                typer.echo(json.dumps(result.to_json(tree=True), ensure_ascii=False))
-        else:
-            Console().print(render_tree(results[0]))
-
-
-def print_attention(results: Sequence[Prediction]) -> None:
-    """Draw attention maps in the terminal."""
-    from rich.console import Console
-    from rich.markup import escape
-
-    from heedful.inspection.attention_map import terminal_heatmap
-
-    console = Console()
-    for result in results:
-        assert result.attention_map is not None
-        title = result.attention_map.title
-        console.print(f"\n[bold]{escape(title)}[/]\n{escape(result.text)}\n")
-        untitled = replace(result.attention_map, title="")
-        console.print(terminal_heatmap(untitled, width=console.width))
-
-
-def write_figures(
-    results: Sequence[Prediction], *, svg: Path | None = None, html: Path | None = None
-) -> None:
-    """Write the figures that are asked for, and print their paths."""
-    from heedful.inspection.attention_map import render_html, render_svg
-    from heedful.storage import write_text
-
-    maps = [result.attention_map for result in results if result.attention_map is not None]
-    if svg:
-        write_text(svg, render_svg(maps[0]))
-    if html:
-        write_text(html, render_html(maps, title="Attention"))
-    for path in filter(None, (svg, html)):
-        typer.echo(f"wrote {path}", err=True)

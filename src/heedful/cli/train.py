@@ -1,7 +1,8 @@
-"""`heedful train`: train a recipe into a run folder."""
+"""Commands that write runs and their data: `train`, `prepare` and `average`."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -9,19 +10,17 @@ from shlex import quote
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
-from heedful.cli.options import (
-    DEFAULT_RECIPE,
-    Device,
-    Overrides,
-    RecipeName,
-    file_overrides,
-    parse_bytes,
-    program_name,
-    stderr_console,
-    with_file_options,
-)
-from heedful.tasks.file_options import Files, Split
+from heedful.cli.options import file_overrides, with_file_options
+from heedful.errors import check
+from heedful.tasks.command_line import Files, Split
+from heedful.terminal import Device, Overrides, parse_bytes, program_name, stderr_console
+
+RecipeName = Annotated[str, Argument(help="recipe name (see `heedful recipes`) or .yaml file")]
+DEFAULT_RECIPE = "default"
+
+# ----- train
 
 
 class TrackerName(StrEnum):
@@ -32,26 +31,25 @@ class TrackerName(StrEnum):
     WANDB = "wandb"
 
 
+RunToWrite = Annotated[Path | None, Option(help="folder to write", show_default="runs/RECIPE")]
+ReportTo = Annotated[list[TrackerName] | None, Option(help="also log to this tracker; repeatable")]
+AutoFindBatchSize = Annotated[
+    bool, Option("--auto-find-batch-size", help="use the largest batch that fits in memory")
+]
+MemoryLimit = Annotated[str | None, Option(help="memory for --auto-find-batch-size, such as 4GiB")]
+
+
 @with_file_options("train", "dev")
 def train(
     recipe: RecipeName = DEFAULT_RECIPE,
     *,
     files: Mapping[Split, Files],
-    run: Annotated[
-        Path | None, typer.Option(help="folder to write", show_default="runs/RECIPE")
-    ] = None,
+    run: RunToWrite = None,
     overrides: Overrides = None,
     device: Device = "auto",
-    report_to: Annotated[
-        list[TrackerName] | None, typer.Option(help="also log to this tracker; repeatable")
-    ] = None,
-    auto_find_batch_size: Annotated[
-        bool,
-        typer.Option("--auto-find-batch-size", help="use the largest batch that fits in memory"),
-    ] = False,
-    memory_limit: Annotated[
-        str | None, typer.Option(help="memory for --auto-find-batch-size, such as 4GiB")
-    ] = None,
+    report_to: ReportTo = None,
+    auto_find_batch_size: AutoFindBatchSize = False,
+    memory_limit: MemoryLimit = None,
 ) -> None:
     """Train a model. The same command resumes an interrupted run.
 
@@ -87,3 +85,114 @@ def train(
         typer.echo(f"{folder}: {result.stop_reason}; try: {program_name()} {next_command}")
     else:
         typer.echo(f"{folder}: saved at step {result.step}; the same command resumes")
+
+
+# ----- prepare
+
+TokenizerFrom = Annotated[
+    Path | None, Option(help="use the tokenizers of this run or folder of tokens", metavar="RUN")
+]
+TokenizingProcesses = Annotated[
+    int | None, Option(min=1, help="processes that tokenize", show_default="one per core")
+]
+ShardSize = Annotated[
+    int | None, Option(min=1, help="pairs or lines per shard", show_default="250000")
+]
+
+
+@with_file_options("train", "dev")
+def prepare(
+    recipe: RecipeName = DEFAULT_RECIPE,
+    *,
+    output_dir: Annotated[Path, Option(help="folder to write the tokens to")],
+    files: Mapping[Split, Files],
+    tokenizer_from: TokenizerFrom = None,
+    num_workers: TokenizingProcesses = None,
+    shard_size: ShardSize = None,
+    overrides: Overrides = None,
+) -> None:
+    """Tokenize data that is larger than memory, once.
+
+    The same command resumes an interrupted one and rebuilds only damaged shards. To train on the
+    tokens, set `data.train: {type: prepared, path: FOLDER}` in a recipe that has the `tokenizers`
+    and `data.filtering` they were made with.
+
+    Example: heedful prepare --source train.de --target train.en --output-dir tokens/de-en
+    """
+    from heedful.data.dataset_builder import SHARD_SIZE
+    from heedful.data.sharded_dataset import PreparedDataConfig
+    from heedful.experiment import build_prepared_dataset
+    from heedful.recipes import load_recipe
+    from heedful.storage.atomic import lock_folder
+
+    config = load_recipe(recipe, [*file_overrides(files), *(overrides or [])])
+    check(
+        config.data.train is not None,
+        "data.train",
+        "the recipe names no training data",
+        f"give {config.task.file_options.usage()}",
+    )
+    check(
+        not isinstance(config.data.train, PreparedDataConfig),
+        "data.train.type",
+        "this data is already tokenized",
+        "name the texts that the tokens were made from",
+    )
+    tokenizers = None
+    if tokenizer_from is not None:
+        folder = tokenizer_from / "tokenizers"
+        message = f"there are no tokenizers in {tokenizer_from}"
+        check(folder.is_dir(), "--tokenizer-from", message, "name a run, or a folder of tokens")
+        tokenizers = config.tokenizers.load(folder)
+    with lock_folder(output_dir):
+        prepared = build_prepared_dataset(
+            config,
+            output_dir,
+            stderr_console(),
+            tokenizers=tokenizers,
+            workers=num_workers,
+            shard_size=shard_size or SHARD_SIZE,
+        )
+    num_shards, setting = len(prepared.shards), {"type": "prepared", "path": str(output_dir)}
+    hint = f"train {quote(recipe)} --set {quote(f'data.train={json.dumps(setting)}')}"
+    shards = f"{num_shards} shard{'s' if num_shards != 1 else ''}"
+    typer.echo(f"{output_dir}: {shards}; try: {program_name()} {hint}")
+
+
+# ----- average
+
+RunFolders = Annotated[list[Path], Argument(help="folders written by `heedful train`")]
+NumLast = Annotated[
+    int | None, Option(min=1, help="average this many newest checkpoints of each run")
+]
+NumBest = Annotated[
+    int | None, Option(min=1, help="average this many best checkpoints of each run")
+]
+
+
+def average(
+    runs: RunFolders,
+    *,
+    output_dir: Annotated[Path, Option(help="folder to write")],
+    num_last: NumLast = None,
+    num_best: NumBest = None,
+) -> None:
+    """Write a run with the mean parameters of checkpoints, or of runs with equal initial ones.
+
+    Example: heedful average runs/de-en --num-last 5 --output-dir runs/de-en-averaged
+
+    Example: heedful average runs/tuned-1 runs/tuned-2 --output-dir runs/both
+    """
+    from heedful.experiment.checkpoint_averaging import average_checkpoints
+
+    check(
+        num_last is None or num_best is None,
+        "--num-best",
+        "given together with --num-last",
+        "leave out one of the two",
+    )
+    members = average_checkpoints(runs, output_dir, num_last=num_last, num_best=num_best)
+    for member in members:
+        score = "" if member.score is None else f", score {member.score:.4f}"
+        typer.echo(f"{member.folder} (step {member.step}{score})", err=True)
+    typer.echo(f"{output_dir}: the mean of {len(members)} models")

@@ -7,7 +7,6 @@ code.
 
 from heedful.config.base import (
     BaseConfig,
-    SettingChange,
     Settings,
     differences,
     fields_with_role,
@@ -25,7 +24,6 @@ from heedful.config.loading import (
 __all__ = [
     "BaseConfig",
     "Override",
-    "SettingChange",
     "Settings",
     "differences",
     "fields_with_role",

@@ -113,14 +113,6 @@ def locate(
     return SettingLocation(tuple(path), candidates, parents)
 
 
-class SettingChange(NamedTuple):
-    """A setting with different values in two configs."""
-
-    name: str  # dotted
-    old: object
-    new: object
-
-
 def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the settings by their dotted names; lists are values."""
     for key, value in settings.items():
@@ -130,8 +122,8 @@ def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[
             yield f"{prefix}{key}", value
 
 
-def differences(old: Any, new: Any, name: str = "") -> Iterator[SettingChange]:
-    """Yield the settings in which two configs, or dumps of them, differ."""
+def differences(old: Any, new: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield (dotted name, old, new) of the settings in which two configs, or dumps, differ."""
     if isinstance(old, BaseConfig) and isinstance(new, BaseConfig):
         old, new = old.model_dump(), new.model_dump()
     if isinstance(old, Mapping) and isinstance(new, Mapping):
@@ -139,7 +131,7 @@ def differences(old: Any, new: Any, name: str = "") -> Iterator[SettingChange]:
             inner = f"{name}.{key}" if name else str(key)
             yield from differences(old.get(key), new.get(key), inner)
     elif old != new:
-        yield SettingChange(name, old, new)
+        yield name, old, new
 
 
 def fields_with_role(config_class: type[BaseConfig], *roles: SettingRole) -> list[str]:

@@ -8,7 +8,7 @@ its location, the value, what is allowed and what to do.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -42,7 +42,8 @@ def validate_settings(
 
     An error is located in `location`, or in the `--set` that caused it.
     """
-    settings = apply_overrides(config_class, settings, overrides)
+    for path, value in overrides:
+        settings = _set_in([config_class], settings, path, value, prefix=())
     try:
         config = config_class.model_validate(settings)
     except ValidationError as failure:
@@ -50,9 +51,9 @@ def validate_settings(
         setting = locate(config_class, settings, error["loc"])
         where = _describe_location(setting.path, location, overrides)
         raise to_config_error(error, setting, location=where) from None
-    for path, value in _booleans_as_numbers(settings, config):
-        where = _describe_location(path, location, overrides)
-        raise wrong_type_error("a number", value, location=where)
+    for setting_path, number in _booleans_as_numbers(settings, config):
+        where = _describe_location(setting_path, location, overrides)
+        raise wrong_type_error("a number", number, location=where)
     return config
 
 
@@ -71,18 +72,17 @@ def _booleans_as_numbers(
 
 
 def _describe_location(path: SettingPath, location: str, overrides: Sequence[Override]) -> str:
+    """Return where a setting was given: in the file, or in an override of it or around it."""
     if not path:
         return location
     name = ".".join(map(str, path))
-    is_overridden = any(_overlaps(path, override.path) for override in overrides)
-    return f"--set {name}" if is_overridden else f"{location}: {name}"
-
-
-def _overlaps(path: SettingPath, override: SettingPath) -> bool:
-    if override[-1] == "type":  # a new type affects all settings of its section
-        override = override[:-1]
-    length = min(len(path), len(override))
-    return path[:length] == override[:length]
+    for override, _ in overrides:
+        # A new type affects all settings of its section.
+        changed = override[:-1] if override[-1] == "type" else override
+        length = min(len(path), len(changed))
+        if path[:length] == changed[:length]:
+            return f"--set {name}"
+    return f"{location}: {name}"
 
 
 # ----- errors of pydantic as errors for users
@@ -114,13 +114,21 @@ def to_config_error(error: ErrorDetails, setting: SettingLocation, *, location: 
         case "model_type" | "model_attributes_type":
             return _not_a_section_error(value, setting, location=location)
         case "union_tag_invalid" | "union_tag_not_found":
-            return _unknown_type_error(value, setting, location=location)
-        case "literal_error":
-            allowed = re.findall(r"'([^']*)'", error["ctx"]["expected"])
-            return _invalid_choice_error(value, allowed, location=location)
+            return _unknown_type_error(value.get("type"), setting, location=f"{location}.type")
         case expected if expected in _EXPECTED_TYPES:
             return wrong_type_error(_EXPECTED_TYPES[expected], value, location=location)
-    return _invalid_value_error(error, location=location)
+        case "literal_error":
+            allowed = re.findall(r"'([^']*)'", error["ctx"]["expected"])
+            near = did_you_mean(value, allowed) if isinstance(value, str) else ""
+            message = f"{_describe_value(value)} is not allowed{near}"
+            hint = _QUOTES_HINT if isinstance(value, bool) else choices_hint(allowed)
+        case "missing":
+            message, hint = "this setting is required", "give it a value"
+        case _:  # the message of a validator, which may concern several settings
+            message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+            actual = "" if isinstance(value, Mapping) else f", got {_describe_value(value)}"
+            message, hint = f"{message[:1].lower()}{message[1:]}{actual}", _SCHEMA_HINT
+    return ConfigError(location, message, hint)
 
 
 def wrong_type_error(expected: str, actual: Any, *, location: str) -> ConfigError:
@@ -131,43 +139,24 @@ def wrong_type_error(expected: str, actual: Any, *, location: str) -> ConfigErro
     return ConfigError(location, f"expected {expected}, got {_describe_value(actual)}", hint)
 
 
-def _invalid_choice_error(value: Any, allowed: Sequence[str], *, location: str) -> ConfigError:
-    near = did_you_mean(value, allowed) if isinstance(value, str) else ""
-    hint = _QUOTES_HINT if isinstance(value, bool) else choices_hint(allowed)
-    return ConfigError(location, f"{_describe_value(value)} is not allowed{near}", hint)
-
-
-def _invalid_value_error(error: ErrorDetails, *, location: str) -> ConfigError:
-    """Return the message of a validator, which may concern several settings."""
-    if error["type"] == "missing":
-        return ConfigError(location, "this setting is required", "give it a value")
-    value, message = error["input"], error["msg"]
-    message = message.removeprefix("Value error, ").removeprefix("Input ")
-    got = "" if isinstance(value, Mapping) else f", got {_describe_value(value)}"
-    return ConfigError(location, f"{message[:1].lower()}{message[1:]}{got}", _SCHEMA_HINT)
-
-
 def _unknown_name_error(
-    category: str, name: str, allowed: Iterable[str], *, location: str
+    category: str, name: str, allowed: Sequence[str], *, location: str
 ) -> ConfigError:
     message = f"no {category} is called {name!r}{did_you_mean(name, allowed)}"
     return ConfigError(location, message, choices_hint(allowed))
 
 
 def _not_a_section_error(value: Any, setting: SettingLocation, *, location: str) -> ConfigError:
-    type_names = _type_names(setting.candidates)
+    type_names, expected = _type_names(setting.candidates), "a section"
+    hint = choices_hint(_setting_names(setting.candidates))
     if len(type_names) > 1:
-        message = f"expected a section with a `type`, got {_describe_value(value)}"
-        return ConfigError(location, message, choices_hint(f"{{type: {n}}}" for n in type_names))
-    message = f"expected a section, got {_describe_value(value)}"
-    return ConfigError(location, message, choices_hint(_setting_names(setting.candidates)))
+        expected = "a section with a `type`"
+        hint = choices_hint(f"{{type: {name}}}" for name in type_names)
+    return ConfigError(location, f"expected {expected}, got {_describe_value(value)}", hint)
 
 
-def _unknown_type_error(
-    section: Mapping[str, Any], setting: SettingLocation, *, location: str
-) -> ConfigError:
-    location = f"{location}.type"
-    allowed, name = _type_names(setting.candidates), section.get("type")
+def _unknown_type_error(name: Any, setting: SettingLocation, *, location: str) -> ConfigError:
+    allowed = _type_names(setting.candidates)
     if name is None:
         return ConfigError(location, "the type is missing", choices_hint(allowed))
     if not isinstance(name, str):
@@ -307,15 +296,6 @@ def parse_override(text: str) -> Override:
         raise ConfigError(location, error.message, "correct the value") from None
 
 
-def apply_overrides(
-    config_class: type[BaseConfig], settings: Settings, overrides: Iterable[Override]
-) -> Settings:
-    """Return a copy of the settings with the overrides applied."""
-    for path, value in overrides:
-        settings = _set_in([config_class], settings, path, value, prefix=())
-    return settings
-
-
 def _set_in(
     config_classes: Sequence[type[BaseConfig]],
     section: Any,
@@ -333,27 +313,19 @@ def _set_in(
         f"write --set {name}=VALUE",
     )
     key, *rest = path
-    if key == "type" and not rest:
-        return _with_type(config_classes, section, value)
+    config = find_config(config_classes, section)
     if rest:
-        config = find_config(config_classes, section)
         inner = section.get(key)
         if inner is None:
             inner = _default(config, key)
         inner_classes = configs_of(config, key) if config else []
         value = _set_in(inner_classes, inner, rest, value, (*prefix, key))
-    return {**section, key: value}
-
-
-def _with_type(
-    config_classes: Sequence[type[BaseConfig]], section: Settings, type_name: Any
-) -> Settings:
-    changed = {**section, "type": type_name}
-    old, new = find_config(config_classes, section), find_config(config_classes, changed)
-    if old is None or new is None:
-        return changed
-    dropped = old.model_fields.keys() - new.model_fields.keys()
-    return {name: value for name, value in changed.items() if name not in dropped}
+    changed = {**section, key: value}
+    new = find_config(config_classes, changed)
+    if key == "type" and not rest and config and new:
+        dropped = config.model_fields.keys() - new.model_fields.keys()
+        return {name: setting for name, setting in changed.items() if name not in dropped}
+    return changed
 
 
 def _default(config_class: type[BaseConfig] | None, name: str) -> Any:

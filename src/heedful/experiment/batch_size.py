@@ -104,7 +104,7 @@ def find_largest_batch_size(
             trials[rows] = process.peak_bytes(shape, rows) <= budget
             return trials[rows]
 
-        start = task.rows_per_batch(recipe, shape)
+        start = task.batch_size(recipe) // task.row_size(shape)
         rows = math.floor(fraction * largest_fitting(fits, start, math.ceil(max_rows / fraction)))
     lengths = f"{shape.source_length} + " if shape.source_length else ""
     sequences = f"longest sequences ({lengths}{shape.target_length} tokens)"
@@ -114,8 +114,9 @@ def find_largest_batch_size(
         f"not even one row of the {sequences} fits into {_format_bytes(max(0, budget))}",
         "use a smaller model, filter out the longest texts, or raise --memory-limit",
     )
-    size = task.batch_size_of_rows(min(max(1, rows) * world_size, max_rows), shape)
-    tried = sorted({(task.batch_size_of_rows(rows, shape), fit) for rows, fit in trials.items()})
+    row_size = task.row_size(shape)
+    size = row_size * min(max(1, rows) * world_size, max_rows)
+    tried = sorted({(row_size * rows, fit) for rows, fit in trials.items()})
     good = [f"{size:,} fits" for size, fit in tried if fit][-2:]
     bad = [f"{size:,} does not" for size, fit in tried if not fit][:2]
     log(f"auto batch size: {sequences}, in {task.batch_size_unit}: {', '.join(good + bad)}")

@@ -17,7 +17,7 @@ from heedful.config import differences
 from heedful.errors import RunError, check
 from heedful.runs import Run
 from heedful.storage import MANIFEST, atomic_replace, read_and_verify_manifest
-from heedful.storage.state_dict import load_into_model, read_weights, unique_weights
+from heedful.storage.state_dict import load_weights, unique_weights
 from heedful.tasks.task import VocabSizes
 from heedful.training.checkpoints import MODEL_FILE, list_checkpoints
 
@@ -99,7 +99,7 @@ def _load_state_dict(item: AveragingInput, model: nn.Module) -> dict[str, Tensor
     else:
         read_and_verify_manifest(item.checkpoint)
         path = item.checkpoint / MODEL_FILE
-        load_into_model(model, read_weights(path), location=str(path))
+        load_weights(model, path)
     return unique_weights(model)
 
 

@@ -81,9 +81,10 @@ def _build_data_module(
     train = load_train(tokenizers)
     for line in train.report:
         print_line(console, f"train: {line}")
-    return recipe.task.build_data_module(
-        recipe, tokenizers, train, dev_examples, log=lambda line: print_line(console, line)
-    )
+    data_module = recipe.task.build_data_module(recipe, tokenizers, train, dev_examples)
+    for line in data_module.dev_report:
+        print_line(console, f"dev: {line}")
+    return data_module
 
 
 # ----- data in memory

@@ -11,13 +11,12 @@ from functools import reduce
 from importlib import resources
 from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, PositiveInt, model_validator
 
 from heedful.config import (
     BaseConfig,
-    Settings,
     parse_override,
     read_settings,
     read_yaml,
@@ -119,29 +118,26 @@ class Recipe(BaseConfig):
         return self
 
 
-class RecipeGroup(NamedTuple):
-    """A recipe and its variants: `variant` stands for the recipe `name-variant`."""
-
-    name: str
-    variants: tuple[str, ...]
-
-
 def recipe_names() -> list[str]:
     """Return the names of the bundled recipes."""
     files = resources.files("heedful.recipes").iterdir()
     return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
 
 
-def recipe_groups() -> list[RecipeGroup]:
-    """Return the bundled recipes by system; those without variants come first."""
-    names = recipe_names()
-    variants = {
-        name: [other.removeprefix(f"{name}-") for other in names if other.startswith(f"{name}-")]
-        for name in names
-    }
-    others = {f"{name}-{variant}" for name in names for variant in variants[name]}
-    groups = [RecipeGroup(name, tuple(variants[name])) for name in names if name not in others]
-    return sorted(groups, key=lambda group: bool(group.variants))
+def recipe_groups() -> list[tuple[str, tuple[str, ...]]]:
+    """Return the bundled recipes with their variants; those without variants come first.
+
+    The variant `small` of `gpt` stands for the recipe `gpt-small`.
+    """
+    variants: dict[str, list[str]] = {}
+    for name in recipe_names():  # sorted, so that a recipe comes before its variants
+        group = next((other for other in variants if name.startswith(f"{other}-")), None)
+        if group is None:
+            variants[name] = []
+        else:
+            variants[group].append(name.removeprefix(f"{group}-"))
+    groups = [(name, tuple(names)) for name, names in variants.items()]
+    return sorted(groups, key=lambda group: bool(group[1]))
 
 
 def read_recipe_text(name: str) -> str:
@@ -151,19 +147,16 @@ def read_recipe_text(name: str) -> str:
 
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     """Load a recipe by name or file, with `a.b=c` overrides."""
-    settings = _settings(name_or_path)
+    names = recipe_names()
+    if name_or_path.endswith((".yaml", ".yml")):
+        settings = read_settings(Path(name_or_path))
+    elif name_or_path in names:
+        settings = read_yaml(read_recipe_text(name_or_path), location=name_or_path)
+    else:
+        raise ConfigError(
+            name_or_path,
+            f"no recipe has this name{did_you_mean(name_or_path, names)}",
+            f"{choices_hint(names)}; or give a file that ends in .yaml",
+        )
     parsed = [parse_override(text) for text in overrides]
     return validate_settings(Recipe, settings, location=name_or_path, overrides=parsed)
-
-
-def _settings(name_or_path: str) -> Settings:
-    if name_or_path.endswith((".yaml", ".yml")):
-        return read_settings(Path(name_or_path))
-    names = recipe_names()
-    if name_or_path in names:
-        return read_yaml(read_recipe_text(name_or_path), location=name_or_path)
-    raise ConfigError(
-        name_or_path,
-        f"no recipe has this name{did_you_mean(name_or_path, names)}",
-        f"{choices_hint(names)}; or give a file that ends in .yaml",
-    )

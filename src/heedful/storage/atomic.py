@@ -22,6 +22,12 @@ _TEMPORARY_PREFIX, _BACKUP_PREFIX = ".writing-", ".aside-"
 _SPACE_MARGIN = 1.2  # times the size to be written, for what else grows meanwhile
 _UNTOUCHED_NOTE = "what was saved before is untouched"
 _MAKE_SPACE_HINT = "free disk space and run the same command again"
+_HINTS = {
+    errno.ENOSPC: _MAKE_SPACE_HINT,
+    errno.EDQUOT: "free space in your quota and run the same command again",
+    errno.EACCES: "allow writing there, or name another folder",
+    errno.EROFS: "name a folder on a writable disk",
+}
 
 
 @contextmanager
@@ -29,10 +35,15 @@ def atomic_replace(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write a file or folder to, which then replaces `path`."""
     temporary = temporary_path(path)
     with explain_os_errors(path):
-        _make_folder(path.parent)
+        missing = [parent for parent in path.parents if not parent.exists()]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for parent in missing:
+            fsync_path(parent.parent)
         try:
             yield temporary
-            _fsync_tree(temporary)
+            contents = temporary.rglob("*") if temporary.is_dir() else ()
+            for file in (*contents, temporary):
+                fsync_path(file)
             _exchange(temporary, path)
             fsync_path(path.parent)
         finally:
@@ -45,13 +56,7 @@ def explain_os_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hints = {
-            errno.ENOSPC: _MAKE_SPACE_HINT,
-            errno.EDQUOT: "free space in your quota and run the same command again",
-            errno.EACCES: "allow writing there, or name another folder",
-            errno.EROFS: "name a folder on a writable disk",
-        }
-        hint = hints.get(error.errno or 0, "check the disk and the folder")
+        hint = _HINTS.get(error.errno or 0, "check the disk and the folder")
         is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}
         reason = (error.strerror or str(error)).lower()
         message = f"cannot be written ({reason}); {_UNTOUCHED_NOTE}"
@@ -120,19 +125,6 @@ def temporary_path(path: Path) -> Path:
     return path.with_name(f"{_TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
 
 
-def _make_folder(folder: Path) -> None:
-    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for parent in missing:
-        fsync_path(parent.parent)
-
-
-def _fsync_tree(path: Path) -> None:
-    contents = path.rglob("*") if path.is_dir() else ()
-    for file in (*contents, path):
-        fsync_path(file)
-
-
 def _exchange(temporary: Path, path: Path) -> None:
     if not path.is_dir():
         temporary.replace(path)
@@ -169,49 +161,41 @@ _lock_descriptors: set[int] = set()
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
     """Lock a folder, or raise RunError; a folder that is still empty is removed afterwards."""
-    descriptor = _acquire(folder)
+    path = folder / _LOCK
+    descriptor = _acquire(path)
+    # The previous holder may have removed the file meanwhile; then another file counts.
+    while not (path.exists() and os.path.samestat(os.fstat(descriptor), path.stat())):
+        _close(descriptor)
+        descriptor = _acquire(path)
     try:
         yield
     finally:
-        _remove_if_empty(folder)
+        with suppress(OSError):
+            if [file.name for file in folder.iterdir()] == [_LOCK]:
+                path.unlink()
+                folder.rmdir()
         _close(descriptor)
 
 
-def _acquire(folder: Path) -> int:
-    path = folder / _LOCK
-    while True:
-        with explain_os_errors(path):
-            folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        _lock_descriptors.add(descriptor)
-        _flock(descriptor, folder)
-        # The previous holder may have removed the file meanwhile; then another file counts.
-        if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
-            return descriptor
-        _close(descriptor)
-
-
-def _remove_if_empty(folder: Path) -> None:
-    with suppress(OSError):
-        if [path.name for path in folder.iterdir()] == [_LOCK]:
-            (folder / _LOCK).unlink()
-            folder.rmdir()
-
-
-def _flock(descriptor: int, folder: Path) -> None:
+def _acquire(path: Path) -> int:
+    with explain_os_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    _lock_descriptors.add(descriptor)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.pread(descriptor, 1000, 0).decode(errors="replace").strip()
         _close(descriptor)
         raise RunError(
-            str(folder),
+            str(path.parent),
             f"{holder or 'another process'} is training here",
             "wait until it is finished, or name another folder with --run",
         ) from None
-    with explain_os_errors(folder / _LOCK):
+    with explain_os_errors(path):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    return descriptor
 
 
 def _close(descriptor: int) -> None:

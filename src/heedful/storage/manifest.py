@@ -88,7 +88,7 @@ FileEntry = dict[str, Any]  # size and hash of a file
 
 def write_manifest(folder: Path, files: Iterable[Path], metadata: Mapping[str, Any]) -> None:
     """Write a manifest of files, named relative to their folder."""
-    entries = {relative_name(folder, file): file_entry(file) for file in files}
+    entries = {file.relative_to(folder).as_posix(): file_entry(file) for file in files}
     write_text(folder / MANIFEST, serialize_manifest({**metadata, FILES: entries}))
 
 
@@ -145,12 +145,12 @@ def serialize_manifest(manifest: Mapping[str, Any]) -> str:
 
 def file_entry(path: Path) -> FileEntry:
     """Return the size and SHA-256 of a file."""
-    return {SIZE: path.stat().st_size, SHA256: _digest(path)}
+    return {SIZE: path.stat().st_size, SHA256: _sha256(path)}
 
 
-def relative_name(folder: Path, file: Path) -> str:
-    """Return the name of a file in the manifest of a folder."""
-    return file.relative_to(folder).as_posix()
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _parse_manifest(path: Path) -> Manifest:
@@ -174,7 +174,7 @@ def _verify(path: Path, entry: FileEntry) -> None:
         size = path.stat().st_size
         message = f"the file has {size} bytes, but {entry[SIZE]} were written"
         check(size == entry[SIZE], str(path), message, RESTORE_HINT, CorruptRunError)
-        name, compute = (PAGE_SUMS, hash_file_pages) if PAGE_SUMS in entry else (SHA256, _digest)
+        name, compute = (PAGE_SUMS, hash_file_pages) if PAGE_SUMS in entry else (SHA256, _sha256)
         message = f"the contents have changed since they were written ({_HASH_NAMES[name]} differs)"
         check(compute(path) == entry[name], str(path), message, RESTORE_HINT, CorruptRunError)
 
@@ -200,11 +200,6 @@ def _explain_read_errors(path: Path) -> Iterator[None]:
         raise CorruptRunError(str(path), message, RESTORE_HINT) from error
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def write_with_manifest(
     folder: Path,
     contents: Mapping[str, Sequence[Buffer]],
@@ -217,26 +212,23 @@ def write_with_manifest(
     The manifest also lists `existing` files. It has page sums, computed from memory while the
     disk is busy; `add_sha256` replaces them later.
     """
+    sizes = {name: sum(map(len, buffers)) for name, buffers in contents.items()}
     with ThreadPoolExecutor(2 * len(contents)) as pool:
         writes = [
             pool.submit(_write_buffers, folder / name, buffers)
             for name, buffers in contents.items()
         ]
         digests = {name: pool.submit(hash_buffers, buffers) for name, buffers in contents.items()}
-        existing_digests = {
-            relative_name(folder, path): pool.submit(hash_file_pages, path) for path in existing
-        }
+        for path in existing:
+            name = path.relative_to(folder).as_posix()
+            sizes[name], digests[name] = path.stat().st_size, pool.submit(hash_file_pages, path)
     for write in writes:
         write.result()
     entries = {
-        name: {SIZE: sum(map(len, contents[name])), PAGE_SUMS: digest.result()}
-        for name, digest in digests.items()
+        name: {SIZE: sizes[name], PAGE_SUMS: digest.result()} for name, digest in digests.items()
     }
-    for name, digest in existing_digests.items():
-        entries[name] = {SIZE: (folder / name).stat().st_size, PAGE_SUMS: digest.result()}
-    (folder / MANIFEST).write_text(
-        serialize_manifest({**metadata, FILES: entries}), encoding="utf-8"
-    )
+    text = serialize_manifest({**metadata, FILES: entries})
+    (folder / MANIFEST).write_text(text, encoding="utf-8")
 
 
 def add_sha256(folder: Path) -> None:
@@ -257,12 +249,15 @@ def replace_with_manifest(
     The manifest lists them and the `kept` files, whose entries stay as they were: kept files
     are not verified.
     """
-    old = _read_old_manifest(folder)
+    try:
+        old = read_manifest_unverified(folder)
+    except CorruptRunError:
+        old = {FILES: {}}  # no manifest, or a corrupt one
     temporary_paths = {name: temporary_path(folder / name) for name in writers}
     with explain_os_errors(folder):
         entries = {
             name: old[FILES].get(name) or file_entry(folder / name)
-            for name in (relative_name(folder, file) for file in kept)
+            for name in (file.relative_to(folder).as_posix() for file in kept)
         }
         try:
             for name, write in writers.items():
@@ -290,13 +285,6 @@ def _move_into_place(
             temporary_paths[name].replace(folder / name)
         fsync_path(folder)
     write_text(folder / MANIFEST, serialize_manifest(manifest))
-
-
-def _read_old_manifest(folder: Path) -> Manifest:
-    try:
-        return read_manifest_unverified(folder)
-    except CorruptRunError:
-        return {FILES: {}}  # no manifest, or a corrupt one
 
 
 def _write_buffers(path: Path, buffers: Sequence[Buffer]) -> None:

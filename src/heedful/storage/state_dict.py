@@ -49,7 +49,8 @@ def serialize_safetensors(tensors: Mapping[str, Tensor]) -> list[Buffer]:
     buffers: list[Buffer] = []
     end = 0
     for name, tensor in named:
-        buffers.append(_as_memoryview(tensor))
+        flat = tensor.detach().cpu().contiguous().view(-1)
+        buffers.append(flat.view(torch.uint8).numpy().data)
         start, end = end, end + len(buffers[-1])
         header[name] = {
             "dtype": _DTYPES[tensor.dtype],
@@ -59,11 +60,6 @@ def serialize_safetensors(tensors: Mapping[str, Tensor]) -> list[Buffer]:
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
     return [struct.pack("<Q", len(text)) + text, *buffers]
-
-
-def _as_memoryview(tensor: Tensor) -> memoryview:
-    flat = tensor.detach().cpu().contiguous().view(-1)
-    return flat.view(torch.uint8).numpy().data
 
 
 def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
@@ -118,12 +114,8 @@ def shard_like(full_tensor: Tensor, reference: Tensor) -> Tensor:
 
     assert isinstance(reference, DTensor)
     # No communication: every rank has the full tensor.
-    return distribute_tensor(
-        full_tensor.to(reference.device),
-        reference.device_mesh,
-        reference.placements,
-        src_data_rank=None,
-    )
+    full_tensor, mesh = full_tensor.to(reference.device), reference.device_mesh
+    return distribute_tensor(full_tensor, mesh, reference.placements, src_data_rank=None)
 
 
 def _first_difference(expected: Mapping[str, Tensor], actual: Mapping[str, Tensor]) -> str:
@@ -132,7 +124,7 @@ def _first_difference(expected: Mapping[str, Tensor], actual: Mapping[str, Tenso
             return f"{name} is missing"
         if name not in expected:
             return f"{name} is not in the model"
-        shapes = tuple(actual[name].shape), tuple(expected[name].shape)
-        if shapes[0] != shapes[1]:
-            return f"{name} has shape {shapes[0]}, the model needs {shapes[1]}"
+        shape, needed = tuple(actual[name].shape), tuple(expected[name].shape)
+        if shape != needed:
+            return f"{name} has shape {shape}, the model needs {needed}"
     return ""

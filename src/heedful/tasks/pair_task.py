@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,7 +45,7 @@ class PairDataModule(DataModule):
 
     train: PairDataset
     dev: InMemoryPairDataset
-    dev_pairs: list[Pair]
+    dev_pairs: Sequence[Pair] = ()
 
     @override
     def train_batches(self, cursor: DataCursor) -> BatchStream:
@@ -99,30 +99,19 @@ class PairTask(Task):
 
     @override
     def build_data_module(
-        self,
-        config: ExperimentConfig,
-        tokenizers: TokenizerPair,
-        train: TrainData,
-        dev_examples: list[Pair],
-        *,
-        log: Callable[[str], None],
+        self, config: ExperimentConfig, tokenizers: TokenizerPair, train: TrainData, dev: list[Pair]
     ) -> PairDataModule:
-        (dev,), report = tokenize_corpora(
-            [dev_examples], tokenizers, config.data.filtering, location="data.dev"
+        (dataset,), report = tokenize_corpora(
+            [dev], tokenizers, config.data.filtering, location="data.dev"
         )
-        for line in report.format_lines():
-            log(f"dev: {line}")
+        lines = list(report.format_lines())
         return PairDataModule(
-            config, tokenizers, train.dataset, dev, train.fingerprint, dev_pairs=dev_examples
+            config, tokenizers, train.dataset, dataset, train.fingerprint, lines, dev_pairs=dev
         )
 
     @override
-    def rows_per_batch(self, config: ExperimentConfig, shape: BatchShape) -> int:
-        return config.training.batching.max_tokens // sum(shape)
-
-    @override
-    def batch_size_of_rows(self, rows: int, shape: BatchShape) -> int:
-        return rows * sum(shape)
+    def row_size(self, shape: BatchShape) -> int:
+        return sum(shape)
 
     @override
     def worst_case_shapes(self, data_module: PairDataModule) -> list[BatchShape]:

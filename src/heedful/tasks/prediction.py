@@ -55,15 +55,14 @@ ProgressWrapper = Callable[[Iterable[Any], int], Iterable[Any]]
 """Passes predictions on and may show how many of the total there have been."""
 
 
+@dataclass
 class SystemOutputs:
     """The outputs of a predictor for a test set, one line per example; made when first needed."""
 
-    def __init__(
-        self, predictor: Predictor, sources: Sequence[str], with_progress: ProgressWrapper
-    ) -> None:
-        self.predictor = predictor
-        self.sources = sources
-        self.with_progress = with_progress
+    predictor: Predictor
+    sources: Sequence[str]
+    references: Sequence[Sequence[str]]
+    with_progress: ProgressWrapper
 
     @cached_property
     def texts(self) -> Sequence[str]:
@@ -73,7 +72,6 @@ class SystemOutputs:
 
     def metric_inputs(self, metric: Metric) -> Sequence[str]:
         """Return the lines that a metric scores."""
-        del metric
         return self.texts
 
 
@@ -91,12 +89,10 @@ class DevEvaluator:
 
     def compute_scores(self, names: Sequence[str]) -> dict[str, float]:
         """Return those of these metrics that are computed from predictions."""
-        del names
         return {}
 
     def sample_predictions(self, count: int) -> list[LoggedSample]:
         """Return predictions for the first dev examples, to be logged."""
-        del count
         return []
 
     @contextmanager

@@ -6,14 +6,14 @@ and the functions of its own commands, `COMMANDS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from heedful.evaluation.registry import MetricSpec
-    from heedful.tasks.file_options import FileOptions
+    from heedful.tasks.command_line import FileOptions
     from heedful.tasks.task import Task
 
 TASKS = {
@@ -40,10 +40,10 @@ def task_of_model(config: Any) -> Task:
     return next(task for task in all_tasks() if isinstance(config, task.model_configs))
 
 
-def task_commands() -> list[tuple[str, Callable[..., Iterable[str]]]]:
+def task_commands() -> list[tuple[str, Callable[..., None]]]:
     """Return the commands that belong to one task, with its name.
 
-    A command takes a predictor and options, and yields lines to print.
+    The first parameter of a command loads the predictor of a run (`PredictorLoader`).
     """
     modules = zip(TASKS, _command_modules(), strict=True)
     return [(name, command) for name, module in modules for command in module.COMMANDS]
@@ -51,8 +51,11 @@ def task_commands() -> list[tuple[str, Callable[..., Iterable[str]]]]:
 
 def all_file_options() -> list[FileOptions]:
     """Return the file options of all tasks, each once."""
-    options = [module.FILE_OPTIONS for module in _command_modules()]
-    return [option for index, option in enumerate(options) if option not in options[:index]]
+    options: list[FileOptions] = []
+    for module in _command_modules():
+        if module.FILE_OPTIONS not in options:
+            options.append(module.FILE_OPTIONS)
+    return options
 
 
 def _command_modules() -> list[Any]:

@@ -27,8 +27,8 @@ from heedful.decoding.config import DecodingConfig
 from heedful.errors import ConfigError, check, choices_hint, did_you_mean
 from heedful.evaluation.base import Direction, Metric
 from heedful.evaluation.registry import MetricSpec
-from heedful.tasks.file_options import FileOptions
-from heedful.tasks.prediction import DevEvaluator, Predictor, ProgressWrapper, SystemOutputs
+from heedful.tasks.command_line import FileOptions
+from heedful.tasks.prediction import DevEvaluator, Predictor, SystemOutputs
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 from heedful.training.config import TrainingConfig
@@ -101,6 +101,7 @@ class DataModule(ABC):
     train: Any
     dev: Any
     fingerprint: str  # hash of the training data
+    dev_report: Sequence[str] = ()  # lines about the size of the dev data
 
     @abstractmethod
     def train_batches(self, cursor: DataCursor) -> ResumableBatches:
@@ -143,6 +144,8 @@ class Task(ABC):
     """What they compute unless told otherwise; the first decides a comparison."""
     compared_scores: ClassVar[Mapping[str, Direction]] = {}
     """The scores of `Predictor.evaluate` that `compare` shows, without references."""
+    system_outputs: ClassVar[type[SystemOutputs]] = SystemOutputs
+    """What `evaluate` scores against references."""
     dev_evaluator: ClassVar[type[DevEvaluator]] = DevEvaluator
     """What predicts for dev examples during training."""
     batch_size_setting: ClassVar[str]
@@ -196,23 +199,13 @@ class Task(ABC):
 
     @abstractmethod
     def build_data_module(
-        self,
-        config: ExperimentConfig,
-        tokenizers: TokenizerPair,
-        train: TrainData,
-        dev_examples: list[Any],
-        *,
-        log: Callable[[str], None],
+        self, config: ExperimentConfig, tokenizers: TokenizerPair, train: TrainData, dev: list[Any]
     ) -> DataModule:
         """Tokenize the dev examples and join them with the training data."""
 
     @abstractmethod
-    def rows_per_batch(self, config: ExperimentConfig, shape: BatchShape) -> int:
-        """Return how many rows of this shape the recipe's batch size allows."""
-
-    @abstractmethod
-    def batch_size_of_rows(self, rows: int, shape: BatchShape) -> int:
-        """Return the value of `batch_size_setting` that allows so many rows of this shape."""
+    def row_size(self, shape: BatchShape) -> int:
+        """Return what a row of this shape counts for in `batch_size_setting`."""
 
     @abstractmethod
     def worst_case_shapes(self, data_module: Any) -> list[BatchShape]:
@@ -245,8 +238,7 @@ class Task(ABC):
     def build_objective(self, training: TrainingConfig) -> Objective:
         """Build the training objective."""
         return training.objective.build(
-            label_smoothing=training.label_smoothing,
-            scheduled_sampling=training.scheduled_sampling,
+            label_smoothing=training.label_smoothing, scheduled_sampling=training.scheduled_sampling
         )
 
     def metric_sums(self, model: nn.Module, batch: Any) -> Tensor:
@@ -282,27 +274,12 @@ class Task(ABC):
     ) -> Predictor:
         """Build the predictor of a run; of several runs, an ensemble, or raise."""
 
-    def build_outputs(
-        self,
-        predictor: Predictor,
-        sources: Sequence[str],
-        references: Sequence[Sequence[str]],
-        with_progress: ProgressWrapper,
-    ) -> SystemOutputs:
-        """Return what `evaluate` scores."""
-        del references
-        return SystemOutputs(predictor, sources, with_progress)
-
     def comparison_key(self, predictor: Any, examples: Sequence[Any]) -> object:
         """Return what must be equal in runs whose `Predictor.evaluate` is compared."""
-        del predictor, examples
         return None
 
-    def format_details(
-        self, outputs: SystemOutputs, references: Sequence[Sequence[str]]
-    ) -> Iterable[str]:
+    def format_details(self, outputs: SystemOutputs) -> Iterable[str]:
         """Return further lines for `evaluate` to print below the scores."""
-        del outputs, references
         return ()
 
 

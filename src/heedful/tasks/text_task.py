@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -28,7 +28,7 @@ from heedful.data.token_stream import (
 from heedful.errors import ConfigError, check
 from heedful.evaluation.base import Direction
 from heedful.evaluation.registry import ACCURACY, LOSS, MetricSpec
-from heedful.tasks.file_options import TEXT_FILES
+from heedful.tasks.command_line import TEXT_FILES
 from heedful.tasks.task import (
     BatchShape,
     DataModule,
@@ -159,25 +159,16 @@ class TextTask(Task):
 
     @override
     def build_data_module(
-        self,
-        config: ExperimentConfig,
-        tokenizers: TokenizerPair,
-        train: TrainData,
-        dev_examples: list[str],
-        *,
-        log: Callable[[str], None],
+        self, config: ExperimentConfig, tokenizers: TokenizerPair, train: TrainData, dev: list[str]
     ) -> TextDataModule:
-        dev, report = _tokenize(dev_examples, tokenizers)
-        log(f"dev: {report}")
-        return self.data_module_class(config, tokenizers, train.dataset, dev, train.fingerprint)
+        tokens, report = _tokenize(dev, tokenizers)
+        return self.data_module_class(
+            config, tokenizers, train.dataset, tokens, train.fingerprint, [report]
+        )
 
     @override
-    def rows_per_batch(self, config: ExperimentConfig, shape: BatchShape) -> int:
-        return config.data.lm_batching.batch_size
-
-    @override
-    def batch_size_of_rows(self, rows: int, shape: BatchShape) -> int:
-        return rows
+    def row_size(self, shape: BatchShape) -> int:
+        return 1
 
     @override
     def worst_case_shapes(self, data_module: TextDataModule) -> list[BatchShape]:
@@ -200,24 +191,24 @@ class TextTask(Task):
         tokens = random_tokens(sizes.target, rows, shape.target_length, device)
         return LMBatch(tokens, tokens)
 
-
-def check_single_run(members: Sequence[LoadedRun]) -> LoadedRun:
-    """Return the only run; ensembles and shallow fusion need a model with sources."""
-    first, *others = members
-    model_type = first.config.model.type
-    if others:
-        raise ConfigError(
-            "ensemble_with",
-            f"a {model_type} cannot be combined with {others[0].folder}",
-            "only translation models form an ensemble: give one run",
+    @staticmethod
+    def single_run(members: Sequence[LoadedRun]) -> LoadedRun:
+        """Return the only run; ensembles and shallow fusion need a model with sources."""
+        first, *others = members
+        model_type = first.config.model.type
+        if others:
+            raise ConfigError(
+                "ensemble_with",
+                f"a {model_type} cannot be combined with {others[0].folder}",
+                "only translation models form an ensemble: give one run",
+            )
+        check(
+            first.config.decoding.shallow_fusion is None,
+            "decoding.shallow_fusion.run",
+            f"works only with translation models, but this is a {model_type}",
+            "remove decoding.shallow_fusion",
         )
-    check(
-        first.config.decoding.shallow_fusion is None,
-        "decoding.shallow_fusion.run",
-        f"works only with translation models, but this is a {model_type}",
-        "remove decoding.shallow_fusion",
-    )
-    return first
+        return first
 
 
 def _window_length(data_module: TextDataModule) -> int:

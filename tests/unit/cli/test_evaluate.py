@@ -271,14 +271,14 @@ def test_perplexity_of_log_probabilities_in_a_file(call, files, tmp_path):
 
 @pytest.fixture
 def requests(monkeypatch):
-    """The requests of every later call of `Translator.stream`."""
-    stream, requests = Translator.stream, []
+    """The requests of every later call of `Translator.predict`."""
+    predict, requests = Translator.predict, []
 
     def record(self, texts, **options):
         requests.append(list(texts))
-        return stream(self, requests[-1], **options)
+        return predict(self, requests[-1], **options)
 
-    monkeypatch.setattr(Translator, "stream", record)
+    monkeypatch.setattr(Translator, "predict", record)
     return requests
 
 

@@ -10,7 +10,7 @@ from heedful.cli.show import render_tree
 from heedful.search import Node
 from tests.commands import heedful
 from tests.messages.test_run_messages import vouch_for
-from tests.unit.cli.test_output_formats import build_translation
+from tests.unit.tasks.translation.test_output_files import build_translation
 
 TEE, CORNER, BAR = "\u251c\u2500\u2500", "\u2514\u2500\u2500", "\u2502"
 TREE = [

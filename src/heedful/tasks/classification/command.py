@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
-from heedful.tasks.file_options import FileOption, FileOptions
+from heedful.tasks.command_line import FileOption, FileOptions, PredictorLoader
+from heedful.terminal import handle_stdout_errors
 
 
 def classify(
-    predictor: Any,
-    file: Annotated[str, typer.Argument(help="texts, one per line; - is standard input")] = "-",
+    load: PredictorLoader,
+    file: Annotated[str, Argument(help="texts, one per line; - is standard input")] = "-",
     *,
     as_json: Annotated[
-        bool, typer.Option("--json", help="print JSON lines with probabilities and weights")
+        bool, Option("--json", help="print JSON lines with probabilities and weights")
     ] = False,
-) -> Iterator[str]:
+) -> None:
     """Classify texts: one label per line, in the order of the input.
 
     Example: heedful classify runs/trec questions.txt
@@ -27,8 +28,11 @@ def classify(
     """
     from heedful.data.text_files import display_name, read_lines
 
-    for result in predictor.predict(read_lines(file), location=display_name(file)):
-        yield json.dumps(result.to_json(), ensure_ascii=False) if as_json else result.text
+    classifier = load()
+    with handle_stdout_errors():
+        for result in classifier.predict(read_lines(file), location=display_name(file)):
+            line = json.dumps(result.to_json(), ensure_ascii=False) if as_json else result.text
+            typer.echo(line)
 
 
 FILE_OPTIONS = FileOptions(
@@ -36,13 +40,13 @@ FILE_OPTIONS = FileOptions(
         FileOption(
             "labeled",
             "path",
-            {
+            help={
                 "train": "labeled texts for a classifier: label, tab, text; also .gz and .xz",
                 "dev": "labeled texts to validate on; default: some training texts",
                 "test": "labeled texts for a classifier: label, tab, text",
             },
         ),
     ),
-    {"type": "tsv", "source_column": 2, "target_column": 1, "num_columns": 2},
+    settings={"type": "tsv", "source_column": 2, "target_column": 1, "num_columns": 2},
 )
 COMMANDS = (classify,)

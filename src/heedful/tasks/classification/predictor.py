@@ -171,17 +171,11 @@ class MacroF1(Metric):
         self, outputs: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Array:
         """Return true positives, false positives and false negatives of every label."""
-        expected = np.array([choices[0].strip() for choices in references])
-        predicted = np.array(outputs)
-        columns = []
-        for label in sorted(set(expected.tolist())):
-            is_expected, is_predicted = expected == label, predicted == label
-            columns += [
-                is_expected & is_predicted,
-                ~is_expected & is_predicted,
-                is_expected & ~is_predicted,
-            ]
-        return np.stack(columns, axis=1).astype(np.float64)
+        labels = np.array([choices[0].strip() for choices in references])
+        is_label = labels[:, None] == np.unique(labels)  # (texts, labels)
+        is_output = np.array(outputs)[:, None] == np.unique(labels)
+        counts = np.stack([is_label & is_output, ~is_label & is_output, is_label & ~is_output], 2)
+        return counts.reshape(len(labels), -1).astype(np.float64)
 
     @override
     def compute(self, sums: Array) -> Array:

@@ -168,14 +168,12 @@ class ClassificationTask(PairTask):
         return Classifier(model, members[0].tokenizers, device=device)
 
     @override
-    def format_details(
-        self, outputs: SystemOutputs, references: Sequence[Sequence[str]]
-    ) -> Iterable[str]:
+    def format_details(self, outputs: SystemOutputs) -> Iterable[str]:
         """Return precision, recall and F1 of every label."""
+        references = outputs.references
         statistics = METRICS["macro-f1"].sentence_statistics(outputs.texts, references)
-        counts = statistics.sum(axis=0).reshape(-1, 3)
         labels = sorted({choices[0].strip() for choices in references})
-        return ["", *_format_label_table(labels, counts)]
+        return ["", *_format_label_table(labels, statistics.sum(axis=0).reshape(-1, 3))]
 
 
 def _format_label_table(labels: Sequence[str], counts: Float[np.ndarray, "N 3"]) -> Iterator[str]:

@@ -1,6 +1,72 @@
-"""The command-line options of the task; imports no torch."""
+"""`heedful generate`: sample text from a language model; imports no torch."""
 
-from heedful.tasks.file_options import TEXT_FILES
+from __future__ import annotations
+
+import sys
+from itertools import chain
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+from heedful.tasks.command_line import TEXT_FILES, PredictorLoader
+from heedful.terminal import handle_stdout_errors
+
+_SEPARATOR = "\n----\n"
+
+Prompt = Annotated[
+    str, Argument(help="beginning of the text; default: a new line", show_default="")
+]
+Temperature = Annotated[
+    float, Option(min=0, help="below 1 less random; 0 takes the most likely token")
+]
+TopK = Annotated[int | None, Option(min=1, help="sample among this many most likely tokens")]
+TopP = Annotated[float, Option(help="sample among the most likely tokens with this total")]
+NumSamples = Annotated[int, Option(min=1, help="number of texts; ---- separates them")]
+OutputFile = Annotated[Path | None, Option("--output", "-o", help="write to this file instead")]
+
+
+def generate(
+    load: PredictorLoader,
+    prompt: Prompt = "",
+    *,
+    max_new_tokens: Annotated[int, Option(min=1, help="tokens to generate")] = 200,
+    temperature: Temperature = 1.0,
+    top_k: TopK = None,
+    top_p: TopP = 1.0,
+    seed: Annotated[int, Option(help="random seed")] = 0,
+    num_samples: NumSamples = 1,
+    output: OutputFile = None,
+) -> None:
+    """Continue a prompt with a language model, token by token.
+
+    Example: heedful generate runs/shakespeare "To be" --max-new-tokens 400 --temperature 0.8
+
+    Example: heedful generate runs/shakespeare --num-samples 5 --top-p 0.95 --seed 7 -o texts.txt
+    """
+    from heedful.storage import write_text
+    from heedful.tasks.language_modeling.generator import build_sampling_options
+
+    options = build_sampling_options(temperature=temperature, top_k=top_k, top_p=top_p)
+    generator = load()
+    if num_samples == 1 and output is None:
+        pieces = generator.stream(prompt, max_new_tokens=max_new_tokens, options=options, seed=seed)
+        with handle_stdout_errors():
+            for piece in chain([prompt], pieces, ["\n"]):
+                sys.stdout.write(piece)
+                sys.stdout.flush()
+        return
+    texts = generator.generate_samples(
+        prompt, num_samples, max_new_tokens=max_new_tokens, options=options, seed=seed
+    )
+    if output is not None:
+        write_text(output, _SEPARATOR.join(texts) + "\n")
+        typer.echo(f"wrote {output}", err=True)
+        return
+    with handle_stdout_errors():
+        typer.echo(_SEPARATOR.join(texts))
+
 
 FILE_OPTIONS = TEXT_FILES
-COMMANDS = ()
+COMMANDS = (generate,)

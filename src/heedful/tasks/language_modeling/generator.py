@@ -90,7 +90,6 @@ class TextGenerator(TextPredictor):
         self, requests: Iterable[str], *, location: str = "text", start_index: int = 1
     ) -> Iterator[PredictedText]:
         """Continue prompts with the defaults of `generate`; the seed is the prompt's index."""
-        del location
         for index, prompt in enumerate(requests, start_index):
             text = self.generate(prompt, seed=index)
             ids = encode_prompt(text, self.tokenizer)

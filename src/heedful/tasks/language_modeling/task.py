@@ -17,7 +17,7 @@ from heedful.tasks.language_modeling.generator import (
 )
 from heedful.tasks.prediction import DevEvaluator
 from heedful.tasks.task import LoadedRun, RunLoader
-from heedful.tasks.text_task import TextTask, check_single_run
+from heedful.tasks.text_task import TextTask
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.vocabulary import EOS
 from heedful.training.callbacks import LoggedSample
@@ -84,7 +84,7 @@ class LanguageModelingTask(TextTask):
     def build_predictor(
         self, members: Sequence[LoadedRun], device: torch.device, load_run: RunLoader
     ) -> TextGenerator:
-        _, config, tokenizers, model = check_single_run(members)
+        _, config, tokenizers, model = self.single_run(members)
         assert isinstance(model, LanguageModel), type(model)
         return TextGenerator(model, tokenizers.target, config.data.lm_batching, device=device)
 

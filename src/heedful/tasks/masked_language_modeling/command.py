@@ -1,6 +1,6 @@
 """The command-line options of the task; imports no torch."""
 
-from heedful.tasks.file_options import TEXT_FILES
+from heedful.tasks.command_line import TEXT_FILES
 
 FILE_OPTIONS = TEXT_FILES
 COMMANDS = ()

@@ -2,23 +2,130 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from typing_extensions import override
 
 from heedful.data.batching import DataCursor
-from heedful.data.token_stream import LMBatch, LMBatchStream, concatenate_lines, disjoint_windows
-from heedful.errors import check
+from heedful.data.token_stream import (
+    LMBatch,
+    LMBatchingConfig,
+    LMBatchStream,
+    concatenate_lines,
+    disjoint_windows,
+    encode_prompt,
+)
+from heedful.errors import DataError, check
+from heedful.evaluation.base import MetricScore
+from heedful.evaluation.perplexity import compute_token_loss
 from heedful.models.masked_language_model import (
     MaskedLanguageModel,
     MaskedLanguageModelConfig,
+    MaskingConfig,
     mask_tokens,
 )
 from heedful.models.scheduled_sampling import TeacherForcingConfig
-from heedful.tasks.masked_language_modeling.mask_filler import MaskFiller
 from heedful.tasks.task import ExperimentConfig, LoadedRun, RunLoader
-from heedful.tasks.text_task import TextDataModule, TextTask, check_single_run
+from heedful.tasks.text_task import PredictedText, TextDataModule, TextPredictor, TextTask
+from heedful.tokenization.tokenizer import Tokenizer
+from heedful.tokenization.vocabulary import EOS
+
+MASK = "[MASK]"
+"""A masked token in a text."""
+
+_MASK_PLACEHOLDER = "\uf8ff"  # the last private-use character of the Basic Multilingual Plane
+
+
+class MaskPrediction(NamedTuple):
+    """A token for a mask, with its probability."""
+
+    token: str
+    probability: float
+
+
+class MaskFiller(TextPredictor):
+    """A trained masked language model with its tokenizer."""
+
+    model: MaskedLanguageModel
+
+    def __init__(
+        self,
+        model: MaskedLanguageModel,
+        tokenizer: Tokenizer,
+        lm_batching: LMBatchingConfig,
+        masking: MaskingConfig,
+        *,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__(model, tokenizer, lm_batching, device=device)
+        self.masking = masking
+
+    @torch.no_grad()
+    def fill_mask(self, text: str, *, top_k: int = 5) -> list[list[MaskPrediction]]:
+        """Return the `top_k` most likely tokens for every "[MASK]" of a text."""
+        ids = self._encode_masked(text)
+        probs = self.model.predict(torch.tensor(ids, device=self.device)).exp()
+        positions = [index for index, token in enumerate(ids) if token == self.model.mask_id]
+        predictions = []
+        for position in positions:
+            best = probs[position].topk(min(top_k, probs.size(1)))
+            tokens = self.tokenizer.ids_to_tokens(best.indices.tolist())
+            predictions.append(list(map(MaskPrediction, tokens, best.values.tolist())))
+        return predictions
+
+    def predict(
+        self, requests: Iterable[str], *, location: str = "text", start_index: int = 1
+    ) -> Iterator[PredictedText]:
+        """Replace every "[MASK]" of each text by its most probable token."""
+        for text in requests:
+            filled = text
+            for best, *_ in self.fill_mask(text, top_k=1):
+                filled = filled.replace(MASK, best.token.strip(), 1)
+            yield PredictedText(filled, self.tokenizer.ids_to_tokens(self.tokenizer.encode(filled)))
+
+    def evaluate(self, lines: Sequence[str]) -> list[MetricScore]:
+        """Mask tokens of a text, always the same ones, and return how well they are predicted."""
+        windows = disjoint_windows(concatenate_lines(lines, self.tokenizer), self.lm_batching)
+        masking, vocab_size = self.masking, len(self.tokenizer)
+        batches = (
+            mask_tokens(window.inputs, masking, vocab_size=vocab_size, seed=f"measure {index}")
+            for index, window in enumerate(windows)
+        )
+        token_loss = compute_token_loss(self.model, batches, device=self.device)
+        return token_loss.token_scores(
+            f"context:{self.lm_batching.context_length}|chosen:{masking.mlm_probability:g}"
+            f"|hidden:{masking.mask_replace_prob:g}|replaced:{masking.random_replace_prob:g}"
+        )
+
+    def _encode_masked(self, text: str) -> list[int]:
+        """Return token ids with mask ids; a placeholder shows where the masks are."""
+        check(MASK in text, "text", f"contains no {MASK}", f"add {MASK} to the text", DataError)
+        # The placeholder may be tokenized with or without a space before it.
+        placeholder, mask_id = self.tokenizer.encode(_MASK_PLACEHOLDER), self.model.mask_id
+        ids = encode_prompt(text.replace(MASK, _MASK_PLACEHOLDER), self.tokenizer)
+        ids = _replace_subsequence(ids, placeholder, mask_id)
+        ids = [*_replace_subsequence(ids, placeholder[1:], mask_id), EOS]
+        check(
+            ids.count(mask_id) == text.count(MASK),
+            "text",
+            f"some words are not in the vocabulary and cannot be told from {MASK}",
+            "use words of the training data",
+            DataError,
+        )
+        return ids
+
+
+def _replace_subsequence(ids: list[int], subsequence: list[int], token: int) -> list[int]:
+    """Replace every occurrence of a subsequence by one token."""
+    result: list[int] = []
+    index = 0
+    while index < len(ids):
+        is_match = bool(subsequence) and ids[index : index + len(subsequence)] == subsequence
+        result.append(token if is_match else ids[index])
+        index += len(subsequence) if is_match else 1
+    return result
 
 
 class MaskedTextDataModule(TextDataModule):
@@ -67,7 +174,7 @@ class MaskedLanguageModelingTask(TextTask):
     def build_predictor(
         self, members: Sequence[LoadedRun], device: torch.device, load_run: RunLoader
     ) -> MaskFiller:
-        _, config, tokenizers, model = check_single_run(members)
+        _, config, tokenizers, model = self.single_run(members)
         assert isinstance(model, MaskedLanguageModel), type(model)
         batching, masking = config.data.lm_batching, config.model.masking
         return MaskFiller(model, tokenizers.target, batching, masking, device=device)

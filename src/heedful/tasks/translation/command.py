@@ -1,6 +1,266 @@
-"""The command-line options of the task; imports no torch."""
+"""`heedful translate`: one output line per input line, in order; imports no torch.
 
-from heedful.tasks.file_options import PARALLEL_FILES
+The work is split into chunks of requests, which one process or several translate into lines.
+Invariant: the lines of a chunk depend on the chunk alone, as its start index seeds what is sampled.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, islice
+from math import ceil
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from typer import Argument, Option
+
+from heedful.errors import check
+from heedful.parallel import WorkerJob, available_cores
+from heedful.tasks.command_line import PARALLEL_FILES, PredictorLoader
+from heedful.terminal import BeamSize, Overrides, with_progress
+
+if TYPE_CHECKING:
+    from heedful.decoding.requests import Request
+    from heedful.decoding.word_alignment import Aligner
+    from heedful.tasks.translation.files import RequestFiles
+
+OUTPUT_OPTIONS = {
+    "attention": "--save-attention",
+    "alignments": "--save-alignments",
+    "scores": "--save-scores",
+    "tree": "--search-tree",
+}
+CHUNK_SIZE = 1024  # texts; sorted by length, they fill batches well
+WORKER_CHUNK_SIZE = 256  # with several processes, so that none waits long at the end
+
+TextFile = Annotated[str, Argument(help="texts, one per line; - is standard input")]
+EnsembleWith = Annotated[
+    list[Path] | None, Option(metavar="RUN", help="add this run to the ensemble; repeatable")
+]
+NBest = Annotated[
+    int | None,
+    Option("--nbest", min=1, help="outputs, and lines, per text", show_default="the recipe's"),
+]
+ForceTarget = Annotated[
+    str | None,
+    Option(metavar="FILE", help="score these outputs instead of searching; one per line"),
+]
+Constraints = Annotated[
+    str | None,
+    Option(
+        metavar="FILE", help="prefix, required and forbidden phrases of each output, as JSON lines"
+    ),
+]
+JSONLines = Annotated[bool, Option("--json", help="print a JSON object for each text instead")]
+SaveAttention = Annotated[Path | None, Option(help="also write attention weights as JSON lines")]
+SaveAlignments = Annotated[Path | None, Option(help="also write word alignments such as 0-0 1-2")]
+SaveScores = Annotated[Path | None, Option(help="also write scores and log-probabilities")]
+SearchTree = Annotated[Path | None, Option(help="also write the search tree as JSON lines")]
+AlignmentMethod = Annotated[
+    str | None,
+    Option(metavar="METHOD", help="argmax, symmetrized, or threshold=0.2", show_default="argmax"),
+]
+NumWorkers = Annotated[int, Option(min=0, help="number of processes; 0: one per core")]
+
+
+def translate(
+    load: PredictorLoader,
+    file: TextFile = "-",
+    *,
+    ensemble_with: EnsembleWith = None,
+    beam: BeamSize = None,
+    n_best: NBest = None,
+    force_target: ForceTarget = None,
+    constraints: Constraints = None,
+    as_json: JSONLines = False,
+    save_attention: SaveAttention = None,
+    save_alignments: SaveAlignments = None,
+    alignment_method: AlignmentMethod = None,
+    save_scores: SaveScores = None,
+    search_tree: SearchTree = None,
+    num_workers: NumWorkers = 1,
+    overrides: Overrides = None,
+) -> None:
+    """Translate lines: one output line per input line, in the same order.
+
+    Lines from a pipe are translated as they arrive.
+
+    Example: heedful translate runs/demo sentences.txt --beam 5 --num-workers 0
+
+    Example: echo "Caecilius est in horto." | heedful translate runs/demo --save-scores scores.txt
+    """
+    from heedful.data.text_files import display_name
+    from heedful.decoding.word_alignment import get_aligner
+    from heedful.tasks.translation.files import RequestFiles
+
+    search_options = {
+        "--beam": beam,
+        "--nbest": n_best,
+        "--constraints": constraints,
+        "--search-tree": search_tree,
+    }
+    _check_options(force_target, search_options, alignment_method, save_alignments)
+    outputs = {
+        "attention": save_attention,
+        "alignments": save_alignments,
+        "scores": save_scores,
+        "tree": search_tree,
+    }
+    output_files = {name: path for name, path in outputs.items() if path is not None}
+    settings = {"decoding.beam_size": beam, "decoding.n_best": n_best}
+    decoding = [f"{name}={value}" for name, value in settings.items() if value is not None]
+    job = TranslationJob(
+        load,
+        ("json" if as_json else "text", *output_files),
+        get_aligner(alignment_method or "argmax", location="--alignment-method"),
+        ensemble_with=tuple(ensemble_with or ()),
+        overrides=(*(overrides or ()), *decoding),
+        input_name=display_name(file),
+        is_forced=force_target is not None,
+    )
+    request_files = RequestFiles(file, force_target, constraints)
+    _run_job(job, request_files, output_files, num_workers=num_workers)
+
+
+def _check_options(
+    force_target: str | None,
+    search_options: Mapping[str, object],
+    alignment_method: str | None,
+    save_alignments: Path | None,
+) -> None:
+    """Raise ConfigError for options that would have no effect."""
+    for option, value in search_options.items():
+        check(
+            force_target is None or value is None,
+            option,
+            "has no effect, because --force-target gives the outputs",
+            f"remove {option} or --force-target",
+        )
+    check(
+        alignment_method is None or save_alignments is not None,
+        "--alignment-method",
+        "has no effect without --save-alignments",
+        "add --save-alignments FILE",
+    )
+
+
+class RequestChunk(NamedTuple):
+    """Consecutive requests, and the index of the first."""
+
+    start_index: int
+    requests: list[Request]
+
+
+class OutputBlock(NamedTuple):
+    """The lines of a chunk, as one text per output type."""
+
+    num_texts: int
+    parts: list[str]
+
+
+@dataclass(frozen=True)
+class TranslationJob(WorkerJob[RequestChunk, OutputBlock]):
+    """Translate chunks with one run or an ensemble of runs."""
+
+    load: PredictorLoader
+    output_types: tuple[str, ...]
+    aligner: Aligner
+    ensemble_with: tuple[Path, ...] = ()
+    overrides: tuple[str, ...] = ()
+    input_name: str = "text"
+    is_forced: bool = False  # whether every text has a given target
+
+    def setup(self, *, is_shared: bool) -> Callable[[RequestChunk], OutputBlock]:
+        """Load the model; next to other processes it uses one thread."""
+        import torch
+
+        from heedful.decoding.config import check_search_tree
+        from heedful.tasks.translation.files import format_lines
+
+        if is_shared:
+            torch.set_num_threads(1)
+        translator = self.load(overrides=self.overrides, ensemble_with=self.ensemble_with)
+        need_tree = "tree" in self.output_types
+        if need_tree:
+            check_search_tree(translator.decoding, "--search-tree")
+        n_best = 1 if self.is_forced else translator.decoding.n_best
+
+        def run(chunk: RequestChunk) -> OutputBlock:
+            start_index, requests = chunk
+            translations = list(
+                translator.predict(
+                    requests, location=self.input_name, start_index=start_index, need_tree=need_tree
+                )
+            )
+            parts = [
+                "".join(
+                    f"{line}\n"
+                    for translation in translations
+                    for line in format_lines(output_type, translation, n_best, self.aligner)
+                )
+                for output_type in self.output_types
+            ]
+            return OutputBlock(len(translations), parts)
+
+        return run
+
+
+def _run_job(
+    job: TranslationJob,
+    request_files: RequestFiles,
+    output_files: Mapping[str, Path],
+    *,
+    num_workers: int,
+) -> None:
+    from heedful.parallel import chunks_as_available, fixed_size_chunks, worker_pool
+    from heedful.tasks.translation import files
+
+    files.check_single_stdin(request_files)
+    options = {OUTPUT_OPTIONS[name]: path for name, path in output_files.items()}
+    files.check_distinct_files(options, request_files.files)
+    num_texts = files.count_lines(request_files)
+    num_processes = choose_num_processes(num_workers, job.load, num_texts=num_texts)
+    is_streamed = any(map(files.is_streamed, request_files.files))
+    split = chunks_as_available if is_streamed else fixed_size_chunks
+    chunk_size = CHUNK_SIZE if num_processes == 1 else WORKER_CHUNK_SIZE
+    chunks = number_chunks(split(files.read_requests(request_files), max_size=chunk_size))
+    with worker_pool(job, num_workers=num_processes) as map_chunks:
+        results = map_chunks(chunks)
+        # Wait for the first block: a failure must not empty the output files.
+        blocks: Iterator[OutputBlock] = chain(list(islice(results, 1)), results)
+        if not sys.stdout.isatty():  # else the progress bar would cut through the lines
+            blocks = with_progress(blocks, total=num_texts, count_of=attrgetter("num_texts"))
+        with files.open_outputs(list(output_files.values())) as write:
+            for block in blocks:
+                write(block.parts)
+
+
+def number_chunks(chunks: Iterable[list[Request]]) -> Iterator[RequestChunk]:
+    """Add the index of its first text, counted from 1, to every chunk."""
+    start_index = 1
+    for requests in chunks:
+        yield RequestChunk(start_index, requests)
+        start_index += len(requests)
+
+
+def choose_num_processes(num_workers: int, load: PredictorLoader, *, num_texts: int | None) -> int:
+    """Return the number of processes to start; 0 workers means one per core."""
+    if num_workers == 1:
+        return 1
+    check(
+        load.device_type == "cpu",
+        "--num-workers",
+        f"several processes cannot share the device {load.device_type!r}",
+        "remove --num-workers, or add --device cpu",
+    )
+    max_processes = num_workers or available_cores()
+    if num_texts is None:
+        return max_processes
+    return max(1, min(max_processes, ceil(num_texts / WORKER_CHUNK_SIZE)))
+
 
 FILE_OPTIONS = PARALLEL_FILES
-COMMANDS = ()
+COMMANDS = (translate,)

@@ -18,7 +18,7 @@ from heedful.evaluation.annotation_metrics import attention_entropies, format_nu
 from heedful.evaluation.base import Metric, compute_score
 from heedful.evaluation.registry import METRICS, MODEL_METRICS, VALIDATION_METRICS
 from heedful.search.hypotheses import NaNLogProbsError
-from heedful.tasks.prediction import DevEvaluator, ProgressWrapper, SystemOutputs, round_weights
+from heedful.tasks.prediction import DevEvaluator, SystemOutputs, round_weights
 from heedful.tasks.task import METRIC_SETTING
 from heedful.tasks.translation.translator import Translator
 from heedful.training.callbacks import LoggedSample
@@ -40,23 +40,22 @@ class TranslationOutputs(SystemOutputs):
     decoded at most once and references scored at most once, and only if a metric needs it.
     """
 
-    def __init__(
-        self,
-        translator: Translator,
-        sources: Sequence[str],
-        references: Sequence[Sequence[str]],
-        with_progress: ProgressWrapper,
-    ) -> None:
-        super().__init__(translator, sources, with_progress)
-        self.references = references
-
     @override
     def metric_inputs(self, metric: Metric) -> Sequence[str]:
         if metric is METRICS["aer"]:
-            return _check_has_attention("aer", self._scored["alignment"])
-        if metric is MODEL_METRICS["attention-entropy"]:
-            return _check_has_attention("attention-entropy", self._outputs["entropies"])
-        return self._scored["log_probs"] if metric in MODEL_METRICS.values() else self.texts
+            name, lines = "aer", self._scored["alignment"]
+        elif metric is MODEL_METRICS["attention-entropy"]:
+            name, lines = "attention-entropy", self._outputs["entropies"]
+        else:
+            is_of_model = metric in MODEL_METRICS.values()
+            return self._scored["log_probs"] if is_of_model else self.texts
+        check(
+            any(lines),
+            "--metrics",
+            f"{name} needs attention weights, and this model has no attention",
+            "leave it out, or evaluate a run with attention",
+        )
+        return lines
 
     @cached_property
     @override
@@ -80,16 +79,6 @@ class TranslationOutputs(SystemOutputs):
             for name, format_line in _LINE_FORMATS.items():
                 lines[name].append(format_line(translation))
         return lines
-
-
-def _check_has_attention(name: str, lines: list[str]) -> list[str]:
-    check(
-        any(lines),
-        "--metrics",
-        f"{name} needs attention weights, and this model has no attention",
-        "leave it out, or evaluate a run with attention",
-    )
-    return lines
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from typing_extensions import override
@@ -18,9 +18,8 @@ from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.models.ensembles import Ensemble, ShallowFusion
 from heedful.models.language_model import LanguageModel
 from heedful.models.prefix_lm import PrefixLanguageModelConfig
-from heedful.tasks.file_options import PARALLEL_FILES
+from heedful.tasks.command_line import PARALLEL_FILES
 from heedful.tasks.pair_task import PairTask
-from heedful.tasks.prediction import ProgressWrapper, SystemOutputs
 from heedful.tasks.task import LoadedRun, RunLoader
 from heedful.tasks.translation.evaluation import GreedyTranslationEvaluator, TranslationOutputs
 from heedful.tasks.translation.translator import Translator
@@ -44,6 +43,7 @@ class TranslationTask(PairTask):
         name: spec.metric for name, spec in VALIDATION_METRICS.items() if spec.metric
     }
     default_metrics = DEFAULT_METRICS
+    system_outputs = TranslationOutputs
     dev_evaluator = GreedyTranslationEvaluator
 
     @override
@@ -56,16 +56,6 @@ class TranslationTask(PairTask):
             lm_run = load_run(config.decoding.shallow_fusion.run)
             model = _add_language_model(model, lm_run, members[0], device)
         return Translator(model, tokenizers, config.decoding, device=device)
-
-    @override
-    def build_outputs(
-        self,
-        predictor: Any,
-        sources: Sequence[str],
-        references: Sequence[Sequence[str]],
-        with_progress: ProgressWrapper,
-    ) -> SystemOutputs:
-        return TranslationOutputs(predictor, sources, references, with_progress)
 
 
 def build_ensemble(members: Sequence[LoadedRun], device: torch.device) -> DecodableModel:

@@ -7,7 +7,7 @@ from heedful.data.token_stream import LMBatchingConfig
 from heedful.errors import DataError
 from heedful.models.masked_language_model import MaskedLanguageModelConfig, MaskingConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
-from heedful.tasks.masked_language_modeling.mask_filler import MaskFiller
+from heedful.tasks.masked_language_modeling.task import MaskFiller
 from tests.language_modeling import write_text_recipe
 from tests.unit.tasks.language_modeling.test_generator import LINES, each_tokenizer
 

@@ -1,16 +1,29 @@
-"""Files on the command line that stand for a data setting of the recipe; imports no torch."""
+"""What the command line needs of tasks: file options, and how commands load a run.
+
+It imports no torch. A task's commands are functions in its `command` module.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
 
 from heedful.errors import ConfigError
 
 Split = Literal["train", "dev", "test"]
 Files = Mapping[str, Any]
 """Paths by name of the option; a list of paths where it is repeatable."""
+
+
+class PredictorLoader(Protocol):
+    """Loads the predictor of the run that a command names; can be pickled for other processes."""
+
+    @property
+    def device_type(self) -> str: ...
+    def __call__(
+        self, *, overrides: Sequence[str] = (), ensemble_with: Sequence[Path] = ()
+    ) -> Any: ...
 
 
 class FileOption(NamedTuple):
@@ -52,32 +65,27 @@ class FileOptions(NamedTuple):
         first = {field: path if isinstance(path, str) else path[0] for field, path in paths.items()}
         return {**self.settings, **first} if given else None
 
-    def override(self, files: Files, split: Split) -> list[str]:
-        """Return the recipe override that names these files, if there are any."""
-        setting = self.data_setting(files, split)
-        return [f"data.{split}={json.dumps(setting)}"] if setting else []
-
 
 TEXT_FILES = FileOptions(
     (
         FileOption(
             "text",
             "path",
-            {
+            help={
                 "train": "running text for a language model; also .gz and .xz",
                 "dev": "text to validate on; default: the end of the training text",
                 "test": "running text for a language model",
             },
         ),
     ),
-    {"type": "text"},
+    settings={"type": "text"},
 )
 PARALLEL_FILES = FileOptions(
     (
         FileOption(
             "source",
             "source",
-            {
+            help={
                 "train": "source texts, one per line; also .gz and .xz",
                 "dev": "source texts to validate on; default: some training pairs",
                 "test": "source texts, one per line",
@@ -86,7 +94,7 @@ PARALLEL_FILES = FileOptions(
         FileOption(
             "target",
             "target",
-            {
+            help={
                 "train": "target texts, one per line",
                 "dev": "reference texts for --dev-source",
                 "test": "reference texts, one per line; repeatable",
@@ -94,5 +102,5 @@ PARALLEL_FILES = FileOptions(
             is_repeatable=True,
         ),
     ),
-    {"type": "parallel-files"},
+    settings={"type": "parallel-files"},
 )

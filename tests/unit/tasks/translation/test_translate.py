@@ -8,16 +8,17 @@ import pty
 import pytest
 import torch
 
-from heedful.cli.translate import (
+from heedful.cli.options import RunPredictorLoader
+from heedful.decoding.requests import Request
+from heedful.decoding.word_alignment import argmax_links
+from heedful.errors import ConfigError
+from heedful.tasks.translation.command import (
     WORKER_CHUNK_SIZE,
     RequestChunk,
     TranslationJob,
     choose_num_processes,
     number_chunks,
 )
-from heedful.decoding.requests import Request
-from heedful.decoding.word_alignment import argmax_links
-from heedful.errors import ConfigError
 from tests.commands import heedful, start_heedful
 
 
@@ -35,6 +36,10 @@ def in_folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").write_text("a\nb\n")
     return tmp_path
+
+
+def loader(run, device):
+    return RunPredictorLoader(run, device, "translation")
 
 
 def read_json_lines(text):
@@ -291,7 +296,7 @@ def test_chunks_are_numbered_by_their_first_text():
 
 def test_no_more_processes_are_started_than_there_are_chunks():
     def num_processes(num_workers, num_texts):
-        return choose_num_processes(num_workers, device="cpu", num_texts=num_texts)
+        return choose_num_processes(num_workers, loader("run", "cpu"), num_texts=num_texts)
 
     assert num_processes(1, None) == 1
     assert num_processes(4, None) == 4
@@ -305,7 +310,7 @@ def test_no_more_processes_are_started_than_there_are_chunks():
 def test_several_processes_on_a_gpu_are_reported(monkeypatch, num_workers):
     monkeypatch.setattr("heedful.runs.resolve_device", lambda name: torch.device("cuda"))
     with pytest.raises(ConfigError) as caught:
-        choose_num_processes(num_workers, device="auto", num_texts=None)
+        choose_num_processes(num_workers, loader("run", "auto"), num_texts=None)
     assert str(caught.value) == (
         "--num-workers: several processes cannot share the device 'cuda'\n"
         "  remove --num-workers, or add --device cpu"
@@ -314,11 +319,10 @@ def test_several_processes_on_a_gpu_are_reported(monkeypatch, num_workers):
 
 def test_lines_do_not_depend_on_chunks_or_processes(trained):
     job = TranslationJob(
-        trained,
+        loader(trained, "cpu"),
         ("text", "alignments"),
         argmax_links,
         overrides=("decoding.sampling={temperature: 3}", "decoding.n_best=2"),
-        device="cpu",
     )
     num_threads = torch.get_num_threads()
     shared = job.setup(is_shared=True)

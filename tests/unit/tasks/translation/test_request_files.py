@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.cli.request_files import (
+from heedful.data.text_files import read_lines
+from heedful.decoding.requests import Request
+from heedful.errors import ConfigError, DataError
+from heedful.tasks.translation.files import (
     RequestFiles,
     check_single_stdin,
     count_lines,
@@ -17,9 +20,6 @@ from heedful.cli.request_files import (
     parse_constraints,
     read_requests,
 )
-from heedful.data.text_files import read_lines
-from heedful.decoding.requests import Request
-from heedful.errors import ConfigError, DataError
 
 
 @pytest.fixture

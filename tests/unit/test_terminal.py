@@ -5,8 +5,8 @@ from select import select
 
 import pytest
 
-from heedful.cli.options import parse_bytes, with_progress
 from heedful.errors import ConfigError
+from heedful.terminal import parse_bytes, with_progress
 
 
 @pytest.mark.parametrize(

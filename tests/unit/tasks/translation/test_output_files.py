@@ -9,16 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heedful.cli.output_formats import (
-    OUTPUT_TYPES,
-    OutputFormat,
-    check_distinct_files,
-    open_outputs,
-)
 from heedful.decoding.translation import Translation
 from heedful.decoding.word_alignment import argmax_links
 from heedful.errors import ConfigError, DiskFullError, StorageError
 from heedful.search import Node
+from heedful.tasks.translation import files
+from heedful.tasks.translation.files import OUTPUT_TYPES, check_distinct_files, open_outputs
 from tests.documents.markdown import ROOT
 
 JSON_TYPES = {"json", "attention", "tree"}
@@ -52,7 +48,7 @@ TREE = [
 
 
 def format_lines(output_type, translation, n_best=1):
-    return OutputFormat(n_best, argmax_links).format_lines(output_type, translation)
+    return files.format_lines(output_type, translation, n_best, argmax_links)
 
 
 def format_json(output_type, translation):

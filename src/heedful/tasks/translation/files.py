@@ -1,7 +1,9 @@
-"""Requests read from files: texts, and optionally targets and constraints, line by line.
+"""The files of `heedful translate`: requests in, output lines out.
 
-Line n of every file belongs to line n of the others. All files are read together, one line at a
-time; a file with fewer lines than another is an error that names both numbers of lines.
+Line n of every input file belongs to line n of the others; all are read together. Every text gives
+the same number of output lines: one of JSON, else one for each of its `n_best` outputs, empty ones
+if there are fewer. Files are written before standard output: whoever has read a line of it finds
+the matching lines in the files.
 """
 
 from __future__ import annotations
@@ -10,20 +12,26 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TextIO
 
 from heedful.data.text_files import STANDARD_INPUT, display_name, read_lines
+from heedful.decoding.requests import Request
+from heedful.decoding.translation import Translation
+from heedful.decoding.word_alignment import Aligner, format_pharaoh, word_alignment
 from heedful.errors import DataError, check, choices_hint, did_you_mean
-
-if TYPE_CHECKING:
-    from heedful.decoding.requests import Request
+from heedful.storage import explain_os_errors
+from heedful.terminal import handle_stdout_errors
 
 _COMPRESSED_SUFFIXES = (".gz", ".xz")
 _BLOCK_SIZE = 2**20  # bytes
 _EXAMPLE_HINT = 'write {} for no constraints, or {"required_phrases": ["a phrase"]}, for example'
+
+
+# ----- requests
 
 
 class RequestFiles(NamedTuple):
@@ -41,8 +49,6 @@ class RequestFiles(NamedTuple):
 
 def read_requests(request_files: RequestFiles) -> Iterator[Request]:
     """Yield one request per line."""
-    from heedful.decoding.requests import Request
-
     for line_number, lines in enumerate(_zip_lines(request_files.files), start=1):
         others = iter(lines[1:])
         target = None if request_files.targets is None else next(others)
@@ -57,17 +63,16 @@ def _zip_lines(files: list[str]) -> Iterator[tuple[str, ...]]:
     streams = [read_lines(file) for file in files]
     for index, lines in enumerate(zip_longest(*streams)):
         if None in lines:
-            counts = [
-                str(index) if line is None else _count_remaining(index + 1, file, stream)
-                for line, file, stream in zip(lines, files, streams, strict=True)
-            ]
+            counts = []
+            for line, file, stream in zip(lines, files, streams, strict=True):
+                if line is None:
+                    counts.append(str(index))
+                elif is_streamed(file):  # it may never end
+                    counts.append(f"at least {index + 1}")
+                else:
+                    counts.append(str(index + 1 + sum(1 for _ in stream)))
             raise_unequal_lengths(files, counts)
         yield lines
-
-
-def _count_remaining(num_read: int, file: str, stream: Iterator[str]) -> str:
-    """Return the number of lines, or a lower bound for a stream that may never end."""
-    return f"at least {num_read}" if is_streamed(file) else str(num_read + sum(1 for _ in stream))
 
 
 def raise_unequal_lengths(files: list[str], counts: list[str]) -> NoReturn:
@@ -87,27 +92,20 @@ def count_lines(request_files: RequestFiles) -> int | None:
 
     Raises DataError if the files have different numbers of lines.
     """
-    files = request_files.files
-    if not all(map(_is_plain_file, files)):
-        return None
-    counts = [_count_lines_of(Path(file)) for file in files]
+    files, counts = request_files.files, []
+    for file in files:
+        is_compressed = file.endswith(_COMPRESSED_SUFFIXES)
+        if file == STANDARD_INPUT or is_compressed or not Path(file).is_file():
+            return None
+        count, last = 0, b"\n"
+        with Path(file).open("rb") as stream:
+            while block := stream.read(_BLOCK_SIZE):
+                count += block.count(b"\n")
+                last = block[-1:]
+        counts.append(str(count + (last != b"\n")))
     if len(set(counts)) > 1:
-        raise_unequal_lengths(files, list(map(str, counts)))
-    return counts[0]
-
-
-def _is_plain_file(file: str) -> bool:
-    is_compressed = file.endswith(_COMPRESSED_SUFFIXES)
-    return file != STANDARD_INPUT and Path(file).is_file() and not is_compressed
-
-
-def _count_lines_of(path: Path) -> int:
-    count, last = 0, b"\n"
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_SIZE):
-            count += block.count(b"\n")
-            last = block[-1:]
-    return count + (last != b"\n")
+        raise_unequal_lengths(files, counts)
+    return int(counts[0])
 
 
 def is_streamed(file: str) -> bool:
@@ -172,6 +170,7 @@ def _are_phrases_or_alternatives(value: object) -> bool:
     )
 
 
+# How a constraint is checked, and an example of it.
 _CONSTRAINT_FORMATS: dict[str, tuple[Callable[[object], bool], str]] = {
     "required_phrases": (
         _are_phrases_or_alternatives,
@@ -183,3 +182,77 @@ _CONSTRAINT_FORMATS: dict[str, tuple[Callable[[object], bool], str]] = {
     ),
     "prefix": (lambda value: isinstance(value, str), 'a text: "prefix": "how it begins"'),
 }
+
+
+# ----- outputs
+
+
+def _score_line(output: Translation, _: Aligner) -> str:
+    """Return score, log-probability, and log-probabilities of all tokens and EOS."""
+    log_probs = " ".join(f"{log_prob:.6f}" for log_prob in output.log_probs.tolist())
+    return f"{output.score:.6f}\t{output.log_prob:.6f}\t{log_probs}"
+
+
+_LINE_WRITERS: Mapping[str, Callable[[Translation, Aligner], str]] = {
+    "text": lambda output, _: output.text.replace("\n", " "),  # a model may generate line breaks
+    "scores": _score_line,
+    "alignments": lambda output, aligner: format_pharaoh(word_alignment(output, aligner)),
+}
+_JSON_WRITERS = {
+    "json": {"weights": False, "tree": False},
+    "attention": {"weights": True, "tree": False},
+    "tree": {"weights": False, "tree": True},
+}
+OUTPUT_TYPES = (*_LINE_WRITERS, *_JSON_WRITERS)
+
+
+def format_lines(
+    output_type: str, translation: Translation, n_best: int, aligner: Aligner
+) -> list[str]:
+    """Return all lines of one output type for a text."""
+    if output_type in _JSON_WRITERS:
+        fields = translation.to_json(**_JSON_WRITERS[output_type])
+        return [json.dumps(fields, ensure_ascii=False)]
+    outputs = [translation, *translation.alternatives][:n_best]
+    lines = [_LINE_WRITERS[output_type](output, aligner) for output in outputs]
+    return lines + [""] * (n_best - len(outputs))
+
+
+@contextmanager
+def open_outputs(paths: Sequence[Path]) -> Iterator[Callable[[Sequence[str]], None]]:
+    """Return a function that writes its first text to standard output and the others to files."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(_open_output(path)) for path in paths]
+
+        def write(texts: Sequence[str]) -> None:
+            for path, file, text in zip(paths, files, texts[1:], strict=True):
+                with explain_os_errors(path):
+                    file.write(text)
+                    file.flush()
+            with handle_stdout_errors():
+                # UTF-8 like the input, whatever the encoding of the terminal is.
+                sys.stdout.buffer.write(texts[0].encode("utf-8"))
+
+        yield write
+
+
+@contextmanager
+def _open_output(path: Path) -> Iterator[TextIO]:
+    with explain_os_errors(path):
+        file = path.open("w", encoding="utf-8", newline="\n")
+    try:
+        yield file
+    finally:
+        with explain_os_errors(path):
+            file.close()
+
+
+def check_distinct_files(outputs: Mapping[str, Path], inputs: Sequence[str]) -> None:
+    """Raise ConfigError if two options write to one file, or one to an input file."""
+    uses = {Path(file).resolve(): f"is read ({file})" for file in inputs if Path(file).is_file()}
+    for option, path in outputs.items():
+        resolved = path.resolve()
+        use = uses.get(resolved)
+        check(use is None, option, f"{path} {use}", "name another file")
+        if resolved.is_file() or not resolved.exists():  # /dev/null may be used several times
+            uses[resolved] = f"is already written by {option}"

@@ -1,0 +1,121 @@
+"""The test set of `evaluate` and `compare`: sources and references.
+
+Files of another task are rejected, and files are read whole and counted, before they are scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from heedful.errors import ConfigError, DataError, check
+from heedful.tasks.command_line import Files
+from heedful.tasks.registry import all_file_options
+
+if TYPE_CHECKING:
+    from heedful.recipes import Recipe
+    from heedful.tasks.task import Task
+
+
+class ReferenceSet(NamedTuple):
+    """A test set with references."""
+
+    title: str
+    references: list[tuple[str, ...]]
+    sources: list[str] | None = None
+    training_targets: Iterable[str] | None = None
+
+
+def find_test_source(recipe: Recipe, files: Files) -> Any:
+    """Return the data source of the given files, or else the test set of the recipe."""
+    from pydantic import TypeAdapter
+
+    from heedful.recipes.recipe import EvalDataConfig
+
+    check_files(recipe.task, files)
+    options = recipe.task.file_options
+    if setting := options.data_setting(files, "test"):
+        return TypeAdapter[Any](EvalDataConfig).validate_python(setting)
+    check(
+        recipe.data.test is not None,
+        "data.test",
+        "the recipe of the run names no test set",
+        f"give {options.usage('test')}",
+    )
+    return recipe.data.test
+
+
+def references_from_recipe(recipe: Recipe, files: Files) -> ReferenceSet:
+    """Read the pairs of the given files, or of the recipe's test set."""
+    source = find_test_source(recipe, files)
+    pairs: list[Any] = source.read()
+    targets = files.get("target") or []
+    more = [] if isinstance(targets, str) else targets[1:]
+    title = f"{len(pairs)} pairs of {source.describe()}" + "".join(f" and {path}" for path in more)
+    # The training data, if it can be read again.
+    stream = getattr(recipe.data.train, "stream", None)
+    test = ReferenceSet(
+        title,
+        [(pair.target,) for pair in pairs],
+        [pair.source for pair in pairs],
+        None if stream is None else (pair.target for pair in stream()),
+    )
+    return _add_references(test, more)
+
+
+def references_from_files(files: Files, outputs: str) -> ReferenceSet:
+    """Read the references of a file of outputs, and the sources if they are given."""
+    from heedful.data.text_files import display_name, read_lines
+
+    first, *more = files["target"]
+    lines = list(read_lines(first))
+    check(lines, display_name(first), "contains no lines", "give a file with text in it", DataError)
+    names = " and ".join(map(display_name, files["target"]))
+    title = f"{len(lines)} outputs of {display_name(outputs)} against {names}"
+    test = _add_references(ReferenceSet(title, [(line,) for line in lines]), more)
+    source = files.get("source")
+    return test._replace(sources=read_matching_lines(source, test) if source else None)
+
+
+def _add_references(test: ReferenceSet, paths: Sequence[str]) -> ReferenceSet:
+    columns = [read_matching_lines(path, test) for path in paths]
+    joined = [(*row[0], *row[1:]) for row in zip(test.references, *columns, strict=True)]
+    return test._replace(references=joined)
+
+
+def read_matching_lines(path: str, test: ReferenceSet) -> list[str]:
+    """Read a file that must have one line per reference."""
+    from heedful.data.text_files import display_name, read_lines
+
+    lines = list(read_lines(path))
+    actual, expected = (
+        f"{count} line{'' if count == 1 else 's'}" for count in (len(lines), len(test.references))
+    )
+    check(
+        actual == expected,
+        display_name(path),
+        f"{actual}, but {expected} of references",
+        "line n of one must belong to line n of the other: look for lost or added lines",
+        DataError,
+    )
+    return lines
+
+
+def check_files(task: Task, files: Files, *, name: str = "this run") -> None:
+    """Raise ConfigError for files of another task."""
+    for options in all_file_options():
+        if options != task.file_options and (given := options.given(files)):
+            raise ConfigError(
+                given[0].flag(),
+                f"{name} {task.description}",
+                f"give {task.file_options.usage('test')}",
+            )
+
+
+def check_supported(
+    task: Task, values: Mapping[str, object], *, beam: int | None = None, name: str = "this run"
+) -> None:
+    """Raise ConfigError for options that need references or a search if the task has none."""
+    unused = {**({} if task.has_references else values), "--beam": not task.has_search and beam}
+    for option, value in unused.items():
+        check(not value, option, f"has no effect: {name} {task.description}", "leave it out")

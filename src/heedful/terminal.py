@@ -1,0 +1,108 @@
+"""What the commands share: options, messages, progress bars, and errors of standard output."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+from typer import Argument, Option
+
+from heedful.errors import ConfigError, HeedfulError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Item = TypeVar("Item")
+
+RunFolder = Annotated[Path, Argument(help="folder written by `heedful train`")]
+Device = Annotated[str, Option(help="cpu, cuda, or auto: a GPU if there is one")]
+Overrides = Annotated[
+    list[str] | None, Option("--set", metavar="a.b=c", help="change a setting; repeatable")
+]
+BeamSize = Annotated[
+    int | None, Option(min=1, help="beam size; 1 is greedy", show_default="the recipe's")
+]
+AsJSON = Annotated[bool, Option("--json", help="print JSON")]
+
+
+class OutputClosedError(HeedfulError):
+    """The reader of standard output closed the pipe."""
+
+    exit_code = 1
+
+
+@contextmanager
+def handle_stdout_errors() -> Iterator[None]:
+    """Turn a closed pipe or a full disk behind standard output into a HeedfulError."""
+    from heedful.storage import explain_os_errors
+
+    try:
+        with explain_os_errors(Path("standard output")):
+            try:
+                yield
+                sys.stdout.flush()
+            except BrokenPipeError:
+                raise OutputClosedError(
+                    "standard output",
+                    "the reader closed the pipe before the end",
+                    "it received complete lines only; run the command again for the rest",
+                ) from None
+    except HeedfulError:
+        # Python flushes once more as it exits, which would fail and print a traceback.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        raise
+
+
+def stderr_console() -> Console:
+    """Return a console for messages; results go to standard output."""
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def with_progress(
+    results: Iterable[Item],
+    *,
+    total: int | None = None,
+    count_of: Callable[[Item], int] = lambda result: 1,
+) -> Iterator[Item]:
+    """Yield results and show a progress bar if standard error is a terminal.
+
+    `count_of` says how many examples a result stands for.
+    """
+    if not sys.stderr.isatty():
+        yield from results
+        return
+    from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
+
+    columns = SpinnerColumn(), "decoding", MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=stderr_console(), transient=True) as bar:
+        task = bar.add_task("", total=total)
+        for result in results:
+            yield result
+            bar.advance(task, count_of(result))
+
+
+def program_name() -> str:
+    """Return how this command was called, so that hints can be copied."""
+    called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        return "python -m heedful"
+    is_on_path = shutil.which(called.name) == str(called)
+    return called.name if is_on_path else quote(str(called))
+
+
+def parse_bytes(text: str) -> int:
+    """Parse an amount of memory such as 512MiB, 4GiB or 4g."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
+    if match is None:
+        raise ConfigError(text, "not an amount of memory", "write it as 512MiB or 4GiB")
+    amount, unit = match.groups()
+    return int(float(amount) * 1024 ** " kmgt".index(unit or " "))
