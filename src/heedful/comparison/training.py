@@ -25,11 +25,11 @@ from heedful.data.synthetic import SYNTHETIC_CORPORA
 from heedful.errors import ConfigError, HeedfulError, RunError, check, choices_hint, did_you_mean
 from heedful.experiment import train
 from heedful.experiment.environment import handle_stop_signals
-from heedful.experiment.train import finished_progress
 from heedful.parallel import WorkerDiedError, WorkerProcess
 from heedful.recipes import Recipe, load_recipe, recipe_names
 from heedful.runs import Run
 from heedful.training.checkpoints import CheckpointManager
+from heedful.training.state import finished_progress
 
 # ----- datasets: a built-in corpus, the data of a recipe, or a folder of files -----
 

@@ -29,13 +29,7 @@ from heedful.recipes import Recipe
 from heedful.runs import Run
 from heedful.storage import atomic_replace
 from heedful.tasks.task import DataModule, Task, VocabSizes
-from heedful.training.callbacks import (
-    Callback,
-    ExpertOverflowCounter,
-    MetricsLogger,
-    StepMetrics,
-    ValidationResult,
-)
+from heedful.training.callbacks import Callback, MetricsLogger, StepMetrics, ValidationResult
 from heedful.training.checkpoints import CheckpointManager, Snapshot
 from heedful.training.distributed import SINGLE_PROCESS, DistributedContext
 from heedful.training.optim import LRSchedule
@@ -47,12 +41,7 @@ from heedful.training.state import (
     take_snapshot,
 )
 from heedful.training.trackers import build_tracker_callbacks
-from heedful.training.trainer import (
-    ExponentialMovingAverage,
-    GradientClipper,
-    MixedPrecision,
-    Trainer,
-)
+from heedful.training.trainer import GradientClipper, MixedPrecision, Trainer
 
 Value = TypeVar("Value")
 
@@ -93,7 +82,7 @@ def build_trainer(
         learning_rate,
         clipping=GradientClipper(config.max_grad_norm, config.max_grad_value),
         precision=MixedPrecision(config.precision, device.type),
-        ema=ExponentialMovingAverage(model, config.ema.decay) if config.ema else None,
+        ema=config.ema.build(model) if config.ema else None,
         dist_context=dist_context,
         device=device,
     )
@@ -202,9 +191,8 @@ class TrainingJob:
         info = environment_info(self.device, self.dist_context)
         self._write_metrics({"type": "environment", "step": step, **info})
         settings = self.recipe.model_dump(mode="json")
-        overflow_counter = ExpertOverflowCounter(self.trainer.model)
         loggers = [
-            MetricsLogger(self._write_metrics, overflow_counter, self._extra_log_fields),
+            MetricsLogger(self._write_metrics, self.trainer.model, self._extra_log_fields),
             *build_tracker_callbacks(trackers, self.run.folder, settings, self.log),
         ]
         with show_progress(

@@ -30,13 +30,7 @@ from heedful.training.checkpoints import CheckpointManager, Snapshot
 from heedful.training.config import TrainingConfig
 from heedful.training.distributed import init_distributed
 from heedful.training.progress import print_line
-from heedful.training.state import (
-    ResumableBatches,
-    TrainingLimits,
-    TrainingProgress,
-    TrainingResult,
-    read_progress,
-)
+from heedful.training.state import ResumableBatches, TrainingResult, finished_progress
 
 _RESUMABLE_SETTINGS = (
     "info",
@@ -193,10 +187,3 @@ def check_resume_compatible(run: Run, recipe: Recipe, log: Callable[[str], None]
         log(f"{run.folder}: {name} was {old} and is now {new}")
     if changes:
         run.replace_recipe(recipe)
-
-
-def finished_progress(config: TrainingConfig, snapshot: Snapshot) -> TrainingProgress | None:
-    """Return the progress of a run that is finished under these settings; None if it is not."""
-    progress, limits = read_progress(snapshot), TrainingLimits(config)
-    reason = limits.reached(snapshot.step, progress) or limits.early_stopping_reason(progress)
-    return progress if progress.stop_reason and reason else None

@@ -120,13 +120,13 @@ class MetricsLogger(PeriodicLogger):
     def __init__(
         self,
         write: Callable[[Mapping[str, Any]], None],
-        overflow_counter: ExpertOverflowCounter,
+        model: nn.Module,
         extra_fields: Callable[[], Mapping[str, Any]],
     ) -> None:
         """`extra_fields` returns what a line of training has besides the step metrics."""
         super().__init__()
         self._write = write
-        self._overflow_counter = overflow_counter
+        self._overflow_counter = ExpertOverflowCounter(model)
         self._extra_fields = extra_fields
 
     @override

@@ -170,6 +170,13 @@ def read_progress(snapshot: Snapshot) -> TrainingProgress:
     return TrainingProgress(**{**values, "cursor": DataCursor(*values["cursor"])})
 
 
+def finished_progress(config: TrainingConfig, snapshot: Snapshot) -> TrainingProgress | None:
+    """Return the progress of a run that is finished under these settings; None if it is not."""
+    progress, limits = read_progress(snapshot), TrainingLimits(config)
+    reason = limits.reached(snapshot.step, progress) or limits.early_stopping_reason(progress)
+    return progress if progress.stop_reason and reason else None
+
+
 def _reshard(trainer: Trainer, snapshot: Snapshot) -> dict[str, Tensor]:
     """Return the tensors of a snapshot, each sharded as its parameter is now."""
     groups = trainer.optimizer.param_groups

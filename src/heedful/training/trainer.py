@@ -83,6 +83,9 @@ class EMAConfig(BaseConfig):
     decay: float = Field(default=0.999, gt=0, lt=1)
     """Fraction of the average that each step keeps; less during the first steps."""
 
+    def build(self, model: nn.Module) -> ExponentialMovingAverage:
+        return ExponentialMovingAverage(model, self.decay)
+
 
 class GradientClipper(NamedTuple):
     """Clip by value, g = min(max(g, -max_value), max_value), then by norm, g = g max_norm / |g|.
