@@ -21,10 +21,10 @@ from heedful.search import (
     MEAN_LOG_PROB,
     BeamGroups,
     BeamSearchOptions,
-    HeuristicStopping,
     LengthPenalty,
-    OptimalStopping,
     PatienceStopping,
+    heuristic_stopping,
+    optimal_stopping,
     require_phrase,
 )
 from heedful.search.logits_processors import (
@@ -87,7 +87,7 @@ SEARCH_OPTIONS: dict[str, list[Any]] = {
         CoveragePenalty(0.3, "summary"),
     ],
     "constraints": [None, "one", "one of several", "two"],
-    "stopping": [HeuristicStopping(), OptimalStopping(), FIRST_FINISHED, PatienceStopping(2.0)],
+    "stopping": [heuristic_stopping, optimal_stopping, FIRST_FINISHED, PatienceStopping(2.0)],
     **PROCESSOR_OPTIONS,
 }
 SAMPLING_OPTIONS: dict[str, list[Any]] = {

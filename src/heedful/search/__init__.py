@@ -8,10 +8,10 @@ from heedful.search.logits_processors import LogitsProcessor
 from heedful.search.penalties import MEAN_LOG_PROB, CoveragePenalty, LengthPenalty
 from heedful.search.stopping import (
     FIRST_FINISHED,
-    HeuristicStopping,
-    OptimalStopping,
     PatienceStopping,
     StoppingCriterion,
+    heuristic_stopping,
+    optimal_stopping,
 )
 
 __all__ = [
@@ -21,12 +21,10 @@ __all__ = [
     "BeamSearchOptions",
     "CoveragePenalty",
     "DisjunctiveConstraint",
-    "HeuristicStopping",
     "Hypothesis",
     "LengthPenalty",
     "LogitsProcessor",
     "Node",
-    "OptimalStopping",
     "PatienceStopping",
     "StepOutput",
     "StepwiseModel",
@@ -34,6 +32,8 @@ __all__ = [
     "Trellis",
     "beam_search",
     "greedy_search",
+    "heuristic_stopping",
+    "optimal_stopping",
     "require_phrase",
     "score_targets",
 ]

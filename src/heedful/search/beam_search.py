@@ -38,7 +38,12 @@ from heedful.search.logits_processors import (
     check_eos,
 )
 from heedful.search.penalties import CoveragePenalty, LengthPenalty
-from heedful.search.stopping import FIRST_FINISHED, BeamStatus, HeuristicStopping, StoppingCriterion
+from heedful.search.stopping import (
+    FIRST_FINISHED,
+    BeamStatus,
+    StoppingCriterion,
+    heuristic_stopping,
+)
 from heedful.shapes import Float, Int, Lengths
 
 _MAX_IDLE_FRACTION = 0.25
@@ -49,7 +54,7 @@ class BeamSearchOptions(NamedTuple):
     """Everything but the beam size that changes what a search returns."""
 
     coverage_penalty: CoveragePenalty | None = None
-    stopping: StoppingCriterion = HeuristicStopping()
+    stopping: StoppingCriterion = heuristic_stopping
     diversity: BeamGroups = BeamGroups()
     processors: tuple[LogitsProcessor, ...] = ()
     constraints: Sequence[Sequence[DisjunctiveConstraint]] | None = None  # of each sentence
@@ -197,8 +202,8 @@ class _Beams:
         is_open = np.array(list(map(self._is_open, self.beam_ids.tolist(), best_log_probs)))
         selected.cumulative_log_probs[~is_open] = -np.inf
         device, num_open = self.sentence_ids.device, is_open.sum()
-        is_idle = num_open <= (1 - _MAX_IDLE_FRACTION) * len(is_open)
-        if is_idle or (self.constraints and num_open < len(is_open)):
+        is_too_idle = num_open <= (1 - _MAX_IDLE_FRACTION) * len(is_open)
+        if is_too_idle or (self.constraints and num_open < len(is_open)):
             selected = selected.select_beams(np.flatnonzero(is_open))
             self.beam_ids = self.beam_ids[is_open]
             self.sentence_ids = torch.from_numpy(self._beam_sentences).to(device)
@@ -272,7 +277,8 @@ class _Beams:
         beam_size, slots = totals.shape[1], np.arange(candidates.tokens.shape[1])
         ended = ended.reorder(np.argsort(-totals, axis=1, kind="stable")[:, slots % beam_size])
         ended.cumulative_log_probs[:, beam_size:] = -np.inf
-        return Candidates(*map(np.where, [at_limit[:, None]] * len(ended), ended, candidates))
+        pairs = zip(ended, candidates, strict=True)
+        return Candidates(*(np.where(at_limit[:, None], new, old) for new, old in pairs))
 
     def _store_finished(self, candidates: Candidates, is_finished: BoolArray) -> None:
         """Keep the `beam_size` best finished hypotheses of every beam."""
@@ -303,4 +309,4 @@ class _Beams:
             best_open_score=self.length_penalty(best_log_prob, length),
             best_possible_score=self.length_penalty.upper_bound(best_log_prob, length, max_length),
         )
-        return not self.options.stopping.is_done(status)
+        return not self.options.stopping(status)

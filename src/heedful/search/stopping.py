@@ -5,11 +5,11 @@ Each criterion states what it guarantees about the finished hypotheses.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, PositiveFloat
-from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
@@ -25,49 +25,41 @@ class BeamStatus(NamedTuple):
     best_possible_score: float  # upper bound for every continuation of an open hypothesis
 
 
-class StoppingCriterion(ABC):
-    """When the search for one sentence stops."""
-
-    @abstractmethod
-    def is_done(self, status: BeamStatus) -> bool:
-        """Return True if the beam needs no further step; called once something has finished."""
+StoppingCriterion = Callable[[BeamStatus], bool]
+"""Returns True if a beam needs no further step; called once something has finished."""
 
 
-class HeuristicStopping(StoppingCriterion):
+def heuristic_stopping(status: BeamStatus) -> bool:
     """Stop when the best open hypothesis, scored as if it ended here, is not among the best.
 
-    Guarantee: without a length penalty the same as `OptimalStopping`. With one, an open hypothesis
+    Guarantee: without a length penalty the same as `optimal_stopping`. With one, an open hypothesis
     could still improve by growing longer; few do, and the search is much shorter.
     """
-
-    @override
-    def is_done(self, status: BeamStatus) -> bool:
-        return status.best_open_score <= status.worst_finished
+    return status.best_open_score <= status.worst_finished
 
 
-class OptimalStopping(StoppingCriterion):
+def optimal_stopping(status: BeamStatus) -> bool:
     """Stop when no continuation of an open hypothesis can be among the best.
 
     Guarantee: the result of a search in which every beam continues to its maximum length.
     """
-
-    @override
-    def is_done(self, status: BeamStatus) -> bool:
-        return status.best_possible_score <= status.worst_finished
+    return status.best_possible_score <= status.worst_finished
 
 
-class PatienceStopping(StoppingCriterion):
+@dataclass(frozen=True)
+class PatienceStopping:
     """Stop when factor * beam_size hypotheses have finished (Kasai et al. 2022).
 
     Guarantee: that many have finished, or every open hypothesis reached its maximum length.
     """
 
-    def __init__(self, factor: float = 1.0) -> None:
-        assert factor > 0, f"factor must be positive, but is {factor}"
-        self.factor = factor
+    factor: float = 1.0
 
-    @override
-    def is_done(self, status: BeamStatus) -> bool:
+    def __post_init__(self) -> None:
+        assert self.factor > 0, f"factor must be positive, but is {self.factor}"
+
+    def __call__(self, status: BeamStatus) -> bool:
+        """Return True if that many have finished."""
         return status.num_finished >= self.factor * status.beam_size
 
 
@@ -81,7 +73,7 @@ class HeuristicStoppingConfig(BaseConfig):
     type: Literal["heuristic"] = "heuristic"
 
     def build(self) -> StoppingCriterion:
-        return HeuristicStopping()
+        return heuristic_stopping
 
 
 class OptimalStoppingConfig(BaseConfig):
@@ -90,7 +82,7 @@ class OptimalStoppingConfig(BaseConfig):
     type: Literal["optimal"] = "optimal"
 
     def build(self) -> StoppingCriterion:
-        return OptimalStopping()
+        return optimal_stopping
 
 
 class FirstFinishedStoppingConfig(BaseConfig):

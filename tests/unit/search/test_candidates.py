@@ -12,7 +12,7 @@ from heedful.errors import ConfigError, RunError
 from heedful.search import BeamGroups, BeamSearchOptions
 from heedful.search.candidates import find_candidates
 from heedful.search.logits_processors import ForbiddenTokens, MaxLength, MinLength
-from tests.unit.search.tables import EOS, NeverStop, TableModel, search
+from tests.unit.search.tables import EOS, TableModel, never_stop, search
 
 MAX_LENGTH = 3
 seeds = st.integers(0, 9999)
@@ -139,7 +139,7 @@ def diverse_beam_search(model, num_groups, group_size, penalty):
 )
 def test_diverse_groups_equal_algorithm_of_the_paper(seed, num_groups, group_size, penalty):
     model = TableModel(seed, MAX_LENGTH + 1, num_letters=3)
-    options = BeamSearchOptions(diversity=BeamGroups(num_groups, penalty), stopping=NeverStop())
+    options = BeamSearchOptions(diversity=BeamGroups(num_groups, penalty), stopping=never_stop)
     outputs = search(
         model, beam_size=num_groups * group_size, max_length=MAX_LENGTH, options=options
     )[0]

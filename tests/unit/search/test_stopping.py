@@ -8,14 +8,14 @@ from heedful.search import (
     FIRST_FINISHED,
     BeamGroups,
     BeamSearchOptions,
-    HeuristicStopping,
     LengthPenalty,
-    OptimalStopping,
     PatienceStopping,
     Trellis,
+    heuristic_stopping,
+    optimal_stopping,
 )
 from tests.unit.decoding.untrained import build_config
-from tests.unit.search.tables import EOS, NeverStop, TableModel, search
+from tests.unit.search.tables import EOS, TableModel, never_stop, search
 
 
 def outputs_and_tree(stopping, seed, beam_size, alpha, *, formula="gnmt", max_length=5):
@@ -38,22 +38,22 @@ search_cases = given(seed=st.integers(0, 9999), beam_size=beam_sizes, alpha=st.f
 @pytest.mark.parametrize("formula", ["gnmt", "power"])
 @search_cases
 def test_optimal_stopping_equals_search_to_max_length(formula, seed, beam_size, alpha):
-    optimal, _ = outputs_and_tree(OptimalStopping(), seed, beam_size, alpha, formula=formula)
-    assert optimal == outputs_and_tree(NeverStop(), seed, beam_size, alpha, formula=formula)[0]
+    optimal, _ = outputs_and_tree(optimal_stopping, seed, beam_size, alpha, formula=formula)
+    assert optimal == outputs_and_tree(never_stop, seed, beam_size, alpha, formula=formula)[0]
 
 
 @search_cases
 def test_heuristic_stopping_is_optimal_without_length_penalty(seed, beam_size, alpha):
-    heuristic = outputs_and_tree(HeuristicStopping(), seed, beam_size, 0.0)
-    assert heuristic == outputs_and_tree(OptimalStopping(), seed, beam_size, 0.0)
+    heuristic = outputs_and_tree(heuristic_stopping, seed, beam_size, 0.0)
+    assert heuristic == outputs_and_tree(optimal_stopping, seed, beam_size, 0.0)
 
 
 @search_cases
 def test_more_patience_never_shrinks_the_tree(seed, beam_size, alpha):
-    criteria = [FIRST_FINISHED, PatienceStopping(2.0), NeverStop()]
+    criteria = [FIRST_FINISHED, PatienceStopping(2.0), never_stop]
     sizes = [len(outputs_and_tree(each, seed, beam_size, alpha)[1]) for each in criteria]
     assert sizes == sorted(sizes)
-    assert len(outputs_and_tree(HeuristicStopping(), seed, beam_size, alpha)[1]) <= sizes[-1]
+    assert len(outputs_and_tree(heuristic_stopping, seed, beam_size, alpha)[1]) <= sizes[-1]
 
 
 @given(seed=st.integers(0, 9999), beam_size=beam_sizes, factor=st.sampled_from([0.5, 1.0, 2.0]))
@@ -73,14 +73,14 @@ def test_patience_stops_once_enough_hypotheses_have_finished(seed, beam_size, fa
 @pytest.mark.parametrize(
     ("type_name", "criterion"),
     [
-        ("heuristic", HeuristicStopping),
-        ("optimal", OptimalStopping),
-        ("patience", PatienceStopping),
-        ("first-finished", PatienceStopping),
+        ("heuristic", heuristic_stopping),
+        ("optimal", optimal_stopping),
+        ("patience", PatienceStopping(1.0)),
+        ("first-finished", FIRST_FINISHED),
     ],
 )
 def test_stopping_criterion_is_built_by_name(type_name, criterion):
-    assert isinstance(build_config(stopping=type_name).stopping.build(), criterion)
+    assert build_config(stopping=type_name).stopping.build() == criterion
 
 
 def test_beam_groups_are_built_from_config():
