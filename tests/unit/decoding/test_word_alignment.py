@@ -4,7 +4,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-from heedful.evaluation.alignment_error_rate import parse_alignment
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -22,6 +21,7 @@ from heedful.decoding.word_alignment import (
     word_alignment,
 )
 from heedful.errors import ConfigError
+from heedful.evaluation.annotation_metrics import parse_alignment
 from tests.unit.decoding.untrained import build_translator
 
 some_links = st.sets(st.tuples(st.integers(0, 4), st.integers(0, 4)).map(lambda pair: Link(*pair)))
