@@ -101,13 +101,9 @@ class PairFormat(ExampleFormat):
 
     @override
     def choose_held_out(self, count: int, *, seed: int, location: str) -> list[int]:
-        check(
-            count >= 2,
-            location,
-            "one pair is not enough: one is needed to train on and one to validate on",
-            "give more lines, or files to validate on: --dev-source FILE --dev-target FILE",
-            DataError,
-        )
+        message = "one pair is not enough: one is needed to train on and one to validate on"
+        hint = "give more lines, or files to validate on: --dev-source FILE --dev-target FILE"
+        check(count >= 2, location, message, hint, DataError)
         num_held_out = max(1, min(MAX_HELD_OUT_PAIRS, count // HELD_OUT_DIVISOR))
         rows = permute_indices(np.arange(num_held_out), count, seed=seed, epoch=-1)
         return sorted(rows.tolist())
@@ -157,13 +153,9 @@ class LineFormat(ExampleFormat):
 
     @override
     def choose_held_out(self, count: int, *, seed: int, location: str) -> range:
-        check(
-            count >= 2,
-            location,
-            "one line is not enough: some are needed to train on and some to validate on",
-            "give a text of more lines, or one to validate on: --dev-text FILE",
-            DataError,
-        )
+        message = "one line is not enough: some are needed to train on and some to validate on"
+        hint = "give a text of more lines, or one to validate on: --dev-text FILE"
+        check(count >= 2, location, message, hint, DataError)
         num_held_out = max(1, min(MAX_HELD_OUT_LINES, count // HELD_OUT_DIVISOR))
         return range(count - num_held_out, count)
 

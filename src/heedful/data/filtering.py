@@ -190,13 +190,8 @@ def check_not_empty(report: FilterReport, *, location: str) -> None:
         for reason, message in _reason_messages(report.config).items()
         if report.counts[reason] or reason <= FilterReason.TOO_LONG
     )
-    check(
-        report.num_kept,
-        location,
-        f"all {report.num_pairs} pairs were filtered out: {counts}",
-        "raise max_length, or give other data",
-        DataError,
-    )
+    message = f"all {report.num_pairs} pairs were filtered out: {counts}"
+    check(report.num_kept, location, message, "raise max_length, or give other data", DataError)
 
 
 def _reason_messages(config: FilterConfig) -> dict[FilterReason, str]:

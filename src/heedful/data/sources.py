@@ -60,12 +60,9 @@ class ParallelFilesConfig(SourceConfig):
 
     @model_validator(mode="after")
     def _check_stdin(self) -> Self:
-        check(
-            not self.source == self.target == STANDARD_INPUT,
-            "source, target",
-            "both are '-', but standard input can only be one of them",
-            "name a file for one side, or send both as columns: {type: tsv, path: '-'}",
-        )
+        message = "both are '-', but standard input can only be one of them"
+        hint = "name a file for one side, or send both as columns: {type: tsv, path: '-'}"
+        check(not self.source == self.target == STANDARD_INPUT, "source, target", message, hint)
         return self
 
     @override

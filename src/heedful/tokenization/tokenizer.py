@@ -74,13 +74,8 @@ def normalize_texts(texts: Iterable[str], normalizer: Normalizer) -> Iterator[st
 
 def check_training_text(tokens: object) -> None:
     """Raise DataError if there is nothing to train a tokenizer on."""
-    check(
-        tokens,
-        "text",
-        "no text to train a tokenizer on, or only empty lines",
-        "give a text that is not empty",
-        DataError,
-    )
+    message = "no text to train a tokenizer on, or only empty lines"
+    check(tokens, "text", message, "give a text that is not empty", DataError)
 
 
 # ----- words
