@@ -38,6 +38,7 @@ from heedful.search import (
 )
 from heedful.search.sampling import SamplingOptions, random_generators, sample_hypotheses
 from heedful.shapes import (
+    Bool,
     Float,
     Hidden,
     Lengths,
@@ -75,12 +76,16 @@ class EncoderOutput(NamedTuple):
     final_cell_states: tuple[Hidden, ...] = ()  # if they are needed and layers have them
 
     @property
+    def mask(self) -> Bool[Tensor, "B 1 S"]:
+        """True at real positions."""
+        return padding_mask(self.lengths, self.states.size(1))
+
+    @property
     def summary(self) -> Summary:
         """The whole source in one vector, pooled only for decoders that use it."""
         if self.pooled is not None:
             return self.pooled
-        mask = padding_mask(self.lengths, self.states.size(1)).squeeze(1)
-        return MeanPooling()(self.states, mask)
+        return MeanPooling()(self.states, self.mask.squeeze(1))
 
 
 class Encoder(nn.Module, ABC):

@@ -60,7 +60,7 @@ class DilatedDecoder(Decoder):
         return DilatedDecoderState(
             self.stack.initial_state(unfolded),
             unfolded,
-            padding_mask(encoder_output.lengths, states.size(1)),
+            encoder_output.mask,
             torch.zeros_like(encoder_output.lengths),
         )
 

@@ -141,7 +141,7 @@ class ConvolutionalDecoder(Decoder):
             # States are (keys + embeddings) sqrt(0.5). The added term is zero; it scales the
             # gradient that reaches the keys through the states, and not that of the embeddings.
             states = states + SQRT_HALF * (keys - unscaled)
-        mask = padding_mask(encoder_output.lengths, states.size(1))
+        mask = encoder_output.mask
         memories = [layer.attention.build_memory(states, mask, keys=keys) for layer in self.layers]
         layers = zip(self.layers, memories, strict=True)
         return ConvolutionalDecoderState(

@@ -12,7 +12,6 @@ from typing_extensions import override
 
 from heedful.attention.alignments import AlignmentLossInputs
 from heedful.attention.auxiliary_losses import sum_losses
-from heedful.attention.memory import padding_mask
 from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
 from heedful.data.batching import Batch, SourceBatch
@@ -68,7 +67,7 @@ def _model_output(
     losses = [encoded.auxiliary_losses, decoded.auxiliary_losses]
     if decoded.attention_records:
         log_likelihoods = decoded.log_probs.gather(-1, batch.targets.unsqueeze(-1)).squeeze(-1)
-        source_mask = padding_mask(encoded.lengths, encoded.states.size(1)).squeeze(1)  # (B, S)
+        source_mask = encoded.mask.squeeze(1)  # (B, S)
         attention_losses = [
             attention.compute_auxiliary_losses(
                 AlignmentLossInputs(alignment, log_likelihoods, batch.targets != PAD, source_mask)

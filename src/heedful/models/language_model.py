@@ -75,9 +75,6 @@ class CausalBackbone(nn.Module, ABC):
         """
 
 
-RecurrentBackboneState = tuple[RecurrentState, ...]
-
-
 class RecurrentBackbone(CausalBackbone):
     """Recurrent layers with dropout between them."""
 
@@ -88,7 +85,7 @@ class RecurrentBackbone(CausalBackbone):
         self.dropout = nn.Dropout(dropout)
 
     @override
-    def initial_state(self, inputs: Inputs) -> RecurrentBackboneState:
+    def initial_state(self, inputs: Inputs) -> tuple[RecurrentState, ...]:
         return tuple(layer.initial_state(inputs)[0] for layer in self.layers)
 
     @override
@@ -96,7 +93,7 @@ class RecurrentBackbone(CausalBackbone):
         self,
         inputs: Inputs,
         lengths: Lengths,
-        state: RecurrentBackboneState,
+        state: tuple[RecurrentState, ...],
         *,
         need_state: bool = True,
         need_weights: bool = False,

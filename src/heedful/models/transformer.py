@@ -86,9 +86,9 @@ class TransformerDecoder(Decoder):
         return self._build_state(encoder_output)
 
     def _build_state(self, encoder_output: EncoderOutput) -> TransformerDecoderState:
-        mask = padding_mask(encoder_output.lengths, encoder_output.states.size(1))
-        memories = self.stack.build_memory(encoder_output.states, mask, encoder_output.keys)
-        stack_state = self.stack.initial_state(encoder_output.states, memories)
+        states, mask = encoder_output.states, encoder_output.mask
+        memories = self.stack.build_memory(states, mask, encoder_output.keys)
+        stack_state = self.stack.initial_state(states, memories)
         return TransformerDecoderState(stack_state, memories)
 
     @override

@@ -130,13 +130,8 @@ class CopyBridgeConfig(BridgeConfigBase):
 
     @override
     def build(self, sizes: BridgeSizes) -> Bridge:
-        encoder_sizes, decoder_sizes = (
-            ", ".join(map(str, layer_sizes)) or "unknown"
-            for layer_sizes in (
-                sizes.encoder.final_state_sizes,
-                [sizes.hidden_size] * sizes.num_layers,
-            )
-        )
+        encoder_sizes = ", ".join(map(str, sizes.encoder.final_state_sizes)) or "unknown"
+        decoder_sizes = ", ".join([str(sizes.hidden_size)] * sizes.num_layers)
         check(
             encoder_sizes == decoder_sizes,
             "bridge.type",

@@ -10,7 +10,7 @@ from torch import nn
 from typing_extensions import override
 
 from heedful.attention.attention import Attention
-from heedful.attention.memory import Memory, padding_mask
+from heedful.attention.memory import Memory
 from heedful.config import BaseConfig
 from heedful.errors import ConfigError, check
 from heedful.layers.rnn_cells import StackedCells
@@ -98,8 +98,7 @@ class DeepFusion(AttentionWiring):
                 "choose 'lstmn' or 'self-attentive-lstm'",
             )
         keys = self.attention.score.prepare_keys(states)
-        mask = padding_mask(encoder_output.lengths, states.size(1))
-        return Memory(torch.cat([states, cell_states], dim=-1), keys, mask)
+        return Memory(torch.cat([states, cell_states], dim=-1), keys, encoder_output.mask)
 
     @override
     def forward(self, embedded: Embedded, state: WiringState, memory: Memory) -> WiringOutput:

@@ -21,7 +21,7 @@ from typing_extensions import override
 from heedful.attention.alignments import AlignmentOutput
 from heedful.attention.attention import Attention
 from heedful.attention.config import AttentionConfig
-from heedful.attention.memory import AttentionState, Memory, padding_mask
+from heedful.attention.memory import AttentionState, Memory
 from heedful.config import BaseConfig
 from heedful.errors import check
 from heedful.layers.rnn_cell_config import CellConfig, GRUCellConfig
@@ -237,8 +237,7 @@ class Wiring(nn.Module, ABC):
 
     def build_memory(self, encoder_output: EncoderOutput) -> Memory:
         """Prepare the source for attention; without attention there are no keys."""
-        mask = padding_mask(encoder_output.lengths, encoder_output.states.size(1))
-        return Memory(encoder_output.states, (), mask)
+        return Memory(encoder_output.states, (), encoder_output.mask)
 
     def initial_state(self, cells: CellStates, memory: Memory, summary: Summary) -> WiringState:
         """Return the first state, given those of the cells and the source in one vector."""
@@ -263,8 +262,7 @@ class AttentionWiring(Wiring):
 
     @override
     def build_memory(self, encoder_output: EncoderOutput) -> Memory:
-        mask = padding_mask(encoder_output.lengths, encoder_output.states.size(1))
-        return self.attention.build_memory(encoder_output.states, mask)
+        return self.attention.build_memory(encoder_output.states, encoder_output.mask)
 
     @override
     def initial_state(self, cells: CellStates, memory: Memory, summary: Summary) -> WiringState:
