@@ -48,9 +48,12 @@ from heedful.shapes import Embedded, Float, Hidden, SourceWeights, StepTokens, T
 class Bridge(nn.Module):
     """The first hidden state of each decoder layer.
 
-    tanh: tanh(W summary + b); linear: W summary + b; backward: s_0 = tanh(W_s h_1), h_1 the
-    backward state at the first token, the last values of the top layer's final state (Bahdanau et
-    al. 2015, A.2.2); copy: the final state of the encoder layer at the same height; zeros.
+    tanh: tanh(W summary + b)
+    linear: W summary + b
+    backward: tanh(W h_1), h_1 the backward state at the first token, which is the last values of
+        the top layer's final state  (Bahdanau et al. 2015, A.2.2)
+    copy: the final state of the encoder layer at the same height
+    zeros: 0
     """
 
     def __init__(self, kind: str, input_size: int, hidden_size: int, num_layers: int) -> None:
