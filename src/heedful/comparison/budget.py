@@ -19,14 +19,8 @@ from heedful.comparison.results import ValidationPoint
 from heedful.config import fields_with_role
 from heedful.errors import check
 from heedful.experiment import TrainingResult
-from heedful.inspection.training_curves import (
-    Entry,
-    Timeline,
-    as_finite_float,
-    entries_of_type,
-    logged_names,
-    read_json_lines,
-)
+from heedful.inspection import training_curves
+from heedful.inspection.training_curves import Entry, Timeline, as_finite_float, entries_of_type
 from heedful.recipes import Recipe
 from heedful.runs import Run
 from heedful.tasks.registry import all_metrics
@@ -103,7 +97,7 @@ class Budget(NamedTuple):
             steps = max(1, round(result.step / FIRST_SEGMENT_FRACTION))
             if self.seconds is not None:
                 steps = estimate_steps(
-                    read_json_lines(folder / METRICS_FILE),
+                    training_curves.read_json_lines(folder / METRICS_FILE),
                     step=result.step,
                     elapsed_seconds=result.seconds,
                     total_seconds=self.seconds,
@@ -170,7 +164,7 @@ def read_training_cost(folder: Path) -> TrainingCost:
 
     Without a checkpoint of the last step, the newest values logged are scaled to that step.
     """
-    entries = read_json_lines(folder / METRICS_FILE)
+    entries = training_curves.read_json_lines(folder / METRICS_FILE)
     training = entries_of_type(entries, "training")
     validations = entries_of_type(entries, "validation")
     checkpoint_step, progress = _read_newest_progress(folder)
@@ -205,7 +199,7 @@ def _read_newest_progress(folder: Path) -> tuple[list[int], dict[str, Any]]:
 
 def _curve(training: Sequence[Entry], validations: Sequence[Entry]) -> list[ValidationPoint]:
     timeline = Timeline([*training, *validations])
-    names = ["loss", *logged_names(validations, all_metrics())]
+    names = ["loss", *training_curves.logged_names(validations, all_metrics())]
     points = []
     for entry in validations:
         step, seconds, flops = timeline.locate(entry)

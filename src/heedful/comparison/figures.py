@@ -14,16 +14,9 @@ from typing import NamedTuple
 from heedful.comparison.results import Comparison, RunStatistics, System
 from heedful.inspection import training_curves
 from heedful.inspection.training_curves import CurvePoint, CurveStyle, as_finite_float
+from heedful.plotting import charts
 from heedful.plotting.axes import SMALLEST, CategoryTick, PlotFrame
-from heedful.plotting.charts import (
-    LIGHT_LINE_COLORS,
-    MAX_LINES,
-    LineSeries,
-    PointOrGap,
-    ScatterPoint,
-    render_line_chart,
-    render_scatter_plot,
-)
+from heedful.plotting.charts import MAX_LINES, LineSeries, PointOrGap
 from heedful.plotting.svg import escape_line
 from heedful.tasks.registry import all_metrics
 
@@ -62,7 +55,7 @@ def missing_system_notes(
 
 
 def _system_line(index: int, system: System, points: Sequence[PointOrGap]) -> LineSeries:
-    is_dashed = index >= len(LIGHT_LINE_COLORS)  # where colors repeat
+    is_dashed = index >= len(charts.LIGHT_LINE_COLORS)  # where colors repeat
     return LineSeries(system.name, points, dashed=is_dashed, style_index=index)
 
 
@@ -103,7 +96,7 @@ def _plot_tradeoff(
         has_logarithm = cost and (as_finite_float(cost.mean) or 0) >= SMALLEST
         if cost and has_logarithm and as_finite_float(quality.mean) is not None:
             errors = [as_finite_float(stats.std) or 0.0 for stats in (cost, quality)]
-            points.append(ScatterPoint(system.name, cost.mean, quality.mean, index, *errors))
+            points.append(charts.ScatterPoint(system.name, cost.mean, quality.mean, index, *errors))
     reason, drawn = f"score or {name} unknown", [point.name for point in points]
     notes = list(missing_system_notes(comparison, drawn, reason))
     if not points:
@@ -113,7 +106,7 @@ def _plot_tradeoff(
         [cost_sign * point.x for point in points], [quality_sign * point.y for point in points]
     )
     best = [points[index] for index in front]
-    svg = render_scatter_plot(
+    svg = charts.render_scatter_plot(
         points,
         guide_line=step_line([(point.x, point.y) for point in best]),
         title=title,
@@ -173,7 +166,7 @@ def plot_quality_by_length(comparison: Comparison) -> Figure:
     notes = list(missing_system_notes(comparison, names, "no scores by length"))
     if not lines:
         return Figure(title, None, notes)
-    svg = render_line_chart(
+    svg = charts.render_line_chart(
         lines,
         title=title,
         x_label="words of the source; n: number of sentences",
@@ -244,7 +237,7 @@ def plot_learning_curves(comparison: Comparison, score: str, axis: Axis) -> Figu
     notes = list(missing_system_notes(comparison, [line.name for line in lines], reason))
     if not lines:
         return Figure(title, None, notes)
-    svg = render_line_chart(
+    svg = charts.render_line_chart(
         lines,
         title=title,
         x_label=f"{axis.label} of training",

@@ -17,15 +17,8 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from heedful.errors import DataError, check
-from heedful.evaluation.base import (
-    Array,
-    Counts,
-    Direction,
-    ReferenceLists,
-    SentenceMetric,
-    count_references,
-    percentage,
-)
+from heedful.evaluation import base
+from heedful.evaluation.base import Array, Counts, Direction, ReferenceLists, SentenceMetric
 
 # ----- word alignments -----
 
@@ -93,7 +86,7 @@ class AlignmentErrorRate(SentenceMetric):
 
     @override
     def signature(self, references: ReferenceLists) -> str:
-        return f"{count_references(references)}|links:sure+possible"
+        return f"{base.count_references(references)}|links:sure+possible"
 
 
 # ----- labeled spans -----
@@ -170,11 +163,11 @@ class SpanF1(SentenceMetric):
 
     @override
     def compute(self, sums: Array) -> Array:
-        return percentage(2 * sums[..., 0], sums[..., 1] + sums[..., 2], if_zero=100.0)
+        return base.percentage(2 * sums[..., 0], sums[..., 1] + sums[..., 2], if_zero=100.0)
 
     @override
     def signature(self, references: ReferenceLists) -> str:
-        return f"{count_references(references)}|scheme:{self.scheme}|match:exact"
+        return f"{base.count_references(references)}|scheme:{self.scheme}|match:exact"
 
 
 # ----- numbers of tokens -----

@@ -13,13 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from heedful.evaluation.base import (
-    Metric,
-    MetricScore,
-    References,
-    as_multi_reference,
-    compute_score,
-)
+from heedful.evaluation import base
+from heedful.evaluation.base import Metric, MetricScore, References, compute_score
 
 SENTENCE_TYPES = ("question", "digits", "name", "plain")
 FREQUENCY_BIN_EDGES = (0, 1, 2, 5, 10, 100, 1000)
@@ -151,7 +146,7 @@ class WordFrequencyBreakdown(Breakdown):
         self.bins.append(f"{edges[-1]}+")
         self.word_counts, self.edges = word_counts, edges
         names = []
-        for choices in as_multi_reference(texts):
+        for choices in base.as_multi_reference(texts):
             rarest = min(tokenize_words(choices[0]), key=self._count, default=None)
             names.append(["no word" if rarest is None else self._bin(rarest)])
         super().__init__("count of the rarest word", names, [*self.bins, "no word"])
@@ -185,7 +180,7 @@ def _count_recalled(
     outputs: Sequence[str], references: References
 ) -> Iterator[tuple[str, int, int]]:
     """Yield each reference word of each sentence with its counts in output and reference."""
-    for output, choices in zip(outputs, as_multi_reference(references), strict=True):
+    for output, choices in zip(outputs, base.as_multi_reference(references), strict=True):
         output_words = Counter(tokenize_words(output))
         for word, count in Counter(tokenize_words(choices[0])).items():
             yield word, min(count, output_words[word]), count

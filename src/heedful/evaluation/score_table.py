@@ -9,18 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from heedful.evaluation import significance
 from heedful.evaluation.base import Metric, MetricScore, References, as_multi_reference
 from heedful.evaluation.breakdowns import GroupScore
-from heedful.evaluation.significance import (
-    NUM_BOOTSTRAP_SAMPLES,
-    NUM_TRIALS,
-    SEED,
-    SIGNIFICANCE_LEVEL,
-    Difference,
-    Interval,
-    bootstrap_interval,
-    compare_systems,
-)
+from heedful.evaluation.significance import Difference, Interval
 
 SIGNIFICANCE_MARK = "*"
 
@@ -47,11 +39,11 @@ def score_outputs(
     statistics = metric.sentence_statistics(outputs, choices)
     value = float(metric.compute(statistics.sum(axis=0)))
     score = MetricScore(metric.name, value, metric.signature(choices))
-    interval = bootstrap_interval(statistics, metric.compute) if confidence else None
+    interval = significance.bootstrap_interval(statistics, metric.compute) if confidence else None
     if baseline is None:
         return ScoreEntry(score, interval)
     baseline_statistics = metric.sentence_statistics(baseline, choices)
-    difference = compare_systems(statistics, baseline_statistics, metric.compute)
+    difference = significance.compare_systems(statistics, baseline_statistics, metric.compute)
     return ScoreEntry(score, interval, difference)
 
 
@@ -59,7 +51,7 @@ def entry_to_dict(entry: ScoreEntry) -> dict[str, Any]:
     """Return an entry as JSON values, without what was not computed."""
     fields: dict[str, Any] = entry.score._asdict()
     if entry.interval:
-        sampling = {"num_samples": NUM_BOOTSTRAP_SAMPLES, "seed": SEED}
+        sampling = {"num_samples": significance.NUM_BOOTSTRAP_SAMPLES, "seed": significance.SEED}
         fields["interval"] = entry.interval._asdict() | sampling
     if entry.difference:
         difference, p_value = entry.difference
@@ -67,7 +59,7 @@ def entry_to_dict(entry: ScoreEntry) -> dict[str, Any]:
             "value": entry.score.value - difference,
             "difference": difference,
             "p_value": p_value,
-            "num_trials": NUM_TRIALS,
+            "num_trials": significance.NUM_TRIALS,
         }
     if entry.groups:
         fields["groups"] = [
@@ -97,11 +89,12 @@ def format_entries(entries: Sequence[ScoreEntry], *, digits: int = 2) -> Iterato
         line = "   ".join([*cells, entry.score.signature])
         yield f"{entry.score.name:<{name_width}} {line}"
     if interval := entries[0].interval:
-        yield f"[ ] {100 * interval.level:g} % of {NUM_BOOTSTRAP_SAMPLES} bootstrap samples"
+        level, num_samples = 100 * interval.level, significance.NUM_BOOTSTRAP_SAMPLES
+        yield f"[ ] {level:g} % of {num_samples} bootstrap samples"
     if entries[0].difference:
         yield (
-            f"+- from the baseline; {SIGNIFICANCE_MARK} p < {SIGNIFICANCE_LEVEL:g}, "
-            f"by approximate randomization ({NUM_TRIALS} trials)"
+            f"+- from the baseline; {SIGNIFICANCE_MARK} p < {significance.SIGNIFICANCE_LEVEL:g}, "
+            f"by approximate randomization ({significance.NUM_TRIALS} trials)"
         )
 
 

@@ -19,16 +19,8 @@ from sacrebleu.metrics import bleu, chrf, ter
 from sacrebleu.metrics.base import Metric as SacreMetric
 from typing_extensions import override
 
-from heedful.evaluation.base import (
-    Array,
-    Counts,
-    Direction,
-    Metric,
-    ReferenceLists,
-    SentenceMetric,
-    count_references,
-    percentage,
-)
+from heedful.evaluation import base
+from heedful.evaluation.base import Array, Counts, Direction, Metric, ReferenceLists, SentenceMetric
 
 
 @dataclass(frozen=True)
@@ -44,7 +36,7 @@ class ExactMatch(SentenceMetric):
 
     @override
     def signature(self, references: ReferenceLists) -> str:
-        num_references = count_references(references)
+        num_references = base.count_references(references)
         prefix = "" if num_references == "nrefs:1" else f"{num_references}|"
         return f"{prefix}case:mixed|space:kept"
 
@@ -69,7 +61,7 @@ class TokenAccuracy(SentenceMetric):
 
     @override
     def signature(self, references: ReferenceLists) -> str:
-        return f"{count_references(references)}|case:mixed|tok:space|places:longer"
+        return f"{base.count_references(references)}|case:mixed|tok:space|places:longer"
 
 
 # ----- distances between sequences of words, characters or tokens -----
@@ -141,11 +133,11 @@ class ErrorRate(SentenceMetric):
     def compute(self, sums: Array) -> Array:
         """Return the error rate; 100 for any output where all references are empty."""
         if_empty = np.where(sums[..., 0] > 0, 100.0, 0.0)
-        return percentage(sums[..., 0], sums[..., 1], if_zero=if_empty)
+        return base.percentage(sums[..., 0], sums[..., 1], if_zero=if_empty)
 
     @override
     def signature(self, references: ReferenceLists) -> str:
-        return f"{count_references(references)}|case:mixed|tok:{self.unit}|nearest:errors"
+        return f"{base.count_references(references)}|case:mixed|tok:{self.unit}|nearest:errors"
 
 
 def _bag_of_words_errors(output: Sequence[str], reference: Sequence[str]) -> int:
@@ -220,7 +212,7 @@ class Rouge(SentenceMetric):
         tokens = "a-z0-9" if self.tokenize is ascii_words else self.tokenize.__name__
         stem = "yes" if self.stem else "no"
         part = "f" if self.variant == "fmeasure" else self.variant
-        nrefs = count_references(references)
+        nrefs = base.count_references(references)
         return f"{nrefs}|case:lc|tok:{tokens}|stem:{stem}|part:{part}"
 
     def _words(self, text: str) -> list[str]:

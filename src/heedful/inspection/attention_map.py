@@ -114,18 +114,20 @@ def render_svg(attention_map: AttentionMap) -> str:
 
     The opacity of a cell is its weight, which the cell also carries as `data-weight`.
     """
-    heading = escape_line(attention_map.title)
-    title = heading or "Attention map"
+    heading, default_title = escape_line(attention_map.title), "Attention map"
     if attention_map.is_empty:
-        return svg.render_empty(title=title, heading=heading)
+        return svg.render_empty(heading, default_title)
     sources, targets = (
         [svg.truncate(escape_invisible(token), MAX_LABEL_WIDTH) for token in tokens]
         for tokens in (attention_map.source, attention_map.target)
     )
     grid = _Grid(sources, targets, has_title=bool(attention_map.title))
-    description = _description(attention_map)
     root = svg.svg_document(
-        grid.width, grid.height, title=title, description=description, heading=heading
+        grid.width,
+        grid.height,
+        title=heading or default_title,
+        description=_description(attention_map),
+        heading=heading,
     )
     for column, source in enumerate(sources):
         x, y = grid.middle(column) + 2, grid.top - 10

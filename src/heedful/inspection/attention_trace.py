@@ -173,7 +173,18 @@ def concatenate_steps(records: Sequence[TraceRecord]) -> TraceRecord:
     search may have dropped, repeated and reordered rows in between. Two rows with equal cumulative
     weights cannot be told apart once they are reordered.
     """
-    _check_single_run(records)
+    paths = sorted({record.module_path for record in records})
+    description = f"{len(paths)}: {', '.join(paths)}" if paths else "none"
+    message = f"the records must be of one module, but are of {description}"
+    check(len(paths) == 1, "trace", message, "select the records of one module_path", DataError)
+    for before, after in pairwise(records):
+        check(
+            after.step == before.query_positions[-1] + 1,
+            f"trace of {after.module_path!r}",
+            f"step {after.step} does not follow step {before.query_positions[-1]}",
+            "trace one sequence or one search at a time, and all of its queries",
+            DataError,
+        )
     first, last = records[0], records[-1]
     rows = [torch.arange(len(last.weights), device=last.weights.device)]
     for before, after in reversed(list(pairwise(records))):
@@ -210,18 +221,3 @@ def _match_rows(before: TraceRecord, after: TraceRecord) -> Int[Tensor, "B"]:
     similarity = is_same.to(torch.float)
     similarity.diagonal().mul_(2)  # without a search a row continues itself
     return similarity.argmax(dim=1)
-
-
-def _check_single_run(records: Sequence[TraceRecord]) -> None:
-    paths = sorted({record.module_path for record in records})
-    description = f"{len(paths)}: {', '.join(paths)}" if paths else "none"
-    message = f"the records must be of one module, but are of {description}"
-    check(len(paths) == 1, "trace", message, "select the records of one module_path", DataError)
-    for before, after in pairwise(records):
-        check(
-            after.step == before.query_positions[-1] + 1,
-            f"trace of {after.module_path!r}",
-            f"step {after.step} does not follow step {before.query_positions[-1]}",
-            "trace one sequence or one search at a time, and all of its queries",
-            DataError,
-        )

@@ -13,15 +13,8 @@ from xml.etree.ElementTree import Element
 
 from rich.cells import cell_len
 
-from heedful.plotting.svg import (
-    PADDING,
-    TITLE_HEIGHT,
-    add_path,
-    add_text,
-    escape_line,
-    format_px,
-    truncate,
-)
+from heedful.plotting import svg
+from heedful.plotting.svg import add_path, add_text, escape_line, format_px, truncate
 
 MAX_TICKS = 8
 MAX_FINE_TICKS = 12
@@ -238,9 +231,9 @@ def layout_plot(
     x_ticks = list(map(CategoryTick, x.ticks, x.tick_labels))
     if category_ticks:
         x, x_ticks = x._replace(ticks=list(xs)), _thin_ticks(category_ticks)
-    padding = 4 if frame.is_compact else PADDING
+    padding = 4 if frame.is_compact else svg.PADDING
     left = padding + TICK_ADVANCE * max(map(cell_len, y.tick_labels)) + 10
-    top = padding + (TITLE_HEIGHT if plot_labels.title else 0)
+    top = padding + (svg.TITLE_HEIGHT if plot_labels.title else 0)
     top += LABEL_HEIGHT if plot_labels.y_label else 6
     right, bottom = left + frame.width, top + frame.height
     if frame.is_compact:
@@ -305,7 +298,7 @@ def draw_axes(root: Element, plot: PlotLayout, plot_labels: PlotLabels) -> None:
         y = bottom + _footer_height(plot_labels, plot.x_ticks) - 10
         add_text(root, "axis-label middle", plot_labels.x_label, x=(left + right) / 2, y=y)
     if plot_labels.y_label:
-        add_text(root, "axis-label", plot_labels.y_label, x=PADDING, y=top - 16)
+        add_text(root, "axis-label", plot_labels.y_label, x=svg.PADDING, y=top - 16)
 
 
 def spread_labels(positions: Iterable[float], plot: PlotLayout) -> list[float]:

@@ -144,8 +144,7 @@ def render_line_chart(
     lines = [line for line in lines if line.valid_points]
     labels = PlotLabels(*map(escape_line, (title, x_label, y_label)))
     if not lines:
-        title = labels.title
-        return svg.render_empty(title=title or "Lines", heading=title, extra_style=_THEMED_STYLE)
+        return svg.render_empty(labels.title, "Lines", _THEMED_STYLE)
     curves = [curve for line in lines for curve in (line.points, *line.run_curves)]
     xs, ys = zip(*(point for curve in curves for point in _drop_gaps(curve)), strict=True)
     plot = axes.layout_plot(
@@ -189,8 +188,7 @@ def render_scatter_plot(
         _check_point(f"chart, point {point.name!r}", (point.x, point.y), log_axes)
     labels = PlotLabels(*map(escape_line, (title, x_label, y_label)))
     if not points:
-        title = labels.title
-        return svg.render_empty(title=title or "Lines", heading=title, extra_style=_THEMED_STYLE)
+        return svg.render_empty(labels.title, "Lines", _THEMED_STYLE)
     xs = [point.x + sign * point.x_error for point in points for sign in (-1, 0, 1)]
     ys = [point.y + sign * point.y_error for point in points for sign in (-1, 0, 1)]
     plot = axes.layout_plot(

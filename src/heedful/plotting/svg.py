@@ -129,9 +129,9 @@ def svg_document(
     return root
 
 
-def render_empty(*, title: str, heading: str, extra_style: str = "") -> str:
+def render_empty(heading: str, default_title: str, extra_style: str = "") -> str:
     """Return a document that says that there is nothing to draw."""
-    message = NOTHING_TO_DRAW
+    title, message = heading or default_title, NOTHING_TO_DRAW
     root = svg_document(
         350, 90, title=title, description=message, heading=heading, extra_style=extra_style
     )
