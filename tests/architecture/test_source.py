@@ -1,6 +1,7 @@
 """Rules that hold for every source file."""
 
 import ast
+import re
 from collections import Counter
 
 import pytest
@@ -16,6 +17,7 @@ from tests.architecture.rules import (
     unquoted_shapes,
 )
 from tests.architecture.source import parse, short, source_files
+from tools.retired_words import ALLOWED, identifiers, retired_identifiers
 
 MAX_LINES = 500
 EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
@@ -98,3 +100,16 @@ def test_shapes_are_quoted():
 )
 def test_rules_find_violations(rule, code, broken):
     assert list(rule(ast.parse(code))) == broken
+
+
+def test_retired_words_stay_only_with_a_reason():
+    names = {name for path in source_files() for name, _ in identifiers(path.read_text("utf-8"))}
+    unused = [
+        pattern for pattern in ALLOWED if not any(re.fullmatch(pattern, name) for name in names)
+    ]
+    left = {
+        short(path): uses
+        for path in source_files()
+        if (uses := list(retired_identifiers(path.read_text("utf-8"))))
+    }
+    assert (left, unused) == ({}, set())

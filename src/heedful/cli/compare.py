@@ -114,21 +114,21 @@ def _check_options(
     runs: Sequence[Path], needed: Mapping[str, object], optional: Mapping[str, object]
 ) -> None:
     """Raise ConfigError for options that would have no effect, or that are missing."""
-    given = [option for option, value in {**needed, **optional}.items() if value]
+    used = [option for option, value in {**needed, **optional}.items() if value]
     missing = [option for option, value in needed.items() if not value]
-    if runs and given:
+    if runs and used:
         raise ConfigError(
-            given[0], "given together with trained runs", "leave out the option or the runs"
+            used[0], "given together with trained runs", "leave out the option or the runs"
         )
     check(
-        runs or given,
+        runs or used,
         "RUN",
         "there is nothing to compare",
         "name runs, or train them: --data D --recipes A,B --budget 2m",
     )
-    if given and missing:
+    if used and missing:
         raise ConfigError(
-            given[0],
+            used[0],
             f"given without {missing[0]}",
             "to train: --data D --recipes A,B --budget 2m; to compare runs, name them",
         )
@@ -188,7 +188,7 @@ def _build_evaluation_set(
         task, {"--metrics": options.metrics}, beam=options.beam_size, name=name
     )
     test_sets.check_files(task, options.files, name=name)
-    if not task.file_options.given(options.files):
+    if not task.file_options.selected(options.files):
         _check_same_test_set(systems)
     if not task.has_references:
         source = test_sets.find_test_source(recipe, options.files)

@@ -104,9 +104,9 @@ def read_matching_lines(path: str, test: ReferenceSet) -> list[str]:
 def check_files(task: Task, files: Files, *, name: str = "this run") -> None:
     """Raise ConfigError for files of another task."""
     for options in all_file_options():
-        if options != task.file_options and (given := options.given(files)):
+        if options != task.file_options and (selected := options.selected(files)):
             raise ConfigError(
-                given[0].flag(),
+                selected[0].flag(),
                 f"{name} {task.description}",
                 f"give {task.file_options.usage('test')}",
             )

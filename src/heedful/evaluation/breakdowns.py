@@ -111,7 +111,7 @@ def sentence_types(source: str) -> list[str]:
         "digits": any(character.isdigit() for character in source),
         "name": any(word[0].isupper() for word in later_words),
     }
-    return [name for name, holds in properties.items() if holds] or ["plain"]
+    return [name for name, applies in properties.items() if applies] or ["plain"]
 
 
 # ----- by word frequency -----

@@ -157,9 +157,9 @@ class TransformerLayer(nn.Module):
     ) -> TransformerLayerOutput:
         """Read the next positions causally."""
         queries = self.self_attention_residual.sublayer_input(inputs)
-        needs_own_weights = need_weights and memory is None
+        need_self_weights = need_weights and memory is None
         attended, weights, cache = self.self_attention(
-            queries, state.cache, positions, need_weights=needs_own_weights
+            queries, state.cache, positions, need_weights=need_self_weights
         )
         outputs = self.self_attention_residual.add_residual(inputs, attended)
         alignment = cross_attention_state = None

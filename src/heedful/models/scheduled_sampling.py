@@ -37,9 +37,9 @@ class InputSampler(NamedTuple):
             # Gumbel-max: torch.multinomial would abort the process on a GPU when it meets NaN,
             # which the loss should report instead.
             scores = scores - torch.empty_like(scores).exponential_().log()
-        own_tokens = scores.argmax(dim=-1)
+        sampled_tokens = scores.argmax(dim=-1)
         draws = torch.rand(gold_tokens.shape, device=gold_tokens.device)
-        return torch.where(draws < self.teacher_forcing_ratio, gold_tokens, own_tokens)
+        return torch.where(draws < self.teacher_forcing_ratio, gold_tokens, sampled_tokens)
 
 
 def run_scheduled_sampling(

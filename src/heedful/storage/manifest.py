@@ -264,13 +264,13 @@ def replace_with_manifest(
                 write(temporary_paths[name])
                 fsync_path(temporary_paths[name])
                 entries[name] = file_entry(temporary_paths[name])
-            _move_into_place(folder, {**metadata, FILES: entries}, temporary_paths, old)
+            _publish_files(folder, {**metadata, FILES: entries}, temporary_paths, old)
         finally:
             for temporary in temporary_paths.values():
                 temporary.unlink(missing_ok=True)
 
 
-def _move_into_place(
+def _publish_files(
     folder: Path, manifest: Manifest, temporary_paths: Mapping[str, Path], old: Manifest
 ) -> None:
     listed = {name: entry for name, entry in old[FILES].items() if name in temporary_paths}

@@ -49,21 +49,21 @@ class FileOptions(NamedTuple):
         """Return the options as a hint shows them: "--source FILE --target FILE"."""
         return " ".join(f"{option.flag(split)} FILE" for option in self.options)
 
-    def given(self, files: Files) -> list[FileOption]:
+    def selected(self, files: Files) -> list[FileOption]:
         """Return the options that files are given for."""
         return [option for option in self.options if files.get(option.name)]
 
     def data_setting(self, files: Files, split: Split = "train") -> dict[str, Any] | None:
         """Return the data setting of these files; None if no file is given."""
-        given = self.given(files)
-        missing = [option for option in self.options if option not in given]
-        if given and missing:
-            flag, other = given[0].flag(split), missing[0].flag(split)
+        selected = self.selected(files)
+        missing = [option for option in self.options if option not in selected]
+        if selected and missing:
+            flag, other = selected[0].flag(split), missing[0].flag(split)
             hint = f"add {other} FILE with one line per line of {flag}"
             raise ConfigError(flag, f"given without {other}", hint)
-        paths = {option.field: files[option.name] for option in given}
+        paths = {option.field: files[option.name] for option in selected}
         first = {field: path if isinstance(path, str) else path[0] for field, path in paths.items()}
-        return {**self.settings, **first} if given else None
+        return {**self.settings, **first} if selected else None
 
 
 TEXT_FILES = FileOptions(

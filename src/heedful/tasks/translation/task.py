@@ -112,9 +112,9 @@ def _first_difference(expected: Tokenizer, other: Tokenizer) -> str:
     if type(expected) is not type(other):
         return f"the tokenizer is {type(other).__name__}, not {type(expected).__name__}"
     expected_tokens, other_tokens = vocabulary_texts(expected), vocabulary_texts(other)
-    for index, (wanted, actual) in enumerate(zip(expected_tokens, other_tokens, strict=False)):
-        if wanted != actual:
-            return f"token {index} is {actual!r}, not {wanted!r}"
+    for index, (token, other_token) in enumerate(zip(expected_tokens, other_tokens, strict=False)):
+        if token != other_token:
+            return f"token {index} is {other_token!r}, not {token!r}"
     if len(expected_tokens) != len(other_tokens):
         return f"it has {len(other_tokens)} tokens, not {len(expected_tokens)}"
     return ""
