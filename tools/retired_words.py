@@ -29,7 +29,7 @@ whoever nobody somebody longest shortest foretell foretold
 RETIRED = frozenset(_WORDS.split())
 ALLOWED = {
     r"_?\w*held_out\w*|_?\w*HELD_OUT\w*": "held-out data is the word of the field",
-    r"(is_|num_|_|_check_)?known(_id|_words|_duplicates)?|_?\w+_if_known": "the opposite of unknown or missing",
+    r"(is_|num_|_|_check_)?known(_id|_words|_duplicates)?|_?\w+_if_known": "not unknown or missing",
     r"(pareto_)?front(_note)?": "the Pareto front",
     r"(zip_)?longest(_first)?|_longest_shape": "an element of a batch, not a length",
     r"_?(optional_)?places?|_PLACES|prepositions_by_place": "adverbials of place in Latin clauses",
