@@ -4,8 +4,6 @@ Every message says where, what was found and what to do next. The command line p
 a traceback and exits with `exit_code`: 2 where the user can fix the cause, 1 where data is lost.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from difflib import get_close_matches
 

@@ -49,11 +49,9 @@ def handle_stdout_errors() -> Iterator[None]:
                 yield
                 sys.stdout.flush()
             except BrokenPipeError:
-                raise OutputClosedError(
-                    "standard output",
-                    "the reader closed the pipe before the end",
-                    "it received complete lines only; run the command again for the rest",
-                ) from None
+                message = "the reader closed the pipe before the end"
+                hint = "it received complete lines only; run the command again for the rest"
+                raise OutputClosedError("standard output", message, hint) from None
     except HeedfulError:
         # Python flushes once more as it exits, which would fail and print a traceback.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115

@@ -120,18 +120,11 @@ def _check_options(
         raise ConfigError(
             used[0], "given together with trained runs", "leave out the option or the runs"
         )
-    check(
-        runs or used,
-        "RUN",
-        "there is nothing to compare",
-        "name runs, or train them: --data D --recipes A,B --budget 2m",
-    )
+    hint = "name runs, or train them: --data D --recipes A,B --budget 2m"
+    check(runs or used, "RUN", "there is nothing to compare", hint)
     if used and missing:
-        raise ConfigError(
-            used[0],
-            f"given without {missing[0]}",
-            "to train: --data D --recipes A,B --budget 2m; to compare runs, name them",
-        )
+        hint = "to train: --data D --recipes A,B --budget 2m; to compare runs, name them"
+        raise ConfigError(used[0], f"given without {missing[0]}", hint)
 
 
 def _compare(runs: Sequence[Path], options: ComparisonOptions) -> Comparison:

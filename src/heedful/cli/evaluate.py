@@ -338,11 +338,8 @@ def _build_breakdown(options: EvaluationOptions, test: ReferenceSet) -> Breakdow
         path = options.training_targets
         texts = read_lines(path) if path else test.training_targets
         if texts is None:
-            raise ConfigError(
-                "--group-by word-frequency",
-                "the training data is not known",
-                "add --training-targets FILE with the target texts of training",
-            )
+            hint = "add --training-targets FILE with the target texts of training"
+            raise ConfigError("--group-by word-frequency", "the training data is not known", hint)
         return breakdowns.WordFrequencyBreakdown(breakdowns.count_words(texts), test.references)
     if group_by == "sentence-type" and options.labels:
         return breakdowns.LabelBreakdown(read_matching_lines(options.labels, test))

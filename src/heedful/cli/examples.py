@@ -1,7 +1,5 @@
 """Commands for what comes with the package: `demo`, `recipes`, and the synthetic `data`."""
 
-from __future__ import annotations
-
 import json
 from itertools import islice
 from pathlib import Path

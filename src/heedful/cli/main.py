@@ -5,8 +5,6 @@ non-finite losses in a row; 130 interrupted with nothing to save; 143 interrupte
 HeedfulError is printed without a traceback.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Parameters of commands that come from tasks: data files, and the run of a task's command."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -36,12 +36,8 @@ def find_test_source(recipe: Recipe, files: Files) -> Any:
     options = recipe.task.file_options
     if setting := options.data_setting(files, "test"):
         return TypeAdapter[Any](EvalDataConfig).validate_python(setting)
-    check(
-        recipe.data.test is not None,
-        "data.test",
-        "the recipe of the run names no test set",
-        f"give {options.usage('test')}",
-    )
+    message = "the recipe of the run names no test set"
+    check(recipe.data.test is not None, "data.test", message, f"give {options.usage('test')}")
     return recipe.data.test
 
 
@@ -91,13 +87,9 @@ def read_matching_lines(path: str, test: ReferenceSet) -> list[str]:
     actual, expected = (
         f"{count} line{'' if count == 1 else 's'}" for count in (len(lines), len(test.references))
     )
-    check(
-        actual == expected,
-        display_name(path),
-        f"{actual}, but {expected} of references",
-        "line n of one must belong to line n of the other: look for lost or added lines",
-        DataError,
-    )
+    message = f"{actual}, but {expected} of references"
+    hint = "line n of one must belong to line n of the other: look for lost or added lines"
+    check(actual == expected, display_name(path), message, hint, DataError)
     return lines
 
 
@@ -105,11 +97,8 @@ def check_files(task: Task, files: Files, *, name: str = "this run") -> None:
     """Raise ConfigError for files of another task."""
     for options in all_file_options():
         if options != task.file_options and (selected := options.selected(files)):
-            raise ConfigError(
-                selected[0].flag(),
-                f"{name} {task.description}",
-                f"give {task.file_options.usage('test')}",
-            )
+            hint = f"give {task.file_options.usage('test')}"
+            raise ConfigError(selected[0].flag(), f"{name} {task.description}", hint)
 
 
 def check_supported(

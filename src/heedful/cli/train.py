@@ -1,7 +1,5 @@
 """Commands that write runs and their data: `train`, `prepare` and `average`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from enum import StrEnum
@@ -126,18 +124,11 @@ def prepare(
     from heedful.storage.atomic import lock_folder
 
     config = load_recipe(recipe, [*file_overrides(files), *(overrides or [])])
-    check(
-        config.data.train is not None,
-        "data.train",
-        "the recipe names no training data",
-        f"give {config.task.file_options.usage()}",
-    )
-    check(
-        not isinstance(config.data.train, PreparedDataConfig),
-        "data.train.type",
-        "this data is already tokenized",
-        "name the texts that the tokens were made from",
-    )
+    hint = f"give {config.task.file_options.usage()}"
+    check(config.data.train is not None, "data.train", "the recipe names no training data", hint)
+    message = "this data is already tokenized"
+    hint = "name the texts that the tokens were made from"
+    check(not isinstance(config.data.train, PreparedDataConfig), "data.train.type", message, hint)
     tokenizers = None
     if tokenizer_from is not None:
         folder = tokenizer_from / "tokenizers"
@@ -185,12 +176,8 @@ def average(
     """
     from heedful.experiment.checkpoint_averaging import average_checkpoints
 
-    check(
-        num_last is None or num_best is None,
-        "--num-best",
-        "given together with --num-last",
-        "leave out one of the two",
-    )
+    message = "given together with --num-last"
+    check(num_last is None or num_best is None, "--num-best", message, "leave out one of the two")
     members = average_checkpoints(runs, output_dir, num_last=num_last, num_best=num_best)
     for member in members:
         score = "" if member.score is None else f", score {member.score:.4f}"

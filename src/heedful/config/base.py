@@ -4,8 +4,6 @@ A config with alternatives has a `type`; alternatives stand in fields and in lis
 functions below read this structure from the annotations, so it is written down once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 

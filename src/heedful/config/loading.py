@@ -5,8 +5,6 @@ duplicate key is an error. Invariants: `to_yaml` of a config reads back equal; e
 its location, the value, what is allowed and what to do.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,6 +27,13 @@ from heedful.config.base import (
 from heedful.errors import ConfigError, check, choices_hint, did_you_mean
 
 ConfigT = TypeVar("ConfigT", bound=BaseConfig)
+
+
+class Override(NamedTuple):
+    """One `--set a.b=c`."""
+
+    path: tuple[str, ...]
+    value: Any
 
 
 def validate_settings(
@@ -220,12 +225,8 @@ def read_yaml(text: str, *, location: str) -> Settings:
     settings = parse_value(text, location=location)
     if settings is None:
         return {}
-    check(
-        isinstance(settings, dict),
-        location,
-        f"expected settings of the form `key: value`, got {settings!r}",
-        "write each setting on a separate line",
-    )
+    message = f"expected settings of the form `key: value`, got {settings!r}"
+    check(isinstance(settings, dict), location, message, "write each setting on a separate line")
     return settings
 
 
@@ -272,24 +273,13 @@ def parse_value(text: str, *, location: str) -> Any:
 # settings that only the old type has are dropped, those of both are kept.
 
 
-class Override(NamedTuple):
-    """One `--set a.b=c`."""
-
-    path: tuple[str, ...]
-    value: Any
-
-
 def parse_override(text: str) -> Override:
     """Parse `a.b=c`; the value is YAML."""
     location = f"--set {text}"
     name, equals, value = text.partition("=")
     path = tuple(part.strip() for part in name.split("."))
-    check(
-        equals and all(path),
-        location,
-        "expected a setting and its value",
-        "write it as --set training.max_steps=500",
-    )
+    message = "expected a setting and its value"
+    check(equals and all(path), location, message, "write it as --set training.max_steps=500")
     try:
         return Override(path, parse_value(value, location=location))
     except ConfigError as error:  # located in a line, and there is only one

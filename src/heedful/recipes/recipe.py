@@ -4,14 +4,12 @@ The unions of models and data sources come from the registry of tasks, which als
 sections of a recipe fit together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from importlib import resources
 from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -113,7 +111,7 @@ class Recipe(BaseConfig):
         return task_of_model(self.model)
 
     @model_validator(mode="after")
-    def _check_task(self) -> Recipe:
+    def _check_task(self) -> Self:
         self.task.check_config(self)
         return self
 
@@ -153,10 +151,8 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     elif name_or_path in names:
         settings = read_yaml(read_recipe_text(name_or_path), location=name_or_path)
     else:
-        raise ConfigError(
-            name_or_path,
-            f"no recipe has this name{did_you_mean(name_or_path, names)}",
-            f"{choices_hint(names)}; or give a file that ends in .yaml",
-        )
+        message = f"no recipe has this name{did_you_mean(name_or_path, names)}"
+        hint = f"{choices_hint(names)}; or give a file that ends in .yaml"
+        raise ConfigError(name_or_path, message, hint)
     parsed = [parse_override(text) for text in overrides]
     return validate_settings(Recipe, settings, location=name_or_path, overrides=parsed)

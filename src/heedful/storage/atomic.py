@@ -4,8 +4,6 @@ Contents are written to a temporary name, synced to the disk, and then renamed. 
 reader, also after a kill or a power loss, finds the old contents or the new, never a mixture.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
@@ -67,13 +65,8 @@ def check_free_space(path: Path, size: int) -> None:
     """Raise DiskFullError if `size` bytes do not fit on the disk of `path`."""
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     free, needed = shutil.disk_usage(folder).free, _SPACE_MARGIN * size
-    check(
-        free >= needed,
-        str(path),
-        f"needs {needed / 1e6:,.0f} MB, and {free / 1e6:,.0f} MB are free; {_UNTOUCHED_NOTE}",
-        _MAKE_SPACE_HINT,
-        DiskFullError,
-    )
+    message = f"needs {needed / 1e6:,.0f} MB, and {free / 1e6:,.0f} MB are free; {_UNTOUCHED_NOTE}"
+    check(free >= needed, str(path), message, _MAKE_SPACE_HINT, DiskFullError)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -187,11 +180,9 @@ def _acquire(path: Path) -> int:
     except BlockingIOError:
         holder = os.pread(descriptor, 1000, 0).decode(errors="replace").strip()
         _close(descriptor)
-        raise RunError(
-            str(path.parent),
-            f"{holder or 'another process'} is training here",
-            "wait until it is finished, or name another folder with --run",
-        ) from None
+        message = f"{holder or 'another process'} is training here"
+        hint = "wait until it is finished, or name another folder with --run"
+        raise RunError(str(path.parent), message, hint) from None
     with explain_os_errors(path):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)

@@ -4,8 +4,6 @@ Invariant: a file equals, byte for byte, the one that the safetensors library wr
 buffers it can be written and hashed at the same time, and errors of the disk arrive as such.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Mapping
@@ -84,11 +82,8 @@ def load_into_model(model: nn.Module, weights: Mapping[str, Tensor], *, location
     """Load a state dict into a model; raise RunError if names or shapes differ."""
     expected = unique_weights(model)
     if difference := _first_difference(expected, weights):
-        raise RunError(
-            location,
-            f"the weights are those of another model: {difference}",
-            "restore the weights and the config.yaml that were written together",
-        )
+        hint = "restore the weights and the config.yaml that were written together"
+        raise RunError(location, f"the weights are those of another model: {difference}", hint)
     shards = {name: shard_like(weight, expected[name]) for name, weight in weights.items()}
     model.load_state_dict(shards, strict=False)  # tied weights are stored once
 

@@ -3,8 +3,6 @@
 It imports no torch. A task's commands are functions in its `command` module.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol

@@ -1,7 +1,5 @@
 """Tasks on pairs of texts: tokenized pairs, bucketed batches, loss per target token."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

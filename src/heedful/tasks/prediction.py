@@ -1,7 +1,5 @@
 """What a trained model is used for: predictions, outputs for a test set, samples in training."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

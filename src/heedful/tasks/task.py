@@ -5,15 +5,13 @@ predictor. `PairTask` and `TextTask` implement the data half for pairs of texts 
 text. Invariant: no module outside `tasks/` asks which task a recipe, a model or a predictor has.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -67,7 +65,7 @@ class VocabSizes(NamedTuple):
     target: int
 
     @classmethod
-    def from_tokenizers(cls, tokenizers: TokenizerPair) -> VocabSizes:
+    def from_tokenizers(cls, tokenizers: TokenizerPair) -> Self:
         """Return the sizes of both vocabularies."""
         return cls(len(tokenizers.source), len(tokenizers.target))
 

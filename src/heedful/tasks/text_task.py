@@ -1,7 +1,5 @@
 """Tasks on running text: one long row of tokens, cut into windows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -197,11 +195,9 @@ class TextTask(Task):
         first, *others = members
         model_type = first.config.model.type
         if others:
-            raise ConfigError(
-                "ensemble_with",
-                f"a {model_type} cannot be combined with {others[0].folder}",
-                "only translation models form an ensemble: give one run",
-            )
+            message = f"a {model_type} cannot be combined with {others[0].folder}"
+            hint = "only translation models form an ensemble: give one run"
+            raise ConfigError("ensemble_with", message, hint)
         check(
             first.config.decoding.shallow_fusion is None,
             "decoding.shallow_fusion.run",

@@ -1,7 +1,5 @@
 """`heedful classify`, and the file options of classification; imports no torch."""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated
 

@@ -4,8 +4,6 @@ p(label | text) = softmax(W pool(h_1 .. h_S) + b); with attention pooling, a lea
 to the states (Yang et al. 2016, section 2.2). Invariant: padding does not change the output.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import torch
@@ -98,12 +96,8 @@ class TextClassifierConfig(BaseConfig):
 
     def build(self, *, source_vocab_size: int, target_vocab_size: int) -> TextClassifier:
         num_labels = target_vocab_size - NUM_SPECIAL_TOKENS
-        check(
-            num_labels > 1,
-            "data.train",
-            f"the training data has {num_labels} label; a classifier needs two or more",
-            "look at the column of labels",
-        )
+        message = f"the training data has {num_labels} label; a classifier needs two or more"
+        check(num_labels > 1, "data.train", message, "look at the column of labels")
         encoder = self.encoder.build(vocab_size=source_vocab_size)
         model = TextClassifier(
             encoder,

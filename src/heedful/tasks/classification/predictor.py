@@ -3,8 +3,6 @@
 Invariant: the prediction for a text does not depend on the other texts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple

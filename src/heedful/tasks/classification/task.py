@@ -1,7 +1,5 @@
 """Text classification as a task: pairs of a text and its label."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
@@ -96,12 +94,9 @@ class ClassificationTask(PairTask):
     @override
     def check_config(self, config: ExperimentConfig) -> None:
         target = getattr(config.tokenizers, "target", None)
-        check(
-            isinstance(target, LabelTokenizerConfig),
-            "tokenizers.target.type",
-            "the target texts of a text-classifier are labels",
-            "set `tokenizers: {type: separate, source: {type: word}, target: {type: label}}`",
-        )
+        message = "the target texts of a text-classifier are labels"
+        hint = "set `tokenizers: {type: separate, source: {type: word}, target: {type: label}}`"
+        check(isinstance(target, LabelTokenizerConfig), "tokenizers.target.type", message, hint)
         super().check_config(config)
 
     @override
@@ -110,12 +105,9 @@ class ClassificationTask(PairTask):
             ("objective", training.objective, CrossEntropyObjectiveConfig),
             ("scheduled_sampling", training.scheduled_sampling, TeacherForcingConfig),
         ):
-            check(
-                isinstance(value, expected),
-                f"training.{setting}.type",
-                f"'{value.type}' needs a decoder, and a text-classifier has none",
-                f"remove training.{setting}",
-            )
+            message = f"'{value.type}' needs a decoder, and a text-classifier has none"
+            hint = f"remove training.{setting}"
+            check(isinstance(value, expected), f"training.{setting}.type", message, hint)
         return LabelCrossEntropy(label_smoothing=training.label_smoothing)
 
     @override
@@ -157,12 +149,8 @@ class ClassificationTask(PairTask):
     def build_predictor(
         self, members: Sequence[LoadedRun], device: torch.device, load_run: RunLoader
     ) -> Classifier:
-        check(
-            len(members) == 1,
-            "ensemble_with",
-            "text classifiers cannot form an ensemble",
-            "give one run",
-        )
+        message = "text classifiers cannot form an ensemble"
+        check(len(members) == 1, "ensemble_with", message, "give one run")
         model = members[0].model
         assert isinstance(model, TextClassifier), type(model)
         return Classifier(model, members[0].tokenizers, device=device)

@@ -1,7 +1,5 @@
 """`heedful generate`: sample text from a language model; imports no torch."""
 
-from __future__ import annotations
-
 import sys
 from itertools import chain
 from pathlib import Path

@@ -4,8 +4,6 @@ A line break is the token EOS. Without a prompt the model starts on a new line. 
 is streamed piece by piece is the text of all tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Language modeling: predict every token of a running text from those before it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Masked language modeling: predict the masked tokens of a text from both sides (BERT)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -107,13 +105,9 @@ class MaskFiller(TextPredictor):
         ids = encode_prompt(text.replace(MASK, _MASK_PLACEHOLDER), self.tokenizer)
         ids = _replace_subsequence(ids, placeholder, mask_id)
         ids = [*_replace_subsequence(ids, placeholder[1:], mask_id), EOS]
-        check(
-            ids.count(mask_id) == text.count(MASK),
-            "text",
-            f"some words are not in the vocabulary and cannot be told from {MASK}",
-            "use words of the training data",
-            DataError,
-        )
+        message = f"some words are not in the vocabulary and cannot be told from {MASK}"
+        hint = "use words of the training data"
+        check(ids.count(mask_id) == text.count(MASK), "text", message, hint, DataError)
         return ids
 
 

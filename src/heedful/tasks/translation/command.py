@@ -133,12 +133,9 @@ def _check_options(
 ) -> None:
     """Raise ConfigError for options that would have no effect."""
     for option, value in search_options.items():
-        check(
-            force_target is None or value is None,
-            option,
-            "has no effect, because --force-target gives the outputs",
-            f"remove {option} or --force-target",
-        )
+        message = "has no effect, because --force-target gives the outputs"
+        hint = f"remove {option} or --force-target"
+        check(force_target is None or value is None, option, message, hint)
     check(
         alignment_method is None or save_alignments is not None,
         "--alignment-method",
@@ -250,12 +247,9 @@ def choose_num_processes(num_workers: int, load: PredictorLoader, *, num_texts: 
     """Return the number of processes to start; 0 workers means one per core."""
     if num_workers == 1:
         return 1
-    check(
-        load.device_type == "cpu",
-        "--num-workers",
-        f"several processes cannot share the device {load.device_type!r}",
-        "remove --num-workers, or add --device cpu",
-    )
+    message = f"several processes cannot share the device {load.device_type!r}"
+    hint = "remove --num-workers, or add --device cpu"
+    check(load.device_type == "cpu", "--num-workers", message, hint)
     max_processes = num_workers or available_cores()
     if num_texts is None:
         return max_processes

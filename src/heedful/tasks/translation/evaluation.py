@@ -1,7 +1,5 @@
 """Evaluation of translation models: on a test set, and on dev sources during training."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -49,12 +47,8 @@ class TranslationOutputs(SystemOutputs):
         else:
             is_of_model = metric in MODEL_METRICS.values()
             return self._scored["log_probs"] if is_of_model else self.texts
-        check(
-            any(lines),
-            "--metrics",
-            f"{name} needs attention weights, and this model has no attention",
-            "leave it out, or evaluate a run with attention",
-        )
+        message = f"{name} needs attention weights, and this model has no attention"
+        check(any(lines), "--metrics", message, "leave it out, or evaluate a run with attention")
         return lines
 
     @cached_property
@@ -102,21 +96,16 @@ class GreedyTranslationEvaluator(DevEvaluator):
         metric = VALIDATION_METRICS[name].metric
         if metric is None:
             return
-        check(
-            self.pairs,
-            METRIC_SETTING,
-            f"{name} needs outputs, but no dev source is short enough to be decoded",
-            f"raise decoding.max_source_length, or set {METRIC_SETTING} to loss or accuracy",
-        )
+        message = f"{name} needs outputs, but no dev source is short enough to be decoded"
+        hint = f"raise decoding.max_source_length, or set {METRIC_SETTING} to loss or accuracy"
+        check(self.pairs, METRIC_SETTING, message, hint)
         references = [pair.target for pair in self.pairs]
         try:
             compute_score(metric, references, references)
         except DataError as error:
-            raise ConfigError(
-                METRIC_SETTING,
-                f"{name} cannot read the dev references: {error.message}",
-                f"set {METRIC_SETTING} to a metric of text, such as bleu or exact-match",
-            ) from error
+            message = f"{name} cannot read the dev references: {error.message}"
+            hint = f"set {METRIC_SETTING} to a metric of text, such as bleu or exact-match"
+            raise ConfigError(METRIC_SETTING, message, hint) from error
 
     @override
     def compute_scores(self, names: Sequence[str]) -> dict[str, float]:

@@ -6,8 +6,6 @@ if there are fewer. Files are written before standard output: whoever has read a
 the matching lines in the files.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import stat
@@ -80,11 +78,9 @@ def raise_unequal_lengths(files: list[str], counts: list[str]) -> NoReturn:
     file, count = next(
         (file, count) for file, count in zip(files, counts, strict=True) if count != counts[0]
     )
-    raise DataError(
-        display_name(file),
-        f"{count} lines, but {display_name(files[0])} has {counts[0]}",
-        "line n of one file must belong to line n of the other: check for missing or extra lines",
-    )
+    message = f"{count} lines, but {display_name(files[0])} has {counts[0]}"
+    hint = "line n of one file must belong to line n of the other: check for missing or extra lines"
+    raise DataError(display_name(file), message, hint)
 
 
 def count_lines(request_files: RequestFiles) -> int | None:
@@ -120,12 +116,9 @@ def is_streamed(file: str) -> bool:
 
 def check_single_stdin(request_files: RequestFiles) -> None:
     """Raise ConfigError if two files are standard input."""
-    check(
-        request_files.files.count(STANDARD_INPUT) <= 1,
-        "standard input",
-        "only one file can be read from it",
-        "replace one - by a file",
-    )
+    message = "only one file can be read from it"
+    hint = "replace one - by a file"
+    check(request_files.files.count(STANDARD_INPUT) <= 1, "standard input", message, hint)
 
 
 def parse_constraints(line: str, location: str) -> dict[str, Any]:
@@ -138,13 +131,9 @@ def parse_constraints(line: str, location: str) -> dict[str, Any]:
         message = f"must be a JSON object, but is {_shorten(constraints)}"
         raise DataError(location, message, _EXAMPLE_HINT)
     for key, value in constraints.items():
-        check(
-            key in _CONSTRAINT_FORMATS,
-            location,
-            f"unknown constraint {key!r}{did_you_mean(key, _CONSTRAINT_FORMATS)}",
-            choices_hint(_CONSTRAINT_FORMATS),
-            DataError,
-        )
+        message = f"unknown constraint {key!r}{did_you_mean(key, _CONSTRAINT_FORMATS)}"
+        hint = choices_hint(_CONSTRAINT_FORMATS)
+        check(key in _CONSTRAINT_FORMATS, location, message, hint, DataError)
         is_valid, example = _CONSTRAINT_FORMATS[key]
         message = f"{key!r} cannot be {_shorten(value)}"
         check(is_valid(value), location, message, f"write {example}", DataError)

@@ -1,7 +1,5 @@
 """Translation: write a target text for a source text, with an encoder-decoder or a prefix LM."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -64,20 +62,13 @@ def build_ensemble(members: Sequence[LoadedRun], device: torch.device) -> Decoda
     expected = members[0].tokenizers
     for folder, config, tokenizers, model in members:
         if not isinstance(model, Seq2SeqModel):
-            raise RunError(
-                str(folder),
-                f"this run is a {config.model.type}; only translation models form an ensemble",
-                "leave it out",
-            )
+            message = f"this run is a {config.model.type}; only translation models form an ensemble"
+            raise RunError(str(folder), message, "leave it out")
         for side in ("source", "target"):
             difference = _first_difference(getattr(expected, side), getattr(tokenizers, side))
-            check(
-                not difference,
-                str(folder),
-                f"its {side} vocabulary differs: {difference}",
-                "use runs that were trained with the same tokenizers",
-                RunError,
-            )
+            message = f"its {side} vocabulary differs: {difference}"
+            hint = "use runs that were trained with the same tokenizers"
+            check(not difference, str(folder), message, hint, RunError)
         models.append(accelerate_for_inference(model, device))
     averaging = members[0].config.decoding.ensemble_averaging
     return Ensemble(models, averaging) if len(models) > 1 else models[0]
@@ -88,11 +79,9 @@ def _add_language_model(
 ) -> DecodableModel:
     """Add a language model, which must have the target vocabulary (shallow fusion)."""
     if not isinstance(lm_run.model, LanguageModel):
-        raise ConfigError(
-            _LANGUAGE_MODEL,
-            f"the run {lm_run.folder} is a {lm_run.config.model.type}, not a language model",
-            "name a run whose model has `type: language-model`",
-        )
+        message = f"the run {lm_run.folder} is a {lm_run.config.model.type}, not a language model"
+        hint = "name a run whose model has `type: language-model`"
+        raise ConfigError(_LANGUAGE_MODEL, message, hint)
     difference = _first_difference(first.tokenizers.target, lm_run.tokenizers.target)
     check(
         not difference,

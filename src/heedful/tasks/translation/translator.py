@@ -4,8 +4,6 @@ Texts are sorted by length and batched for speed, and returned in their order. I
 of a text does not depend on the other texts; with sampling it depends on the seed and its index.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
