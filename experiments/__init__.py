@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from heedful.storage import write_text
+from heedful.storage.atomic import write_text
 
 LAB = Path("docs/lab")
 

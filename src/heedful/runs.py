@@ -23,10 +23,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heedful import storage
 from heedful.config import parse_override, read_settings, to_yaml, validate_settings
 from heedful.errors import ConfigError, RunError, check
 from heedful.recipes import Recipe
+from heedful.storage.atomic import atomic_replace, explain_os_errors, write_text
+from heedful.storage.manifest import (
+    MANIFEST,
+    read_and_verify_manifest,
+    replace_with_manifest,
+    require_folder,
+)
 from heedful.storage.state_dict import load_weights, save_weights
 from heedful.tasks.language_modeling.generator import TextGenerator
 from heedful.tasks.task import LoadedRun, Task, VocabSizes
@@ -54,10 +60,10 @@ class Run:
 
     def initialize(self, recipe: Recipe, tokenizers: TokenizerPair) -> None:
         """Write recipe and tokenizers."""
-        with storage.atomic_replace(self.folder / _TOKENIZERS_FOLDER) as temporary:
+        with atomic_replace(self.folder / _TOKENIZERS_FOLDER) as temporary:
             temporary.mkdir()
             tokenizers.save(temporary)
-        storage.write_text(self.folder / _CONFIG, to_yaml(recipe))
+        write_text(self.folder / _CONFIG, to_yaml(recipe))
 
     def read_recipe(self) -> Recipe:
         """Read the recipe."""
@@ -70,12 +76,12 @@ class Run:
 
     def replace_recipe(self, recipe: Recipe) -> None:
         """Replace the recipe, and update the manifest if there is one."""
-        if (self.folder / storage.MANIFEST).exists():
-            metadata = storage.read_and_verify_manifest(self.folder)
+        if (self.folder / MANIFEST).exists():
+            metadata = read_and_verify_manifest(self.folder)
             del metadata["files"]
             self._replace(_CONFIG, partial(_write_config, recipe), metadata)
         else:
-            storage.write_text(self.folder / _CONFIG, to_yaml(recipe))
+            write_text(self.folder / _CONFIG, to_yaml(recipe))
 
     def save_model(self, state_dict: Mapping[str, Tensor], *, step: int) -> None:
         """Save the parameters that the run is used with."""
@@ -92,24 +98,22 @@ class Run:
         files = [path for path in (self.folder / _TOKENIZERS_FOLDER).rglob("*") if path.is_file()]
         files += [self.folder / _CONFIG, self.folder / _WEIGHTS]
         unchanged = [path for path in files if path.name != name]
-        storage.replace_with_manifest(self.folder, {name: write}, unchanged, metadata)
+        replace_with_manifest(self.folder, {name: write}, unchanged, metadata)
 
     def verify(self) -> dict[str, Any]:
         """Verify every file against the manifest, and return it."""
         check(
-            (self.folder / storage.MANIFEST).exists() or not self.exists,
+            (self.folder / MANIFEST).exists() or not self.exists,
             str(self.folder),
             "training has not saved parameters here yet",
             "wait for the first validation, or run the same `heedful train` command again",
             RunError,
         )
-        storage.require_folder(
-            self.folder, "run folder", "name a folder written by `heedful train`"
-        )
-        manifest = storage.read_and_verify_manifest(self.folder)
+        require_folder(self.folder, "run folder", "name a folder written by `heedful train`")
+        manifest = read_and_verify_manifest(self.folder)
         check(
             manifest.get("format") == FORMAT_VERSION,
-            str(self.folder / storage.MANIFEST),
+            str(self.folder / MANIFEST),
             f"the run has format {manifest.get('format')}, but this version of heedful reads "
             f"format {FORMAT_VERSION}",
             f"use the version that wrote it ({manifest.get('heedful', 'unknown')}), or train again",
@@ -131,7 +135,7 @@ class Run:
 
     def _append_lines(self, name: str, entries: Sequence[Mapping[str, Any]]) -> None:
         path = self.folder / name
-        with storage.explain_os_errors(path), path.open("a", encoding="utf-8") as file:
+        with explain_os_errors(path), path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(entry) + "\n" for entry in entries)
 
     def truncate_logs_after(self, step: int) -> None:
@@ -140,9 +144,7 @@ class Run:
             path = self.folder / name
             if path.exists():
                 lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-                storage.write_text(
-                    path, "".join(line for line in lines if _read_step(line) <= step)
-                )
+                write_text(path, "".join(line for line in lines if _read_step(line) <= step))
 
 
 def _write_config(recipe: Recipe, path: Path) -> None:

@@ -41,7 +41,7 @@ class OutputClosedError(HeedfulError):
 @contextmanager
 def handle_stdout_errors() -> Iterator[None]:
     """Turn a closed pipe or a full disk behind standard output into a HeedfulError."""
-    from heedful.storage import explain_os_errors
+    from heedful.storage.atomic import explain_os_errors
 
     try:
         with explain_os_errors(Path("standard output")):

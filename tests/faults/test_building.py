@@ -10,7 +10,7 @@ import pytest
 
 from heedful.data.sharded_dataset import load_prepared_dataset
 from heedful.errors import CorruptRunError
-from heedful.storage import MANIFEST
+from heedful.storage.manifest import MANIFEST
 
 pytestmark = pytest.mark.faults
 

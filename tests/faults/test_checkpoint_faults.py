@@ -17,13 +17,12 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save
 
 from heedful.errors import DiskFullError, StorageError
-from heedful.storage import (
-    clean_up_interrupted,
+from heedful.storage.atomic import clean_up_interrupted, lock_folder
+from heedful.storage.manifest import (
     read_and_verify_manifest,
     read_manifest_unverified,
     replace_with_manifest,
 )
-from heedful.storage.atomic import lock_folder
 from heedful.training.checkpoints import (
     CheckpointConfig,
     CheckpointManager,
@@ -193,7 +192,7 @@ def assert_damage_is_noticed(folder, spoiled):
 @pytest.mark.parametrize("are_strengthened", [True, False], ids=["sha-256", "quick hashes"])
 def test_flipped_bytes_are_detected(tmp_path, saved, monkeypatch, are_strengthened):
     if not are_strengthened:
-        monkeypatch.setattr("heedful.storage.add_sha256", lambda place: None)
+        monkeypatch.setattr("heedful.storage.manifest.add_sha256", lambda place: None)
         checkpoints = CheckpointManager(saved, CheckpointConfig(), pytest.fail)
         checkpoints.save(snapshot(2, width=3000))
         checkpoints.close()
@@ -274,7 +273,7 @@ def test_disk_that_fills_while_saving_keeps_old_checkpoints(small_disk, monkeypa
     checkpoints.save(snapshot(1, MEGABYTES_8))
     checkpoints.wait_until_verified()
     # Others take the room between the look at it and the writing.
-    monkeypatch.setattr("heedful.storage.check_free_space", lambda place, size: None)
+    monkeypatch.setattr("heedful.storage.atomic.check_free_space", lambda place, size: None)
     for left in (0, 4096, 1_000_000, 5_000_000, 7_900_000):
         (small_disk / "other").unlink(missing_ok=True)
         free = shutil.disk_usage(small_disk).free
@@ -335,7 +334,7 @@ def try_to_save(checkpoints, step):
 @pytest.mark.parametrize("name", ["fsync", "rename", "replace"])
 def test_failing_system_calls_corrupt_nothing(tmp_path, monkeypatch, name, step):
     checkpoints = CheckpointManager(tmp_path / "checkpoints", CheckpointConfig(), pytest.fail)
-    monkeypatch.setattr("heedful.storage.add_sha256", lambda place: None)
+    monkeypatch.setattr("heedful.storage.manifest.add_sha256", lambda place: None)
     working, failed = getattr(os, name), 0
     for moment in itertools.count(1):
         checkpoints.save(snapshot(1))

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 import heedful
 from heedful.errors import RunError
-from heedful.storage import read_and_verify_manifest
+from heedful.storage.manifest import read_and_verify_manifest
 from tests.commands import start_heedful, write_recipe
 from tests.equivalence.test_resuming import assert_same_end, last_checkpoint, wait_for
 

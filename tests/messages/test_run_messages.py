@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 from safetensors.torch import load_file, save_file
 
-from heedful.storage import write_manifest
+from heedful.storage.manifest import write_manifest
 from tests.commands import heedful, start_heedful, write_recipe
 
 RESTORE_HINT = "  restore the folder from a copy, or train again into another folder\n"

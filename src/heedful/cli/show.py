@@ -104,7 +104,7 @@ def write_figures(
 ) -> None:
     """Write figures, and print their paths."""
     from heedful.inspection.attention_map import render_html, render_svg
-    from heedful.storage import write_text
+    from heedful.storage.atomic import write_text
 
     maps = [result.attention_map for result in results if result.attention_map is not None]
     if svg:
@@ -130,7 +130,8 @@ def report(
     from heedful.evaluation.registry import VALIDATION_METRICS
     from heedful.inspection.run_report import render_run_page
     from heedful.inspection.training_curves import read_json_lines
-    from heedful.storage import require_folder, write_text
+    from heedful.storage.atomic import write_text
+    from heedful.storage.manifest import require_folder
 
     config, page = run / "config.yaml", run / "report.html"
     hint = "name a folder written by `heedful train`"

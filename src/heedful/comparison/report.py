@@ -21,7 +21,7 @@ from heedful.comparison.tables import system_header
 from heedful.plotting import html
 from heedful.plotting.charts import CHART_STYLE
 from heedful.plotting.svg import escape_line
-from heedful.storage import explain_os_errors, write_text
+from heedful.storage.atomic import explain_os_errors, write_text
 
 MAX_EXAMPLE_LENGTH = 200  # words of an output that are compared and shown
 _EXACT_MATCH_MARK = "\u2713"  # a check mark

@@ -23,7 +23,7 @@ from heedful.errors import ConfigError, check, choices_hint, did_you_mean
 from heedful.experiment.environment import environment_info
 from heedful.recipes import Recipe
 from heedful.runs import Run, resolve_device
-from heedful.storage import read_and_verify_manifest
+from heedful.storage.manifest import read_and_verify_manifest
 from heedful.training.config import TrainingConfig
 from heedful.training.distributed import SINGLE_PROCESS
 

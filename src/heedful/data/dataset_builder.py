@@ -54,15 +54,13 @@ from heedful.data.sharded_dataset import (
 from heedful.data.sources import SourceConfig
 from heedful.errors import CorruptRunError, RunError
 from heedful.parallel import available_cores, worker_pool
-from heedful.storage import (
-    MANIFEST,
+from heedful.storage.atomic import (
     atomic_replace,
     clean_up_interrupted,
     explain_os_errors,
-    read_and_verify_manifest,
-    write_manifest,
     write_text,
 )
+from heedful.storage.manifest import MANIFEST, read_and_verify_manifest, write_manifest
 from heedful.tokenization.tokenizer_pair import TokenizerPair, TokenizersConfig
 
 SHARD_SIZE = 250_000

@@ -20,7 +20,7 @@ from pydantic import Field, PositiveInt
 from heedful.config import BaseConfig
 from heedful.data.pair_dataset import Pair
 from heedful.errors import DataError, check
-from heedful.storage import explain_os_errors
+from heedful.storage.atomic import explain_os_errors
 
 Ids = Sequence[int]
 FilterReasons = NDArray[np.uint8]

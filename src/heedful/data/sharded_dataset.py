@@ -26,8 +26,8 @@ from heedful.data.examples import EXAMPLE_FORMATS, ExampleFormat, TokenizedChunk
 from heedful.data.filtering import FilterConfig, FilterReport, merge_reports
 from heedful.data.pair_dataset import InMemoryPairDataset, deinterleave
 from heedful.errors import CorruptRunError, DataError, check
-from heedful.storage import (
-    atomic_replace,
+from heedful.storage.atomic import atomic_replace
+from heedful.storage.manifest import (
     read_and_verify_manifest,
     read_manifest_unverified,
     require_folder,

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from heedful.config import differences
 from heedful.errors import RunError, check
 from heedful.runs import Run
-from heedful.storage import MANIFEST, atomic_replace, read_and_verify_manifest
+from heedful.storage.atomic import atomic_replace
+from heedful.storage.manifest import MANIFEST, read_and_verify_manifest
 from heedful.storage.state_dict import load_weights, unique_weights
 from heedful.tasks.task import VocabSizes
 from heedful.training.checkpoints import MODEL_FILE, list_checkpoints

@@ -27,7 +27,7 @@ from heedful.experiment.flops import training_flops_per_target
 from heedful.pytree import map_tensors, tensors_of
 from heedful.recipes import Recipe
 from heedful.runs import Run
-from heedful.storage import atomic_replace
+from heedful.storage.atomic import atomic_replace
 from heedful.tasks.task import DataModule, Task, VocabSizes
 from heedful.training.callbacks import Callback, MetricsLogger, StepMetrics, ValidationResult
 from heedful.training.checkpoints import CheckpointManager, Snapshot

@@ -23,8 +23,7 @@ from heedful.experiment.environment import InterruptedUnsavedError, handle_stop_
 from heedful.experiment.job import TrainingJob
 from heedful.recipes import Recipe
 from heedful.runs import Run, resolve_device
-from heedful.storage import clean_up_interrupted
-from heedful.storage.atomic import lock_folder
+from heedful.storage.atomic import clean_up_interrupted, lock_folder
 from heedful.training.callbacks import Callback
 from heedful.training.checkpoints import CheckpointManager, Snapshot
 from heedful.training.config import TrainingConfig

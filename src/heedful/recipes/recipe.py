@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from heedful.config import (
-    BaseConfig,
-    parse_override,
-    read_settings,
-    read_yaml,
-    validate_settings,
-)
+from heedful.config import BaseConfig, parse_override, read_settings, read_yaml, validate_settings
 from heedful.config.base import type_of, with_default_type
 from heedful.data.filtering import FilterConfig
 from heedful.data.token_stream import LMBatchingConfig

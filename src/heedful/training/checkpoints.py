@@ -28,9 +28,9 @@ from pydantic import NonNegativeInt, PositiveInt
 from safetensors.torch import load_file
 from torch import Tensor
 
-from heedful import storage
 from heedful.config import BaseConfig
 from heedful.errors import CorruptRunError, DiskFullError
+from heedful.storage import atomic, manifest
 from heedful.storage.state_dict import serialize_safetensors
 
 MODEL_FILE, TRAINING_STATE_FILE = "model.safetensors", "training.safetensors"
@@ -109,25 +109,25 @@ class CheckpointManager:
         self.wait_until_verified()
         path = self.folder / f"step-{snapshot.step:08d}"
         progress = json.dumps(snapshot.metadata, indent=2) + "\n"
-        contents: dict[str, list[storage.Buffer]] = {
+        contents: dict[str, list[manifest.Buffer]] = {
             MODEL_FILE: serialize_safetensors(snapshot.model_state_dict),
             TRAINING_STATE_FILE: serialize_safetensors(snapshot.training_tensors),
             PROGRESS_FILE: [progress.encode()],
         }
-        storage.check_free_space(
+        atomic.check_free_space(
             path, sum(len(part) for parts in contents.values() for part in parts)
         )
         if score is None:
             score = _read_score(path)  # a step that is saved again keeps its score
         elif not math.isfinite(score):
             score = None
-        with storage.atomic_replace(path) as temporary:
+        with atomic.atomic_replace(path) as temporary:
             temporary.mkdir()
             for name, folder in snapshot.extra_folders.items():
                 folder.rename(temporary / name)
             existing = [file for file in temporary.rglob("*") if file.is_file()]
             metadata = {"step": snapshot.step, "score": score}
-            storage.write_with_manifest(temporary, contents, metadata, existing=existing)
+            manifest.write_with_manifest(temporary, contents, metadata, existing=existing)
         self._verification = self._executor.submit(self._verify_and_prune, path)
 
     def load(self) -> Snapshot | None:
@@ -136,10 +136,10 @@ class CheckpointManager:
         Corrupt checkpoints are moved aside and logged. It is an error if there is no good one.
         """
         self.wait_until_verified()  # the clean-up must not remove what is being verified
-        storage.clean_up_interrupted(self.folder)
+        atomic.clean_up_interrupted(self.folder)
         infos = list_checkpoints(self.folder)
         for info in infos:
-            storage.clean_up_interrupted(info.folder)
+            atomic.clean_up_interrupted(info.folder)
         for info in reversed(infos):
             if self._is_intact(info.folder):
                 if info is not infos[-1]:
@@ -167,26 +167,26 @@ class CheckpointManager:
             self._executor.shutdown()
 
     def _verify_and_prune(self, path: Path) -> None:
-        storage.drop_page_cache(path)
+        atomic.drop_page_cache(path)
         if self._is_intact(path):
             infos = list_checkpoints(self.folder)
             kept = checkpoints_to_keep(infos, self._config)
             for info in infos:
                 if info.step not in kept:
-                    storage.remove_path(info.folder)
+                    atomic.remove_path(info.folder)
             with suppress(DiskFullError):  # the checkpoint is good without the hashes
                 if path.exists():
-                    storage.add_sha256(path)
+                    manifest.add_sha256(path)
 
     def _is_intact(self, path: Path) -> bool:
         """Verify a checkpoint; a corrupt one is moved aside and logged."""
         try:
-            storage.read_and_verify_manifest(path)
+            manifest.read_and_verify_manifest(path)
         except CorruptRunError as error:
             target = path.with_name(_CORRUPT_PREFIX + path.name)
-            with storage.explain_os_errors(target):
+            with atomic.explain_os_errors(target):
                 if target.exists():
-                    storage.remove_path(target)
+                    atomic.remove_path(target)
                 path.rename(target)
             problem = f"{error.location}: {error.message}"
             self._log(f"corrupt checkpoint: {problem}; moved to {target.name}")
@@ -196,7 +196,7 @@ class CheckpointManager:
 
 def _read_score(path: Path) -> float | None:
     try:
-        return storage.read_manifest_unverified(path)["score"]
+        return manifest.read_manifest_unverified(path)["score"]
     except (CorruptRunError, KeyError):
         return None
 

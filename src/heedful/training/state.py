@@ -20,7 +20,7 @@ from torch import Tensor
 
 from heedful.data.batching import DataCursor
 from heedful.errors import DiskFullError, HeedfulError
-from heedful.storage import check_free_space, explain_os_errors, remove_path
+from heedful.storage.atomic import check_free_space, explain_os_errors, remove_path
 from heedful.storage.state_dict import is_sharded, load_into_model, shard_like
 from heedful.training.checkpoints import Snapshot
 from heedful.training.config import TrainingConfig

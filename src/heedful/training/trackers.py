@@ -26,7 +26,7 @@ from typing_extensions import override
 
 from heedful.config import flatten_settings
 from heedful.errors import check, choices_hint, did_you_mean
-from heedful.storage import write_text
+from heedful.storage.atomic import write_text
 from heedful.training.callbacks import (
     Callback,
     LoggedSample,

@@ -231,7 +231,7 @@ def test_folder_with_other_contents_is_rejected(pairs, tmp_path, copied_run):
 
 @pytest.fixture
 def copied_run(tmp_path):
-    from heedful.storage import write_manifest
+    from heedful.storage.manifest import write_manifest
 
     run = tmp_path / "run"
     run.mkdir()

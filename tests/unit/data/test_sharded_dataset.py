@@ -13,7 +13,7 @@ from heedful.data.sharded_dataset import (
     open_shard,
     write_shard,
 )
-from heedful.storage import read_and_verify_manifest
+from heedful.storage.manifest import read_and_verify_manifest
 from heedful.tokenization.ragged_array import RaggedArray
 
 ids = st.lists(st.integers(0, 70_000), max_size=5)

@@ -228,7 +228,7 @@ def test_tokens_without_dev_data_are_reported(tmp_path):
     ],
 )
 def test_other_folders_are_reported(tmp_path, damage, problem):
-    from heedful.storage import write_manifest
+    from heedful.storage.manifest import write_manifest
 
     prepared(tmp_path)
     folder = tmp_path / "token"

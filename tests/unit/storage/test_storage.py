@@ -12,17 +12,19 @@ from threading import Event, Thread
 import pytest
 
 from heedful.errors import CorruptRunError, DiskFullError, StorageError
-from heedful.storage import (
-    add_sha256,
+from heedful.storage.atomic import (
     atomic_replace,
     check_free_space,
     clean_up_interrupted,
+    remove_path,
+    write_text,
+)
+from heedful.storage.manifest import (
+    add_sha256,
     read_and_verify_manifest,
     read_manifest_unverified,
-    remove_path,
     replace_with_manifest,
     write_manifest,
-    write_text,
     write_with_manifest,
 )
 

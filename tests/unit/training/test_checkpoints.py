@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.errors import CorruptRunError, DiskFullError
-from heedful.storage import read_and_verify_manifest, read_manifest_unverified
 from heedful.storage.atomic import atomic_replace
+from heedful.storage.manifest import read_and_verify_manifest, read_manifest_unverified
 from heedful.training.checkpoints import (
     CheckpointConfig,
     CheckpointInfo,
@@ -243,7 +243,7 @@ def test_full_disk_while_hashes_are_added_does_no_harm(checkpoints, monkeypatch)
     def full(folder):
         raise DiskFullError(str(folder), "", "")
 
-    monkeypatch.setattr("heedful.storage.add_sha256", full)
+    monkeypatch.setattr("heedful.storage.manifest.add_sha256", full)
     save(checkpoints, 1)
     entries = read_manifest_unverified(checkpoints.folder / "step-00000001")["files"].values()
     assert all("page_sums" in entry for entry in entries)
@@ -254,7 +254,7 @@ def test_background_error_is_raised_at_the_next_call(checkpoints, monkeypatch):
     def forbidden(folder):
         raise PermissionError
 
-    monkeypatch.setattr("heedful.storage.add_sha256", forbidden)
+    monkeypatch.setattr("heedful.storage.manifest.add_sha256", forbidden)
     checkpoints.save(snapshot(1))
     with pytest.raises(PermissionError):
         checkpoints.save(snapshot(2))

@@ -43,7 +43,7 @@ def generate(
 
     Example: heedful generate runs/shakespeare --num-samples 5 --top-p 0.95 --seed 7 -o texts.txt
     """
-    from heedful.storage import write_text
+    from heedful.storage.atomic import write_text
     from heedful.tasks.language_modeling.generator import build_sampling_options
 
     options = build_sampling_options(temperature=temperature, top_k=top_k, top_p=top_p)

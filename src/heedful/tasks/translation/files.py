@@ -21,7 +21,7 @@ from heedful.decoding.requests import Request
 from heedful.decoding.translation import Translation
 from heedful.decoding.word_alignment import Aligner, format_pharaoh, word_alignment
 from heedful.errors import DataError, check, choices_hint, did_you_mean
-from heedful.storage import explain_os_errors
+from heedful.storage.atomic import explain_os_errors
 from heedful.terminal import handle_stdout_errors
 
 _COMPRESSED_SUFFIXES = (".gz", ".xz")
