@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from heedful.data.filtering import (
+    ChunkFilter,
     FilterConfig,
     check_not_empty,
     compute_filter_reasons,
@@ -312,10 +313,9 @@ def message_of_filtering(pairs, **settings):
     config = FilterConfig(**settings)
 
     def filter_pairs():
-        reasons = compute_filter_reasons(
-            pairs, config, source_ids=ids[0], target_ids=ids[1], location="train.tsv"
-        )
-        check_not_empty(make_report(reasons, pairs, config), location="train.tsv")
+        chunk = ChunkFilter(config, "train.tsv")
+        reasons = compute_filter_reasons(pairs, *ids, chunk)
+        check_not_empty(make_report(reasons, pairs, chunk), location="train.tsv")
 
     return message(filter_pairs)
 

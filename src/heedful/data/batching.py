@@ -6,8 +6,6 @@ Invariants: an epoch contains every example exactly once; a stream started from 
 another continues it exactly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice

@@ -5,8 +5,6 @@ it. Both read the same blocks. Invariant: no tokens of data that changed between
 kept.
 """
 
-from __future__ import annotations
-
 import json
 from bisect import bisect_left
 from collections import deque

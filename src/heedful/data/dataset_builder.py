@@ -5,8 +5,6 @@ even a kill, the same command builds what is missing or corrupt. Invariant: the 
 not depend on interruptions or on the number of workers.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -5,11 +5,9 @@ Invariant: the tokens of a chunk of examples depend on the chunk and the setting
 tokens of a corpus do not depend on how it was divided among chunks and workers.
 """
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.data.filtering import (
+    ChunkFilter,
     FilterConfig,
     FilterReason,
     FilterReport,
@@ -50,16 +49,6 @@ class TokenizedChunk(NamedTuple):
     values: NDArray[np.integer[Any]]
     lengths: Integers  # of each text; of a pair, the source before the target
     metadata: dict[str, Any]  # counts to be reported
-
-
-class ChunkFilter(NamedTuple):
-    """How a chunk of examples is filtered, and how errors name them."""
-
-    config: FilterConfig
-    location: str  # of the data
-    first_row: int = 1  # number of the first example
-    duplicates: Collection[int] = ()  # examples that are known to be duplicates
-    seen: set[int] | None = None  # hashes of earlier pairs, to find duplicates in memory
 
 
 class ExampleFormat(ABC):
@@ -122,24 +111,12 @@ class PairFormat(ExampleFormat):
     ) -> TokenizedChunk:
         sources = tokenizers.source.encode_batch([pair.source for pair in examples])
         targets = tokenizers.target.encode_batch([pair.target for pair in examples])
-        config, location, first_row, duplicates, seen = filtering
-        reasons = compute_filter_reasons(
-            examples,
-            config,
-            source_ids=sources,
-            target_ids=targets,
-            location=location,
-            first_row=first_row,
-            seen=seen,
-        )
-        for row in duplicates:
-            if reasons[row] == FilterReason.KEPT:
-                reasons[row] = FilterReason.DUPLICATE
+        reasons = compute_filter_reasons(examples, sources, targets, filtering)
         kept = np.flatnonzero(reasons == FilterReason.KEPT).tolist()
         interleaved = RaggedArray.from_sequences(
             chain.from_iterable((sources[row], targets[row]) for row in kept)
         )
-        report = make_report(reasons, examples, config, first_row=first_row)
+        report = make_report(reasons, examples, filtering)
         return TokenizedChunk(interleaved.values, interleaved.lengths, report.to_metadata())
 
 
@@ -206,9 +183,6 @@ def tokenize_corpora(
     merged = merge_reports(reports)
     check_not_empty(merged, location=location)
     return datasets, merged
-
-
-# ----- tokenization of chunks in worker processes
 
 
 class TextChunk(NamedTuple):

@@ -5,9 +5,7 @@ the last reason look at a pair alone. Invariant: filtering a corpus in chunks, i
 by any number of workers, gives the rows and counts of filtering it at once.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import IntEnum
 from hashlib import blake2b
 from pathlib import Path
@@ -86,10 +84,7 @@ class FilterReport(NamedTuple):
 
 
 def hash_pairs(pairs: Sequence[Pair]) -> Hashes:
-    """Return a 64-bit hash of each pair.
-
-    The probability of any collision among 100 million different pairs is 3 in 10,000.
-    """
+    """Return a 64-bit hash of each pair; 100 million collide with a probability of 0.0003."""
     # UTF-8 has no byte 0xFF, so it separates source and target.
     digests = [
         blake2b(pair.source.encode() + b"\xff" + pair.target.encode(), digest_size=8).digest()
@@ -107,21 +102,21 @@ def mark_duplicates(hashes: Hashes, seen: set[int]) -> NDArray[np.bool_]:
     return is_duplicate
 
 
-def compute_filter_reasons(
-    pairs: Sequence[Pair],
-    config: FilterConfig,
-    *,
-    source_ids: Sequence[Ids],
-    target_ids: Sequence[Ids],
-    location: str,
-    first_row: int = 1,
-    seen: set[int] | None = None,
-) -> FilterReasons:
-    """Return the reason of each pair of a chunk, or `FilterReason.KEPT`.
+class ChunkFilter(NamedTuple):
+    """How a chunk of examples is filtered, and how errors name them."""
 
-    Errors name the pairs by `location`, counted from `first_row`. Pairs whose hash is in `seen`
-    count as duplicates, and all others are added to it.
-    """
+    config: FilterConfig
+    location: str  # of the data
+    first_row: int = 1  # number of the first example
+    duplicates: Collection[int] = ()  # examples that are known to be duplicates
+    seen: set[int] | None = None  # hashes of earlier pairs, to find duplicates in memory
+
+
+def compute_filter_reasons(
+    pairs: Sequence[Pair], source_ids: Sequence[Ids], target_ids: Sequence[Ids], chunk: ChunkFilter
+) -> FilterReasons:
+    """Return the reason of each pair or `FilterReason.KEPT`; add the hashes of pairs to `seen`."""
+    config = chunk.config
     sides = zip(pairs, source_ids, target_ids, strict=True)
     lengths = np.array([(len(source), len(target)) for _, source, target in sides]).reshape(-1, 2)
     is_empty = np.array([not (pair.source.strip() and pair.target.strip()) for pair in pairs], bool)
@@ -138,11 +133,14 @@ def compute_filter_reasons(
     policies = {FilterReason.EMPTY: config.on_empty, FilterReason.TOO_LONG: config.on_too_long}
     rejected = [reason for reason, policy in policies.items() if policy == "error"]
     for row in np.flatnonzero(np.isin(reasons, rejected)).tolist():
-        raise _rejection(pairs[row], lengths[row], config, f"{location}, pair {first_row + row}")
-    if seen is not None and config.duplicates == "drop":
-        kept = np.flatnonzero(reasons == FilterReason.KEPT)
-        is_duplicate = mark_duplicates(hash_pairs([pairs[row] for row in kept.tolist()]), seen)
-        reasons[kept[is_duplicate]] = FilterReason.DUPLICATE
+        location = f"{chunk.location}, pair {chunk.first_row + row}"
+        raise _rejection(pairs[row], lengths[row], config, location)
+    kept = np.flatnonzero(reasons == FilterReason.KEPT)
+    is_duplicate = np.isin(kept, list(chunk.duplicates))
+    if chunk.seen is not None and config.duplicates == "drop":
+        hashes = hash_pairs([pairs[row] for row in kept.tolist()])
+        is_duplicate |= mark_duplicates(hashes, chunk.seen)
+    reasons[kept[is_duplicate]] = FilterReason.DUPLICATE
     return reasons
 
 
@@ -161,15 +159,13 @@ def _rejection(
     )
 
 
-def make_report(
-    reasons: FilterReasons, pairs: Sequence[Pair], config: FilterConfig, *, first_row: int = 1
-) -> FilterReport:
-    """Count the reasons of a chunk whose first pair has the number `first_row`."""
+def make_report(reasons: FilterReasons, pairs: Sequence[Pair], chunk: ChunkFilter) -> FilterReport:
+    """Count the reasons of a chunk."""
     rows_by_reason = [np.flatnonzero(reasons == reason) for reason in FilterReason]
     counts = [len(rows) for rows in rows_by_reason]
-    first_rows = [first_row + int(rows[0]) if len(rows) else 0 for rows in rows_by_reason]
+    first_rows = [chunk.first_row + int(rows[0]) if len(rows) else 0 for rows in rows_by_reason]
     carriage_returns = sum(any(text.endswith("\r") for text in pair) for pair in pairs)
-    return FilterReport(config, counts, first_rows, carriage_returns)
+    return FilterReport(chunk.config, counts, first_rows, carriage_returns)
 
 
 def merge_reports(reports: Iterable[FilterReport]) -> FilterReport:
@@ -216,7 +212,6 @@ class DuplicateFinder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._buffer: list[NDArray[np.void]] = []
-        self._num_buffered = 0
         self._num_rows = 0
 
     def add(self, hashes: Hashes) -> None:
@@ -226,8 +221,7 @@ class DuplicateFinder:
         entries["row"] = np.arange(self._num_rows, self._num_rows + len(hashes))
         self._num_rows += len(hashes)
         self._buffer.append(entries)
-        self._num_buffered += len(hashes)
-        if self._num_buffered >= _BUFFER_SIZE:
+        if sum(map(len, self._buffer)) >= _BUFFER_SIZE:
             self._flush()
 
     def write_duplicate_mask(self, path: Path, held_out: Sequence[int]) -> None:
@@ -260,4 +254,4 @@ class DuplicateFinder:
                 path = self.folder / f"{index:02x}"
                 with explain_os_errors(path), path.open("ab") as file:
                     file.write(file_entries.tobytes())
-        self._buffer, self._num_buffered = [], 0
+        self._buffer = []

@@ -5,13 +5,13 @@ order, and the next epoch continues where this one stopped: no row repeats befor
 Invariant: the rows of an epoch follow from (seed, epoch) alone, so no state needs saving.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from hashlib import blake2b
 from itertools import chain
-from typing import Annotated, Literal
+from operator import mul
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import Field, PositiveFloat
@@ -60,33 +60,29 @@ class MixtureConfig(SourceConfig):
         return "; ".join(f"{part.weight:g} x {part.source.describe()}" for part in self.corpora)
 
 
+@dataclass
 class MixedDataset:
     """Several datasets as one with different rows in every epoch."""
 
-    def __init__(
-        self, datasets: Sequence[PairDataset], weights: Sequence[float], seed: int, epoch: int = 0
-    ) -> None:
-        self.datasets = datasets
-        self.weights = weights
-        self.seed = seed
-        self.epoch = epoch
+    datasets: Sequence[PairDataset]
+    weights: Sequence[float]
+    seed: int
+    epoch: int = 0
+
+    def __post_init__(self) -> None:
         # As a decimal: ten epochs of weight 0.1 are one pass, not slightly more.
-        rows_per_epoch = [
-            len(dataset) * Fraction(str(weight))
-            for dataset, weight in zip(datasets, weights, strict=True)
-        ]
-        self._starts = [int(epoch * rows) for rows in rows_per_epoch]
-        ends = [int((epoch + 1) * rows) for rows in rows_per_epoch]
+        weights = [Fraction(str(weight)) for weight in self.weights]
+        rows_per_epoch = list(map(mul, map(len, self.datasets), weights))
+        self._starts = [int(self.epoch * rows) for rows in rows_per_epoch]
+        ends = [int((self.epoch + 1) * rows) for rows in rows_per_epoch]
         self._offsets = offsets_from_lengths(np.subtract(ends, self._starts))
 
     def __len__(self) -> int:
         return int(self._offsets[-1])
 
-    def for_epoch(self, epoch: int) -> MixedDataset:
+    def for_epoch(self, epoch: int) -> Self:
         """Return the rows of this epoch."""
-        if epoch == self.epoch:
-            return self
-        return MixedDataset(self.datasets, self.weights, seed=self.seed, epoch=epoch)
+        return self if epoch == self.epoch else replace(self, epoch=epoch)
 
     def sequence_lengths(self, rows: Integers) -> tuple[Integers, Integers]:
         """Return the source and target lengths of these rows."""
@@ -122,11 +118,8 @@ class MixedDataset:
             passes, offsets = np.divmod(offsets, len(dataset))
             dataset_rows = np.empty_like(offsets)
             for number in np.unique(passes):
-                # Each dataset has its own key, different from the one that orders the epoch.
-                dataset_rows[passes == number] = permute_indices(
-                    offsets[passes == number],
-                    len(dataset),
-                    seed=self.seed + 1 + index,
-                    epoch=int(number),
+                is_in_pass, seed = passes == number, self.seed + 1 + index  # a key of its own
+                dataset_rows[is_in_pass] = permute_indices(
+                    offsets[is_in_pass], len(dataset), seed=seed, epoch=int(number)
                 )
             yield dataset, positions, dataset_rows

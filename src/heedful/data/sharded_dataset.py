@@ -9,14 +9,12 @@ manifest.json      settings and SHA-256 of all of it
 Invariant: a shard is written completely or not at all, and memory does not grow with the corpus.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,7 +135,7 @@ class ShardedPairDataset(ShardedCollection):
         pairs = deinterleave(np.concatenate(values), np.concatenate(lengths))
         return pairs.select(np.argsort(np.concatenate(order)))
 
-    def for_epoch(self, epoch: int) -> ShardedPairDataset:
+    def for_epoch(self, epoch: int) -> Self:
         """Return all rows: every epoch has the same."""
         del epoch
         return self

@@ -5,8 +5,6 @@ broken file. `stream` yields examples as they are read, for data that does not f
 whoever uses it reads it to the end before training on it.
 """
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ Only "\n" ends a line: "\r", U+2028 and the like are text. A last line without "
 order mark at the start is dropped; elsewhere it is text. Errors name file, line and column.
 """
 
-from __future__ import annotations
-
 import gzip
 import lzma
 import os

@@ -5,8 +5,6 @@ generated like any other token. Invariants: in an epoch no token is predicted tw
 in the data is an epoch and a number of batches.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,10 +1,8 @@
 """Sequences of different lengths in one array: texts, spans of texts, sides of a corpus."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +17,7 @@ class RaggedArray(NamedTuple):
     offsets: Integers  # one more than there are sequences
 
     @classmethod
-    def from_sequences(cls, sequences: Iterable[Sequence[int]]) -> RaggedArray:
+    def from_sequences(cls, sequences: Iterable[Sequence[int]]) -> Self:
         """Concatenate sequences."""
         listed = list(sequences)
         offsets = offsets_from_lengths(np.array([len(row) for row in listed], dtype=np.int64))
@@ -27,7 +25,7 @@ class RaggedArray(NamedTuple):
         return cls(values, offsets)
 
     @classmethod
-    def concatenate(cls, arrays: Sequence[RaggedArray]) -> RaggedArray:
+    def concatenate(cls, arrays: Sequence[Self]) -> Self:
         """Concatenate the sequences of several arrays."""
         values = np.concatenate([array.values for array in arrays])
         lengths = np.concatenate([array.lengths for array in arrays])
@@ -55,11 +53,11 @@ class RaggedArray(NamedTuple):
         """Return the lengths of these sequences."""
         return self.offsets[rows + 1] - self.offsets[rows]
 
-    def select(self, rows: NDArray[np.integer[Any]]) -> RaggedArray:
+    def select(self, rows: NDArray[np.integer[Any]]) -> Self:
         """Return these sequences, in this order."""
         lengths = self.lengths_at(rows)
         indices = range_indices(self.offsets[rows], lengths)
-        return RaggedArray(self.values[indices], offsets_from_lengths(lengths))
+        return type(self)(self.values[indices], offsets_from_lengths(lengths))
 
 
 def offsets_from_lengths(lengths: Integers) -> Integers:

@@ -5,13 +5,11 @@ for its own marks). A character without a piece is spelled in its UTF-8 bytes.
 Invariant: every text can be encoded and is decoded exactly.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveFloat, model_validator
 from typing_extensions import override
@@ -61,9 +59,8 @@ RESERVED_MARK = "\u2585"
 """A character that no escaped text contains; names of special tokens start with it."""
 _ESCAPE = "\ue000"
 _ESCAPED = {
-    _ESCAPE: _ESCAPE + "\ue000",
-    SPACE_MARK: _ESCAPE + "\ue001",
-    RESERVED_MARK: _ESCAPE + "\ue002",
+    mark: _ESCAPE + chr(0xE000 + index)
+    for index, mark in enumerate((_ESCAPE, SPACE_MARK, RESERVED_MARK))
 }
 _UNESCAPED = {escaped: plain for plain, escaped in _ESCAPED.items()}
 
@@ -132,6 +129,94 @@ def _display(name: str) -> str:
     return unescape(name.removeprefix(SPACE_MARK).replace(SPACE_MARK, " ")) or " "
 
 
+class UnigramSamplingConfig(BaseConfig):
+    """Sample the segmentation of every training text from a unigram model (Kudo 2018)."""
+
+    model_type: ClassVar[SubwordModelType] = "unigram"
+    type: Literal["unigram-sampling"] = "unigram-sampling"
+    alpha: PositiveFloat = 0.2
+    """Exponent of the probability of a segmentation: smaller values vary more."""
+
+    def build(self, pieces: SubwordVocab) -> Segmenter:
+        return UnigramSampler(pieces, self.alpha)
+
+
+class BPEDropoutConfig(BaseConfig):
+    """Drop random merges when segmenting training texts (Provilkov et al. 2020)."""
+
+    model_type: ClassVar[SubwordModelType] = "bpe"
+    type: Literal["bpe-dropout"] = "bpe-dropout"
+    dropout: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """Probability that a merge is dropped at a step."""
+
+    def build(self, pieces: SubwordVocab) -> Segmenter:
+        return BPEDropout(pieces, self.dropout)
+
+
+SubwordRegularizationConfig = Annotated[
+    UnigramSamplingConfig | BPEDropoutConfig, Field(discriminator="type")
+]
+
+
+class SubwordTokenizerConfig(BaseConfig):
+    """Subwords trained by SentencePiece; nothing is unknown."""
+
+    type: Literal["subword"] = "subword"
+    vocab_size: Annotated[int, Field(gt=NUM_SPECIAL_TOKENS + NUM_BYTES)] = 8000
+    """Size of the vocabulary with 4 special tokens and 256 bytes; less for small corpora."""
+    model_type: SubwordModelType = "unigram"
+    """Unigram language model (Kudo 2018) or byte-pair encoding (Sennrich et al. 2016)."""
+    character_coverage: Annotated[float, Field(ge=0.98, le=1.0)] = 0.9995
+    """Fraction of the characters that get a piece; the rarest are spelled in bytes."""
+    normalization: NormalizerConfig = NormalizerConfig()
+    """How a text is changed first."""
+    subword_regularization: SubwordRegularizationConfig | None = None
+    """Random segmentation of training texts; default: none."""
+
+    @model_validator(mode="after")
+    def _check_model_type(self) -> Self:
+        regularization = self.subword_regularization
+        if regularization and self.model_type != regularization.model_type:
+            raise ValueError(
+                f"subword_regularization '{regularization.type}' requires `model_type: "
+                f"{regularization.model_type}`, but model_type is '{self.model_type}'"
+            )
+        return self
+
+    def train(self, texts: Iterable[str]) -> Tokenizer:
+        """Train at most `vocab_size` pieces, fewer if the texts contain no more.
+
+        Repeated lines are used once: SentencePiece takes time quadratic in the length of a
+        repeated passage (measured: 20 s for 1,000 equal lines of 20 characters).
+        """
+        escaped = map(escape, normalize_texts(texts, self.normalization.normalize))
+        parts = (
+            text[start : start + _MAX_TRAINING_LINE_LENGTH]
+            for text in escaped
+            for start in range(0, len(text), _MAX_TRAINING_LINE_LENGTH)
+        )
+        lines = list(dict.fromkeys(parts))
+        check_training_text(lines)
+        return SubwordTokenizer(_train_sentencepiece(lines, self), self.normalization.normalize)
+
+    def load(self, folder: Path) -> Tokenizer:
+        """Load a saved tokenizer."""
+        model = read_saved_file(folder / MODEL_FILE)
+        try:
+            return SubwordTokenizer(model, self.normalization.normalize)
+        except (RuntimeError, ValueError):
+            message = "not a subword model trained by heedful"
+            raise corrupt_file_error(folder / MODEL_FILE, message) from None
+
+    def build_regularizer(self, tokenizer: Tokenizer) -> SubwordRegularizer | None:
+        """Return the random segmentation for this tokenizer, None if there is none."""
+        if self.subword_regularization is None:
+            return None
+        assert isinstance(tokenizer, SubwordTokenizer)
+        pieces = tokenizer.learned_pieces
+        return SubwordRegularizer(pieces, self.subword_regularization.build(pieces))
+
+
 def _train_sentencepiece(lines: list[str], config: SubwordTokenizerConfig) -> bytes:
     from sentencepiece import SentencePieceTrainer
 
@@ -164,100 +249,12 @@ def _train_sentencepiece(lines: list[str], config: SubwordTokenizerConfig) -> by
         if match is None:
             raise
         needed = int(match[1])
-        num_characters = needed - NUM_SPECIAL_TOKENS - NUM_BYTES
+        parts = f"{NUM_SPECIAL_TOKENS} special tokens, {NUM_BYTES} bytes"
+        parts += f" and {needed - len(_FIXED_NAMES)} characters"
         raise ConfigError(
             "tokenizer.vocab_size",
-            f"{config.vocab_size} is too small: {NUM_SPECIAL_TOKENS} special tokens, {NUM_BYTES} "
-            f"bytes and {num_characters} characters need {needed}",
+            f"{config.vocab_size} is too small: {parts} need {needed}",
             f"raise vocab_size to {needed} or more, lower character_coverage, or use "
             "`type: character`",
         ) from None
     return model.getvalue()
-
-
-class UnigramSamplingConfig(BaseConfig):
-    """Sample the segmentation of every training text from a unigram model (Kudo 2018)."""
-
-    type: Literal["unigram-sampling"] = "unigram-sampling"
-    alpha: PositiveFloat = 0.2
-    """Exponent of the probability of a segmentation: smaller values vary more."""
-
-    def build(self, pieces: SubwordVocab) -> Segmenter:
-        return UnigramSampler(pieces, self.alpha)
-
-
-class BPEDropoutConfig(BaseConfig):
-    """Drop random merges when segmenting training texts (Provilkov et al. 2020)."""
-
-    type: Literal["bpe-dropout"] = "bpe-dropout"
-    dropout: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """Probability that a merge is dropped at a step."""
-
-    def build(self, pieces: SubwordVocab) -> Segmenter:
-        return BPEDropout(pieces, self.dropout)
-
-
-SubwordRegularizationConfig = Annotated[
-    UnigramSamplingConfig | BPEDropoutConfig, Field(discriminator="type")
-]
-
-
-class SubwordTokenizerConfig(BaseConfig):
-    """Subwords trained by SentencePiece; nothing is unknown."""
-
-    type: Literal["subword"] = "subword"
-    vocab_size: Annotated[int, Field(gt=NUM_SPECIAL_TOKENS + NUM_BYTES)] = 8000
-    """Size of the vocabulary with 4 special tokens and 256 bytes; less for small corpora."""
-    model_type: SubwordModelType = "unigram"
-    """Unigram language model (Kudo 2018) or byte-pair encoding (Sennrich et al. 2016)."""
-    character_coverage: Annotated[float, Field(ge=0.98, le=1.0)] = 0.9995
-    """Fraction of the characters that get a piece; the rarest are spelled in bytes."""
-    normalization: NormalizerConfig = NormalizerConfig()
-    """How a text is changed first."""
-    subword_regularization: SubwordRegularizationConfig | None = None
-    """Random segmentation of training texts; default: none."""
-
-    @model_validator(mode="after")
-    def _check_model_type(self) -> Self:
-        if self.subword_regularization is not None:
-            name = self.subword_regularization.type
-            required = {"unigram-sampling": "unigram", "bpe-dropout": "bpe"}[name]
-            if self.model_type != required:
-                raise ValueError(
-                    f"subword_regularization '{name}' requires `model_type: {required}`, "
-                    f"but model_type is '{self.model_type}'"
-                )
-        return self
-
-    def train(self, texts: Iterable[str]) -> Tokenizer:
-        """Train at most `vocab_size` pieces, fewer if the texts contain no more.
-
-        Repeated lines are used once: SentencePiece takes time quadratic in the length of a
-        repeated passage (measured: 20 s for 1,000 equal lines of 20 characters).
-        """
-        escaped = map(escape, normalize_texts(texts, self.normalization.normalize))
-        parts = (
-            text[start : start + _MAX_TRAINING_LINE_LENGTH]
-            for text in escaped
-            for start in range(0, len(text), _MAX_TRAINING_LINE_LENGTH)
-        )
-        lines = list(dict.fromkeys(parts))
-        check_training_text(lines)
-        return SubwordTokenizer(_train_sentencepiece(lines, self), self.normalization.normalize)
-
-    def load(self, folder: Path) -> Tokenizer:
-        """Load a saved tokenizer."""
-        path = folder / MODEL_FILE
-        model = read_saved_file(path)
-        try:
-            return SubwordTokenizer(model, self.normalization.normalize)
-        except (RuntimeError, ValueError):
-            raise corrupt_file_error(path, "not a subword model trained by heedful") from None
-
-    def build_regularizer(self, tokenizer: Tokenizer) -> SubwordRegularizer | None:
-        """Return the random segmentation for this tokenizer, None if there is none."""
-        if self.subword_regularization is None:
-            return None
-        assert isinstance(tokenizer, SubwordTokenizer)
-        pieces = tokenizer.learned_pieces
-        return SubwordRegularizer(pieces, self.subword_regularization.build(pieces))

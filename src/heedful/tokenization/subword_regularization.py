@@ -5,13 +5,11 @@ segmented independently, many at once. Invariants: a segmentation decodes to the
 depends on its key alone; without dropout, BPE-dropout gives SentencePiece's segmentation.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,10 +63,7 @@ SubwordVocab = Mapping[str, SubwordPiece]
 
 
 class Segmenter(ABC):
-    """Random segmentation of spans; an id that is not a piece, a byte, is unchanged.
-
-    Every character of a piece is a piece, so every span can be segmented.
-    """
+    """Random segmentation of spans into pieces; an id that is not a piece, a byte, is unchanged."""
 
     @abstractmethod
     def segment(self, spans: RaggedArray, keys: Keys) -> RaggedArray:
@@ -79,7 +74,7 @@ class SubwordRegularizer:
     """Segments texts anew: other pieces, the same text."""
 
     def __init__(self, pieces: SubwordVocab, segmenter: Segmenter) -> None:
-        missing = {character for name in pieces for character in name} - pieces.keys()
+        missing = set("".join(pieces)) - pieces.keys()  # with none, every span can be segmented
         assert not missing, f"characters {sorted(missing)} of pieces are not pieces"
         self.segmenter = segmenter
         # Code points of the first and last character of each id.
@@ -89,11 +84,8 @@ class SubwordRegularizer:
             self._first_characters[piece.id] = ord(name[0])
             self._last_characters[piece.id] = ord(name[-1])
         # Pairs of characters that are adjacent in a piece, as sorted integers.
-        pairs = {
-            (ord(left) << _CODE_POINT_BITS) | ord(right)
-            for name in pieces
-            for left, right in pairwise(name)
-        }
+        neighbors = set(chain.from_iterable(map(pairwise, pieces)))
+        pairs = [(ord(left) << _CODE_POINT_BITS) | ord(right) for left, right in neighbors]
         self._adjacent_characters = np.array([*sorted(pairs), _SENTINEL])
 
     def resegment(self, texts: RaggedArray, keys: Keys) -> RaggedArray:
@@ -147,11 +139,7 @@ class BPEDropout(Segmenter):
 
     @override
     def segment(self, spans: RaggedArray, keys: Keys) -> RaggedArray:
-        """Segment spans that are segmented as SentencePiece does.
-
-        Spans that lose none of the merges that formed them are returned unchanged, about half
-        of them for p = 0.1.
-        """
+        """Segment spans of SentencePiece again; half, for p = 0.1, lose no merge and stay."""
         sizes = np.add.reduceat(self._characters.lengths_at(spans.values), spans.offsets[:-1])
         num_merges = sizes - spans.lengths
         is_changed = np.zeros(len(keys), dtype=np.bool_)
@@ -162,11 +150,9 @@ class BPEDropout(Segmenter):
         parts = [spans.select(order[0])]
         for indices in _group_by_size(np.flatnonzero(is_changed), sizes):
             order.append(indices)
-            characters = self._characters.select(spans.select(indices).values)
-            offsets = offsets_from_lengths(sizes[indices])
-            parts.append(
-                self.merge_characters(RaggedArray(characters.values, offsets), keys[indices])
-            )
+            ids = self._characters.select(spans.select(indices).values).values
+            characters = RaggedArray(ids, offsets_from_lengths(sizes[indices]))
+            parts.append(self.merge_characters(characters, keys[indices]))
         return RaggedArray.concatenate(parts).select(np.argsort(np.concatenate(order)))
 
     def _num_dropped(self, keys: Keys, step: int) -> Integers:
@@ -322,29 +308,24 @@ class UnigramSampler(Segmenter):
         contents = ids.tobytes()
         for start, end in pairwise((spans.offsets * ids.itemsize).tolist()):
             span = contents[start:end]
-            index = self._span_indices.get(span)
-            if index is None:
-                index = self._cache_span(np.frombuffer(span, np.int32).tolist())
-                self._span_indices[span] = index
-            yield index
+            if span not in self._span_indices:
+                self._span_indices[span] = self._cache_span(np.frombuffer(span, np.int32).tolist())
+            yield self._span_indices[span]
 
     def _cache_span(self, ids: Sequence[int]) -> int:
         if ids[0] not in self._names:  # a byte; no piece contains a space, so no suffix is equal
             return self._append(f" {ids[0]}", [(0, ids[0], 0.0)])
         span = "".join(self._names[piece_id] for piece_id in ids)
-        index = 0
-        for start in reversed(range(len(span))):
-            suffix = span[start:]
-            cached = self._suffix_indices.get(suffix)
-            index = self._append(suffix, self._next_pieces(suffix)) if cached is None else cached
-        return index
+        for suffix in accumulate(reversed(span), lambda end, character: character + end):
+            if suffix not in self._suffix_indices:
+                self._append(suffix, self._next_pieces(suffix))
+        return self._suffix_indices[span]
 
     def _next_pieces(self, suffix: str) -> list[tuple[int, int, float]]:
         """Return the candidates: index of the next suffix, id, log of the unnormalized weight."""
         candidates = []
         for end in range(1, min(self._max_lengths[suffix[0]], len(suffix)) + 1):
-            piece = self.pieces.get(suffix[:end])
-            if piece is not None:
+            if piece := self.pieces.get(suffix[:end]):
                 rest = self._suffix_indices[suffix[end:]]
                 candidates.append((rest, piece.id, self.alpha * piece.score + self._log_sums[rest]))
         return candidates

@@ -5,8 +5,6 @@ if every token of it is known; no text is encoded as `PAD`, `BOS` or `EOS`; a sa
 tokenizer encodes the same; lone surrogates are rejected.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from abc import ABC, abstractmethod

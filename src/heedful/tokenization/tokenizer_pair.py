@@ -3,8 +3,6 @@
 A config can `train` tokenizers and `load` saved ones; both encode alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
@@ -37,9 +35,7 @@ class TokenizerPair(NamedTuple):
     def save(self, folder: Path) -> None:
         """Write them into the folders `source` and `target`, or `shared`."""
         is_shared = self.source is self.target
-        for name, tokenizer in (
-            {"shared": self.source}.items() if is_shared else self._asdict().items()
-        ):
+        for name, tokenizer in ({"shared": self.source} if is_shared else self._asdict()).items():
             (folder / name).mkdir(parents=True, exist_ok=True)
             tokenizer.save(folder / name)
 

@@ -5,11 +5,10 @@ come from elsewhere: its files are bounded in size before they are read, and che
 Invariant: equal counts give equal vocabularies, in whatever order tokens were counted.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Self
 
 from heedful.errors import CorruptRunError
 
@@ -32,11 +31,8 @@ class Vocabulary:
     @classmethod
     def from_counts(
         cls, counts: Mapping[str, int], *, min_count: int = 1, max_size: int | None = None
-    ) -> Vocabulary:
-        """Keep the most frequent tokens; ties are ordered by code points.
-
-        `max_size` includes the special tokens.
-        """
+    ) -> Self:
+        """Keep the most frequent tokens, then by code point; `max_size` counts special tokens."""
         frequent = (token for token, count in counts.items() if count >= min_count)
         ranked = sorted(frequent, key=lambda token: (-counts[token], token))
         return cls(ranked if max_size is None else ranked[: max(0, max_size - NUM_SPECIAL_TOKENS)])
@@ -55,14 +51,14 @@ class Vocabulary:
         path.write_text(text + "\n", encoding="utf-8", newline="\n")
 
     @classmethod
-    def load(cls, path: Path) -> Vocabulary:
+    def load(cls, path: Path) -> Self:
         """Read what `save` wrote."""
         try:
             contents = json.loads(read_saved_file(path))
         except (ValueError, RecursionError):
             raise corrupt_file_error(path, "not JSON") from None
         tokens = contents.get("tokens") if isinstance(contents, dict) else None
-        if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+        if not (isinstance(tokens, list) and all(isinstance(token, str) for token in tokens)):
             raise corrupt_file_error(path, "contains no list of tokens")
         if len(set(tokens)) < len(tokens):
             raise corrupt_file_error(path, "contains a token twice")

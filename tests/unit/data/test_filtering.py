@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.data.filtering import (
+    ChunkFilter,
     FilterConfig,
     FilterReason,
     FilterReport,
@@ -39,30 +40,21 @@ MIXED = [
 
 def ids_of(pairs):
     """A token for every character."""
-    return {
-        "source_ids": [list(map(ord, source)) for source, _ in pairs],
-        "target_ids": [list(map(ord, target)) for _, target in pairs],
-    }
+    return [[list(map(ord, pair[side])) for pair in pairs] for side in (0, 1)]
 
 
-def filter_pairs(pairs, config, *, source_ids, target_ids):
+def filter_pairs(pairs, config, source_ids, target_ids):
     """Return the rows that are kept, and the report."""
-    reasons = compute_filter_reasons(
-        pairs,
-        config,
-        source_ids=source_ids,
-        target_ids=target_ids,
-        location="train",
-        seen=set(),
-    )
-    report = make_report(reasons, pairs, config)
+    chunk = ChunkFilter(config, "train", seen=set())
+    reasons = compute_filter_reasons(pairs, source_ids, target_ids, chunk)
+    report = make_report(reasons, pairs, chunk)
     check_not_empty(report, location="train")
     return FilterResult(np.flatnonzero(reasons == FilterReason.KEPT).tolist(), report)
 
 
 def filtered(pairs, **settings):
     pairs = [Pair(*pair) for pair in pairs]
-    return filter_pairs(pairs, FilterConfig(**settings), **ids_of(pairs))
+    return filter_pairs(pairs, FilterConfig(**settings), *ids_of(pairs))
 
 
 def test_filter_drops_empty_and_long_pairs_in_order():
@@ -185,21 +177,20 @@ def test_chunked_filtering_matches_whole_corpus(pairs, settings, size):
     reasons, reports = [], []
     for start in range(0, len(pairs), size):
         chunk = pairs[start : start + size]
-        where = {"location": "train", "first_row": start + 1}
-        reasons.append(compute_filter_reasons(chunk, config, **ids_of(chunk), **where, seen=seen))
-        reports.append(make_report(reasons[-1], chunk, config, first_row=start + 1))
+        filtering = ChunkFilter(config, "train", start + 1, seen=seen)
+        reasons.append(compute_filter_reasons(chunk, *ids_of(chunk), filtering))
+        reports.append(make_report(reasons[-1], chunk, filtering))
     expected = [_expected_reason(pair, config, pairs[:row]) for row, pair in enumerate(pairs)]
     assert [reason for chunk in reasons for reason in chunk.tolist()] == expected
     if pairs:
         report = merge_reports(reversed(reports))
-        assert report == make_report(np.array(expected), pairs, config)
+        assert report == make_report(np.array(expected), pairs, ChunkFilter(config, "train"))
         assert report.num_pairs == len(pairs)
 
 
 def test_rejected_pair_is_numbered_in_whole_corpus():
     pairs = [Pair("a", "b"), Pair("a", "")]
+    chunk = ChunkFilter(FilterConfig(on_empty="error"), "train", first_row=1001)
     with pytest.raises(DataError) as caught:
-        compute_filter_reasons(
-            pairs, FilterConfig(on_empty="error"), **ids_of(pairs), location="train", first_row=1001
-        )
+        compute_filter_reasons(pairs, *ids_of(pairs), chunk)
     assert caught.value.location == "train, pair 1002"

@@ -1,7 +1,5 @@
 """Corpora that heedful generates itself: no files, no downloads."""
 
-from __future__ import annotations
-
 from heedful.data.synthetic.corpus import Corpus
 from heedful.data.synthetic.latin.corpus import LatinCorpus
 from heedful.data.synthetic.toy_corpora import ArithmeticCorpus, DatesCorpus, SequenceCorpus

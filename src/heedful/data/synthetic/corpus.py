@@ -5,8 +5,6 @@ pairs on every machine; a pair belongs to one split, determined by a hash of its
 training pair is ever a test pair, whatever the seeds.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
@@ -28,10 +26,7 @@ class Corpus(ABC):
     splits: tuple[str, ...] = ("train", "dev", "test")
 
     def pairs(self, split: str, *, seed: int = 0) -> Iterator[Pair]:
-        """Generate the pairs of a split without end.
-
-        Training pairs may repeat; those of other splits do not until the split is exhausted.
-        """
+        """Generate pairs without end; only training pairs repeat before a split is exhausted."""
         check_choice(split, self.splits, "split", location=self.name, error=DataError)
         generated = self.generate(split, Random(_hash(f"{self.name}/{split}/{seed}")))
         pairs = (pair for pair in generated if self.is_in_split(pair, split))

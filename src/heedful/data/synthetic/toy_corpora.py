@@ -3,8 +3,6 @@
 Invariant: a source determines its target.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -16,8 +14,6 @@ from typing_extensions import override
 
 from heedful.data.pair_dataset import Pair
 from heedful.data.synthetic.corpus import Corpus
-
-# --- arithmetic ----------------------------------------------------------------------------
 
 MAX_NUMBER, MAX_TERM, MAX_FACTOR = 9999, 99, 20
 OPERATORS = ("plus", "minus", "times")
@@ -79,10 +75,7 @@ def number_to_words(number: int) -> str:
     return f"{words} {number_to_words(rest)}" if rest else words
 
 
-# --- dates ---------------------------------------------------------------------------------
-
-FIRST_DAY = date(1900, 1, 1)
-LAST_DAY = date(2099, 12, 31)
+FIRST_DAY, LAST_DAY = date(1900, 1, 1), date(2099, 12, 31)
 _NUM_DAYS = (LAST_DAY - FIRST_DAY).days + 1
 
 # fmt: off
@@ -98,7 +91,6 @@ _ORDINALS = (
     *(f"twenty-{ordinal}" for ordinal in _ONES), "thirtieth", "thirty-first",
 )
 # fmt: on
-
 
 # Every style distinguishes day from month and writes the whole year: each text is one day.
 STYLES = (
@@ -142,8 +134,6 @@ class DatesCorpus(Corpus):
             day = FIRST_DAY + timedelta(days=random.randrange(_NUM_DAYS))
             yield Pair(format_date(day, random.choice(STYLES)), day.isoformat())
 
-
-# --- letters -------------------------------------------------------------------------------
 
 MAX_LENGTH = 20
 

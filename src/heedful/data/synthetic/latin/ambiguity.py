@@ -12,8 +12,6 @@ The list is complete because verbs have all their arguments, third-person subjec
 prepositions fix the case of what they govern, and no form belongs to two words of the lexicon.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import permutations
 

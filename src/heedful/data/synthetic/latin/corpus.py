@@ -5,8 +5,6 @@ split. A sentence with a reserved name is in the split `names` and in no other. 
 same state of `Random` gives the same sentences; words are drawn in the order of the tables.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache

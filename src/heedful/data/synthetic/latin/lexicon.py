@@ -5,13 +5,11 @@ carries its readings: which genders, numbers and cases its spelling allows.
 Invariant: no form belongs to two words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from itertools import product
+from itertools import chain, product
 from typing import NamedTuple
 
 from heedful.data.synthetic.latin.morphology import (
@@ -56,11 +54,7 @@ TABLES = {
 }
 """Columns of each .tsv file. A cell without a value holds "-"."""
 
-_TENSES = {
-    "any": tuple(Tense),
-    "present": (Tense.PRESENT,),
-    "past": (Tense.IMPERFECT, Tense.PERFECT),
-}
+_TENSES = {"any": tuple(Tense), "present": tuple(Tense)[:1], "past": tuple(Tense)[1:]}
 _CATEGORY_WEIGHTS = {"s": 4, "l": 2, "u": 2, "a": 2}  # categories that few verbs take
 _PLACES = {  # a preposition of a kind that is listed twice is sampled twice as often
     "rest": ("rest",),
@@ -173,11 +167,11 @@ class Lexicon:
         self.nouns = (*(_noun(*row) for row in read_table("nouns")), *self.names)
         self.adjectives = tuple(_adjective(*row) for row in read_table("adjectives"))
         self.verbs = tuple(_verb(*row) for row in read_table("verbs"))
-        self.prepositions = tuple(
+        prepositions = [
             preposition
             for row in read_table("prepositions")
             for preposition in [_preposition(row, self.nouns)] * int(row[-1])
-        )
+        ]
         self.adverbs = tuple(
             Adverb(Word(latin), english, position == "middle", _TENSES[tenses], manner == "yes")
             for manner, latin, english, position, tenses in read_table("adverbs")
@@ -200,12 +194,7 @@ class Lexicon:
             for category, is_quantifier in product(NOUN_CATEGORIES, (True, False))
         }
         self.prepositions_by_place = {
-            name: tuple(
-                preposition
-                for place in places
-                for preposition in self.prepositions
-                if preposition.place == place
-            )
+            name: tuple(entry for place in places for entry in prepositions if entry.place == place)
             for name, places in _PLACES.items()
         }
         self.adverbs_by_tense = {
@@ -220,12 +209,9 @@ class Lexicon:
     def nouns_of(self, categories: str) -> tuple[Noun, ...]:
         """Return the nouns and names of these categories, repeated by weight."""
         if categories not in self._nouns_by_categories:
-            self._nouns_by_categories[categories] = tuple(
-                noun
-                for noun in self.nouns
-                if noun.category in categories
-                for _ in range(_CATEGORY_WEIGHTS.get(noun.category, 1))
-            )
+            nouns = (noun for noun in self.nouns if noun.category in categories)
+            weighted = ([noun] * _CATEGORY_WEIGHTS.get(noun.category, 1) for noun in nouns)
+            self._nouns_by_categories[categories] = tuple(chain.from_iterable(weighted))
         return self._nouns_by_categories[categories]
 
 
@@ -261,10 +247,7 @@ def _adjective(
 def _with_readings(
     declined: dict[Gender, Declension], numbers: Sequence[Number], *, noun_offset: int = 0
 ) -> tuple[DeclinedWords, ...]:
-    """Return the words of each gender with their readings in these numbers.
-
-    The vocative has none: a comma marks it.
-    """
+    """Return the words with their readings; the vocative has none, because a comma marks it."""
     readings: dict[str, int] = {}
     for gender, number, case in product(declined, numbers, tuple(Case)[: Case.VOCATIVE]):
         form = declined[gender][number][case]

@@ -5,8 +5,6 @@ a verb. Long vowels are not written, so forms that differ only in vowel length c
 Invariant: paradigms equal those of a school grammar.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -55,13 +53,13 @@ _SHORT_IMPERATIVES = {"dico": "dic", "duco": "duc", "facio": "fac"}
 
 def conjugate(present: str, infinitive: str, perfect: str) -> Conjugation:
     """Return the forms of a regular verb, given its principal parts."""
-    matching = (
-        row
-        for (infinitive_ending, present_ending), row in _CONJUGATIONS.items()
-        if infinitive.endswith(infinitive_ending) and present.endswith(present_ending)
+    endings = next(
+        (infinitive_ending, ending)
+        for infinitive_ending, ending in _CONJUGATIONS
+        if infinitive.endswith(infinitive_ending) and present.endswith(ending)
     )
     stem = infinitive[:-3]
-    present_endings, vowel, (singular, plural) = next(matching)
+    present_endings, vowel, (singular, plural) = _CONJUGATIONS[endings]
     tenses = (
         _person_forms(stem, present_endings),
         _person_forms(stem + vowel, _IMPERFECT),

@@ -50,13 +50,8 @@ def _allowed_roles(readings: int) -> int:
     return sum(
         role
         for role, numbers, case in _ROLES
-        if any(
-            readings & reading(gender, number, case) for gender, number in product(Gender, numbers)
-        )
+        if any(readings & reading(*form, case) for form in product(Gender, numbers))
     )
-
-
-# --- phrases -------------------------------------------------------------------------------
 
 
 class NounPhrase(NamedTuple):
@@ -190,8 +185,6 @@ class PrepositionalPhrase(NamedTuple):
         return f"{self.preposition.english.replace('@', in_or_on)} {self.phrase.english()}"
 
 
-# --- clauses -------------------------------------------------------------------------------
-
 _ArgumentSlot = Literal["subject", "object", "recipient", "predicate"]
 Slot: TypeAlias = _ArgumentSlot | Literal["question", "place", "adverb", "verb", "addressee"]
 Chunks = dict[Slot, list[Word]]
@@ -293,8 +286,7 @@ def latin_slots(clause: Clause) -> Chunks:
 
 def latin(clause: Clause, chunks: Chunks, order: Sequence[Slot]) -> str:
     """Return the Latin sentence with its slots in this order; an addressee is first or last."""
-    words = [word.text for slot in order if slot != "addressee" for word in chunks[slot]]
-    body = " ".join(words)
+    body = " ".join(word.text for slot in order if slot != "addressee" for word in chunks[slot])
     if clause.addressee:
         addressee = " ".join(word.text for word in chunks["addressee"])
         body = f"{addressee}, {body}" if order[0] == "addressee" else f"{body}, {addressee}"
@@ -318,13 +310,9 @@ def english(clause: Clause) -> str:
     is_inverted = question is not None and not (
         question.expects_answer or question.questioned_slot == "subject"
     )
-    auxiliary, main = verb_group(
-        clause.verb.english,
-        clause.tense,
-        clause.person,
-        clause.number,
-        needs_auxiliary=is_negated or is_inverted,
-    )
+    agreement = clause.tense, clause.person, clause.number
+    needs_auxiliary = is_negated or is_inverted
+    auxiliary, main = verb_group(clause.verb.english, *agreement, needs_auxiliary=needs_auxiliary)
     if isinstance(subject, Pronoun):
         subject_text = subject.as_subject
     else:
