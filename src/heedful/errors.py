@@ -15,9 +15,7 @@ class HeedfulError(Exception):
 
     def __init__(self, location: str, message: str, hint: str) -> None:
         super().__init__(f"{location}: {message}\n  {hint}")
-        self.location = location
-        self.message = message
-        self.hint = hint
+        self.location, self.message, self.hint = location, message, hint
 
 
 class ConfigError(HeedfulError):

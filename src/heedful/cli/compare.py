@@ -212,12 +212,9 @@ def _check_same_test_set(systems: Sequence[tuple[str, Recipe]]) -> None:
         if actual is None:
             raise ConfigError(name, "its recipe names no test set", f"give {usage}")
         if expected is not None and actual != expected:
-            raise ConfigError(
-                name,
-                f"its test set is {actual.describe()}, but that of {first} is "
-                f"{expected.describe()}",
-                f"give one test set for all: {usage}",
-            )
+            message = f"its test set is {actual.describe()}, but that of {first} is "
+            message += expected.describe()
+            raise ConfigError(name, message, f"give one test set for all: {usage}")
 
 
 # ----- printing: columns that do not fit into the terminal go into further tables below

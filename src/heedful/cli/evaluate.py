@@ -150,52 +150,22 @@ def _check_options(options: EvaluationOptions, *, has_run: bool) -> None:
     paths = [outputs, options.baseline, options.training_targets, options.labels, gold]
     for value in options.files.values():
         paths += value if isinstance(value, list) else [value]
-    rules = [
-        (
-            has_run or outputs,
-            "RUN",
-            "there is nothing to evaluate",
-            "name a run, or give files: heedful evaluate --outputs FILE --target FILE",
-        ),
-        (
-            not (has_run and outputs),
-            "--outputs",
-            "given together with a run, which has outputs of its own",
-            "leave out one of them; to compare them: --baseline FILE",
-        ),
-        (
-            not outputs or targets,
-            "--outputs",
-            "given without --target",
-            "add --target FILE with the references",
-        ),
-        (
-            not gold or has_run,
-            "--gold-alignments",
-            "works only with a run",
-            "give alignments as outputs: --outputs LINKS --target GOLD --metrics aer",
-        ),
-        (
-            not gold or computes_aer,
-            "--gold-alignments",
-            "works only with the metric aer",
-            "add aer to --metrics, or leave it out",
-        ),
-        (
-            gold or not (computes_aer and has_run),
-            "--metrics",
-            "aer of a run needs gold alignments of sources and references",
-            "add --gold-alignments FILE",
-        ),
-        (
-            paths.count("-") < 2,
-            "-",
-            "standard input can only be one of the files",
-            "name a file for the others",
-        ),
-    ]
-    for condition, location, message, hint in rules:
-        check(condition, location, message, hint)
+    hint = "name a run, or give files: heedful evaluate --outputs FILE --target FILE"
+    check(has_run or outputs, "RUN", "there is nothing to evaluate", hint)
+    message = "given together with a run, which has outputs of its own"
+    hint = "leave out one of them; to compare them: --baseline FILE"
+    check(not (has_run and outputs), "--outputs", message, hint)
+    hint = "add --target FILE with the references"
+    check(not outputs or targets, "--outputs", "given without --target", hint)
+    hint = "give alignments as outputs: --outputs LINKS --target GOLD --metrics aer"
+    check(not gold or has_run, "--gold-alignments", "works only with a run", hint)
+    message, hint = "works only with the metric aer", "add aer to --metrics, or leave it out"
+    check(not gold or computes_aer, "--gold-alignments", message, hint)
+    message = "aer of a run needs gold alignments of sources and references"
+    is_complete = gold or not (computes_aer and has_run)
+    check(is_complete, "--metrics", message, "add --gold-alignments FILE")
+    message = "standard input can only be one of the files"
+    check(paths.count("-") < 2, "-", message, "name a file for the others")
     for option, value, group in (
         ("--training-targets", options.training_targets, "word-frequency"),
         ("--labels", options.labels, "sentence-type"),

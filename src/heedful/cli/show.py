@@ -66,13 +66,10 @@ def show(
                 Console().print(render_tree(trees[0]))
         return
     results = list(load(run, device=device, overrides=overrides).predict(texts))
-    check(
-        all(result.attention_map is not None for result in results),
-        str(run),
-        "its outputs have no attention weights to draw",
-        "name a run with attention over a source text",
-        RunError,
-    )
+    has_weights = all(result.attention_map is not None for result in results)
+    message = "its outputs have no attention weights to draw"
+    hint = "name a run with attention over a source text"
+    check(has_weights, str(run), message, hint, RunError)
     write_figures(results, svg=svg, html=html)
     with handle_stdout_errors():
         if as_json:

@@ -296,12 +296,9 @@ def _set_in(
     if section in map(type_of, config_classes):
         section = {"type": section}  # a bare type
     name = ".".join(prefix)
-    check(
-        isinstance(section, dict),
-        f"--set {'.'.join((*prefix, *path))}",
-        f"{name} is {'a list' if isinstance(section, list) else 'a single value'}, not a section",
-        f"write --set {name}=VALUE",
-    )
+    kind = "a list" if isinstance(section, list) else "a single value"
+    location, hint = f"--set {'.'.join((*prefix, *path))}", f"write --set {name}=VALUE"
+    check(isinstance(section, dict), location, f"{name} is {kind}, not a section", hint)
     key, *rest = path
     config = find_config(config_classes, section)
     if rest:

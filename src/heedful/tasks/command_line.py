@@ -64,41 +64,26 @@ class FileOptions(NamedTuple):
         return {**self.settings, **first} if selected else None
 
 
-TEXT_FILES = FileOptions(
-    (
-        FileOption(
-            "text",
-            "path",
-            help={
-                "train": "running text for a language model; also .gz and .xz",
-                "dev": "text to validate on; default: the end of the training text",
-                "test": "running text for a language model",
-            },
-        ),
-    ),
-    settings={"type": "text"},
-)
+_TEXT_HELP: Mapping[Split, str] = {
+    "train": "running text for a language model; also .gz and .xz",
+    "dev": "text to validate on; default: the end of the training text",
+    "test": "running text for a language model",
+}
+_SOURCE_HELP: Mapping[Split, str] = {
+    "train": "source texts, one per line; also .gz and .xz",
+    "dev": "source texts to validate on; default: some training pairs",
+    "test": "source texts, one per line",
+}
+_TARGET_HELP: Mapping[Split, str] = {
+    "train": "target texts, one per line",
+    "dev": "reference texts for --dev-source",
+    "test": "reference texts, one per line; repeatable",
+}
+TEXT_FILES = FileOptions((FileOption("text", "path", _TEXT_HELP),), settings={"type": "text"})
 PARALLEL_FILES = FileOptions(
     (
-        FileOption(
-            "source",
-            "source",
-            help={
-                "train": "source texts, one per line; also .gz and .xz",
-                "dev": "source texts to validate on; default: some training pairs",
-                "test": "source texts, one per line",
-            },
-        ),
-        FileOption(
-            "target",
-            "target",
-            help={
-                "train": "target texts, one per line",
-                "dev": "reference texts for --dev-source",
-                "test": "reference texts, one per line; repeatable",
-            },
-            is_repeatable=True,
-        ),
+        FileOption("source", "source", _SOURCE_HELP),
+        FileOption("target", "target", _TARGET_HELP, is_repeatable=True),
     ),
     settings={"type": "parallel-files"},
 )

@@ -157,13 +157,9 @@ class Task(ABC):
         self.check_sources(config)
         self.build_objective(config.training)
         metric = config.training.metric_for_best_model
-        check(
-            metric in self.metrics,
-            METRIC_SETTING,
-            f"the model (type: {config.model.type}) has no metric called {metric!r}"
-            f"{did_you_mean(metric, self.metrics)}",
-            choices_hint(self.metrics),
-        )
+        message = f"the model (type: {config.model.type}) has no metric called {metric!r}"
+        message += did_you_mean(metric, self.metrics)
+        check(metric in self.metrics, METRIC_SETTING, message, choices_hint(self.metrics))
 
     def check_sources(self, config: ExperimentConfig) -> None:
         """Raise ConfigError for data of another task."""
@@ -172,12 +168,10 @@ class Task(ABC):
             more = self.train_source_configs if split == "train" else ()
             allowed = (*self.source_configs, *more)
             if source is not None and not isinstance(source, allowed):
-                raise ConfigError(
-                    f"data.{split}.type",
-                    f"the model (type: {config.model.type}) learns from "
-                    f"{self.example_format.description}, not from '{source.type}'",
-                    choices_hint(str(type_of(source_config)) for source_config in allowed),
-                )
+                message = f"the model (type: {config.model.type}) learns from "
+                message += f"{self.example_format.description}, not from '{source.type}'"
+                hint = choices_hint(str(type_of(source_config)) for source_config in allowed)
+                raise ConfigError(f"data.{split}.type", message, hint)
 
     # ----- data
 

@@ -37,7 +37,6 @@ from heedful.tasks.task import (
     VocabSizes,
     random_tokens,
 )
-from heedful.tokenization.subword import SubwordTokenizerConfig
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig, TokenizerPair
 from heedful.tokenization.vocabulary import UNK
@@ -126,14 +125,10 @@ class TextTask(Task):
             f"a {config.model.type} has one tokenizer, but this is '{tokenizers.type}'",
             "set `tokenizers: {type: shared, tokenizer: {type: character}}`, or another tokenizer",
         )
-        tokenizer = tokenizers.tokenizer
-        check(
-            not isinstance(tokenizer, SubwordTokenizerConfig)
-            or tokenizer.subword_regularization is None,
-            "tokenizers.tokenizer.subword_regularization",
-            "works only with pairs of texts: running text is tokenized once",
-            "remove it",
-        )
+        regularization = getattr(tokenizers.tokenizer, "subword_regularization", None)
+        location = "tokenizers.tokenizer.subword_regularization"
+        message = "works only with pairs of texts: running text is tokenized once"
+        check(regularization is None, location, message, "remove it")
         check_objective_supported(config.training.objective, config.model.type)
         super().check_config(config)
 
@@ -198,12 +193,9 @@ class TextTask(Task):
             message = f"a {model_type} cannot be combined with {others[0].folder}"
             hint = "only translation models form an ensemble: give one run"
             raise ConfigError("ensemble_with", message, hint)
-        check(
-            first.config.decoding.shallow_fusion is None,
-            "decoding.shallow_fusion.run",
-            f"works only with translation models, but this is a {model_type}",
-            "remove decoding.shallow_fusion",
-        )
+        fusion, hint = first.config.decoding.shallow_fusion, "remove decoding.shallow_fusion"
+        message = f"works only with translation models, but this is a {model_type}"
+        check(fusion is None, "decoding.shallow_fusion.run", message, hint)
         return first
 
 

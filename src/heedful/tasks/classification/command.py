@@ -1,12 +1,13 @@
 """`heedful classify`, and the file options of classification; imports no torch."""
 
 import json
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
-from heedful.tasks.command_line import FileOption, FileOptions, PredictorLoader
+from heedful.tasks.command_line import FileOption, FileOptions, PredictorLoader, Split
 from heedful.terminal import handle_stdout_errors
 
 
@@ -33,18 +34,11 @@ def classify(
             typer.echo(line)
 
 
-FILE_OPTIONS = FileOptions(
-    (
-        FileOption(
-            "labeled",
-            "path",
-            help={
-                "train": "labeled texts for a classifier: label, tab, text; also .gz and .xz",
-                "dev": "labeled texts to validate on; default: some training texts",
-                "test": "labeled texts for a classifier: label, tab, text",
-            },
-        ),
-    ),
-    settings={"type": "tsv", "source_column": 2, "target_column": 1, "num_columns": 2},
-)
+_HELP: Mapping[Split, str] = {
+    "train": "labeled texts for a classifier: label, tab, text; also .gz and .xz",
+    "dev": "labeled texts to validate on; default: some training texts",
+    "test": "labeled texts for a classifier: label, tab, text",
+}
+_COLUMNS = {"source_column": 2, "target_column": 1, "num_columns": 2}
+FILE_OPTIONS = FileOptions((FileOption("labeled", "path", _HELP),), {"type": "tsv", **_COLUMNS})
 COMMANDS = (classify,)

@@ -136,12 +136,8 @@ def _check_options(
         message = "has no effect, because --force-target gives the outputs"
         hint = f"remove {option} or --force-target"
         check(force_target is None or value is None, option, message, hint)
-    check(
-        alignment_method is None or save_alignments is not None,
-        "--alignment-method",
-        "has no effect without --save-alignments",
-        "add --save-alignments FILE",
-    )
+    message, hint = "has no effect without --save-alignments", "add --save-alignments FILE"
+    check(alignment_method is None or save_alignments, "--alignment-method", message, hint)
 
 
 class RequestChunk(NamedTuple):
