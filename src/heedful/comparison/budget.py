@@ -5,15 +5,13 @@ So the first tenth of such a budget is a segment of its own, and its speed tells
 whole run will have. Invariant: at even speed, a run ends where its schedule ends.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from heedful.comparison.results import ValidationPoint
 from heedful.config import fields_with_role
@@ -56,7 +54,7 @@ class Budget(NamedTuple):
     max_value: float
 
     @classmethod
-    def parse(cls, text: str) -> Budget:
+    def parse(cls, text: str) -> Self:
         """Parse a budget such as 2m, 90s, 1h, 500steps or 1e15flops."""
         match = _BUDGET_PATTERN.fullmatch(text.strip().lower())
         name, limit, unit = _UNITS[match[2] if match else "s"]

@@ -5,8 +5,6 @@ models compute over running text. Runs take turns, so that other load on the mac
 them alike, and each is warmed up on texts that are not counted.
 """
 
-from __future__ import annotations
-
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence

@@ -4,8 +4,6 @@ A system has the same color, marker and dash in every figure. Systems without th
 out, which a note says; without any system there is no figure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import mean

@@ -4,8 +4,6 @@ The page is one file that makes no network requests. Tables and figures are comp
 script, which sorts, switches and highlights.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

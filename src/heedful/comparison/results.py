@@ -4,12 +4,10 @@ A system is a recipe trained with one or several seeds; each training is a run. 
 system is the mean over its runs, with the standard deviation where there are several.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from statistics import mean, stdev
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from heedful.evaluation.base import Direction, MetricScore
 from heedful.evaluation.significance import Difference, Interval
@@ -22,7 +20,7 @@ class RunStatistics(NamedTuple):
     std: float | None = None  # None for one run, or if a value is not finite
 
     @classmethod
-    def from_values(cls, values: Sequence[float]) -> RunStatistics:
+    def from_values(cls, values: Sequence[float]) -> Self:
         """Compute the statistics of the values of runs."""
         has_std = len(values) > 1 and all(map(isfinite, values))
         return cls(mean(values), stdev(values) if has_std else None)

@@ -5,8 +5,6 @@ settings of logging and checkpoints. If a limit of time or FLOPs ended a run, it
 estimated from its speed and may differ, too. Runs with the same seed belong to different systems.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -5,8 +5,6 @@ the best cells of a column are those that read like the best value, so that of t
 never one alone is bold; a name stands for itself in every format; CSV reads back exactly.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -5,8 +5,6 @@ run of each. Finished runs are not trained again, an interrupted run is resumed,
 the others are trained and compared. All checks are made before the first step.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -4,13 +4,11 @@
 model returns for every token. They add up from sentences as every metric does.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,21 +39,13 @@ def parse_alignment(line: str, *, location: str = "alignment") -> AlignmentLinks
     "0-0 1-2" links source word 0 with target word 0, and 1 with 2. In gold alignments "1-2" is a
     sure link and "1?2" or "1p2" a possible one; sure links are possible, too.
     """
-    sure: set[AlignmentLink] = set()
-    possible: set[AlignmentLink] = set()
+    hint = "write 0-2 for a sure link from word 0 to word 2, 0?2 for a possible one"
     for word in line.split():
-        match = _LINK.fullmatch(word)
-        if match is None:
-            raise DataError(
-                location,
-                f"{word!r} is not an alignment link",
-                "write 0-2 for a sure link from word 0 to word 2, 0?2 for a possible one",
-            )
-        link = int(match[1]), int(match[3])
-        possible.add(link)
-        if match[2] == "-":
-            sure.add(link)
-    return AlignmentLinks(frozenset(sure), frozenset(possible))
+        message = f"{word!r} is not an alignment link"
+        check(_LINK.fullmatch(word), location, message, hint, DataError)
+    links = [(int(one), int(other), sign) for one, sign, other in _LINK.findall(line)]
+    sure = frozenset((one, other) for one, other, sign in links if sign == "-")
+    return AlignmentLinks(sure, frozenset((one, other) for one, other, _ in links))
 
 
 @dataclass(frozen=True)
@@ -77,8 +67,7 @@ class AlignmentErrorRate(SentenceMetric):
             gold = parse_alignment(reference, location=f"line {line} of the references")
             num_agreeing = len(predicted & gold.sure) + len(predicted & gold.possible)
             counts.append((num_agreeing, len(predicted) + len(gold.sure)))
-        # Of equally good references, the one with fewer links.
-        return max(counts, key=lambda row: (row[0] / row[1] if row[1] else 1.0, -row[1]))
+        return base.best_ratio(counts)
 
     @override
     def compute(self, sums: Array) -> Array:
@@ -107,10 +96,7 @@ class Span(NamedTuple):
 
 
 def extract_spans(tags: Sequence[str], scheme: Scheme = "bio") -> set[Span]:
-    """Return the spans that tags mark: O outside, B-TYPE at the start, I-TYPE inside.
-
-    Invalid tags count as O.
-    """
+    """Return the spans of tags: O outside, B-TYPE at the start, I-TYPE inside; others are O."""
     spans: set[Span] = set()
     current: Span | None = None
     for index, tag in enumerate(tags):
@@ -136,34 +122,18 @@ class SpanF1(SentenceMetric):
     name: str = "span F1"
     scheme: Scheme = "bio"
     direction: Direction = "higher"
-    num_statistics: ClassVar[int] = 3
 
     @override
     def sentence_counts(self, output: str, references: Sequence[str], line: int) -> Counts:
         predicted = extract_spans(output.split(), self.scheme)
-        counts = []
-        for reference in references:
-            for tag in reference.split():
-                check(
-                    _TAG.fullmatch(tag),
-                    f"line {line} of the references",
-                    f"{tag!r} is not a tag",
-                    "write O, B-TYPE or I-TYPE for each word, separated by spaces",
-                    DataError,
-                )
-            gold = extract_spans(reference.split(), self.scheme)
-            counts.append((len(predicted & gold), len(predicted), len(gold)))
-
-        def f1(row: tuple[int, int, int]) -> tuple[float, int]:
-            """Return F1 as a sort key; of equally good references, the one with fewer spans."""
-            total = row[1] + row[2]
-            return (2 * row[0] / total if total else 1.0), -row[2]
-
-        return max(counts, key=f1)
-
-    @override
-    def compute(self, sums: Array) -> Array:
-        return base.percentage(2 * sums[..., 0], sums[..., 1] + sums[..., 2], if_zero=100.0)
+        counts, location = [], f"line {line} of the references"
+        hint = "write O, B-TYPE or I-TYPE for each word, separated by spaces"
+        for tags in map(str.split, references):
+            for tag in tags:
+                check(_TAG.fullmatch(tag), location, f"{tag!r} is not a tag", hint, DataError)
+            gold = extract_spans(tags, self.scheme)
+            counts.append((2 * len(predicted & gold), len(predicted) + len(gold)))
+        return base.best_ratio(counts)
 
     @override
     def signature(self, references: ReferenceLists) -> str:
@@ -223,19 +193,13 @@ def format_numbers(numbers: Iterable[float]) -> str:
 
 def parse_numbers(line: str, *, location: str) -> list[float]:
     """Parse the numbers of a sentence."""
-    numbers = []
+    numbers, hint = [], "write one number per token, separated by spaces, or evaluate a run"
     for word in line.split():
         try:
             number = float(word)
         except ValueError:
             number = math.nan
-        check(
-            not math.isnan(number),
-            location,
-            f"{word!r} is not a number",
-            "write one number per token, separated by spaces, or evaluate a run",
-            DataError,
-        )
+        check(not math.isnan(number), location, f"{word!r} is not a number", hint, DataError)
         numbers.append(number)
     return numbers
 

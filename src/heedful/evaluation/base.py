@@ -5,11 +5,9 @@ Invariant: the score of a set is `compute` of the summed rows, in any order; so 
 permuted test set is scored without reading the texts again (`significance`).
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar, Literal, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,15 +50,13 @@ class Metric(ABC):
 
 
 class SentenceMetric(Metric):
-    """A metric whose statistics of a sentence do not depend on the other sentences."""
-
-    num_statistics: ClassVar[int] = 2
+    """A metric with two statistics per sentence that do not depend on the other sentences."""
 
     @override
     def sentence_statistics(self, outputs: Sequence[str], references: ReferenceLists) -> Array:
         pairs = enumerate(zip(outputs, references, strict=True), start=1)
         rows = [self.sentence_counts(output, choices, line) for line, (output, choices) in pairs]
-        return np.array(rows, dtype=np.float64).reshape(-1, self.num_statistics)
+        return np.array(rows, dtype=np.float64).reshape(-1, 2)
 
     @abstractmethod
     def sentence_counts(self, output: str, references: Sequence[str], line: int) -> Counts:
@@ -77,6 +73,11 @@ def compute_score(metric: Metric, outputs: Sequence[str], references: References
     choices = as_multi_reference(references)
     value = metric.compute(metric.sentence_statistics(outputs, choices).sum(axis=0))
     return MetricScore(metric.name, float(value), metric.signature(choices))
+
+
+def best_ratio(counts: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """Return the part and whole with the largest ratio; of equal ones, with the smallest whole."""
+    return max(counts, key=lambda row: (row[0] / row[1] if row[1] else 1.0, -row[1]))
 
 
 def percentage(part: Array, whole: Array, *, if_zero: Array | float) -> Array:

@@ -4,8 +4,6 @@ A breakdown assigns every sentence to groups and scores each group by itself. Gr
 `min_group_size` are counted but not scored.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections import Counter
@@ -59,11 +57,10 @@ class Breakdown:
                 members.setdefault(name, []).append(row)
         result = []
         for name in [*self.order, *sorted(members.keys() - set(self.order))]:
-            rows, score = members[name], None
-            if rows and len(rows) >= min_group_size:
-                chosen = [references[row] for row in rows]
-                score = compute_score(metric, [outputs[row] for row in rows], chosen)
-            if rows:
+            if rows := members[name]:
+                texts, chosen = [outputs[row] for row in rows], [references[row] for row in rows]
+                is_scored = len(rows) >= min_group_size
+                score = compute_score(metric, texts, chosen) if is_scored else None
                 result.append(GroupScore(name, len(rows), score))
         return result
 
@@ -130,8 +127,7 @@ def count_words(lines: Iterable[str]) -> Counter[str]:
 class WordFrequencyBreakdown(Breakdown):
     """By the training count of the rarest word of the first text; texts without words are a group.
 
-    The texts are the references, or if those are no texts, such as alignment links, what belongs to
-    them.
+    The texts are the references, or what belongs to them if they are no texts but, say, links.
     """
 
     def __init__(
@@ -159,15 +155,12 @@ class WordFrequencyBreakdown(Breakdown):
 
     def recall_by_count(self, outputs: Sequence[str], references: References) -> list[GroupScore]:
         """Return the recall of reference words by training count; sizes are numbers of words."""
-        recalled: Counter[str] = Counter()
-        total: Counter[str] = Counter()
+        recalled, total = Counter[str](), Counter[str]()
         for word, num_recalled, num_expected in _count_recalled(outputs, references):
             recalled[self._bin(word)] += num_recalled
             total[self._bin(word)] += num_expected
-        known = [name for name in self.bins if name in total]
-        return [
-            GroupScore(name, total[name], _recall(recalled[name], total[name])) for name in known
-        ]
+        counts = [(name, recalled[name], total[name]) for name in self.bins if name in total]
+        return [GroupScore(name, size, _recall(count, size)) for name, count, size in counts]
 
 
 def word_recall(outputs: Sequence[str], references: References) -> MetricScore:

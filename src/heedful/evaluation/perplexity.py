@@ -3,8 +3,6 @@
 Models with different tokenizers can be compared per word and per character only.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -28,11 +26,8 @@ class TokenLoss(NamedTuple):
     def token_scores(self, signature: str) -> list[MetricScore]:
         """Return loss, perplexity and accuracy per token."""
         loss = self.total_nll / self.num_tokens
-        values = {
-            "nats per token": loss,
-            "perplexity per token": _exp(loss),
-            "token accuracy": 100 * self.num_correct / self.num_tokens,
-        }
+        values = {"nats per token": loss, "perplexity per token": _exp(loss)}
+        values["token accuracy"] = 100 * self.num_correct / self.num_tokens
         return _with_signature(values, signature)
 
     def text_scores(self, lines: Sequence[str], signature: str) -> list[MetricScore]:

@@ -3,10 +3,8 @@
 A value comes with its signature: without it, scores of two papers cannot be compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from heedful.errors import check_choice
 from heedful.evaluation import annotation_metrics, text_metrics
@@ -52,7 +50,7 @@ class MetricSpec(NamedTuple):
     unit: str = ""
 
     @classmethod
-    def from_metric(cls, metric: Metric) -> MetricSpec:
+    def from_metric(cls, metric: Metric) -> Self:
         """Describe a metric of predictions."""
         label = metric.name[0].upper() + metric.name[1:] if " " in metric.name else metric.name
         return cls(label, metric.direction == "higher", metric)
@@ -63,13 +61,9 @@ ACCURACY = MetricSpec("Accuracy", higher_is_better=True, unit="fraction")
 VALIDATION_METRICS: Mapping[str, MetricSpec] = {
     "loss": LOSS,
     "accuracy": ACCURACY,
-    **{
-        name: MetricSpec.from_metric(metric)
-        for name, metric in METRICS.items()
-        if name != "aer"  # needs word alignments, not outputs
-    },
+    **{name: MetricSpec.from_metric(metric) for name, metric in METRICS.items() if name != "aer"},
 }
-"""What validations may compute, under the names of metrics.jsonl."""
+"""What validations may compute, by name in metrics.jsonl; AER needs word alignments."""
 
 
 def compute_metrics(

@@ -4,8 +4,6 @@ Each metric has a line: score, confidence interval, difference from a baseline, 
 breakdown a table follows, with a row for each group of sentences.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -103,10 +101,8 @@ def format_group_table(
 ) -> Iterator[str]:
     """Yield a table with a row for each group and a column for each metric."""
     groups = entries[0].groups
-    columns = [
-        [title, *(group.name for group in groups)],
-        [unit, *(str(group.size) for group in groups)],
-    ]
+    sizes = [str(group.size) for group in groups]
+    columns = [[title, *(group.name for group in groups)], [unit, *sizes]]
     for entry in entries:
         scores = ("-" if g.score is None else f"{g.score.value:.{digits}f}" for g in entry.groups)
         columns.append([entry.score.name, *scores])

@@ -5,8 +5,6 @@ set of equal sentences has an interval of width 0; a system against itself has p
 systems is the baseline does not change p; p is never 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
@@ -114,13 +112,11 @@ def _bootstrap_differences(
 ) -> Array:
     """Return the resampled differences, shifted to mean 0.
 
-    sacreBLEU takes absolute values before the shift; for a clear difference it so counts one tail
-    only, and its p is about half of this one.
+    sacreBLEU takes absolute values first, so that its p of a clear difference is about half of it.
     """
     both, k = np.concatenate([system, baseline], axis=1), system.shape[1]
     samples = resample_sums(both, num_samples, seed)
-    differences = [compute(sums[:, :k]) - compute(sums[:, k:]) for sums in samples]
-    resampled = np.concatenate(differences)
+    resampled = np.concatenate([compute(sums[:, :k]) - compute(sums[:, k:]) for sums in samples])
     return resampled - resampled.mean()
 
 

@@ -4,8 +4,6 @@ Of several references the most favorable one counts. Invariant: with one referen
 the references score 100, or 0 where lower is better.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -36,9 +34,7 @@ class ExactMatch(SentenceMetric):
 
     @override
     def signature(self, references: ReferenceLists) -> str:
-        num_references = base.count_references(references)
-        prefix = "" if num_references == "nrefs:1" else f"{num_references}|"
-        return f"{prefix}case:mixed|space:kept"
+        return f"{base.count_references(references)}|case:mixed|space:kept".removeprefix("nrefs:1|")
 
 
 @dataclass(frozen=True)
@@ -122,11 +118,8 @@ class ErrorRate(SentenceMetric):
 
     @override
     def sentence_counts(self, output: str, references: Sequence[str], line: int) -> Counts:
-        tokens = self.tokenize(output)
-        rows = [
-            (self.count_errors(tokens, reference), len(reference))
-            for reference in map(self.tokenize, references)
-        ]
+        tokens, others = self.tokenize(output), map(self.tokenize, references)
+        rows = [(self.count_errors(tokens, other), len(other)) for other in others]
         return min(rows, key=lambda row: (row[0], -row[1]))
 
     @override
@@ -210,10 +203,8 @@ class Rouge(SentenceMetric):
     @override
     def signature(self, references: ReferenceLists) -> str:
         tokens = "a-z0-9" if self.tokenize is ascii_words else self.tokenize.__name__
-        stem = "yes" if self.stem else "no"
-        part = "f" if self.variant == "fmeasure" else self.variant
-        nrefs = base.count_references(references)
-        return f"{nrefs}|case:lc|tok:{tokens}|stem:{stem}|part:{part}"
+        stem, part = "yes" if self.stem else "no", self.variant.replace("fmeasure", "f")
+        return f"{base.count_references(references)}|case:lc|tok:{tokens}|stem:{stem}|part:{part}"
 
     def _words(self, text: str) -> list[str]:
         words, stem = self.tokenize(text), self.stem
@@ -283,7 +274,6 @@ CHRF = SacreBleuMetric("chrF", chrf.CHRF)
 TER = SacreBleuMetric("TER", ter.TER, direction="lower")
 """Translation edit rate: edits and shifts per reference word (Snover et al. 2006)."""
 TOKENIZED_BLEU = SacreBleuMetric("tokenized BLEU", partial(_legacy_bleu, tokenize="13a"))
-"""BLEU of papers before sacreBLEU: lower-cased mteval-v13a tokens, no smoothing. Moses' own
-tokenizer splits some words differently."""
+"""BLEU before sacreBLEU: lower-cased mteval-v13a tokens (not quite those of Moses), unsmoothed."""
 MULTI_BLEU = SacreBleuMetric("multi-BLEU", partial(_legacy_bleu, tokenize="none"))
 """multi-bleu.perl -lc: lower-cased, split at white space, no smoothing."""

@@ -11,8 +11,6 @@ detached, with one head if the module has none. Where a fused kernel returns no 
 computed here, for the requested queries only.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ their attention maps, validations, configuration and environment. A run that has
 whose last line is incomplete, has a report, too.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import suppress

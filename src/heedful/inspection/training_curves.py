@@ -5,8 +5,6 @@ and the FLOPs that an entry lacks are interpolated from its neighbors. Invariant
 curve keeps its first and last point, its minimum and its maximum.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from bisect import bisect_left

@@ -4,8 +4,6 @@ Ticks are round numbers that cover every value. Series names stand to the right 
 near to the end of its line as possible. Invariant: no two names overlap.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

@@ -5,8 +5,6 @@ measured; the scales are attributes of the root, so that a script can read it. S
 color and in marker shape, and can be told apart in print and with color vision deficiency.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

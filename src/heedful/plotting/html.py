@@ -5,8 +5,6 @@ by hash. Markup is built as a tree and serialized with escaping; data are embedd
 inserted as text. Invariant: whatever a text contains, it is shown and never interpreted.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

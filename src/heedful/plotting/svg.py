@@ -5,8 +5,6 @@ style for light and dark pages. Invariant: the color of a weight is the mixture 
 `full_cell` in that proportion, and digits on it have a contrast of at least 4.5 to 1.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from itertools import accumulate
