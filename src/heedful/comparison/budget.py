@@ -59,12 +59,9 @@ class Budget(NamedTuple):
         match = _BUDGET_PATTERN.fullmatch(text.strip().lower())
         name, limit, unit = _UNITS[match[2] if match else "s"]
         amount = float(match[1]) if match else 0.0
-        check(
-            0 < amount < inf and (limit != "max_steps" or amount % 1 == 0),
-            f"--budget {text}",
-            "not an amount of training",
-            "write it as 90s, 2m, 1h, 500steps or 1e15flops",
-        )
+        is_valid = 0 < amount < inf and (limit != "max_steps" or amount % 1 == 0)
+        hint = "write it as 90s, 2m, 1h, 500steps or 1e15flops"
+        check(is_valid, f"--budget {text}", "not an amount of training", hint)
         return cls(f"{amount:g} {name if amount != 1 else name[:-1]}", limit, amount * unit)
 
     @property
@@ -97,7 +94,7 @@ class Budget(NamedTuple):
                 steps = estimate_steps(
                     training_curves.read_json_lines(folder / METRICS_FILE),
                     step=result.step,
-                    elapsed_seconds=result.seconds,
+                    seconds=result.seconds,
                     total_seconds=self.seconds,
                     validations=NUM_VALIDATIONS - 2,  # the first is over, the last is not counted
                 )
@@ -119,12 +116,7 @@ class Budget(NamedTuple):
 
 
 def estimate_steps(
-    entries: Sequence[Entry],
-    *,
-    step: int,
-    elapsed_seconds: float,
-    total_seconds: float,
-    validations: int,
+    entries: Sequence[Entry], *, step: int, seconds: float, total_seconds: float, validations: int
 ) -> int:
     """Estimate how many steps fit into a time, from the entries of the first segment.
 
@@ -138,13 +130,10 @@ def estimate_steps(
         first_step_seconds = as_finite_float(training[0].get("seconds")) or 0.0
     for entry in entries_of_type(entries, "validation")[-1:]:  # that ended the segment
         end = as_finite_float(entry.get("seconds"))
-        validation_seconds = max(0.0, end - elapsed_seconds) if end is not None else 0.0
-    step_seconds = (elapsed_seconds - first_step_seconds) / max(1, step - 1)
-    remaining = total_seconds - elapsed_seconds - validations * validation_seconds
+        validation_seconds = max(0.0, end - seconds) if end is not None else 0.0
+    step_seconds = (seconds - first_step_seconds) / max(1, step - 1)
+    remaining = total_seconds - seconds - validations * validation_seconds
     return step + max(1, round(remaining / step_seconds)) if step_seconds > 0 else step + 1
-
-
-# ----- what a run has cost -----
 
 
 class TrainingCost(NamedTuple):
@@ -190,8 +179,7 @@ def _read_newest_progress(folder: Path) -> tuple[list[int], dict[str, Any]]:
     """Return the step and the progress of the newest readable checkpoint, if there is one."""
     for step, _, checkpoint in reversed(list_checkpoints(folder / CHECKPOINTS_FOLDER)):
         with suppress(OSError, ValueError):
-            text = (checkpoint / PROGRESS_FILE).read_text(encoding="utf-8")
-            return [step], dict(json.loads(text))
+            return [step], dict(json.loads((checkpoint / PROGRESS_FILE).read_bytes()))
     return [], {}
 
 

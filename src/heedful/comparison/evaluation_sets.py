@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import lcm
-from operator import truediv
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -102,9 +101,8 @@ class ParallelEvaluationSet(EvaluationSet):
         overrides = [f"decoding.beam_size={self.beam_size}"] if self.beam_size else []
         runs = [run for system in systems for run in system]
         predictors = [load(run, device=device, overrides=overrides) for run in runs]
-        decoded = group_by_system(
-            decode_interleaved(predictors, self.sources, with_progress=self.with_progress), systems
-        )
+        by_run = decode_interleaved(predictors, self.sources, self.with_progress)
+        decoded = group_by_system(by_run, systems)
         outputs = [[run.outputs for run in system] for system in decoded]
         scores = [
             score_systems(metric, outputs, self.sources, self.references, baseline=baseline)
@@ -112,16 +110,16 @@ class ParallelEvaluationSet(EvaluationSet):
         ]
         rows = select_examples([runs[0] for runs in outputs])
         members = group_by_system(predictors, systems)
-        results = [
-            SystemResult(
-                system_scores,
-                count_parameters(members[index][0].model),
-                RunStatistics.from_values([self.size / run.seconds for run in decoded[index]]),
-                RunStatistics.from_values([run.num_tokens / run.seconds for run in decoded[index]]),
-                [outputs[index][0][row] for row in rows],
+        results = []
+        for index, system_scores in enumerate(zip(*scores, strict=True)):
+            num_parameters = count_parameters(members[index][0].model)
+            speeds = [self.size / run.seconds for run in decoded[index]]
+            token_speeds = [run.num_tokens / run.seconds for run in decoded[index]]
+            sentence_stats, token_stats = map(RunStatistics.from_values, (speeds, token_speeds))
+            examples = [outputs[index][0][row] for row in rows]
+            results.append(
+                SystemResult(system_scores, num_parameters, sentence_stats, token_stats, examples)
             )
-            for index, system_scores in enumerate(zip(*scores, strict=True))
-        ]
         sources = [self.sources[row] for row in rows]
         return EvaluationResults(results, sources, [self.references[row][0] for row in rows])
 
@@ -151,10 +149,7 @@ class DecodingResult:
 
 
 def decode_interleaved(
-    predictors: Sequence[Predictor],
-    sources: Sequence[str],
-    *,
-    with_progress: ProgressWrapper = iter,
+    predictors: Sequence[Predictor], sources: Sequence[str], with_progress: ProgressWrapper = iter
 ) -> list[DecodingResult]:
     """Let predictors decode all sources by turns, another first in every round.
 
@@ -193,10 +188,8 @@ def score_systems(
     statistics = [
         [metric.sentence_statistics(outputs, references) for outputs in runs] for runs in systems
     ]
-    stats = [
-        RunStatistics.from_values([float(metric.compute(run.sum(axis=0))) for run in runs])
-        for runs in statistics
-    ]
+    values = [[float(metric.compute(run.sum(axis=0))) for run in runs] for runs in statistics]
+    stats = list(map(RunStatistics.from_values, values))
     scores, breakdown = [], LengthBreakdown(sources)
     for index, runs in enumerate(systems):
         difference = None
@@ -204,18 +197,13 @@ def score_systems(
             pair = statistics[index], statistics[baseline]
             count = lcm(*map(len, pair))  # each is repeated to the same total number of runs
             one, other = (count // len(arrays) * sum(arrays[1:], arrays[0]) for arrays in pair)
-            difference = compare_systems(one, other, metric.compute)._replace(
-                value=stats[index].mean - stats[baseline].mean
-            )
+            mean_difference = stats[index].mean - stats[baseline].mean
+            difference = compare_systems(one, other, metric.compute)._replace(value=mean_difference)
+        score = MetricScore(metric.name, stats[index].mean, metric.signature(references))
+        interval = bootstrap_interval(statistics[index][0], metric.compute)
+        by_length = _scores_by_length(metric, breakdown, runs, references)
         scores.append(
-            SystemScore(
-                MetricScore(metric.name, stats[index].mean, metric.signature(references)),
-                metric.direction,
-                stats[index],
-                bootstrap_interval(statistics[index][0], metric.compute),
-                difference,
-                _scores_by_length(metric, breakdown, runs, references),
-            )
+            SystemScore(score, metric.direction, stats[index], interval, difference, by_length)
         )
     return scores
 
@@ -247,14 +235,10 @@ class TextEvaluationSet(EvaluationSet):
         folders = [run for runs in systems for run in runs]
         predictors = [load(run, device=device) for run in folders]
         keys = [self.task.comparison_key(predictor, self.sources) for predictor in predictors]
+        message = f"the masked tokens would differ from those of {folders[0]}"
+        hint = "compare runs with equal `tokenizers`, `data.lm_batching` and `model.masking`"
         for folder, key in zip(folders, keys, strict=True):
-            check(
-                key == keys[0],
-                str(folder),
-                f"the masked tokens would differ from those of {folders[0]}",
-                "compare runs with equal `tokenizers`, `data.lm_batching` and `model.masking`",
-                RunError,
-            )
+            check(key == keys[0], str(folder), message, hint, RunError)
         for predictor in predictors:
             predictor.evaluate(self.sources[:NUM_WARMUP])
         scores: list[list[MetricScore]] = [[] for _ in predictors]
@@ -276,12 +260,10 @@ class TextEvaluationSet(EvaluationSet):
                 stats = RunStatistics.from_values([run[name].value for run in by_name])
                 score = by_name[0][name]._replace(value=stats.mean)
                 scores.append(SystemScore(score, direction, stats))
-        num_lines = NUM_ROUNDS * self.size
-        num_tokens = [NUM_ROUNDS * predictor.count_tokens(self.sources) for predictor, _, _ in runs]
-        seconds = [run_seconds for _, _, run_seconds in runs]
-        return SystemResult(
-            scores,
-            count_parameters(runs[0][0].model),
-            RunStatistics.from_values([num_lines / run_seconds for run_seconds in seconds]),
-            RunStatistics.from_values(list(map(truediv, num_tokens, seconds))),
-        )
+        line_speeds = [NUM_ROUNDS * self.size / seconds for _, _, seconds in runs]
+        token_speeds = [
+            NUM_ROUNDS * predictor.count_tokens(self.sources) / seconds
+            for predictor, _, seconds in runs
+        ]
+        line_stats, token_stats = map(RunStatistics.from_values, (line_speeds, token_speeds))
+        return SystemResult(scores, count_parameters(runs[0][0].model), line_stats, token_stats)

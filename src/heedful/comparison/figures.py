@@ -62,34 +62,24 @@ def _system_line(index: int, system: System, points: Sequence[PointOrGap]) -> Li
 
 def plot_quality_vs_flops(comparison: Comparison) -> Figure:
     """Plot the main metric against the training FLOPs."""
-    costs = [system.cost.training_flops for system in comparison.systems]
     name, cheaper = "training FLOPs", "needs fewer training FLOPs"
-    return _plot_tradeoff(comparison, costs, name, x_label=name, cheaper=cheaper, cost_sign=1)
+    return _plot_tradeoff(comparison, "training_flops", name, name, cheaper, cost_sign=1)
 
 
 def plot_quality_vs_speed(comparison: Comparison) -> Figure:
     """Plot the main metric against the decoding speed."""
-    costs = [system.cost.sentences_per_second for system in comparison.systems]
-    x_label, cheaper = "sentences per second", "is faster"
-    return _plot_tradeoff(
-        comparison, costs, "speed", x_label=x_label, cheaper=cheaper, cost_sign=-1
-    )
+    field, x_label, cheaper = "sentences_per_second", "sentences per second", "is faster"
+    return _plot_tradeoff(comparison, field, "speed", x_label, cheaper, cost_sign=-1)
 
 
 def _plot_tradeoff(
-    comparison: Comparison,
-    costs: Sequence[RunStatistics | None],
-    name: str,
-    *,
-    x_label: str,
-    cheaper: str,
-    cost_sign: int,
+    comparison: Comparison, field: str, name: str, x_label: str, cheaper: str, *, cost_sign: int
 ) -> Figure:
     """Plot systems and their Pareto front; `cost_sign` is 1 if a lower x is better, else -1."""
     title = f"{main_metric_name(comparison)} against {name}"
     points = []
-    pairs = zip(comparison.systems[:MAX_LINES], costs, strict=False)
-    for index, (system, cost) in enumerate(pairs):
+    for index, system in enumerate(comparison.systems[:MAX_LINES]):
+        cost: RunStatistics | None = getattr(system.cost, field)
         quality = system.scores[0].stats
         has_logarithm = cost and (as_finite_float(cost.mean) or 0) >= SMALLEST
         if cost and has_logarithm and as_finite_float(quality.mean) is not None:
@@ -124,8 +114,7 @@ def _plot_tradeoff(
 def pareto_front(costs: Sequence[float], qualities: Sequence[float]) -> list[int]:
     """Return the indices of the points that no other dominates, by increasing cost.
 
-    A point is dominated by one that costs no more and is no worse, and that costs less or is
-    better; equal points do not dominate each other.
+    One that costs no more and is no worse dominates, unless both are equal.
     """
     by_cost = sorted(range(len(costs)), key=lambda index: (costs[index], -qualities[index]))
     front: list[int] = []
@@ -207,9 +196,8 @@ AXES = (
 def validation_metrics(comparison: Comparison) -> list[str]:
     """Return what was computed at validations, "loss" first."""
     points = [point for system in comparison.systems for run in system.curves for point in run]
-    return training_curves.ordered_names(
-        (name for point in points for name in point.scores), all_metrics()
-    )
+    names = (name for point in points for name in point.scores)
+    return training_curves.ordered_names(names, all_metrics())
 
 
 def validation_metric_style(name: str) -> CurveStyle:
@@ -242,12 +230,9 @@ def plot_learning_curves(comparison: Comparison, score: str, axis: Axis) -> Figu
         y_label=name,
         frame=PlotFrame(units=(axis.unit, style.unit)),
     )
-    runs_note = "Each system has one run."
-    if any(line.run_curves for line in lines):
-        runs_note = (
-            "Thin: runs. Thick: mean of a system's runs, at the validations all of them had."
-        )
-    return Figure(title, svg, [runs_note, *notes])
+    means_note = "Thin: runs. Thick: mean of a system's runs, at the validations all of them had."
+    has_means = any(line.run_curves for line in lines)
+    return Figure(title, svg, [means_note if has_means else "Each system has one run.", *notes])
 
 
 def _run_curves(system: System, score: str, axis: Axis) -> list[list[CurvePoint]]:

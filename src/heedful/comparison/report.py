@@ -247,13 +247,11 @@ def diff_words(words: Sequence[str], other_words: Sequence[str]) -> list[tuple[s
             longer = max(common[i + 1][j], common[i][j + 1])
             common[i][j] = common[i + 1][j + 1] + 1 if is_same else longer
     result: list[tuple[str, bool]] = []
-    j = 0
+    j, num_others = 0, len(other_words)
     for i, word in enumerate(words):
-        while (
-            j < len(other_words) and word != other_words[j] and common[i][j + 1] >= common[i + 1][j]
-        ):
+        while j < num_others and word != other_words[j] and common[i][j + 1] >= common[i + 1][j]:
             j += 1
-        is_common = j < len(other_words) and word == other_words[j]
+        is_common = j < num_others and word == other_words[j]
         j += is_common
         result.append((word, not is_common))
     return result

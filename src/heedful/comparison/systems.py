@@ -86,12 +86,8 @@ def check_same_task(systems: Sequence[tuple[str, Recipe]]) -> None:
     """Raise ConfigError for systems of different tasks."""
     (first_name, first), *others = systems
     for name, recipe in others:
-        check(
-            recipe.task is first.task,
-            name,
-            f"its task is {recipe.task.name}, but that of {first_name} is {first.task.name}",
-            "compare systems of one task",
-        )
+        tasks = f"its task is {recipe.task.name}, but that of {first_name} is {first.task.name}"
+        check(recipe.task is first.task, name, tasks, "compare systems of one task")
 
 
 def find_baseline(system_runs: Sequence[SystemRuns], baseline: str) -> int:

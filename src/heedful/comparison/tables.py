@@ -52,13 +52,12 @@ def make_columns(comparison: Comparison) -> list[Column]:
     """Return every column: metrics in their order, then costs."""
     costs = [system.cost for system in comparison.systems]
     parameters = [RunStatistics(cost.num_parameters) for cost in costs]
-    speeds = [cost.sentences_per_second for cost in costs]
-    token_speeds = [cost.tokens_per_second for cost in costs]
+    _, _, seconds, flops, memory, speeds, token_speeds = zip(*costs, strict=True)
     return [
         *map(_metric_column, zip(*(system.scores for system in comparison.systems), strict=True)),
-        _cost_column("training FLOPs", [cost.training_flops for cost in costs], format_scientific),
-        _cost_column("seconds", [cost.training_seconds for cost in costs], _format_seconds),
-        _cost_column("memory", [cost.peak_memory for cost in costs], _format_bytes),
+        _cost_column("training FLOPs", flops, format_scientific),
+        _cost_column("seconds", seconds, _format_seconds),
+        _cost_column("memory", memory, _format_bytes),
         _cost_column("parameters", parameters, _format_millions),
         _cost_column("sentences/s", speeds, _format_rounded, "higher"),
         _cost_column("tokens/s", token_speeds, _format_rounded, "higher"),
@@ -69,15 +68,13 @@ def _metric_column(scores: Sequence[SystemScore]) -> Column:
     digits = 2 if max(abs(score.stats.mean) for score in scores) >= _SMALL else 3
     cells = []
     for score in scores:
-        mean, std = score.stats
-        text = f"{mean:.{digits}f}" + ("" if std is None else f" +- {std:.{digits}f}")
-        cells.append(Cell(text, mean, mark=_mark(score)))
+        known = [f"{number:.{digits}f}" for number in score.stats if number is not None]
+        cells.append(Cell(" +- ".join(known), score.stats.mean, mark=_mark(score)))
     return _mark_best(Column(scores[0].score.name, cells, scores[0].direction))
 
 
 def _mark(score: SystemScore) -> str:
-    is_significant = score.difference and score.difference.is_significant
-    return SIGNIFICANCE_MARK if is_significant else ""
+    return SIGNIFICANCE_MARK if score.difference and score.difference.is_significant else ""
 
 
 def _cost_column(
@@ -240,13 +237,11 @@ def _csv_row(system: System) -> Mapping[str, str | float]:
     for score in system.scores:
         add(score.score.name, score.stats)
         row[f"{score.score.name} p"] = score.difference.p_value if score.difference else ""
-    add("training FLOPs", system.cost.training_flops)
-    add("steps", system.cost.steps)
-    add("seconds", system.cost.training_seconds)
-    add("memory", system.cost.peak_memory)
-    add("sentences/s", system.cost.sentences_per_second)
-    add("tokens/s", system.cost.tokens_per_second)
-    return {**row, "parameters": system.cost.num_parameters}
+    num_parameters, steps, seconds, flops, memory, sentences, tokens = system.cost
+    costs = {"training FLOPs": flops, "steps": steps, "seconds": seconds, "memory": memory}
+    for name, stats in {**costs, "sentences/s": sentences, "tokens/s": tokens}.items():
+        add(name, stats)
+    return {**row, "parameters": num_parameters}
 
 
 # ----- HTML -----

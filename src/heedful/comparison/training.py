@@ -105,12 +105,9 @@ def _find_source(folder: Path, split: str, example_format: ExampleFormat) -> Set
 
 def _dataset_from_recipe(name: str) -> Dataset:
     recipe = load_recipe(name)
-    check(
-        recipe.data.train is not None,
-        f"--data {name}",
-        "the recipe has no training data",
-        "name a recipe with `data.train`, a built-in corpus or a folder",
-    )
+    message = "the recipe has no training data"
+    hint = "name a recipe with `data.train`, a built-in corpus or a folder"
+    check(recipe.data.train is not None, f"--data {name}", message, hint)
     settings = recipe.model_dump(mode="json")
     data: dict[str, Any] = settings["data"]
     if "lm_batching" not in recipe.data.model_fields_set:
@@ -154,8 +151,7 @@ def plan_runs(
     plans = []
     for index in range(seeds):
         for name, config in zip(names, adapted, strict=True):
-            seed = {"seed": config.training.seed + index}
-            training = config.training.model_copy(update=seed)
+            training = config.training.model_copy(update={"seed": config.training.seed + index})
             seeded = config.model_copy(update={"training": training})
             plans.append(PlannedRun(name, seeded, folder / RUNS / f"{name}-{index}"))
     return plans
@@ -175,17 +171,13 @@ def check_unchanged(planned: PlannedRun, budget: Budget) -> None:
     changes = [
         name for name in old | new if name not in overridden and old.get(name) != new.get(name)
     ]
-    message = "a run with another budget"
+    message = "the folder has a run with another budget"
     if changes:
-        name = changes[0]
-        message = f"a run with {name}={old.get(name)}, but now it is {new.get(name)}"
-    check(
-        not changes and budget.matches_either_segment(recipe),
-        str(planned.folder),
-        f"the folder has {message}",
-        "run the command it was started with, remove the folder, or choose another --output-dir",
-        RunError,
-    )
+        values = f"{changes[0]}={old.get(changes[0])}, but now it is {new.get(changes[0])}"
+        message = f"the folder has a run with {values}"
+    hint = "run the command it was started with, remove the folder, or choose another --output-dir"
+    is_unchanged = not changes and budget.matches_either_segment(recipe)
+    check(is_unchanged, str(planned.folder), message, hint, RunError)
 
 
 def group_plans(plans: Sequence[PlannedRun]) -> list[SystemRuns]:

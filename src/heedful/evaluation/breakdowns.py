@@ -155,7 +155,8 @@ class WordFrequencyBreakdown(Breakdown):
 
     def recall_by_count(self, outputs: Sequence[str], references: References) -> list[GroupScore]:
         """Return the recall of reference words by training count; sizes are numbers of words."""
-        recalled, total = Counter[str](), Counter[str]()
+        recalled: Counter[str] = Counter()
+        total: Counter[str] = Counter()
         for word, num_recalled, num_expected in _count_recalled(outputs, references):
             recalled[self._bin(word)] += num_recalled
             total[self._bin(word)] += num_expected

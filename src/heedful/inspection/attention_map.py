@@ -43,14 +43,10 @@ class AttentionMap:
 
     def __post_init__(self) -> None:
         shape = (len(self.target), len(self.source))
-        check(
-            self.weights.shape == shape,
-            "attention_map",
-            f"{shape[0]} target and {shape[1]} source tokens need weights of shape {shape}, "
-            f"found {self.weights.shape}",
-            "give one row per target token and one column per source token",
-            DataError,
-        )
+        tokens = f"{shape[0]} target and {shape[1]} source tokens"
+        message = f"{tokens} need weights of shape {shape}, found {self.weights.shape}"
+        hint = "give one row per target token and one column per source token"
+        check(self.weights.shape == shape, "attention_map", message, hint, DataError)
         for index, row in enumerate(self.weights):
             total, error = row.sum(dtype=np.float64), ""
             if not np.isfinite(row).all():
@@ -95,8 +91,7 @@ class _Grid:
         ends = [self.middle(n) + math.cos(angle) * width for n, width in enumerate(source_widths)]
         ends += [self.left + self.cell_width * len(sources), self.left + LEGEND_WIDTH]
         self.width = max(ends) + svg.PADDING
-        bottom = self.top + self.cell_height * len(targets) + LEGEND_HEIGHT
-        self.height = bottom + svg.PADDING
+        self.height = self.top + self.cell_height * len(targets) + LEGEND_HEIGHT + svg.PADDING
 
     def cell(self, row: int, column: int) -> svg.Box:
         x, y = self.left + self.cell_width * column, self.top + self.cell_height * row
@@ -122,13 +117,9 @@ def render_svg(attention_map: AttentionMap) -> str:
         for tokens in (attention_map.source, attention_map.target)
     )
     grid = _Grid(sources, targets, has_title=bool(attention_map.title))
-    root = svg.svg_document(
-        grid.width,
-        grid.height,
-        title=heading or default_title,
-        description=_description(attention_map),
-        heading=heading,
-    )
+    title, description = heading or default_title, _description(attention_map)
+    size = grid.width, grid.height
+    root = svg.svg_document(*size, title=title, description=description, heading=heading)
     for column, source in enumerate(sources):
         x, y = grid.middle(column) + 2, grid.top - 10
         rotation = f"rotate(-{LABEL_ANGLE} {svg.format_px(x)} {svg.format_px(y)})"
@@ -157,8 +148,7 @@ def _draw_cells(group: Element, attention_map: AttentionMap, *, row: int, grid: 
         box = grid.cell(row, column)
         add_rect(group, "empty-cell", box, radius=4)
         cell = add_rect(group, "full-cell", box, radius=4)
-        cell.set("fill-opacity", svg.format_weight(weight))
-        cell.set("data-weight", svg.format_weight(weight))
+        cell.attrib |= dict.fromkeys(("fill-opacity", "data-weight"), svg.format_weight(weight))
         source = escape_invisible(attention_map.source[column])
         SubElement(cell, "title").text = f"{target} \u2192 {source}: {weight:.2f}"
         if grid.has_digits:

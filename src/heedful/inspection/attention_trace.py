@@ -176,13 +176,10 @@ def concatenate_steps(records: Sequence[TraceRecord]) -> TraceRecord:
     message = f"the records must be of one module, but are of {description}"
     check(len(paths) == 1, "trace", message, "select the records of one module_path", DataError)
     for before, after in pairwise(records):
-        check(
-            after.step == before.query_positions[-1] + 1,
-            f"trace of {after.module_path!r}",
-            f"step {after.step} does not follow step {before.query_positions[-1]}",
-            "trace one sequence or one search at a time, and all of its queries",
-            DataError,
-        )
+        last_step, location = before.query_positions[-1], f"trace of {after.module_path!r}"
+        message = f"step {after.step} does not follow step {last_step}"
+        hint = "trace one sequence or one search at a time, and all of its queries"
+        check(after.step == last_step + 1, location, message, hint, DataError)
     first, last = records[0], records[-1]
     rows = [torch.arange(len(last.weights), device=last.weights.device)]
     for before, after in reversed(list(pairwise(records))):
@@ -204,10 +201,10 @@ def concatenate_steps(records: Sequence[TraceRecord]) -> TraceRecord:
 
 def _match_rows(before: TraceRecord, after: TraceRecord) -> Int[Tensor, "B"]:
     """Return for each row of a record the row of the record before that it continues."""
-    assert before.cumulative_weights is not None, "steps can be matched by their states only"
-    assert after.cumulative_weights is not None, "steps can be matched by their states only"
-    _, ends = before.cumulative_weights
-    starts, _ = after.cumulative_weights
+    message = "steps can be matched by their states only"
+    assert before.cumulative_weights is not None, message
+    assert after.cumulative_weights is not None, message
+    (_, ends), (starts, _) = before.cumulative_weights, after.cumulative_weights
     is_same = (starts.unsqueeze(1) == ends).flatten(2).all(dim=-1)  # (rows after, rows before)
     unmatched = (~is_same.any(dim=1)).nonzero().flatten().tolist()
     if unmatched:

@@ -26,6 +26,10 @@ from heedful.plotting.axes import PlotFrame, format_value
 from heedful.plotting.charts import ChartEvent, LineSeries
 from heedful.plotting.svg import escape_invisible, escape_line, escape_text, format_weight
 
+Entries = Sequence[Entry]
+KeyFigure = tuple[str, object, str, str]
+"""Name, value, unit and note."""
+
 MAX_EVENTS = 200
 MAX_ROWS = 1000  # of the table of validations
 MAX_MARKERS = 80  # more would hide the line
@@ -37,12 +41,7 @@ _NOT_AVAILABLE = "\u2013"
 
 
 def render_run_page(
-    title: str,
-    config_text: str,
-    entries: Sequence[Entry],
-    samples: Sequence[Entry],
-    *,
-    metrics: Metrics,
+    title: str, config_text: str, entries: Entries, samples: Entries, *, metrics: Metrics
 ) -> str:
     """Return the report; `metrics` give label, unit and direction of what validations computed."""
     curve_charts = training_curves.make_charts(entries, metrics)
@@ -74,7 +73,7 @@ def _nothing(text: str) -> Element:
 # ----- key figures -----
 
 
-def _key_figures(entries: Sequence[Entry], metrics: Metrics) -> list[tuple[str, str, str]]:
+def _key_figures(entries: Entries, metrics: Metrics) -> list[tuple[str, str, str]]:
     """Return name, value and note of the numbers that sum up a run."""
     training = training_curves.entries_of_type(entries, "training")
     validations = training_curves.entries_of_type(entries, "validation")
@@ -87,7 +86,7 @@ def _key_figures(entries: Sequence[Entry], metrics: Metrics) -> list[tuple[str, 
         for name in ("tokens_per_second", "peak_memory", "epoch")
     )
     names = ("loss", *training_curves.logged_names(validations, metrics))
-    figures: list[tuple[str, object, str, str]] = [
+    figures: list[KeyFigure] = [
         ("Steps", last_step, "", f"epoch {epochs[-1]:g}" if epochs else ""),
         ("Time", seconds, "seconds", ""),
         *(_best_figure(name, validations, metrics) for name in names),
@@ -107,7 +106,7 @@ def _values(entries: Iterable[Entry], name: str) -> list[float | None]:
     return [as_finite_float(entry.get(name)) for entry in entries]
 
 
-def _skipped_steps(entries: Sequence[Entry]) -> list[tuple[Entry, int]]:
+def _skipped_steps(entries: Entries) -> list[tuple[Entry, int]]:
     """Return each training entry with the number of steps skipped since the one before it."""
     training = training_curves.entries_of_type(entries, "training")
     counts = [0.0, *(count or 0.0 for count in _values(training, "num_skipped_steps"))]
@@ -115,9 +114,7 @@ def _skipped_steps(entries: Sequence[Entry]) -> list[tuple[Entry, int]]:
     return list(zip(training, new, strict=True))
 
 
-def _best_figure(
-    name: str, validations: Sequence[Entry], metrics: Metrics
-) -> tuple[str, object, str, str]:
+def _best_figure(name: str, validations: Entries, metrics: Metrics) -> KeyFigure:
     style = training_curves.curve_style(name, metrics)
     index = _best_index(_values(validations, name), style.lower_is_better)
     if index is None:
@@ -140,7 +137,7 @@ def _best_index(values: Sequence[float | None], lower_is_better: bool) -> int | 
 # ----- curves -----
 
 
-def _curves_section(curve_charts: Sequence[CurveChart], entries: Sequence[Entry]) -> list[Element]:
+def _curves_section(curve_charts: Sequence[CurveChart], entries: Entries) -> list[Element]:
     """Return the charts, each drawn over every axis that is known; a script shows one of them."""
     if not curve_charts:
         text = "Nothing yet: training has not logged any metrics."
@@ -173,7 +170,7 @@ def _curves_section(curve_charts: Sequence[CurveChart], entries: Sequence[Entry]
     return [bar, html.element("div", *figures, css_class="charts")]
 
 
-def _events(entries: Sequence[Entry], axis: int) -> list[ChartEvent]:
+def _events(entries: Entries, axis: int) -> list[ChartEvent]:
     """Return where training was resumed and where steps were skipped; at most the newest."""
     timeline = Timeline(entry for entry in entries if entry.get("type") != "environment")
     resumed = [entry for entry in entries if entry.get("type") == "environment"][1:]
@@ -259,7 +256,7 @@ def _chart_to_dict(chart: CurveChart) -> dict[str, Any]:
 # ----- validations and environment -----
 
 
-def _validations_section(entries: Sequence[Entry], metrics: Metrics) -> list[Element]:
+def _validations_section(entries: Entries, metrics: Metrics) -> list[Element]:
     """Return the table of validations, the newest first, with the best of each metric marked."""
     validations = training_curves.entries_of_type(entries, "validation")
     if not validations:
@@ -300,7 +297,7 @@ def _format_column(values: Sequence[float | None], unit: str) -> list[str]:
     return [_NOT_AVAILABLE if value is None else format_cell(value) for value in values]
 
 
-def _environment_section(entries: Sequence[Entry]) -> Element:
+def _environment_section(entries: Entries) -> Element:
     """Return the environment of each segment of a run: the first in full, then what changed."""
     parts: list[Element] = []
     previous: dict[str, str] = {}
@@ -317,9 +314,8 @@ def _environment_section(entries: Sequence[Entry]) -> Element:
         title = (title + ", with these changes" if changed else title) if parts else "Started"
         parts += [html.element("h3", title), html.definition_list(changed)]
         previous = values
-    if not parts:
-        return _nothing("The environment was not logged.")
-    return html.element("div", *parts, css_class="environments")
+    section = html.element("div", *parts, css_class="environments")
+    return section if parts else _nothing("The environment was not logged.")
 
 
 # ----- samples -----
@@ -330,7 +326,7 @@ MAX_TOKENS = 64  # per side; a larger map is unreadable
 MAX_TEXT_LENGTH = 2000  # characters
 
 
-def group_by_step(samples: Sequence[Entry]) -> dict[str, Any]:
+def group_by_step(samples: Entries) -> dict[str, Any]:
     """Group samples by step, in order; of many steps an even selection with first and last."""
     steps: dict[int, list[Entry]] = {}
     for sample in samples:
@@ -346,7 +342,7 @@ def group_by_step(samples: Sequence[Entry]) -> dict[str, Any]:
     return {"validations": validations, "total": len(steps)}
 
 
-def _max_steps_shown(steps: Sequence[Sequence[Entry]]) -> int:
+def _max_steps_shown(steps: Sequence[Entries]) -> int:
     """Return for how many validations a page has room, by the largest of them."""
     sizes = [
         sum(min(len(_tokens(sample, side)), MAX_TOKENS) for side in ("source", "output")) ** 2 // 4

@@ -123,11 +123,10 @@ def compute_ticks(
     max_ticks: int = MAX_TICKS,
 ) -> list[float]:
     """Return numbers that are round in the unit shown and cover every value."""
-    low, high = min(values), max(values)
+    low, high, size = min(values), max(values), unit.size
     if is_logarithmic:
         return _logarithmic_ticks(low, high)
-    ticks = _linear_ticks(low / unit.size, high / unit.size, max_ticks)
-    return [tick * unit.size for tick in ticks]
+    return [tick * size for tick in _linear_ticks(low / size, high / size, max_ticks)]
 
 
 def _linear_ticks(low: float, high: float, max_ticks: int) -> list[float]:

@@ -130,10 +130,7 @@ def render_line_chart(
     events: Sequence[ChartEvent] = (),
     frame: PlotFrame = FULL_FRAME,
 ) -> str:
-    """Draw lines over a common x axis as an SVG document.
-
-    `category_ticks` replace the numbers along x. A compact chart has neither names nor labels.
-    """
+    """Draw lines as an SVG document; `category_ticks` replace the numbers along x."""
     _check_count(len(lines), "lines")
     for line in lines:
         for points in (line.points, *line.run_curves):
@@ -224,20 +221,13 @@ def _check_point(location: str, point: PointOrGap, log_axes: tuple[bool, bool]) 
     for axis, value, is_logarithmic in zip("xy", point, log_axes, strict=True):
         if value is None:
             continue
-        check(
-            abs(value) <= axes.LARGEST,  # False for NaN, too
-            location,
-            f"{axis} must be a finite number, but is {value}",
-            "leave the point out, or give None for a y that is missing",
-            DataError,
-        )
-        check(
-            value >= axes.SMALLEST or not is_logarithmic,
-            location,
-            f"{axis} must be positive on a logarithmic axis, but is {value:g}",
-            f"leave the point out, or make the {axis} axis linear",
-            DataError,
-        )
+        message = f"{axis} must be a finite number, but is {value}"
+        hint = "leave the point out, or give None for a y that is missing"
+        check(abs(value) <= axes.LARGEST, location, message, hint, DataError)  # NaN fails, too
+        if is_logarithmic:
+            message = f"{axis} must be positive on a logarithmic axis, but is {value:g}"
+            hint = f"leave the point out, or make the {axis} axis linear"
+            check(value >= axes.SMALLEST, location, message, hint, DataError)
 
 
 # ----- drawing -----
@@ -247,16 +237,9 @@ def _begin_plot(
     plot: PlotLayout, labels: PlotLabels, description: str, *, is_compact: bool = False
 ) -> Element:
     shown = PlotLabels() if is_compact else labels
-    root = svg.svg_document(
-        plot.width,
-        plot.height,
-        title=labels.title or "Lines",
-        description=description,
-        heading=shown.title,
-        extra_style=_THEMED_STYLE,
-    )
-    root.set("data-x-scale", plot.x.attribute)
-    root.set("data-y-scale", plot.y.attribute)
+    texts = {"title": labels.title or "Lines", "description": description, "heading": shown.title}
+    root = svg.svg_document(plot.width, plot.height, **texts, style=_THEMED_STYLE)
+    root.attrib |= {"data-x-scale": plot.x.attribute, "data-y-scale": plot.y.attribute}
     axes.draw_axes(root, plot, shown)
     return root
 
@@ -291,8 +274,7 @@ class _Series:
         self.name, self.plot = name, plot
         self.marker_path = MARKER_PATHS[style_index % len(MARKER_PATHS)]
         css_class = f"line-{style_index % len(LIGHT_LINE_COLORS)}"
-        attributes = {"class": css_class, "data-name": escape_line(name)}
-        self.group = SubElement(root, "g", attributes)
+        self.group = SubElement(root, "g", {"class": css_class, "data-name": escape_line(name)})
 
     def draw_line(self, line: LineSeries, label_y: float | None) -> None:
         """Draw a line, its markers, and its name beside the plot, or none if `label_y` is None."""
@@ -313,8 +295,7 @@ class _Series:
         x, y = point
         marker = self._draw_marker(self.plot.x.to_pixel(x), self.plot.y.to_pixel(y), size)
         exact_x, exact_y = axes.format_exact(x), axes.format_exact(y)
-        marker.set("data-x", exact_x)
-        marker.set("data-y", exact_y)
+        marker.attrib |= {"data-x": exact_x, "data-y": exact_y}
         label = f"{self.group.get('data-name')}: {exact_y} at {exact_x}"
         SubElement(marker, "title").text = label
         return marker

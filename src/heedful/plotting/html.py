@@ -71,9 +71,8 @@ def key_figures(figures: Iterable[tuple[str, str, str]]) -> Element:
     """Return tiles of a name, a value and a note."""
     tiles = []
     for name, value, note in figures:
-        value_cell = element("dd", value, css_class="value")
-        note_cell = element("dd", note, css_class="beside")
-        tiles.append(element("div", element("dt", name), value_cell, note_cell))
+        cells = (element("dd", value, css_class="value"), element("dd", note, css_class="beside"))
+        tiles.append(element("div", element("dt", name), *cells))
     return element("dl", *tiles, css_class="key-figures")
 
 
@@ -82,8 +81,7 @@ def radio_group(name: str, legend: str, choices: Sequence[str]) -> Element:
     labels = []
     for index, choice in enumerate(choices):
         radio = {"type": "radio", "name": name, "value": str(index)}
-        checked = {"checked": ""} if index == 0 else {}
-        button = element("input", attributes=radio | checked)
+        button = element("input", attributes=radio if index else {**radio, "checked": ""})
         labels.append(element("label", button, choice))
     return element("fieldset", element("legend", legend), *labels, css_class="switch")
 
@@ -100,8 +98,7 @@ def embed_svg(svg: str) -> Element:
 
 def serialize(*elements: Element) -> str:
     """Serialize elements as HTML."""
-    parts = (ElementTree.tostring(part, encoding="unicode", method="html") for part in elements)
-    return "".join(parts)
+    return "".join(ElementTree.tostring(node, "unicode", method="html") for node in elements)
 
 
 def render_page(
@@ -116,8 +113,7 @@ def render_page(
 ) -> str:
     """Return a page with `content`, which is already escaped, and JSON data by element id.
 
-    `styles` and `scripts` are names of assets; `extra_style` stands before them; `page_type` is the
-    class of the body.
+    `styles` and `scripts` are assets, `extra_style` precedes them; `page_type`: class of the body.
     """
     style = css_variables() + extra_style + "".join(map(read_asset, styles))
     script = "".join(map(read_asset, scripts))

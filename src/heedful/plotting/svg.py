@@ -91,8 +91,6 @@ text {{ font-family: system-ui, -apple-system, "Segoe UI", "Noto Sans", Helvetic
 .faint {{ fill-opacity: 0.6; }}
 .strong {{ fill: {text_on_full}; font-weight: 600; }}
 """
-
-
 SVG_STYLE = select_by_scheme(*(_STYLE.format_map(palette._asdict()) for palette in (LIGHT, DARK)))
 
 PADDING = 26
@@ -104,43 +102,34 @@ Box = tuple[float, float, float, float]
 
 
 def svg_document(
-    width: float,
-    height: float,
-    *,
-    title: str,
-    description: str,
-    heading: str = "",
-    extra_style: str = "",
+    width: float, height: float, *, title: str, description: str, heading: str, style: str = ""
 ) -> Element:
     """Return an SVG root with accessible title and description, style, background and heading."""
     root = Element("svg", xmlns="http://www.w3.org/2000/svg", role="img")
-    root.set("width", format_px(width))
-    root.set("height", format_px(height))
-    root.set("viewBox", f"0 0 {format_px(width)} {format_px(height)}")
+    size = {"width": format_px(width), "height": format_px(height)}
+    root.attrib |= {**size, "viewBox": f"0 0 {' '.join(size.values())}"}
     for tag, text in (("title", title), ("desc", description), ("style", SVG_STYLE)):
         SubElement(root, tag).text = text
     add_rect(root, "background", (0.5, 0.5, width - 1, height - 1), radius=14)
-    if extra_style:
-        SubElement(root, "style").text = extra_style
+    if style:
+        SubElement(root, "style").text = style
     if heading:
         add_text(root, "title", heading, x=PADDING, y=PADDING + 14)
     return root
 
 
-def render_empty(heading: str, default_title: str, extra_style: str = "") -> str:
+def render_empty(heading: str, default_title: str, style: str = "") -> str:
     """Return a document that says that there is nothing to draw."""
-    title, message = heading or default_title, NOTHING_TO_DRAW
-    root = svg_document(
-        350, 90, title=title, description=message, heading=heading, extra_style=extra_style
-    )
-    add_text(root, "note", message, x=PADDING, y=64)
+    title, note = heading or default_title, NOTHING_TO_DRAW
+    root = svg_document(350, 90, title=title, description=note, heading=heading, style=style)
+    add_text(root, "note", note, x=PADDING, y=64)
     return to_svg(root)
 
 
 def add_rect(parent: Element, css_class: str, box: Box, *, radius: int = 0) -> Element:
     """Append a rectangle."""
-    sides = zip(("x", "y", "width", "height"), map(format_px, box), strict=True)
-    return SubElement(parent, "rect", {"class": css_class, **dict(sides), "rx": str(radius)})
+    sides = dict(zip(("x", "y", "width", "height"), map(format_px, box), strict=True))
+    return SubElement(parent, "rect", {"class": css_class, **sides, "rx": str(radius)})
 
 
 def add_path(parent: Element, css_class: str, path: str) -> Element:
@@ -189,14 +178,10 @@ def escape_invisible(token: str) -> str:
     unpaired surrogates become escapes such as `\u202e`.
     """
     label = ""
-    for character in token:
+    for character in token.replace(" ", SPACE):
         is_invisible = unicodedata.category(character)[0] in "CZ" or character in _BLANKS
-        if character == " ":
-            label += SPACE
-        elif is_invisible and character not in _JOINERS:
-            label += character.encode("unicode_escape").decode("ascii")
-        else:
-            label += character
+        is_escaped = is_invisible and character not in _JOINERS
+        label += character.encode("unicode_escape").decode("ascii") if is_escaped else character
     first = label[:1]
     is_combining = first and (unicodedata.category(first)[0] == "M" or cell_len(first) == 0)
     return _DOTTED_CIRCLE + label if is_combining else label or EMPTY
@@ -215,8 +200,7 @@ def escape_text(text: str) -> str:
 
 def split_joined_emoji(label: str) -> str:
     """Split joined emoji: terminals disagree about their width."""
-    removed = _JOINERS + _VARIATION_SELECTORS
-    return "".join(character for character in label if character not in removed)
+    return label.translate(str.maketrans("", "", _JOINERS + _VARIATION_SELECTORS))
 
 
 def truncate(label: str, cells: int) -> str:
