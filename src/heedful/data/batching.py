@@ -104,9 +104,6 @@ def padded_lengths(max_length: int) -> Integers:
     return np.array(steps)
 
 
-# ----- collation
-
-
 class SourceBatch(NamedTuple):
     """Source sequences: tokens, EOS, padding."""
 
@@ -154,9 +151,6 @@ def _pad_with_eos(side: RaggedArray, width: int) -> SourceBatch:
     padded = side.padded(width, fill=PAD)
     padded[np.arange(len(side)), side.lengths] = EOS
     return SourceBatch(torch.from_numpy(padded), torch.from_numpy(side.lengths + 1))
-
-
-# ----- streams
 
 
 class DataCursor(NamedTuple):

@@ -1,56 +1,42 @@
 """Building of a prepared dataset: a corpus of any size becomes a folder of token shards.
 
-The data is read twice (see `corpus_passes`). Finished shards are kept: after any interruption,
-even a kill, the same command builds what is missing or corrupt. Invariant: the resulting files do
-not depend on interruptions or on the number of workers.
+The data is read twice: a first pass checks, counts and samples it, a second tokenizes it. Finished
+shards are kept: after any interruption, even a kill, the same command builds what is missing or
+corrupt. Invariants: the files do not depend on interruptions or on the number of workers; no
+tokens of data that changed between the passes are kept.
 """
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import PositiveInt
 
 from heedful.config import BaseConfig, differences
-from heedful.data.corpus_passes import (
-    ByteMask,
-    ReservoirSampler,
-    ShardCounter,
-    ShardingPlan,
-    ShardSpec,
-    TokenizationPass,
-    iter_blocks,
-    rows_between,
-)
+from heedful.data import sharded_dataset as sharded
 from heedful.data.examples import (
     CHUNK_SIZE,
     EXAMPLE_FORMATS,
     ExampleFormat,
     ExampleFormatName,
+    TextChunk,
     TokenizationJob,
+    TokenizedChunk,
 )
 from heedful.data.filtering import DuplicateFinder, FilterConfig, check_not_empty, hash_pairs
-from heedful.data.sharded_dataset import (
-    DUPLICATES_FILE,
-    FORMAT,
-    HELD_OUT_FILE,
-    MANIFEST_KEY,
-    METADATA_KEY,
-    TOKENIZER_FOLDER,
-    PreparedDataset,
-    load_prepared_dataset,
-    map_in_threads,
-    shard_name,
-    write_shard,
-)
+from heedful.data.sharded_dataset import DUPLICATES_FILE, TOKENIZER_FOLDER, shard_name, write_shard
 from heedful.data.sources import SourceConfig
-from heedful.errors import CorruptRunError, RunError
+from heedful.errors import CorruptRunError, DataError, RunError
 from heedful.parallel import available_cores, worker_pool
 from heedful.storage.atomic import (
     atomic_replace,
@@ -65,6 +51,7 @@ SHARD_SIZE = 250_000
 _DATA_SETTING = "data.train"
 _TRAINING_TIME_SETTINGS = {"subword_regularization", "regularized_sides"}
 
+ByteMask = NDArray[np.uint8]
 MessageLogger = Callable[[str], None]
 ProgressCallback = Callable[[str, int, int | None], None]
 """Called with the name of the phase, the number of examples done, and the total if known."""
@@ -108,6 +95,142 @@ def tokenization_settings(settings: Any) -> Any:
     return list(map(tokenization_settings, settings)) if isinstance(settings, list) else settings
 
 
+class ExampleBlock(NamedTuple):
+    """Consecutive examples of one shard."""
+
+    shard: int
+    corpus_index: int
+    first_row: int  # in the whole data
+    examples: list[Any]
+    texts: bytes  # the same as JSON
+
+
+class ShardSpec(NamedTuple):
+    """Which examples a shard contains."""
+
+    corpus_index: int
+    num_rows: int
+    digest: str  # of their texts
+
+
+class ShardingPlan(NamedTuple):
+    """How a corpus is divided."""
+
+    num_rows: int
+    held_out: list[int]  # rows of the dev set
+    shards: list[ShardSpec]
+
+
+def iter_blocks(sources: Sequence[SourceConfig], shard_size: int) -> Iterator[ExampleBlock]:
+    """Yield the examples of all sources in blocks; no shard contains two sources."""
+    shard = row = 0
+    for corpus_index, source in enumerate(sources):
+        stream, num_in_shard = source.stream(), 0
+        while examples := list(islice(stream, min(shard_size - num_in_shard, CHUNK_SIZE))):
+            texts = json.dumps(examples, ensure_ascii=False).encode()
+            yield ExampleBlock(shard, corpus_index, row, examples, texts)
+            row += len(examples)
+            num_in_shard += len(examples)
+            if num_in_shard == shard_size:
+                shard, num_in_shard = shard + 1, 0
+        if num_in_shard:
+            shard += 1
+
+
+class ReservoirSampler:
+    """A uniform sample of at most `size` examples of a stream (Vitter 1985)."""
+
+    def __init__(self, size: int, *, seed: int) -> None:
+        self.size = size
+        self._sample: list[tuple[int, Any]] = []
+        self._random = Random(seed)
+
+    def add(self, first_row: int, examples: Sequence[Any]) -> None:
+        """Add examples, of which the first is in this row."""
+        for row, example in enumerate(examples, first_row):
+            if row < self.size:
+                self._sample.append((row, example))
+            elif (slot := int(self._random.random() * (row + 1))) < self.size:
+                self._sample[slot] = row, example
+
+    def exclude_rows(self, rows: Sequence[int]) -> list[Any]:
+        """Return the sample without these rows, in the order of the stream."""
+        excluded = set(rows)
+        sample = sorted(self._sample, key=lambda item: item[0])
+        return [example for row, example in sample if row not in excluded]
+
+
+class ShardCounter:
+    """Counts the rows of each shard and hashes its texts."""
+
+    def __init__(self) -> None:
+        self.num_rows = 0
+        self.specs: list[ShardSpec] = []
+
+    def add(self, block: ExampleBlock) -> None:
+        """Count the examples of a block."""
+        if block.shard == len(self.specs):
+            self._digest = blake2b(digest_size=16)
+            self.specs.append(ShardSpec(block.corpus_index, 0, ""))
+        self._digest.update(block.texts)
+        self.num_rows += len(block.examples)
+        num_rows = self.specs[-1].num_rows + len(block.examples)
+        self.specs[-1] = ShardSpec(block.corpus_index, num_rows, self._digest.hexdigest())
+
+
+@dataclass(frozen=True)
+class TokenizationPass:
+    """The second pass: tokenizes missing shards and collects the held-out examples."""
+
+    sources: Sequence[SourceConfig]
+    plan: ShardingPlan
+    missing: Collection[int]
+    shard_size: int
+    duplicate_mask: ByteMask
+    on_progress: Callable[[int], None]
+    held_out: list[Any] = field(default_factory=list)
+    requested_shards: deque[int] = field(default_factory=deque)
+    _counter: ShardCounter = field(default_factory=ShardCounter)
+
+    def chunks(self) -> Iterator[TextChunk]:
+        """Yield the chunks of missing shards, and note the shard of each in `requested_shards`."""
+        for block in iter_blocks(self.sources, self.shard_size):
+            self._counter.add(block)
+            end = block.first_row + len(block.examples)
+            held_out = rows_between(self.plan.held_out, block.first_row, end)
+            self.held_out.extend(block.examples[row] for row in held_out)
+            if block.shard in self.missing:
+                self.requested_shards.append(block.shard)
+                duplicates = np.flatnonzero(self.duplicate_mask[block.first_row : end]).tolist()
+                first_row = block.first_row - bisect_left(self.plan.held_out, block.first_row)
+                yield TextChunk(block.texts, first_row, held_out, duplicates)
+            self.on_progress(end)
+
+    def verified(self, shard: int, chunks: Iterable[TokenizedChunk]) -> Iterator[TokenizedChunk]:
+        """Yield the chunks of a shard; raise DataError at its end if its texts have changed."""
+        yield from chunks
+        self.check_unchanged(slice(shard, shard + 1))
+
+    def check_unchanged(self, shards: slice = slice(None)) -> None:
+        """Raise DataError if the data of these shards has changed since the first pass."""
+        current, planned = self._counter.specs, self.plan.shards
+        if current[shards] == planned[shards]:
+            return
+        are_equal = [spec == other for spec, other in zip(current, planned, strict=False)]
+        num_equal = [*are_equal, False].index(False)
+        first_row = 1 + sum(spec.num_rows for spec in planned[:num_equal])
+        raise DataError(
+            "; ".join(source.describe() for source in self.sources),
+            f"the data has changed since it was first read, at example {first_row} or later",
+            "restore it, or delete the tokens made from it and run the same command again",
+        )
+
+
+def rows_between(rows: Sequence[int], first: int, end: int) -> list[int]:
+    """Return the sorted rows from `first` to `end`, counted from `first`."""
+    return [row - first for row in rows[bisect_left(rows, first) : bisect_left(rows, end)]]
+
+
 @dataclass(frozen=True)
 class DatasetBuilder:
     """Builds a folder of tokens, or what is missing of it; one process per folder."""
@@ -125,7 +248,7 @@ class DatasetBuilder:
         """Pairs of texts or lines of running text."""
         return EXAMPLE_FORMATS[self.config.example_format]
 
-    def build(self) -> PreparedDataset:
+    def build(self) -> sharded.PreparedDataset:
         """Build all that is missing, and open the dataset."""
         with explain_os_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -135,7 +258,7 @@ class DatasetBuilder:
         if missing or not is_complete:
             self._tokenize_shards(plan, missing)
             self._write_manifest(plan, is_complete=True)
-        prepared = load_prepared_dataset(self.folder, verify=False)  # verified above
+        prepared = sharded.load_prepared_dataset(self.folder, verify=False)  # verified above
         if self.config.filtering is not None:
             check_not_empty(prepared.filter_report(), location=_DATA_SETTING)
         return prepared
@@ -145,7 +268,7 @@ class DatasetBuilder:
         if not (self.folder / MANIFEST).exists():
             return None
         try:
-            saved = read_and_verify_manifest(self.folder).get(MANIFEST_KEY, {})
+            saved = read_and_verify_manifest(self.folder).get(sharded.MANIFEST_KEY, {})
         except CorruptRunError as error:
             self.log_message(f"{error.location}: {error.message}; reading the data again")
             return None
@@ -165,7 +288,7 @@ class DatasetBuilder:
         config, counter = self.config, ShardCounter()
         held_out: list[int] = []
         sample_size = 0 if self.tokenizers else config.max_tokenizer_lines
-        sampler: ReservoirSampler[Any] = ReservoirSampler(sample_size, seed=config.seed)
+        sampler = ReservoirSampler(sample_size, seed=config.seed)
         drops_duplicates = config.filtering is not None and config.filtering.duplicates == "drop"
         # The name lets `clean_up_interrupted` remove it after a kill.
         with TemporaryDirectory(prefix=".writing-", dir=self.folder) as temporary:
@@ -178,18 +301,15 @@ class DatasetBuilder:
                 self.on_progress("reading", counter.num_rows, None)
             if config.needs_held_out:
                 location = "; ".join(source.describe() for source in self.sources)
-                held_out += self.format.choose_held_out(
-                    counter.num_rows, seed=config.seed, location=location
-                )
+                count, seed = counter.num_rows, config.seed
+                held_out += self.format.choose_held_out(count, seed=seed, location=location)
             if finder is not None:
                 with atomic_replace(self.folder / DUPLICATES_FILE) as path:
                     finder.write_duplicate_mask(path, held_out)
         tokenizers = self.tokenizers
         if tokenizers is None:
-            sample, count = sampler.exclude_rows(held_out), counter.num_rows
-            self.log_message(
-                f"training the tokenizers on {len(sample)} of {count} {self.format.name}"
-            )
+            sample, total = sampler.exclude_rows(held_out), f"{counter.num_rows} {self.format.name}"
+            self.log_message(f"training the tokenizers on {len(sample)} of {total}")
             self.on_progress("training the tokenizers", 0, None)
             tokenizers = config.tokenizers.train(*self.format.tokenizer_texts(sample))
         with atomic_replace(self.folder / TOKENIZER_FOLDER) as path:
@@ -202,7 +322,7 @@ class DatasetBuilder:
     def _missing_shards(self, plan: ShardingPlan) -> dict[int, str]:
         """Return the shards to build, with hashes of everything that determines their contents."""
         filtering = self.config.as_metadata()["filtering"]
-        common = [FORMAT, filtering, folder_digest(self.folder / TOKENIZER_FOLDER)]
+        common = [sharded.FORMAT, filtering, folder_digest(self.folder / TOKENIZER_FOLDER)]
         mask, first_row = self._duplicate_mask(), 0
         keys: list[str] = []
         for index, spec in enumerate(plan.shards):
@@ -213,7 +333,7 @@ class DatasetBuilder:
             keys.append(_digest(json.dumps([common, contents]).encode()))
             first_row = end
         folders = [self.folder / shard_name(index) for index in range(len(keys))]
-        saved_keys = map_in_threads(_read_shard_key, folders)
+        saved_keys = sharded.map_in_threads(_read_shard_key, folders)
         for folder, key in zip(folders, saved_keys, strict=True):
             if isinstance(key, CorruptRunError):
                 self.log_message(f"{key.location}: {key.message}; rebuilding {folder.name}")
@@ -233,39 +353,34 @@ class DatasetBuilder:
             data_name=_DATA_SETTING,
         )
         second_pass = TokenizationPass(
-            self.sources,
-            plan,
-            missing,
-            self.config.shard_size,
-            self._duplicate_mask(),
+            *(self.sources, plan, missing, self.config.shard_size, self._duplicate_mask()),
             on_progress=lambda done: self.on_progress("tokenizing", done, plan.num_rows),
         )
         num_rows = sum(plan.shards[index].num_rows for index in missing)
         num_workers = max(1, min(self.workers or available_cores(), num_rows // CHUNK_SIZE))
         with worker_pool(job, num_workers=num_workers) as tokenize:
-            numbered = second_pass.tokenize_with(tokenize)
-            for index, group in groupby(numbered, key=lambda item: item[0]):
-                write_shard(
-                    self.folder / shard_name(index),
-                    second_pass.verify_unchanged(index, (chunk for _, chunk in group)),
-                    {"corpus_index": plan.shards[index].corpus_index, "key": missing[index]},
-                    prefix=self.format.prefix_tokens if index == 0 else (),
-                )
+            tokenized = tokenize(second_pass.chunks())
+            requested = second_pass.requested_shards  # in the order in which chunks come back
+            for index, group in groupby(tokenized, lambda _: requested.popleft()):
+                folder, chunks = self.folder / shard_name(index), second_pass.verified(index, group)
+                metadata = {"corpus_index": plan.shards[index].corpus_index, "key": missing[index]}
+                prefix = self.format.prefix_tokens if index == 0 else ()
+                write_shard(folder, chunks, metadata, prefix)
         second_pass.check_unchanged()
         if plan.held_out:
-            lines = (json.dumps(example, ensure_ascii=False) for example in second_pass.held_out)
-            write_text(self.folder / HELD_OUT_FILE, "".join(f"{line}\n" for line in lines))
+            lines = [json.dumps(example, ensure_ascii=False) for example in second_pass.held_out]
+            write_text(self.folder / sharded.HELD_OUT_FILE, "\n".join([*lines, ""]))
 
     def _write_manifest(self, plan: ShardingPlan, *, is_complete: bool) -> None:
         files = [path for path in (self.folder / TOKENIZER_FOLDER).rglob("*") if path.is_file()]
         names = [DUPLICATES_FILE]
         if is_complete:
             shards = (f"{shard_name(index)}/{MANIFEST}" for index in range(len(plan.shards)))
-            names += [HELD_OUT_FILE, *shards]
+            names += [sharded.HELD_OUT_FILE, *shards]
         files += [path for name in names if (path := self.folder / name).exists()]
         settings = self.config.as_metadata()
-        prepared = {"format": FORMAT, "complete": is_complete, "settings": settings}
-        write_manifest(self.folder, files, {MANIFEST_KEY: {**prepared, **plan._asdict()}})
+        prepared = {"format": sharded.FORMAT, "complete": is_complete, "settings": settings}
+        write_manifest(self.folder, files, {sharded.MANIFEST_KEY: {**prepared, **plan._asdict()}})
 
 
 def _read_shard_key(folder: Path) -> str | CorruptRunError | None:
@@ -273,7 +388,7 @@ def _read_shard_key(folder: Path) -> str | CorruptRunError | None:
     if not folder.exists():
         return None
     try:
-        return read_and_verify_manifest(folder)[METADATA_KEY]["key"]
+        return read_and_verify_manifest(folder)[sharded.METADATA_KEY]["key"]
     except CorruptRunError as error:
         return error
 

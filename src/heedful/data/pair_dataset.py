@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.tokenization.ragged_array import (
-    Integers,
-    RaggedArray,
-    offsets_from_lengths,
-)
+from heedful.tokenization.ragged_array import Integers, RaggedArray, offsets_from_lengths
 
 if TYPE_CHECKING:
     from heedful.tokenization.tokenizer_pair import RegularizerPair
@@ -128,6 +125,7 @@ _ROWS_PER_CALL = 1024  # bounds the memory of one call of a regularizer
 _NUM_KEYS = 2**62
 
 
+@dataclass
 class ResegmentedDataset:
     """A dataset whose texts are segmented anew in every epoch (Kudo 2018; Provilkov et al. 2020).
 
@@ -135,22 +133,20 @@ class ResegmentedDataset:
     cost as much as the tokens; `BatchStream` caches a bucket of rows.
     """
 
-    def __init__(
-        self, dataset: PairDataset, regularizers: RegularizerPair, *, seed: int, epoch: int = 0
-    ) -> None:
-        self.dataset = dataset.for_epoch(epoch)
-        self.regularizers = regularizers
-        self.seed = seed
-        self.epoch = epoch
+    dataset: PairDataset
+    regularizers: RegularizerPair
+    seed: int
+    epoch: int = 0
+
+    def __post_init__(self) -> None:
+        self.dataset = self.dataset.for_epoch(self.epoch)
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def for_epoch(self, epoch: int) -> ResegmentedDataset:
         """Return the same texts in the segmentation of this epoch."""
-        if epoch == self.epoch:
-            return self
-        return ResegmentedDataset(self.dataset, self.regularizers, seed=self.seed, epoch=epoch)
+        return self if epoch == self.epoch else replace(self, epoch=epoch)
 
     def sequence_lengths(self, rows: Integers) -> tuple[Integers, Integers]:
         """Return the source and target lengths of these rows."""

@@ -43,9 +43,6 @@ _PREPARE_HINT = "name a folder written by `heedful prepare`"
 _RESUME_HINT = "wait for `heedful prepare`, or run the same command to resume it"
 
 
-# ----- shards
-
-
 class Shard(NamedTuple):
     """Tokens and the offsets of the texts among them, both memory-mapped."""
 
@@ -163,9 +160,6 @@ class ShardedTokenStream(ShardedCollection):
         return tokens.reshape(index.shape)
 
 
-# ----- prepared datasets
-
-
 class PreparedDataConfig(BaseConfig):
     """Tokens written by `heedful prepare`; the recipe must tokenize in the same way."""
 
@@ -195,21 +189,12 @@ class PreparedDataset(NamedTuple):
         """Pairs of texts or lines of running text."""
         return EXAMPLE_FORMATS[self.settings["example_format"]]
 
-    @property
-    def corpus_weights(self) -> list[float]:
-        """Passes over each corpus per epoch."""
-        return self.settings["corpus_weights"]
-
     def pair_datasets(self) -> list[ShardedPairDataset]:
         """Return the pairs of each corpus."""
-        shards: list[list[Shard]] = [[] for _ in self.corpus_weights]
+        shards: list[list[Shard]] = [[] for _ in self.settings["corpus_weights"]]
         for shard, metadata in zip(self.shards, self.shard_metadata, strict=True):
             shards[metadata["corpus_index"]].append(shard)
         return list(map(ShardedPairDataset, shards))
-
-    def token_stream(self) -> ShardedTokenStream:
-        """Return the running text."""
-        return ShardedTokenStream(self.shards)
 
     def reports(self) -> list[dict[str, Any]]:
         """Return the metadata of all chunks."""

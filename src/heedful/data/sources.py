@@ -65,17 +65,14 @@ class ParallelFilesConfig(SourceConfig):
 
     @override
     def stream(self) -> Iterator[Pair]:
+        hint = "line n of one must belong to line n of the other: look for lost or added lines"
         sources, targets = _nonempty_lines(self.source), _nonempty_lines(self.target)
         for index, (source, target) in enumerate(zip_longest(sources, targets)):
             if source is None or target is None:
                 longer = 1 + index + sum(1 for _ in chain(sources, targets))
                 counts = (longer, index) if target is None else (index, longer)
-                raise DataError(
-                    display_name(self.source),
-                    f"{counts[0]} lines, but {display_name(self.target)} has {counts[1]}",
-                    "line n of one must belong to line n of the other: "
-                    "look for lost or added lines",
-                )
+                message = f"{counts[0]} lines, but {display_name(self.target)} has {counts[1]}"
+                raise DataError(display_name(self.source), message, hint)
             yield Pair(source, target)
 
     @property
@@ -88,12 +85,23 @@ class ParallelFilesConfig(SourceConfig):
         return f"{display_name(self.source)} and {display_name(self.target)}"
 
 
-class TSVConfig(SourceConfig):
+class FileConfig(SourceConfig):
+    """A file of pairs."""
+
+    type: str  # first, so that it is written first
+    path: str
+    """The file; also .gz, .xz and "-" for stdin."""
+
+    @property
+    @override
+    def paths(self) -> Sequence[str]:
+        return (self.path,)
+
+
+class TSVConfig(FileConfig):
     """A file of tab-separated columns without quoting; all lines have as many columns."""
 
     type: Literal["tsv"] = "tsv"
-    path: str
-    """The file; also .gz, .xz and "-" for stdin."""
     source_column: PositiveInt = 1
     """Column of the source texts, counted from 1."""
     target_column: PositiveInt = 2
@@ -134,22 +142,15 @@ class TSVConfig(SourceConfig):
             hint = "set source_column and target_column, or look for lost tabs"
         return DataError(f"{display_name(self.path)}:{line_number}", message, hint)
 
-    @property
-    @override
-    def paths(self) -> Sequence[str]:
-        return (self.path,)
-
     @override
     def describe(self) -> str:
         return f"{display_name(self.path)}, columns {self.source_column} and {self.target_column}"
 
 
-class JSONLConfig(SourceConfig):
+class JSONLConfig(FileConfig):
     """A file with a JSON object on every line."""
 
     type: Literal["jsonl"] = "jsonl"
-    path: str
-    """The file; also .gz, .xz and "-" for stdin."""
     source_key: str = "source"
     """Key of the source texts."""
     target_key: str = "target"
@@ -174,11 +175,6 @@ class JSONLConfig(SourceConfig):
             source = _get_text(record, self.source_key, location)
             yield Pair(source, _get_text(record, self.target_key, location))
 
-    @property
-    @override
-    def paths(self) -> Sequence[str]:
-        return (self.path,)
-
     @override
     def describe(self) -> str:
         return f"{display_name(self.path)}, keys {self.source_key!r} and {self.target_key!r}"
@@ -187,7 +183,7 @@ class JSONLConfig(SourceConfig):
 class SyntheticConfig(SourceConfig):
     """Settings of a corpus that heedful generates."""
 
-    type: str  # first, so that it is written first
+    type: str
     name: str
     """Name of the corpus."""
     split: str = "train"
@@ -272,11 +268,10 @@ TextSourceConfig = Annotated[TextFilesConfig | SyntheticTextConfig, Field(discri
 
 
 def _nonempty_lines(path: str) -> Iterator[str]:
-    is_empty = True
+    line: str | None = None
     for line in read_lines(path):
-        is_empty = False
         yield line
-    if is_empty:
+    if line is None:
         raise DataError(display_name(path), "contains no lines", "give a file with text in it")
 
 

@@ -22,7 +22,6 @@ from heedful.data.examples import CHUNK_SIZE
 from heedful.data.pair_dataset import permute_indices
 from heedful.data.sharded_dataset import ShardedTokenStream
 from heedful.shapes import Lengths, TokenIds
-from heedful.tokenization.ragged_array import Integers
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.vocabulary import EOS, PAD
 
@@ -120,16 +119,10 @@ def epoch_windows(
     length = num_predicted // num_rows
     starts = offset + length * np.arange(num_rows)
     for begin in range(0, length, config.context_length):
-        yield make_windows(tokens, starts + begin, min(config.context_length, length - begin))
-
-
-def make_windows(tokens: TokenStream, starts: Integers, width: int) -> LMBatch:
-    """Return windows of equal length; each token predicts the next."""
-    positions = starts[:, None] + np.arange(width)
-    return LMBatch(
-        torch.from_numpy(tokens[positions].astype(np.int64)),
-        torch.from_numpy(tokens[positions + 1].astype(np.int64)),
-    )
+        width = min(config.context_length, length - begin)
+        positions = (starts + begin)[:, None] + np.arange(width)  # each token predicts the next
+        windows = (tokens[positions + shift].astype(np.int64) for shift in (0, 1))
+        yield LMBatch(*map(torch.from_numpy, windows))
 
 
 def overlapping_windows(tokens: Tokens, config: LMBatchingConfig) -> Iterator[LMBatch]:

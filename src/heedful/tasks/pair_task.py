@@ -92,7 +92,11 @@ class PairTask(Task):
         datasets = prepared.pair_datasets()
         fingerprints = [prepared.fingerprint] * len(datasets)
         return _mix(
-            config, datasets, fingerprints, prepared.corpus_weights, prepared.filter_report()
+            config,
+            datasets,
+            fingerprints,
+            prepared.settings["corpus_weights"],
+            prepared.filter_report(),
         )
 
     @override

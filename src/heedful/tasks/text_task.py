@@ -11,7 +11,7 @@ from typing_extensions import override
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.batching import DataCursor
 from heedful.data.examples import LINES
-from heedful.data.sharded_dataset import PreparedDataConfig, PreparedDataset
+from heedful.data.sharded_dataset import PreparedDataConfig, PreparedDataset, ShardedTokenStream
 from heedful.data.sources import SyntheticTextConfig, TextFilesConfig
 from heedful.data.token_stream import (
     LMBatch,
@@ -145,7 +145,7 @@ class TextTask(Task):
 
     @override
     def load_train(self, config: ExperimentConfig, prepared: PreparedDataset) -> TrainData:
-        tokens = prepared.token_stream()
+        tokens = ShardedTokenStream(prepared.shards)
         num_lines, num_unknown = map(prepared.total_count, ("lines", "unknown"))
         report = _format_size(num_lines, len(tokens), num_unknown)
         return TrainData(tokens, prepared.fingerprint, [report])

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heedful.data import corpus_passes, dataset_builder
+from heedful.data import dataset_builder
 from heedful.data.dataset_builder import DatasetBuilder, DatasetBuilderConfig
 from heedful.data.examples import LINES, PAIRS, tokenize_corpora
 from heedful.data.filtering import FilterConfig
 from heedful.data.pair_dataset import Pair
-from heedful.data.sharded_dataset import load_prepared_dataset
+from heedful.data.sharded_dataset import ShardedTokenStream, load_prepared_dataset
 from heedful.data.sources import ParallelFilesConfig, TextFilesConfig
 from heedful.errors import CorruptRunError, DataError, RunError
 from heedful.tokenization.tokenizer import WordTokenizerConfig
@@ -25,8 +25,7 @@ TOKENIZERS = SeparateTokenizersConfig(source=WordTokenizerConfig(), target=WordT
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    for module in (dataset_builder, corpus_passes):
-        monkeypatch.setattr(module, "CHUNK_SIZE", 7)
+    monkeypatch.setattr(dataset_builder, "CHUNK_SIZE", 7)
 
 
 @pytest.fixture
@@ -283,6 +282,7 @@ def test_monolingual_text_is_one_token_stream(tmp_path):
     tokenizers = config.tokenizers.load(Path(tmp_path / "tokens" / "tokenizers"))
     encoded = tokenizers.target.encode_batch(lines[:-3])
     expected = [EOS, *(token for line in encoded for token in (*line, EOS))]
-    assert built.token_stream()[0 : len(built.token_stream())].tolist() == expected
+    tokens = ShardedTokenStream(built.shards)
+    assert tokens[0 : len(tokens)].tolist() == expected
     assert built.total_count("lines") == 57
     assert built.total_count("unknown") == 0
