@@ -6,8 +6,6 @@ unless a registered kernel supports the arguments. `heedful.acceleration` regist
 Invariant: every kernel of an op returns what the reference returns, but for rounding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import update_wrapper
 from typing import Any, Generic, NamedTuple, TypeVar, TypeVarTuple

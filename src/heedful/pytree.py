@@ -3,8 +3,6 @@
 They act on every tensor, keep the nesting, and leave None as it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 

@@ -9,8 +9,6 @@
 jaxtyping the annotations cost nothing. In an alias `#` marks a dimension that may be 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 

@@ -8,10 +8,8 @@ Invariants: a packed map gives what the linear map gives, but for rounding; sele
 tracked state is selecting rows of every tensor in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -55,22 +53,22 @@ class PackedLinear:
         self._num_repeats = 0  # calls with this number of rows in sequence
 
     @classmethod
-    def from_linear(cls, linear: nn.Linear) -> PackedLinear:
+    def from_linear(cls, linear: nn.Linear) -> Self:
         """Copy the weight of a linear map."""
         return cls(linear.weight.t().contiguous(), linear.bias)
 
     @classmethod
-    def concatenate(cls, linears: Sequence[PackedLinear]) -> PackedLinear:
+    def concatenate(cls, linears: Sequence[Self]) -> Self:
         """Join maps of the same inputs; all have biases, or none has."""
         biases = [linear.bias for linear in linears if linear.bias is not None]
         assert len(biases) in {0, len(linears)}, "some maps have a bias and some have none"
         weight = torch.cat([linear.weight for linear in linears], dim=1)
         return cls(weight, torch.cat(biases) if biases else None)
 
-    def map_outputs(self, transform: Callable[[Tensor], Tensor]) -> PackedLinear:
+    def map_outputs(self, transform: Callable[[Tensor], Tensor]) -> Self:
         """Return this map followed by a linear transform of its outputs."""
         bias = None if self.bias is None else transform(self.bias)
-        return PackedLinear(transform(self.weight), bias)
+        return type(self)(transform(self.weight), bias)
 
     def __call__(self, inputs: Float[Tensor, "R D"]) -> MapOutputs:
         """Return inputs @ weight + bias."""
@@ -155,18 +153,18 @@ class TrackedState(NamedTuple):
     sentence_ids: Int[Tensor, "R"]
 
     @classmethod
-    def from_initial(cls, state: Any) -> TrackedState:
+    def from_initial(cls, state: Any) -> Self:
         """Track an initial state, which has one row for each sentence."""
         tensors = tuple(tensors_of(state))
         return cls(state, tensors, torch.arange(len(tensors[0])))
 
-    def advance(self, state: Any) -> TrackedState:
+    def advance(self, state: Any) -> Self:
         """Return the state after a step."""
         current = {id(tensor) for tensor in tensors_of(state)}
         unchanged = tuple(tensor for tensor in self.unchanged if id(tensor) in current)
         return self._replace(state=state, unchanged=unchanged)
 
-    def map_rows(self, transform: Callable[[Tensor], Tensor]) -> TrackedState:
+    def map_rows(self, transform: Callable[[Tensor], Tensor]) -> Self:
         """Select rows, copying only what differs between the old rows and the new ones."""
         row_ids = torch.arange(len(self.sentence_ids))
         if torch.equal(transform(row_ids), row_ids):
@@ -183,7 +181,8 @@ class TrackedState(NamedTuple):
                 unchanged.append(selected)
             return selected
 
-        return TrackedState(map_rows(select, self.state), tuple(unchanged), sentence_ids)
+        state = map_rows(select, self.state)
+        return type(self)(state, tuple(unchanged), sentence_ids)
 
 
 def _tracked_step(

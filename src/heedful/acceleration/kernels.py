@@ -4,8 +4,6 @@ Importing this module is all that it takes to use the kernels. Invariant: a kern
 reference gives, but for rounding; candidates may differ in the order of equal scores.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from typing import Any

@@ -10,10 +10,8 @@ Invariants: a step gives what the plain layers give, but for rounding; after any
 row continues as if it were decoded alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -52,7 +50,7 @@ class BeamSharedState(NamedTuple):
         memories: tuple[Memory, ...],
         start_positions: Int[Tensor, "R"],
         kv_caches: tuple[KVCache, ...] | None = None,
-    ) -> BeamSharedState:
+    ) -> Self:
         """Return a state in which every row is a sentence of its own."""
         rows = torch.arange(len(start_positions), device=start_positions.device)
         return cls(memories, kv_caches, rows, None, start_positions)
@@ -62,12 +60,12 @@ class BeamSharedState(NamedTuple):
         """Rows of the memories and caches."""
         return len(self.memories[0].values)
 
-    def map_rows(self, transform: Callable[[Tensor], Tensor]) -> BeamSharedState:
+    def map_rows(self, transform: Callable[[Tensor], Tensor]) -> Self:
         """Select rows; memories and caches stay as they are."""
         sentence_index, visible, start_positions = map_tensors(transform, self[2:])
-        return BeamSharedState(*self[:2], sentence_index, visible, start_positions)
+        return type(self)(*self[:2], sentence_index, visible, start_positions)
 
-    def regroup(self) -> BeamSharedState:
+    def regroup(self) -> Self:
         """Return the state with the rows of a sentence side by side, the same number for each.
 
         Sentences without rows are dropped. Where some have more rows than others, or more than can
@@ -82,10 +80,10 @@ class BeamSharedState(NamedTuple):
         is_even = (counts == counts[0]).all() and (rows == sentences.repeat(counts)).all()
         if not is_even or counts[0] > tuning.MAX_SHARED_BEAM_SIZE:
             memories, kv_caches = self.per_row()
-            return BeamSharedState.from_memories(memories, self.start_positions, kv_caches)
+            return self.from_memories(memories, self.start_positions, kv_caches)
         memories, kv_caches = select_rows(self[:2], torch.from_numpy(sentences))
         sentence_index = torch.from_numpy(np.arange(len(sentences)).repeat(counts))
-        return BeamSharedState(memories, kv_caches, sentence_index, *self[3:])
+        return type(self)(memories, kv_caches, sentence_index, *self[3:])
 
     def next_visible(self) -> VisiblePositions | None:
         """Return the mask after a step in which every row adds a position to its sentence."""
@@ -142,7 +140,7 @@ class PackedConnection(NamedTuple):
     is_pre_norm: bool
 
     @classmethod
-    def from_connection(cls, connection: SublayerConnection) -> PackedConnection:
+    def from_connection(cls, connection: SublayerConnection) -> Self:
         """Take the norm of a connection; a layer norm is called without `nn.Module.__call__`."""
         norm, is_pre_norm = connection.norm, connection.norm_order == "pre"
         if type(norm) is not nn.LayerNorm:
@@ -174,7 +172,7 @@ class PackedAttention(NamedTuple):
     @classmethod
     def from_attention(
         cls, attention: Attention, connection: SublayerConnection, *, is_self_attention: bool
-    ) -> PackedAttention:
+    ) -> Self:
         """Pack a standard attention sublayer."""
         heads, temperature = multi_head_and_temperature(attention)
 
@@ -259,7 +257,7 @@ class PackedLayer(NamedTuple):
     feed_forward: PackedFeedForward
 
     @classmethod
-    def from_layer(cls, layer: TransformerLayer) -> PackedLayer:
+    def from_layer(cls, layer: TransformerLayer) -> Self:
         """Pack a standard layer."""
         feed_forward, cross_attention = layer.feed_forward, None
         assert isinstance(feed_forward, FeedForward), type(feed_forward)

@@ -7,8 +7,6 @@ gradients are recorded, in training mode, or while a forward hook would miss a c
 Invariant: an accelerated model gives what the plain model gives, but for rounding.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar, cast

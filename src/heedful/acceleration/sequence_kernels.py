@@ -3,8 +3,6 @@
 Invariant: values and gradients are those of the reference, but for rounding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import compress, product
 from typing import Any

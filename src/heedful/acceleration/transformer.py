@@ -8,10 +8,8 @@ Invariant: outputs, weights and states are those of the plain modules, but for r
 padding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -235,7 +233,7 @@ class Unpadding(NamedTuple):
     indices: Int[Tensor, "N"]  # into the flattened batch
 
     @classmethod
-    def from_mask(cls, mask: SourceMask) -> Unpadding:
+    def from_mask(cls, mask: SourceMask) -> Self:
         """Find the real positions."""
         return cls(mask, mask.flatten().nonzero().squeeze(1))
 

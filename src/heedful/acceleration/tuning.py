@@ -4,8 +4,6 @@ Unless another machine is named: two x86 cores with 2 MiB of level-2 cache each,
 `python -m benchmarks.additive` and `python -m benchmarks.decoding` repeat the measurements.
 """
 
-from __future__ import annotations
-
 MAX_UNCHUNKED_ELEMENTS = 2**22
 """Size of the hidden layer (*B, T, S, A) up to which additive scores are computed at once.
 A=256, forward and backward: with 16 queries per row chunks are faster from 2**19 elements on; with

@@ -6,8 +6,6 @@ to the prepared key: tanh(W q + (U k + feature)). A feature of the query needs n
 is part of the query vector. Invariant: every feature is zero before the first query.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Annotated, ClassVar, Literal, cast

@@ -5,8 +5,6 @@ or to zero if all of it is masked. Alignments whose rows may sum to less than on
 `is_unnormalized`.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -178,7 +176,7 @@ class EntmaxAlignmentConfig(PartConfig):
     """Whether to learn alpha between 1 and 2, starting from `alpha`."""
 
     @model_validator(mode="after")
-    def _check_alpha(self) -> EntmaxAlignmentConfig:
+    def _check_alpha(self) -> "EntmaxAlignmentConfig":
         if self.learned and self.alpha >= 2:
             raise ValueError(f"a learned alpha must start between 1 and 2, but is {self.alpha:g}")
         return self

@@ -5,8 +5,6 @@ for the next queries. Modules keep nothing between calls. Invariant: queries in 
 same results as queries one at a time.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal, NamedTuple, cast
@@ -45,6 +43,19 @@ class AttentionOutput(NamedTuple):
     weights: Weights | None  # the mean over heads; None if not needed
     alignment: AlignmentOutput | None  # with several heads, of every head
     state: MaybeState  # for the next queries; None if no state was passed in
+
+
+class Readout(nn.Module, ABC):
+    """Base of all readouts: from attention weights and values to the context."""
+
+    is_per_position = False
+    """Whether the context has one vector per source position: (*B, T, S, V)."""
+
+    @abstractmethod
+    def forward(
+        self, weights: Weights, values: Values, queries: Queries | None = None
+    ) -> Context | Float[Tensor, "*B T S V"]:
+        """Return the context of every query."""
 
 
 class Attention(nn.Module, ABC):
@@ -245,19 +256,6 @@ def softmax_context(
         keys, values = (heads.repeat_interleave(num_repeats, dim=-3) for heads in (keys, values))
     weights = mask_scores(queries @ keys.mT / temperature, mask).softmax(dim=-1) * mask
     return functional.dropout(weights, dropout) @ values
-
-
-class Readout(nn.Module, ABC):
-    """Base of all readouts: from attention weights and values to the context."""
-
-    is_per_position = False
-    """Whether the context has one vector per source position: (*B, T, S, V)."""
-
-    @abstractmethod
-    def forward(
-        self, weights: Weights, values: Values, queries: Queries | None = None
-    ) -> Context | Float[Tensor, "*B T S V"]:
-        """Return the context of every query."""
 
 
 class WeightedSumReadout(Readout):

@@ -5,8 +5,6 @@ sources and targets adds nothing. For hard attention the loss is computed on the
 which have a gradient.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal
@@ -117,8 +115,7 @@ class EntropyLossConfig(AttentionLossConfigBase):
 
 
 AttentionLossConfig = Annotated[
-    DoublyStochasticLossConfig | CoverageLossConfig | EntropyLossConfig,
-    Field(discriminator="type"),
+    DoublyStochasticLossConfig | CoverageLossConfig | EntropyLossConfig, Field(discriminator="type")
 ]
 
 

@@ -1,7 +1,5 @@
 """The config of a whole attention mechanism, and the unions of all score and alignment configs."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -3,8 +3,6 @@
 All pairs cost one matrix product, and nothing but the score is stored for a pair.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Literal
 

@@ -6,8 +6,6 @@ REINFORCE (sampled), or a surrogate gradient (straight-through, Gumbel-softmax).
 are never chosen; a fully masked row stays zero.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import torch

@@ -5,8 +5,6 @@ source. Invariants: weights outside the window are zero; a center is between 0 a
 length, and padding does not change it.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Annotated, Literal
 
@@ -157,7 +155,7 @@ class LocalAlignmentConfig(PartConfig):
     """How scores become weights within the window."""
 
     @model_validator(mode="after")
-    def _check_center_is_learnable(self) -> LocalAlignmentConfig:
+    def _check_center_is_learnable(self) -> "LocalAlignmentConfig":
         if self.center.type == "predictive" and self.gaussian == "none":
             raise ValueError(
                 "a predictive center is trained through the Gaussian: set gaussian to 'before' or "

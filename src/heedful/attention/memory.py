@@ -6,8 +6,6 @@ search reorders its rows. Masks are Boolean, True where a query may attend, as i
 and `|` and broadcast over the batch: `padding_mask(lengths, 9) & causal_mask(9)` is (B, 9, 9).
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple, TypeAlias
 
 import torch

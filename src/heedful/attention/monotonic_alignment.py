@@ -5,8 +5,6 @@ it stopped. Invariant: the weight of a position is the probability that the poin
 a row sums to the probability that it has not passed the end; it never returns from there.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import torch

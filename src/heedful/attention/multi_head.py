@@ -4,8 +4,6 @@ Heads are a leading dimension: queries are (*B, H, T, Q), so any score, alignmen
 used. Invariant: one head with identity projections equals attention without heads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import cast
 
@@ -14,12 +12,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.attention.alignments import AlignmentFunction, AlignmentLossInputs, AlignmentOutput
-from heedful.attention.attention import (
-    Attention,
-    AttentionOutput,
-    Readout,
-    SingleHeadAttention,
-)
+from heedful.attention.attention import Attention, AttentionOutput, Readout, SingleHeadAttention
 from heedful.attention.auxiliary_losses import AttentionLoss
 from heedful.attention.memory import AttentionState, MaybeState, Memory
 from heedful.attention.scores import ScoreFunction
@@ -161,7 +154,7 @@ class MultiHeadConfig(BaseConfig):
     """Whether the query, key, value and output projections have a bias."""
 
     @model_validator(mode="after")
-    def _check_divisible(self) -> MultiHeadConfig:
+    def _check_divisible(self) -> "MultiHeadConfig":
         if self.num_kv_heads and self.num_heads % self.num_kv_heads:
             raise ValueError(
                 f"num_heads must be a multiple of num_kv_heads, but they are {self.num_heads} and "

@@ -4,8 +4,6 @@ Invariant: an encoding depends on the position alone, so a text read in pieces, 
 start position, gets the same encodings as the whole text.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Annotated, Literal
 
@@ -122,7 +120,7 @@ class PositionalEncodingConfigBase(BaseConfig):
     """Size of a concatenated encoding; by default that of the embeddings."""
 
     @model_validator(mode="after")
-    def _check_size(self) -> PositionalEncodingConfigBase:
+    def _check_size(self) -> "PositionalEncodingConfigBase":
         if self.combine == "add" and self.size is not None:
             raise ValueError("size needs combine: concat")
         return self

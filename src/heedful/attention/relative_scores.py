@@ -5,8 +5,6 @@ the distance of the key from the position that the query expects, by a rule that
 length. Where heads differ, they come before the queries: (*B, H, T, S).
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from typing import Annotated, Literal
@@ -156,7 +154,7 @@ class RelativeBiasScoreConfig(BaseConfig):
     """Whether keys after the query have their own buckets, half of all."""
 
     @model_validator(mode="after")
-    def _check_buckets(self) -> RelativeBiasScoreConfig:
+    def _check_buckets(self) -> "RelativeBiasScoreConfig":
         num_sides = 2 if self.bidirectional else 1
         if self.num_buckets % num_sides or self.num_buckets < 2 * num_sides:
             allowed = "an even number from 4 up" if self.bidirectional else "at least 2"

@@ -6,8 +6,6 @@ Scores can be added: `BilinearScore(...) + AlibiScore(...)`. Invariant: a score 
 own query, its own key, their positions and the state, never on other queries or keys.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -51,7 +49,7 @@ class ScoreFunction(nn.Module, ABC):
     def forward(self, queries: Queries, keys: PreparedKeys, state: MaybeState = None) -> Scores:
         """Score every query against every prepared key."""
 
-    def __add__(self, other: ScoreFunction) -> ScoreFunction:
+    def __add__(self, other: "ScoreFunction") -> "ScoreFunction":
         """Return the sum of two scores."""
         return SumScore([self, other])
 

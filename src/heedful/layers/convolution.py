@@ -5,8 +5,6 @@ layer gives the same outputs for a sequence read in pieces, each from the state 
 left, as for the whole.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Token embeddings, and weights shared between embeddings and output layers."""
 
-from __future__ import annotations
-
 import math
 
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """Feed-forward sublayers. Invariant: positions have no influence on one another."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Literal, NamedTuple
 

@@ -5,8 +5,6 @@ as a learned temperature, the gain of a norm or the gate of a mixture of experts
 the embedding of the padding symbol stays zero.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, Literal
 

@@ -7,8 +7,6 @@ Invariants: padding is not routed, adds nothing to the losses and gives zeros; t
 influence on one another's outputs, unless experts have a capacity.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, cast
@@ -246,7 +244,7 @@ class ExpertsConfigBase(BaseConfig):
     """Weight of the loss on uneven numbers of tokens; the paper's for translation."""
 
     @model_validator(mode="after")
-    def _check_num_experts(self) -> ExpertsConfigBase:
+    def _check_num_experts(self) -> "ExpertsConfigBase":
         if self.num_experts_per_token > self.num_experts:
             raise ValueError(
                 f"num_experts_per_token is {self.num_experts_per_token}, but num_experts is "

@@ -3,8 +3,6 @@
 Invariant: padding has no influence; a sequence that is all padding gives zeros.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Annotated, Literal
 

@@ -5,8 +5,6 @@ appends a position. Invariant: padding has no influence; a backward layer starts
 last position.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Configuration of recurrent cells, and their regularization: zoneout and recurrent dropout."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, Literal

@@ -5,8 +5,6 @@ row per example; its first part is the hidden state, which is also the output. I
 keeps nothing between calls, and rows do not influence one another.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, cast

@@ -8,8 +8,6 @@ Invariants: block attention is full attention under a block mask; a causal posit
 compressed segment only if the whole segment lies at or before it.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
@@ -42,7 +40,7 @@ class BatchPositions(NamedTuple):
     @classmethod
     def from_lengths(
         cls, inputs: HiddenStates, start_positions: Int[Tensor, "B"], lengths: Lengths
-    ) -> BatchPositions:
+    ) -> "BatchPositions":
         """Mark the first `lengths` columns of the inputs as real."""
         columns = torch.arange(inputs.size(1), device=inputs.device)
         return cls(start_positions, lengths, columns < lengths.unsqueeze(1))

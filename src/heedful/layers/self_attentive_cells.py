@@ -6,8 +6,6 @@ is appended. Invariant: step t depends on input t and on earlier states only; th
 history is empty, uses the initial state.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
@@ -105,7 +103,7 @@ class SimilarityIntraAttentionConfig(BaseConfig):
     """Score function between the last context and a past state."""
 
     @model_validator(mode="after")
-    def _check_no_features(self) -> SimilarityIntraAttentionConfig:
+    def _check_no_features(self) -> "SimilarityIntraAttentionConfig":
         if isinstance(self.score, AdditiveScoreConfig) and self.score.features:
             raise ValueError("the score of intra-attention cannot have features; remove them")
         return self

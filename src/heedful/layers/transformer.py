@@ -7,8 +7,6 @@ has memories of a source. With `norm_order` "post" a sublayer is norm(x + f(x)) 
 Invariant: a causal stack gives the same outputs for a sequence read at once and in pieces.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Literal, NamedTuple, cast
 
