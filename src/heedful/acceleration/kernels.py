@@ -14,17 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from heedful.acceleration import sequence_kernels as sequence
 from heedful.acceleration import tuning
-from heedful.acceleration.sequence_kernels import (
-    attend_in_chunks,
-    chunked_additive_score,
-    has_kernel_for_final_state,
-    has_kernel_for_states,
-    torch_cell,
-    torch_final_state,
-    torch_outputs,
-    torch_states,
-)
 from heedful.attention.additive_scores import additive_score
 from heedful.attention.alignments import mask_scores
 from heedful.attention.attention import softmax_context
@@ -246,14 +237,16 @@ def _windows(log_probs: LogProbs, starts: Int[Tensor, "U C"]) -> Float[Tensor, "
     return windows.index_select(0, starts.flatten()).unflatten(0, starts.shape)
 
 
-additive_score.register("chunked", chunked_additive_score, exceeds_unchunked)
-attend_at_positions.register("chunked", attend_in_chunks, exceeds_query_chunk)
+additive_score.register("chunked", sequence.chunked_additive_score, exceeds_unchunked)
+attend_at_positions.register("chunked", sequence.attend_in_chunks, exceeds_query_chunk)
 softmax_context.register("single-query", single_query_context, has_single_cpu_query)
 softmax_context.register("sdpa", sdpa_context, lambda *_: True)
 sinusoids.register("table", lookup_sinusoids, can_look_up)
 write_rows.register("append", append_rows, is_eager_on_cpu)
 find_candidates.register("numpy", find_candidates_with_numpy, can_rank_with_numpy)
 find_candidates.register("chunked", find_candidates_in_chunks, can_rank_in_chunks)
-unroll_outputs.register("torch", torch_outputs, lambda cell, *_: torch_cell(cell) is not None)
-unroll_states.register("torch", torch_states, has_kernel_for_states)
-unroll_with_final_state.register("torch", torch_final_state, has_kernel_for_final_state)
+unroll_outputs.register("torch", sequence.torch_outputs, sequence.has_kernel_for_outputs)
+unroll_states.register("torch", sequence.torch_states, sequence.has_kernel_for_states)
+unroll_with_final_state.register(
+    "torch", sequence.torch_final_state, sequence.has_kernel_for_final_state
+)

@@ -104,9 +104,7 @@ class BeamSharedState(NamedTuple):
         if self.visible is not None:
             # All rows have the same number of visible positions.
             positions = self.visible.nonzero()[:, 1].view(len(self.start_positions), 1, -1, 1)
-            kv_caches = map_tensors(
-                lambda cache: cache.take_along_dim(positions, dim=-2), kv_caches
-            )
+            kv_caches = map_tensors(lambda cache: cache.take_along_dim(positions, -2), kv_caches)
         return memories, kv_caches
 
 
@@ -259,19 +257,14 @@ class PackedLayer(NamedTuple):
     @classmethod
     def from_layer(cls, layer: TransformerLayer) -> Self:
         """Pack a standard layer."""
-        feed_forward, cross_attention = layer.feed_forward, None
+        attention, sublayer = layer.self_attention.attention, layer.cross_attention
+        feed_forward = layer.feed_forward
         assert isinstance(feed_forward, FeedForward), type(feed_forward)
-        if layer.cross_attention is not None:
-            sublayer = layer.cross_attention
-            cross_attention = PackedAttention.from_attention(
-                sublayer.attention, sublayer.residual, is_self_attention=False
-            )
+        pack, cross_attention = PackedAttention.from_attention, None
+        if sublayer is not None:
+            cross_attention = pack(sublayer.attention, sublayer.residual, is_self_attention=False)
         return cls(
-            PackedAttention.from_attention(
-                layer.self_attention.attention,
-                layer.self_attention_residual,
-                is_self_attention=True,
-            ),
+            pack(attention, layer.self_attention_residual, is_self_attention=True),
             cross_attention,
             PackedFeedForward(
                 PackedLinear.from_linear(feed_forward.input_projection),

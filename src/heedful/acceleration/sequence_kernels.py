@@ -55,9 +55,7 @@ def chunked_additive_score(
         max_elements = tuning.CPU_CHUNK_ELEMENTS if is_cpu else tuning.GPU_CHUNK_ELEMENTS
     leading = torch.broadcast_shapes(queries.shape[:-2], keys.shape[:-2])
     # No leading dimension counts as one row.
-    rows = [
-        inputs.expand(*leading, -1, -1).unsqueeze(0).flatten(0, -3) for inputs in (queries, keys)
-    ]
+    rows = [part.expand(*leading, -1, -1).unsqueeze(0).flatten(0, -3) for part in (queries, keys)]
     # Under autocast the projections are narrow and the vector, a parameter, is not.
     scores: Tensor = _ChunkedAdditiveScore.apply(*rows, vector.to(queries.dtype), max_elements)
     return scores.view(*leading, queries.size(-2), keys.size(-2))
@@ -227,6 +225,11 @@ def torch_cell(cell: RecurrentCell) -> TorchCell | None:
     is_half = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.float16
     lacks_kernel = is_half and type(cell) is LSTMCell and cell.weights[0].device.type == "cpu"
     return None if lacks_kernel else cell
+
+
+def has_kernel_for_outputs(cell: RecurrentCell, *_: object) -> bool:
+    """Whether torch has a kernel for the cell."""
+    return torch_cell(cell) is not None
 
 
 def has_kernel_for_states(cell: RecurrentCell, *_: object) -> bool:

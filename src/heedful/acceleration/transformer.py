@@ -33,6 +33,8 @@ from heedful.layers.feed_forward import FeedForward
 from heedful.layers.self_attention import FullSelfAttention, KVCache, SelfAttentionCache
 from heedful.layers.transformer import (
     CrossAttention,
+    Memories,
+    OutputsWithLosses,
     SublayerConnection,
     TransformerLayer,
     TransformerLayerState,
@@ -51,7 +53,6 @@ from heedful.shapes import (
     Int,
     LayerOutputs,
     Lengths,
-    Losses,
     Mask,
     SourceMask,
     StepTokens,
@@ -101,9 +102,7 @@ class ContiguousMemoryStack(TransformerStack):
     """A stack whose memories are contiguous: each step would copy the views of the heads again."""
 
     @override
-    def build_memory(
-        self, states: Values, mask: Mask, keys: Values | None = None
-    ) -> tuple[Memory, ...]:
+    def build_memory(self, states: Values, mask: Mask, keys: Values | None = None) -> Memories:
         memories = super().build_memory(states, mask, keys)
         return memories if self.training else map_tensors(Tensor.contiguous, memories)
 
@@ -119,7 +118,7 @@ class PackedTransformerStack(ContiguousMemoryStack):
         if torch.is_autocast_enabled("cpu") or not self._is_inference(inputs):
             return None
         if self._packed is None:
-            self._packed = [PackedLayer.from_layer(layer) for layer in self._layers]
+            self._packed = [PackedLayer.from_layer(layer) for layer in self.layers]
         return self._packed
 
     def _is_inference(self, inputs: Tensor) -> bool:
@@ -133,21 +132,17 @@ class PackedTransformerStack(ContiguousMemoryStack):
         return not any(self._hooks)
 
     @override
-    def build_memory(
-        self, states: Values, mask: Mask, keys: Values | None = None
-    ) -> tuple[Memory, ...]:
+    def build_memory(self, states: Values, mask: Mask, keys: Values | None = None) -> Memories:
         if keys is not None or not self._is_inference(states):
             return super().build_memory(states, mask, keys)
-        return build_memories_unpadded(self._layers, states, mask.squeeze(1))
+        return build_memories_unpadded(self.layers, states, mask.squeeze(1))
 
     @override
-    def forward_bidirectional(
-        self, inputs: HiddenStates, lengths: Lengths
-    ) -> tuple[HiddenStates, Losses]:
+    def forward_bidirectional(self, inputs: HiddenStates, lengths: Lengths) -> OutputsWithLosses:
         if not self._is_inference(inputs):
             return super().forward_bidirectional(inputs, lengths)
         positions = torch.arange(inputs.size(1), device=inputs.device)
-        outputs = encode_unpadded(self._layers, inputs, positions < lengths.unsqueeze(1))
+        outputs = encode_unpadded(self.layers, inputs, positions < lengths.unsqueeze(1))
         return self.apply_final_norm(outputs), NO_AUXILIARY_LOSSES
 
     @override
@@ -290,7 +285,7 @@ def encode_unpadded(
 
 def build_memories_unpadded(
     layers: Iterable[TransformerLayer], states: LayerOutputs, mask: SourceMask
-) -> tuple[Memory, ...]:
+) -> Memories:
     """Build the memories of standard cross-attention without projecting padding."""
     unpadding = Unpadding.from_mask(mask)
     tokens = unpadding.unpad(states)

@@ -7,8 +7,8 @@ is part of the query vector. Invariant: every feature is zero before the first q
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import Annotated, ClassVar, Literal, cast
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field, PositiveInt, field_validator
@@ -186,7 +186,7 @@ class AdditiveScore(ScoreFunction):
             f"{queries.size(-2)} queries at once, but features need the weights of the last one"
         )
         if state is not None:
-            for feature in cast(Iterable[ScoreFeature], self.features):
+            for feature in self.features:
                 keys = keys + feature(state)
         projected = self.query_projection(queries)  # (*B, T, A)
         return additive_score(projected, keys, self.score_vector.weight[0])

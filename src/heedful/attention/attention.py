@@ -6,7 +6,7 @@ same results as queries one at a time.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple, cast
 
 import torch
@@ -154,7 +154,7 @@ class SingleHeadAttention(Attention):
         self.score = score
         self.alignment_function = alignment_function
         self.readout = readout
-        self.auxiliary_losses = nn.ModuleList(auxiliary_losses)
+        self.auxiliary_losses = cast(Sequence[AttentionLoss], nn.ModuleList(auxiliary_losses))
         self.role = role
         self.dropout = nn.Dropout(dropout)
 
@@ -238,10 +238,9 @@ class SingleHeadAttention(Attention):
 
     @override
     def compute_auxiliary_losses(self, loss_inputs: AlignmentLossInputs) -> Losses:
-        auxiliary_losses = cast(Iterable[AttentionLoss], self.auxiliary_losses)
         return {
             **self.alignment_function.compute_auxiliary_losses(loss_inputs),
-            **{loss.name: loss(loss_inputs) for loss in auxiliary_losses},
+            **{loss.name: loss(loss_inputs) for loss in self.auxiliary_losses},
         }
 
 

@@ -136,7 +136,7 @@ class AttentionConfig(BaseConfig):
 
 
 def build_self_attention(
-    config: AttentionConfig, *, query_size: int, memory_size: int, config_path: str
+    config: AttentionConfig, query_size: int, memory_size: int, config_path: str
 ) -> Attention:
     """Build attention of a source over itself; settings that need targets are errors."""
     attention = config.build(query_size=query_size, memory_size=memory_size)

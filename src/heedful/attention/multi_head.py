@@ -4,16 +4,12 @@ Heads are a leading dimension: queries are (*B, H, T, Q), so any score, alignmen
 used. Invariant: one head with identity projections equals attention without heads.
 """
 
-from collections.abc import Iterable
-from typing import cast
-
 from pydantic import PositiveInt, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.attention.alignments import AlignmentFunction, AlignmentLossInputs, AlignmentOutput
 from heedful.attention.attention import Attention, AttentionOutput, Readout, SingleHeadAttention
-from heedful.attention.auxiliary_losses import AttentionLoss
 from heedful.attention.memory import AttentionState, MaybeState, Memory
 from heedful.attention.scores import ScoreFunction
 from heedful.config import BaseConfig
@@ -117,8 +113,8 @@ class MultiHeadAttention(Attention):
             rows.unsqueeze(-2).expand(*rows.shape[:-1], self.num_heads, -1) for rows in per_row
         ]
         head_inputs = AlignmentLossInputs(alignment, *per_head)
-        auxiliary_losses = cast(Iterable[AttentionLoss], self.inner.auxiliary_losses)
-        means = {loss.name: loss(head_inputs) / self.num_heads for loss in auxiliary_losses}
+        losses = self.inner.auxiliary_losses
+        means = {loss.name: loss(head_inputs) / self.num_heads for loss in losses}
         return {**self.alignment_function.compute_auxiliary_losses(head_inputs), **means}
 
     def _repeat_kv(self, memory: Memory) -> Memory:

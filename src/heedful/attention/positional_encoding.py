@@ -5,7 +5,7 @@ start position, gets the same encodings as the whole text.
 """
 
 from abc import ABC, abstractmethod
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field, PositiveInt, model_validator
@@ -113,6 +113,7 @@ class PositionCombiner(nn.Module):
 class PositionalEncodingConfigBase(BaseConfig):
     """A positional encoding, added to vectors or concatenated with them."""
 
+    module_class: ClassVar[type[PositionalEncoding]]
     type: str
     combine: CombineOperation = "add"
     """Add the encoding to token embeddings, or concatenate it with them."""
@@ -125,35 +126,27 @@ class PositionalEncodingConfigBase(BaseConfig):
             raise ValueError("size needs combine: concat")
         return self
 
-    @abstractmethod
-    def build_encoding(self, size: int) -> PositionalEncoding:
-        """Build the encoding."""
-
     def build(self, *, embedding_size: int) -> PositionCombiner:
-        encoding = self.build_encoding(self.size or embedding_size)
-        return PositionCombiner(encoding, input_size=embedding_size, combine=self.combine)
+        options = self.options()
+        combine, size = options.pop("combine"), options.pop("size") or embedding_size
+        encoding = self.module_class(size, **options)
+        return PositionCombiner(encoding, input_size=embedding_size, combine=combine)
 
 
 class SinusoidalEncodingConfig(PositionalEncodingConfigBase):
     """Sines and cosines of many wavelengths, not learned (Vaswani et al. 2017)."""
 
+    module_class = SinusoidalEncoding
     type: Literal["sinusoidal"] = "sinusoidal"
-
-    @override
-    def build_encoding(self, size: int) -> PositionalEncoding:
-        return SinusoidalEncoding(size)
 
 
 class LearnedEncodingConfig(PositionalEncodingConfigBase):
     """A learned vector for each of the first positions (Gehring et al. 2017)."""
 
+    module_class = LearnedEncoding
     type: Literal["learned"] = "learned"
     max_positions: PositiveInt = 1024
     """Positions with their own vector; those beyond share that of the last."""
-
-    @override
-    def build_encoding(self, size: int) -> PositionalEncoding:
-        return LearnedEncoding(size, max_positions=self.max_positions)
 
 
 PositionalEncodingConfig = Annotated[

@@ -161,9 +161,7 @@ class RelativeBiasScoreConfig(BaseConfig):
             raise ValueError(f"num_buckets must be {allowed}, but is {self.num_buckets}")
         num_exact = self.num_buckets // num_sides // 2
         if self.max_distance <= num_exact:
-            raise ValueError(
-                f"max_distance must be greater than {num_exact}, but is {self.max_distance}"
-            )
+            raise ValueError(f"max_distance must exceed {num_exact}, but is {self.max_distance}")
         return self
 
     def build(self, *, query_size: int, key_size: int, num_heads: int | None) -> ScoreFunction:

@@ -7,7 +7,7 @@ own query, its own key, their positions and the state, never on other queries or
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar, cast
 
@@ -59,7 +59,7 @@ class SumScore(ScoreFunction):
 
     def __init__(self, terms: Sequence[ScoreFunction]) -> None:
         super().__init__()
-        self.terms = nn.ModuleList(terms)
+        self.terms = cast(Sequence[ScoreFunction], nn.ModuleList(terms))
         self.uses_history = any(term.uses_history for term in terms)
         self.needs_positions = any(term.needs_positions for term in terms)
 
@@ -69,8 +69,7 @@ class SumScore(ScoreFunction):
 
     @override
     def prepare_keys_at(self, start_positions: StartPositions, keys: Keys) -> PreparedKeys:
-        terms = cast(Iterable[ScoreFunction], self.terms)
-        return tuple(term.prepare_keys_at(start_positions, keys) for term in terms)
+        return tuple(term.prepare_keys_at(start_positions, keys) for term in self.terms)
 
     @override
     def forward(self, queries: Queries, keys: PreparedKeys, state: MaybeState = None) -> Scores:
@@ -89,7 +88,7 @@ class PerHeadScore(ScoreFunction):
 
     def __init__(self, heads: Sequence[ScoreFunction]) -> None:
         super().__init__()
-        self.heads = nn.ModuleList(heads)
+        self.heads = cast(Sequence[ScoreFunction], nn.ModuleList(heads))
         self.uses_history = any(head.uses_history for head in heads)
         self.needs_positions = any(head.needs_positions for head in heads)
 
@@ -101,11 +100,10 @@ class PerHeadScore(ScoreFunction):
     def prepare_keys_at(self, start_positions: StartPositions, keys: Keys) -> PreparedKeys:
         """Prepare the keys (*B, G, S, K) of G key-value heads for all H heads: (*B, H, S, A)."""
         dim = keys.dim() - 3
-        heads = cast(Sequence[ScoreFunction], self.heads)
-        repeats = len(heads) // keys.size(dim)
+        repeats = len(self.heads) // keys.size(dim)
         prepared = [
             head.prepare_keys_at(start_positions, keys.select(dim, index // repeats))
-            for index, head in enumerate(heads)
+            for index, head in enumerate(self.heads)
         ]
         return _stack(prepared, dim)
 

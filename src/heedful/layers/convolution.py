@@ -6,9 +6,9 @@ left, as for the whole.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 import torch
 from pydantic import Field, PositiveInt
@@ -128,20 +128,12 @@ def scaled_sum(one: Float[Tensor, "*B D"], other: Float[Tensor, "*B D"]) -> Floa
     return (one + other) * SQRT_HALF
 
 
-class _ScaledGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, factor: float) -> Tensor:
-        ctx.factor = factor
-        return values.view_as(values)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return gradients[0] * ctx.factor, None
-
-
 def scale_gradient(values: Float[Tensor, "*B D"], factor: float) -> Float[Tensor, "*B D"]:
     """Return the values unchanged; their gradient is multiplied by `factor`."""
-    return cast(Tensor, _ScaledGradient.apply(values, factor))
+    scaled = values.view_as(values)
+    if scaled.requires_grad:
+        scaled.register_hook(lambda gradient: gradient * factor)
+    return scaled
 
 
 class ConvLayerGroupConfig(BaseConfig):
@@ -250,27 +242,23 @@ class DilatedStack(nn.Module):
 
     def __init__(self, blocks: Sequence[DilatedBlock]) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(blocks)
+        self.blocks = cast(Sequence[DilatedBlock], nn.ModuleList(blocks))
         self.size = 2 * blocks[0].size
-
-    @property
-    def _blocks(self) -> Iterable[DilatedBlock]:
-        return cast(Iterable[DilatedBlock], self.blocks)
 
     @property
     def receptive_field(self) -> int:
         """Number of positions that an output depends on: 1 + (k - 1) sum of dilations."""
-        return 1 + sum(block.left_context for block in self._blocks)
+        return 1 + sum(block.left_context for block in self.blocks)
 
     def forward_bidirectional(self, inputs: LayerOutputs, mask: SourceMask) -> LayerOutputs:
         """Run over whole sequences."""
-        for block in self._blocks:
+        for block in self.blocks:
             inputs = block.forward_bidirectional(inputs, mask)
         return inputs
 
     def initial_state(self, inputs: LayerOutputs) -> DilatedState:
         """Return the state before the first position."""
-        return tuple(block.initial_state(inputs) for block in self._blocks)
+        return tuple(block.initial_state(inputs) for block in self.blocks)
 
     @override
     def forward(
@@ -278,7 +266,7 @@ class DilatedStack(nn.Module):
     ) -> tuple[TargetOutputs, DilatedState]:
         """Run causally from a state; return the outputs and the new state."""
         next_state: list[Tensor] = []
-        for block, recent in zip(self._blocks, state, strict=True):
+        for block, recent in zip(self.blocks, state, strict=True):
             inputs, next_recent = block(inputs, recent)
             next_state.append(next_recent)
         return inputs, tuple(next_state)

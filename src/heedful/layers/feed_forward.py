@@ -12,11 +12,7 @@ from heedful.config import BaseConfig
 from heedful.shapes import HiddenStates, Losses, TargetMask
 
 Activation = Literal["relu", "gelu", "swish"]
-ACTIVATIONS: dict[Activation, type[nn.Module]] = {
-    "relu": nn.ReLU,
-    "gelu": nn.GELU,
-    "swish": nn.SiLU,
-}
+ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "swish": nn.SiLU}
 
 
 class FeedForwardOutput(NamedTuple):

@@ -26,8 +26,16 @@ _RECURRENT_NAMES = ("weight_hh", "hidden_to_", "context_to_")  # parameters that
 class InitConfigBase(BaseConfig):
     """Initial values of the parameters."""
 
+    @torch.no_grad()
     def initialize(self, model: nn.Module) -> None:
         """Initialize the parameters of a model in place."""
+        self.draw_parameters(model)
+        for module in model.modules():
+            if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+                module.weight[module.padding_idx].zero_()
+
+    def draw_parameters(self, model: nn.Module) -> None:
+        """Set the parameters of torch's layers; by default they are kept."""
 
 
 class DefaultInitConfig(InitConfigBase):
@@ -48,11 +56,9 @@ class UniformInitConfig(InitConfigBase):
     """Largest absolute value."""
 
     @override
-    @torch.no_grad()
-    def initialize(self, model: nn.Module) -> None:
+    def draw_parameters(self, model: nn.Module) -> None:
         for _, parameter in _named_parameters(model):
             parameter.uniform_(-self.bound, self.bound)
-        _zero_padding_rows(model)
 
 
 class BahdanauInitConfig(InitConfigBase):
@@ -61,8 +67,7 @@ class BahdanauInitConfig(InitConfigBase):
     type: Literal["bahdanau-2015"] = "bahdanau-2015"
 
     @override
-    @torch.no_grad()
-    def initialize(self, model: nn.Module) -> None:
+    def draw_parameters(self, model: nn.Module) -> None:
         _init_normal(model, std=0.01)
         for module in model.modules():
             if isinstance(module, ScoreFunction):
@@ -72,7 +77,6 @@ class BahdanauInitConfig(InitConfigBase):
             if isinstance(module, RecurrentCell):
                 for matrix in recurrent_matrices(module):
                     nn.init.orthogonal_(matrix)
-        _zero_padding_rows(model)
 
 
 class XavierInitConfig(InitConfigBase):
@@ -85,8 +89,7 @@ class XavierInitConfig(InitConfigBase):
     type: Literal["xavier"] = "xavier"
 
     @override
-    @torch.no_grad()
-    def initialize(self, model: nn.Module) -> None:
+    def draw_parameters(self, model: nn.Module) -> None:
         for name, parameter in _named_parameters(model, exclude=nn.Embedding):
             if parameter.dim() > 1:
                 nn.init.xavier_uniform_(parameter)
@@ -105,10 +108,8 @@ class NormalInitConfig(InitConfigBase):
     """Standard deviation."""
 
     @override
-    @torch.no_grad()
-    def initialize(self, model: nn.Module) -> None:
+    def draw_parameters(self, model: nn.Module) -> None:
         _init_normal(model, std=self.std)
-        _zero_padding_rows(model)
 
 
 InitConfig = Annotated[
@@ -147,9 +148,3 @@ def _named_parameters(
         is_excluded = layer in gate_layers or (exclude and isinstance(layer, exclude))
         if isinstance(layer, _LAYERS) and not is_excluded:
             yield from layer.named_parameters()
-
-
-def _zero_padding_rows(model: nn.Module) -> None:
-    for module in model.modules():
-        if isinstance(module, nn.Embedding) and module.padding_idx is not None:
-            module.weight[module.padding_idx].zero_()

@@ -8,8 +8,7 @@ influence on one another's outputs, unless experts have a capacity.
 """
 
 import math
-from collections.abc import Iterable
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple
 
 import torch
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
@@ -99,8 +98,7 @@ class MixtureOfExperts(nn.Module):
 
     With a capacity an expert takes at most ceil(factor * tokens * k / experts) tokens, the first
     ones of the batch; it adds nothing for the others, and their remaining gate weights are not
-    rescaled. This holds in training alone unless `limits_capacity_in_eval`: at inference outputs do
-    not depend on the batch.
+    rescaled. This holds in training alone: at inference outputs do not depend on the batch.
     """
 
     def __init__(
@@ -113,7 +111,6 @@ class MixtureOfExperts(nn.Module):
         importance_weight: float,
         load_weight: float,
         capacity_factor: float | None = None,
-        limits_capacity_in_eval: bool = False,
         activation: Activation = "relu",
         bias: bool = False,
     ) -> None:
@@ -132,11 +129,10 @@ class MixtureOfExperts(nn.Module):
         self.importance_weight = importance_weight
         self.load_weight = load_weight
         self.capacity_factor = capacity_factor
-        self.limits_capacity_in_eval = limits_capacity_in_eval
 
     def capacity(self, num_tokens: int) -> int | None:
         """Return the capacity of an expert in a batch of tokens; None for no limit."""
-        if self.capacity_factor is None or not (self.training or self.limits_capacity_in_eval):
+        if self.capacity_factor is None or not self.training:
             return None
         even_share = num_tokens * self.gate.num_experts_per_token / len(self.experts)
         return math.ceil(self.capacity_factor * even_share)
@@ -156,8 +152,8 @@ class MixtureOfExperts(nn.Module):
         entries = torch.cat(assignments)
         token_indices = entries // gating.expert_indices.size(-1)
         parts = tokens[token_indices].split([len(part) for part in assignments])
-        experts = cast(Iterable[nn.Module], self.experts)
-        outputs = torch.cat([expert(part) for expert, part in zip(experts, parts, strict=True)])
+        pairs = zip(self.experts, parts, strict=True)
+        outputs = torch.cat([expert(part) for expert, part in pairs])
         weighted = outputs * gating.gate_weights.flatten()[entries].unsqueeze(-1)
         combined = weighted.new_zeros(tokens.shape).index_add(0, token_indices, weighted)
         padded = torch.zeros_like(inputs)
@@ -271,14 +267,9 @@ class MoESublayerConfig(ExpertsConfigBase):
         return self.after_layers is None or layer in self.after_layers
 
     def build(self, *, size: int, dropout: float) -> MoESublayer:
-        experts = MixtureOfExperts(
-            size,
-            intermediate_size=self.intermediate_size or 2 * size,
-            num_experts=self.num_experts,
-            num_experts_per_token=self.num_experts_per_token,
-            importance_weight=self.importance_weight,
-            load_weight=self.load_weight,
-        )
+        options = {name: getattr(self, name) for name in ExpertsConfigBase.model_fields}
+        intermediate_size = self.intermediate_size or 2 * size
+        experts = MixtureOfExperts(size, intermediate_size=intermediate_size, **options)
         return MoESublayer(experts, dropout=dropout)
 
 

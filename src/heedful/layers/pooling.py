@@ -100,9 +100,7 @@ class AttentionPoolingConfig(BaseConfig):
     """The attention mechanism."""
 
     def build(self, *, size: int) -> Pooling:
-        attention = build_self_attention(
-            self.attention, query_size=size, memory_size=size, config_path="pooling.attention"
-        )
+        attention = build_self_attention(self.attention, size, size, "pooling.attention")
         return AttentionPooling(attention, query_size=size)
 
 

@@ -6,7 +6,7 @@ keeps nothing between calls, and rows do not influence one another.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from typing import ClassVar, cast
 
 import torch
@@ -292,26 +292,23 @@ class StackedCells(nn.Module):
             f"residual from layer {first_residual_layer}"
         )
         num_plain = len(cells) if first_residual_layer is None else first_residual_layer - 1
-        self.cells = nn.ModuleList([*cells[:num_plain], *map(ResidualCell, cells[num_plain:])])
+        layers = [*cells[:num_plain], *map(ResidualCell, cells[num_plain:])]
+        self.cells = cast(MutableSequence[RecurrentCell], nn.ModuleList(layers))
         self.dropout = nn.Dropout(dropout)
-
-    @property
-    def _cells(self) -> Iterable[RecurrentCell]:
-        return cast(Iterable[RecurrentCell], self.cells)
 
     @property
     def has_cell_states(self) -> bool:
         """Whether every layer has an LSTM cell state."""
-        return all(cell.cell_state_index is not None for cell in self._cells)
+        return all(cell.cell_state_index is not None for cell in self.cells)
 
     def initial_state(
         self, hidden: Sequence[Hidden], cell_states: Sequence[Hidden] = ()
     ) -> tuple[RecurrentState, ...]:
         """Return the first state of every layer; without `cell_states` these are zero."""
         if not cell_states:
-            pairs = zip(self._cells, hidden, strict=True)
+            pairs = zip(self.cells, hidden, strict=True)
             return tuple(cell.initial_state(layer_hidden) for cell, layer_hidden in pairs)
-        layers = zip(self._cells, hidden, cell_states, strict=True)
+        layers = zip(self.cells, hidden, cell_states, strict=True)
         return tuple(cell.initial_state_with_cell(*parts) for cell, *parts in layers)
 
     @override

@@ -204,7 +204,7 @@ class BlockSelfAttention(FullSelfAttention):
     @override
     def forward_bidirectional(self, inputs: HiddenStates, mask: TargetMask) -> HiddenStates:
         block_mask = self._split_into_blocks(mask.unsqueeze(-1)).mT  # (B * blocks, 1, block)
-        return self._attend_in_blocks(inputs, block_mask)
+        return self._attend_by_block(inputs, block_mask)
 
     @override
     def forward(
@@ -219,7 +219,7 @@ class BlockSelfAttention(FullSelfAttention):
             return super().forward(inputs, cache, positions, need_weights=need_weights)
         columns = torch.arange(self.block_size, device=inputs.device)
         causal = (columns <= columns.unsqueeze(1)).unsqueeze(0)
-        outputs = self._attend_in_blocks(inputs, causal)
+        outputs = self._attend_by_block(inputs, causal)
         kv_cache, _ = self._append(inputs, None, positions.start_positions)
         return SelfAttentionOutput(outputs, None, SelfAttentionCache(kv_cache))
 
@@ -230,9 +230,7 @@ class BlockSelfAttention(FullSelfAttention):
         is_same_block = key_positions // self.block_size == query_positions // self.block_size
         return (key_positions <= query_positions) & is_same_block
 
-    def _attend_in_blocks(
-        self, inputs: HiddenStates, mask: Bool[Tensor, "#N #L L"]
-    ) -> HiddenStates:
+    def _attend_by_block(self, inputs: HiddenStates, mask: Bool[Tensor, "#N #L L"]) -> HiddenStates:
         blocks = self._split_into_blocks(inputs)
         memory = self.attention.build_memory(blocks, mask)
         context = self.attention(blocks, memory, need_weights=False).context

@@ -281,14 +281,8 @@ class LSTMNCellConfig(BaseConfig):
     score_size: PositiveInt = 256
     """Size of the tanh layer of the additive score."""
 
-    def build(self, *, input_size: int, hidden_size: int) -> LSTMNCell:
-        return LSTMNCell(input_size, hidden_size, self._intra_attention(input_size, hidden_size))
-
-    def build_deep_fusion(self, *, input_size: int, hidden_size: int) -> DeepFusionLSTMNCell:
-        """Build the cell whose input includes a term of the cell state."""
-        intra_attention = self._intra_attention(input_size, hidden_size)
-        return DeepFusionLSTMNCell(input_size, hidden_size, intra_attention)
-
-    def _intra_attention(self, input_size: int, hidden_size: int) -> IntraAttention:
-        config = AdditiveIntraAttentionConfig(hidden_size=self.score_size)
-        return config.build(input_size=input_size, hidden_size=hidden_size)
+    def build(self, *, input_size: int, hidden_size: int, deep_fusion: bool = False) -> LSTMNCell:
+        intra_config = AdditiveIntraAttentionConfig(hidden_size=self.score_size)
+        intra_attention = intra_config.build(input_size=input_size, hidden_size=hidden_size)
+        cell_class = DeepFusionLSTMNCell if deep_fusion else LSTMNCell
+        return cell_class(input_size, hidden_size, intra_attention)

@@ -7,7 +7,7 @@ has memories of a source. With `norm_order` "post" a sublayer is norm(x + f(x)) 
 Invariant: a causal stack gives the same outputs for a sequence read at once and in pieces.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Literal, NamedTuple, cast
 
 import torch
@@ -39,6 +39,9 @@ from heedful.shapes import Float, HiddenStates, Int, Lengths, Losses, Mask, Targ
 NormOrder = Literal["pre", "post"]
 NormType = Literal["layer", "rms"]
 Probability = Annotated[float, Field(ge=0, lt=1)]
+Memories = tuple[Memory, ...]
+"""The memory of each layer with cross-attention."""
+OutputsWithLosses = tuple[HiddenStates, Losses]
 
 
 class SublayerConnection(nn.Module):
@@ -136,9 +139,7 @@ class TransformerLayer(nn.Module):
         self.feed_forward = feed_forward
         self.feed_forward_residual = feed_forward_residual
 
-    def forward_bidirectional(
-        self, inputs: HiddenStates, mask: TargetMask
-    ) -> tuple[HiddenStates, Losses]:
+    def forward_bidirectional(self, inputs: HiddenStates, mask: TargetMask) -> OutputsWithLosses:
         """Read whole sequences; return outputs and auxiliary losses."""
         queries = self.self_attention_residual.sublayer_input(inputs)
         attended = self.self_attention.forward_bidirectional(queries, mask)
@@ -170,7 +171,7 @@ class TransformerLayer(nn.Module):
         next_state = TransformerLayerState(cache, cross_attention_state)
         return TransformerLayerOutput(outputs, weights, alignment, auxiliary_losses, next_state)
 
-    def _feed_forward(self, inputs: HiddenStates, mask: TargetMask) -> tuple[HiddenStates, Losses]:
+    def _feed_forward(self, inputs: HiddenStates, mask: TargetMask) -> OutputsWithLosses:
         residual = self.feed_forward_residual
         output = self.feed_forward(residual.sublayer_input(inputs), mask)
         return residual.add_residual(inputs, output.outputs), output.auxiliary_losses
@@ -199,32 +200,25 @@ class TransformerStack(nn.Module):
 
     def __init__(self, layers: Sequence[TransformerLayer], norm: nn.Module | None) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(layers)
+        self.layers = cast(Sequence[TransformerLayer], nn.ModuleList(layers))
         self.norm = norm
-
-    @property
-    def _layers(self) -> Iterable[TransformerLayer]:
-        return cast(Iterable[TransformerLayer], self.layers)
 
     @property
     def is_stateful(self) -> bool:
         """Whether self-attention depends on where earlier positions attended."""
-        return any(layer.self_attention.attention.is_stateful for layer in self._layers)
+        return any(layer.self_attention.attention.is_stateful for layer in self.layers)
 
-    def build_memory(
-        self, states: Values, mask: Mask, keys: Values | None = None
-    ) -> tuple[Memory, ...]:
+    def build_memory(self, states: Values, mask: Mask, keys: Values | None = None) -> Memories:
         """Return the memory of a source for each layer with cross-attention."""
-        sublayers = [layer.cross_attention for layer in self._layers if layer.cross_attention]
-        memories = (layer.attention.build_memory(states, mask, keys=keys) for layer in sublayers)
-        return tuple(memories)
+        sublayers = [layer.cross_attention for layer in self.layers if layer.cross_attention]
+        return tuple(layer.attention.build_memory(states, mask, keys=keys) for layer in sublayers)
 
     def initial_state(
         self, inputs: HiddenStates, memories: Sequence[Memory] = ()
     ) -> TransformerStackState:
         """Return the state before the first position, for as many rows as the inputs have."""
         states: list[TransformerLayerState] = []
-        for index, layer in enumerate(self._layers):
+        for index, layer in enumerate(self.layers):
             cross_attention_state = None
             if layer.cross_attention and memories:
                 cross_attention_state = layer.cross_attention.initial_state(memories[index])
@@ -233,13 +227,11 @@ class TransformerStack(nn.Module):
         start_positions = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
         return TransformerStackState(tuple(states), start_positions)
 
-    def forward_bidirectional(
-        self, inputs: HiddenStates, lengths: Lengths
-    ) -> tuple[HiddenStates, Losses]:
+    def forward_bidirectional(self, inputs: HiddenStates, lengths: Lengths) -> OutputsWithLosses:
         """Read whole sequences; return outputs and auxiliary losses."""
         mask = padding_mask(lengths, inputs.size(1)).squeeze(1)
         layer_losses: list[Losses] = []
-        for layer in self._layers:
+        for layer in self.layers:
             inputs, losses = layer.forward_bidirectional(inputs, mask)
             layer_losses.append(losses)
         return self.apply_final_norm(inputs), sum_losses(*layer_losses)
@@ -257,7 +249,7 @@ class TransformerStack(nn.Module):
         positions = BatchPositions.from_lengths(inputs, state.start_positions, lengths)
         layer_outputs: list[TransformerLayerOutput] = []
         records: list[tuple[Attention, AlignmentOutput]] = []
-        for index, layer in enumerate(self._layers):
+        for index, layer in enumerate(self.layers):
             output = layer(
                 layer_outputs[-1].outputs if layer_outputs else inputs,
                 state.layers[index],
@@ -287,9 +279,7 @@ PositionwiseLayerConfig = Annotated[
     Field(discriminator="type"),
     with_default_type("plain"),
 ]
-DEFAULT_ATTENTION = AttentionConfig(
-    score=ScaledDotScoreConfig(), multi_head=MultiHeadConfig(num_heads=8)
-)
+DEFAULT_ATTENTION = AttentionConfig(score=ScaledDotScoreConfig(), multi_head=MultiHeadConfig())
 
 
 class TransformerConfigBase(BaseConfig):
@@ -329,12 +319,7 @@ class TransformerConfigBase(BaseConfig):
         for index in range(self.num_layers):
             attention_type = self.attention_types[index % len(self.attention_types)]
             feed_forward = self.feed_forward[index % len(self.feed_forward)]
-            attention = build_self_attention(
-                self.attention,
-                query_size=size,
-                memory_size=size,
-                config_path=f"{config_path}.attention",
-            )
+            attention = build_self_attention(self.attention, size, size, f"{config_path}.attention")
             layer = TransformerLayer(
                 attention_type.build(attention, size=size),
                 self._build_connection(index),

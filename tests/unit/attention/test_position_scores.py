@@ -235,10 +235,10 @@ def test_config_passes_settings_to_scores():
         ({"num_buckets": 7}, "num_buckets must be an even number from 4 up, but is 7"),
         ({"num_buckets": 2}, "num_buckets must be an even number from 4 up, but is 2"),
         ({"num_buckets": 1, "bidirectional": False}, "num_buckets must be at least 2, but is 1"),
-        ({"max_distance": 8}, "max_distance must be greater than 8, but is 8"),
+        ({"max_distance": 8}, "max_distance must exceed 8, but is 8"),
         (
             {"max_distance": 9, "bidirectional": False},
-            "max_distance must be greater than 16, but is 9",
+            "max_distance must exceed 16, but is 9",
         ),
     ],
 )

@@ -160,7 +160,7 @@ def test_lstmn_score_size_applies_to_both_cells():
     config = LSTMNCellConfig(score_size=5)
     for cell, kind in (
         (config.build(**SIZES), LSTMNCell),
-        (config.build_deep_fusion(**SIZES), DeepFusionLSTMNCell),
+        (config.build(**SIZES, deep_fusion=True), DeepFusionLSTMNCell),
     ):
         assert type(cell) is kind
         assert cell.intra_attention.attention.score.query_projection.weight.shape == (5, 3 + 4)

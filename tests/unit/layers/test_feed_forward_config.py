@@ -56,7 +56,7 @@ def test_settings_of_experts_are_used():
     experts = built.experts
     assert (len(experts.experts), experts.gate.num_experts_per_token) == (5, 3)
     assert (experts.importance_weight, experts.load_weight) == (0.2, 0.3)
-    assert (experts.capacity_factor, experts.limits_capacity_in_eval) == (1.5, False)
+    assert experts.capacity_factor == 1.5
     input_projection, activation, output_projection = experts.experts[0]
     assert input_projection.weight.shape == (7, 8)
     assert isinstance(activation, torch.nn.GELU)

@@ -10,10 +10,8 @@ from heedful.layers.mixture_of_experts import MixtureOfExperts
 SEEN = torch.ones(3, 4, dtype=torch.bool)
 
 
-def experts(
-    *, capacity_factor, num_experts=4, num_experts_per_token=2, limits_capacity_in_eval=True
-):
-    """Experts whose gate has an opinion, and who draw nothing."""
+def experts(*, capacity_factor, num_experts=4, num_experts_per_token=2):
+    """Experts in training mode, so with a capacity; their gate is not, so it draws no noise."""
     built = MixtureOfExperts(
         3,
         intermediate_size=6,
@@ -22,12 +20,12 @@ def experts(
         importance_weight=0.3,
         load_weight=0.7,
         capacity_factor=capacity_factor,
-        limits_capacity_in_eval=limits_capacity_in_eval,
     ).double()
     torch.manual_seed(2)
     for weight in built.parameters():
         torch.nn.init.normal_(weight)
-    return built.eval()
+    built.gate.eval()
+    return built
 
 
 def numbers(*shape):
@@ -97,10 +95,10 @@ def test_capacity_without_overflow_changes_nothing():
         torch.testing.assert_close(actual, expected, rtol=0, atol=0)
 
 
-def test_capacity_is_limited_in_training_unless_set_otherwise():
-    assert experts(capacity_factor=0.5).capacity(12) == 3
-    built = experts(capacity_factor=0.5, limits_capacity_in_eval=False)
-    assert built.capacity(12) is None
+def test_capacity_is_limited_in_training_alone():
+    built = experts(capacity_factor=0.5)
+    assert built.capacity(12) == 3
+    assert built.eval().capacity(12) is None
     assert built.train().capacity(12) == 3
     assert experts(capacity_factor=None).train().capacity(12) is None
 

@@ -418,10 +418,7 @@ class RecurrentEncoderConfig(BaseConfig):
         lower_attention = experts = None
         if self.lower_attention is not None and layer > 1:
             lower_attention = build_self_attention(
-                self.lower_attention,
-                query_size=input_size,
-                memory_size=hidden_size,
-                config_path="lower_attention",
+                self.lower_attention, input_size, hidden_size, "lower_attention"
             )
         if self.experts is not None and self.experts.is_after(layer) and not is_top:
             experts = self.experts.build(size=path_size or hidden_size, dropout=dropout)

@@ -145,8 +145,8 @@ class DeepFusionConfig(BaseConfig):
         )
         cells = decoder.build_cells(embedding_size)
         # Only the bottom layer, which reads the token, gets the added term.
-        cells.cells[0] = cell.build_deep_fusion(
-            input_size=embedding_size, hidden_size=decoder.hidden_size
+        cells.cells[0] = cell.build(
+            input_size=embedding_size, hidden_size=decoder.hidden_size, deep_fusion=True
         )
         query_size = embedding_size + memory_size
         return DeepFusion(
