@@ -1,8 +1,7 @@
 """Named computations that may have faster kernels.
 
-`@op` turns a plain function into an `Op`. Calling it runs the function itself, its reference,
-unless a registered kernel supports the arguments. `heedful.acceleration` registers kernels.
-
+`@op` turns a plain function, its reference, into an `Op`. Calling it runs the first registered
+kernel that supports the arguments, else the reference. `heedful.acceleration` registers kernels.
 Invariant: every kernel of an op returns what the reference returns, but for rounding.
 """
 

@@ -1,7 +1,4 @@
-"""Functions on nested tuples of tensors, such as memories, states and batches.
-
-They act on every tensor, keep the nesting, and leave None as it is.
-"""
+"""Functions on every tensor of nested tuples, such as states and batches; None stays None."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -17,10 +14,7 @@ def map_tensors(transform: Callable[[Tensor], Tensor], value: Nested) -> Nested:
 
 
 def map_rows(transform: Callable[[Tensor], Tensor], value: Nested) -> Nested:
-    """Apply a function to every tensor that has one row per batch row.
-
-    A part with a method `map_rows(transform)` decides itself which of its tensors these are.
-    """
+    """Apply a function to tensors with a row per batch row, or by the `map_rows` of a part."""
     if hasattr(value, "map_rows"):
         mapped: Nested = value.map_rows(transform)
         return mapped

@@ -1,6 +1,5 @@
 """Faster equivalents of plain code: kernels of ops, and replacements of modules for inference.
 
-Nothing below this package mentions it, and every test passes without it: deleting it costs time and
-memory, never results. Invariant: a kernel or a replacement gives what the plain code gives, but for
-rounding.
+Nothing below this package mentions it; deleting it costs time and memory, never results. Invariant:
+a kernel or a replacement gives what the plain code gives, but for rounding.
 """

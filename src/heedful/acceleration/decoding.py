@@ -1,11 +1,9 @@
 """Decoding steps of any model on a CPU: packed linear maps, the output head, spared copies.
 
-torch stores a weight as (out, in); products of a few rows with it, as in a decoding step, take up
-to 1.5x the time of those with a copy stored as (in, out). A copy is stale as soon as the parameter
-changes, so only replacements made for inference hold copies.
-
-Invariants: a packed map gives what the linear map gives, but for rounding; selecting rows of a
-tracked state is selecting rows of every tensor in it.
+torch stores a weight as (out, in); products of a few rows take up to 1.5x the time of those with a
+copy stored as (in, out). A copy is stale as soon as the parameter changes, so only replacements
+made for inference hold copies. Invariants: a packed map gives what the linear map gives, but for
+rounding; selecting rows of a tracked state is selecting rows of every tensor in it.
 """
 
 from collections.abc import Callable, Sequence
@@ -185,47 +183,36 @@ class TrackedState(NamedTuple):
         return type(self)(state, tuple(unchanged), sentence_ids)
 
 
-def _tracked_step(
-    step: Callable[[Tensor, Any], StepOutput[Any]], tokens: StepTokens, state: Any
-) -> StepOutput[Any]:
-    """Run a step of the plain model on a tracked state, or on a plain one (scheduled sampling)."""
-    if not isinstance(state, TrackedState):
-        return step(tokens, state)
-    output = step(tokens, state.state)
-    return StepOutput(output.log_probs, state.advance(output.state), output.weights)
+class TrackedSteps:
+    """Mixin: run steps of the plain model on tracked states, or plain ones (scheduled sampling)."""
+
+    def step(self, tokens: StepTokens, state: Any) -> StepOutput[Any]:
+        step: Callable[..., StepOutput[Any]] = super().step  # type: ignore[misc]
+        if not isinstance(state, TrackedState):
+            return step(tokens, state)
+        output = step(tokens, state.state)
+        return StepOutput(output.log_probs, state.advance(output.state), output.weights)
 
 
-class TrackedEncoderDecoderModel(EncoderDecoderModel):
+class TrackedEncoderDecoderModel(TrackedSteps, EncoderDecoderModel):
     """An encoder-decoder with tracked decoding states."""
 
     @override
     def initial_state(self, sources: SourceBatch) -> Any:
         return TrackedState.from_initial(super().initial_state(sources))
 
-    @override
-    def step(self, tokens: StepTokens, state: Any) -> StepOutput[Any]:
-        return _tracked_step(super().step, tokens, state)
 
-
-class TrackedPrefixLanguageModel(PrefixLanguageModel):
+class TrackedPrefixLanguageModel(TrackedSteps, PrefixLanguageModel):
     """A prefix language model with tracked decoding states."""
 
     @override
     def initial_state(self, sources: SourceBatch) -> Any:
         return TrackedState.from_initial(super().initial_state(sources))
 
-    @override
-    def step(self, tokens: StepTokens, state: Any) -> StepOutput[Any]:
-        return _tracked_step(super().step, tokens, state)
 
-
-class TrackedLanguageModel(LanguageModel):
+class TrackedLanguageModel(TrackedSteps, LanguageModel):
     """A language model with tracked states after a prompt."""
 
     @override
     def encode_prompt(self, tokens: TokenIds) -> Any:
         return TrackedState.from_initial(super().encode_prompt(tokens))
-
-    @override
-    def step(self, tokens: StepTokens, state: Any) -> StepOutput[Any]:
-        return _tracked_step(super().step, tokens, state)

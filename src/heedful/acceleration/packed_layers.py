@@ -1,13 +1,11 @@
 """One decoding step of standard Transformer layers, with packed weights and shared caches.
 
-A step reads one position of every row, right behind the cached ones. The hypotheses of a sentence
-may share one memory of its source and one cache, which holds every position that any of them has
-added: F sentences with K rows each give R = F * K rows, and every product with a cache or memory is
-one batched product over the sentences. Each row has a mask over the cached positions; reordering
-the beam changes masks and row indices, not the cache.
-
-Invariants: a step gives what the plain layers give, but for rounding; after any reordering, every
-row continues as if it were decoded alone.
+A step reads one position of every row, right behind the cached ones. The K hypotheses of each of F
+sentences may share one memory of its source and one cache, which holds every position that any of
+them has added; every product with it is one batched product over the sentences. Each of the R = F *
+K rows has a mask over the cached positions; reordering the beam changes masks and row indices, not
+the cache. Invariants: a step gives what the plain layers give, but for rounding; after any
+reordering, every row continues as if it were decoded alone.
 """
 
 from collections.abc import Callable, Sequence

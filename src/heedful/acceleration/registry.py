@@ -1,10 +1,9 @@
 """Replacements of modules for inference, and the function that applies them to a model.
 
 A replacement is a subclass of the module's exact type. It shares parameters, children and hooks
-with the module, and calls the plain methods of its base class wherever its own do not apply: while
-gradients are recorded, in training mode, or while a forward hook would miss a call.
-
-Invariant: an accelerated model gives what the plain model gives, but for rounding.
+with the module, and calls the plain methods while gradients are recorded, in training mode, or
+while a forward hook would miss a call. Invariant: an accelerated model gives what the plain model
+gives, but for rounding.
 """
 
 import copy

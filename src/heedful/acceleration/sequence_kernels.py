@@ -47,8 +47,7 @@ def chunked_additive_score(
 ) -> Scores:
     """Compute v . tanh(q + k) for at most `max_elements` hidden elements, or one query, at a time.
 
-    The hidden layer is computed again for the gradient: no tensor is larger than a chunk, an input
-    or the scores.
+    It is computed again for the gradient: no tensor exceeds a chunk, an input or the scores.
     """
     if max_elements is None:
         is_cpu = queries.device.type == "cpu"
@@ -131,10 +130,10 @@ def attend_in_chunks(
 ) -> Context:
     """Kernel of `attend_at_positions` for `QUERY_CHUNK_SIZE` queries at a time.
 
-    Chunks are computed again for the gradient, so that memory grows with the number of queries and
-    of positions, not with their product. `torch.utils.checkpoint` would keep a little of each
-    chunk, which fragments the heap of a CPU: for 16,384 queries over 5,461 positions of size 64 the
-    process grows by 400 MiB instead of 95.
+    Chunks are computed again for the gradient, so that memory does not grow with the product of
+    queries and positions. `torch.utils.checkpoint` would keep a little of each chunk, which
+    fragments a CPU's heap: 16,384 queries over 5,461 positions of size 64 would take 400 MiB, not
+    95.
     """
     memory_tensors = list(tensors_of(memory))
 

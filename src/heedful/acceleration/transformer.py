@@ -2,10 +2,8 @@
 
 `PackedTransformerStack` reads whole sequences without their padding and single positions with
 packed weights; `PackedTransformerDecoder` adds caches that the hypotheses of a sentence share. Both
-are for standard layers on a CPU. Other stacks only keep their memories contiguous.
-
-Invariant: outputs, weights and states are those of the plain modules, but for rounding and
-padding.
+are for standard layers on a CPU; other stacks only keep their memories contiguous. Invariant:
+outputs, weights and states are those of the plain modules, but for rounding and padding.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -251,10 +249,7 @@ class Unpadding(NamedTuple):
 def encode_unpadded(
     layers: Iterable[TransformerLayer], inputs: LayerOutputs, mask: SourceMask
 ) -> LayerOutputs:
-    """Run standard layers over whole sequences; only attention sees the padded batch.
-
-    In a batch that is not sorted by length two positions in five may be padding.
-    """
+    """Run standard layers over whole sequences; only attention sees the padding."""
     unpadding = Unpadding.from_mask(mask)
     tokens = unpadding.unpad(inputs)
     for layer in layers:

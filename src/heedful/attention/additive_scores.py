@@ -1,9 +1,8 @@
 """Additive scores: functions of W q + U k, with features of the attention state.
 
-U k is computed in `prepare_keys`, once per source, and W q once per query; only their sum is
-computed for each pair. A feature of the state is the same for every query of a step, so it is added
-to the prepared key: tanh(W q + (U k + feature)). A feature of the query needs no support here: it
-is part of the query vector. Invariant: every feature is zero before the first query.
+U k is computed in `prepare_keys`, once per source, and only the sum for each pair. A feature of the
+state is the same for every query of a step, so it is added to the prepared key: tanh(W q + (U k +
+feature)). Invariant: every feature is zero before the first query.
 """
 
 from abc import ABC, abstractmethod
@@ -26,8 +25,7 @@ from heedful.shapes import Float, Keys, Queries, Scores
 class LinearScore(ContentScore):
     """w . q + u . k  (the trilinear score of Seo et al. 2017 without its product).
 
-    The term of the query is the same for all keys, and softmax ignores it: the weights then depend
-    on the keys alone.
+    Softmax ignores the term of the query: the weights then depend on the keys alone.
     """
 
     def __init__(self, query_size: int, key_size: int) -> None:

@@ -1,8 +1,7 @@
 """Alignments: from scores to attention weights; softmax, sparsemax and entmax.
 
-Invariants of every alignment: weights are zero wherever the mask is False, and a row sums to one,
-or to zero if all of it is masked. Alignments whose rows may sum to less than one set
-`is_unnormalized`.
+Invariants: weights are zero wherever the mask is False, and a row sums to one, to zero if all of it
+is masked, or to less than one in alignments that set `is_unnormalized`.
 """
 
 import math
@@ -66,10 +65,7 @@ class AlignmentFunction(nn.Module, ABC):
     def forward(
         self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
     ) -> AlignmentOutput:
-        """Compute the weights of each query over the unmasked positions.
-
-        Several queries give the same result as one at a time, in order.
-        """
+        """Compute the weights of each query; several give the same result as one at a time."""
 
     def compute_auxiliary_losses(self, loss_inputs: AlignmentLossInputs) -> Losses:
         """Return the losses that train this alignment, summed over real targets; here none."""

@@ -1,8 +1,7 @@
 """Attention: a score, an alignment and a readout applied to a memory.
 
-`Memory` is prepared once per source and passed in; `AttentionOutput` carries the `AttentionState`
-for the next queries. Modules keep nothing between calls. Invariant: queries in one call give the
-same results as queries one at a time.
+`Memory` is prepared once per source; `AttentionOutput` carries the `AttentionState`. Modules keep
+nothing between calls. Invariant: queries in one call give the same results as one at a time.
 """
 
 from abc import ABC, abstractmethod
@@ -90,10 +89,9 @@ class Attention(nn.Module, ABC):
         keys: Values | None = None,
         start_positions: StartPositions = None,
     ) -> Memory:
-        """Prepare a source for attention.
+        """Prepare a source for attention; `keys` default to the values.
 
-        `keys` default to the values. If the source continues another one, `start_positions` is the
-        position of the first key of each row.
+        If it continues another one, `start_positions` is the position of each row's first key.
         """
         check(
             values.size(-2) > 0,
@@ -221,10 +219,7 @@ class SingleHeadAttention(Attention):
         )
 
     def compute_context(self, queries: Queries, memory: Memory) -> Context:
-        """Return the context of a softmax attention, without its weights.
-
-        The memory may have fewer heads than the queries if the number divides theirs.
-        """
+        """Return the context of softmax attention; queries may have a multiple of the heads."""
         assert isinstance(self.alignment_function, SoftmaxAlignment), self.alignment_function
         dropout = self.dropout.p if self.training else 0.0
         return softmax_context(queries, memory, self.alignment_function.temperature, dropout)
@@ -273,10 +268,7 @@ class WeightedSumReadoutConfig(PartConfig):
 
 
 class ArgmaxReadout(Readout):
-    """The value at the position with the largest weight; zeros if all weights are zero.
-
-    No gradient reaches the weights.
-    """
+    """The value of the largest weight, zeros if all are zero; no gradient reaches the weights."""
 
     @override
     def forward(self, weights: Weights, values: Values, queries: Queries | None = None) -> Context:
@@ -293,10 +285,7 @@ class ArgmaxReadoutConfig(PartConfig):
 
 
 class GatedReadout(Readout):
-    """beta * inner, beta = sigmoid(w . q + b), a scalar  (Xu et al. 2015, section 4.2.1).
-
-    Some implementations use a vector as the gate.
-    """
+    """beta * inner, beta = sigmoid(w . q + b), a scalar  (Xu et al. 2015, section 4.2.1)."""
 
     def __init__(self, inner: Readout, *, query_size: int) -> None:
         super().__init__()
@@ -322,10 +311,7 @@ class GatedReadoutConfig(PartConfig):
 
 
 class PerPositionReadout(Readout):
-    """All values, for an output head that mixes the predictions of the positions.
-
-    (Wu et al. 2018, "Hard non-monotonic attention for character-level transduction")
-    """
+    """All values, for an output head that mixes predictions of the positions (Wu et al. 2018)."""
 
     is_per_position = True
 

@@ -1,8 +1,7 @@
 """Auxiliary losses on attention weights: doubly stochastic, coverage and entropy.
 
-A loss is returned as a value: a sum over the real targets of a batch times its weight. Padding of
-sources and targets adds nothing. For hard attention the loss is computed on the probabilities,
-which have a gradient.
+A loss is a sum over the real targets of a batch times its weight; padding adds nothing. For hard
+attention it is computed on the probabilities, which have a gradient.
 """
 
 from abc import ABC, abstractmethod
@@ -54,8 +53,7 @@ class AttentionLossConfigBase(BaseConfig):
 class DoublyStochasticLoss(AttentionLoss):
     """weight * sum_s (1 - sum_t a_ts)^2  (Xu et al. 2015, section 4.2.1).
 
-    A sum over source positions, as in the paper. The authors' code takes the mean over positions,
-    other code also the mean over the batch.
+    A sum over positions, as in the paper; its code takes the mean, other code also over the batch.
     """
 
     name = "doubly-stochastic"

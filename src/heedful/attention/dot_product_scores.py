@@ -1,7 +1,4 @@
-"""Dot-product scores: inner products of a projected query with a projected key.
-
-All pairs cost one matrix product, and nothing but the score is stored for a pair.
-"""
+"""Dot-product scores: inner products of projected queries and keys, one matrix product for all."""
 
 import math
 from typing import Annotated, Literal
@@ -75,10 +72,7 @@ DOT_PRODUCT_SCORES = (DotScore, ScaledDotScore, BilinearScore)
 
 
 class ProjectedDotScore(ContentScore):
-    """(W q) . (U k)  (Britz et al. 2017, "multiplicative").
-
-    A bilinear score with the matrix W^T U, whose rank is at most `hidden_size`.
-    """
+    """(W q) . (U k), a bilinear score of limited rank  (Britz et al. 2017, "multiplicative")."""
 
     def __init__(self, query_size: int, key_size: int, *, hidden_size: int) -> None:
         super().__init__()
@@ -106,8 +100,7 @@ class ProjectedDotScoreConfig(ContentScoreConfigBase):
 class CosineScore(ContentScore):
     """scale * cos(q, k)  (Graves et al. 2014, equations 5 and 6).
 
-    A zero vector has cosine zero with any other. A learned scale is stored as its logarithm, so it
-    stays positive and an optimizer step changes it by a ratio.
+    A zero vector has cosine zero. A learned scale is stored as its logarithm and stays positive.
     """
 
     def __init__(self, scale: float = 1.0, *, learned: bool = False) -> None:

@@ -1,9 +1,9 @@
 """Hard attention: each query attends to a single source position.
 
-Each class wraps a soft alignment and treats its weights as probabilities of the positions. At
-inference all use the most probable position. They differ in training: no gradient (argmax),
-REINFORCE (sampled), or a surrogate gradient (straight-through, Gumbel-softmax). Masked positions
-are never chosen; a fully masked row stays zero.
+Each class takes the weights of a soft alignment as probabilities. At inference all use the most
+probable position. In training they differ: no gradient (argmax), REINFORCE (sampled), or a
+surrogate gradient (straight-through, Gumbel-softmax). Masked positions are never chosen; a fully
+masked row stays zero.
 """
 
 from typing import Annotated, Literal
@@ -33,10 +33,7 @@ PositionIds = Int[Tensor, "*B T 1"]
 
 
 class ArgmaxAlignment(AlignmentFunction):
-    """Weight one at the most probable position; no gradient reaches the scores.
-
-    The base of all hard alignments: it is what they do at inference.
-    """
+    """One at the most probable position, without gradient: what hard alignments do at inference."""
 
     def __init__(self, inner: SoftAlignment) -> None:
         super().__init__()
@@ -62,8 +59,7 @@ class ArgmaxAlignmentConfig(PartConfig):
 class Baseline(nn.Module):
     """Expected reward of a sampled position; here b = 0.
 
-    It must not depend on the sample: then it reduces the variance of REINFORCE gradients without
-    changing their mean.
+    Independent of the sample, it reduces the variance of REINFORCE gradients and not their mean.
     """
 
     def forward(self, log_probs: PerQuery, queries: Queries | None = None) -> PerQuery:
@@ -85,8 +81,7 @@ class ZeroBaselineConfig(PartConfig):
 class MovingAverageBaseline(Baseline):
     """b_k = momentum b_{k-1} + (1 - momentum) mean reward of batch k, b_0 = 0.
 
-    (Xu et al. 2015, section 4.1; momentum 0.9 there.) The mean is over all real targets. The value
-    is a buffer, saved in checkpoints.
+    (Xu et al. 2015, section 4.1.) The mean is over real targets; the value is saved as a buffer.
     """
 
     running_mean: Scalar
@@ -123,10 +118,7 @@ class MovingAverageBaselineConfig(PartConfig):
 
 
 class LearnedBaseline(Baseline):
-    """b_t = w . q_t + c, by regression on the rewards  (Mnih et al. 2014).
-
-    Its gradient does not reach the model.
-    """
+    """b_t = w . q_t + c, by regression on the rewards, with q_t detached  (Mnih et al. 2014)."""
 
     def __init__(self, query_size: int) -> None:
         super().__init__()

@@ -1,8 +1,7 @@
 """Local attention: weights within a window around a center.
 
-A window covers 2 * half_width + 1 positions around the center and is cut off at the ends of the
-source. Invariants: weights outside the window are zero; a center is between 0 and the source
-length, and padding does not change it.
+A window covers 2 * half_width + 1 positions, cut off at the ends of the source. Invariants: weights
+outside it are zero; a center is between 0 and the source length, whatever the padding.
 """
 
 from abc import ABC, abstractmethod
@@ -32,17 +31,13 @@ class WindowCenter(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, queries: Queries | None, lengths: RowLengths, state: MaybeState) -> PerQuery:
-        """Return the centers in float32 at least, since bfloat16 counts exactly only to 256.
-
-        `lengths` is the source length that each query sees.
-        """
+        """Return the centers, in float32 at least; `lengths` are those that the queries see."""
 
 
 class MonotonicCenter(WindowCenter):
     """min(t, length - 1) for query t  (Luong et al. 2015, section 3.2, "local-m").
 
-    The paper does not say what happens to targets longer than the source: here the center stays at
-    the last position, so that the window is never empty.
+    The paper does not treat targets longer than the source; here their windows are never empty.
     """
 
     @override

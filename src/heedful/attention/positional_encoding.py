@@ -66,8 +66,7 @@ def rotary_angles(positions: Positions, size: int, *, base: float = DEFAULT_BASE
 class LearnedEncoding(PositionalEncoding):
     """A learned vector for each of the first positions  (Gehring et al. 2017, section 3.1).
 
-    Positions beyond `max_positions` share the vector of the last: an error would let the longest
-    text of a batch decide for all others.
+    Positions beyond them share the last vector: an error would let one long text fail its batch.
     """
 
     def __init__(self, size: int, *, max_positions: int) -> None:
@@ -82,11 +81,7 @@ class LearnedEncoding(PositionalEncoding):
 
 
 class PositionCombiner(nn.Module):
-    """vector + encoding  (Vaswani et al. 2017, 3.5), or [vector; encoding].
-
-    The paper first multiplies embeddings by the square root of their size (3.4): `TokenEmbedding`
-    does that.
-    """
+    """vector + encoding  (Vaswani et al. 2017, 3.5), or [vector; encoding]."""
 
     def __init__(
         self, encoding: PositionalEncoding, *, input_size: int, combine: CombineOperation = "add"

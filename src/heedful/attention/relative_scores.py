@@ -203,10 +203,9 @@ class GaussianScoreConfig(BaseConfig):
 class RelativeKeyScore(ScoreFunction):
     """q . r_clip(s - t, -max, max) / sqrt(size)  (Shaw et al. 2018, equation 4).
 
-    One of the two terms of that equation: the other is the scaled dot product. With `scaled=False`
-    nothing is divided, to be added to a plain dot product. Keys beyond `max_relative_position`
-    share the vector of the last distance on their side, and all heads share all vectors (section
-    3.3).
+    The other term of that equation is the scaled dot product; with `scaled=False` nothing is
+    divided, to be added to a plain one. Keys beyond `max_relative_position` share the vector of the
+    last distance on their side, and all heads share all vectors (section 3.3).
     """
 
     def __init__(self, query_size: int, max_relative_position: int, *, scaled: bool = True) -> None:

@@ -1,9 +1,8 @@
 """Score functions: how well each query matches each key, before any normalization.
 
-A score maps queries (*B, T, Q) and prepared keys (*B, S, A) to scores (*B, T, S). `*B` stands for
-any leading dimensions, so one class serves an RNN decoder (B,) and multi-head attention (B, H).
-Scores can be added: `BilinearScore(...) + AlibiScore(...)`. Invariant: a score depends only on its
-own query, its own key, their positions and the state, never on other queries or keys.
+A score maps queries (*B, T, Q) and prepared keys (*B, S, A) to scores (*B, T, S); `*B` is (B,) in
+an RNN decoder and (B, H) with heads. Scores can be added: `BilinearScore(...) + AlibiScore(...)`.
+Invariant: a score depends only on its own query and key, their positions and the state.
 """
 
 from abc import ABC, abstractmethod
@@ -39,10 +38,7 @@ class ScoreFunction(nn.Module, ABC):
         return keys
 
     def prepare_keys_at(self, start_positions: StartPositions, keys: Keys) -> PreparedKeys:
-        """Prepare keys that do not start at position 0.
-
-        Only scores that depend on absolute key positions override this.
-        """
+        """Prepare keys from these positions on, for scores that depend on absolute positions."""
         return self.prepare_keys(keys)
 
     @abstractmethod

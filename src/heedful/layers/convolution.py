@@ -1,8 +1,7 @@
 """Convolutional layers: gated ones for ConvS2S, dilated ones for ByteNet.
 
 (Gehring et al. 2017; Kalchbrenner et al. 2016.) Invariant: padding has no influence, and a causal
-layer gives the same outputs for a sequence read in pieces, each from the state that the last one
-left, as for the whole.
+layer gives the same outputs for a sequence read at once and in pieces, from state to state.
 """
 
 import math

@@ -13,9 +13,8 @@ from heedful.tokenization.vocabulary import PAD
 class TokenEmbedding(nn.Module):
     """A learned vector per token, with positional encoding if there is a `position_combiner`.
 
-    Without one, padding is zero. With `scale_embeddings` vectors are multiplied by the square root
-    of their size, so that short vectors, which are shared with an output layer, are not drowned out
-    by the positional encoding (Vaswani et al. 2017, section 3.4).
+    Without one, padding is zero. `scale_embeddings` multiplies vectors by the square root of their
+    size, so that the positional encoding does not drown out short ones (Vaswani et al. 2017, 3.4).
     """
 
     def __init__(

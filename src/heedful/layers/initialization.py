@@ -1,8 +1,7 @@
 """Initialization of the parameters of a whole model, once it is built.
 
-It covers the parameters of torch's own layers. What a module initializes by a rule of its own, such
-as a learned temperature, the gain of a norm or the gate of a mixture of experts, is left alone;
-the embedding of the padding symbol stays zero.
+It covers torch's own layers. What a module initializes by a rule of its own, such as a learned
+temperature, a gain or the gate of experts, is left alone; padding embeddings stay zero.
 """
 
 from collections.abc import Iterator
@@ -45,15 +44,12 @@ class DefaultInitConfig(InitConfigBase):
 
 
 class UniformInitConfig(InitConfigBase):
-    """Draw every parameter uniformly from -bound to bound.
-
-    The bound is 0.1 in Luong et al. (2015), 0.08 in Sutskever et al. (2014) and 0.04 in Wu et al.
-    (2016, GNMT).
-    """
+    """Draw every parameter uniformly from -bound to bound."""
 
     type: Literal["uniform"] = "uniform"
     bound: PositiveFloat = 0.1
-    """Largest absolute value."""
+    """Largest absolute value: 0.1 in Luong et al. (2015), 0.08 in Sutskever et al. (2014), 0.04 in
+    Wu et al. (2016, GNMT)."""
 
     @override
     def draw_parameters(self, model: nn.Module) -> None:
@@ -98,14 +94,11 @@ class XavierInitConfig(InitConfigBase):
 
 
 class NormalInitConfig(InitConfigBase):
-    """Draw every parameter from a normal distribution; biases are zero.
-
-    The standard deviation is 0.02 in GPT and BERT (Radford et al. 2018; Devlin et al. 2019).
-    """
+    """Draw every parameter from a normal distribution; biases are zero."""
 
     type: Literal["normal"] = "normal"
     std: PositiveFloat = 0.02
-    """Standard deviation."""
+    """Standard deviation; 0.02 in GPT and BERT (Radford et al. 2018; Devlin et al. 2019)."""
 
     @override
     def draw_parameters(self, model: nn.Module) -> None:

@@ -1,7 +1,4 @@
-"""Sparsely gated mixtures of experts (Shazeer et al. 2017).
-
-A gate routes every token to a few experts and mixes their outputs, so that a layer can have many
-more parameters than a token uses.
+"""Sparsely gated mixtures of experts: a gate routes every token to a few (Shazeer et al. 2017).
 
 Invariants: padding is not routed, adds nothing to the losses and gives zeros; tokens have no
 influence on one another's outputs, unless experts have a capacity.
@@ -212,10 +209,7 @@ class MoESublayer(nn.Module):
 
 
 class MoEFeedForward(PositionwiseLayer):
-    """A mixture of experts as the feed-forward sublayer of a Transformer (Liu et al. 2018).
-
-    A token that an expert drops passes the sublayer by the residual connection alone.
-    """
+    """Experts as the feed-forward sublayer of a Transformer (Liu et al. 2018)."""
 
     def __init__(self, experts: MixtureOfExperts) -> None:
         super().__init__()

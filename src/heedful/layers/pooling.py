@@ -1,7 +1,4 @@
-"""Pooling: one vector from the states of a whole sequence.
-
-Invariant: padding has no influence; a sequence that is all padding gives zeros.
-"""
+"""Pooling: one vector per sequence. Invariant: padding has no influence, and alone gives zeros."""
 
 from abc import ABC, abstractmethod
 from typing import Annotated, Literal

@@ -1,8 +1,7 @@
 """Recurrent layers: cells run along a sequence, in one or both directions.
 
-A part of a state is (B, D), replaced by every step, or a history (B, S, D), to which every step
-appends a position. Invariant: padding has no influence; a backward layer starts each row at its own
-last position.
+A part of a state is (B, D), replaced by every step, or a history (B, S, D), to which it appends.
+Invariant: padding has no influence; a backward layer starts each row at its last position.
 """
 
 from collections.abc import Sequence

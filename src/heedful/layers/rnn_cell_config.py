@@ -38,8 +38,7 @@ from heedful.shapes import Hidden
 class Zoneout(CellWrapper):
     """s' = d * s + (1 - d) * cell(x, s)  (Krueger et al. 2017).
 
-    d is drawn for every value at every step in training; in eval mode it is its expectation.
-    `rates` has one probability for each part of the state.
+    In training d is drawn for every value and step; in eval mode it is the rate of its part.
     """
 
     def __init__(self, cell: RecurrentCell, rates: Sequence[float]) -> None:

@@ -48,10 +48,7 @@ class RecurrentCell(nn.Module, ABC):
 
     @abstractmethod
     def update(self, inputs: Projected, state: RecurrentState, hidden: Hidden) -> RecurrentState:
-        """Return the next state, with `hidden` as the h of the recurrent products U h.
-
-        It is the hidden state, or one to which dropout was applied; a gate carries over `state`.
-        """
+        """Return the next state; products U h use `hidden`, a gate carries over part of `state`."""
 
     @override
     def forward(self, inputs: Embedded, state: RecurrentState) -> RecurrentState:
@@ -59,11 +56,7 @@ class RecurrentCell(nn.Module, ABC):
 
 
 class TorchCell(RecurrentCell):
-    """A cell with torch kernels for one step and for a whole sequence.
-
-    The parameters belong to torch's own layer, which keeps them in one block of GPU memory, as
-    cuDNN needs them.
-    """
+    """A cell with torch kernels, whose parameters are one block of memory, as cuDNN needs them."""
 
     layer_class: ClassVar[Callable[..., nn.RNNBase]]
 
@@ -89,10 +82,7 @@ class RNNCell(TorchCell):
 
 
 class GRUCell(TorchCell):
-    """Gated recurrent unit (Cho et al. 2014), reset after the product, as in torch and cuDNN.
-
-    n = tanh(W x + r * (U h)); h' = (1 - z) * n + z * h
-    """
+    """n = tanh(W x + r * (U h)); h' = (1 - z) * n + z * h  (Cho et al. 2014, reset as in cuDNN)."""
 
     layer_class = nn.GRU
 
@@ -107,10 +97,7 @@ class GRUCell(TorchCell):
 
 
 class LSTMCell(TorchCell):
-    """Long short-term memory (Hochreiter & Schmidhuber 1997, with forget gate).
-
-    c' = f * c + i * g; h' = o * tanh(c')
-    """
+    """c' = f * c + i * g; h' = o * tanh(c')  (Hochreiter & Schmidhuber 1997, with forget gate)."""
 
     layer_class = nn.LSTM
     cell_state_index = 1
@@ -276,8 +263,7 @@ class ResidualCell(CellWrapper):
 class StackedCells(nn.Module):
     """Cells on top of one another, each reading the output of the one below.
 
-    Layers from `first_residual_layer` on, counted from 1, are residual; never the first, whose
-    input is not a hidden state.
+    Layers from `first_residual_layer` on, counted from 1, are residual, but never the first.
     """
 
     def __init__(

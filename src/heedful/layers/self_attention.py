@@ -1,11 +1,9 @@
 """Self-attention: full, within blocks, or over a compressed sequence.
 
-Bidirectional attention reads whole sequences; causal attention reads them in pieces, with earlier
-positions in a `SelfAttentionCache`, a value that goes in and comes out longer. Rows may have
-different lengths: each continues at its own end.
-
-Invariants: block attention is full attention under a block mask; a causal position sees a
-compressed segment only if the whole segment lies at or before it.
+Causal attention reads sequences in pieces, with earlier positions in a `SelfAttentionCache`; rows
+may have different lengths, and each continues at its own end. Invariants: block attention is full
+attention under a block mask; a causal position sees a compressed segment only if the whole segment
+lies at or before it.
 """
 
 from abc import ABC, abstractmethod
@@ -192,10 +190,7 @@ class FullSelfAttentionConfig(BaseConfig):
 
 
 class BlockSelfAttention(FullSelfAttention):
-    """Positions see those of their own block (Liu et al. 2018, section 4.2.3: 256 positions).
-
-    Whole sequences are read block by block: time and memory grow with their length.
-    """
+    """Positions see those of their own block, at linear cost (Liu et al. 2018, section 4.2.3)."""
 
     def __init__(self, attention: Attention, *, block_size: int) -> None:
         super().__init__(attention)

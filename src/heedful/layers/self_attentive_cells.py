@@ -1,9 +1,8 @@
 """Self-attentive cells: recurrent cells that attend to their own past states (Cheng et al. 2016).
 
-Such a cell keeps a history of its states. At each step it attends to the history and uses the
-context where another cell uses its last state. The key of a state is prepared once, when the state
-is appended. Invariant: step t depends on input t and on earlier states only; the first step, whose
-history is empty, uses the initial state.
+The context of all past states takes the place of the last state. The key of a state is prepared
+once, when the state is appended. Invariant: step t depends on input t and on earlier states only;
+the first step, whose history is empty, uses the initial state.
 """
 
 from abc import abstractmethod
@@ -47,10 +46,9 @@ class StateHistory(NamedTuple):
 
 
 class IntraAttention(nn.Module):
-    """Attention of a cell to its own past states.
+    """Attention of a cell to its own past states, with a score that uses no attention history.
 
-    The query is the hidden part of the last context, with `query_uses_input` after the input. The
-    memory changes at every step, so a score that uses the attention history is not possible.
+    The query is the hidden part of the last context, with `query_uses_input` after the input.
     """
 
     def __init__(self, score: ScoreFunction, *, hidden_size: int, query_uses_input: bool) -> None:
@@ -178,11 +176,7 @@ class SelfAttentiveCellBase(RecurrentCell):
 
 
 class SelfAttentiveCell(SelfAttentiveCellBase):
-    """h_t = tanh(A [x_t; c] + b), c = sum_{i<t} a_i h_i  (after Cheng et al. 2016).
-
-    c is written c_{t-1} where the context is computed after a step, from h_1 to h_t, and c_t where
-    it is computed before it, from h_1 to h_{t-1}.
-    """
+    """h_t = tanh(A [x_t; c] + b), c = sum_{i<t} a_i h_i  (after Cheng et al. 2016)."""
 
     num_gates = 1
 
@@ -221,18 +215,15 @@ class SelfAttentiveLSTMCell(SelfAttentiveCellBase):
 class LSTMNCell(SelfAttentiveLSTMCell):
     """Long short-term memory-network: h_t = o * tanh(c_t)  (Cheng et al. 2016, section 3.2).
 
-    Otherwise the LSTM with self-attention; its scores are
-    v . tanh(W_h h_i + W_x x_t + W_h~ h~_{t-1}). The authors' encoder lacks the last term.
+    Scores are v . tanh(W_h h_i + W_x x_t + W_h~ h~_{t-1}); the authors' encoder lacks the last
+    term.
     """
 
     has_output_tanh = True
 
 
 class DeepFusionLSTMNCell(LSTMNCell):
-    """LSTMN with a term added to its cell state  (Cheng et al. 2016, section 4, deep fusion).
-
-    c_t = added_t + f * c~_t + i * g. `added` follows the input and has `hidden_size` values.
-    """
+    """c_t = added_t + f * c~_t + i * g; added_t follows x_t  (Cheng et al. 2016, deep fusion)."""
 
     @override
     def project_inputs(self, inputs: Float[Tensor, "*B E"]) -> Float[Tensor, "*B X"]:

@@ -1,10 +1,9 @@
 """Transformer layers and stacks, for encoders, decoders and language models.
 
-A stack reads whole sequences bidirectionally, or causally with a cache, with cross-attention if it
-has memories of a source. With `norm_order` "post" a sublayer is norm(x + f(x)) (Vaswani et al.
-2017), with "pre" it is x + f(norm(x)) and the stack ends in a norm (Xiong et al. 2020).
-
-Invariant: a causal stack gives the same outputs for a sequence read at once and in pieces.
+A stack reads sequences bidirectionally, or causally with a cache, with cross-attention if it has
+memories of a source. A sublayer is norm(x + f(x)) with `norm_order` "post" (Vaswani et al. 2017), x
++ f(norm(x)) with "pre", where the stack ends in a norm (Xiong et al. 2020). Invariant: a causal
+stack gives the same outputs for a sequence read at once and in pieces.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,9 +46,8 @@ OutputsWithLosses = tuple[HiddenStates, Losses]
 class SublayerConnection(nn.Module):
     """A residual connection with a norm, and dropout on the sublayer output.
 
-    With `drop_path` above zero a training row skips the sublayer with that probability, and the
-    output of the other rows is scaled to keep its mean (stochastic depth, Huang et al. 2016). Rows
-    are drawn independently.
+    With `drop_path` a training row skips the sublayer with that probability, drawn for each row,
+    and the others are scaled to keep the mean (stochastic depth, Huang et al. 2016).
     """
 
     def __init__(
