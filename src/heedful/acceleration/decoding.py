@@ -184,9 +184,10 @@ class TrackedState(NamedTuple):
 
 
 class TrackedSteps:
-    """Mixin: run steps of the plain model on tracked states, or plain ones (scheduled sampling)."""
+    """Mixin of models that decode with tracked states."""
 
     def step(self, tokens: StepTokens, state: Any) -> StepOutput[Any]:
+        """Run a step of the plain model; scheduled sampling passes plain states."""
         step: Callable[..., StepOutput[Any]] = super().step  # type: ignore[misc]
         if not isinstance(state, TrackedState):
             return step(tokens, state)
