@@ -3,8 +3,6 @@
 Invariant: a setting at its default is compatible with every other setting.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -106,9 +104,7 @@ class DecodingConfig(BaseConfig):
             return self.mbr.num_samples
         return self.n_best if self.sampling else self.beam_size
 
-    def with_beam_size(
-        self, *, beam_size: int | None = None, n_best: int | None = None
-    ) -> DecodingConfig:
+    def with_beam_size(self, *, beam_size: int | None = None, n_best: int | None = None) -> Self:
         """Return a checked copy with another beam size or number of outputs."""
         sizes = {"beam_size": beam_size, "n_best": n_best}
         changes = {name: size for name, size in sizes.items() if size is not None}
@@ -116,16 +112,11 @@ class DecodingConfig(BaseConfig):
         check_decoding_config(changed)
         return changed
 
-    def greedy(self) -> DecodingConfig:
+    def greedy(self) -> Self:
         """Return greedy search with the same limits on lengths and batches."""
-        return DecodingConfig(
-            beam_size=1,
-            max_source_length=self.max_source_length,
-            max_length_ratio=self.max_length_ratio,
-            max_length_offset=self.max_length_offset,
-            max_length=self.max_length,
-            max_batch_tokens=self.max_batch_tokens,
-        )
+        limits = {"max_source_length", "max_length_ratio", "max_length_offset", "max_length"}
+        kept = self.model_dump(include={*limits, "max_batch_tokens"})
+        return type(self)(beam_size=1, **kept)
 
 
 def check_decoding_config(config: DecodingConfig) -> None:

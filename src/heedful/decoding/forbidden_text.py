@@ -7,8 +7,6 @@ A forced prefix and required phrases take precedence. Invariant: no output conta
 whole words.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence

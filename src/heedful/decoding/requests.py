@@ -5,8 +5,6 @@ them. A phrase that starts with punctuation may also follow the previous word wi
 Invariant: whatever no output can satisfy is reported before decoding, with the index of its text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property, partial
 from itertools import chain

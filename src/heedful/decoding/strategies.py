@@ -3,8 +3,6 @@
 Invariant: the output of a text does not depend on the rest of its batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ token, `log_probs` one more for EOS; `source_tokens` and `source_word_ids` end w
 belongs to no word; the sum of `log_probs` is `log_prob`; token texts concatenate to the text.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -56,7 +54,7 @@ class Translation(NamedTuple):
     eos_weights: NDArray[np.float32]  # (source tokens,)
     source_word_ids: list[int]  # whitespace-separated word that each source token belongs to
     word_ids: list[int]
-    alternatives: tuple[Translation, ...] = ()  # the next best outputs, or further samples
+    alternatives: tuple["Translation", ...] = ()  # the next best outputs, or further samples
     tree: list[Node[str]] | None = None  # the whole search, if it was requested
 
     @property

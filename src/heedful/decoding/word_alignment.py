@@ -5,8 +5,6 @@ links lie between the intersection and the union of both directions; links are s
 then by source. The Pharaoh format of a link is "source-target", counted from 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product

@@ -4,8 +4,6 @@ Invariants: padding has no influence; decoding a known target at once equals dec
 step; search, sampling and scoring give the same score to the same output, in whatever batch.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -104,19 +102,13 @@ class Encoder(nn.Module, ABC):
         """Encode a batch of sources; final cell states may be missing if they are not needed."""
 
 
-class AttentionRecord(NamedTuple):
-    """An attention module and its alignment of a whole target."""
-
-    attention: Attention
-    alignment: AlignmentOutput
-
-
 class DecoderOutput(NamedTuple):
     """Output for a known target."""
 
     log_probs: LogProbs
     weights: SourceWeights | None  # zeros without attention
-    attention_records: Sequence[AttentionRecord] = ()  # at least of modules with auxiliary losses
+    # Alignments of the whole target, at least those of modules with auxiliary losses.
+    attention_records: Sequence[tuple[Attention, AlignmentOutput]] = ()
     auxiliary_losses: Losses = NO_AUXILIARY_LOSSES  # other than those of attention
 
 
@@ -150,13 +142,10 @@ class Decoder(nn.Module, ABC):
         Records no alignments, so a decoder with auxiliary losses on its attention overrides this.
         """
         attentions = [module for module in self.modules() if isinstance(module, Attention)]
-        check(
-            not any(attention.has_auxiliary_losses for attention in attentions),
-            "training.scheduled_sampling",
-            "the attention of this decoder has auxiliary losses, which need teacher forcing",
-            "set training.scheduled_sampling.type to 'teacher-forcing', or use an alignment such "
-            "as 'softmax' without auxiliary losses",
-        )
+        has_losses = any(attention.has_auxiliary_losses for attention in attentions)
+        message = "the attention of this decoder has auxiliary losses, which need teacher forcing"
+        hint = "set its type to 'teacher-forcing', or use an alignment such as 'softmax'"
+        check(not has_losses, "training.scheduled_sampling", message, hint)
         state = self.initial_state(encoder_output)
         return DecoderOutput(*run_scheduled_sampling(self, tokens, state, sampler))
 
@@ -254,8 +243,7 @@ class DecodableModel(ABC):
             generators=random_generators(seed, random_keys),
             processors=processors,
         )
-        starts = range(0, len(samples), num_samples)
-        return [samples[start : start + num_samples] for start in starts]
+        return [samples[i : i + num_samples] for i in range(0, len(samples), num_samples)]
 
 
 class ModelOutput(NamedTuple):

@@ -1,11 +1,8 @@
 """ByteNet: dilated convolutions over the source, and over the sum of source and target.
 
 (Kalchbrenner et al. 2016.) There is no attention: target position i reads the encoder's output at
-position i. Invariant: a known target decoded at once gives the same as one step per token; padding
-has no influence.
+i. Invariant: decoding a known target at once equals one step per token; padding has no influence.
 """
-
-from __future__ import annotations
 
 from typing import Annotated, Literal, NamedTuple
 
@@ -57,12 +54,9 @@ class DilatedDecoder(Decoder):
         # The states of another encoder are used as if they were unfolded.
         states, unfolded = encoder_output.states, encoder_output.unfolded
         unfolded = states if unfolded is None else unfolded
-        return DilatedDecoderState(
-            self.stack.initial_state(unfolded),
-            unfolded,
-            encoder_output.mask,
-            torch.zeros_like(encoder_output.lengths),
-        )
+        start_positions = torch.zeros_like(encoder_output.lengths)
+        blocks = self.stack.initial_state(unfolded)
+        return DilatedDecoderState(blocks, unfolded, encoder_output.mask, start_positions)
 
     @override
     def step(
@@ -77,10 +71,8 @@ class DilatedDecoder(Decoder):
         self, tokens: TokenIds, encoder_output: EncoderOutput, *, need_weights: bool = False
     ) -> DecoderOutput:
         log_probs, _ = self._forward(tokens, self.initial_state(encoder_output))
-        if not need_weights:
-            return DecoderOutput(log_probs, None)
         zero_weights = log_probs.new_zeros(*tokens.shape, encoder_output.states.size(1))
-        return DecoderOutput(log_probs, zero_weights)
+        return DecoderOutput(log_probs, zero_weights if need_weights else None)
 
     def _forward(
         self, tokens: TokenIds, state: DilatedDecoderState
@@ -106,13 +98,9 @@ class DilatedDecoderConfig(DilatedConfigBase):
         self, *, vocab_size: int, memory_size: int, encoder_sizes: EncoderStateSizes | None = None
     ) -> DilatedDecoder:
         stack = self.build_stack()
-        check(
-            memory_size == stack.size,
-            "decoder.hidden_size",
-            f"a dilated decoder with hidden_size {self.hidden_size} needs encoder states of size "
-            f"{stack.size}, but they have {memory_size}",
-            "set encoder.type to 'dilated' and give both the same hidden_size",
-        )
+        message = f"needs encoder states of size {stack.size}, but they have {memory_size}"
+        hint = "set encoder.type to 'dilated' and give both the same hidden_size"
+        check(memory_size == stack.size, "decoder.hidden_size", message, hint)
         embedding, head = self.build_embedding(vocab_size), SoftmaxHead(stack.size, vocab_size)
         return DilatedDecoder(embedding, stack, head, dropout=self.dropout)
 
@@ -167,12 +155,11 @@ class DilatedEncoderConfig(DilatedConfigBase):
     """Further target tokens, whatever the source: the paper's b."""
 
     @model_validator(mode="after")
-    def _check_odd_kernel(self) -> DilatedEncoderConfig:
+    def _check_odd_kernel(self) -> "DilatedEncoderConfig":
         if self.kernel_size % 2 == 0:
             raise ValueError(f"kernel_size of an encoder must be odd, but is {self.kernel_size}")
         return self
 
     def build(self, *, vocab_size: int) -> DilatedEncoder:
-        stack = self.build_stack()
-        embedding = self.build_embedding(vocab_size)
+        stack, embedding = self.build_stack(), self.build_embedding(vocab_size)
         return DilatedEncoder(embedding, stack, self.length_factor, self.length_offset)

@@ -4,8 +4,6 @@
 token; padding has no influence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple, cast
 
@@ -14,11 +12,11 @@ from pydantic import BeforeValidator, PositiveInt, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
+from heedful.attention.alignments import AlignmentOutput
 from heedful.attention.attention import Attention, AttentionOutput
 from heedful.attention.config import AttentionConfig
 from heedful.attention.dot_product_scores import DotScoreConfig
 from heedful.attention.memory import AttentionState, Memory, padding_mask
-from heedful.errors import check
 from heedful.layers.convolution import (
     SQRT_HALF,
     ConvolutionalConfigBase,
@@ -28,15 +26,8 @@ from heedful.layers.convolution import (
     scaled_sum,
 )
 from heedful.layers.embeddings import TokenEmbedding
-from heedful.models.base import (
-    AttentionRecord,
-    Decoder,
-    DecoderOutput,
-    Encoder,
-    EncoderOutput,
-    EncoderStateSizes,
-)
-from heedful.models.output_heads import OutputHead, OutputHeadConfig, SoftmaxHeadConfig
+from heedful.models import output_heads
+from heedful.models.base import Decoder, DecoderOutput, Encoder, EncoderOutput, EncoderStateSizes
 from heedful.search import StepOutput
 from heedful.shapes import Float, Int, Lengths, SourceStates, SourceTokens, StepTokens, TokenIds
 
@@ -115,7 +106,7 @@ class ConvolutionalDecoder(Decoder):
         self,
         embedding: TokenEmbedding,
         layers: Sequence[ConvolutionalAttentionLayer],
-        output_head: OutputHead,
+        output_head: output_heads.OutputHead,
         *,
         dropout: float,
     ) -> None:
@@ -173,7 +164,7 @@ class ConvolutionalDecoder(Decoder):
         hidden = self.input_projection(embedded)
         states: list[ConvolutionalLayerState] = []
         weights: list[Tensor] = []
-        attention_records: list[AttentionRecord] = []
+        attention_records: list[tuple[Attention, AlignmentOutput]] = []
         for layer, *inputs in zip(self.layers, state.layers, state.memories, strict=True):
             hidden, next_state, attended = layer(
                 hidden, embedded, *inputs, state.context_scale, need_weights=need_weights
@@ -182,7 +173,7 @@ class ConvolutionalDecoder(Decoder):
             if attended.weights is not None:
                 weights.append(attended.weights)
             if attended.alignment is not None:
-                attention_records.append(AttentionRecord(layer.attention, attended.alignment))
+                attention_records.append((layer.attention, attended.alignment))
         mean_weights = torch.stack(weights).mean(dim=0) if weights else None
         features = self.dropout(self.output_projection(hidden))
         output = DecoderOutput(
@@ -206,7 +197,7 @@ class ConvolutionalDecoderConfig(ConvolutionalConfigBase):
     """Attention of each layer to the source; the default score is the dot product."""
     output_size: PositiveInt | None = None
     """Size of the features of the output head; by default embedding_size."""
-    output_head: OutputHeadConfig = SoftmaxHeadConfig()
+    output_head: output_heads.OutputHeadConfig = output_heads.SoftmaxHeadConfig()
     """How the features become log-probabilities of tokens."""
 
     def build(
@@ -225,24 +216,13 @@ class ConvolutionalDecoderConfig(ConvolutionalConfigBase):
         self, layer: GatedConvLayer, embedding_size: int, memory_size: int
     ) -> ConvolutionalAttentionLayer:
         attention = self.attention.build(query_size=embedding_size, memory_size=memory_size)
-        check(
-            not attention.readout.is_per_position,
-            "decoder.attention.readout.type",
-            f"readout {self.attention.readout.type!r} returns one context per source position, but "
-            "a convolutional decoder needs a single one",
-            "choose the readout 'weighted-sum'",
-        )
+        readout_type = self.attention.readout.type
+        output_heads.check_single_context(attention.readout, readout_type, "attention.readout")
         return ConvolutionalAttentionLayer(layer, attention, embedding_size, memory_size)
 
-    def _build_output_head(self, feature_size: int, vocab_size: int) -> OutputHead:
+    def _build_output_head(self, feature_size: int, vocab_size: int) -> output_heads.OutputHead:
         output_head = self.output_head.build(feature_size=feature_size, vocab_size=vocab_size)
-        check(
-            not output_head.is_per_position,
-            "decoder.output_head.type",
-            f"output head {self.output_head.type!r} needs one context per source position, but a "
-            "convolutional decoder has a single one",
-            "choose the output head 'softmax', or a recurrent decoder",
-        )
+        output_heads.check_single_context(output_head, self.output_head.type, "output_head")
         std = ((1 - self.dropout) / feature_size) ** 0.5  # as WeightNormConv1d
         nn.init.normal_(output_head.projection.weight, std=std)
         nn.init.zeros_(output_head.projection.bias)
@@ -288,7 +268,7 @@ class ConvolutionalEncoderConfig(ConvolutionalConfigBase):
     type: Literal["convolutional"] = "convolutional"
 
     @model_validator(mode="after")
-    def _check_odd_kernels(self) -> ConvolutionalEncoderConfig:
+    def _check_odd_kernels(self) -> "ConvolutionalEncoderConfig":
         even = [layer.kernel_size for layer in self.layers if layer.kernel_size % 2 == 0]
         if even:
             raise ValueError(f"kernel_size of an encoder must be odd, but is {even[0]}")

@@ -3,8 +3,6 @@
 A new architecture is one module, and one line in the unions of encoder and decoder configs here.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import Field

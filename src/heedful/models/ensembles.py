@@ -5,8 +5,6 @@ their attention weights are averaged. Invariants: an ensemble of one is its memb
 members does not matter; shallow fusion with weight 0 is the model alone.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
@@ -49,12 +47,9 @@ class Ensemble(DecodableModel):
         members = zip(self.members, state, strict=True)
         steps = [member.step(tokens, member_state) for member, member_state in members]
         vocab_sizes = sorted({step.log_probs.size(1) for step in steps})
-        check(
-            len(vocab_sizes) == 1,
-            "ensemble",
-            f"members have different vocabulary sizes: {', '.join(map(str, vocab_sizes))}",
-            "use models that were trained with the same vocabularies",
-        )
+        message = f"members have different vocabulary sizes: {', '.join(map(str, vocab_sizes))}"
+        hint = "use models that were trained with the same vocabularies"
+        check(len(vocab_sizes) == 1, "ensemble", message, hint)
         log_probs = torch.stack([_upcast(step.log_probs) for step in steps])
         return StepOutput(
             average_log_probs(log_probs, self.averaging),
@@ -115,10 +110,8 @@ class ShallowFusion(DecodableModel):
 
     @override
     def initial_state(self, sources: SourceBatch) -> ShallowFusionState:
-        empty_prompt = sources.tokens[:, :0]
-        return ShallowFusionState(
-            self.model.initial_state(sources), self.language_model.encode_prompt(empty_prompt)
-        )
+        lm_state = self.language_model.encode_prompt(sources.tokens[:, :0])  # an empty prompt
+        return ShallowFusionState(self.model.initial_state(sources), lm_state)
 
     @override
     def step(self, tokens: StepTokens, state: ShallowFusionState) -> StepOutput[ShallowFusionState]:
@@ -127,11 +120,8 @@ class ShallowFusion(DecodableModel):
         lm_tokens = tokens.masked_fill(tokens == BOS, EOS)
         lm_step = self.language_model.step(lm_tokens, state.language_model_state)
         vocab_size, lm_vocab_size = step.log_probs.size(1), lm_step.log_probs.size(1)
-        check(
-            vocab_size == lm_vocab_size,
-            "shallow_fusion",
-            f"the language model has {lm_vocab_size} tokens, but the model has {vocab_size}",
-            "train it on target texts with the tokenizer of the model",
-        )
+        message = f"the language model has {lm_vocab_size} tokens, but the model has {vocab_size}"
+        hint = "train it on target texts with the tokenizer of the model"
+        check(vocab_size == lm_vocab_size, "shallow_fusion", message, hint)
         log_probs = step.log_probs + self.weight * lm_step.log_probs.to(step.log_probs)
         return StepOutput(log_probs, ShallowFusionState(step.state, lm_step.state), step.weights)

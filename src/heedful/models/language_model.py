@@ -4,8 +4,6 @@ Invariant: an output does not depend on later inputs; a text read at once gives 
 probabilities as the text read step by step or in pieces, from wherever it was left.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple, cast
@@ -26,11 +24,7 @@ from heedful.layers.initialization import DefaultInitConfig, InitConfig
 from heedful.layers.rnn import RecurrentLayer
 from heedful.layers.rnn_cell_config import CellConfig, LSTMCellConfig
 from heedful.layers.rnn_cells import RecurrentState
-from heedful.layers.transformer import (
-    TransformerConfigBase,
-    TransformerStack,
-    TransformerStackState,
-)
+from heedful.layers.transformer import TransformerConfigBase, TransformerStack
 from heedful.models.base import ModelOutput
 from heedful.models.scheduled_sampling import InputSampler, run_scheduled_sampling
 from heedful.search import StepOutput
@@ -70,8 +64,7 @@ class CausalBackbone(nn.Module, ABC):
     ) -> BackboneOutput:
         """Read the next inputs; the first `lengths` of each row are real.
 
-        State and weights may be None if they are not needed; a backbone without attention has no
-        weights.
+        State and weights may be None if they are not needed; without attention, weights are None.
         """
 
 
@@ -101,14 +94,12 @@ class RecurrentBackbone(CausalBackbone):
         outputs: Tensor = inputs
         final_states: list[RecurrentState] = []
         for index, (layer, layer_state) in enumerate(zip(self.layers, state, strict=True)):
-            layer_inputs = self.dropout(outputs) if index else outputs
+            layer_inputs = (self.dropout(outputs) if index else outputs, lengths, [layer_state])
             if need_state:
-                outputs, (final_state,) = layer.forward_with_states(
-                    layer_inputs, lengths, [layer_state]
-                )
-                final_states.append(final_state)
+                outputs, layer_states = layer.forward_with_states(*layer_inputs)
+                final_states += layer_states
             else:
-                outputs = layer(layer_inputs, lengths, [layer_state])
+                outputs = layer(*layer_inputs)
         return BackboneOutput(outputs, tuple(final_states) if need_state else None)
 
 
@@ -126,12 +117,11 @@ class RecurrentBackboneConfig(BaseConfig):
     """Dropout probability between layers."""
 
     def build(self, *, input_size: int) -> RecurrentBackbone:
-        input_sizes = [input_size] + [self.hidden_size] * (self.num_layers - 1)
-        cells = [
-            self.cell.build(input_size=size, hidden_size=self.hidden_size) for size in input_sizes
-        ]
+        hidden_size, build_cell = self.hidden_size, self.cell.build
+        input_sizes = [input_size] + [hidden_size] * (self.num_layers - 1)
+        cells = [build_cell(input_size=size, hidden_size=hidden_size) for size in input_sizes]
         layers = [RecurrentLayer(forward_cell=cell) for cell in cells]
-        return RecurrentBackbone(layers, size=self.hidden_size, dropout=self.dropout)
+        return RecurrentBackbone(layers, size=hidden_size, dropout=self.dropout)
 
 
 class TransformerBackbone(CausalBackbone):
@@ -143,7 +133,7 @@ class TransformerBackbone(CausalBackbone):
         self.output_size = size
 
     @override
-    def initial_state(self, inputs: Inputs) -> TransformerStackState:
+    def initial_state(self, inputs: Inputs) -> Any:
         return self.stack.initial_state(inputs)
 
     @override
@@ -151,7 +141,7 @@ class TransformerBackbone(CausalBackbone):
         self,
         inputs: Inputs,
         lengths: Lengths,
-        state: TransformerStackState,
+        state: Any,
         *,
         need_state: bool = True,
         need_weights: bool = False,
@@ -166,19 +156,13 @@ class TransformerBackboneConfig(TransformerConfigBase):
     type: Literal["transformer"] = "transformer"
 
     def build(self, *, input_size: int) -> TransformerBackbone:
-        check(
-            input_size == self.hidden_size,
-            "backbone.hidden_size",
-            f"must equal the size of the embeddings, {input_size}, but is {self.hidden_size}",
-            f"set it to {input_size}, or embedding_size to {self.hidden_size}",
-        )
+        message = f"must equal the size of the embeddings, {input_size}, but is {self.hidden_size}"
+        hint = f"set it to {input_size}, or embedding_size to {self.hidden_size}"
+        check(input_size == self.hidden_size, "backbone.hidden_size", message, hint)
         stack = self.build_stack(config_path="backbone")
-        check(
-            not stack.is_stateful,
-            "backbone.attention",
-            "attention that depends on earlier alignments cannot read a text in pieces",
-            "use an alignment such as 'softmax', and a score without features",
-        )
+        message = "attention that depends on earlier alignments cannot read a text in pieces"
+        hint = "use an alignment such as 'softmax', and a score without features"
+        check(not stack.is_stateful, "backbone.attention", message, hint)
         return TransformerBackbone(stack, size=self.hidden_size)
 
 
@@ -340,10 +324,7 @@ class LanguageModelConfig(LanguageModelConfigBase):
 def tie_lm_head(projection: nn.Linear, embedding: TokenEmbedding) -> None:
     """Use embeddings as output weights, if both have the same size."""
     output_size, embedding_size = projection.in_features, embedding.embedding.embedding_dim
-    check(
-        output_size == embedding_size,
-        "model.tie_embeddings",
-        f"output weights have size {output_size}, but embeddings have size {embedding_size}",
-        "make both sizes equal, or set tie_embeddings to false",
-    )
+    message = f"output weights have size {output_size}, but embeddings have size {embedding_size}"
+    hint = "make both sizes equal, or set tie_embeddings to false"
+    check(output_size == embedding_size, "model.tie_embeddings", message, hint)
     tie_weights(projection, embedding)

@@ -5,8 +5,6 @@ so that the model cannot tell which tokens are right (section 3.1). Only the sel
 targets. The selection follows from a seed.
 """
 
-from __future__ import annotations
-
 from random import Random
 from typing import Annotated, Literal
 
@@ -39,7 +37,7 @@ class MaskingConfig(BaseConfig):
     """Share of selected tokens that a random token replaces; the rest stay."""
 
     @model_validator(mode="after")
-    def _check_probabilities(self) -> MaskingConfig:
+    def _check_probabilities(self) -> "MaskingConfig":
         total = self.mask_replace_prob + self.random_replace_prob
         if total > 1:
             raise ValueError(f"mask_replace_prob + random_replace_prob is {total:g}, above 1")

@@ -5,8 +5,6 @@ that was chosen, a head may know better where in the source it came from: its al
 which the next step can use.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Annotated, Literal
 
@@ -15,7 +13,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
+from heedful.attention.attention import Readout
 from heedful.config import BaseConfig
+from heedful.errors import check
 from heedful.shapes import Float, LogProbs, SourceWeights, TokenIds
 
 Features = Float[Tensor, "B T *S D"]
@@ -105,6 +105,14 @@ class MarginalHeadConfig(BaseConfig):
 
     def build(self, *, feature_size: int, vocab_size: int) -> OutputHead:
         return MarginalHead(feature_size, vocab_size)
+
+
+def check_single_context(part: OutputHead | Readout, type_name: str, section: str) -> None:
+    """Raise ConfigError if a decoder with one context per target position cannot use this part."""
+    choice = "softmax" if isinstance(part, OutputHead) else "weighted-sum"
+    message = f"{type_name!r} needs a context per source position, but this decoder has one"
+    hint = f"choose {choice!r}, or a recurrent decoder"
+    check(not part.is_per_position, f"decoder.{section}.type", message, hint)
 
 
 OutputHeadConfig = Annotated[SoftmaxHeadConfig | MarginalHeadConfig, Field(discriminator="type")]

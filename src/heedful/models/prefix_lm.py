@@ -4,8 +4,6 @@ There is no encoder: the decoder sees the source through the state of the backbo
 to it (Liu et al. 2018).
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal, NamedTuple
 
 import torch

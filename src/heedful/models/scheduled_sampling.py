@@ -4,8 +4,6 @@ No gradient passes through the choice of a token. Invariant: the ratio of teache
 the step alone, lies between 0 and 1 and never rises.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from typing import Annotated, ClassVar, Literal, NamedTuple

@@ -3,8 +3,6 @@
 Invariant: decoding a known target at once gives what one step per token gives.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 import torch
@@ -13,7 +11,6 @@ from typing_extensions import override
 from heedful.attention.attention import Attention
 from heedful.attention.config import AttentionConfig
 from heedful.attention.memory import Memory, padding_mask
-from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.transformer import (
     EmbeddedTransformerConfigBase,
@@ -21,15 +18,8 @@ from heedful.layers.transformer import (
     TransformerStackOutput,
     TransformerStackState,
 )
-from heedful.models.base import (
-    AttentionRecord,
-    Decoder,
-    DecoderOutput,
-    Encoder,
-    EncoderOutput,
-    EncoderStateSizes,
-)
-from heedful.models.output_heads import OutputHead, OutputHeadConfig, SoftmaxHeadConfig
+from heedful.models import output_heads
+from heedful.models.base import Decoder, DecoderOutput, Encoder, EncoderOutput, EncoderStateSizes
 from heedful.search import StepOutput
 from heedful.shapes import Lengths, LogProbs, SourceTokens, StepTokens, TokenIds
 
@@ -74,22 +64,18 @@ class TransformerDecoder(Decoder):
     """A causal stack with cross-attention; its weights are those of the top layer."""
 
     def __init__(
-        self, embedding: TokenEmbedding, stack: TransformerStack, output_head: OutputHead
+        self, embedding: TokenEmbedding, stack: TransformerStack, head: output_heads.OutputHead
     ) -> None:
         super().__init__()
         self.embedding = embedding
         self.stack = stack
-        self.output_head = output_head
+        self.output_head = head
 
     @override
     def initial_state(self, encoder_output: EncoderOutput) -> TransformerDecoderState:
-        return self._build_state(encoder_output)
-
-    def _build_state(self, encoder_output: EncoderOutput) -> TransformerDecoderState:
         states, mask = encoder_output.states, encoder_output.mask
         memories = self.stack.build_memory(states, mask, encoder_output.keys)
-        stack_state = self.stack.initial_state(states, memories)
-        return TransformerDecoderState(stack_state, memories)
+        return TransformerDecoderState(self.stack.initial_state(states, memories), memories)
 
     @override
     def step(
@@ -104,10 +90,11 @@ class TransformerDecoder(Decoder):
     def forward(
         self, tokens: TokenIds, encoder_output: EncoderOutput, *, need_weights: bool = False
     ) -> DecoderOutput:
-        state = self._build_state(encoder_output)
+        # Never that of a subclass, whose caches are for search.
+        state = TransformerDecoder.initial_state(self, encoder_output)
         output, log_probs = self._run_stack(tokens, state, need_weights=need_weights)
-        records = [AttentionRecord(*record) for record in output.attention_records]
-        return DecoderOutput(log_probs, output.weights, records, output.auxiliary_losses)
+        records, losses = output.attention_records, output.auxiliary_losses
+        return DecoderOutput(log_probs, output.weights, records, losses)
 
     def _run_stack(
         self, tokens: TokenIds, state: TransformerDecoderState, *, need_weights: bool
@@ -125,33 +112,22 @@ class TransformerDecoderConfig(EmbeddedTransformerConfigBase):
     type: Literal["transformer"] = "transformer"
     cross_attention: AttentionConfig | None = None
     """Attention to the source; by default the same as `attention`."""
-    output_head: OutputHeadConfig = SoftmaxHeadConfig()
+    output_head: output_heads.OutputHeadConfig = output_heads.SoftmaxHeadConfig()
     """Maps features to log-probabilities of tokens."""
 
     def build(
         self, *, vocab_size: int, memory_size: int, encoder_sizes: EncoderStateSizes | None = None
     ) -> TransformerDecoder:
         output_head = self.output_head.build(feature_size=self.hidden_size, vocab_size=vocab_size)
-        check(
-            not output_head.is_per_position,
-            "decoder.output_head.type",
-            f"{self.output_head.type!r} needs features for each source position, but a Transformer "
-            "decoder has one feature vector per target position",
-            "set it to 'softmax', or use a recurrent decoder",
-        )
+        output_heads.check_single_context(output_head, self.output_head.type, "output_head")
         config = self.cross_attention or self.attention
 
         def build_cross_attention() -> Attention:
             attention = config.build(
                 query_size=self.hidden_size, memory_size=memory_size, output_size=self.hidden_size
             )
-            check(
-                not attention.readout.is_per_position,
-                "decoder.cross_attention.readout.type",
-                f"{config.readout.type!r} keeps a context for each source position, but a "
-                "Transformer decoder needs one context per target position",
-                "set it to 'weighted-sum'",
-            )
+            readout, location = attention.readout, "cross_attention.readout"
+            output_heads.check_single_context(readout, config.readout.type, location)
             return attention
 
         stack = self.build_stack(config_path="decoder", build_cross_attention=build_cross_attention)

@@ -1,12 +1,9 @@
 """Beam search over a batch of sentences, one model step per token.
 
-The model ranks candidates on its own device; the few best ones are copied to the host, where the
-hypotheses are kept in a trellis. Sentences that are done leave the batch, several at a time.
+The model ranks candidates on its own device; the best are copied to the host and kept in a trellis.
 Invariants: beam size 1 is greedy search, a beam as large as the output space is exhaustive search,
 and the result for a sentence does not depend on the rest of the batch.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain, islice
@@ -32,6 +29,7 @@ from heedful.search.hypotheses import Hypothesis, NaNLogProbsError, State, Stepw
 from heedful.search.logits_processors import (
     ForcedPrefix,
     LogitsProcessor,
+    LogProbs,
     MaxLength,
     MinLength,
     apply_processors,
@@ -134,9 +132,7 @@ class _Beams:
     ) -> None:
         self.trellis, self.options, self.eos = trellis, options, eos
         self.length_penalty = length_penalty
-        self.source_lengths: list[int | None] = (
-            [None] * len(max_lengths) if source_lengths is None else source_lengths.tolist()
-        )
+        self.source_lengths = None if source_lengths is None else source_lengths.tolist()
         self.groups, self.beam_size = options.diversity, options.diversity.group_size(beam_size)
         num_beams = len(max_lengths) * self.groups.num_groups
         self.beam_ids = np.arange(num_beams)  # of the open beams; groups of a sentence are adjacent
@@ -185,18 +181,15 @@ class _Beams:
         return results
 
     def advance(
-        self, log_probs: Float[Tensor, "R N"], weights: Float[Tensor, "R S"]
+        self, log_probs: LogProbs, weights: Float[Tensor, "R S"]
     ) -> tuple[Int[Tensor, "R2"], Int[Tensor, "R2"]]:
         """Extend every open hypothesis by one token; return parent rows and tokens of the next."""
         self.trellis.weights.append(weights)
         candidates = self._find_candidates(log_probs)
+        eos, beam_size = self.eos, self.beam_size
         if self.groups.num_groups > 1:
-            candidates = self.groups.rank(
-                candidates, self.beam_ids, eos=self.eos, beam_size=self.beam_size
-            )
-        is_finished, selected = select_candidates(
-            candidates, eos=self.eos, beam_size=self.beam_size
-        )
+            candidates = self.groups.rank(candidates, self.beam_ids, eos=eos, beam_size=beam_size)
+        is_finished, selected = select_candidates(candidates, eos=eos, beam_size=beam_size)
         self._store_finished(candidates, is_finished)
         best_log_probs = selected.cumulative_log_probs.max(axis=1).tolist()
         is_open = np.array(list(map(self._is_open, self.beam_ids.tolist(), best_log_probs)))
@@ -212,8 +205,7 @@ class _Beams:
         rows, tokens = self.trellis.parents[-1], self.trellis.tokens[-1]
         if self.constraints:
             self.constraints.reorder(rows, tokens)
-        parents = torch.from_numpy(rows).to(device)
-        next_tokens = torch.from_numpy(tokens).to(device)
+        parents, next_tokens = (torch.from_numpy(ids).to(device) for ids in (rows, tokens))
         if self.processors:
             self.generated = torch.cat([self.generated[parents], next_tokens.unsqueeze(1)], dim=1)
         return parents, next_tokens
@@ -222,7 +214,7 @@ class _Beams:
     def _beam_sentences(self) -> IntArray:
         return self.beam_ids // self.groups.num_groups
 
-    def _find_candidates(self, model_log_probs: Float[Tensor, "R N"]) -> Candidates:
+    def _find_candidates(self, model_log_probs: LogProbs) -> Candidates:
         totals, depth = self.cumulative_log_probs, self.trellis.depth
         allowed = hard = model_log_probs
         if self.processors:
@@ -248,10 +240,7 @@ class _Beams:
         return self._force_eos(candidates, allowed, model_log_probs)
 
     def _force_eos(
-        self,
-        candidates: Candidates,
-        allowed_log_probs: Float[Tensor, "R N"],
-        model_log_probs: Float[Tensor, "R N"],
+        self, candidates: Candidates, allowed_log_probs: LogProbs, model_log_probs: LogProbs
     ) -> Candidates:
         """Replace the candidates of beams at their maximum length by EOS for every hypothesis.
 
@@ -270,9 +259,8 @@ class _Beams:
         # Where processors forbid EOS, too, it is still the only token left.
         totals = totals + np.where(allowed > -np.inf, allowed, of_model)
         rows = np.arange(totals.size).reshape(totals.shape)
-        ended = Candidates(
-            totals, of_model, np.full_like(rows, self.eos), rows, np.zeros_like(rows)
-        )
+        eos_tokens = np.full_like(rows, self.eos)
+        ended = Candidates(totals, of_model, eos_tokens, rows, np.zeros_like(rows))
         # One candidate per row, best first, then empty slots up to the number of candidates.
         beam_size, slots = totals.shape[1], np.arange(candidates.tokens.shape[1])
         ended = ended.reorder(np.argsort(-totals, axis=1, kind="stable")[:, slots % beam_size])
@@ -287,8 +275,8 @@ class _Beams:
             total, eos_log_prob = (float(array[index, rank]) for array in candidates[:2])
             score = self.length_penalty(total, self.trellis.depth + 1)
             if self.options.coverage_penalty:
-                source_length = self.source_lengths[beam // self.groups.num_groups]
-                weights = self.trellis.weights_of(row)[:, :source_length]
+                sentence, lengths = beam // self.groups.num_groups, self.source_lengths
+                weights = self.trellis.weights_of(row)[:, : lengths[sentence] if lengths else None]
                 score += self.options.coverage_penalty(weights)
             finished = FinishedRow(self.trellis.depth, row, eos_log_prob, score)
             self.trellis.finished.append(finished)

@@ -1,16 +1,13 @@
 """Candidates of beam search: their ranking, their selection, and the trellis of those selected.
 
-Continuations are ranked on the model's device; the few best of each beam are copied to the host.
 Invariants: one group is a plain beam; a hypothesis read back from the trellis has the tokens,
 log-probabilities and weights of its steps.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -30,10 +27,7 @@ BoolArray = NDArray[np.bool_]
 
 
 class Candidates(NamedTuple):
-    """Continuations (beams, C) of every beam, best first.
-
-    An empty slot has -inf in `cumulative_log_probs`.
-    """
+    """Continuations (beams, C) of every beam, best first; empty slots have totals of -inf."""
 
     cumulative_log_probs: FloatArray  # what they are ranked by, after processors
     log_probs: FloatArray  # model log-probability of the last token alone
@@ -41,23 +35,22 @@ class Candidates(NamedTuple):
     rows: IntArray  # rows of the batch that they continue
     num_missing: IntArray  # tokens that constraints still require
 
-    def select_beams(self, beams: IntArray) -> Candidates:
+    def select_beams(self, beams: IntArray) -> "Candidates":
         """Return the candidates of these beams."""
         return self._index(beams)
 
-    def reorder(self, order: IntArray) -> Candidates:
+    def reorder(self, order: IntArray) -> "Candidates":
         """Return the candidates with these indices (beams, K) in each beam, in this order."""
         return self._index((np.arange(len(order))[:, None], order))
 
-    def drop(self, is_dropped: BoolArray) -> Candidates:
+    def drop(self, is_dropped: BoolArray) -> "Candidates":
         """Replace these candidates (beams, C) by empty slots and move the slots to the end."""
         totals = np.where(is_dropped, -np.inf, self.cumulative_log_probs)
         order = np.argsort(is_dropped, axis=1, kind="stable")
         return self._replace(cumulative_log_probs=totals).reorder(order)
 
-    def _index(self, indices: Any) -> Candidates:
-        arrays: Iterable[NDArray[Any]] = (array[indices] for array in self)
-        return Candidates(*arrays)
+    def _index(self, indices: Any) -> "Candidates":
+        return Candidates(*[cast(Any, array)[indices] for array in self])
 
 
 @op
@@ -73,9 +66,8 @@ def find_candidates(
     best, indices = rank_all(allowed_log_probs, totals, num_candidates)
     first_rows = totals.size(1) * torch.arange(len(totals), device=totals.device)[:, None]
     vocab_size = allowed_log_probs.size(1)
-    return to_candidates(
-        best, first_rows + indices // vocab_size, indices % vocab_size, model_log_probs
-    )
+    rows = first_rows + indices // vocab_size
+    return to_candidates(best, rows, indices % vocab_size, model_log_probs)
 
 
 def rank_all(
@@ -142,12 +134,10 @@ class BeamGroups(NamedTuple):
 
     def group_size(self, beam_size: int) -> int:
         """Return the number of hypotheses per group."""
-        check(
-            self.num_groups >= 1 and beam_size % self.num_groups == 0,
-            "diversity.num_beam_groups",
-            f"beam_size {beam_size} is not divisible by {self.num_groups} groups",
-            "choose a number of groups that divides beam_size",
-        )
+        is_divisible = self.num_groups >= 1 and beam_size % self.num_groups == 0
+        message = f"beam_size {beam_size} is not divisible by {self.num_groups} groups"
+        hint = "choose a number of groups that divides beam_size"
+        check(is_divisible, "diversity.num_beam_groups", message, hint)
         return beam_size // self.num_groups
 
     def rank(
@@ -170,9 +160,8 @@ class BeamGroups(NamedTuple):
             totals = of_group.cumulative_log_probs
             cost = self.penalty * np.array(counts, dtype=np.float64).reshape(totals.shape)
             order[beams] = np.argsort(cost - totals, axis=1, kind="stable")
-            is_finished, selected = select_candidates(
-                of_group.reorder(order[beams]), eos=eos, beam_size=beam_size
-            )
+            ranked = of_group.reorder(order[beams])
+            is_finished, selected = select_candidates(ranked, eos=eos, beam_size=beam_size)
             for beam, sentence in enumerate(sentences):
                 is_real = selected.cumulative_log_probs[beam] > -np.inf
                 token_counts[sentence].update(selected.tokens[beam][is_real].tolist())

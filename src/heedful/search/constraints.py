@@ -1,14 +1,11 @@
 """Lexically constrained beam search: outputs that contain required phrases.
 
 A hypothesis may end only when no required token is missing, and stays in the beam only while the
-missing tokens fit into its remaining length. From a hypothesis that fits, some token always leads
-to another one that fits, so every finished output satisfies its constraints. For quality the beam
-is shared between banks of hypotheses with the same number of missing tokens, and the tokens that
-continue a phrase are always candidates (after Post and Vilar 2018, section 3). Invariant: without
-constraints the result is that of a plain beam search.
+missing tokens fit into its remaining length: some token always leads to another one that fits, so
+every finished output satisfies its constraints. Banks of hypotheses with the same number of missing
+tokens share the beam, and tokens that continue a phrase are always candidates (after Post and Vilar
+2018, section 3). Invariant: without constraints the result is that of a plain beam search.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -22,10 +19,8 @@ from heedful.search.logits_processors import LogProbs
 
 Phrase = tuple[int, ...]
 Progress = tuple[tuple[int, ...] | None, ...]
-"""Matched tokens per phrase of every constraint; None for a constraint that is satisfied.
-
-The matched part of a phrase is its longest prefix that the output ends with.
-"""
+"""Length of the longest prefix of each phrase of every constraint that the output ends with; None
+for a constraint that is satisfied."""
 
 
 class DisjunctiveConstraint(NamedTuple):
@@ -39,6 +34,9 @@ class DisjunctiveConstraint(NamedTuple):
         return min(len(phrase) for phrase in self.phrases)
 
 
+Constraints = Sequence[DisjunctiveConstraint]
+
+
 def require_phrase(*phrases: Sequence[int]) -> DisjunctiveConstraint:
     """Return the constraint that one of these phrases occurs."""
     return DisjunctiveConstraint(tuple(tuple(phrase) for phrase in phrases))
@@ -47,7 +45,7 @@ def require_phrase(*phrases: Sequence[int]) -> DisjunctiveConstraint:
 class ConstraintSet:
     """All constraints of one sentence; progress depends on the generated tokens alone."""
 
-    def __init__(self, constraints: Sequence[DisjunctiveConstraint]) -> None:
+    def __init__(self, constraints: Constraints) -> None:
         self.constraints = tuple(dict.fromkeys(constraints))
         self._failure_tables = [
             [_failure_table(phrase) for phrase in constraint.phrases]
@@ -132,11 +130,7 @@ class ConstrainedBeam:
     """The constraints of every sentence and the progress of every hypothesis of a search."""
 
     def __init__(
-        self,
-        constraints: Sequence[Sequence[DisjunctiveConstraint]],
-        sentence_ids: IntArray,
-        *,
-        eos: int,
+        self, constraints: Sequence[Constraints], sentence_ids: IntArray, *, eos: int
     ) -> None:
         self._sentences = [ConstraintSet(of_sentence) for of_sentence in constraints]
         self._eos = eos
@@ -156,12 +150,9 @@ class ConstrainedBeam:
             prefix = prefixes[index] if prefixes else ()
             needed = constraint_set.num_tokens_needed(prefix)
             including = f", including the prefix of {len(prefix)}" if prefix else ""
-            check(
-                needed <= limit,
-                location,
-                f"the constraints need {needed} tokens{including}, but max_length is {limit}",
-                "require fewer or shorter phrases, or raise max_length",
-            )
+            message = f"the constraints need {needed} tokens{including}, but max_length is {limit}"
+            hint = "require fewer or shorter phrases, or raise max_length"
+            check(needed <= limit, location, message, hint)
 
     def reorder(self, rows: IntArray, tokens: IntArray) -> None:
         """Continue these rows, each with its token."""
@@ -223,10 +214,7 @@ class ConstrainedBeam:
         rows = [row for row in np.flatnonzero(totals > -np.inf).tolist() if self._num_missing(row)]
         if not rows:
             return {}
-        next_tokens = {}
-        for row in rows:
-            constraint_set, progress = self._rows[row]
-            next_tokens[row] = constraint_set.next_tokens(progress)
+        next_tokens = {row: self._rows[row][0].next_tokens(self._rows[row][1]) for row in rows}
         best_tokens = allowed[rows].max(dim=-1).indices.tolist()
         keys = [
             (row, token)

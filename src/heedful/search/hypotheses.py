@@ -5,8 +5,6 @@ It is a value: a step returns a new state and never changes the one it received.
 decoding gives an output the log-probabilities and weights that a search reports for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -92,14 +90,11 @@ class HypothesisRecorder:
     def hypotheses(self) -> list[Hypothesis]:
         """Return every output once all have ended with EOS; the score is the log-probability."""
         hypotheses = []
-        for tokens, log_probs, rows in zip(
-            self._tokens, self._log_probs, self._weights, strict=True
-        ):
-            total, weights = sum(log_probs), np.stack(rows)
+        columns = zip(self._tokens, self._log_probs, map(np.stack, self._weights), strict=True)
+        for (*tokens, _), log_probs, weights in columns:
+            total, of_tokens = sum(log_probs), np.array(log_probs)
             hypotheses.append(
-                Hypothesis(
-                    tokens[:-1], total, total, weights[:-1], np.array(log_probs), weights[-1]
-                )
+                Hypothesis(tokens, total, total, weights[:-1], of_tokens, weights[-1])
             )
         return hypotheses
 
@@ -126,11 +121,10 @@ def score_targets(
         tokens = torch.tensor([target[depth] for target in remaining], device=device)
         depth += 1
         active = [row for row, target in enumerate(remaining) if len(target) > depth]
-        active_rows = torch.tensor(active, dtype=torch.long, device=device)
-        recorder.record(step, tokens, active_rows)
-        is_unchanged = len(active) == len(remaining)
-        state = step.state if is_unchanged else select_rows(step.state, active_rows)
-        tokens, remaining = tokens[active_rows], [remaining[row] for row in active]
+        rows = torch.tensor(active, dtype=torch.long, device=device)
+        recorder.record(step, tokens, rows)
+        state = step.state if len(active) == len(remaining) else select_rows(step.state, rows)
+        tokens, remaining = tokens[rows], [remaining[row] for row in active]
     hypotheses = []
     for row, hypothesis in enumerate(recorder.hypotheses()):
         score = (length_penalty or LengthPenalty())(hypothesis.log_prob, len(hypothesis.log_probs))

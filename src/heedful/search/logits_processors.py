@@ -1,12 +1,9 @@
 """Logits processors: they lower or forbid tokens before the next one is selected.
 
-As in the beam search of Hugging Face they receive log-probabilities. A processor depends on the
-generated tokens alone, so that a search carries no state for it. Invariants: a processor never
-raises a log-probability and never creates NaN; rows are independent; processors together never
-forbid every token, as EOS or the forced token remains.
+They receive log-probabilities, as in Hugging Face's beam search, and depend on the generated tokens
+alone. Invariants: a processor never raises a log-probability and never creates NaN; rows are
+independent; processors together never forbid every token, as EOS or the forced token remains.
 """
-
-from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -58,10 +55,10 @@ def apply_processors(
             if processor.is_hard == is_hard:
                 allowed = processor.apply(allowed, generated, sentence_ids)
         if allowed is not results[-1]:
-            is_empty = (allowed.amax(dim=-1) == -torch.inf).nonzero().flatten()
-            if len(is_empty):
-                fallback = _fallback(results[-1][is_empty], eos)
-                allowed = allowed.index_copy(0, is_empty, fallback)
+            empty_rows = (allowed.amax(dim=-1) == -torch.inf).nonzero().flatten()
+            if len(empty_rows):
+                fallback = _fallback(results[-1][empty_rows], eos)
+                allowed = allowed.index_copy(0, empty_rows, fallback)
         results.append(allowed)
     _, hard_log_probs, final = results
     return final, hard_log_probs
@@ -129,12 +126,9 @@ class ForcedPrefix(LogitsProcessor):
     @override
     def check_lengths(self, max_lengths: Sequence[int]) -> None:
         for index, (prefix, limit) in enumerate(zip(self.prefixes, max_lengths, strict=True)):
-            check(
-                len(prefix) <= limit,
-                f"prefix of sentence {index + 1}",
-                f"the prefix has {len(prefix)} tokens, but max_length is {limit}",
-                "shorten the prefix, or raise max_length",
-            )
+            message = f"the prefix has {len(prefix)} tokens, but max_length is {limit}"
+            hint = "shorten the prefix, or raise max_length"
+            check(len(prefix) <= limit, f"prefix of sentence {index + 1}", message, hint)
 
 
 class PerSentenceProcessor(LogitsProcessor):
@@ -162,10 +156,7 @@ def lengths_from_ratio(lengths: Lengths, ratio: float, extra: int = 0) -> Length
 
 
 class MinLength(LogitsProcessor):
-    """EOS is forbidden until a hypothesis has the minimum length of its sentence.
-
-    Lengths are in tokens without BOS and EOS.
-    """
+    """EOS is forbidden until a hypothesis has the minimum length, without BOS, of its sentence."""
 
     def __init__(self, lengths: Lengths, *, eos: int) -> None:
         self.lengths, self.eos = lengths, eos
@@ -184,12 +175,9 @@ class MinLength(LogitsProcessor):
     def check_lengths(self, max_lengths: Sequence[int]) -> None:
         min_lengths = self.lengths.tolist()
         for index, (minimum, limit) in enumerate(zip(min_lengths, max_lengths, strict=True)):
-            check(
-                minimum <= limit,
-                f"lengths of sentence {index + 1}",
-                f"min_length is {minimum}, but max_length is {limit}",
-                "lower min_length, or raise max_length",
-            )
+            message = f"min_length is {minimum}, but max_length is {limit}"
+            hint = "lower min_length, or raise max_length"
+            check(minimum <= limit, f"lengths of sentence {index + 1}", message, hint)
 
 
 class MaxLength(LogitsProcessor):
@@ -217,13 +205,8 @@ class MaxLength(LogitsProcessor):
 
 def check_eos(is_possible: object, max_length: int) -> None:
     """Raise RunError if the model gives EOS probability 0 at the maximum length."""
-    check(
-        is_possible,
-        "search",
-        f"the model gives EOS probability 0 at the maximum length of {max_length} tokens",
-        "raise max_length, or use another checkpoint",
-        RunError,
-    )
+    message = f"the model gives EOS probability 0 at the maximum length of {max_length} tokens"
+    check(is_possible, "search", message, "raise max_length, or use another checkpoint", RunError)
 
 
 class NoRepeatNGram(LogitsProcessor):
@@ -240,8 +223,7 @@ class NoRepeatNGram(LogitsProcessor):
         ngrams = generated.unfold(1, self.ngram_size, 1)  # (R, ngrams, ngram_size)
         prefix = generated[:, generated.size(1) - self.ngram_size + 1 :].unsqueeze(1)
         would_repeat = (ngrams[..., :-1] == prefix).all(dim=-1)
-        bound = log_probs.new_full(would_repeat.shape, torch.inf)
-        bound = bound.masked_fill(would_repeat, -torch.inf)
+        bound = torch.where(would_repeat, -torch.inf, torch.inf).to(log_probs)
         return log_probs.scatter_reduce(1, ngrams[..., -1], bound, "amin")
 
 

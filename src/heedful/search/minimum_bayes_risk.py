@@ -1,12 +1,10 @@
 """Minimum Bayes risk decoding: select the sample with the highest expected utility.
 
-The expectation over references is taken over samples of the model (Kumar and Byrne 2004; Eikema and
-Aziz 2020). A utility matrix holds in row i and column j what sacreBLEU gives sample i with sample j
-as reference. All pairs cost one matrix product: two texts share as many n-grams, clipped, as both
-have pairs (n-gram, occurrence). Invariant: of a single sample, that one is selected.
+References are samples of the model (Kumar and Byrne 2004; Eikema and Aziz 2020). Row i and column j
+of a utility matrix have what sacreBLEU gives sample i with sample j as reference. All pairs take
+one matrix product: two texts share as many n-grams, clipped, as they share (n-gram, occurrence).
+Invariant: of a single sample, that one is selected.
 """
-
-from __future__ import annotations
 
 import math
 from collections import Counter
@@ -41,8 +39,7 @@ class MBRConfig(BaseConfig):
 def bleu_utilities(texts: Sequence[str]) -> Array:
     """Return sentence BLEU (0 to 100) of every text with every text as reference.
 
-    Tokenization 13a, effective order, exponential smoothing (Chen and Cherry 2014, method 3), as
-    sacreBLEU's `sentence_bleu`.
+    As sacreBLEU's `sentence_bleu`: tokenization 13a, effective order, exponential smoothing.
     """
     tokenize = BLEU().tokenizer
     tokens = [tokenize(text.rstrip()).split() for text in texts]
@@ -116,8 +113,7 @@ def pairwise_utilities(
 
 def expected_utilities(utilities: Array, counts: Sequence[int] | None = None) -> Array:
     """Return sum_j n_j u(i, j) / sum_j n_j for every output i, itself among the references."""
-    shape = (len(utilities), len(utilities))
-    assert utilities.shape == shape, f"utilities must be square, but are {utilities.shape}"
+    assert utilities.shape == (len(utilities), len(utilities)), "utilities must be square"
     assert np.isfinite(utilities).all(), "utilities must be finite"
     weights = np.ones(len(utilities)) if counts is None else np.array(counts, dtype=np.float64)
     # Exact sums: equally good outputs must not differ by the order of summation.

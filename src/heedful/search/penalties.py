@@ -4,8 +4,6 @@ Invariants: the divisor is monotonic in the length and a coverage penalty is nev
 bounds the score of every continuation of a hypothesis.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -36,10 +34,9 @@ class LengthPenalty(NamedTuple):
         return float(log_prob / base**self.alpha)
 
     def upper_bound(self, log_prob: float, length: int, max_length: int) -> float:
-        """Return the highest score that any continuation can have.
+        """Return the highest score of any continuation: the shortest or longest, of probability 1.
 
-        Log-probabilities only fall and the divisor is monotonic, so the best case is a continuation
-        of probability 1, either none at all or to the maximum length.
+        (Log-probabilities only fall, and the divisor is monotonic.)
         """
         return max(self(log_prob, length), self(log_prob, max_length))
 

@@ -1,11 +1,8 @@
 """Sampling: ancestral sampling with temperature, top-k, top-p, min-p and typical filtering.
 
-Invariants: what is sampled for a row depends on the seed, the key of the row and the model's
-log-probabilities, never on other rows, as each row has its own random generator; a sampled output
-carries the log-probabilities and weights of forced decoding.
+Invariants: what is sampled for a row depends on the seed, its key and the model's output, never on
+other rows; a sampled output has the log-probabilities and weights of forced decoding.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from random import Random
@@ -66,8 +63,7 @@ class SamplingOptions(NamedTuple):
     def _probabilities(self, logits: LogProbs) -> Probabilities:
         """Return the filtered probabilities in vocabulary order.
 
-        In the order of ranks, two almost equal probabilities could swap when rounding differs, and
-        the sampled token would change.
+        In the order of ranks, rounding could swap two almost equal ones and change what is sampled.
         """
         if self.top_k is None and self.min_p == 0 and min(self.top_p, self.typical_p) >= 1:
             return logits.softmax(dim=-1)
@@ -88,9 +84,8 @@ def _top_p_filter(probs: Probabilities, threshold: float) -> Probabilities:
 def _typical_filter(probs: Probabilities, threshold: float) -> Probabilities:
     """Keep the tokens with surprisal closest to the entropy that add up to the threshold."""
     probs = probs / probs.sum(dim=-1, keepdim=True)
-    surprisal = -probs.log()
     entropy = torch.special.entr(probs).sum(dim=-1, keepdim=True)
-    order = (surprisal - entropy).abs().sort(dim=-1, stable=True).indices
+    order = (-probs.log() - entropy).abs().sort(dim=-1, stable=True).indices
     kept = _top_p_filter(probs.gather(1, order), threshold)
     return torch.zeros_like(probs).scatter(1, order, kept)
 

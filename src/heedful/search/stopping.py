@@ -1,9 +1,4 @@
-"""Stopping criteria of beam search, checked for every beam after every step.
-
-Each criterion states what it guarantees about the finished hypotheses.
-"""
-
-from __future__ import annotations
+"""Stopping criteria of beam search, checked for every beam after every step."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -154,7 +154,6 @@ def test_encoder_of_another_size_is_rejected():
     with pytest.raises(ConfigError) as caught:
         decoder(memory_size=8)
     assert str(caught.value) == (
-        "decoder.hidden_size: a dilated decoder with hidden_size 3 needs encoder states of size 6, "
-        "but they have 8\n"
+        "decoder.hidden_size: needs encoder states of size 6, but they have 8\n"
         "  set encoder.type to 'dilated' and give both the same hidden_size"
     )

@@ -198,15 +198,15 @@ def test_output_head_has_std_of_other_layers():
         ),
         (
             {"attention": {"readout": {"type": "per-position"}}},
-            "decoder.attention.readout.type: readout 'per-position' returns one context per source "
-            "position, but a convolutional decoder needs a single one\n"
-            "  choose the readout 'weighted-sum'",
+            "decoder.attention.readout.type: 'per-position' needs a context per source position, "
+            "but this decoder has one\n"
+            "  choose 'weighted-sum', or a recurrent decoder",
         ),
         (
             {"output_head": {"type": "marginal"}},
-            "decoder.output_head.type: output head 'marginal' needs one context per source "
-            "position, but a convolutional decoder has a single one\n"
-            "  choose the output head 'softmax', or a recurrent decoder",
+            "decoder.output_head.type: 'marginal' needs a context per source position, but this "
+            "decoder has one\n"
+            "  choose 'softmax', or a recurrent decoder",
         ),
     ],
 )

@@ -99,9 +99,9 @@ def test_per_position_output_head_is_an_error():
     with pytest.raises(ConfigError) as caught:
         build(output_head={"type": "marginal"})
     assert str(caught.value) == (
-        "decoder.output_head.type: 'marginal' needs features for each source position, but a "
-        "Transformer decoder has one feature vector per target position\n"
-        "  set it to 'softmax', or use a recurrent decoder"
+        "decoder.output_head.type: 'marginal' needs a context per source position, but this "
+        "decoder has one\n"
+        "  choose 'softmax', or a recurrent decoder"
     )
 
 
@@ -109,9 +109,9 @@ def test_per_position_readout_is_an_error():
     with pytest.raises(ConfigError) as caught:
         build(SIZE, cross_attention={"readout": {"type": "per-position"}})
     assert str(caught.value) == (
-        "decoder.cross_attention.readout.type: 'per-position' keeps a context for each source "
-        "position, but a Transformer decoder needs one context per target position\n"
-        "  set it to 'weighted-sum'"
+        "decoder.cross_attention.readout.type: 'per-position' needs a context per source "
+        "position, but this decoder has one\n"
+        "  choose 'weighted-sum', or a recurrent decoder"
     )
 
 

@@ -5,8 +5,6 @@ LSTMs start at zero unless the bridge copies those of the encoder, other parts o
 Invariant: a known target decoded at once gives the same as one step per token.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
 
@@ -15,26 +13,20 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.alignments import concat_alignments
+from heedful.attention.alignments import AlignmentOutput, concat_alignments
+from heedful.attention.attention import Attention
 from heedful.attention.config import AttentionConfig
 from heedful.attention.memory import Memory
 from heedful.config import BaseConfig
 from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding
-from heedful.models.base import (
-    AttentionRecord,
-    Decoder,
-    DecoderOutput,
-    EncoderOutput,
-    EncoderStateSizes,
-)
+from heedful.models.base import Decoder, DecoderOutput, EncoderOutput, EncoderStateSizes
 from heedful.models.output_heads import OutputHead, OutputHeadConfig, SoftmaxHeadConfig
-from heedful.models.recurrent.other_wirings import FinalStateWiringConfig, WiringConfig
+from heedful.models.recurrent.other_wirings import WiringConfig
 from heedful.models.recurrent.wiring import (
     AttendThenStepConfig,
     AttentionWiring,
     RecurrentDecoderConfigBase,
-    StateOnlyPreOutputConfig,
     StepThenAttendConfig,
     Wiring,
     WiringOutput,
@@ -80,22 +72,15 @@ class Bridge(nn.Module):
         return projected if self.kind == "linear" else [hidden.tanh() for hidden in projected]
 
 
-class BridgeSizes(NamedTuple):
-    """Sizes on both sides of a bridge."""
-
-    summary_size: int
-    encoder: EncoderStateSizes
-    hidden_size: int  # of the decoder
-    num_layers: int  # of the decoder
-
-
 class BridgeConfigBase(BaseConfig):
     """How the encoder's output becomes the first decoder state."""
 
     type: str
 
-    def build(self, sizes: BridgeSizes) -> Bridge:
-        return Bridge(self.type, sizes.summary_size, sizes.hidden_size, sizes.num_layers)
+    def build(
+        self, summary_size: int, encoder: EncoderStateSizes, decoder: RecurrentDecoderConfigBase
+    ) -> Bridge:
+        return Bridge(self.type, summary_size, decoder.hidden_size, decoder.num_layers)
 
 
 class TanhBridgeConfig(BridgeConfigBase):
@@ -116,14 +101,13 @@ class BackwardBridgeConfig(BridgeConfigBase):
     type: Literal["backward"] = "backward"
 
     @override
-    def build(self, sizes: BridgeSizes) -> Bridge:
-        check(
-            sizes.encoder.backward_size,
-            "bridge.type",
-            "'backward' needs a backward cell in the encoder's last layer, but there is none",
-            "choose 'tanh', or set encoder.direction to 'bidirectional'",
-        )
-        return super().build(sizes._replace(summary_size=sizes.encoder.backward_size))
+    def build(
+        self, summary_size: int, encoder: EncoderStateSizes, decoder: RecurrentDecoderConfigBase
+    ) -> Bridge:
+        message = "'backward' needs a backward cell in the encoder's last layer, but there is none"
+        hint = "choose 'tanh', or set encoder.direction to 'bidirectional'"
+        check(encoder.backward_size, "bridge.type", message, hint)
+        return super().build(encoder.backward_size, encoder, decoder)
 
 
 class CopyBridgeConfig(BridgeConfigBase):
@@ -132,17 +116,15 @@ class CopyBridgeConfig(BridgeConfigBase):
     type: Literal["copy"] = "copy"
 
     @override
-    def build(self, sizes: BridgeSizes) -> Bridge:
-        encoder_sizes = ", ".join(map(str, sizes.encoder.final_state_sizes)) or "unknown"
-        decoder_sizes = ", ".join([str(sizes.hidden_size)] * sizes.num_layers)
-        check(
-            encoder_sizes == decoder_sizes,
-            "bridge.type",
-            f"'copy' needs layers of equal sizes, but those of the encoder are {encoder_sizes} and "
-            f"those of the decoder {decoder_sizes}",
-            "give both the same num_layers and hidden_size, or choose 'tanh'",
-        )
-        return super().build(sizes)
+    def build(
+        self, summary_size: int, encoder: EncoderStateSizes, decoder: RecurrentDecoderConfigBase
+    ) -> Bridge:
+        given = ", ".join(map(str, encoder.final_state_sizes)) or "unknown"
+        needed = ", ".join([str(decoder.hidden_size)] * decoder.num_layers)
+        message = f"'copy' needs encoder layers of sizes {needed}, but they are {given}"
+        hint = "give both the same num_layers and hidden_size, or choose 'tanh'"
+        check(given == needed, "bridge.type", message, hint)
+        return super().build(summary_size, encoder, decoder)
 
 
 class ZerosBridgeConfig(BridgeConfigBase):
@@ -240,12 +222,12 @@ class RecurrentDecoder(Decoder):
 
     def _collect_attention(
         self, outputs: Sequence[WiringOutput]
-    ) -> tuple[SourceWeights, Sequence[AttentionRecord]]:
+    ) -> tuple[SourceWeights, Sequence[tuple[Attention, AlignmentOutput]]]:
         weights = torch.cat([output.weights for output in outputs], dim=1)
         if not isinstance(self.wiring, AttentionWiring):
             return weights, ()
         alignments = [output.alignment for output in outputs if output.alignment is not None]
-        return weights, (AttentionRecord(self.wiring.attention, concat_alignments(alignments)),)
+        return weights, ((self.wiring.attention, concat_alignments(alignments)),)
 
     def _step(
         self, tokens: StepTokens, embedded: Embedded, state: RecurrentDecoderState
@@ -282,12 +264,10 @@ class RecurrentDecoderConfig(RecurrentDecoderConfigBase):
     def build(
         self, *, vocab_size: int, memory_size: int, encoder_sizes: EncoderStateSizes | None = None
     ) -> RecurrentDecoder:
-        encoder_sizes = encoder_sizes or EncoderStateSizes()
-        sizes = BridgeSizes(memory_size, encoder_sizes, self.hidden_size, self.num_layers)
         wiring = self.wiring.build(self, memory_size=memory_size)
         decoder = RecurrentDecoder(
             TokenEmbedding(vocab_size, self.embedding_size, dropout=self.dropout),
-            self.bridge.build(sizes),
+            self.bridge.build(memory_size, encoder_sizes or EncoderStateSizes(), self),
             wiring,
             self.output_head.build(feature_size=wiring.pre_output.size, vocab_size=vocab_size),
         )
@@ -298,73 +278,42 @@ class RecurrentDecoderConfig(RecurrentDecoderConfigBase):
         return decoder
 
     def _check_no_attention(self) -> None:
-        wiring = self.wiring.type
-        check(
-            not isinstance(self.wiring, FinalStateWiringConfig)
-            or not isinstance(self.bridge, ZerosBridgeConfig),
-            "bridge.type",
-            f"wiring {wiring!r} passes the source in the first state alone, but bridge "
-            f"{self.bridge.type!r} starts at zero",
-            "choose another bridge, such as 'tanh', or another wiring",
-        )
-        check(
-            self.attention == AttentionConfig(),
-            "attention",
-            f"wiring {wiring!r} has no attention, so these settings would have no effect",
-            "remove the section, or choose another wiring, such as 'attend-then-step'",
-        )
-        check(
-            isinstance(self.output_head, SoftmaxHeadConfig),
-            "output_head.type",
-            f"output head {self.output_head.type!r} needs attention weights, but wiring "
-            f"{wiring!r} has no attention",
-            "choose 'softmax', or another wiring, such as 'step-then-attend'",
-        )
+        wiring, head = self.wiring.type, self.output_head.type
+        has_source = wiring != "final-state" or self.bridge.type != "zeros"
+        message = f"wiring {wiring!r} passes the source in the first state alone, which is zero"
+        hint = "choose another bridge, such as 'tanh', or another wiring"
+        check(has_source, "bridge.type", message, hint)
+        message = f"wiring {wiring!r} has no attention, so these settings would have no effect"
+        hint = "remove the section, or choose another wiring, such as 'attend-then-step'"
+        check(self.attention == AttentionConfig(), "attention", message, hint)
+        message = f"output head {head!r} needs attention, which wiring {wiring!r} does not have"
+        hint = "choose 'softmax', or another wiring, such as 'step-then-attend'"
+        check(head == "softmax", "output_head.type", message, hint)
 
     def _check_attention(self, wiring: AttentionWiring, output_head: OutputHead) -> None:
-        readout, head = self.attention.readout.type, self.output_head.type
-        is_per_position = wiring.attention.readout.is_per_position
-        check(
-            not isinstance(self.wiring, StepThenAttendConfig)
-            or not isinstance(self.pre_output, StateOnlyPreOutputConfig),
-            "pre_output.type",
-            f"wiring {self.wiring.type!r} uses the context in the pre-output layer alone, but "
-            f"{self.pre_output.type!r} leaves it out",
-            "choose 'tanh', 'maxout' or 'concat', or another wiring",
-        )
-        check(
-            is_per_position or not output_head.is_per_position,
-            "attention.readout.type",
-            f"output head {head!r} needs one context per source position, but readout {readout!r} "
-            "returns a single one",
-            "choose the readout 'per-position', or the output head 'softmax'",
-        )
+        attention, is_per_position = wiring.attention, wiring.attention.readout.is_per_position
+        readout, alignment = self.attention.readout.type, self.attention.alignment.type
+        head, pre_output = self.output_head.type, self.pre_output.type
+        step_first = self.wiring if isinstance(self.wiring, StepThenAttendConfig) else None
+        message = f"{pre_output!r} leaves out the context, which this wiring uses nowhere else"
+        hint = "choose 'tanh', 'maxout' or 'concat', or another wiring"
+        check(not step_first or pre_output != "state-only", "pre_output.type", message, hint)
+        message = f"output head {head!r} needs a context per source position, not {readout!r}"
+        hint = "choose the readout 'per-position', or the output head 'softmax'"
+        can_read = is_per_position or not output_head.is_per_position
+        check(can_read, "attention.readout.type", message, hint)
         if not is_per_position:
             return
-        check(
-            output_head.is_per_position,
-            "output_head.type",
-            f"readout {readout!r} returns one context per source position, but output head "
-            f"{head!r} needs a single one",
-            "choose the output head 'marginal', or the readout 'weighted-sum'",
-        )
-        check(
-            isinstance(self.wiring, StepThenAttendConfig),
-            "wiring.type",
-            f"the cell of wiring {self.wiring.type!r} reads a single context, but readout "
-            f"{readout!r} returns one per source position",
-            "choose 'step-then-attend' with `input_feeding: false`",
-        )
-        check(
-            not (isinstance(self.wiring, StepThenAttendConfig) and self.wiring.input_feeding),
-            "wiring.input_feeding",
-            f"readout {readout!r} gives features per source position, which cannot be fed back",
-            "set it to false",
-        )
-        check(
-            not wiring.attention.alignment_function.is_unnormalized,
-            "attention.alignment.type",
-            f"output head {head!r} needs weights that sum to one, but those of "
-            f"{self.attention.alignment.type!r} may sum to less",
-            "choose 'monotonic-marginal' or 'softmax'",
-        )
+        message = f"{head!r} needs a single context, but readout {readout!r} has one per position"
+        hint = "choose the output head 'marginal', or the readout 'weighted-sum'"
+        check(output_head.is_per_position, "output_head.type", message, hint)
+        message = f"its cell reads a single context, but readout {readout!r} has one per position"
+        hint = "choose 'step-then-attend' with `input_feeding: false`"
+        check(step_first, "wiring.type", message, hint)
+        message = f"readout {readout!r} gives features per position, which cannot be fed back"
+        is_fed = step_first and step_first.input_feeding
+        check(not is_fed, "wiring.input_feeding", message, "set it to false")
+        message = f"{head!r} needs weights that sum to one, but those of {alignment!r} may not"
+        hint = "choose 'monotonic-marginal' or 'softmax'"
+        is_normalized = not attention.alignment_function.is_unnormalized
+        check(is_normalized, "attention.alignment.type", message, hint)

@@ -4,8 +4,6 @@ Invariant: padding has no influence, and a state belongs to the token at its pos
 direction a layer has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, cast
 
@@ -355,7 +353,7 @@ class RecurrentEncoderConfig(BaseConfig):
     """Positional encoding of the embeddings; null for none."""
 
     @model_validator(mode="after")
-    def _check_sizes(self) -> RecurrentEncoderConfig:
+    def _check_sizes(self) -> "RecurrentEncoderConfig":
         layers = range(1, self.num_layers + 1)
         is_bidirectional = any(all(self.direction.layer_directions(layer)) for layer in layers)
         if is_bidirectional and self.hidden_size % 2:

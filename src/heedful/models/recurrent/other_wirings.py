@@ -1,7 +1,5 @@
 """Wirings of GNMT and deep fusion, and those without attention; the union of all wiring configs."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import torch
@@ -65,7 +63,7 @@ class BottomLayerAttentionConfig(BaseConfig):
         return BottomLayerAttention(
             decoder.build_attention(memory_size),
             decoder.build_cells(decoder.embedding_size, memory_size),
-            decoder.build_pre_output(BottomLayerAttention, memory_size),
+            decoder.build_pre_output(BottomLayerAttention.pre_output_parts, memory_size),
         )
 
 
@@ -152,7 +150,7 @@ class DeepFusionConfig(BaseConfig):
         return DeepFusion(
             decoder.attention.build(query_size=query_size, memory_size=memory_size),
             cells,
-            decoder.build_pre_output(DeepFusion, memory_size),
+            decoder.build_pre_output(DeepFusion.pre_output_parts, memory_size),
             nn.Linear(memory_size + embedding_size, decoder.hidden_size),
         )
 
@@ -182,7 +180,7 @@ class FinalStateWiringConfig(BaseConfig):
     def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
         return FinalStateWiring(
             decoder.build_cells(decoder.embedding_size),
-            decoder.build_pre_output(FinalStateWiring, memory_size),
+            decoder.build_pre_output(FinalStateWiring.pre_output_parts, memory_size),
         )
 
 
@@ -209,7 +207,7 @@ class ConstantContextWiringConfig(BaseConfig):
     def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
         return ConstantContextWiring(
             decoder.build_cells(decoder.embedding_size, memory_size),
-            decoder.build_pre_output(ConstantContextWiring, memory_size),
+            decoder.build_pre_output(ConstantContextWiring.pre_output_parts, memory_size),
         )
 
 

@@ -7,8 +7,6 @@ between calls; the features of a step depend on that step's vectors alone, so th
 target are computed at once, unless they are fed back.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal, NamedTuple
@@ -194,7 +192,7 @@ class RecurrentDecoderConfigBase(BaseConfig):
         ]
         return StackedCells(cells, self.dropout, first_residual_layer=self.first_residual_layer)
 
-    def build_pre_output(self, wiring_class: type[Wiring], memory_size: int) -> PreOutput:
+    def build_pre_output(self, parts: PreOutputParts, memory_size: int) -> PreOutput:
         """Build the pre-output layer for the vectors that a wiring uses."""
         sizes: PartSizes = {
             "previous_state": self.hidden_size,
@@ -202,7 +200,7 @@ class RecurrentDecoderConfigBase(BaseConfig):
             "context": memory_size,
             "token_embedding": self.embedding_size,
         }
-        return self.pre_output.build(wiring_class.pre_output_parts, sizes, self.dropout)
+        return self.pre_output.build(parts, sizes, self.dropout)
 
 
 class WiringState(NamedTuple):
@@ -301,7 +299,7 @@ class AttendThenStepConfig(BaseConfig):
         return AttendThenStep(
             decoder.build_attention(memory_size),
             decoder.build_cells(decoder.embedding_size + memory_size),
-            decoder.build_pre_output(AttendThenStep, memory_size),
+            decoder.build_pre_output(AttendThenStep.pre_output_parts, memory_size),
         )
 
 
@@ -363,7 +361,7 @@ class StepThenAttendConfig(BaseConfig):
     """Feed the features of a step into the next one, with the token."""
 
     def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
-        pre_output = decoder.build_pre_output(StepThenAttend, memory_size)
+        pre_output = decoder.build_pre_output(StepThenAttend.pre_output_parts, memory_size)
         input_feed_size = pre_output.size if self.input_feeding else 0
         return StepThenAttend(
             decoder.build_attention(memory_size),

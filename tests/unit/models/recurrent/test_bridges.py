@@ -119,15 +119,13 @@ def test_projections_have_decoder_sizes():
         (
             "copy",
             EncoderStateSizes(final_state_sizes=(4, 6, 4)),
-            "bridge.type: 'copy' needs layers of equal sizes, but those of the encoder are 4, 6, 4 "
-            "and those of the decoder 4, 4\n"
+            "bridge.type: 'copy' needs encoder layers of sizes 4, 4, but they are 4, 6, 4\n"
             "  give both the same num_layers and hidden_size, or choose 'tanh'",
         ),
         (
             "copy",
             None,
-            "bridge.type: 'copy' needs layers of equal sizes, but those of the encoder are unknown "
-            "and those of the decoder 4, 4\n"
+            "bridge.type: 'copy' needs encoder layers of sizes 4, 4, but they are unknown\n"
             "  give both the same num_layers and hidden_size, or choose 'tanh'",
         ),
     ],

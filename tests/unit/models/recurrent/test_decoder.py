@@ -99,9 +99,9 @@ def test_recurrent_decoder_supports_multi_head_attention(wiring, score):
     attention = {"score": {"type": score}, "multi_head": {"num_heads": 3}}
     decoder, encoded = build(wiring, attention=attention), source(4, 2)
     output = decoder(torch.randint(3, VOCABULARY, (2, 5)), encoded)
-    (look,) = output.attention_records
-    assert look.alignment.weights.shape == (2, 3, 5, 4)
-    torch.testing.assert_close(output.weights, look.alignment.weights.mean(dim=1))
+    ((_, alignment),) = output.attention_records
+    assert alignment.weights.shape == (2, 3, 5, 4)
+    torch.testing.assert_close(output.weights, alignment.weights.mean(dim=1))
 
 
 @pytest.mark.parametrize("wiring", WIRINGS)

@@ -29,38 +29,38 @@ def message(config):
     [
         (
             {"output_head": {"type": "marginal"}},
-            "attention.readout.type: output head 'marginal' needs one context per source position, "
-            "but readout 'weighted-sum' returns a single one\n"
+            "attention.readout.type: output head 'marginal' needs a context per source position, "
+            "not 'weighted-sum'\n"
             "  choose the readout 'per-position', or the output head 'softmax'",
         ),
         (
             {"attention": PER_POSITION},
-            "output_head.type: readout 'per-position' returns one context per source position, but "
-            "output head 'softmax' needs a single one\n"
+            "output_head.type: 'softmax' needs a single context, but readout 'per-position' has "
+            "one per position\n"
             "  choose the output head 'marginal', or the readout 'weighted-sum'",
         ),
         (
             {**MARGINAL, "wiring": {"type": "attend-then-step"}},
-            "wiring.type: the cell of wiring 'attend-then-step' reads a single context, but "
-            "readout 'per-position' returns one per source position\n"
+            "wiring.type: its cell reads a single context, but readout 'per-position' has one per "
+            "position\n"
             "  choose 'step-then-attend' with `input_feeding: false`",
         ),
         (
             {**MARGINAL, "wiring": {"type": "bottom-layer-attention"}},
-            "wiring.type: the cell of wiring 'bottom-layer-attention' reads a single context, but "
-            "readout 'per-position' returns one per source position\n"
+            "wiring.type: its cell reads a single context, but readout 'per-position' has one per "
+            "position\n"
             "  choose 'step-then-attend' with `input_feeding: false`",
         ),
         (
             {**MARGINAL, "wiring": {"type": "step-then-attend"}},
-            "wiring.input_feeding: readout 'per-position' gives features per source position, "
+            "wiring.input_feeding: readout 'per-position' gives features per position, "
             "which cannot be fed back\n"
             "  set it to false",
         ),
         (
             {"wiring": NO_INPUT_FEEDING, "pre_output": {"type": "state-only"}},
-            "pre_output.type: wiring 'step-then-attend' uses the context in the pre-output layer "
-            "alone, but 'state-only' leaves it out\n"
+            "pre_output.type: 'state-only' leaves out the context, which this wiring uses nowhere "
+            "else\n"
             "  choose 'tanh', 'maxout' or 'concat', or another wiring",
         ),
         (
@@ -71,14 +71,14 @@ def message(config):
         ),
         (
             {"wiring": {"type": "constant-context"}, "output_head": {"type": "marginal"}},
-            "output_head.type: output head 'marginal' needs attention weights, but wiring "
-            "'constant-context' has no attention\n"
+            "output_head.type: output head 'marginal' needs attention, which wiring "
+            "'constant-context' does not have\n"
             "  choose 'softmax', or another wiring, such as 'step-then-attend'",
         ),
         (
             {"wiring": {"type": "final-state"}, "bridge": {"type": "zeros"}},
-            "bridge.type: wiring 'final-state' passes the source in the first state alone, but "
-            "bridge 'zeros' starts at zero\n"
+            "bridge.type: wiring 'final-state' passes the source in the first state alone, which "
+            "is zero\n"
             "  choose another bridge, such as 'tanh', or another wiring",
         ),
         (
@@ -101,8 +101,8 @@ def test_marginal_head_rejects_unnormalized_alignments(alignment):
     config = RecurrentDecoderConfig.model_validate(MARGINAL)
     attention = config.attention.model_copy(update={"alignment": alignment})
     assert message(config.model_copy(update={"attention": attention})) == (
-        "attention.alignment.type: output head 'marginal' needs weights that sum to one, but "
-        f"those of '{alignment.type}' may sum to less\n"
+        "attention.alignment.type: 'marginal' needs weights that sum to one, but "
+        f"those of '{alignment.type}' may not\n"
         "  choose 'monotonic-marginal' or 'softmax'"
     )
 
