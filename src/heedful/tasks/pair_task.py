@@ -91,13 +91,8 @@ class PairTask(Task):
     def load_train(self, config: ExperimentConfig, prepared: PreparedDataset) -> TrainData:
         datasets = prepared.pair_datasets()
         fingerprints = [prepared.fingerprint] * len(datasets)
-        return _mix(
-            config,
-            datasets,
-            fingerprints,
-            prepared.settings["corpus_weights"],
-            prepared.filter_report(),
-        )
+        weights = prepared.settings["corpus_weights"]
+        return _mix(config, datasets, fingerprints, weights, prepared.filter_report())
 
     @override
     def build_data_module(

@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from heedful.data.pair_dataset import Pair
 from heedful.data.synthetic.corpus import Corpus, assign_split
+from heedful.data.synthetic.latin import syntax
 from heedful.data.synthetic.latin.ambiguity import is_ambiguous
 from heedful.data.synthetic.latin.lexicon import (
     SUM,
@@ -24,25 +25,9 @@ from heedful.data.synthetic.latin.lexicon import (
     Noun,
     Verb,
     load_lexicon,
-    read_table,
 )
 from heedful.data.synthetic.latin.morphology import Gender, Number, Person, Tense
-from heedful.data.synthetic.latin.syntax import (
-    QUESTIONS,
-    Argument,
-    Chunks,
-    Clause,
-    Coordination,
-    NounPhrase,
-    PrepositionalPhrase,
-    Pronoun,
-    Question,
-    Slot,
-    english,
-    latin,
-    latin_slots,
-    read_pronouns,
-)
+from heedful.data.synthetic.latin.syntax import QUESTIONS, Argument, Clause, NounPhrase, Pronoun
 
 UNSEEN_NAMES_SPLIT = "names"
 
@@ -83,7 +68,7 @@ class LatinCorpus(Corpus):
 
 def reserved_names() -> list[str]:
     """Return the names that occur in the split `names` only."""
-    return [row[1] for row in read_table("names") if row[0] == UNSEEN_NAMES_SPLIT]
+    return [noun.lemma for noun in load_lexicon(reserved_names=True).names]
 
 
 @cache
@@ -98,7 +83,7 @@ class SentenceSampler:
         self._lexicon = lexicon
         self._random = random
         self._uniform = random.random
-        self._pronouns = read_pronouns()
+        self._pronouns = syntax.read_pronouns()
         self._listeners = [
             pronoun._replace(is_overt=False)
             for pronoun in self._pronouns
@@ -111,10 +96,10 @@ class SentenceSampler:
             self._used: list[Noun] = []
             self._num_modifiers = 0
             clause = self._clause()
-            chunks = latin_slots(clause)
+            chunks = syntax.latin_slots(clause)
             order = _sample_order(clause, chunks, self._random)
             if not is_ambiguous(clause, chunks, order):
-                return Pair(latin(clause, chunks, order), english(clause))
+                return Pair(syntax.latin(clause, chunks, order), syntax.english(clause))
 
     def _flip(self, probability: float) -> bool:
         return self._uniform() < probability
@@ -135,12 +120,11 @@ class SentenceSampler:
         question = self._pick(_questions(verb)) if self._flip(0.28) else None
         return self._verbal_clause(verb, question)
 
-    def _verbal_clause(self, verb: Verb, question: Question | None) -> Clause:
+    def _verbal_clause(self, verb: Verb, question: syntax.Question | None) -> Clause:
         replaced = question.questioned_slot if question else None
         is_direct = question is QUESTIONS["-ne"]
-        subject = None
-        if replaced != "subject":
-            subject = self._subject(verb.subjects, is_direct=is_direct)
+        has_subject = replaced != "subject"
+        subject = self._subject(verb.subjects, is_direct=is_direct) if has_subject else None
         tense = self._pick(_TENSES)
         is_negated = self._negation(question)
         direct, recipient = self._objects(verb, subject, replaced)
@@ -204,12 +188,12 @@ class SentenceSampler:
             return clause._replace(place=place, adverb=adverb)
         return clause._replace(predicate=self._adjective(category), adverb=adverb)
 
-    def _negation(self, question: Question | None) -> bool:
+    def _negation(self, question: syntax.Question | None) -> bool:
         can_negate = question is None or question.latin in _QUESTIONS_WITH_NEGATION
         return can_negate and self._flip(0.15)
 
     def _adverb(
-        self, verb: Verb, tense: Tense, question: Question | None, *, is_negated: bool
+        self, verb: Verb, tense: Tense, question: syntax.Question | None, *, is_negated: bool
     ) -> Adverb | None:
         is_allowed = question is None or question.latin in _QUESTIONS_WITH_ADVERBS
         if not is_allowed or not self._flip(0.18):
@@ -226,10 +210,7 @@ class SentenceSampler:
     def _subject(
         self, categories: str, *, is_plain: bool = False, is_direct: bool = False
     ) -> Argument:
-        """Sample a subject.
-
-        A plain subject has no adjective; a direct one, if it is a pronoun, is the listener.
-        """
+        """Sample a subject; a plain one has no adjective, a direct pronoun is the listener."""
         sample = self._uniform()
         if sample < 0.25 and "p" in categories:
             pronouns = self._listeners[:1] if is_direct else self._pronouns
@@ -237,11 +218,11 @@ class SentenceSampler:
         if sample < 0.32 and "p" in categories:
             lexicon = self._lexicon
             nouns = lexicon.animates if "a" in categories else lexicon.nouns_of("p")
-            return Coordination(self._bare_phrase(nouns), self._bare_phrase(nouns))
+            return syntax.Coordination(self._bare_phrase(nouns), self._bare_phrase(nouns))
         return self._noun_phrase(self._lexicon.nouns_of(categories), is_plain=is_plain)
 
     def _objects(
-        self, verb: Verb, subject: Argument | None, replaced: Slot | None = None
+        self, verb: Verb, subject: Argument | None, replaced: syntax.Slot | None = None
     ) -> tuple[Argument | None, Argument | None]:
         """Sample the object and the recipient that the verb takes, unless a question has it."""
         direct = recipient = None
@@ -260,18 +241,18 @@ class SentenceSampler:
             return pronoun
         return self._noun_phrase(self._lexicon.nouns_of(categories))
 
-    def _optional_place(self, verb: Verb) -> PrepositionalPhrase | None:
+    def _optional_place(self, verb: Verb) -> syntax.PrepositionalPhrase | None:
         if not self._flip(0.6 if verb.frame == "intransitive" else 0.2):
             return None
         return self._place("company" if verb.place == "rest" else verb.place)
 
-    def _place(self, kind: str, *, is_plain: bool = False) -> PrepositionalPhrase | None:
+    def _place(self, kind: str, *, is_plain: bool = False) -> syntax.PrepositionalPhrase | None:
         prepositions = self._lexicon.prepositions_by_place[kind]
         if not prepositions:
             return None
         preposition = self._pick(prepositions)
         phrase = self._noun_phrase(preposition.nouns, is_plain=is_plain)
-        return PrepositionalPhrase(preposition, phrase)
+        return syntax.PrepositionalPhrase(preposition, phrase)
 
     def _person(self, gender: Gender) -> NounPhrase:
         """Sample a person of this gender: a slave, the friend of the king."""
@@ -326,7 +307,7 @@ class SentenceSampler:
 
 
 @cache
-def _questions(verb: Verb) -> tuple[Question, ...]:
+def _questions(verb: Verb) -> tuple[syntax.Question, ...]:
     # A question that is listed twice is sampled twice as often.
     words = ["-ne", "-ne", "-ne", "-ne", "num", "nonne", "quis", "quis", "cur", "quando"]
     words += ["ubi"] * (verb.place in ("rest", "motion"))
@@ -351,7 +332,7 @@ _VERB_FIRST = 0.4  # of verbs that may open a statement: first person singular p
 _FIXED_SLOTS = ("question", "verb", "addressee")
 
 
-def _sample_order(clause: Clause, slots: Chunks, random: Random) -> list[Slot]:
+def _sample_order(clause: Clause, slots: syntax.Chunks, random: Random) -> list[syntax.Slot]:
     """Sample an order: question word first, subject often first, verb often last."""
     order = [slot for slot in slots if slot not in _FIXED_SLOTS]
     random.shuffle(order)

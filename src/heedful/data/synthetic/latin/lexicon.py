@@ -167,11 +167,11 @@ class Lexicon:
         self.nouns = (*(_noun(*row) for row in read_table("nouns")), *self.names)
         self.adjectives = tuple(_adjective(*row) for row in read_table("adjectives"))
         self.verbs = tuple(_verb(*row) for row in read_table("verbs"))
-        prepositions = [
+        self.prepositions = tuple(
             preposition
             for row in read_table("prepositions")
             for preposition in [_preposition(row, self.nouns)] * int(row[-1])
-        ]
+        )
         self.adverbs = tuple(
             Adverb(Word(latin), english, position == "middle", _TENSES[tenses], manner == "yes")
             for manner, latin, english, position, tenses in read_table("adverbs")
@@ -194,7 +194,9 @@ class Lexicon:
             for category, is_quantifier in product(NOUN_CATEGORIES, (True, False))
         }
         self.prepositions_by_place = {
-            name: tuple(entry for place in places for entry in prepositions if entry.place == place)
+            name: tuple(
+                entry for place in places for entry in self.prepositions if entry.place == place
+            )
             for name, places in _PLACES.items()
         }
         self.adverbs_by_tense = {
