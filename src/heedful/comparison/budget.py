@@ -171,7 +171,14 @@ def read_training_cost(folder: Path) -> TrainingCost:
 
     memory = [as_finite_float(entry.get("peak_memory")) for entry in training]
     peak_memory = max((value for value in memory if value is not None), default=None)
-    curve = _curve(training, validations)
+    timeline = Timeline([*training, *validations])
+    names = ["loss", *training_curves.logged_names(validations, all_metrics())]
+    curve = []
+    for entry in validations:
+        values = {name: as_finite_float(entry.get(name)) for name in names}
+        scores = {name: value for name, value in values.items() if value is not None}
+        step, seconds, flops = timeline.locate(entry)
+        curve.append(ValidationPoint(int(step), seconds, flops, scores))
     return TrainingCost(last_step, cost("seconds"), cost("flops"), peak_memory, curve)
 
 
@@ -181,15 +188,3 @@ def _read_newest_progress(folder: Path) -> tuple[list[int], dict[str, Any]]:
         with suppress(OSError, ValueError):
             return [step], dict(json.loads((checkpoint / PROGRESS_FILE).read_bytes()))
     return [], {}
-
-
-def _curve(training: Sequence[Entry], validations: Sequence[Entry]) -> list[ValidationPoint]:
-    timeline = Timeline([*training, *validations])
-    names = ["loss", *training_curves.logged_names(validations, all_metrics())]
-    points = []
-    for entry in validations:
-        step, seconds, flops = timeline.locate(entry)
-        values = {name: as_finite_float(entry.get(name)) for name in names}
-        scores = {name: value for name, value in values.items() if value is not None}
-        points.append(ValidationPoint(int(step), seconds, flops, scores))
-    return points

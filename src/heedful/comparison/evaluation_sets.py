@@ -1,8 +1,7 @@
 """Evaluation of all systems of a comparison on the same test set.
 
 `ParallelEvaluationSet` scores predicted texts against references, `TextEvaluationSet` shows what
-models compute over running text. Runs take turns, so that other load on the machine affects all of
-them alike, and each is warmed up on texts that are not counted.
+models compute over running text. Runs are warmed up and take turns: other load affects all alike.
 """
 
 import time
@@ -218,9 +217,6 @@ def _scores_by_length(
         mean = RunStatistics.from_values(values).mean if values else None
         means.append((groups[0].name, groups[0].size, mean))
     return means
-
-
-# ----- running text -----
 
 
 @dataclass(frozen=True)

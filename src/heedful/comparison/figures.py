@@ -114,15 +114,14 @@ def _plot_tradeoff(
 def pareto_front(costs: Sequence[float], qualities: Sequence[float]) -> list[int]:
     """Return the indices of the points that no other dominates, by increasing cost.
 
-    One that costs no more and is no worse dominates, unless both are equal.
+    A point dominates another if it costs no more and is no worse, and they are not equal.
     """
-    by_cost = sorted(range(len(costs)), key=lambda index: (costs[index], -qualities[index]))
+    points = list(zip(costs, qualities, strict=True))
     front: list[int] = []
-    for index in by_cost:
+    for index in sorted(range(len(points)), key=lambda index: (costs[index], -qualities[index])):
         # All points before this one cost no more, so it must be better, or equal in both.
-        cost, quality = costs[index], qualities[index]
-        last = (costs[front[-1]], qualities[front[-1]]) if front else None
-        if last is None or quality > last[1] or (cost, quality) == last:
+        last = points[front[-1]] if front else None
+        if last is None or qualities[index] > last[1] or points[index] == last:
             front.append(index)
     return front
 

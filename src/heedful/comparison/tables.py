@@ -346,8 +346,7 @@ def _difference_cell(score: SystemScore, default: str) -> Element:
 
 def render_length_table(comparison: Comparison) -> Element | None:
     """Return the main metric by source length, if there is one."""
-    groups = length_groups(comparison)
-    if not groups:
+    if not (groups := length_groups(comparison)):
         return None
     rows = [[system_header(system, index)] for index, system in enumerate(comparison.systems)]
     head = [html.column_header("system")]

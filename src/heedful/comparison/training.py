@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,12 +83,10 @@ def find_dataset(name: str, example_format: ExampleFormat) -> Dataset:
         return Dataset(data)
     if name in recipe_names() or name.endswith((".yaml", ".yml")):
         return _dataset_from_recipe(name)
-    known = [*SYNTHETIC_CORPORA, *recipe_names()]
-    raise ConfigError(
-        f"--data {name}",
-        f"no dataset is called {name!r}{did_you_mean(name, known)}",
-        f"{choices_hint(SYNTHETIC_CORPORA)}; or give a recipe with data, a .yaml file or a folder",
-    )
+    suggestion = did_you_mean(name, [*SYNTHETIC_CORPORA, *recipe_names()])
+    choices = choices_hint(SYNTHETIC_CORPORA)
+    hint = f"{choices}; or give a recipe with data, a .yaml file or a folder"
+    raise ConfigError(f"--data {name}", f"no dataset is called {name!r}{suggestion}", hint)
 
 
 def _find_source(folder: Path, split: str, example_format: ExampleFormat) -> Settings | None:
@@ -168,9 +167,8 @@ def check_unchanged(planned: PlannedRun, budget: Budget) -> None:
         for config in (recipe, planned.recipe)
     )
     overridden = {f"training.{name}" for name in BUDGET_SETTINGS}
-    changes = [
-        name for name in old | new if name not in overridden and old.get(name) != new.get(name)
-    ]
+    names = [name for name in old | new if name not in overridden]
+    changes = [name for name in names if old.get(name) != new.get(name)]
     message = "the folder has a run with another budget"
     if changes:
         values = f"{changes[0]}={old.get(changes[0])}, but now it is {new.get(changes[0])}"
@@ -252,9 +250,7 @@ def _is_finished(planned: PlannedRun, budget: Budget) -> bool:
 def train_in_process(planned: PlannedRun, budget: Budget, device: str) -> RunResult:
     """Train in this process."""
     try:
-        result = budget.train(
-            planned.recipe, planned.folder, lambda recipe, run: train(recipe, run, device=device)
-        )
+        result = budget.train(planned.recipe, planned.folder, partial(train, device=device))
     except HeedfulError as error:
         return RunResult(False, f"{error.location}: {error.message}")
     return RunResult(bool(result.stop_reason))
@@ -317,8 +313,7 @@ def run_comparison(
 ) -> Comparison | None:
     """Train every run under the budget and compare them; return None if it was interrupted.
 
-    Failed runs are listed in the comparison. If the baseline has failed, the first remaining system
-    is the baseline.
+    It lists failed runs. If the baseline has failed, the first remaining system takes its place.
     """
     if baseline:
         find_baseline(group_plans(plans), baseline)
@@ -330,10 +325,9 @@ def run_comparison(
     failed = {failure.run for failure in failures}
     systems = group_plans([planned for planned in plans if str(planned.folder) not in failed])
     if not systems:
-        name, run, message = failures[0]
-        raise NothingTrainedError(
-            run, f"every training failed; {name}: {message}", "fix the error, and try again"
-        )
+        name, run, error = failures[0]
+        message = f"every training failed; {name}: {error}"
+        raise NothingTrainedError(run, message, "fix the error, and try again")
     return compare_runs(
         systems,
         evaluation_set,

@@ -1,7 +1,6 @@
 """Metrics of lines that are not text: word alignments, tags of words, numbers of tokens.
 
-`AlignmentErrorRate` reads alignment links, `SpanF1` BIO tags, and `PerTokenMetric` numbers that a
-model returns for every token. They add up from sentences as every metric does.
+`AlignmentErrorRate` reads alignment links, `SpanF1` BIO tags, `PerTokenMetric` a model's numbers.
 """
 
 import math
@@ -52,8 +51,7 @@ def parse_alignment(line: str, *, location: str = "alignment") -> AlignmentLinks
 class AlignmentErrorRate(SentenceMetric):
     """AER = 1 - (|A and S| + |A and P|) / (|A| + |S|)  (Och & Ney 2003, section 5.1).
 
-    A are the predicted links, S the sure and P the possible gold links, over the whole corpus. Of
-    several references the one with the lowest error rate counts.
+    A: predicted, S: sure, P: possible gold links of the corpus. The nearest reference counts.
     """
 
     name: str = "AER"

@@ -1,7 +1,6 @@
 """Scores of parts of a test set: by source length, word frequency, sentence type or label.
 
-A breakdown assigns every sentence to groups and scores each group by itself. Groups smaller than
-`min_group_size` are counted but not scored.
+Each group is scored by itself; groups smaller than `min_group_size` are only counted.
 """
 
 import re

@@ -1,7 +1,6 @@
 """Scores of a set of outputs as a text table and as JSON.
 
-Each metric has a line: score, confidence interval, difference from a baseline, signature. With a
-breakdown a table follows, with a row for each group of sentences.
+A line has score, confidence interval, difference from a baseline and signature of one metric.
 """
 
 from collections.abc import Iterator, Sequence
@@ -69,20 +68,18 @@ def entry_to_dict(entry: ScoreEntry) -> dict[str, Any]:
 
 def format_entries(entries: Sequence[ScoreEntry], *, digits: int = 2) -> Iterator[str]:
     """Yield a line for each metric, and the legend."""
-    values, intervals, differences = [], [], []
+    rows = []
     for score, interval, difference, _ in entries:
-        values.append(f"{score.value:{digits + 4}.{digits}f}")
-        low_high = f"[{interval.low:.{digits}f}, {interval.high:.{digits}f}]" if interval else ""
-        intervals.append(low_high)
-        change = ""
+        row = [f"{score.value:{digits + 4}.{digits}f}", "", ""]
+        if interval:
+            row[1] = f"[{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
         if difference:
             mark = SIGNIFICANCE_MARK if difference.is_significant else " "
-            change = f"{difference.value:+{digits + 5}.{digits}f} p={difference.p_value:.4f}{mark}"
-        differences.append(change)
-    columns = [values, intervals, differences]
-    widths = [max(map(len, column)) for column in columns]
+            row[2] = f"{difference.value:+{digits + 5}.{digits}f} p={difference.p_value:.4f}{mark}"
+        rows.append(row)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     name_width = max(12, *(len(entry.score.name) for entry in entries))
-    for entry, *row in zip(entries, *columns, strict=True):
+    for entry, row in zip(entries, rows, strict=True):
         cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True) if width]
         line = "   ".join([*cells, entry.score.signature])
         yield f"{entry.score.name:<{name_width}} {line}"

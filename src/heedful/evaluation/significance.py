@@ -90,11 +90,10 @@ def compare_systems(
     num_samples: int | None = None,
     seed: int = SEED,
 ) -> Difference:
-    """Compare two systems by their statistics of the same sentences, (sentences, k) each.
+    """Compare two systems, two-sided, by their statistics of the same sentences (sentences, k).
 
     `bootstrap` resamples the same sentences for both systems (Koehn 2004), 1000 times by default;
     `randomization` swaps the outputs of random sentences (Riezler & Maxwell 2005), 10,000 times.
-    Both are two-sided.
     """
     assert system.shape == baseline.shape, f"{system.shape} and {baseline.shape} cannot be paired"
     resample, default_samples = {

@@ -175,13 +175,13 @@ def _events(entries: Entries, axis: int) -> list[ChartEvent]:
     timeline = Timeline(entry for entry in entries if entry.get("type") != "environment")
     resumed = [entry for entry in entries if entry.get("type") == "environment"][1:]
     skipped = [entry for entry, count in _skipped_steps(entries) if count]
-    sources = [("resumed", "resumed at step {}", entry) for entry in resumed]
-    sources += [("skipped", "steps were skipped before step {}", entry) for entry in skipped]
+    sources = [("resumed", "resumed at", entry) for entry in resumed]
+    sources += [("skipped", "steps were skipped before", entry) for entry in skipped]
     events = []
     for event_type, title, entry in sources[-MAX_EVENTS:]:
         position = timeline.locate({"step": entry.get("step")})
         if (x := position[axis]) is not None:
-            events.append(ChartEvent(x, event_type, title.format(f"{position[0]:g}")))
+            events.append(ChartEvent(x, event_type, f"{title} step {position[0]:g}"))
     return events
 
 
@@ -191,19 +191,17 @@ def _draw_chart(
     style, raw, lines = chart.style, [], []
     for index, curve in enumerate(chart.curves):
         points = curve.over(axis)
+        line = LineSeries(curve.name or style.name, points, style_index=index, max_markers=0)
         if curve.type == "raw":
             raw = [points]
             continue
-        line = LineSeries(curve.name or style.name, points, style_index=index, max_markers=0)
         if curve.type == "smoothed":
             line = line._replace(style_index=0, run_curves=raw)
         elif curve.type == "validation":
             best = _best_index([value for _, value in points], style.lower_is_better)
-            line = line._replace(
-                style_index=1,
-                max_markers=None if len(points) <= MAX_MARKERS else 0,
-                best=points[best] if best is not None and len(points) > 1 else None,
-            )
+            ring = points[best] if best is not None and len(points) > 1 else None
+            max_markers = None if len(points) <= MAX_MARKERS else 0
+            line = line._replace(style_index=1, max_markers=max_markers, best=ring)
         lines.append(line)
     values = [point.value for curve in chart.curves for point in curve.points]
     y_included = (0.0,) if style.from_zero and min(values) >= 0 else ()
@@ -229,14 +227,12 @@ def _caption(chart: CurveChart) -> Element:
         css_class += f" line-{color % len(charts.LIGHT_LINE_COLORS)}"
         path = html.element("path", css_class=css_class, attributes={"d": "M1,5 H15"})
         swatch = {"viewBox": "0 0 16 10", "aria-hidden": "true"}
-        key = [html.element("output", attributes={"aria-live": "off"})]
-        if curve.name:
-            line = html.element("svg", path, css_class="swatch", attributes=swatch)
-            key = [line, html.element("span", curve.name), *key]
-        parts.append(html.element("span", *key, css_class="key"))
-    if chart.num_missing:
-        text = f"{chart.num_missing} not a finite number"
-        parts.append(html.element("span", text, css_class="missing"))
+        line = html.element("svg", path, css_class="swatch", attributes=swatch)
+        legend = [line, html.element("span", curve.name)] if curve.name else []
+        value = html.element("output", attributes={"aria-live": "off"})
+        parts.append(html.element("span", *legend, value, css_class="key"))
+    if count := chart.num_missing:
+        parts.append(html.element("span", f"{count} not a finite number", css_class="missing"))
     return html.element("figcaption", *parts)
 
 

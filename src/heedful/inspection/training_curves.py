@@ -175,8 +175,8 @@ def ordered_names(names: Iterable[str], metrics: Metrics) -> list[str]:
 def logged_names(entries: Sequence[Entry], metrics: Metrics) -> list[str]:
     """Return the names of what was logged beside the loss and the position."""
     values = [pair for entry in entries for pair in entry.items()]
-    names = (name for name, value in values if isinstance(value, int | float))
-    return ordered_names((name for name in names if name not in _OTHER_FIELDS), metrics)
+    names = {name for name, value in values if isinstance(value, int | float)}
+    return ordered_names(names - _OTHER_FIELDS, metrics)
 
 
 def make_charts(entries: Sequence[Entry], metrics: Metrics) -> list[CurveChart]:
@@ -186,10 +186,9 @@ def make_charts(entries: Sequence[Entry], metrics: Metrics) -> list[CurveChart]:
     timeline = Timeline([*training, *validations])
     charts = [_loss_chart(training, validations, timeline, curve_style("loss", metrics))]
     for name in logged_names(validations, metrics):
-        style = curve_style(name, metrics)
-        charts.append(_chart(name, style, validations, timeline, "validation"))
+        charts.append(_chart(name, metrics, validations, timeline, "validation"))
     for name in [*logged_names(training, metrics), "flops"]:
-        charts.append(_chart(name, curve_style(name, metrics), training, timeline, "plain"))
+        charts.append(_chart(name, metrics, training, timeline, "plain"))
     charts.append(_auxiliary_loss_chart(training, timeline))
     return [chart for chart in charts if any(curve.points for curve in chart.curves)]
 
@@ -208,13 +207,13 @@ def _loss_chart(
 
 
 def _chart(
-    name: str, style: CurveStyle, entries: Sequence[Entry], timeline: Timeline, kind: CurveType
+    name: str, metrics: Metrics, entries: Sequence[Entry], timeline: Timeline, kind: CurveType
 ) -> CurveChart:
-    values = [entry for entry in entries if name in entry]
+    values, style = [entry for entry in entries if name in entry], curve_style(name, metrics)
     points = _points(values, name, timeline)
-    is_logarithmic = style.is_logarithmic and all(point.value >= SMALLEST for point in points)
+    if any(point.value < SMALLEST for point in points):
+        style = style._replace(is_logarithmic=False)
     curves = [Curve("", kind, downsample(points))]
-    style = style._replace(is_logarithmic=is_logarithmic)
     return CurveChart(name, style, curves, len(values) - len(points))
 
 

@@ -208,9 +208,6 @@ def render_scatter_plot(
     return svg.to_svg(root)
 
 
-# ----- checks -----
-
-
 def _check_count(count: int, unit: str) -> None:
     message = f"{count} {unit} cannot be told apart; there are styles for {MAX_LINES}"
     hint = "leave some out, or draw several charts"
