@@ -244,7 +244,13 @@ def print_table(comparison: Comparison, console: Console, *, width: int = WIDTH)
     names = [system.name for system in comparison.systems]
     max_width = width - max(map(cell_len, [*names, _FIRST_HEADER]))
     for part in _split_columns(make_columns(comparison), max_width):
-        console.print(_table(names, part), no_wrap=True, crop=False, overflow="ignore")
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+        table.add_column(Text(_FIRST_HEADER), no_wrap=True)
+        for column in part:
+            table.add_column(Text(column.name), justify="right", no_wrap=True)
+        for name, *cells in zip(names, *map(_texts, part), strict=True):
+            table.add_row(Text(name), *cells)
+        console.print(table, no_wrap=True, crop=False, overflow="ignore")
         console.print()
     for note in comparison_notes(comparison):
         console.print(Text(note), soft_wrap=True)
@@ -263,16 +269,6 @@ def _split_columns(columns: Sequence[Column], max_width: int) -> Iterator[list[C
         part.append(column)
         part_width += width
     yield part
-
-
-def _table(names: Sequence[str], part: Sequence[Column]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    table.add_column(Text(_FIRST_HEADER), no_wrap=True)
-    for column in part:
-        table.add_column(Text(column.name), justify="right", no_wrap=True)
-    for name, *cells in zip(names, *map(_texts, part), strict=True):
-        table.add_row(Text(name), *cells)
-    return table
 
 
 def _texts(column: Column) -> list[Text]:

@@ -18,8 +18,6 @@ from heedful.terminal import Device, Overrides, parse_bytes, program_name, stder
 RecipeName = Annotated[str, Argument(help="recipe name (see `heedful recipes`) or .yaml file")]
 DEFAULT_RECIPE = "default"
 
-# ----- train
-
 
 class TrackerName(StrEnum):
     """Experiment trackers."""
@@ -85,8 +83,6 @@ def train(
         typer.echo(f"{folder}: saved at step {result.step}; the same command resumes")
 
 
-# ----- prepare
-
 TokenizerFrom = Annotated[
     Path | None, Option(help="use the tokenizers of this run or folder of tokens", metavar="RUN")
 ]
@@ -149,8 +145,6 @@ def prepare(
     shards = f"{num_shards} shard{'s' if num_shards != 1 else ''}"
     typer.echo(f"{output_dir}: {shards}; try: {program_name()} {hint}")
 
-
-# ----- average
 
 RunFolders = Annotated[list[Path], Argument(help="folders written by `heedful train`")]
 NumLast = Annotated[

@@ -1,7 +1,7 @@
 """Text classification as a task: pairs of a text and its label."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from heedful.data.batching import Batch
 from heedful.errors import check
 from heedful.evaluation.registry import ACCURACY, LOSS, MetricSpec
 from heedful.models.scheduled_sampling import TeacherForcingConfig
-from heedful.shapes import Float, Int
+from heedful.shapes import Int
 from heedful.tasks.classification.command import FILE_OPTIONS
 from heedful.tasks.classification.model import TextClassifier, TextClassifierConfig
 from heedful.tasks.classification.predictor import METRICS, Classifier, mean_f1
@@ -156,21 +156,20 @@ class ClassificationTask(PairTask):
         return Classifier(model, members[0].tokenizers, device=device)
 
     @override
-    def format_details(self, outputs: SystemOutputs) -> Iterable[str]:
-        """Return precision, recall and F1 of every label."""
+    def format_details(self, outputs: SystemOutputs) -> Iterator[str]:
+        """Yield a table of precision, recall and F1 of every label."""
         references = outputs.references
         statistics = METRICS["macro-f1"].sentence_statistics(outputs.texts, references)
+        counts = statistics.sum(axis=0).reshape(-1, 3)
         labels = sorted({choices[0].strip() for choices in references})
-        return ["", *_format_label_table(labels, statistics.sum(axis=0).reshape(-1, 3))]
-
-
-def _format_label_table(labels: Sequence[str], counts: Float[np.ndarray, "N 3"]) -> Iterator[str]:
-    width = max(len("label"), *map(len, labels))
-    yield f"{'label':<{width}}  texts  precision  recall     F1"
-    for label, (true, false, missed) in zip(labels, counts, strict=True):
-        precision, recall = 100 * true / max(true + false, 1), 100 * true / max(true + missed, 1)
-        f1 = 200 * true / max(2 * true + false + missed, 1)
-        yield f"{label:<{width}}  {true + missed:5.0f}  {precision:9.2f}  {recall:6.2f}  {f1:5.1f}"
+        width = max(len("label"), *map(len, labels))
+        yield ""
+        yield f"{'label':<{width}}  texts  precision  recall     F1"
+        for label, (true, false, missed) in zip(labels, counts, strict=True):
+            num_texts = true + missed
+            precision, recall = 100 * true / max(true + false, 1), 100 * true / max(num_texts, 1)
+            f1 = 200 * true / max(2 * true + false + missed, 1)
+            yield f"{label:<{width}}  {num_texts:5.0f}  {precision:9.2f}  {recall:6.2f}  {f1:5.1f}"
 
 
 TASK = ClassificationTask()

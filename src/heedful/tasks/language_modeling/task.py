@@ -32,13 +32,11 @@ class ContinuationSampler(DevEvaluator):
     def sample_predictions(self, count: int) -> list[LoggedSample]:
         with self.eval_mode():
             bounded = BoundedContextModel(self.model, self.config.data.lm_batching.context_length)
-            return [self._continue_text(bounded, start) for start in self._line_starts(count)]
-
-    def _line_starts(self, count: int) -> list[int]:
-        """Return line starts that divide the dev text about evenly, its beginning first."""
-        line_starts = np.flatnonzero(np.asarray(self.data_module.dev[:-1]) == EOS)
-        count = min(count, len(line_starts))
-        return [int(line_starts[index * len(line_starts) // count]) for index in range(count)]
+            line_starts = np.flatnonzero(np.asarray(self.data_module.dev[:-1]) == EOS).tolist()
+            count = min(count, len(line_starts))
+            # They divide the dev text about evenly, its beginning first.
+            starts = [line_starts[index * len(line_starts) // count] for index in range(count)]
+            return [self._continue_text(bounded, start) for start in starts]
 
     def _continue_text(self, bounded: BoundedContextModel, start: int) -> LoggedSample:
         tokenizer, dev = self.data_module.tokenizers.target, self.data_module.dev
