@@ -1,9 +1,7 @@
 """Batches of a parallel corpus: bucketing by length, collation, and an endless resumable stream.
 
-Each bucket of examples is sorted by length, cut into batches of at most `max_tokens` and its
-batches are shuffled. Lengths are rounded up to a few values, so that batch shapes recur.
-Invariants: an epoch contains every example exactly once; a stream started from the cursor of
-another continues it exactly.
+Lengths are rounded up to a few values, so that batch shapes recur. Invariants: an epoch contains
+every example once; a stream started from the cursor of another continues it exactly.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -58,7 +56,7 @@ class IndexedBatchSpec(NamedTuple):
 def epoch_batches(
     dataset: PairDataset, config: BatchingConfig, *, seed: int, epoch: int, bucket: int = 0
 ) -> Iterator[IndexedBatchSpec]:
-    """Yield the batches of an epoch, from this bucket on."""
+    """Yield the batches of an epoch from this bucket on; those of a bucket are shuffled."""
     dataset = dataset.for_epoch(epoch)
     size = len(dataset)
     for index in range(bucket, -(-size // config.bucket_size)):

@@ -31,11 +31,8 @@ def read_lines(path: str) -> Iterator[str]:
             for line_number, line in enumerate(stream, start=1):
                 yield _decode(line, path, line_number)
     except _DECOMPRESSION_ERRORS:
-        suffix = Path(path).suffix.removeprefix(".")
-        message = (
-            f"cannot be decompressed beyond line {line_number}: "
-            f"corrupt, truncated, or not {suffix} data"
-        )
+        cause = f"corrupt, truncated, or not {Path(path).suffix.removeprefix('.')} data"
+        message = f"cannot be decompressed beyond line {line_number}: {cause}"
         raise DataError(path, message, "copy or download the file again") from None
     except OSError as error:
         raise _read_error(display_name(path), error) from None

@@ -126,10 +126,9 @@ def epoch_windows(
 
 
 def overlapping_windows(tokens: Tokens, config: LMBatchingConfig) -> Iterator[LMBatch]:
-    """Yield windows that predict every token but the first once, with at least half a context.
+    """Yield windows, half a context apart, that predict every token but the first once.
 
-    Windows start half a context apart and predict only what no earlier window could: all of
-    the first, the second half of every other. Only the first half context has less to see.
+    After the first window, only the second half is predicted: with half a context or more.
     """
     stride, num_predicted = config.context_length // 2, len(tokens) - 1
     overlap = config.context_length - stride

@@ -49,9 +49,6 @@ def _mix_bits(values: Keys) -> Keys:
     return values ^ (values >> np.uint64(33))
 
 
-# ----- texts and spans
-
-
 class SubwordPiece(NamedTuple):
     """An entry of a subword vocabulary."""
 

@@ -25,9 +25,6 @@ from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, SPECIAL_TOKENS, 
 VOCABULARY_FILE = "vocabulary.json"
 
 
-# ----- normalization
-
-
 Normalizer = Callable[[str], str]
 """Changes a text before tokenization; idempotent."""
 
@@ -106,9 +103,6 @@ def _word_pattern() -> re.Pattern[str]:
     ends = sorted(code for code in marks if code + 1 not in marks)
     ranges = "".join(f"{chr(start)}-{chr(end)}" for start, end in zip(starts, ends, strict=True))
     return re.compile(rf" ?[\w{ranges}{_JOINERS}]+| ?\S|\s")
-
-
-# ----- tokenizers
 
 
 class Tokenizer(ABC):
