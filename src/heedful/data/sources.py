@@ -133,10 +133,8 @@ class TSVConfig(FileConfig):
         elif count > num_columns:
             message += f"{num_columns} are expected"
             columns = ",".join(map(str, [*range(1, num_columns), count]))
-            hint = (
-                f"keep {num_columns} columns, for example with `cut -f{columns}`, or name them in "
-            )
-            hint += "the recipe: source_column and target_column"
+            hint = f"keep {num_columns} columns, for example with `cut -f{columns}`, "
+            hint += "or name them in the recipe: source_column and target_column"
         else:
             message += f"column {max(self.source_column, self.target_column)} is needed"
             hint = "set source_column and target_column, or look for lost tabs"

@@ -24,7 +24,6 @@ from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, SPECIAL_TOKENS, 
 
 VOCABULARY_FILE = "vocabulary.json"
 
-
 Normalizer = Callable[[str], str]
 """Changes a text before tokenization; idempotent."""
 
