@@ -137,7 +137,7 @@ def print_bleu(
     bins, totals = {}, {}
     for name, path in outputs.items():
         bins[name] = breakdown.score_groups(
-            bleu, texts[path], texts[references], min_group_size=min_sentences
+            bleu, texts[path], texts[references], min_size=min_sentences
         )
         totals[name] = compute_score(bleu, texts[path], texts[references])
     typer.echo(f"BLEU, {next(iter(totals.values())).signature}\n")

@@ -27,7 +27,7 @@ from heedful.training.config import TrainingConfig
 
 FIRST_SEGMENT_FRACTION = 0.1  # of the budget
 NUM_VALIDATIONS = 10
-METRICS_FILE, CHECKPOINTS_FOLDER = "metrics.jsonl", "checkpoints"
+METRICS_FILE = "metrics.jsonl"
 _UNLIMITED_STEPS = 1_000_000_000  # while their number is not known
 
 Limit = Literal["max_steps", "max_minutes", "max_flops"]
@@ -184,7 +184,7 @@ def read_training_cost(folder: Path) -> TrainingCost:
 
 def _read_newest_progress(folder: Path) -> tuple[list[int], dict[str, Any]]:
     """Return the step and the progress of the newest readable checkpoint, if there is one."""
-    for step, _, checkpoint in reversed(list_checkpoints(folder / CHECKPOINTS_FOLDER)):
+    for step, _, checkpoint in reversed(list_checkpoints(Run(folder).checkpoints)):
         with suppress(OSError, ValueError):
             return [step], dict(json.loads((checkpoint / PROGRESS_FILE).read_bytes()))
     return [], {}

@@ -126,8 +126,7 @@ class ParallelEvaluationSet(EvaluationSet):
 def select_examples(outputs: Sequence[Sequence[str]]) -> list[int]:
     """Return evenly spaced sentences, first of those for which the outputs of systems differ."""
     is_equal = [len({*texts}) == 1 for texts in zip(*outputs, strict=True)]
-    differing = [row for row, equal in enumerate(is_equal) if not equal]
-    chosen = evenly_spaced(differing, MAX_EXAMPLES)
+    chosen = evenly_spaced([row for row, equal in enumerate(is_equal) if not equal], MAX_EXAMPLES)
     others = [row for row, equal in enumerate(is_equal) if equal]
     return sorted([*chosen, *evenly_spaced(others, MAX_EXAMPLES - len(chosen))])
 

@@ -93,12 +93,10 @@ def _find_source(folder: Path, split: str, example_format: ExampleFormat) -> Set
     """Return the data source of a split, whose files all have the same compression."""
     for source_type, suffixes in _FOLDER_LAYOUTS[example_format.name]:
         for compression in _COMPRESSION_SUFFIXES:
-            paths = {
-                field: folder / f"{split}.{suffix}{compression}"
-                for field, suffix in suffixes.items()
-            }
-            if all(path.is_file() for path in paths.values()):
-                return {"type": source_type, **{name: str(path) for name, path in paths.items()}}
+            names = {field: f"{split}.{end}{compression}" for field, end in suffixes.items()}
+            if all((folder / name).is_file() for name in names.values()):
+                paths = {field: str(folder / name) for field, name in names.items()}
+                return {"type": source_type, **paths}
     return None
 
 

@@ -1,6 +1,6 @@
 """Scores of parts of a test set: by source length, word frequency, sentence type or label.
 
-Each group is scored by itself; groups smaller than `min_group_size` are only counted.
+Each group is scored by itself; groups smaller than `min_size` are only counted.
 """
 
 import re
@@ -42,12 +42,7 @@ class Breakdown:
         self.title, self.names, self.order = title, names, order
 
     def score_groups(
-        self,
-        metric: Metric,
-        outputs: Sequence[str],
-        references: References,
-        *,
-        min_group_size: int = 1,
+        self, metric: Metric, outputs: Sequence[str], references: References, *, min_size: int = 1
     ) -> list[GroupScore]:
         """Score each group; empty groups are left out."""
         members: dict[str, list[int]] = {name: [] for name in self.order}
@@ -58,7 +53,7 @@ class Breakdown:
         for name in [*self.order, *sorted(members.keys() - set(self.order))]:
             if rows := members[name]:
                 texts, chosen = [outputs[row] for row in rows], [references[row] for row in rows]
-                is_scored = len(rows) >= min_group_size
+                is_scored = len(rows) >= min_size
                 score = compute_score(metric, texts, chosen) if is_scored else None
                 result.append(GroupScore(name, len(rows), score))
         return result

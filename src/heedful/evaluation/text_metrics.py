@@ -148,8 +148,9 @@ CHARACTER_ERROR_RATE = ErrorRate("CER", "character", list, edit_distance)
 # ----- ROUGE -----
 
 RougeVariant = Literal["fmeasure", "precision", "recall"]
-Overlap = Callable[[Sequence[str], Sequence[str]], tuple[int, int, int]]
+OverlapCounts = tuple[int, int, int]
 """Number of shared units, units of the hypothesis, units of the reference."""
+Overlap = Callable[[Sequence[str], Sequence[str]], OverlapCounts]
 
 _MIN_STEM_LENGTH = 4  # the package rouge-score leaves shorter words as they are
 
@@ -213,20 +214,17 @@ class Rouge(SentenceMetric):
         return [stem(word) if len(word) >= _MIN_STEM_LENGTH else word for word in words]
 
 
-def _ngram_overlap(order: int) -> Overlap:
-    def overlap(hypothesis: Sequence[str], reference: Sequence[str]) -> tuple[int, int, int]:
-        one, other = ngrams(hypothesis, order), ngrams(reference, order)
-        return multiset_overlap(one, other), len(one), len(other)
-
-    return overlap
+def _ngram_overlap(order: int, words: Sequence[str], reference: Sequence[str]) -> OverlapCounts:
+    one, other = ngrams(words, order), ngrams(reference, order)
+    return multiset_overlap(one, other), len(one), len(other)
 
 
-def _lcs_overlap(hypothesis: Sequence[str], reference: Sequence[str]) -> tuple[int, int, int]:
+def _lcs_overlap(hypothesis: Sequence[str], reference: Sequence[str]) -> OverlapCounts:
     return lcs_length(hypothesis, reference), len(hypothesis), len(reference)
 
 
-ROUGE_1 = Rouge("ROUGE-1", _ngram_overlap(1))
-ROUGE_2 = Rouge("ROUGE-2", _ngram_overlap(2))
+ROUGE_1 = Rouge("ROUGE-1", partial(_ngram_overlap, 1))
+ROUGE_2 = Rouge("ROUGE-2", partial(_ngram_overlap, 2))
 ROUGE_L = Rouge("ROUGE-L", _lcs_overlap)
 """Longest common subsequence of words; a text counts as one sentence."""
 

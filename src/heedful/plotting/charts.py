@@ -317,14 +317,13 @@ class _Series:
             return [format_px(scale.to_pixel(end)) for end in (low, value + error)]
 
         x, y = self.plot.x.to_pixel(point.x), self.plot.y.to_pixel(point.y)
-        paths = []
         if point.x_error:
             left, right = ends(point.x, point.x_error, self.plot.x)
+            add_path(self.group, "error-bar", f"M{left},{format_px(y)} H{right}")
             caps = (f"M{end},{format_px(y - _CAP)} v{2 * _CAP}" for end in (left, right))
-            paths += [f"M{left},{format_px(y)} H{right}", " ".join(caps)]
+            add_path(self.group, "error-bar", " ".join(caps))
         if point.y_error:
             low, high = ends(point.y, point.y_error, self.plot.y)
+            add_path(self.group, "error-bar", f"M{format_px(x)},{low} V{high}")
             caps = (f"M{format_px(x - _CAP)},{end} h{2 * _CAP}" for end in (low, high))
-            paths += [f"M{format_px(x)},{low} V{high}", " ".join(caps)]
-        for path in paths:
-            add_path(self.group, "error-bar", path)
+            add_path(self.group, "error-bar", " ".join(caps))

@@ -25,7 +25,7 @@ def test_groups_are_ordered_and_empty_ones_left_out():
 
 
 def test_small_group_has_no_score():
-    result = score(NAMES, OUTPUTS, REFERENCES, min_group_size=2)
+    result = score(NAMES, OUTPUTS, REFERENCES, min_size=2)
     assert result[1] == GroupScore("b", 1, None)
     assert result[0].score is not None
 

@@ -61,7 +61,7 @@ def test_length_bins_keep_pairs_in_order():
 
 
 def test_small_length_bin_has_no_score():
-    _, result = metric([1, 2, 2, 2, 3, 3], min_group_size=3)
+    _, result = metric([1, 2, 2, 2, 3, 3], min_size=3)
     assert [(each.name, each.size) for each in result] == [("1", 1), ("2", 3), ("3", 2)]
     assert [each.score is None for each in result] == [True, False, True]
 
@@ -88,7 +88,7 @@ def test_single_bin_has_the_score_of_the_test_set():
 
 @given(st.lists(st.integers(0, 40), max_size=30), st.integers(1, 12), st.integers(0, 5))
 def test_every_output_is_in_exactly_one_bin(lengths, width, least):
-    _, result = metric(lengths, width=width, min_group_size=least)
+    _, result = metric(lengths, width=width, min_size=least)
     ranges = [list(map(int, f"{each.name}-{each.name}".split("-"))) for each in result]
     assert ranges == sorted(ranges)
     assert sum(each.size for each in result) == len(lengths)
