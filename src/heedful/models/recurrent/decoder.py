@@ -119,11 +119,11 @@ class CopyBridgeConfig(BridgeConfigBase):
     def build(
         self, summary_size: int, encoder: EncoderStateSizes, decoder: RecurrentDecoderConfigBase
     ) -> Bridge:
-        given = ", ".join(map(str, encoder.final_state_sizes)) or "unknown"
+        actual = ", ".join(map(str, encoder.final_state_sizes)) or "unknown"
         needed = ", ".join([str(decoder.hidden_size)] * decoder.num_layers)
-        message = f"'copy' needs encoder layers of sizes {needed}, but they are {given}"
+        message = f"'copy' needs encoder layers of sizes {needed}, but they are {actual}"
         hint = "give both the same num_layers and hidden_size, or choose 'tanh'"
-        check(given == needed, "bridge.type", message, hint)
+        check(actual == needed, "bridge.type", message, hint)
         return super().build(summary_size, encoder, decoder)
 
 
