@@ -216,15 +216,13 @@ def _num_chunks(log_probs: LogProbs) -> int:
     return -(-log_probs.size(1) // tuning.CANDIDATE_CHUNK_SIZE)
 
 
-def _best_chunks(
-    log_probs: LogProbs, totals: Float[Tensor, "U K"], count: int
-) -> Int[Tensor, "U C"]:
-    """Return the chunks of each beam with the largest maxima; the last of a row may be shorter."""
+def _best_chunks(log_probs: LogProbs, totals: Float[Tensor, "U K"], k: int) -> Int[Tensor, "U C"]:
+    """Return the k chunks of each beam with the largest maxima; a last one may be shorter."""
     whole = log_probs.size(1) // tuning.CANDIDATE_CHUNK_SIZE * tuning.CANDIDATE_CHUNK_SIZE
     maxima = log_probs[:, :whole].unflatten(1, (-1, tuning.CANDIDATE_CHUNK_SIZE)).amax(dim=-1)
     if whole < log_probs.size(1):
         maxima = torch.cat([maxima, log_probs[:, whole:].amax(dim=-1, keepdim=True)], dim=1)
-    return (totals.view(-1, 1) + maxima).view(len(totals), -1).topk(count).indices
+    return (totals.view(-1, 1) + maxima).view(len(totals), -1).topk(k).indices
 
 
 def _windows(log_probs: LogProbs, starts: Int[Tensor, "U C"]) -> Float[Tensor, "U C chunk"]:

@@ -69,9 +69,7 @@ def accelerate(module: Module, device: torch.device) -> Module:
     Parts without one, inside and out, are the same objects as before; `module` is not changed. Its
     parameters must stay constant for as long as the accelerated module is used.
     """
-    children = {
-        name: child and accelerate(child, device) for name, child in module._modules.items()
-    }
+    children = {key: child and accelerate(child, device) for key, child in module._modules.items()}
     match = next((entry for entry in REGISTRY if entry.matches(module, device)), None)
     if match is None and all(child is module._modules[name] for name, child in children.items()):
         return module

@@ -27,9 +27,7 @@ from heedful.layers.rnn_cells import (
 from heedful.layers.self_attention import AttendFunction
 from heedful.pytree import map_tensors, tensors_of
 from heedful.shapes import (
-    Context,
     Float,
-    Hidden,
     HiddenStates,
     LayerInputs,
     LayerOutputs,
@@ -127,7 +125,7 @@ def attend_in_chunks(
     positions: Positions,
     memory: Any,
     parameters: Sequence[Tensor],
-) -> Context:
+) -> HiddenStates:
     """Kernel of `attend_at_positions` for `QUERY_CHUNK_SIZE` queries at a time.
 
     Chunks are computed again for the gradient, so that memory does not grow with the product of
@@ -158,7 +156,7 @@ class _ChunkedAttention(torch.autograd.Function):
         queries: HiddenStates,
         positions: Positions,
         *tensors: Tensor,
-    ) -> Context:
+    ) -> HiddenStates:
         device, chunk_size = queries.device.type, tuning.QUERY_CHUNK_SIZE
         starts = range(0, queries.size(1), chunk_size)
         ctx.attend, ctx.num_memory_tensors = attend, num_memory_tensors
@@ -178,7 +176,7 @@ class _ChunkedAttention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_outputs: Context) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_outputs: HiddenStates) -> tuple[Tensor | None, ...]:
         queries, positions, *tensors = ctx.saved_tensors
         needs_grad = ctx.needs_input_grad[4:]
         memory = [tensor.detach() for tensor in tensors[: ctx.num_memory_tensors]]
@@ -256,9 +254,7 @@ def torch_outputs(cell: RecurrentCell, inputs: LayerInputs, state: RecurrentStat
     return kernel.layer(inputs, hidden)[0]
 
 
-def torch_states(
-    cell: RecurrentCell, inputs: LayerInputs, state: RecurrentState
-) -> tuple[Tensor, ...]:
+def torch_states(cell: RecurrentCell, inputs: LayerInputs, state: RecurrentState) -> RecurrentState:
     """Kernel of `unroll_states`."""
     outputs = torch_outputs(cell, inputs, state)
     return (outputs, *(carried.unsqueeze(1).expand_as(outputs) for carried in state[1:]))
@@ -282,7 +278,7 @@ def torch_final_state(
 
 def run_with_frozen_padding(
     cell: LSTMCell, inputs: LayerInputs, lengths: Lengths, state: RecurrentState
-) -> tuple[LayerOutputs, Hidden]:
+) -> tuple[LayerOutputs, Float[Tensor, "B D"]]:
     """Return the outputs and the final cell states; in padding the gates keep the cell state.
 
     An additional input is 1 in padding and 0 before it. Its weights close the input gate and open
@@ -310,7 +306,7 @@ def run_with_frozen_padding(
 
 def run_packed(
     cell: LSTMCell, inputs: LayerInputs, lengths: Lengths, state: RecurrentState
-) -> tuple[LayerOutputs, Hidden]:
+) -> tuple[LayerOutputs, Float[Tensor, "B D"]]:
     """Return the outputs, zero in padding, and the final cell states, from a `PackedSequence`."""
     # An empty row cannot be packed: it reads one input, and its cell state is restored.
     packed_inputs = pack_padded_sequence(

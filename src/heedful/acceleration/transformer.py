@@ -45,17 +45,7 @@ from heedful.models.output_heads import SoftmaxHead
 from heedful.models.transformer import TransformerDecoder, TransformerDecoderState
 from heedful.pytree import map_tensors
 from heedful.search import StepOutput
-from heedful.shapes import (
-    Float,
-    HiddenStates,
-    Int,
-    LayerOutputs,
-    Lengths,
-    Mask,
-    SourceMask,
-    StepTokens,
-    Values,
-)
+from heedful.shapes import Float, HiddenStates, Int, Lengths, Mask, SourceMask, StepTokens, Values
 
 TokenVectors = Float[Tensor, "N D"]
 """The real positions of a batch, one below the other."""
@@ -230,11 +220,11 @@ class Unpadding(NamedTuple):
         """Find the real positions."""
         return cls(mask, mask.flatten().nonzero().squeeze(1))
 
-    def unpad(self, padded: LayerOutputs) -> TokenVectors:
+    def unpad(self, padded: HiddenStates) -> TokenVectors:
         """Return the real positions."""
         return padded.flatten(0, 1).index_select(0, self.indices)
 
-    def pad(self, tokens: TokenVectors) -> LayerOutputs:
+    def pad(self, tokens: TokenVectors) -> HiddenStates:
         """Put the real positions back among zeros."""
         padded = tokens.new_zeros(self.mask.numel(), tokens.size(1))
         return padded.index_copy_(0, self.indices, tokens).view(*self.mask.shape, -1)
@@ -247,8 +237,8 @@ class Unpadding(NamedTuple):
 
 
 def encode_unpadded(
-    layers: Iterable[TransformerLayer], inputs: LayerOutputs, mask: SourceMask
-) -> LayerOutputs:
+    layers: Iterable[TransformerLayer], inputs: HiddenStates, mask: SourceMask
+) -> HiddenStates:
     """Run standard layers over whole sequences; only attention sees the padding."""
     unpadding = Unpadding.from_mask(mask)
     tokens = unpadding.unpad(inputs)
@@ -279,7 +269,7 @@ def encode_unpadded(
 
 
 def build_memories_unpadded(
-    layers: Iterable[TransformerLayer], states: LayerOutputs, mask: SourceMask
+    layers: Iterable[TransformerLayer], states: HiddenStates, mask: SourceMask
 ) -> Memories:
     """Build the memories of standard cross-attention without projecting padding."""
     unpadding = Unpadding.from_mask(mask)

@@ -178,7 +178,7 @@ class SingleHeadAttention(Attention):
         if state is None and not need_weights and self.is_softmax_attention:
             return AttentionOutput(self.compute_context(queries, memory), None, None, None)
         if self.score.uses_history and queries.size(-2) > 1:
-            return self._attend_sequentially(queries, memory, state)
+            return self._attend_steps(queries, memory, state)
         alignment = self.compute_weights(queries, memory, state)
         weights = alignment.weights
         context = self.readout(self.dropout(weights), memory.values, queries)
@@ -192,9 +192,7 @@ class SingleHeadAttention(Attention):
             )
         return AttentionOutput(context, weights, alignment, state)
 
-    def _attend_sequentially(
-        self, queries: Queries, memory: Memory, state: MaybeState
-    ) -> AttentionOutput:
+    def _attend_steps(self, queries: Queries, memory: Memory, state: MaybeState) -> AttentionOutput:
         step_state: MaybeState = state or self.initial_state(memory)
         contexts, alignments = [], []
         for step, query in enumerate(queries.split(1, dim=-2)):

@@ -15,6 +15,7 @@ from heedful.shapes import Bool, Float, Int, Lengths, PerPosition, Values
 
 # One tensor (*B, S, A), or a nested tuple of them where several scores prepare keys.
 PreparedKeys = Any
+Device = torch.device | None
 
 
 class Memory(NamedTuple):
@@ -51,22 +52,18 @@ def padding_mask(lengths: Lengths, size: int) -> Bool[Tensor, "B 1 S"]:
     return (positions < lengths[:, None])[:, None, :]
 
 
-def causal_mask(size: int, *, device: torch.device | None = None) -> Bool[Tensor, "S S"]:
+def causal_mask(size: int, *, device: Device = None) -> Bool[Tensor, "S S"]:
     """Mask positions after the query."""
     return torch.ones(size, size, dtype=torch.bool, device=device).tril()
 
 
-def window_mask(
-    size: int, half_width: int, *, device: torch.device | None = None
-) -> Bool[Tensor, "S S"]:
+def window_mask(size: int, half_width: int, *, device: Device = None) -> Bool[Tensor, "S S"]:
     """Mask positions more than `half_width` before or after the query."""
     positions = torch.arange(size, device=device)
     return (positions[:, None] - positions).abs() <= half_width
 
 
-def block_local_mask(
-    size: int, block_size: int, *, device: torch.device | None = None
-) -> Bool[Tensor, "S S"]:
+def block_local_mask(size: int, block_size: int, *, device: Device = None) -> Bool[Tensor, "S S"]:
     """Mask positions outside the block of the query (Liu et al. 2018)."""
     blocks = torch.arange(size, device=device) // block_size
     return blocks[:, None] == blocks

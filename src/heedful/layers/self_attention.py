@@ -331,7 +331,7 @@ class CompressedSelfAttention(SelfAttention):
                 list(self.attention.parameters()),
             )
         last = positions.lengths.unsqueeze(1) + torch.arange(self.stride - 1, device=device)
-        recent = _gather_positions(recent_and_new, last)
+        recent = _gather(recent_and_new, last)
         return SelfAttentionOutput(outputs, weights, SelfAttentionCache(kv_cache, recent=recent))
 
     def _append(
@@ -348,7 +348,7 @@ class CompressedSelfAttention(SelfAttention):
         segment_starts = segments * self.stride - starts + self.stride - 1  # (B, segments)
         index = segment_starts.unsqueeze(-1) + torch.arange(self.stride, device=starts.device)
         index = index.flatten(1).clamp(max=recent_and_new.size(1) - 1)
-        compressed = self._compress(_gather_positions(recent_and_new, index))
+        compressed = self._compress(_gather(recent_and_new, index))
         return write_to_cache(kv_cache, compressed, segments)
 
     def _compress(self, inputs: Float[Tensor, "B R D"]) -> KVCache:
@@ -360,9 +360,7 @@ class CompressedSelfAttention(SelfAttention):
         return KVCache(*self.attention.build_memory(values, full_mask, keys=keys)[:2])
 
 
-def _gather_positions(
-    inputs: Float[Tensor, "B R D"], index: Int[Tensor, "B N"]
-) -> Float[Tensor, "B N D"]:
+def _gather(inputs: Float[Tensor, "B R D"], index: Int[Tensor, "B N"]) -> Float[Tensor, "B N D"]:
     return inputs.gather(1, index.unsqueeze(-1).expand(-1, -1, inputs.size(-1)))
 
 
