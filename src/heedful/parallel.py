@@ -1,12 +1,9 @@
 """Worker processes: tasks go out in chunks, results come back in order.
 
-A worker is this module run in a fresh interpreter: it imports nothing of the script that started
-it, and talks to it over a `multiprocessing.connection` that only the two have. Invariants: results
-come in the order of the tasks, a bounded number of tasks is in flight, a worker that dies is
-noticed, and no worker outlives its parent, however that ends.
+A worker is this module in a fresh interpreter, which imports nothing of the script that started it.
+Invariants: results come in the order of the tasks, a bounded number of tasks is in flight, a worker
+that dies is noticed, and no worker outlives its parent, however that ends.
 """
-
-from __future__ import annotations
 
 import os
 import signal
@@ -25,16 +22,6 @@ from time import monotonic
 from typing import Any, Generic, NamedTuple, NoReturn, Protocol, Self, TypeVar
 
 from heedful.errors import HeedfulError
-
-__all__ = [
-    "WorkerDiedError",
-    "WorkerJob",
-    "WorkerProcess",
-    "available_cores",
-    "chunks_as_available",
-    "fixed_size_chunks",
-    "worker_pool",
-]
 
 Item = TypeVar("Item")
 Task = TypeVar("Task")
@@ -63,12 +50,8 @@ class WorkerDiedError(HeedfulError):
     def __init__(self, name: str, returncode: int) -> None:
         killed = returncode < 0
         how = f"killed by {signal.Signals(-returncode).name}" if killed else f"exit {returncode}"
-        super().__init__(
-            name,
-            f"the process died ({how})",
-            "if memory ran out, use fewer processes or smaller batches; what was finished before "
-            "is kept",
-        )
+        hint = "if memory ran out, use fewer processes or smaller batches; finished work is kept"
+        super().__init__(name, f"the process died ({how})", hint)
         self.returncode = returncode
 
 
@@ -288,10 +271,9 @@ def fixed_size_chunks(items: Iterable[Item], *, max_size: int) -> Iterator[list[
 def chunks_as_available(
     items: Iterable[Item], *, max_size: int, max_wait: float = MAX_WAIT_SECONDS
 ) -> Iterator[list[Item]]:
-    """Yield chunks of what has arrived, 1 to `max_size` items.
+    """Yield chunks of what has arrived, 1 to `max_size` items; a thread reads ahead by as many.
 
-    For pipes: the writer may wait for the answer to a line before it sends the next. A thread
-    reads ahead, by at most `max_size` items.
+    For pipes: the writer may wait for the answer to a line before it sends the next.
     """
     queue: Queue[Item | _End] = Queue(maxsize=max_size)
     Thread(target=_fill_queue, args=(items, queue), daemon=True).start()

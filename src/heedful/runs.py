@@ -12,8 +12,6 @@
 Invariant: nothing is pickled, and a missing or altered file is reported before it is used.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -24,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.config import parse_override, read_settings, to_yaml, validate_settings
-from heedful.errors import ConfigError, RunError, check
+from heedful.errors import RunError, check
 from heedful.recipes import Recipe
 from heedful.storage.atomic import atomic_replace, explain_os_errors, write_text
 from heedful.storage.manifest import (
@@ -79,7 +77,8 @@ class Run:
         if (self.folder / MANIFEST).exists():
             metadata = read_and_verify_manifest(self.folder)
             del metadata["files"]
-            self._replace(_CONFIG, partial(_write_config, recipe), metadata)
+            text = to_yaml(recipe)
+            self._replace(_CONFIG, lambda path: path.write_text(text, encoding="utf-8"), metadata)
         else:
             write_text(self.folder / _CONFIG, to_yaml(recipe))
 
@@ -94,7 +93,7 @@ class Run:
         }
         self._replace(_WEIGHTS, lambda path: save_weights(state_dict, path), metadata)
 
-    def _replace(self, name: str, write: Callable[[Path], None], metadata: dict[str, Any]) -> None:
+    def _replace(self, name: str, write: Callable[[Path], Any], metadata: dict[str, Any]) -> None:
         files = [path for path in (self.folder / _TOKENIZERS_FOLDER).rglob("*") if path.is_file()]
         files += [self.folder / _CONFIG, self.folder / _WEIGHTS]
         unchanged = [path for path in files if path.name != name]
@@ -102,23 +101,16 @@ class Run:
 
     def verify(self) -> dict[str, Any]:
         """Verify every file against the manifest, and return it."""
-        check(
-            (self.folder / MANIFEST).exists() or not self.exists,
-            str(self.folder),
-            "training has not saved parameters here yet",
-            "wait for the first validation, or run the same `heedful train` command again",
-            RunError,
-        )
+        path = self.folder / MANIFEST
+        message = "training has not saved parameters here yet"
+        hint = "wait for the first validation, or run the same `heedful train` command again"
+        check(path.exists() or not self.exists, str(self.folder), message, hint, RunError)
         require_folder(self.folder, "run folder", "name a folder written by `heedful train`")
         manifest = read_and_verify_manifest(self.folder)
-        check(
-            manifest.get("format") == FORMAT_VERSION,
-            str(self.folder / MANIFEST),
-            f"the run has format {manifest.get('format')}, but this version of heedful reads "
-            f"format {FORMAT_VERSION}",
-            f"use the version that wrote it ({manifest.get('heedful', 'unknown')}), or train again",
-            RunError,
-        )
+        version, writer = manifest.get("format"), manifest.get("heedful", "unknown")
+        message = f"has format {version}, but this version of heedful reads format {FORMAT_VERSION}"
+        hint = f"use the version that wrote it ({writer}), or train again"
+        check(version == FORMAT_VERSION, str(path), message, hint, RunError)
         return manifest
 
     def load_weights_into(self, model: nn.Module) -> None:
@@ -147,10 +139,6 @@ class Run:
                 write_text(path, "".join(line for line in lines if _read_step(line) <= step))
 
 
-def _write_config(recipe: Recipe, path: Path) -> None:
-    path.write_text(to_yaml(recipe), encoding="utf-8")
-
-
 def _read_step(line: str) -> float:
     try:
         return float(json.loads(line)["step"])
@@ -164,12 +152,9 @@ def resolve_device(name: str = "auto") -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     device_type, _, index = name.partition(":")
     count = torch.cuda.device_count() if device_type == "cuda" else int(name == "cpu")
-    if not (index or "0").isdigit() or int(index or 0) >= count:
-        raise ConfigError(
-            "--device",
-            f"there is no device called {name!r}",
-            "choose cpu, cuda, cuda:1 and so on, or auto",
-        )
+    is_known = (index or "0").isdigit() and int(index or 0) < count
+    hint = "choose cpu, cuda, cuda:1 and so on, or auto"
+    check(is_known, "--device", f"there is no device called {name!r}", hint)
     return torch.device(name)
 
 
@@ -183,24 +168,17 @@ def load(
 ) -> Any:
     """Load a trained model, after verifying every file against the manifest.
 
-    Its task decides the type: a `Translator`, a `TextGenerator` and so on. `overrides` are
-    settings of decoding, such as "decoding.beam_size=10"; `ensemble_with` are further runs whose
-    models form an ensemble with this one. A run of another task than `task_name` is an error.
+    Its task decides the type: a `Translator`, a `TextGenerator` and so on. `overrides` are settings
+    such as "decoding.beam_size=10"; `ensemble_with` are further runs that form an ensemble with
+    this one. A run of another task than `task_name` is an error.
     """
     torch_device = resolve_device(device)
-
-    def load_run(folder: Path | str) -> LoadedRun:
-        return _load_run(folder, torch_device)
-
-    first = _load_run(run_dir, torch_device, overrides)
+    load_run = partial(_load_run, device=torch_device)
+    first = load_run(run_dir, overrides=overrides)
     task: Task = first.config.task
-    check(
-        task_name in (None, task.name),
-        str(run_dir),
-        f"this run {task.description}",
-        f"use `heedful {task.next_command.format(run=run_dir)}`",
-        RunError,
-    )
+    hint = f"use `heedful {task.next_command.format(run=run_dir)}`"
+    is_expected = task_name in (None, task.name)
+    check(is_expected, str(run_dir), f"this run {task.description}", hint, RunError)
     members = [first, *map(load_run, ensemble_with)]
     return task.build_predictor(members, torch_device, load_run)
 

@@ -184,8 +184,7 @@ def test_killed_worker_ends_the_command(translating, tmp_path, is_busy):
     assert message.startswith("heedful: worker ")
     assert message.endswith(
         ": the process died (killed by SIGKILL)\n"
-        "  if memory ran out, use fewer processes or smaller batches; what was finished before is "
-        "kept\n"
+        "  if memory ran out, use fewer processes or smaller batches; finished work is kept\n"
     )
     check_all_exit(pids)
 

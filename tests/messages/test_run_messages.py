@@ -117,7 +117,7 @@ def test_a_run_of_another_format(call, copied):
     ended = call("translate", copied)
     assert ended.code == 2
     assert ended.err == (
-        f"heedful: {path}: the run has format 99, but this version of heedful reads format 2\n"
+        f"heedful: {path}: has format 99, but this version of heedful reads format 2\n"
         "  use the version that wrote it (0.1.0), or train again\n"
     )
 

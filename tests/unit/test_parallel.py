@@ -203,8 +203,7 @@ def test_worker_killed_while_idle_is_reported_at_once():
             next(results)
     end.set()
     assert caught.value.hint == (
-        "if memory ran out, use fewer processes or smaller batches; what was finished before is "
-        "kept"
+        "if memory ran out, use fewer processes or smaller batches; finished work is kept"
     )
 
 

@@ -1,16 +1,16 @@
 """--auto-find-batch-size: the largest batch of the longest sequences that fits into memory.
 
-Training steps on random tokens run in a child process, with doubled numbers of rows until one does
-not fit, then with bisection. Invariant: the batch size that is returned was tried and did fit, and
-neither memory nor random numbers of this process are touched.
+Training steps on random tokens run in a child process, with doubled numbers of rows, then bisected.
+Invariant: the result was tried and did fit; memory and random numbers of this process are not
+touched.
 """
-
-from __future__ import annotations
 
 import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
 from typing import NamedTuple, Self
 
 import torch
@@ -69,10 +69,7 @@ def with_saved_batch_size(recipe: Recipe, run: Run) -> Recipe:
 def _with_batch_size(recipe: Recipe, size: int) -> Recipe:
     settings = recipe.model_dump(mode="json")
     *path, last = recipe.task.batch_size_setting.split(".")
-    section = settings
-    for name in path:
-        section = section[name]
-    section[last] = size
+    reduce(getitem, path, settings)[last] = size
     return validate_settings(Recipe, settings, location=_OPTION)
 
 
@@ -87,8 +84,7 @@ def find_largest_batch_size(
 ) -> int:
     """Return the largest value of the task's batch size setting that fits.
 
-    `memory_limit` is in bytes, for this process or for its part of a GPU; a batch is divided among
-    `world_size` processes.
+    `memory_limit` is in bytes, per process or GPU; `world_size` processes divide a batch.
     """
     task = recipe.task
     budget, budget_source = _memory_budget(device, memory_limit, world_size)
@@ -96,8 +92,8 @@ def find_largest_batch_size(
     max_rows = task.max_rows(data_module)
     trials: dict[int, bool] = {}
     sizes = VocabSizes.from_tokenizers(data_module.tokenizers)
-    num_threads = torch.get_num_threads()
-    with TrialProcess(MemoryTrial(recipe, sizes, str(device), budget, num_threads)) as process:
+    job = MemoryTrial(recipe, sizes, str(device), budget, torch.get_num_threads())
+    with TrialProcess(job) as process:
         shape = worst_shape(task.worst_case_shapes(data_module), process.activation_bytes)
 
         def fits(rows: int) -> bool:
@@ -108,12 +104,9 @@ def find_largest_batch_size(
         rows = math.floor(fraction * largest_fitting(fits, start, math.ceil(max_rows / fraction)))
     lengths = f"{shape.source_length} + " if shape.source_length else ""
     sequences = f"longest sequences ({lengths}{shape.target_length} tokens)"
-    check(
-        rows or any(trials.values()),
-        _OPTION,
-        f"not even one row of the {sequences} fits into {_format_bytes(max(0, budget))}",
-        "use a smaller model, filter out the longest texts, or raise --memory-limit",
-    )
+    message = f"not even one row of the {sequences} fits into {_format_bytes(max(0, budget))}"
+    hint = "use a smaller model, filter out the longest texts, or raise --memory-limit"
+    check(rows or any(trials.values()), _OPTION, message, hint)
     row_size = task.row_size(shape)
     size = row_size * min(max(1, rows) * world_size, max_rows)
     tried = sorted({(row_size * rows, fit) for rows, fit in trials.items()})
@@ -197,7 +190,7 @@ class MemoryTrial:
     max_bytes: float | None = None
     num_threads: int = 1
 
-    def setup(self, *, is_shared: bool) -> MemoryTrial:
+    def setup(self, *, is_shared: bool) -> Self:
         """Build the trainer."""
         del is_shared
         torch.set_num_threads(self.num_threads)
@@ -295,6 +288,5 @@ class TrialProcess:
             self.__exit__()
             if is_out_of_memory(error):  # not even the model fits
                 return math.inf
-            raise RunError(
-                _OPTION, f"a trial step failed: {error}", f"use the same command without {_OPTION}"
-            ) from error
+            hint = f"use the same command without {_OPTION}"
+            raise RunError(_OPTION, f"a trial step failed: {error}", hint) from error

@@ -1,11 +1,9 @@
 """Checkpoint averaging: a model whose parameters are the mean of several.
 
-Of checkpoints of one run (Vaswani et al. 2017, section 6.1), or of runs with one model and
-vocabulary; averaging runs with different initial parameters gives no good model. Invariants: the
-average of a model with itself is that model, and order does not matter; sums are float64.
+Of checkpoints of one run (Vaswani et al. 2017, section 6.1), or of runs with one model, vocabulary
+and initialization. Invariants: the average of a model with itself is that model, and order does not
+matter; sums are float64.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -46,25 +44,15 @@ def average_checkpoints(
 ) -> list[AveragingInput]:
     """Write a run folder with averaged parameters, and return what was averaged.
 
-    Of each run the `num_last` newest checkpoints, or the `num_best` with the best scores, or else
-    its saved weights.
+    Of each run the `num_last` newest or `num_best` best checkpoints, or else its saved weights.
     """
     runs, output_dir = [Run(folder) for folder in folders], Path(output_dir)
-    check(
-        not output_dir.exists(),
-        str(output_dir),
-        "already exists",
-        "use a folder that does not exist yet",
-        RunError,
-    )
+    hint = "use a folder that does not exist yet"
+    check(not output_dir.exists(), str(output_dir), "already exists", hint, RunError)
     inputs = [item for run in runs for item in _select_inputs(run, num_last, num_best)]
-    check(
-        len(inputs) > 1,
-        str(inputs[0].folder),
-        "there is only one model to average",
-        "name several runs, or several checkpoints with --num-last or --num-best",
-        RunError,
-    )
+    message = "there is only one model to average"
+    hint = "name several runs, or several checkpoints with --num-last or --num-best"
+    check(len(inputs) > 1, str(inputs[0].folder), message, hint, RunError)
     recipe = runs[0].read_recipe()
     for run in runs[1:]:
         _check_compatible(runs[0], run)
@@ -99,8 +87,7 @@ def _load_state_dict(item: AveragingInput, model: nn.Module) -> dict[str, Tensor
         item.run.load_weights_into(model)
     else:
         read_and_verify_manifest(item.checkpoint)
-        path = item.checkpoint / MODEL_FILE
-        load_weights(model, path)
+        load_weights(model, item.checkpoint / MODEL_FILE)
     return unique_weights(model)
 
 
@@ -119,13 +106,9 @@ def _select_inputs(run: Run, num_last: int | None, num_best: int | None) -> list
         scored = sorted((info.score, info.step, info) for info in infos if info.score is not None)
         chosen = [info for _, _, info in scored[:num_best]]
         num_required, description = num_best or 0, "validated checkpoints"
-    check(
-        len(chosen) >= num_required,
-        str(run.checkpoints),
-        f"{num_required} {description} requested, but there are {len(chosen)}",
-        "use fewer, or train with a larger training.checkpoints.keep_last or keep_best",
-        RunError,
-    )
+    message = f"{num_required} {description} requested, but there are {len(chosen)}"
+    hint = "use fewer, or train with a larger training.checkpoints.keep_last or keep_best"
+    check(len(chosen) >= num_required, str(run.checkpoints), message, hint, RunError)
     return [AveragingInput(run, info.step, info.folder, info.score) for info in chosen]
 
 
@@ -134,20 +117,11 @@ def _check_compatible(first: Run, other: Run) -> None:
     recipes = [run.read_recipe() for run in (first, other)]
     model, other_model = (recipe.model_dump(include={"model", "tokenizers"}) for recipe in recipes)
     for name, expected, value in differences(model, other_model):
-        raise RunError(
-            str(other.folder),
-            f"this model has {name}={value}, but that of {first.folder} has {expected}",
-            "average runs of one model",
-        )
+        message = f"this model has {name}={value}, but that of {first.folder} has {expected}"
+        raise RunError(str(other.folder), message, "average runs of one model")
     tokenizers = first.read_tokenizers(recipes[0]), other.read_tokenizers(recipes[1])
     for side, *pair in zip(("source", "target"), *tokenizers, strict=True):
-        tokens, other_tokens = (
-            tokenizer.ids_to_tokens(range(len(tokenizer))) for tokenizer in pair
-        )
-        check(
-            tokens == other_tokens,
-            str(other.folder),
-            f"its {side} vocabulary is not that of {first.folder}",
-            "average runs with one vocabulary: training.init_from reuses that of another run",
-            RunError,
-        )
+        tokens, other_tokens = (vocab.ids_to_tokens(range(len(vocab))) for vocab in pair)
+        message = f"its {side} vocabulary is not that of {first.folder}"
+        hint = "average runs with one vocabulary: training.init_from reuses that of another run"
+        check(tokens == other_tokens, str(other.folder), message, hint, RunError)

@@ -4,8 +4,6 @@ Invariant: the same recipe gives the same batches either way, and a resumed run 
 tokenizers and dev set.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import chain, islice
 from pathlib import Path
@@ -14,21 +12,11 @@ from typing import Any
 from rich.console import Console
 
 from heedful.config import differences
-from heedful.data.dataset_builder import (
-    SHARD_SIZE,
-    DatasetBuilder,
-    DatasetBuilderConfig,
-    folder_digest,
-    tokenization_settings,
-)
+from heedful.data import dataset_builder, sharded_dataset
+from heedful.data.dataset_builder import folder_digest
 from heedful.data.filtering import FilterConfig
 from heedful.data.mixing import MixtureConfig
-from heedful.data.sharded_dataset import (
-    TOKENIZER_FOLDER,
-    PreparedDataConfig,
-    PreparedDataset,
-    load_prepared_dataset,
-)
+from heedful.data.sharded_dataset import TOKENIZER_FOLDER, PreparedDataConfig, PreparedDataset
 from heedful.errors import ConfigError, DataError, check
 from heedful.recipes import Recipe
 from heedful.runs import Run
@@ -36,8 +24,7 @@ from heedful.tasks.task import DataModule, TrainData, VocabSizes
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.training.progress import ProgressReporter, print_line
 
-TOKENS_FOLDER = "tokens"
-"""The folder of a run with the tokens of data that does not fit into memory."""
+TOKENS_FOLDER = "tokens"  # of a run whose data does not fit into memory
 
 
 def load_data(recipe: Recipe, run: Run, console: Console) -> DataModule:
@@ -87,9 +74,6 @@ def _build_data_module(
     return data_module
 
 
-# ----- data in memory
-
-
 def _read_if_small(recipe: Recipe, max_examples: int) -> list[list[Any]] | None:
     """Read the examples of each source; return None if there are more than `max_examples`."""
     corpora: list[list[Any]] = []
@@ -137,9 +121,6 @@ def _split_dev(recipe: Recipe, corpora: list[list[Any]]) -> tuple[list[list[Any]
     return train, dev
 
 
-# ----- data in files
-
-
 def build_prepared_dataset(
     recipe: Recipe,
     folder: Path,
@@ -147,24 +128,22 @@ def build_prepared_dataset(
     *,
     tokenizers: TokenizerPair | None = None,
     workers: int | None = None,
-    shard_size: int = SHARD_SIZE,
+    shard_size: int = dataset_builder.SHARD_SIZE,
 ) -> PreparedDataset:
     """Tokenize the training data of a recipe into files, or what is missing of them.
 
     One process may write to a folder at a time; any number may read it.
     """
     sources, unit = _training_sources(recipe), recipe.task.example_format.name
+    limit = recipe.data.max_in_memory_examples
     for source in sources:
-        check(
-            not source.is_single_pass,
-            source.describe(),
-            f"more than {recipe.data.max_in_memory_examples} {unit} are read twice, but standard "
-            "input can be read only once",
-            "write it to a file first, or raise data.max_in_memory_examples",
-            DataError,
+        message = (
+            f"more than {limit} {unit} are read twice, but standard input can be read only once"
         )
+        hint = "write it to a file first, or raise data.max_in_memory_examples"
+        check(not source.is_single_pass, source.describe(), message, hint, DataError)
     train = recipe.data.train
-    config = DatasetBuilderConfig(
+    config = dataset_builder.DatasetBuilderConfig(
         sources=[source.model_dump(mode="json") for source in sources],
         corpus_weights=train.weights if isinstance(train, MixtureConfig) else [1.0],
         tokenizers=recipe.tokenizers,
@@ -176,7 +155,7 @@ def build_prepared_dataset(
         shard_size=shard_size,
     )
     with ProgressReporter(console) as on_progress:
-        return DatasetBuilder(
+        return dataset_builder.DatasetBuilder(
             folder,
             sources,
             config,
@@ -189,28 +168,23 @@ def build_prepared_dataset(
 
 def open_prepared_dataset(recipe: Recipe, config: PreparedDataConfig) -> PreparedDataset:
     """Open tokens made by `heedful prepare`, if the recipe would tokenize alike."""
-    prepared = load_prepared_dataset(Path(config.path), verify=config.verify)
+    prepared = sharded_dataset.load_prepared_dataset(Path(config.path), verify=config.verify)
     expected = recipe.task.example_format
-    check(
-        prepared.example_format is expected,
-        "data.train.path",
-        f"{config.path} contains {prepared.example_format.description}, but a "
-        f"{recipe.model.type} trains on {expected.description}",
-        "name other tokens, or choose another model",
-    )
-    filtering = _filter_config(recipe)
+    contents = f"{config.path} contains {prepared.example_format.description}"
+    message = f"{contents}, but a {recipe.model.type} trains on {expected.description}"
+    hint = "name other tokens, or choose another model"
+    check(prepared.example_format is expected, "data.train.path", message, hint)
+    filtering, tokenizers = _filter_config(recipe), recipe.tokenizers.model_dump(mode="json")
     settings = {
-        "tokenizers": tokenization_settings(recipe.tokenizers.model_dump(mode="json")),
+        "tokenizers": dataset_builder.tokenization_settings(tokenizers),
         "data.filtering": filtering.model_dump(mode="json") if filtering else None,
     }
     for location, expected in settings.items():
         saved = prepared.settings[location.removeprefix("data.")]
         for name, old, new in differences(saved, expected, location):
-            raise ConfigError(
-                name,
-                f"the tokens in {prepared.folder} were made with {old}, but now it is {new}",
-                "give the settings they were made with, or prepare them again into another folder",
-            )
+            message = f"the tokens in {prepared.folder} were made with {old}, but now it is {new}"
+            hint = "give the settings they were made with, or prepare again into another folder"
+            raise ConfigError(name, message, hint)
     return prepared
 
 
@@ -225,21 +199,17 @@ def _build_from_prepared(
     saved = prepared.folder / TOKENIZER_FOLDER
     if not run.exists:
         run.initialize(recipe, recipe.tokenizers.load(saved))
-    check(
-        folder_digest(run.folder / TOKENIZER_FOLDER) == folder_digest(saved),
-        "data.train",
-        f"the tokens in {prepared.folder} were made with other tokenizers than {run.folder} has",
-        "name another folder with --run, or prepare the tokens with `--tokenizer-from RUN`",
-    )
+    is_same = folder_digest(run.folder / TOKENIZER_FOLDER) == folder_digest(saved)
+    tokens = f"the tokens in {prepared.folder}"
+    message = f"{tokens} were made with other tokenizers than {run.folder} has"
+    hint = "name another folder with --run, or prepare the tokens with `--tokenizer-from RUN`"
+    check(is_same, "data.train", message, hint)
     dev = recipe.data.dev
     dev_examples: list[Any] = dev.read() if dev else prepared.held_out_examples()
-    check(
-        dev_examples,
-        "data.dev",
-        f"{prepared.folder} has no dev data, and the recipe names none",
-        "give what was given to `heedful prepare`, such as "
-        f"{recipe.task.file_options.usage('dev')}",
-    )
+    message = f"{prepared.folder} has no dev data, and the recipe names none"
+    options = recipe.task.file_options.usage("dev")
+    hint = f"give what was given to `heedful prepare`, such as {options}"
+    check(dev_examples, "data.dev", message, hint)
     return _build_data_module(
         recipe, run, dev_examples, console, lambda _: recipe.task.load_train(recipe, prepared)
     )

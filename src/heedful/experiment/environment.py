@@ -1,7 +1,5 @@
 """The machine: environment that results depend on, memory, backends, stop signals."""
 
-from __future__ import annotations
-
 import os
 import platform
 import resource

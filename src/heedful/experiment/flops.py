@@ -7,8 +7,6 @@ positions count, and a model can be counted on the meta device. Recomputation by
 checkpointing counts again; recomputation inside a kernel does not.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy

@@ -5,8 +5,6 @@ they were; a full disk interrupts training only if `training.checkpoints.on_disk
 at the last step.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

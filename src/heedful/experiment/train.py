@@ -6,8 +6,6 @@ extended. A run that was interrupted and resumed takes the same steps, and valid
 the same steps, as one that was not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from itertools import islice

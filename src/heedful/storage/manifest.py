@@ -240,7 +240,7 @@ def add_sha256(folder: Path) -> None:
 
 def replace_with_manifest(
     folder: Path,
-    writers: Mapping[str, Callable[[Path], None]],
+    writers: Mapping[str, Callable[[Path], object]],
     kept: Iterable[Path],
     metadata: Mapping[str, Any],
 ) -> None:

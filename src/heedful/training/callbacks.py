@@ -3,8 +3,6 @@
 Invariant: a callback observes training and cannot change it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -7,12 +7,9 @@
       shards/               sharded tensors of several ranks, in place of optimizer and average
       manifest.json         step and score; size and SHA-256 of every file above
 
-A checkpoint is written to a temporary folder, synced and renamed, so it is complete or absent. It
-is then read back from the disk, and only if that succeeds are older ones removed. Invariant: after
-the first checkpoint there is a good one at every moment.
+It is written to a temporary folder, synced and renamed, then read back from the disk; only if that
+succeeds are older ones removed. Invariant: after the first there is a good one at every moment.
 """
-
-from __future__ import annotations
 
 import json
 import math
@@ -29,7 +26,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from heedful.config import BaseConfig
-from heedful.errors import CorruptRunError, DiskFullError
+from heedful.errors import CorruptRunError, DiskFullError, check
 from heedful.storage import atomic, manifest
 from heedful.storage.state_dict import serialize_safetensors
 
@@ -114,9 +111,8 @@ class CheckpointManager:
             TRAINING_STATE_FILE: serialize_safetensors(snapshot.training_tensors),
             PROGRESS_FILE: [progress.encode()],
         }
-        atomic.check_free_space(
-            path, sum(len(part) for parts in contents.values() for part in parts)
-        )
+        num_bytes = sum(len(part) for parts in contents.values() for part in parts)
+        atomic.check_free_space(path, num_bytes)
         if score is None:
             score = _read_score(path)  # a step that is saved again keeps its score
         elif not math.isfinite(score):
@@ -145,12 +141,10 @@ class CheckpointManager:
                 if info is not infos[-1]:
                     self._log(f"{self.folder}: falling back to the checkpoint at step {info.step}")
                 return _load_snapshot(info)
-        if corrupt := sorted(path.name for path in self.folder.glob(f"{_CORRUPT_PREFIX}*")):
-            raise CorruptRunError(
-                str(self.folder),
-                f"all checkpoints are corrupt ({', '.join(corrupt)})",
-                "restore the folder from a backup, or remove it to train from the start",
-            )
+        corrupt = ", ".join(sorted(path.name for path in self.folder.glob(f"{_CORRUPT_PREFIX}*")))
+        message = f"all checkpoints are corrupt ({corrupt})"
+        hint = "restore the folder from a backup, or remove it to train from the start"
+        check(not corrupt, str(self.folder), message, hint, CorruptRunError)
         return None
 
     def wait_until_verified(self) -> None:

@@ -1,7 +1,5 @@
 """The `training` section of a recipe."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
@@ -9,14 +7,9 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from heedful.config import BaseConfig
 from heedful.data.batching import BatchingConfig
 from heedful.models.scheduled_sampling import ScheduledSamplingConfig, TeacherForcingConfig
+from heedful.training import optim
 from heedful.training.checkpoints import CheckpointConfig
 from heedful.training.objectives import CrossEntropyObjectiveConfig, ObjectiveConfig
-from heedful.training.optim import (
-    AdamWConfig,
-    InverseSqrtScheduleConfig,
-    LRScheduleConfig,
-    OptimizerConfig,
-)
 from heedful.training.trainer import EMAConfig, PrecisionName
 
 
@@ -59,9 +52,9 @@ class TrainingConfig(BaseConfig):
     """With several processes: each holds all parameters (DDP) or a shard of them (FSDP2)."""
     precision: PrecisionName = "fp32"
     """Data type of matrix products; parameters are always fp32."""
-    optimizer: OptimizerConfig = AdamWConfig()
+    optimizer: optim.OptimizerConfig = optim.AdamWConfig()
     """Optimizer and peak learning rate."""
-    lr_scheduler: LRScheduleConfig = InverseSqrtScheduleConfig(warmup_steps=1000)
+    lr_scheduler: optim.LRScheduleConfig = optim.InverseSqrtScheduleConfig(warmup_steps=1000)
     """Learning-rate schedule."""
     max_grad_norm: PositiveFloat | None = 1.0
     """Gradient clipping by global norm; off if null."""

@@ -4,8 +4,6 @@ Invariant: after every step all ranks have the same parameters, which are, but f
 dropout, those that one process would have.
 """
 
-from __future__ import annotations
-
 import copy
 import time
 import warnings
@@ -51,18 +49,15 @@ class _LossOutputsOnly(nn.Module):
     @override
     def forward(self, batch: Any, sampler: InputSampler | None) -> ModelOutput:
         if sampler is not None:
-            output = self.model.forward_scheduled_sampling(batch, sampler)
-        else:
-            output = self.model(batch)
-        return output._replace(weights=None)
+            return self.model.forward_scheduled_sampling(batch, sampler)._replace(weights=None)
+        return self.model(batch)._replace(weights=None)
 
 
 class DDPModule(nn.Module):
     """A model in DistributedDataParallel, which is built at the first forward pass.
 
-    DDP waits for the gradient of every parameter unless it searches the graph of every step for
-    unused ones, which took 5 to 17 % of a step (small recipes, two ranks on CPUs). Few models have
-    unused parameters, so they are searched for once, before the first step.
+    DDP waits for the gradient of every parameter, or searches the graph of every step for unused
+    ones, which took 5 to 17 % of a step (two ranks on CPUs). They are searched for once instead.
     """
 
     def __init__(self, model: nn.Module, dist_context: DistributedContext) -> None:
@@ -103,10 +98,8 @@ class DDPModule(nn.Module):
         for buffer, saved in zip(self.model.buffers(), saved_buffers, strict=True):
             buffer.copy_(saved)
         set_rng_states(rng_states)
-        parameters = self.model.parameters()
-        return any(
-            parameter.requires_grad and id(parameter) not in used for parameter in parameters
-        )
+        trainable = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        return any(id(parameter) not in used for parameter in trainable)
 
 
 def parameters_in_graph(outputs: Any) -> set[int]:
@@ -191,8 +184,7 @@ class DDPContext(DistributedContext):
 class FSDPContext(DDPContext):
     """Ranks that have a shard of every parameter each (FSDP2, `fully_shard`).
 
-    Transformer sublayers are gathered only while they compute; all other parameters, such as
-    embeddings, are gathered for the whole step.
+    Transformer sublayers are gathered while they compute; other parameters for the whole step.
     """
 
     is_sharded = True
@@ -200,18 +192,14 @@ class FSDPContext(DDPContext):
     @override
     def prepare_model(self, model: nn.Module) -> nn.Module:
         for name, parameter in model.named_parameters():
-            check(
-                parameter.dim() > 0,
-                "training.distributed_strategy",
-                f"{name} is a scalar and cannot be sharded",
-                "set training.distributed_strategy=ddp, or choose a model without it",
-            )
+            message = f"{name} is a scalar and cannot be sharded"
+            hint = "set training.distributed_strategy=ddp, or choose a model without it"
+            check(parameter.dim() > 0, "training.distributed_strategy", message, hint)
         # The warning is about outputs that are changed in place; ours are not.
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view")
         self._inference_model = copy.deepcopy(model)
         _free_parameters(self._inference_model)
-        device = next(model.parameters()).device
-        mesh = init_device_mesh(device.type, (self.world_size,))
+        mesh = init_device_mesh(next(model.parameters()).device.type, (self.world_size,))
         # Modules whose parameters are used only in their own forward pass. Cross-attention is none:
         # its keys are projected before the layer is called.
         for module in model.modules():
@@ -262,7 +250,7 @@ class FSDPContext(DDPContext):
         """Return the gathered parameters on the CPU; empty but on the main process."""
         state_dict: dict[str, Tensor] = {}
         for name, tensor in unique_weights(model).items():
-            full = _full_tensor(tensor)
+            full = _full_tensor(tensor)  # collective: on every rank
             if self.is_main_process:
                 state_dict[name] = full.cpu()
         return state_dict

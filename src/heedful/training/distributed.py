@@ -1,11 +1,8 @@
 """Data parallelism: its interface, the case of one process, and joining the group of torchrun.
 
-Every rank sees every batch and takes some of its rows. Invariants: sums over ranks are what one
-process computes, so results do not depend on the number of ranks; if one rank dies, the others end
-with an error instead of waiting forever.
+Every rank sees every batch and takes some of its rows. Invariants: results do not depend on the
+number of ranks; if one rank dies, the others end with an error instead of waiting forever.
 """
-
-from __future__ import annotations
 
 import os
 import re
@@ -134,15 +131,11 @@ def init_distributed(
     # Slow to import and rarely used.
     from heedful.training.data_parallel import DDPContext, FSDPContext
 
-    for name in ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
-        ranks = f"RANK is {os.environ['RANK']} and WORLD_SIZE is {os.environ['WORLD_SIZE']}"
-        check(
-            name in os.environ,
-            name,
-            f"not set, but {ranks}",
-            "start with torchrun, which sets it, or unset RANK to train in one process",
-        )
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    for name in ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        message = f"not set, but RANK is {rank} and WORLD_SIZE is {world_size}"
+        hint = "start with torchrun, which sets it, or unset RANK to train in one process"
+        check(name in os.environ, name, message, hint)
     if device.type == "cuda":
         device = _select_gpu(int(os.environ["LOCAL_RANK"]))
     try:
@@ -164,12 +157,9 @@ def init_distributed(
 
 def _select_gpu(local_rank: int) -> torch.device:
     num_gpus = torch.cuda.device_count()
-    check(
-        local_rank < num_gpus,
-        "--nproc-per-node",
-        f"this is process {local_rank + 1} of its machine, but there are {num_gpus} GPUs",
-        "start one process per GPU, or train with --device cpu",
-    )
+    message = f"this is process {local_rank + 1} of its machine, but there are {num_gpus} GPUs"
+    hint = "start one process per GPU, or train with --device cpu"
+    check(local_rank < num_gpus, "--nproc-per-node", message, hint)
     device = torch.device("cuda", local_rank)
     torch.cuda.set_device(device)  # for NCCL and the random state
     return device

@@ -4,11 +4,9 @@ Invariant: an objective is a sum over tokens or sentences, never a mean. The tra
 gradient does not depend on how examples are grouped into micro-batches.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, cast
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
@@ -35,10 +33,10 @@ from heedful.training.rollouts import (
 
 
 class LossTerms(NamedTuple):
-    """The main loss, by which models are compared, and auxiliary losses by name."""
+    """Summed losses of a batch."""
 
-    main_loss: Scalar
-    auxiliary_losses: Losses
+    main_loss: Scalar  # by which models are compared
+    auxiliary_losses: Losses  # by name
 
 
 class Objective(ABC):
@@ -49,13 +47,10 @@ class Objective(ABC):
         """Return what the sum over a batch is divided by: target tokens or sentences."""
 
     @abstractmethod
-    def __call__(
-        self, model: nn.Module, batch: Any, step: int, unwrapped_model: nn.Module
-    ) -> LossTerms:
+    def __call__(self, model: Any, batch: Any, step: int, unwrapped_model: nn.Module) -> LossTerms:
         """Return the summed losses of a batch at a step, counted from 1.
 
-        `model` may be wrapped for DDP and is called once, with gradients; `unwrapped_model` is the
-        same model, for decoding.
+        `model` may be wrapped for DDP and is called once; `unwrapped_model` is it, for decoding.
         """
 
 
@@ -64,7 +59,6 @@ class CrossEntropyObjective(Objective):
 
     def __init__(
         self,
-        *,
         label_smoothing: float = 0.0,
         scheduled_sampling: ScheduledSamplingConfig | None = None,
     ) -> None:
@@ -77,16 +71,14 @@ class CrossEntropyObjective(Objective):
         return batch.num_targets
 
     @override
-    def __call__(
-        self, model: nn.Module, batch: Any, step: int, unwrapped_model: nn.Module
-    ) -> LossTerms:
+    def __call__(self, model: Any, batch: Any, step: int, unwrapped_model: nn.Module) -> LossTerms:
         sampling = self.scheduled_sampling
         ratio = sampling.teacher_forcing_ratio(step) if sampling is not None else 1.0
         if sampling is None or ratio >= 1:
             output = model(batch)
         else:
             sampler = InputSampler(ratio, sampling.token_choice)
-            output = cast(Any, model).forward_scheduled_sampling(batch, sampler)
+            output = model.forward_scheduled_sampling(batch, sampler)
         loss = negative_log_likelihood(output.log_probs, batch.targets, self.label_smoothing)
         return LossTerms(loss, output.auxiliary_losses)
 
@@ -119,9 +111,7 @@ class CrossEntropyObjectiveConfig(BaseConfig):
     def build(
         self, *, label_smoothing: float, scheduled_sampling: ScheduledSamplingConfig
     ) -> CrossEntropyObjective:
-        return CrossEntropyObjective(
-            label_smoothing=label_smoothing, scheduled_sampling=scheduled_sampling
-        )
+        return CrossEntropyObjective(label_smoothing, scheduled_sampling)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,18 +144,15 @@ class SequenceObjectiveConfigBase(BaseConfig):
     max_length_offset: PositiveInt = 5
     """Tokens added to the maximum length."""
     auxiliary_loss_weight: NonNegativeFloat = 0.05
-    """Weight of the model's auxiliary losses, which are sums over tokens, beside a reward per
-    sentence; 0.05 equals their weight in cross-entropy for sentences of 20 tokens."""
+    """Weight of auxiliary losses, which are sums over tokens, beside a reward per sentence; 0.05
+    equals their weight in cross-entropy for sentences of 20 tokens."""
 
     def build_sampler(self, scheduled_sampling: ScheduledSamplingConfig) -> RolloutSampler:
         """Build the sampler of outputs and their rewards, in place of scheduled sampling."""
-        check(
-            isinstance(scheduled_sampling, TeacherForcingConfig),
-            "training.scheduled_sampling.type",
-            f"the objective {self.type!r} samples whole outputs already, so "
-            f"{scheduled_sampling.type!r} has no effect",
-            "remove training.scheduled_sampling",
-        )
+        location, sampling_type = "training.scheduled_sampling.type", scheduled_sampling.type
+        message = f"{sampling_type!r} has no effect: the objective {self.type!r} samples outputs"
+        is_off = isinstance(scheduled_sampling, TeacherForcingConfig)
+        check(is_off, location, message, "remove training.scheduled_sampling")
         length_limit = LengthLimit(self.max_length_ratio, self.max_length_offset)
         return RolloutSampler(REWARDS[self.reward], length_limit, self.num_samples)
 
@@ -181,9 +168,7 @@ class MinimumRiskObjective(SequenceLevelObjective):
     alpha: float
 
     @override
-    def __call__(
-        self, model: nn.Module, batch: Any, step: int, unwrapped_model: nn.Module
-    ) -> LossTerms:
+    def __call__(self, model: Any, batch: Any, step: int, unwrapped_model: nn.Module) -> LossTerms:
         candidates = self.rollout_sampler(model, batch, unwrapped_model)
         posterior = (self.alpha * candidates.scored.sequence_log_probs).softmax(dim=-1)
         risk = (posterior * (1 - candidates.rewards)).sum()
@@ -205,17 +190,12 @@ class MinimumRiskObjectiveConfig(SequenceObjectiveConfigBase):
         self, *, label_smoothing: float, scheduled_sampling: ScheduledSamplingConfig
     ) -> MinimumRiskObjective:
         sampler = self.build_sampler(scheduled_sampling)
-        check(
-            not label_smoothing,
-            "training.label_smoothing",
-            f"the objective {self.type!r} has no targets to smooth, but this is "
-            f"{label_smoothing:g}",
-            "set training.label_smoothing to 0",
-        )
+        location, value = "training.label_smoothing", f"{label_smoothing:g}"
+        message = f"is {value}, but the objective {self.type!r} has no targets to smooth"
+        check(not label_smoothing, location, message, f"set {location} to 0")
+        weight = self.auxiliary_loss_weight
         return MinimumRiskObjective(
-            rollout_sampler=sampler,
-            alpha=self.alpha,
-            auxiliary_loss_weight=self.auxiliary_loss_weight,
+            rollout_sampler=sampler, alpha=self.alpha, auxiliary_loss_weight=weight
         )
 
 
@@ -240,9 +220,7 @@ class ReinforceObjective(SequenceLevelObjective):
     label_smoothing: float
 
     @override
-    def __call__(
-        self, model: nn.Module, batch: Any, step: int, unwrapped_model: nn.Module
-    ) -> LossTerms:
+    def __call__(self, model: Any, batch: Any, step: int, unwrapped_model: nn.Module) -> LossTerms:
         scored, counts, rewards = candidates = self.rollout_sampler(model, batch, unwrapped_model)
         num_samples = self.rollout_sampler.num_samples
         if self.baseline == "greedy":
@@ -275,11 +253,9 @@ class ReinforceObjectiveConfig(SequenceObjectiveConfigBase):
     Rennie et al. 2017)."""
 
     @model_validator(mode="after")
-    def _check_baseline(self) -> ReinforceObjectiveConfig:
+    def _check_baseline(self) -> Self:
         if self.baseline == "mean" and self.num_samples == 1:
-            raise ValueError(
-                "one sample has no mean of the others; set num_samples to 2 or baseline to 'greedy'"
-            )
+            raise ValueError("a mean of other samples needs num_samples 2, or baseline 'greedy'")
         return self
 
     def build(
@@ -303,9 +279,7 @@ ObjectiveConfig = Annotated[
 
 def check_objective_supported(objective: ObjectiveConfig, model: str) -> None:
     """Raise ConfigError for a sequence-level objective of a model without sources."""
-    check(
-        not isinstance(objective, SequenceObjectiveConfigBase),
-        "training.objective.type",
-        f"{objective.type!r} compares outputs with references, and a {model} has neither",
-        "set training.objective.type to 'cross-entropy'",
-    )
+    is_supported = not isinstance(objective, SequenceObjectiveConfigBase)
+    message = f"{objective.type!r} compares outputs with references, and a {model} has neither"
+    hint = "set training.objective.type to 'cross-entropy'"
+    check(is_supported, "training.objective.type", message, hint)

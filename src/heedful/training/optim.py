@@ -1,29 +1,19 @@
 """Optimizers and learning-rate schedules.
 
 Invariants: each optimizer follows the update rule of its paper, also while the learning rate
-changes; a schedule is a pure function of the step and of the validation scores before it, so it
-has no state to save. Every parameter group has an `lr_scale`, its fraction of the learning rate.
+changes; a schedule is a pure function of the step and the scores before it, with no state to save.
 """
-
-from __future__ import annotations
 
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import torch
-from pydantic import (
-    Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    model_validator,
-)
-from torch import Tensor, nn
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from torch import nn
 from torch.optim import Optimizer
 from typing_extensions import override
 
@@ -48,14 +38,12 @@ class ParamGroupConfig(BaseConfig):
     """Whether the parameters are not trained."""
 
     @model_validator(mode="after")
-    def _check_frozen(self) -> ParamGroupConfig:
+    def _check_frozen(self) -> Self:
         conflicting = sorted(self.model_fields_set & {"lr_scale", "weight_decay"})
-        check(
-            not (self.frozen and conflicting),
-            f"training.optimizer.param_groups, pattern {self.pattern!r}",
-            f"frozen parameters have no {''.join(conflicting[:1])}",
-            "remove one of the two settings",
-        )
+        location = f"training.optimizer.param_groups, pattern {self.pattern!r}"
+        message = f"frozen parameters have no {''.join(conflicting[:1])}"
+        is_valid = not (self.frozen and conflicting)
+        check(is_valid, location, message, "remove one of the two settings")
         return self
 
     def matches(self, names: Iterable[str]) -> bool:
@@ -99,25 +87,19 @@ class OptimizerConfigBase(BaseConfig):
                 {"params": others, "weight_decay": 0.0, "lr_scale": config.lr_scale},
             ]
         groups = [group for group in groups if group["params"]]
-        check(
-            groups,
-            "training.optimizer.param_groups",
-            "all parameters of the model are frozen",
-            "leave some of them trainable",
-        )
+        location, message = "training.optimizer.param_groups", "all parameters are frozen"
+        check(groups, location, message, "leave some of them trainable")
         return self.build_for_groups(groups)
 
     def _check_patterns_match(self, names: Sequence[str]) -> None:
         paths = [name.split(".") for name in names]
         patterns = {".".join([*path[:end], "*"]) for path in paths for end in range(1, len(path))}
         for index, group in enumerate(self.param_groups):
+            location = f"training.optimizer.param_groups.{index}.pattern"
             suggestion = did_you_mean(group.pattern, {*names, *patterns})
-            check(
-                group.matches(names),
-                f"training.optimizer.param_groups.{index}.pattern",
-                f"no parameter matches {group.pattern!r}{suggestion}",
-                choices_hint({pattern for pattern in patterns if pattern.count(".") == 1}),
-            )
+            message = f"no parameter matches {group.pattern!r}{suggestion}"
+            hint = choices_hint({pattern for pattern in patterns if pattern.count(".") == 1})
+            check(group.matches(names), location, message, hint)
 
     @abstractmethod
     def build_for_groups(self, groups: ParamGroups) -> Optimizer:
@@ -148,8 +130,7 @@ class AdamWConfig(AdamConfigBase):
 
     type: Literal["adamw"] = "adamw"
     weight_decay: NonNegativeFloat = 0.0
-    """Decoupled weight decay of matrices, times the learning rate; biases and norm gains have
-    none."""
+    """Decoupled weight decay of matrices, times the learning rate; none for biases and norms."""
     beta2: Fraction = 0.98
     """Decay rate of the mean squared gradient."""
     eps: PositiveFloat = 1e-9
@@ -174,13 +155,10 @@ class SGDConfig(OptimizerConfigBase):
     """Whether to use Nesterov momentum."""
 
     @model_validator(mode="after")
-    def _check_nesterov(self) -> SGDConfig:
-        check(
-            self.momentum or not self.nesterov,
-            "training.optimizer.nesterov",
-            "needs momentum, but training.optimizer.momentum is 0",
-            "set training.optimizer.momentum, for example to 0.9, or remove nesterov",
-        )
+    def _check_nesterov(self) -> Self:
+        message = "needs momentum, but training.optimizer.momentum is 0"
+        hint = "set training.optimizer.momentum, for example to 0.9, or remove nesterov"
+        check(self.momentum or not self.nesterov, "training.optimizer.nesterov", message, hint)
         return self
 
     @override
@@ -198,12 +176,10 @@ class MomentumSGD(Optimizer):
     falling rate also scales down updates that are already in the velocity.
     """
 
-    def __init__(
-        self, groups: ParamGroups, learning_rate: float, momentum: float, *, nesterov: bool
-    ) -> None:
+    def __init__(self, groups: ParamGroups, lr: float, momentum: float, *, nesterov: bool) -> None:
         self.momentum = momentum
         self.nesterov = nesterov
-        super().__init__(groups, {"lr": learning_rate, "weight_decay": 0.0})
+        super().__init__(groups, {"lr": lr, "weight_decay": 0.0})
 
     @override
     @torch.no_grad()
@@ -216,18 +192,15 @@ class MomentumSGD(Optimizer):
             updates = torch._foreach_mul([parameter.grad for parameter in params], -group["lr"])
             if group["weight_decay"]:
                 torch._foreach_add_(updates, params, alpha=-group["lr"] * group["weight_decay"])
-            velocities = [self._velocity(parameter) for parameter in params]
+            for parameter in params:
+                if "velocity" not in self.state[parameter]:
+                    self.state[parameter]["velocity"] = torch.zeros_like(parameter)
+            velocities = [self.state[parameter]["velocity"] for parameter in params]
             torch._foreach_mul_(velocities, self.momentum)
             torch._foreach_add_(velocities, updates)
             if self.nesterov:
                 torch._foreach_add_(updates, velocities, alpha=self.momentum)
             torch._foreach_add_(params, updates if self.nesterov else velocities)
-
-    def _velocity(self, parameter: nn.Parameter) -> Tensor:
-        state = self.state[parameter]
-        if "velocity" not in state:
-            state["velocity"] = torch.zeros_like(parameter)
-        return state["velocity"]
 
 
 class AdadeltaConfig(OptimizerConfigBase):
@@ -257,9 +230,8 @@ class AdagradConfig(OptimizerConfigBase):
 
     @override
     def build_for_groups(self, groups: ParamGroups) -> Optimizer:
-        return torch.optim.Adagrad(
-            groups, lr=self.learning_rate, initial_accumulator_value=self.initial_accumulator_value
-        )
+        initial = self.initial_accumulator_value
+        return torch.optim.Adagrad(groups, self.learning_rate, initial_accumulator_value=initial)
 
 
 OptimizerConfig = Annotated[
@@ -273,14 +245,11 @@ class LRScheduleConfigBase(BaseConfig):
     """Linear warmup, then decay. Steps count from 1; factors are relative to the peak rate."""
 
     type: str
-    warmup_steps: NonNegativeInt = 0
+    warmup_steps: int = Field(default=0, ge=0)
     """Steps over which the learning rate rises linearly from 0."""
 
     def lr_factor(self, step: int, max_steps: int, scores: Sequence[float] = ()) -> float:
-        """Return the learning rate at a step as a fraction of the peak rate.
-
-        `scores` are those of the validations so far; lower is better.
-        """
+        """Return the fraction of the peak rate; `scores` of validations so far, lower is better."""
         warmup = min(1.0, step / self.warmup_steps) if self.warmup_steps else 1.0
         return warmup * self.decay_factor(step, max_steps, scores)
 

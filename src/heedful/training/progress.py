@@ -3,23 +3,14 @@
 On a terminal there is a bar; elsewhere a line is printed every ten seconds. Both show the same.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Self
 
+from rich import progress
 from rich.console import Console, RenderableType
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
 from rich.text import Text
 from typing_extensions import override
 
@@ -46,11 +37,11 @@ class ProgressReporter:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
+        self._bar = progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TimeElapsedColumn(),
             console=console,
             transient=True,
             disable=_is_plain(console),
@@ -83,16 +74,12 @@ class ProgressMeter:
     """Running means of losses and speed, and the estimated time left."""
 
     def __init__(self, fraction_done: FractionDone, *, step: int = 0) -> None:
-        self.fraction_done = fraction_done(step)
+        self._fraction_at, self.fraction_done = fraction_done, fraction_done(step)
         self.loss = math.nan
         self.auxiliary_losses: dict[str, float] = {}
         self.num_skipped_steps = 0
-        self.tokens_per_second = 0.0
-        self._fraction_at = fraction_done
-        self._weight = 0.0
-        self._loss_weight = 0.0
-        self._seconds = 0.0
-        self._fraction_per_step = 0.0
+        self.tokens_per_second = self._seconds = self._fraction_per_step = 0.0  # means
+        self._weight = self._loss_weight = 0.0
         self._last = time.monotonic()
 
     @property
@@ -174,21 +161,21 @@ def show_progress(
     console: Console, *, step: int, fraction_done: FractionDone, metric: str = "loss"
 ) -> Iterator[Callback]:
     """Yield a callback that shows progress; `metric` is that for the best model."""
-    meter, status = ProgressMeter(fraction_done, step=step), ValidationStatus(metric)
+    status = ValidationStatus(metric)
     with _ProgressBar(console, status) as bar:
-        yield _ProgressCallback(bar, meter, status)
+        yield _ProgressCallback(bar, ProgressMeter(fraction_done, step=step), status)
 
 
-class _ProgressBar(Progress):
+class _ProgressBar(progress.Progress):
     """A bar, and below it a line on validations: one line would be too wide."""
 
     def __init__(self, console: Console, status: ValidationStatus) -> None:
         self._status = status  # drawn within the next line
         super().__init__(
-            TextColumn("[bold]training"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[shown]}", markup=False),
+            progress.TextColumn("[bold]training"),
+            progress.BarColumn(),
+            progress.TaskProgressColumn(),
+            progress.TextColumn("{task.fields[shown]}", markup=False),
             console=console,
             transient=True,
             disable=_is_plain(console),
@@ -204,10 +191,8 @@ class _ProgressBar(Progress):
 class _ProgressCallback(Callback):
     """Updates a bar, or prints lines where the bar is disabled."""
 
-    def __init__(self, bar: Progress, meter: ProgressMeter, status: ValidationStatus) -> None:
-        self._bar = bar
-        self._meter = meter
-        self._status = status
+    def __init__(self, bar: _ProgressBar, meter: ProgressMeter, status: ValidationStatus) -> None:
+        self._bar, self._meter, self._status = bar, meter, status
         self._task = bar.add_task("training", total=1.0, shown="")
         bar.update(self._task, completed=meter.fraction_done)
         self._last_printed = time.monotonic()

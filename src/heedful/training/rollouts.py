@@ -1,12 +1,9 @@
 """Rollouts: outputs sampled from a model, their likelihoods and rewards.
 
-Outputs are sampled in eval mode without gradients (dropout is drawn anew at every step, so no
-forward pass over a whole output has that distribution), then scored once with gradients. An output
-that reaches its length limit has no EOS, and its likelihood is that of its tokens. Invariant: the
-likelihoods of all outputs that can be sampled sum to one.
+Outputs are sampled in eval mode (dropout is drawn anew at every step, so no pass over a whole
+output has that distribution), then scored once with gradients; one that reaches its length limit
+has no EOS. Invariant: the likelihoods of all outputs that can be sampled sum to one.
 """
-
-from __future__ import annotations
 
 import math
 from collections import Counter

@@ -1,12 +1,9 @@
 """Training state: progress, its limits, and what a checkpoint holds besides the model.
 
-Optimizer, moving average and random states as tensors, the progress as JSON: no pickle. Tensors of
-which each rank holds a shard are written by torch.distributed.checkpoint (DCP), one file per rank,
-and can be read by any number of ranks. Its metadata is a pickle: load only folders whose hashes
-were verified and whose writer is trusted.
+Optimizer, moving average and random states as tensors, the progress as JSON: no pickle. Sharded
+tensors are written by torch.distributed.checkpoint, a file per rank, for any number of ranks. Its
+metadata is a pickle: load only folders whose hashes were verified and whose writer is trusted.
 """
-
-from __future__ import annotations
 
 import errno
 import warnings
@@ -115,9 +112,7 @@ class TrainingLimits:
         return {name: (values[name], limit) for name, limit in limits.items() if limit is not None}
 
 
-def take_snapshot(
-    trainer: Trainer, progress: TrainingProgress, *, temporary_folder: Path
-) -> Snapshot:
+def take_snapshot(trainer: Trainer, progress: TrainingProgress, temporary_folder: Path) -> Snapshot:
     """Collect what a checkpoint holds; a collective operation.
 
     Sharded tensors are written into `temporary_folder`, next to the checkpoints.
@@ -204,11 +199,8 @@ def _add_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]
 
 
 def _strip_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {
-        name.removeprefix(prefix): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(prefix)
-    }
+    names = [name for name in tensors if name.startswith(prefix)]
+    return {name.removeprefix(prefix): tensors[name] for name in names}
 
 
 def save_sharded_tensors(
@@ -230,9 +222,8 @@ def save_sharded_tensors(
             error = caught
     (has_failed,) = dist_context.all_reduce_any(error is not None)
     if has_failed:
-        raise error or DiskFullError(
-            str(folder), "rank 0 cannot write here", "see the message of rank 0"
-        )
+        hint = "see the message of rank 0"
+        raise error or DiskFullError(str(folder), "rank 0 cannot write here", hint)
     try:
         save(dict(tensors), storage_writer=FileSystemWriter(folder))
     except CheckpointException as failure:

@@ -1,11 +1,9 @@
 """Experiment trackers: TensorBoard, MLflow and Weights & Biases.
 
-Invariants: everything is stored in the run folder unless the tracker's own environment variables
-say otherwise; a tracker that fails, hangs or cannot be reached neither delays nor ends training; a
-resumed run continues the same tracker run; and training draws the same random numbers as without.
+Invariants: all is stored in the run folder unless the tracker's own variables say otherwise; one
+that fails, hangs or cannot be reached neither delays nor ends training, nor changes its random
+numbers; a resumed run continues the same tracker run.
 """
-
-from __future__ import annotations
 
 import json
 import logging
@@ -27,13 +25,7 @@ from typing_extensions import override
 from heedful.config import flatten_settings
 from heedful.errors import check, choices_hint, did_you_mean
 from heedful.storage.atomic import write_text
-from heedful.training.callbacks import (
-    Callback,
-    LoggedSample,
-    PeriodicLogger,
-    StepMetrics,
-    ValidationResult,
-)
+from heedful.training.callbacks import LoggedSample, PeriodicLogger, StepMetrics, ValidationResult
 
 TRACKER_IDS_FILE = "trackers.json"
 _NO_MARKDOWN = "    "  # a text indented so is shown as it is
@@ -117,10 +109,7 @@ class _WandB(Tracker):
     def log(self, record: LogRecord) -> None:
         values: dict[str, Any] = {"step": record.step, **record.scalars}
         if record.samples:
-            rows = [
-                [" ".join(sample.source), sample.reference, sample.text]
-                for sample in record.samples
-            ]
+            rows = [[" ".join(row.source), row.reference, row.text] for row in record.samples]
             values["samples"] = self._table(columns=["source", "reference", "output"], data=rows)
         self._run.log(values)
 
@@ -159,19 +148,16 @@ class _MLflow(Tracker):
         from mlflow.entities import Param
 
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "heedful")
-        experiment = self._client.get_experiment_by_name(name)
-        artifacts = (folder / "artifacts").as_uri() if folder else None
-        experiment_id = (
-            experiment.experiment_id
-            if experiment
-            else self._client.create_experiment(name, artifact_location=artifacts)
-        )
+        if experiment := self._client.get_experiment_by_name(name):
+            experiment_id = experiment.experiment_id
+        else:
+            artifacts = (folder / "artifacts").as_uri() if folder else None
+            experiment_id = self._client.create_experiment(name, artifact_location=artifacts)
         run_id = self._client.create_run(experiment_id, run_name=run_dir.name).info.run_id
         set_tracker_run_id(run_dir, "mlflow", run_id)
         params = [Param(name, str(value)) for name, value in flatten_settings(settings)]
         for start in range(0, len(params), _MAX_PARAMS_PER_REQUEST):
-            chunk = params[start : start + _MAX_PARAMS_PER_REQUEST]
-            self._client.log_batch(run_id, params=chunk)
+            self._client.log_batch(run_id, params=params[start : start + _MAX_PARAMS_PER_REQUEST])
         return run_id
 
     @override
@@ -198,8 +184,7 @@ class _TensorBoard(Tracker):
 
         folder = run_dir / "tensorboard"
         is_new = not folder.exists()
-        # Hides what an interrupted training wrote of steps that are repeated.
-        purge = None if is_new else step
+        purge = None if is_new else step  # hides steps of an interrupted training that are repeated
         self._writer = SummaryWriter(str(folder), purge_step=purge, flush_secs=10)
         if is_new:
             text = indent(json.dumps(settings, indent=2), _NO_MARKDOWN)
@@ -218,34 +203,24 @@ class _TensorBoard(Tracker):
         self._writer.close()
 
 
-TRACKERS: dict[str, type[Tracker]] = {
-    "tensorboard": _TensorBoard,
-    "mlflow": _MLflow,
-    "wandb": _WandB,
-}
+TRACKERS: dict[str, type[Tracker]]
+TRACKERS = {"tensorboard": _TensorBoard, "mlflow": _MLflow, "wandb": _WandB}
 
 
 def build_tracker_callbacks(
     names: Sequence[str], run_dir: Path, settings: Mapping[str, Any], log: Callable[[str], None]
-) -> list[Callback]:
+) -> list[PeriodicLogger]:
     """Build a callback per tracker of a run folder; `log` prints the failure of one."""
     for name in names:
-        check(
-            name in TRACKERS,
-            "--report-to",
-            f"unknown tracker {name!r}{did_you_mean(name, TRACKERS)}",
-            choices_hint(TRACKERS),
-        )
+        message = f"unknown tracker {name!r}{did_you_mean(name, TRACKERS)}"
+        check(name in TRACKERS, "--report-to", message, choices_hint(TRACKERS))
         has_store = name == "mlflow" and not os.environ.get("MLFLOW_TRACKING_URI")
         for package in [name, *(("sqlalchemy", "alembic") if has_store else ())]:
-            spec = find_spec(package)
-            check(
-                # A folder of this name, such as wandb leaves behind, has a spec without origin.
-                spec is not None and spec.origin is not None,
-                f"--report-to {name}",
-                f"the package {package} is not installed",
-                "install it with: pip install 'heedful[track]'",
-            )
+            # A folder of this name, such as wandb leaves behind, has a spec without origin.
+            is_installed = (spec := find_spec(package)) is not None and spec.origin is not None
+            message = f"the package {package} is not installed"
+            hint = "install it with: pip install 'heedful[track]'"
+            check(is_installed, f"--report-to {name}", message, hint)
     return [
         _TrackerCallback(name, partial(TRACKERS[name], run_dir, settings), log)
         for name in dict.fromkeys(names)
@@ -260,9 +235,7 @@ class _TrackerCallback(PeriodicLogger):
     ) -> None:
         """`start` starts the tracker run at a step."""
         super().__init__()
-        self._name = name
-        self._start = start
-        self._log = log
+        self._name, self._start, self._log = name, start, log
         self._has_failed = False
         self._num_skipped = 0
         self._queue: SimpleQueue[LogRecord | None] = SimpleQueue()

@@ -5,8 +5,6 @@ Invariants: the loss of a step is divided by the targets of all its micro-batche
 training; a step whose loss or gradient is not finite changes nothing but the step counter.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -30,8 +28,8 @@ from heedful.training.objectives import Objective
 class ExponentialMovingAverage:
     """a = d a + (1 - d) w after each step n, with d = min(decay, (1 + n) / (10 + n)).
 
-    The second term soon drops the random initial parameters; it is that of TensorFlow's
-    ExponentialMovingAverage with `num_updates`. Polyak & Juditsky 1992 average all steps equally.
+    The second term, TensorFlow's with `num_updates`, soon drops the random initial parameters.
+    Polyak & Juditsky 1992 average all steps equally.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -124,7 +122,6 @@ def _gradient_norm(gradients: Sequence[Tensor]) -> Float[Tensor, ""]:
 PrecisionName = Literal["fp32", "bf16", "fp16"]
 
 _AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
 _INIT_SCALE = 2.0**15  # the largest power of two in fp16, so that an fp16 loss can be scaled
 _GROWTH_INTERVAL = 2000  # as in torch.amp.GradScaler
 # At 1 the scale no longer explains an overflow; beyond 2^32 no gradient is that small.
@@ -134,10 +131,9 @@ _SCALE_RANGE = 1.0, 2.0**32
 class MixedPrecision:
     """Autocast and, in fp16, loss scaling (Micikevicius et al. 2018).
 
-    Parameters, gradients and optimizer state are always fp32. bf16 has the range of fp32; in fp16
-    small gradients underflow, so the loss is multiplied by a scale and the gradients are divided
-    by it. The scale is a power of two, so it rounds nothing, and depends only on which steps
-    overflowed: scale and counter are all there is to save.
+    Parameters, gradients and optimizer state are fp32. In fp16 small gradients underflow, so the
+    loss is multiplied by a scale and the gradients are divided by it. The scale is a power of two,
+    so it rounds nothing; scale and counter are all there is to save.
     """
 
     def __init__(self, name: PrecisionName, device_type: str) -> None:
@@ -175,10 +171,7 @@ class MixedPrecision:
             self._update_scale(2.0)
 
     def handle_overflow(self) -> bool:
-        """Halve the scale and return True if it explains a gradient that is not finite.
-
-        To be called once per such step. A scale of 1 explains nothing.
-        """
+        """Halve the scale after a non-finite step; return False if it is 1, which explains nothing."""
         if self._scale <= _SCALE_RANGE[0]:
             return False
         self._update_scale(0.5)
@@ -186,9 +179,8 @@ class MixedPrecision:
 
     def state_dict(self) -> dict[str, float]:
         """Return what a checkpoint must hold; nothing without loss scaling."""
-        if not self._uses_loss_scaling:
-            return {}
-        return {"scale": self._scale, "steps": float(self._steps_since_rescale)}
+        state = {"scale": self._scale, "steps": float(self._steps_since_rescale)}
+        return state if self._uses_loss_scaling else {}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
         """Restore a saved state; an empty one keeps the initial scale."""
@@ -247,9 +239,7 @@ class Trainer:
         self.step = 0
         self.rng_states_before_step = get_rng_states()
         self._wrapped_model = dist_context.wrap_model(model)
-        self._trainable_parameters = [
-            parameter for parameter in model.parameters() if parameter.requires_grad
-        ]
+        self._trainable_parameters = [p for p in model.parameters() if p.requires_grad]
 
     def train_step(self, micro_batches: Sequence[Any]) -> StepMetrics:
         """Run one optimizer step on a list of micro-batches, or skip it and say why."""
@@ -283,10 +273,7 @@ class Trainer:
     def _accumulate_gradients(
         self, micro_batches: Sequence[Any]
     ) -> tuple[float, dict[str, float], float]:
-        """Add and clip the gradients of all micro-batches on all ranks.
-
-        Returns the loss, the auxiliary losses, and the norm of the gradients before clipping.
-        """
+        """Add and clip the gradients of all micro-batches; return losses and unclipped norm."""
         normalizer = sum(self.objective.normalizer(batch) for batch in micro_batches)
         names: list[str] = []
         values: list[Tensor] = []
@@ -324,9 +311,8 @@ class Trainer:
             return ""
         if has_finite_loss and self.precision.handle_overflow():
             return "overflow"
-        auxiliary = "".join(
-            f", auxiliary loss {name!r} is {value}" for name, value in auxiliary_losses.items()
-        )
+        named = auxiliary_losses.items()
+        auxiliary = "".join(f", auxiliary loss {name!r} is {value}" for name, value in named)
         nonfinite = (
             f"first in {name}"
             for name, parameter in self.model.named_parameters()

@@ -179,7 +179,7 @@ def test_tokens_with_other_settings_are_reported(tmp_path):
     ) == (
         f"tokenizers.source.min_frequency: the tokens in {tmp_path}/tokens were made with 1, "
         "but now it is 2\n"
-        "  give the settings they were made with, or prepare them again into another folder"
+        "  give the settings they were made with, or prepare again into another folder"
     )
     assert message(
         lambda: pairs(tmp_path, setting, "data.filtering.max_length=9"), ConfigError

@@ -50,7 +50,7 @@ def test_reinforce_has_the_defaults_of_its_paper():
 
 def test_single_sample_needs_the_greedy_baseline():
     assert ReinforceObjectiveConfig(num_samples=1, baseline="greedy").num_samples == 1
-    with pytest.raises(ValidationError, match="one sample has no mean of the others"):
+    with pytest.raises(ValidationError, match="a mean of other samples needs num_samples 2"):
         ReinforceObjectiveConfig(num_samples=1)
 
 
@@ -59,8 +59,8 @@ def test_sequence_objective_with_scheduled_sampling_is_an_error(objective):
     with pytest.raises(ConfigError) as caught:
         objective.build(label_smoothing=0.0, scheduled_sampling=LinearSamplingConfig())
     assert str(caught.value) == (
-        f"training.scheduled_sampling.type: the objective '{objective.type}' samples whole outputs "
-        "already, so 'linear' has no effect\n  remove training.scheduled_sampling"
+        "training.scheduled_sampling.type: 'linear' has no effect: the objective "
+        f"'{objective.type}' samples outputs\n  remove training.scheduled_sampling"
     )
 
 
@@ -68,9 +68,8 @@ def test_minimum_risk_with_label_smoothing_is_an_error():
     with pytest.raises(ConfigError) as caught:
         MinimumRiskObjectiveConfig().build(label_smoothing=0.1, scheduled_sampling=TAUGHT)
     assert str(caught.value) == (
-        "training.label_smoothing: the objective 'minimum-risk' has no targets to smooth, "
-        "but this is 0.1\n"
-        "  set training.label_smoothing to 0"
+        "training.label_smoothing: is 0.1, but the objective 'minimum-risk' has no targets to smooth"
+        "\n  set training.label_smoothing to 0"
     )
 
 

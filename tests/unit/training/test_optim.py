@@ -266,8 +266,7 @@ def test_pattern_without_match_is_an_error_with_suggestion():
 
 def test_model_frozen_entirely_is_an_error():
     assert error_text({"pattern": "*", "frozen": True}) == (
-        "training.optimizer.param_groups: all parameters of the model are frozen\n"
-        "  leave some of them trainable"
+        "training.optimizer.param_groups: all parameters are frozen\n  leave some of them trainable"
     )
 
 
