@@ -135,11 +135,9 @@ def build_prepared_dataset(
     One process may write to a folder at a time; any number may read it.
     """
     sources, unit = _training_sources(recipe), recipe.task.example_format.name
-    limit = recipe.data.max_in_memory_examples
+    large = f"more than {recipe.data.max_in_memory_examples} {unit}"
     for source in sources:
-        message = (
-            f"more than {limit} {unit} are read twice, but standard input can be read only once"
-        )
+        message = f"{large} are read twice, but standard input can be read only once"
         hint = "write it to a file first, or raise data.max_in_memory_examples"
         check(not source.is_single_pass, source.describe(), message, hint, DataError)
     train = recipe.data.train

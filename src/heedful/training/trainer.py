@@ -171,7 +171,7 @@ class MixedPrecision:
             self._update_scale(2.0)
 
     def handle_overflow(self) -> bool:
-        """Halve the scale after a non-finite step; return False if it is 1, which explains nothing."""
+        """Halve the scale after an overflow; return False if it is 1, so it cannot be the cause."""
         if self._scale <= _SCALE_RANGE[0]:
             return False
         self._update_scale(0.5)

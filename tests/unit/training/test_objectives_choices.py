@@ -68,8 +68,8 @@ def test_minimum_risk_with_label_smoothing_is_an_error():
     with pytest.raises(ConfigError) as caught:
         MinimumRiskObjectiveConfig().build(label_smoothing=0.1, scheduled_sampling=TAUGHT)
     assert str(caught.value) == (
-        "training.label_smoothing: is 0.1, but the objective 'minimum-risk' has no targets to smooth"
-        "\n  set training.label_smoothing to 0"
+        "training.label_smoothing: is 0.1, but the objective 'minimum-risk' has no targets to "
+        "smooth\n  set training.label_smoothing to 0"
     )
 
 
