@@ -66,10 +66,7 @@ def resident_memory() -> int:
 
 
 def limit_memory(device: torch.device, max_bytes: float) -> None:
-    """Make further allocations of this process fail beyond so many bytes, where that is possible.
-
-    Elsewhere, let the kernel kill this process before any other.
-    """
+    """Make allocations beyond so many bytes fail; else let the kernel kill this process first."""
     if device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, max_bytes / total), device)
@@ -84,10 +81,9 @@ def limit_memory(device: torch.device, max_bytes: float) -> None:
 
 
 def free_memory(root: Path = Path("/")) -> int:
-    """Return the bytes that can still be allocated: by the machine and by every control group.
+    """Return the bytes that the machine and every control group can still allocate.
 
-    The smallest of these limits is the one at which a process is killed. `root` contains proc
-    and sys.
+    The smallest of these limits is where a process is killed. `root` contains proc and sys.
     """
     available = _read_number(root / "proc/meminfo", "MemAvailable:", unit=1024)
     limits = [available or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]

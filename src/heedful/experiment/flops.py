@@ -1,10 +1,9 @@
 """FLOPs: the floating-point operations of a forward and a backward pass.
 
-Matrix products, convolutions, attention and recurrences are counted, two operations per
-multiply-add; elementwise work is not (activations, norms, softmax, embedding lookup, optimizer).
-Invariant: the count depends on shapes alone, so a fused kernel counts as its plain form, masked
-positions count, and a model can be counted on the meta device. Recomputation by activation
-checkpointing counts again; recomputation inside a kernel does not.
+Matrix products, convolutions, attention and recurrences count, two operations per multiply-add;
+elementwise work does not. Invariant: the count depends on shapes alone, so a fused kernel counts as
+its plain form, masked positions count, and a model can be counted on the meta device. Recomputation
+by activation checkpointing counts again; recomputation inside a kernel does not.
 """
 
 from collections import Counter
@@ -55,11 +54,7 @@ class FlopsPerToken(NamedTuple):
 
 
 def flops_per_token(model: nn.Module, batch: Any, *, num_targets: int) -> FlopsPerToken:
-    """Count the FLOPs of a batch with this many target tokens.
-
-    A copy of the model on the meta device is counted, which costs next to nothing and leaves the
-    model as it was.
-    """
+    """Count the FLOPs of a batch with this many target tokens, by a copy on the meta device."""
     parameters = {
         id(tensor): nn.Parameter(tensor.detach().to("meta"), requires_grad=tensor.requires_grad)
         for tensor in model.parameters()
@@ -90,13 +85,7 @@ class FlopCounter(TorchDispatchMode):
         """The FLOPs of all operators."""
         return self.by_operator.total()
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         formula = _FORMULA_BY_OP.get(func.overloadpacket)
         if formula is None:
@@ -143,8 +132,7 @@ def _conv_flops(inputs: Tensor, weight: Tensor, outputs: Tensor, transposed: boo
 
 def _convolution_backward(args: Sequence[Any], _: Any) -> int:
     grad_outputs, inputs, weight, output_mask = args[0], args[1], args[2], args[-1]
-    forward = _conv_flops(inputs, weight, grad_outputs, args[7])
-    return forward * sum(output_mask[:2])
+    return _conv_flops(inputs, weight, grad_outputs, args[7]) * sum(output_mask[:2])
 
 
 def _rnn_flops(inputs: Tensor, weights: Sequence[Tensor]) -> int:

@@ -1,8 +1,7 @@
 """A training job: the model, data and folder of one run, as the training loop needs them.
 
 Invariants: only the main process writes; validation leaves parameters, modes and random numbers as
-they were; a full disk interrupts training only if `training.checkpoints.on_disk_full` says so, or
-at the last step.
+they were; a full disk ends training only if `on_disk_full` says so, or at the last step.
 """
 
 import json
@@ -27,17 +26,13 @@ from heedful.recipes import Recipe
 from heedful.runs import Run
 from heedful.storage.atomic import atomic_replace
 from heedful.tasks.task import DataModule, Task, VocabSizes
+from heedful.training import state
 from heedful.training.callbacks import Callback, MetricsLogger, StepMetrics, ValidationResult
 from heedful.training.checkpoints import CheckpointManager, Snapshot
 from heedful.training.distributed import SINGLE_PROCESS, DistributedContext
 from heedful.training.optim import LRSchedule
 from heedful.training.progress import print_line, show_progress
-from heedful.training.state import (
-    TrainingLimits,
-    TrainingProgress,
-    restore_snapshot,
-    take_snapshot,
-)
+from heedful.training.state import TrainingLimits, TrainingProgress
 from heedful.training.trackers import build_tracker_callbacks
 from heedful.training.trainer import GradientClipper, MixedPrecision, Trainer
 
@@ -62,13 +57,11 @@ def build_trainer(
 ) -> Trainer:
     """Build model, objective and optimizer; every rank starts from the same parameters."""
     config, task = recipe.training, recipe.task
-    check(
-        not dist_context.is_sharded or config.objective.type == "cross-entropy",
-        "training.distributed_strategy",
-        f"the objective {config.objective.type!r} decodes at every step, which would gather all "
-        "sharded parameters each time",
-        "set training.distributed_strategy=ddp",
-    )
+    is_supported = not dist_context.is_sharded or config.objective.type == "cross-entropy"
+    objective = f"the objective {config.objective.type!r} decodes at every step"
+    message = f"{objective}, which would gather all sharded parameters each time"
+    hint = "set training.distributed_strategy=ddp"
+    check(is_supported, "training.distributed_strategy", message, hint)
     configure_backends(device)
     torch.manual_seed(config.seed)
     model = dist_context.prepare_model(task.build_model(recipe, sizes).to(device))
@@ -137,9 +130,8 @@ class TrainingJob:
             recipe, sizes, self.lr_schedule, dist_context=dist_context, device=device
         )
         self.inference_model = dist_context.inference_model(self.trainer.model)
-        self.dev_evaluator = self.task.dev_evaluator(
-            self.inference_model, data_module, recipe, device
-        )
+        model = self.inference_model
+        self.dev_evaluator = self.task.dev_evaluator(model, data_module, recipe, device)
         self.flops_per_target = training_flops_per_target(recipe, data_module)
         self.start_time = time.monotonic()
         self.stop_requested: Callable[[], bool] = lambda: False
@@ -155,24 +147,18 @@ class TrainingJob:
     def resume(self, snapshot: Snapshot) -> None:
         """Restore a snapshot and drop what the logs say of later steps."""
         folder, fingerprint = self.run.folder, self.progress.data_fingerprint
-        self.progress = restore_snapshot(
-            self.trainer, snapshot, location=str(self.checkpoints.folder)
-        )
-        check(
-            self.progress.data_fingerprint == fingerprint,
-            str(folder),
-            "the training data has changed since this run was started",
-            "restore the data to resume, or use another folder with --run",
-            RunError,
-        )
+        location = str(self.checkpoints.folder)
+        self.progress = state.restore_snapshot(self.trainer, snapshot, location=location)
+        is_same = self.progress.data_fingerprint == fingerprint
+        message = "the training data has changed since this run was started"
+        hint = "restore the data to resume, or use another folder with --run"
+        check(is_same, str(folder), message, hint, RunError)
         self.lr_schedule.scores = self.progress.scores
         if self.progress.stop_reason:
             self.log(f"{folder}: was finished ({self.progress.stop_reason}); training is extended")
-            learning_rate = self.lr_schedule(self.trainer.step + 1)
-            self.log(
-                f"the learning rate of the last step was {self.progress.learning_rate:.3g}; "
-                f"the next step has {learning_rate:.3g}"
-            )
+            last, following = self.progress.learning_rate, self.lr_schedule(self.trainer.step + 1)
+            rates = f"was {last:.3g}; the next step has {following:.3g}"
+            self.log(f"the learning rate of the last step {rates}")
         self.progress.stop_reason = ""
         if self.dist_context.is_main_process:
             self.run.truncate_logs_after(self.trainer.step)
@@ -208,10 +194,9 @@ class TrainingJob:
 
     def record_step(self, metrics: StepMetrics, cursor: DataCursor) -> None:
         """Update the progress."""
-        progress = self.progress
+        progress, is_main_process = self.progress, self.dist_context.is_main_process
         progress.cursor = cursor
         # The clocks of ranks differ; the main process decides.
-        is_main_process = self.dist_context.is_main_process
         progress.seconds = time.monotonic() - self.start_time if is_main_process else 0.0
         progress.learning_rate = metrics.learning_rate
         progress.flops += metrics.num_targets * self.flops_per_target
@@ -236,21 +221,16 @@ class TrainingJob:
         folder, rng_states = self.run.folder / "bad-steps", self.trainer.rng_states_before_step
         path = self._write(lambda: write_debug_dump(folder, micro_batches, rng_states, metadata))
         dump = f" (see {path})" if path else ""
-        check(
-            count < self.config.max_nonfinite_steps,
-            location,
-            f"{metrics.skip_reason}; {count} consecutive steps were skipped{dump}",
-            "earlier checkpoints are good; lower training.optimizer.learning_rate or "
-            "training.max_grad_norm",
-            NonFiniteError,
-        )
+        message = f"{metrics.skip_reason}; {count} consecutive steps were skipped{dump}"
+        settings = "training.optimizer.learning_rate or training.max_grad_norm"
+        hint = f"earlier checkpoints are good; lower {settings}"
+        check(count < self.config.max_nonfinite_steps, location, message, hint, NonFiniteError)
         self.log(f"{location}: {metrics.skip_reason}; the step was skipped{dump}")
 
     def agree(self, limit: str, /) -> tuple[str, bool]:
         """Return the limit reached on any rank, and whether any rank was asked to stop."""
-        is_reached, is_interrupted = self.dist_context.all_reduce_any(
-            bool(limit), self.stop_requested()
-        )
+        flags = bool(limit), self.stop_requested()
+        is_reached, is_interrupted = self.dist_context.all_reduce_any(*flags)
         return limit or ("another rank has reached a limit" if is_reached else ""), is_interrupted
 
     def validate(self) -> ValidationResult:
@@ -259,11 +239,9 @@ class TrainingJob:
         with self.trainer.averaged_parameters():
             with self.dist_context.summon_full_params(self.trainer.model):
                 scores = self._dev_scores(metric)
-                samples = (
-                    self.dev_evaluator.sample_predictions(self.config.num_logged_samples)
-                    if self.dist_context.is_main_process
-                    else []
-                )
+                num_samples = self.config.num_logged_samples
+                is_main = self.dist_context.is_main_process
+                samples = self.dev_evaluator.sample_predictions(num_samples) if is_main else []
             sign = -1 if self.task.metrics[metric].higher_is_better else 1
             is_best = sign * scores[metric] < progress.best_score
             progress.scores.append(sign * scores[metric])
@@ -279,9 +257,8 @@ class TrainingJob:
     def save_checkpoint(self, *, score: float | None, is_last: bool) -> None:
         """Save all that is needed to resume; `score` if this step was validated."""
         with self._tolerate_full_disk(is_last=is_last):
-            snapshot = take_snapshot(
-                self.trainer, self.progress, temporary_folder=self.checkpoints.folder
-            )
+            folder = self.checkpoints.folder
+            snapshot = state.take_snapshot(self.trainer, self.progress, folder)
             if self.dist_context.is_main_process:
                 self.checkpoints.save(snapshot, score=score)
 
@@ -342,8 +319,7 @@ def write_debug_dump(
 ) -> Path | None:
     """Save what is needed to repeat a step from the last checkpoint; None if there are enough.
 
-    Batches, random states before the step and metadata.json; not the parameters, which the last
-    checkpoint and the same command lead to.
+    Not the parameters: the last checkpoint and the same command lead to them.
     """
     if folder.exists() and len(list(folder.glob("step-*"))) >= MAX_DEBUG_DUMPS:
         return None

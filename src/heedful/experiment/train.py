@@ -1,9 +1,8 @@
 """Train a recipe into a run folder: start, resume, extend or finish; the training loop.
 
-Invariants: a run is resumed with the settings it was started with. Only settings that say how long
-training runs, how it is monitored and what is kept may change; that is how a finished run is
-extended. A run that was interrupted and resumed takes the same steps, and validates and saves at
-the same steps, as one that was not.
+Invariants: only settings that say how long training runs, how it is monitored and what is kept may
+change on resume; that is how a finished run is extended. A run that was interrupted and resumed
+takes the same steps, and validates and saves at the same steps, as one that was not.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,9 +52,8 @@ def train(
     """
     run, strategy = Run(output_dir), recipe.training.distributed_strategy
     with ExitStack() as stack:
-        dist_context, local_device = stack.enter_context(
-            init_distributed(resolve_device(device), strategy)
-        )
+        ranks = init_distributed(resolve_device(device), strategy)
+        dist_context, local_device = stack.enter_context(ranks)
         if dist_context.is_main_process:
             console = console or Console(stderr=True)
             stack.enter_context(lock_folder(run.folder))
@@ -147,24 +145,18 @@ def _find_snapshot(run: Run, recipe: Recipe, checkpoints: CheckpointManager) -> 
     """Return the last good checkpoint; None if the run only starts."""
     if run.exists:
         return checkpoints.load()
-    check(
-        not run.checkpoints.exists(),
-        str(run.checkpoints),
-        "there are checkpoints here, but not the config.yaml they were trained with",
-        "restore config.yaml and tokenizers/, or use another folder with --run",
-        RunError,
-    )
+    message = "there are checkpoints here, but not the config.yaml they were trained with"
+    hint = "restore config.yaml and tokenizers/, or use another folder with --run"
+    check(not run.checkpoints.exists(), str(run.checkpoints), message, hint, RunError)
     init_from = recipe.training.init_from
     if init_from is not None:  # the weights of that run need its tokenizers
         other = Run(init_from)
         other.verify()
         other_recipe = other.read_recipe()
-        check(
-            other_recipe.tokenizers == recipe.tokenizers,
-            f"training.init_from={init_from}",
-            "that run uses a different tokenizer, so its weights do not match",
-            "copy the section `tokenizers` from its config.yaml",
-        )
+        message = "that run uses a different tokenizer, so its weights do not match"
+        hint = "copy the section `tokenizers` from its config.yaml"
+        is_same = other_recipe.tokenizers == recipe.tokenizers
+        check(is_same, f"training.init_from={init_from}", message, hint)
         run.initialize(recipe, other.read_tokenizers(other_recipe))
     return None
 
@@ -173,13 +165,10 @@ def check_resume_compatible(run: Run, recipe: Recipe, log: Callable[[str], None]
     """Write the recipe into an existing run; raise if a setting differs that may not change."""
     changes = list(differences(run.read_recipe(), recipe))
     for name, old, new in changes:
-        check(
-            any(f"{name}.".startswith(f"{prefix}.") for prefix in _RESUMABLE_SETTINGS),
-            str(run.folder),
-            f"this run was started with {name}={old}, but now it is {new}",
-            "use the settings it was started with to resume, or another folder with --run",
-            RunError,
-        )
+        may_change = any(f"{name}.".startswith(f"{prefix}.") for prefix in _RESUMABLE_SETTINGS)
+        message = f"this run was started with {name}={old}, but now it is {new}"
+        hint = "use the settings it was started with to resume, or another folder with --run"
+        check(may_change, str(run.folder), message, hint, RunError)
     for name, old, new in changes:
         log(f"{run.folder}: {name} was {old} and is now {new}")
     if changes:
