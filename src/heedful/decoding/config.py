@@ -11,13 +11,9 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model
 
 from heedful.config import BaseConfig
 from heedful.errors import check
+from heedful.search import penalties
 from heedful.search.candidates import BeamGroupsConfig
 from heedful.search.minimum_bayes_risk import MBRConfig
-from heedful.search.penalties import (
-    CoveragePenaltyConfig,
-    GNMTLengthPenaltyConfig,
-    LengthPenaltyConfig,
-)
 from heedful.search.sampling import SamplingConfig
 from heedful.search.stopping import HeuristicStoppingConfig, StoppingConfig
 
@@ -42,9 +38,9 @@ class DecodingConfig(BaseConfig):
     """Hypotheses per sentence; 1 is greedy search."""
     n_best: PositiveInt = 1
     """Outputs per text: the best of the beam, or this many samples."""
-    length_penalty: LengthPenaltyConfig = GNMTLengthPenaltyConfig()
+    length_penalty: penalties.LengthPenaltyConfig = penalties.GNMTLengthPenaltyConfig()
     """Correction of scores for length; a number is the alpha of Wu et al. 2016."""
-    coverage_penalty: CoveragePenaltyConfig | None = None
+    coverage_penalty: penalties.CoveragePenaltyConfig | None = None
     """Penalty for poorly covered source positions; default: none."""
     max_source_length: PositiveInt = 1000
     """Maximum number of source tokens; longer texts are an error."""
@@ -186,9 +182,6 @@ def has_empty_phrase(phrases: Phrases) -> bool:
 def check_search_tree(config: DecodingConfig, location: str) -> None:
     """Raise ConfigError if there is no beam search, whose tree `location` requests."""
     setting = config.sampling_setting
-    check(
-        setting is None,
-        location,
-        f"needs beam search, but decoding.{setting} is set",
-        f"remove {location}, or set decoding.{setting} to null",
-    )
+    message = f"needs beam search, but decoding.{setting} is set"
+    hint = f"remove {location}, or set decoding.{setting} to null"
+    check(setting is None, location, message, hint)

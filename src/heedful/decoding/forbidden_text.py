@@ -1,10 +1,9 @@
 """Forbidden phrases as text, independent of their tokenization.
 
 A token is forbidden if the text would then contain the phrase, starting at a word boundary and
-ending with the token or at a word boundary. The price: with subwords, a longer word can not be
-composed of the phrase and an ending, but only of tokens that do not stop at the end of the phrase.
-A forced prefix and required phrases take precedence. Invariant: no output contains the phrase as
-whole words.
+ending with the token or at a word boundary; so no subword may end within a longer word where the
+phrase ends. A forced prefix and required phrases take precedence. Invariant: no output contains the
+phrase as whole words.
 """
 
 import unicodedata

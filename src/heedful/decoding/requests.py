@@ -68,12 +68,11 @@ class RequestEncoder:
 
     def __init__(self, tokenizers: TokenizerPair, config: DecodingConfig) -> None:
         self.tokenizers, self.config = tokenizers, config
-        check(
-            config.unk_replacement == "keep" or isinstance(tokenizers.target, WordTokenizer),
-            "decoding.unk_replacement",
-            "needs unknown words, and the target tokenizer has none",
-            "set decoding.unk_replacement to keep, or use a target tokenizer of `type: word`",
-        )
+        keeps_unk = config.unk_replacement == "keep"
+        is_valid = keeps_unk or isinstance(tokenizers.target, WordTokenizer)
+        message = "needs unknown words, and the target tokenizer has none"
+        hint = "set decoding.unk_replacement to keep, or use a target tokenizer of `type: word`"
+        check(is_valid, "decoding.unk_replacement", message, hint)
         self._forbidden = self._forbid(config.forbidden_phrases)
         required, location = config.required_phrases, "decoding.required_phrases"
         try:
@@ -96,32 +95,23 @@ class RequestEncoder:
         self, request: Request, source: list[int], index: int, location: str
     ) -> EncodedRequest:
         limit = self.config.max_source_length
-        _check_data(
-            len(source) <= limit,
-            location,
-            f"the text has {len(source)} tokens, but max_source_length is {limit}",
-            "split the text into sentences, or raise the limit with "
-            "--set decoding.max_source_length=N",
-        )
+        message = f"the text has {len(source)} tokens, but max_source_length is {limit}"
+        hint = "split the text into sentences, or raise the limit with "
+        hint += "--set decoding.max_source_length=N"
+        _check_data(len(source) <= limit, location, message, hint)
         encoded = EncodedRequest(request, index, source, *self._length_limits(len(source) + 1))
         if request.target is not None:
-            _check_data(
-                not request.has_constraints,
-                location,
-                "a given target cannot have constraints",
-                "remove prefix, required_phrases and forbidden_phrases, or the target",
-            )
+            message = "a given target cannot have constraints"
+            hint = "remove prefix, required_phrases and forbidden_phrases, or the target"
+            _check_data(not request.has_constraints, location, message, hint)
             return encoded._replace(target=self.tokenizers.target.encode(request.target))
         encoded = self._add_constraints(encoded, location)
         if not encoded.is_empty:
             needed = ConstraintSet(encoded.constraints).num_tokens_needed(encoded.prefix)
-            _check_data(
-                needed <= encoded.max_length,
-                location,
-                f"prefix and required phrases need {needed} tokens, but the output may have "
-                f"{encoded.max_length}",
-                "require less, or raise decoding.max_length_offset and decoding.max_length",
-            )
+            limit = encoded.max_length
+            message = f"prefix and required phrases need {needed} tokens, but the limit is {limit}"
+            hint = "require less, or raise decoding.max_length_offset and decoding.max_length"
+            _check_data(needed <= limit, location, message, hint)
         return encoded
 
     def _add_constraints(self, encoded: EncodedRequest, location: str) -> EncodedRequest:
@@ -134,12 +124,9 @@ class RequestEncoder:
             is_full = not has_empty_phrase(phrases)
             _check_data(is_full, location, "a phrase is empty", "remove the empty phrase")
         setting = self.config.sampling_setting
-        _check_data(
-            not (request.required_phrases and setting),
-            location,
-            f"required_phrases work only with beam search, but decoding.{setting} is set",
-            f"remove required_phrases, or set decoding.{setting} to null",
-        )
+        message = f"required_phrases work only with beam search, but decoding.{setting} is set"
+        hint = f"remove required_phrases, or set decoding.{setting} to null"
+        _check_data(not (request.required_phrases and setting), location, message, hint)
         self._check_no_contradictions(request, location)
         prefix = tokenize_prefix(target, request.prefix, location=location)
         required = tokenize_constraints(target, request.required_phrases, location=location)
@@ -164,12 +151,9 @@ class RequestEncoder:
         for forbidden in (*config.forbidden_phrases, *request.forbidden_phrases):
             text = normalize(forbidden).strip()
             for phrases in required:
-                _check_data(
-                    not all(contains_phrase(normalize(phrase), text) for phrase in phrases),
-                    location,
-                    f"{phrases[0]!r} is required, but {forbidden!r} is forbidden",
-                    "remove one of them",
-                )
+                is_blocked = all(contains_phrase(normalize(phrase), text) for phrase in phrases)
+                message = f"{phrases[0]!r} is required, but {forbidden!r} is forbidden"
+                _check_data(not is_blocked, location, message, "remove one of them")
 
     def _length_limits(self, source_length: int) -> tuple[int, int]:
         """Return minimum and maximum output length for a source length that includes EOS.
@@ -217,9 +201,6 @@ def tokenize_prefix(tokenizer: Tokenizer, text: str, *, location: str) -> list[i
 
 
 def _check_known_words(is_known: bool, phrase: str, location: str) -> None:
-    _check_data(
-        is_known,
-        location,
-        f"the vocabulary has no tokens for {phrase!r}",
-        "use words of the training data, or train with `type: subword`",
-    )
+    message = f"the vocabulary has no tokens for {phrase!r}"
+    hint = "use words of the training data, or train with `type: subword`"
+    _check_data(is_known, location, message, hint)

@@ -67,9 +67,7 @@ class DecodingStrategy:
             samples = self._sample(requests, self.config.mbr.num_samples)
             return [DecodingOutput([self._select_mbr(of_text)]) for of_text in samples]
         if self.config.sampling:
-            return [
-                DecodingOutput(of_text) for of_text in self._sample(requests, self.config.n_best)
-            ]
+            return list(map(DecodingOutput, self._sample(requests, self.config.n_best)))
         return self._search(requests, need_tree=need_tree)
 
     def _search(
@@ -95,13 +93,11 @@ class DecodingStrategy:
         best = [of_text[: config.n_best] for of_text in hypotheses]
         return list(map(DecodingOutput, best, trees))
 
-    def _sample(
-        self, requests: Sequence[EncodedRequest], num_samples: int
-    ) -> list[list[Hypothesis]]:
+    def _sample(self, requests: Sequence[EncodedRequest], count: int) -> list[list[Hypothesis]]:
         sampling, penalty = self.config.sampling or SamplingConfig(), self.length_penalty
         samples = self.model.sample(
             self._collate(requests),
-            num_samples,
+            count,
             max_lengths=self._to_tensor([request.max_length for request in requests]),
             options=sampling.build(),
             seed=sampling.seed,

@@ -171,20 +171,13 @@ def read_phrase_table(path: Path) -> dict[str, str]:
         if not (words := line.split()):
             continue
         location = f"{path}:{line_number}"
-        check_data(
-            len(words) == 2,
-            location,
-            f"expected 2 words, got {len(words)}",
-            "write a source word, a tab or a space, and a target word",
-        )
+        hint = "write a source word, a tab or a space, and a target word"
+        check_data(len(words) == 2, location, f"expected 2 words, got {len(words)}", hint)
         source, target = words
         first_line = first_lines.setdefault(source, line_number)
-        check_data(
-            table.setdefault(source, target) == target,
-            location,
-            f"{source!r} maps to {target!r} here, but to {table[source]!r} in line {first_line}",
-            "remove one of the lines",
-        )
+        other = table.setdefault(source, target)
+        message = f"{source!r} maps to {target!r} here, but to {other!r} in line {first_line}"
+        check_data(other == target, location, message, "remove one of the lines")
     return table
 
 

@@ -67,12 +67,9 @@ def get_aligner(name: str, *, location: str) -> Aligner:
         return _NAMED_ALIGNERS[name]
     method, _, value = name.partition("=")
     suggestion = did_you_mean(method, [*_NAMED_ALIGNERS, "threshold"])
-    check(
-        method == "threshold",
-        location,
-        f"unknown alignment method {method!r}{suggestion}",
-        "choose from: argmax, symmetrized, threshold=0.2 (or another weight)",
-    )
+    message = f"unknown alignment method {method!r}{suggestion}"
+    hint = "choose from: argmax, symmetrized, threshold=0.2 (or another weight)"
+    check(method == "threshold", location, message, hint)
     try:
         threshold = float(value)
     except ValueError:

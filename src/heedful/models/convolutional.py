@@ -112,13 +112,10 @@ class ConvolutionalDecoder(Decoder):
     ) -> None:
         super().__init__()
         self.embedding = embedding
-        first, last = layers[0].layer, layers[-1].layer
-        self.input_projection = WeightNormConv1d(
-            embedding.embedding_size, first.input_size, dropout=dropout
-        )
+        size, first, last = embedding.embedding_size, layers[0].layer, layers[-1].layer
+        self.input_projection = WeightNormConv1d(size, first.input_size, dropout=dropout)
         self.layers = cast(Sequence[ConvolutionalAttentionLayer], nn.ModuleList(layers))
-        feature_size = output_head.projection.in_features
-        self.output_projection = WeightNormConv1d(last.size, feature_size)
+        self.output_projection = WeightNormConv1d(last.size, output_head.projection.in_features)
         self.dropout = nn.Dropout(dropout)
         self.output_head = output_head
 
@@ -176,9 +173,8 @@ class ConvolutionalDecoder(Decoder):
                 attention_records.append((layer.attention, attended.alignment))
         mean_weights = torch.stack(weights).mean(dim=0) if weights else None
         features = self.dropout(self.output_projection(hidden))
-        output = DecoderOutput(
-            self.output_head(features, mean_weights), mean_weights, attention_records
-        )
+        log_probs = self.output_head(features, mean_weights)
+        output = DecoderOutput(log_probs, mean_weights, attention_records)
         start_positions = state.start_positions + tokens.size(1)
         return output, state._replace(layers=tuple(states), start_positions=start_positions)
 

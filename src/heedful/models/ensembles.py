@@ -1,8 +1,8 @@
 """Ensembles of models, and shallow fusion of a model with a language model.
 
-Members keep their own states and share their vocabularies; their predictions of the next token and
-their attention weights are averaged. Invariants: an ensemble of one is its member; the order of
-members does not matter; shallow fusion with weight 0 is the model alone.
+Members share their vocabularies; their predictions and attention weights are averaged. Invariants:
+an ensemble of one is its member; the order of members does not matter; shallow fusion with weight 0
+is the model alone.
 """
 
 import math

@@ -1,8 +1,7 @@
 """Masked language models: an encoder that predicts masked tokens (BERT; Devlin et al. 2019).
 
-Of the selected tokens most are replaced by the mask symbol, some by another token, and some stay,
-so that the model cannot tell which tokens are right (section 3.1). Only the selected ones are
-targets. The selection follows from a seed.
+Of the selected tokens, which are the targets, most are replaced by the mask symbol, some by another
+token, and some stay, so that the model cannot tell which are right (section 3.1).
 """
 
 from random import Random

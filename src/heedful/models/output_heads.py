@@ -1,8 +1,7 @@
 """Output heads: from features to log-probabilities of tokens.
 
-A head is not part of the recurrence, so a known target passes through it at once. Given the token
-that was chosen, a head may know better where in the source it came from: its alignment posterior,
-which the next step can use.
+A head is not part of the recurrence, so a known target passes through it at once. It may have an
+alignment posterior, p(source position given the chosen token), which the next step can use.
 """
 
 from abc import ABC, abstractmethod

@@ -89,10 +89,8 @@ class PrefixLanguageModel(Seq2SeqModel):
         lengths = torch.ones_like(start_positions)
         output = self.backbone(embedded, lengths, backbone_state, need_weights=True)
         next_state = PrefixLanguageModelState(output.state, start_positions + 1, is_source)
-        weights = self._source_weights(output, is_source)
-        return StepOutput(
-            self._compute_log_probs(output).squeeze(1), next_state, weights.squeeze(1)
-        )
+        log_probs = self._compute_log_probs(output).squeeze(1)
+        return StepOutput(log_probs, next_state, self._source_weights(output, is_source).squeeze(1))
 
     def _encode_source(
         self, sources: SourceBatch

@@ -120,7 +120,7 @@ INVALID_REQUESTS = {
     "more than max_length": (
         Request("the", prefix="the dog", required_phrases=["dog", "a cat"]),
         {"max_length": 3},
-        "prefix and required phrases need 4 tokens, but the output may have 3\n"
+        "prefix and required phrases need 4 tokens, but the limit is 3\n"
         "  require less, or raise decoding.max_length_offset and decoding.max_length",
     ),
 }

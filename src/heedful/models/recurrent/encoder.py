@@ -118,12 +118,9 @@ class FastForwardConnectionConfig(ConnectionConfigBase):
     @override
     def path_size(self, hidden_size: int) -> int:
         size = self.shortcut_size or hidden_size
-        check(
-            not self.halve_shortcut or size % 2 == 0,
-            "connection.shortcut_size",
-            f"a path of size {size} cannot be halved",
-            "choose an even size, or set `halve_shortcut: false`",
-        )
+        message = f"a path of size {size} cannot be halved"
+        hint = "choose an even size, or set `halve_shortcut: false`"
+        check(not self.halve_shortcut or size % 2 == 0, "connection.shortcut_size", message, hint)
         return size
 
     @override
@@ -214,10 +211,9 @@ class RecurrentLayerWrapper(nn.Module):
     def __init__(
         self,
         connection: Connection,
-        *,
         dropout: float,
-        lower_attention: Attention | None = None,
-        experts: MoESublayer | None = None,
+        lower_attention: Attention | None,
+        experts: MoESublayer | None,
     ) -> None:
         super().__init__()
         self.connection = connection
@@ -396,35 +392,26 @@ class RecurrentEncoderConfig(BaseConfig):
 
     def _build_layer(self, layer: int, input_size: int) -> RecurrentLayer:
         directions = self.direction.layer_directions(layer)
-        context_size = self.hidden_size if self.lower_attention and layer > 1 else 0
+        if self.lower_attention and layer > 1:
+            input_size += self.hidden_size  # the context
         cell_size = self.hidden_size // sum(directions)
         forward_cell, backward_cell = (
-            self.cell.build(input_size=input_size + context_size, hidden_size=cell_size)
-            if is_used
-            else None
+            self.cell.build(input_size=input_size, hidden_size=cell_size) if is_used else None
             for is_used in directions
         )
         return RecurrentLayer(forward_cell=forward_cell, backward_cell=backward_cell)
 
     def _build_wrapper(self, layer: int, input_size: int) -> RecurrentLayerWrapper:
-        is_top = layer == self.num_layers
-        hidden_size, dropout = self.hidden_size, self.dropout
-        connection = self.connection.build(
-            layer, is_top=is_top, hidden_size=hidden_size, dropout=dropout
-        )
-        path_size = self.connection.path_size(hidden_size)
+        size, dropout, is_top = self.hidden_size, self.dropout, layer == self.num_layers
+        connection = self.connection.build(layer, is_top=is_top, hidden_size=size, dropout=dropout)
+        path_size = self.connection.path_size(size)
         lower_attention = experts = None
         if self.lower_attention is not None and layer > 1:
             lower_attention = build_self_attention(
-                self.lower_attention, input_size, hidden_size, "lower_attention"
+                self.lower_attention, input_size, size, "lower_attention"
             )
         if self.experts is not None and self.experts.is_after(layer) and not is_top:
-            experts = self.experts.build(size=path_size or hidden_size, dropout=dropout)
+            experts = self.experts.build(size=path_size or size, dropout=dropout)
         # Embeddings have their own dropout; with a path, the connection drops from layer outputs.
-        has_dropout = layer > 1 and path_size is None
-        return RecurrentLayerWrapper(
-            connection,
-            dropout=dropout if has_dropout else 0.0,
-            lower_attention=lower_attention,
-            experts=experts,
-        )
+        dropout = dropout if layer > 1 and path_size is None else 0.0
+        return RecurrentLayerWrapper(connection, dropout, lower_attention, experts)

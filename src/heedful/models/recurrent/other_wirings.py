@@ -89,12 +89,9 @@ class DeepFusion(AttentionWiring):
     def build_memory(self, encoder_output: EncoderOutput) -> Memory:
         states, cell_states = encoder_output.states, encoder_output.cell_states
         if cell_states is None:
-            raise ConfigError(
-                "encoder.cell.type",
-                "wiring 'deep-fusion' needs the cell states of every source position, but this "
-                "encoder returns none",
-                "choose 'lstmn' or 'self-attentive-lstm'",
-            )
+            message = "wiring 'deep-fusion' needs cell states, but this encoder returns none"
+            hint = "choose 'lstmn' or 'self-attentive-lstm'"
+            raise ConfigError("encoder.cell.type", message, hint)
         keys = self.attention.score.prepare_keys(states)
         return Memory(torch.cat([states, cell_states], dim=-1), keys, encoder_output.mask)
 
@@ -122,36 +119,23 @@ class DeepFusionConfig(BaseConfig):
 
     def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
         cell, embedding_size = decoder.cell, decoder.embedding_size
+        size, query_size = decoder.hidden_size, embedding_size + memory_size
         if not isinstance(cell, LSTMNCellConfig):
-            raise ConfigError(
-                "cell.type",
-                f"wiring 'deep-fusion' works only with 'lstmn' cells, but this is {cell.type!r}",
-                "choose 'lstmn', or another wiring",
-            )
-        check(
-            decoder.hidden_size == memory_size,
-            "hidden_size",
-            "wiring 'deep-fusion' adds cell states of both sides, but the encoder's have size "
-            f"{memory_size} and the decoder's {decoder.hidden_size}",
-            f"set it to {memory_size}",
-        )
-        check(
-            decoder.attention.multi_head is None,
-            "attention.multi_head",
-            "wiring 'deep-fusion' adds cell states as they are, but heads project them",
-            "remove the section, or choose another wiring",
-        )
+            message = f"wiring 'deep-fusion' needs 'lstmn' cells, but this is {cell.type!r}"
+            raise ConfigError("cell.type", message, "choose 'lstmn', or another wiring")
+        message = f"wiring 'deep-fusion' needs the encoder's size {memory_size}, but this is {size}"
+        check(size == memory_size, "hidden_size", message, f"set it to {memory_size}")
+        message = "wiring 'deep-fusion' adds cell states as they are, but heads project them"
+        hint = "remove the section, or choose another wiring"
+        check(decoder.attention.multi_head is None, "attention.multi_head", message, hint)
         cells = decoder.build_cells(embedding_size)
         # Only the bottom layer, which reads the token, gets the added term.
-        cells.cells[0] = cell.build(
-            input_size=embedding_size, hidden_size=decoder.hidden_size, deep_fusion=True
-        )
-        query_size = embedding_size + memory_size
+        cells.cells[0] = cell.build(input_size=embedding_size, hidden_size=size, deep_fusion=True)
         return DeepFusion(
             decoder.attention.build(query_size=query_size, memory_size=memory_size),
             cells,
             decoder.build_pre_output(DeepFusion.pre_output_parts, memory_size),
-            nn.Linear(memory_size + embedding_size, decoder.hidden_size),
+            nn.Linear(query_size, size),
         )
 
 

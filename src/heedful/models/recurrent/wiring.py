@@ -1,10 +1,9 @@
 """Wirings: when a recurrent decoder attends, and where the context goes.
 
-A step leaves four vectors: the state before it, the state after it, the context and the embedding
-of the token it read. A wiring says which of them are used; its pre-output layer turns them into
-the features from which the output head predicts the next token. Invariant: a wiring keeps nothing
-between calls; the features of a step depend on that step's vectors alone, so that those of a known
-target are computed at once, unless they are fed back.
+The pre-output layer turns the vectors of a step (state before and after it, context, embedding of
+the token) into the features that predict the next token. Invariant: a wiring keeps nothing between
+calls; features depend on the vectors of their step alone, so that those of a known target are
+computed at once, unless they are fed back.
 """
 
 from abc import ABC, abstractmethod
@@ -179,12 +178,10 @@ class RecurrentDecoderConfigBase(BaseConfig):
 
     def build_cells(self, input_size: int, context_size: int = 0) -> StackedCells:
         """Build the cells; every layer reads a context of this size besides its input."""
-        check(
-            self.first_residual_layer is None or self.first_residual_layer <= self.num_layers,
-            "first_residual_layer",
-            f"there is no layer {self.first_residual_layer}: num_layers is {self.num_layers}",
-            "choose a layer from 2 to num_layers, or remove the setting",
-        )
+        message = f"there is no layer {self.first_residual_layer}: num_layers is {self.num_layers}"
+        hint = "choose a layer from 2 to num_layers, or remove the setting"
+        is_valid = (self.first_residual_layer or 1) <= self.num_layers
+        check(is_valid, "first_residual_layer", message, hint)
         input_sizes = [input_size] + [self.hidden_size] * (self.num_layers - 1)
         cells = [
             self.cell.build(input_size=size + context_size, hidden_size=self.hidden_size)

@@ -180,15 +180,14 @@ def error_message(memory_size=D, **settings):
 
 def test_other_cells_are_rejected():
     assert error_message(cell=GRUCellConfig()) == (
-        "cell.type: wiring 'deep-fusion' works only with 'lstmn' cells, but this is 'gru'\n"
+        "cell.type: wiring 'deep-fusion' needs 'lstmn' cells, but this is 'gru'\n"
         "  choose 'lstmn', or another wiring"
     )
 
 
 def test_other_hidden_size_is_rejected():
     assert error_message(memory_size=6) == (
-        "hidden_size: wiring 'deep-fusion' adds cell states of both sides, but the encoder's have "
-        "size 6 and the decoder's 4\n  set it to 6"
+        "hidden_size: wiring 'deep-fusion' needs the encoder's size 6, but this is 4\n  set it to 6"
     )
 
 
@@ -203,6 +202,6 @@ def test_encoder_without_cell_states_is_rejected():
     with pytest.raises(ConfigError) as caught:
         make().build_memory(source()._replace(cell_states=None))
     assert str(caught.value) == (
-        "encoder.cell.type: wiring 'deep-fusion' needs the cell states of every source position, "
+        "encoder.cell.type: wiring 'deep-fusion' needs cell states, "
         "but this encoder returns none\n  choose 'lstmn' or 'self-attentive-lstm'"
     )
