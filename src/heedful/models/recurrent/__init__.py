@@ -1,1 +1,1 @@
-"""Recurrent: to be described."""
+"""Recurrent encoders and decoders, and where attention sits in a decoder (wirings)."""
