@@ -154,7 +154,8 @@ def fitted_map(config: AttentionConfig, exercise: Exercise = TRANSLATION) -> Att
 def similarity_map(config: PositionalEncodingConfig) -> AttentionMap:
     """Return the softmax over cosines between positional encodings."""
     torch.manual_seed(SEED)
-    vectors = config.build_encoding(ENCODING_SIZE)(torch.arange(NUM_POSITIONS), torch.double)
+    encoding = config.build(embedding_size=ENCODING_SIZE).encoding
+    vectors = encoding(torch.arange(NUM_POSITIONS), torch.double)
     directions = normalize(vectors.detach(), dim=-1)
     weights = (COSINE_SCALE * directions @ directions.mT).softmax(dim=-1)
     labels = [str(position) for position in range(NUM_POSITIONS)]
