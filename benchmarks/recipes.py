@@ -58,8 +58,10 @@ def build_model_and_batches(recipe: Recipe) -> tuple[nn.Module, list[Any]]:
 
 def speed(recipe: Recipe, model: nn.Module, batches: list[Any]) -> float:
     """Return tokens per second in training."""
-    optimizer = recipe.training.optimizer.build(model)
-    trainer = Trainer(model, CrossEntropyObjective(), optimizer, recipe.training.learning_rate)
+    config = recipe.training.optimizer
+    trainer = Trainer(
+        model, CrossEntropyObjective(), config.build(model), lambda step: config.learning_rate
+    )
     for batch in batches[:WARMUP]:
         trainer.train_step([batch])
     start = time.perf_counter()
