@@ -19,13 +19,13 @@ from typer import Argument, Option
 from heedful import terminal
 from heedful.cli import test_sets
 from heedful.cli.options import with_file_options
-from heedful.comparison.results import Comparison
-from heedful.comparison.tables import Column, comparison_notes, make_columns
 from heedful.errors import ConfigError, check
 from heedful.tasks.command_line import Files, Split
 
 if TYPE_CHECKING:
     from heedful.comparison.evaluation_sets import EvaluationSet
+    from heedful.comparison.results import Comparison
+    from heedful.comparison.tables import Column
     from heedful.comparison.training import PlannedRun
     from heedful.recipes import Recipe
 
@@ -241,6 +241,8 @@ def _print_comparison(comparison: Comparison, output_dir: Path, *, as_json: bool
 
 def print_table(comparison: Comparison, console: Console, *, width: int = WIDTH) -> None:
     """Print the table, split to the width, and the notes."""
+    from heedful.comparison.tables import comparison_notes, make_columns
+
     names = [system.name for system in comparison.systems]
     max_width = width - max(map(cell_len, [*names, _FIRST_HEADER]))
     for part in _split_columns(make_columns(comparison), max_width):

@@ -27,6 +27,9 @@ _RENDEZVOUS_TIMEOUT = timedelta(minutes=5)  # torchrun starts all ranks together
 # A dead rank is noticed sooner by its closed connection, and rank 0 may decode or save for long.
 _COLLECTIVE_TIMEOUT = timedelta(minutes=60)
 _RENDEZVOUS_COUNTER = count()  # the same on all ranks
+# Groups are kept until the process ends: DDP's reducer would destroy the last reference while it
+# holds the GIL, and join a gloo thread that may be waiting for the GIL to free its last tensors.
+_KEPT_GROUPS: list[dist.ProcessGroup | None] = []
 
 
 class DistributedError(HeedfulError):
@@ -144,6 +147,7 @@ def init_distributed(
             context_class = DDPContext if strategy == "ddp" else FSDPContext
             yield context_class(rank, world_size, store), device
         finally:
+            _KEPT_GROUPS.append(dist.group.WORLD)
             dist.destroy_process_group()
     except RuntimeError as error:
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):
