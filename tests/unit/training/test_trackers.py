@@ -1,4 +1,4 @@
-"""Trackers: what real TensorBoard, MLflow and wandb have kept, read back by their own means."""
+"""Metrics and samples logged to TensorBoard, MLflow and wandb, read back by these packages."""
 
 import importlib.machinery
 import json
@@ -20,31 +20,31 @@ from heedful.training.trackers import build_tracker_callbacks
 pytestmark = pytest.mark.extras
 
 NAMES = ["tensorboard", "mlflow", "wandb"]
-SETTINGS = {"model": {"type": "transducer", "sizes": [8, 8]}, "training": {"seed": 3}}
+SETTINGS = {"model": {"type": "encoder-decoder", "sizes": [8, 8]}, "training": {"seed": 3}}
 SAMPLE = LoggedSample(
     ["ein", "Haus"], "a house", ["a", "horse"], "a # horse", [[0.9, 0.1], [0.2, 0.8]]
 )
-FROM_FIRST = {1: 4.0, 10: 3.0, 20: 2.5}  # steps and losses before a kill
-FROM_AGAIN = {20: 2.0, 30: 1.5}  # after it: step 20 is taken again
+FIRST_LOSSES = {1: 4.0, 10: 3.0, 20: 2.5}  # steps and losses before a kill
+RESUMED_LOSSES = {20: 2.0, 30: 1.5}  # after it: step 20 is taken again
 
 
 def report(step, loss=1.0, num_tokens=100):
     return StepMetrics(step, loss, 0.5, 1e-3, num_tokens, 40, {"coverage": 0.25}, "")
 
 
-def tell_steps(observer, first, last, losses, *, validated):
+def log_steps(callback, first, last, losses, *, validated):
     for step in range(first, last + 1):
-        observer.on_step_end(report(step, losses.get(step, 9.0)))
+        callback.on_step_end(report(step, losses.get(step, 9.0)))
     scores = {"loss": 1.25, "bleu": 12.5}
-    observer.on_validation_end(
+    callback.on_validation_end(
         ValidationResult(validated, 3.0, scores, is_best=True, samples=[SAMPLE])
     )
-    observer.closed()
+    callback.on_train_end()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _local():
-    """What a developer's own environment says of trackers does not count here."""
+    """Ignore tracker settings of the environment."""
     with pytest.MonkeyPatch.context() as environment:
         for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
             environment.delenv(name, raising=False)
@@ -55,16 +55,16 @@ def _local():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A run of which every tracker was told twice, before and after an interruption.
+    """A run logged by every tracker before and after an interruption.
 
-    Meanwhile no random number is drawn that training would have drawn.
+    Trackers draw no random numbers from the generators that training uses.
     """
     folder = tmp_path_factory.mktemp("runs") / "de-en"
     folder.mkdir()
     problems, drawn = [], random_states()
-    for first, last, losses in ((1, 25, FROM_FIRST), (16, 30, FROM_AGAIN)):
-        for observer in build_tracker_callbacks(NAMES, folder, SETTINGS, problems.append):
-            tell_steps(observer, first, last, losses, validated=last)
+    for first, last, losses in ((1, 25, FIRST_LOSSES), (16, 30, RESUMED_LOSSES)):
+        for callback in build_tracker_callbacks(NAMES, folder, SETTINGS, problems.append):
+            log_steps(callback, first, last, losses, validated=last)
     assert problems == []
     assert random_states() == drawn
     return folder
@@ -108,10 +108,10 @@ def test_mlflow_resumes_the_same_run(run):
     (found,) = client.search_runs([experiment.experiment_id])
     assert found.info.run_id == json.loads((run / "trackers.json").read_text())["mlflow"]
     assert (found.info.run_name, found.info.status) == ("de-en", "FINISHED")
-    assert found.data.params["model.type"] == "transducer"
+    assert found.data.params["model.type"] == "encoder-decoder"
     assert found.data.params["model.sizes"] == "[8, 8]"
     losses = client.get_metric_history(found.info.run_id, "train/loss")
-    assert {each.step: each.value for each in losses} == FROM_FIRST | FROM_AGAIN
+    assert {each.step: each.value for each in losses} == FIRST_LOSSES | RESUMED_LOSSES
     assert found.data.metrics["dev/bleu"] == 12.5
     kept = sorted((run / "mlflow" / "artifacts").rglob("*.txt"))
     assert [path.name for path in kept] == ["step-00000025.txt", "step-00000030.txt"]
@@ -129,7 +129,7 @@ def test_wandb_is_offline_and_resumes_the_same_id(run):
     }
     lines = [history(record) for some in records for record in some if record.HasField("history")]
     losses = [(line["step"], line["train/loss"]) for line in lines if "train/loss" in line]
-    assert losses == [*FROM_FIRST.items(), *FROM_AGAIN.items()]
+    assert losses == [*FIRST_LOSSES.items(), *RESUMED_LOSSES.items()]
     assert [line["dev/bleu"] for line in lines if "dev/bleu" in line] == [12.5, 12.5]
     tables = sorted((run / "wandb").rglob("*.table.json"))
     assert json.loads(tables[0].read_text())["data"] == [["ein Haus", "a house", "a # horse"]]
@@ -178,8 +178,8 @@ def test_tracker_server_that_refuses_does_not_stop_training(tmp_path, monkeypatc
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     problems = []
-    (observer,) = build_tracker_callbacks(["mlflow"], tmp_path, {}, problems.append)
-    tell_steps(observer, 1, 20, {}, validated=20)
+    (callback,) = build_tracker_callbacks(["mlflow"], tmp_path, {}, problems.append)
+    log_steps(callback, 1, 20, {}, validated=20)
     (problem,) = problems
     assert problem.startswith("tracker mlflow: failed (MlflowException")
 
@@ -190,8 +190,8 @@ def test_tracker_server_that_hangs_does_not_delay_training(tmp_path, monkeypatch
         monkeypatch.setattr(trackers, "_CLOSE_TIMEOUT", 0.2)
         problems = []
         began = time.monotonic()
-        (observer,) = build_tracker_callbacks(["mlflow"], tmp_path, {}, problems.append)
-        tell_steps(observer, 1, 20, {}, validated=20)
+        (callback,) = build_tracker_callbacks(["mlflow"], tmp_path, {}, problems.append)
+        log_steps(callback, 1, 20, {}, validated=20)
         assert time.monotonic() - began < 5
     (problem,) = problems
     assert "not stored within 0.2 seconds" in problem
