@@ -130,7 +130,6 @@ def serve() -> None:
     connection: Connection = Connection(int(sys.argv[1]))
     sys.argv[:2] = []
     os.dup2(2, 1)  # what libraries print is no output of the program
-    sys.path[:] = connection.recv()
     tasks: SimpleQueue[Any] = SimpleQueue()
     Thread(target=_receive_tasks, args=(connection, tasks), daemon=True).start()
     job, is_shared = tasks.get()
@@ -144,6 +143,7 @@ def serve() -> None:
 def _receive_tasks(connection: Connection, tasks: SimpleQueue[Any]) -> None:
     """Queue tasks; exit the process, in the middle of anything, when the parent is gone."""
     try:
+        sys.path[:] = connection.recv()  # the next message, the job, is imported from there
         while True:
             tasks.put(connection.recv())
     except (OSError, EOFError):

@@ -159,4 +159,4 @@ def test_full_disk_is_reported_and_finished_shards_are_kept(corpus, tmp_path):
         build(disk, "whole", "keep")
         assert contents(disk / "tokens") == contents(disk / "whole")
     finally:
-        subprocess.run(["umount", disk], check=True)
+        subprocess.run(["umount", "--lazy", disk], check=True)

@@ -238,7 +238,7 @@ def small_disk(tmp_path):
     if mounted.returncode:
         pytest.skip(f"a disk cannot be mounted here: {mounted.stderr.strip()}")
     yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 MEGABYTES_8 = 8_000_000 // (3 * 4 + 4 * 8)  # numbers a tensor of a snapshot of that size

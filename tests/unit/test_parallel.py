@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from itertools import count
+from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
@@ -230,6 +231,20 @@ def test_workers_end_with_a_parent_that_is_killed():
         pids = {int(process.stdout.readline()) for _ in range(4)}
         process.kill()
     assert_all_end(pids)
+
+
+@pytest.mark.parametrize("messages", [[], [sys.path]], ids=["no path", "no job"])
+def test_worker_whose_parent_leaves_during_startup_exits_silently(messages):
+    connection, child_connection = Pipe()
+    command = [sys.executable, "-c", "from heedful.parallel import serve; serve()"]
+    with child_connection:
+        fd = child_connection.fileno()
+        process = subprocess.Popen([*command, str(fd)], pass_fds=[fd], stderr=subprocess.PIPE)
+    for message in messages:
+        connection.send(message)
+    connection.close()
+    assert process.communicate(timeout=30)[1] == b""
+    assert process.returncode == 1
 
 
 def test_workers_import_no_torch_and_not_the_main_script(tmp_path):
