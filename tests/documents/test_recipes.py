@@ -161,6 +161,21 @@ LUONG = (
     + 4 * (3000 + 3 * 2000) * 1000  # the decoder, with input feeding
     + 2000 * 1000  # W_c
 )
+CONVS2S_SIDE = (
+    40_000 * 512  # embeddings
+    + 512 * 512  # to the first layer
+    + 10 * 3 * 512 * 2 * 512  # ten layers of width 3, with gates
+    + 3 * (512 + 2 * 768) * 2 * 768  # three of 768
+    + (768 + 2048) * 2 * 2048  # two of 2048 and width 1
+    + 512 * 768
+    + 768 * 2048  # residual connections between sizes
+    + 2048 * 512  # to the output
+)
+CONVS2S = (
+    2 * CONVS2S_SIDE
+    + 2 * 512 * (10 * 512 + 3 * 768 + 2 * 2048)  # W_d and its inverse in every decoder layer
+    + 512 * 40_000
+)
 MILLION = 1_000_000
 COUNTED = {
     "seq2seq-2014": 384 * MILLION,  # as the paper says in section 3.4
@@ -171,6 +186,7 @@ COUNTED = {
     "luong-2015-location": LUONG + 50 * 1000,
     "luong-2015-local-m": LUONG + MILLION,
     "luong-2015-local-p": LUONG + MILLION + 1001 * 1000,
+    "convs2s-2017": CONVS2S,
     "moe-2017": 2048 * 2 * 512 * 2048 + 3 * 32_000 * 512,  # experts and embeddings alone
 }
 
@@ -178,6 +194,23 @@ COUNTED = {
 @pytest.mark.parametrize("name", COUNTED)
 def test_paper_recipe_has_the_papers_parameter_count(name):
     assert num_parameters(name) == pytest.approx(COUNTED[name], rel=0.01)
+
+
+def test_gnmt_searches_as_in_section_7():
+    decoding = load_recipe("gnmt-2016").decoding
+    assert 8 <= decoding.beam_size <= 12
+    assert decoding.pruning.build() == (3.0, 3.0)  # "beamsize = 3.0"
+    assert decoding.length_penalty.alpha == decoding.coverage_penalty.beta == 0.2
+
+
+def test_convs2s_is_the_model_of_section_5_1():
+    recipe = load_recipe("convs2s-2017")
+    for side in (recipe.model.encoder, recipe.model.decoder):
+        sizes = [(group.num_layers, group.hidden_size, group.kernel_size) for group in side.layers]
+        assert sizes == [(10, 512, 3), (3, 768, 3), (2, 2048, 1)]
+        assert side.embedding_size == 512
+    assert recipe.training.batching.max_tokens == 48 * (30 + 30)
+    assert recipe.decoding.length_penalty.build()(-6.0, 4) == -6.0 / 4  # log P / n^alpha
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -20,6 +20,7 @@ from heedful.search import (
     FIRST_FINISHED,
     MEAN_LOG_PROB,
     BeamGroups,
+    BeamPruning,
     BeamSearchOptions,
     LengthPenalty,
     PatienceStopping,
@@ -86,6 +87,7 @@ SEARCH_OPTIONS: dict[str, list[Any]] = {
         CoveragePenalty(0.3, "repeated"),
         CoveragePenalty(0.3, "summary"),
     ],
+    "pruning": [BeamPruning(), BeamPruning(1.0), BeamPruning(3.0, 0.5)],
     "constraints": [None, "one", "one of several", "two"],
     "stopping": [heuristic_stopping, optimal_stopping, FIRST_FINISHED, PatienceStopping(2.0)],
     **PROCESSOR_OPTIONS,
@@ -214,6 +216,7 @@ def run_search(case, rows):
         coverage_penalty=case["coverage_penalty"],
         stopping=case["stopping"],
         diversity=diversity,
+        pruning=case["pruning"],
         processors=build_processors(case, rows),
         constraints=[constraints[row] for row in rows] if constraints else None,
     )

@@ -12,7 +12,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model
 from heedful.config import BaseConfig
 from heedful.errors import check
 from heedful.search import penalties
-from heedful.search.candidates import BeamGroupsConfig
+from heedful.search.candidates import BeamGroupsConfig, BeamPruningConfig
 from heedful.search.minimum_bayes_risk import MBRConfig
 from heedful.search.sampling import SamplingConfig
 from heedful.search.stopping import HeuristicStoppingConfig, StoppingConfig
@@ -62,6 +62,8 @@ class DecodingConfig(BaseConfig):
     """When the search for a sentence stops."""
     diversity: BeamGroupsConfig = BeamGroupsConfig()
     """Diverse beam search."""
+    pruning: BeamPruningConfig = BeamPruningConfig()
+    """Pruning of tokens and outputs that are far below the best; default: none."""
     required_phrases: tuple[str | tuple[str, ...], ...] = ()
     """Phrases that every output contains; a list within it means one of several."""
     forbidden_phrases: tuple[str, ...] = ()
@@ -130,6 +132,7 @@ def check_decoding_config(config: DecodingConfig) -> None:
         (not sampling or groups == 1, "diversity.num_beam_groups", *beam_only),
         (not sampling or config.coverage_penalty is None, "coverage_penalty", *beam_only),
         (not sampling or config.stopping.type == "heuristic", "stopping", *beam_only),
+        (not sampling or config.pruning == BeamPruningConfig(), "pruning", *beam_only),
         (not sampling or not config.required_phrases, "required_phrases", *beam_only),
         (
             not config.mbr or n_best == 1,

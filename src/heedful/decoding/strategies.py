@@ -84,6 +84,7 @@ class DecodingStrategy:
                 coverage_penalty=self.coverage_penalty,
                 stopping=config.stopping.build(),
                 diversity=config.diversity.build(),
+                pruning=config.pruning.build(),
                 processors=self._build_processors(requests),
                 constraints=constraints if any(constraints) else None,
             ),

@@ -1,7 +1,7 @@
 """Beam search, sampling and forced decoding for any model with a `step` method."""
 
 from heedful.search.beam_search import BeamSearchOptions, beam_search, greedy_search
-from heedful.search.candidates import BeamGroups, Node, Trellis
+from heedful.search.candidates import BeamGroups, BeamPruning, Node, Trellis
 from heedful.search.constraints import DisjunctiveConstraint, require_phrase
 from heedful.search.hypotheses import Hypothesis, StepOutput, StepwiseModel, score_targets
 from heedful.search.logits_processors import LogitsProcessor
@@ -18,6 +18,7 @@ __all__ = [
     "FIRST_FINISHED",
     "MEAN_LOG_PROB",
     "BeamGroups",
+    "BeamPruning",
     "BeamSearchOptions",
     "CoveragePenalty",
     "DisjunctiveConstraint",

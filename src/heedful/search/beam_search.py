@@ -16,6 +16,7 @@ from torch import Tensor
 from heedful.pytree import select_rows
 from heedful.search.candidates import (
     BeamGroups,
+    BeamPruning,
     BoolArray,
     Candidates,
     FinishedRow,
@@ -54,6 +55,7 @@ class BeamSearchOptions(NamedTuple):
     coverage_penalty: CoveragePenalty | None = None
     stopping: StoppingCriterion = heuristic_stopping
     diversity: BeamGroups = BeamGroups()
+    pruning: BeamPruning = BeamPruning()
     processors: tuple[LogitsProcessor, ...] = ()
     constraints: Sequence[Sequence[DisjunctiveConstraint]] | None = None  # of each sentence
 
@@ -153,9 +155,13 @@ class _Beams:
             prefixes = [item.prefixes for item in self.processors if isinstance(item, ForcedPrefix)]
             self.constraints.check_lengths(max_lengths.tolist(), prefixes[0] if prefixes else [])
             self.processors = (*options.processors, MaxLength(max_lengths, eos=eos))
-        elif len(self.processors) == 1 and isinstance(self.processors[0], MinLength):
+        elif (
+            len(self.processors) == 1
+            and isinstance(self.processors[0], MinLength)
+            and options.pruning.token_threshold == np.inf
+        ):
             # It can be applied to the candidates. With others it stays among them, because EOS is
-            # the fallback if all together forbid every token.
+            # the fallback if all together forbid every token; pruning needs the best allowed token.
             self.min_lengths = self.processors[0].lengths.cpu().numpy()
             self.processors = ()
         # Every hypothesis has one EOS; without these, enough candidates must remain. A group may
@@ -227,7 +233,8 @@ class _Beams:
         is_short = self.min_lengths[self._beam_sentences] > depth
         # One EOS of every hypothesis may have to be dropped.
         count = self.num_candidates + (self.beam_size if is_short.any() else 0)
-        candidates = find_candidates(allowed, model_log_probs, totals, count)
+        considered = self.options.pruning.prune_tokens(allowed, totals)
+        candidates = find_candidates(considered, model_log_probs, totals, count)
         if np.isnan(candidates.cumulative_log_probs).any():
             raise NaNLogProbsError(depth)
         if self.constraints:
@@ -284,16 +291,22 @@ class _Beams:
             self.finished[beam].append(finished)
             self.finished[beam].sort(key=lambda finished: -finished.score)
             del self.finished[beam][self.beam_size :]
+            while self.finished[beam][-1].score < self._min_score(beam):
+                self.finished[beam].pop()
+
+    def _min_score(self, beam: int) -> float:
+        return self.finished[beam][0].score - self.options.pruning.score_threshold
 
     def _is_open(self, beam: int, best_log_prob: float) -> bool:
         finished, length = self.finished[beam], self.trellis.depth + 1
         if best_log_prob == -np.inf or not finished:
             return best_log_prob > -np.inf  # no criterion stops before a hypothesis has finished
         max_length = int(self.max_lengths[beam // self.groups.num_groups]) + 1
+        worst_finished = finished[-1].score if len(finished) == self.beam_size else -np.inf
         status = BeamStatus(
             beam_size=self.beam_size,
             num_finished=self.num_finished[beam],
-            worst_finished=finished[-1].score if len(finished) == self.beam_size else -np.inf,
+            worst_finished=max(worst_finished, self._min_score(beam)),
             best_open_score=self.length_penalty(best_log_prob, length),
             best_possible_score=self.length_penalty.upper_bound(best_log_prob, length, max_length),
         )

@@ -1,6 +1,6 @@
-"""Candidates of beam search: their ranking, their selection, and the trellis of those selected.
+"""Candidates of beam search: their pruning, ranking, selection, and the trellis of those selected.
 
-Invariants: one group is a plain beam; a hypothesis read back from the trellis has the tokens,
+Invariants: one group is a plain beam; the best token of a step is never pruned; a hypothesis read back from the trellis has the tokens,
 log-probabilities and weights of its steps.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import NonNegativeFloat, PositiveInt
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from heedful.config import BaseConfig
@@ -179,6 +179,42 @@ class BeamGroupsConfig(BaseConfig):
 
     def build(self) -> BeamGroups:
         return BeamGroups(self.num_beam_groups, self.diversity_penalty)
+
+
+class BeamPruning(NamedTuple):
+    """Drop what is far below the best  (Wu et al. 2016, section 7; there both are `beamsize`).
+
+    A token is not considered if its log-probability is more than `token_threshold` below that of
+    the best token of the step, whichever hypothesis of the beam that continues. A finished
+    hypothesis is dropped if its score, after penalties, is more than `score_threshold` below the
+    best one so far, and the search stops when the open ones are below the same bound.
+    """
+
+    token_threshold: float = np.inf
+    score_threshold: float = np.inf
+
+    def prune_tokens(
+        self, log_probs: Float[Tensor, "R N"], cumulative_log_probs: FloatArray
+    ) -> Float[Tensor, "R N"]:
+        """Return -inf for the tokens that no hypothesis of their beam may continue with."""
+        if self.token_threshold == np.inf:
+            return log_probs
+        is_filler = torch.from_numpy(cumulative_log_probs == -np.inf).to(log_probs.device)
+        best = log_probs.amax(dim=1).view(is_filler.shape).masked_fill(is_filler, -torch.inf)
+        bounds = best.amax(dim=1, keepdim=True).expand_as(best).reshape(-1, 1)  # (R, 1)
+        return log_probs.masked_fill(log_probs < bounds - self.token_threshold, -torch.inf)
+
+
+class BeamPruningConfig(BaseConfig):
+    """Pruning of what is far below the best, in nats (Wu et al. 2016, section 7)."""
+
+    token_threshold: PositiveFloat | None = None
+    """Skip tokens with log p this far below the best of the step: 3 in the paper; null for none."""
+    score_threshold: PositiveFloat | None = None
+    """Drop outputs with scores this far below the best so far: 3 in the paper; null for none."""
+
+    def build(self) -> BeamPruning:
+        return BeamPruning(self.token_threshold or np.inf, self.score_threshold or np.inf)
 
 
 class FinishedRow(NamedTuple):

@@ -89,7 +89,7 @@ class GNMTLengthPenaltyConfig(BaseConfig):
 
 
 class PowerLengthPenaltyConfig(BaseConfig):
-    """log P / length ^ alpha."""
+    """log P / length ^ alpha (Gehring et al. 2017, section 4.3)."""
 
     type: Literal["power"] = "power"
     alpha: NonNegativeFloat = 1.0

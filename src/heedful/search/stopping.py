@@ -15,7 +15,7 @@ class BeamStatus(NamedTuple):
 
     beam_size: int
     num_finished: int  # including hypotheses that are no longer among the best
-    worst_finished: float  # of the `beam_size` best finished ones; -inf while there are fewer
+    worst_finished: float  # score to beat: the `beam_size`-th best finished, or pruning's bound
     best_open_score: float  # as if the latest token were the last
     best_possible_score: float  # upper bound for every continuation of an open hypothesis
 

@@ -214,6 +214,7 @@ SAMPLING = {
     "mbr with sampling": {"mbr": {}, "sampling": {"top_k": 3}},
 }
 BEAM_SETTINGS = {
+    "pruning": {"pruning": {"token_threshold": 3}},
     "diversity.num_beam_groups": {"diversity": {"num_beam_groups": 5}},
     "coverage_penalty": {"coverage_penalty": {"type": "gnmt"}},
     "stopping": {"stopping": "optimal"},
