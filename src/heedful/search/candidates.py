@@ -1,7 +1,7 @@
 """Candidates of beam search: their pruning, ranking, selection, and the trellis of those selected.
 
-Invariants: one group is a plain beam; the best token of a step is never pruned; a hypothesis read back from the trellis has the tokens,
-log-probabilities and weights of its steps.
+Invariants: one group is a plain beam; the best token of a step is never pruned; a hypothesis read
+back from the trellis has the tokens, log-probabilities and weights of its steps.
 """
 
 from collections import Counter, defaultdict
