@@ -84,9 +84,12 @@ LAYERS = {
 }
 
 
-def _transformer(both: dict[str, Any] | None = None, **model: Any) -> dict[str, Any]:
+def _transformer(
+    both: dict[str, Any] | None = None, output_head: dict[str, Any] | None = None, **model: Any
+) -> dict[str, Any]:
     side = {"type": "transformer", **LAYERS, **(both or {})}
-    return {"encoder": side, "decoder": side, **model}
+    decoder = {**side, "output_head": {"type": "softmax", **(output_head or {})}}
+    return {"encoder": side, "decoder": decoder, **model}
 
 
 def _prefix_lm(backbone: dict[str, Any], **model: Any) -> dict[str, Any]:
@@ -167,6 +170,14 @@ SYSTEMS |= {
         },
         {"cell": "lstm", "num_layers": 2, "direction": {"type": "forward", "reverse_source": True}},
     ),
+    "cho": _system(
+        {
+            "num_layers": 2,
+            "cell": {"type": "gru", "reset": "after-with-context"},
+            "wiring": {"type": "constant-context"},
+        },
+        {"cell": {"type": "gru", "reset": "before"}, "summary_layer": True},
+    ),
     "gnmt": _system(
         {"num_layers": 3, "first_residual_layer": 2, "wiring": {"type": "bottom-layer-attention"}},
         {"num_layers": 4, "direction": "bidirectional-then-forward", "connection": "residual"},
@@ -244,6 +255,10 @@ SYSTEMS |= {
     "transformer, no positions": _transformer({"positional_encoding": None}),
     "transformer, learned positions": _transformer({"positional_encoding": {"type": "learned"}}),
     "transformer, shared embeddings": _transformer(embeddings="shared"),
+    "transformer, no output bias": _transformer(
+        {"feed_forward": [{"intermediate_size": 12, "activation": "gelu-tanh"}]},
+        output_head={"bias": False},
+    ),
     "transformer over a recurrence": {
         "encoder": {**SMALL},
         "decoder": {"type": "transformer", **LAYERS},
@@ -258,6 +273,7 @@ SYSTEMS |= {
         positional_encoding={"type": "sinusoidal"},
         loss_on="both",
         embeddings="tied",
+        lm_head_bias=False,
     ),
 }
 CONVOLUTIONAL = {

@@ -1,6 +1,8 @@
 """Feed-forward sublayers. Invariant: positions have no influence on one another."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
 from typing import Literal, NamedTuple
 
 from pydantic import Field, PositiveInt
@@ -11,8 +13,13 @@ from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
 from heedful.config import BaseConfig
 from heedful.shapes import HiddenStates, Losses, TargetMask
 
-Activation = Literal["relu", "gelu", "swish"]
-ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "swish": nn.SiLU}
+Activation = Literal["relu", "gelu", "gelu-tanh", "swish"]
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "gelu-tanh": partial(nn.GELU, approximate="tanh"),
+    "swish": nn.SiLU,
+}
 
 
 class FeedForwardOutput(NamedTuple):
@@ -69,7 +76,8 @@ class FeedForwardConfig(BaseConfig):
     intermediate_size: PositiveInt = 2048
     """Size of the hidden layer; 2048 in the paper's base model."""
     activation: Activation = "relu"
-    """Activation of the hidden layer."""
+    """Activation of the hidden layer; gelu-tanh is the approximation of GELU by a tanh, as in the
+    code of GPT (Radford et al. 2018)."""
     gated: bool = False
     """Multiply the hidden layer by a linear gate (Shazeer 2020)."""
     dropout: float = Field(default=0.0, ge=0, lt=1)

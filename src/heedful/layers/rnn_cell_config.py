@@ -12,8 +12,10 @@ from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
+from heedful.errors import check
 from heedful.layers.rnn_cells import (
     CellWrapper,
+    ContextGRUCell,
     GRUCell,
     LayerNormLSTMCell,
     LayerNormRNNCell,
@@ -96,7 +98,7 @@ class CellConfigBase(BaseConfig):
     """Probability that a hidden value keeps its previous value at a step (Krueger et al. 2017)."""
 
     @abstractmethod
-    def build_cell(self, input_size: int, hidden_size: int) -> RecurrentCell:
+    def build_cell(self, input_size: int, hidden_size: int, context_size: int) -> RecurrentCell:
         """Build the cell without zoneout and recurrent dropout."""
 
     @property
@@ -104,8 +106,9 @@ class CellConfigBase(BaseConfig):
         """The zoneout probability of each part of the state."""
         return (self.zoneout,)
 
-    def build(self, *, input_size: int, hidden_size: int) -> RecurrentCell:
-        cell = self.build_cell(input_size, hidden_size)
+    def build(self, *, input_size: int, hidden_size: int, context_size: int = 0) -> RecurrentCell:
+        """Build the cell; the last `context_size` values of its input are a context."""
+        cell = self.build_cell(input_size, hidden_size, context_size)
         if any(self.zoneout_rates):
             cell = Zoneout(cell, self.zoneout_rates)
         return RecurrentDropout(cell, self.recurrent_dropout) if self.recurrent_dropout else cell
@@ -117,7 +120,7 @@ class RNNCellConfig(CellConfigBase):
     type: Literal["rnn"] = "rnn"
 
     @override
-    def build_cell(self, input_size: int, hidden_size: int) -> RecurrentCell:
+    def build_cell(self, input_size: int, hidden_size: int, context_size: int) -> RecurrentCell:
         return (LayerNormRNNCell if self.layer_norm else RNNCell)(input_size, hidden_size)
 
 
@@ -125,15 +128,21 @@ class GRUCellConfig(CellConfigBase):
     """Gated recurrent unit (Cho et al. 2014)."""
 
     type: Literal["gru"] = "gru"
-    reset: Literal["after", "before"] = "after"
-    """Apply the reset gate after the product with the state, as in cuDNN, or before it."""
+    reset: Literal["after", "before", "after-with-context"] = "after"
+    """Apply the reset gate after the product with the state, as in cuDNN, before it, or after it to
+    the sum with the product of the context that a decoder layer reads (Cho et al. 2014, A.1.2)."""
 
     @override
-    def build_cell(self, input_size: int, hidden_size: int) -> RecurrentCell:
+    def build_cell(self, input_size: int, hidden_size: int, context_size: int) -> RecurrentCell:
         if self.reset == "after" and not self.layer_norm:
             return GRUCell(input_size, hidden_size)
-        cell_class = ResetAfterGRUCell if self.reset == "after" else ResetBeforeGRUCell
         make_linear: LinearFactory = layer_norm_linear if self.layer_norm else nn.Linear
+        if self.reset == "after-with-context":
+            message = f"{self.reset!r} needs a decoder in which every layer reads a context"
+            hint = "choose 'after', or the wiring 'constant-context'"
+            check(context_size, "cell.reset", message, hint)
+            return ContextGRUCell(input_size, hidden_size, context_size, make_linear=make_linear)
+        cell_class = ResetAfterGRUCell if self.reset == "after" else ResetBeforeGRUCell
         return cell_class(input_size, hidden_size, make_linear=make_linear)
 
 
@@ -150,7 +159,7 @@ class LSTMCellConfig(CellConfigBase):
         return (self.zoneout, self.cell_zoneout)
 
     @override
-    def build_cell(self, input_size: int, hidden_size: int) -> RecurrentCell:
+    def build_cell(self, input_size: int, hidden_size: int, context_size: int) -> RecurrentCell:
         return (LayerNormLSTMCell if self.layer_norm else LSTMCell)(input_size, hidden_size)
 
 

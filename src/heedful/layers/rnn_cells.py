@@ -154,6 +154,33 @@ class ResetAfterGRUCell(UnfusedGRUCell):
         return (gru_update(inputs, torch.cat(projections, dim=-1), state[0]),)
 
 
+class ContextGRUCell(UnfusedGRUCell):
+    """GRU that resets the context, too: n = tanh(W x + r * (U h + C c)); h' = (1 - z) * n + z * h.
+
+    r and z have a term for c as well (Cho et al. 2014, A.1.2). The inputs are [x; c].
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, context_size: int, *, make_linear: LinearFactory
+    ) -> None:
+        super().__init__(input_size - context_size, hidden_size, make_linear=make_linear)
+        self.context_projection = make_linear(context_size, 3 * hidden_size)
+        self.context_size = context_size
+
+    @override
+    def project_inputs(self, inputs: Float[Tensor, "*B E"]) -> Float[Tensor, "*B X"]:
+        layer_inputs, context = inputs.tensor_split([-self.context_size], dim=-1)
+        parts = [super().project_inputs(layer_inputs), self.context_projection(context)]
+        return torch.cat(parts, dim=-1)
+
+    @override
+    def update(self, inputs: Projected, state: RecurrentState, hidden: Hidden) -> RecurrentState:
+        input_projection, context_projection = inputs.chunk(2, dim=-1)
+        projections = [self.hidden_to_gates(hidden), self.hidden_to_candidate(hidden)]
+        hidden_projection = torch.cat(projections, dim=-1) + context_projection
+        return (gru_update(input_projection, hidden_projection, state[0]),)
+
+
 class ResetBeforeGRUCell(UnfusedGRUCell):
     """GRU that resets the state before the product (Cho et al. 2014; Bahdanau et al. 2015).
 

@@ -246,7 +246,7 @@ class SelfAttentiveCellConfigBase(BaseConfig):
     intra_attention: IntraAttentionConfig = AdditiveIntraAttentionConfig()
     """Query and score function of the attention to past states."""
 
-    def build(self, *, input_size: int, hidden_size: int) -> RecurrentCell:
+    def build(self, *, input_size: int, hidden_size: int, context_size: int = 0) -> RecurrentCell:
         intra_attention = self.intra_attention.build(input_size=input_size, hidden_size=hidden_size)
         return self.module_class(input_size, hidden_size, intra_attention)
 
@@ -272,7 +272,9 @@ class LSTMNCellConfig(BaseConfig):
     score_size: PositiveInt = 256
     """Size of the tanh layer of the additive score."""
 
-    def build(self, *, input_size: int, hidden_size: int, deep_fusion: bool = False) -> LSTMNCell:
+    def build(
+        self, *, input_size: int, hidden_size: int, context_size: int = 0, deep_fusion: bool = False
+    ) -> LSTMNCell:
         intra_config = AdditiveIntraAttentionConfig(hidden_size=self.score_size)
         intra_attention = intra_config.build(input_size=input_size, hidden_size=hidden_size)
         cell_class = DeepFusionLSTMNCell if deep_fusion else LSTMNCell

@@ -221,7 +221,8 @@ class ConvolutionalDecoderConfig(ConvolutionalConfigBase):
         output_heads.check_single_context(output_head, self.output_head.type, "output_head")
         std = ((1 - self.dropout) / feature_size) ** 0.5  # as WeightNormConv1d
         nn.init.normal_(output_head.projection.weight, std=std)
-        nn.init.zeros_(output_head.projection.bias)
+        if output_head.projection.bias is not None:
+            nn.init.zeros_(output_head.projection.bias)
         return output_head
 
 

@@ -285,6 +285,10 @@ class LanguageModelConfigBase(BaseConfig):
     """Positional encoding of the tokens, counted over a source and its target; null for none."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout probability of embeddings and of the input of the output layer."""
+    output_dropout: float | None = Field(default=None, ge=0, lt=1)
+    """Dropout probability of the input of the output layer, if it is not `dropout`."""
+    lm_head_bias: bool = True
+    """Add a bias to the logits; tied output layers have none (Vaswani et al. 2017, 3.4)."""
     init: InitConfig = DefaultInitConfig()
     """Initial values of the parameters."""
 
@@ -313,8 +317,9 @@ class LanguageModelConfig(LanguageModelConfigBase):
         assert source_vocab_size == target_vocab_size, "a language model has one vocabulary"
         embedding = self.build_embedding(target_vocab_size, scale_embeddings=self.scale_embeddings)
         backbone = self.backbone.build(input_size=embedding.embedding_size)
-        lm_head = nn.Linear(backbone.output_size, target_vocab_size)
-        model = LanguageModel(embedding, backbone, lm_head, self.dropout)
+        lm_head = nn.Linear(backbone.output_size, target_vocab_size, bias=self.lm_head_bias)
+        dropout = self.dropout if self.output_dropout is None else self.output_dropout
+        model = LanguageModel(embedding, backbone, lm_head, dropout)
         self.init.initialize(model)
         if self.tie_embeddings:
             tie_lm_head(lm_head, embedding)

@@ -28,9 +28,9 @@ class OutputHead(nn.Module, ABC):
     has_alignment_posterior = False
     """Whether `alignment_posterior` differs from the attention weights."""
 
-    def __init__(self, feature_size: int, vocab_size: int) -> None:
+    def __init__(self, feature_size: int, vocab_size: int, *, bias: bool = True) -> None:
         super().__init__()
-        self.projection = nn.Linear(feature_size, vocab_size)
+        self.projection = nn.Linear(feature_size, vocab_size, bias=bias)
 
     @abstractmethod
     def forward(self, features: Features, weights: SourceWeights | None) -> LogProbs:
@@ -55,9 +55,11 @@ class SoftmaxHeadConfig(BaseConfig):
     """A softmax over the vocabulary."""
 
     type: Literal["softmax"] = "softmax"
+    bias: bool = True
+    """Add a bias to the logits; tied output layers have none (Vaswani et al. 2017, 3.4)."""
 
     def build(self, *, feature_size: int, vocab_size: int) -> OutputHead:
-        return SoftmaxHead(feature_size, vocab_size)
+        return SoftmaxHead(feature_size, vocab_size, bias=self.bias)
 
 
 class MarginalHead(OutputHead):

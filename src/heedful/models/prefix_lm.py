@@ -141,13 +141,13 @@ class PrefixLanguageModelConfig(LanguageModelConfigBase):
         if not is_shared:
             target_embedding = self.build_embedding(target_vocab_size, scale_embeddings=False)
         backbone = self.backbone.build(input_size=target_embedding.embedding_size)
-        lm_head = nn.Linear(backbone.output_size, target_vocab_size)
+        lm_head = nn.Linear(backbone.output_size, target_vocab_size, bias=self.lm_head_bias)
         model = PrefixLanguageModel(
             source_embedding,
             target_embedding,
             backbone,
             lm_head,
-            dropout=self.dropout,
+            dropout=self.dropout if self.output_dropout is None else self.output_dropout,
             includes_source_loss=self.loss_on == "both",
         )
         self.init.initialize(model)

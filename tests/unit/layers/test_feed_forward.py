@@ -11,6 +11,9 @@ MASK = torch.tensor([[True, True, True], [True, False, False]])
 BENT = {
     "relu": lambda number: max(0.0, number),
     "gelu": lambda number: number * 0.5 * (1 + math.erf(number / math.sqrt(2))),
+    "gelu-tanh": lambda number: (  # as in the code of GPT
+        0.5 * number * (1 + math.tanh(math.sqrt(2 / math.pi) * (number + 0.044715 * number**3)))
+    ),
     "swish": lambda number: number / (1 + math.exp(-number)),
 }
 

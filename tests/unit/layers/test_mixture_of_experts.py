@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from heedful.layers.mixture_of_experts import (
-    NOISE_FLOOR,
     MixtureOfExperts,
     MoESublayer,
     MoESublayerConfig,
@@ -129,10 +128,11 @@ def test_selection_probabilities_match_the_paper_in_training():
     actual = gate(words)
     torch.manual_seed(3)
     drawn = torch.randn(7, 5, dtype=torch.double)
+    # The authors' code adds 0.01 to the standard deviation of the noise (noise_epsilon).
     for row in range(7):
         clean = (gate.score.weight @ words[row]).tolist()
         wide = (gate.noise.weight @ words[row]).tolist()
-        spreads = [math.log1p(math.exp(each)) + NOISE_FLOOR for each in wide]
+        spreads = [math.log1p(math.exp(each)) + 0.01 for each in wide]
         noisy = [c + n * s for c, n, s in zip(clean, drawn[row].tolist(), spreads, strict=True)]
         best = sorted(range(5), key=lambda n: -noisy[n])[:2]
         assert actual.expert_indices[row].tolist() == best
@@ -152,7 +152,7 @@ def test_selection_probability_is_the_frequency_over_resampled_noise():
     torch.manual_seed(5)
     drawn = torch.randn(1, 5, dtype=torch.double)[0]
     clean = gate.score.weight @ word[0]
-    spread = torch.nn.functional.softplus(gate.noise.weight @ word[0]) + NOISE_FLOOR
+    spread = torch.nn.functional.softplus(gate.noise.weight @ word[0]) + 0.01
     for expert in range(5):
         noisy = (clean + drawn * spread).repeat(20_000, 1)
         again = torch.randn(20_000, dtype=torch.double)

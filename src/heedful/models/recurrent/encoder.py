@@ -254,6 +254,7 @@ class RecurrentEncoder(Encoder):
         *,
         input_projection: nn.Module,
         pooling: Pooling | None,
+        summary_layer: nn.Module,
         size: int,
     ) -> None:
         super().__init__()
@@ -262,6 +263,7 @@ class RecurrentEncoder(Encoder):
         self.layers = cast(Sequence[RecurrentLayer], nn.ModuleList(layers))
         self.layer_wrappers = cast(Sequence[RecurrentLayerWrapper], nn.ModuleList(layer_wrappers))
         self.pooling = pooling
+        self.summary_layer = summary_layer
         self.output_size = size
         final_sizes = tuple(sum(cell.hidden_size for cell in layer.cells) for layer in layers)
         backward_cell = layers[-1].backward_cell
@@ -290,10 +292,11 @@ class RecurrentEncoder(Encoder):
             layer_input, losses = wrapper.connect_output(layer_input, layer_output, mask)
             auxiliary_losses.append(losses)
         states = layer_input.masked_fill(is_padding, 0)
+        pooled = final_states[-1] if self.pooling is None else self.pooling(states, mask)
         return EncoderOutput(
             states,
             lengths,
-            final_states[-1] if self.pooling is None else self.pooling(states, mask),
+            self.summary_layer(pooled),
             tuple(final_states),
             None if cell_states is None else cell_states.masked_fill(is_padding, 0),
             sum_losses(*auxiliary_losses),
@@ -343,6 +346,8 @@ class RecurrentEncoderConfig(BaseConfig):
     """Mixture of experts between layers; null for none."""
     pooling: PoolingConfig = LastStatePoolingConfig()
     """How the states become one vector, the source summary."""
+    summary_layer: bool = False
+    """Pass the source summary through a tanh layer, c = tanh(V h) (Cho et al. 2014, A.1.1)."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout on embeddings and between layers."""
     positional_encoding: PositionalEncodingConfig | None = None
@@ -381,13 +386,16 @@ class RecurrentEncoderConfig(BaseConfig):
         input_projection: nn.Module = nn.Identity()
         if path_size is not None:  # f^1 = W x
             input_projection = nn.Linear(embedding.embedding_size, path_size, bias=False)
+        size, pooling = self.hidden_size, self.pooling.build(size=self.hidden_size)
+        tanh_layer = [nn.Linear(size, size), nn.Tanh()] if self.summary_layer else []
         return RecurrentEncoder(
             embedding,
             layers,
             wrappers,
             input_projection=input_projection,
-            pooling=self.pooling.build(size=self.hidden_size),
-            size=self.hidden_size,
+            pooling=pooling,
+            summary_layer=nn.Sequential(*tanh_layer),
+            size=size,
         )
 
     def _build_layer(self, layer: int, input_size: int) -> RecurrentLayer:

@@ -171,7 +171,8 @@ class FinalStateWiringConfig(BaseConfig):
 class ConstantContextWiring(FinalStateWiring):
     """No attention: every layer reads the source summary at every step (Cho et al. 2014).
 
-    h_t = g(y_{t-1}, h_{t-1}, c) (section 2.2); output from h_t, c and y_{t-1}
+    h_t = g(y_{t-1}, h_{t-1}, c) (section 2.2); output from h_t, c and y_{t-1}. The paper's c and g
+    are the encoder's `summary_layer` and GRU cells with `reset: after-with-context`.
     """
 
     pre_output_parts = PreOutputParts(

@@ -8,6 +8,7 @@ computed at once, unless they are fed back.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
@@ -182,11 +183,10 @@ class RecurrentDecoderConfigBase(BaseConfig):
         hint = "choose a layer from 2 to num_layers, or remove the setting"
         is_valid = (self.first_residual_layer or 1) <= self.num_layers
         check(is_valid, "first_residual_layer", message, hint)
-        input_sizes = [input_size] + [self.hidden_size] * (self.num_layers - 1)
-        cells = [
-            self.cell.build(input_size=size + context_size, hidden_size=self.hidden_size)
-            for size in input_sizes
-        ]
+        size = self.hidden_size
+        build_cell = partial(self.cell.build, hidden_size=size, context_size=context_size)
+        input_sizes = [input_size] + [size] * (self.num_layers - 1)
+        cells = [build_cell(input_size=size + context_size) for size in input_sizes]
         return StackedCells(cells, self.dropout, first_residual_layer=self.first_residual_layer)
 
     def build_pre_output(self, parts: PreOutputParts, memory_size: int) -> PreOutput:

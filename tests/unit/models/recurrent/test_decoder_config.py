@@ -82,6 +82,12 @@ def message(config):
             "  choose another bridge, such as 'tanh', or another wiring",
         ),
         (
+            {"wiring": NO_INPUT_FEEDING, "cell": {"type": "gru", "reset": "after-with-context"}},
+            "cell.reset: 'after-with-context' needs a decoder in which every layer reads a "
+            "context\n"
+            "  choose 'after', or the wiring 'constant-context'",
+        ),
+        (
             {"num_layers": 2, "first_residual_layer": 3},
             "first_residual_layer: there is no layer 3: num_layers is 2\n"
             "  choose a layer from 2 to num_layers, or remove the setting",

@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from heedful.models.base import EncoderOutput
+from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+from heedful.recipes import load_recipe
 from heedful.search import greedy_search
 
 HIDDEN, EMBEDDED, MEMORY = 4, 3, 5
@@ -37,7 +39,7 @@ def test_final_state_wiring_matches_sutskever_2014():
         torch.testing.assert_close(output.log_probs[:, time], expected)
 
 
-def test_constant_context_wiring_matches_cho_2014():
+def test_constant_context_wiring_feeds_context_to_every_step():
     """h_t = g(y_{t-1}, h_{t-1}, c), and maxout over O_h h_t + O_y y_{t-1} + O_c c."""
     output = {"type": "maxout", "size": 3}
     decoder = build("constant-context", cell={"type": "gru", "reset": "before"}, pre_output=output)
@@ -56,6 +58,44 @@ def test_constant_context_wiring_matches_cho_2014():
         features = torch.maximum(pairs[..., 0], pairs[..., 1])
         expected = decoder.output_head.projection(features).log_softmax(-1)
         torch.testing.assert_close(output.log_probs[:, time], expected)
+
+
+def test_rnn_encdec_2014_matches_appendix_a_of_cho_2014():
+    """Equations of sections A.1.1 and A.1.2, a sentence at a time, in float64."""
+    settings = load_recipe("rnn-encdec-2014-small").model.model_dump()
+    settings["encoder"] |= {"embedding_size": 3, "hidden_size": HIDDEN}
+    settings["decoder"] |= {"embedding_size": 3, "hidden_size": HIDDEN}
+    settings["decoder"]["pre_output"]["size"] = 3
+    config = EncoderDecoderConfig.model_validate(settings)
+    model = config.build(source_vocab_size=7, target_vocab_size=7).double().eval()
+    encoder, decoder = model.encoder, model.decoder
+    sources, targets = torch.randint(3, 7, (2, 4)), torch.randint(3, 7, (2, 3))
+    lengths = torch.tensor([4, 2])
+    log_probs = decoder(targets, encoder(sources, lengths)).log_probs
+
+    (cell,) = encoder.layers[0].cells
+    V, V_target = encoder.summary_layer[0], decoder.bridge.layers[0]
+    (target_cell,), combine = decoder.wiring.cells.cells, decoder.wiring.pre_output.projection
+    for row, length in enumerate(lengths):
+        h = torch.zeros(HIDDEN, dtype=torch.double)
+        for token in sources[row, :length]:
+            x = encoder.embedding(token)
+            r, z = (cell.input_to_gates(x) + cell.hidden_to_gates(h)).sigmoid().chunk(2)
+            new = (cell.input_to_candidate(x) + cell.hidden_to_candidate(r * h)).tanh()
+            h = (1 - z) * h + z * new
+        c = V(h).tanh()
+        h = V_target(c).tanh()
+        C_r, C_z, C_n = target_cell.context_projection(c).chunk(3)
+        for time, token in enumerate(targets[row]):
+            y = decoder.embedding(token)
+            W_r, W_z = target_cell.input_to_gates(y).chunk(2)
+            U_r, U_z = target_cell.hidden_to_gates(h).chunk(2)
+            r, z = (W_r + U_r + C_r).sigmoid(), (W_z + U_z + C_z).sigmoid()
+            candidate = r * (target_cell.hidden_to_candidate(h) + C_n)
+            h = z * h + (1 - z) * (target_cell.input_to_candidate(y) + candidate).tanh()
+            features = combine(torch.cat([h, y, c])).view(3, 2).amax(1)
+            expected = decoder.output_head.projection(features).log_softmax(-1)
+            torch.testing.assert_close(log_probs[row, time], expected)
 
 
 @each_kind
