@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 import heedful
+from heedful.storage.atomic import lock_folder
 from tests.commands import write_recipe
 from tests.equivalence.test_resuming import assert_same_end, last_checkpoint, wait_for
 
@@ -269,6 +270,43 @@ def test_corrupt_shards_are_detected(recipe, tmp_path):
     train(recipe, run, SHARDED)
     assert "moved to" in said(run, "stderr")
     assert_same_end(whole, run)
+
+
+HELD = """
+import os, sys, time
+from pathlib import Path
+import heedful
+from heedful.errors import HeedfulError
+
+recipe, run, done = sys.argv[1:]
+try:
+    heedful.train(recipe, run)
+except HeedfulError as error:
+    print(error, file=sys.stderr)
+if os.environ["RANK"] == "1":
+    Path(done).touch()
+while not Path(done).exists():  # rank 0 lives on
+    time.sleep(0.05)
+"""
+
+
+def test_folder_of_another_trainer_is_an_error_on_every_rank(recipe, tmp_path):
+    """Also if rank 0 lives on, so that no closed connection ends the others."""
+    run, script, done = tmp_path / "run", tmp_path / "script.py", tmp_path / "done"
+    script.write_text(HELD)
+    words = ["--nproc-per-node", "2", "--standalone", "--log-dir", f"{run}-logs", "--redirects"]
+    command = [sys.executable, "-m", "torch.distributed.run", *words, "3", script]
+    with lock_folder(run):
+        process = subprocess.Popen([*command, recipe, run, done], stdout=-1, stderr=-1, text=True)
+        try:
+            _, err = process.communicate(timeout=300)
+        finally:
+            done.touch()
+            process.terminate()
+    assert process.returncode == 0, err
+    assert f"process {os.getpid()} on " in said(run, "stderr")
+    message = "rank 1 of 2: another rank has failed\n  see its messages\n"
+    assert said(run, "stderr", rank=1) == message
 
 
 def test_sequence_objective_with_fsdp_is_an_error(recipe, tmp_path):

@@ -1,6 +1,8 @@
 """Whatever happens to a training, what was saved can be gone on from."""
 
+import errno
 import json
+import math
 import multiprocessing
 import os
 import random
@@ -9,10 +11,14 @@ import subprocess
 from contextlib import contextmanager
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 import heedful
-from heedful.errors import RunError
+from heedful.errors import DiskFullError, RunError
+from heedful.experiment.job import TrainingJob
+from heedful.runs import Run
+from heedful.storage.atomic import explain_os_errors
 from heedful.storage.manifest import read_and_verify_manifest
 from tests.commands import start_heedful, write_recipe
 from tests.equivalence.test_resuming import assert_same_end, last_checkpoint, wait_for
@@ -114,7 +120,7 @@ def small_disk(folder, megabytes):
     try:
         yield folder
     finally:
-        subprocess.run(["umount", "-l", folder], check=True)
+        subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 def test_full_disk_keeps_the_last_checkpoint(tmp_path):
@@ -147,6 +153,58 @@ def test_training_continues_on_a_full_disk_if_configured(tmp_path):
         assert "not saved: " in finished.stderr
         assert finished.returncode == 2, "the last state must be saved, or it is an error"
         assert_nothing_is_broken(run)
+
+
+def test_best_weights_are_saved_as_soon_as_the_disk_has_space(tmp_path, monkeypatch):
+    """The disk is full at the best validation of all, and has space again at the second."""
+    recipe, losses, num_validations = str(write_recipe(tmp_path, steps=12, every=3)), {}, 4
+
+    def dev_scores(job, metric):
+        losses[job.run.folder] = losses.get(job.run.folder, 0.0) + 1.0
+        if losses[job.run.folder] == 2:
+            (job.run.folder.parent / "filler").unlink(missing_ok=True)
+        return {metric: losses[job.run.folder], "accuracy": 0.0}
+
+    monkeypatch.setattr(TrainingJob, "_dev_scores", dev_scores)
+    heedful.train(recipe, tmp_path / "whole")
+    with small_disk(tmp_path / "disk", 4) as disk:
+        run = disk / "run"
+        (disk / "filler").write_bytes(bytes(disk_free(disk) - 60_000))
+        overrides = ["training.checkpoints.on_disk_full=continue"]
+        result = heedful.train(recipe, run, overrides=overrides)
+        assert (result.step, losses[run]) == (12, num_validations)
+        assert read_and_verify_manifest(run)["step"] == 3
+        expected = load_file(tmp_path / "whole" / "weights.safetensors")
+        weights = load_file(run / "weights.safetensors")
+        assert all(torch.equal(weights[name], expected[name]) for name in expected)
+        heedful.load(run)
+
+
+def test_last_checkpoint_is_not_saved_without_the_best_weights(tmp_path, monkeypatch):
+    """Otherwise the same command would find a finished run, and no weights in it."""
+    recipe, run = str(write_recipe(tmp_path, steps=4, every=2)), tmp_path / "run"
+    overrides = ["training.checkpoints.on_disk_full=continue"]
+
+    def save_without_space(*args, **options):
+        with explain_os_errors(run):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patching:
+        patching.setattr(Run, "save_model", save_without_space)
+        with pytest.raises(DiskFullError):
+            heedful.train(recipe, run, overrides=overrides)
+    assert heedful.train(recipe, run, overrides=overrides).step == 4
+    heedful.load(run)
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_weights_are_saved_though_the_first_dev_loss_is_not_finite(tmp_path, monkeypatch, loss):
+    recipe, losses = str(write_recipe(tmp_path, steps=6, every=2)), iter([loss, 2.0, 3.0])
+    monkeypatch.setattr(
+        TrainingJob, "_dev_scores", lambda job, metric: {metric: next(losses), "accuracy": 0.0}
+    )
+    heedful.train(recipe, tmp_path / "run")
+    assert read_and_verify_manifest(tmp_path / "run")["step"] == 4
 
 
 def test_read_only_folder_loses_nothing(tmp_path):
@@ -200,8 +258,6 @@ class TestAPoisonedRow:
 
     def poison(self, run, row):
         """Spoil one row of the source's embedding, and make the run whole again."""
-        from heedful.runs import Run
-
         weights = load_file(run / "weights.safetensors")
         weights["encoder.embedding.embedding.weight"][row] = float("inf")
         Run(run).save_model(weights, step=10)

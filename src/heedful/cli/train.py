@@ -131,7 +131,7 @@ def prepare(
         message = f"there are no tokenizers in {tokenizer_from}"
         check(folder.is_dir(), "--tokenizer-from", message, "name a run, or a folder of tokens")
         tokenizers = config.tokenizers.load(folder)
-    with lock_folder(output_dir):
+    with lock_folder(output_dir, activity="preparing data", option="--output-dir"):
         prepared = build_prepared_dataset(
             config,
             output_dir,

@@ -1,10 +1,12 @@
 """A training job: the model, data and folder of one run, as the training loop needs them.
 
 Invariants: only the main process writes; validation leaves parameters, modes and random numbers as
-they were; a full disk ends training only if `on_disk_full` says so, or at the last step.
+they were; a full disk ends training only if `on_disk_full` says so, or at the last step; whenever a
+checkpoint is saved, the best weights up to its step are saved, too.
 """
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -134,6 +136,7 @@ class TrainingJob:
         self.dev_evaluator = self.task.dev_evaluator(model, data_module, recipe, device)
         self.flops_per_target = training_flops_per_target(recipe, data_module)
         self.start_time = time.monotonic()
+        self._unsaved_best: tuple[int, Mapping[str, Tensor]] | None = None  # step and weights
         self.stop_requested: Callable[[], bool] = lambda: False
 
     def start(self) -> None:
@@ -243,11 +246,17 @@ class TrainingJob:
                 is_main = self.dist_context.is_main_process
                 samples = self.dev_evaluator.sample_predictions(num_samples) if is_main else []
             sign = -1 if self.task.metrics[metric].higher_is_better else 1
-            is_best = sign * scores[metric] < progress.best_score
-            progress.scores.append(sign * scores[metric])
+            # NaN is the worst score; the first weights are the best, whatever they score.
+            score = math.inf if math.isnan(scores[metric]) else sign * scores[metric]
+            is_best = not progress.scores or score < progress.best_score
+            progress.scores.append(score)
             if is_best:
                 state_dict = self.dist_context.full_state_dict(self.trainer.model)
-                self._write(lambda: self.run.save_model(state_dict, step=step))
+                self._unsaved_best = (step, state_dict) if is_main else None
+            self._write(self._save_best_weights)
+            if is_best and self._unsaved_best:  # later steps change the parameters
+                copies = {name: tensor.to("cpu", copy=True) for name, tensor in state_dict.items()}
+                self._unsaved_best = step, copies
         best = "" if is_best else f"  (best {metric} so far: {sign * progress.best_score:.4f})"
         self.log(f"step {step}: {self.task.format_metrics(scores)}{best}")
         self._write(lambda: self.run.append_samples(step, samples))
@@ -260,6 +269,7 @@ class TrainingJob:
             folder = self.checkpoints.folder
             snapshot = state.take_snapshot(self.trainer, self.progress, folder)
             if self.dist_context.is_main_process:
+                self._save_best_weights()
                 self.checkpoints.save(snapshot, score=score)
 
     def log(self, message: str) -> None:
@@ -282,6 +292,13 @@ class TrainingJob:
             summed = self.dist_context.all_reduce(torch.tensor(score, dtype=torch.float64))
             scores[metric] = summed.item()
         return scores
+
+    def _save_best_weights(self) -> None:
+        """Save the best weights unless they are saved; a full disk may have delayed them."""
+        if self._unsaved_best:
+            step, state_dict = self._unsaved_best
+            self.run.save_model(state_dict, step=step)
+            self._unsaved_best = None
 
     def _write(self, action: Callable[[], Value]) -> Value | None:
         if self.dist_context.is_main_process:

@@ -152,14 +152,19 @@ _lock_descriptors: set[int] = set()
 
 
 @contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder, or raise RunError; a folder that is still empty is removed afterwards."""
+def lock_folder(
+    folder: Path, *, activity: str = "training", option: str = "--run"
+) -> Iterator[None]:
+    """Lock a folder, or raise RunError; a folder that is still empty is removed afterwards.
+
+    The error says what the holder does (its `activity`) and which `option` names another folder.
+    """
     path = folder / _LOCK
-    descriptor = _acquire(path)
+    descriptor = _acquire(path, activity, option)
     # The previous holder may have removed the file meanwhile; then another file counts.
     while not (path.exists() and os.path.samestat(os.fstat(descriptor), path.stat())):
         _close(descriptor)
-        descriptor = _acquire(path)
+        descriptor = _acquire(path, activity, option)
     try:
         yield
     finally:
@@ -170,7 +175,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
         _close(descriptor)
 
 
-def _acquire(path: Path) -> int:
+def _acquire(path: Path, activity: str, option: str) -> int:
     with explain_os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -180,12 +185,13 @@ def _acquire(path: Path) -> int:
     except BlockingIOError:
         holder = os.pread(descriptor, 1000, 0).decode(errors="replace").strip()
         _close(descriptor)
-        message = f"{holder or 'another process'} is training here"
-        hint = "wait until it is finished, or name another folder with --run"
+        message = f"{holder or 'another process is writing'} here"
+        hint = f"wait until it is finished, or name another folder with {option}"
         raise RunError(str(path.parent), message, hint) from None
     with explain_os_errors(path):
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        holder = f"process {os.getpid()} on {socket.gethostname()} is {activity}\n"
+        os.pwrite(descriptor, holder.encode(), 0)
     return descriptor
 
 

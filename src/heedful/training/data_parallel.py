@@ -30,7 +30,12 @@ from heedful.models.base import ModelOutput
 from heedful.models.scheduled_sampling import InputSampler
 from heedful.pytree import map_tensors, tensors_of
 from heedful.storage.state_dict import unique_weights
-from heedful.training.distributed import BatchShard, DistributedContext
+from heedful.training.distributed import (
+    FAILURE_KEY,
+    BatchShard,
+    DistributedContext,
+    DistributedError,
+)
 from heedful.training.trainer import get_rng_states, set_rng_states
 
 _POLL_INTERVAL = 0.05  # seconds
@@ -177,7 +182,10 @@ class DDPContext(DistributedContext):
         key = f"wait-{self._barrier_count}"
         self._store.add(key, 1)
         # Not a collective operation: those time out, and tokenizing a large corpus takes hours.
+        location, hint = f"rank {self.rank} of {self.world_size}", "see its messages"
         while self._store.add(key, 0) < self.world_size:
+            has_failed = self._store.add(FAILURE_KEY, 0)
+            check(not has_failed, location, "another rank has failed", hint, DistributedError)
             time.sleep(_POLL_INTERVAL)
 
 

@@ -1,13 +1,13 @@
 """Data parallelism: its interface, the case of one process, and joining the group of torchrun.
 
 Every rank sees every batch and takes some of its rows. Invariants: results do not depend on the
-number of ranks; if one rank dies, the others end with an error instead of waiting forever.
+number of ranks; if one rank dies or fails, the others end with an error instead of waiting forever.
 """
 
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from itertools import count
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -26,6 +26,7 @@ Result = TypeVar("Result")
 _RENDEZVOUS_TIMEOUT = timedelta(minutes=5)  # torchrun starts all ranks together
 # A dead rank is noticed sooner by its closed connection, and rank 0 may decode or save for long.
 _COLLECTIVE_TIMEOUT = timedelta(minutes=60)
+FAILURE_KEY = "failed"  # of the store: how many ranks have failed
 _RENDEZVOUS_COUNTER = count()  # the same on all ranks
 # Groups are kept until the process ends: DDP's reducer would destroy the last reference while it
 # holds the GIL, and join a gloo thread that may be waiting for the GIL to free its last tensors.
@@ -146,6 +147,10 @@ def init_distributed(
         try:
             context_class = DDPContext if strategy == "ddp" else FSDPContext
             yield context_class(rank, world_size, store), device
+        except BaseException:
+            with suppress(RuntimeError):  # the store may be gone
+                store.add(FAILURE_KEY, 1)
+            raise
         finally:
             _KEPT_GROUPS.append(dist.group.WORLD)
             dist.destroy_process_group()

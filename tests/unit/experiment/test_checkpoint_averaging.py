@@ -7,8 +7,15 @@ from heedful.errors import CorruptRunError, RunError
 from heedful.experiment.checkpoint_averaging import average_checkpoints, average_state_dicts
 from heedful.recipes import load_recipe
 from heedful.runs import Run, load
+from heedful.storage.atomic import remove_path
+from heedful.storage.manifest import read_and_verify_manifest
 from heedful.storage.state_dict import unique_weights
-from heedful.training.checkpoints import CheckpointConfig, CheckpointManager, Snapshot
+from heedful.training.checkpoints import (
+    CheckpointConfig,
+    CheckpointManager,
+    Snapshot,
+    list_checkpoints,
+)
 from tests.commands import write_recipe
 
 LINES = ["a b c", "d e", "f"]
@@ -192,3 +199,27 @@ def test_corrupt_checkpoint_is_an_error(checkpointed, tmp_path, name, choice):
     message = error_text([folder], tmp_path / "mean", error=CorruptRunError, **{choice: 2})
     assert message.startswith(str(path))
     assert not (tmp_path / "mean").exists()
+
+
+@pytest.mark.parametrize(("choice", "steps"), [("num_last", [40, 50, 60]), ("num_best", [50, 60])])
+def test_checkpoints_removed_by_a_running_trainer_are_replaced(
+    checkpointed, tmp_path, monkeypatch, choice, steps
+):
+    """A trainer saves step 60 and removes step 30 while the first manifest is read."""
+    folder, weights = checkpointed
+    weights[60] = {name: weight + 1 for name, weight in weights[30].items()}
+
+    def verify_beside_trainer(checkpoint):
+        if 60 in {info.step for info in list_checkpoints(folder / "checkpoints")}:
+            return read_and_verify_manifest(checkpoint)
+        checkpoints = CheckpointManager(folder / "checkpoints", KEEP_ALL, print)
+        checkpoints.save(Snapshot(60, weights[60], {}, {}), score=1.8)
+        checkpoints.close()
+        remove_path(folder / "checkpoints" / "step-00000030")
+        return read_and_verify_manifest(checkpoint)
+
+    module = "heedful.experiment.checkpoint_averaging"
+    monkeypatch.setattr(f"{module}.read_and_verify_manifest", verify_beside_trainer)
+    members = average_checkpoints([folder], tmp_path / "mean", **{choice: len(steps)})
+    assert [member.step for member in members] == steps
+    same_mean(tmp_path / "mean", [weights[step] for step in steps])

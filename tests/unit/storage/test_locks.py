@@ -51,11 +51,23 @@ def test_second_lock_error_names_holder(tmp_path):
     )
 
 
+def test_lock_error_says_what_the_holder_does_and_which_option_to_change(tmp_path):
+    with lock_folder(tmp_path, activity="preparing data", option="--output-dir"):
+        with pytest.raises(RunError) as train, lock_folder(tmp_path):
+            pass
+        with pytest.raises(RunError) as prepare, lock_folder(tmp_path, option="--output-dir"):
+            pass
+    holder = f"{tmp_path}: process {os.getpid()} on {socket.gethostname()} is preparing data here\n"
+    hint = "  wait until it is finished, or name another folder with"
+    assert str(train.value) == f"{holder}{hint} --run"
+    assert str(prepare.value) == f"{holder}{hint} --output-dir"
+
+
 def test_killed_process_releases_lock(tmp_path):
     kill(hold_lock(tmp_path))
     with lock_folder(tmp_path):
         assert (tmp_path / ".lock").read_text() == (
-            f"process {os.getpid()} on {socket.gethostname()}\n"
+            f"process {os.getpid()} on {socket.gethostname()} is training\n"
         )
 
 
@@ -94,7 +106,7 @@ def test_lock_error_without_holder_name(tmp_path):
     with lock_folder(tmp_path):
         (tmp_path / ".lock").write_text("")
         with (
-            pytest.raises(RunError, match="another process is training here"),
+            pytest.raises(RunError, match="another process is writing here"),
             lock_folder(tmp_path),
         ):
             pass
