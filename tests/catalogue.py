@@ -185,10 +185,39 @@ SYSTEMS |= {
     "deep-att": _system(
         {}, {"num_layers": 3, "direction": "alternating", "connection": "fast-forward"}
     ),
+    "deep-att, two columns": _system(
+        {"num_layers": 2, "wiring": {"type": "bottom-layer-attention"}},
+        {
+            "num_layers": 3,
+            "num_columns": 2,
+            "direction": "alternating",
+            "connection": {"type": "fast-forward", "shortcut_size": 4},
+        },
+    ),
     "experts": _system(
         {}, {"num_layers": 2, "experts": {"num_experts": 4, "intermediate_size": 8}}
     ),
     "lower attention": _system({}, {"num_layers": 2, "lower_attention": {}}),
+    "decoder with lower attention": _system({"num_layers": 2, "lower_attention": {}}),
+    "decoder with lower attention in heads": _system(
+        {
+            "num_layers": 3,
+            "first_residual_layer": 2,
+            "wiring": {"type": "bottom-layer-attention"},
+            "lower_attention": HEADS,
+        },
+    ),
+    "decoder with lower attention and coverage": _system(
+        {
+            "cell": "lstm",
+            "num_layers": 2,
+            "wiring": {"type": "step-then-attend"},
+            "lower_attention": {"score": {"type": "additive", "features": [{"type": "coverage"}]}},
+        },
+    ),
+    "decoder with lower attention, rotary": _system(
+        {"num_layers": 2, "lower_attention": {"score": {"type": "rotary"}}},
+    ),
     "deep fusion": _system(
         {"cell": "lstmn", "wiring": {"type": "deep-fusion"}},
         {"cell": "lstmn", "direction": "forward"},

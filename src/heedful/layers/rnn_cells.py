@@ -7,7 +7,7 @@ keeps nothing between calls, and rows do not influence one another.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, MutableSequence, Sequence
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from heedful.shapes import Embedded, Float, Hidden
 
-RecurrentState = tuple[Tensor, ...]
+RecurrentState = tuple[Any, ...]  # tensors; with lower attention, a cache of inputs at the end
 Projected = Float[Tensor, "B X"]
 
 

@@ -1,6 +1,7 @@
 """Self-attentive cells: recurrent cells that attend to their own past states (Cheng et al. 2016).
 
-The context of all past states takes the place of the last state. The key of a state is prepared
+The context of all past states takes the place of the last state. `LowerAttentionCell` attends to
+past inputs instead, which are the outputs of the layer below. The key of a state is prepared
 once, when the state is appended. Invariant: step t depends on input t and on earlier states only;
 the first step, whose history is empty, uses the initial state.
 """
@@ -26,7 +27,8 @@ from heedful.attention.memory import Memory
 from heedful.attention.scores import ScoreFunction
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
-from heedful.layers.rnn_cells import Projected, RecurrentCell, RecurrentState
+from heedful.layers.rnn_cells import CellWrapper, Projected, RecurrentCell, RecurrentState
+from heedful.layers.self_attention import BatchPositions, FullSelfAttention
 from heedful.shapes import Bool, Embedded, Float, Hidden
 
 StateVectors = Float[Tensor, "B V"]
@@ -236,6 +238,40 @@ class DeepFusionLSTMNCell(LSTMNCell):
     ) -> StateVectors:
         projection, added = input_projection.tensor_split([-self.hidden_size], dim=-1)
         return super().next_entry(projection, context, added)
+
+
+class LowerAttentionCell(CellWrapper):
+    """h_t = cell([x_t; c_t], h_{t-1}), c_t = attend(x_t) to x_1 ... x_t, from the layer below.
+
+    What follows the first `lower_size` inputs, x_t, goes to the cell only. The state is the cell's
+    own state, then the cache of the attention.
+    """
+
+    def __init__(self, cell: RecurrentCell, attention: FullSelfAttention, lower_size: int) -> None:
+        super().__init__(cell)
+        self.attention = attention
+        self.lower_size = lower_size
+
+    @override
+    def initial_state(self, hidden: Hidden) -> RecurrentState:
+        return (*self.cell.initial_state(hidden), self.attention.initial_state(hidden[:, None]))
+
+    @override
+    def project_inputs(self, inputs: Float[Tensor, "*B E"]) -> Float[Tensor, "*B X"]:
+        return inputs  # they are the query
+
+    @override
+    def update(self, inputs: Projected, state: RecurrentState, hidden: Hidden) -> RecurrentState:
+        assert hidden is state[0], "the recurrent input is that of the inner cell"
+        *cell_state, cache = state
+        num_past = 0 if cache.kv_cache is None else cache.kv_cache.values.size(-2)
+        ones = torch.ones(len(inputs), dtype=torch.long, device=inputs.device)
+        lower_output = inputs[:, None, : self.lower_size]  # (B, 1, D)
+        positions = BatchPositions.from_lengths(lower_output, num_past * ones, ones)
+        attended = self.attention(lower_output, cache, positions)
+        others = inputs[:, self.lower_size :]
+        cell_inputs = torch.cat([lower_output[:, 0], attended.outputs[:, 0], others], dim=-1)
+        return (*self.cell(cell_inputs, tuple(cell_state)), attended.cache)
 
 
 class SelfAttentiveCellConfigBase(BaseConfig):

@@ -19,7 +19,6 @@ from heedful.attention.memory import padding_mask
 from heedful.attention.positional_encoding import PositionalEncodingConfig
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
-from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.mixture_of_experts import MoESublayer, MoESublayerConfig
 from heedful.layers.pooling import LastStatePoolingConfig, Pooling, PoolingConfig
@@ -27,117 +26,15 @@ from heedful.layers.rnn import RecurrentLayer, reverse_padded
 from heedful.layers.rnn_cell_config import CellConfig, GRUCellConfig
 from heedful.layers.self_attentive_cells import SelfAttentiveLSTMCell, StateHistory
 from heedful.models.base import Encoder, EncoderOutput, EncoderStateSizes
-from heedful.shapes import Float, LayerInputs, LayerOutputs, Lengths, SourceMask, SourceTokens
-
-NextInputs = Float[Tensor, "B S X"]
-
-
-class Connection(nn.Module):
-    """The input of the next layer, or the encoder's states: by default the layer's output."""
-
-    @override
-    def forward(self, layer_input: LayerInputs, layer_output: LayerOutputs) -> NextInputs:
-        return layer_output
-
-
-class ResidualConnection(Connection):
-    """x^i = m^i + x^(i-1)  (Wu et al. 2016, section 3.1)."""
-
-    @override
-    def forward(self, layer_input: LayerInputs, layer_output: LayerOutputs) -> NextInputs:
-        return layer_output + layer_input
-
-
-class FastForwardConnection(Connection):
-    """f^(k+1) = W [first values of f^k; dropout(h^k)]  (Zhou et al. 2016, section 3.1).
-
-    f is the input of a layer, of which the paper passes on one half, and h its output. The path
-    along f is linear and not recurrent, so that gradients reach the embeddings through any number
-    of layers.
-    """
-
-    def __init__(
-        self, shortcut_size: int, hidden_size: int, output_size: int, *, dropout: float
-    ) -> None:
-        super().__init__()
-        self.shortcut_size = shortcut_size
-        self.dropout = nn.Dropout(dropout)
-        self.projection = nn.Linear(shortcut_size + hidden_size, output_size, bias=False)
-
-    @override
-    def forward(self, layer_input: LayerInputs, layer_output: LayerOutputs) -> NextInputs:
-        shortcut = layer_input[..., : self.shortcut_size]
-        return self.projection(torch.cat([shortcut, self.dropout(layer_output)], dim=-1))
-
-
-class ConnectionConfigBase(BaseConfig):
-    """What a layer passes on to the next; layers are counted from 1."""
-
-    type: str
-
-    def path_size(self, hidden_size: int) -> int | None:
-        """Return the size of the linear path beside the layers, None without one."""
-        return None
-
-    def build(self, layer: int, *, is_top: bool, hidden_size: int, dropout: float) -> Connection:
-        return Connection()
-
-
-class PlainConnectionConfig(ConnectionConfigBase):
-    """Pass on the layer's output."""
-
-    type: Literal["plain"] = "plain"
-
-
-class ResidualConnectionConfig(ConnectionConfigBase):
-    """Pass on the sum of input and output (Wu et al. 2016)."""
-
-    type: Literal["residual"] = "residual"
-    first_residual_layer: int = Field(default=3, ge=2)
-    """First layer with a residual connection, counted from 1; the paper's is the third. Never the
-    first, whose input is embeddings."""
-
-    @override
-    def build(self, layer: int, *, is_top: bool, hidden_size: int, dropout: float) -> Connection:
-        return ResidualConnection() if layer >= self.first_residual_layer else Connection()
-
-
-class FastForwardConnectionConfig(ConnectionConfigBase):
-    """A linear path beside the layers, from the embeddings to the top (Zhou et al. 2016).
-
-    In the paper the path is four times as wide and replaces the input product of the cells. Here
-    it is the input of any cell.
-    """
-
-    type: Literal["fast-forward"] = "fast-forward"
-    shortcut_size: PositiveInt | None = None
-    """Size of the linear path; by default hidden_size."""
-    halve_shortcut: bool = True
-    """Pass on half of the path from layer to layer, as in the paper, or all of it."""
-
-    @override
-    def path_size(self, hidden_size: int) -> int:
-        size = self.shortcut_size or hidden_size
-        message = f"a path of size {size} cannot be halved"
-        hint = "choose an even size, or set `halve_shortcut: false`"
-        check(not self.halve_shortcut or size % 2 == 0, "connection.shortcut_size", message, hint)
-        return size
-
-    @override
-    def build(self, layer: int, *, is_top: bool, hidden_size: int, dropout: float) -> Connection:
-        size = self.path_size(hidden_size)
-        if is_top:
-            return FastForwardConnection(size, hidden_size, hidden_size, dropout=0.0)
-        shortcut_size = size // 2 if self.halve_shortcut else size
-        return FastForwardConnection(shortcut_size, hidden_size, size, dropout=dropout)
-
-
-_Connections = PlainConnectionConfig | ResidualConnectionConfig | FastForwardConnectionConfig
-ConnectionConfig = Annotated[
-    _Connections,
-    Field(discriminator="type"),
-    allow_bare_type(Literal["plain", "residual", "fast-forward"] | _Connections),
-]
+from heedful.models.recurrent.connections import (
+    Connection,
+    ConnectionConfig,
+    NextInputs,
+    PlainConnectionConfig,
+    ResidualConnectionConfig,
+)
+from heedful.pytree import map_pairs
+from heedful.shapes import LayerInputs, LayerOutputs, Lengths, SourceMask, SourceTokens
 
 
 class BidirectionalConfig(BaseConfig):
@@ -274,9 +171,15 @@ class RecurrentEncoder(Encoder):
     def forward(
         self, tokens: SourceTokens, lengths: Lengths, *, need_cell_states: bool = False
     ) -> EncoderOutput:
-        mask = padding_mask(lengths, tokens.size(1)).squeeze(1)  # (B, S)
+        return self.encode(self.embedding(tokens), lengths, need_cell_states)
+
+    def encode(
+        self, embedded: LayerInputs, lengths: Lengths, need_cell_states: bool
+    ) -> EncoderOutput:
+        """Encode embeddings."""
+        mask = padding_mask(lengths, embedded.size(1)).squeeze(1)  # (B, S)
         is_padding = ~mask.unsqueeze(-1)
-        layer_output = layer_input = self.input_projection(self.embedding(tokens))
+        layer_output = layer_input = self.input_projection(embedded)
         cell_states: Tensor | None = None
         final_states: list[Tensor] = []
         final_cell_states: list[Tensor] = []
@@ -324,6 +227,39 @@ def _run_with_cell_states(
     return outputs, None, torch.cat(parts, dim=-1)
 
 
+class TwoColumnEncoder(Encoder):
+    """Two encoders of the same embeddings, whose outputs are concatenated.
+
+    [h^1_t; h^2_t]; the layers of the second column have the opposite directions, so that the top
+    ones of alternating layers have read both sides of a position last  (Zhou et al. 2016).
+    """
+
+    def __init__(self, columns: Sequence[RecurrentEncoder]) -> None:
+        super().__init__()
+        self.columns = cast(Sequence[RecurrentEncoder], nn.ModuleList(columns))
+        self.embedding = columns[0].embedding
+        self.output_size = 2 * columns[0].output_size
+        final_sizes = tuple(2 * size for size in columns[0].state_sizes.final_state_sizes)
+        self.state_sizes = EncoderStateSizes(final_sizes, columns[1].state_sizes.backward_size)
+
+    @override
+    def forward(
+        self, tokens: SourceTokens, lengths: Lengths, *, need_cell_states: bool = False
+    ) -> EncoderOutput:
+        embedded = self.embedding(tokens)
+        outputs = [column.encode(embedded, lengths, need_cell_states) for column in self.columns]
+        parts = [
+            (out.states, out.summary, out.final_states, out.cell_states, out.final_cell_states)
+            for out in outputs
+        ]
+        states, summary, final_states, cell_states, final_cell_states = map_pairs(
+            lambda first, second: torch.cat([first, second], dim=-1), *parts
+        )
+        losses = sum_losses(*(output.auxiliary_losses for output in outputs))
+        output = EncoderOutput(states, lengths, summary, final_states, cell_states, losses)
+        return output._replace(final_cell_states=final_cell_states)
+
+
 class RecurrentEncoderConfig(BaseConfig):
     """Encode the source with recurrent layers."""
 
@@ -333,9 +269,12 @@ class RecurrentEncoderConfig(BaseConfig):
     embedding_size: PositiveInt = 256
     """Size of a token embedding."""
     hidden_size: PositiveInt = 256
-    """Size of a layer's output, both directions together."""
+    """Size of a layer's output, both directions and columns together."""
     num_layers: PositiveInt = 1
-    """Number of layers."""
+    """Number of layers, of each column."""
+    num_columns: Literal[1, 2] = 1
+    """Stacks of layers over the same embeddings; the second has the opposite directions (Zhou et
+    al. 2016)."""
     direction: DirectionConfig = BidirectionalConfig()
     """The directions of each layer."""
     connection: ConnectionConfig = PlainConnectionConfig()
@@ -357,8 +296,14 @@ class RecurrentEncoderConfig(BaseConfig):
     def _check_sizes(self) -> "RecurrentEncoderConfig":
         layers = range(1, self.num_layers + 1)
         is_bidirectional = any(all(self.direction.layer_directions(layer)) for layer in layers)
-        if is_bidirectional and self.hidden_size % 2:
-            raise ValueError(f"hidden_size, for both directions, must be even: {self.hidden_size}")
+        num_parts = self.num_columns * (2 if is_bidirectional else 1)
+        if self.hidden_size % num_parts:
+            raise ValueError(
+                f"hidden_size, for all directions and columns of a layer, must be divisible by "
+                f"{num_parts}: {self.hidden_size}"
+            )
+        if self.num_columns == 2 and isinstance(self.direction, BidirectionalConfig):
+            raise ValueError("num_columns 2 needs directions to reverse, such as 'alternating'")
         min_layers = {
             "lower_attention": 2 if self.lower_attention else 1,
             "experts": self.experts.min_layers if self.experts else 1,
@@ -370,7 +315,7 @@ class RecurrentEncoderConfig(BaseConfig):
                 raise ValueError(f"{name} needs num_layers of {minimum} or more: {self.num_layers}")
         return self
 
-    def build(self, *, vocab_size: int) -> RecurrentEncoder:
+    def build(self, *, vocab_size: int) -> RecurrentEncoder | TwoColumnEncoder:
         size, positions = self.embedding_size, self.positional_encoding
         embedding = TokenEmbedding(
             vocab_size,
@@ -378,6 +323,16 @@ class RecurrentEncoderConfig(BaseConfig):
             dropout=self.dropout,
             position_combiner=positions.build(embedding_size=size) if positions else None,
         )
+        direction = self.direction
+        if self.num_columns == 1 or isinstance(direction, BidirectionalConfig):
+            return self._build_column(embedding)
+        reverse = {"reverse_source": not direction.reverse_source}
+        column = self.model_copy(update={"hidden_size": self.hidden_size // 2})
+        opposite = column.model_copy(update={"direction": direction.model_copy(update=reverse)})
+        columns = [column._build_column(embedding), opposite._build_column(embedding)]
+        return TwoColumnEncoder(columns)
+
+    def _build_column(self, embedding: TokenEmbedding) -> RecurrentEncoder:
         path_size = self.connection.path_size(self.hidden_size)
         upper_sizes = [path_size or self.hidden_size] * (self.num_layers - 1)
         input_sizes = [path_size or embedding.embedding_size, *upper_sizes]

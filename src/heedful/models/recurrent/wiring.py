@@ -8,7 +8,6 @@ computed at once, unless they are fed back.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
@@ -18,12 +17,14 @@ from typing_extensions import override
 
 from heedful.attention.alignments import AlignmentOutput
 from heedful.attention.attention import Attention
-from heedful.attention.config import AttentionConfig
+from heedful.attention.config import AttentionConfig, build_self_attention
 from heedful.attention.memory import AttentionState, Memory
 from heedful.config import BaseConfig
 from heedful.errors import check
 from heedful.layers.rnn_cell_config import CellConfig, GRUCellConfig
-from heedful.layers.rnn_cells import RecurrentState, StackedCells
+from heedful.layers.rnn_cells import RecurrentCell, RecurrentState, StackedCells
+from heedful.layers.self_attention import FullSelfAttention
+from heedful.layers.self_attentive_cells import LowerAttentionCell
 from heedful.models.base import EncoderOutput
 from heedful.shapes import Embedded, Float, Hidden, Summary
 
@@ -166,6 +167,9 @@ class RecurrentDecoderConfigBase(BaseConfig):
     first_residual_layer: Annotated[int, Field(gt=1)] | None = None
     """First layer, counted from 1, with a residual connection, as have all above it (Wu et al.
     2016); null for none."""
+    lower_attention: AttentionConfig | None = None
+    """Attention of each layer but the first to what the layer below has passed on so far; null for
+    none."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout on embeddings, between layers and before the output head."""
     attention: AttentionConfig = AttentionConfig()
@@ -183,11 +187,26 @@ class RecurrentDecoderConfigBase(BaseConfig):
         hint = "choose a layer from 2 to num_layers, or remove the setting"
         is_valid = (self.first_residual_layer or 1) <= self.num_layers
         check(is_valid, "first_residual_layer", message, hint)
-        size = self.hidden_size
-        build_cell = partial(self.cell.build, hidden_size=size, context_size=context_size)
-        input_sizes = [input_size] + [size] * (self.num_layers - 1)
-        cells = [build_cell(input_size=size + context_size) for size in input_sizes]
+        message = f"needs num_layers of 2 or more, but num_layers is {self.num_layers}"
+        is_valid = self.lower_attention is None or self.num_layers > 1
+        check(is_valid, "lower_attention", message, "add a layer, or remove the section")
+        cells = [self._build_cell(input_size, context_size)]
+        cells += [self._build_upper_cell(context_size) for _ in range(1, self.num_layers)]
         return StackedCells(cells, self.dropout, first_residual_layer=self.first_residual_layer)
+
+    def _build_cell(self, input_size: int, context_size: int) -> RecurrentCell:
+        size = input_size + context_size
+        return self.cell.build(
+            input_size=size, hidden_size=self.hidden_size, context_size=context_size
+        )
+
+    def _build_upper_cell(self, context_size: int) -> RecurrentCell:
+        size = self.hidden_size
+        if self.lower_attention is None:
+            return self._build_cell(size, context_size)
+        attention = build_self_attention(self.lower_attention, size, size, "lower_attention")
+        cell = self._build_cell(2 * size, context_size)
+        return LowerAttentionCell(cell, FullSelfAttention(attention), size)
 
     def build_pre_output(self, parts: PreOutputParts, memory_size: int) -> PreOutput:
         """Build the pre-output layer for the vectors that a wiring uses."""

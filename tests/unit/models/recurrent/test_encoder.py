@@ -161,10 +161,10 @@ def test_reverse_source_makes_upper_layers_backward():
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"hidden_size": 5}, "hidden_size, for both directions, must be even: 5"),
+        ({"hidden_size": 5}, "of a layer, must be divisible by 2: 5"),
         (
             {"hidden_size": 5, "num_layers": 2, "direction": "bidirectional-then-forward"},
-            "hidden_size, for both directions, must be even: 5",
+            "of a layer, must be divisible by 2: 5",
         ),
         ({"lower_attention": {}}, "lower_attention needs num_layers of 2 or more: 1"),
         ({"experts": {}}, "experts needs num_layers of 2 or more: 1"),
