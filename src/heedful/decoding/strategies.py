@@ -14,6 +14,7 @@ from heedful.decoding.config import DecodingConfig
 from heedful.decoding.requests import EncodedRequest
 from heedful.models.base import DecodableModel
 from heedful.search import BeamSearchOptions, Hypothesis, LogitsProcessor, Node, Trellis
+from heedful.search.hypotheses import drop_impossible
 from heedful.search.logits_processors import (
     ForcedPrefix,
     MinLength,
@@ -107,7 +108,7 @@ class DecodingStrategy:
         )
         return [
             [item._replace(score=penalty(item.log_prob, len(item.log_probs))) for item in of_text]
-            for of_text in samples
+            for of_text in map(drop_impossible, samples)
         ]
 
     def _select_mbr(self, samples: list[Hypothesis]) -> Hypothesis:

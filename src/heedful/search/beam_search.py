@@ -26,15 +26,19 @@ from heedful.search.candidates import (
     select_candidates,
 )
 from heedful.search.constraints import ConstrainedBeam, DisjunctiveConstraint
-from heedful.search.hypotheses import Hypothesis, NaNLogProbsError, State, StepwiseModel
+from heedful.search.hypotheses import (
+    Hypothesis,
+    NaNLogProbsError,
+    State,
+    StepwiseModel,
+    drop_impossible,
+)
 from heedful.search.logits_processors import (
     ForcedPrefix,
     LogitsProcessor,
     LogProbs,
-    MaxLength,
     MinLength,
     apply_processors,
-    check_eos,
 )
 from heedful.search.penalties import CoveragePenalty, LengthPenalty
 from heedful.search.stopping import (
@@ -76,8 +80,9 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Return up to `beam_size` hypotheses for every row of `state`, best first.
 
-    A hypothesis with `max_lengths` tokens must end. Weights beyond `source_lengths` are padding.
-    Pass a `trellis` to keep the whole search.
+    A hypothesis with `max_lengths` tokens must end; one that cannot, as the model gives EOS
+    probability 0, is dropped. Where none remains, the best one is cut off and has the score -inf.
+    Weights beyond `source_lengths` are padding. Pass a `trellis` to keep the whole search.
     """
     beams = _Beams(
         trellis or Trellis(),
@@ -154,7 +159,6 @@ class _Beams:
             self.constraints = ConstrainedBeam(options.constraints, sentences, eos=eos)
             prefixes = [item.prefixes for item in self.processors if isinstance(item, ForcedPrefix)]
             self.constraints.check_lengths(max_lengths.tolist(), prefixes[0] if prefixes else [])
-            self.processors = (*options.processors, MaxLength(max_lengths, eos=eos))
         elif (
             len(self.processors) == 1
             and isinstance(self.processors[0], MinLength)
@@ -183,7 +187,7 @@ class _Beams:
             distinct: dict[tuple[int, ...], Hypothesis] = {}
             for hypothesis in sorted(islice(hypotheses, len(rows)), key=lambda item: -item.score):
                 distinct.setdefault(tuple(hypothesis.tokens), hypothesis)
-            results.append(list(distinct.values()))
+            results.append(drop_impossible(list(distinct.values())))
         return results
 
     def advance(
@@ -198,6 +202,7 @@ class _Beams:
         is_finished, selected = select_candidates(candidates, eos=eos, beam_size=beam_size)
         self._store_finished(candidates, is_finished)
         best_log_probs = selected.cumulative_log_probs.max(axis=1).tolist()
+        self._cut_off(best_log_probs)
         is_open = np.array(list(map(self._is_open, self.beam_ids.tolist(), best_log_probs)))
         selected.cumulative_log_probs[~is_open] = -np.inf
         device, num_open = self.sentence_ids.device, is_open.sum()
@@ -237,22 +242,20 @@ class _Beams:
         candidates = find_candidates(considered, model_log_probs, totals, count)
         if np.isnan(candidates.cumulative_log_probs).any():
             raise NaNLogProbsError(depth)
-        if self.constraints:
-            remaining = (self.max_lengths[self._beam_sentences] - depth - 1).tolist()
-            return self.constraints.add_candidates(
-                candidates, totals, remaining, allowed=allowed, hard=hard, model=model_log_probs
-            )
         if is_short.any():
             candidates = candidates.drop(is_short[:, None] & (candidates.tokens == self.eos))
-        return self._force_eos(candidates, allowed, model_log_probs)
+        candidates = self._force_eos(candidates, allowed, model_log_probs)
+        if not self.constraints:
+            return candidates
+        remaining = (self.max_lengths[self._beam_sentences] - depth - 1).tolist()
+        return self.constraints.add_candidates(
+            candidates, totals, remaining, allowed=allowed, hard=hard, model=model_log_probs
+        )
 
     def _force_eos(
         self, candidates: Candidates, allowed_log_probs: LogProbs, model_log_probs: LogProbs
     ) -> Candidates:
-        """Replace the candidates of beams at their maximum length by EOS for every hypothesis.
-
-        The result is that of `MaxLength`, which would copy all log-probabilities.
-        """
+        """Replace the candidates of beams at their maximum length by EOS for every hypothesis."""
         totals, depth = self.cumulative_log_probs, self.trellis.depth
         is_long = self.max_lengths[self._beam_sentences] <= depth
         at_limit = is_long & (totals.max(axis=1) > -np.inf)
@@ -262,7 +265,6 @@ class _Beams:
             log_probs[:, self.eos].double().cpu().numpy().reshape(totals.shape)
             for log_probs in (model_log_probs, allowed_log_probs)
         )
-        check_eos(not (of_model[at_limit] == -np.inf).any(), depth)
         # Where processors forbid EOS, too, it is still the only token left.
         totals = totals + np.where(allowed > -np.inf, allowed, of_model)
         rows = np.arange(totals.size).reshape(totals.shape)
@@ -296,6 +298,16 @@ class _Beams:
 
     def _min_score(self, beam: int) -> float:
         return self.finished[beam][0].score - self.options.pruning.score_threshold
+
+    def _cut_off(self, best_log_probs: Sequence[float]) -> None:
+        """Finish the best hypothesis of beams that can neither end nor continue."""
+        beam_size = self.cumulative_log_probs.shape[1]
+        best_rows = self.cumulative_log_probs.argmax(axis=1).tolist()
+        for index, beam in enumerate(self.beam_ids.tolist()):
+            if best_log_probs[index] == -np.inf and not self.finished[beam]:
+                row = index * beam_size + best_rows[index]
+                cut_off = FinishedRow(self.trellis.depth, row, -np.inf, -np.inf)
+                self.finished[beam].append(cut_off)
 
     def _is_open(self, beam: int, best_log_prob: float) -> bool:
         finished, length = self.finished[beam], self.trellis.depth + 1

@@ -4,10 +4,14 @@ A hypothesis may end only when no required token is missing, and stays in the be
 missing tokens fit into its remaining length: some token always leads to another one that fits, so
 every finished output satisfies its constraints. Banks of hypotheses with the same number of missing
 tokens share the beam, and tokens that continue a phrase are always candidates (after Post and Vilar
-2018, section 3). Invariant: without constraints the result is that of a plain beam search.
+2018, section 3). Invariants: the number of missing tokens is the smallest that suffices, also where
+phrases contain or overlap one another; without constraints the result is that of a plain beam
+search.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -22,16 +26,14 @@ Progress = tuple[tuple[int, ...] | None, ...]
 """Length of the longest prefix of each phrase of every constraint that the output ends with; None
 for a constraint that is satisfied."""
 
+_MAX_GROUP_COST = 1_000_000
+"""Bound of 2^constraints * phrases^2 for an exact count: twelve phrases that all overlap."""
+
 
 class DisjunctiveConstraint(NamedTuple):
     """One of these phrases must occur as consecutive tokens; phrases may overlap."""
 
     phrases: tuple[Phrase, ...]
-
-    @property
-    def min_length(self) -> int:
-        """Number of tokens of the shortest phrase."""
-        return min(len(phrase) for phrase in self.phrases)
 
 
 Constraints = Sequence[DisjunctiveConstraint]
@@ -51,6 +53,9 @@ class ConstraintSet:
             [_failure_table(phrase) for phrase in constraint.phrases]
             for constraint in self.constraints
         ]
+        self._groups = [_ConstraintGroup(group) for group in _group_overlapping(self.constraints)]
+        self.num_missing = cache(self._num_missing)
+        """Number of tokens that suffice after this progress; 0 if all constraints are satisfied."""
 
     def start(self) -> Progress:
         """Return the progress of an empty output."""
@@ -63,26 +68,25 @@ class ConstraintSet:
             for index, matched in enumerate(progress)
         )
 
-    def num_missing(self, progress: Progress) -> int:
-        """Return a number of tokens that suffices to satisfy all constraints; 0 if they are.
+    def _num_missing(self, progress: Progress) -> int:
+        """Add up the groups; one of them may continue what the output ends with.
 
-        It continues one phrase that has started and adds the others in full; where phrases overlap,
-        fewer tokens may be enough.
+        Phrases of two groups never overlap, so no token serves both.
         """
-        unmet = self._unmet(progress)
-        saved = [
-            constraint.min_length - (len(phrase) - count)
-            for constraint, matched in unmet
-            for phrase, count in zip(constraint.phrases, matched, strict=True)
-        ]
-        return sum(constraint.min_length for constraint, _ in unmet) - max([0, *saved])
+        restarted = saved = 0
+        for group in self._groups:
+            matched = [progress[self.constraints.index(item)] for item in group.constraints]
+            from_start, continued = group.num_missing(matched)
+            restarted += from_start
+            saved = max(saved, from_start - continued)
+        return restarted - saved
 
     def next_tokens(self, progress: Progress) -> set[int]:
         """Return the tokens that continue a phrase; at least one reduces `num_missing` by one."""
         return {
             phrase[count]
-            for constraint, matched in self._unmet(progress)
-            for phrase, count in zip(constraint.phrases, matched, strict=True)
+            for constraint, matched in zip(self.constraints, progress, strict=True)
+            for phrase, count in zip(constraint.phrases, matched or (), strict=matched is not None)
         }
 
     def num_tokens_needed(self, prefix: Sequence[int]) -> int:
@@ -91,10 +95,6 @@ class ConstraintSet:
         for token in prefix:
             progress = self.advance(progress, token)
         return len(prefix) + self.num_missing(progress)
-
-    def _unmet(self, progress: Progress) -> list[tuple[DisjunctiveConstraint, tuple[int, ...]]]:
-        pairs = zip(self.constraints, progress, strict=True)
-        return [(constraint, matched) for constraint, matched in pairs if matched is not None]
 
     def _match_token(
         self, index: int, matched: tuple[int, ...], token: int
@@ -109,6 +109,89 @@ class ConstraintSet:
             if counts[-1] == len(phrase):
                 return None
         return tuple(counts)
+
+
+class _ConstraintGroup:
+    """Constraints whose phrases may overlap, and the smallest number of tokens for them.
+
+    A shortest output appends phrase after phrase, each from its longest overlap with the one before
+    it: the occurrences that lie within no other occurrence, in their order.
+    """
+
+    def __init__(self, constraints: Constraints) -> None:
+        self.constraints = constraints
+        phrases = {phrase for constraint in constraints for phrase in constraint.phrases}
+        self._overlaps = {
+            last: {phrase: _overlap(last, phrase) for phrase in phrases} for last in phrases
+        }
+        self._satisfied = {
+            phrase: frozenset(
+                index
+                for index, constraint in enumerate(constraints)
+                if any(_contains(phrase, part) for part in constraint.phrases)
+            )
+            for phrase in phrases
+        }
+        self._count_after = cache(self._count_after_phrase)
+
+    def num_missing(self, progress: Sequence[tuple[int, ...] | None]) -> tuple[int, int]:
+        """Return the number of tokens from the first of a phrase on, and after this progress."""
+        unmet = frozenset(index for index, matched in enumerate(progress) if matched is not None)
+        counts: dict[Phrase, int] = {}
+        for constraint, matched in zip(self.constraints, progress, strict=True):
+            counts.update(zip(constraint.phrases, matched or (), strict=matched is not None))
+        return self._count(unmet, {}), self._count(unmet, counts)
+
+    def _count(self, unmet: frozenset[int], counts: Mapping[Phrase, int]) -> int:
+        phrases = {phrase for index in unmet for phrase in self.constraints[index].phrases}
+        lengths = (
+            len(phrase)
+            - counts.get(phrase, 0)
+            + self._count_after(phrase, unmet - self._satisfied[phrase])
+            for phrase in phrases
+        )
+        return min(lengths, default=0)
+
+    def _count_after_phrase(self, last: Phrase, unmet: frozenset[int]) -> int:
+        return self._count(unmet, self._overlaps[last])
+
+
+def _group_overlapping(constraints: Constraints) -> list[list[DisjunctiveConstraint]]:
+    """Partition constraints so that no phrases of two groups overlap.
+
+    Where too many do, groups stay apart, and what they save by overlapping is not counted.
+    """
+    groups: list[list[DisjunctiveConstraint]] = []
+    for constraint in constraints:
+        joined, others = [constraint], []
+        for group in groups:
+            phrases = [phrase for item in (*joined, *group) for phrase in item.phrases]
+            cost = 2 ** (len(joined) + len(group)) * len(phrases) ** 2
+            if cost <= _MAX_GROUP_COST and any(_may_overlap(constraint, item) for item in group):
+                joined += group
+            else:
+                others.append(group)
+        groups = [*others, joined]
+    return groups
+
+
+def _may_overlap(first: DisjunctiveConstraint, second: DisjunctiveConstraint) -> bool:
+    return any(
+        _overlap(*pair) or _contains(*pair)
+        for one, other in product(first.phrases, second.phrases)
+        for pair in ((one, other), (other, one))
+    )
+
+
+def _contains(phrase: Phrase, part: Phrase) -> bool:
+    starts = range(len(phrase) - len(part) + 1)
+    return any(phrase[start : start + len(part)] == part for start in starts)
+
+
+def _overlap(before: Phrase, after: Phrase) -> int:
+    """Return the length of the longest suffix of `before` that is a proper prefix of `after`."""
+    lengths = range(min(len(before), len(after) - 1), 0, -1)
+    return next((length for length in lengths if before[-length:] == after[:length]), 0)
 
 
 def _failure_table(phrase: Phrase) -> list[int]:
@@ -242,7 +325,7 @@ class ConstrainedBeam:
             candidates.append((total, log_prob, token, row, missing))
             if is_end or missing <= remaining:
                 fitting.append(candidates[-1])
-        # A forced prefix may pass through states from which the constraints do not seem to fit.
+        # Within a forced prefix too many overlapping constraints may not seem to fit.
         return sorted(fitting or candidates, key=lambda candidate: -candidate[0])
 
     def _num_missing(self, row: int) -> int:

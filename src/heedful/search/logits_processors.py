@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from heedful.errors import RunError, check
+from heedful.errors import check
 from heedful.shapes import Float, Int, Lengths
 
 LogProbs = Float[Tensor, "R N"]  # one row per hypothesis
@@ -178,35 +178,6 @@ class MinLength(LogitsProcessor):
             message = f"min_length is {minimum}, but max_length is {limit}"
             hint = "lower min_length, or raise max_length"
             check(minimum <= limit, f"lengths of sentence {index + 1}", message, hint)
-
-
-class MaxLength(LogitsProcessor):
-    """Only EOS is allowed once a hypothesis has the maximum length of its sentence."""
-
-    is_hard = True
-
-    def __init__(self, lengths: Lengths, *, eos: int) -> None:
-        self.lengths, self.eos = lengths, eos
-        self._smallest = int(lengths.min()) if len(lengths) else 0
-
-    @override
-    def apply(self, log_probs: LogProbs, generated: Tokens, sentence_ids: SentenceIds) -> LogProbs:
-        if generated.size(1) < self._smallest:
-            return log_probs
-        rows = (generated.size(1) >= self.lengths[sentence_ids]).nonzero().flatten()
-        if not len(rows):
-            return log_probs
-        log_probs, eos_log_probs = log_probs.clone(), log_probs[rows, self.eos]
-        check_eos(not (eos_log_probs == -torch.inf).any(), generated.size(1))
-        log_probs[rows] = -torch.inf  # a mask over the whole vocabulary takes seven times as long
-        log_probs[rows, self.eos] = eos_log_probs
-        return log_probs
-
-
-def check_eos(is_possible: object, max_length: int) -> None:
-    """Raise RunError if the model gives EOS probability 0 at the maximum length."""
-    message = f"the model gives EOS probability 0 at the maximum length of {max_length} tokens"
-    check(is_possible, "search", message, "raise max_length, or use another checkpoint", RunError)
 
 
 class NoRepeatNGram(LogitsProcessor):

@@ -21,7 +21,7 @@ from heedful.search.hypotheses import (
     StepOutput,
     StepwiseModel,
 )
-from heedful.search.logits_processors import LogitsProcessor, LogProbs, MaxLength, apply_processors
+from heedful.search.logits_processors import LogitsProcessor, LogProbs, apply_processors
 from heedful.shapes import Float, Int, Lengths, StepTokens
 
 PositiveProbability = Annotated[float, Field(gt=0, le=1)]
@@ -210,13 +210,14 @@ def sample_hypotheses(
     """Return one sampled hypothesis per row of `state`; several rows may share a sentence.
 
     Lengths and processors belong to sentences, generators to rows. As in a search, an output of
-    maximum length must end. The score is the model's log-probability: processors and temperature
-    change what is sampled, not its score.
+    maximum length must end; where the model gives EOS probability 0, it is cut off and has the
+    score -inf. The score is the model's log-probability: processors and temperature change what is
+    sampled, not its score.
     """
     for processor in processors:
         processor.check_lengths(max_lengths.tolist())
     recorder = HypothesisRecorder(len(sentence_ids))
-    for _, step, tokens, active_rows in sampling_loop(
+    steps = sampling_loop(
         model,
         state,
         bos=sentence_ids.new_full(sentence_ids.shape, bos),
@@ -224,8 +225,10 @@ def sample_hypotheses(
         max_steps=max_lengths[sentence_ids] + 1,  # EOS is sampled, too
         options=options,
         generators=generators,
-        processors=(*processors, MaxLength(max_lengths, eos=eos)),
+        processors=processors,
         sentence_ids=sentence_ids,
-    ):
-        recorder.record(step, tokens, active_rows)
+    )
+    for depth, (rows, step, tokens, active_rows) in enumerate(steps):
+        may_continue = max_lengths[sentence_ids[rows]] > depth
+        recorder.record(step, tokens.where(may_continue, eos), active_rows)
     return recorder.hypotheses()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from heedful.errors import ConfigError, RunError
 from heedful.search import BeamGroups, BeamSearchOptions
 from heedful.search.candidates import find_candidates
-from heedful.search.logits_processors import ForbiddenTokens, MaxLength, MinLength
+from heedful.search.logits_processors import ForbiddenTokens, MinLength
 from tests.unit.search.tables import EOS, TableModel, never_stop, search
 
 MAX_LENGTH = 3
@@ -87,7 +87,6 @@ def test_length_bounds_equal_length_processors(seed, min_lengths, beam_size, num
     model = TableModel(seed, 4, num_sentences=3)
     diversity = BeamGroups(num_groups if beam_size % num_groups == 0 else 1)
     min_length = MinLength(torch.tensor(min_lengths), eos=EOS)
-    max_length = MaxLength(torch.full((3,), 4), eos=EOS)
     # A second processor that forbids nothing makes the search apply all of them one by one.
     by_bounds, by_processors = (
         search(
@@ -97,7 +96,7 @@ def test_length_bounds_equal_length_processors(seed, min_lengths, beam_size, num
             num_sentences=3,
             options=BeamSearchOptions(processors=processors, diversity=diversity),
         )
-        for processors in ((min_length,), (min_length, max_length, ForbiddenTokens([])))
+        for processors in ((min_length,), (min_length, ForbiddenTokens([])))
     )
     for outputs, expected in zip(by_bounds, by_processors, strict=True):
         assert [(output.tokens, output.score, output.log_probs.tolist()) for output in outputs] == [

@@ -1,7 +1,12 @@
-"""Constraints: satisfied by every output, without effect if there are none, checked beforehand."""
+"""Constraints: satisfied by every output, without effect if there are none, checked beforehand.
+
+Exactness is tested against all outputs of a tiny vocabulary.
+"""
+
+from itertools import count, product
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from heedful.errors import ConfigError
@@ -86,26 +91,34 @@ def test_empty_constraints_are_a_plain_beam(seed, beam_size, alpha):
     )
 
 
-def constraint_on(letters):
-    phrases = st.lists(st.sampled_from(letters), min_size=1, max_size=2)
-    return st.lists(phrases, min_size=1, max_size=2).map(one_of)
+def constraints_on(letters, max_phrase_length, max_alternatives=2):
+    """Up to three constraints whose phrases contain or overlap one another."""
+    phrase = st.lists(st.sampled_from(letters), min_size=1, max_size=max_phrase_length)
+    constraint = st.lists(phrase, min_size=1, max_size=max_alternatives).map(one_of)
+    return st.lists(constraint, min_size=1, max_size=3)
 
 
 @given(
     seed=seeds,
-    constraints=st.one_of(
-        some_constraint.map(lambda constraint: [constraint]),
-        st.tuples(constraint_on([2]), constraint_on([3, 4])),
-    ),
+    constraints=st.one_of(constraints_on([2, 3], 3), constraints_on([2, 3, 4], 2)),
+    max_length=st.integers(1, MAX_LENGTH),
+    prefix=st.lists(st.integers(2, 4), max_size=1),
 )
-def test_exhaustive_beam_finds_every_satisfying_output(seed, constraints):
-    """Without overlap between constraints the number of missing tokens is exact."""
-    model, options = (
-        TableModel(seed, MAX_LENGTH, num_letters=3),
-        BeamSearchOptions(constraints=[constraints]),
+@example(seed=0, constraints=[one_of([[3]]), one_of([[2, 3]])], max_length=2, prefix=[])
+@example(seed=0, constraints=[one_of([[2, 3]]), one_of([[3, 2]])], max_length=3, prefix=[2])
+def test_exhaustive_beam_finds_every_satisfying_output(seed, constraints, max_length, prefix):
+    model = TableModel(seed, MAX_LENGTH, num_letters=3)
+    processors = (ForcedPrefix([prefix]),) if prefix else ()
+    options = BeamSearchOptions(constraints=[constraints], processors=processors)
+    expected = model.ranked_outputs(
+        max_length,
+        keep=lambda tokens: tokens[: len(prefix)] == prefix and satisfies(tokens, constraints),
     )
-    outputs = search(model, beam_size=400, max_length=MAX_LENGTH, options=options)[0]
-    expected = model.ranked_outputs(MAX_LENGTH, keep=lambda tokens: satisfies(tokens, constraints))
+    if not expected:
+        with pytest.raises(ConfigError, match=f"but max_length is {max_length}"):
+            search(model, beam_size=400, max_length=max_length, options=options)
+        return
+    outputs = search(model, beam_size=400, max_length=max_length, options=options)[0]
     assert [output.tokens for output in outputs] == [tokens for _, tokens in expected]
 
 
@@ -177,7 +190,7 @@ def error_message(constraints, processors=()):
 
 
 def test_constraints_longer_than_max_length_are_reported():
-    constraints = [[], [require_phrase([2, 3], [2, 2, 2]), require_phrase([3, 3])]]
+    constraints = [[], [require_phrase([2, 3], [2, 2, 2]), require_phrase([4, 4])]]
     assert error_message(constraints) == (
         "constraints of sentence 2: the constraints need 4 tokens, but max_length is 3\n"
         "  require fewer or shorter phrases, or raise max_length"
@@ -235,6 +248,43 @@ def test_matched_count_is_longest_prefix_that_ends_the_output(constraints, token
                     if tokens[len(tokens) - length :] == list(phrase[:length])
                 ]
                 assert count == max(borders)
+
+
+@given(
+    constraints=st.one_of(constraints_on([0, 1], 3), constraints_on([0, 1, 2], 2, 3)),
+    tokens=st.lists(st.integers(0, 2), max_size=4),
+)
+def test_num_missing_is_the_length_of_the_shortest_continuation(constraints, tokens):
+    constraint_set = ConstraintSet(constraints)
+    letters = {
+        token for constraint in constraints for phrase in constraint.phrases for token in phrase
+    }
+    shortest = next(
+        length
+        for length in count()
+        if any(
+            satisfies([*tokens, *continuation], constraints)
+            for continuation in product(letters, repeat=length)
+        )
+    )
+    assert constraint_set.num_missing(progress_after(constraint_set, tokens)) == shortest
+
+
+def test_many_overlapping_constraints_stay_satisfiable():
+    """Too many for an exact count: never fewer tokens than are needed, and quickly counted."""
+    constraint_set = ConstraintSet([require_phrase([i, i + 1, i + 2]) for i in range(26)])
+    needed = constraint_set.num_missing(constraint_set.start())
+    assert 28 <= needed <= 34
+    progress = constraint_set.start()
+    while missing := constraint_set.num_missing(progress):
+        progress = min(
+            (
+                constraint_set.advance(progress, token)
+                for token in constraint_set.next_tokens(progress)
+            ),
+            key=constraint_set.num_missing,
+        )
+        assert constraint_set.num_missing(progress) < missing
 
 
 @progress_cases

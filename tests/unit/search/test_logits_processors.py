@@ -5,13 +5,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.errors import ConfigError, RunError
-from heedful.search import BeamSearchOptions
+from heedful.errors import ConfigError
+from heedful.search import BeamGroups, BeamSearchOptions, require_phrase
 from heedful.search.logits_processors import (
     ForbiddenPhrases,
     ForbiddenTokens,
     ForcedPrefix,
-    MaxLength,
     MinLength,
     NoRepeatNGram,
     PerSentenceProcessor,
@@ -23,8 +22,7 @@ from tests.unit.search.tables import EOS, TableModel, contains, search
 
 VOCAB_SIZE, NUM_ROWS = 7, 5
 LENGTHS = torch.tensor([0, 2, 9])
-PROCESSORS = {  # max length first: some prefixes are longer
-    "max length": MaxLength(LENGTHS, eos=EOS),
+PROCESSORS = {
     "forbidden tokens": ForbiddenTokens([2, 5]),
     "forbidden phrases": ForbiddenPhrases([[2, 3], [4], [3, 3, 2]]),
     "forced prefix": ForcedPrefix([[2, 2, 3], [], [4]]),
@@ -39,7 +37,6 @@ NEUTRAL_PROCESSORS = {
     "forbidden phrases": ForbiddenPhrases([]),
     "forced prefix": ForcedPrefix([[], [], []]),
     "min length": MinLength(torch.zeros(3).long(), eos=EOS),
-    "max length": MaxLength(torch.full((3,), 99), eos=EOS),
     "no repeated n-gram": NoRepeatNGram(99),
     "repetition penalty": RepetitionPenalty(1.0),
     "per sentence": PerSentenceProcessor([None, None, None]),
@@ -172,12 +169,8 @@ def test_sentences_have_their_own_processors(seed):
 @given(seed=st.integers(0, 999), minimum=st.integers(0, 3), maximum=st.integers(0, 3))
 def test_outputs_between_min_and_max_length_are_found(seed, minimum, maximum):
     model, maximum = TableModel(seed, 3), max(minimum, maximum)
-    processors = (
-        MaxLength(torch.tensor([maximum]), eos=EOS),
-        MinLength(torch.tensor([minimum]), eos=EOS),
-    )
-    options = BeamSearchOptions(processors=processors)
-    outputs = search(model, beam_size=40, max_length=3, options=options)[0]
+    options = BeamSearchOptions(processors=(MinLength(torch.tensor([minimum]), eos=EOS),))
+    outputs = search(model, beam_size=40, max_length=maximum, options=options)[0]
     expected = model.ranked_outputs(maximum, keep=lambda tokens: len(tokens) >= minimum)
     assert [output.tokens for output in outputs] == [tokens for _, tokens in expected]
 
@@ -253,12 +246,60 @@ def test_min_length_above_max_length_is_reported():
     )
 
 
-def test_eos_with_probability_zero_at_max_length_is_reported():
-    model = TableModel(0, 2)
-    model.log_probs[..., EOS] = -torch.inf
-    with pytest.raises(RunError) as caught:
-        search(model, beam_size=2, max_length=2)
-    assert str(caught.value) == (
-        "search: the model gives EOS probability 0 at the maximum length of 2 tokens\n"
-        "  raise max_length, or use another checkpoint"
+IMPOSSIBLE_END_OPTIONS = {
+    "plain": {},
+    "processors": {"processors": (ForbiddenTokens([]), MinLength(torch.tensor([1, 1]), eos=EOS))},
+    "constraints": {"constraints": [[require_phrase([2])], [require_phrase([3], [2, 2])]]},
+    "groups": {"diversity": BeamGroups(2)},
+}
+each_option = pytest.mark.parametrize("name", IMPOSSIBLE_END_OPTIONS)
+
+
+@each_option
+@given(seed=st.integers(0, 999), beam_size=st.sampled_from([2, 4, 40]))
+def test_hypotheses_that_cannot_end_at_max_length_are_dropped(name, seed, beam_size):
+    """One sentence of the batch can end after a 2 only; the other is not affected."""
+    model, options = (
+        TableModel(seed, 3, num_sentences=2),
+        BeamSearchOptions(**IMPOSSIBLE_END_OPTIONS[name]),
     )
+    shared = {"beam_size": beam_size, "max_length": 3, "num_sentences": 2, "options": options}
+    _, expected = search(model, **shared)
+    for history, index in model.history_ids.items():
+        if history[-1:] != (2,):
+            model.log_probs[0, index, EOS] = -torch.inf
+    outputs, unaffected = search(model, **shared)
+    assert [output.tokens for output in unaffected] == [output.tokens for output in expected]
+    assert outputs
+    if beam_size == 40:
+        assert all(output.tokens[-1] == 2 for output in outputs)
+    else:
+        is_possible = [output.tokens[-1:] == [2] for output in outputs]
+        assert all(is_possible) or len(outputs) == 1
+
+
+@each_option
+def test_sentence_that_never_ends_is_cut_off_with_score_of_minus_infinity(name):
+    model, options = (
+        TableModel(0, 3, num_sentences=2),
+        BeamSearchOptions(**IMPOSSIBLE_END_OPTIONS[name]),
+    )
+    model.log_probs[0, :, EOS] = -torch.inf
+    shared = {"beam_size": 2, "max_length": 3, "num_sentences": 2, "options": options}
+    (cut_off,), outputs = search(model, **shared)
+    assert len(cut_off.tokens) == 3
+    assert cut_off.score == cut_off.log_prob == -torch.inf
+    assert cut_off.log_probs.tolist() == pytest.approx(model.token_log_probs(cut_off.tokens))
+    assert outputs
+    assert all(output.score > -torch.inf for output in outputs)
+
+
+def test_beam_without_any_possible_token_is_cut_off():
+    model = TableModel(0, 3)
+    model.log_probs[:, model.history_ids[2,]] = -torch.inf
+    model.log_probs[:, model.history_ids[3,]] = -torch.inf
+    model.log_probs[:, model.history_ids[()], EOS] = -torch.inf
+    ((cut_off,),) = search(model, beam_size=4, max_length=3)
+    assert cut_off.score == -torch.inf
+    first = model.log_probs[0, model.history_ids[()]]
+    assert cut_off.tokens == [int(first.argmax())]

@@ -297,6 +297,16 @@ def test_sampled_hypotheses_carry_model_log_probs(seed, processors):
         assert output.eos_weights == pytest.approx(weights[-1])
 
 
+def test_sample_that_cannot_end_is_cut_off_with_log_prob_of_minus_infinity():
+    model = TableModel(3, 2, num_sentences=2)
+    model.log_probs[0, :, EOS] = -torch.inf
+    cut_off, output = draw_hypotheses(model, [0, 1], [2, 2])
+    assert len(cut_off.tokens) == 2
+    assert cut_off.log_probs.tolist() == pytest.approx(model.token_log_probs(cut_off.tokens))
+    assert cut_off.log_prob == -torch.inf
+    assert output.log_prob == pytest.approx(sum(model.token_log_probs(output.tokens, 1)))
+
+
 def test_processors_that_cannot_fit_are_reported():
     message = "prefix of sentence 1: the prefix has 3 tokens"
     with pytest.raises(ConfigError, match=message):
