@@ -12,7 +12,10 @@
 Invariant: nothing is pickled, and a missing or altered file is reported before it is used.
 """
 
+import errno
 import json
+import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -127,23 +130,33 @@ class Run:
 
     def _append_lines(self, name: str, entries: Sequence[Mapping[str, Any]]) -> None:
         path = self.folder / name
-        with explain_os_errors(path), path.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(entry) + "\n" for entry in entries)
+        text = "".join(json.dumps(entry) + "\n" for entry in entries).encode()
+        with explain_os_errors(path), path.open("ab", buffering=0) as file:
+            size = file.tell()
+            if file.write(text) < len(text):  # the disk is full: leave no torn line
+                file.truncate(size)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def truncate_logs_after(self, step: int) -> None:
-        """Remove log lines of later steps, before training resumes at `step`."""
-        for name in (_METRICS, _SAMPLES):
-            path = self.folder / name
-            if path.exists():
-                lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-                write_text(path, "".join(line for line in lines if _read_step(line) <= step))
+    def truncate_logs_after(self, step: int, log: Callable[[str], None]) -> None:
+        """Remove log lines of later steps, and damaged ones, before training goes on at `step`."""
+        for path in (self.folder / _METRICS, self.folder / _SAMPLES):
+            with explain_os_errors(path):
+                lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+            steps = [(line, _read_step(line)) for line in lines]
+            kept = [line for line, read in steps if read <= step]
+            damaged = [line for line, read in steps if math.isinf(read) and line.endswith(b"\n")]
+            if damaged:  # not counting the incomplete last line of a killed process
+                log(f"{path}: damaged lines removed: {len(damaged)}")
+            if len(kept) < len(lines):
+                with atomic_replace(path) as temporary:
+                    temporary.write_bytes(b"".join(kept))
 
 
-def _read_step(line: str) -> float:
+def _read_step(line: bytes) -> float:
     try:
-        return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return float("inf")  # an incomplete line of a killed process
+        return float(json.loads(line)["step"]) if line.endswith(b"\n") else math.inf
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return math.inf  # damaged
 
 
 def resolve_device(name: str = "auto") -> torch.device:

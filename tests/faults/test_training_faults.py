@@ -96,6 +96,43 @@ def test_corrupt_checkpoint_falls_back_to_the_previous_one(tmp_path, capsys):
     assert_same_end(tmp_path / "whole", run)
 
 
+def test_damaged_logs_are_repaired_on_resume(tmp_path, capsys):
+    recipe, run = str(write_recipe(tmp_path, steps=20, every=10)), tmp_path / "run"
+    heedful.train(recipe, run, overrides=["training.max_steps=10"])
+    for name in ("metrics.jsonl", "samples.jsonl"):
+        contents = bytearray((run / name).read_bytes())
+        contents[10] ^= 0x80  # no longer UTF-8
+        (run / name).write_bytes(contents)
+    heedful.train(recipe, run)
+    said = capsys.readouterr().err
+    for name in ("metrics.jsonl", "samples.jsonl"):
+        assert f"{run / name}: damaged lines removed: 1" in said
+        assert all(map(json.loads, (run / name).read_text().splitlines()))
+
+
+def test_logs_of_a_training_killed_before_its_first_checkpoint_start_again(tmp_path):
+    recipe, run = write_recipe(tmp_path, steps=100_000, every=50_000), tmp_path / "run"
+    process = start_heedful("train", recipe, "--run", run, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: num_lines(run / "metrics.jsonl") > 2, process, seconds=300)
+    finally:
+        process.kill()
+        process.wait()
+    (run / "bad-steps").mkdir()
+    for leftover in (".writing-1-config.yaml", "bad-steps/.writing-1-step-00000001"):
+        (run / leftover).mkdir()
+    (run / "config.yaml").unlink()  # as if it was killed before that was written
+    heedful.train(str(recipe), run, overrides=["training.max_steps=10"])
+    lines = list(map(json.loads, (run / "metrics.jsonl").read_text().splitlines()))
+    assert [line["step"] for line in lines if line["type"] == "training"] == [1, 10]
+    assert [line["type"] for line in lines].count("environment") == 1
+    assert not list(run.rglob(".writing-*"))
+
+
+def num_lines(path):
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
 def test_second_trainer_in_a_folder_is_an_error(tmp_path):
     recipe = write_recipe(tmp_path, steps=100_000, every=50_000)
     run = tmp_path / "run"

@@ -60,9 +60,37 @@ def test_truncated_metrics_end_at_the_resumed_step(tmp_path):
         run.append_metrics({"type": "training", "step": step})
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"type": "training", "st')
-    run.truncate_logs_after(10)
+    run.truncate_logs_after(10, pytest.fail)
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [1, 10]
+
+
+@pytest.mark.parametrize("flip", [0x80, 0x01])
+def test_truncated_metrics_keep_every_undamaged_line(tmp_path, flip):
+    """Whichever byte of the second line changes, the first and the third survive."""
+    run, path, messages = Run(tmp_path), tmp_path / "metrics.jsonl", list[str]()
+    for step in (1, 2, 3, 4):
+        run.append_metrics({"step": step, "loss": 0.5})
+    lines = path.read_bytes().splitlines(keepends=True)
+    for index in range(len(lines[1]) - 1):
+        damaged = bytearray(lines[1])
+        damaged[index] ^= flip
+        path.write_bytes(lines[0] + damaged + lines[2] + lines[3] + lines[3][:5])
+        run.truncate_logs_after(3, messages.append)
+        kept = path.read_bytes().splitlines(keepends=True)
+        assert [kept[0], kept[-1]] == [lines[0], lines[2]]
+        assert all(json.loads(line)["step"] <= 3 for line in kept)
+    if flip == 0x80:
+        assert messages == [f"{path}: damaged lines removed: 1"] * (len(lines[1]) - 1)
+
+
+def test_numbers_and_nesting_at_the_edge_are_damage(tmp_path):
+    path, messages = tmp_path / "samples.jsonl", list[str]()
+    huge, deep = '{"step": 1' + 400 * "0" + "}", '{"step": ' + 100_000 * "["
+    path.write_text(f'{huge}\n{deep}\n[1]\n{{"step": 1}}\n')
+    Run(tmp_path).truncate_logs_after(3, messages.append)
+    assert path.read_text() == '{"step": 1}\n'
+    assert messages == [f"{path}: damaged lines removed: 3"]
 
 
 def test_cpu_and_auto_are_devices():

@@ -40,6 +40,7 @@ from heedful.training.trainer import GradientClipper, MixedPrecision, Trainer
 
 Value = TypeVar("Value")
 
+BAD_STEPS_FOLDER = "bad-steps"
 MAX_DEBUG_DUMPS = 10  # per run; the first ones tell the most
 
 
@@ -140,7 +141,9 @@ class TrainingJob:
         self.stop_requested: Callable[[], bool] = lambda: False
 
     def start(self) -> None:
-        """Initialize the model, from another run if the recipe names one."""
+        """Initialize the model, from another run if the recipe names one; start new logs."""
+        if self.dist_context.is_main_process:  # a killed process may have left some
+            self.run.truncate_logs_after(-1, self.log)
         num_parameters = sum(parameter.numel() for parameter in self.trainer.model.parameters())
         self.log(f"model: {num_parameters:,} parameters on {self.device}")
         if self.config.init_from is not None:
@@ -164,7 +167,7 @@ class TrainingJob:
             self.log(f"the learning rate of the last step {rates}")
         self.progress.stop_reason = ""
         if self.dist_context.is_main_process:
-            self.run.truncate_logs_after(self.trainer.step)
+            self.run.truncate_logs_after(self.trainer.step, self.log)
         self.log(f"{folder}: resuming from step {self.trainer.step}")
 
     @contextmanager
@@ -221,7 +224,7 @@ class TrainingJob:
             **environment_info(self.device, self.dist_context),
             "checkpoint": self.checkpoints.latest_step,
         }
-        folder, rng_states = self.run.folder / "bad-steps", self.trainer.rng_states_before_step
+        folder, rng_states = self.run.folder / BAD_STEPS_FOLDER, self.trainer.rng_states_before_step
         path = self._write(lambda: write_debug_dump(folder, micro_batches, rng_states, metadata))
         dump = f" (see {path})" if path else ""
         message = f"{metrics.skip_reason}; {count} consecutive steps were skipped{dump}"

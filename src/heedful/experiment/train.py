@@ -17,7 +17,7 @@ from heedful.errors import RunError, StorageError, check
 from heedful.experiment.batch_size import with_largest_batch_size, with_saved_batch_size
 from heedful.experiment.data_modules import load_data
 from heedful.experiment.environment import InterruptedUnsavedError, handle_stop_signals
-from heedful.experiment.job import TrainingJob
+from heedful.experiment.job import BAD_STEPS_FOLDER, TrainingJob
 from heedful.recipes import Recipe
 from heedful.runs import Run, resolve_device
 from heedful.storage.atomic import clean_up_interrupted, lock_folder
@@ -67,9 +67,11 @@ def train(
             recipe = with_saved_batch_size(recipe, run)
         checkpoints = CheckpointManager(run.checkpoints, recipe.training.checkpoints, log)
         stack.callback(checkpoints.close)
-        if dist_context.is_main_process and run.exists:
-            clean_up_interrupted(run.folder)
-            check_resume_compatible(run, recipe, log)
+        if dist_context.is_main_process:
+            for folder in (run.folder, run.folder / BAD_STEPS_FOLDER):
+                clean_up_interrupted(folder)
+            if run.exists:
+                check_resume_compatible(run, recipe, log)
         snapshot = dist_context.main_process_first(lambda: _find_snapshot(run, recipe, checkpoints))
         if snapshot and (progress := finished_progress(recipe.training, snapshot)):
             log(f"{run.folder}: already trained ({progress.stop_reason}) at step {snapshot.step}")
