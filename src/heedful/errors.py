@@ -14,6 +14,7 @@ class HeedfulError(Exception):
     exit_code = 2
 
     def __init__(self, location: str, message: str, hint: str) -> None:
+        location, message, hint = shorten(location), shorten(message), shorten(hint, 1800)
         super().__init__(f"{location}: {message}\n  {hint}")
         self.location, self.message, self.hint = location, message, hint
 
@@ -42,6 +43,14 @@ class StorageError(HeedfulError):
 
 class DiskFullError(StorageError):
     """A disk without enough free space."""
+
+
+def shorten(text: str, max_length: int = 600) -> str:
+    """Return a text, or its start and end if it would fill the screen."""
+    if len(text) + 80 * text.count("\n") <= max_length:
+        return text
+    line, half = text.replace("\n", " "), max_length // 2
+    return line if len(line) <= max_length else f"{line[:half]} ... {line[-half:]}"
 
 
 def check(

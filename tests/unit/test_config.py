@@ -11,6 +11,7 @@ from pydantic import Field, PositiveInt, ValidationError
 from heedful.config import (
     BaseConfig,
     Override,
+    parse_json,
     parse_override,
     read_settings,
     read_yaml,
@@ -95,6 +96,60 @@ def test_any_text_is_parsed_or_rejected_with_hint(text):
     except ConfigError:
         return
     assert isinstance(settings, dict)
+
+
+DEPTH = 100_000
+BILLION = "a0: &a0 [0, 0]\n" + "".join(
+    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10)
+)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "[" * DEPTH,
+        "{a: " * DEPTH,
+        "[" * 60 + "]" * 60,
+        "&a [*a]",
+        "&a {b: {c: *a}}",
+        "&a {<<: *a}",
+        "!!map [a]",
+        "!!set [a]",
+        "!!omap [[a]]",
+        "!!pairs [[a]]",
+        "[" + "1, " * 100001 + "]",
+        "x" * 1000001,
+        "!!python/name:os.system",
+    ],
+    ids=lambda value: value[:20],
+)
+def test_unusual_yaml_is_an_error_that_fits_on_a_screen(value):
+    with pytest.raises(ConfigError) as caught:
+        parse_override(f"model={value}")
+    assert len(str(caught.value)) < 1920  # 24 lines of 80 columns
+    with pytest.raises(ConfigError):
+        read_yaml(f"model: {value}", location="a")
+
+
+def test_aliases_count_as_all_that_they_stand_for():
+    with pytest.raises(ConfigError, match="more than 50 levels and 100000 values"):
+        read_yaml(BILLION, location="a")
+    assert read_yaml("a: &a [1, 2]\nb: [*a, *a]", location="a")["b"] == [[1, 2], [1, 2]]
+
+
+@pytest.mark.parametrize("text", ["[" * DEPTH, "[" * 52 + "]" * 52, '{"a":' * 51 + "1" + "}" * 51])
+def test_deeply_nested_json_is_a_value_error(text):
+    with pytest.raises(ValueError, match="more than 50 levels"):
+        parse_json(text)
+    assert parse_json('{"a": [1, [2.5]], "b": "c"}') == {"a": [1, [2.5]], "b": "c"}
+
+
+@given(st.text(max_size=5), st.integers(1, 100_000))
+def test_messages_fit_on_a_screen_whatever_the_input(text, count):
+    with pytest.raises(ConfigError) as caught:
+        validated("", f"x{text * count}=1")
+    lines = str(caught.value).split("\n")
+    assert sum(1 + len(line) // 80 for line in lines) <= 24
 
 
 def test_settings_are_read_as_utf8(tmp_path):

@@ -8,9 +8,11 @@ HeedfulError is printed without a traceback.
 import os
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
+from typing_extensions import override
 
 from heedful.cli.compare import compare
 from heedful.cli.evaluate import evaluate
@@ -18,10 +20,23 @@ from heedful.cli.examples import data, demo, recipes
 from heedful.cli.options import with_run
 from heedful.cli.show import report, show
 from heedful.cli.train import average, prepare, train
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, shorten
 from heedful.tasks.registry import task_commands
 
+
+class _Group(TyperGroup):
+    @override
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            if hasattr(error, "format_message") and hasattr(error, "message"):  # a usage error
+                error.message = shorten(error.message)
+            raise
+
+
 app = typer.Typer(
+    cls=_Group,
     help="Train, decode, evaluate and inspect sequence models with attention.",
     epilog="To start, in a few minutes: heedful demo",
     no_args_is_help=True,

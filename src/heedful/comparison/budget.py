@@ -185,6 +185,6 @@ def read_training_cost(folder: Path) -> TrainingCost:
 def _read_newest_progress(folder: Path) -> tuple[list[int], dict[str, Any]]:
     """Return the step and the progress of the newest readable checkpoint, if there is one."""
     for step, _, checkpoint in reversed(list_checkpoints(Run(folder).checkpoints)):
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, RecursionError):
             return [step], dict(json.loads((checkpoint / PROGRESS_FILE).read_bytes()))
     return [], {}

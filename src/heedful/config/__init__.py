@@ -14,6 +14,7 @@ from heedful.config.base import (
 )
 from heedful.config.loading import (
     Override,
+    parse_json,
     parse_override,
     read_settings,
     read_yaml,
@@ -28,6 +29,7 @@ __all__ = [
     "differences",
     "fields_with_role",
     "flatten_settings",
+    "parse_json",
     "parse_override",
     "read_settings",
     "read_yaml",

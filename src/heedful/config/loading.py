@@ -1,12 +1,13 @@
 """From YAML and `--set` to a validated config, or to the first error in them.
 
 YAML differs from version 1.1 in two points: `1e-3` is a number and a date is a string. A
-duplicate key is an error. Invariants: `to_yaml` of a config reads back equal; every error names
-its location, the value, what is allowed and what to do.
+duplicate key is an error, and so is too much nesting or text. Invariants: `to_yaml` of a config
+reads back equal; every error names its location, the value, what is allowed and what to do.
 """
 
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -197,7 +198,33 @@ _RESOLVERS = {
 }
 
 
+MAX_CHARACTERS, MAX_VALUES, MAX_DEPTH = 1_000_000, 100_000, 50
+
+
 class _Loader(yaml.SafeLoader):
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = self._num_values = 0
+        self._num_values_of: dict[str | None, int] = {}  # by anchor
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Count levels and values; an alias counts as all that it stands for."""
+        event: Any = self.peek_event()
+        before = self._num_values
+        is_alias = isinstance(event, yaml.AliasEvent)
+        is_cyclic = is_alias and event.anchor in self.anchors.keys() - self._num_values_of.keys()
+        self._depth += 1
+        self._num_values += self._num_values_of.get(event.anchor, 1) if is_alias else 1
+        if is_cyclic or self._depth > MAX_DEPTH or self._num_values > MAX_VALUES:
+            limits = f"{MAX_DEPTH} levels and {MAX_VALUES} values"
+            message = f"more than {limits}, or a value within itself"
+            raise yaml.MarkedYAMLError(problem=message, problem_mark=event.start_mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if not is_alias:
+            self._num_values_of[event.anchor] = self._num_values - before
+        return node
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
@@ -233,7 +260,8 @@ def read_yaml(text: str, *, location: str) -> Settings:
 def read_settings(path: Path) -> Settings:
     """Read a YAML file of settings."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MAX_CHARACTERS + 1)
     except FileNotFoundError:
         raise ConfigError(str(path), "no such file", "check the path") from None
     except UnicodeDecodeError:
@@ -252,6 +280,8 @@ def to_yaml(config: BaseConfig) -> str:
 
 def parse_value(text: str, *, location: str) -> Any:
     """Parse any YAML value; errors name file and line."""
+    message = f"more than {MAX_CHARACTERS} characters"
+    check(len(text) <= MAX_CHARACTERS, location, message, "write only settings here")
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -262,9 +292,32 @@ def parse_value(text: str, *, location: str) -> Any:
         where = f"{location}:{text.count(chr(10), 0, error.position) + 1}"
         message = f"not YAML: the character {chr(error.character)!r} is not allowed"
         raise ConfigError(where, message, "remove the character") from None
-    except (ValueError, LookupError, AttributeError):  # a tag such as !!int before other text
+    except (
+        ValueError,
+        LookupError,
+        AttributeError,
+        TypeError,
+    ):  # a tag such as !!int before other text
         message = "not YAML: a tag does not fit its value"
         raise ConfigError(location, message, "remove the tag that starts with !!") from None
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON; values nested too deep are a ValueError, as is all that is not JSON."""
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"more than {MAX_DEPTH} levels") from None
+    level, depth = [value], 0
+    while level := [inner for item in level for inner in _inner_values(item)]:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"more than {MAX_DEPTH} levels")
+    return value
+
+
+def _inner_values(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 # ----- overrides
@@ -279,7 +332,8 @@ def parse_override(text: str) -> Override:
     name, equals, value = text.partition("=")
     path = tuple(part.strip() for part in name.split("."))
     message = "expected a setting and its value"
-    check(equals and all(path), location, message, "write it as --set training.max_steps=500")
+    is_setting = equals and all(path) and len(path) <= MAX_DEPTH
+    check(is_setting, location, message, "write it as --set training.max_steps=500")
     try:
         return Override(path, parse_value(value, location=location))
     except ConfigError as error:  # located in a line, and there is only one

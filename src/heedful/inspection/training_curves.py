@@ -5,8 +5,6 @@ and the FLOPs that an entry lacks are interpolated from its neighbors. Invariant
 curve keeps its first and last point, its minimum and its maximum.
 """
 
-import json
-import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +13,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
+from heedful.config import parse_json
 from heedful.plotting.axes import LARGEST, SMALLEST
 
 Entry = Mapping[str, Any]
@@ -51,7 +50,7 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
     lines = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     for line in lines.splitlines():
         with suppress(ValueError):
-            if isinstance(entry := json.loads(line), dict):
+            if isinstance(entry := parse_json(line), dict):
                 entries.append(entry)
     return entries
 
@@ -132,16 +131,17 @@ class Timeline:
             return known[-1][1]
         step_after, value_after = known[index]
         if index == 0:
-            return value_after * step / step_after  # both start at zero
+            return value_after * (step / step_after) if step_after else value_after  # from zero
         step_before, value_before = known[index - 1]
         fraction = (step - step_before) / (step_after - step_before)
         return value_before + fraction * (value_after - value_before)
 
 
 def as_finite_float(value: object) -> float | None:
-    """Return the value if it is a finite number."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and math.isfinite(value) else None  # type: ignore[arg-type]
+    """Return the value if it is a finite number that is not too large to be drawn."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
+        return None
+    return float(value) if abs(value) >= SMALLEST else 0.0
 
 
 def _step(entry: Entry) -> float:
@@ -232,7 +232,7 @@ def _points(entries: Iterable[Entry], name: str, timeline: Timeline) -> list[Cur
     return [
         CurvePoint(*timeline.locate(entry), value)
         for entry in entries
-        if (value := as_finite_float(entry.get(name))) is not None and abs(value) <= LARGEST
+        if (value := as_finite_float(entry.get(name))) is not None
     ]
 
 

@@ -17,7 +17,7 @@ from heedful.plotting.svg import add_path, add_text, escape_line, format_px, tru
 MAX_TICKS = 8
 MAX_FINE_TICKS = 12
 # Beyond these, differences and powers of ten leave the range of floating point.
-SMALLEST, LARGEST = 1e-300, 1e300
+SMALLEST, LARGEST = 1e-150, 1e150
 
 # ----- numbers and units -----
 

@@ -160,7 +160,7 @@ def _parse_manifest(path: Path) -> Manifest:
         manifest = json.loads(contents)
         manifest[FILES].items()
         del manifest[_MANIFEST_HASH]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise CorruptRunError(str(path), "not a manifest", RESTORE_HINT) from None
     # Compare the whole text: white space may have changed too.
     if contents != serialize_manifest(manifest).encode():

@@ -38,7 +38,7 @@ def get_tracker_run_id(folder: Path, tracker: str) -> str | None:
     """Return the id that a tracker gave the run in a folder, if it did."""
     try:
         return json.loads((folder / TRACKER_IDS_FILE).read_text(encoding="utf-8")).get(tracker)
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return None
 
 

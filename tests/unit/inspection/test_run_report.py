@@ -6,6 +6,8 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from heedful.inspection.run_report import render_run_page
 from heedful.inspection.training_curves import read_json_lines
@@ -188,3 +190,69 @@ def test_incomplete_last_line_is_skipped(tmp_path):
     path.write_bytes(b'{"step": 1}\n[]\n\n{"step": 2, "loss": "\xe2\x82')
     assert read_json_lines(path) == [{"step": 1}]
     assert read_json_lines(tmp_path / "nothing.jsonl") == []
+
+
+EDGES = st.sampled_from(
+    [
+        0,
+        -1,
+        1,
+        2**53,
+        10**30,
+        10**400,
+        1e150,
+        -1e150,
+        1e-150,
+        1e300,
+        5e-324,
+        math.nan,
+        math.inf,
+        None,
+        "x",
+        True,
+        [],
+        {},
+        [[1]],
+        {"a": {"b": 1}},
+    ]
+)
+NAMES = st.sampled_from(
+    [
+        "step",
+        "loss",
+        "seconds",
+        "flops",
+        "epoch",
+        "grad_norm",
+        "tokens_per_second",
+        "peak_memory",
+        "num_skipped_steps",
+        "auxiliary_losses",
+        "bleu",
+        "accuracy",
+        "perplexity",
+    ]
+)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["training", "validation", "environment"]),
+            st.integers(-1, 3) | EDGES,
+            st.dictionaries(NAMES, EDGES),
+        ),
+        max_size=6,
+    )
+)
+def test_report_is_written_whatever_the_numbers(lines):
+    """Zero, huge and missing numbers, and values of any type."""
+    entries = [{"type": kind, "step": step, **fields} for kind, step, fields in lines]
+    assert render_run_page("run", "", entries, entries, metrics=all_metrics()).endswith("</html>\n")
+
+
+def test_deeply_nested_log_lines_are_skipped(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    deep = ['{"type": "environment", "a": ' + "[" * n + "]" * n + "}" for n in (60, 900, 100_000)]
+    path.write_text("\n".join([*deep, '{"step": 1}']) + "\n")
+    assert read_json_lines(path) == [{"step": 1}]

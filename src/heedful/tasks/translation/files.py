@@ -16,6 +16,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TextIO
 
+from heedful.config import parse_json
 from heedful.data.text_files import STANDARD_INPUT, display_name, read_lines
 from heedful.decoding.requests import Request
 from heedful.decoding.translation import Translation
@@ -124,7 +125,7 @@ def check_single_stdin(request_files: RequestFiles) -> None:
 def parse_constraints(line: str, location: str) -> dict[str, Any]:
     """Read the constraints on one output from a JSON object."""
     try:
-        constraints = json.loads(line)
+        constraints = parse_json(line)
     except ValueError as error:
         raise DataError(location, f"not JSON ({error})", _EXAMPLE_HINT) from None
     if not isinstance(constraints, dict):

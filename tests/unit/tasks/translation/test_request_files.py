@@ -135,6 +135,7 @@ EXAMPLE = '  write {} for no constraints, or {"required_phrases": ["a phrase"]},
     ("line", "message"),
     [
         ("", "f:3: not JSON (Expecting value: line 1 column 1 (char 0))\n" + EXAMPLE),
+        ("[" * 100_000, "f:3: not JSON (more than 50 levels)\n" + EXAMPLE),
         ("[1]", "f:3: must be a JSON object, but is [1]\n" + EXAMPLE),
         (
             '{"required_phrase": []}',
