@@ -57,6 +57,7 @@ def train(
         if dist_context.is_main_process:
             console = console or Console(stderr=True)
             stack.enter_context(lock_folder(run.folder))
+            clean_up_interrupted(run.folder, run.folder / BAD_STEPS_FOLDER)
         else:
             console = Console(quiet=True)
 
@@ -67,11 +68,8 @@ def train(
             recipe = with_saved_batch_size(recipe, run)
         checkpoints = CheckpointManager(run.checkpoints, recipe.training.checkpoints, log)
         stack.callback(checkpoints.close)
-        if dist_context.is_main_process:
-            for folder in (run.folder, run.folder / BAD_STEPS_FOLDER):
-                clean_up_interrupted(folder)
-            if run.exists:
-                check_resume_compatible(run, recipe, log)
+        if dist_context.is_main_process and run.exists:
+            check_resume_compatible(run, recipe, log)
         snapshot = dist_context.main_process_first(lambda: _find_snapshot(run, recipe, checkpoints))
         if snapshot and (progress := finished_progress(recipe.training, snapshot)):
             log(f"{run.folder}: already trained ({progress.stop_reason}) at step {snapshot.step}")

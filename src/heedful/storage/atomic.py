@@ -83,17 +83,18 @@ def remove_path(path: Path) -> None:
         _remove(temporary)
 
 
-def clean_up_interrupted(folder: Path) -> None:
+def clean_up_interrupted(*folders: Path) -> None:
     """Remove temporary files of an interrupted writer, and restore what it had renamed."""
-    with explain_os_errors(folder):
-        for backup in folder.glob(f"{_BACKUP_PREFIX}*"):
-            original = folder / backup.name.removeprefix(_BACKUP_PREFIX)
-            if original.exists():
-                _remove(backup)
-            else:
-                backup.rename(original)
-        for temporary in folder.glob(f"{_TEMPORARY_PREFIX}*"):
-            _remove(temporary)
+    for folder in folders:
+        with explain_os_errors(folder):
+            for backup in folder.glob(f"{_BACKUP_PREFIX}*"):
+                original = folder / backup.name.removeprefix(_BACKUP_PREFIX)
+                if original.exists():
+                    _remove(backup)
+                else:
+                    backup.rename(original)
+            for temporary in folder.glob(f"{_TEMPORARY_PREFIX}*"):
+                _remove(temporary)
 
 
 def fsync_path(path: Path) -> None:
