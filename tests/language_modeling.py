@@ -42,6 +42,17 @@ MODELS = {
   encoder: {type: recurrent, embedding_size: 16, hidden_size: 32, dropout: 0.1}
   tie_embeddings: false
 """,
+    "next-sentence": """
+  type: masked-language-model
+  next_sentence_prediction: true
+  encoder:
+    type: transformer
+    hidden_size: 16
+    num_layers: 1
+    num_segments: 2
+    attention: {score: {type: scaled-dot}, multi_head: {num_heads: 2}}
+    feed_forward: [{type: plain, intermediate_size: 32}]
+""",
 }
 
 

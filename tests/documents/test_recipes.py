@@ -4,13 +4,13 @@ import re
 from itertools import pairwise
 
 import pytest
-import torch
 
 from heedful.config import read_yaml, to_yaml, validate_settings
 from heedful.recipes import load_recipe, recipe_names
 from heedful.recipes.recipe import read_recipe_text
 from tests.documents.commands import shell_lines
 from tests.documents.markdown import ROOT
+from tests.documents.parameter_counts import MILLION, num_parameters
 
 FILES = sorted((ROOT / "src" / "heedful" / "recipes").glob("*.yaml"))
 # Each scaled-down recipe and the recipe with the sizes of the paper.
@@ -126,25 +126,6 @@ def test_recipes_page_overrides_existing_settings():
     assert recipe.training.lr_scheduler.type == "cosine"
 
 
-def vocab_sizes(config) -> tuple[int, int]:
-    """Return the largest vocabulary size of the source and of the target."""
-    sides = [config.tokenizer] * 2 if config.type == "shared" else [config.source, config.target]
-    return tuple(
-        side.vocab_size if side.type == "subword" else side.max_vocab_size for side in sides
-    )
-
-
-def num_parameters(name: str) -> int:
-    """Count the parameters of a recipe's model without allocating them."""
-    recipe = load_recipe(name)
-    source_vocab_size, target_vocab_size = vocab_sizes(recipe.tokenizers)
-    with torch.device("meta"):
-        model = recipe.model.build(
-            source_vocab_size=source_vocab_size, target_vocab_size=target_vocab_size
-        )
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
 # Without biases, from the matrices in the papers: embeddings, layers, output.
 BAHDANAU = (
     2 * 30_000 * 620  # E of both sides
@@ -176,9 +157,7 @@ CONVS2S = (
     + 2 * 512 * (10 * 512 + 3 * 768 + 2 * 2048)  # W_d and its inverse in every decoder layer
     + 512 * 40_000
 )
-MILLION = 1_000_000
-COUNTED = {
-    "seq2seq-2014": 384 * MILLION,  # as the paper says in section 3.4
+COUNTED = {  # what papers print is in parameter_counts.py
     "bahdanau-2015": BAHDANAU,
     "luong-2015-dot": LUONG,
     "luong-2015-general": LUONG + MILLION,

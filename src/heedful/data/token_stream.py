@@ -15,13 +15,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
+from torch import Tensor
 
 from heedful.config import BaseConfig
 from heedful.data.batching import DataCursor, with_last_flag
 from heedful.data.examples import CHUNK_SIZE
 from heedful.data.pair_dataset import permute_indices
 from heedful.data.sharded_dataset import ShardedTokenStream
-from heedful.shapes import Lengths, TokenIds
+from heedful.shapes import Bool, Lengths, TokenIds
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.vocabulary import EOS, PAD
 
@@ -45,6 +46,8 @@ class LMBatch(NamedTuple):
 
     inputs: TokenIds  # padded on the right
     targets: TokenIds  # PAD where nothing is predicted
+    segments: TokenIds | None = None  # of sentence pairs: 0 or 1
+    is_next: Bool[Tensor, "B"] | None = None  # whether segment 1 follows segment 0 in the text
 
     @property
     def lengths(self) -> Lengths:

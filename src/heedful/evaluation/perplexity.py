@@ -65,8 +65,8 @@ def compute_token_loss(
     """Sum the loss of a language model over all targets that are not padding."""
     total_nll, num_tokens, num_correct = 0.0, 0, 0
     for batch in batches:
-        inputs, targets = map_tensors(lambda tensor: tensor.to(device), batch)
-        log_probs = model(LMBatch(inputs, targets)).log_probs
+        moved = map_tensors(lambda tensor: tensor.to(device), batch)
+        log_probs, targets = model(moved).log_probs, moved.targets
         is_target = targets != PAD
         token_log_probs = log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
         total_nll -= float(token_log_probs[is_target].double().sum())

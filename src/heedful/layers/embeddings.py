@@ -13,8 +13,9 @@ from heedful.tokenization.vocabulary import PAD
 class TokenEmbedding(nn.Module):
     """A learned vector per token, with positional encoding if there is a `position_combiner`.
 
-    Without one, padding is zero. `scale_embeddings` multiplies vectors by the square root of their
-    size, so that the positional encoding does not drown out short ones (Vaswani et al. 2017, 3.4).
+    With `num_segments`, a vector per segment (token type) is added, too. Without either, padding is
+    zero. `scale_embeddings` multiplies vectors by the square root of their size, so that the
+    positional encoding does not drown out short ones (Vaswani et al. 2017, 3.4).
     """
 
     def __init__(
@@ -26,6 +27,7 @@ class TokenEmbedding(nn.Module):
         position_combiner: PositionCombiner | None = None,
         scale_embeddings: bool = False,
         norm: nn.Module | None = None,
+        num_segments: int = 0,
     ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocab_size, embedding_size, padding_idx=PAD)
@@ -39,6 +41,9 @@ class TokenEmbedding(nn.Module):
         # Unscaled vectors must be as long as the positional encoding that is added to them.
         is_short = scale_embeddings or position_combiner is None
         self.reset_vectors(std=embedding_size**-0.5 if is_short else 1.0)
+        self.segment_embedding: nn.Module | None = None
+        if num_segments:
+            self.segment_embedding = nn.Embedding(num_segments, embedding_size)
 
     def reset_vectors(self, *, std: float) -> None:
         """Draw all vectors from N(0, std^2), but for the padding symbol, which is zero."""
@@ -46,14 +51,19 @@ class TokenEmbedding(nn.Module):
         nn.init.zeros_(self.embedding.weight[PAD].detach())
 
     def forward(
-        self, tokens: Int[Tensor, "*B"], start_positions: Int[Tensor, "B"] | int = 0
+        self,
+        tokens: Int[Tensor, "*B"],
+        start_positions: Int[Tensor, "B"] | int = 0,
+        segments: Int[Tensor, "*B"] | None = None,
     ) -> Float[Tensor, "*B E"]:
-        """Embed tokens; `start_positions` are the positions of each row's first token."""
+        """Embed tokens of segment 0, or others; `start_positions` are those of each row's first."""
         vectors = self.embedding(tokens)
         if self.scale != 1.0:
             vectors = vectors * self.scale
         if self.position_combiner is not None:
             vectors = self.position_combiner(vectors, start_positions)
+        if self.segment_embedding is not None:
+            vectors = vectors + self.segment_embedding(tokens * 0 if segments is None else segments)
         return self.dropout(vectors if self.norm is None else self.norm(vectors))
 
 

@@ -353,7 +353,7 @@ class EmbeddedTransformerConfigBase(TransformerConfigBase):
     embedding_norm: bool = False
     """Normalize embeddings before the first layer (Devlin et al. 2019)."""
 
-    def build_embedding(self, vocab_size: int) -> TokenEmbedding:
+    def build_embedding(self, vocab_size: int, *, num_segments: int = 0) -> TokenEmbedding:
         """Build the token embedding."""
         encoding = self.positional_encoding
         return TokenEmbedding(
@@ -363,4 +363,5 @@ class EmbeddedTransformerConfigBase(TransformerConfigBase):
             position_combiner=encoding.build(embedding_size=self.hidden_size) if encoding else None,
             scale_embeddings=self.scale_embeddings,
             norm=self._build_norm() if self.embedding_norm else None,
+            num_segments=num_segments,
         )

@@ -6,6 +6,7 @@ Invariant: decoding a known target at once gives what one step per token gives.
 from typing import Literal, NamedTuple
 
 import torch
+from pydantic import NonNegativeInt
 from typing_extensions import override
 
 from heedful.attention.attention import Attention
@@ -35,10 +36,16 @@ class TransformerEncoder(Encoder):
 
     @override
     def forward(
-        self, tokens: SourceTokens, lengths: Lengths, *, need_cell_states: bool = False
+        self,
+        tokens: SourceTokens,
+        lengths: Lengths,
+        *,
+        need_cell_states: bool = False,
+        segments: SourceTokens | None = None,
     ) -> EncoderOutput:
         is_padding = ~padding_mask(lengths, tokens.size(1)).mT  # (B, S, 1)
-        outputs, losses = self.stack.forward_bidirectional(self.embedding(tokens), lengths)
+        embedded = self.embedding(tokens, segments=segments)
+        outputs, losses = self.stack.forward_bidirectional(embedded, lengths)
         states = outputs.masked_fill(is_padding, 0)
         return EncoderOutput(states, lengths, auxiliary_losses=losses)
 
@@ -47,9 +54,12 @@ class TransformerEncoderConfig(EmbeddedTransformerConfigBase):
     """Encode the source with Transformer layers (Vaswani et al. 2017)."""
 
     type: Literal["transformer"] = "transformer"
+    num_segments: NonNegativeInt = 0
+    """Number of segment (token type) embeddings; 2 in BERT (Devlin et al. 2019), 0 for none."""
 
     def build(self, *, vocab_size: int) -> TransformerEncoder:
-        embedding, stack = self.build_embedding(vocab_size), self.build_stack(config_path="encoder")
+        embedding = self.build_embedding(vocab_size, num_segments=self.num_segments)
+        stack = self.build_stack(config_path="encoder")
         return TransformerEncoder(embedding, stack, size=self.hidden_size)
 
 

@@ -55,7 +55,17 @@ def test_mask_depends_on_the_position_of_the_batch(tmp_path):
     assert same(next(iter(data.train_batches(DataCursor(0, 1)))), second)
 
 
-@pytest.mark.parametrize("model", ["language-model", "masked-language-model"])
+def test_sentence_pairs_depend_on_the_position_of_the_batch(tmp_path):
+    data = text_data(tmp_path, "next-sentence")
+    first, second = islice(data.train_batches(START), 2)
+    assert first.segments.shape == first.inputs.shape
+    assert 0 < first.num_targets < first.num_tokens
+    again = next(iter(data.train_batches(DataCursor(0, 1))))
+    assert all(map(torch.equal, again, second))
+    assert not torch.equal(first.segments, second.segments)
+
+
+@pytest.mark.parametrize("model", ["language-model", "masked-language-model", "next-sentence"])
 def test_validation_batches_are_always_the_same(model, tmp_path):
     data = text_data(tmp_path, model)
     torch.rand(5)

@@ -8,12 +8,14 @@ from heedful.attention.config import AttentionConfig
 from heedful.attention.dot_product_scores import ScaledDotScoreConfig
 from heedful.attention.multi_head import MultiHeadConfig
 from heedful.data.token_stream import LMBatch
+from heedful.errors import ConfigError
 from heedful.layers.feed_forward import FeedForwardConfig
 from heedful.layers.initialization import XavierInitConfig
 from heedful.models.masked_language_model import (
     MaskedLanguageModelConfig,
     MaskingConfig,
     mask_tokens,
+    sample_sentence_pairs,
 )
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.models.transformer import TransformerEncoderConfig
@@ -39,6 +41,12 @@ CONFIGS = {
         encoder=RecurrentEncoderConfig(embedding_size=6, hidden_size=10), tie_embeddings=False
     ),
 }
+CONFIGS["next sentence"] = CONFIGS["transformer"].model_copy(
+    update={
+        "encoder": CONFIGS["transformer"].encoder.model_copy(update={"num_segments": 2}),
+        "next_sentence_prediction": True,
+    }
+)
 each_model = pytest.mark.parametrize("name", CONFIGS)
 
 
@@ -79,7 +87,7 @@ def test_tied_projection_is_embedding():
     assert model.projection.weight.shape == (SIZE + 1, 16)
 
 
-@each_model
+@pytest.mark.parametrize("name", ["transformer", "recurrent"])
 def test_model_learns_to_fill_in_masks(name):
     """Each text counts upwards from where it will, round and round: any gap can be filled."""
     model, kinds = build(name).train(), SIZE - NUM_SPECIAL_TOKENS
@@ -101,3 +109,57 @@ def test_model_learns_to_fill_in_masks(name):
         shown[:, 4] = model.mask_id
         guessed = model.eval()(LMBatch(shown, tokens)).log_probs.argmax(dim=-1)
     assert torch.equal(guessed[:, 4], tokens[:, 4])
+
+
+def test_model_learns_to_predict_the_next_sentence():
+    """Every text repeats one token, so the next segment is known by its tokens."""
+    model, kinds = build("next sentence").train(), SIZE - NUM_SPECIAL_TOKENS
+
+    def pairs(seed):
+        tokens = torch.arange(kinds)[:, None].expand(kinds, 6) + NUM_SPECIAL_TOKENS
+        return sample_sentence_pairs(tokens.repeat(4, 1)[torch.randperm(4 * kinds)], seed=seed)
+
+    def is_same(batch):
+        return torch.tensor([len(set(row.tolist()) - {PAD}) == 1 for row in batch.inputs])
+
+    optimizer = Adam(model.parameters(), lr=5e-3)
+    with unchecked():
+        for step in range(120):
+            batch = pairs(str(step))
+            batch = batch._replace(is_next=is_same(batch))  # of two texts of the same token, too
+            loss = model(batch).auxiliary_losses["next-sentence"] / batch.num_targets
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    assert loss.item() < 0.1
+
+
+def test_next_sentence_loss_adds_up_over_rows():
+    """So that results do not depend on the number of ranks and micro-batches."""
+    model, tokens = build("next sentence").eval(), texts(5, 7)
+    pairs = sample_sentence_pairs(tokens, seed="3")
+    batch = mask_tokens(pairs.inputs, MaskingConfig(mlm_probability=0.5), vocab_size=SIZE, seed="4")
+    batch = pairs._replace(inputs=batch.inputs, targets=batch.targets)
+    parts = [LMBatch(*(part[rows] for part in batch)) for rows in (slice(0, 2), slice(2, 5))]
+    whole, *others = (model(part).auxiliary_losses["next-sentence"] for part in (batch, *parts))
+    torch.testing.assert_close(whole, sum(others))
+
+
+def test_segments_change_outputs_and_default_to_the_first():
+    model, tokens = build("next sentence").eval(), texts(2, 5)
+    segments = torch.zeros_like(tokens)
+    plain = model(LMBatch(tokens, tokens)).log_probs
+    torch.testing.assert_close(model(LMBatch(tokens, tokens, segments)).log_probs, plain)
+    segments[:, 3:] = 1
+    assert not torch.allclose(model(LMBatch(tokens, tokens, segments)).log_probs, plain)
+
+
+@pytest.mark.parametrize("name", ["transformer", "recurrent"])
+def test_next_sentence_prediction_needs_segments(name):
+    config = CONFIGS[name].model_copy(update={"next_sentence_prediction": True})
+    with pytest.raises(ConfigError) as caught:
+        config.build(source_vocab_size=SIZE, target_vocab_size=SIZE)
+    assert str(caught.value) == (
+        "model.encoder.num_segments: next-sentence prediction needs embeddings of two segments\n"
+        "  set it to 2, with encoder.type 'transformer'"
+    )

@@ -1,4 +1,4 @@
-"""Masking: the probabilities of Devlin et al. 2019; only selected tokens are targets."""
+"""Masking and sentence pairs: the probabilities of Devlin et al. 2019, and their laws."""
 
 import pytest
 import torch
@@ -6,8 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from heedful.models.masked_language_model import MaskingConfig, mask_tokens
-from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, PAD
+from heedful.models.masked_language_model import (
+    MaskingConfig,
+    mask_tokens,
+    sample_sentence_pairs,
+)
+from heedful.tokenization.vocabulary import EOS, NUM_SPECIAL_TOKENS, PAD
 
 SIZE = 50  # of the vocabulary; the mask symbol is 50
 # P(chi-square > 38) is less than 1e-6 for four degrees of freedom, and less for fewer.
@@ -83,3 +87,62 @@ def test_masking_is_determined_by_seed():
 def test_probabilities_above_one_are_rejected():
     with pytest.raises(ValidationError, match=r"is 1\.1, above 1"):
         MaskingConfig(mask_replace_prob=0.8, random_replace_prob=0.3)
+
+
+def distinct_texts(rows, columns, line_length):
+    """Texts without a common token, in lines of a few tokens."""
+    tokens = torch.arange(rows * columns).view(rows, columns) + NUM_SPECIAL_TOKENS
+    tokens[:, line_length - 1 :: line_length] = EOS
+    return tokens
+
+
+@given(
+    seed=st.text(max_size=3),
+    rows=st.integers(2, 5),
+    columns=st.integers(2, 12),
+    line_length=st.integers(1, 14),
+)
+def test_second_segment_follows_in_the_text_or_comes_from_another_row(
+    seed, rows, columns, line_length
+):
+    tokens = distinct_texts(rows, columns, line_length)
+    batch = sample_sentence_pairs(tokens, seed=seed)
+    has_line_ends = line_length < columns
+    for row in range(rows):
+        ids, segments = batch.inputs[row].tolist(), batch.segments[row].tolist()
+        split = segments.index(1)
+        assert segments == [0] * split + [1] * (columns - split)
+        assert ids[:split] == tokens[row, :split].tolist()
+        assert not has_line_ends or ids[split - 1] == EOS
+        second = [token for token in ids[split:] if token != PAD]
+        assert ids[split:] == second + [PAD] * (columns - split - len(second))
+        if batch.is_next[row]:
+            assert ids == tokens[row].tolist()
+            continue
+        sources = [
+            (other, start)
+            for other in range(rows)
+            for start in range(1, columns)
+            if second == tokens[other, start : start + len(second)].tolist()
+        ]
+        assert any(
+            other != row and (not has_line_ends or tokens[other, start - 1] == EOS)
+            for other, start in sources
+        )
+
+
+def test_half_of_the_second_segments_follow():
+    batch = sample_sentence_pairs(distinct_texts(4000, 6, 3), seed="0")
+    count = int(batch.is_next.sum())
+    assert chi_square([count, 4000 - count], [0.5, 0.5]) < UNLIKELY
+
+
+def test_sentence_pairs_are_determined_by_seed():
+    tokens = distinct_texts(20, 12, 3)
+    first, same, other = (sample_sentence_pairs(tokens, seed=seed) for seed in ("a", "a", "b"))
+    assert all(map(torch.equal, first, same))
+    assert not torch.equal(first.inputs, other.inputs)
+
+
+def test_single_row_has_its_own_continuation():
+    assert sample_sentence_pairs(distinct_texts(1, 8, 3), seed="0").is_next.all()

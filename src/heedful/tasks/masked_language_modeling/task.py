@@ -23,6 +23,7 @@ from heedful.models.masked_language_model import (
     MaskedLanguageModelConfig,
     MaskingConfig,
     mask_tokens,
+    sample_sentence_pairs,
 )
 from heedful.models.scheduled_sampling import TeacherForcingConfig
 from heedful.tasks.task import ExperimentConfig, LoadedRun, RunLoader
@@ -139,8 +140,11 @@ class MaskedTextDataModule(TextDataModule):
 
     def _mask(self, batch: LMBatch, cursor: DataCursor) -> LMBatch:
         seed = f"{self.recipe.training.seed} {cursor.epoch} {cursor.batch}"
-        masking, vocab_size = self.recipe.model.masking, len(self.tokenizers.target)
-        return mask_tokens(batch.inputs, masking, vocab_size=vocab_size, seed=seed)
+        model, vocab_size = self.recipe.model, len(self.tokenizers.target)
+        if model.next_sentence_prediction:
+            batch = sample_sentence_pairs(batch.inputs, seed=seed)
+        masked = mask_tokens(batch.inputs, model.masking, vocab_size=vocab_size, seed=seed)
+        return batch._replace(inputs=masked.inputs, targets=masked.targets)
 
 
 class MaskedLanguageModelingTask(TextTask):

@@ -12,10 +12,10 @@ from tests.language_modeling import write_text_recipe
 from tests.unit.tasks.language_modeling.test_generator import LINES, each_tokenizer
 
 
-@pytest.fixture(scope="module")
-def mask_filler(tmp_path_factory):
+@pytest.fixture(scope="module", params=["masked-language-model", "next-sentence"])
+def mask_filler(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("mask_filler")
-    recipe = write_text_recipe(folder, "masked-language-model", tokenizer="word", steps=200)
+    recipe = write_text_recipe(folder, request.param, tokenizer="word", steps=200)
     heedful.train(str(recipe), folder / "run")
     return heedful.load(folder / "run", device="cpu")
 
