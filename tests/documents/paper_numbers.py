@@ -610,6 +610,36 @@ DEEP_ATT: Sections = {
     },
 }
 
+MOE: Sections = {
+    "appendix E": {
+        "model.*coder.type": "recurrent",
+        "model.*coder.cell.type": "lstm",
+        "model.encoder.num_layers": 3,
+        "model.decoder.num_layers": 2,
+        "model.encoder.direction.type": "bidirectional-then-forward",
+        "model.encoder.connection.type": "residual",
+        "model.*coder.embedding_size": 512,
+        "model.*coder.hidden_size": 512,  # after the projection of 2048 units
+        "model.encoder.experts.num_experts": 2048,
+        "model.encoder.experts.num_experts_per_token": 4,
+        "model.encoder.experts.intermediate_size": 2048,
+        "model.encoder.experts.after_layers": (2,),
+        "model.encoder.experts.*_weight": 0.01,
+        "model.decoder.wiring.type": "bottom-layer-attention",
+        "training.label_smoothing": 0.0,
+    },
+    NOT_IN_PAPER: {
+        "tokenizers.*": "BPE in place of wordpieces",
+        "model.*.first_residual_layer": "residual connections around all layers",
+        "model.*coder.dropout": "see appendix E",
+        "model.decoder.bridge.type": "as gnmt-2016",
+        "model.decoder.attention.score.*": "as gnmt-2016",
+        "model.decoder.pre_output.type": "as gnmt-2016",
+        "training.*": "the schedule and the batch are ours",
+        "decoding.*": "as gnmt-2016",
+    },
+}
+
 PAPER_NUMBERS: dict[str, Sections] = {
     "transformer-2017-base": join(TRANSFORMER, BASE),
     "transformer-2017-big": join(TRANSFORMER, BIG),
@@ -639,6 +669,7 @@ PAPER_NUMBERS: dict[str, Sections] = {
     ),
     "gnmt-2016": GNMT,
     "deepatt-2016": DEEP_ATT,
+    "moe-2017": MOE,
     "convs2s-2017": CONVS2S,
     "bytenet-2016": BYTENET,
     "lstmn-2016-shallow": join(LSTMN, {"4": {"model.decoder.wiring.type": "attend-then-step"}}),
