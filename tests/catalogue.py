@@ -15,7 +15,7 @@ from heedful.attention.positional_encoding import PositionalEncodingConfig
 from heedful.config.base import type_of, types_in
 from heedful.data.batching import Batch, BatchSpec, SourceBatch, collate
 from heedful.data.pair_dataset import InMemoryPairDataset
-from heedful.layers.mixture_of_experts import NoisyTopKGate
+from heedful.layers.expert_gates import NoisyTopKGate
 from heedful.layers.pooling import PoolingConfig
 from heedful.layers.rnn_cells import CELL_CLASSES
 from heedful.models.base import Seq2SeqModel
@@ -196,6 +196,18 @@ SYSTEMS |= {
     ),
     "experts": _system(
         {}, {"num_layers": 2, "experts": {"num_experts": 4, "intermediate_size": 8}}
+    ),
+    "experts, strictly balanced in groups": _system(
+        {},
+        {
+            "num_layers": 2,
+            "experts": {
+                "num_experts": 8,
+                "intermediate_size": 8,
+                "gating": "strictly-balanced",
+                "num_groups": 2,
+            },
+        },
     ),
     "lower attention": _system({}, {"num_layers": 2, "lower_attention": {}}),
     "decoder with lower attention": _system({"num_layers": 2, "lower_attention": {}}),

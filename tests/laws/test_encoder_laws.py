@@ -46,6 +46,14 @@ SETTINGS |= {
         "experts": EXPERTS,
     },
     "experts": {"experts": EXPERTS},
+    "experts in groups": {
+        "experts": {
+            "gating": "strictly-balanced",
+            "num_experts": 6,
+            "num_experts_per_token": 2,
+            "num_groups": 3,
+        }
+    },
     "experts beside a straight path": {"experts": EXPERTS, "connection": "fast-forward"},
     "lower attention": {"lower_attention": {}},
     "lower attention with heads": {"lower_attention": HEADS, "connection": "fast-forward"},

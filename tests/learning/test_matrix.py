@@ -21,6 +21,7 @@ SCORES = {
     "scaled-dot": {"type": "scaled-dot"},
     "bilinear": {"type": "bilinear"},
     "projected-dot": {"type": "projected-dot", "hidden_size": 24},
+    "tanh-dot": {"type": "tanh-dot", "hidden_size": 24},
     "cosine": {"type": "cosine", "scale": 10.0, "learned": True},
     "trilinear": {"type": "trilinear"},
     "additive": {"type": "additive", "hidden_size": 24},

@@ -97,6 +97,35 @@ class ProjectedDotScoreConfig(ContentScoreConfigBase):
     """Size of both projections."""
 
 
+class TanhDotScore(ProjectedDotScore):
+    """v . (tanh(W q) * tanh(U k))  (Shazeer et al. 2017, equation 22).
+
+    GNMT's additive score with a product in place of the sum inside the tanh, so that one matrix
+    product scores all pairs.
+    """
+
+    def __init__(self, query_size: int, key_size: int, *, hidden_size: int) -> None:
+        super().__init__(query_size, key_size, hidden_size=hidden_size)
+        self.score_vector = nn.Linear(hidden_size, 1, bias=False)
+
+    @override
+    def prepare_keys(self, keys: Keys) -> Float[Tensor, "*B S A"]:
+        return self.key_projection(keys).tanh()
+
+    @override
+    def forward(self, queries: Queries, keys: Keys, state: MaybeState = None) -> Scores:
+        return (self.query_projection(queries).tanh() * self.score_vector.weight[0]) @ keys.mT
+
+
+class TanhDotScoreConfig(ContentScoreConfigBase):
+    """Weighted product of two tanh layers, of the query and of the key (Shazeer et al. 2017)."""
+
+    module_class = TanhDotScore
+    type: Literal["tanh-dot"] = "tanh-dot"
+    hidden_size: PositiveInt = 256
+    """Size of both tanh layers."""
+
+
 class CosineScore(ContentScore):
     """scale * cos(q, k)  (Graves et al. 2014, equations 5 and 6).
 
@@ -166,6 +195,7 @@ DotProductScoreConfig = Annotated[
     | ScaledDotScoreConfig
     | BilinearScoreConfig
     | ProjectedDotScoreConfig
+    | TanhDotScoreConfig
     | CosineScoreConfig
     | TrilinearScoreConfig,
     Field(discriminator="type"),

@@ -15,7 +15,7 @@ from typing_extensions import override
 from heedful.attention.additive_scores import AdditiveScore, ConcatScore
 from heedful.attention.scores import ScoreFunction
 from heedful.config import BaseConfig
-from heedful.layers.mixture_of_experts import NoisyTopKGate
+from heedful.layers.expert_gates import NoisyTopKGate
 from heedful.layers.rnn_cells import RecurrentCell
 
 _LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Embedding, nn.RNNBase)

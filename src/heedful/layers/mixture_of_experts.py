@@ -1,7 +1,8 @@
 """Sparsely gated mixtures of experts: a gate routes every token to a few (Shazeer et al. 2017).
 
 Invariants: padding is not routed, adds nothing to the losses and gives zeros; tokens have no
-influence on one another's outputs, unless experts have a capacity.
+influence on one another's outputs, except in training if experts have a capacity or are strictly
+balanced.
 """
 
 import math
@@ -10,10 +11,10 @@ from typing import Literal, NamedTuple
 import torch
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
-from torch.nn.functional import softplus
 from typing_extensions import override
 
 from heedful.config import BaseConfig
+from heedful.layers.expert_gates import Gating, Routing, build_gate
 from heedful.layers.feed_forward import (
     ACTIVATIONS,
     Activation,
@@ -23,53 +24,6 @@ from heedful.layers.feed_forward import (
 from heedful.shapes import Float, HiddenStates, Int, Scalar, TargetMask
 
 States = Float[Tensor, "*B T D"]
-
-NOISE_FLOOR = 1e-2
-"""Added to the standard deviation of the noise, as in the authors' code. The paper's formula has no
-such term, and would divide by zero where the softplus vanishes."""
-
-
-class GatingOutput(NamedTuple):
-    """Experts of each token."""
-
-    expert_indices: Int[Tensor, "W C"]  # best first
-    gate_weights: Float[Tensor, "W C"]  # of the experts' outputs
-    selection_probs: Float[Tensor, "W X"]  # of each expert, if its own noise were sampled again
-
-
-class NoisyTopKGate(nn.Module):
-    """softmax(keep the k highest of H), H_i = (W_g x)_i + N(0, 1) softplus((W_noise x)_i).
-
-    (Shazeer et al. 2017, equations 3 to 5.) Noise is sampled in training only. All parameters start
-    at zero, so that the noise alone decides at first, and spreads tokens evenly. The selection
-    probability of expert i is Phi(((W_g x)_i - the k-th highest H other than H_i) / noise_std_i)
-    (equation 9); without noise it is one or zero.
-    """
-
-    def __init__(self, input_size: int, *, num_experts: int, num_experts_per_token: int) -> None:
-        super().__init__()
-        assert 0 < num_experts_per_token <= num_experts, (num_experts_per_token, num_experts)
-        self.num_experts_per_token = num_experts_per_token
-        self.score = nn.Linear(input_size, num_experts, bias=False)
-        self.noise = nn.Linear(input_size, num_experts, bias=False)
-        nn.init.zeros_(self.score.weight)
-        nn.init.zeros_(self.noise.weight)
-
-    def forward(self, tokens: Float[Tensor, "W D"]) -> GatingOutput:
-        """Route each token to its experts."""
-        clean = self.score(tokens)
-        noise_std = softplus(self.noise(tokens)) + NOISE_FLOOR
-        noisy = clean + torch.randn_like(clean) * noise_std if self.training else clean
-        best, indices = noisy.topk(self.num_experts_per_token, dim=-1)
-        is_selected = torch.zeros_like(noisy, dtype=torch.bool).scatter(-1, indices, True)
-        gate_weights = best.softmax(dim=-1)
-        if not self.training or self.num_experts_per_token == noisy.size(-1):
-            return GatingOutput(indices, gate_weights, _upcast(is_selected.to(noisy.dtype)))
-        # A selected expert must beat the best of the others, any other the last selected one.
-        next_best = noisy.masked_fill(is_selected, -torch.inf).amax(dim=-1, keepdim=True)
-        threshold = torch.where(is_selected, next_best, best[:, -1:])
-        selection_probs = torch.special.ndtr(_upcast(clean - threshold) / _upcast(noise_std))
-        return GatingOutput(indices, gate_weights, selection_probs)
 
 
 class MoEOutput(NamedTuple):
@@ -91,7 +45,8 @@ class MixtureOfExperts(nn.Module):
     G(x)_i (importance, equation 7) and of the selection probabilities (load, equation 11), where
     CV^2 = variance / mean^2 with the population variance, as in the authors' code. The paper adds
     CV^2 once per batch to a mean over tokens. Here losses are sums, which the trainer divides by
-    the number of targets, so each is multiplied by the number of tokens.
+    the number of targets, so each is multiplied by the number of tokens. Gates with thresholds add
+    a third loss, from which the thresholds alone learn.
 
     With a capacity an expert takes at most ceil(factor * tokens * k / experts) tokens, the first
     ones of the batch; it adds nothing for the others, and their remaining gate weights are not
@@ -107,13 +62,21 @@ class MixtureOfExperts(nn.Module):
         num_experts_per_token: int,
         importance_weight: float,
         load_weight: float,
+        gating: Gating = "noisy-top-k",
+        num_groups: int | None = None,
+        num_groups_per_token: int = 2,
         capacity_factor: float | None = None,
         activation: Activation = "relu",
         bias: bool = False,
     ) -> None:
         super().__init__()
-        self.gate = NoisyTopKGate(
-            size, num_experts=num_experts, num_experts_per_token=num_experts_per_token
+        self.gate = build_gate(
+            size,
+            num_experts,
+            num_experts_per_token,
+            gating=gating,
+            num_groups=num_groups,
+            num_groups_per_token=num_groups_per_token,
         )
         self.experts = nn.ModuleList(
             nn.Sequential(
@@ -123,6 +86,7 @@ class MixtureOfExperts(nn.Module):
             )
             for _ in range(num_experts)
         )
+        self.num_experts_per_token = num_experts_per_token
         self.importance_weight = importance_weight
         self.load_weight = load_weight
         self.capacity_factor = capacity_factor
@@ -131,67 +95,52 @@ class MixtureOfExperts(nn.Module):
         """Return the capacity of an expert in a batch of tokens; None for no limit."""
         if self.capacity_factor is None or not self.training:
             return None
-        even_share = num_tokens * self.gate.num_experts_per_token / len(self.experts)
+        even_share = num_tokens * self.num_experts_per_token / len(self.experts)
         return math.ceil(self.capacity_factor * even_share)
 
     def forward(self, inputs: States, mask: TargetMask) -> MoEOutput:
         """Process the tokens where the mask is True."""
         tokens = inputs[mask]  # (W, D)
-        gating = self.gate(tokens)
-        expert_indices = gating.expert_indices.flatten()  # C entries for each token
-        ones = torch.ones_like(expert_indices)
-        counts = ones.new_zeros(len(self.experts)).index_add(0, expert_indices, ones)
-        sizes = _sizes(counts, len(expert_indices))
+        routing: Routing = self.gate(tokens)
         capacity = self.capacity(len(tokens))
-        by_expert = expert_indices.argsort(stable=True).split(sizes)
-        assignments = [entries[:capacity] for entries in by_expert]
+        assignments = [pairs[:capacity] for pairs in routing.by_expert()]
         # Run each expert on all of its tokens at once, and sum the weighted outputs.
         entries = torch.cat(assignments)
-        token_indices = entries // gating.expert_indices.size(-1)
+        token_indices = routing.token_indices[entries]
         parts = tokens[token_indices].split([len(part) for part in assignments])
         pairs = zip(self.experts, parts, strict=True)
         outputs = torch.cat([expert(part) for expert, part in pairs])
-        weighted = outputs * gating.gate_weights.flatten()[entries].unsqueeze(-1)
+        weighted = outputs * routing.gate_weights[entries].unsqueeze(-1)
         combined = weighted.new_zeros(tokens.shape).index_add(0, token_indices, weighted)
         padded = torch.zeros_like(inputs)
         padded[mask] = combined.to(inputs.dtype)
+        counts, num_routed = routing.counts, len(routing.expert_indices)
         return MoEOutput(
             padded,
-            self._balance_losses(gating),
+            self._balance_losses(routing, len(tokens)),
             counts / counts.sum().clamp(min=1),
-            counts.new_tensor(len(expert_indices)),
-            counts.new_tensor(len(expert_indices) - len(entries)),
+            counts.new_tensor(num_routed),
+            counts.new_tensor(num_routed - len(entries)),
         )
 
-    def _balance_losses(self, gating: GatingOutput) -> dict[str, Scalar]:
-        num_tokens = len(gating.expert_indices)
-        zeros = torch.zeros_like(gating.selection_probs)
-        gate_weights = gating.gate_weights.to(zeros.dtype)
-        importance = zeros.scatter(-1, gating.expert_indices, gate_weights).sum(dim=0)
-        load = gating.selection_probs.sum(dim=0)
-        return {
-            "expert-importance": self.importance_weight * cv_squared(importance) * num_tokens,
-            "expert-load": self.load_weight * cv_squared(load) * num_tokens,
+    def _balance_losses(self, routing: Routing, num_tokens: int) -> dict[str, Scalar]:
+        gate_weights = routing.load.new_zeros(num_tokens, len(routing.load))
+        index = (routing.token_indices, routing.expert_indices)
+        gate_weights = gate_weights.index_put(index, routing.gate_weights.to(gate_weights.dtype))
+        importance = cv_squared(gate_weights.sum(dim=0))
+        losses = {
+            "expert-importance": self.importance_weight * importance * num_tokens,
+            "expert-load": self.load_weight * cv_squared(routing.load) * num_tokens,
         }
+        if routing.threshold_loss is not None:
+            losses["expert-threshold"] = routing.threshold_loss
+        return losses
 
 
 def cv_squared(values: Float[Tensor, "X"]) -> Scalar:
     """Return the squared coefficient of variation, variance / mean^2."""
     # The epsilon of the authors' code: without tokens the result is zero.
     return values.var(correction=0) / (values.mean().square() + 1e-10)
-
-
-def _sizes(counts: Int[Tensor, "X"], total: int) -> list[int]:
-    """Return the counts as integers; on the meta device, which has none, an even split."""
-    if not counts.is_meta:
-        return counts.tolist()
-    share, rest = divmod(total, len(counts))
-    return [share + 1] * rest + [share] * (len(counts) - rest)
-
-
-def _upcast(values: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
-    # Half precision cannot sum over the tokens of a batch.
-    return values.to(torch.promote_types(values.dtype, torch.float))
 
 
 class MoESublayer(nn.Module):
@@ -232,13 +181,25 @@ class ExpertsConfigBase(BaseConfig):
     """Weight of the loss on uneven gate weights; the paper's for translation."""
     load_weight: NonNegativeFloat = 0.01
     """Weight of the loss on uneven numbers of tokens; the paper's for translation."""
+    gating: Gating = "noisy-top-k"
+    """`strictly-balanced` gives every expert as many tokens in training (appendix F)."""
+    num_groups: PositiveInt | None = None
+    """Groups of experts: a gate selects groups, and one in each group its experts (appendix B)."""
+    num_groups_per_token: PositiveInt = 2
+    """Groups that process each token, if there are groups."""
 
     @model_validator(mode="after")
     def _check_num_experts(self) -> "ExpertsConfigBase":
-        if self.num_experts_per_token > self.num_experts:
+        experts, selected = self.num_experts, self.num_experts_per_token
+        if selected > experts:
+            raise ValueError(f"num_experts_per_token is {selected}, but num_experts is {experts}")
+        groups, per_token = self.num_groups or 1, self.num_groups_per_token
+        is_even = experts % groups == selected % per_token == 0
+        fits = per_token <= groups and selected // per_token <= experts // groups
+        if self.num_groups and not (is_even and fits):
             raise ValueError(
-                f"num_experts_per_token is {self.num_experts_per_token}, but num_experts is "
-                f"{self.num_experts}"
+                f"{selected} of {experts} experts cannot be {per_token} of {groups} groups with as "
+                "many experts each: see num_groups and num_groups_per_token"
             )
         return self
 

@@ -14,6 +14,7 @@ from heedful.attention.dot_product_scores import (
     DotScore,
     ProjectedDotScore,
     ScaledDotScore,
+    TanhDotScore,
     TrilinearScore,
 )
 from heedful.errors import ConfigError
@@ -76,6 +77,24 @@ def test_projected_dot_equals_bilinear_with_product_matrix():
     torch.testing.assert_close(
         scores_of(projected, queries, keys), scores_of(bilinear, queries, keys)
     )
+
+
+def test_tanh_dot_score_matches_formula():
+    score = TanhDotScore(3, 4, hidden_size=2)
+    queries, keys = torch.randn(2, 3), torch.randn(5, 4)
+    vector = weight(score.score_vector)[0]
+    query_matrix, key_matrix = weight(score.query_projection), weight(score.key_projection)
+
+    def formula(q, k):  # sum_d V_d tanh((x U)_d) tanh((y W)_d), Shazeer et al. 2017, equation 22
+        terms = zip(vector.tolist(), query_matrix.tolist(), key_matrix.tolist(), strict=True)
+        return sum(
+            v
+            * math.tanh(sum(w * x for w, x in zip(row, q.tolist(), strict=True)))
+            * math.tanh(sum(u * y for u, y in zip(column, k.tolist(), strict=True)))
+            for v, row, column in terms
+        )
+
+    torch.testing.assert_close(scores_of(score, queries, keys), by_hand(formula, queries, keys))
 
 
 def test_cosine_score_matches_formula():
@@ -215,7 +234,8 @@ def test_elementwise_score_with_unequal_sizes_is_reported(type_name):
 
 
 @pytest.mark.parametrize(
-    "type_name", ["bilinear", "projected-dot", "linear", "additive", "concat", "location"]
+    "type_name",
+    ["bilinear", "projected-dot", "tanh-dot", "linear", "additive", "concat", "location"],
 )
 def test_other_scores_accept_unequal_sizes(type_name):
     score = SCORES[type_name].build(query_size=3, key_size=4, num_heads=None)

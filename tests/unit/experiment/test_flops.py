@@ -248,6 +248,26 @@ def test_experts_on_meta_device_count_every_token():
     assert count(lambda: experts(inputs, mask).outputs) > 2 * forward
 
 
+def test_experts_in_groups_on_meta_device_count_their_even_shares():
+    experts = MixtureOfExperts(
+        4,
+        intermediate_size=6,
+        num_experts=6,
+        num_experts_per_token=4,
+        importance_weight=0.0,
+        load_weight=0.0,
+        gating="strictly-balanced",
+        num_groups=3,
+    ).to("meta")
+    inputs = random_tensor(2, 6, 4, device="meta")
+    mask = torch.ones(2, 6, dtype=torch.bool, device="meta")
+    # Twelve words in two of three groups, that is eight in each, and there with both experts.
+    forward = 2 * (12 * 4 * 3 + 3 * 8 * 4 * 2 + 6 * 8 * (2 * 4 * 6))
+    for training in (True, False):
+        experts.train(training)
+        assert count(lambda: experts(inputs, mask).outputs, backward=False) == forward
+
+
 def assert_countable(config):
     """Count a model on the meta device, so that it may be of any size."""
     with torch.device("meta"):

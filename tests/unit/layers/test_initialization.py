@@ -11,6 +11,7 @@ from heedful.attention.additive_scores import AdditiveScore, ConcatScore
 from heedful.attention.dot_product_scores import CosineScore
 from heedful.attention.scores import ScoreFunction
 from heedful.config.base import type_of, types_in
+from heedful.layers.expert_gates import NoisyTopKGate
 from heedful.layers.initialization import (
     BahdanauInitConfig,
     DefaultInitConfig,
@@ -19,7 +20,6 @@ from heedful.layers.initialization import (
     XavierInitConfig,
     recurrent_matrices,
 )
-from heedful.layers.mixture_of_experts import NoisyTopKGate
 from heedful.layers.rnn_cell_config import CellConfig
 from heedful.layers.rnn_cells import RecurrentCell
 from heedful.models.base import EncoderOutput
@@ -121,9 +121,7 @@ def test_xavier_init_keeps_variance_and_embeddings():
 
 @pytest.mark.parametrize("init", ALL, ids=str)
 def test_init_keeps_gates_of_experts_at_zero(init):
-    gate = nn.ModuleList(
-        [NoisyTopKGate(4, num_experts=3, num_experts_per_token=1), nn.Linear(2, 2)]
-    )
+    gate = nn.ModuleList([NoisyTopKGate(4, 3, 1), nn.Linear(2, 2)])
     init.initialize(gate)
     assert (gate[0].score.weight == 0).all()
     assert (gate[0].noise.weight == 0).all()

@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
+from heedful.layers.expert_gates import NoisyTopKGate
 from heedful.layers.mixture_of_experts import (
     MixtureOfExperts,
     MoESublayer,
     MoESublayerConfig,
-    NoisyTopKGate,
     cv_squared,
 )
 
@@ -121,7 +121,7 @@ def phi(number):
     return 0.5 * (1 + math.erf(number / math.sqrt(2)))
 
 
-def test_selection_probabilities_match_the_paper_in_training():
+def test_noisy_gate_matches_the_paper_in_training():
     gate = experts().gate
     words = numbers(7, 3)
     torch.manual_seed(3)
@@ -129,26 +129,45 @@ def test_selection_probabilities_match_the_paper_in_training():
     torch.manual_seed(3)
     drawn = torch.randn(7, 5, dtype=torch.double)
     # The authors' code adds 0.01 to the standard deviation of the noise (noise_epsilon).
+    assert actual.token_indices.tolist() == [row for row in range(7) for _ in range(2)]
+    load = [0.0] * 5
     for row in range(7):
         clean = (gate.score.weight @ words[row]).tolist()
         wide = (gate.noise.weight @ words[row]).tolist()
         spreads = [math.log1p(math.exp(each)) + 0.01 for each in wide]
         noisy = [c + n * s for c, n, s in zip(clean, drawn[row].tolist(), spreads, strict=True)]
         best = sorted(range(5), key=lambda n: -noisy[n])[:2]
-        assert actual.expert_indices[row].tolist() == best
+        assert actual.expert_indices.view(7, 2)[row].tolist() == best
         total = sum(math.exp(noisy[n]) for n in best)
         shares = [math.exp(noisy[n]) / total for n in best]
-        assert actual.gate_weights[row].tolist() == pytest.approx(shares)
+        assert actual.gate_weights.view(7, 2)[row].tolist() == pytest.approx(shares)
         for expert in range(5):
             others = sorted(noisy[:expert] + noisy[expert + 1 :], reverse=True)
             chance = phi((clean[expert] - others[1]) / spreads[expert])  # the second but for itself
-            assert actual.selection_probs[row, expert].item() == pytest.approx(chance)
+            load[expert] += chance
+        torch.manual_seed(row)
+        alone = gate(words[row : row + 1]).load
+        torch.manual_seed(row)
+        assert alone.tolist() == pytest.approx(selection_probs(gate, words[row]))
+    assert actual.load.tolist() == pytest.approx(load)
+
+
+def selection_probs(gate, word):
+    """Equation 9 for one word, with noise drawn now."""
+    clean = gate.score.weight @ word
+    spread = torch.nn.functional.softplus(gate.noise.weight @ word) + 0.01
+    noisy = clean + torch.randn(1, 5, dtype=torch.double)[0] * spread
+    kth = [
+        sorted(noisy[[other for other in range(5) if other != expert]].tolist())[-2]
+        for expert in range(5)
+    ]
+    return [phi((clean[n].item() - kth[n]) / spread[n].item()) for n in range(5)]
 
 
 def test_selection_probability_is_the_frequency_over_resampled_noise():
     gate, word = experts().gate, numbers(1, 3)
     torch.manual_seed(5)
-    chance = gate(word).selection_probs[0]
+    chance = gate(word).load
     torch.manual_seed(5)
     drawn = torch.randn(1, 5, dtype=torch.double)[0]
     clean = gate.score.weight @ word[0]
@@ -165,13 +184,14 @@ def test_gate_is_deterministic_in_eval_mode():
     built, inputs = experts().eval(), numbers(2, 4, 3)
     once, again = (built(inputs, MASK) for _ in range(2))
     assert torch.equal(once.outputs, again.outputs)
-    chances = built.gate(inputs[MASK]).selection_probs
-    assert ((chances == 0) | (chances == 1)).all()
-    assert (chances.sum(dim=-1) == 2).all()
+    for word in inputs[MASK]:
+        chances = built.gate(word[None]).load
+        assert ((chances == 0) | (chances == 1)).all()
+        assert chances.sum() == 2
 
 
 def test_new_gate_routes_by_noise_alone():
-    gate = NoisyTopKGate(3, num_experts=4, num_experts_per_token=2)
+    gate = NoisyTopKGate(3, 4, 2)
     assert not any(weight.any() for weight in gate.parameters())
     counts = gate(torch.randn(8000, 3)).expert_indices.flatten().bincount() / 16000
     torch.testing.assert_close(counts, torch.full((4,), 0.25), atol=0.02, rtol=0)

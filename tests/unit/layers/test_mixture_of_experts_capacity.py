@@ -36,8 +36,9 @@ def one_by_one(built, words, room):
     """Let words come to their experts in order; those who find one full get nothing of it."""
     gated = built.gate(words)
     left, outputs, dropped = [room] * len(built.experts), [], 0
+    chosen_experts = gated.expert_indices.view(len(words), -1).tolist()
     for word, chosen, shares in zip(
-        words, gated.expert_indices.tolist(), gated.gate_weights, strict=True
+        words, chosen_experts, gated.gate_weights.view(len(words), -1), strict=True
     ):
         outputs.append(torch.zeros_like(word))
         for expert, share in zip(chosen, shares, strict=True):
