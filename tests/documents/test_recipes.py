@@ -1,10 +1,13 @@
 """Every bundled recipe loads, builds and says what to expect of it."""
 
 import re
+from functools import reduce
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
+import heedful
 from heedful.config import read_yaml, to_yaml, validate_settings
 from heedful.recipes import load_recipe, recipe_names
 from heedful.recipes.recipe import read_recipe_text
@@ -25,6 +28,12 @@ PAPER_OF = {
 }
 SMALL = sorted(PAPER_OF)
 PAPERS = sorted(PAPER_OF.values())
+# Recipes for one mechanism: the setting that makes the difference, and its value.
+MECHANISMS = {
+    "graves-2014-cosine": ("model.decoder.attention.score.type", "cosine"),
+    "peters-2019-entmax": ("model.decoder.attention.alignment.type", "entmax"),
+    "lower-attention-rnn": ("model.decoder.lower_attention.score.type", "additive"),
+}
 each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 
 
@@ -73,8 +82,24 @@ def test_recurrent_systems_have_both_sizes():
         "lstmn-2016-deep",
         "selfattentive-rnn",
         "moe-2017",
+        *MECHANISMS,
     }
     assert set(recipe_names()) >= systems | {f"{name}-small" for name in systems}
+
+
+@pytest.mark.parametrize("suffix", ["", "-small"])
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_recipe_of_a_mechanism_selects_it(name, suffix):
+    path, expected = MECHANISMS[name]
+    assert reduce(getattr, path.split("."), load_recipe(name + suffix)) == expected
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_small_recipe_of_a_mechanism_trains_and_decodes(name, tmp_path):
+    sizes = ["data.train.num_examples=60", "data.dev.num_examples=5", "training.max_steps=2"]
+    heedful.train(f"{name}-small", tmp_path / "run", overrides=[*sizes, "training.save_every=1"])
+    (output,) = heedful.load(tmp_path / "run").translate(["a b c"])
+    assert np.isfinite(output.weights).all()
 
 
 def test_systems_without_recurrence_have_both_sizes():
@@ -98,7 +123,7 @@ def test_paper_recipe_needs_files_and_quotes_the_paper(name):
 @pytest.mark.parametrize("name", SMALL)
 def test_small_recipe_has_data_and_a_measured_score(name):
     recipe = load_recipe(name)
-    assert recipe.data.train.name in {"latin", "reverse", "sort"}
+    assert recipe.data.train.name in {"latin", "reverse", "copy", "sort"}
     assert recipe.data.test.name == recipe.data.train.name
     steps = f"after {recipe.training.max_steps:,} steps"
     assert steps in recipe.info.expected
