@@ -271,10 +271,10 @@ class RecurrentEncoderConfig(BaseConfig):
     hidden_size: PositiveInt = 256
     """Size of a layer's output, both directions and columns together."""
     num_layers: PositiveInt = 1
-    """Number of layers, of each column."""
+    """Number of layers."""
     num_columns: Literal[1, 2] = 1
-    """Stacks of layers over the same embeddings; the second has the opposite directions (Zhou et
-    al. 2016)."""
+    """Stacks of `num_layers` layers over the same embeddings; the second has the opposite
+    directions (Zhou et al. 2016)."""
     direction: DirectionConfig = BidirectionalConfig()
     """The directions of each layer."""
     connection: ConnectionConfig = PlainConnectionConfig()
