@@ -7,9 +7,12 @@ from fnmatch import fnmatchcase
 import pytest
 
 from heedful.recipes import load_recipe, recipe_names
-from tests.documents.paper_numbers import NOT_IN_PAPER, PAPER_NUMBERS
+from tests.documents import paper_numbers
+from tests.documents.mechanism_numbers import MECHANISM_NUMBERS
+from tests.documents.paper_numbers import NOT_IN_PAPER
 from tests.documents.parameter_counts import PRINTED_COUNTS, num_parameters
 
+PAPER_NUMBERS = paper_numbers.PAPER_NUMBERS | MECHANISM_NUMBERS
 # Settings of this toolkit that no paper has.
 ALWAYS_OURS = {"training.validate_every", "training.patience", "model.type"}
 SECTIONS = [

@@ -1,0 +1,129 @@
+"""Numbers of papers behind recipes for one mechanism, by the section that prints them.
+
+As `paper_numbers`. Most of these papers have another task, so most settings are ours: rows of the
+sections are the mechanism itself, and what is known of the sizes.
+"""
+
+from tests.documents.paper_numbers import (
+    NOT_IN_PAPER,
+    Sections,
+    join,
+)
+
+OURS: Sections = {
+    NOT_IN_PAPER: {
+        "tokenizers.*": "the paper has another task, or its vocabulary is not known to us",
+        "data.filtering.max_length": "ours",
+        "model.*coder.type": "recurrent encoder and decoder",
+        "model.*coder.*size": "from general knowledge, or ours",
+        "model.*coder.num_layers": "from general knowledge, or ours",
+        "model.*coder.dropout": "from general knowledge, or ours",
+        "model.encoder.direction.type": "ours",
+        "model.decoder.wiring.*": "ours",
+        "model.decoder.attention.score.hidden_size": "ours",
+        "training.max_steps": "ours",
+        "training.batching.*": "ours",
+        "training.optimizer.*": "ours",
+        "training.lr_scheduler.*": "ours",
+        "training.metric_for_best_model": "ours",
+        "decoding.*": "ours",
+    }
+}
+MONOTONIC: Sections = {
+    "2.2": {
+        "model.decoder.attention.alignment.type": "monotonic",
+        "model.decoder.attention.alignment.inference": "hard",
+    },
+    "2.5": {"model.decoder.attention.alignment.noise": 1.0},  # of unit variance
+}
+LSTM_WITH_ADDITIVE_SCORE: Sections = {
+    NOT_IN_PAPER: {
+        "model.*coder.cell.type": "from general knowledge",
+        "model.decoder.attention.score.type": "from general knowledge",
+    }
+}
+
+MECHANISM_NUMBERS: dict[str, Sections] = {
+    "graves-2014-cosine": join(
+        {
+            "3.3.1": {
+                "model.decoder.attention.score.type": "cosine",
+                "model.decoder.attention.score.learned": True,
+                "model.decoder.attention.alignment.type": "softmax",
+            }
+        },
+        OURS,
+        {
+            NOT_IN_PAPER: {
+                "model.*coder.cell.type": "as in bahdanau-2015",
+                "model.decoder.attention.score.scale": "predicted at each step in the paper",
+                "training.max_grad_norm": "as in bahdanau-2015",
+            }
+        },
+    ),
+    "wu-2018-hard": join(
+        {
+            "abstract": {
+                "model.decoder.attention.readout.type": "per-position",
+                "model.decoder.output_head.type": "marginal",
+            },
+            "authors' scripts": {
+                "model.*coder.embedding_size": 200,
+                "model.encoder.hidden_size": 2 * 400,
+                "model.encoder.num_layers": 2,
+                "model.encoder.direction.type": "bidirectional",
+                "model.decoder.hidden_size": 400,
+                "model.decoder.num_layers": 1,
+                "model.*coder.dropout": 0.4,
+                "training.max_epochs": 50,
+                "training.batching.max_tokens": 20 * 2 * 10,  # 10 characters per side
+                "training.max_grad_norm": 5 / 10,
+            },
+            NOT_IN_PAPER: {
+                "model.*coder.cell.type": "from general knowledge",
+                "model.decoder.attention.score.type": "from general knowledge",
+            },
+        },
+        OURS,
+    ),
+    "peters-2019-entmax": join(
+        {
+            "abstract": {"model.decoder.attention.alignment.type": "entmax"},
+            NOT_IN_PAPER: {
+                "model.*coder.cell.type": "from general knowledge",
+                "model.decoder.attention.score.type": "from general knowledge",
+                "model.decoder.attention.alignment.alpha": "from general knowledge",
+            },
+        },
+        OURS,
+    ),
+    "see-2017-coverage": join(
+        {
+            "2.3": {
+                "model.decoder.attention.score.type": "additive",
+                "model.decoder.attention.score.bias": True,
+                "model.decoder.attention.score.features.0.type": "coverage",
+                "model.decoder.attention.auxiliary_losses.0.type": "coverage",
+                "model.decoder.attention.auxiliary_losses.0.weight": 1.0,
+            },
+            "authors' code": {
+                "model.*coder.cell.type": "lstm",
+                "model.*coder.embedding_size": 128,
+                "model.encoder.hidden_size": 2 * 256,
+                "model.encoder.direction.type": "bidirectional",
+                "model.decoder.hidden_size": 256,
+                "model.init.type": "uniform",
+                "model.init.bound": 0.02,
+                "data.filtering.max_length": 400,
+                "tokenizers.*.max_vocab_size": 50_000,
+                "training.batching.max_tokens": 16 * (400 + 100),
+                "training.optimizer.type": "adagrad",
+                "training.optimizer.learning_rate": 0.15,
+                "training.optimizer.initial_accumulator_value": 0.1,
+                "training.max_grad_norm": 2.0,
+                "decoding.beam_size": 4,
+            },
+        },
+        OURS,
+    ),
+}
