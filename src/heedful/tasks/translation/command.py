@@ -19,7 +19,7 @@ from typer import Argument, Option
 
 from heedful.errors import check
 from heedful.parallel import WorkerJob, available_cores
-from heedful.tasks.command_line import PARALLEL_FILES, PredictorLoader
+from heedful.tasks.command_line import PARALLEL_FILES, EnsembleWith, PredictorLoader
 from heedful.terminal import BeamSize, Overrides, with_progress
 
 if TYPE_CHECKING:
@@ -37,9 +37,6 @@ CHUNK_SIZE = 1024  # texts; sorted by length, they fill batches well
 WORKER_CHUNK_SIZE = 256  # with several processes, so that none waits long at the end
 
 TextFile = Annotated[str, Argument(help="texts, one per line; - is standard input")]
-EnsembleWith = Annotated[
-    list[Path] | None, Option(metavar="RUN", help="add this run to the ensemble; repeatable")
-]
 NBest = Annotated[
     int | None,
     Option("--nbest", min=1, help="outputs, and lines, per text", show_default="the recipe's"),
