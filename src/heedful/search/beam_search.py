@@ -224,10 +224,7 @@ class _Beams:
             )
         if self.constraints:
             allowed = self.constraints.block_eos(allowed)
-        is_short = self.min_lengths[self._beam_sentences] > depth
-        # One EOS of every hypothesis may have to be dropped.
-        count = self.num_candidates + (self.beam_size if is_short.any() else 0)
-        candidates = find_candidates(allowed, model_log_probs, totals, count)
+        candidates = find_candidates(allowed, model_log_probs, totals, self.num_candidates)
         if np.isnan(candidates.cumulative_log_probs).any():
             raise NaNLogProbsError(depth)
         if self.constraints:
@@ -235,8 +232,11 @@ class _Beams:
             return self.constraints.add_candidates(
                 candidates, totals, remaining, allowed=allowed, hard=hard, model=model_log_probs
             )
-        if is_short.any():
-            candidates = candidates.drop(is_short[:, None] & (candidates.tokens == self.eos))
+        is_short = (self.min_lengths[self._beam_sentences] > depth)[:, None]
+        if (is_short & (candidates.tokens == self.eos)).any():
+            count = self.num_candidates + self.beam_size  # every hypothesis may have an EOS to drop
+            candidates = find_candidates(allowed, model_log_probs, totals, count)
+            candidates = candidates.drop(is_short & (candidates.tokens == self.eos))
         return self._force_eos(candidates, allowed, model_log_probs)
 
     def _force_eos(
