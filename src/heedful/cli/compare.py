@@ -1,4 +1,4 @@
-"""`heedful compare`: quality and cost of several systems side by side."""
+"""`heedful compare`: quality and cost of multiple systems side by side."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def compare(
 ) -> None:
     """Compare systems: quality, training FLOPs, time, memory, size and decoding speed.
 
-    Runs of one recipe with several seeds form one system; its values are their means. Differences
+    Runs of one recipe with multiple seeds form one system; its values are their means. Differences
     from the baseline are marked if p < 0.05. Language models are compared by perplexity.
 
     With --recipes the runs are trained first, one after the other, all on the same data and under

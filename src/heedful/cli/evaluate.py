@@ -186,7 +186,7 @@ def _check_options(options: EvaluationOptions, *, has_run: bool) -> None:
 
 
 class FileOutputs(NamedTuple):
-    """The lines of a file; the same for every metric."""
+    """The lines of a file; the same for each metric."""
 
     texts: Sequence[str]
 

@@ -176,7 +176,7 @@ def render_tree(translation: Translation) -> Tree:
 
 
 def _children(nodes: list[Node[str]], output_nodes: set[int]) -> list[list[int]]:
-    """Return the children of every node, the main one first: in the output, or the largest."""
+    """Return the children of each node, the main one first: in the output, or the largest."""
     children: list[list[int]] = [[] for _ in nodes]
     sizes = [1] * len(nodes)
     for node_id in range(len(nodes) - 1, 0, -1):

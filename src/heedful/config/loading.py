@@ -1,7 +1,7 @@
 """From YAML and `--set` to a validated config, or to the first error in them.
 
 YAML differs from version 1.1 in two points: `1e-3` is a number and a date is a string. A
-duplicate key is an error. Invariants: `to_yaml` of a config reads back equal; every error names
+duplicate key is an error. Invariants: `to_yaml` of a config reads back equal; each error names
 its location, the value, what is allowed and what to do.
 """
 

@@ -64,7 +64,7 @@ class SentenceMetric(Metric):
 
 
 def as_multi_reference(references: References) -> list[Sequence[str]]:
-    """Return a list of references for every sentence, also where there is only one."""
+    """Return a list of references for each sentence, also where there is only one."""
     return [(choice,) if isinstance(choice, str) else choice for choice in references]
 
 

@@ -95,7 +95,7 @@ class CrossAttention(nn.Module):
         *,
         need_weights: bool,
     ) -> tuple[HiddenStates, AttentionOutput]:
-        """Attend to the memory from every position; return the residual sum and the attention."""
+        """Attend to the memory from each position; return the residual sum and the attention."""
         queries = self.residual.sublayer_input(inputs)
         needs_weights = need_weights or self.attention.has_auxiliary_losses
         attended = self.attention(queries, memory, state, need_weights=needs_weights)

@@ -74,13 +74,13 @@ class MaskedLanguageModel(nn.Module):
 
     @override
     def forward(self, batch: LMBatch, *, need_weights: bool = False) -> ModelOutput:
-        """Score every token at every position; there are no weights to return."""
+        """Score each token at each position; there are no weights to return."""
         encoded = self.encoder(batch.inputs, batch.lengths)
         logits = self.projection(self.head(encoded.states))[..., : self.vocab_size]
         return ModelOutput(logits.log_softmax(dim=-1), None, dict(encoded.auxiliary_losses))
 
     def predict(self, tokens: Int[Tensor, "T"]) -> Float[Tensor, "T N"]:
-        """Return the log-probability of every token at every position of one text."""
+        """Return the log-probability of each token at each position of one text."""
         batch = tokens.unsqueeze(0)
         return self(LMBatch(batch, batch)).log_probs.squeeze(0)
 

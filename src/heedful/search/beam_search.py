@@ -72,7 +72,7 @@ def beam_search(
     source_lengths: Lengths | None = None,
     trellis: Trellis | None = None,
 ) -> list[list[Hypothesis]]:
-    """Return up to `beam_size` hypotheses for every row of `state`, best first.
+    """Return up to `beam_size` hypotheses for each row of `state`, best first.
 
     A hypothesis with `max_lengths` tokens must end. Weights beyond `source_lengths` are padding.
     Pass a `trellis` to keep the whole search.
@@ -105,7 +105,7 @@ def greedy_search(
     max_lengths: Lengths,
     options: BeamSearchOptions | None = None,
 ) -> list[Hypothesis]:
-    """Return the hypothesis of the most likely token at every step, for every row of `state`."""
+    """Return the hypothesis of the most likely token at each step, for each row of `state`."""
     options = (options or BeamSearchOptions())._replace(stopping=FIRST_FINISHED)
     hypotheses = beam_search(
         model, state, bos=bos, eos=eos, beam_size=1, max_lengths=max_lengths, options=options
@@ -183,7 +183,7 @@ class _Beams:
     def advance(
         self, log_probs: LogProbs, weights: Float[Tensor, "R S"]
     ) -> tuple[Int[Tensor, "R2"], Int[Tensor, "R2"]]:
-        """Extend every open hypothesis by one token; return parent rows and tokens of the next."""
+        """Extend each open hypothesis by one token; return parent rows and tokens of the next."""
         self.trellis.weights.append(weights)
         candidates = self._find_candidates(log_probs)
         eos, beam_size = self.eos, self.beam_size
@@ -242,7 +242,7 @@ class _Beams:
     def _force_eos(
         self, candidates: Candidates, allowed_log_probs: LogProbs, model_log_probs: LogProbs
     ) -> Candidates:
-        """Replace the candidates of beams at their maximum length by EOS for every hypothesis.
+        """Replace the candidates of beams at their maximum length by EOS for each hypothesis.
 
         The result is that of `MaxLength`, which would copy all log-probabilities.
         """
@@ -269,7 +269,7 @@ class _Beams:
         return Candidates(*(np.where(at_limit[:, None], new, old) for new, old in pairs))
 
     def _store_finished(self, candidates: Candidates, is_finished: BoolArray) -> None:
-        """Keep the `beam_size` best finished hypotheses of every beam."""
+        """Keep the `beam_size` best finished hypotheses of each beam."""
         for index, rank in np.argwhere(is_finished).tolist():
             beam, row = int(self.beam_ids[index]), int(candidates.rows[index, rank])
             total, eos_log_prob = (float(array[index, rank]) for array in candidates[:2])

@@ -75,7 +75,7 @@ class HypothesisRecorder:
     def record(
         self, step: StepOutput[Any], tokens: Int[Tensor, "R"], active_rows: Int[Tensor, "R2"]
     ) -> None:
-        """Store the next token of every row; it is the last one of rows not in `active_rows`."""
+        """Store the next token of each row; it is the last one of rows not in `active_rows`."""
         log_probs = step.log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1).double()
         if log_probs.isnan().any():
             raise NaNLogProbsError(self._depth)
@@ -88,7 +88,7 @@ class HypothesisRecorder:
         self._depth += 1
 
     def hypotheses(self) -> list[Hypothesis]:
-        """Return every output once all have ended with EOS; the score is the log-probability."""
+        """Return each output once all have ended with EOS; the score is the log-probability."""
         hypotheses = []
         columns = zip(self._tokens, self._log_probs, map(np.stack, self._weights), strict=True)
         for (*tokens, _), log_probs, weights in columns:
@@ -112,7 +112,7 @@ def score_targets(
     coverage_penalty: CoveragePenalty | None = None,
     source_lengths: Lengths | None = None,
 ) -> list[Hypothesis]:
-    """Score one target, without BOS and EOS, for every row of `state`."""
+    """Score one target, without BOS and EOS, for each row of `state`."""
     recorder = HypothesisRecorder(len(targets))
     remaining = [[*target, eos] for target in targets]
     tokens, depth = torch.full((len(targets),), bos, device=device), 0

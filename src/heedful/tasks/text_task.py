@@ -80,7 +80,7 @@ class TextPredictor:
 
 @dataclass(eq=False)
 class TextDataModule(DataModule):
-    """Running text, of which every token predicts the next."""
+    """Running text, of which each token predicts the next."""
 
     train: TokenStream
     dev: Tokens

@@ -4,8 +4,8 @@
       model.safetensors     parameters and buffers
       training.safetensors  optimizer, moving average, random states
       progress.json         step, epoch, scores, ...
-      shards/               sharded tensors of several ranks, in place of optimizer and average
-      manifest.json         step and score; size and SHA-256 of every file above
+      shards/               sharded tensors of multiple ranks, in place of optimizer and average
+      manifest.json         step and score; size and SHA-256 of each file above
 
 It is written to a temporary folder, synced and renamed, then read back from the disk; only if that
 succeeds are older ones removed. Invariant: after the first there is a good one at every moment.

@@ -1,6 +1,6 @@
 """Data parallelism: its interface, the case of one process, and joining the group of torchrun.
 
-Every rank sees every batch and takes some of its rows. Invariants: results do not depend on the
+Each rank sees each batch and takes some of its rows. Invariants: results do not depend on the
 number of ranks; if one rank dies, the others end with an error instead of waiting forever.
 """
 
@@ -92,7 +92,7 @@ class DistributedContext:
         return flags
 
     def gather_to_main(self, tensors: Mapping[str, Tensor]) -> list[Mapping[str, Tensor]]:
-        """Return the tensors of every rank on the main process, nothing on others."""
+        """Return the tensors of each rank on the main process, nothing on others."""
         return [tensors]
 
     def full_state_dict(self, model: nn.Module) -> dict[str, Tensor]:

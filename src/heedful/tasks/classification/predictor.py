@@ -60,7 +60,7 @@ class Classification(NamedTuple):
         return AttentionMap(self.source_tokens, [self.text], self.weights[None], title=self.source)
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values; docs/classification.md explains every field."""
+        """Return JSON values; docs/classification.md explains each field."""
         weights = None if self.weights is None else self.weights.astype(float).round(_DIGITS)
         return {
             "source": self.source,
@@ -185,7 +185,7 @@ class MacroF1(Metric):
     def sentence_statistics(
         self, outputs: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Array:
-        """Return true positives, false positives and false negatives of every label."""
+        """Return true positives, false positives and false negatives of each label."""
         labels = np.array([choices[0].strip() for choices in references])
         is_label = labels[:, None] == np.unique(labels)  # (texts, labels)
         is_output = np.array(outputs)[:, None] == np.unique(labels)

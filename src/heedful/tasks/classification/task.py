@@ -163,7 +163,7 @@ class ClassificationTask(PairTask):
 
     @override
     def format_details(self, outputs: SystemOutputs) -> Iterator[str]:
-        """Yield a table of precision, recall and F1 of every label."""
+        """Yield a table of precision, recall and F1 of each label."""
         references = outputs.references
         statistics = METRICS["macro-f1"].sentence_statistics(outputs.texts, references)
         counts = statistics.sum(axis=0).reshape(-1, 3)

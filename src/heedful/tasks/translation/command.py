@@ -1,7 +1,7 @@
 """`heedful translate`: one output line per input line, in order; imports no torch.
 
 The work is split into chunks of requests, which one process or several translate into lines.
-Invariant: the lines of a chunk depend on the chunk alone, as its start index seeds what is sampled.
+Invariant: the lines of a chunk depend only on the chunk, as its start index seeds what is sampled.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def _run_job(
 
 
 def number_chunks(chunks: Iterable[list[Request]]) -> Iterator[RequestChunk]:
-    """Add the index of its first text, counted from 1, to every chunk."""
+    """Add the index of its first text, counted from 1, to each chunk."""
     start_index = 1
     for requests in chunks:
         yield RequestChunk(start_index, requests)

@@ -1,6 +1,6 @@
 """The words of the Latin corpus, read from .tsv files, with all their inflected forms.
 
-Forms are computed once per lexicon; sampling a sentence only looks them up. Every form also
+Forms are computed once per lexicon; sampling a sentence only looks them up. Each form also
 carries its readings: which genders, numbers and cases its spelling allows.
 Invariant: no form belongs to two words.
 """
