@@ -25,7 +25,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 class Acceleration(NamedTuple):
-    """A replacement for modules of one type."""
+    """A replacement for modules of a given type."""
 
     original: type[nn.Module]
     replacement: type[nn.Module]

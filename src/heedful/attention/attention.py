@@ -36,7 +36,7 @@ AttentionRole = Literal["cross", "self", "intra", "image"]
 
 
 class AttentionOutput(NamedTuple):
-    """Output of one attention call."""
+    """Output of an attention call."""
 
     context: Context | Float[Tensor, "*B T S V"]  # the latter from PerPositionReadout
     weights: Weights | None  # the mean over heads; None if not needed

@@ -139,7 +139,7 @@ class ContentScoreConfigBase(BaseConfig):
     needs_equal_sizes: ClassVar[bool] = False
 
     def build_single_head(self, query_size: int, key_size: int) -> ScoreFunction:
-        """Build the score of one head."""
+        """Build the score of a head."""
         return self.module_class(*(query_size, key_size)[: self.num_sizes], **self.options())
 
     def build(self, *, query_size: int, key_size: int, num_heads: int | None) -> ScoreFunction:

@@ -38,7 +38,7 @@ ProgressWrapper = Callable[[Batches], Iterable[Sequence[str]]]
 
 
 class SystemResult(NamedTuple):
-    """Scores and speed of one system."""
+    """Scores and speed of a system."""
 
     scores: Sequence[SystemScore]
     num_parameters: int
@@ -139,7 +139,7 @@ def evenly_spaced(rows: Sequence[int], max_count: int) -> list[int]:
 
 @dataclass
 class DecodingResult:
-    """Outputs of one run so far, and how long they took."""
+    """Outputs of a run so far, and how long they took."""
 
     outputs: list[str]
     seconds: float = 0.0

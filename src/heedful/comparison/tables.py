@@ -27,7 +27,7 @@ _SMALL = 10.0  # metrics that stay below it, such as bits per character, get ano
 
 
 class Cell(NamedTuple):
-    """The number of one system in one column."""
+    """The number of a system in one column."""
 
     text: str  # with the standard deviation, if there is one
     value: float | None  # None if unknown

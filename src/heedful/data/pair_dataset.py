@@ -88,7 +88,7 @@ def deinterleave(values: NDArray[np.integer[Any]], lengths: Integers) -> InMemor
 
 
 class CachedDataset:
-    """The rows of one epoch; those whose lengths were last requested are kept in memory.
+    """The rows of an epoch; those whose lengths were last requested are kept in memory.
 
     Batches are formed from a bucket of rows: reading the bucket once, in storage order, is
     faster than reading it batch by batch (measured on 80 shards: 3.2 ms a batch became 0.9 ms).

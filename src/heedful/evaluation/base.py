@@ -60,7 +60,7 @@ class SentenceMetric(Metric):
 
     @abstractmethod
     def sentence_counts(self, output: str, references: Sequence[str], line: int) -> Counts:
-        """Return the statistics of one sentence; `line` counts from 1, for error messages."""
+        """Return the statistics of a sentence; `line` counts from 1, for error messages."""
 
 
 def as_multi_reference(references: References) -> list[Sequence[str]]:

@@ -156,7 +156,7 @@ _MIN_STEM_LENGTH = 4  # the package rouge-score leaves shorter words as they are
 
 
 class RougeScore(NamedTuple):
-    """Precision, recall and F-measure of one text, from 0 to 1."""
+    """Precision, recall and F-measure of a text, from 0 to 1."""
 
     precision: float
     recall: float

@@ -1,4 +1,4 @@
-"""A training job: the model, data and folder of one run, as the training loop needs them.
+"""A training job: the model, data and folder of a run, as the training loop needs them.
 
 Invariants: only the main process writes; validation leaves parameters, modes and random numbers as
 they were; a full disk ends training only if `on_disk_full` says so, or at the last step.

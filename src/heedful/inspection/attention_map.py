@@ -1,7 +1,7 @@
 """Attention maps as data, as SVG, as HTML and in the terminal.
 
 Each figure of attention is drawn from an `AttentionMap`. Invariant: a row holds the attention
-weights of one output token over the source tokens; no weight is negative, and a row sums to one, or
+weights of an output token over the source tokens; no weight is negative, and a row sums to one, or
 to less where a part of the attention went to no token.
 """
 

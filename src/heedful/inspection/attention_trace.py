@@ -36,7 +36,7 @@ Totals = tuple[Float[Tensor, "B H S"], Float[Tensor, "B H S"]]
 
 @dataclass(frozen=True, eq=False)
 class TraceRecord:
-    """One call of one attention module."""
+    """One call of an attention module."""
 
     module_path: str
     """Dotted path of the module from the model; empty if it is the model."""
@@ -165,7 +165,7 @@ def _alignment_tensors(
 
 
 def concatenate_steps(records: Sequence[TraceRecord]) -> TraceRecord:
-    """Concatenate the records of one module over decoding steps.
+    """Concatenate the records of a module over decoding steps.
 
     The rows are those of the last record. Each is traced back by its cumulative weights, so a
     search may have dropped, repeated and reordered rows in between. Two rows with equal cumulative

@@ -100,7 +100,7 @@ class Curve(NamedTuple):
 
 
 class CurveChart(NamedTuple):
-    """The curves of one logged value."""
+    """The curves of a logged value."""
 
     id: str
     style: CurveStyle

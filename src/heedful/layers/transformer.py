@@ -103,14 +103,14 @@ class CrossAttention(nn.Module):
 
 
 class TransformerLayerState(NamedTuple):
-    """State of one layer between positions."""
+    """State of a layer between positions."""
 
     cache: SelfAttentionCache
     cross_attention_state: AttentionState | None = None  # where attention depends on it
 
 
 class TransformerLayerOutput(NamedTuple):
-    """Output of one layer."""
+    """Output of a layer."""
 
     outputs: HiddenStates
     weights: Float[Tensor, "B T S"] | None  # of its last attention

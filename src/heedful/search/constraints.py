@@ -43,7 +43,7 @@ def require_phrase(*phrases: Sequence[int]) -> DisjunctiveConstraint:
 
 
 class ConstraintSet:
-    """All constraints of one sentence; progress depends only on the generated tokens."""
+    """All constraints of a sentence; progress depends only on the generated tokens."""
 
     def __init__(self, constraints: Constraints) -> None:
         self.constraints = tuple(dict.fromkeys(constraints))

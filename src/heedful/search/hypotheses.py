@@ -24,7 +24,7 @@ State = TypeVar("State")
 
 @dataclass(frozen=True)
 class StepOutput(Generic[State]):
-    """Output of one decoding step."""
+    """Output of a decoding step."""
 
     log_probs: Float[Tensor, "B N"]  # of the next token
     state: State

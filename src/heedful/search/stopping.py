@@ -11,7 +11,7 @@ from heedful.config.base import allow_bare_type
 
 
 class BeamStatus(NamedTuple):
-    """Scores of one beam after a step."""
+    """Scores of a beam after a step."""
 
     beam_size: int
     num_finished: int  # including hypotheses that are no longer among the best

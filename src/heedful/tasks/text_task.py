@@ -96,7 +96,7 @@ class TextDataModule(DataModule):
 
 
 class TextTask(Task):
-    """A task whose examples are the lines of one running text."""
+    """A task whose examples are the lines of a running text."""
 
     example_format = LINES
     source_configs = (TextFilesConfig, SyntheticTextConfig)

@@ -17,7 +17,7 @@ LOG_EVERY_STEPS = 10  # steps between two logged ones; the first is logged too
 
 
 class StepMetrics(NamedTuple):
-    """Metrics of one optimizer step."""
+    """Metrics of an optimizer step."""
 
     step: int
     loss: float  # per target token, without auxiliary losses
@@ -40,7 +40,7 @@ class LoggedSample(NamedTuple):
 
 
 class ValidationResult(NamedTuple):
-    """Metrics and samples of one validation."""
+    """Metrics and samples of a validation."""
 
     step: int
     elapsed_seconds: float  # since training started

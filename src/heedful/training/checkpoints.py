@@ -86,7 +86,7 @@ def checkpoints_to_keep(checkpoints: list[CheckpointInfo], config: CheckpointCon
 
 
 class CheckpointManager:
-    """The checkpoints of one run; whoever saves must hold the lock of the run folder."""
+    """The checkpoints of a run; whoever saves must hold the lock of the run folder."""
 
     def __init__(self, folder: Path, config: CheckpointConfig, log: Callable[[str], None]) -> None:
         self.folder = folder

@@ -34,7 +34,7 @@ CellStates = tuple[RecurrentState, ...]
 
 
 class StepVectors(NamedTuple):
-    """The vectors of one decoder step."""
+    """The vectors of a decoder step."""
 
     previous_state: Hidden
     state: Hidden
@@ -210,7 +210,7 @@ class WiringState(NamedTuple):
 
 
 class WiringOutput(NamedTuple):
-    """Output of one decoder step; without attention, zero weights and no alignment."""
+    """Output of a decoder step; without attention, zero weights and no alignment."""
 
     pre_output_input: Float[Tensor, "B X"] | Float[Tensor, "B S X"]
     weights: Float[Tensor, "B 1 S"]

@@ -198,7 +198,7 @@ OUTPUT_TYPES = (*_LINE_WRITERS, *_JSON_WRITERS)
 def format_lines(
     output_type: str, translation: Translation, n_best: int, aligner: Aligner
 ) -> list[str]:
-    """Return all lines of one output type for a text."""
+    """Return all lines of an output type for a text."""
     if output_type in _JSON_WRITERS:
         fields = translation.to_json(**_JSON_WRITERS[output_type])
         return [json.dumps(fields, ensure_ascii=False)]

@@ -85,7 +85,7 @@ class Word(NamedTuple):
 
 
 def reading(gender: Gender, number: Number, case: Case) -> int:
-    """Return the bit of one gender, number and case."""
+    """Return the bit of a gender, number and case."""
     return 1 << ((gender * 2 + number) * 6 + case)
 
 
