@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from typer import Argument, Option
 
 from heedful.errors import check
-from heedful.parallel import WorkerJob, available_cores
 from heedful.tasks.command_line import PARALLEL_FILES, EnsembleWith, PredictorLoader
 from heedful.terminal import BeamSize, Overrides, with_progress
 
@@ -152,8 +151,8 @@ class OutputBlock(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TranslationJob(WorkerJob[RequestChunk, OutputBlock]):
-    """Translate chunks with one run or an ensemble of runs."""
+class TranslationJob:
+    """A `WorkerJob`: translates chunks with one run or an ensemble of runs."""
 
     load: PredictorLoader
     output_types: tuple[str, ...]
@@ -243,6 +242,8 @@ def choose_num_processes(num_workers: int, load: PredictorLoader, *, num_texts: 
     message = f"several processes cannot share the device {load.device_type!r}"
     hint = "remove --num-workers, or add --device cpu"
     check(load.device_type == "cpu", "--num-workers", message, hint)
+    from heedful.parallel import available_cores
+
     max_processes = num_workers or available_cores()
     if num_texts is None:
         return max_processes
