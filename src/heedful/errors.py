@@ -1,6 +1,6 @@
 """Errors that a user can act on.
 
-Every message says where, what was found and what to do next. The command line prints it without
+Each message says where, what was found and what to do next. The command line prints it without
 a traceback and exits with `exit_code`: 2 where the user can fix the cause, 1 where data is lost.
 """
 

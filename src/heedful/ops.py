@@ -2,7 +2,7 @@
 
 `@op` turns a plain function, its reference, into an `Op`. Calling it runs the first registered
 kernel that supports the arguments, else the reference. `heedful.acceleration` registers kernels.
-Invariant: every kernel of an op returns what the reference returns, but for rounding.
+Invariant: each kernel of an op returns what the reference returns, up to rounding.
 """
 
 from collections.abc import Callable

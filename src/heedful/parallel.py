@@ -38,7 +38,7 @@ class WorkerJob(Protocol[Task_contra, Result_co]):
     """Work for another process; it is pickled, so its class must be importable there."""
 
     def setup(self, *, is_shared: bool) -> Callable[[Task_contra], Result_co]:
-        """Load what the work needs, once; `is_shared` if there are several workers."""
+        """Load what the work needs, once; `is_shared` if there are multiple workers."""
         ...
 
 

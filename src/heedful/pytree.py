@@ -1,4 +1,4 @@
-"""Functions on every tensor of nested tuples, such as states and batches; None stays None."""
+"""Functions on each tensor of nested tuples, such as states and batches; None stays None."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -9,7 +9,7 @@ Nested = TypeVar("Nested")
 
 
 def map_tensors(transform: Callable[[Tensor], Tensor], value: Nested) -> Nested:
-    """Apply a function to every tensor."""
+    """Apply a function to each tensor."""
     return _map(transform, value, map_tensors)
 
 
@@ -27,13 +27,13 @@ def select_rows(value: Nested, rows: Tensor) -> Nested:
 
 
 def map_pairs(merge: Callable[[Tensor, Tensor], Tensor], first: Nested, second: Nested) -> Nested:
-    """Merge every tensor of a nested value with its counterpart in another."""
+    """Merge each tensor of a nested value with its counterpart in another."""
     others = iter(list(tensors_of(second)))
     return map_tensors(lambda tensor: merge(tensor, next(others)), first)
 
 
 def tensors_of(value: Any) -> Iterator[Tensor]:
-    """Yield every tensor."""
+    """Yield each tensor."""
     if isinstance(value, Tensor):
         yield value
     elif value is not None:

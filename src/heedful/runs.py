@@ -3,7 +3,7 @@
     config.yaml          the resolved recipe
     tokenizers/          the tokenizers
     weights.safetensors  the best parameters so far
-    manifest.json        versions, and the SHA-256 of every file above
+    manifest.json        versions, and the SHA-256 of each file above
     metrics.jsonl        training and validation metrics, one line each
     samples.jsonl        predictions for a few dev examples at each validation
     checkpoints/         training states to resume from, one folder per step
@@ -103,7 +103,7 @@ class Run:
         replace_with_manifest(self.folder, {name: write}, unchanged, metadata)
 
     def verify(self) -> dict[str, Any]:
-        """Verify every file against the manifest, and return it."""
+        """Verify each file against the manifest, and return it."""
         path = self.folder / MANIFEST
         message = "training has not saved parameters here yet"
         hint = "wait for the first validation, or run the same `heedful train` command again"
@@ -179,7 +179,7 @@ def load(
     ensemble_with: Sequence[Path | str] = (),
     task_name: str | None = None,
 ) -> Any:
-    """Load a trained model, after verifying every file against the manifest.
+    """Load a trained model, after verifying each file against the manifest.
 
     Its task decides the type: a `Translator`, a `TextGenerator` and so on. `overrides` are settings
     such as "decoding.beam_size=10"; `ensemble_with` are further runs that form an ensemble with

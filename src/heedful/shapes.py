@@ -5,7 +5,7 @@
     Q   size of a query           K  size of a key        V  size of a value
     A   hidden size of a score    D  size of a state      E  size of an embedding
 
-`Float[Tensor, "*B T Q"]` is checked on every call in tests, where jaxtyping is installed; without
+`Float[Tensor, "*B T Q"]` is checked on each call in tests, where jaxtyping is installed; without
 jaxtyping the annotations cost nothing. In an alias `#` marks a dimension that may be 1.
 """
 

@@ -17,6 +17,11 @@ from tests.documents.markdown import DOCUMENTS, ROOT, anchors, blocks, links, na
 README = ROOT / "README.md"
 MAX_SECONDS = 300  # for the Python of one document
 PROGRAMS = [path for path in DOCUMENTS if python_of(path.read_text(encoding="utf-8")).strip()]
+PYTHON_FILES = [
+    path.relative_to(ROOT)
+    for folder in ("src", "tests", "tools", "benchmarks", "experiments")
+    for path in (ROOT / folder).rglob("*.py")
+]
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 
 
@@ -71,6 +76,16 @@ def resolves(document: Path, target: str) -> bool:
     path, _, anchor = target.partition("#")
     file = document.parent / path if path else document
     return file.exists() and (not anchor or anchor in anchors(file.read_text(encoding="utf-8")))
+
+
+@each_document
+def test_python_files_named_in_document_exist(document):
+    names = re.findall(r"`([a-z_/]+\.py)`", document.read_text(encoding="utf-8"))
+    assert [name for name in names if not any(ends_with(name, path) for path in PYTHON_FILES)] == []
+
+
+def ends_with(name: str, path: Path) -> bool:
+    return f"/{path.as_posix()}".endswith(f"/{name}")
 
 
 def test_changelog_has_this_version():

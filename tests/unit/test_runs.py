@@ -205,11 +205,11 @@ def test_other_tokenizer_class_is_reported(write):
 def test_language_model_cannot_join_an_ensemble(write, kind):
     one, other = write("one"), write("other", kind)
     assert error_message(RunError, one, ensemble_with=[other]) == (
-        f"{other}: this run is a {kind}; only translation models form an ensemble\n  leave it out"
+        f"{other}: this run is a {kind}, not a translation model\n  leave it out"
     )
     assert error_message(ConfigError, other, ensemble_with=[one]) == (
         f"ensemble_with: a {kind} cannot be combined with {one}\n"
-        "  only translation models form an ensemble: give one run"
+        "  only translation models and classifiers form ensembles: give one run"
     )
 
 

@@ -2,8 +2,8 @@
 
 torch stores a weight as (out, in); products of a few rows take up to 1.5x the time of those with a
 copy stored as (in, out). A copy is stale as soon as the parameter changes, so only replacements
-made for inference hold copies. Invariants: a packed map gives what the linear map gives, but for
-rounding; selecting rows of a tracked state is selecting rows of every tensor in it.
+made for inference hold copies. Invariants: a packed map matches the linear map up to
+rounding; selecting rows of a tracked state is selecting rows of each tensor in it.
 """
 
 from collections.abc import Callable, Sequence
@@ -141,9 +141,9 @@ class PackedSoftmaxHead(SoftmaxHead):
 class TrackedState(NamedTuple):
     """A decoding state that spares the copies that a reordered beam does not need.
 
-    A tensor that every step so far has passed on unchanged is what the source gave: it is the same
-    for all hypotheses of a sentence. As long as every row continues a hypothesis of its own
-    sentence, such a tensor is not copied; if every row continues itself, nothing is.
+    A tensor that each step so far has passed on unchanged is what the source gave: it is the same
+    for all hypotheses of a sentence. As long as each row continues a hypothesis of its own
+    sentence, such a tensor is not copied; if each row continues itself, nothing is.
     """
 
     state: Any

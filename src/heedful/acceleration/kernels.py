@@ -1,7 +1,7 @@
 """Registration of the kernels of all ops, and those that decoding steps use.
 
-Importing this module is all that it takes to use the kernels. Invariant: a kernel gives what its
-reference gives, but for rounding; candidates may differ in the order of equal scores.
+Importing this module is all that it takes to use the kernels. Invariant: a kernel matches its
+reference up to rounding; candidates may differ in the order of equal scores.
 """
 
 import math
@@ -43,7 +43,7 @@ def exceeds_query_chunk(attend: object, queries: Tensor, *_: object) -> bool:
 
 
 def has_single_cpu_query(queries: Tensor, memory: Memory, *_: object) -> bool:
-    """Whether there is one query per row, on a CPU, and no values are shared by several heads."""
+    """Whether there is one query per row, on a CPU, and no values are shared by multiple heads."""
     is_shared = queries.shape[:-2] != memory.values.shape[:-2]
     return queries.size(-2) == 1 and queries.device.type == "cpu" and not is_shared
 
@@ -120,7 +120,7 @@ def is_eager_on_cpu(cached: Tensor, new: Tensor, positions: Tensor) -> bool:
 def append_rows(
     cached: Float[Tensor, "B *H S X"], new: Float[Tensor, "B *H N X"], positions: Int[Tensor, "B N"]
 ) -> Float[Tensor, "B *H R X"]:
-    """Kernel of `write_rows` that concatenates where every row continues behind the cache."""
+    """Kernel of `write_rows` that concatenates where each row continues behind the cache."""
     if bool((positions[:, 0] == cached.size(-2)).all()):
         return torch.cat([cached, new], dim=-2)
     return write_rows.reference(cached, new, positions)

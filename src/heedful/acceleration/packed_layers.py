@@ -1,11 +1,11 @@
 """One decoding step of standard Transformer layers, with packed weights and shared caches.
 
-A step reads one position of every row, right behind the cached ones. The K hypotheses of each of F
-sentences may share one memory of its source and one cache, which holds every position that any of
-them has added; every product with it is one batched product over the sentences. Each of the R = F *
+A step reads one position of each row, right behind the cached ones. The K hypotheses of each of F
+sentences may share one memory of its source and one cache, which holds each position that any of
+them has added; each product with it is one batched product over the sentences. Each of the R = F *
 K rows has a mask over the cached positions; reordering the beam changes masks and row indices, not
-the cache. Invariants: a step gives what the plain layers give, but for rounding; after any
-reordering, every row continues as if it were decoded alone.
+the cache. Invariants: a step matches the plain layers up to rounding; after any
+reordering, each row continues as if it were decoded alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,7 +49,7 @@ class BeamSharedState(NamedTuple):
         start_positions: Int[Tensor, "R"],
         kv_caches: tuple[KVCache, ...] | None = None,
     ) -> Self:
-        """Return a state in which every row is a sentence of its own."""
+        """Return a state in which each row is a sentence of its own."""
         rows = torch.arange(len(start_positions), device=start_positions.device)
         return cls(memories, kv_caches, rows, None, start_positions)
 
@@ -67,7 +67,7 @@ class BeamSharedState(NamedTuple):
         """Return the state with the rows of a sentence side by side, the same number for each.
 
         Sentences without rows are dropped. Where some have more rows than others, or more than can
-        share a cache at little cost, every row becomes a sentence of its own.
+        share a cache at little cost, each row becomes a sentence of its own.
         """
         rows = self.sentence_index.numpy()
         beam_size, rest = divmod(len(rows), self.num_sentences)
@@ -84,7 +84,7 @@ class BeamSharedState(NamedTuple):
         return type(self)(memories, kv_caches, sentence_index, *self[3:])
 
     def next_visible(self) -> VisiblePositions | None:
-        """Return the mask after a step in which every row adds a position to its sentence."""
+        """Return the mask after a step in which each row adds a position to its sentence."""
         num_rows = len(self.start_positions)
         beam_size = num_rows // self.num_sentences
         visible = self.visible
@@ -239,7 +239,7 @@ class PackedFeedForward(NamedTuple):
     connection: PackedConnection
 
     def step(self, inputs: RowVectors) -> RowVectors:
-        """Apply the sublayer to one position of every row."""
+        """Apply the sublayer to one position of each row."""
         hidden = self.input_projection(self.connection.sublayer_input(inputs))
         hidden = activate_inplace(self.activation, hidden)
         return self.connection.add_residual(inputs, self.output_projection, hidden)
@@ -282,7 +282,7 @@ def packed_step(
 ) -> tuple[Float[Tensor, "R 1 D"], Float[Tensor, "F H K S"], tuple[KVCache, ...]]:
     """Run one step of all layers; return outputs, weights of the last attention, and caches.
 
-    Memories and caches may have one row per sentence, for several rows of the inputs; `visible`
+    Memories and caches may have one row per sentence, for multiple rows of the inputs; `visible`
     then tells for each row which of the P positions, its own included, belong to its hypothesis.
     """
     next_caches: list[KVCache] = []

@@ -2,8 +2,8 @@
 
 A replacement is a subclass of the module's exact type. It shares parameters, children and hooks
 with the module, and calls the plain methods while gradients are recorded, in training mode, or
-while a forward hook would miss a call. Invariant: an accelerated model gives what the plain model
-gives, but for rounding.
+while a forward hook would miss a call. Invariant: an accelerated model matches the plain
+model up to rounding.
 """
 
 import copy
@@ -25,7 +25,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 class Acceleration(NamedTuple):
-    """A replacement for modules of one type."""
+    """A replacement for modules of a given type."""
 
     original: type[nn.Module]
     replacement: type[nn.Module]
@@ -64,7 +64,7 @@ REGISTRY: tuple[Acceleration, ...] = (
 
 
 def accelerate(module: Module, device: torch.device) -> Module:
-    """Return a module in which every part that has a replacement is replaced.
+    """Return a module in which each part that has a replacement is replaced.
 
     Parts without one, inside and out, are the same objects as before; `module` is not changed. Its
     parameters must stay constant for as long as the accelerated module is used.

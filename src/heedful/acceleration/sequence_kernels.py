@@ -1,6 +1,6 @@
 """Kernels for whole sequences: additive scores and attention in chunks, recurrent layers by torch.
 
-Invariant: values and gradients are those of the reference, but for rounding.
+Invariant: values and gradients are those of the reference, up to rounding.
 """
 
 from collections.abc import Iterator, Sequence
@@ -104,7 +104,7 @@ class _ChunkedAdditiveScore(torch.autograd.Function):
 
 
 def _row_chunks(queries: Tensor, keys: Tensor, max_elements: int) -> Iterator[tuple[slice, slice]]:
-    """Yield slices of rows and of queries: several whole rows, or queries of a single row."""
+    """Yield slices of rows and of queries: multiple whole rows, or queries of a single row."""
     num_rows, num_queries, _ = queries.shape
     per_query = max(1, keys[:1].numel())
     steps = min(max(1, max_elements // per_query), max(1, num_queries))

@@ -1,8 +1,8 @@
 """Additive scores: functions of W q + U k, with features of the attention state.
 
 U k is computed in `prepare_keys`, once per source, and only the sum for each pair. A feature of the
-state is the same for every query of a step, so it is added to the prepared key: tanh(W q + (U k +
-feature)). Invariant: every feature is zero before the first query.
+state is the same for each query of a step, so it is added to the prepared key: tanh(W q + (U k +
+feature)). Invariant: each feature is zero before the first query.
 """
 
 from abc import ABC, abstractmethod
@@ -25,7 +25,7 @@ from heedful.shapes import Float, Keys, Queries, Scores
 class LinearScore(ContentScore):
     """w . q + u . k  (the trilinear score of Seo et al. 2017 without its product).
 
-    Softmax ignores the term of the query: the weights then depend on the keys alone.
+    Softmax ignores the term of the query: the weights then depend only on the keys.
     """
 
     def __init__(self, query_size: int, key_size: int) -> None:
@@ -287,6 +287,6 @@ AnyAdditiveScoreConfig = Annotated[
 def additive_score(
     queries: Float[Tensor, "*#B T A"], keys: Float[Tensor, "*#B S A"], vector: Float[Tensor, "A"]
 ) -> Scores:
-    """Return v . tanh(q + k) for every pair."""
+    """Return v . tanh(q + k) for each pair."""
     hidden = queries.unsqueeze(-2) + keys.unsqueeze(-3)  # (*B, T, S, A)
     return hidden.tanh_() @ vector

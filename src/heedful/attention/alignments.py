@@ -87,7 +87,7 @@ class PartConfig(BaseConfig):
 
 
 class SoftAlignment(AlignmentFunction):
-    """An alignment in which the weights of a query depend on its own scores alone."""
+    """An alignment in which the weights of a query depend only on its own scores."""
 
     @abstractmethod
     def normalize(self, scores: Scores, mask: Mask) -> Weights:

@@ -36,7 +36,7 @@ AttentionRole = Literal["cross", "self", "intra", "image"]
 
 
 class AttentionOutput(NamedTuple):
-    """Output of one attention call."""
+    """Output of an attention call."""
 
     context: Context | Float[Tensor, "*B T S V"]  # the latter from PerPositionReadout
     weights: Weights | None  # the mean over heads; None if not needed
@@ -54,7 +54,7 @@ class Readout(nn.Module, ABC):
     def forward(
         self, weights: Weights, values: Values, queries: Queries | None = None
     ) -> Context | Float[Tensor, "*B T S V"]:
-        """Return the context of every query."""
+        """Return the context of each query."""
 
 
 class Attention(nn.Module, ABC):
@@ -119,7 +119,7 @@ class Attention(nn.Module, ABC):
     def forward(
         self, queries: Queries, memory: Memory, state: MaybeState = None, need_weights: bool = True
     ) -> AttentionOutput:
-        """Attend to `memory` with every query.
+        """Attend to `memory` with each query.
 
         Without a state and with `need_weights=False`, `weights` and `alignment` may be None.
         """

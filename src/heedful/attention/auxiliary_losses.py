@@ -65,7 +65,7 @@ class DoublyStochasticLoss(AttentionLoss):
 
 
 class DoublyStochasticLossConfig(AttentionLossConfigBase):
-    """Penalty unless every source position gets a total weight of one (Xu et al. 2015)."""
+    """Penalty unless each source position gets a total weight of one (Xu et al. 2015)."""
 
     module_class = DoublyStochasticLoss
     type: Literal["doubly-stochastic"] = "doubly-stochastic"

@@ -55,7 +55,7 @@ SumTermConfig = Annotated[
 
 
 class SumScoreConfig(BaseConfig):
-    """Sum of several scores, such as content and distance."""
+    """Sum of multiple scores, such as content and distance."""
 
     type: Literal["sum"] = "sum"
     scores: Annotated[tuple[SumTermConfig, ...], Field(min_length=1)]

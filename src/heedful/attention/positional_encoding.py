@@ -1,6 +1,6 @@
 """Positional encodings: sinusoidal or learned, added to vectors or concatenated with them.
 
-Invariant: an encoding depends on the position alone, so a text read in pieces, each from its own
+Invariant: an encoding depends only on the position, so a text read in pieces, each from its own
 start position, gets the same encodings as the whole text.
 """
 
@@ -25,7 +25,7 @@ Vectors = Float[Tensor, "*B T E"]
 
 
 class PositionalEncoding(nn.Module, ABC):
-    """Interface: a vector for every position, without a limit."""
+    """Interface: a vector for each position, without a limit."""
 
     def __init__(self, size: int) -> None:
         super().__init__()

@@ -31,7 +31,7 @@ class PositionScore(ScoreFunction):
 
     @abstractmethod
     def compare(self, queries: QueryPositions, keys: KeyPositions, dtype: torch.dtype) -> Scores:
-        """Score every pair of positions, computed in `dtype`."""
+        """Score each pair of positions, computed in `dtype`."""
 
     @override
     def prepare_keys(self, keys: Keys) -> Float[Tensor, "*B S 0"]:

@@ -34,7 +34,7 @@ class ScoreFunction(nn.Module, ABC):
     """Whether scores depend on the position of the query, not only on its content."""
 
     def prepare_keys(self, keys: Keys) -> PreparedKeys:
-        """Compute, once per source, what depends on the keys alone; by default, nothing."""
+        """Compute, once per source, what depends only on the keys; by default, nothing."""
         return keys
 
     def prepare_keys_at(self, start_positions: StartPositions, keys: Keys) -> PreparedKeys:
@@ -43,7 +43,7 @@ class ScoreFunction(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, queries: Queries, keys: PreparedKeys, state: MaybeState = None) -> Scores:
-        """Score every query against every prepared key."""
+        """Score each query against each prepared key."""
 
     def __add__(self, other: "ScoreFunction") -> "ScoreFunction":
         """Return the sum of two scores."""
@@ -139,7 +139,7 @@ class ContentScoreConfigBase(BaseConfig):
     needs_equal_sizes: ClassVar[bool] = False
 
     def build_single_head(self, query_size: int, key_size: int) -> ScoreFunction:
-        """Build the score of one head."""
+        """Build the score of a head."""
         return self.module_class(*(query_size, key_size)[: self.num_sizes], **self.options())
 
     def build(self, *, query_size: int, key_size: int, num_heads: int | None) -> ScoreFunction:

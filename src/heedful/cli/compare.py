@@ -1,4 +1,4 @@
-"""`heedful compare`: quality and cost of several systems side by side."""
+"""`heedful compare`: quality and cost of multiple systems side by side."""
 
 from __future__ import annotations
 
@@ -9,11 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
-from rich import box
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 from typer import Argument, Option
 
 from heedful import terminal
@@ -23,6 +18,8 @@ from heedful.errors import ConfigError, check
 from heedful.tasks.command_line import Files, Split
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from heedful.comparison.evaluation_sets import EvaluationSet
     from heedful.comparison.results import Comparison
     from heedful.comparison.tables import Column
@@ -66,7 +63,7 @@ def compare(
 ) -> None:
     """Compare systems: quality, training FLOPs, time, memory, size and decoding speed.
 
-    Runs of one recipe with several seeds form one system; its values are their means. Differences
+    Runs of one recipe with multiple seeds form one system; its values are their means. Differences
     from the baseline are marked if p < 0.05. Language models are compared by perplexity.
 
     With --recipes the runs are trained first, one after the other, all on the same data and under
@@ -225,6 +222,8 @@ _COLUMN_GAP = 2  # one of padding, one of the box
 
 
 def _print_comparison(comparison: Comparison, output_dir: Path, *, as_json: bool) -> None:
+    from rich.console import Console
+
     from heedful.comparison.report import comparison_to_json, save_comparison
 
     files = save_comparison(comparison, output_dir)
@@ -241,6 +240,11 @@ def _print_comparison(comparison: Comparison, output_dir: Path, *, as_json: bool
 
 def print_table(comparison: Comparison, console: Console, *, width: int = WIDTH) -> None:
     """Print the table, split to the width, and the notes."""
+    from rich import box
+    from rich.cells import cell_len
+    from rich.table import Table
+    from rich.text import Text
+
     from heedful.comparison.tables import comparison_notes, make_columns
 
     names = [system.name for system in comparison.systems]
@@ -250,7 +254,14 @@ def print_table(comparison: Comparison, console: Console, *, width: int = WIDTH)
         table.add_column(Text(_FIRST_HEADER), no_wrap=True)
         for column in part:
             table.add_column(Text(column.name), justify="right", no_wrap=True)
-        for name, *cells in zip(names, *map(_texts, part), strict=True):
+        texts = (
+            [
+                Text(text, style="bold" if cell.is_best else "")
+                for text, cell in zip(_cell_texts(column), column.cells, strict=True)
+            ]
+            for column in part
+        )
+        for name, *cells in zip(names, *texts, strict=True):
             table.add_row(Text(name), *cells)
         console.print(table, no_wrap=True, crop=False, overflow="ignore")
         console.print()
@@ -260,11 +271,12 @@ def print_table(comparison: Comparison, console: Console, *, width: int = WIDTH)
 
 def _split_columns(columns: Sequence[Column], max_width: int) -> Iterator[list[Column]]:
     """Yield groups of columns that fit; a column wider than that is alone."""
+    from rich.cells import cell_len
+
     part: list[Column] = []
     part_width = 0
     for column in columns:
-        widths = (cell_len(column.name), *(cell.cell_len for cell in _texts(column)))
-        width = max(widths) + _COLUMN_GAP
+        width = max(map(cell_len, [column.name, *_cell_texts(column)])) + _COLUMN_GAP
         if part and part_width + width > max_width:
             yield part
             part, part_width = [], 0
@@ -273,10 +285,7 @@ def _split_columns(columns: Sequence[Column], max_width: int) -> Iterator[list[C
     yield part
 
 
-def _texts(column: Column) -> list[Text]:
+def _cell_texts(column: Column) -> list[str]:
     """Return the cells of a column, padded where another cell has a mark."""
     blank = " " if any(cell.mark for cell in column.cells) else ""
-    return [
-        Text(f"{cell.text}{cell.mark or blank}", style="bold" if cell.is_best else "")
-        for cell in column.cells
-    ]
+    return [f"{cell.text}{cell.mark or blank}" for cell in column.cells]

@@ -19,7 +19,7 @@ from heedful.cli import test_sets
 from heedful.cli.options import with_file_options
 from heedful.cli.test_sets import ReferenceSet, read_matching_lines
 from heedful.errors import ConfigError, check
-from heedful.tasks.command_line import Files, Split
+from heedful.tasks.command_line import EnsembleWith, Files, Split
 from heedful.terminal import AsJSON, BeamSize, Device, handle_stdout_errors, with_progress
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def evaluate(
     file: TestFile = None,
     *,
     files: Mapping[Split, Files],
+    ensemble_with: EnsembleWith = None,
     outputs: OutputsFile = None,
     metrics: MetricNames = None,
     gold_alignments: GoldLinks = None,
@@ -89,9 +90,12 @@ def evaluate(
     Example: heedful evaluate runs/new --metrics perplexity,aer --gold-alignments gold.txt
 
     Example: heedful evaluate runs/shakespeare test.txt
+
+    Example: heedful evaluate runs/trec-1 --ensemble-with runs/trec-2 test.tsv
     """
     options = EvaluationOptions(
         files=dict(files["test"]),
+        ensemble_with=ensemble_with or (),
         outputs=outputs,
         baseline=baseline,
         training_targets=training_targets,
@@ -115,6 +119,7 @@ class EvaluationOptions:
     """The options of `evaluate`."""
 
     files: Files
+    ensemble_with: Sequence[Path]
     outputs: str | None
     baseline: str | None
     training_targets: str | None
@@ -157,8 +162,10 @@ def _check_options(options: EvaluationOptions, *, has_run: bool) -> None:
     check(not (has_run and outputs), "--outputs", message, hint)
     hint = "add --target FILE with the references"
     check(not outputs or targets, "--outputs", "given without --target", hint)
+    message, hint = "works only with a run", "name a run, or leave it out"
+    check(has_run or not options.ensemble_with, "--ensemble-with", message, hint)
     hint = "give alignments as outputs: --outputs LINKS --target GOLD --metrics aer"
-    check(not gold or has_run, "--gold-alignments", "works only with a run", hint)
+    check(not gold or has_run, "--gold-alignments", message, hint)
     message, hint = "works only with the metric aer", "add aer to --metrics, or leave it out"
     check(not gold or computes_aer, "--gold-alignments", message, hint)
     message = "aer of a run needs gold alignments of sources and references"
@@ -179,7 +186,7 @@ def _check_options(options: EvaluationOptions, *, has_run: bool) -> None:
 
 
 class FileOutputs(NamedTuple):
-    """The lines of a file; the same for every metric."""
+    """The lines of a file; the same for each metric."""
 
     texts: Sequence[str]
 
@@ -202,7 +209,7 @@ def _score_run(run: str, file: str | None, options: EvaluationOptions) -> Evalua
     from heedful.evaluation.registry import get_metrics
     from heedful.evaluation.score_table import ScoreEntry
 
-    recipe, predictor = _load(run, options)
+    recipe, predictor = _load(run, options, *options.ensemble_with)
     task, files = recipe.task, options.files
     if file is not None:
         option, *others = task.file_options.options
@@ -230,12 +237,12 @@ def _score_run(run: str, file: str | None, options: EvaluationOptions) -> Evalua
     return result._replace(tables=[*result.tables, *task.format_details(system)])
 
 
-def _load(run: str, options: EvaluationOptions) -> tuple[Recipe, Any]:
+def _load(run: str, options: EvaluationOptions, *others: Path) -> tuple[Recipe, Any]:
     """Load a run; its recipe can be trusted because its files have been verified."""
     from heedful.runs import Run, load
 
     overrides = [f"decoding.beam_size={options.beam_size}"] if options.beam_size else []
-    predictor = load(run, device=options.device, overrides=overrides)
+    predictor = load(run, device=options.device, overrides=overrides, ensemble_with=others)
     return Run(run).read_recipe(), predictor
 
 

@@ -137,7 +137,7 @@ def estimate_steps(
 
 
 class TrainingCost(NamedTuple):
-    """Cost of one run and its validations; None where it was not logged."""
+    """Cost of a run and its validations; None where it was not logged."""
 
     steps: int | None
     seconds: float | None  # without reading of data

@@ -38,7 +38,7 @@ ProgressWrapper = Callable[[Batches], Iterable[Sequence[str]]]
 
 
 class SystemResult(NamedTuple):
-    """Scores and speed of one system."""
+    """Scores and speed of a system."""
 
     scores: Sequence[SystemScore]
     num_parameters: int
@@ -139,7 +139,7 @@ def evenly_spaced(rows: Sequence[int], max_count: int) -> list[int]:
 
 @dataclass
 class DecodingResult:
-    """Outputs of one run so far, and how long they took."""
+    """Outputs of a run so far, and how long they took."""
 
     outputs: list[str]
     seconds: float = 0.0
@@ -149,7 +149,7 @@ class DecodingResult:
 def decode_interleaved(
     predictors: Sequence[Predictor], sources: Sequence[str], with_progress: ProgressWrapper = iter
 ) -> list[DecodingResult]:
-    """Let predictors decode all sources by turns, another first in every round.
+    """Let predictors decode all sources by turns, another first in each round.
 
     Invariant: the outputs do not depend on the batches.
     """
@@ -179,7 +179,7 @@ def score_systems(
     """Score each system, given the outputs of its runs.
 
     The score is the mean over runs. The significance test swaps sentences with the outputs of all
-    runs, whose statistics are summed: outputs of several seeds for a sentence are alike, and to
+    runs, whose statistics are summed: outputs of multiple seeds for a sentence are alike, and to
     swap them one by one would call too much significant. Invariant: with one run per system it is
     the test of `heedful evaluate`.
     """

@@ -1,6 +1,6 @@
 """Figures of a comparison: quality against cost, by source length, and learning curves.
 
-A system has the same color, marker and dash in every figure. Systems without the numbers are left
+A system has the same color, marker and dash in each figure. Systems without the numbers are left
 out, which a note says; without any system there is no figure.
 """
 
@@ -205,7 +205,7 @@ def validation_metric_style(name: str) -> CurveStyle:
 
 
 def plot_learning_curves(comparison: Comparison, score: str, axis: Axis) -> Figure:
-    """Plot a validation metric of every system over an axis.
+    """Plot a validation metric of each system over an axis.
 
     A thin line is a run, a thick line the mean of the runs of a system at the steps that all have.
     """

@@ -1,6 +1,6 @@
 """Results of a comparison.
 
-A system is a recipe trained with one or several seeds; each training is a run. The number of a
+A system is a recipe trained with one or more seeds; each training is a run. The number of a
 system is the mean over its runs, with the standard deviation where there are several.
 """
 

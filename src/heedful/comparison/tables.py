@@ -2,7 +2,7 @@
 
 Columns are the metrics and then the costs, in the form of Vaswani et al. 2017, table 2. Invariants:
 the best cells of a column are those that read like the best value, so that of two equal numbers
-never one alone is bold; a name stands for itself in every format; CSV reads back exactly.
+never one alone is bold; a name stands for itself in each format; CSV reads back exactly.
 """
 
 import csv
@@ -27,7 +27,7 @@ _SMALL = 10.0  # metrics that stay below it, such as bits per character, get ano
 
 
 class Cell(NamedTuple):
-    """The number of one system in one column."""
+    """The number of a system in one column."""
 
     text: str  # with the standard deviation, if there is one
     value: float | None  # None if unknown
@@ -41,7 +41,7 @@ class Cell(NamedTuple):
 
 
 class Column(NamedTuple):
-    """One number of every system."""
+    """One number of each system."""
 
     name: str
     cells: list[Cell]
@@ -49,7 +49,7 @@ class Column(NamedTuple):
 
 
 def make_columns(comparison: Comparison) -> list[Column]:
-    """Return every column: metrics in their order, then costs."""
+    """Return each column: metrics in their order, then costs."""
     costs = [system.cost for system in comparison.systems]
     parameters = [RunStatistics(cost.num_parameters) for cost in costs]
     _, _, seconds, flops, memory, speeds, token_speeds = zip(*costs, strict=True)
@@ -265,7 +265,7 @@ def system_header(system: System, index: int, *, has_summary: bool = False) -> E
 
 
 def render_table(comparison: Comparison) -> Element:
-    """Return the sortable table of every system.
+    """Return the sortable table of each system.
 
     A cell carries its number as `data-value`, a header its direction, so that a click can sort.
     """

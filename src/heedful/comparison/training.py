@@ -206,7 +206,7 @@ def train_all(
     log_message: Callable[[str], None],
     train_run: TrainRun,
 ) -> list[Failure] | None:
-    """Train every run of a plan that is not finished; return None if it was interrupted."""
+    """Train each run of a plan that is not finished; return None if it was interrupted."""
     failures: list[Failure] = []
     unfinished = [planned for planned in plans if not _is_finished(planned, budget)]
     count = len(unfinished)
@@ -309,7 +309,7 @@ def run_comparison(
     log_message: Callable[[str], None],
     train_run: TrainRun = train_in_subprocess,
 ) -> Comparison | None:
-    """Train every run under the budget and compare them; return None if it was interrupted.
+    """Train each run under the budget and compare them; return None if it was interrupted.
 
     It lists failed runs. If the baseline has failed, the first remaining system takes its place.
     """

@@ -1,7 +1,7 @@
 """Batches of a parallel corpus: bucketing by length, collation, and an endless resumable stream.
 
 Lengths are rounded up to a few values, so that batch shapes recur. Invariants: an epoch contains
-every example once; a stream started from the cursor of another continues it exactly.
+each example once; a stream started from the cursor of another continues it exactly.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -96,7 +96,7 @@ def tokenization_settings(settings: Any) -> Any:
 
 
 class ExampleBlock(NamedTuple):
-    """Consecutive examples of one shard."""
+    """Consecutive examples of a shard."""
 
     shard: int
     corpus_index: int

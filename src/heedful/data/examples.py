@@ -1,7 +1,7 @@
 """The two formats of examples, pairs of texts and lines of running text, and their tokenization.
 
 A task names its format; reading, splitting, tokenizing and saving depend on nothing else.
-Invariant: the tokens of a chunk of examples depend on the chunk and the settings alone, so the
+Invariant: the tokens of a chunk of examples depend only on the chunk and the settings, so the
 tokens of a corpus do not depend on how it was divided among chunks and workers.
 """
 
@@ -165,7 +165,7 @@ def tokenize_corpora(
     *,
     location: str,
 ) -> tuple[list[InMemoryPairDataset], FilterReport]:
-    """Tokenize several parallel corpora in memory; their pairs are numbered consecutively."""
+    """Tokenize multiple parallel corpora in memory; their pairs are numbered consecutively."""
     seen: set[int] = set()  # hashes of pairs
     first_row = 1
     datasets: list[InMemoryPairDataset] = []

@@ -39,7 +39,7 @@ class CorpusConfig(BaseConfig):
 
 
 class MixtureConfig(SourceConfig):
-    """Several parallel corpora with weights."""
+    """Multiple parallel corpora with weights."""
 
     type: Literal["mixture"] = "mixture"
     corpora: Annotated[list[CorpusConfig], Field(min_length=1)]
@@ -62,7 +62,7 @@ class MixtureConfig(SourceConfig):
 
 @dataclass
 class MixedDataset:
-    """Several datasets as one with different rows in every epoch."""
+    """Multiple datasets as one with different rows in each epoch."""
 
     datasets: Sequence[PairDataset]
     weights: Sequence[float]

@@ -62,7 +62,7 @@ class InMemoryPairDataset(NamedTuple):
         return InMemoryPairDataset(self.source.select(rows), self.target.select(rows))
 
     def for_epoch(self, epoch: int) -> InMemoryPairDataset:
-        """Return all rows: every epoch has the same."""
+        """Return all rows: each epoch has the same."""
         del epoch
         return self
 
@@ -76,7 +76,7 @@ class InMemoryPairDataset(NamedTuple):
 
 
 def concatenate_datasets(datasets: Sequence[InMemoryPairDataset]) -> InMemoryPairDataset:
-    """Concatenate the rows of several datasets."""
+    """Concatenate the rows of multiple datasets."""
     return InMemoryPairDataset(*map(RaggedArray.concatenate, zip(*datasets, strict=True)))
 
 
@@ -88,7 +88,7 @@ def deinterleave(values: NDArray[np.integer[Any]], lengths: Integers) -> InMemor
 
 
 class CachedDataset:
-    """The rows of one epoch; those whose lengths were last requested are kept in memory.
+    """The rows of an epoch; those whose lengths were last requested are kept in memory.
 
     Batches are formed from a bucket of rows: reading the bucket once, in storage order, is
     faster than reading it batch by batch (measured on 80 shards: 3.2 ms a batch became 0.9 ms).
@@ -127,9 +127,9 @@ _NUM_KEYS = 2**62
 
 @dataclass
 class ResegmentedDataset:
-    """A dataset whose texts are segmented anew in every epoch (Kudo 2018; Provilkov et al. 2020).
+    """A dataset whose texts are segmented anew in each epoch (Kudo 2018; Provilkov et al. 2020).
 
-    A segmentation depends on (seed, epoch, row, side) alone. Lengths follow from it, so they
+    A segmentation depends only on (seed, epoch, row, side). Lengths follow from it, so they
     cost as much as the tokens; `BatchStream` caches a bucket of rows.
     """
 

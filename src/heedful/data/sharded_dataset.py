@@ -133,7 +133,7 @@ class ShardedPairDataset(ShardedCollection):
         return pairs.select(np.argsort(np.concatenate(order)))
 
     def for_epoch(self, epoch: int) -> Self:
-        """Return all rows: every epoch has the same."""
+        """Return all rows: each epoch has the same."""
         del epoch
         return self
 

@@ -146,7 +146,7 @@ class TSVConfig(FileConfig):
 
 
 class JSONLConfig(FileConfig):
-    """A file with a JSON object on every line."""
+    """A file with a JSON object on each line."""
 
     type: Literal["jsonl"] = "jsonl"
     source_key: str = "source"

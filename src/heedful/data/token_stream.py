@@ -1,6 +1,6 @@
 """Running text as one row of token ids, and the windows that language models read.
 
-Every line ends with EOS, and one EOS precedes the first line, so a line end is predicted and
+Each line ends with EOS, and one EOS precedes the first line, so a line end is predicted and
 generated like any other token. Invariants: in an epoch no token is predicted twice; a position
 in the data is an epoch and a number of batches.
 """
@@ -90,7 +90,7 @@ class LMBatchStream:
     """Windows of one epoch after another; `cursor` is where to resume.
 
     The text is split into `batch_size` streams, and a batch holds the next window of each. The
-    first stream starts at a random offset in every epoch, so that windows differ. `transform`
+    first stream starts at a random offset in each epoch, so that windows differ. `transform`
     may replace a batch, given its position.
     """
 
@@ -129,7 +129,7 @@ def epoch_windows(
 
 
 def overlapping_windows(tokens: Tokens, config: LMBatchingConfig) -> Iterator[LMBatch]:
-    """Yield windows, half a context apart, that predict every token but the first once.
+    """Yield windows, half a context apart, that predict each token but the first once.
 
     After the first window, only the second half is predicted: with half a context or more.
     """
@@ -148,7 +148,7 @@ def overlapping_windows(tokens: Tokens, config: LMBatchingConfig) -> Iterator[LM
 
 
 def disjoint_windows(tokens: Tokens, config: LMBatchingConfig) -> Iterator[LMBatch]:
-    """Yield consecutive windows that contain every token once, as inputs and as targets."""
+    """Yield consecutive windows that contain each token once, as inputs and as targets."""
     starts = range(0, len(tokens), config.context_length)
     for rows in _batched(starts, config.batch_size):
         inputs = np.full((len(rows), config.context_length), PAD, dtype=np.int64)

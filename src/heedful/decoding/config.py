@@ -178,7 +178,7 @@ def alternatives(phrases: Phrases) -> list[tuple[str, ...]]:
 
 
 def has_empty_phrase(phrases: Phrases) -> bool:
-    """Return True if a phrase, or one of several alternatives, has no text."""
+    """Return True if a phrase, or one of multiple alternatives, has no text."""
     return not all(texts and all(map(str.strip, texts)) for texts in alternatives(phrases))
 
 

@@ -63,7 +63,7 @@ class Translation(NamedTuple):
         return AttentionMap(self.source_tokens, self.tokens, self.weights, title=self.source)
 
     def to_json(self, *, weights: bool = True, tree: bool = False) -> dict[str, Any]:
-        """Return plain values for JSON; docs/translate.md describes every field."""
+        """Return plain values for JSON; docs/translate.md describes each field."""
         fields = {
             "source": self.source,
             "source_tokens": self.source_tokens,

@@ -51,7 +51,7 @@ def symmetrized_links(weights: Weights) -> set[Link]:
 
 
 def _largest_weights(weights: Weights) -> set[Link]:
-    """Link every row with any weight to its largest, the first of equal ones."""
+    """Link each row with any weight to its largest, the first of equal ones."""
     if not weights.size:
         return set()
     best = weights.argmax(axis=1)

@@ -60,11 +60,11 @@ class SentenceMetric(Metric):
 
     @abstractmethod
     def sentence_counts(self, output: str, references: Sequence[str], line: int) -> Counts:
-        """Return the statistics of one sentence; `line` counts from 1, for error messages."""
+        """Return the statistics of a sentence; `line` counts from 1, for error messages."""
 
 
 def as_multi_reference(references: References) -> list[Sequence[str]]:
-    """Return a list of references for every sentence, also where there is only one."""
+    """Return a list of references for each sentence, also where there is only one."""
     return [(choice,) if isinstance(choice, str) else choice for choice in references]
 
 

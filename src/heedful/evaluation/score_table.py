@@ -1,6 +1,6 @@
 """Scores of a set of outputs as a text table and as JSON.
 
-A line has score, confidence interval, difference from a baseline and signature of one metric.
+A line has score, confidence interval, difference from a baseline and signature of a metric.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ SIGNIFICANCE_MARK = "*"
 
 
 class ScoreEntry(NamedTuple):
-    """Result of one metric."""
+    """Result of a metric."""
 
     score: MetricScore
     interval: Interval | None = None

@@ -1,6 +1,6 @@
 """Metrics of text: exact match, error rates, ROUGE, and sacreBLEU's BLEU, chrF and TER.
 
-Of several references the most favorable one counts. Invariant: with one reference, outputs equal to
+Of several references the most favorable counts. Invariant: with one reference, outputs equal to
 the references score 100, or 0 where lower is better.
 """
 
@@ -156,7 +156,7 @@ _MIN_STEM_LENGTH = 4  # the package rouge-score leaves shorter words as they are
 
 
 class RougeScore(NamedTuple):
-    """Precision, recall and F-measure of one text, from 0 to 1."""
+    """Precision, recall and F-measure of a text, from 0 to 1."""
 
     precision: float
     recall: float
@@ -177,7 +177,7 @@ def unicode_words(text: str) -> list[str]:
 class Rouge(SentenceMetric):
     """Mean over texts of ROUGE-N or ROUGE-L (Lin 2004), as the package rouge-score computes it.
 
-    Of several references the one with the best F-measure counts.
+    Of multiple references the one with the best F-measure counts.
     """
 
     name: str

@@ -81,7 +81,7 @@ def limit_memory(device: torch.device, max_bytes: float) -> None:
 
 
 def free_memory(root: Path = Path("/")) -> int:
-    """Return the bytes that the machine and every control group can still allocate.
+    """Return the bytes that the machine and each control group can still allocate.
 
     The smallest of these limits is where a process is killed. `root` contains proc and sys.
     """

@@ -1,7 +1,7 @@
 """FLOPs: the floating-point operations of a forward and a backward pass.
 
 Matrix products, convolutions, attention and recurrences count, two operations per multiply-add;
-elementwise work does not. Invariant: the count depends on shapes alone, so a fused kernel counts as
+elementwise work does not. Invariant: the count depends only on shapes, so a fused kernel counts as
 its plain form, masked positions count, and a model can be counted on the meta device. Recomputation
 by activation checkpointing counts again; recomputation inside a kernel does not.
 """
@@ -73,7 +73,7 @@ def flops_per_token(model: nn.Module, batch: Any, *, num_targets: int) -> FlopsP
 class FlopCounter(TorchDispatchMode):
     """Counts the FLOPs of all operators that reach a device inside the context.
 
-    On the meta device a Boolean index is taken to select every position.
+    On the meta device a Boolean index is taken to select each position.
     """
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ def _convolution_backward(args: Sequence[Any], _: Any) -> int:
 
 
 def _rnn_flops(inputs: Tensor, weights: Sequence[Tensor]) -> int:
-    """Every weight matrix once per input vector."""
+    """Each weight matrix once per input vector."""
     num_inputs = inputs.numel() // inputs.size(-1)
     return 2 * num_inputs * sum(weight.numel() for weight in weights if weight.dim() == 2)
 

@@ -1,4 +1,4 @@
-"""A training job: the model, data and folder of one run, as the training loop needs them.
+"""A training job: the model, data and folder of a run, as the training loop needs them.
 
 Invariants: only the main process writes; validation leaves parameters, modes and random numbers as
 they were; a full disk ends training only if `on_disk_full` says so, or at the last step; whenever a
@@ -58,7 +58,7 @@ def build_trainer(
     dist_context: DistributedContext = SINGLE_PROCESS,
     device: torch.device,
 ) -> Trainer:
-    """Build model, objective and optimizer; every rank starts from the same parameters."""
+    """Build model, objective and optimizer; each rank starts from the same parameters."""
     config, task = recipe.training, recipe.task
     is_supported = not dist_context.is_sharded or config.objective.type == "cross-entropy"
     objective = f"the objective {config.objective.type!r} decodes at every step"
@@ -102,7 +102,7 @@ def compute_dev_metrics(
 
 
 class TrainingJob:
-    """One run while it is trained; with several ranks, each has a job."""
+    """One run while it is trained; with multiple ranks, each has a job."""
 
     def __init__(
         self,

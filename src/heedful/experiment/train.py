@@ -113,7 +113,7 @@ def run_training(
 ) -> TrainingResult:
     """Train until a limit is reached, training is interrupted or the batches run out.
 
-    Callbacks observe and cannot steer. With several ranks, each has a job and calls it in step.
+    Callbacks observe and cannot steer. With multiple ranks, each has a job and calls it in step.
     """
     config, trainer, progress = job.config, job.trainer, job.progress
     stream = iter(batches)

@@ -1,7 +1,7 @@
 """Attention maps as data, as SVG, as HTML and in the terminal.
 
-Every figure of attention is drawn from an `AttentionMap`. Invariant: a row holds the attention
-weights of one output token over the source tokens; no weight is negative, and a row sums to one, or
+Each figure of attention is drawn from an `AttentionMap`. Invariant: a row holds the attention
+weights of an output token over the source tokens; no weight is negative, and a row sums to one, or
 to less where a part of the attention went to no token.
 """
 
@@ -232,7 +232,7 @@ def terminal_heatmap(attention_map: AttentionMap, *, width: int) -> Text:
 
     A cell shows its weight as a rounded percentage, so the map says the same in color, in black and
     white, and as copied text. Source tokens stand above their columns, staggered over several
-    lines; a source too wide for the terminal is split into several maps, one below the other.
+    lines; a source too wide for the terminal is split into multiple maps, one below the other.
     """
     width = max(width, MIN_TERMINAL_WIDTH)
     title = svg.truncate(svg.split_joined_emoji(escape_line(attention_map.title)), width)
@@ -271,7 +271,7 @@ def _terminal_labels(tokens: Sequence[str], *, max_width: int) -> list[str]:
 
 
 def _split_columns(sources: Sequence[str], *, max_width: int) -> list[slice]:
-    """Split the columns so that every cell and every source token fits into the width."""
+    """Split the columns so that each cell and each source token fits into the width."""
     starts = [0]
     for column, source in enumerate(sources):
         width = max(CELL_WIDTH, LABEL_OFFSET + cell_len(source))

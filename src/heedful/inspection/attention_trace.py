@@ -1,4 +1,4 @@
-"""Records of every attention call inside a model.
+"""Records of each attention call inside a model.
 
     with trace_attention(model) as records:
         model(batch)
@@ -6,7 +6,7 @@
         print(record.module_path, record.role, record.step, record.weights.shape)
     weights = concatenate_steps(records).weights  # (B, H, T, S): decoding steps as one map
 
-The outputs of the model do not change. Invariant: for every module the weights are (B, H, T, S),
+The outputs of the model do not change. Invariant: for each module the weights are (B, H, T, S),
 detached, with one head if the module has none. Where a fused kernel returns no weights, they are
 computed here, for the requested queries only.
 """
@@ -36,7 +36,7 @@ Totals = tuple[Float[Tensor, "B H S"], Float[Tensor, "B H S"]]
 
 @dataclass(frozen=True, eq=False)
 class TraceRecord:
-    """One call of one attention module."""
+    """One call of an attention module."""
 
     module_path: str
     """Dotted path of the module from the model; empty if it is the model."""
@@ -73,7 +73,7 @@ class _AttentionCall(NamedTuple):
 def trace_attention(
     model: nn.Module, *, rows: Collection[int] | None = None, device: Device = None
 ) -> Iterator[list[TraceRecord]]:
-    """Record every attention call of a model, in order.
+    """Record each attention call of a model, in order.
 
     `rows` are the query positions to record, by default all; a call without any of them leaves no
     record. Records are moved to `device`, if given.
@@ -165,7 +165,7 @@ def _alignment_tensors(
 
 
 def concatenate_steps(records: Sequence[TraceRecord]) -> TraceRecord:
-    """Concatenate the records of one module over decoding steps.
+    """Concatenate the records of a module over decoding steps.
 
     The rows are those of the last record. Each is traced back by its cumulative weights, so a
     search may have dropped, repeated and reordered rows in between. Two rows with equal cumulative

@@ -138,7 +138,7 @@ def _best_index(values: Sequence[float | None], lower_is_better: bool) -> int | 
 
 
 def _curves_section(curve_charts: Sequence[CurveChart], entries: Entries) -> list[Element]:
-    """Return the charts, each drawn over every axis that is known; a script shows one of them."""
+    """Return the charts, each drawn over each axis that is known; a script shows one of them."""
     if not curve_charts:
         text = "Nothing yet: training has not logged any metrics."
         return [html.element("h2", "Curves"), _nothing(text)]

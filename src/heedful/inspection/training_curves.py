@@ -99,7 +99,7 @@ class Curve(NamedTuple):
 
 
 class CurveChart(NamedTuple):
-    """The curves of one logged value."""
+    """The curves of a logged value."""
 
     id: str
     style: CurveStyle
@@ -108,7 +108,7 @@ class CurveChart(NamedTuple):
 
 
 class Timeline:
-    """Time and FLOPs of every step, interpolated between the entries that have them."""
+    """Time and FLOPs of each step, interpolated between the entries that have them."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         by_step = sorted(entries, key=_step)
@@ -180,7 +180,7 @@ def logged_names(entries: Sequence[Entry], metrics: Metrics) -> list[str]:
 
 
 def make_charts(entries: Sequence[Entry], metrics: Metrics) -> list[CurveChart]:
-    """Return every chart that has a point; the loss first."""
+    """Return each chart that has a point; the loss first."""
     training = entries_of_type(entries, "training")
     validations = entries_of_type(entries, "validation")
     timeline = Timeline([*training, *validations])
@@ -248,7 +248,7 @@ def smooth(points: Sequence[CurvePoint]) -> list[CurvePoint]:
 
 
 def downsample(points: Sequence[CurvePoint], max_points: int = MAX_POINTS) -> list[CurvePoint]:
-    """Keep at most `max_points`: the ends, and the minimum and maximum of every window."""
+    """Keep at most `max_points`: the ends, and the minimum and maximum of each window."""
     if len(points) <= max_points:
         return list(points)
     num_windows = max_points // 2 - 1

@@ -136,7 +136,7 @@ def scale_gradient(values: Float[Tensor, "*B D"], factor: float) -> Float[Tensor
 
 
 class ConvLayerGroupConfig(BaseConfig):
-    """Consecutive layers of one size."""
+    """Consecutive layers of the same size."""
 
     num_layers: PositiveInt = 1
     """Number of layers."""
@@ -194,7 +194,7 @@ class DilatedBlock(nn.Module):
     """x + U a(V * a(W a(x))), a = ReLU(norm(.)), V a convolution with this dilation.
 
     (Kalchbrenner et al. 2016, section 3.6: the block with ReLUs, for translation.) W reduces 2 d
-    values to d, and U restores them. Norms are over the values of one position.
+    values to d, and U restores them. Norms are over the values of a position.
     """
 
     def __init__(self, size: int, *, kernel_size: int, dilation: int) -> None:

@@ -44,7 +44,7 @@ class DefaultInitConfig(InitConfigBase):
 
 
 class UniformInitConfig(InitConfigBase):
-    """Draw every parameter uniformly from -bound to bound."""
+    """Draw each parameter uniformly from -bound to bound."""
 
     type: Literal["uniform"] = "uniform"
     bound: PositiveFloat = 0.1
@@ -94,7 +94,7 @@ class XavierInitConfig(InitConfigBase):
 
 
 class NormalInitConfig(InitConfigBase):
-    """Draw every parameter from a normal distribution; biases are zero."""
+    """Draw each parameter from a normal distribution; biases are zero."""
 
     type: Literal["normal"] = "normal"
     std: PositiveFloat = 0.02

@@ -1,4 +1,4 @@
-"""Sparsely gated mixtures of experts: a gate routes every token to a few (Shazeer et al. 2017).
+"""Sparsely gated mixtures of experts: a gate routes each token to a few (Shazeer et al. 2017).
 
 Invariants: padding is not routed, adds nothing to the losses and gives zeros; tokens have no
 influence on one another's outputs, except in training if experts have a capacity or are strictly

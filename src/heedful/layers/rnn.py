@@ -1,6 +1,6 @@
 """Recurrent layers: cells run along a sequence, in one or both directions.
 
-A part of a state is (B, D), replaced by every step, or a history (B, S, D), to which it appends.
+A part of a state is (B, D), replaced by each step, or a history (B, S, D), to which it appends.
 Invariant: padding has no influence; a backward layer starts each row at its last position.
 """
 
@@ -101,7 +101,7 @@ class RecurrentLayer(nn.Module):
     def forward(
         self, inputs: LayerInputs, lengths: Lengths, initial_states: Sequence[RecurrentState] = ()
     ) -> LayerOutputs:
-        """Return the hidden states of all directions at every position."""
+        """Return the hidden states of all directions at each position."""
         states = initial_states or self.initial_state(inputs)
         outputs = []
         for cell, state in zip(self.cells, states, strict=True):

@@ -40,7 +40,7 @@ from heedful.shapes import Hidden
 class Zoneout(CellWrapper):
     """s' = d * s + (1 - d) * cell(x, s)  (Krueger et al. 2017).
 
-    In training d is drawn for every value and step; in eval mode it is the rate of its part.
+    In training d is drawn for each value and step; in eval mode it is the rate of its part.
     """
 
     def __init__(self, cell: RecurrentCell, rates: Sequence[float]) -> None:

@@ -311,13 +311,13 @@ class StackedCells(nn.Module):
 
     @property
     def has_cell_states(self) -> bool:
-        """Whether every layer has an LSTM cell state."""
+        """Whether each layer has an LSTM cell state."""
         return all(cell.cell_state_index is not None for cell in self.cells)
 
     def initial_state(
         self, hidden: Sequence[Hidden], cell_states: Sequence[Hidden] = ()
     ) -> tuple[RecurrentState, ...]:
-        """Return the first state of every layer; without `cell_states` these are zero."""
+        """Return the first state of each layer; without `cell_states` these are zero."""
         if not cell_states:
             pairs = zip(self.cells, hidden, strict=True)
             return tuple(cell.initial_state(layer_hidden) for cell, layer_hidden in pairs)
@@ -331,7 +331,7 @@ class StackedCells(nn.Module):
         states: tuple[RecurrentState, ...],
         context: Float[Tensor, "B V"] | None = None,
     ) -> tuple[RecurrentState, ...]:
-        """Step every layer, from the bottom up; each input is concatenated with the context."""
+        """Step each layer, from the bottom up; each input is concatenated with the context."""
         next_states: list[RecurrentState] = []
         for cell, state in zip(self.cells, states, strict=True):
             layer_inputs = self.dropout(next_states[-1][0]) if next_states else inputs

@@ -81,7 +81,7 @@ class SelfAttention(nn.Module, ABC):
 
     @abstractmethod
     def forward_bidirectional(self, inputs: HiddenStates, mask: TargetMask) -> HiddenStates:
-        """Attend from every position to the real ones before and after it."""
+        """Attend from each position to the real ones before and after it."""
 
     @abstractmethod
     def forward(
@@ -96,7 +96,7 @@ class SelfAttention(nn.Module, ABC):
 
 
 class FullSelfAttention(SelfAttention):
-    """Every position sees all others, or all earlier ones."""
+    """Each position sees all others, or all earlier ones."""
 
     @override
     def forward_bidirectional(self, inputs: HiddenStates, mask: TargetMask) -> HiddenStates:
@@ -181,7 +181,7 @@ def as_memory(kv_cache: KVCache, visible: PositionMask) -> Memory:
 
 
 class FullSelfAttentionConfig(BaseConfig):
-    """Every position sees all others, or all earlier ones."""
+    """Each position sees all others, or all earlier ones."""
 
     type: Literal["full"] = "full"
 

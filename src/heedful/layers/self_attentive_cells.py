@@ -35,7 +35,7 @@ StateVectors = Float[Tensor, "B V"]
 
 
 class StateHistory(NamedTuple):
-    """All past states of a cell; every step appends one position."""
+    """All past states of a cell; each step appends one position."""
 
     values: Float[Tensor, "B S V"]
     keys: Float[Tensor, "B S A"]  # from ScoreFunction.prepare_keys
@@ -96,7 +96,7 @@ SimilarityScoreConfig = Annotated[
 
 
 class SimilarityIntraAttentionConfig(BaseConfig):
-    """Compare every past state with the last context: score(h_i, c)."""
+    """Compare each past state with the last context: score(h_i, c)."""
 
     type: Literal["similarity"] = "similarity"
     score: SimilarityScoreConfig = ProjectedDotScoreConfig()

@@ -95,7 +95,7 @@ class CrossAttention(nn.Module):
         *,
         need_weights: bool,
     ) -> tuple[HiddenStates, AttentionOutput]:
-        """Attend to the memory from every position; return the residual sum and the attention."""
+        """Attend to the memory from each position; return the residual sum and the attention."""
         queries = self.residual.sublayer_input(inputs)
         needs_weights = need_weights or self.attention.has_auxiliary_losses
         attended = self.attention(queries, memory, state, need_weights=needs_weights)
@@ -103,14 +103,14 @@ class CrossAttention(nn.Module):
 
 
 class TransformerLayerState(NamedTuple):
-    """State of one layer between positions."""
+    """State of a layer between positions."""
 
     cache: SelfAttentionCache
     cross_attention_state: AttentionState | None = None  # where attention depends on it
 
 
 class TransformerLayerOutput(NamedTuple):
-    """Output of one layer."""
+    """Output of a layer."""
 
     outputs: HiddenStates
     weights: Float[Tensor, "B T S"] | None  # of its last attention

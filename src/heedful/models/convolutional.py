@@ -1,4 +1,4 @@
-"""ConvS2S: a convolutional encoder, and a decoder with attention in every layer.
+"""ConvS2S: a convolutional encoder, and a decoder with attention in each layer.
 
 (Gehring et al. 2017.) Invariant: a known target decoded at once gives the same as one step per
 token; padding has no influence.
@@ -184,7 +184,7 @@ def _default_to_dot_score(section: Any) -> Any:
 
 
 class ConvolutionalDecoderConfig(ConvolutionalConfigBase):
-    """Decode with gated convolutions and attention in every layer (Gehring et al. 2017)."""
+    """Decode with gated convolutions and attention in each layer (Gehring et al. 2017)."""
 
     type: Literal["convolutional"] = "convolutional"
     attention: Annotated[AttentionConfig, BeforeValidator(_default_to_dot_score)] = AttentionConfig(
@@ -231,7 +231,7 @@ class ConvolutionalEncoder(Encoder):
 
     (Gehring et al. 2017, section 3.) Keys are z and states (z + e) sqrt(0.5), where e includes the
     positions. Equation 2 of the paper has z + e; the constant is that of the authors' code, and
-    keeps the variance, as section 3.4 wants for every sum.
+    keeps the variance, as section 3.4 wants for each sum.
     """
 
     def __init__(

@@ -93,7 +93,7 @@ class ShallowFusionState(NamedTuple):
 
 
 class ShallowFusion(DecodableModel):
-    """log p(y | x) + weight * log p_LM(y), at every step (Gulcehre et al. 2015, section 4.1).
+    """log p(y | x) + weight * log p_LM(y), at each step (Gulcehre et al. 2015, section 4.1).
 
     To the language model an output is a line of text; it sees `context_length` tokens, as in its
     training. The result is not normalized: it sums to less than one, and no log-probability is

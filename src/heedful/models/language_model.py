@@ -293,7 +293,7 @@ class LanguageModelConfigBase(BaseConfig):
     """Initial values of the parameters."""
 
     def build_embedding(self, vocab_size: int, *, scale_embeddings: bool) -> TokenEmbedding:
-        """Build the embedding of the tokens of one vocabulary."""
+        """Build the embedding of the tokens of a vocabulary."""
         size, positions = self.embedding_size, self.positional_encoding
         return TokenEmbedding(
             vocab_size,

@@ -132,7 +132,7 @@ class MaskedLanguageModel(nn.Module):
         return ModelOutput(logits.log_softmax(dim=-1), None, losses)
 
     def predict(self, tokens: Int[Tensor, "T"]) -> Float[Tensor, "T N"]:
-        """Return the log-probability of every token at every position of one text."""
+        """Return the log-probability of each token at each position of a text."""
         batch = tokens.unsqueeze(0)
         return self(LMBatch(batch, batch)).log_probs.squeeze(0)
 

@@ -34,7 +34,7 @@ class OutputHead(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, features: Features, weights: SourceWeights | None) -> LogProbs:
-        """Return the log-probability of every token."""
+        """Return the log-probability of each token."""
 
     def alignment_posterior(
         self, features: Features, weights: SourceWeights, tokens: TokenIds
@@ -66,7 +66,7 @@ class MarginalHead(OutputHead):
     """log sum_s weights_s softmax(W f_s + b): a mixture over source positions.
 
     Exact marginalization of hard attention: the position is summed out, not sampled (Wu et al.
-    2018). It computes a softmax over the vocabulary for every source position. A position without
+    2018). It computes a softmax over the vocabulary for each source position. A position without
     weight contributes nothing and gets no gradient.
     """
 

@@ -102,7 +102,7 @@ class PrefixLanguageModel(Seq2SeqModel):
         return output, PrefixLanguageModelState(output.state, lengths, is_source)
 
     def _source_losses(self, source: BackboneOutput, sources: SourceBatch) -> dict[str, Scalar]:
-        """Return auxiliary losses of the source, with -log p of every token after the first."""
+        """Return auxiliary losses of the source, with -log p of each token after the first."""
         if not self.includes_source_loss:
             return dict(source.auxiliary_losses)
         targets = sources.tokens[:, 1:]

@@ -56,7 +56,7 @@ def run_scheduled_sampling(
 
 
 class TeacherForcingConfig(BaseConfig):
-    """Teacher forcing: every input token is the target's (Williams & Zipser 1989)."""
+    """Teacher forcing: each input token is the target's (Williams & Zipser 1989)."""
 
     type: Literal["teacher-forcing"] = "teacher-forcing"
     token_choice: ClassVar[TokenChoice] = "sample"

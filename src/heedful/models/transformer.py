@@ -1,6 +1,6 @@
 """Transformer encoder and decoder (Vaswani et al. 2017).
 
-Invariant: decoding a known target at once gives what one step per token gives.
+Invariant: decoding a known target at once matches decoding it step by step.
 """
 
 from typing import Literal, NamedTuple

@@ -1,6 +1,6 @@
 """Line charts and scatter plots as SVG, for papers and for the pages of a run and a comparison.
 
-Every marker stands at its numbers and carries them as `data-x` and `data-y`, so that a chart can be
+Each marker stands at its numbers and carries them as `data-x` and `data-y`, so that a chart can be
 measured; the scales are attributes of the root, so that a script can read it. Series differ in
 color and in marker shape, and can be told apart in print and with color vision deficiency.
 """

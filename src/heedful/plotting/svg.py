@@ -172,7 +172,7 @@ _BLANKS = "\u115f\u1160\u2800\u3164\uffa0"
 
 
 def escape_invisible(token: str) -> str:
-    r"""Return a token in which every character is visible.
+    r"""Return a token in which each character is visible.
 
     Spaces become open boxes. Controls, bidirectional overrides, other invisible characters and
     unpaired surrogates become escapes such as `\u202e`.
@@ -188,12 +188,12 @@ def escape_invisible(token: str) -> str:
 
 
 def escape_line(text: str) -> str:
-    """Return a text on one line with every character visible; words are separated by spaces."""
+    """Return a text on one line with each character visible; words are separated by spaces."""
     return " ".join(map(escape_invisible, text.split()))
 
 
 def escape_text(text: str) -> str:
-    """Return a text with every character visible; spaces and line breaks are kept."""
+    """Return a text with each character visible; spaces and line breaks are kept."""
     words = re.split("([ \n])", text)
     return "".join(word if word in {"", " ", "\n"} else escape_invisible(word) for word in words)
 

@@ -78,7 +78,7 @@ def beam_search(
     source_lengths: Lengths | None = None,
     trellis: Trellis | None = None,
 ) -> list[list[Hypothesis]]:
-    """Return up to `beam_size` hypotheses for every row of `state`, best first.
+    """Return up to `beam_size` hypotheses for each row of `state`, best first.
 
     A hypothesis with `max_lengths` tokens must end; one that cannot, as the model gives EOS
     probability 0, is dropped. Where none remains, the best one is cut off and has the score -inf.
@@ -112,7 +112,7 @@ def greedy_search(
     max_lengths: Lengths,
     options: BeamSearchOptions | None = None,
 ) -> list[Hypothesis]:
-    """Return the hypothesis of the most likely token at every step, for every row of `state`."""
+    """Return the hypothesis of the most likely token at each step, for each row of `state`."""
     options = (options or BeamSearchOptions())._replace(stopping=FIRST_FINISHED)
     hypotheses = beam_search(
         model, state, bos=bos, eos=eos, beam_size=1, max_lengths=max_lengths, options=options
@@ -193,7 +193,7 @@ class _Beams:
     def advance(
         self, log_probs: LogProbs, weights: Float[Tensor, "R S"]
     ) -> tuple[Int[Tensor, "R2"], Int[Tensor, "R2"]]:
-        """Extend every open hypothesis by one token; return parent rows and tokens of the next."""
+        """Extend each open hypothesis by one token; return parent rows and tokens of the next."""
         self.trellis.weights.append(weights)
         candidates = self._find_candidates(log_probs)
         eos, beam_size = self.eos, self.beam_size
@@ -235,15 +235,15 @@ class _Beams:
             )
         if self.constraints:
             allowed = self.constraints.block_eos(allowed)
-        is_short = self.min_lengths[self._beam_sentences] > depth
-        # One EOS of every hypothesis may have to be dropped.
-        count = self.num_candidates + (self.beam_size if is_short.any() else 0)
         considered = self.options.pruning.prune_tokens(allowed, totals)
-        candidates = find_candidates(considered, model_log_probs, totals, count)
+        candidates = find_candidates(considered, model_log_probs, totals, self.num_candidates)
         if np.isnan(candidates.cumulative_log_probs).any():
             raise NaNLogProbsError(depth)
-        if is_short.any():
-            candidates = candidates.drop(is_short[:, None] & (candidates.tokens == self.eos))
+        is_short = (self.min_lengths[self._beam_sentences] > depth)[:, None]
+        if (is_short & (candidates.tokens == self.eos)).any():
+            count = self.num_candidates + self.beam_size  # every hypothesis may have an EOS to drop
+            candidates = find_candidates(considered, model_log_probs, totals, count)
+            candidates = candidates.drop(is_short & (candidates.tokens == self.eos))
         candidates = self._force_eos(candidates, allowed, model_log_probs)
         if not self.constraints:
             return candidates
@@ -278,7 +278,7 @@ class _Beams:
         return Candidates(*(np.where(at_limit[:, None], new, old) for new, old in pairs))
 
     def _store_finished(self, candidates: Candidates, is_finished: BoolArray) -> None:
-        """Keep the `beam_size` best finished hypotheses of every beam."""
+        """Keep the `beam_size` best finished hypotheses of each beam."""
         for index, rank in np.argwhere(is_finished).tolist():
             beam, row = int(self.beam_ids[index]), int(candidates.rows[index, rank])
             total, eos_log_prob = (float(array[index, rank]) for array in candidates[:2])

@@ -27,7 +27,7 @@ BoolArray = NDArray[np.bool_]
 
 
 class Candidates(NamedTuple):
-    """Continuations (beams, C) of every beam, best first; empty slots have totals of -inf."""
+    """Continuations (beams, C) of each beam, best first; empty slots have totals of -inf."""
 
     cumulative_log_probs: FloatArray  # what they are ranked by, after processors
     log_probs: FloatArray  # model log-probability of the last token alone
@@ -309,7 +309,7 @@ class Trellis:
         return hypotheses
 
     def tree(self, sentence: int, *, eos: int) -> list[Node[int]]:
-        """Return every hypothesis that the beam of a sentence held, parents before children."""
+        """Return each hypothesis that the beam of a sentence held, parents before children."""
         nodes: list[Node[int]] = []
         node_ids: dict[tuple[int, int], int] = {}  # (depth, row)
         for depth, sentences in enumerate(self.sentences):

@@ -2,7 +2,7 @@
 
 A hypothesis may end only when no required token is missing, and stays in the beam only while the
 missing tokens fit into its remaining length: some token always leads to another one that fits, so
-every finished output satisfies its constraints. Banks of hypotheses with the same number of missing
+each finished output satisfies its constraints. Banks of hypotheses with the same number of missing
 tokens share the beam, and tokens that continue a phrase are always candidates (after Post and Vilar
 2018, section 3). Invariants: the number of missing tokens is the smallest that suffices, also where
 phrases contain or overlap one another; without constraints the result is that of a plain beam
@@ -45,7 +45,7 @@ def require_phrase(*phrases: Sequence[int]) -> DisjunctiveConstraint:
 
 
 class ConstraintSet:
-    """All constraints of one sentence; progress depends on the generated tokens alone."""
+    """All constraints of a sentence; progress depends only on the generated tokens."""
 
     def __init__(self, constraints: Constraints) -> None:
         self.constraints = tuple(dict.fromkeys(constraints))
@@ -210,7 +210,7 @@ _Pool = dict[tuple[int, int], _Scores]  # candidates by (row, token)
 
 
 class ConstrainedBeam:
-    """The constraints of every sentence and the progress of every hypothesis of a search."""
+    """The constraints of each sentence and the progress of each hypothesis of a search."""
 
     def __init__(
         self, constraints: Sequence[Constraints], sentence_ids: IntArray, *, eos: int

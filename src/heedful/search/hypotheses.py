@@ -24,7 +24,7 @@ State = TypeVar("State")
 
 @dataclass(frozen=True)
 class StepOutput(Generic[State]):
-    """Output of one decoding step."""
+    """Output of a decoding step."""
 
     log_probs: Float[Tensor, "B N"]  # of the next token
     state: State
@@ -80,7 +80,7 @@ class HypothesisRecorder:
     def record(
         self, step: StepOutput[Any], tokens: Int[Tensor, "R"], active_rows: Int[Tensor, "R2"]
     ) -> None:
-        """Store the next token of every row; it is the last one of rows not in `active_rows`."""
+        """Store the next token of each row; it is the last one of rows not in `active_rows`."""
         log_probs = step.log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1).double()
         if log_probs.isnan().any():
             raise NaNLogProbsError(self._depth)
@@ -93,7 +93,7 @@ class HypothesisRecorder:
         self._depth += 1
 
     def hypotheses(self) -> list[Hypothesis]:
-        """Return every output once all have ended with EOS; the score is the log-probability."""
+        """Return each output once all have ended with EOS; the score is the log-probability."""
         hypotheses = []
         columns = zip(self._tokens, self._log_probs, map(np.stack, self._weights), strict=True)
         for (*tokens, _), log_probs, weights in columns:
@@ -117,7 +117,7 @@ def score_targets(
     coverage_penalty: CoveragePenalty | None = None,
     source_lengths: Lengths | None = None,
 ) -> list[Hypothesis]:
-    """Score one target, without BOS and EOS, for every row of `state`."""
+    """Score one target, without BOS and EOS, for each row of `state`."""
     recorder = HypothesisRecorder(len(targets))
     remaining = [[*target, eos] for target in targets]
     tokens, depth = torch.full((len(targets),), bos, device=device), 0

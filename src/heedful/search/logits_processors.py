@@ -22,7 +22,7 @@ SentenceIds = Int[Tensor, "R"]  # index of the sentence that each hypothesis bel
 
 
 class LogitsProcessor(ABC):
-    """A rule about the next token of every hypothesis."""
+    """A rule about the next token of each hypothesis."""
 
     is_hard: ClassVar[bool] = False
     """True if required phrases give way to this processor, too."""
@@ -151,7 +151,7 @@ class PerSentenceProcessor(LogitsProcessor):
 
 
 def lengths_from_ratio(lengths: Lengths, ratio: float, extra: int = 0) -> Lengths:
-    """Return floor(ratio * length + extra) for every source length."""
+    """Return floor(ratio * length + extra) for each source length."""
     return (lengths * ratio + extra).long()
 
 
@@ -199,7 +199,7 @@ class NoRepeatNGram(LogitsProcessor):
 
 
 class RepetitionPenalty(LogitsProcessor):
-    """log p * penalty for every token that was generated before (Keskar et al. 2019, section 4.1).
+    """log p * penalty for each token that was generated before (Keskar et al. 2019, section 4.1).
 
     The paper divides logits, which raises negative ones. Log-probabilities are never positive, so
     multiplying always lowers them; the result is not normalized.

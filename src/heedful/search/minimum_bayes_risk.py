@@ -37,7 +37,7 @@ class MBRConfig(BaseConfig):
 
 
 def bleu_utilities(texts: Sequence[str]) -> Array:
-    """Return sentence BLEU (0 to 100) of every text with every text as reference.
+    """Return sentence BLEU (0 to 100) of each text with each text as reference.
 
     As sacreBLEU's `sentence_bleu`: tokenization 13a, effective order, exponential smoothing.
     """
@@ -60,7 +60,7 @@ def bleu_utilities(texts: Sequence[str]) -> Array:
 
 
 def chrf_utilities(texts: Sequence[str]) -> Array:
-    """Return sentence chrF (0 to 100) of every text with every text as reference."""
+    """Return sentence chrF (0 to 100) of each text with each text as reference."""
     lines = ["".join(text.split()) for text in texts]
     lengths = np.array([len(line) for line in lines], dtype=np.float64)
     precision, recall, orders = np.zeros((3, len(texts), len(texts)))
@@ -112,7 +112,7 @@ def pairwise_utilities(
 
 
 def expected_utilities(utilities: Array, counts: Sequence[int] | None = None) -> Array:
-    """Return sum_j n_j u(i, j) / sum_j n_j for every output i, itself among the references."""
+    """Return sum_j n_j u(i, j) / sum_j n_j for each output i, itself among the references."""
     assert utilities.shape == (len(utilities), len(utilities)), "utilities must be square"
     assert np.isfinite(utilities).all(), "utilities must be finite"
     weights = np.ones(len(utilities)) if counts is None else np.array(counts, dtype=np.float64)

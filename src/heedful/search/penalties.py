@@ -1,7 +1,7 @@
 """Length and coverage penalties: score = log P / divisor(length)^alpha + coverage(weights).
 
 Invariants: the divisor is monotonic in the length and a coverage penalty is never positive, which
-bounds the score of every continuation of a hypothesis.
+bounds the score of each continuation of a hypothesis.
 """
 
 from dataclasses import dataclass

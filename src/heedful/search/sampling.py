@@ -207,7 +207,7 @@ def sample_hypotheses(
     generators: Sequence[Random],
     processors: Sequence[LogitsProcessor] = (),
 ) -> list[Hypothesis]:
-    """Return one sampled hypothesis per row of `state`; several rows may share a sentence.
+    """Return one sampled hypothesis per row of `state`; multiple rows may share a sentence.
 
     Lengths and processors belong to sentences, generators to rows. As in a search, an output of
     maximum length must end; where the model gives EOS probability 0, it is cut off and has the

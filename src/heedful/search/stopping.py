@@ -1,4 +1,4 @@
-"""Stopping criteria of beam search, checked for every beam after every step."""
+"""Stopping criteria of beam search, checked for each beam after each step."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from heedful.config.base import allow_bare_type
 
 
 class BeamStatus(NamedTuple):
-    """Scores of one beam after a step."""
+    """Scores of a beam after a step."""
 
     beam_size: int
     num_finished: int  # including hypotheses that are no longer among the best
@@ -36,7 +36,7 @@ def heuristic_stopping(status: BeamStatus) -> bool:
 def optimal_stopping(status: BeamStatus) -> bool:
     """Stop when no continuation of an open hypothesis can be among the best.
 
-    Guarantee: the result of a search in which every beam continues to its maximum length.
+    Guarantee: the result of a search in which each beam continues to its maximum length.
     """
     return status.best_possible_score <= status.worst_finished
 
@@ -45,7 +45,7 @@ def optimal_stopping(status: BeamStatus) -> bool:
 class PatienceStopping:
     """Stop when factor * beam_size hypotheses have finished (Kasai et al. 2022).
 
-    Guarantee: that many have finished, or every open hypothesis reached its maximum length.
+    Guarantee: that many have finished, or each open hypothesis reached its maximum length.
     """
 
     factor: float = 1.0

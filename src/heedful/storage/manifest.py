@@ -109,7 +109,7 @@ def require_folder(
 
 
 def read_and_verify_manifest(folder: Path) -> Manifest:
-    """Read a manifest and verify every file it lists."""
+    """Read a manifest and verify each file it lists."""
     while True:
         manifest = read_manifest_unverified(folder)
         try:

@@ -1,17 +1,22 @@
-"""What the command line needs of tasks: file options, and how commands load a run.
+"""What the command line needs of tasks: options, and how commands load a run.
 
 It imports no torch. A task's commands are functions in its `command` module.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
+
+from typer import Option
 
 from heedful.errors import ConfigError
 
 Split = Literal["train", "dev", "test"]
 Files = Mapping[str, Any]
 """Paths by name of the option; a list of paths where it is repeatable."""
+EnsembleWith = Annotated[
+    list[Path] | None, Option(metavar="RUN", help="add this run to the ensemble; repeatable")
+]
 
 
 class PredictorLoader(Protocol):

@@ -107,7 +107,7 @@ class DataModule(ABC):
 
     @abstractmethod
     def validation_batches(self) -> Iterator[Any]:
-        """Yield the dev batches, the same at every call."""
+        """Yield the dev batches, the same at each call."""
 
 
 class Task(ABC):
@@ -264,7 +264,7 @@ class Task(ABC):
     def build_predictor(
         self, members: Sequence[LoadedRun], device: torch.device, load_run: RunLoader
     ) -> Predictor:
-        """Build the predictor of a run; of several runs, an ensemble, or raise."""
+        """Build the predictor of a run; of multiple runs, an ensemble, or raise."""
 
     def comparison_key(self, predictor: Any, examples: Sequence[Any]) -> object:
         """Return what must be equal in runs whose `Predictor.evaluate` is compared."""

@@ -80,7 +80,7 @@ class TextPredictor:
 
 @dataclass(eq=False)
 class TextDataModule(DataModule):
-    """Running text, of which every token predicts the next."""
+    """Running text, of which each token predicts the next."""
 
     train: TokenStream
     dev: Tokens
@@ -96,7 +96,7 @@ class TextDataModule(DataModule):
 
 
 class TextTask(Task):
-    """A task whose examples are the lines of one running text."""
+    """A task whose examples are the lines of a running text."""
 
     example_format = LINES
     source_configs = (TextFilesConfig, SyntheticTextConfig)
@@ -191,7 +191,7 @@ class TextTask(Task):
         model_type = first.config.model.type
         if others:
             message = f"a {model_type} cannot be combined with {others[0].folder}"
-            hint = "only translation models form an ensemble: give one run"
+            hint = "only translation models and classifiers form ensembles: give one run"
             raise ConfigError("ensemble_with", message, hint)
         fusion, hint = first.config.decoding.shallow_fusion, "remove decoding.shallow_fusion"
         message = f"works only with translation models, but this is a {model_type}"

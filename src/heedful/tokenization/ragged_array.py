@@ -26,7 +26,7 @@ class RaggedArray(NamedTuple):
 
     @classmethod
     def concatenate(cls, arrays: Sequence[Self]) -> Self:
-        """Concatenate the sequences of several arrays."""
+        """Concatenate the sequences of multiple arrays."""
         values = np.concatenate([array.values for array in arrays])
         lengths = np.concatenate([array.lengths for array in arrays])
         return cls(values, offsets_from_lengths(lengths))
@@ -36,7 +36,7 @@ class RaggedArray(NamedTuple):
 
     @property
     def lengths(self) -> Integers:
-        """The length of every sequence."""
+        """The length of each sequence."""
         return np.diff(self.offsets)
 
     def get(self, index: int) -> list[int]:
@@ -61,7 +61,7 @@ class RaggedArray(NamedTuple):
 
 
 def offsets_from_lengths(lengths: Integers) -> Integers:
-    """Return the start of every sequence in their concatenation, and its end."""
+    """Return the start of each sequence in their concatenation, and its end."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 

@@ -2,7 +2,7 @@
 
 SentencePiece changes nothing in the text (see `normalization` for what may change, and `escape`
 for its own marks). A character without a piece is spelled in its UTF-8 bytes.
-Invariant: every text can be encoded and is decoded exactly.
+Invariant: each text can be encoded and is decoded exactly.
 """
 
 import io
@@ -130,7 +130,7 @@ def _display(name: str) -> str:
 
 
 class UnigramSamplingConfig(BaseConfig):
-    """Sample the segmentation of every training text from a unigram model (Kudo 2018)."""
+    """Sample the segmentation of each training text from a unigram model (Kudo 2018)."""
 
     model_type: ClassVar[SubwordModelType] = "unigram"
     type: Literal["unigram-sampling"] = "unigram-sampling"

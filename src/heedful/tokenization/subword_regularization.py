@@ -2,7 +2,7 @@
 
 A text is split into spans, mostly words, at positions that no piece can cross; spans are
 segmented independently, many at once. Invariants: a segmentation decodes to the same text and
-depends on its key alone; without dropout, BPE-dropout gives SentencePiece's segmentation.
+depends only on its key; without dropout, BPE-dropout gives SentencePiece's segmentation.
 """
 
 import math

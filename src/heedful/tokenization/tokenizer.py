@@ -1,7 +1,7 @@
 """Tokenizers: the interface, normalization, and tokenizers by word and by character.
 
-Invariants, tested for every tokenizer: `decode(encode(text))` is the normalized text, exactly,
-if every token of it is known; no text is encoded as `PAD`, `BOS` or `EOS`; a saved and loaded
+Invariants, tested for each tokenizer: `decode(encode(text))` is the normalized text, exactly,
+if each token of it is known; no text is encoded as `PAD`, `BOS` or `EOS`; a saved and loaded
 tokenizer encodes the same; lone surrogates are rejected.
 """
 
@@ -120,7 +120,7 @@ class Tokenizer(ABC):
         return self._encode([self.normalizer(text)])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encode several texts."""
+        """Encode multiple texts."""
         return self._encode(list(normalize_texts(texts, self.normalizer)))
 
     @abstractmethod
@@ -179,7 +179,7 @@ class VocabularyTokenizer(Tokenizer):
 
 
 class CharacterTokenizer(VocabularyTokenizer):
-    """Every code point is a token."""
+    """Each code point is a token."""
 
     @staticmethod
     @override
@@ -250,7 +250,7 @@ class VocabularyTokenizerConfig(BaseConfig):
         return self.tokenizer_class(vocabulary, self.normalization.normalize)
 
     def build_regularizer(self, tokenizer: Tokenizer) -> None:
-        """Return None: only subwords can be segmented in several ways."""
+        """Return None: only subwords can be segmented in multiple ways."""
 
 
 class WordTokenizerConfig(VocabularyTokenizerConfig):

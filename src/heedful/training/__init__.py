@@ -1,1 +1,1 @@
-"""Training: objectives, optimizers, the step, checkpoints, callbacks, several processes."""
+"""Training: objectives, optimizers, the step, checkpoints, callbacks, multiple processes."""

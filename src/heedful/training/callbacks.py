@@ -17,7 +17,7 @@ LOG_EVERY_STEPS = 10  # steps between two logged ones; the first is logged too
 
 
 class StepMetrics(NamedTuple):
-    """Metrics of one optimizer step."""
+    """Metrics of an optimizer step."""
 
     step: int
     loss: float  # per target token, without auxiliary losses
@@ -40,7 +40,7 @@ class LoggedSample(NamedTuple):
 
 
 class ValidationResult(NamedTuple):
-    """Metrics and samples of one validation."""
+    """Metrics and samples of a validation."""
 
     step: int
     elapsed_seconds: float  # since training started
@@ -50,7 +50,7 @@ class ValidationResult(NamedTuple):
 
 
 class Callback:
-    """Is called after every step and validation, and at the end; does nothing by default."""
+    """Is called after each step and validation, and at the end; does nothing by default."""
 
     def on_step_end(self, metrics: StepMetrics) -> None:
         """Handle an optimizer step."""
@@ -63,7 +63,7 @@ class Callback:
 
 
 class PeriodicLogger(Callback):
-    """Logs one step in ten, with the mean speed since the last one, and every validation."""
+    """Logs one step in ten, with the mean speed since the last one, and each validation."""
 
     def __init__(self) -> None:
         self._num_tokens, self._since = 0, time.monotonic()
@@ -113,7 +113,7 @@ class ExpertOverflowCounter:
 
 
 class MetricsLogger(PeriodicLogger):
-    """Writes metrics.jsonl: a line for one step in ten, and for every validation."""
+    """Writes metrics.jsonl: a line for one step in ten, and for each validation."""
 
     def __init__(
         self,

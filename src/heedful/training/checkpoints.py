@@ -4,8 +4,8 @@
       model.safetensors     parameters and buffers
       training.safetensors  optimizer, moving average, random states
       progress.json         step, epoch, scores, ...
-      shards/               sharded tensors of several ranks, in place of optimizer and average
-      manifest.json         step and score; size and SHA-256 of every file above
+      shards/               sharded tensors of multiple ranks, in place of optimizer and average
+      manifest.json         step and score; size and SHA-256 of each file above
 
 It is written to a temporary folder, synced and renamed, then read back from the disk; only if that
 succeeds are older ones removed. Invariant: after the first there is a good one at every moment.
@@ -86,7 +86,7 @@ def checkpoints_to_keep(checkpoints: list[CheckpointInfo], config: CheckpointCon
 
 
 class CheckpointManager:
-    """The checkpoints of one run; whoever saves must hold the lock of the run folder."""
+    """The checkpoints of a run; whoever saves must hold the lock of the run folder."""
 
     def __init__(self, folder: Path, config: CheckpointConfig, log: Callable[[str], None]) -> None:
         self.folder = folder

@@ -1,6 +1,6 @@
-"""Several ranks that train one model: DDP (replicated) and FSDP2 (sharded).
+"""Multiple ranks that train one model: DDP (replicated) and FSDP2 (sharded).
 
-Invariant: after every step all ranks have the same parameters, which are, but for rounding and
+Invariant: after each step all ranks have the same parameters, which are, up to rounding and
 dropout, those that one process would have.
 """
 
@@ -42,7 +42,7 @@ _POLL_INTERVAL = 0.05  # seconds
 
 
 class _LossOutputsOnly(nn.Module):
-    """A model without attention weights: DDP expects every output to be part of the loss.
+    """A model without attention weights: DDP expects each output to be part of the loss.
 
     With a `sampler`, `forward_scheduled_sampling` is called instead of teacher forcing.
     """
@@ -61,7 +61,7 @@ class _LossOutputsOnly(nn.Module):
 class DDPModule(nn.Module):
     """A model in DistributedDataParallel, which is built at the first forward pass.
 
-    DDP waits for the gradient of every parameter, or searches the graph of every step for unused
+    DDP waits for the gradient of each parameter, or searches the graph of each step for unused
     ones, which took 5 to 17 % of a step (two ranks on CPUs). They are searched for once instead.
     """
 
@@ -190,7 +190,7 @@ class DDPContext(DistributedContext):
 
 
 class FSDPContext(DDPContext):
-    """Ranks that have a shard of every parameter each (FSDP2, `fully_shard`).
+    """Ranks that have a shard of each parameter each (FSDP2, `fully_shard`).
 
     Transformer sublayers are gathered while they compute; other parameters for the whole step.
     """

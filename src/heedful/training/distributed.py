@@ -93,7 +93,7 @@ class DistributedContext:
         return flags
 
     def gather_to_main(self, tensors: Mapping[str, Tensor]) -> list[Mapping[str, Tensor]]:
-        """Return the tensors of every rank on the main process, nothing on others."""
+        """Return the tensors of each rank on the main process, nothing on others."""
         return [tensors]
 
     def full_state_dict(self, model: nn.Module) -> dict[str, Tensor]:

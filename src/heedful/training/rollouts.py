@@ -1,6 +1,6 @@
 """Rollouts: outputs sampled from a model, their likelihoods and rewards.
 
-Outputs are sampled in eval mode (dropout is drawn anew at every step, so no pass over a whole
+Outputs are sampled in eval mode (dropout is drawn anew at each step, so no pass over a whole
 output has that distribution), then scored once with gradients; one that reaches its length limit
 has no EOS. Invariant: the likelihoods of all outputs that can be sampled sum to one.
 """

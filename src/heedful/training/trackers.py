@@ -51,7 +51,7 @@ def set_tracker_run_id(folder: Path, tracker: str, run_id: str) -> None:
 
 
 class LogRecord(NamedTuple):
-    """Scalars and samples of one step."""
+    """Scalars and samples of a step."""
 
     step: int
     scalars: Mapping[str, float]

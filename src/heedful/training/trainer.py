@@ -290,7 +290,7 @@ class Trainer:
         return loss, dict(zip(names[1:], auxiliary_losses, strict=True)), grad_norm
 
     def _backward_micro_batch(self, batch: Any, normalizer: int) -> dict[str, Tensor]:
-        """Add the gradients of one micro-batch; return its main loss (named "") and the others."""
+        """Add the gradients of a micro-batch; return its main loss (named "") and the others."""
         rows, weight = self.dist_context.shard_batch(batch)
         rows = map_tensors(lambda tensor: tensor.to(self.device, non_blocking=True), rows)
         with self.precision.autocast():

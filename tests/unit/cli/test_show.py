@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from heedful.cli.show import render_tree
+from heedful.decoding.search_tree import render_tree
 from heedful.search import Node
 from tests.commands import heedful
 from tests.messages.test_run_messages import vouch_for

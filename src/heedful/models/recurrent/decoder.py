@@ -1,8 +1,8 @@
 """The recurrent decoder: a bridge, a wiring around recurrent cells, and an output head.
 
-A bridge computes the first hidden state of every layer from the encoder's output; cell states of
+A bridge computes the first hidden state of each layer from the encoder's output; cell states of
 LSTMs start at zero unless the bridge copies those of the encoder, other parts of a state are empty.
-Invariant: a known target decoded at once gives the same as one step per token.
+Invariant: a known target decoded at once matches one decoded step by step.
 """
 
 from collections.abc import Sequence

@@ -99,7 +99,7 @@ DirectionConfig = Annotated[
 
 
 class RecurrentLayerWrapper(nn.Module):
-    """What happens before and after the cells of one layer.
+    """What happens before and after the cells of a layer.
 
     With `lower_attention`, the cells also read a context of the outputs of the layer below; its
     queries are the layer's input.

@@ -31,7 +31,7 @@ from heedful.shapes import Embedded, Summary
 
 
 class BottomLayerAttention(AttentionWiring):
-    """Attend with the bottom layer's last state; every layer reads the context (Wu et al. 2016).
+    """Attend with the bottom layer's last state; each layer reads the context (Wu et al. 2016).
 
     c_t = attend(s1_{t-1}); s1_t = cell([y_{t-1}; c_t], s1_{t-1}); sk_t = cell([s(k-1)_t; c_t],
     sk_{t-1})  (section 3). Attention need not wait for the top layer, so layers of neighboring
@@ -55,7 +55,7 @@ class BottomLayerAttention(AttentionWiring):
 
 
 class BottomLayerAttentionConfig(BaseConfig):
-    """Attend with the bottom layer; every layer reads the context (Wu et al. 2016, GNMT)."""
+    """Attend with the bottom layer; each layer reads the context (Wu et al. 2016, GNMT)."""
 
     type: Literal["bottom-layer-attention"] = "bottom-layer-attention"
 
@@ -169,7 +169,7 @@ class FinalStateWiringConfig(BaseConfig):
 
 
 class ConstantContextWiring(FinalStateWiring):
-    """No attention: every layer reads the source summary at every step (Cho et al. 2014).
+    """No attention: each layer reads the source summary at each step (Cho et al. 2014).
 
     h_t = g(y_{t-1}, h_{t-1}, c) (section 2.2); output from h_t, c and y_{t-1}. The paper's c and g
     are the encoder's `summary_layer` and GRU cells with `reset: after-with-context`.
@@ -185,7 +185,7 @@ class ConstantContextWiring(FinalStateWiring):
 
 
 class ConstantContextWiringConfig(BaseConfig):
-    """No attention: every step reads the source summary (Cho et al. 2014)."""
+    """No attention: each step reads the source summary (Cho et al. 2014)."""
 
     type: Literal["constant-context"] = "constant-context"
 

@@ -2,7 +2,7 @@
 
 The pre-output layer turns the vectors of a step (state before and after it, context, embedding of
 the token) into the features that predict the next token. Invariant: a wiring keeps nothing between
-calls; features depend on the vectors of their step alone, so that those of a known target are
+calls; features depend only on the vectors of their step, so that those of a known target are
 computed at once, unless they are fed back.
 """
 
@@ -36,7 +36,7 @@ CellStates = tuple[RecurrentState, ...]
 
 
 class StepVectors(NamedTuple):
-    """The vectors of one decoder step."""
+    """The vectors of a decoder step."""
 
     previous_state: Hidden
     state: Hidden
@@ -83,7 +83,7 @@ class PreOutput(nn.Module):
             self.projection = nn.Linear(input_size, num_outputs)
 
     def concat_parts(self, step_vectors: StepVectors) -> Float[Tensor, "B *S X"]:
-        """Concatenate the parts; with one context per source position, at every position."""
+        """Concatenate the parts; with one context per source position, at each position."""
         parts = [getattr(step_vectors, part) for part in self.parts]
         max_dim = max(part.dim() for part in parts)
         if max_dim > step_vectors.state.dim():
@@ -182,7 +182,7 @@ class RecurrentDecoderConfigBase(BaseConfig):
         return self.attention.build(query_size=self.hidden_size, memory_size=memory_size)
 
     def build_cells(self, input_size: int, context_size: int = 0) -> StackedCells:
-        """Build the cells; every layer reads a context of this size besides its input."""
+        """Build the cells; each layer reads a context of this size besides its input."""
         message = f"there is no layer {self.first_residual_layer}: num_layers is {self.num_layers}"
         hint = "choose a layer from 2 to num_layers, or remove the setting"
         is_valid = (self.first_residual_layer or 1) <= self.num_layers
@@ -229,7 +229,7 @@ class WiringState(NamedTuple):
 
 
 class WiringOutput(NamedTuple):
-    """Output of one decoder step; without attention, zero weights and no alignment."""
+    """Output of a decoder step; without attention, zero weights and no alignment."""
 
     pre_output_input: Float[Tensor, "B X"] | Float[Tensor, "B S X"]
     weights: Float[Tensor, "B 1 S"]

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from heedful.tasks.command_line import FileOption, FileOptions, PredictorLoader, Split
+from heedful.tasks.command_line import EnsembleWith, FileOption, FileOptions, PredictorLoader, Split
 from heedful.terminal import handle_stdout_errors
 
 
@@ -15,6 +15,7 @@ def classify(
     load: PredictorLoader,
     file: Annotated[str, Argument(help="texts, one per line; - is standard input")] = "-",
     *,
+    ensemble_with: EnsembleWith = None,
     as_json: Annotated[
         bool, Option("--json", help="print JSON lines with probabilities and weights")
     ] = False,
@@ -24,10 +25,12 @@ def classify(
     Example: heedful classify runs/trec questions.txt
 
     Example: echo "Who wrote Hamlet ?" | heedful classify runs/trec --json
+
+    Example: heedful classify runs/trec-1 --ensemble-with runs/trec-2 questions.txt
     """
     from heedful.data.text_files import display_name, read_lines
 
-    classifier = load()
+    classifier = load(ensemble_with=ensemble_with or ())
     with handle_stdout_errors():
         for result in classifier.predict(read_lines(file), location=display_name(file)):
             line = json.dumps(result.to_json(), ensure_ascii=False) if as_json else result.text

@@ -1,10 +1,11 @@
-"""The classifier: a trained text classifier with its tokenizer and labels.
+"""The classifier: a trained text classifier, or an ensemble, with tokenizer and labels.
 
 Invariant: the prediction for a text does not depend on the other texts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, zip_longest
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ from heedful.pytree import map_tensors
 from heedful.tasks.classification.model import TextClassifier
 from heedful.tokenization.tokenizer import check_no_surrogates
 from heedful.tokenization.tokenizer_pair import TokenizerPair
-from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
+from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, SPECIAL_TOKENS, UNK
 
 _BATCH_SIZE = 64
 _DIGITS = 6
@@ -59,15 +60,12 @@ class Classification(NamedTuple):
         return AttentionMap(self.source_tokens, [self.text], self.weights[None], title=self.source)
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values; docs/classification.md explains every field."""
+        """Return JSON values; docs/classification.md explains each field."""
         weights = None if self.weights is None else self.weights.astype(float).round(_DIGITS)
         return {
             "source": self.source,
             "label": self.text,
-            "probabilities": {
-                label: round(probability, _DIGITS)
-                for label, probability in self.probabilities.items()
-            },
+            "probabilities": {name: round(p, _DIGITS) for name, p in self.probabilities.items()},
             "source_tokens": list(self.source_tokens),
             "weights": None if weights is None else weights.tolist(),
         }
@@ -76,8 +74,25 @@ class Classification(NamedTuple):
         return render_notebook_html(self.attention_map) if self.attention_map else self.text
 
 
+def average_classifications(members: Sequence[Classification]) -> Classification:
+    """Average probabilities, and the weights of members that split the text like the first."""
+    first, tables = members[0], [member.probabilities for member in members]
+    means = {label: fmean(table[label] for table in tables) for label in first.probabilities}
+    ranked = sorted(means.items(), key=lambda item: item[1], reverse=True)
+    aligned = [member for member in members if _match(member.source_tokens, first.source_tokens)]
+    weights = [member.weights for member in aligned if member.weights is not None]
+    mean_weights = np.mean(weights, axis=0) if weights else None
+    return first._replace(text=ranked[0][0], probabilities=dict(ranked), weights=mean_weights)
+
+
+def _match(tokens: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether tokens are equal, apart from words that are unknown to one of two vocabularies."""
+    pairs = zip_longest(tokens, others)  # EOS is the last of both
+    return all(one == other or SPECIAL_TOKENS[UNK] in (one, other) for one, other in pairs)
+
+
 class Classifier:
-    """A trained text classifier with its tokenizer and labels."""
+    """A trained text classifier with its tokenizer and labels, and the rest of its ensemble."""
 
     def __init__(
         self,
@@ -89,6 +104,7 @@ class Classifier:
         self.model = accelerate_for_inference(model, device)
         self.tokenizers = tokenizers
         self.device = device
+        self.ensemble_with: Sequence[Classifier] = ()  # with the same labels, in any order
         self.labels = tokenizers.target.ids_to_tokens(
             range(NUM_SPECIAL_TOKENS, len(tokenizers.target))
         )
@@ -105,7 +121,8 @@ class Classifier:
         while texts := list(islice(stream, _BATCH_SIZE)):
             for index, text in enumerate(texts, start_index):
                 check_no_surrogates(text, location=f"{location}:{index}")
-            yield from self._classify(texts)
+            members = [member._classify(texts) for member in (self, *self.ensemble_with)]
+            yield from map(average_classifications, zip(*members, strict=True))
             start_index += len(texts)
 
     @torch.inference_mode()
@@ -168,7 +185,7 @@ class MacroF1(Metric):
     def sentence_statistics(
         self, outputs: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Array:
-        """Return true positives, false positives and false negatives of every label."""
+        """Return true positives, false positives and false negatives of each label."""
         labels = np.array([choices[0].strip() for choices in references])
         is_label = labels[:, None] == np.unique(labels)  # (texts, labels)
         is_output = np.array(outputs)[:, None] == np.unique(labels)

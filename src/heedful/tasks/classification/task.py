@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.data.batching import Batch
-from heedful.errors import check
+from heedful.errors import RunError, check
 from heedful.evaluation.registry import ACCURACY, LOSS, MetricSpec
 from heedful.models.scheduled_sampling import TeacherForcingConfig
 from heedful.shapes import Int
@@ -149,15 +149,21 @@ class ClassificationTask(PairTask):
     def build_predictor(
         self, members: Sequence[LoadedRun], device: torch.device, load_run: RunLoader
     ) -> Classifier:
-        message = "text classifiers cannot form an ensemble"
-        check(len(members) == 1, "ensemble_with", message, "give one run")
-        model = members[0].model
-        assert isinstance(model, TextClassifier), type(model)
-        return Classifier(model, members[0].tokenizers, device=device)
+        classifiers: list[Classifier] = []
+        for folder, config, tokenizers, model in members:
+            if not isinstance(model, TextClassifier):
+                message = f"this run {config.task.description}, but {members[0].folder} classifies"
+                raise RunError(str(folder), message, "leave it out")
+            classifiers.append(Classifier(model, tokenizers, device=device))
+            different = sorted(set(classifiers[0].labels) ^ set(classifiers[-1].labels))
+            message = f"its labels differ from those of {members[0].folder}: {', '.join(different)}"
+            check(not different, str(folder), message, "use runs with the same labels", RunError)
+        first, *first.ensemble_with = classifiers
+        return first
 
     @override
     def format_details(self, outputs: SystemOutputs) -> Iterator[str]:
-        """Yield a table of precision, recall and F1 of every label."""
+        """Yield a table of precision, recall and F1 of each label."""
         references = outputs.references
         statistics = METRICS["macro-f1"].sentence_statistics(outputs.texts, references)
         counts = statistics.sum(axis=0).reshape(-1, 3)

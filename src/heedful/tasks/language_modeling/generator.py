@@ -53,7 +53,7 @@ class TextGenerator(TextPredictor):
         options: SamplingOptions,
         seed: int = 0,
     ) -> list[str]:
-        """Return several continuations with the prompt; the first is that of `generate`."""
+        """Return multiple continuations with the prompt; the first is that of `generate`."""
         prompt_ids, state, last_ids = self._encode_prompt(prompt, num_samples)
         samples = sample(
             self._bounded,
@@ -94,7 +94,7 @@ class TextGenerator(TextPredictor):
             yield PredictedText(text, self.tokenizer.ids_to_tokens(ids))
 
     def evaluate(self, lines: Sequence[str]) -> list[MetricScore]:
-        """Return the perplexity of a text; every token has at least half a context before it."""
+        """Return the perplexity of a text; each token has at least half a context before it."""
         tokens = concatenate_lines(lines, self.tokenizer)
         windows = overlapping_windows(tokens, self.lm_batching)
         token_loss = compute_token_loss(self.model, windows, device=self.device)

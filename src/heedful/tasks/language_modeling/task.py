@@ -1,4 +1,4 @@
-"""Language modeling: predict every token of a running text from those before it."""
+"""Language modeling: predict each token of a running text from those before it."""
 
 from collections.abc import Sequence
 

@@ -63,7 +63,7 @@ class MaskFiller(TextPredictor):
 
     @torch.no_grad()
     def fill_mask(self, text: str, *, top_k: int = 5) -> list[list[MaskPrediction]]:
-        """Return the `top_k` most likely tokens for every "[MASK]" of a text."""
+        """Return the `top_k` most likely tokens for each "[MASK]" of a text."""
         ids = self._encode_masked(text)
         probs = self.model.predict(torch.tensor(ids, device=self.device)).exp()
         positions = [index for index, token in enumerate(ids) if token == self.model.mask_id]
@@ -77,7 +77,7 @@ class MaskFiller(TextPredictor):
     def predict(
         self, requests: Iterable[str], *, location: str = "text", start_index: int = 1
     ) -> Iterator[PredictedText]:
-        """Replace every "[MASK]" of each text by its most probable token."""
+        """Replace each "[MASK]" of each text by its most probable token."""
         for text in requests:
             filled = text
             for best, *_ in self.fill_mask(text, top_k=1):
@@ -113,7 +113,7 @@ class MaskFiller(TextPredictor):
 
 
 def _replace_subsequence(ids: list[int], subsequence: list[int], token: int) -> list[int]:
-    """Replace every occurrence of a subsequence by one token."""
+    """Replace each occurrence of a subsequence by one token."""
     result: list[int] = []
     index = 0
     while index < len(ids):
@@ -124,7 +124,7 @@ def _replace_subsequence(ids: list[int], subsequence: list[int], token: int) -> 
 
 
 class MaskedTextDataModule(TextDataModule):
-    """Running text with masked tokens; the mask depends on seed and batch position alone."""
+    """Running text with masked tokens; the mask depends only on seed and batch position."""
 
     @override
     def train_batches(self, cursor: DataCursor) -> LMBatchStream:

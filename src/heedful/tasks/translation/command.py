@@ -1,7 +1,7 @@
 """`heedful translate`: one output line per input line, in order; imports no torch.
 
 The work is split into chunks of requests, which one process or several translate into lines.
-Invariant: the lines of a chunk depend on the chunk alone, as its start index seeds what is sampled.
+Invariant: the lines of a chunk depend only on the chunk, as its start index seeds what is sampled.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from typer import Argument, Option
 
 from heedful.errors import check
-from heedful.parallel import WorkerJob, available_cores
-from heedful.tasks.command_line import PARALLEL_FILES, PredictorLoader
+from heedful.tasks.command_line import PARALLEL_FILES, EnsembleWith, PredictorLoader
 from heedful.terminal import BeamSize, Overrides, with_progress
 
 if TYPE_CHECKING:
@@ -37,9 +36,6 @@ CHUNK_SIZE = 1024  # texts; sorted by length, they fill batches well
 WORKER_CHUNK_SIZE = 256  # with several processes, so that none waits long at the end
 
 TextFile = Annotated[str, Argument(help="texts, one per line; - is standard input")]
-EnsembleWith = Annotated[
-    list[Path] | None, Option(metavar="RUN", help="add this run to the ensemble; repeatable")
-]
 NBest = Annotated[
     int | None,
     Option("--nbest", min=1, help="outputs, and lines, per text", show_default="the recipe's"),
@@ -155,8 +151,8 @@ class OutputBlock(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TranslationJob(WorkerJob[RequestChunk, OutputBlock]):
-    """Translate chunks with one run or an ensemble of runs."""
+class TranslationJob:
+    """A `WorkerJob`: translates chunks with one run or an ensemble of runs."""
 
     load: PredictorLoader
     output_types: tuple[str, ...]
@@ -232,7 +228,7 @@ def _run_job(
 
 
 def number_chunks(chunks: Iterable[list[Request]]) -> Iterator[RequestChunk]:
-    """Add the index of its first text, counted from 1, to every chunk."""
+    """Add the index of its first text, counted from 1, to each chunk."""
     start_index = 1
     for requests in chunks:
         yield RequestChunk(start_index, requests)
@@ -246,6 +242,8 @@ def choose_num_processes(num_workers: int, load: PredictorLoader, *, num_texts: 
     message = f"several processes cannot share the device {load.device_type!r}"
     hint = "remove --num-workers, or add --device cpu"
     check(load.device_type == "cpu", "--num-workers", message, hint)
+    from heedful.parallel import available_cores
+
     max_processes = num_workers or available_cores()
     if num_texts is None:
         return max_processes

@@ -62,7 +62,7 @@ class TranslationOutputs(SystemOutputs):
 
     @cached_property
     def _scored(self) -> dict[str, list[str]]:
-        """The first reference of every source, scored by the model."""
+        """The first reference of each source, scored by the model."""
         pairs = zip(self.sources, self.references, strict=True)
         return self._decode([Request(source, target=choices[0]) for source, choices in pairs])
 

@@ -1,6 +1,6 @@
 """The files of `heedful translate`: requests in, output lines out.
 
-Line n of every input file belongs to line n of the others; all are read together. Every text gives
+Line n of each input file belongs to line n of the others; all are read together. Each text gives
 the same number of output lines: one of JSON, else one for each of its `n_best` outputs, empty ones
 if there are fewer. Files are written before standard output: whoever has read a line of it finds
 the matching lines in the files.
@@ -199,7 +199,7 @@ OUTPUT_TYPES = (*_LINE_WRITERS, *_JSON_WRITERS)
 def format_lines(
     output_type: str, translation: Translation, n_best: int, aligner: Aligner
 ) -> list[str]:
-    """Return all lines of one output type for a text."""
+    """Return all lines of an output type for a text."""
     if output_type in _JSON_WRITERS:
         fields = translation.to_json(**_JSON_WRITERS[output_type])
         return [json.dumps(fields, ensure_ascii=False)]

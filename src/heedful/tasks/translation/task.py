@@ -62,7 +62,7 @@ def build_ensemble(members: Sequence[LoadedRun], device: torch.device) -> Decoda
     expected = members[0].tokenizers
     for folder, config, tokenizers, model in members:
         if not isinstance(model, Seq2SeqModel):
-            message = f"this run is a {config.model.type}; only translation models form an ensemble"
+            message = f"this run is a {config.model.type}, not a translation model"
             raise RunError(str(folder), message, "leave it out")
         for side in ("source", "target"):
             difference = _first_difference(getattr(expected, side), getattr(tokenizers, side))

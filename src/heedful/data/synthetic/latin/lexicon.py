@@ -1,6 +1,6 @@
 """The words of the Latin corpus, read from .tsv files, with all their inflected forms.
 
-Forms are computed once per lexicon; sampling a sentence only looks them up. Every form also
+Forms are computed once per lexicon; sampling a sentence only looks them up. Each form also
 carries its readings: which genders, numbers and cases its spelling allows.
 Invariant: no form belongs to two words.
 """
@@ -85,7 +85,7 @@ class Word(NamedTuple):
 
 
 def reading(gender: Gender, number: Number, case: Case) -> int:
-    """Return the bit of one gender, number and case."""
+    """Return the bit of a gender, number and case."""
     return 1 << ((gender * 2 + number) * 6 + case)
 
 

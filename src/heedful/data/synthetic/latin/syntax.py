@@ -1,7 +1,7 @@
 """Noun phrases and clauses, written in Latin and in English.
 
 A `Clause` holds the content of a sentence; an order of its slots is how Latin arranges it. The
-English depends on the clause alone, so all word orders of a clause have the same translation.
+English depends only on the clause, so all word orders of a clause have the same translation.
 Common nouns are definite in English, because Latin has no article to translate.
 """
 
@@ -258,7 +258,7 @@ class Clause(NamedTuple):
 
 
 def latin_slots(clause: Clause) -> Chunks:
-    """Return the Latin words of every slot that is not empty."""
+    """Return the Latin words of each slot that is not empty."""
     question = clause.question.latin if clause.question else ""
     if clause.is_command:
         verb = [clause.verb.forms.imperatives[clause.number]]
