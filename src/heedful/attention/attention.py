@@ -93,13 +93,8 @@ class Attention(nn.Module, ABC):
 
         If it continues another one, `start_positions` is the position of each row's first key.
         """
-        check(
-            values.size(-2) > 0,
-            "attention",
-            "the source sequence is empty",
-            "remove empty lines, or append EOS to every source",
-            DataError,
-        )
+        hint = "remove empty lines, or append EOS to every source"
+        check(values.size(-2), "attention", "the source sequence is empty", hint, DataError)
         head_values, head_keys = self._project_memory(values, values if keys is None else keys)
         mask = mask.expand(*values.shape[:-2], -1, -1)  # (*B, T or 1, S)
         if head_values.dim() > values.dim():

@@ -39,12 +39,9 @@ class RotaryScoreConfig(BaseConfig):
     """Ratio of the longest to the shortest wavelength, approximately."""
 
     def build(self, *, query_size: int, key_size: int, num_heads: int | None) -> ScoreFunction:
-        check(
-            query_size % 2 == 0 and key_size % 2 == 0,
-            "score.type",
-            f"'rotary' needs even sizes, but queries have {query_size} and keys {key_size}",
-            "make both sizes even, or choose 'alibi' or 'relative-position-bias' in a 'sum'",
-        )
+        message = f"'rotary' needs even sizes, but queries have {query_size} and keys {key_size}"
+        hint = "make both sizes even, or choose 'alibi' or 'relative-position-bias' in a 'sum'"
+        check(query_size % 2 == 0 and key_size % 2 == 0, "score.type", message, hint)
         inner = self.score.build(query_size=query_size, key_size=key_size, num_heads=num_heads)
         return RotaryScore(inner, self.base)
 
@@ -97,29 +94,21 @@ class AttentionConfig(BaseConfig):
     ) -> Attention:
         heads = self.multi_head
         if heads is None:
-            check(
-                output_size in {None, memory_size},
-                "attention.multi_head",
-                f"a single head returns contexts of the memory size {memory_size}, but "
-                f"{output_size} is needed",
-                "set multi_head, or make both sizes equal",
-            )
+            sizes = f"the memory size {memory_size}, but {output_size} is needed"
+            message = f"a single head returns contexts of {sizes}"
+            hint = "set multi_head, or make both sizes equal"
+            check(output_size in {None, memory_size}, "attention.multi_head", message, hint)
             return self._build_single_head(query_size, memory_size, None)
-        check(
-            heads.head_dim is not None or memory_size % heads.num_heads == 0,
-            "multi_head.num_heads",
-            f"the memory size {memory_size} is not divisible by {heads.num_heads} heads",
-            "choose a divisor of the memory size, or set head_dim",
-        )
+        message = f"the memory size {memory_size} is not divisible by {heads.num_heads} heads"
+        hint = "choose a divisor of the memory size, or set head_dim"
+        is_valid = heads.head_dim is not None or memory_size % heads.num_heads == 0
+        check(is_valid, "multi_head.num_heads", message, hint)
         head_dim = heads.head_dim or memory_size // heads.num_heads
         inner = self._build_single_head(head_dim, head_dim, heads.num_heads)
-        check(
-            not inner.readout.is_per_position,
-            "multi_head",
-            "the readout 'per-position' does not work with several heads: its contexts cannot be "
-            "merged",
-            "remove multi_head, or choose another readout",
-        )
+        reason = "its contexts cannot be merged"
+        message = f"the readout 'per-position' does not work with several heads: {reason}"
+        hint = "remove multi_head, or choose another readout"
+        check(not inner.readout.is_per_position, "multi_head", message, hint)
         options = {**heads.options(), "head_dim": head_dim, "output_size": output_size}
         return MultiHeadAttention(inner, query_size=query_size, memory_size=memory_size, **options)
 
@@ -141,24 +130,15 @@ def build_self_attention(
     """Build attention of a source over itself; settings that need targets are errors."""
     attention = config.build(query_size=query_size, memory_size=memory_size)
     attention.role = "self"
-    check(
-        not attention.readout.is_per_position,
-        f"{config_path}.readout.type",
-        f"{config.readout.type!r} returns a context for every source position, but self-attention "
-        f"needs one per query",
-        "choose the readout 'weighted-sum'",
-    )
-    check(
-        not config.auxiliary_losses,
-        f"{config_path}.auxiliary_losses",
-        "self-attention does not support auxiliary losses",
-        "remove auxiliary_losses",
-    )
-    check(
-        not attention.has_auxiliary_losses,
-        f"{config_path}.alignment.type",
-        f"{config.alignment.type!r} learns from the likelihood of target tokens, but "
-        f"self-attention has no targets",
-        "choose 'gumbel-softmax' or 'straight-through'",
-    )
+    readout, alignment = repr(config.readout.type), repr(config.alignment.type)
+    contexts = "a context for every source position, but self-attention needs one per query"
+    message = f"{readout} returns {contexts}"
+    is_valid, hint = not attention.readout.is_per_position, "choose the readout 'weighted-sum'"
+    check(is_valid, f"{config_path}.readout.type", message, hint)
+    message, hint = "self-attention does not support auxiliary losses", "remove auxiliary_losses"
+    check(not config.auxiliary_losses, f"{config_path}.auxiliary_losses", message, hint)
+    targets = "target tokens, but self-attention has no targets"
+    message = f"{alignment} learns from the likelihood of {targets}"
+    hint = "choose 'gumbel-softmax' or 'straight-through'"
+    check(not attention.has_auxiliary_losses, f"{config_path}.alignment.type", message, hint)
     return attention

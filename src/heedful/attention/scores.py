@@ -143,13 +143,10 @@ class ContentScoreConfigBase(BaseConfig):
         return self.module_class(*(query_size, key_size)[: self.num_sizes], **self.options())
 
     def build(self, *, query_size: int, key_size: int, num_heads: int | None) -> ScoreFunction:
-        check(
-            query_size == key_size or not self.needs_equal_sizes,
-            "score.type",
-            f"{type_of(type(self))!r} needs equal sizes, but queries have {query_size} and keys "
-            f"{key_size}",
-            "make the sizes equal, or choose 'bilinear' or 'additive'",
-        )
+        sizes = f"queries have {query_size} and keys {key_size}"
+        message = f"{type_of(type(self))!r} needs equal sizes, but {sizes}"
+        hint = "make the sizes equal, or choose 'bilinear' or 'additive'"
+        check(query_size == key_size or not self.needs_equal_sizes, "score.type", message, hint)
         return build_per_head_score(lambda: self.build_single_head(query_size, key_size), num_heads)
 
 

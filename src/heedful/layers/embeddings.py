@@ -67,15 +67,17 @@ class TokenEmbedding(nn.Module):
         return self.dropout(vectors if self.norm is None else self.norm(vectors))
 
 
-def tie_weights(projection: nn.Linear, embedding: TokenEmbedding) -> None:
+def tie_weights(
+    projection: nn.Linear,
+    embedding: TokenEmbedding,
+    setting: str = "embeddings",
+    untied: str = "'separate'",
+) -> None:
     """Use the embeddings as weights of an output layer (Press and Wolf 2017)."""
     output_shape, input_shape = projection.weight.shape, embedding.embedding.weight.shape
-    check(
-        output_shape == input_shape,
-        "embeddings",
-        f"output weights have size {output_shape[1]}, but embeddings have size {input_shape[1]}",
-        "make both sizes equal, or do not tie them",
-    )
+    sizes = f"size {output_shape[1]}, but embeddings have size {input_shape[1]}"
+    hint = f"make both sizes equal, or set {setting.removeprefix('model.')} to {untied}"
+    check(output_shape == input_shape, setting, f"output weights have {sizes}", hint)
     projection.weight = embedding.embedding.weight
 
 
@@ -83,21 +85,14 @@ def share_embeddings(source: TokenEmbedding, target: TokenEmbedding) -> None:
     """Use the target embeddings for the source, too."""
     check_shared_vocabulary(source.embedding.num_embeddings, target.embedding.num_embeddings)
     source_size, target_size = source.embedding.embedding_dim, target.embedding.embedding_dim
-    check(
-        source_size == target_size,
-        "embeddings",
-        f"source embeddings have size {source_size}, but target embeddings have size {target_size}",
-        "make both sizes equal, or set embeddings to 'separate'",
-    )
+    sizes = f"size {source_size}, but target embeddings have size {target_size}"
+    hint = "make both sizes equal, or set embeddings to 'separate'"
+    check(source_size == target_size, "embeddings", f"source embeddings have {sizes}", hint)
     source.embedding.weight = target.embedding.weight
 
 
-def check_shared_vocabulary(source_vocab_size: int, target_vocab_size: int) -> None:
+def check_shared_vocabulary(source_size: int, target_size: int) -> None:
     """Raise ConfigError if source and target cannot share embeddings."""
-    check(
-        source_vocab_size == target_vocab_size,
-        "embeddings",
-        f"the source vocabulary has {source_vocab_size} tokens, but the target vocabulary has "
-        f"{target_vocab_size}",
-        "set tokenizers.type to 'shared', or embeddings to 'separate'",
-    )
+    sizes = f"{source_size} tokens, but the target vocabulary has {target_size}"
+    hint = "set tokenizers.type to 'shared', or embeddings to 'separate'"
+    check(source_size == target_size, "embeddings", f"the source vocabulary has {sizes}", hint)

@@ -245,12 +245,10 @@ class BlockSelfAttentionConfig(BaseConfig):
     """Positions per block; 256 in the paper."""
 
     def build(self, attention: Attention, *, size: int) -> SelfAttention:
-        check(
-            not attention.is_stateful,
-            "attention_types.type",
-            "'block' computes all blocks at once, but this attention depends on earlier alignments",
-            "use 'full', or another score or alignment",
-        )
+        reason = "this attention depends on earlier alignments"
+        message = f"'block' computes all blocks at once, but {reason}"
+        hint = "use 'full', or another score or alignment"
+        check(not attention.is_stateful, "attention_types.type", message, hint)
         return BlockSelfAttention(attention, block_size=self.block_size)
 
 
@@ -372,12 +370,9 @@ class CompressedSelfAttentionConfig(BaseConfig):
     """Positions that are compressed into one; 3 in the paper."""
 
     def build(self, attention: Attention, *, size: int) -> SelfAttention:
-        check(
-            not attention.needs_positions,
-            "attention_types.type",
-            "compressed positions have no index, but this attention depends on positions",
-            "use 'full', or a score and an alignment that depend on content alone",
-        )
+        message = "compressed positions have no index, but this attention depends on positions"
+        hint = "use 'full', or a score and an alignment that depend on content alone"
+        check(not attention.needs_positions, "attention_types.type", message, hint)
         return CompressedSelfAttention(attention, size=size, stride=self.stride)
 
 

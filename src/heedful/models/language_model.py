@@ -322,14 +322,5 @@ class LanguageModelConfig(LanguageModelConfigBase):
         model = LanguageModel(embedding, backbone, lm_head, dropout)
         self.init.initialize(model)
         if self.tie_embeddings:
-            tie_lm_head(lm_head, embedding)
+            tie_weights(lm_head, embedding, "model.tie_embeddings", "false")
         return model
-
-
-def tie_lm_head(projection: nn.Linear, embedding: TokenEmbedding) -> None:
-    """Use embeddings as output weights, if both have the same size."""
-    output_size, embedding_size = projection.in_features, embedding.embedding.embedding_dim
-    message = f"output weights have size {output_size}, but embeddings have size {embedding_size}"
-    hint = "make both sizes equal, or set tie_embeddings to false"
-    check(output_size == embedding_size, "model.tie_embeddings", message, hint)
-    tie_weights(projection, embedding)

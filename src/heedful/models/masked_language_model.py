@@ -17,10 +17,10 @@ from typing_extensions import override
 from heedful.config import BaseConfig
 from heedful.data.token_stream import LMBatch
 from heedful.errors import check
+from heedful.layers.embeddings import tie_weights
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
 from heedful.models.base import Encoder, ModelOutput
 from heedful.models.encoder_decoder import EncoderConfig
-from heedful.models.language_model import tie_lm_head
 from heedful.models.transformer import TransformerEncoderConfig
 from heedful.shapes import Float, Int, TokenIds
 from heedful.tokenization.vocabulary import BOS, EOS, NUM_SPECIAL_TOKENS, PAD
@@ -169,5 +169,5 @@ class MaskedLanguageModelConfig(BaseConfig):
         )
         self.init.initialize(model)
         if self.tie_embeddings:
-            tie_lm_head(model.projection, encoder.embedding)
+            tie_weights(model.projection, encoder.embedding, "model.tie_embeddings", "false")
         return model

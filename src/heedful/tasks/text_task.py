@@ -119,12 +119,10 @@ class TextTask(Task):
     def check_config(self, config: ExperimentConfig) -> None:
         self.check_sources(config)
         tokenizers = config.tokenizers
-        check(
-            isinstance(tokenizers, SharedTokenizerConfig),
-            "tokenizers.type",
-            f"a {config.model.type} has one tokenizer, but this is '{tokenizers.type}'",
-            "set `tokenizers: {type: shared, tokenizer: {type: character}}`, or another tokenizer",
-        )
+        message = f"a {config.model.type} has one tokenizer, but this is '{tokenizers.type}'"
+        example = "`tokenizers: {type: shared, tokenizer: {type: character}}`"
+        is_shared = isinstance(tokenizers, SharedTokenizerConfig)
+        check(is_shared, "tokenizers.type", message, f"set {example}, or another tokenizer")
         regularization = getattr(tokenizers.tokenizer, "subword_regularization", None)
         location = "tokenizers.tokenizer.subword_regularization"
         message = "works only with pairs of texts: running text is tokenized once"

@@ -30,7 +30,7 @@ def test_tying_different_sizes_is_an_error():
         tie_weights(nn.Linear(5, 7), TokenEmbedding(7, 4, dropout=0.0))
     assert str(caught.value) == (
         "embeddings: output weights have size 5, but embeddings have size 4\n"
-        "  make both sizes equal, or do not tie them"
+        "  make both sizes equal, or set embeddings to 'separate'"
     )
 
 

@@ -158,14 +158,11 @@ class MaskedLanguageModelingTask(TextTask):
 
     @override
     def check_config(self, config: ExperimentConfig) -> None:
-        sampling = config.training.scheduled_sampling
-        check(
-            isinstance(sampling, TeacherForcingConfig),
-            "training.scheduled_sampling.type",
-            f"a {config.model.type} predicts no token from its own outputs, so "
-            f"'{sampling.type}' has no effect",
-            "remove training.scheduled_sampling",
-        )
+        sampling, model = config.training.scheduled_sampling, config.model.type
+        no_effect = f"so '{sampling.type}' has no effect"
+        message = f"a {model} predicts no token from its own outputs, {no_effect}"
+        is_valid, location = isinstance(sampling, TeacherForcingConfig), "scheduled_sampling"
+        check(is_valid, f"training.{location}.type", message, f"remove training.{location}")
         super().check_config(config)
 
     @override

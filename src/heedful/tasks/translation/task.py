@@ -83,12 +83,9 @@ def _add_language_model(
         hint = "name a run whose model has `type: language-model`"
         raise ConfigError(_LANGUAGE_MODEL, message, hint)
     difference = _first_difference(first.tokenizers.target, lm_run.tokenizers.target)
-    check(
-        not difference,
-        _LANGUAGE_MODEL,
-        f"the vocabulary of {lm_run.folder} differs from that of the target texts: {difference}",
-        "train it on target texts with their tokenizer",
-    )
+    message = f"the vocabulary of {lm_run.folder} differs from that of the target texts: "
+    hint = "train it on target texts with their tokenizer"
+    check(not difference, _LANGUAGE_MODEL, message + difference, hint)
     return ShallowFusion(
         model,
         accelerate_for_inference(lm_run.model, device),
