@@ -5,8 +5,10 @@ sections are the mechanism itself, and what is known of the sizes.
 """
 
 from tests.documents.paper_numbers import (
+    GNMT,
     NOT_IN_PAPER,
     Sections,
+    batch,
     join,
 )
 
@@ -61,6 +63,26 @@ MECHANISM_NUMBERS: dict[str, Sections] = {
             }
         },
     ),
+    "xu-2015-hard": join(
+        {
+            "3.1.2": {"model.*coder.cell.type": "lstm", "model.decoder.embedding_size": 512},
+            "4.1": {
+                "model.decoder.attention.alignment.type": "sampled",
+                "model.decoder.attention.alignment.baseline.momentum": 0.9,
+                "model.decoder.attention.alignment.soft_probability": 0.5,
+            },
+            "authors' code": {
+                "model.decoder.hidden_size": 1000,
+                "model.decoder.attention.score.type": "additive",
+                "model.decoder.attention.alignment.reward_scale": 0.1,
+                "model.decoder.attention.alignment.entropy_bonus": 0.002,
+                "model.decoder.attention.alignment.baseline.type": "moving-average",
+                "training.batching.max_tokens": batch(64),
+                "training.optimizer.type": "adam",
+            },
+        },
+        OURS,
+    ),
     "wu-2018-hard": join(
         {
             "abstract": {
@@ -84,6 +106,15 @@ MECHANISM_NUMBERS: dict[str, Sections] = {
                 "model.decoder.attention.score.type": "from general knowledge",
             },
         },
+        OURS,
+    ),
+    "raffel-2017-monotonic": join(MONOTONIC, LSTM_WITH_ADDITIVE_SCORE, OURS),
+    "chiu-2018-mocha": join(
+        {
+            "abstract": {"model.decoder.attention.alignment.type": "monotonic-chunkwise"},
+            "3.1": {"model.decoder.attention.alignment.chunk_size": 2},
+        },
+        LSTM_WITH_ADDITIVE_SCORE,
         OURS,
     ),
     "peters-2019-entmax": join(
@@ -125,5 +156,43 @@ MECHANISM_NUMBERS: dict[str, Sections] = {
             },
         },
         OURS,
+    ),
+    "bengio-2015-sampling": join(
+        {
+            "2.4": {"training.scheduled_sampling.type": "inverse-sigmoid"},
+            "4.1": {"model.*coder.cell.type": "lstm", "model.*coder.hidden_size": 512},
+        },
+        OURS,
+        {
+            NOT_IN_PAPER: {
+                "training.scheduled_sampling.k": "ours",
+                "model.decoder.attention.score.type": "ours",
+            }
+        },
+    ),
+    "gnmt-2016-rl": join(
+        {section: rows for section, rows in GNMT.items() if section != "8.3"},
+        {
+            "5": {
+                "training.objective.type": "reinforce",
+                "training.objective.reward": "gleu",
+                "training.objective.num_samples": 15,
+                "training.objective.mle_weight": 0.017,
+                "training.objective.baseline": "mean",
+            },
+            "8.3": {
+                "model.*coder.dropout": 0.2,
+                "model.init.type": "uniform",
+                "model.init.bound": 0.04,
+                "training.batching.max_tokens": batch(128),
+                "training.max_grad_norm": 5,
+            },
+            NOT_IN_PAPER: {
+                "training.max_steps": "until the score stops rising in the paper",
+                "training.optimizer.*": "ours",
+                "training.lr_scheduler.*": "ours",
+                "training.metric_for_best_model": "ours",
+            },
+        },
     ),
 }

@@ -576,6 +576,7 @@ DEEP_ATT: Sections = {
         "model.*coder.type": "recurrent",
         "model.*coder.cell.type": "lstm",
         "model.encoder.direction.type": "alternating",
+        "model.encoder.num_columns": 2,
         "model.encoder.connection.type": "fast-forward",
         "model.encoder.connection.halve_shortcut": True,
     },
@@ -587,7 +588,8 @@ DEEP_ATT: Sections = {
         "model.encoder.num_layers": 9,
         "model.decoder.num_layers": 7,
         "model.*coder.embedding_size": 256,
-        "model.*coder.hidden_size": 512,
+        "model.encoder.hidden_size": 2 * 512,  # of both columns
+        "model.decoder.hidden_size": 512,
         "model.encoder.connection.shortcut_size": 4 * 512,
     },
     "4.3": {

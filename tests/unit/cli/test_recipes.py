@@ -8,9 +8,9 @@ from tests.commands import heedful
 def test_recipes_are_listed_with_variants_and_summary(capsys, monkeypatch):
     listed = heedful(capsys, monkeypatch, "recipes").out.split("\n\n")[0].splitlines()
     assert [line.split()[0] for line in listed] == [name for name, _ in recipe_groups()]
-    (line,) = (line for line in listed if line.startswith("gnmt-2016 "))
+    (line,) = (line for line in listed if line.startswith("deepatt-2016 "))
     assert line.split()[1] == "small"
-    assert line.endswith(load_recipe("gnmt-2016").info.summary)
+    assert line.endswith(load_recipe("deepatt-2016").info.summary)
 
 
 def test_printed_recipe_loads_as_a_file(capsys, monkeypatch, tmp_path):
