@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from heedful.config import parse_override, read_settings, to_yaml, validate_settings
 from heedful.errors import RunError, check
 from heedful.recipes import Recipe
-from heedful.storage.atomic import atomic_replace, explain_os_errors, write_text
+from heedful.storage.atomic import atomic_replace, explain_os_errors, remove_path, write_text
 from heedful.storage.manifest import (
     MANIFEST,
     read_and_verify_manifest,
@@ -58,6 +58,20 @@ class Run:
     def exists(self) -> bool:
         """Whether the folder has a recipe."""
         return (self.folder / _CONFIG).exists()
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether a checkpoint was saved, even if it is corrupt now."""
+        return any(self.checkpoints.glob("[!.]*"))
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether there are parameters or checkpoints."""
+        return (self.folder / MANIFEST).exists() or self.has_checkpoints
+
+    def discard_recipe(self) -> None:
+        """Remove the recipe, so that the folder can be initialized again."""
+        remove_path(self.folder / _CONFIG)
 
     def initialize(self, recipe: Recipe, tokenizers: TokenizerPair) -> None:
         """Write recipe and tokenizers."""

@@ -116,12 +116,12 @@ def prepare(
     from heedful.data.dataset_builder import SHARD_SIZE
     from heedful.data.sharded_dataset import PreparedDataConfig
     from heedful.experiment import build_prepared_dataset
+    from heedful.experiment.data_modules import require_training_data
     from heedful.recipes import load_recipe
     from heedful.storage.atomic import lock_folder
 
     config = load_recipe(recipe, [*file_overrides(files), *(overrides or [])])
-    hint = f"give {config.task.file_options.usage()}"
-    check(config.data.train is not None, "data.train", "the recipe names no training data", hint)
+    require_training_data(config)
     message = "this data is already tokenized"
     hint = "name the texts that the tokens were made from"
     check(not isinstance(config.data.train, PreparedDataConfig), "data.train.type", message, hint)

@@ -157,7 +157,7 @@ def plan_runs(
 def check_unchanged(planned: PlannedRun, budget: Budget) -> None:
     """Raise RunError if the folder has a run with other settings or another budget."""
     run = Run(planned.folder)
-    if not run.exists:
+    if not (run.exists and run.is_saved):
         return
     recipe = run.read_recipe()
     old, new = (

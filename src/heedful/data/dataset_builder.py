@@ -36,12 +36,13 @@ from heedful.data.examples import (
 from heedful.data.filtering import DuplicateFinder, FilterConfig, check_not_empty, hash_pairs
 from heedful.data.sharded_dataset import DUPLICATES_FILE, TOKENIZER_FOLDER, shard_name, write_shard
 from heedful.data.sources import SourceConfig
-from heedful.errors import CorruptRunError, DataError, RunError
+from heedful.errors import CorruptRunError, DataError, RunError, check
 from heedful.parallel import available_cores, worker_pool
 from heedful.storage.atomic import (
     atomic_replace,
     clean_up_interrupted,
     explain_os_errors,
+    remove_path,
     write_text,
 )
 from heedful.storage.manifest import MANIFEST, read_and_verify_manifest, write_manifest
@@ -242,6 +243,7 @@ class DatasetBuilder:
     on_progress: ProgressCallback
     tokenizers: TokenizerPair | None = None  # default: new ones, trained on a sample of the data
     workers: int | None = None  # default: one per core
+    replaces_other_tokens: bool = False  # made with other settings; else they are an error
 
     @property
     def format(self) -> ExampleFormat:
@@ -275,11 +277,13 @@ class DatasetBuilder:
         current = self.config.as_metadata()
         if saved.get("settings") != current:
             setting, old, new = next(differences(saved.get("settings") or {}, current))
-            raise RunError(
-                str(self.folder),
-                f"the folder holds tokens made with {setting}={old}, but now it is {new}",
-                "use the settings it was started with, or name another folder",
-            )
+            message = f"the folder holds tokens made with {setting}={old}, but now it is {new}"
+            hint = "use the settings it was started with, or name another folder"
+            check(self.replaces_other_tokens, str(self.folder), message, hint, RunError)
+            self.log_message(f"{self.folder}: {message}; reading the data again")
+            remove_path(self.folder)
+            self.folder.mkdir()
+            return None
         shards = [ShardSpec(*spec) for spec in saved["shards"]]
         return ShardingPlan(saved["num_rows"], saved["held_out"], shards), saved["complete"]
 

@@ -61,7 +61,7 @@ def with_largest_batch_size(
 
 def with_saved_batch_size(recipe: Recipe, run: Run) -> Recipe:
     """Set the batch size that was found when the run was started."""
-    if not run.exists:
+    if not (run.exists and run.is_saved):
         return recipe
     return _with_batch_size(recipe, recipe.task.batch_size(run.read_recipe()))
 

@@ -27,15 +27,19 @@ from heedful.training.progress import ProgressReporter, print_line
 TOKENS_FOLDER = "tokens"  # of a run whose data does not fit into memory
 
 
+def require_training_data(recipe: Recipe) -> Any:
+    """Return the training data that a recipe names; raise ConfigError if there is none."""
+    hint = f"give {recipe.task.file_options.usage()}"
+    check(recipe.data.train, "data.train", "the recipe names no training data", hint)
+    return recipe.data.train
+
+
 def load_data(recipe: Recipe, run: Run, console: Console) -> DataModule:
     """Load the data of a recipe; a new run trains its tokenizers on it."""
-    data = recipe.data
-    if data.train is None:
-        hint = f"give {recipe.task.file_options.usage()}"
-        raise ConfigError("data.train", "the recipe names no training data", hint)
-    print_line(console, f"reading {data.train.describe()}")
-    if isinstance(data.train, PreparedDataConfig):
-        prepared = open_prepared_dataset(recipe, data.train)
+    data, train = recipe.data, require_training_data(recipe)
+    print_line(console, f"reading {train.describe()}")
+    if isinstance(train, PreparedDataConfig):
+        prepared = open_prepared_dataset(recipe, train)
         return _build_from_prepared(recipe, run, prepared, console)
     folder, max_examples = run.folder / TOKENS_FOLDER, data.max_in_memory_examples
     if not folder.exists():
@@ -46,7 +50,9 @@ def load_data(recipe: Recipe, run: Run, console: Console) -> DataModule:
         unit = recipe.task.example_format.name
         print_line(console, f"more than {max_examples} {unit}: saving their tokens in {folder}")
     tokenizers = run.read_tokenizers(recipe) if run.exists else None
-    prepared = build_prepared_dataset(recipe, folder, console, tokenizers=tokenizers)
+    prepared = build_prepared_dataset(
+        recipe, folder, console, tokenizers=tokenizers, replaces_other_tokens=not run.exists
+    )
     return _build_from_prepared(recipe, run, prepared, console)
 
 
@@ -129,10 +135,12 @@ def build_prepared_dataset(
     tokenizers: TokenizerPair | None = None,
     workers: int | None = None,
     shard_size: int = dataset_builder.SHARD_SIZE,
+    replaces_other_tokens: bool = False,
 ) -> PreparedDataset:
     """Tokenize the training data of a recipe into files, or what is missing of them.
 
-    One process may write to a folder at a time; any number may read it.
+    Tokens made with other settings are replaced, or are an error. One process may write to a folder
+    at a time; any number may read it.
     """
     sources, unit = _training_sources(recipe), recipe.task.example_format.name
     large = f"more than {recipe.data.max_in_memory_examples} {unit}"
@@ -161,6 +169,7 @@ def build_prepared_dataset(
             on_progress=on_progress,
             tokenizers=tokenizers,
             workers=workers,
+            replaces_other_tokens=replaces_other_tokens,
         ).build()
 
 

@@ -26,6 +26,7 @@ from heedful.tasks.task import BatchShape, DataModule, VocabSizes
 Formula = Callable[[Sequence[Any], Any], int]
 """FLOPs, from the arguments and the output of an operator."""
 
+_SMALL_VOCABULARIES = VocabSizes(16, 16)
 _MODELS: TypeAdapter[ModelConfig] = TypeAdapter(ModelConfig)
 _aten = torch.ops.aten
 
@@ -35,6 +36,11 @@ def training_flops_per_target(recipe: Recipe, data_module: DataModule) -> float:
     shape = recipe.task.mean_shape(list(data_module.validation_batches()))
     sizes = VocabSizes.from_tokenizers(data_module.tokenizers)
     return _training_flops(recipe.model.model_dump_json(), sizes, shape)
+
+
+def check_trainable(recipe: Recipe) -> None:
+    """Raise what the first batch would raise: take a step on the meta device, without the data."""
+    _training_flops(recipe.model.model_dump_json(), _SMALL_VOCABULARIES, BatchShape(2, 2))
 
 
 @cache

@@ -13,10 +13,11 @@ from pathlib import Path
 from rich.console import Console
 
 from heedful.config import differences, fields_with_role
-from heedful.errors import RunError, StorageError, check
+from heedful.errors import ConfigError, RunError, StorageError, check
 from heedful.experiment.batch_size import with_largest_batch_size, with_saved_batch_size
-from heedful.experiment.data_modules import load_data
+from heedful.experiment.data_modules import load_data, require_training_data
 from heedful.experiment.environment import InterruptedUnsavedError, handle_stop_signals
+from heedful.experiment.flops import check_trainable
 from heedful.experiment.job import BAD_STEPS_FOLDER, TrainingJob
 from heedful.recipes import Recipe
 from heedful.runs import Run, resolve_device
@@ -27,6 +28,7 @@ from heedful.training.config import TrainingConfig
 from heedful.training.distributed import init_distributed
 from heedful.training.progress import print_line
 from heedful.training.state import ResumableBatches, TrainingResult, finished_progress
+from heedful.training.trackers import check_trackers
 
 _RESUMABLE_SETTINGS = (
     "info",
@@ -48,8 +50,12 @@ def train(
     """Train a recipe into a folder, or resume what is there.
 
     `report_to` names trackers; `auto_find_batch_size` looks for the largest batch that fits into
-    memory, or into `memory_limit` bytes.
+    memory, or into `memory_limit` bytes. What the recipe cannot do is reported before anything is
+    read or written.
     """
+    require_training_data(recipe)
+    check_trackers(report_to)
+    check_trainable(recipe)
     run, strategy = Run(output_dir), recipe.training.distributed_strategy
     with ExitStack() as stack:
         ranks = init_distributed(resolve_device(device), strategy)
@@ -147,7 +153,7 @@ def _find_snapshot(run: Run, recipe: Recipe, checkpoints: CheckpointManager) -> 
         return checkpoints.load()
     message = "there are checkpoints here, but not the config.yaml they were trained with"
     hint = "restore config.yaml and tokenizers/, or use another folder with --run"
-    check(not run.checkpoints.exists(), str(run.checkpoints), message, hint, RunError)
+    check(not run.has_checkpoints, str(run.checkpoints), message, hint, RunError)
     init_from = recipe.training.init_from
     if init_from is not None:  # the weights of that run need its tokenizers
         other = Run(init_from)
@@ -161,8 +167,25 @@ def _find_snapshot(run: Run, recipe: Recipe, checkpoints: CheckpointManager) -> 
     return None
 
 
+def _discard_if_changed(run: Run, recipe: Recipe, log: Callable[[str], None]) -> None:
+    """Discard the recipe of a run that was never saved if another one follows."""
+    try:
+        is_same = run.read_recipe() == recipe
+    except ConfigError:
+        is_same = False
+    if not is_same:
+        log(f"{run.folder}: has no checkpoint yet; starting over with these settings")
+        run.discard_recipe()
+
+
 def check_resume_compatible(run: Run, recipe: Recipe, log: Callable[[str], None]) -> None:
-    """Write the recipe into an existing run; raise if a setting differs that may not change."""
+    """Write the recipe into an existing run; raise if a setting differs that may not change.
+
+    A run that was never saved starts over instead, whatever differs.
+    """
+    if not run.is_saved:
+        _discard_if_changed(run, recipe, log)
+        return
     changes = list(differences(run.read_recipe(), recipe))
     for name, old, new in changes:
         may_change = any(f"{name}.".startswith(f"{prefix}.") for prefix in _RESUMABLE_SETTINGS)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Literal, NamedTuple, cast
 
 import torch
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from heedful.attention.alignments import AlignmentOutput
@@ -352,6 +352,12 @@ class EmbeddedTransformerConfigBase(TransformerConfigBase):
     et al. 2019)."""
     embedding_norm: bool = False
     """Normalize embeddings before the first layer (Devlin et al. 2019)."""
+
+    @model_validator(mode="after")
+    def _check_positions_are_added(self) -> "EmbeddedTransformerConfigBase":
+        if self.positional_encoding and self.positional_encoding.combine == "concat":
+            raise ValueError("positional_encoding needs combine: add, as all layers have one size")
+        return self
 
     def build_embedding(self, vocab_size: int, *, num_segments: int = 0) -> TokenEmbedding:
         """Build the token embedding."""

@@ -58,6 +58,7 @@ class EncoderStateSizes(NamedTuple):
 
     final_state_sizes: tuple[int, ...] = ()  # by layer, bottom first
     backward_size: int = 0  # part of the top one that a backward cell computed, at its end
+    has_cell_states: bool = False  # at every position
 
 
 class EncoderOutput(NamedTuple):

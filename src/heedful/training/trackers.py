@@ -211,6 +211,14 @@ def build_tracker_callbacks(
     names: Sequence[str], run_dir: Path, settings: Mapping[str, Any], log: Callable[[str], None]
 ) -> list[PeriodicLogger]:
     """Build a callback per tracker of a run folder; `log` prints the failure of one."""
+    return [
+        _TrackerCallback(name, partial(TRACKERS[name], run_dir, settings), log)
+        for name in dict.fromkeys(names)
+    ]
+
+
+def check_trackers(names: Sequence[str]) -> None:
+    """Raise ConfigError for a tracker that is unknown or not installed."""
     for name in names:
         message = f"unknown tracker {name!r}{did_you_mean(name, TRACKERS)}"
         check(name in TRACKERS, "--report-to", message, choices_hint(TRACKERS))
@@ -221,10 +229,6 @@ def build_tracker_callbacks(
             message = f"the package {package} is not installed"
             hint = "install it with: pip install 'heedful[track]'"
             check(is_installed, f"--report-to {name}", message, hint)
-    return [
-        _TrackerCallback(name, partial(TRACKERS[name], run_dir, settings), log)
-        for name in dict.fromkeys(names)
-    ]
 
 
 class _TrackerCallback(PeriodicLogger):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -230,3 +231,75 @@ def test_same_recipe_logs_nothing(run):
     messages = []
     check_resume_compatible(run, run.read_recipe(), messages.append)
     assert messages == []
+
+
+IMPOSSIBLE = {
+    "deep fusion over an encoder without cell states": (
+        ["model.decoder.cell.type=lstmn", "model.decoder.wiring={type: deep-fusion}"],
+        "encoder.cell.type: wiring 'deep-fusion' needs cell states, but this encoder returns none",
+    ),
+    "sizes that do not fit": (
+        ["model.decoder.attention.score.type=dot", "model.decoder.hidden_size=8"],
+        "score.type: 'dot' needs equal sizes, but queries have 8 and keys 32",
+    ),
+    "no data": (["data.train=null"], "data.train: the recipe names no training data"),
+}
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_what_a_recipe_cannot_do_is_reported_before_anything_is_written(name, tmp_path):
+    overrides, message = IMPOSSIBLE[name]
+    recipe = load_recipe(str(write_recipe(tmp_path)), overrides)
+    (tmp_path / "source.txt").unlink()  # nothing is read, either
+    with pytest.raises(ConfigError) as caught:
+        train(recipe, tmp_path / "run", console=Console(quiet=True))
+    assert str(caught.value).startswith(message)
+    assert not (tmp_path / "run").exists()
+
+
+def test_unknown_tracker_is_reported_before_anything_is_written(tmp_path):
+    recipe = load_recipe(str(write_recipe(tmp_path)))
+    with pytest.raises(ConfigError, match="unknown tracker 'tensorbord'"):
+        train(recipe, tmp_path / "run", report_to=["tensorbord"])
+    assert not (tmp_path / "run").exists()
+
+
+OTHER_SETTINGS = {
+    "model": ["model.decoder.wiring={type: attend-then-step}"],
+    "tokenizers": ["tokenizers.source.type=character"],
+    "seed": ["training.seed=5"],
+}
+
+
+@pytest.mark.parametrize("max_examples", [1000, 10], ids=["in memory", "in files"])
+@pytest.mark.parametrize("name", OTHER_SETTINGS)
+def test_run_without_a_checkpoint_starts_over_with_other_settings(
+    name, max_examples, tmp_path, monkeypatch
+):
+    def fail(*args):
+        raise KeyboardInterrupt
+
+    path = str(write_recipe(tmp_path, steps=1, every=1))
+    limit = f"data.max_in_memory_examples={max_examples}"
+    with monkeypatch.context() as patched:
+        patched.setattr(sys.modules["heedful.experiment.train"], "run_training", fail)
+        with pytest.raises(KeyboardInterrupt):
+            train(load_recipe(path, [limit]), tmp_path / "run", console=Console(quiet=True))
+    output = io.StringIO()
+    recipe = load_recipe(path, [limit, *OTHER_SETTINGS[name]])
+    train(recipe, tmp_path / "run", console=Console(file=output, width=200))
+    assert "run: has no checkpoint yet; starting over with these settings" in output.getvalue()
+    run = Run(tmp_path / "run")
+    run.verify()
+    assert run.read_recipe() == recipe
+    train(recipe, tmp_path / "new", console=Console(quiet=True))
+    for file in ("weights.safetensors", "tokenizers/source/vocabulary.json"):
+        assert (run.folder / file).read_bytes() == (tmp_path / "new" / file).read_bytes()
+
+
+def test_unreadable_recipe_does_not_block_a_run_without_a_checkpoint(tmp_path):
+    recipe = load_recipe(str(write_recipe(tmp_path, steps=1, every=1)))
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "run" / "config.yaml").write_text("model: [")
+    train(recipe, tmp_path / "run", console=Console(quiet=True))
+    assert Run(tmp_path / "run").read_recipe() == recipe

@@ -15,7 +15,7 @@ import torch
 from heedful.errors import ConfigError
 from heedful.training import trackers
 from heedful.training.callbacks import LoggedSample, StepMetrics, ValidationResult
-from heedful.training.trackers import build_tracker_callbacks
+from heedful.training.trackers import build_tracker_callbacks, check_trackers
 
 pytestmark = pytest.mark.extras
 
@@ -206,9 +206,9 @@ def test_repeated_tracker_name_is_one_tracker(tmp_path):
     assert not (tmp_path / "tensorboard").exists()  # nothing was told
 
 
-def test_unknown_tracker_is_an_error_with_suggestion(tmp_path):
+def test_unknown_tracker_is_an_error_with_suggestion():
     with pytest.raises(ConfigError) as caught:
-        build_tracker_callbacks(["tensorbord"], tmp_path, {}, print)
+        check_trackers(["tensorbord"])
     assert str(caught.value) == (
         "--report-to: unknown tracker 'tensorbord'; did you mean 'tensorboard'?\n"
         "  choose from: mlflow, tensorboard, wandb"

@@ -22,7 +22,7 @@ from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.models.base import Decoder, DecoderOutput, EncoderOutput, EncoderStateSizes
 from heedful.models.output_heads import OutputHead, OutputHeadConfig, SoftmaxHeadConfig
-from heedful.models.recurrent.other_wirings import WiringConfig
+from heedful.models.recurrent.other_wirings import DeepFusionConfig, WiringConfig
 from heedful.models.recurrent.wiring import (
     AttendThenStepConfig,
     AttentionWiring,
@@ -264,6 +264,8 @@ class RecurrentDecoderConfig(RecurrentDecoderConfigBase):
     def build(
         self, *, vocab_size: int, memory_size: int, encoder_sizes: EncoderStateSizes | None = None
     ) -> RecurrentDecoder:
+        if isinstance(self.wiring, DeepFusionConfig) and encoder_sizes is not None:
+            self.wiring.check_encoder(encoder_sizes)
         wiring = self.wiring.build(self, memory_size=memory_size)
         decoder = RecurrentDecoder(
             TokenEmbedding(vocab_size, self.embedding_size, dropout=self.dropout),

@@ -165,7 +165,8 @@ class RecurrentEncoder(Encoder):
         final_sizes = tuple(sum(cell.hidden_size for cell in layer.cells) for layer in layers)
         backward_cell = layers[-1].backward_cell
         backward_size = 0 if backward_cell is None else backward_cell.hidden_size
-        self.state_sizes = EncoderStateSizes(final_sizes, backward_size)
+        has_history = all(isinstance(cell, SelfAttentiveLSTMCell) for cell in layers[-1].cells)
+        self.state_sizes = EncoderStateSizes(final_sizes, backward_size, has_history)
 
     @override
     def forward(

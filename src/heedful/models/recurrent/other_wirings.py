@@ -13,7 +13,7 @@ from heedful.config import BaseConfig
 from heedful.errors import ConfigError, check
 from heedful.layers.rnn_cells import StackedCells
 from heedful.layers.self_attentive_cells import LSTMNCellConfig
-from heedful.models.base import EncoderOutput
+from heedful.models.base import EncoderOutput, EncoderStateSizes
 from heedful.models.recurrent.wiring import (
     AttendThenStepConfig,
     AttentionWiring,
@@ -88,10 +88,7 @@ class DeepFusion(AttentionWiring):
     @override
     def build_memory(self, encoder_output: EncoderOutput) -> Memory:
         states, cell_states = encoder_output.states, encoder_output.cell_states
-        if cell_states is None:
-            message = "wiring 'deep-fusion' needs cell states, but this encoder returns none"
-            hint = "choose 'lstmn' or 'self-attentive-lstm'"
-            raise ConfigError("encoder.cell.type", message, hint)
+        assert cell_states is not None, "DeepFusionConfig.check_encoder was not called"
         keys = self.attention.score.prepare_keys(states)
         return Memory(torch.cat([states, cell_states], dim=-1), keys, encoder_output.mask)
 
@@ -116,6 +113,12 @@ class DeepFusionConfig(BaseConfig):
     """Add the source's cell states to the target's, through a gate (Cheng et al. 2016)."""
 
     type: Literal["deep-fusion"] = "deep-fusion"
+
+    def check_encoder(self, encoder: EncoderStateSizes) -> None:
+        """Raise ConfigError for an encoder without cell states."""
+        message = "wiring 'deep-fusion' needs cell states, but this encoder returns none"
+        hint = "choose 'lstmn' or 'self-attentive-lstm'"
+        check(encoder.has_cell_states, "encoder.cell.type", message, hint)
 
     def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
         cell, embedding_size = decoder.cell, decoder.embedding_size

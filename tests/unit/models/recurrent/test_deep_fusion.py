@@ -10,6 +10,7 @@ from heedful.errors import ConfigError
 from heedful.layers.rnn_cell_config import GRUCellConfig
 from heedful.layers.self_attentive_cells import DeepFusionLSTMNCell, LSTMNCell, LSTMNCellConfig
 from heedful.models.base import EncoderOutput
+from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.models.recurrent.other_wirings import DeepFusionConfig
 from heedful.models.recurrent.wiring import RecurrentDecoderConfigBase, StateOnlyPreOutputConfig
 from heedful.pytree import select_rows
@@ -198,9 +199,14 @@ def test_multi_head_attention_is_rejected():
     )
 
 
-def test_encoder_without_cell_states_is_rejected():
+@pytest.mark.parametrize(
+    "encoder", [{"cell": {"type": "lstm"}}, {"type": "transformer"}], ids=["lstm", "transformer"]
+)
+def test_encoder_without_cell_states_is_rejected_when_the_model_is_built(encoder):
+    decoder = {"cell": {"type": "lstmn"}, "wiring": {"type": "deep-fusion"}}
+    config = EncoderDecoderConfig.model_validate({"encoder": encoder, "decoder": decoder})
     with pytest.raises(ConfigError) as caught:
-        make().build_memory(source()._replace(cell_states=None))
+        config.build(source_vocab_size=9, target_vocab_size=9)
     assert str(caught.value) == (
         "encoder.cell.type: wiring 'deep-fusion' needs cell states, "
         "but this encoder returns none\n  choose 'lstmn' or 'self-attentive-lstm'"
