@@ -12,10 +12,8 @@
 Invariant: nothing is pickled, and a missing or altered file is reported before it is used.
 """
 
-import errno
 import json
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -144,12 +142,8 @@ class Run:
 
     def _append_lines(self, name: str, entries: Sequence[Mapping[str, Any]]) -> None:
         path = self.folder / name
-        text = "".join(json.dumps(entry) + "\n" for entry in entries).encode()
-        with explain_os_errors(path), path.open("ab", buffering=0) as file:
-            size = file.tell()
-            if file.write(text) < len(text):  # the disk is full: leave no torn line
-                file.truncate(size)
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with explain_os_errors(path), path.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(entry) + "\n" for entry in entries)
 
     def truncate_logs_after(self, step: int, log: Callable[[str], None]) -> None:
         """Remove log lines of later steps, and damaged ones, before training goes on at `step`."""

@@ -6,6 +6,8 @@ HeedfulError is printed without a traceback.
 """
 
 import os
+import re
+import resource
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -20,8 +22,12 @@ from heedful.cli.examples import data, demo, recipes
 from heedful.cli.options import with_run
 from heedful.cli.show import report, show
 from heedful.cli.train import average, prepare, train
-from heedful.errors import HeedfulError, shorten
+from heedful.errors import ConfigError, HeedfulError, StorageError, shorten
 from heedful.tasks.registry import task_commands
+
+_OUT_OF_MEMORY = re.compile(
+    "allocate|out of memory|failed to map segment|start new thread|size calculation overflow", re.I
+)
 
 
 class _Group(TyperGroup):
@@ -75,11 +81,34 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         app()
-    except HeedfulError as error:
-        typer.echo(f"heedful: {error}", err=True)
-        _exit_process(error.exit_code)
     except SystemExit as ending:
         _exit_process(ending.code)
+    except Exception as failure:
+        error = _explain(failure)
+        typer.echo(f"heedful: {error}", err=True)
+        _exit_process(error.exit_code)
+
+
+def _explain(error: Exception) -> HeedfulError:
+    """Return what a user can do about a limit of the machine; raise other errors again."""
+    if isinstance(error, HeedfulError):
+        return error
+    if isinstance(error, UnicodeEncodeError):
+        character = error.object[error.start]
+        message = f"the encoding {error.encoding} has no {character!a}"
+        return ConfigError("output", message, "set the environment variable PYTHONIOENCODING=utf-8")
+    if isinstance(error, FileNotFoundError) and error.filename is None:  # of os.getcwd()
+        message = "the working directory no longer exists"
+        return StorageError(".", message, "change to a folder that exists")
+    if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)):
+        size = re.search(r"allocate ([\d.]+ \w+)", str(error))
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        message = f"not enough{f' for {size[1]}' if size else ''}; {free / 1e9:.1f} GB are free"
+        if limit != resource.RLIM_INFINITY:
+            message += f", and this process may use {limit / 1e9:.1f} GB (ulimit -v)"
+        return ConfigError("memory", message, "lower the sizes of model, batches or beam")
+    raise error
 
 
 def _exit_process(code: str | int | None) -> NoReturn:

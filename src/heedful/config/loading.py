@@ -7,7 +7,8 @@ reads back equal; every error names its location, the value, what is allowed and
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -234,6 +235,12 @@ class _Loader(yaml.SafeLoader):
             seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
 
+    def construct_number(self, node: yaml.ScalarNode) -> int:
+        if abs(number := self.construct_yaml_int(node)) >= 2**63:
+            message = "a number does not fit into 64 bits"
+            raise yaml.MarkedYAMLError(problem=message, problem_mark=node.start_mark)
+        return number
+
 
 class _Dumper(yaml.SafeDumper):
     def represent_text(self, text: str) -> yaml.ScalarNode:
@@ -243,6 +250,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 _Loader.yaml_implicit_resolvers = _RESOLVERS
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_number)
 _Dumper.yaml_implicit_resolvers = _RESOLVERS
 _Dumper.add_representer(str, _Dumper.represent_text)
 
@@ -308,16 +316,14 @@ def parse_json(text: str | bytes) -> Any:
         value = json.loads(text)
     except RecursionError:
         raise ValueError(f"more than {MAX_DEPTH} levels") from None
-    level, depth = [value], 0
-    while level := [inner for item in level for inner in _inner_values(item)]:
-        depth += 1
-        if depth > MAX_DEPTH:
-            raise ValueError(f"more than {MAX_DEPTH} levels")
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        parents = [item for item in level if isinstance(item, dict | list)]
+        lists = [list(item.values()) if isinstance(item, dict) else item for item in parents]
+        level = list(chain.from_iterable(lists))
+    if level:
+        raise ValueError(f"more than {MAX_DEPTH} levels")
     return value
-
-
-def _inner_values(value: Any) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 # ----- overrides

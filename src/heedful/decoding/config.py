@@ -17,6 +17,7 @@ from heedful.search.minimum_bayes_risk import MBRConfig
 from heedful.search.sampling import SamplingConfig
 from heedful.search.stopping import HeuristicStoppingConfig, StoppingConfig
 
+MAX_OUTPUTS = 10_000
 Averaging = Literal["log-probabilities", "probabilities"]
 Phrases = Sequence[str | Sequence[str]]
 """Phrases; a list among them means one of several."""
@@ -34,9 +35,9 @@ class ShallowFusionConfig(BaseConfig):
 class DecodingConfig(BaseConfig):
     """Beam search, sampling or MBR decoding with a trained model."""
 
-    beam_size: PositiveInt = 5
+    beam_size: PositiveInt = Field(default=5, le=MAX_OUTPUTS)
     """Hypotheses per sentence; 1 is greedy search."""
-    n_best: PositiveInt = 1
+    n_best: PositiveInt = Field(default=1, le=MAX_OUTPUTS)
     """Outputs per text: the best of the beam, or this many samples."""
     length_penalty: penalties.LengthPenaltyConfig = penalties.GNMTLengthPenaltyConfig()
     """Correction of scores for length; a number is the alpha of Wu et al. 2016."""
@@ -44,9 +45,9 @@ class DecodingConfig(BaseConfig):
     """Penalty for poorly covered source positions; default: none."""
     max_source_length: PositiveInt = 1000
     """Maximum number of source tokens; longer texts are an error."""
-    max_length_ratio: float = Field(default=2.0, gt=0)
+    max_length_ratio: float = Field(default=2.0, gt=0, le=1000)
     """Maximum output tokens per source token, before `max_length_offset`."""
-    max_length_offset: PositiveInt = 20
+    max_length_offset: PositiveInt = Field(default=20, le=1_000_000)
     """Tokens added to `max_length_ratio` times the source length."""
     max_length: PositiveInt | None = None
     """Maximum number of output tokens, whatever the ratio gives."""
@@ -129,6 +130,8 @@ def check_decoding_config(config: DecodingConfig) -> None:
     rules: list[tuple[object, str, str, str]] = [
         (beam_size >= 1, "beam_size", f"must be at least 1, but is {beam_size}", "raise it"),
         (n_best >= 1, "n_best", f"must be at least 1, but is {n_best}", "raise it"),
+        (beam_size <= MAX_OUTPUTS, "beam_size", f"{beam_size} is over {MAX_OUTPUTS}", "lower it"),
+        (n_best <= MAX_OUTPUTS, "n_best", f"{n_best} is over {MAX_OUTPUTS}", "lower it"),
         (not sampling or groups == 1, "diversity.num_beam_groups", *beam_only),
         (not sampling or config.coverage_penalty is None, "coverage_penalty", *beam_only),
         (not sampling or config.stopping.type == "heuristic", "stopping", *beam_only),

@@ -5,10 +5,7 @@ and initialization. Invariants: the average of a model with itself is that model
 matter; sums are float64.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
-from itertools import chain
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,13 +44,25 @@ def average_checkpoints(
 ) -> list[AveragingInput]:
     """Write a run folder with averaged parameters, and return what was averaged.
 
-    Of each run the `num_last` newest or `num_best` best checkpoints, or else its saved weights.
+    Of each run the `num_last` newest or `num_best` best checkpoints, or else its saved weights. If
+    a trainer removes one of them meanwhile, they are selected again.
     """
     runs, output_dir = [Run(folder) for folder in folders], Path(output_dir)
     hint = "use a folder that does not exist yet"
     check(not output_dir.exists(), str(output_dir), "already exists", hint, RunError)
-    selectors = [partial(_select_inputs, run, num_last, num_best) for run in runs]
-    inputs = [item for select in selectors for item in select([])]
+    while True:
+        checkpoints = [set(run.checkpoints.glob("step-*")) for run in runs]
+        try:
+            return _write_average(runs, output_dir, num_last, num_best)
+        except (CorruptRunError, FileNotFoundError):
+            if checkpoints == [set(run.checkpoints.glob("step-*")) for run in runs]:
+                raise
+
+
+def _write_average(
+    runs: Sequence[Run], output_dir: Path, num_last: int | None, num_best: int | None
+) -> list[AveragingInput]:
+    inputs = [item for run in runs for item in _select_inputs(run, num_last, num_best)]
     message = "there is only one model to average"
     hint = "name several runs, or several checkpoints with --num-last or --num-best"
     check(len(inputs) > 1, str(inputs[0].folder), message, hint, RunError)
@@ -62,9 +71,7 @@ def average_checkpoints(
         _check_compatible(runs[0], run)
     tokenizers = runs[0].read_tokenizers(recipe)
     model = recipe.task.build_model(recipe, VocabSizes.from_tokenizers(tokenizers))
-    inputs = []
-    loaders = (_load_inputs(select, model, inputs) for select in selectors)
-    state_dict = average_state_dicts(chain.from_iterable(loaders))
+    state_dict = average_state_dicts(_load_state_dict(item, model) for item in inputs)
     with atomic_replace(output_dir) as temporary:
         run = Run(temporary)
         run.initialize(recipe, tokenizers)
@@ -87,33 +94,6 @@ def average_state_dicts(state_dicts: Iterable[dict[str, Tensor]]) -> dict[str, T
     }
 
 
-def _load_inputs(
-    select: Callable[[list[AveragingInput]], list[AveragingInput]],
-    model: nn.Module,
-    inputs: list[AveragingInput],
-) -> Iterator[dict[str, Tensor]]:
-    """Yield the parameters of the selected models of a run, and append these to `inputs`.
-
-    A checkpoint that a running trainer removes meanwhile is replaced by another.
-    """
-    loaded: list[AveragingInput] = []
-    while selected := select(loaded):
-        for item in selected:
-            with _tolerate_removal(item.folder):
-                yield _load_state_dict(item, model)
-                loaded.append(item)
-    inputs += loaded
-
-
-@contextmanager
-def _tolerate_removal(checkpoint: Path) -> Iterator[None]:
-    try:
-        yield
-    except (CorruptRunError, OSError):
-        if checkpoint.exists():
-            raise
-
-
 def _load_state_dict(item: AveragingInput, model: nn.Module) -> dict[str, Tensor]:
     """Return the parameters, checked by loading them into the model."""
     if item.checkpoint is None:
@@ -124,33 +104,24 @@ def _load_state_dict(item: AveragingInput, model: nn.Module) -> dict[str, Tensor
     return unique_weights(model)
 
 
-def _select_inputs(
-    run: Run, num_last: int | None, num_best: int | None, loaded: list[AveragingInput]
-) -> list[AveragingInput]:
-    """Return what to average of a run besides what is loaded already."""
-    num_requested = num_last or num_best or 1
-    num_missing, description = num_requested - len(loaded), "checkpoints"
-    if not num_missing:
-        return []
+def _select_inputs(run: Run, num_last: int | None, num_best: int | None) -> list[AveragingInput]:
     if num_last is None and num_best is None:
         return [AveragingInput(run, run.verify()["step"])]
     if not run.exists or (run.folder / MANIFEST).exists():
         run.verify()
-    steps = {item.step for item in loaded}
-    infos = [info for info in list_checkpoints(run.checkpoints) if info.step not in steps]
+    infos = list_checkpoints(run.checkpoints)
     if num_last is not None:
-        chosen = infos[-num_missing:]
+        chosen, num_required, description = infos[-num_last:], num_last, "checkpoints"
     else:
         for info in infos:
             if info.score is None:
-                with _tolerate_removal(info.folder):
-                    read_and_verify_manifest(info.folder)  # its score may be lost
+                read_and_verify_manifest(info.folder)  # its score may be lost
         scored = sorted((info.score, info.step, info) for info in infos if info.score is not None)
-        chosen, description = [info for _, _, info in scored[:num_missing]], "validated checkpoints"
-    num_existing = len(loaded) + len(chosen)
-    message = f"{num_requested} {description} requested, but there are {num_existing}"
+        chosen = [info for _, _, info in scored[:num_best]]
+        num_required, description = num_best or 0, "validated checkpoints"
+    message = f"{num_required} {description} requested, but there are {len(chosen)}"
     hint = "use fewer, or train with a larger training.checkpoints.keep_last or keep_best"
-    check(num_existing >= num_requested, str(run.checkpoints), message, hint, RunError)
+    check(len(chosen) >= num_required, str(run.checkpoints), message, hint, RunError)
     return [AveragingInput(run, info.step, info.folder, info.score) for info in chosen]
 
 

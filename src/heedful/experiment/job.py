@@ -21,7 +21,12 @@ from torch import Tensor, nn
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.batching import DataCursor
 from heedful.errors import DiskFullError, HeedfulError, RunError, check
-from heedful.experiment.environment import configure_backends, environment_info, peak_memory
+from heedful.experiment.environment import (
+    configure_backends,
+    environment_info,
+    free_memory,
+    peak_memory,
+)
 from heedful.experiment.flops import training_flops_per_target
 from heedful.pytree import map_tensors, tensors_of
 from heedful.recipes import Recipe
@@ -66,6 +71,7 @@ def build_trainer(
     hint = "set training.distributed_strategy=ddp"
     check(is_supported, "training.distributed_strategy", message, hint)
     configure_backends(device)
+    check_memory(recipe, sizes, device)
     torch.manual_seed(config.seed)
     model = dist_context.prepare_model(task.build_model(recipe, sizes).to(device))
     torch.manual_seed(config.seed + dist_context.rank)
@@ -80,6 +86,17 @@ def build_trainer(
         dist_context=dist_context,
         device=device,
     )
+
+
+def check_memory(recipe: Recipe, sizes: VocabSizes, device: torch.device) -> None:
+    """Raise ConfigError if parameters and gradients exceed the memory: the kernel would kill us."""
+    with torch.device("meta"):
+        parameters = list(recipe.task.build_model(recipe, sizes).parameters())
+    num_parameters = sum(parameter.numel() for parameter in parameters)
+    needed, free = 8 * num_parameters / 1e9, free_memory() / 1e9  # two fp32 numbers for each
+    contents = f"{num_parameters:,} parameters with their gradients"
+    message = f"{contents} need {needed:,.1f} GB of memory, and {free:,.1f} GB are free"
+    check(device.type != "cpu" or needed <= free, "model", message, "lower its sizes")
 
 
 @torch.no_grad()

@@ -75,9 +75,9 @@ class DataConfig(BaseConfig):
     """Which pairs are dropped."""
     lm_batching: LMBatchingConfig = LMBatchingConfig()
     """Batches of running text; those of pairs are set by `training.batching`."""
-    max_in_memory_examples: PositiveInt = 1_000_000
+    max_in_memory_examples: PositiveInt = Field(default=1_000_000, le=10**12)
     """Larger data, in pairs or lines, is tokenized once into files of the run folder."""
-    max_tokenizer_lines: PositiveInt = 1_000_000
+    max_tokenizer_lines: PositiveInt = Field(default=1_000_000, le=10**12)
     """Pairs or lines that tokenizers are trained on, sampled from data that lies in files."""
 
 

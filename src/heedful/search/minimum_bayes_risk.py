@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
@@ -30,7 +30,7 @@ _BETA_SQUARED = CHRF.BETA**2  # weight of recall relative to precision in chrF
 class MBRConfig(BaseConfig):
     """Sample outputs and select the one closest to all of them (Eikema and Aziz 2020)."""
 
-    num_samples: PositiveInt = 32
+    num_samples: PositiveInt = Field(default=32, le=10_000)
     """Samples per text."""
     utility: UtilityName = "bleu"
     """Sentence-level metric that compares two samples."""

@@ -81,7 +81,7 @@ class GNMTLengthPenaltyConfig(BaseConfig):
     """log P / ((5 + length) / 6) ^ alpha (Wu et al. 2016, equation 14)."""
 
     type: Literal["gnmt"] = "gnmt"
-    alpha: NonNegativeFloat = 0.6
+    alpha: NonNegativeFloat = Field(default=0.6, le=10)
     """Exponent; 0 is no penalty, larger values favor longer outputs."""
 
     def build(self) -> LengthPenalty:
@@ -92,7 +92,7 @@ class PowerLengthPenaltyConfig(BaseConfig):
     """log P / length ^ alpha (Gehring et al. 2017, section 4.3)."""
 
     type: Literal["power"] = "power"
-    alpha: NonNegativeFloat = 1.0
+    alpha: NonNegativeFloat = Field(default=1.0, le=10)
     """Exponent; 0 is no penalty, larger values favor longer outputs."""
 
     def build(self) -> LengthPenalty:

@@ -16,7 +16,7 @@ from heedful.training.trainer import EMAConfig, PrecisionName
 class TrainingConfig(BaseConfig):
     """How a model is trained; fields marked "limit" or "execution" may change on resume."""
 
-    seed: Annotated[int, "seed"] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63), "seed"] = 0
     """Random seed of the initial parameters, the data order and dropout."""
     init_from: str | None = None
     """Run folder whose weights and vocabulary to start from."""
@@ -46,7 +46,7 @@ class TrainingConfig(BaseConfig):
     """Which checkpoints to keep."""
     batching: BatchingConfig = BatchingConfig()
     """How examples are grouped into batches."""
-    gradient_accumulation_steps: PositiveInt = 1
+    gradient_accumulation_steps: PositiveInt = Field(default=1, le=100_000)
     """Micro-batches per optimizer step."""
     distributed_strategy: Annotated[Literal["ddp", "fsdp"], "execution"] = "ddp"
     """With several processes: each holds all parameters (DDP) or a shard of them (FSDP2)."""

@@ -139,7 +139,7 @@ class SequenceObjectiveConfigBase(BaseConfig):
     """Sentence-level reward against the reference: smoothed BLEU, or GLEU."""
     num_samples: PositiveInt
     """Outputs to sample per source; memory grows in proportion."""
-    max_length_ratio: float = Field(default=1.5, ge=1)
+    max_length_ratio: float = Field(default=1.5, ge=1, le=1000)
     """Maximum length of an output relative to its reference."""
     max_length_offset: PositiveInt = 5
     """Tokens added to the maximum length."""
@@ -181,7 +181,7 @@ class MinimumRiskObjectiveConfig(SequenceObjectiveConfigBase):
     type: Literal["minimum-risk"] = "minimum-risk"
     reward: RewardName = "bleu"
     """Sentence-level reward against the reference: smoothed BLEU, or GLEU."""
-    num_samples: PositiveInt = 20
+    num_samples: PositiveInt = Field(default=20, le=10_000)
     """Outputs to sample per source; memory grows in proportion. 100 in the paper."""
     alpha: PositiveFloat = 0.005
     """Exponent of the likelihoods, which smooths the distribution over outputs."""
@@ -244,7 +244,7 @@ class ReinforceObjectiveConfig(SequenceObjectiveConfigBase):
     type: Literal["reinforce"] = "reinforce"
     reward: RewardName = "gleu"
     """Sentence-level reward against the reference: smoothed BLEU, or GLEU."""
-    num_samples: PositiveInt = 15
+    num_samples: PositiveInt = Field(default=15, le=10_000)
     """Outputs to sample per source; memory grows in proportion."""
     mle_weight: NonNegativeFloat = 0.017
     """Weight of the cross-entropy; the paper's alpha."""

@@ -1,3 +1,4 @@
+import re
 import signal
 import subprocess
 import sys
@@ -5,7 +6,7 @@ import sys
 import pytest
 
 import heedful as package
-from tests.commands import heedful
+from tests.commands import heedful, write_recipe
 
 
 def test_version_is_printed(capsys, monkeypatch):
@@ -20,6 +21,54 @@ def test_no_command_prints_help(capsys, monkeypatch):
 
 def test_unknown_command_exits_with_2(capsys, monkeypatch):
     assert heedful(capsys, monkeypatch, "trian").code == 2
+
+
+@pytest.mark.parametrize("words", [["x" * 9999], ["train", f"--{'x' * 9999}"]])
+def test_usage_errors_fit_on_a_screen(capsys, monkeypatch, words):
+    ended = heedful(capsys, monkeypatch, *words)
+    assert ended.code == 2
+    assert len(ended.err) < 1920  # 24 lines of 80 columns
+
+
+MEMORY_ERRORS = [
+    (MemoryError(), "not enough; "),
+    (RuntimeError("can't allocate memory: you tried to allocate 80 bytes."), "for 80 bytes; "),
+    (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU"), "for 2.00 GiB; "),
+]
+
+
+@pytest.mark.parametrize(("error", "message"), MEMORY_ERRORS, ids=repr)
+def test_lack_of_memory_is_reported(capsys, monkeypatch, error, message):
+    def fail(*arguments):
+        raise error
+
+    monkeypatch.setattr("heedful.recipes.load_recipe", fail)
+    ended = heedful(capsys, monkeypatch, "recipes")
+    assert ended.code == 2
+    assert message in ended.err
+    assert " GB are free" in ended.err
+
+
+def test_other_errors_keep_their_traceback(capsys, monkeypatch):
+    def fail(*arguments):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("heedful.recipes.load_recipe", fail)
+    with pytest.raises(RuntimeError, match="a bug"):
+        heedful(capsys, monkeypatch, "recipes")
+
+
+@pytest.mark.parametrize("size", [1_000_000, 10**12])
+def test_model_larger_than_memory_is_reported_with_both_sizes(capsys, monkeypatch, tmp_path, size):
+    setting = f"model.encoder.hidden_size={size}"
+    words = ["train", write_recipe(tmp_path), "--run", tmp_path / "run", "--set", setting]
+    ended = heedful(capsys, monkeypatch, *words, "--device", "cpu")
+    assert ended.code == 2
+    assert re.search(
+        r"parameters with their gradients need [\d,]+\.\d GB of memory, and \d+\.\d GB are free"
+        r"|memory: not enough",
+        ended.err,
+    )
 
 
 def test_help_imports_no_torch():

@@ -115,3 +115,32 @@ def test_unknown_metric_is_reported_with_those_of_the_task():
         "training.metric_for_best_model: the model (type: encoder-decoder) has no metric called "
         "'blue'; did you mean 'bleu'?\n"
     )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "training.seed",
+        "training.gradient_accumulation_steps",
+        "training.max_steps",
+        "data.max_in_memory_examples",
+        "decoding.beam_size",
+        "decoding.n_best",
+        "decoding.max_length",
+        "decoding.max_length_ratio",
+        "decoding.max_length_offset",
+        "decoding.length_penalty.alpha",
+        "model.encoder.embedding_size",
+    ],
+)
+@pytest.mark.parametrize("value", ["-1", "1e308", "99999999999999999999", f"0x{'f' * 9999}"])
+def test_numbers_out_of_range_are_an_error(name, value):
+    with pytest.raises(ConfigError) as caught:
+        load_recipe("reverse-tiny", [f"{name}={value}"])
+    assert name in str(caught.value)
+    assert len(str(caught.value)) < 1920  # 24 lines of 80 columns
+
+
+def test_beam_sizes_have_a_limit_in_python_too():
+    with pytest.raises(ConfigError, match=r"decoding\.beam_size: 1000000 is over 10000"):
+        load_recipe("reverse-tiny").decoding.with_beam_size(beam_size=1_000_000)
