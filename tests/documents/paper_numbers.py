@@ -624,21 +624,28 @@ MOE: Sections = {
         "model.*coder.hidden_size": 512,  # after the projection of 2048 units
         "model.encoder.experts.num_experts": 2048,
         "model.encoder.experts.num_experts_per_token": 4,
+        "model.encoder.experts.num_groups_per_token": 2,
         "model.encoder.experts.intermediate_size": 2048,
         "model.encoder.experts.after_layers": (2,),
         "model.encoder.experts.*_weight": 0.01,
         "model.decoder.wiring.type": "bottom-layer-attention",
+        "model.*coder.dropout": 0.4,
+        "tokenizers.type": "shared",
+        "tokenizers.tokenizer.vocab_size": 32_000,
+        "training.batching.max_tokens": 16_384,  # "roughly 16000 words per GPU"
         "training.label_smoothing": 0.0,
     },
+    "appendix F": {"model.encoder.experts.gating": "strictly-balanced"},
+    "appendix G": {"model.decoder.attention.score.type": "tanh-dot"},
+    "appendix E: the search of Wu et al. 2016": GNMT["7"],
     NOT_IN_PAPER: {
         "tokenizers.*": "BPE in place of wordpieces",
         "model.*.first_residual_layer": "residual connections around all layers",
-        "model.*coder.dropout": "see appendix E",
+        "model.encoder.experts.num_groups": "no number; one per GPU, as in section 3.1",
         "model.decoder.bridge.type": "as gnmt-2016",
-        "model.decoder.attention.score.*": "as gnmt-2016",
+        "model.decoder.attention.score.hidden_size": "no number",
         "model.decoder.pre_output.type": "as gnmt-2016",
-        "training.*": "the schedule and the batch are ours",
-        "decoding.*": "as gnmt-2016",
+        "training.*": "the schedule is ours",
     },
 }
 

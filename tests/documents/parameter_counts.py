@@ -80,6 +80,18 @@ GNMT = (
     + 1024  # attention
     + linear(1024, 32_000)
 )
+EXPERTS = 2048 * 2 * 512 * 2048
+MOE = (
+    2 * 32_000 * 512  # embeddings of both sides
+    + 2 * lstm(512, 256)
+    + 2 * lstm(512, 512)  # the encoder
+    + EXPERTS
+    + (64 + 64 * 32) * (512 + 1)  # gates of 64 groups and of 32 experts in each, with thresholds
+    + 2 * lstm(1024, 512)  # the decoder, whose layers all read the context
+    + 2 * 512 * 512
+    + 512  # attention
+    + linear(512, 32_000)
+)
 PRINTED_COUNTS = {
     "transformer-2017-base": PrintedCount(
         65 * MILLION,
@@ -100,5 +112,12 @@ PRINTED_COUNTS = {
         "Shazeer et al. 2017, table 3",
         GNMT,
         "the bottom layer has 512 units per direction here, and 1024 in the paper",
+    ),
+    "moe-2017": PrintedCount(
+        8_700 * MILLION,
+        "tables 2 and 3",
+        MOE,
+        f"the paper has as many experts in the decoder, {EXPERTS:,} parameters, and LSTMs of 2048 "
+        "units projected to 512",
     ),
 }

@@ -195,7 +195,6 @@ COUNTED = {  # what papers print is in parameter_counts.py
     "luong-2015-local-m": LUONG + MILLION,
     "luong-2015-local-p": LUONG + MILLION + 1001 * 1000,
     "convs2s-2017": CONVS2S,
-    "moe-2017": 2048 * 2 * 512 * 2048 + 3 * 32_000 * 512,  # experts and embeddings alone
 }
 
 

@@ -198,8 +198,8 @@ class ExpertsConfigBase(BaseConfig):
         fits = per_token <= groups and selected // per_token <= experts // groups
         if self.num_groups and not (is_even and fits):
             raise ValueError(
-                f"{selected} of {experts} experts cannot be {per_token} of {groups} groups with as "
-                "many experts each: see num_groups and num_groups_per_token"
+                f"{experts} experts in {groups} groups, {selected} per token from {per_token}: "
+                "groups need equal numbers of experts, and at least as many as are selected"
             )
         return self
 

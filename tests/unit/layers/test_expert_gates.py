@@ -212,5 +212,5 @@ def test_token_without_experts_passes_the_sublayer():
     ],
 )
 def test_groups_that_do_not_fit_are_reported(settings):
-    with pytest.raises(ValueError, match="groups with as many experts each"):
+    with pytest.raises(ValueError, match="groups need equal numbers of experts"):
         MoESublayerConfig(**settings)
