@@ -1,6 +1,6 @@
 """Show, attend and tell: the paper, its authors' code (arctic-captions) and a tutorial (sgrvinod).
 
-Their computation is reimplemented here.
+Neither publishes values, so the numbers are calculated by hand.
 """
 
 import math
@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from heedful.attention.additive_scores import AdditiveScore
-from heedful.attention.alignments import AlignmentLossInputs, AlignmentOutput, SoftmaxAlignment
-from heedful.attention.attention import GatedReadout, SingleHeadAttention, WeightedSumReadout
+from heedful.attention.alignments import AlignmentLossInputs, AlignmentOutput
+from heedful.attention.attention import GatedReadout, WeightedSumReadout
 from heedful.attention.auxiliary_losses import DoublyStochasticLoss
 from tests.conformance.inputs import attend, column, row, softmax, visible
 
@@ -24,23 +24,21 @@ def scalar_score():
 
 
 @pytest.mark.parametrize(
-    ("states", "tutorial"),
-    [((-0.1, -2.0), (0.5, 0.5)), ((10.0, 20.0), (0.0, 1.0))],
+    ("states", "tutorial", "paper"),
+    [
+        # tanh(-0.1) - tanh(-2) = 0.86436, and exp(0.86436) = 2.3735 = 0.70357 / 0.29643
+        ((-0.1, -2.0), (0.5, 0.5), (0.70357, 0.29643)),
+        ((10.0, 20.0), (0.0, 1.0), (0.5, 0.5)),
+    ],
     ids=["below zero it sees no difference", "above zero it knows no bound"],
 )
-def test_score_uses_tanh_not_relu(states, tutorial):
+def test_score_uses_tanh_not_relu(states, tutorial, paper):
     queries, values = column(0.0), column(*states)
     weights = attend(scalar_score(), queries, values, visible(values)).weights[0, 0]
     relu = softmax(*(max(0.0, state) for state in states))
     torch.testing.assert_close(relu, row(*tutorial)[0], atol=1e-4, rtol=0)
-    torch.testing.assert_close(weights, softmax(*(math.tanh(state) for state in states)))
+    torch.testing.assert_close(weights, row(*paper)[0], atol=1e-5, rtol=0)
     assert (weights - relu).abs().max() > 0.1
-
-
-def test_tanh_and_relu_scores_agree_at_zero():
-    queries, values = column(1.0), column(-1.0, -1.0)
-    weights = attend(scalar_score(), queries, values, visible(values)).weights[0, 0]
-    torch.testing.assert_close(weights, softmax(max(0.0, 1 - 1), max(0.0, 1 - 1)))
 
 
 def gated(weight, bias):
@@ -68,11 +66,6 @@ def test_gate_is_scalar_not_vector():
         context = gated(weight, 0.5)
         torch.testing.assert_close(context[1] / context[0], torch.tensor(5 / 3).double())
     assert not math.isclose(vector[1] / vector[0], 5 / 3)
-
-
-def test_vector_of_equal_gates_equals_scalar_gate():
-    equal = vector_gate([math.log(3), math.log(3)])
-    torch.testing.assert_close(equal, gated(math.log(3), 0.0))
 
 
 def loss_inputs(copies=1):
@@ -112,13 +105,3 @@ def test_three_versions_of_doubly_stochastic_loss_differ_by_normalization(copies
     # The mean over images is 2 by the paper, for any batch size.
     torch.testing.assert_close(ours / pictures, torch.tensor(2.0))
     torch.testing.assert_close(authors, pictures * tutorial)
-
-
-def test_gated_readout_works_in_attention():
-    readout = GatedReadout(WeightedSumReadout(), query_size=1)
-    attention = SingleHeadAttention(scalar_score(), SoftmaxAlignment(), readout).double()
-    queries, values = column(0.7), column(2.0, 4.0)
-    output = attention(queries, attention.build_memory(values, visible(values)))
-    beta = torch.sigmoid(0.7 * readout.gate.weight + readout.gate.bias)
-    mean = output.weights[0, 0] @ values[0]
-    torch.testing.assert_close(output.context[0], beta * mean)

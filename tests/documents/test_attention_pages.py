@@ -128,7 +128,8 @@ def test_yaml_of_page_selects_its_type(page):
 def test_yaml_of_page_builds_a_model(page):
     for settings in settings_of(page):
         recipe = validate_settings(Recipe, settings, location=name_of(page))
-        recipe.model.build(source_vocab_size=9, target_vocab_size=9)
+        model = recipe.model.build(source_vocab_size=9, target_vocab_size=9)
+        assert any(parameter.numel() for parameter in model.parameters())
 
 
 @each_page

@@ -73,8 +73,18 @@ def planned(runs, tmp_path):
 
 
 def test_unchanged_run_is_accepted(planned, tmp_path):
+    before = (planned.folder / "config.yaml").read_bytes()
     check_unchanged(planned, BUDGET)
     check_unchanged(planned._replace(folder=tmp_path / "new"), BUDGET)
+    assert (planned.folder / "config.yaml").read_bytes() == before
+    assert not (tmp_path / "new").exists()
+
+
+def test_folder_without_a_checkpoint_is_accepted(planned, tmp_path):
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "config.yaml").write_text("model: [")
+    check_unchanged(planned._replace(folder=tmp_path / "new"), BUDGET)
+    assert not Run(tmp_path / "new").is_saved
 
 
 def test_changed_recipe_is_reported(planned):

@@ -241,7 +241,8 @@ def test_beam_settings_with_sampling_are_reported(name, sampling):
 @pytest.mark.parametrize("sampling", SAMPLING)
 def test_explicit_defaults_are_compatible_with_sampling(sampling):
     defaults = DecodingConfig().model_dump(mode="json")
-    DecodingConfig.model_validate({**defaults, **SAMPLING[sampling]})
+    config = DecodingConfig.model_validate({**defaults, **SAMPLING[sampling]})
+    assert config == DecodingConfig.model_validate(SAMPLING[sampling])
 
 
 def test_n_best_above_beam_size_is_reported():

@@ -200,9 +200,12 @@ def test_concurrent_reader_sees_valid_files(tmp_path):
 
     writer = Thread(target=replace_repeatedly)
     writer.start()
+    versions = [read_and_verify_manifest(tmp_path)["version"]]
     while not is_over.is_set():
-        read_and_verify_manifest(tmp_path)
+        versions.append(read_and_verify_manifest(tmp_path)["version"])
     writer.join()
+    assert versions == sorted(versions, key=int)
+    assert read_and_verify_manifest(tmp_path)["version"] == "39"
 
 
 def test_remove_path_removes_files_and_folders(tmp_path):

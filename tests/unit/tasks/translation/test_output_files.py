@@ -194,4 +194,6 @@ def test_output_files_must_differ_from_each_other_and_from_inputs(tmp_path):
 
 def test_dev_null_may_be_used_several_times():
     null = Path("/dev/null")
-    check_distinct_files({"--save-scores": null, "--search-tree": null}, ["/dev/null"])
+    outputs = {"--save-scores": null, "--search-tree": null}
+    check_distinct_files(outputs, ["/dev/null"])
+    assert outputs == {"--save-scores": null, "--search-tree": null}
