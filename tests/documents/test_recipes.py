@@ -33,6 +33,7 @@ MECHANISMS = {
     "peters-2019-entmax": ("model.decoder.attention.alignment.type", "entmax"),
     "see-2017-coverage": ("model.decoder.attention.auxiliary_losses.0.type", "coverage"),
     "wu-2018-hard": ("model.decoder.output_head.type", "marginal"),
+    "bengio-2015-sampling": ("training.scheduled_sampling.type", "inverse-sigmoid"),
     "lower-attention-rnn": ("model.decoder.lower_attention.score.type", "additive"),
 }
 each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
