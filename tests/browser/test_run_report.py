@@ -69,7 +69,7 @@ SAMPLES = [
         "reference": "she sees the slave",
         "output": ["she", *words.split()],
         "text": f"she {words}",
-        "weights": [[share, 1 - share, 0]] * (1 + len(words.split())),
+        "attention": [[share, 1 - share, 0]] * (1 + len(words.split())),
     }
     for step, words, share in (
         (100, "the the", 0.25),
@@ -78,7 +78,7 @@ SAMPLES = [
     )
 ]
 SAMPLES += [
-    {"step": step, "source": ["a"], "reference": "b", "output": [], "text": "", "weights": []}
+    {"step": step, "source": ["a"], "reference": "b", "output": [], "text": "", "attention": []}
     for step in (100, 200, 300)
 ]
 
@@ -320,7 +320,7 @@ def test_hostile_texts_are_not_interpreted(opened):
         "reference": HOSTILE,
         "output": [HOSTILE],
         "text": HOSTILE,
-        "weights": [[1.0]],
+        "attention": [[1.0]],
     }
     entries = [
         {"type": "environment", "step": 0, HOSTILE: HOSTILE},
@@ -344,7 +344,7 @@ def test_page_never_scrolls_sideways(opened, width):
         "reference": "w" * 5000,
         "output": ["v" * 300] * 90,
         "text": "v " * 3000,
-        "weights": [[1 / 80] * 80] * 90,
+        "attention": [[1 / 80] * 80] * 90,
     }
     page = opened(
         title="t" * 300,

@@ -353,8 +353,8 @@ def _sample_to_dict(sample: Entry) -> dict[str, Any]:
     """Return a sample as far as it goes; weights only if they are an attention map."""
     source, output = _tokens(sample, "source"), _tokens(sample, "output")
     weights: list[list[float]] | None = None
-    with suppress(DataError, ValueError, TypeError):
-        array = np.array(sample.get("weights"), dtype=np.float64)
+    with suppress(DataError, ValueError, TypeError, OverflowError):
+        array = np.array(sample.get("attention"), dtype=np.float64)
         if not AttentionMap(source, output, array).is_empty:
             rows = array[:MAX_TOKENS, :MAX_TOKENS]
             weights = [[float(format_weight(weight)) for weight in row] for row in rows]

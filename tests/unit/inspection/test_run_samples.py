@@ -6,15 +6,12 @@ import pytest
 
 from heedful.inspection import run_report
 from heedful.inspection.run_report import MAX_TOKENS, MAX_VALIDATIONS, group_by_step
+from heedful.training.callbacks import LoggedSample
 
-SAMPLE = {
-    "step": 10,
-    "source": ["a", "b"],
-    "reference": "x y",
-    "output": ["x"],
-    "text": "x",
-    "weights": [[0.25, 0.75]],
-}
+LOGGED = LoggedSample(
+    source=["a", "b"], reference="x y", output=["x"], text="x", attention=[[0.25, 0.75]]
+)
+SAMPLE = {"step": 10, **LOGGED._asdict()}
 
 
 def only_item(**changes):
@@ -42,11 +39,21 @@ def test_sample_keeps_its_texts_and_weights():
 
 @pytest.mark.parametrize(
     "weights",
-    [[], None, "none", [[0.5]], [[1, 0], [0, 1]], [[1], [0, 1]], [[math.nan, 0]], [[-1, 1]]],
+    [
+        [],
+        None,
+        "none",
+        [[0.5]],
+        [[1, 0], [0, 1]],
+        [[1], [0, 1]],
+        [[math.nan, 0]],
+        [[-1, 1]],
+        [[10**400, 0]],
+    ],
     ids=str,
 )
 def test_invalid_weights_are_not_drawn(weights):
-    assert only_item(weights=weights)["weights"] is None
+    assert only_item(attention=weights)["weights"] is None
 
 
 def test_incomplete_sample_is_shown():
@@ -64,7 +71,7 @@ def test_invisible_characters_of_samples_are_escaped():
 def test_long_sequences_are_cut():
     tokens = ["w"] * 500
     weights = [[1 / 500] * 500] * 500
-    item = only_item(source=tokens, output=tokens, weights=weights, text="w " * 5000)
+    item = only_item(source=tokens, output=tokens, attention=weights, text="w " * 5000)
     assert item["is_cut"]
     assert len(item["source"]) == len(item["output"]) == len(item["weights"]) == MAX_TOKENS
     assert {len(row) for row in item["weights"]} == {MAX_TOKENS}
