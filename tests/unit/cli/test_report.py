@@ -37,11 +37,13 @@ def test_run_without_metrics_has_a_page(call, run):
     assert "training has not logged any metrics" in (run / "report.html").read_text()
 
 
-def test_trained_run_has_curves(call, copied):
+def test_trained_run_has_curves_and_attention_maps(call, copied):
     assert call(copied).code == 0
     page = (copied / "report.html").read_text()
     assert '"type":"validation"' in page
     assert '"id":"grad_norm"' in page
+    assert '"weights":[[' in page
+    assert '"weights":null' not in page
 
 
 def test_report_of_another_folder_is_an_error(call, run):
