@@ -103,7 +103,7 @@ def read(folder: Path) -> None:
         opening_seconds = time.perf_counter() - start
         start = time.perf_counter()
         batches = islice(data_module.train_batches(DataCursor(0, 0)), BATCHES)
-        pairs = sum(len(batch.inputs) for batch in batches)
+        pairs = sum(len(batch.targets) for batch in batches)
         seconds = time.perf_counter() - start
     print(f"  reading:  {monitor.peak / 1e6:7.0f} MB  {pairs / seconds:9,.0f} pairs/s")
     print(f"            {opening_seconds:.1f} s to open and verify all checksums")

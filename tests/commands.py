@@ -57,6 +57,27 @@ def train_tiny(run: Path, letters: str) -> Path:
     return run
 
 
+def write_random_run(folder: Path, settings: dict, sources, targets, *, seed: int) -> Path:
+    """Write the run of a model with random parameters; its tokenizers learn from these texts."""
+    import torch
+
+    from heedful.config import validate_settings
+    from heedful.recipes import Recipe
+    from heedful.runs import Run
+
+    torch.manual_seed(seed)
+    recipe = validate_settings(Recipe, settings, location="test")
+    tokenizers = recipe.tokenizers.train(sources, targets)
+    model = recipe.model.build(
+        source_vocab_size=len(tokenizers.source), target_vocab_size=len(tokenizers.target)
+    )
+    run = Run(folder)
+    run.folder.mkdir()
+    run.initialize(recipe, tokenizers)
+    run.save_model(model.state_dict(), step=0)
+    return run.folder
+
+
 class Finished:
     """How a command ended."""
 

@@ -7,11 +7,10 @@ import pytest
 import torch
 
 import heedful
-from heedful.config import validate_settings
 from heedful.errors import ConfigError, RunError
 from heedful.models.ensembles import Ensemble, ShallowFusion
-from heedful.recipes import Recipe
 from heedful.runs import Run, load, load_translator, resolve_device
+from tests.commands import write_random_run
 from tests.shape_checking import unchecked
 
 TEXTS = ["the dog is in the garden", "a cat sees the dog", "the cat, the dog"]
@@ -112,18 +111,8 @@ def write(tmp_path):
     """Return a function that writes a run of random parameters and returns its folder."""
 
     def write_run(name, model="translator", *, texts=TEXTS, seed=0, tokenizers=SHARED):
-        torch.manual_seed(seed)
         settings = {"model": MODELS[model], "tokenizers": tokenizers}
-        recipe = validate_settings(Recipe, settings, location="test")
-        trained = recipe.tokenizers.train(texts, texts)
-        model = recipe.model.build(
-            source_vocab_size=len(trained.source), target_vocab_size=len(trained.target)
-        )
-        run = Run(tmp_path / name)
-        run.folder.mkdir()
-        run.initialize(recipe, trained)
-        run.save_model(model.state_dict(), step=0)
-        return run.folder
+        return write_random_run(tmp_path / name, settings, texts, texts, seed=seed)
 
     with unchecked():
         yield write_run

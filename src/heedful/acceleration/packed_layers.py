@@ -1,7 +1,7 @@
 """One decoding step of standard Transformer layers, with packed weights and shared caches.
 
 A step reads one position of each row, right behind the cached ones. The K hypotheses of each of F
-sentences may share one memory of its source and one cache, which holds each position that any of
+sentences may share one memory of its source and one cache, which holds all positions that any of
 them has added; each product with it is one batched product over the sentences. Each of the R = F *
 K rows has a mask over the cached positions; reordering the beam changes masks and row indices, not
 the cache. Invariants: a step matches the plain layers up to rounding; after any

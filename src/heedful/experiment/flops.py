@@ -79,7 +79,7 @@ def flops_per_token(model: nn.Module, batch: Any, *, num_targets: int) -> FlopsP
 class FlopCounter(TorchDispatchMode):
     """Counts the FLOPs of all operators that reach a device inside the context.
 
-    On the meta device a Boolean index is taken to select each position.
+    On the meta device a Boolean index is taken to select all positions.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Axes of a chart: ticks, units, layout and labels.
 
-Ticks are round numbers that cover each value. Series names stand to the right of the plot, each as
+Ticks are round numbers that cover all values. Series names stand to the right of the plot, each as
 near to the end of its line as possible. Invariant: no two names overlap.
 """
 
@@ -122,7 +122,7 @@ def compute_ticks(
     unit: DisplayUnit = PLAIN,
     max_ticks: int = MAX_TICKS,
 ) -> list[float]:
-    """Return numbers that are round in the unit shown and cover each value."""
+    """Return numbers that are round in the unit shown and cover all values."""
     low, high, size = min(values), max(values), unit.size
     if is_logarithmic:
         return _logarithmic_ticks(low, high)

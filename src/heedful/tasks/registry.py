@@ -26,7 +26,7 @@ TASKS = {
 
 @cache
 def all_tasks() -> list[Task]:
-    """Import each task."""
+    """Import all tasks."""
     return [import_module(f"{package}.task").TASK for package in TASKS.values()]
 
 

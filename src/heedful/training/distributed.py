@@ -1,6 +1,6 @@
 """Data parallelism: its interface, the case of one process, and joining the group of torchrun.
 
-Every rank sees every batch and takes some of its rows. Invariants: results do not depend on the
+Each rank sees every batch and takes some of its rows. Invariants: results do not depend on the
 number of ranks; if one rank dies or fails, the others end with an error instead of waiting forever.
 """
 

@@ -77,7 +77,7 @@ class MaskFiller(TextPredictor):
     def predict(
         self, requests: Iterable[str], *, location: str = "text", start_index: int = 1
     ) -> Iterator[PredictedText]:
-        """Replace each "[MASK]" of each text by its most probable token."""
+        """Replace each "[MASK]" of the texts by its most probable token."""
         for text in requests:
             filled = text
             for best, *_ in self.fill_mask(text, top_k=1):

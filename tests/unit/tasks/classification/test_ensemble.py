@@ -4,14 +4,10 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
 import heedful as package
-from heedful.config import validate_settings
 from heedful.errors import RunError
-from heedful.recipes import Recipe
-from heedful.runs import Run
-from tests.commands import heedful
+from tests.commands import heedful, write_random_run
 from tests.shape_checking import unchecked
 
 TEXTS = ["a b c", "c a", "b d b d"]
@@ -25,23 +21,13 @@ def write(tmp_path):
     def write_run(
         name, *, texts=TEXTS, labels=LABELS, seed=0, tokenizer="word", pooling="attention"
     ):
-        torch.manual_seed(seed)
         encoder = {"type": "recurrent", "embedding_size": 8, "hidden_size": 8}
         source, target = {"type": tokenizer}, {"type": "label"}
         settings = {
             "model": {"type": "text-classifier", "encoder": encoder, "pooling": pooling},
             "tokenizers": {"type": "separate", "source": source, "target": target},
         }
-        recipe = validate_settings(Recipe, settings, location="test")
-        trained = recipe.tokenizers.train(texts, labels)
-        model = recipe.model.build(
-            source_vocab_size=len(trained.source), target_vocab_size=len(trained.target)
-        )
-        run = Run(tmp_path / name)
-        run.folder.mkdir()
-        run.initialize(recipe, trained)
-        run.save_model(model.state_dict(), step=0)
-        return run.folder
+        return write_random_run(tmp_path / name, settings, texts, labels, seed=seed)
 
     with unchecked():
         yield write_run
