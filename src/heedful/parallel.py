@@ -15,7 +15,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import islice
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing import connection as connections
+from multiprocessing.connection import Pipe
 from queue import Empty, Queue, SimpleQueue
 from threading import Semaphore, Thread
 from time import monotonic
@@ -32,6 +33,12 @@ Result_co = TypeVar("Result_co", covariant=True)
 MAX_WAIT_SECONDS = 0.02  # how long a line waits for others: unnoticed by people
 _TASKS_PER_WORKER = 2  # in flight: one that is computed, one that waits
 _COMMAND = [sys.executable, "-P", "-c", "from heedful.parallel import serve; serve()"]
+
+
+if sys.platform == "win32":
+    _WorkerConnection = connections.PipeConnection
+else:
+    _WorkerConnection = connections.Connection
 
 
 class WorkerJob(Protocol[Task_contra, Result_co]):
@@ -82,13 +89,10 @@ class WorkerProcess(Generic[Task, Result]):
         self.name = name
         self._connection, child_connection = Pipe()
         with child_connection:
-            # In its own session: Ctrl-C is for the parent, which stops its workers.
-            self._process = subprocess.Popen(
-                [*_COMMAND, str(child_connection.fileno()), *argv],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[child_connection.fileno()],
-                start_new_session=True,
-            )
+            handle = child_connection.fileno()
+            command = [*_COMMAND, str(handle), *argv]
+            options = _inherit_handle(handle)
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, **options)
         with suppress(OSError):  # the first `run` will say that the process died
             self._connection.send(sys.path)
             self._connection.send((job, is_shared))
@@ -125,9 +129,18 @@ class WorkerProcess(Generic[Task, Result]):
         self.stop()
 
 
+def _inherit_handle(handle: int) -> dict[str, Any]:
+    """Return options for a child that has this handle, and no Ctrl-C, which is for the parent."""
+    if sys.platform == "win32":
+        os.set_handle_inheritable(handle, True)
+        startup = subprocess.STARTUPINFO(lpAttributeList={"handle_list": [handle]})
+        return {"startupinfo": startup, "creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+    return {"pass_fds": [handle], "start_new_session": True}
+
+
 def serve() -> None:
     """Run the tasks of a `WorkerProcess`: the main function of the child."""
-    connection: Connection = Connection(int(sys.argv[1]))
+    connection = _WorkerConnection(int(sys.argv[1]))
     sys.argv[:2] = []
     os.dup2(2, 1)  # what libraries print is no output of the program
     tasks: SimpleQueue[Any] = SimpleQueue()
@@ -140,7 +153,7 @@ def serve() -> None:
         connection.send(_catch_errors(partial(function, task)) if is_ready else function)
 
 
-def _receive_tasks(connection: Connection, tasks: SimpleQueue[Any]) -> None:
+def _receive_tasks(connection: _WorkerConnection, tasks: SimpleQueue[Any]) -> None:
     """Queue tasks; exit the process, in the middle of anything, when the parent is gone."""
     try:
         sys.path[:] = connection.recv()  # the next message, the job, is imported from there

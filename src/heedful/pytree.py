@@ -49,3 +49,8 @@ def _map(transform: Callable[[Tensor], Tensor], value: Any, map_part: Callable[.
     assert isinstance(value, tuple), f"not a nested tuple: {type(value).__name__}"
     parts = [map_part(transform, part) for part in value]
     return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+
+
+def to_float64(tensor: Tensor) -> Tensor:
+    """Convert to float64; on the CPU if the tensor is on MPS, which has no float64."""
+    return (tensor.cpu() if tensor.device.type == "mps" else tensor).double()

@@ -168,14 +168,18 @@ def _read_step(line: bytes) -> float:
 
 
 def resolve_device(name: str = "auto") -> torch.device:
-    """Return the device of this name; "auto" is a GPU if there is one."""
+    """Return the device of this name; "auto" is a GPU if there is one: cuda, else mps."""
+    has_mps = torch.backends.mps.is_available()
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        gpu = "cuda" if torch.cuda.is_available() else "mps" if has_mps else None
+        return torch.device(gpu or "cpu")
     device_type, _, index = name.partition(":")
     count = torch.cuda.device_count() if device_type == "cuda" else int(name == "cpu")
     is_known = (index or "0").isdigit() and int(index or 0) < count
-    hint = "choose cpu, cuda, cuda:1 and so on, or auto"
-    check(is_known, "--device", f"there is no device called {name!r}", hint)
+    message, hint = f"there is no device called {name!r}", "choose cpu, cuda, cuda:1, mps or auto"
+    if name == "mps":
+        is_known, message = has_mps, "there is no GPU of a Mac that this PyTorch can use"
+    check(is_known, "--device", message, hint)
     return torch.device(name)
 
 

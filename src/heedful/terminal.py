@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 RunFolder = Annotated[Path, Argument(help="folder written by `heedful train`")]
-Device = Annotated[str, Option(help="cpu, cuda, or auto: a GPU if there is one")]
+Device = Annotated[str, Option(help="cpu, cuda, mps (Mac), or auto: a GPU if there is one")]
 Overrides = Annotated[
     list[str] | None, Option("--set", metavar="a.b=c", help="change a setting; repeatable")
 ]

@@ -160,5 +160,5 @@ def test_missing_device(call, trained):
     assert ended.code == 2
     assert ended.err == (
         "heedful: --device: there is no device called 'cud'\n"
-        "  choose cpu, cuda, cuda:1 and so on, or auto\n"
+        "  choose cpu, cuda, cuda:1, mps or auto\n"
     )

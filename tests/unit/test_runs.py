@@ -94,7 +94,29 @@ def test_numbers_and_nesting_at_the_edge_are_damage(tmp_path):
 
 def test_cpu_and_auto_are_devices():
     assert resolve_device("cpu") == torch.device("cpu")
-    assert resolve_device("auto").type in {"cpu", "cuda"}
+    assert resolve_device("auto").type in {"cpu", "cuda", "mps"}
+
+
+@pytest.mark.parametrize(
+    ("cuda", "mps", "chosen"),
+    [(True, True, "cuda"), (True, False, "cuda"), (False, True, "mps"), (False, False, "cpu")],
+)
+def test_auto_is_cuda_then_mps_then_cpu(monkeypatch, cuda, mps, chosen):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+    assert resolve_device("auto") == torch.device(chosen)
+
+
+def test_mps_is_a_device_on_macs_only(monkeypatch):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert resolve_device("mps") == torch.device("mps")
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(ConfigError) as caught:
+        resolve_device("mps")
+    assert str(caught.value) == (
+        "--device: there is no GPU of a Mac that this PyTorch can use\n"
+        "  choose cpu, cuda, cuda:1, mps or auto"
+    )
 
 
 @pytest.mark.parametrize("name", ["cud", "cuda:99", "cuda:x", "cpu:1", ""])

@@ -7,7 +7,6 @@ HeedfulError is printed without a traceback.
 
 import os
 import re
-import resource
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -24,6 +23,11 @@ from heedful.cli.show import report, show
 from heedful.cli.train import average, prepare, train
 from heedful.errors import ConfigError, HeedfulError, StorageError, shorten
 from heedful.tasks.registry import task_commands
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 _OUT_OF_MEMORY = re.compile(
     "allocate|out of memory|failed to map segment|start new thread|size calculation overflow", re.I
@@ -102,10 +106,12 @@ def _explain(error: Exception) -> HeedfulError:
         return StorageError(".", message, "change to a folder that exists")
     if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)):
         size = re.search(r"allocate ([\d.]+ \w+)", str(error))
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        message = f"not enough{f' for {size[1]}' if size else ''}; {free / 1e9:.1f} GB are free"
-        if limit != resource.RLIM_INFINITY:
+        message = f"not enough{f' for {size[1]}' if size else ''}"
+        if "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", ()):  # Linux
+            free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+            message += f"; {free / 1e9:.1f} GB are free"
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0] if resource else -1
+        if resource and limit != resource.RLIM_INFINITY:
             message += f", and this process may use {limit / 1e9:.1f} GB (ulimit -v)"
         return ConfigError("memory", message, "lower the sizes of model, batches or beam")
     raise error

@@ -12,7 +12,7 @@ from torch import nn
 
 from heedful.data.token_stream import LMBatch
 from heedful.evaluation.base import MetricScore
-from heedful.pytree import map_tensors
+from heedful.pytree import map_tensors, to_float64
 from heedful.tokenization.vocabulary import PAD
 
 
@@ -69,7 +69,7 @@ def compute_token_loss(
         log_probs, targets = model(moved).log_probs, moved.targets
         is_target = targets != PAD
         token_log_probs = log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
-        total_nll -= float(token_log_probs[is_target].double().sum())
+        total_nll -= float(to_float64(token_log_probs[is_target]).sum())
         num_tokens += int(is_target.sum())
         num_correct += int((log_probs.argmax(dim=-1) == targets)[is_target].sum())
     return TokenLoss(total_nll, num_tokens, num_correct)

@@ -1,8 +1,8 @@
 """The machine: environment that results depend on, memory, backends, stop signals."""
 
+import ctypes
 import os
 import platform
-import resource
 import shlex
 import signal
 import sys
@@ -19,6 +19,11 @@ import torch
 from heedful.errors import StorageError
 from heedful.training.distributed import DistributedContext
 from heedful.version import VERSION
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 _STATUS = Path("/proc/self/status")  # Linux only
 _UNLIMITED = 1 << 60  # control groups express "no limit" by numbers of this size
@@ -56,12 +61,16 @@ def peak_memory(device: torch.device) -> int:
     # getrusage is the fallback: it charges a child with the peak of its parent.
     if peak := _read_number(_STATUS, "VmHWM:", unit=1024):
         return peak
+    if resource is None:
+        return _windows_working_set(_PEAK)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def resident_memory() -> int:
     """Return the resident memory of this process in bytes; its peak where that is unknown."""
+    if resource is None:
+        return _windows_working_set(_CURRENT)
     return _read_number(_STATUS, "VmRSS:", unit=1024) or peak_memory(torch.device("cpu"))
 
 
@@ -73,7 +82,8 @@ def limit_memory(device: torch.device, max_bytes: float) -> None:
         return
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="utf-8")
-    if in_use := _read_number(_STATUS, "VmData:", unit=1024):
+    in_use = _read_number(_STATUS, "VmData:", unit=1024)
+    if in_use and resource is not None:
         with suppress(ValueError, OSError):
             _, hard_limit = resource.getrlimit(resource.RLIMIT_DATA)
             limit = in_use + int(1.5 * max_bytes)  # address space, of which not all is used
@@ -86,7 +96,7 @@ def free_memory(root: Path = Path("/")) -> int:
     The smallest of these limits is where a process is killed. `root` contains proc and sys.
     """
     available = _read_number(root / "proc/meminfo", "MemAvailable:", unit=1024)
-    limits = [available or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    limits = [available or _total_memory()]
     for line in _read_text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:  # version 2
@@ -110,6 +120,29 @@ def free_memory(root: Path = Path("/")) -> int:
     return min(limits)
 
 
+def _total_memory() -> int:
+    """Return the memory of the machine in bytes; on Windows what is free of it."""
+    if hasattr(os, "sysconf"):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    status = (ctypes.c_uint64 * 8)(64)  # MEMORYSTATUSEX: its size, the total, what is free ...
+    _kernel32().GlobalMemoryStatusEx(status)
+    return status[2]
+
+
+_PEAK, _CURRENT = 1, 2  # of PROCESS_MEMORY_COUNTERS, in words
+
+
+def _windows_working_set(index: int) -> int:
+    counters = (ctypes.c_uint64 * 9)(72)
+    this_process = ctypes.c_void_p(-1)
+    _kernel32().K32GetProcessMemoryInfo(this_process, counters, ctypes.sizeof(counters))
+    return counters[index]
+
+
+def _kernel32() -> Any:
+    return ctypes.windll.kernel32  # type: ignore[attr-defined]
+
+
 def _read_number(path: Path, name: str, *, unit: int = 1) -> int:
     """Return the number after `name` in a table of the kernel; 0 if it is not there."""
     rows = [line.split() for line in _read_text(path).splitlines()]
@@ -123,7 +156,9 @@ def _read_text(path: Path) -> str:
         return ""
 
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+STOP_SIGNALS = [signal.SIGINT, signal.SIGTERM]
+if hasattr(signal, "SIGUSR1"):  # not on Windows
+    STOP_SIGNALS.append(signal.SIGUSR1)
 
 
 class InterruptedUnsavedError(StorageError):

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heedful.pytree import select_rows
+from heedful.pytree import select_rows, to_float64
 from heedful.search.candidates import (
     BeamGroups,
     BeamPruning,
@@ -262,7 +262,7 @@ class _Beams:
         if not at_limit.any():
             return candidates
         of_model, allowed = (
-            log_probs[:, self.eos].double().cpu().numpy().reshape(totals.shape)
+            to_float64(log_probs[:, self.eos]).cpu().numpy().reshape(totals.shape)
             for log_probs in (model_log_probs, allowed_log_probs)
         )
         # Where processors forbid EOS, too, it is still the only token left.

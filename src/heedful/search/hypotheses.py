@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.errors import RunError
-from heedful.pytree import select_rows
+from heedful.pytree import select_rows, to_float64
 from heedful.search.penalties import CoveragePenalty, LengthPenalty
 from heedful.shapes import Float, Int, Lengths, StepTokens
 
@@ -81,7 +81,7 @@ class HypothesisRecorder:
         self, step: StepOutput[Any], tokens: Int[Tensor, "R"], active_rows: Int[Tensor, "R2"]
     ) -> None:
         """Store the next token of each row; it is the last one of rows not in `active_rows`."""
-        log_probs = step.log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1).double()
+        log_probs = to_float64(step.log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1))
         if log_probs.isnan().any():
             raise NaNLogProbsError(self._depth)
         columns = (tokens.tolist(), log_probs.tolist(), step.weights.float().cpu().numpy())

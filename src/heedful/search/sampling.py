@@ -13,7 +13,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor
 
 from heedful.config import BaseConfig
-from heedful.pytree import select_rows
+from heedful.pytree import select_rows, to_float64
 from heedful.search.hypotheses import (
     Hypothesis,
     HypothesisRecorder,
@@ -53,12 +53,13 @@ class SamplingOptions(NamedTuple):
             log_probs = log_probs.index_fill(1, forbidden, -torch.inf)
         if self.temperature == 0:
             return log_probs.argmax(dim=-1)
-        cdf = self._probabilities(log_probs.double() / self.temperature).cumsum(dim=-1)
+        cdf = self._probabilities(to_float64(log_probs) / self.temperature).cumsum(dim=-1)
         total = cdf[:, -1]
         values = torch.tensor(uniforms, dtype=cdf.dtype, device=cdf.device) * total
         values = values.minimum(total.nextafter(torch.zeros_like(total)))  # rounding may reach 1
         tokens = torch.searchsorted(cdf, values.unsqueeze(1), right=True).squeeze(1)
-        return tokens.clamp(max=cdf.size(1) - 1)  # beyond the vocabulary if probabilities are NaN
+        tokens = tokens.clamp(max=cdf.size(1) - 1)  # beyond it if probabilities are NaN
+        return tokens.to(log_probs.device)
 
     def _probabilities(self, logits: LogProbs) -> Probabilities:
         """Return the filtered probabilities in vocabulary order.

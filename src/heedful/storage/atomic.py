@@ -5,16 +5,19 @@ reader, also after a kill or a power loss, finds the old contents or the new, ne
 """
 
 import errno
-import fcntl
 import os
 import shutil
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from heedful.errors import DiskFullError, RunError, StorageError, check
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 _TEMPORARY_PREFIX, _BACKUP_PREFIX = ".writing-", ".aside-"
 _SPACE_MARGIN = 1.2  # times the size to be written, for what else grows meanwhile
@@ -99,7 +102,9 @@ def clean_up_interrupted(*folders: Path) -> None:
 
 def fsync_path(path: Path) -> None:
     """Sync a file, or the names in a folder, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    if fcntl is None and path.is_dir():
+        return  # Windows cannot open a folder, and syncs files only if they are open for writing
+    descriptor = os.open(path, os.O_RDONLY if fcntl else os.O_RDWR)
     try:
         os.fsync(descriptor)
     finally:
@@ -108,7 +113,7 @@ def fsync_path(path: Path) -> None:
 
 def drop_page_cache(folder: Path) -> None:
     """Drop the files of a folder from the page cache, so that they are read from the disk."""
-    if sys.platform == "linux":
+    if hasattr(os, "posix_fadvise"):  # Linux
         for path in filter(Path.is_file, folder.rglob("*")):
             with path.open("rb") as file:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -149,6 +154,7 @@ def _remove(path: Path) -> None:
 # process ends, however it ends, so there are no stale locks.
 
 _LOCK = ".lock"
+_WINDOWS_LOCK_OFFSET = 1 << 20  # behind the text: others cannot read bytes locked by Windows
 _lock_descriptors: set[int] = set()
 
 
@@ -169,11 +175,14 @@ def lock_folder(
     try:
         yield
     finally:
+        if fcntl is None:
+            _close(descriptor)  # Windows removes no open file; if another process has it, it stays
         with suppress(OSError):
             if [file.name for file in folder.iterdir()] == [_LOCK]:
                 path.unlink()
                 folder.rmdir()
-        _close(descriptor)
+        if fcntl is not None:
+            _close(descriptor)
 
 
 def _acquire(path: Path, activity: str, option: str) -> int:
@@ -182,18 +191,31 @@ def _acquire(path: Path, activity: str, option: str) -> int:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     _lock_descriptors.add(descriptor)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(descriptor, 1000, 0).decode(errors="replace").strip()
+        _lock_file(descriptor)
+    except (BlockingIOError, PermissionError):
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        holder = os.read(descriptor, 1000).decode(errors="replace").strip()
         _close(descriptor)
         message = f"{holder or 'another process is writing'} here"
         hint = f"wait until it is finished, or name another folder with {option}"
         raise RunError(str(path.parent), message, hint) from None
     with explain_os_errors(path):
         os.ftruncate(descriptor, 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
         holder = f"process {os.getpid()} on {socket.gethostname()} is {activity}\n"
-        os.pwrite(descriptor, holder.encode(), 0)
+        os.write(descriptor, holder.encode())
     return descriptor
+
+
+def _lock_file(descriptor: int) -> None:
+    """Lock an open file, or raise BlockingIOError (on Windows PermissionError)."""
+    if fcntl is not None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    import msvcrt
+
+    os.lseek(descriptor, _WINDOWS_LOCK_OFFSET, os.SEEK_SET)
+    msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
 
 
 def _close(descriptor: int) -> None:
@@ -208,4 +230,5 @@ def _close_in_child() -> None:
 
 
 # A forked process must not keep the lock when its parent is gone.
-os.register_at_fork(after_in_child=_close_in_child)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_child)

@@ -140,6 +140,8 @@ def init_distributed(
         message = f"not set, but RANK is {rank} and WORLD_SIZE is {world_size}"
         hint = "start with torchrun, which sets it, or unset RANK to train in one process"
         check(name in os.environ, name, message, hint)
+    hint = "train with --device cpu, or in one process"
+    check(device.type != "mps", "--device", "mps cannot train in multiple processes", hint)
     if device.type == "cuda":
         device = _select_gpu(int(os.environ["LOCAL_RANK"]))
     try:

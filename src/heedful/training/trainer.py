@@ -8,6 +8,7 @@ training; a step whose loss or gradient is not finite changes nothing but the st
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -194,17 +195,21 @@ class MixedPrecision:
 
 def get_rng_states() -> dict[str, Tensor]:
     """Return the states of torch's random generators: CPU, and the current GPU if there is one."""
-    states = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        states["cuda"] = torch.cuda.get_rng_state()
-    return states
+    states = {name: module.get_rng_state() for name, module in _gpu_modules().items()}
+    return {"cpu": torch.get_rng_state(), **states}
 
 
 def set_rng_states(states: Mapping[str, Tensor]) -> None:
     """Restore states returned by `get_rng_states`."""
     torch.set_rng_state(states["cpu"])
-    if "cuda" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states["cuda"])
+    for name, module in _gpu_modules().items():
+        if name in states:
+            module.set_rng_state(states[name])
+
+
+def _gpu_modules() -> dict[str, ModuleType]:
+    modules = {"cuda": torch.cuda, "mps": torch.mps}
+    return {name: module for name, module in modules.items() if module.is_available()}
 
 
 DEFAULT_CLIPPER = GradientClipper(max_norm=1.0)

@@ -97,6 +97,16 @@ def test_missing_master_addr_is_reported(environment):
     )
 
 
+def test_mps_has_no_ranks(environment):
+    environment(RANK=1, WORLD_SIZE=2, LOCAL_RANK=1, MASTER_ADDR="127.0.0.1", MASTER_PORT=1)
+    with pytest.raises(ConfigError) as caught, init_distributed(torch.device("mps")):
+        pass
+    assert str(caught.value) == (
+        "--device: mps cannot train in multiple processes\n"
+        "  train with --device cpu, or in one process"
+    )
+
+
 def test_rendezvous_failure_names_address_and_rank(environment):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

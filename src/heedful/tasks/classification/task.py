@@ -13,6 +13,7 @@ from heedful.data.batching import Batch
 from heedful.errors import RunError, check
 from heedful.evaluation.registry import ACCURACY, LOSS, MetricSpec
 from heedful.models.scheduled_sampling import TeacherForcingConfig
+from heedful.pytree import to_float64
 from heedful.shapes import Int
 from heedful.tasks.classification.command import FILE_OPTIONS
 from heedful.tasks.classification.model import TextClassifier, TextClassifierConfig
@@ -113,8 +114,8 @@ class ClassificationTask(PairTask):
     @override
     def metric_sums(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the summed loss, the number of unknown labels, and the confusion counts."""
-        log_probs = model(batch).log_probs.squeeze(1).double()
-        labels = label_indices(batch)
+        log_probs = to_float64(model(batch).log_probs.squeeze(1))
+        labels = label_indices(batch).to(log_probs.device)
         is_known = labels >= 0
         log_probs, labels = log_probs[is_known], labels[is_known]
         loss = nn.functional.nll_loss(log_probs, labels, reduction="sum")
