@@ -78,10 +78,10 @@ class Run:
             tokenizers.save(temporary)
         write_text(self.folder / _CONFIG, to_yaml(recipe))
 
-    def read_recipe(self) -> Recipe:
-        """Read the recipe."""
-        path = self.folder / _CONFIG
-        return validate_settings(Recipe, read_settings(path), location=str(path))
+    def read_recipe(self, overrides: Sequence[str] = ()) -> Recipe:
+        """Read the recipe, with `a.b=c` overrides."""
+        path, parsed = self.folder / _CONFIG, [parse_override(text) for text in overrides]
+        return validate_settings(Recipe, read_settings(path), location=str(path), overrides=parsed)
 
     def read_tokenizers(self, recipe: Recipe) -> TokenizerPair:
         """Load the tokenizers."""
@@ -213,12 +213,7 @@ def _load_run(
 ) -> LoadedRun:
     run = Run(run_dir)
     run.verify()
-    recipe = validate_settings(
-        Recipe,
-        run.read_recipe().model_dump(mode="json"),
-        location="--set",
-        overrides=[parse_override(text) for text in overrides],
-    )
+    recipe = run.read_recipe(overrides)
     tokenizers = run.read_tokenizers(recipe)
     model = recipe.task.build_model(recipe, VocabSizes.from_tokenizers(tokenizers))
     run.load_weights_into(model)

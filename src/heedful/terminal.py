@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -32,15 +33,15 @@ BeamSize = Annotated[
 AsJSON = Annotated[bool, Option("--json", help="print JSON")]
 
 
-class OutputClosedError(HeedfulError):
-    """The reader of standard output closed the pipe."""
+class OutputClosedError(Exception):
+    """The reader of standard output closed the pipe; commands end quietly."""
 
-    exit_code = 1
+    exit_code = 141  # as a shell reports a process that SIGPIPE killed
 
 
 @contextmanager
 def handle_stdout_errors() -> Iterator[None]:
-    """Turn a closed pipe or a full disk behind standard output into a HeedfulError."""
+    """Turn a closed pipe or a full disk behind standard output into an error of ours."""
     from heedful.storage.atomic import explain_os_errors
 
     try:
@@ -49,10 +50,8 @@ def handle_stdout_errors() -> Iterator[None]:
                 yield
                 sys.stdout.flush()
             except BrokenPipeError:
-                message = "the reader closed the pipe before the end"
-                hint = "it received complete lines only; run the command again for the rest"
-                raise OutputClosedError("standard output", message, hint) from None
-    except HeedfulError:
+                raise OutputClosedError from None
+    except (HeedfulError, OutputClosedError):
         # Python flushes once more as it exits, which would fail and print a traceback.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         raise
@@ -86,6 +85,26 @@ def with_progress(
         for result in results:
             yield result
             bar.advance(task, count_of(result))
+
+
+def is_typed(file: str) -> bool:
+    """Return True for standard input if somebody types it."""
+    return file == "-" and sys.stdin.isatty()
+
+
+def prompt(lines: Iterable[Item]) -> Iterator[Item]:
+    """Yield typed lines and ask for each on standard error."""
+    end = "Ctrl-Z and Enter" if os.name == "nt" else "Ctrl-D"
+    sys.stderr.write(f"type a text and press Enter; {end} ends\n")
+    iterator, is_open = iter(lines), True
+    while is_open:
+        sys.stderr.write("> ")
+        sys.stderr.flush()
+        is_open = False
+        for line in islice(iterator, 1):
+            yield line
+            is_open = True
+    sys.stderr.write("\n")
 
 
 def program_name() -> str:

@@ -5,7 +5,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from heedful.cli.main import app
+from heedful.cli.main import _COMMANDS, app
 from tests.documents.commands import commands, mistakes
 
 each_command = pytest.mark.parametrize("name", sorted(commands()))
@@ -20,9 +20,40 @@ def test_command_has_help(name):
 
 @each_command
 def test_command_help_has_valid_examples(name):
-    examples = re.findall(r"Example: (.+)", commands()[name].help or "")
+    examples = printed_examples(name)
     assert any(example.startswith(f"heedful {name}") for example in examples)
     assert [unknown for example in examples for unknown in mistakes(example)] == []
+
+
+def printed_examples(name):
+    """Return the examples as a terminal of 80 columns shows them."""
+    runner = CliRunner(env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"})
+    shown = runner.invoke(app, [name, "-h"]).output
+    paragraph = shown.split("Examples:\n")[1].split("\n\n")[0]
+    return [line.strip() for line in paragraph.splitlines()]
+
+
+@each_command
+def test_examples_are_printed_whole_on_80_columns(name):
+    command = next(command for command in _COMMANDS if command.__name__ == name)
+    written = re.findall(r"Example: (.+)", command.__doc__)
+    assert printed_examples(name) == written
+    assert max(map(len, written)) <= 80 - len("    ")
+
+
+def test_commands_are_listed_with_whole_sentences():
+    shown = CliRunner(env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"}).invoke(app, ["-h"]).output
+    assert "..." not in shown.split("Commands:")[1]
+    words = " ".join(shown.split())
+    assert all(" ".join(command.__doc__.split(".")[0].split()) in words for command in _COMMANDS)
+
+
+@each_command
+def test_short_forms_of_help_and_output_options(name):
+    assert CliRunner().invoke(app, [name, "-h"]).exit_code == 0
+    for option in commands()[name].params:
+        if {"--output", "--output-dir"} & {*option.opts}:
+            assert "-o" in option.opts
 
 
 @each_command

@@ -13,7 +13,7 @@ from typer import Argument, Option
 
 from heedful import terminal
 from heedful.cli import test_sets
-from heedful.cli.options import with_file_options
+from heedful.cli.options import with_file_options, with_shortcuts
 from heedful.errors import ConfigError, check
 from heedful.tasks.command_line import Files, Split
 
@@ -32,18 +32,25 @@ RecipeNames = Annotated[
     str | None, Option(help="recipes to train, comma-separated: names or .yaml files")
 ]
 Limit = Annotated[str | None, Option(help="limit for each run: 2m, 90s, 1h, 500steps or 1e15flops")]
+Minutes = Annotated[float | None, Option(help="--budget in minutes")]
+Steps = Annotated[int | None, Option(help="--budget in steps")]
 NumSeeds = Annotated[int | None, Option(min=1, help="runs per recipe", show_default="1")]
 MetricNames = Annotated[
     str | None,
     Option(
+        "--metrics",
+        "--metric",
         help="as in `heedful evaluate`; the first is the main one",
         show_default="those of `heedful evaluate`",
     ),
 ]
 Baseline = Annotated[str | None, Option(help="system to compare with", show_default="the first")]
-OutputDir = Annotated[Path, Option(help="folder for the report and the trained runs")]
+OutputDir = Annotated[
+    Path, Option("--output-dir", "-o", help="folder for the report and the trained runs")
+]
 
 
+@with_shortcuts("batch_tokens", "lr")
 @with_file_options("test")
 def compare(
     runs: ComparedRuns = None,
@@ -51,6 +58,8 @@ def compare(
     data: Data = None,
     recipes: RecipeNames = None,
     budget: Limit = None,
+    minutes: Minutes = None,
+    steps: Steps = None,
     num_seeds: NumSeeds = None,
     overrides: terminal.Overrides = None,
     files: Mapping[Split, Files],
@@ -74,9 +83,10 @@ def compare(
 
     Example: heedful compare runs/dot-* runs/additive-* --source test.de --target test.en
 
-    Example: heedful compare --data latin --recipes luong-2015-dot-small,default --budget 2m
+    Example: heedful compare --data latin --recipes latin-demo,default --minutes 2
     """
     options = ComparisonOptions(files["test"], metrics, beam, baseline, device)
+    budget = _single_budget(budget, minutes, steps)
     needed = {"--recipes": recipes, "--data": data, "--budget": budget}
     _check_options(runs or [], needed, {"--num-seeds": num_seeds, "--set": overrides})
     if runs:
@@ -95,6 +105,20 @@ def compare(
     _print_comparison(comparison, output_dir, as_json=as_json)
     if comparison.failures:
         raise typer.Exit(1)
+
+
+def _single_budget(budget: str | None, minutes: float | None, steps: int | None) -> str | None:
+    """Return the one budget that is given; raise ConfigError for more."""
+    budgets = {
+        "--budget": budget,
+        "--minutes": None if minutes is None else f"{minutes:g}m",
+        "--steps": None if steps is None else f"{steps}steps",
+    }
+    given = [option for option, value in budgets.items() if value]
+    if len(given) > 1:
+        hint = "leave out one of the two"
+        raise ConfigError(given[1], f"given together with {given[0]}", hint)
+    return budgets[given[0]] if given else None
 
 
 class ComparisonOptions(NamedTuple):

@@ -20,7 +20,14 @@ from heedful.cli.options import with_file_options
 from heedful.cli.test_sets import ReferenceSet, read_matching_lines
 from heedful.errors import ConfigError, check
 from heedful.tasks.command_line import EnsembleWith, Files, Split
-from heedful.terminal import AsJSON, BeamSize, Device, handle_stdout_errors, with_progress
+from heedful.terminal import (
+    AsJSON,
+    BeamSize,
+    Device,
+    Overrides,
+    handle_stdout_errors,
+    with_progress,
+)
 
 if TYPE_CHECKING:
     from heedful.evaluation.base import Metric, References
@@ -36,7 +43,12 @@ TestFile = Annotated[str | None, Argument(help="test file of a run that takes on
 OutputsFile = Annotated[str | None, Option(help="outputs of any system, line by line")]
 MetricNames = Annotated[
     str | None,
-    Option(help="comma-separated, such as ter,rouge-l", show_default="bleu,chrf,exact-match"),
+    Option(
+        "--metrics",
+        "--metric",
+        help="comma-separated, such as ter,rouge-l",
+        show_default="bleu,chrf,exact-match",
+    ),
 ]
 GoldLinks = Annotated[str | None, Option(help="for aer: gold word alignments of the references")]
 GroupName = Literal["length", "word-frequency", "sentence-type"]
@@ -67,6 +79,7 @@ def evaluate(
     confidence: Confidence = False,
     baseline: Baseline = None,
     beam: BeamSize = None,
+    overrides: Overrides = None,
     as_json: AsJSON = False,
     device: Device = "auto",
 ) -> None:
@@ -83,11 +96,13 @@ def evaluate(
 
     Example: heedful evaluate runs/de-en --source test.de --target test.en
 
-    Example: heedful evaluate --outputs out.txt --target test.en --metrics bleu,ter --confidence
+    Example: heedful evaluate --outputs out.txt --target test.en --metrics bleu,ter
 
-    Example: heedful evaluate runs/new --baseline runs/old --group-by length
+    Example: heedful evaluate runs/new --baseline runs/old --group-by length --confidence
 
-    Example: heedful evaluate runs/new --metrics perplexity,aer --gold-alignments gold.txt
+    Example: heedful evaluate runs/new --set decoding.length_penalty=0.6
+
+    Example: heedful evaluate runs/new --metrics aer --gold-alignments gold.txt
 
     Example: heedful evaluate runs/shakespeare test.txt
 
@@ -105,6 +120,7 @@ def evaluate(
         group_by=group_by,
         confidence=confidence,
         beam_size=beam,
+        overrides=overrides or (),
         device=device,
     )
     _check_options(options, has_run=run is not None)
@@ -129,6 +145,7 @@ class EvaluationOptions:
     group_by: GroupName | None
     confidence: bool
     beam_size: int | None
+    overrides: Sequence[str]
     device: str
 
 
@@ -164,6 +181,8 @@ def _check_options(options: EvaluationOptions, *, has_run: bool) -> None:
     check(not outputs or targets, "--outputs", "given without --target", hint)
     message, hint = "works only with a run", "name a run, or leave it out"
     check(has_run or not options.ensemble_with, "--ensemble-with", message, hint)
+    for option, value in (("--beam", options.beam_size), ("--set", options.overrides)):
+        check(has_run or options.baseline or not value, option, message, hint)
     hint = "give alignments as outputs: --outputs LINKS --target GOLD --metrics aer"
     check(not gold or has_run, "--gold-alignments", message, hint)
     message, hint = "works only with the metric aer", "add aer to --metrics, or leave it out"
@@ -241,9 +260,10 @@ def _load(run: str, options: EvaluationOptions, *others: Path) -> tuple[Recipe, 
     """Load a run; its recipe can be trusted because its files have been verified."""
     from heedful.runs import Run, load
 
-    overrides = [f"decoding.beam_size={options.beam_size}"] if options.beam_size else []
+    beam = [f"decoding.beam_size={options.beam_size}"] if options.beam_size else []
+    overrides = [*options.overrides, *beam]
     predictor = load(run, device=options.device, overrides=overrides, ensemble_with=others)
-    return Run(run).read_recipe(), predictor
+    return Run(run).read_recipe(overrides), predictor
 
 
 def _run_outputs(recipe: Recipe, predictor: Any, test: ReferenceSet) -> SystemOutputs:

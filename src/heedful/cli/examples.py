@@ -22,7 +22,7 @@ DEMO_SENTENCES = (
 
 
 def demo(
-    run: Annotated[Path, Option(help="folder to write")] = Path("runs/demo"),
+    run: Annotated[Path, Option("--run", "-o", help="folder to write")] = Path("runs/demo"),
     device: Device = "auto",
 ) -> None:
     """Train a small Latin-English model, evaluate it, and draw its attention weights.

@@ -1,10 +1,11 @@
 """The command `heedful`: its subcommands and exit codes.
 
 Exit codes: 0 done, or interrupted and saved; 1 failed; 2 an error the user can fix; 3 too many
-non-finite losses in a row; 130 interrupted with nothing to save; 143 interrupted and not saved.
-HeedfulError is printed without a traceback.
+non-finite losses in a row; 130 interrupted with nothing to save; 141 the reader of standard output
+closed the pipe; 143 interrupted and not saved. HeedfulError is printed without a traceback.
 """
 
+import inspect
 import os
 import re
 import sys
@@ -23,6 +24,7 @@ from heedful.cli.show import report, show
 from heedful.cli.train import average, prepare, train
 from heedful.errors import ConfigError, HeedfulError, StorageError, shorten
 from heedful.tasks.registry import task_commands
+from heedful.terminal import OutputClosedError, handle_stdout_errors
 
 try:
     import resource
@@ -39,6 +41,8 @@ class _Group(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:
+            raise OutputClosedError from None
         except Exception as error:
             if hasattr(error, "format_message") and hasattr(error, "message"):  # a usage error
                 error.message = shorten(error.message)
@@ -53,12 +57,29 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 _COMMANDS: list[Callable[..., None]] = [demo, train]
 _COMMANDS += [with_run(command, task) for task, command in task_commands()]
 _COMMANDS += [evaluate, compare, show, report, average, prepare, recipes, data]
+
+
+def _command_help(text: str) -> tuple[str, str]:
+    r"""Return the first sentence of a docstring, and all of it for `--help`.
+
+    Its examples move to the end, where the marker \b keeps their lines whole.
+    """
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    examples = [part[9:] for part in paragraphs if part.startswith("Example: ")]
+    others = [part for part in paragraphs if not part.startswith("Example: ")]
+    listed = "\n".join(f"  {example}" for example in examples)
+    first, *_ = " ".join(others[0].split()).split(". ")
+    return first.removesuffix("."), "\n\n".join([*others, f"\b\nExamples:\n{listed}"])
+
+
 for command in _COMMANDS:
-    app.command()(command)
+    short_help, full_help = _command_help(str(command.__doc__))
+    app.command(short_help=short_help, help=full_help)(command)
 
 
 def _print_version(requested: bool) -> None:
@@ -84,9 +105,14 @@ def main() -> None:
     # slows training several times (docs/decisions/0006). Torch reads this when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
-        app()
-    except SystemExit as ending:
-        _exit_process(ending.code)
+        try:
+            app()
+        except SystemExit as ending:
+            with handle_stdout_errors():  # of what is still buffered
+                sys.stdout.flush()
+            _exit_process(ending.code)
+    except OutputClosedError as closed:
+        _exit_process(closed.exit_code)
     except Exception as failure:
         error = _explain(failure)
         typer.echo(f"heedful: {error}", err=True)

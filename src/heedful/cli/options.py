@@ -1,4 +1,4 @@
-"""Parameters of commands that come from tasks: data files, and the run of a task's command."""
+"""Parameters of commands that are not in their signature: data files, the run, shortcuts."""
 
 import inspect
 import json
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from typer import Option
 
@@ -57,6 +57,57 @@ def file_overrides(files: Mapping[Split, Files]) -> list[str]:
             if setting := options.data_setting(files[split], split):
                 overrides.append(f"data.{split}={json.dumps(setting)}")
     return overrides
+
+
+# ----- options that stand for a setting
+
+
+class Shortcut(NamedTuple):
+    """An option that is short for one `--set`."""
+
+    setting: str
+    value_type: type
+    help: str
+
+
+SHORTCUTS = {
+    "minutes": Shortcut("training.max_minutes", float, "train for this many minutes"),
+    "steps": Shortcut("training.max_steps", int, "train for this many steps"),
+    "seed": Shortcut("training.seed", int, "random seed"),
+    "batch_tokens": Shortcut("training.batching.max_tokens", int, "tokens per batch, both sides"),
+    "lr": Shortcut("training.optimizer.learning_rate", float, "peak learning rate"),
+    "metric": Shortcut("training.metric_for_best_model", str, "dev metric of the best model"),
+}
+
+
+def with_shortcuts(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add options to a command that has `overrides`; a `--set` of the same setting wins."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        def run(*args: Any, overrides: Sequence[str] | None = None, **kwargs: Any) -> None:
+            values = {name: kwargs.pop(name, None) for name in names}
+            given = {name: value for name, value in values.items() if value is not None}
+            short = [f"{SHORTCUTS[name].setting}={json.dumps(given[name])}" for name in given]
+            command(*args, overrides=[*short, *(overrides or ())], **kwargs)
+
+        after: list[Parameter] = []
+        for parameter in inspect.signature(command, eval_str=True).parameters.values():
+            if parameter.name == "overrides":
+                after += [_shortcut_parameter(name, SHORTCUTS[name]) for name in names]
+            after.append(parameter)
+        return _with_parameters(run, command, after)
+
+    return decorate
+
+
+def _shortcut_parameter(name: str, shortcut: Shortcut) -> Parameter:
+    help_text = f"{shortcut.help}; short for --set {shortcut.setting}"
+    plain: Any = shortcut.value_type | None
+    annotation = Annotated[plain, Option(help=help_text)]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+# ----- the run of a task's command
 
 
 @dataclass(frozen=True)

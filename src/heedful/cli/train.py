@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from heedful.cli.options import file_overrides, with_file_options
+from heedful.cli.options import SHORTCUTS, file_overrides, with_file_options, with_shortcuts
 from heedful.errors import check
 from heedful.tasks.command_line import Files, Split
 from heedful.terminal import Device, Overrides, parse_bytes, program_name, stderr_console
@@ -27,7 +27,9 @@ class TrackerName(StrEnum):
     WANDB = "wandb"
 
 
-RunToWrite = Annotated[Path | None, Option(help="folder to write", show_default="runs/RECIPE")]
+RunToWrite = Annotated[
+    Path | None, Option("--run", "-o", help="folder to write", show_default="runs/RECIPE")
+]
 ReportTo = Annotated[list[TrackerName] | None, Option(help="also log to this tracker; repeatable")]
 AutoFindBatchSize = Annotated[
     bool, Option("--auto-find-batch-size", help="use the largest batch that fits in memory")
@@ -35,6 +37,7 @@ AutoFindBatchSize = Annotated[
 MemoryLimit = Annotated[str | None, Option(help="memory for --auto-find-batch-size, such as 4GiB")]
 
 
+@with_shortcuts(*SHORTCUTS)
 @with_file_options("train", "dev")
 def train(
     recipe: RecipeName = DEFAULT_RECIPE,
@@ -51,13 +54,15 @@ def train(
 
     Ctrl-C, SIGTERM or SIGUSR1 saves a checkpoint and exits with code 0, or 143 if saving failed.
     Too many non-finite losses in a row exit with code 3. To train a finished run further, raise
-    its limit: --set training.max_steps=N.
+    its limit, such as --steps.
 
     Example: heedful train --source train.de --target train.en --run runs/de-en
 
+    Example: heedful train --source train.de --target train.en --minutes 5
+
     Example: heedful train reverse-tiny --set model.decoder.attention.score.type=dot
 
-    Example: torchrun --nproc-per-node 2 -m -- heedful train latin-demo --run runs/both
+    Example: torchrun --nproc-per-node 2 -m -- heedful train latin-demo
     """
     from heedful.experiment import train as train_into
     from heedful.recipes import load_recipe
@@ -98,7 +103,7 @@ ShardSize = Annotated[
 def prepare(
     recipe: RecipeName = DEFAULT_RECIPE,
     *,
-    output_dir: Annotated[Path, Option(help="folder to write the tokens to")],
+    output_dir: Annotated[Path, Option("--output-dir", "-o", help="folder to write the tokens to")],
     files: Mapping[Split, Files],
     tokenizer_from: TokenizerFrom = None,
     num_workers: TokenizingProcesses = None,
@@ -111,7 +116,7 @@ def prepare(
     tokens, set `data.train: {type: prepared, path: FOLDER}` in a recipe that has the `tokenizers`
     and `data.filtering` they were made with.
 
-    Example: heedful prepare --source train.de --target train.en --output-dir tokens/de-en
+    Example: heedful prepare --source train.de --target train.en -o tokens/de-en
     """
     from heedful.data.dataset_builder import SHARD_SIZE
     from heedful.data.sharded_dataset import PreparedDataConfig
@@ -158,15 +163,15 @@ NumBest = Annotated[
 def average(
     runs: RunFolders,
     *,
-    output_dir: Annotated[Path, Option(help="folder to write")],
+    output_dir: Annotated[Path, Option("--output-dir", "-o", help="folder to write")],
     num_last: NumLast = None,
     num_best: NumBest = None,
 ) -> None:
     """Write a run with the mean parameters of checkpoints, or of runs with equal initial ones.
 
-    Example: heedful average runs/de-en --num-last 5 --output-dir runs/de-en-averaged
+    Example: heedful average runs/de-en --num-last 5 -o runs/de-en-averaged
 
-    Example: heedful average runs/tuned-1 runs/tuned-2 --output-dir runs/both
+    Example: heedful average runs/tuned-1 runs/tuned-2 -o runs/both
     """
     from heedful.experiment.checkpoint_averaging import average_checkpoints
 

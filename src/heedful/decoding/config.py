@@ -4,6 +4,7 @@ Invariant: a setting at its default is compatible with every other setting.
 """
 
 from collections.abc import Sequence
+from math import ceil
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -104,7 +105,13 @@ class DecodingConfig(BaseConfig):
         return self.n_best if self.sampling else self.beam_size
 
     def with_beam_size(self, *, beam_size: int | None = None, n_best: int | None = None) -> Self:
-        """Return a checked copy with another beam size or number of outputs."""
+        """Return a checked copy with another beam size or number of outputs.
+
+        More outputs than hypotheses widen the beam, unless its size is given, too.
+        """
+        if n_best is not None and n_best > self.beam_size and not self.sampling_setting:
+            groups = self.diversity.num_beam_groups
+            beam_size = beam_size or ceil(n_best / groups) * groups
         sizes = {"beam_size": beam_size, "n_best": n_best}
         changes = {name: size for name, size in sizes.items() if size is not None}
         changed = self.model_copy(update=changes)

@@ -210,3 +210,14 @@ class TestLanguageModels:
         assert re.split(r"\s{2,}", header)[1:3] == ["perplexity per word", "bits per character"]
         assert row.startswith("letters ")
         assert "tested on 3 lines of test.txt" in ended.out
+
+
+def test_minutes_and_steps_are_budgets(capsys, monkeypatch, tmp_path):
+    words = ["compare", "--data", "latin", "--recipes", "latin-demo", "-o", tmp_path]
+    both = heedful(capsys, monkeypatch, *words, "--budget", "2m", "--steps", 3)
+    assert both.err == (
+        "heedful: --steps: given together with --budget\n  leave out one of the two\n"
+    )
+    negative = heedful(capsys, monkeypatch, *words, "--minutes", -1)
+    assert negative.code == 2
+    assert negative.err == heedful(capsys, monkeypatch, *words, "--budget=-1m").err

@@ -302,3 +302,28 @@ def test_files_of_a_run_are_verified_once(call, trained, tmp_path, monkeypatch):
     assert call(trained, *write(tmp_path, ["a"], ["a"])).code == 0
     assert verified
     assert len(verified) == len(set(verified))
+
+
+def test_set_changes_settings_of_the_run(call, trained, tmp_path):
+    files = write(tmp_path, ["a b", "c d"], ["a b", "c d"])
+    beam = call(trained, *files, "--beam", 3, "--json")
+    assert beam.out == call(trained, *files, "--set", "decoding.beam_size=3", "--json").out
+    short = call(trained, *files, "--set", "decoding.max_length=1", "--metric", "exact-match")
+    assert short.out.splitlines()[-1].split()[:3] == ["exact", "match", "0.00"]
+
+
+def test_set_changes_the_test_set_of_the_recipe(call, trained, tmp_path):
+    write(tmp_path, ["a b", "c d"], ["a b", "c d"])
+    data = {"type": "parallel-files"}
+    data |= {"source": f"{tmp_path}/source", "target": f"{tmp_path}/target"}
+    ended = call(trained, "--set", f"data.test={json.dumps(data)}")
+    assert ended.out.startswith("2 pairs of ")
+
+
+@pytest.mark.parametrize("option", [("--set", "decoding.beam_size=3"), ("--beam", "3")])
+def test_settings_of_a_run_need_a_run(call, files, option):
+    ended = call("--outputs", "good", "--target", "target", *option)
+    assert (ended.code, ended.err) == (
+        2,
+        f"heedful: {option[0]}: works only with a run\n  name a run, or leave it out\n",
+    )

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import heedful as package
-from tests.commands import heedful, write_recipe
+from tests.commands import heedful, start_heedful, write_recipe
 
 
 def test_version_is_printed(capsys, monkeypatch):
@@ -97,3 +97,10 @@ def test_interrupt_outside_training_exits_with_130(capsys, monkeypatch):
 )
 def test_command_has_help(capsys, monkeypatch, command):
     assert heedful(capsys, monkeypatch, command, "--help").code == 0
+
+
+@pytest.mark.parametrize("words", [["recipes"], ["recipes", "default"], ["data", "latin"]])
+def test_closed_pipe_ends_a_command_quietly(words):
+    process = start_heedful(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    assert (process.stderr.read(), process.wait(60)) == ("", 128 + signal.SIGPIPE)

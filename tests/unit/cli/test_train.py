@@ -93,3 +93,34 @@ def test_dev_files_are_used_for_validation(capsys, monkeypatch, tmp_path):
         tmp_path / "y",
     )
     assert "train: 600 of 600 pairs kept\ndev: 7 of 7 pairs kept\n" in ended.err
+
+
+def test_shortcuts_are_short_for_settings(capsys, monkeypatch, tmp_path):
+    recipe = write_recipe(tmp_path)
+    shortcuts = {
+        "--steps": ("training.max_steps", 4),
+        "--minutes": ("training.max_minutes", 2.5),
+        "--seed": ("training.seed", 7),
+        "--batch-tokens": ("training.batching.max_tokens", 99),
+        "--lr": ("training.optimizer.learning_rate", 0.003),
+        "--metric": ("training.metric_for_best_model", "bleu"),
+    }
+    words = [str(word) for option, (_, value) in shortcuts.items() for word in (option, value)]
+    settings = [f"--set={name}={value}" for name, value in shortcuts.values()]
+    for run, options in (("short", words), ("long", settings)):
+        assert (
+            heedful(capsys, monkeypatch, "train", recipe, "-o", tmp_path / run, *options).code == 0
+        )
+    short, long = (
+        yaml.safe_load((tmp_path / run / "config.yaml").read_text()) for run in ("short", "long")
+    )
+    assert short == long
+    assert short["training"]["max_minutes"] == 2.5
+    assert short["training"]["batching"]["max_tokens"] == 99
+
+
+def test_set_wins_over_a_shortcut(capsys, monkeypatch, tmp_path):
+    recipe = write_recipe(tmp_path)
+    options = ["--steps", 9, "--set", "training.max_steps=2", "-o", tmp_path / "run"]
+    ended = heedful(capsys, monkeypatch, "train", recipe, *options)
+    assert "reached max_steps=2" in ended.out

@@ -90,6 +90,17 @@ def test_changed_beam_size_is_checked():
         config.with_beam_size(beam_size=1)
 
 
+def test_more_outputs_widen_the_beam():
+    assert DecodingConfig(beam_size=2).with_beam_size(n_best=5).beam_size == 5
+    assert DecodingConfig(beam_size=8).with_beam_size(n_best=5).beam_size == 8
+    diverse = DecodingConfig(beam_size=4, diversity={"num_beam_groups": 2})
+    assert diverse.with_beam_size(n_best=5).beam_size == 6
+    sampled = DecodingConfig(beam_size=2, sampling={})
+    assert sampled.with_beam_size(n_best=5).beam_size == 2
+    with pytest.raises(ConfigError, match="n_best is 5, but beam_size is 3"):
+        DecodingConfig().with_beam_size(beam_size=3, n_best=5)
+
+
 SEE_SCHEMA = "`heedful recipes --schema` lists every setting and its values"
 NUMBERS_OUT_OF_RANGE = [
     ({"length_penalty": -1}, "length_penalty", "greater than or equal to 0"),

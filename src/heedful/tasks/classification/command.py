@@ -1,14 +1,15 @@
 """`heedful classify`, and the file options of classification; imports no torch."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
 from heedful.tasks.command_line import EnsembleWith, FileOption, FileOptions, PredictorLoader, Split
-from heedful.terminal import handle_stdout_errors
+from heedful.terminal import handle_stdout_errors, is_typed, prompt
 
 
 def classify(
@@ -16,11 +17,16 @@ def classify(
     file: Annotated[str, Argument(help="texts, one per line; - is standard input")] = "-",
     *,
     ensemble_with: EnsembleWith = None,
+    output: Annotated[
+        Path | None, Option("--output", "-o", help="write to this file instead")
+    ] = None,
     as_json: Annotated[
         bool, Option("--json", help="print JSON lines with probabilities and weights")
     ] = False,
 ) -> None:
     """Classify texts: one label per line, in the order of the input.
+
+    Without a file, type the texts.
 
     Example: heedful classify runs/trec questions.txt
 
@@ -29,11 +35,28 @@ def classify(
     Example: heedful classify runs/trec-1 --ensemble-with runs/trec-2 questions.txt
     """
     from heedful.data.text_files import display_name, read_lines
+    from heedful.storage.atomic import write_text
 
     classifier = load(ensemble_with=ensemble_with or ())
+    texts = read_lines(file)
+    chunks: Iterable[Iterable[str]] = [texts]
+    if is_typed(file):  # one by one: the next is asked for when this is answered
+        chunks = ([text] for text in prompt(texts))
+    results = (
+        result
+        for chunk in chunks
+        for result in classifier.predict(chunk, location=display_name(file))
+    )
+    lines = (
+        json.dumps(result.to_json(), ensure_ascii=False) if as_json else result.text
+        for result in results
+    )
+    if output is not None:
+        write_text(output, "".join(f"{line}\n" for line in lines))
+        typer.echo(f"wrote {output}", err=True)
+        return
     with handle_stdout_errors():
-        for result in classifier.predict(read_lines(file), location=display_name(file)):
-            line = json.dumps(result.to_json(), ensure_ascii=False) if as_json else result.text
+        for line in lines:
             typer.echo(line)
 
 

@@ -39,9 +39,9 @@ def generate(
 ) -> None:
     """Continue a prompt with a language model, token by token.
 
-    Example: heedful generate runs/shakespeare "To be" --max-new-tokens 400 --temperature 0.8
+    Example: heedful generate runs/shakespeare "To be" --max-new-tokens 400
 
-    Example: heedful generate runs/shakespeare --num-samples 5 --top-p 0.95 --seed 7 -o texts.txt
+    Example: heedful generate runs/shakespeare --num-samples 5 --top-p 0.95 -o texts.txt
     """
     from heedful.storage.atomic import write_text
     from heedful.tasks.language_modeling.generator import build_sampling_options

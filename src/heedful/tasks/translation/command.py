@@ -19,7 +19,7 @@ from typer import Argument, Option
 
 from heedful.errors import check
 from heedful.tasks.command_line import PARALLEL_FILES, EnsembleWith, PredictorLoader
-from heedful.terminal import BeamSize, Overrides, with_progress
+from heedful.terminal import BeamSize, Overrides, is_typed, prompt, with_progress
 
 if TYPE_CHECKING:
     from heedful.decoding.requests import Request
@@ -38,7 +38,12 @@ WORKER_CHUNK_SIZE = 256  # with several processes, so that none waits long at th
 TextFile = Annotated[str, Argument(help="texts, one per line; - is standard input")]
 NBest = Annotated[
     int | None,
-    Option("--nbest", min=1, help="outputs, and lines, per text", show_default="the recipe's"),
+    Option(
+        "--nbest",
+        min=1,
+        help="outputs, and lines, per text; widens the beam",
+        show_default="the recipe's",
+    ),
 ]
 ForceTarget = Annotated[
     str | None,
@@ -50,6 +55,7 @@ Constraints = Annotated[
         metavar="FILE", help="prefix, required and forbidden phrases of each output, as JSON lines"
     ),
 ]
+OutputFile = Annotated[Path | None, Option("--output", "-o", help="write to this file instead")]
 JSONLines = Annotated[bool, Option("--json", help="print a JSON object for each text instead")]
 SaveAttention = Annotated[Path | None, Option(help="also write attention weights as JSON lines")]
 SaveAlignments = Annotated[Path | None, Option(help="also write word alignments such as 0-0 1-2")]
@@ -71,6 +77,7 @@ def translate(
     n_best: NBest = None,
     force_target: ForceTarget = None,
     constraints: Constraints = None,
+    output: OutputFile = None,
     as_json: JSONLines = False,
     save_attention: SaveAttention = None,
     save_alignments: SaveAlignments = None,
@@ -82,11 +89,13 @@ def translate(
 ) -> None:
     """Translate lines: one output line per input line, in the same order.
 
-    Lines from a pipe are translated as they arrive.
+    Lines from a pipe are translated as they arrive. Without a file, type them.
 
     Example: heedful translate runs/demo sentences.txt --beam 5 --num-workers 0
 
-    Example: echo "Caecilius est in horto." | heedful translate runs/demo --save-scores scores.txt
+    Example: heedful translate runs/demo sentences.txt --nbest 10 -o out.txt
+
+    Example: echo "Caecilius est in horto." | heedful translate runs/demo
     """
     from heedful.data.text_files import display_name
     from heedful.decoding.word_alignment import get_aligner
@@ -106,19 +115,19 @@ def translate(
         "tree": search_tree,
     }
     output_files = {name: path for name, path in outputs.items() if path is not None}
-    settings = {"decoding.beam_size": beam, "decoding.n_best": n_best}
-    decoding = [f"{name}={value}" for name, value in settings.items() if value is not None]
     job = TranslationJob(
         load,
         ("json" if as_json else "text", *output_files),
         get_aligner(alignment_method or "argmax", location="--alignment-method"),
         ensemble_with=tuple(ensemble_with or ()),
-        overrides=(*(overrides or ()), *decoding),
+        overrides=tuple(overrides or ()),
+        beam_size=beam,
+        n_best=n_best,
         input_name=display_name(file),
         is_forced=force_target is not None,
     )
     request_files = RequestFiles(file, force_target, constraints)
-    _run_job(job, request_files, output_files, num_workers=num_workers)
+    _run_job(job, request_files, output_files, output=output, num_workers=num_workers)
 
 
 def _check_options(
@@ -159,6 +168,8 @@ class TranslationJob:
     aligner: Aligner
     ensemble_with: tuple[Path, ...] = ()
     overrides: tuple[str, ...] = ()
+    beam_size: int | None = None
+    n_best: int | None = None
     input_name: str = "text"
     is_forced: bool = False  # whether every text has a given target
 
@@ -175,13 +186,18 @@ class TranslationJob:
         need_tree = "tree" in self.output_types
         if need_tree:
             check_search_tree(translator.decoding, "--search-tree")
-        n_best = 1 if self.is_forced else translator.decoding.n_best
+        sizes = {"beam_size": self.beam_size, "n_best": self.n_best}
+        n_best = 1 if self.is_forced else translator.decoding.with_beam_size(**sizes).n_best
 
         def run(chunk: RequestChunk) -> OutputBlock:
             start_index, requests = chunk
             translations = list(
                 translator.predict(
-                    requests, location=self.input_name, start_index=start_index, need_tree=need_tree
+                    requests,
+                    location=self.input_name,
+                    start_index=start_index,
+                    need_tree=need_tree,
+                    **sizes,
                 )
             )
             parts = [
@@ -202,6 +218,7 @@ def _run_job(
     request_files: RequestFiles,
     output_files: Mapping[str, Path],
     *,
+    output: Path | None,
     num_workers: int,
 ) -> None:
     from heedful.parallel import chunks_as_available, fixed_size_chunks, worker_pool
@@ -209,20 +226,28 @@ def _run_job(
 
     files.check_single_stdin(request_files)
     options = {OUTPUT_OPTIONS[name]: path for name, path in output_files.items()}
+    options |= {"--output": output} if output else {}
     files.check_distinct_files(options, request_files.files)
     num_texts = files.count_lines(request_files)
-    num_processes = choose_num_processes(num_workers, job.load, num_texts=num_texts)
-    is_streamed = any(map(files.is_streamed, request_files.files))
-    split = chunks_as_available if is_streamed else fixed_size_chunks
-    chunk_size = CHUNK_SIZE if num_processes == 1 else WORKER_CHUNK_SIZE
-    chunks = number_chunks(split(files.read_requests(request_files), max_size=chunk_size))
+    requests = files.read_requests(request_files)
+    typed = is_typed(request_files.texts)
+    if typed:  # one by one: the next is asked for when this is answered
+        num_processes, chunks = 1, number_chunks(fixed_size_chunks(prompt(requests), max_size=1))
+    else:
+        num_processes = choose_num_processes(num_workers, job.load, num_texts=num_texts)
+        is_streamed = any(map(files.is_streamed, request_files.files))
+        split = chunks_as_available if is_streamed else fixed_size_chunks
+        chunk_size = CHUNK_SIZE if num_processes == 1 else WORKER_CHUNK_SIZE
+        chunks = number_chunks(split(requests, max_size=chunk_size))
     with worker_pool(job, num_workers=num_processes) as map_chunks:
         results = map_chunks(chunks)
         # Wait for the first block: a failure must not empty the output files.
         blocks: Iterator[OutputBlock] = chain(list(islice(results, 1)), results)
-        if not sys.stdout.isatty():  # else the progress bar would cut through the lines
+        if not typed and (
+            output or not sys.stdout.isatty()
+        ):  # else the progress bar would cut through the lines
             blocks = with_progress(blocks, total=num_texts, count_of=attrgetter("num_texts"))
-        with files.open_outputs(list(output_files.values())) as write:
+        with files.open_outputs(list(output_files.values()), output=output) as write:
             for block in blocks:
                 write(block.parts)
 

@@ -209,16 +209,24 @@ def format_lines(
 
 
 @contextmanager
-def open_outputs(paths: Sequence[Path]) -> Iterator[Callable[[Sequence[str]], None]]:
-    """Return a function that writes its first text to standard output and the others to files."""
+def open_outputs(
+    paths: Sequence[Path], *, output: Path | None = None
+) -> Iterator[Callable[[Sequence[str]], None]]:
+    """Return a function that writes its first text to `output` and the others to `paths`.
+
+    Without `output`, the first text goes to standard output.
+    """
     with ExitStack() as stack:
-        files = [stack.enter_context(_open_output(path)) for path in paths]
+        all_paths = [*paths, *([output] if output else [])]
+        files = [stack.enter_context(_open_output(path)) for path in all_paths]
 
         def write(texts: Sequence[str]) -> None:
-            for path, file, text in zip(paths, files, texts[1:], strict=True):
+            for path, file, text in zip(all_paths, files, [*texts[1:], texts[0]], strict=False):
                 with explain_os_errors(path):
                     file.write(text)
                     file.flush()
+            if output:
+                return
             with handle_stdout_errors():
                 # UTF-8 like the input, whatever the encoding of the terminal is.
                 sys.stdout.buffer.write(texts[0].encode("utf-8"))

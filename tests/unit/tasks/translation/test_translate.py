@@ -123,6 +123,51 @@ def test_json_replaces_the_text_output(translate):
     assert "weights" not in first
 
 
+def test_nbest_widens_the_beam_as_beam_would(translate):
+    widened = translate("--nbest", 7, stdin="a b\nc\n")
+    assert (widened.code, widened.err) == (0, "")
+    assert widened.out == translate("--nbest", 7, "--beam", 7, stdin="a b\nc\n").out
+    refused = translate("--nbest", 7, "--beam", 2, stdin="a b\n")
+    assert refused.code == 2
+    assert "n_best is 7, but beam_size is 2" in refused.err
+
+
+def test_output_option_writes_what_standard_output_would_get(translate, tmp_path):
+    path, scores = tmp_path / "out.txt", tmp_path / "scores.txt"
+    ended = translate("-o", path, "--save-scores", scores, stdin="a b\n\nc\n")
+    assert (ended.code, ended.out) == (0, "")
+    assert path.read_text() == translate(stdin="a b\n\nc\n").out
+    assert len(scores.read_text().splitlines()) == 3
+    clash = translate("-o", path, "--save-scores", path, stdin="a\n")
+    assert "--output: " in clash.err
+
+
+def test_terminal_is_asked_for_each_text(trained):
+    """Typed one by one: instruction, prompt, output, prompt, ... and an end by Ctrl-D."""
+    ours, theirs = pty.openpty()
+    process = start_heedful("translate", trained, stdin=theirs, stderr=-1, stdout=-1)
+    os.close(theirs)
+    shown = read_until(process.stderr, "> ")
+    assert "Ctrl-D" in shown
+    for text in ("a b", "c"):
+        os.write(ours, f"{text}\n".encode())
+        assert process.stdout.readline() == f"{text}\n"
+        assert read_until(process.stderr, "> ") == "> "
+    os.write(ours, b"\x04")
+    assert process.wait(60) == 0
+    assert process.stderr.read() == "\n"
+    os.close(ours)
+
+
+def read_until(stream, end):
+    text = ""
+    while not text.endswith(end):
+        character = stream.read(1)
+        assert character, text
+        text += character
+    return text
+
+
 @pytest.mark.parametrize("n_best", [1, 3])
 def test_nbest_gives_that_many_lines_per_text(translate, tmp_path, n_best):
     scores, texts = tmp_path / "scores", ["a b", "", "c"]
