@@ -44,7 +44,7 @@ def train(
     recipe: str, output_dir: str | Path, *, overrides: Sequence[str] = (), device: str = "auto"
 ) -> TrainingResult:
     """Train a recipe, by name or file; `overrides` such as "training.max_steps=500" change it."""
+    from heedful.experiment import load_training_recipe
     from heedful.experiment import train as train_into
-    from heedful.recipes import load_recipe
 
-    return train_into(load_recipe(recipe, overrides), output_dir, device=device)
+    return train_into(load_training_recipe(recipe, overrides, device), output_dir, device=device)

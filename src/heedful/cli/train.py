@@ -64,12 +64,16 @@ def train(
 
     Example: torchrun --nproc-per-node 2 -m -- heedful train latin-demo
     """
+    from heedful.experiment import load_training_recipe
     from heedful.experiment import train as train_into
-    from heedful.recipes import load_recipe
+    from heedful.experiment.default_recipe import describe_default
     from heedful.training.distributed import is_rank_zero
 
-    config = load_recipe(recipe, [*file_overrides(files), *(overrides or [])])
+    settings = [*file_overrides(files), *(overrides or [])]
+    config = load_training_recipe(recipe, settings, device=device)
     folder = run or Path("runs") / Path(recipe).stem
+    if recipe == DEFAULT_RECIPE and is_rank_zero():
+        typer.echo(describe_default(config), err=True)
     result = train_into(
         config,
         folder,
@@ -120,12 +124,11 @@ def prepare(
     """
     from heedful.data.dataset_builder import SHARD_SIZE
     from heedful.data.sharded_dataset import PreparedDataConfig
-    from heedful.experiment import build_prepared_dataset
+    from heedful.experiment import build_prepared_dataset, load_training_recipe
     from heedful.experiment.data_modules import require_training_data
-    from heedful.recipes import load_recipe
     from heedful.storage.atomic import lock_folder
 
-    config = load_recipe(recipe, [*file_overrides(files), *(overrides or [])])
+    config = load_training_recipe(recipe, [*file_overrides(files), *(overrides or [])])
     require_training_data(config)
     message = "this data is already tokenized"
     hint = "name the texts that the tokens were made from"

@@ -1,13 +1,8 @@
-"""The training budget of a comparison: steps, time or FLOPs for each run, and what it has cost.
-
-A learning-rate schedule needs the number of steps, which a budget of time or FLOPs does not give.
-So the first tenth of such a budget is a segment of its own, and its speed tells how many steps the
-whole run will have. Invariant: at even speed, a run ends where its schedule ends.
-"""
+"""The training budget of a comparison: steps, time or FLOPs for each run, and what it has cost."""
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from math import inf
 from pathlib import Path
@@ -16,22 +11,18 @@ from typing import Any, Literal, NamedTuple, Self
 from heedful.comparison.results import ValidationPoint
 from heedful.config import fields_with_role
 from heedful.errors import check
-from heedful.experiment import TrainingResult
 from heedful.inspection import training_curves
-from heedful.inspection.training_curves import Entry, Timeline, as_finite_float, entries_of_type
+from heedful.inspection.training_curves import Timeline, as_finite_float, entries_of_type
 from heedful.recipes import Recipe
 from heedful.runs import Run
 from heedful.tasks.registry import all_metrics
 from heedful.training.checkpoints import PROGRESS_FILE, list_checkpoints
 from heedful.training.config import TrainingConfig
 
-FIRST_SEGMENT_FRACTION = 0.1  # of the budget
-NUM_VALIDATIONS = 10
 METRICS_FILE = "metrics.jsonl"
-_UNLIMITED_STEPS = 1_000_000_000  # while their number is not known
+_UNLIMITED_STEPS = 1_000_000_000
 
 Limit = Literal["max_steps", "max_minutes", "max_flops"]
-Train = Callable[[Recipe, Path], TrainingResult]
 
 _UNITS: dict[str, tuple[str, Limit, float]] = {
     "s": ("seconds", "max_minutes", 1 / 60),
@@ -62,78 +53,20 @@ class Budget(NamedTuple):
         is_valid = 0 < amount < inf and (limit != "max_steps" or amount % 1 == 0)
         hint = "write it as 90s, 2m, 1h, 500steps or 1e15flops"
         check(is_valid, f"--budget {text}", "not an amount of training", hint)
-        return cls(f"{amount:g} {name if amount != 1 else name[:-1]}", limit, amount * unit)
+        value = round(amount) if limit == "max_steps" else amount * unit
+        return cls(f"{amount:g} {name if amount != 1 else name[:-1]}", limit, value)
 
     @property
     def seconds(self) -> float | None:
         """The duration of a run, if the budget is a time."""
         return 60 * self.max_value if self.limit == "max_minutes" else None
 
-    def matches_final_segment(self, recipe: Recipe) -> bool:
-        """Return whether a recipe has the limits that end a training under this budget."""
-        steps = round(self.max_value) if self.limit == "max_steps" else recipe.training.max_steps
-        return recipe == self._final_segment(recipe, steps)
-
-    def matches_either_segment(self, recipe: Recipe) -> bool:
-        """Return whether a recipe has the limits of the first or of the final segment."""
-        is_first = self.limit != "max_steps" and recipe == self._first_segment(recipe)
-        return is_first or self.matches_final_segment(recipe)
-
-    def train(self, recipe: Recipe, folder: Path, train: Train) -> TrainingResult:
-        """Train a run in a folder, or resume it, until the budget is used up."""
-        if self.limit == "max_steps":
-            return train(self._final_segment(recipe, round(self.max_value)), folder)
-        run = Run(folder)
-        steps = run.read_recipe().training.max_steps if run.exists else _UNLIMITED_STEPS
-        if steps == _UNLIMITED_STEPS:  # the first segment is not over
-            result = train(self._first_segment(recipe), folder)
-            if not result.stop_reason:  # interrupted
-                return result
-            steps = max(1, round(result.step / FIRST_SEGMENT_FRACTION))
-            if self.seconds is not None:
-                steps = estimate_steps(
-                    training_curves.read_json_lines(folder / METRICS_FILE),
-                    step=result.step,
-                    seconds=result.seconds,
-                    total_seconds=self.seconds,
-                    validations=NUM_VALIDATIONS - 2,  # the first is over, the last is not counted
-                )
-        return train(self._final_segment(recipe, steps), folder)
-
-    def _first_segment(self, recipe: Recipe) -> Recipe:
-        limit = self.max_value * FIRST_SEGMENT_FRACTION
-        return self._with_limits(recipe, limit, _UNLIMITED_STEPS, _UNLIMITED_STEPS)
-
-    def _final_segment(self, recipe: Recipe, steps: int) -> Recipe:
-        interval = max(1, -(-steps // NUM_VALIDATIONS))
-        return self._with_limits(recipe, self.max_value, steps, interval)
-
-    def _with_limits(self, recipe: Recipe, limit: float, steps: int, validate_every: int) -> Recipe:
-        limits: dict[str, float | None] = dict.fromkeys(_LIMIT_SETTINGS)
-        limits |= {self.limit: limit, "max_steps": steps, "validate_every": validate_every}
+    def applied_to(self, recipe: Recipe) -> Recipe:
+        """Return a recipe with this limit and no other; ten validations are spread over it."""
+        limits: dict[str, float | None] = dict.fromkeys(BUDGET_SETTINGS)
+        limits |= {"max_steps": _UNLIMITED_STEPS, self.limit: self.max_value}
         training = recipe.training.model_copy(update=limits)
         return recipe.model_copy(update={"training": training})
-
-
-def estimate_steps(
-    entries: Sequence[Entry], *, step: int, seconds: float, total_seconds: float, validations: int
-) -> int:
-    """Estimate how many steps fit into a time, from the entries of the first segment.
-
-    steps = s + (T - t_s - n v) (s - 1) / (t_s - t_1): the segment ended after step s at time t_s, T
-    is the total time, t_1 the time of the first step, which includes all set-up, and n validations
-    of v seconds each are to come.
-    """
-    first_step_seconds = validation_seconds = 0.0
-    training = entries_of_type(entries, "training")
-    if step > 1 and training and training[0]["step"] == 1:
-        first_step_seconds = as_finite_float(training[0].get("seconds")) or 0.0
-    for entry in entries_of_type(entries, "validation")[-1:]:  # that ended the segment
-        end = as_finite_float(entry.get("seconds"))
-        validation_seconds = max(0.0, end - seconds) if end is not None else 0.0
-    step_seconds = (seconds - first_step_seconds) / max(1, step - 1)
-    remaining = total_seconds - seconds - validations * validation_seconds
-    return step + max(1, round(remaining / step_seconds)) if step_seconds > 0 else step + 1
 
 
 class TrainingCost(NamedTuple):

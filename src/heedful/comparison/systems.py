@@ -1,8 +1,7 @@
 """Systems: runs of the same recipe with different seeds, evaluated and compared.
 
 Two runs belong to one system if their recipes differ only in the seed, the description, and
-settings of logging and checkpoints. If a limit of time or FLOPs ended a run, its `max_steps` was
-estimated from its speed and may differ, too. Runs with the same seed belong to different systems.
+settings of logging and checkpoints. Runs with the same seed belong to different systems.
 """
 
 import json
@@ -68,8 +67,6 @@ def system_fingerprint(recipe: Recipe) -> str:
     training = settings["training"]
     for name in IGNORED_SETTINGS:
         del training[name]
-    if training["max_minutes"] is not None or training["max_flops"] is not None:
-        del training["max_steps"]
     return json.dumps(settings, sort_keys=True)
 
 

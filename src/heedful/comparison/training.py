@@ -10,7 +10,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -172,7 +171,7 @@ def check_unchanged(planned: PlannedRun, budget: Budget) -> None:
         values = f"{changes[0]}={old.get(changes[0])}, but now it is {new.get(changes[0])}"
         message = f"the folder has a run with {values}"
     hint = "run the command it was started with, remove the folder, or choose another --output-dir"
-    is_unchanged = not changes and budget.matches_either_segment(recipe)
+    is_unchanged = not changes and recipe == budget.applied_to(recipe)
     check(is_unchanged, str(planned.folder), message, hint, RunError)
 
 
@@ -237,7 +236,7 @@ def _is_finished(planned: PlannedRun, budget: Budget) -> bool:
     if not run.exists or not run.checkpoints.exists():
         return False
     recipe = run.read_recipe()
-    if not budget.matches_final_segment(recipe):
+    if recipe != budget.applied_to(recipe):
         return False
     checkpoints = CheckpointManager(run.checkpoints, recipe.training.checkpoints, lambda line: None)
     snapshot = checkpoints.load()
@@ -248,7 +247,7 @@ def _is_finished(planned: PlannedRun, budget: Budget) -> bool:
 def train_in_process(planned: PlannedRun, budget: Budget, device: str) -> RunResult:
     """Train in this process."""
     try:
-        result = budget.train(planned.recipe, planned.folder, partial(train, device=device))
+        result = train(budget.applied_to(planned.recipe), planned.folder, device=device)
     except HeedfulError as error:
         return RunResult(False, f"{error.location}: {error.message}")
     return RunResult(bool(result.stop_reason))

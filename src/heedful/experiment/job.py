@@ -46,6 +46,8 @@ from heedful.training.trainer import GradientClipper, MixedPrecision, Trainer
 Value = TypeVar("Value")
 
 BAD_STEPS_FOLDER = "bad-steps"
+NUM_VALIDATIONS = 10  # if `validate_every` is null
+PLAN_SECONDS, PLAN_FRACTION = 60, 0.1  # after which the speed is known
 MAX_DEBUG_DUMPS = 10  # per run; the first ones tell the most
 
 
@@ -143,8 +145,12 @@ class TrainingJob:
         self.console = console
         self.limits = TrainingLimits(config)
         self.progress = TrainingProgress(data_fingerprint=data_module.fingerprint)
-        peak_rate, scores = config.optimizer.learning_rate, self.progress.scores
-        self.lr_schedule = LRSchedule(config.lr_scheduler, peak_rate, config.max_steps, scores)
+        self.lr_schedule = LRSchedule(
+            config.lr_scheduler,
+            config.optimizer.learning_rate,
+            lambda step: self.limits.planned_steps(step, self.progress),
+            self.progress.scores,
+        )
         sizes = VocabSizes.from_tokenizers(data_module.tokenizers)
         self.trainer = build_trainer(
             recipe, sizes, self.lr_schedule, dist_context=dist_context, device=device
@@ -154,6 +160,8 @@ class TrainingJob:
         self.dev_evaluator = self.task.dev_evaluator(model, data_module, recipe, device)
         self.flops_per_target = training_flops_per_target(recipe, data_module)
         self.start_time = time.monotonic()
+        self._is_plan_logged = False
+        self._num_validations_due = 0  # if they are spread over the limits
         self._unsaved_best: tuple[int, Mapping[str, Tensor]] | None = None  # step and weights
         self.stop_requested: Callable[[], bool] = lambda: False
 
@@ -177,6 +185,7 @@ class TrainingJob:
         hint = "restore the data to resume, or use another folder with --run"
         check(is_same, str(folder), message, hint, RunError)
         self.lr_schedule.scores = self.progress.scores
+        self.is_validation_due()
         if self.progress.stop_reason:
             self.log(f"{folder}: was finished ({self.progress.stop_reason}); training is extended")
             last, following = self.progress.learning_rate, self.lr_schedule(self.trainer.step + 1)
@@ -219,13 +228,35 @@ class TrainingJob:
         """Update the progress."""
         progress, is_main_process = self.progress, self.dist_context.is_main_process
         progress.cursor = cursor
-        # The clocks of ranks differ; the main process decides.
-        progress.seconds = time.monotonic() - self.start_time if is_main_process else 0.0
+        # The clocks of ranks differ; that of the main process counts.
+        seconds = time.monotonic() - self.start_time if is_main_process else 0.0
+        if self.config.max_minutes is not None:  # the learning rate depends on it
+            seconds = self.dist_context.all_reduce(
+                torch.tensor(seconds, dtype=torch.float64)
+            ).item()
+        progress.seconds = seconds
         progress.learning_rate = metrics.learning_rate
         progress.flops += metrics.num_targets * self.flops_per_target
         progress.num_skipped_steps += bool(metrics.skip_reason)
         is_nonfinite = metrics.skip_reason not in ("", "overflow")
         progress.num_consecutive_skips = progress.num_consecutive_skips + 1 if is_nonfinite else 0
+        done = self.limits.fraction_done(metrics.step, progress)
+        if not self._is_plan_logged and (seconds >= PLAN_SECONDS or done >= PLAN_FRACTION):
+            self._is_plan_logged = True
+            self._log_plan(metrics.step)
+
+    def _log_plan(self, step: int) -> None:
+        """Say how long training will take at the speed so far, and if it ends in the warmup."""
+        planned = self.limits.planned_steps(step + 1, self.progress)
+        minutes = self.progress.seconds * planned / step / 60
+        if self.config.max_minutes is None and minutes >= 2:
+            advice = "training.max_minutes sets a time, and ends the learning-rate schedule with it"
+            self.log(f"{planned:,} steps take about {minutes:,.0f} minutes at this speed; {advice}")
+        warmup_steps = self.config.lr_scheduler.num_warmup_steps(planned)
+        if planned <= warmup_steps:
+            end = f"after about {planned:,} steps, in the warmup of {warmup_steps:,}"
+            advice = "set training.lr_scheduler.warmup_ratio=0.1, or train longer"
+            self.log(f"training ends {end}: the learning rate never reaches its peak; {advice}")
 
     def handle_nonfinite_step(self, metrics: StepMetrics, micro_batches: Sequence[Any]) -> None:
         """Log a step that was skipped because of NaN or infinity; raise after too many."""
@@ -255,6 +286,15 @@ class TrainingJob:
         flags = bool(limit), self.stop_requested()
         is_reached, is_interrupted = self.dist_context.all_reduce_any(*flags)
         return limit or ("another rank has reached a limit" if is_reached else ""), is_interrupted
+
+    def is_validation_due(self) -> bool:
+        """Return whether a validation follows the last step; to be called after each."""
+        step, interval = self.trainer.step, self.config.validate_every
+        if interval is not None:
+            return step % interval == 0
+        due = int(NUM_VALIDATIONS * self.limits.fraction_done(step, self.progress))
+        is_due, self._num_validations_due = due > self._num_validations_due, due
+        return is_due
 
     def validate(self) -> ValidationResult:
         """Evaluate on the dev data, and save the weights if they are the best so far."""

@@ -131,7 +131,7 @@ def run_training(
             callback.on_step_end(metrics)
         job.handle_nonfinite_step(metrics, micro_batches)
         limit, is_interrupted = job.agree(job.limits.reached(metrics.step, progress))
-        is_validated = bool(limit) or metrics.step % config.validate_every == 0
+        is_validated = bool(limit) or job.is_validation_due()
         if is_validated:
             result = job.validate()
             for callback in callbacks:

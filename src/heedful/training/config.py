@@ -34,8 +34,8 @@ class TrainingConfig(BaseConfig):
     """Early stopping: validations without improvement; off if null."""
     metric_for_best_model: str = "loss"
     """Metric of the task that selects the best checkpoint and that `patience` watches."""
-    validate_every: Annotated[PositiveInt, "execution"] = 500
-    """Steps between validations; each also saves a checkpoint."""
+    validate_every: Annotated[PositiveInt | None, "execution"] = 500
+    """Steps between validations; each also saves a checkpoint. If null, ten are spread evenly."""
     max_eval_samples: Annotated[PositiveInt, "execution"] = 500
     """Maximum number of dev examples to decode for metrics such as bleu."""
     num_logged_samples: Annotated[NonNegativeInt, "execution"] = 3

@@ -1,12 +1,13 @@
 """Optimizers and learning-rate schedules.
 
 Invariants: each optimizer follows the update rule of its paper, also while the learning rate
-changes; a schedule is a pure function of the step and the scores before it, with no state to save.
+changes; a schedule is a pure function of the step, the number of steps that training will take and
+the scores so far, with no state to save.
 """
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, Self
@@ -247,10 +248,19 @@ class LRScheduleConfigBase(BaseConfig):
     type: str
     warmup_steps: int = Field(default=0, ge=0)
     """Steps over which the learning rate rises linearly from 0."""
+    warmup_ratio: Annotated[float | None, Field(gt=0, lt=1)] = None
+    """Warmup as a fraction of the steps that training takes, in place of `warmup_steps`."""
+
+    def num_warmup_steps(self, max_steps: int) -> int:
+        """Return the steps of the warmup; at least 1 if there is a `warmup_ratio`."""
+        if self.warmup_ratio is None:
+            return self.warmup_steps
+        return max(1, round(self.warmup_ratio * max_steps))
 
     def lr_factor(self, step: int, max_steps: int, scores: Sequence[float] = ()) -> float:
         """Return the fraction of the peak rate; `scores` of validations so far, lower is better."""
-        warmup = min(1.0, step / self.warmup_steps) if self.warmup_steps else 1.0
+        warmup_steps = self.num_warmup_steps(max_steps)
+        warmup = min(1.0, step / warmup_steps) if warmup_steps else 1.0
         return warmup * self.decay_factor(step, max_steps, scores)
 
     @abstractmethod
@@ -259,8 +269,9 @@ class LRScheduleConfigBase(BaseConfig):
 
     def decay_progress(self, step: int, max_steps: int) -> float:
         """Return the fraction of the decay that is done; less than 1 at the last step."""
-        decay_steps = max(1, max_steps + 1 - self.warmup_steps)
-        return min(1.0, max(0, step - self.warmup_steps) / decay_steps)
+        warmup_steps = self.num_warmup_steps(max_steps)
+        decay_steps = max(1, max_steps + 1 - warmup_steps)
+        return min(1.0, max(0, step - warmup_steps) / decay_steps)
 
 
 class ConstantScheduleConfig(LRScheduleConfigBase):
@@ -282,7 +293,7 @@ class InverseSqrtScheduleConfig(LRScheduleConfigBase):
 
     @override
     def decay_factor(self, step: int, max_steps: int, scores: Sequence[float]) -> float:
-        return min(1.0, math.sqrt(self.warmup_steps / step))
+        return min(1.0, math.sqrt(self.num_warmup_steps(max_steps) / step))
 
 
 class LinearScheduleConfig(LRScheduleConfigBase):
@@ -357,12 +368,17 @@ LRScheduleConfig = Annotated[
 
 @dataclass
 class LRSchedule:
-    """Learning rate of each step; whoever validates appends to `scores` (lower is better)."""
+    """Learning rate of each step; whoever validates appends to `scores` (lower is better).
+
+    `planned_steps` says before each step how many training will take: a limit of time or FLOPs only
+    lets that be estimated.
+    """
 
     config: LRScheduleConfigBase
     peak_learning_rate: float
-    max_steps: int
+    planned_steps: Callable[[int], int]
     scores: Sequence[float] = ()
 
     def __call__(self, step: int) -> float:
-        return self.peak_learning_rate * self.config.lr_factor(step, self.max_steps, self.scores)
+        factor = self.config.lr_factor(step, self.planned_steps(step), self.scores)
+        return self.peak_learning_rate * factor

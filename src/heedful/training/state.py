@@ -6,6 +6,7 @@ metadata is a pickle: load only folders whose hashes were verified and whose wri
 """
 
 import errno
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -100,6 +101,18 @@ class TrainingLimits:
         """Return how close the nearest limit is, from 0 to 1."""
         fractions = [value / limit for value, limit in self._limits(step, progress).values()]
         return min(1.0, max(fractions))
+
+    def planned_steps(self, step: int, progress: TrainingProgress) -> int:
+        """Estimate before a step, at the speed so far, how many steps training will take.
+
+        It is `max_steps`, unless the limit of time or FLOPs is reached before.
+        """
+        limits, estimates = self._limits(step - 1, progress), [self._config.max_steps]
+        for name in limits.keys() & {"max_minutes", "max_flops"}:
+            value, limit = limits[name]
+            if value > 0:
+                estimates.append(max(step, math.ceil((step - 1) * limit / value)))
+        return min(estimates)
 
     def _limits(self, step: int, progress: TrainingProgress) -> dict[str, tuple[float, float]]:
         values = {

@@ -3,9 +3,9 @@ import pytest
 import heedful
 from heedful.comparison.budget import BUDGET_SETTINGS, Budget, read_training_cost
 from heedful.errors import ConfigError
-from heedful.experiment import TrainingResult, train
+from heedful.experiment import train
+from heedful.inspection.training_curves import read_json_lines
 from heedful.recipes import load_recipe
-from heedful.runs import Run
 from tests.commands import write_recipe
 from tests.shape_checking import unchecked
 
@@ -47,70 +47,39 @@ def recipe(tmp_path):
     return load_recipe(str(write_recipe(tmp_path)), changes)
 
 
-def test_step_budget_overrides_the_limits_of_the_recipe(tmp_path, recipe):
-    budget = Budget.parse("25steps")
-    with unchecked():
-        result = budget.train(recipe, tmp_path / "run", train)
-    assert (result.step, result.stop_reason) == (25, "reached max_steps=25")
-    trained = Run(tmp_path / "run").read_recipe()
-    assert trained.training.validate_every == 3  # ten times in 25 steps, rounded up
-    assert budget.matches_final_segment(trained)
-    assert budget.matches_either_segment(trained)
-    assert not Budget.parse("26steps").matches_either_segment(trained)
-    assert not Budget.parse("1m").matches_either_segment(trained)
-    same = {*type(trained.training).model_fields} - {*BUDGET_SETTINGS}
-    assert all(getattr(trained.training, name) == getattr(recipe.training, name) for name in same)
+@pytest.mark.parametrize("text", ["25steps", "2m", "1e12flops"])
+def test_budget_replaces_all_limits_of_the_recipe(recipe, text):
+    budget = Budget.parse(text)
+    training = budget.applied_to(recipe).training
+    assert getattr(training, budget.limit) == budget.max_value
+    others = {"max_epochs", "max_minutes", "max_flops", "patience", "validate_every"}
+    assert {getattr(training, name) for name in others - {budget.limit}} == {None}
+    assert budget.limit == "max_steps" or training.max_steps >= 10**9
+    same = {*type(training).model_fields} - {*BUDGET_SETTINGS}
+    assert all(getattr(training, name) == getattr(recipe.training, name) for name in same)
 
 
-def test_first_segment_determines_the_number_of_steps(tmp_path, recipe):
-    """With FLOPs, which do not depend on the machine."""
+def test_learning_rate_falls_to_zero_at_the_end_of_a_flops_budget(tmp_path, recipe):
+    """FLOPs do not depend on the machine."""
     with unchecked():
-        Budget.parse("20steps").train(recipe, tmp_path / "probe", train)
+        train(Budget.parse("20steps").applied_to(recipe), tmp_path / "probe")
         step_flops = _flops(tmp_path / "probe") / 20
-        budget = Budget.parse(f"{30 * step_flops}flops")
-        segments = []
-
-        def watched(limited, folder):
-            result = train(limited, folder)
-            segments.append((limited.training.max_steps, result.step))
-            return result
-
-        result = budget.train(recipe, tmp_path / "run", watched)
-    (_, first), (steps, last) = segments
-    assert steps == 10 * first
-    assert last == result.step <= steps
-    assert 0.7 * 30 <= last <= 1.3 * 30
-    trained = Run(tmp_path / "run").read_recipe()
-    assert budget.matches_final_segment(trained)
-    assert budget.matches_either_segment(trained)
-    assert trained.training.max_flops == budget.max_value
-    # The learning rate falls linearly to zero at the last step.
-    assert trained.training.lr_scheduler.lr_factor(last, steps) <= 0.4
-    assert budget.train(recipe, tmp_path / "run", train) == result, "it was over"
+        budget = Budget.parse(f"{40 * step_flops}flops")
+        result = train(budget.applied_to(recipe), tmp_path / "run")
+    assert 0.7 * 40 <= result.step <= 1.3 * 40
+    lines = read_json_lines(tmp_path / "run" / "metrics.jsonl")
+    rates = [line["learning_rate"] for line in lines if line["type"] == "training"]
+    assert rates[-1] < 0.1 * max(rates)
+    assert len([line for line in lines if line["type"] == "validation"]) == 10
     assert heedful.load(tmp_path / "run")
 
 
-def test_time_budget_ends_by_time_or_estimated_steps(tmp_path, recipe):
+def test_time_budget_ends_by_time_and_validates_ten_times(tmp_path, recipe):
     with unchecked():
-        result = Budget.parse("1s").train(recipe, tmp_path / "run", train)
-    training = Run(tmp_path / "run").read_recipe().training
-    assert training.max_minutes == pytest.approx(1 / 60)
-    assert result.seconds >= 1 or result.step == training.max_steps
-
-
-def test_interrupted_first_segment_is_resumed(tmp_path, recipe):
-    budget, limits = Budget.parse("1e12flops"), []
-
-    def interrupted(limited, folder):
-        limits.append(limited.training.max_flops)
-        Run(folder).initialize(limited, recipe.tokenizers.train(["a b"], ["a b"]))
-        return TrainingResult(step=3, stop_reason="", best_score=1.0, seconds=1.0)
-
-    for _ in range(2):
-        assert not budget.train(recipe, tmp_path / "run", interrupted).stop_reason
-    assert limits == [pytest.approx(1e11)] * 2
-    assert budget.matches_either_segment(Run(tmp_path / "run").read_recipe())
-    assert not budget.matches_final_segment(Run(tmp_path / "run").read_recipe())
+        result = train(Budget.parse("2s").applied_to(recipe), tmp_path / "run")
+    assert result.seconds >= 2
+    lines = read_json_lines(tmp_path / "run" / "metrics.jsonl")
+    assert 1 < len([line for line in lines if line["type"] == "validation"]) <= 10
 
 
 def _flops(run):

@@ -66,12 +66,3 @@ def test_fingerprint_ignores_settings_of_logging(tmp_path, change, is_different)
     recipe = str(write_recipe(tmp_path))
     before, after = load_recipe(recipe), load_recipe(recipe, [change])
     assert (system_fingerprint(before) != system_fingerprint(after)) == is_different
-
-
-def test_fingerprint_ignores_steps_under_a_time_budget(tmp_path):
-    recipe = str(write_recipe(tmp_path))
-    timed = [
-        load_recipe(recipe, ["training.max_minutes=2", f"training.max_steps={steps}"])
-        for steps in (100, 110)
-    ]
-    assert system_fingerprint(timed[0]) == system_fingerprint(timed[1])

@@ -65,10 +65,7 @@ def planned(runs, tmp_path):
     """A trained run, as it would be planned."""
     folder = shutil.copytree(runs / "small-0", tmp_path / "small-0")
     recipe = Run(folder).read_recipe()
-    training = recipe.training.model_copy(
-        update={"max_epochs": None, "patience": None, "validate_every": 3}
-    )
-    Run(folder).replace_recipe(recipe.model_copy(update={"training": training}))
+    Run(folder).replace_recipe(BUDGET.applied_to(recipe))
     return PlannedRun("small", recipe, folder)
 
 

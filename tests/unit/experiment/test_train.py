@@ -40,6 +40,29 @@ def test_training_stops_at_max_minutes(train_recipe):
     assert (result.step, result.stop_reason) == (1, "reached max_minutes=1e-06")
 
 
+def validated_steps(folder):
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [line["step"] for line in lines if line["type"] == "validation"]
+
+
+@pytest.mark.parametrize("interruptions", [(), (13, 25)])
+def test_ten_validations_are_spread_over_training(train_recipe, tmp_path, interruptions):
+    for steps in (*interruptions, 40):  # each resumes the one before
+        train_recipe("training.validate_every=null", f"training.max_steps={steps}")
+    last = validated_steps(tmp_path / "run")
+    assert last[-5:] == [24, 28, 32, 36, 40] if not interruptions else [28, 32, 36, 40]
+
+
+def test_end_within_the_warmup_is_announced(train_recipe):
+    output = io.StringIO()
+    console = Console(file=output, width=200)
+    train_recipe("training.lr_scheduler={type: constant, warmup_steps: 60}", console=console)
+    assert (
+        "training ends after about 40 steps, in the warmup of 60: the learning rate never reaches "
+        "its peak; set training.lr_scheduler.warmup_ratio=0.1, or train longer"
+    ) in output.getvalue()
+
+
 def test_training_stops_early_without_improvement(train_recipe):
     """With a tiny learning rate no parameter moves, and the first validation stays the best."""
     result = train_recipe("training.patience=2", "training.optimizer.learning_rate=1e-30")

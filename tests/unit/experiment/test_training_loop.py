@@ -41,6 +41,16 @@ def test_fraction_done_is_that_of_the_nearest_limit():
     assert limits.fraction_done(*progress_with(step=200, seconds=300)) == 1
 
 
+def test_planned_steps_are_what_time_and_flops_allow_at_the_speed_so_far():
+    config = TrainingConfig(max_steps=1000, max_minutes=10, max_flops=80.0)
+    limits = TrainingLimits(config)
+    assert limits.planned_steps(1, progress_with()[1]) == 1000, "no speed is known"
+    assert limits.planned_steps(21, progress_with(seconds=60.0, flops=1.0)[1]) == 200
+    assert limits.planned_steps(21, progress_with(seconds=60.0, flops=16.0)[1]) == 100
+    assert limits.planned_steps(21, progress_with(seconds=0.6, flops=0.1)[1]) == 1000
+    assert limits.planned_steps(50, progress_with(seconds=900.0)[1]) == 50, "over time"
+
+
 def test_early_stopping_counts_validations_since_the_best():
     limits = TrainingLimits(TrainingConfig(patience=2))
     for scores in ([], [3.0, 2.0, 2.5]):
@@ -87,6 +97,9 @@ class FakeJob:
 
     def agree(self, limit):
         return limit, self.trainer.step == self.stop_at
+
+    def is_validation_due(self):
+        return self.trainer.step % self.config.validate_every == 0
 
     def validate(self):
         self.progress.scores.append(next(self.scores, 0.0))

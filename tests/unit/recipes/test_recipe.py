@@ -38,7 +38,8 @@ def test_groups_contain_every_recipe_once():
 def test_groups_without_variants_come_first():
     has_variants = [bool(variants) for _, variants in recipe_groups()]
     assert has_variants == sorted(has_variants)
-    assert ("default", ()) in recipe_groups()
+    assert ("default", ("gpu",)) in recipe_groups()
+    assert ("latin-demo", ()) in recipe_groups()
 
 
 def build(**settings):

@@ -75,8 +75,24 @@ def test_learning_rate_is_peak_rate_times_factor():
             "max_steps": 100,
         }
     )
-    schedule = LRSchedule(config.lr_scheduler, 0.5, 100)
+    schedule = LRSchedule(config.lr_scheduler, 0.5, lambda step: 100)
     assert schedule(5) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_warmup_ratio_is_a_number_of_warmup_steps(schedule):
+    ratio, steps = schedule(warmup_ratio=0.1), schedule(warmup_steps=20)
+    for step in (1, 10, 20, 21, 100, 200):
+        assert ratio.lr_factor(step, 200) == steps.lr_factor(step, 200)
+
+
+def test_schedule_follows_the_planned_steps():
+    linear = LinearScheduleConfig()
+    schedule = LRSchedule(linear, 1.0, lambda step: 10 * step)
+    assert [schedule(step) for step in (1, 7)] == [
+        linear.lr_factor(1, 10),
+        linear.lr_factor(7, 70),
+    ]
 
 
 @given(scores=st.lists(st.floats(0, 1), max_size=30), step=st.integers(1, 200))

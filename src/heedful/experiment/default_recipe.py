@@ -1,0 +1,97 @@
+"""The recipe `default`, completed for the device, the data and the time that training may take.
+
+- Device: `default`, LSTMs with attention, on a CPU; `default-gpu`, a Transformer, on a GPU.
+- Data: n pairs have a vocabulary of 22 sqrt(n) subwords per language, but at least 3 per character.
+- Time: 5 minutes, or n / 40,000 if that is more; the learning rate falls to zero at their end.
+
+Settings that are given win over these. docs/training.md says how they were found.
+"""
+
+import json
+from collections.abc import Sequence
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from heedful.config import parse_override
+from heedful.data.sharded_dataset import PreparedDataConfig, load_prepared_dataset
+from heedful.recipes import Recipe, load_recipe
+from heedful.runs import resolve_device
+from heedful.tokenization.subword import NUM_BYTES
+from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig
+
+DEFAULT_RECIPE = "default"
+GPU_RECIPE = "default-gpu"
+MIN_MINUTES, PAIRS_PER_MINUTE = 5, 40_000
+VOCAB_FACTOR = 22  # times the square root of the number of pairs
+PIECES_PER_CHARACTER = 3
+MAX_VOCAB_SIZE = 32_000  # per language
+_CHARACTER_PAIRS = 100_000  # whose characters are counted
+_LIMITS = ("max_steps", "max_epochs", "max_minutes", "max_flops")
+
+
+def load_training_recipe(name: str, overrides: Sequence[str] = (), device: str = "auto") -> Recipe:
+    """Load a recipe to train; `default` is completed for the device and the data."""
+    if name != DEFAULT_RECIPE:
+        return load_recipe(name, overrides)
+    return _complete_default(overrides, resolve_device(device))
+
+
+def _complete_default(overrides: Sequence[str], device: torch.device) -> Recipe:
+    base = DEFAULT_RECIPE if device.type == "cpu" else GPU_RECIPE
+    draft = load_recipe(base, overrides)
+    if draft.task.name != "translation" or draft.data.train is None:
+        return draft
+    chosen = _precision(device)
+    has_own_tokenizers = draft.tokenizers == load_recipe(base).tokenizers
+    if isinstance(draft.data.train, PreparedDataConfig):
+        folder = Path(draft.data.train.path)
+        if folder.is_dir():  # else it is reported where it is opened
+            chosen["tokenizers"] = load_prepared_dataset(folder, verify=False).settings[
+                "tokenizers"
+            ]
+    else:
+        num_pairs, num_characters = _count(draft.data.train)
+        if has_own_tokenizers:
+            chosen |= _vocab_sizes(draft, num_pairs, num_characters)
+        chosen["training.max_minutes"] = max(MIN_MINUTES, round(num_pairs / PAIRS_PER_MINUTE))
+    given = {".".join(parse_override(text).path) for text in overrides}
+    if given & {f"training.{limit}" for limit in _LIMITS}:
+        chosen["training.max_minutes"] = None  # unless it is among them
+    automatic = [f"{setting}={json.dumps(value)}" for setting, value in chosen.items()]
+    return load_recipe(base, [*automatic, *overrides])
+
+
+def describe_default(recipe: Recipe) -> str:
+    """Say what was chosen, and how to change it."""
+    is_recurrent = recipe.model.encoder.type == "recurrent"
+    kind = "LSTMs for a CPU" if is_recurrent else "Transformer for a GPU"
+    minutes = recipe.training.max_minutes
+    duration = f", {minutes:g} minutes of training" if minutes else ""
+    return f"default settings: {kind}{duration}; change them with --set, or choose a recipe"
+
+
+def _count(train: Any) -> tuple[int, int]:
+    """Return the numbers of pairs and of different characters."""
+    characters: set[str] = set()
+    count = 0
+    for count, pair in enumerate(train.stream(), start=1):
+        if count <= _CHARACTER_PAIRS:
+            characters.update(pair.source, pair.target)
+    return count, len(characters)
+
+
+def _vocab_sizes(draft: Recipe, num_pairs: int, num_characters: int) -> dict[str, Any]:
+    size = max(VOCAB_FACTOR * sqrt(num_pairs), PIECES_PER_CHARACTER * num_characters)
+    size = NUM_BYTES + min(MAX_VOCAB_SIZE, round(size, -2))
+    if isinstance(draft.tokenizers, SharedTokenizerConfig):
+        return {"tokenizers.tokenizer.vocab_size": 2 * size}
+    return {f"tokenizers.{side}.vocab_size": size for side in ("source", "target")}
+
+
+def _precision(device: torch.device) -> dict[str, Any]:
+    """Choose bf16 on GPUs that compute with it."""
+    has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return {"training.precision": "bf16"} if has_bf16 else {}
