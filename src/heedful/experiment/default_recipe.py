@@ -49,9 +49,8 @@ def _complete_default(overrides: Sequence[str], device: torch.device) -> Recipe:
     if isinstance(draft.data.train, PreparedDataConfig):
         folder = Path(draft.data.train.path)
         if folder.is_dir():  # else it is reported where it is opened
-            chosen["tokenizers"] = load_prepared_dataset(folder, verify=False).settings[
-                "tokenizers"
-            ]
+            prepared = load_prepared_dataset(folder, verify=False)
+            chosen["tokenizers"] = prepared.settings["tokenizers"]
     else:
         num_pairs, num_characters = _count(draft.data.train)
         if has_own_tokenizers:
