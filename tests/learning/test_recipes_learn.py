@@ -22,6 +22,7 @@ BUILT_IN = [
 ]
 MONOLINGUAL = [name for name in BUILT_IN if load_recipe(name).task.name != "translation"]
 PAIRS = [name for name in BUILT_IN if name not in MONOLINGUAL and name != "reverse-tiny"]
+BASES = {"gnmt-2016-rl-small": "gnmt-2016-small"}  # fine-tuned recipes and what they start from
 WITHOUT_ATTENTION = {
     *("seq2seq-2014-small", "rnn-encdec-2014-small", "lm-seq2seq-small", "bytenet-2016-small"),
 }
@@ -38,7 +39,11 @@ def expected_score(name: str) -> float:
 def test_small_recipe_reaches_expected_score(name, tmp_path):
     pairs = load_recipe(name).data.test.read()
     with unchecked():
-        heedful.train(name, tmp_path / "run")
+        settings = []
+        if name in BASES:
+            heedful.train(BASES[name], tmp_path / "base")
+            settings = [f"training.init_from={tmp_path / 'base'}"]
+        heedful.train(name, tmp_path / "run", overrides=settings)
         outputs = heedful.load(tmp_path / "run").translate([pair.source for pair in pairs])
     score = compute_metrics(
         [each.text for each in outputs], [pair.target for pair in pairs], ["exact-match"]

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from torch import nn
 
 from heedful.data.batching import epoch_batches
 from heedful.data.pair_dataset import InMemoryPairDataset
@@ -117,6 +118,8 @@ def test_batch_size_of_text_is_limited_by_the_data_and_recorded(tmp_path):
     assert size == len(data_module.train) // 16
     assert f"data.lm_batching.batch_size={size} (the recipe has 4)" in messages[2]
     assert data_module.recipe == run.read_recipe() == result
+    assert with_saved_batch_size(recipe, run) == recipe, "without a checkpoint it starts over"
+    run.save_model(nn.Linear(1, 1).state_dict(), step=1)
     assert with_saved_batch_size(recipe, run) == result
 
 

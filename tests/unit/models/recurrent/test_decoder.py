@@ -37,7 +37,7 @@ def build(wiring="attend-then-step", output="tanh", **settings):
     decoder = config.build(
         vocab_size=VOCABULARY,
         memory_size=MEMORY,
-        encoder_sizes=EncoderStateSizes((4, 4), backward_size=3),
+        encoder_sizes=EncoderStateSizes((4, 4), backward_size=3, has_cell_states=True),
     )
     with torch.no_grad():
         for weight in decoder.parameters():
