@@ -33,7 +33,7 @@ def test_too_little_address_space_is_reported():
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_output_that_the_encoding_lacks_is_reported(trained, encoding):
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
-    code, err = run("show", trained, "a b c", env=environment, encoding=encoding)
+    code, err = run("show", trained, "a \u03b2 c", env=environment, encoding=encoding)
     assert code == 2
     assert err.startswith(f"heedful: output: the encoding {encoding} has no '\\")
     assert err.endswith("\n  set the environment variable PYTHONIOENCODING=utf-8\n")

@@ -244,6 +244,7 @@ def is_out_of_memory(error: Exception) -> bool:
     """Return whether an error says that memory ran out: libraries have different words for it."""
     message = str(error).lower()
     phrases = ("out of memory", "allocate memory", "not enough memory", "alloc_failed", "bad_alloc")
+    phrases += ("memoryerror",)  # in the traceback of a worker
     return isinstance(error, MemoryError) or any(phrase in message for phrase in phrases)
 
 
