@@ -31,6 +31,10 @@ _OPTION = "--auto-find-batch-size"
 _TOLERANCE = 0.05  # relative distance to the largest batch at which the search stops
 _MAX_UPDATES = 20  # with fp16 the first few may be skipped
 CPU_MEMORY_FRACTION = 0.8  # of the free memory: other processes need some too
+_OUT_OF_MEMORY = (  # "memoryerror" is in the traceback of a worker
+    *("out of memory", "allocate memory", "not enough memory"),
+    *("alloc_failed", "bad_alloc", "memoryerror"),
+)
 GPU_ROWS_FRACTION = 0.9  # of the largest batch: memory is more fragmented later
 
 
@@ -243,9 +247,7 @@ class MemoryTrial:
 def is_out_of_memory(error: Exception) -> bool:
     """Return whether an error says that memory ran out: libraries have different words for it."""
     message = str(error).lower()
-    phrases = ("out of memory", "allocate memory", "not enough memory", "alloc_failed", "bad_alloc")
-    phrases += ("memoryerror",)  # in the traceback of a worker
-    return isinstance(error, MemoryError) or any(phrase in message for phrase in phrases)
+    return isinstance(error, MemoryError) or any(phrase in message for phrase in _OUT_OF_MEMORY)
 
 
 class TrialProcess:
