@@ -19,9 +19,8 @@ from heedful.layers.expert_gates import NoisyTopKGate
 from heedful.layers.pooling import PoolingConfig
 from heedful.layers.rnn_cells import CELL_CLASSES
 from heedful.models.base import Seq2SeqModel
-from heedful.models.recurrent.decoder import BridgeConfig
-from heedful.models.recurrent.other_wirings import WiringConfig
-from heedful.models.recurrent.wiring import PreOutputConfig
+from heedful.models.recurrent.decoder import BridgeConfig, WiringConfig
+from heedful.models.recurrent.pre_output import PreOutputConfig
 from heedful.recipes.recipe import ModelConfig
 from heedful.tokenization.ragged_array import RaggedArray
 

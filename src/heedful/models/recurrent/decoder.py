@@ -22,15 +22,20 @@ from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.models.base import Decoder, DecoderOutput, EncoderOutput, EncoderStateSizes
 from heedful.models.output_heads import OutputHead, OutputHeadConfig, SoftmaxHeadConfig
-from heedful.models.recurrent.other_wirings import DeepFusionConfig, WiringConfig
+from heedful.models.recurrent.deep_fusion import DeepFusionConfig
 from heedful.models.recurrent.wiring import (
     AttendThenStepConfig,
     AttentionWiring,
+    BottomLayerAttentionConfig,
     RecurrentDecoderConfigBase,
     StepThenAttendConfig,
     Wiring,
     WiringOutput,
     WiringState,
+)
+from heedful.models.recurrent.without_attention import (
+    ConstantContextWiringConfig,
+    FinalStateWiringConfig,
 )
 from heedful.models.scheduled_sampling import InputSampler
 from heedful.search import StepOutput
@@ -248,6 +253,17 @@ class RecurrentDecoder(Decoder):
         needs_posterior = self.output_head.has_alignment_posterior and self.wiring.uses_history
         pending = PendingToken(output.pre_output_input, output.weights) if needs_posterior else None
         return output, RecurrentDecoderState(output.state, state.memory, pending)
+
+
+WiringConfig = Annotated[
+    AttendThenStepConfig
+    | StepThenAttendConfig
+    | BottomLayerAttentionConfig
+    | DeepFusionConfig
+    | ConstantContextWiringConfig
+    | FinalStateWiringConfig,
+    Field(discriminator="type"),
+]
 
 
 class RecurrentDecoderConfig(RecurrentDecoderConfigBase):

@@ -1,9 +1,8 @@
-"""Wirings of GNMT and deep fusion, and those without attention; the union of all wiring configs."""
+"""Deep fusion: a decoder that adds attended cell states to its own, through a gate."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import nn
 from typing_extensions import override
 
@@ -14,57 +13,15 @@ from heedful.errors import ConfigError, check
 from heedful.layers.rnn_cells import StackedCells
 from heedful.layers.self_attentive_cells import LSTMNCellConfig
 from heedful.models.base import EncoderOutput, EncoderStateSizes
+from heedful.models.recurrent.pre_output import PreOutput, PreOutputParts, StepVectors
 from heedful.models.recurrent.wiring import (
-    AttendThenStepConfig,
     AttentionWiring,
-    CellStates,
-    PreOutput,
-    PreOutputParts,
     RecurrentDecoderConfigBase,
-    StepThenAttendConfig,
-    StepVectors,
     Wiring,
     WiringOutput,
     WiringState,
 )
-from heedful.shapes import Embedded, Summary
-
-
-class BottomLayerAttention(AttentionWiring):
-    """Attend with the bottom layer's last state; each layer reads the context (Wu et al. 2016).
-
-    c_t = attend(s1_{t-1}); s1_t = cell([y_{t-1}; c_t], s1_{t-1}); sk_t = cell([s(k-1)_t; c_t],
-    sk_{t-1})  (section 3). Attention need not wait for the top layer, so layers of neighboring
-    steps can run in parallel. The paper predicts from the top state alone: `state-only`.
-    """
-
-    pre_output_parts = PreOutputParts(
-        ("context", "state"), deep=("state", "token_embedding", "context")
-    )
-
-    @override
-    def forward(self, embedded: Embedded, state: WiringState, memory: Memory) -> WiringOutput:
-        bottom, top = state.cells[0][0], state.cells[-1][0]
-        attended = self.attention(bottom.unsqueeze(1), memory, state.attention_state)
-        context = attended.context.squeeze(1)
-        cells = self.cells(embedded, state.cells, context)
-        vectors = StepVectors(top, cells[-1][0], embedded, context)
-        next_state = WiringState(cells, attention_state=attended.state)
-        features = self.pre_output.concat_parts(vectors)
-        return WiringOutput(features, attended.weights, attended.alignment, next_state)
-
-
-class BottomLayerAttentionConfig(BaseConfig):
-    """Attend with the bottom layer; each layer reads the context (Wu et al. 2016, GNMT)."""
-
-    type: Literal["bottom-layer-attention"] = "bottom-layer-attention"
-
-    def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
-        return BottomLayerAttention(
-            decoder.build_attention(memory_size),
-            decoder.build_cells(decoder.embedding_size, memory_size),
-            decoder.build_pre_output(BottomLayerAttention.pre_output_parts, memory_size),
-        )
+from heedful.shapes import Embedded
 
 
 class DeepFusion(AttentionWiring):
@@ -140,71 +97,3 @@ class DeepFusionConfig(BaseConfig):
             decoder.build_pre_output(DeepFusion.pre_output_parts, memory_size),
             nn.Linear(query_size, size),
         )
-
-
-class FinalStateWiring(Wiring):
-    """No attention: the source is in the first state and nowhere else (Sutskever et al. 2014).
-
-    s_t = cell(y_{t-1}, s_{t-1}); output from s_t
-    """
-
-    pre_output_parts = PreOutputParts(("state",), deep=("state", "token_embedding"))
-
-    @override
-    def forward(self, embedded: Embedded, state: WiringState, memory: Memory) -> WiringOutput:
-        cells = self.cells(embedded, state.cells, state.summary)
-        vectors = StepVectors(state.cells[-1][0], cells[-1][0], embedded, state.summary)
-        features = self.pre_output.concat_parts(vectors)
-        zero_weights = torch.zeros_like(memory.mask, dtype=vectors.state.dtype)  # (B, 1, S)
-        return WiringOutput(features, zero_weights, None, state._replace(cells=cells))
-
-
-class FinalStateWiringConfig(BaseConfig):
-    """No attention: the source is in the first state alone (Sutskever et al. 2014)."""
-
-    type: Literal["final-state"] = "final-state"
-
-    def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
-        return FinalStateWiring(
-            decoder.build_cells(decoder.embedding_size),
-            decoder.build_pre_output(FinalStateWiring.pre_output_parts, memory_size),
-        )
-
-
-class ConstantContextWiring(FinalStateWiring):
-    """No attention: each layer reads the source summary at each step (Cho et al. 2014).
-
-    h_t = g(y_{t-1}, h_{t-1}, c) (section 2.2); output from h_t, c and y_{t-1}. The paper's c and g
-    are the encoder's `summary_layer` and GRU cells with `reset: after-with-context`.
-    """
-
-    pre_output_parts = PreOutputParts(
-        ("state", "context", "token_embedding"), deep=("state", "token_embedding", "context")
-    )
-
-    @override
-    def initial_state(self, cells: CellStates, memory: Memory, summary: Summary) -> WiringState:
-        return WiringState(cells, summary=summary)
-
-
-class ConstantContextWiringConfig(BaseConfig):
-    """No attention: each step reads the source summary (Cho et al. 2014)."""
-
-    type: Literal["constant-context"] = "constant-context"
-
-    def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
-        return ConstantContextWiring(
-            decoder.build_cells(decoder.embedding_size, memory_size),
-            decoder.build_pre_output(ConstantContextWiring.pre_output_parts, memory_size),
-        )
-
-
-WiringConfig = Annotated[
-    AttendThenStepConfig
-    | StepThenAttendConfig
-    | BottomLayerAttentionConfig
-    | DeepFusionConfig
-    | ConstantContextWiringConfig
-    | FinalStateWiringConfig,
-    Field(discriminator="type"),
-]
