@@ -29,7 +29,7 @@ SIZES, SHAPE = VocabSizes(12, 12), BatchShape(3, 3)
 MODELS = TypeAdapter(ModelConfig)
 MODEL_TYPES = [config for task in all_tasks() for config in task.model_configs]
 SMALL = {"hidden_size": 8, "embedding_size": 8, "num_layers": 2, "size": 8}
-VALUES = {bool: [False, True], int: [1, 2, 3, 4, 8], float: [0.0, 0.1, 0.5, 1.0, 2.0], str: ["x"]}
+VALUES = {bool: [False, True], int: [1, 2, 3, 4, 8], float: [0.0, 0.1, 0.5, 1.0, 2.0], str: ["a"]}
 
 
 def random_value(annotation, rng):

@@ -166,8 +166,9 @@ models = st.builds(
     layers=st.lists(scores, max_size=3).map(tuple),
     extra=st.none() | scores,
 )
+integers = st.integers(1 - 2**63, 2**63 - 1)  # what YAML may contain
 recipes = st.builds(
-    Recipe, name=names, rate=numbers, max_steps=st.integers(), shuffle=st.booleans(), model=models
+    Recipe, name=names, rate=numbers, max_steps=integers, shuffle=st.booleans(), model=models
 )
 
 
