@@ -10,7 +10,7 @@ from heedful.attention.attention import Attention
 from heedful.attention.memory import Memory
 from heedful.config import BaseConfig
 from heedful.errors import ConfigError, check
-from heedful.layers.rnn_cells import StackedCells
+from heedful.layers.rnn import StackedCells
 from heedful.layers.self_attentive_cells import LSTMNCellConfig
 from heedful.models.base import EncoderOutput, EncoderStateSizes
 from heedful.models.recurrent.pre_output import PreOutput, PreOutputParts, StepVectors

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.config import BaseConfig
-from heedful.shapes import Embedded, Float, Hidden, Summary
+from heedful.shapes import Float
 
 StepPart = Literal["previous_state", "state", "context", "token_embedding"]
 PartSizes = Mapping[StepPart, int]
@@ -22,12 +22,12 @@ Features = Float[Tensor, "*B D"]
 
 
 class StepVectors(NamedTuple):
-    """The vectors of a decoder step."""
+    """The vectors of a decoder step, or of all steps."""
 
-    previous_state: Hidden
-    state: Hidden
-    token_embedding: Embedded
-    context: Summary | Float[Tensor, "B S V"] | None = None  # maybe one per source position
+    previous_state: Float[Tensor, "*B D"]
+    state: Float[Tensor, "*B D"]
+    token_embedding: Float[Tensor, "*B E"]
+    context: Float[Tensor, "*B V"] | None = None  # maybe one per source position
 
 
 class PreOutputParts(NamedTuple):

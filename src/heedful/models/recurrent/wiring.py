@@ -12,14 +12,16 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.alignments import AlignmentOutput
+from heedful.attention.alignments import AlignmentOutput, concat_alignments
 from heedful.attention.attention import Attention
 from heedful.attention.config import AttentionConfig, build_self_attention
 from heedful.attention.memory import AttentionState, Memory
 from heedful.config import BaseConfig
 from heedful.errors import check
+from heedful.layers.mixture_of_experts import MoESublayer, MoESublayerConfig
+from heedful.layers.rnn import StackedCells
 from heedful.layers.rnn_cell_config import CellConfig, GRUCellConfig
-from heedful.layers.rnn_cells import RecurrentCell, RecurrentState, StackedCells
+from heedful.layers.rnn_cells import RecurrentCell, RecurrentState
 from heedful.layers.self_attention import FullSelfAttention
 from heedful.layers.self_attentive_cells import LowerAttentionCell
 from heedful.models.base import EncoderOutput
@@ -33,7 +35,16 @@ from heedful.models.recurrent.pre_output import (
     StepVectors,
     TanhPreOutputConfig,
 )
-from heedful.shapes import Embedded, Float, Hidden, Summary
+from heedful.shapes import (
+    Embedded,
+    Float,
+    Hidden,
+    HiddenStates,
+    LayerInputs,
+    Losses,
+    Summary,
+    TargetMask,
+)
 
 CellStates = tuple[RecurrentState, ...]
 
@@ -55,6 +66,9 @@ class RecurrentDecoderConfigBase(BaseConfig):
     lower_attention: AttentionConfig | None = None
     """Attention of each layer but the first to what the layer below has passed on so far; null for
     none."""
+    experts: MoESublayerConfig | None = None
+    """Mixture of experts between layers; null for none. Needs a wiring in which attention does not
+    wait for them, such as `bottom-layer-attention`."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout on embeddings, between layers and before the output head."""
     attention: AttentionConfig = AttentionConfig()
@@ -72,12 +86,28 @@ class RecurrentDecoderConfigBase(BaseConfig):
         hint = "choose a layer from 2 to num_layers, or remove the setting"
         is_valid = (self.first_residual_layer or 1) <= self.num_layers
         check(is_valid, "first_residual_layer", message, hint)
-        message = f"needs num_layers of 2 or more, but num_layers is {self.num_layers}"
-        is_valid = self.lower_attention is None or self.num_layers > 1
-        check(is_valid, "lower_attention", message, "add a layer, or remove the section")
+        min_layers = {
+            "lower_attention": 2 if self.lower_attention else 1,
+            "experts": self.experts.min_layers if self.experts else 1,
+        }
+        for name, minimum in min_layers.items():
+            message = f"needs num_layers of {minimum} or more, but num_layers is {self.num_layers}"
+            is_valid = self.num_layers >= minimum
+            check(is_valid, name, message, "add a layer, or remove the section")
         cells = [self._build_cell(input_size, context_size)]
         cells += [self._build_upper_cell(context_size) for _ in range(1, self.num_layers)]
-        return StackedCells(cells, self.dropout, first_residual_layer=self.first_residual_layer)
+        return StackedCells(
+            cells,
+            self.dropout,
+            first_residual_layer=self.first_residual_layer,
+            experts=[self._build_experts(layer) for layer in range(1, self.num_layers + 1)],
+        )
+
+    def _build_experts(self, layer: int) -> MoESublayer | None:
+        if self.experts is None:
+            return None
+        size, dropout = self.hidden_size, self.dropout
+        return self.experts.build_after(layer, self.num_layers, size=size, dropout=dropout)
 
     def _build_cell(self, input_size: int, context_size: int) -> RecurrentCell:
         size = input_size + context_size
@@ -122,12 +152,23 @@ class WiringOutput(NamedTuple):
     state: WiringState
 
 
+class UnrolledWiringOutput(NamedTuple):
+    """Output of all steps of a decoder."""
+
+    pre_output_input: Float[Tensor, "B T X"]
+    weights: Float[Tensor, "B T S"]
+    alignment: AlignmentOutput | None
+    auxiliary_losses: Losses
+
+
 class Wiring(nn.Module, ABC):
     """One step of a recurrent decoder."""
 
     pre_output_parts: ClassVar[PreOutputParts]
     uses_history: bool = False
     """Whether the attention of a step depends on that of earlier steps."""
+    can_unroll: bool = False
+    """Whether no layer but the bottom one has an influence on the inputs of later steps."""
 
     def __init__(self, cells: StackedCells, pre_output: PreOutput) -> None:
         super().__init__()
@@ -145,6 +186,23 @@ class Wiring(nn.Module, ABC):
     @abstractmethod
     def forward(self, embedded: Embedded, state: WiringState, memory: Memory) -> WiringOutput:
         """Take one token and return the next state."""
+
+    def unroll(
+        self, embedded: LayerInputs, state: WiringState, memory: Memory, mask: TargetMask
+    ) -> UnrolledWiringOutput:
+        """Take all tokens, layer by layer: equal to steps, unless experts are balanced."""
+        raise NotImplementedError(f"{type(self).__name__} runs step by step")
+
+    def concat_unrolled(
+        self,
+        states: HiddenStates,
+        state: WiringState,
+        embedded: LayerInputs,
+        context: Float[Tensor, "B T V"] | None,
+    ) -> Float[Tensor, "B T X"]:
+        """Return the input of the pre-output layer, given the top layer's states and first one."""
+        previous = torch.cat([state.cells[-1][0].unsqueeze(1), states[:, :-1]], dim=1)
+        return self.pre_output.concat_parts(StepVectors(previous, states, embedded, context))
 
     def compute_features(self, pre_output_input: PreOutputInput) -> Features:
         """Compute the features of any number of steps at once."""
@@ -224,6 +282,7 @@ class StepThenAttend(AttentionWiring):
         # Features per position may be needed a second time, once the token is known: computed
         # twice, they would differ by dropout.
         self.computes_features_in_step = input_feeding or attention.readout.is_per_position
+        self.can_unroll = not self.computes_features_in_step
 
     @override
     def initial_state(self, cells: CellStates, memory: Memory, summary: Summary) -> WiringState:
@@ -246,6 +305,15 @@ class StepThenAttend(AttentionWiring):
         next_feed = features if self.input_feeding else None
         next_state = WiringState(cells, next_feed, attended.state)
         return WiringOutput(features, attended.weights, attended.alignment, next_state)
+
+    @override
+    def unroll(
+        self, embedded: LayerInputs, state: WiringState, memory: Memory, mask: TargetMask
+    ) -> UnrolledWiringOutput:
+        states, losses = self.cells.unroll(embedded, state.cells, mask)
+        attended = self.attention(states, memory, state.attention_state)
+        features = self.concat_unrolled(states, state, embedded, attended.context)
+        return UnrolledWiringOutput(features, attended.weights, attended.alignment, losses)
 
     @override
     def compute_features(self, pre_output_input: PreOutputInput) -> Features:
@@ -283,6 +351,7 @@ class BottomLayerAttention(AttentionWiring):
     pre_output_parts = PreOutputParts(
         ("context", "state"), deep=("state", "token_embedding", "context")
     )
+    can_unroll = True
 
     @override
     def forward(self, embedded: Embedded, state: WiringState, memory: Memory) -> WiringOutput:
@@ -294,6 +363,27 @@ class BottomLayerAttention(AttentionWiring):
         next_state = WiringState(cells, attention_state=attended.state)
         features = self.pre_output.concat_parts(vectors)
         return WiringOutput(features, attended.weights, attended.alignment, next_state)
+
+    @override
+    def unroll(
+        self, embedded: LayerInputs, state: WiringState, memory: Memory, mask: TargetMask
+    ) -> UnrolledWiringOutput:
+        cell, cell_state = self.cells.cells[0], state.cells[0]
+        attention_state, bottom, outputs = state.attention_state, [], []
+        for inputs in embedded.unbind(dim=1):
+            output = self.attention(cell_state[0].unsqueeze(1), memory, attention_state)
+            attention_state = output.state
+            cell_state = cell(torch.cat([inputs, output.context.squeeze(1)], dim=-1), cell_state)
+            bottom.append(cell_state[0])
+            outputs.append(output)
+        context = torch.cat([output.context for output in outputs], dim=1)
+        states, losses = self.cells.unroll(
+            torch.stack(bottom, dim=1), state.cells, mask, context, num_done=1
+        )
+        features = self.concat_unrolled(states, state, embedded, context)
+        weights = torch.cat([output.weights for output in outputs], dim=1)
+        alignment = concat_alignments([output.alignment for output in outputs])
+        return UnrolledWiringOutput(features, weights, alignment, losses)
 
 
 class BottomLayerAttentionConfig(BaseConfig):

@@ -11,11 +11,12 @@ from heedful.models.recurrent.pre_output import PreOutputParts, StepVectors
 from heedful.models.recurrent.wiring import (
     CellStates,
     RecurrentDecoderConfigBase,
+    UnrolledWiringOutput,
     Wiring,
     WiringOutput,
     WiringState,
 )
-from heedful.shapes import Embedded, Summary
+from heedful.shapes import Embedded, LayerInputs, Summary, TargetMask
 
 
 class FinalStateWiring(Wiring):
@@ -25,6 +26,7 @@ class FinalStateWiring(Wiring):
     """
 
     pre_output_parts = PreOutputParts(("state",), deep=("state", "token_embedding"))
+    can_unroll = True
 
     @override
     def forward(self, embedded: Embedded, state: WiringState, memory: Memory) -> WiringOutput:
@@ -33,6 +35,18 @@ class FinalStateWiring(Wiring):
         features = self.pre_output.concat_parts(vectors)
         zero_weights = torch.zeros_like(memory.mask, dtype=vectors.state.dtype)  # (B, 1, S)
         return WiringOutput(features, zero_weights, None, state._replace(cells=cells))
+
+    @override
+    def unroll(
+        self, embedded: LayerInputs, state: WiringState, memory: Memory, mask: TargetMask
+    ) -> UnrolledWiringOutput:
+        context = state.summary
+        if context is not None:
+            context = context.unsqueeze(1).expand(-1, embedded.size(1), -1)
+        states, losses = self.cells.unroll(embedded, state.cells, mask, context)
+        features = self.concat_unrolled(states, state, embedded, context)
+        zero_weights = states.new_zeros(*embedded.shape[:2], memory.mask.size(-1))
+        return UnrolledWiringOutput(features, zero_weights, None, losses)
 
 
 class FinalStateWiringConfig(BaseConfig):
