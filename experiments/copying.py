@@ -17,14 +17,13 @@ from heedful.attention.additive_scores import AdditiveScoreConfig
 from heedful.attention.config import AttentionConfig
 from heedful.data.batching import Batch, SourceBatch
 from heedful.models.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel
-from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+from heedful.models.recurrent.decoder import RecurrentDecoderConfig, WiringConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
-from heedful.models.recurrent.other_wirings import (
+from heedful.models.recurrent.wiring import AttendThenStepConfig, StepThenAttendConfig
+from heedful.models.recurrent.without_attention import (
     ConstantContextWiringConfig,
     FinalStateWiringConfig,
-    WiringConfig,
 )
-from heedful.models.recurrent.wiring import AttendThenStepConfig, StepThenAttendConfig
 from heedful.search import LengthPenalty
 from heedful.tokenization.vocabulary import BOS, EOS, NUM_SPECIAL_TOKENS, SPECIAL_TOKENS
 from heedful.training.objectives import CrossEntropyObjective

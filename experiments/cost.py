@@ -27,7 +27,7 @@ from heedful.data.batching import Batch, SourceBatch
 from heedful.models.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel
 from heedful.models.recurrent.decoder import RecurrentDecoderConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
-from heedful.models.recurrent.other_wirings import ConstantContextWiringConfig
+from heedful.models.recurrent.without_attention import ConstantContextWiringConfig
 from heedful.plotting.charts import LineSeries, render_line_chart
 
 SIZE = 64  # of embeddings and states

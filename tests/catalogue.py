@@ -15,13 +15,12 @@ from heedful.attention.positional_encoding import PositionalEncodingConfig
 from heedful.config.base import type_of, types_in
 from heedful.data.batching import Batch, BatchSpec, SourceBatch, collate
 from heedful.data.pair_dataset import InMemoryPairDataset
-from heedful.layers.expert_gates import NoisyTopKGate
+from heedful.layers.expert_gates import NoisyTopKGate, StrictlyBalancedGate
 from heedful.layers.pooling import PoolingConfig
 from heedful.layers.rnn_cells import CELL_CLASSES
 from heedful.models.base import Seq2SeqModel
-from heedful.models.recurrent.decoder import BridgeConfig
-from heedful.models.recurrent.other_wirings import WiringConfig
-from heedful.models.recurrent.wiring import PreOutputConfig
+from heedful.models.recurrent.decoder import BridgeConfig, WiringConfig
+from heedful.models.recurrent.pre_output import PreOutputConfig
 from heedful.recipes.recipe import ModelConfig
 from heedful.tokenization.ragged_array import RaggedArray
 
@@ -209,6 +208,40 @@ SYSTEMS |= {
             },
         },
     ),
+    "experts in both, projected": _system(
+        {
+            "cell": {"type": "lstm", "cell_state_size": 9},
+            "num_layers": 3,
+            "first_residual_layer": 2,
+            "wiring": {"type": "bottom-layer-attention"},
+            "experts": {"num_experts": 4, "intermediate_size": 8},
+        },
+        {
+            "cell": {"type": "lstm", "cell_state_size": 8},
+            "num_layers": 2,
+            "experts": {"num_experts": 4, "intermediate_size": 8},
+        },
+    ),
+    "decoder with strictly balanced experts": _system(
+        {
+            "num_layers": 2,
+            "wiring": NO_INPUT_FEEDING,
+            "experts": {
+                "num_experts": 8,
+                "intermediate_size": 8,
+                "gating": "strictly-balanced",
+                "num_groups": 2,
+            },
+        }
+    ),
+    "decoder with experts, constant context": _system(
+        {
+            "num_layers": 2,
+            "lower_attention": {},
+            "wiring": {"type": "constant-context"},
+            "experts": {"num_experts": 4, "intermediate_size": 8},
+        }
+    ),
     "lower attention": _system({}, {"num_layers": 2, "lower_attention": {}}),
     "decoder with lower attention": _system({"num_layers": 2, "lower_attention": {}}),
     "decoder with lower attention in heads": _system(
@@ -360,6 +393,8 @@ def build(name: str) -> Seq2SeqModel:
         for module in model.modules():
             if isinstance(module, NoisyTopKGate):  # at zero all experts are tied
                 module.score.weight.normal_()
+            if isinstance(module, StrictlyBalancedGate):  # above one no expert would be selected
+                module.threshold.div_(4)
     return model
 
 

@@ -26,6 +26,7 @@ from heedful.config import parse_override, read_settings, to_yaml, validate_sett
 from heedful.errors import RunError, check
 from heedful.recipes import Recipe
 from heedful.storage.atomic import atomic_replace, explain_os_errors, remove_path, write_text
+from heedful.storage.json_files import parse_json, read_log_lines
 from heedful.storage.manifest import (
     MANIFEST,
     read_and_verify_manifest,
@@ -148,22 +149,26 @@ class Run:
     def truncate_logs_after(self, step: int, log: Callable[[str], None]) -> None:
         """Remove log lines of later steps, and damaged ones, before training goes on at `step`."""
         for path in (self.folder / _METRICS, self.folder / _SAMPLES):
+            kept, num_dropped, num_damaged = [], 0, 0
             with explain_os_errors(path):
-                lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-            steps = [(line, _read_step(line)) for line in lines]
-            kept = [line for line, read in steps if read <= step]
-            damaged = [line for line, read in steps if math.isinf(read) and line.endswith(b"\n")]
-            if damaged:  # not counting the incomplete last line of a killed process
-                log(f"{path}: damaged lines removed: {len(damaged)}")
-            if len(kept) < len(lines):
+                for line in read_log_lines(path):
+                    if (line_step := _read_step(line)) <= step:
+                        kept.append(line)
+                        continue
+                    num_dropped += 1
+                    # not counting the incomplete last line of a killed process
+                    num_damaged += math.isinf(line_step) and line.endswith(b"\n")
+            if num_damaged:
+                log(f"{path}: damaged lines removed: {num_damaged}")
+            if num_dropped:
                 with atomic_replace(path) as temporary:
                     temporary.write_bytes(b"".join(kept))
 
 
 def _read_step(line: bytes) -> float:
     try:
-        return float(json.loads(line)["step"]) if line.endswith(b"\n") else math.inf
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return float(parse_json(line)["step"]) if line.endswith(b"\n") else math.inf
+    except (ValueError, KeyError, TypeError, OverflowError):
         return math.inf  # damaged
 
 

@@ -1,4 +1,4 @@
-"""PyTorch's attention: equal values, weights and gradients."""
+"""PyTorch's attention and projected LSTM: equal values, weights and gradients."""
 
 import pytest
 import torch
@@ -10,6 +10,8 @@ from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
 from heedful.attention.dot_product_scores import DotScore, ScaledDotScore
 from heedful.attention.memory import Memory, causal_mask, window_mask
 from heedful.attention.multi_head import MultiHeadAttention
+from heedful.layers.rnn import RecurrentLayer
+from heedful.layers.rnn_cell_config import LSTMCellConfig
 from tests.conformance.inputs import attend, sentences, visible
 
 WIDTH, NUM_HEADS = 6, 3
@@ -130,3 +132,23 @@ def test_fully_masked_row_is_nan_in_torch_multi_head_only():
     actual = ours(queries, ours.build_memory(values, ~hidden[:, None]))
     assert (actual.context == 0).all()
     assert (actual.weights == 0).all()
+
+
+def test_lstm_with_cell_state_size_matches_torch_lstm_with_proj_size():
+    theirs = nn.LSTM(3, 7, proj_size=4, batch_first=True, bidirectional=True).double()
+    cells = [LSTMCellConfig(cell_state_size=7).build(input_size=3, hidden_size=4) for _ in range(2)]
+    ours = RecurrentLayer(forward_cell=cells[0], backward_cell=cells[1]).double()
+    with torch.no_grad():
+        for mine, their in zip(ours.parameters(), theirs.parameters(), strict=True):
+            mine.copy_(their)
+    inputs = torch.randn(2, 5, 3, dtype=torch.double, requires_grad=True)
+    outputs, final_states = ours.forward_with_states(inputs, torch.tensor([5, 5]))
+    expected, (hidden, cell_states) = theirs(inputs)
+    torch.testing.assert_close(outputs, expected)
+    torch.testing.assert_close(final_states, tuple(zip(hidden, cell_states, strict=True)))
+    for mine, their in zip(
+        torch.autograd.grad(outputs.square().sum(), [inputs, *ours.parameters()]),
+        torch.autograd.grad(expected.square().sum(), [inputs, *theirs.parameters()]),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, their)

@@ -41,6 +41,11 @@ def lstm(inputs: int, size: int) -> int:
     return 4 * size * (inputs + size + 2)
 
 
+def projected_lstm(inputs: int, cell_state_size: int, size: int) -> int:
+    """The same with a larger cell state, and the projection of the output."""
+    return 4 * cell_state_size * (inputs + size + 2) + cell_state_size * size
+
+
 def transformer_layer(size: int, ffn: int, *, num_attentions: int, bias: bool) -> int:
     """Four matrices per attention, the feed-forward network, and a norm for each of them."""
     attention = 4 * linear(size, size, bias=bias)
@@ -80,14 +85,16 @@ GNMT = (
     + 1024  # attention
     + linear(1024, 32_000)
 )
-EXPERTS = 2048 * 2 * 512 * 2048
+EXPERTS = (
+    2048 * 2 * 512 * 2048
+    + (64 + 64 * 32) * (512 + 1)  # gates of 64 groups and of 32 experts in each, with thresholds
+)
 MOE = (
     2 * 32_000 * 512  # embeddings of both sides
-    + 2 * lstm(512, 256)
-    + 2 * lstm(512, 512)  # the encoder
-    + EXPERTS
-    + (64 + 64 * 32) * (512 + 1)  # gates of 64 groups and of 32 experts in each, with thresholds
-    + 2 * lstm(1024, 512)  # the decoder, whose layers all read the context
+    + 2 * projected_lstm(512, 2048, 256)
+    + 2 * projected_lstm(512, 2048, 512)  # the encoder
+    + 2 * projected_lstm(1024, 2048, 512)  # the decoder, whose layers all read the context
+    + 2 * EXPERTS  # of both sides
     + 2 * 512 * 512
     + 512  # attention
     + linear(512, 32_000)
@@ -113,11 +120,5 @@ PRINTED_COUNTS = {
         GNMT,
         "the bottom layer has 512 units per direction here, and 1024 in the paper",
     ),
-    "moe-2017": PrintedCount(
-        8_700 * MILLION,
-        "tables 2 and 3",
-        MOE,
-        f"the paper has as many experts in the decoder, {EXPERTS:,} parameters, and LSTMs of 2048 "
-        "units projected to 512",
-    ),
+    "moe-2017": PrintedCount(8_700 * MILLION, "tables 2 and 3", MOE),
 }

@@ -75,6 +75,8 @@ def test_every_setting_of_a_paper_recipe_is_printed_or_has_a_reason(name):
         ("gnmt-2016", "model.encoder.connection.first_residual_layer=2", "3.1"),
         ("gnmt-2016", "decoding.pruning.token_threshold=null", "7"),
         ("moe-2017", "model.encoder.experts.gating=noisy-top-k", "appendix F"),
+        ("moe-2017", "model.decoder.experts.num_experts=1024", "appendix E"),
+        ("moe-2017", "model.decoder.cell.cell_state_size=1024", "appendix E"),
         ("moe-2017", "model.decoder.attention.score.type=additive", "appendix G"),
         ("dmca-2018", "training.max_grad_norm=1", "4.2.3"),
         ("gpt-2018", "model.lm_head_bias=true", "authors' code"),

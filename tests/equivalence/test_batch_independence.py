@@ -30,7 +30,7 @@ LENGTHS = (7, 1, 11)
 MAX_SIZES = {  # small, and so that texts exceed every window and block
     **dict.fromkeys(("size", "embedding_size", "hidden_size", "score_size", "output_size"), 8),
     **{"intermediate_size": 8, "num_layers": 4, "num_heads": 2, "num_experts": 8},
-    **{"num_repeats": 1, "half_width": 2},
+    **{"num_groups": 4, "cell_state_size": 10, "num_repeats": 1, "half_width": 2},
 }
 MAX_LIST_LENGTHS = {"feed_forward": 4}
 TASKS = {name: load_recipe(name).task.name for name in recipe_names()}

@@ -1,5 +1,7 @@
 """A single kernel along a sequence is the cell, step by step, in value and in gradient."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -19,18 +21,27 @@ from heedful.layers.rnn import (
     unroll_with_final_state,
 )
 from heedful.layers.rnn_cell_config import RecurrentDropout, Zoneout
-from heedful.layers.rnn_cells import CELL_CLASSES, GRUCell, ResetAfterGRUCell, ResetBeforeGRUCell
+from heedful.layers.rnn_cells import (
+    CELL_CLASSES,
+    GRUCell,
+    ProjectedLSTMCell,
+    ResetAfterGRUCell,
+    ResetBeforeGRUCell,
+)
 
-each_kind = pytest.mark.parametrize("kind", CELL_CLASSES)
+CELLS = {**CELL_CLASSES, "projected lstm": partial(ProjectedLSTMCell, cell_state_size=6)}
+each_kind = pytest.mark.parametrize("kind", CELLS)
 each_dtype = pytest.mark.parametrize("dtype", [torch.float, torch.double], ids=str)
 
 
 def setting(kind, dtype):
     """A cell, inputs (3, 5, 2) and a first state, all of whose values are to be learned."""
-    cell = CELL_CLASSES[kind](2, 4).to(dtype)
+    cell = CELLS[kind](2, 4).to(dtype)
     inputs = torch.randn(3, 5, 2, dtype=dtype, requires_grad=True)
     hidden = torch.randn(3, 4, dtype=dtype, requires_grad=True)
-    return cell, inputs, tuple(part + hidden.tanh() for part in cell.initial_state(hidden)), hidden
+    added = torch.cat([hidden, hidden], dim=-1).tanh()  # a cell state may be larger
+    state = tuple(part + added[:, : part.size(1)] for part in cell.initial_state(hidden))
+    return cell, inputs, state, hidden
 
 
 def gradients(value, cell, *leaves):
@@ -71,7 +82,7 @@ def test_states_along_a_sequence_equal_steps(kind, dtype):
 
 @each_kind
 def test_torch_cells_have_a_kernel_in_training_and_eval_mode(kind):
-    cell = CELL_CLASSES[kind](2, 4)
+    cell = CELLS[kind](2, 4)
     assert torch_cell(cell.train()) is cell
     assert torch_cell(cell.eval()) is cell
 
@@ -118,13 +129,13 @@ def test_final_state_of_each_row_equals_steps(kind):
 
 
 def test_lstm_has_no_kernel_for_all_cell_states():
-    told = {kind for kind in CELL_CLASSES if has_kernel_for_states(*setting(kind, torch.float)[:3])}
+    told = {kind for kind in CELLS if has_kernel_for_states(*setting(kind, torch.float)[:3])}
     assert told == {"rnn", "gru"}
 
 
 @each_kind
 def test_recurrent_dropout_has_a_kernel_in_eval_mode_alone(kind):
-    inner = CELL_CLASSES[kind](2, 4)
+    inner = CELLS[kind](2, 4)
     cell = RecurrentDropout(inner, 0.5)
     inputs = torch.randn(3, 5, 2)
     assert torch_cell(cell.train()) is None
@@ -153,7 +164,7 @@ def test_other_cells_have_no_kernel():
 @pytest.mark.gpu
 @each_kind
 def test_gpu_kernel_equals_cpu_and_has_contiguous_weights(kind, recwarn):
-    cells = {name: CELL_CLASSES[kind](2, 4) for name in ("forwards", "backwards")}
+    cells = {name: CELLS[kind](2, 4) for name in ("forwards", "backwards")}
     ours, inputs = RecurrentLayer(**cells).double(), torch.randn(3, 5, 2, dtype=torch.double)
     lengths = torch.tensor([5, 1, 3])
     here = ours.forward_with_states(inputs, lengths)

@@ -25,6 +25,12 @@ EVERYTHING = [
     "training.validate_every=3",
     "training.patience=100",
 ]
+EXPERTS = [
+    "model.decoder.cell={type: lstm, cell_state_size: 64}",
+    "model.decoder.num_layers=2",
+    "model.decoder.wiring={type: bottom-layer-attention}",
+    "model.decoder.experts={num_experts: 4, intermediate_size: 8}",
+]
 
 
 def last_checkpoint(run):
@@ -94,8 +100,12 @@ def _interrupt_at(step):
             (17,),
         ),
         (EVERYTHING, (13,)),
+        (EXPERTS, (10,)),
     ],
-    ids=["plain", "sampled alignment and tokens", "everything that has a state"],
+    ids=[
+        *("plain", "sampled alignment and tokens", "everything that has a state"),
+        "experts with projected LSTMs",
+    ],
 )
 def test_resumed_training_matches_uninterrupted_bitwise(overrides, steps, tmp_path, monkeypatch):
     recipe = load_recipe(str(write_recipe(tmp_path, steps=20, every=10)), overrides)

@@ -146,6 +146,7 @@ DIVERSE_SYSTEMS = [  # different kinds of attention and state
     "heads with coverage",
     "sutskever",
     "lstmn in both",
+    "experts in both, projected",
     "prefix LM, gru",
     "decoder only, span both",
     "transformer",

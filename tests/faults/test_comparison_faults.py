@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.inspection.training_curves import read_json_lines
+from heedful.storage.json_files import read_json_lines
 from tests.commands import start_heedful, write_recipe
 
 pytestmark = pytest.mark.faults

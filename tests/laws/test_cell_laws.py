@@ -24,6 +24,7 @@ CELL_FORMS = {
     if issubclass(member, CellConfigBase)
 }
 CELL_FORMS["gru, reset before"] = (type(CELL_FORMS["gru"][0]()), {"reset": "before"})
+CELL_FORMS["lstm, projected"] = (type(CELL_FORMS["lstm"][0]()), {"cell_state_size": 6})
 CELLS = {
     f"{form}, {option}": CELL_FORMS[form][0](**CELL_FORMS[form][1], **OPTIONS[option])
     for form, option in product(CELL_FORMS, OPTIONS)

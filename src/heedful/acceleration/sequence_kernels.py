@@ -17,8 +17,10 @@ from heedful.acceleration import tuning
 from heedful.layers.rnn import final_part
 from heedful.layers.rnn_cell_config import RecurrentDropout
 from heedful.layers.rnn_cells import (
+    CellState,
     GRUCell,
     LSTMCell,
+    ProjectedLSTMCell,
     RecurrentCell,
     RecurrentState,
     RNNCell,
@@ -211,16 +213,19 @@ class _ChunkedAttention(torch.autograd.Function):
         return (None, None, grad_queries, None, *grads_of_tensors)
 
 
+_LSTM_CELLS = (LSTMCell, ProjectedLSTMCell)  # exact types: a subclass may compute something else
+_TORCH_CELLS = (RNNCell, GRUCell, *_LSTM_CELLS)
+
+
 def torch_cell(cell: RecurrentCell) -> TorchCell | None:
     """Return the cell whose torch kernel computes what `cell` computes, or None."""
     if type(cell) is RecurrentDropout and not cell.training:
         return torch_cell(cell.cell)
-    # Exact types: a subclass may compute something else.
-    if type(cell) not in {RNNCell, GRUCell, LSTMCell} or not isinstance(cell, TorchCell):
+    if type(cell) not in _TORCH_CELLS or not isinstance(cell, TorchCell):
         return None
     # On a CPU torch has no LSTM backward in float16.
     is_half = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.float16
-    lacks_kernel = is_half and type(cell) is LSTMCell and cell.weights[0].device.type == "cpu"
+    lacks_kernel = is_half and type(cell) in _LSTM_CELLS and cell.weights[0].device.type == "cpu"
     return None if lacks_kernel else cell
 
 
@@ -240,7 +245,7 @@ def has_kernel_for_states(cell: RecurrentCell, *_: object) -> bool:
 
 def has_kernel_for_final_state(cell: RecurrentCell, inputs: Tensor, *_: object) -> bool:
     """Whether there is a kernel for the final cell state; a single step is faster as a step."""
-    return type(torch_cell(cell)) is LSTMCell and inputs.size(1) > 1
+    return type(torch_cell(cell)) in _LSTM_CELLS and inputs.size(1) > 1
 
 
 def torch_outputs(cell: RecurrentCell, inputs: LayerInputs, state: RecurrentState) -> LayerOutputs:
@@ -249,7 +254,7 @@ def torch_outputs(cell: RecurrentCell, inputs: LayerInputs, state: RecurrentStat
     assert kernel is not None, f"torch has no kernel for {type(cell).__name__}"
     # By index: a wrapper may carry more behind the state of the cell.
     hidden = state[0].unsqueeze(0)
-    if type(kernel) is LSTMCell:
+    if isinstance(kernel, LSTMCell):
         return kernel.layer(inputs, (hidden, state[1].unsqueeze(0)))[0]
     return kernel.layer(inputs, hidden)[0]
 
@@ -278,7 +283,7 @@ def torch_final_state(
 
 def run_with_frozen_padding(
     cell: LSTMCell, inputs: LayerInputs, lengths: Lengths, state: RecurrentState
-) -> tuple[LayerOutputs, Float[Tensor, "B D"]]:
+) -> tuple[LayerOutputs, CellState]:
     """Return the outputs and the final cell states; in padding the gates keep the cell state.
 
     An additional input is 1 in padding and 0 before it. Its weights close the input gate and open
@@ -289,7 +294,7 @@ def run_with_frozen_padding(
     marked_inputs = torch.cat([inputs.masked_fill(is_padding, 0), is_padding.to(inputs)], dim=-1)
     weight_ih, *others = cell.weights
     gates = weight_ih.new_tensor([-1e4, 1e4, 0, 0])  # input, forget, new, output
-    padding_gates = gates.repeat_interleave(cell.hidden_size).unsqueeze(-1)
+    padding_gates = gates.repeat_interleave(cell.cell_state_size).unsqueeze(-1)
     outputs, _, cell_state = torch.lstm(
         marked_inputs,
         (state[0].unsqueeze(0), state[1].unsqueeze(0)),
@@ -306,7 +311,7 @@ def run_with_frozen_padding(
 
 def run_packed(
     cell: LSTMCell, inputs: LayerInputs, lengths: Lengths, state: RecurrentState
-) -> tuple[LayerOutputs, Float[Tensor, "B D"]]:
+) -> tuple[LayerOutputs, CellState]:
     """Return the outputs, zero in padding, and the final cell states, from a `PackedSequence`."""
     # An empty row cannot be packed: it reads one input, and its cell state is restored.
     packed_inputs = pack_padded_sequence(

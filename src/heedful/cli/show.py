@@ -123,18 +123,21 @@ def report(
     """
     import webbrowser
 
+    from heedful.config.loading import MAX_CHARACTERS
     from heedful.evaluation.registry import VALIDATION_METRICS
     from heedful.inspection.run_report import render_run_page
-    from heedful.inspection.training_curves import read_json_lines
     from heedful.storage.atomic import write_text
+    from heedful.storage.json_files import read_json_lines
     from heedful.storage.manifest import require_folder
 
     config, page = run / "config.yaml", run / "report.html"
     hint = "name a folder written by `heedful train`"
     require_folder(run, "run folder", hint, marker=config.name)
+    with config.open(encoding="utf-8", errors="replace") as file:
+        recipe_text = file.read(MAX_CHARACTERS)  # no recipe has more
     text = render_run_page(
         run.resolve().name,
-        config.read_text(encoding="utf-8", errors="replace"),
+        recipe_text,
         read_json_lines(run / "metrics.jsonl"),
         read_json_lines(run / "samples.jsonl"),
         metrics=VALIDATION_METRICS,

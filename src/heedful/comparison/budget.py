@@ -1,6 +1,5 @@
 """The training budget of a comparison: steps, time or FLOPs for each run, and what it has cost."""
 
-import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,6 +14,7 @@ from heedful.inspection import training_curves
 from heedful.inspection.training_curves import Timeline, as_finite_float, entries_of_type
 from heedful.recipes import Recipe
 from heedful.runs import Run
+from heedful.storage.json_files import read_json, read_json_lines
 from heedful.tasks.registry import all_metrics
 from heedful.training.checkpoints import PROGRESS_FILE, list_checkpoints
 from heedful.training.config import TrainingConfig
@@ -84,7 +84,7 @@ def read_training_cost(folder: Path) -> TrainingCost:
 
     Without a checkpoint of the last step, the newest values logged are scaled to that step.
     """
-    entries = training_curves.read_json_lines(folder / METRICS_FILE)
+    entries = read_json_lines(folder / METRICS_FILE)
     training = entries_of_type(entries, "training")
     validations = entries_of_type(entries, "validation")
     checkpoint_step, progress = _read_newest_progress(folder)
@@ -118,6 +118,6 @@ def read_training_cost(folder: Path) -> TrainingCost:
 def _read_newest_progress(folder: Path) -> tuple[list[int], dict[str, Any]]:
     """Return the step and the progress of the newest readable checkpoint, if there is one."""
     for step, _, checkpoint in reversed(list_checkpoints(Run(folder).checkpoints)):
-        with suppress(OSError, ValueError, RecursionError):
-            return [step], dict(json.loads((checkpoint / PROGRESS_FILE).read_bytes()))
+        with suppress(OSError, ValueError, TypeError):
+            return [step], dict(read_json(checkpoint / PROGRESS_FILE))
     return [], {}

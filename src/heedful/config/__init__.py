@@ -14,7 +14,6 @@ from heedful.config.base import (
 )
 from heedful.config.loading import (
     Override,
-    parse_json,
     parse_override,
     read_settings,
     read_yaml,
@@ -29,7 +28,6 @@ __all__ = [
     "differences",
     "fields_with_role",
     "flatten_settings",
-    "parse_json",
     "parse_override",
     "read_settings",
     "read_yaml",

@@ -5,10 +5,8 @@ duplicate key is an error, and so is too much nesting or text. Invariants: `to_y
 reads back equal; every error names its location, the value, what is allowed and what to do.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,6 +25,7 @@ from heedful.config.base import (
     type_of,
 )
 from heedful.errors import ConfigError, check, choices_hint, did_you_mean
+from heedful.storage.json_files import MAX_DEPTH
 
 ConfigT = TypeVar("ConfigT", bound=BaseConfig)
 
@@ -199,7 +198,7 @@ _RESOLVERS = {
 }
 
 
-MAX_CHARACTERS, MAX_VALUES, MAX_DEPTH = 1_000_000, 100_000, 50
+MAX_CHARACTERS, MAX_VALUES = 1_000_000, 100_000
 
 
 class _Loader(yaml.SafeLoader):
@@ -308,22 +307,6 @@ def parse_value(text: str, *, location: str) -> Any:
     ):  # a tag such as !!int before other text
         message = "not YAML: a tag does not fit its value"
         raise ConfigError(location, message, "remove the tag that starts with !!") from None
-
-
-def parse_json(text: str | bytes) -> Any:
-    """Parse JSON; values nested too deep are a ValueError, as is all that is not JSON."""
-    try:
-        value = json.loads(text)
-    except RecursionError:
-        raise ValueError(f"more than {MAX_DEPTH} levels") from None
-    level = [value]
-    for _ in range(MAX_DEPTH + 1):
-        parents = [item for item in level if isinstance(item, dict | list)]
-        lists = [list(item.values()) if isinstance(item, dict) else item for item in parents]
-        level = list(chain.from_iterable(lists))
-    if level:
-        raise ValueError(f"more than {MAX_DEPTH} levels")
-    return value
 
 
 # ----- overrides

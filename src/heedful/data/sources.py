@@ -16,8 +16,9 @@ from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.data.pair_dataset import Pair
-from heedful.data.text_files import STANDARD_INPUT, display_name, read_lines
+from heedful.data.text_files import MAX_LINE_BYTES, STANDARD_INPUT, display_name, read_lines
 from heedful.errors import DataError, check, did_you_mean
+from heedful.storage.json_files import MAX_BYTES, parse_json
 from heedful.tokenization.tokenizer import check_no_surrogates
 
 
@@ -158,14 +159,14 @@ class JSONLConfig(FileConfig):
     def stream(self) -> Iterator[Pair]:
         example = json.dumps({self.source_key: "...", self.target_key: "..."}, ensure_ascii=False)
         hint = f"each line must be an object such as {example}"
-        for line_number, line in enumerate(_nonempty_lines(self.path), start=1):
+        for line_number, line in enumerate(_nonempty_lines(self.path, MAX_BYTES), start=1):
             location = f"{display_name(self.path)}:{line_number}"
             try:
-                record = json.loads(line)
+                record = parse_json(line)
             except json.JSONDecodeError as error:
                 message = f"not JSON at column {error.colno}: {error.msg}"
                 raise DataError(location, message, hint) from None
-            except (ValueError, RecursionError):
+            except ValueError:
                 message = "JSON with a number too long, or nested too deep"
                 raise DataError(location, message, hint) from None
             message = f"not an object but {_json_type_name(record)}"
@@ -265,9 +266,9 @@ class SyntheticTextConfig(SyntheticConfig):
 TextSourceConfig = Annotated[TextFilesConfig | SyntheticTextConfig, Field(discriminator="type")]
 
 
-def _nonempty_lines(path: str) -> Iterator[str]:
+def _nonempty_lines(path: str, max_bytes: int = MAX_LINE_BYTES) -> Iterator[str]:
     line: str | None = None
-    for line in read_lines(path):
+    for line in read_lines(path, max_bytes):
         yield line
     if line is None:
         raise DataError(display_name(path), "contains no lines", "give a file with text in it")

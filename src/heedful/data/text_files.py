@@ -17,18 +17,27 @@ from typing import Any, BinaryIO
 from heedful.errors import DataError, did_you_mean
 
 STANDARD_INPUT = "-"
+MAX_LINE_BYTES = 2**30  # a corpus of characters may be one line: text8 has 10**8
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _OPENERS: dict[str, Callable[[str], Any]] = {".gz": gzip.open, ".xz": lzma.open}
 _DECOMPRESSION_ERRORS = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 
-def read_lines(path: str) -> Iterator[str]:
-    """Yield the lines of a file, of a .gz or .xz file, or of standard input ("-")."""
+def read_lines(path: str, max_bytes: int = MAX_LINE_BYTES) -> Iterator[str]:
+    """Yield the lines of a file, of a .gz or .xz file, or of standard input ("-").
+
+    A line of more than `max_bytes` is an error before the rest of it is read.
+    """
     line_number = 0
     try:
         with _open(path) as stream:
-            for line_number, line in enumerate(stream, start=1):
+            lines = iter(lambda: stream.readline(max_bytes + 2), b"")  # one more, and the line end
+            for line_number, line in enumerate(lines, start=1):
+                if len(line.removesuffix(b"\n")) > max_bytes:
+                    location = f"{display_name(path)}:{line_number}"
+                    message = f"the line has more than {max_bytes:,} bytes"
+                    raise DataError(location, message, "split it into several lines")
                 yield _decode(line, path, line_number)
     except _DECOMPRESSION_ERRORS:
         cause = f"corrupt, truncated, or not {Path(path).suffix.removeprefix('.')} data"

@@ -39,7 +39,10 @@ def training_flops_per_target(recipe: Recipe, data_module: DataModule) -> float:
 
 
 def check_trainable(recipe: Recipe) -> None:
-    """Raise what the first batch would raise: take a step on the meta device, without the data."""
+    """Raise what optimizer and first batch would raise: on the meta device, without the data."""
+    with torch.device("meta"):
+        model = recipe.task.build_model(recipe, _SMALL_VOCABULARIES)
+    recipe.training.optimizer.group_parameters(model)
     _training_flops(recipe.model.model_dump_json(), _SMALL_VOCABULARIES, BatchShape(2, 2))
 
 

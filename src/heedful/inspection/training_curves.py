@@ -7,13 +7,10 @@ curve keeps its first and last point, its minimum and its maximum.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from itertools import accumulate
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
-from heedful.config import parse_json
 from heedful.plotting.axes import LARGEST, SMALLEST
 
 Entry = Mapping[str, Any]
@@ -42,17 +39,6 @@ class MetricInfo(Protocol):
 
 
 Metrics = Mapping[str, MetricInfo]
-
-
-def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """Read the objects of a JSON lines file, if it exists; incomplete lines are skipped."""
-    entries = []
-    lines = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    for line in lines.splitlines():
-        with suppress(ValueError):
-            if isinstance(entry := parse_json(line), dict):
-                entries.append(entry)
-    return entries
 
 
 class CurveStyle(NamedTuple):

@@ -116,10 +116,10 @@ InitConfig = Annotated[
 
 
 def recurrent_matrices(cell: RecurrentCell) -> Iterator[torch.Tensor]:
-    """Yield the square matrices that multiply a state of the cell, one for each gate."""
+    """Yield the matrices that multiply a state of the cell, one for each gate."""
     for name, parameter in cell.named_parameters():
         if parameter.dim() == 2 and any(part in name for part in _RECURRENT_NAMES):
-            yield from parameter.split(parameter.size(1))
+            yield from parameter.split(cell.cell_state_size or parameter.size(1))
 
 
 def _init_normal(model: nn.Module, *, std: float) -> None:

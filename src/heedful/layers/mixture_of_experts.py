@@ -151,8 +151,10 @@ class MoESublayer(nn.Module):
         self.experts = experts
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, inputs: States, mask: TargetMask) -> MoEOutput:
-        """Add the outputs of the experts to the inputs."""
+    def forward(self, inputs: States, mask: TargetMask | None = None) -> MoEOutput:
+        """Add the outputs of the experts to the inputs; without a mask none is padding."""
+        if mask is None:
+            mask = torch.ones_like(inputs[..., 0], dtype=torch.bool)
         output = self.experts(inputs, mask)
         return output._replace(outputs=inputs + self.dropout(output.outputs.sigmoid()))
 
@@ -217,11 +219,12 @@ class MoESublayerConfig(ExpertsConfigBase):
         """Number of layers that are needed for experts to stand between them."""
         return max(self.after_layers or (1,)) + 1
 
-    def is_after(self, layer: int) -> bool:
-        """Return whether experts follow this layer."""
-        return self.after_layers is None or layer in self.after_layers
-
-    def build(self, *, size: int, dropout: float) -> MoESublayer:
+    def build_after(
+        self, layer: int, num_layers: int, *, size: int, dropout: float
+    ) -> MoESublayer | None:
+        """Build the experts that follow a layer, counted from 1; None where there are none."""
+        if layer == num_layers or layer not in (self.after_layers or [layer]):
+            return None
         options = {name: getattr(self, name) for name in ExpertsConfigBase.model_fields}
         intermediate_size = self.intermediate_size or 2 * size
         experts = MixtureOfExperts(size, intermediate_size=intermediate_size, **options)

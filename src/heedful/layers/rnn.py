@@ -4,16 +4,27 @@ A part of a state is (B, D), replaced by each step, or a history (B, S, D), to w
 Invariant: padding has no influence; a backward layer starts each row at its last position.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import MutableSequence, Sequence
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.layers.rnn_cells import RecurrentCell, RecurrentState
+from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES, sum_losses
+from heedful.layers.mixture_of_experts import MoEOutput, MoESublayer
+from heedful.layers.rnn_cells import CellState, RecurrentCell, RecurrentState, ResidualCell
 from heedful.ops import op
-from heedful.shapes import Hidden, LayerInputs, LayerOutputs, Lengths
+from heedful.shapes import (
+    Embedded,
+    Float,
+    Hidden,
+    LayerInputs,
+    LayerOutputs,
+    Lengths,
+    Losses,
+    TargetMask,
+)
 
 
 @op
@@ -145,3 +156,95 @@ def reverse_padded(sequences: LayerOutputs, lengths: Lengths) -> LayerOutputs:
     mirrored = lengths[:, None] - 1 - positions
     indices = torch.where(mirrored >= 0, mirrored, positions)  # (B, S)
     return sequences.gather(1, indices[:, :, None].expand_as(sequences))
+
+
+class StackedCells(nn.Module):
+    """Cells on top of one another, each reading the output of the one below.
+
+    Layers from `first_residual_layer` on, counted from 1, are residual, but never the first. The
+    n-th of `experts`, if any, follow the n-th layer.
+    """
+
+    def __init__(
+        self,
+        cells: Sequence[RecurrentCell],
+        dropout: float,
+        *,
+        first_residual_layer: int | None = None,
+        experts: Sequence[MoESublayer | None] = (),
+    ) -> None:
+        super().__init__()
+        assert first_residual_layer is None or first_residual_layer > 1, (
+            f"residual from layer {first_residual_layer}"
+        )
+        num_plain = len(cells) if first_residual_layer is None else first_residual_layer - 1
+        layers = [*cells[:num_plain], *map(ResidualCell, cells[num_plain:])]
+        self.cells = cast(MutableSequence[RecurrentCell], nn.ModuleList(layers))
+        self.experts = nn.ModuleDict(
+            {str(layer): module for layer, module in enumerate(experts, start=1) if module}
+        )
+        self.dropout = nn.Dropout(dropout)
+
+    @property
+    def has_cell_states(self) -> bool:
+        """Whether each layer has an LSTM cell state."""
+        return all(cell.cell_state_index is not None for cell in self.cells)
+
+    def initial_state(
+        self, hidden: Sequence[Hidden], cell_states: Sequence[CellState] = ()
+    ) -> tuple[RecurrentState, ...]:
+        """Return the first state of each layer; without `cell_states` these are zero."""
+        if not cell_states:
+            pairs = zip(self.cells, hidden, strict=True)
+            return tuple(cell.initial_state(layer_hidden) for cell, layer_hidden in pairs)
+        layers = zip(self.cells, hidden, cell_states, strict=True)
+        return tuple(cell.initial_state_with_cell(*parts) for cell, *parts in layers)
+
+    @override
+    def forward(
+        self,
+        inputs: Embedded,
+        states: tuple[RecurrentState, ...],
+        context: Float[Tensor, "B V"] | None = None,
+    ) -> tuple[RecurrentState, ...]:
+        """Step each layer, from the bottom up; each input is concatenated with the context."""
+        next_states: list[RecurrentState] = []
+        for layer, (cell, state) in enumerate(zip(self.cells, states, strict=True)):
+            layer_inputs = self._pass_on(layer, next_states[-1][0])[0] if next_states else inputs
+            if context is not None:
+                layer_inputs = torch.cat([layer_inputs, context], dim=-1)
+            next_states.append(cell(layer_inputs, state))
+        return tuple(next_states)
+
+    def unroll(
+        self,
+        inputs: LayerInputs,
+        states: tuple[RecurrentState, ...],
+        mask: TargetMask,
+        context: Float[Tensor, "B T V"] | None = None,
+        *,
+        num_done: int = 0,
+    ) -> tuple[LayerOutputs, Losses]:
+        """Run layer after layer over whole sequences; return outputs and auxiliary losses.
+
+        Experts so process all tokens of a batch at once (Shazeer et al. 2017, section 3.1). The
+        inputs are the outputs of layer `num_done` if the layers up to it have run.
+        """
+        losses: list[Losses] = []
+        for layer in range(num_done, len(self.cells)):
+            if layer > 0:
+                inputs, layer_losses = self._pass_on(layer, inputs, mask)
+                losses.append(layer_losses)
+            if context is not None:
+                inputs = torch.cat([inputs, context], dim=-1)
+            inputs = unroll_outputs(self.cells[layer], inputs, states[layer])
+        return inputs, sum_losses(*losses)
+
+    def _pass_on(
+        self, layer: int, outputs: Float[Tensor, "*B T D"], mask: TargetMask | None = None
+    ) -> tuple[Float[Tensor, "*B T D"], Losses]:
+        """Return the input of the layer above this one, counted from 1, and auxiliary losses."""
+        if str(layer) not in self.experts:
+            return self.dropout(outputs), NO_AUXILIARY_LOSSES
+        output: MoEOutput = self.experts[str(layer)](outputs, mask)
+        return self.dropout(output.outputs), output.auxiliary_losses

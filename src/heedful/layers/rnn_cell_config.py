@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import nn
 from torch.nn.functional import dropout
 from typing_extensions import override
@@ -22,6 +22,7 @@ from heedful.layers.rnn_cells import (
     LinearFactory,
     LSTMCell,
     Projected,
+    ProjectedLSTMCell,
     RecurrentCell,
     RecurrentState,
     ResetAfterGRUCell,
@@ -152,6 +153,10 @@ class LSTMCellConfig(CellConfigBase):
     type: Literal["lstm"] = "lstm"
     cell_zoneout: Rate = 0.0
     """Probability that a value of the cell state keeps its previous value at a step."""
+    cell_state_size: PositiveInt | None = None
+    """Size of the cell state of each direction, from which the output is projected to its size;
+    torch calls it `hidden_size` and the output's `proj_size`. Null for no projection (Sak et al.
+    2014)."""
 
     @property
     @override
@@ -160,7 +165,16 @@ class LSTMCellConfig(CellConfigBase):
 
     @override
     def build_cell(self, input_size: int, hidden_size: int, context_size: int) -> RecurrentCell:
-        return (LayerNormLSTMCell if self.layer_norm else LSTMCell)(input_size, hidden_size)
+        if self.cell_state_size is not None:
+            size = self.cell_state_size
+            message = f"must be larger than a direction's output, {hidden_size}, but is {size}"
+            hint = "choose a larger size, or remove the setting"
+            check(size > hidden_size, "cell.cell_state_size", message, hint)
+        if self.layer_norm:
+            return LayerNormLSTMCell(input_size, hidden_size, self.cell_state_size)
+        if self.cell_state_size is None:
+            return LSTMCell(input_size, hidden_size)
+        return ProjectedLSTMCell(input_size, hidden_size, self.cell_state_size)
 
 
 _Cells = (

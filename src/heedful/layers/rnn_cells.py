@@ -1,4 +1,4 @@
-"""Recurrent cells: one step of an RNN, GRU or LSTM, plain or with layer norm, alone or stacked.
+"""Recurrent cells: one step of an RNN, GRU or LSTM, plain or with layer norm.
 
 A cell maps an input (B, E) and a state to the next state. A state is a tuple of tensors with one
 row per example; its first part is the hidden state, which is also the output. Invariant: a cell
@@ -6,8 +6,8 @@ keeps nothing between calls, and rows do not influence one another.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, MutableSequence, Sequence
-from typing import Any, ClassVar, cast
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from heedful.shapes import Embedded, Float, Hidden
 
 RecurrentState = tuple[Any, ...]  # tensors; with lower attention, a cache of inputs at the end
 Projected = Float[Tensor, "B X"]
+CellState = Float[Tensor, "B C"]  # of an LSTM; as large as a hidden state, or larger
 
 
 class RecurrentCell(nn.Module, ABC):
@@ -26,12 +27,16 @@ class RecurrentCell(nn.Module, ABC):
     hidden_size: int
     cell_state_index: int | None = None
     """Index of an LSTM's cell state among the parts of the state; None if there is none."""
+    cell_state_size: int = 0
+    """Size of an LSTM's cell state; larger than `hidden_size` if the output is projected."""
 
     def initial_state(self, hidden: Hidden) -> RecurrentState:
         """Return the first state with this hidden state; a cell state is zero."""
-        return (hidden,) if self.cell_state_index is None else (hidden, torch.zeros_like(hidden))
+        if self.cell_state_index is None:
+            return (hidden,)
+        return hidden, hidden.new_zeros(len(hidden), self.cell_state_size)
 
-    def initial_state_with_cell(self, hidden: Hidden, cell_state: Hidden) -> RecurrentState:
+    def initial_state_with_cell(self, hidden: Hidden, cell_state: CellState) -> RecurrentState:
         """Return the first state with this hidden state and this cell state."""
         assert self.cell_state_index is not None, f"{type(self).__name__} has no cell state"
         parts = list(self.initial_state(hidden))
@@ -67,7 +72,7 @@ class TorchCell(RecurrentCell):
 
     @property
     def weights(self) -> list[nn.Parameter]:
-        """The parameters in torch's order: W, U, bias of W, bias of U."""
+        """The parameters in torch's order: W, U, bias of W, bias of U, and a projection if any."""
         return self.layer.all_weights[0]
 
 
@@ -102,9 +107,33 @@ class LSTMCell(TorchCell):
     layer_class = nn.LSTM
     cell_state_index = 1
 
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__(input_size, hidden_size)
+        self.cell_state_size = hidden_size
+
     @override
     def update(self, inputs: Projected, state: RecurrentState, hidden: Hidden) -> RecurrentState:
         return torch.lstm_cell(inputs, (hidden, state[1]), *self.weights)
+
+
+class ProjectedLSTMCell(LSTMCell):
+    """c' = f * c + i * g; h' = W_p (o * tanh(c'))  (Sak et al. 2014, recurrent projection).
+
+    torch calls the size of h `proj_size`, and that of c `hidden_size`.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, cell_state_size: int) -> None:
+        RecurrentCell.__init__(self)
+        self.layer = nn.LSTM(input_size, cell_state_size, proj_size=hidden_size, batch_first=True)
+        self.hidden_size, self.cell_state_size = hidden_size, cell_state_size
+
+    @override
+    def update(self, inputs: Projected, state: RecurrentState, hidden: Hidden) -> RecurrentState:
+        # torch's kernel for one step has no projection.
+        weight_ih, weight_hh, bias_ih, bias_hh, projection = self.weights
+        gates = linear(inputs, weight_ih, bias_ih) + linear(hidden, weight_hh, bias_hh)
+        output_gate, cell_state = lstm_update(gates, state[1])
+        return linear(output_gate * cell_state.tanh(), projection), cell_state
 
 
 CELL_CLASSES: dict[str, type[TorchCell]] = {"rnn": RNNCell, "gru": GRUCell, "lstm": LSTMCell}
@@ -117,6 +146,13 @@ def gru_update(input_projection: Projected, hidden_projection: Projected, hidden
     reset = (r_input + r_hidden).sigmoid()
     update = (z_input + z_hidden).sigmoid()
     return (1 - update) * (n_input + reset * n_hidden).tanh() + update * hidden
+
+
+def lstm_update(gates: Projected, cell_state: CellState) -> tuple[CellState, CellState]:
+    """Return the output gate and the next cell state from W x + U h, in the order i, f, g, o."""
+    input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=-1)
+    cell_state = forget_gate.sigmoid() * cell_state + input_gate.sigmoid() * candidate.tanh()
+    return output_gate.sigmoid(), cell_state
 
 
 LinearFactory = Callable[[int, int], nn.Module]
@@ -219,17 +255,24 @@ class LayerNormRNNCell(RecurrentCell):
 class LayerNormLSTMCell(RecurrentCell):
     """LSTM with layer norm on both products and on the cell state (Ba et al. 2016, supplement).
 
-    [i f g o] = LN(W x) + LN(U h); c' = f * c + i * g; h' = o * tanh(LN(c'))
+    [i f g o] = LN(W x) + LN(U h); c' = f * c + i * g; h' = o * tanh(LN(c')), projected if c is
+    larger than h.
     """
 
     cell_state_index = 1
 
-    def __init__(self, input_size: int, hidden_size: int) -> None:
+    def __init__(
+        self, input_size: int, hidden_size: int, cell_state_size: int | None = None
+    ) -> None:
         super().__init__()
         self.hidden_size = hidden_size
-        self.input_to_hidden = layer_norm_linear(input_size, 4 * hidden_size)
-        self.hidden_to_hidden = layer_norm_linear(hidden_size, 4 * hidden_size)
-        self.norm = nn.LayerNorm(hidden_size)
+        self.cell_state_size = size = cell_state_size or hidden_size
+        self.input_to_hidden = layer_norm_linear(input_size, 4 * size)
+        self.hidden_to_hidden = layer_norm_linear(hidden_size, 4 * size)
+        self.norm = nn.LayerNorm(size)
+        self.projection: nn.Module = nn.Identity()
+        if cell_state_size is not None:
+            self.projection = nn.Linear(size, hidden_size, bias=False)
 
     @override
     def project_inputs(self, inputs: Float[Tensor, "*B E"]) -> Float[Tensor, "*B X"]:
@@ -237,10 +280,8 @@ class LayerNormLSTMCell(RecurrentCell):
 
     @override
     def update(self, inputs: Projected, state: RecurrentState, hidden: Hidden) -> RecurrentState:
-        gates = inputs + self.hidden_to_hidden(hidden)
-        input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=-1)
-        cell_state = forget_gate.sigmoid() * state[1] + input_gate.sigmoid() * candidate.tanh()
-        return (output_gate.sigmoid() * self.norm(cell_state).tanh(), cell_state)
+        output_gate, cell_state = lstm_update(inputs + self.hidden_to_hidden(hidden), state[1])
+        return self.projection(output_gate * self.norm(cell_state).tanh()), cell_state
 
 
 class CellWrapper(RecurrentCell):
@@ -251,6 +292,7 @@ class CellWrapper(RecurrentCell):
         self.cell = cell
         self.hidden_size = cell.hidden_size
         self.cell_state_index = cell.cell_state_index
+        self.cell_state_size = cell.cell_state_size
 
     @override
     def initial_state(self, hidden: Hidden) -> RecurrentState:
@@ -285,57 +327,3 @@ class ResidualCell(CellWrapper):
         assert hidden is state[0], "the recurrent input of a residual cell is its cell's state"
         cell_state = self.cell.step(self.cell.project_inputs(inputs), state[1:])
         return (cell_state[0] + inputs[:, : self.hidden_size], *cell_state)
-
-
-class StackedCells(nn.Module):
-    """Cells on top of one another, each reading the output of the one below.
-
-    Layers from `first_residual_layer` on, counted from 1, are residual, but never the first.
-    """
-
-    def __init__(
-        self,
-        cells: Sequence[RecurrentCell],
-        dropout: float,
-        *,
-        first_residual_layer: int | None = None,
-    ) -> None:
-        super().__init__()
-        assert first_residual_layer is None or first_residual_layer > 1, (
-            f"residual from layer {first_residual_layer}"
-        )
-        num_plain = len(cells) if first_residual_layer is None else first_residual_layer - 1
-        layers = [*cells[:num_plain], *map(ResidualCell, cells[num_plain:])]
-        self.cells = cast(MutableSequence[RecurrentCell], nn.ModuleList(layers))
-        self.dropout = nn.Dropout(dropout)
-
-    @property
-    def has_cell_states(self) -> bool:
-        """Whether each layer has an LSTM cell state."""
-        return all(cell.cell_state_index is not None for cell in self.cells)
-
-    def initial_state(
-        self, hidden: Sequence[Hidden], cell_states: Sequence[Hidden] = ()
-    ) -> tuple[RecurrentState, ...]:
-        """Return the first state of each layer; without `cell_states` these are zero."""
-        if not cell_states:
-            pairs = zip(self.cells, hidden, strict=True)
-            return tuple(cell.initial_state(layer_hidden) for cell, layer_hidden in pairs)
-        layers = zip(self.cells, hidden, cell_states, strict=True)
-        return tuple(cell.initial_state_with_cell(*parts) for cell, *parts in layers)
-
-    @override
-    def forward(
-        self,
-        inputs: Embedded,
-        states: tuple[RecurrentState, ...],
-        context: Float[Tensor, "B V"] | None = None,
-    ) -> tuple[RecurrentState, ...]:
-        """Step each layer, from the bottom up; each input is concatenated with the context."""
-        next_states: list[RecurrentState] = []
-        for cell, state in zip(self.cells, states, strict=True):
-            layer_inputs = self.dropout(next_states[-1][0]) if next_states else inputs
-            if context is not None:
-                layer_inputs = torch.cat([layer_inputs, context], dim=-1)
-            next_states.append(cell(layer_inputs, state))
-        return tuple(next_states)

@@ -18,6 +18,7 @@ from heedful.attention.memory import padding_mask
 from heedful.data.batching import Batch, SourceBatch
 from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding
+from heedful.layers.mixture_of_experts import MixtureOfExperts
 from heedful.layers.pooling import MeanPooling
 from heedful.models.output_heads import OutputHead
 from heedful.models.scheduled_sampling import InputSampler, run_scheduled_sampling
@@ -59,6 +60,7 @@ class EncoderStateSizes(NamedTuple):
     final_state_sizes: tuple[int, ...] = ()  # by layer, bottom first
     backward_size: int = 0  # part of the top one that a backward cell computed, at its end
     has_cell_states: bool = False  # at every position
+    final_cell_state_sizes: tuple[int, ...] = ()  # by layer; zero without LSTM cells
 
 
 class EncoderOutput(NamedTuple):
@@ -147,8 +149,17 @@ class Decoder(nn.Module, ABC):
         message = "the attention of this decoder has auxiliary losses, which need teacher forcing"
         hint = "set its type to 'teacher-forcing', or use an alignment such as 'softmax'"
         check(not has_losses, "training.scheduled_sampling", message, hint)
+        self.check_no_expert_losses()
         state = self.initial_state(encoder_output)
         return DecoderOutput(*run_scheduled_sampling(self, tokens, state, sampler))
+
+    def check_no_expert_losses(self) -> None:
+        """Raise ConfigError for experts in training, which balance the tokens of all steps."""
+        has_experts = any(isinstance(module, MixtureOfExperts) for module in self.modules())
+        message = "the experts of this decoder balance whole sequences, which need teacher forcing"
+        hint = "set its type to 'teacher-forcing', or remove the experts of the decoder"
+        is_valid = not (self.training and has_experts)
+        check(is_valid, "training.scheduled_sampling", message, hint)
 
 
 class DecodableModel(ABC):

@@ -36,6 +36,7 @@ def atomic_replace(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write a file or folder to, which then replaces `path`."""
     temporary = temporary_path(path)
     with explain_os_errors(path):
+        _remove_abandoned(path.parent)
         missing = [parent for parent in path.parents if not parent.exists()]
         path.parent.mkdir(parents=True, exist_ok=True)
         for parent in missing:
@@ -120,8 +121,22 @@ def drop_page_cache(folder: Path) -> None:
 
 
 def temporary_path(path: Path) -> Path:
-    """Return a name beside `path` for this process, which `clean_up_interrupted` removes."""
-    return path.with_name(f"{_TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
+    """Return a name beside `path` for this process; if it is killed, the next writer removes it."""
+    owner = f"{os.getpid()}@{socket.gethostname()}"
+    return path.with_name(f"{_TEMPORARY_PREFIX}{owner}@{path.name}")
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove temporary files of processes that have ended, in a folder that need not be locked."""
+    for temporary in folder.glob(f"{_TEMPORARY_PREFIX}*@{socket.gethostname()}@*"):
+        process_id = temporary.name.removeprefix(_TEMPORARY_PREFIX).partition("@")[0]
+        try:
+            os.kill(int(process_id), 0)
+        except ProcessLookupError:
+            with suppress(OSError):  # another process may be removing it
+                _remove(temporary)
+        except (OSError, ValueError, OverflowError):  # of another user, or not ours at all
+            continue
 
 
 def _exchange(temporary: Path, path: Path) -> None:

@@ -25,6 +25,7 @@ from heedful.errors import (
     did_you_mean,
 )
 from heedful.storage.atomic import explain_os_errors, fsync_path, temporary_path, write_text
+from heedful.storage.json_files import parse_json, read_limited
 
 if TYPE_CHECKING:
     import numpy as np
@@ -154,13 +155,13 @@ def _sha256(path: Path) -> str:
 
 
 def _parse_manifest(path: Path) -> Manifest:
-    with _explain_read_errors(path):
-        contents = path.read_bytes()
     try:
-        manifest = json.loads(contents)
+        with _explain_read_errors(path):
+            contents = read_limited(path)
+        manifest = parse_json(contents)
         manifest[FILES].items()
         del manifest[_MANIFEST_HASH]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise CorruptRunError(str(path), "not a manifest", RESTORE_HINT) from None
     # Compare the whole text: white space may have changed too.
     if contents != serialize_manifest(manifest).encode():

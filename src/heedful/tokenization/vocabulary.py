@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Self
 
 from heedful.errors import CorruptRunError
+from heedful.storage.json_files import MAX_BYTES, parse_json  # a million words: 16 MiB
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>")
 """How special tokens are displayed; nothing parses these names."""
 NUM_SPECIAL_TOKENS = len(SPECIAL_TOKENS)
-MAX_BYTES = 64 * 2**20
-"""A vocabulary of a million words takes about 16 MiB; a larger file was not written by heedful."""
 
 
 class Vocabulary:
@@ -54,8 +53,8 @@ class Vocabulary:
     def load(cls, path: Path) -> Self:
         """Read what `save` wrote."""
         try:
-            contents = json.loads(read_saved_file(path))
-        except (ValueError, RecursionError):
+            contents = parse_json(read_saved_file(path))
+        except ValueError:
             raise corrupt_file_error(path, "not JSON") from None
         tokens = contents.get("tokens") if isinstance(contents, dict) else None
         if not (isinstance(tokens, list) and all(isinstance(token, str) for token in tokens)):

@@ -28,6 +28,7 @@ from torch import Tensor
 from heedful.config import BaseConfig
 from heedful.errors import CorruptRunError, DiskFullError, check
 from heedful.storage import atomic, manifest
+from heedful.storage.json_files import read_json
 from heedful.storage.state_dict import serialize_safetensors
 
 MODEL_FILE, TRAINING_STATE_FILE = "model.safetensors", "training.safetensors"
@@ -196,7 +197,7 @@ def _read_score(path: Path) -> float | None:
 
 
 def _load_snapshot(info: CheckpointInfo) -> Snapshot:
-    metadata = json.loads((info.folder / PROGRESS_FILE).read_text(encoding="utf-8"))
+    metadata = read_json(info.folder / PROGRESS_FILE)
     state_dict = load_file(info.folder / MODEL_FILE)
     tensors = load_file(info.folder / TRAINING_STATE_FILE)
     folders = {path.name: path for path in info.folder.iterdir() if path.is_dir()}

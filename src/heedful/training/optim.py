@@ -65,6 +65,10 @@ class OptimizerConfigBase(BaseConfig):
 
     def build(self, model: nn.Module) -> Optimizer:
         """Build the optimizer of a model; frozen parameters lose `requires_grad`."""
+        return self.build_for_groups(self.group_parameters(model))
+
+    def group_parameters(self, model: nn.Module) -> ParamGroups:
+        """Return the parameters of a model by their settings; frozen ones lose `requires_grad`."""
         names: dict[nn.Parameter, list[str]] = {}
         for name, parameter in model.named_parameters(remove_duplicate=False):
             names.setdefault(parameter, []).append(name)  # a tied parameter has several names
@@ -90,7 +94,7 @@ class OptimizerConfigBase(BaseConfig):
         groups = [group for group in groups if group["params"]]
         location, message = "training.optimizer.param_groups", "all parameters are frozen"
         check(groups, location, message, "leave some of them trainable")
-        return self.build_for_groups(groups)
+        return groups
 
     def _check_patterns_match(self, names: Sequence[str]) -> None:
         paths = [name.split(".") for name in names]

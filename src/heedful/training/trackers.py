@@ -25,6 +25,7 @@ from typing_extensions import override
 from heedful.config import flatten_settings
 from heedful.errors import check, choices_hint, did_you_mean
 from heedful.storage.atomic import write_text
+from heedful.storage.json_files import read_json
 from heedful.training.callbacks import LoggedSample, PeriodicLogger, StepMetrics, ValidationResult
 
 TRACKER_IDS_FILE = "trackers.json"
@@ -37,8 +38,8 @@ _IDS_LOCK = Lock()  # each tracker has a thread
 def get_tracker_run_id(folder: Path, tracker: str) -> str | None:
     """Return the id that a tracker gave the run in a folder, if it did."""
     try:
-        return json.loads((folder / TRACKER_IDS_FILE).read_text(encoding="utf-8")).get(tracker)
-    except (OSError, ValueError, AttributeError, RecursionError):
+        return read_json(folder / TRACKER_IDS_FILE).get(tracker)
+    except (OSError, ValueError, AttributeError):
         return None
 
 

@@ -4,7 +4,7 @@ import shutil
 import pytest
 
 from heedful.comparison.budget import read_training_cost
-from heedful.inspection.training_curves import read_json_lines
+from heedful.storage.json_files import read_json_lines
 
 
 def write(folder, *entries, rest=""):

@@ -265,6 +265,14 @@ IMPOSSIBLE = {
         ["model.decoder.attention.score.type=dot", "model.decoder.hidden_size=8"],
         "score.type: 'dot' needs equal sizes, but queries have 8 and keys 32",
     ),
+    "settings of parameters that do not exist": (
+        ["training.optimizer.param_groups=[{pattern: encoder.x}]"],
+        "training.optimizer.param_groups.0.pattern: no parameter matches 'encoder.x'",
+    ),
+    "nothing to train": (
+        ["training.optimizer.param_groups=[{pattern: '*', frozen: true}]"],
+        "training.optimizer.param_groups: all parameters are frozen",
+    ),
     "no data": (["data.train=null"], "data.train: the recipe names no training data"),
 }
 
@@ -278,6 +286,18 @@ def test_what_a_recipe_cannot_do_is_reported_before_anything_is_written(name, tm
         train(recipe, tmp_path / "run", console=Console(quiet=True))
     assert str(caught.value).startswith(message)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_concatenated_positions_of_a_transformer_are_refused_by_the_schema(side, tmp_path):
+    positions = "{type: sinusoidal, combine: concat}"
+    override = f"model.{side}={{type: transformer, positional_encoding: {positions}}}"
+    recipe = str(write_recipe(tmp_path))
+    (tmp_path / "source.txt").unlink()  # nothing is read, either
+    with pytest.raises(ConfigError) as caught:
+        load_recipe(recipe, [override])
+    message = "positional_encoding needs combine: add, as all layers have one size\n"
+    assert str(caught.value).startswith(f"--set model.{side}: {message}")
 
 
 def test_unknown_tracker_is_reported_before_anything_is_written(tmp_path):

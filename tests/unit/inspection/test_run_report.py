@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.inspection.run_report import render_run_page
-from heedful.inspection.training_curves import read_json_lines
 from heedful.plotting.svg import escape_text
+from heedful.storage.json_files import read_json_lines
 from heedful.tasks.registry import all_metrics
 
 

@@ -188,3 +188,8 @@ def test_self_attentive_cell_has_no_zoneout():
         "a.yaml: model.cell.zoneout: no setting is called 'zoneout'\n"
         "  choose from: score_size, type"
     )
+
+
+def test_cell_state_must_be_larger_than_projected_output():
+    with pytest.raises(ConfigError, match="must be larger than a direction's output, 4, but is 4"):
+        LSTMCellConfig(cell_state_size=4).build(input_size=3, hidden_size=4)

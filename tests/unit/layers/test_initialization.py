@@ -178,6 +178,7 @@ CELLS = [
     {"type": "gru", "reset": "before"},
     {"type": "lstm", "zoneout": 0.1, "recurrent_dropout": 0.1},
 ]
+PROJECTED_LSTM = {"type": "lstm", "cell_state_size": 12}
 SELF_ATTENTIVE_CELLS = ["self-attentive-rnn", "self-attentive-lstm", "lstmn"]
 
 
@@ -208,7 +209,15 @@ def test_self_attentive_cell_has_orthogonal_matrices_and_uniform_attention():
     assert (cell.intra_attention.attention.score.score_vector.weight == 0).all()
 
 
-@pytest.mark.parametrize("settings", [*CELLS, *SELF_ATTENTIVE_CELLS], ids=str)
+def test_recurrent_matrices_of_projected_lstm_are_orthogonal_per_gate():
+    config = TypeAdapter(CellConfig).validate_python(PROJECTED_LSTM)
+    cell = config.build(input_size=5, hidden_size=8)
+    BahdanauInitConfig().initialize(cell)
+    for gate in cell.weights[1].split(12):
+        torch.testing.assert_close(gate.T @ gate, torch.eye(8), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("settings", [*CELLS, PROJECTED_LSTM, *SELF_ATTENTIVE_CELLS], ids=str)
 def test_recurrent_matrices_include_every_parameter_that_multiplies_a_state(settings):
     cell = TypeAdapter(CellConfig).validate_python(settings).build(input_size=5, hidden_size=8)
     expected = {

@@ -4,7 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.layers.rnn_cells import CELL_CLASSES, GRUCell, LSTMCell, ResidualCell, StackedCells
+from heedful.layers.rnn import StackedCells
+from heedful.layers.rnn_cells import (
+    CELL_CLASSES,
+    GRUCell,
+    LSTMCell,
+    ProjectedLSTMCell,
+    ResidualCell,
+)
 
 TORCH = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
 
@@ -56,6 +63,19 @@ def test_lstm_matches_formula():
         cell(inputs, (hidden, cell_state)), (output, next_cell_state), strict=True
     ):
         torch.testing.assert_close(actual, expected)
+
+
+def test_projected_lstm_matches_formula():
+    cell, inputs = ProjectedLSTMCell(3, 2, 5), torch.randn(4, 3)
+    hidden, cell_state = torch.randn(4, 2), torch.randn(4, 5)
+    *gate_weights, projection = cell.weights
+    of_input, of_hidden, input_bias, hidden_bias = gate_weights
+    gates = inputs @ of_input.T + input_bias + hidden @ of_hidden.T + hidden_bias
+    i, f, g, o = gates.split(5, dim=-1)
+    next_cell_state = f.sigmoid() * cell_state + i.sigmoid() * g.tanh()
+    output = (o.sigmoid() * next_cell_state.tanh()) @ projection.T
+    torch.testing.assert_close(cell(inputs, (hidden, cell_state)), (output, next_cell_state))
+    assert cell.initial_state(hidden)[1].shape == (4, 5)
 
 
 def test_lstm_starts_with_zero_cell_state():

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from heedful.inspection.attention_trace import trace_attention
-from heedful.layers.rnn import unroll_outputs, unroll_steps
-from heedful.layers.rnn_cells import StackedCells
+from heedful.layers.rnn import StackedCells, unroll_outputs, unroll_steps
 from heedful.layers.self_attentive_cells import (
     AdditiveIntraAttentionConfig,
     DeepFusionLSTMNCell,

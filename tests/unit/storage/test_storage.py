@@ -4,6 +4,7 @@ import errno
 import hashlib
 import itertools
 import json
+import multiprocessing
 import os
 import signal
 from functools import partial
@@ -59,6 +60,26 @@ def test_atomic_replace_replaces_folder(tmp_path):
             (temporary / contents).write_text(contents)
     assert os.listdir(tmp_path) == ["folder"]
     assert os.listdir(tmp_path / "folder") == ["new"]
+
+
+def test_leftovers_of_a_killed_writer_are_removed_by_the_next(tmp_path):
+    def be_killed():
+        with atomic_replace(tmp_path / "run") as temporary:
+            temporary.mkdir()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    child = multiprocessing.get_context("fork").Process(target=be_killed)
+    child.start()
+    child.join()
+    (leftover,) = tmp_path.iterdir()
+    assert leftover.name.startswith(".writing-")
+    with atomic_replace(tmp_path / "other") as temporary:  # not locked, and of another name
+        assert list(tmp_path.iterdir()) == []
+        temporary.mkdir()
+        with atomic_replace(tmp_path / "third") as second:
+            assert temporary.exists()  # of a process that runs
+            second.mkdir()
+    assert sorted(os.listdir(tmp_path)) == ["other", "third"]
 
 
 def test_failed_folder_exchange_restores_old_folder(tmp_path, monkeypatch):

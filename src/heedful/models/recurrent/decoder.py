@@ -22,19 +22,26 @@ from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.models.base import Decoder, DecoderOutput, EncoderOutput, EncoderStateSizes
 from heedful.models.output_heads import OutputHead, OutputHeadConfig, SoftmaxHeadConfig
-from heedful.models.recurrent.other_wirings import DeepFusionConfig, WiringConfig
+from heedful.models.recurrent.deep_fusion import DeepFusionConfig
 from heedful.models.recurrent.wiring import (
     AttendThenStepConfig,
     AttentionWiring,
+    BottomLayerAttentionConfig,
     RecurrentDecoderConfigBase,
     StepThenAttendConfig,
+    UnrolledWiringOutput,
     Wiring,
     WiringOutput,
     WiringState,
 )
+from heedful.models.recurrent.without_attention import (
+    ConstantContextWiringConfig,
+    FinalStateWiringConfig,
+)
 from heedful.models.scheduled_sampling import InputSampler
 from heedful.search import StepOutput
 from heedful.shapes import Embedded, Float, Hidden, SourceWeights, StepTokens, TokenIds
+from heedful.tokenization.vocabulary import PAD
 
 
 class Bridge(nn.Module):
@@ -194,9 +201,21 @@ class RecurrentDecoder(Decoder):
     def forward(
         self, tokens: TokenIds, encoder_output: EncoderOutput, *, need_weights: bool = False
     ) -> DecoderOutput:
-        """Run one step per token, and the output head once for all of them."""
+        """Run one step per token, and the output head once for all of them.
+
+        With experts, which process all tokens at once, run layer by layer instead.
+        """
         state, outputs = self.initial_state(encoder_output), []
-        steps = zip(tokens.unbind(dim=1), self.embedding(tokens).unbind(dim=1), strict=True)
+        embeddings = self.embedding(tokens)
+        if self.wiring.cells.experts:
+            # In eval mode tokens are independent, and one that a search returns may be PAD.
+            mask = tokens != PAD if self.training else torch.ones_like(tokens, dtype=torch.bool)
+            unrolled = self.wiring.unroll(embeddings, state.wiring, state.memory, mask)
+            features = self.wiring.compute_features(unrolled.pre_output_input)
+            log_probs = self.output_head(features, unrolled.weights)
+            attention = self._collect_attention([unrolled])
+            return DecoderOutput(log_probs, *attention, unrolled.auxiliary_losses)
+        steps = zip(tokens.unbind(dim=1), embeddings.unbind(dim=1), strict=True)
         for step_tokens, embedded in steps:
             output, state = self._step(step_tokens, embedded, state)
             outputs.append(output)
@@ -209,6 +228,7 @@ class RecurrentDecoder(Decoder):
     def forward_scheduled_sampling(
         self, tokens: TokenIds, encoder_output: EncoderOutput, sampler: InputSampler
     ) -> DecoderOutput:
+        self.check_no_expert_losses()
         state = self.initial_state(encoder_output)
         outputs: list[WiringOutput] = []
         log_probs: list[Tensor] = []
@@ -221,7 +241,7 @@ class RecurrentDecoder(Decoder):
         return DecoderOutput(torch.stack(log_probs, dim=1), *self._collect_attention(outputs))
 
     def _collect_attention(
-        self, outputs: Sequence[WiringOutput]
+        self, outputs: Sequence[WiringOutput | UnrolledWiringOutput]
     ) -> tuple[SourceWeights, Sequence[tuple[Attention, AlignmentOutput]]]:
         weights = torch.cat([output.weights for output in outputs], dim=1)
         if not isinstance(self.wiring, AttentionWiring):
@@ -250,6 +270,17 @@ class RecurrentDecoder(Decoder):
         return output, RecurrentDecoderState(output.state, state.memory, pending)
 
 
+WiringConfig = Annotated[
+    AttendThenStepConfig
+    | StepThenAttendConfig
+    | BottomLayerAttentionConfig
+    | DeepFusionConfig
+    | ConstantContextWiringConfig
+    | FinalStateWiringConfig,
+    Field(discriminator="type"),
+]
+
+
 class RecurrentDecoderConfig(RecurrentDecoderConfigBase):
     """Decode with recurrent cells, and attention if the wiring uses it."""
 
@@ -273,6 +304,12 @@ class RecurrentDecoderConfig(RecurrentDecoderConfigBase):
             wiring,
             self.output_head.build(feature_size=wiring.pre_output.size, vocab_size=vocab_size),
         )
+        message = f"wiring {self.wiring.type!r} uses the output of experts in the next step"
+        hint = "choose 'bottom-layer-attention', or 'step-then-attend' with `input_feeding: false`"
+        can_have_experts = self.experts is None or wiring.can_unroll
+        check(can_have_experts, "experts", message, hint)
+        if decoder.needs_cell_states and encoder_sizes is not None:
+            _check_copied_cell_states(wiring, encoder_sizes.final_cell_state_sizes)
         if isinstance(wiring, AttentionWiring):
             self._check_attention(wiring, decoder.output_head)
         else:
@@ -319,3 +356,11 @@ class RecurrentDecoderConfig(RecurrentDecoderConfigBase):
         hint = "choose 'monotonic-marginal' or 'softmax'"
         is_normalized = not attention.alignment_function.is_unnormalized
         check(is_normalized, "attention.alignment.type", message, hint)
+
+
+def _check_copied_cell_states(wiring: Wiring, encoder_sizes: Sequence[int]) -> None:
+    sizes = [cell.cell_state_size for cell in wiring.cells.cells]
+    actual, needed = (", ".join(map(str, parts)) for parts in (encoder_sizes, sizes))
+    message = f"'copy' needs encoder cell states of sizes {needed}, but they are {actual}"
+    hint = "give both the same cell.cell_state_size, or choose 'tanh'"
+    check(not any(encoder_sizes) or actual == needed, "bridge.type", message, hint)

@@ -166,7 +166,8 @@ class RecurrentEncoder(Encoder):
         backward_cell = layers[-1].backward_cell
         backward_size = 0 if backward_cell is None else backward_cell.hidden_size
         has_history = all(isinstance(cell, SelfAttentiveLSTMCell) for cell in layers[-1].cells)
-        self.state_sizes = EncoderStateSizes(final_sizes, backward_size, has_history)
+        cell_sizes = tuple(sum(cell.cell_state_size for cell in layer.cells) for layer in layers)
+        self.state_sizes = EncoderStateSizes(final_sizes, backward_size, has_history, cell_sizes)
 
     @override
     def forward(
@@ -240,8 +241,10 @@ class TwoColumnEncoder(Encoder):
         self.columns = cast(Sequence[RecurrentEncoder], nn.ModuleList(columns))
         self.embedding = columns[0].embedding
         self.output_size = 2 * columns[0].output_size
-        final_sizes = tuple(2 * size for size in columns[0].state_sizes.final_state_sizes)
-        self.state_sizes = EncoderStateSizes(final_sizes, columns[1].state_sizes.backward_size)
+        sizes, backward_size = columns[0].state_sizes, columns[1].state_sizes.backward_size
+        final_sizes = tuple(2 * size for size in sizes.final_state_sizes)
+        cell_sizes = tuple(2 * size for size in sizes.final_cell_state_sizes)
+        self.state_sizes = EncoderStateSizes(final_sizes, backward_size, False, cell_sizes)
 
     @override
     def forward(
@@ -374,8 +377,10 @@ class RecurrentEncoderConfig(BaseConfig):
             lower_attention = build_self_attention(
                 self.lower_attention, input_size, size, "lower_attention"
             )
-        if self.experts is not None and self.experts.is_after(layer) and not is_top:
-            experts = self.experts.build(size=path_size or size, dropout=dropout)
+        if self.experts is not None:
+            experts = self.experts.build_after(
+                layer, self.num_layers, size=path_size or size, dropout=dropout
+            )
         # Embeddings have their own dropout; with a path, the connection drops from layer outputs.
         dropout = dropout if layer > 1 and path_size is None else 0.0
         return RecurrentLayerWrapper(connection, dropout, lower_attention, experts)

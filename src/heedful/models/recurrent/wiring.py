@@ -1,13 +1,10 @@
 """Wirings: when a recurrent decoder attends, and where the context goes.
 
-The pre-output layer turns the vectors of a step (state before and after it, context, embedding of
-the token) into the features that predict the next token. Invariant: a wiring keeps nothing between
-calls; features depend only on the vectors of their step, so that those of a known target are
-computed at once, unless they are fed back.
+Invariant: a wiring keeps nothing between calls; its pre-output layer runs for all steps of a known
+target at once, unless features are fed back.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
@@ -15,142 +12,41 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.alignments import AlignmentOutput
+from heedful.attention.alignments import AlignmentOutput, concat_alignments
 from heedful.attention.attention import Attention
 from heedful.attention.config import AttentionConfig, build_self_attention
 from heedful.attention.memory import AttentionState, Memory
 from heedful.config import BaseConfig
 from heedful.errors import check
+from heedful.layers.mixture_of_experts import MoESublayer, MoESublayerConfig
+from heedful.layers.rnn import StackedCells
 from heedful.layers.rnn_cell_config import CellConfig, GRUCellConfig
-from heedful.layers.rnn_cells import RecurrentCell, RecurrentState, StackedCells
+from heedful.layers.rnn_cells import RecurrentCell, RecurrentState
 from heedful.layers.self_attention import FullSelfAttention
 from heedful.layers.self_attentive_cells import LowerAttentionCell
 from heedful.models.base import EncoderOutput
-from heedful.shapes import Embedded, Float, Hidden, Summary
+from heedful.models.recurrent.pre_output import (
+    Features,
+    PartSizes,
+    PreOutput,
+    PreOutputConfig,
+    PreOutputInput,
+    PreOutputParts,
+    StepVectors,
+    TanhPreOutputConfig,
+)
+from heedful.shapes import (
+    Embedded,
+    Float,
+    Hidden,
+    HiddenStates,
+    LayerInputs,
+    Losses,
+    Summary,
+    TargetMask,
+)
 
-StepPart = Literal["previous_state", "state", "context", "token_embedding"]
-PartSizes = Mapping[StepPart, int]
-PreOutputInput = Float[Tensor, "*B X"]
-Features = Float[Tensor, "*B D"]
 CellStates = tuple[RecurrentState, ...]
-
-
-class StepVectors(NamedTuple):
-    """The vectors of a decoder step."""
-
-    previous_state: Hidden
-    state: Hidden
-    token_embedding: Embedded
-    context: Summary | Float[Tensor, "B S V"] | None = None  # maybe one per source position
-
-
-class PreOutputParts(NamedTuple):
-    """The vectors that a wiring predicts the next token from, in the order of its paper."""
-
-    shallow: tuple[StepPart, ...]
-    deep: tuple[StepPart, ...]  # for a maxout layer, including the token embedding
-
-
-class PreOutput(nn.Module):
-    """Features from the vectors of a step: their concatenation, or a layer over it.
-
-    tanh: tanh(W [parts] + b)  (Luong et al. 2015, equation 5)
-    maxout: t_j = max(t~_2j, t~_2j+1), t~ = U s + V y + C c + b  (Bahdanau et al. 2015, A.2.2)
-
-    U, V and C are one matrix, because the parts are concatenated. In the paper s is the state
-    before the step, s_{i-1}; Cho et al. (2014, appendix) and later code use the one after it. By
-    default the layer has the size of the state.
-    """
-
-    def __init__(
-        self,
-        parts: Sequence[StepPart],
-        part_sizes: PartSizes,
-        *,
-        activation: Literal["tanh", "maxout"] | None = None,
-        size: int | None = None,
-        dropout: float,
-    ) -> None:
-        super().__init__()
-        self.parts = tuple(parts)
-        self.activation = activation
-        self.dropout = nn.Dropout(dropout)
-        self.size = input_size = sum(part_sizes[part] for part in parts)
-        self.projection: nn.Module = nn.Identity()
-        if activation is not None:
-            self.size = size or part_sizes["state"]
-            num_outputs = 2 * self.size if activation == "maxout" else self.size
-            self.projection = nn.Linear(input_size, num_outputs)
-
-    def concat_parts(self, step_vectors: StepVectors) -> Float[Tensor, "B *S X"]:
-        """Concatenate the parts; with one context per source position, at each position."""
-        parts = [getattr(step_vectors, part) for part in self.parts]
-        max_dim = max(part.dim() for part in parts)
-        if max_dim > step_vectors.state.dim():
-            num_positions = next(part.size(1) for part in parts if part.dim() == max_dim)
-            parts = [
-                part if part.dim() == max_dim else part[:, None].expand(-1, num_positions, -1)
-                for part in parts
-            ]
-        return torch.cat(parts, dim=-1)
-
-    @override
-    def forward(self, pre_output_input: PreOutputInput) -> Features:
-        """Compute features from concatenated parts."""
-        projected: Tensor = self.projection(self.dropout(pre_output_input))
-        if self.activation == "tanh":
-            return projected.tanh()
-        if self.activation == "maxout":
-            return projected.unflatten(-1, (self.size, 2)).amax(dim=-1)
-        return projected
-
-
-class TanhPreOutputConfig(BaseConfig):
-    """A tanh layer (Luong et al. 2015)."""
-
-    type: Literal["tanh"] = "tanh"
-
-    def build(self, parts: PreOutputParts, sizes: PartSizes, dropout: float) -> PreOutput:
-        return PreOutput(parts.shallow, sizes, activation="tanh", dropout=dropout)
-
-
-class MaxoutPreOutputConfig(BaseConfig):
-    """A maxout layer over state, token embedding and context (Bahdanau et al. 2015).
-
-    With `attend-then-step` it uses the state before the step, as in that paper; elsewhere the state
-    after it, as in Cho et al. (2014).
-    """
-
-    type: Literal["maxout"] = "maxout"
-    size: PositiveInt | None = None
-    """Number of pairs; by default the decoder's hidden_size (500 for 1,000 in the paper)."""
-
-    def build(self, parts: PreOutputParts, sizes: PartSizes, dropout: float) -> PreOutput:
-        return PreOutput(parts.deep, sizes, activation="maxout", size=self.size, dropout=dropout)
-
-
-class ConcatPreOutputConfig(BaseConfig):
-    """State and context, concatenated."""
-
-    type: Literal["concat"] = "concat"
-
-    def build(self, parts: PreOutputParts, sizes: PartSizes, dropout: float) -> PreOutput:
-        return PreOutput(parts.shallow, sizes, dropout=dropout)
-
-
-class StateOnlyPreOutputConfig(BaseConfig):
-    """The state alone (Sutskever et al. 2014; Wu et al. 2016)."""
-
-    type: Literal["state-only"] = "state-only"
-
-    def build(self, parts: PreOutputParts, sizes: PartSizes, dropout: float) -> PreOutput:
-        return PreOutput(("state",), sizes, dropout=dropout)
-
-
-PreOutputConfig = Annotated[
-    TanhPreOutputConfig | MaxoutPreOutputConfig | ConcatPreOutputConfig | StateOnlyPreOutputConfig,
-    Field(discriminator="type"),
-]
 
 
 class RecurrentDecoderConfigBase(BaseConfig):
@@ -170,6 +66,9 @@ class RecurrentDecoderConfigBase(BaseConfig):
     lower_attention: AttentionConfig | None = None
     """Attention of each layer but the first to what the layer below has passed on so far; null for
     none."""
+    experts: MoESublayerConfig | None = None
+    """Mixture of experts between layers; null for none. Needs a wiring in which attention does not
+    wait for them, such as `bottom-layer-attention`."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout on embeddings, between layers and before the output head."""
     attention: AttentionConfig = AttentionConfig()
@@ -187,12 +86,28 @@ class RecurrentDecoderConfigBase(BaseConfig):
         hint = "choose a layer from 2 to num_layers, or remove the setting"
         is_valid = (self.first_residual_layer or 1) <= self.num_layers
         check(is_valid, "first_residual_layer", message, hint)
-        message = f"needs num_layers of 2 or more, but num_layers is {self.num_layers}"
-        is_valid = self.lower_attention is None or self.num_layers > 1
-        check(is_valid, "lower_attention", message, "add a layer, or remove the section")
+        min_layers = {
+            "lower_attention": 2 if self.lower_attention else 1,
+            "experts": self.experts.min_layers if self.experts else 1,
+        }
+        for name, minimum in min_layers.items():
+            message = f"needs num_layers of {minimum} or more, but num_layers is {self.num_layers}"
+            is_valid = self.num_layers >= minimum
+            check(is_valid, name, message, "add a layer, or remove the section")
         cells = [self._build_cell(input_size, context_size)]
         cells += [self._build_upper_cell(context_size) for _ in range(1, self.num_layers)]
-        return StackedCells(cells, self.dropout, first_residual_layer=self.first_residual_layer)
+        return StackedCells(
+            cells,
+            self.dropout,
+            first_residual_layer=self.first_residual_layer,
+            experts=[self._build_experts(layer) for layer in range(1, self.num_layers + 1)],
+        )
+
+    def _build_experts(self, layer: int) -> MoESublayer | None:
+        if self.experts is None:
+            return None
+        size, dropout = self.hidden_size, self.dropout
+        return self.experts.build_after(layer, self.num_layers, size=size, dropout=dropout)
 
     def _build_cell(self, input_size: int, context_size: int) -> RecurrentCell:
         size = input_size + context_size
@@ -237,12 +152,23 @@ class WiringOutput(NamedTuple):
     state: WiringState
 
 
+class UnrolledWiringOutput(NamedTuple):
+    """Output of all steps of a decoder."""
+
+    pre_output_input: Float[Tensor, "B T X"]
+    weights: Float[Tensor, "B T S"]
+    alignment: AlignmentOutput | None
+    auxiliary_losses: Losses
+
+
 class Wiring(nn.Module, ABC):
     """One step of a recurrent decoder."""
 
     pre_output_parts: ClassVar[PreOutputParts]
     uses_history: bool = False
     """Whether the attention of a step depends on that of earlier steps."""
+    can_unroll: bool = False
+    """Whether no layer but the bottom one has an influence on the inputs of later steps."""
 
     def __init__(self, cells: StackedCells, pre_output: PreOutput) -> None:
         super().__init__()
@@ -260,6 +186,23 @@ class Wiring(nn.Module, ABC):
     @abstractmethod
     def forward(self, embedded: Embedded, state: WiringState, memory: Memory) -> WiringOutput:
         """Take one token and return the next state."""
+
+    def unroll(
+        self, embedded: LayerInputs, state: WiringState, memory: Memory, mask: TargetMask
+    ) -> UnrolledWiringOutput:
+        """Take all tokens, layer by layer: equal to steps, unless experts are balanced."""
+        raise NotImplementedError(f"{type(self).__name__} runs step by step")
+
+    def concat_unrolled(
+        self,
+        states: HiddenStates,
+        state: WiringState,
+        embedded: LayerInputs,
+        context: Float[Tensor, "B T V"] | None,
+    ) -> Float[Tensor, "B T X"]:
+        """Return the input of the pre-output layer, given the top layer's states and first one."""
+        previous = torch.cat([state.cells[-1][0].unsqueeze(1), states[:, :-1]], dim=1)
+        return self.pre_output.concat_parts(StepVectors(previous, states, embedded, context))
 
     def compute_features(self, pre_output_input: PreOutputInput) -> Features:
         """Compute the features of any number of steps at once."""
@@ -339,6 +282,7 @@ class StepThenAttend(AttentionWiring):
         # Features per position may be needed a second time, once the token is known: computed
         # twice, they would differ by dropout.
         self.computes_features_in_step = input_feeding or attention.readout.is_per_position
+        self.can_unroll = not self.computes_features_in_step
 
     @override
     def initial_state(self, cells: CellStates, memory: Memory, summary: Summary) -> WiringState:
@@ -363,6 +307,15 @@ class StepThenAttend(AttentionWiring):
         return WiringOutput(features, attended.weights, attended.alignment, next_state)
 
     @override
+    def unroll(
+        self, embedded: LayerInputs, state: WiringState, memory: Memory, mask: TargetMask
+    ) -> UnrolledWiringOutput:
+        states, losses = self.cells.unroll(embedded, state.cells, mask)
+        attended = self.attention(states, memory, state.attention_state)
+        features = self.concat_unrolled(states, state, embedded, attended.context)
+        return UnrolledWiringOutput(features, attended.weights, attended.alignment, losses)
+
+    @override
     def compute_features(self, pre_output_input: PreOutputInput) -> Features:
         if self.computes_features_in_step:
             return pre_output_input
@@ -384,4 +337,63 @@ class StepThenAttendConfig(BaseConfig):
             decoder.build_cells(decoder.embedding_size + input_feed_size),
             pre_output,
             self.input_feeding,
+        )
+
+
+class BottomLayerAttention(AttentionWiring):
+    """Attend with the bottom layer's last state; each layer reads the context (Wu et al. 2016).
+
+    c_t = attend(s1_{t-1}); s1_t = cell([y_{t-1}; c_t], s1_{t-1}); sk_t = cell([s(k-1)_t; c_t],
+    sk_{t-1})  (section 3). Attention need not wait for the top layer, so layers of neighboring
+    steps can run in parallel. The paper predicts from the top state alone: `state-only`.
+    """
+
+    pre_output_parts = PreOutputParts(
+        ("context", "state"), deep=("state", "token_embedding", "context")
+    )
+    can_unroll = True
+
+    @override
+    def forward(self, embedded: Embedded, state: WiringState, memory: Memory) -> WiringOutput:
+        bottom, top = state.cells[0][0], state.cells[-1][0]
+        attended = self.attention(bottom.unsqueeze(1), memory, state.attention_state)
+        context = attended.context.squeeze(1)
+        cells = self.cells(embedded, state.cells, context)
+        vectors = StepVectors(top, cells[-1][0], embedded, context)
+        next_state = WiringState(cells, attention_state=attended.state)
+        features = self.pre_output.concat_parts(vectors)
+        return WiringOutput(features, attended.weights, attended.alignment, next_state)
+
+    @override
+    def unroll(
+        self, embedded: LayerInputs, state: WiringState, memory: Memory, mask: TargetMask
+    ) -> UnrolledWiringOutput:
+        cell, cell_state = self.cells.cells[0], state.cells[0]
+        attention_state, bottom, outputs = state.attention_state, [], []
+        for inputs in embedded.unbind(dim=1):
+            output = self.attention(cell_state[0].unsqueeze(1), memory, attention_state)
+            attention_state = output.state
+            cell_state = cell(torch.cat([inputs, output.context.squeeze(1)], dim=-1), cell_state)
+            bottom.append(cell_state[0])
+            outputs.append(output)
+        context = torch.cat([output.context for output in outputs], dim=1)
+        states, losses = self.cells.unroll(
+            torch.stack(bottom, dim=1), state.cells, mask, context, num_done=1
+        )
+        features = self.concat_unrolled(states, state, embedded, context)
+        weights = torch.cat([output.weights for output in outputs], dim=1)
+        alignment = concat_alignments([output.alignment for output in outputs])
+        return UnrolledWiringOutput(features, weights, alignment, losses)
+
+
+class BottomLayerAttentionConfig(BaseConfig):
+    """Attend with the bottom layer; each layer reads the context (Wu et al. 2016, GNMT)."""
+
+    type: Literal["bottom-layer-attention"] = "bottom-layer-attention"
+
+    def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
+        return BottomLayerAttention(
+            decoder.build_attention(memory_size),
+            decoder.build_cells(decoder.embedding_size, memory_size),
+            decoder.build_pre_output(BottomLayerAttention.pre_output_parts, memory_size),
         )

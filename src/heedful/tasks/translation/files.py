@@ -16,13 +16,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TextIO
 
-from heedful.config import parse_json
 from heedful.data.text_files import STANDARD_INPUT, display_name, read_lines
 from heedful.decoding.requests import Request
 from heedful.decoding.translation import Translation
 from heedful.decoding.word_alignment import Aligner, format_pharaoh, word_alignment
 from heedful.errors import DataError, check, choices_hint, did_you_mean
 from heedful.storage.atomic import explain_os_errors
+from heedful.storage.json_files import MAX_BYTES, parse_json
 from heedful.terminal import handle_stdout_errors
 
 _COMPRESSED_SUFFIXES = (".gz", ".xz")
@@ -59,7 +59,7 @@ def read_requests(request_files: RequestFiles) -> Iterator[Request]:
 
 
 def _zip_lines(files: list[str]) -> Iterator[tuple[str, ...]]:
-    streams = [read_lines(file) for file in files]
+    streams = [read_lines(file, MAX_BYTES) for file in files]
     for index, lines in enumerate(zip_longest(*streams)):
         if None in lines:
             counts = []

@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from heedful.data.batching import Batch, SourceBatch
+from heedful.errors import ConfigError
 from heedful.models.encoder_decoder import EncoderDecoderConfig
 
 E, D, LAYERS = 3, 4, 2
@@ -149,3 +150,18 @@ def test_gru_copies_hidden_states_alone():
     encoded = model.encoder(SOURCES, LENGTHS)
     first = model.decoder.initial_state(encoded).wiring.cells
     torch.testing.assert_close(first, tuple((end,) for end in encoded.final_states))
+
+
+def test_copy_bridge_copies_cell_states_of_projected_lstms():
+    cell = {"type": "lstm", "cell_state_size": 6}
+    model = system(encoder_cell=cell, decoder_cell=cell)
+    encoded = model.encoder(SOURCES, LENGTHS, need_cell_states=True)
+    state = model.decoder.initial_state(encoded)
+    pairs = zip(encoded.final_states, encoded.final_cell_states, strict=True)
+    torch.testing.assert_close(state.wiring.cells, tuple(pairs))
+    assert encoded.final_cell_states[0].shape == (3, 6)
+
+
+def test_copy_bridge_needs_equal_cell_states():
+    with pytest.raises(ConfigError, match="cell states of sizes 4, 4, but they are 6, 6"):
+        system(encoder_cell={"type": "lstm", "cell_state_size": 6})

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from heedful.models.recurrent.wiring import (
+from heedful.models.recurrent.pre_output import (
     ConcatPreOutputConfig,
     MaxoutPreOutputConfig,
     PreOutput,

@@ -1,0 +1,139 @@
+"""Pre-output layers: from the vectors of a decoder step to the features that predict a token.
+
+Invariant: features depend only on the vectors of their step (state before and after it, context,
+embedding of the token), so that those of a known target are computed at once.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, NamedTuple
+
+import torch
+from pydantic import Field, PositiveInt
+from torch import Tensor, nn
+from typing_extensions import override
+
+from heedful.config import BaseConfig
+from heedful.shapes import Float
+
+StepPart = Literal["previous_state", "state", "context", "token_embedding"]
+PartSizes = Mapping[StepPart, int]
+PreOutputInput = Float[Tensor, "*B X"]
+Features = Float[Tensor, "*B D"]
+
+
+class StepVectors(NamedTuple):
+    """The vectors of a decoder step, or of all steps."""
+
+    previous_state: Float[Tensor, "*B D"]
+    state: Float[Tensor, "*B D"]
+    token_embedding: Float[Tensor, "*B E"]
+    context: Float[Tensor, "*B V"] | None = None  # maybe one per source position
+
+
+class PreOutputParts(NamedTuple):
+    """The vectors that a wiring predicts the next token from, in the order of its paper."""
+
+    shallow: tuple[StepPart, ...]
+    deep: tuple[StepPart, ...]  # for a maxout layer, including the token embedding
+
+
+class PreOutput(nn.Module):
+    """Features from the vectors of a step: their concatenation, or a layer over it.
+
+    tanh: tanh(W [parts] + b)  (Luong et al. 2015, equation 5)
+    maxout: t_j = max(t~_2j, t~_2j+1), t~ = U s + V y + C c + b  (Bahdanau et al. 2015, A.2.2)
+
+    U, V and C are one matrix, because the parts are concatenated. In the paper s is the state
+    before the step, s_{i-1}; Cho et al. (2014, appendix) and later code use the one after it. By
+    default the layer has the size of the state.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[StepPart],
+        part_sizes: PartSizes,
+        *,
+        activation: Literal["tanh", "maxout"] | None = None,
+        size: int | None = None,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.parts = tuple(parts)
+        self.activation = activation
+        self.dropout = nn.Dropout(dropout)
+        self.size = input_size = sum(part_sizes[part] for part in parts)
+        self.projection: nn.Module = nn.Identity()
+        if activation is not None:
+            self.size = size or part_sizes["state"]
+            num_outputs = 2 * self.size if activation == "maxout" else self.size
+            self.projection = nn.Linear(input_size, num_outputs)
+
+    def concat_parts(self, step_vectors: StepVectors) -> Float[Tensor, "B *S X"]:
+        """Concatenate the parts; with one context per source position, at each position."""
+        parts = [getattr(step_vectors, part) for part in self.parts]
+        max_dim = max(part.dim() for part in parts)
+        if max_dim > step_vectors.state.dim():
+            num_positions = next(part.size(1) for part in parts if part.dim() == max_dim)
+            parts = [
+                part if part.dim() == max_dim else part[:, None].expand(-1, num_positions, -1)
+                for part in parts
+            ]
+        return torch.cat(parts, dim=-1)
+
+    @override
+    def forward(self, pre_output_input: PreOutputInput) -> Features:
+        """Compute features from concatenated parts."""
+        projected: Tensor = self.projection(self.dropout(pre_output_input))
+        if self.activation == "tanh":
+            return projected.tanh()
+        if self.activation == "maxout":
+            return projected.unflatten(-1, (self.size, 2)).amax(dim=-1)
+        return projected
+
+
+class TanhPreOutputConfig(BaseConfig):
+    """A tanh layer (Luong et al. 2015)."""
+
+    type: Literal["tanh"] = "tanh"
+
+    def build(self, parts: PreOutputParts, sizes: PartSizes, dropout: float) -> PreOutput:
+        return PreOutput(parts.shallow, sizes, activation="tanh", dropout=dropout)
+
+
+class MaxoutPreOutputConfig(BaseConfig):
+    """A maxout layer over state, token embedding and context (Bahdanau et al. 2015).
+
+    With `attend-then-step` it uses the state before the step, as in that paper; elsewhere the state
+    after it, as in Cho et al. (2014).
+    """
+
+    type: Literal["maxout"] = "maxout"
+    size: PositiveInt | None = None
+    """Number of pairs; by default the decoder's hidden_size (500 for 1,000 in the paper)."""
+
+    def build(self, parts: PreOutputParts, sizes: PartSizes, dropout: float) -> PreOutput:
+        return PreOutput(parts.deep, sizes, activation="maxout", size=self.size, dropout=dropout)
+
+
+class ConcatPreOutputConfig(BaseConfig):
+    """State and context, concatenated."""
+
+    type: Literal["concat"] = "concat"
+
+    def build(self, parts: PreOutputParts, sizes: PartSizes, dropout: float) -> PreOutput:
+        return PreOutput(parts.shallow, sizes, dropout=dropout)
+
+
+class StateOnlyPreOutputConfig(BaseConfig):
+    """The state alone (Sutskever et al. 2014; Wu et al. 2016)."""
+
+    type: Literal["state-only"] = "state-only"
+
+    def build(self, parts: PreOutputParts, sizes: PartSizes, dropout: float) -> PreOutput:
+        return PreOutput(("state",), sizes, dropout=dropout)
+
+
+PreOutputConfig = Annotated[
+    TanhPreOutputConfig | MaxoutPreOutputConfig | ConcatPreOutputConfig | StateOnlyPreOutputConfig,
+    Field(discriminator="type"),
+]
