@@ -4,8 +4,8 @@ import heedful
 from heedful.comparison.budget import BUDGET_SETTINGS, Budget, read_training_cost
 from heedful.errors import ConfigError
 from heedful.experiment import train
-from heedful.inspection.training_curves import read_json_lines
 from heedful.recipes import load_recipe
+from heedful.storage.json_files import read_json_lines
 from tests.commands import write_recipe
 from tests.shape_checking import unchecked
 
