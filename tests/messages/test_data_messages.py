@@ -18,7 +18,8 @@ from heedful.data.filtering import (
     make_report,
 )
 from heedful.data.pair_dataset import Pair
-from heedful.data.sources import JSONLConfig, ParallelFilesConfig, SyntheticPairsConfig, TSVConfig
+from heedful.data.pair_files import CSVConfig, JSONLConfig, ParquetConfig, TSVConfig
+from heedful.data.sources import ParallelFilesConfig, SyntheticPairsConfig
 from heedful.data.text_files import read_lines
 from heedful.errors import ConfigError, CorruptRunError, DataError, HeedfulError
 from heedful.tokenization import vocabulary
@@ -207,7 +208,8 @@ def test_tsv_missing_column():
     write("train.tsv", b"a\tb\n")
     assert message(TSVConfig(path="train.tsv", target_column=4).read) == (
         "train.tsv:1: 2 tab-separated columns, but column 4 is needed\n"
-        "  set source_column and target_column, or look for lost tabs"
+        "  give --source-column and --target-column, or look for lost or added tabs; a text must "
+        "not contain any"
     )
 
 
@@ -216,13 +218,13 @@ def test_tsv_with_more_columns_than_expected():
     config = TSVConfig(path="train.tsv", source_column=2, target_column=1, num_columns=2)
     assert message(config.read) == (
         "train.tsv:1: 3 tab-separated columns, but 2 are expected\n"
-        "  keep 2 columns, for example with `cut -f1,3`, or name them in the recipe: "
-        "source_column and target_column"
+        "  name the two that count with --source-column and --target-column"
     )
     write("train.tsv", b"animal\n")
     assert message(config.read) == (
         "train.tsv:1: 1 tab-separated column, but column 2 is needed\n"
-        "  set source_column and target_column, or look for lost tabs"
+        "  give --source-column and --target-column, or look for lost or added tabs; a text must "
+        "not contain any"
     )
 
 
@@ -230,6 +232,109 @@ def test_tsv_with_only_a_header():
     write("train.tsv", b"a\tb\n")
     assert message(TSVConfig(path="train.tsv", header=True).read) == (
         "train.tsv: contains only a header\n  set `header: false`, or add lines"
+    )
+
+
+@pytest.mark.parametrize("config", [TSVConfig, CSVConfig])
+def test_missing_column_name(config):
+    write("train", b"french\tenglish\n" if config is TSVConfig else b"french,english\n")
+    assert message(config(path="train", source_column="frensh").read) == (
+        "train:1: no column is called 'frensh'; did you mean 'french'?\n"
+        "  give --source-column and --target-column; columns found: french, english"
+    )
+
+
+def test_header_that_is_not_named():
+    write("train.csv", b"Source,Target\na,b\n")
+    assert message(CSVConfig(path="train.csv").read) == (
+        "train.csv:1: 'Source' and 'Target' are names of columns, not a pair\n"
+        "  give --source-column and --target-column by name, or set `header: true`"
+    )
+
+
+@pytest.mark.parametrize("row", [b"a,b,c", b"", b"a;b"])
+def test_csv_row_with_different_number_of_columns(row):
+    write("train.csv", b'"two\r\nlines",b\r\n' + row + b"\r\nc,d\r\n")
+    count = 3 if row.startswith(b"a,") else int(bool(row))
+    assert message(CSVConfig(path="train.csv").read) == (
+        f"train.csv:3: {count} comma-separated column{'s' if count != 1 else ''}, but line 1 has "
+        "2\n  put texts that contain commas in quotation marks; another separator: "
+        "`delimiter: ';'`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "reason"),
+    [
+        (b'a,b\n"two\nlines",b\nc,"d\ne,f\n', 4, "unexpected end of data"),
+        (b'a,b\nc,"d" e"\nf,g\n', 2, "',' expected after '\"'"),
+        (b'a,b\n"' + b"c,d\n" * 40000, 2, "field larger than field limit (131072)"),
+    ],
+)
+def test_csv_with_unbalanced_quotes(content, line, reason):
+    write("train.csv", content)
+    assert message(CSVConfig(path="train.csv").read) == (
+        f"train.csv:{line}: unbalanced quotation marks in the row that starts here ({reason})\n"
+        '  write quotation marks inside a text twice, as in """Yes"", she said."'
+    )
+
+
+@pytest.mark.parametrize("config", [TSVConfig, CSVConfig, JSONLConfig])
+def test_empty_and_binary_files_of_pairs(config):
+    write("train", b"")
+    assert message(config(path="train").read) == (
+        "train: contains no lines\n  give a file with text in it"
+    )
+    write("train", b"\xe9")
+    assert message(config(path="train").read).startswith(
+        "train:1: byte 0xE9 at column 1 is not UTF-8\n"
+    )
+
+
+def test_parquet_without_its_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    assert message(ParquetConfig(path="train.parquet").read) == (
+        "train.parquet: reading Parquet needs the package pyarrow\n"
+        "  install it with: pip install 'heedful[parquet]'"
+    )
+
+
+@pytest.mark.extras
+def test_parquet_with_other_contents():
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def message_of_table(columns, **settings):
+        pq.write_table(pa.table(columns), "train.parquet")
+        return message(ParquetConfig(path="train.parquet", **settings).read)
+
+    texts = {"source": ["a", "b"], "target": ["c", None], "id": [1, 2], "raw": [b"a", b"b"]}
+    found = "\n  give --source-column and --target-column; columns found: source, target, id, raw"
+    convert = "\n  every value must be a text; convert or remove the others"
+    assert message_of_table(texts, source_column="sourc") == (
+        f"train.parquet: no column is called 'sourc'; did you mean 'source'?{found}"
+    )
+    assert message_of_table(texts, source_column=5) == (
+        f"train.parquet: there is no column 5{found}"
+    )
+    assert message_of_table(texts) == (
+        f"train.parquet, row 2: the value of 'target' is null, not a string{convert}"
+    )
+    assert message_of_table(texts, source_column=3) == (
+        f"train.parquet, row 1: the value of 'id' is a number, not a string{convert}"
+    )
+    assert message_of_table(texts, source_column=4) == (
+        f"train.parquet, row 1: the value of 'raw' is bytes, not a string{convert}"
+    )
+    assert message_of_table({"source": pa.array([], pa.string()), "target": []}) == (
+        "train.parquet: contains no rows\n  give a file with text in it"
+    )
+    write("train.parquet", b"a\tb\n")
+    assert message(ParquetConfig(path="train.parquet").read).startswith(
+        "train.parquet: cannot be read as Parquet ("
+    )
+    assert message(ParquetConfig(path="absent.parquet").read).startswith(
+        "absent.parquet: no such file"
     )
 
 
@@ -275,18 +380,18 @@ def test_jsonl_line_is_not_an_object(line, found):
 def test_jsonl_missing_key_suggests_nearest():
     assert message_of_json(b'{"source": "a", "targets": "b"}') == (
         "train.jsonl:2: no key is called 'target'; did you mean 'targets'?\n"
-        "  set source_key and target_key; keys found: source, targets"
+        "  give --source-column and --target-column; keys found: source, targets"
     )
     assert message_of_json(b"{}") == (
         "train.jsonl:2: no key is called 'source'\n"
-        "  set source_key and target_key; keys found: none"
+        "  give --source-column and --target-column; keys found: none"
     )
 
 
 def test_jsonl_value_is_not_a_string():
     assert message_of_json(b'{"source": "a", "target": 5}') == (
         "train.jsonl:2: the value of 'target' is a number, not a string\n"
-        "  put the text in quotation marks"
+        "  every value must be a text; convert or remove the others"
     )
 
 
@@ -313,9 +418,9 @@ def message_of_filtering(pairs, **settings):
     config = FilterConfig(**settings)
 
     def filter_pairs():
-        chunk = ChunkFilter(config, "train.tsv")
+        chunk = ChunkFilter(config, lambda row: f"train.tsv:{row + 1}")
         reasons = compute_filter_reasons(pairs, *ids, chunk)
-        check_not_empty(make_report(reasons, pairs, chunk), location="train.tsv")
+        check_not_empty(make_report(reasons, chunk), location="train.tsv")
 
     return message(filter_pairs)
 
@@ -331,14 +436,14 @@ def test_all_pairs_filtered_out():
 @pytest.mark.parametrize(("pair", "side"), [((" ", "b"), "source"), (("a", ""), "target")])
 def test_on_empty_error(pair, side):
     assert message_of_filtering([("a", "b"), pair], on_empty="error") == (
-        f"train.tsv, pair 2: the {side} is empty\n  fix the pair, or set `on_empty: drop`"
+        f"train.tsv:2: the {side} is empty\n  fix the pair, or set `on_empty: drop`"
     )
 
 
 @pytest.mark.parametrize(("pair", "side"), [(("abc", "b"), "source"), (("a", "abc"), "target")])
 def test_on_too_long_error(pair, side):
     assert message_of_filtering([("a", "b"), pair], on_too_long="error", max_length=2) == (
-        f"train.tsv, pair 2: the {side} has 3 tokens, more than max_length (2)\n"
+        f"train.tsv:2: the {side} has 3 tokens, more than max_length (2)\n"
         "  raise max_length, shorten the pair, or set `on_too_long: drop`"
     )
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 RunFolder = Annotated[
     Path | None, Argument(help="folder written by `heedful train`; not with --outputs")
 ]
-TestFile = Annotated[str | None, Argument(help="test file of a run that takes one, such as --text")]
+TestFile = Annotated[str | None, Argument(help="test file: as --text, --labeled or --pairs")]
 OutputsFile = Annotated[str | None, Option(help="outputs of any system, line by line")]
 MetricNames = Annotated[
     str | None,
@@ -167,7 +167,7 @@ class EvaluationResult(NamedTuple):
 
 
 def _check_options(options: EvaluationOptions, *, has_run: bool) -> None:
-    outputs, targets = options.outputs, options.files.get("target")
+    outputs, targets = options.outputs, options.files.get("target") or options.files.get("pairs")
     gold, computes_aer = options.gold_alignments, "aer" in options.metrics
     paths = [outputs, options.baseline, options.training_targets, options.labels, gold]
     for value in options.files.values():
@@ -231,10 +231,7 @@ def _score_run(run: str, file: str | None, options: EvaluationOptions) -> Evalua
     recipe, predictor = _load(run, options, *options.ensemble_with)
     task, files = recipe.task, options.files
     if file is not None:
-        option, *others = task.file_options.options
-        usage = task.file_options.usage("test")
-        check(not others, "FILE", f"this run {task.description}", f"give {usage}")
-        files = {**files, option.name: file}
+        files = {**files, task.file_options.single_file.name: file}
     needs_references = {
         "--metrics": options.metrics,
         "--group-by": options.group_by,

@@ -1,42 +1,51 @@
 """Parameters of commands that are not in their signature: data files, the run, shortcuts."""
 
+from __future__ import annotations
+
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Option
 
-from heedful.tasks.command_line import FileOption, Files, Split
+from heedful.errors import ConfigError
+from heedful.tasks.command_line import COLUMN_OPTIONS, FileOption, Files, Split
 from heedful.tasks.registry import all_file_options
 from heedful.terminal import Device, RunFolder
+
+if TYPE_CHECKING:
+    from heedful.recipes import Recipe
 
 
 def with_file_options(*splits: Split) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Replace the parameter `files` of a command by the file options of all tasks.
 
-    The command gets their values by split and option name.
+    The command gets their values by split and option name, the columns with those of each split.
     """
     parameters = {
         (split, option.name): _file_parameter(option, split)
         for split in splits
         for task_options in all_file_options()
-        for option in task_options.options
+        for option in task_options.all_options
     }
+    columns = [_column_parameter(name) for name in COLUMN_OPTIONS]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def run(*args: Any, **kwargs: Any) -> None:
-            files: dict[Split, dict[str, Any]] = {split: {} for split in splits}
+            column_values = {name: kwargs.pop(name, None) for name in COLUMN_OPTIONS}
+            files: dict[Split, dict[str, Any]] = {split: {**column_values} for split in splits}
             for (split, name), parameter in parameters.items():
                 files[split][name] = kwargs.pop(parameter.name, None)
             command(*args, files=files, **kwargs)
 
         after: list[Parameter] = []
         for parameter in inspect.signature(command, eval_str=True).parameters.values():
-            after += parameters.values() if parameter.name == "files" else [parameter]
+            is_files = parameter.name == "files"
+            after += [*parameters.values(), *columns] if is_files else [parameter]
         return _with_parameters(run, command, after)
 
     return decorate
@@ -49,14 +58,21 @@ def _file_parameter(option: FileOption, split: Split) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-def file_overrides(files: Mapping[Split, Files]) -> list[str]:
-    """Return the recipe overrides that name these files."""
-    overrides = []
-    for split in files:
-        for options in all_file_options():
-            if setting := options.data_setting(files[split], split):
-                overrides.append(f"data.{split}={json.dumps(setting)}")
-    return overrides
+def _column_parameter(name: str) -> Parameter:
+    side = name.removesuffix("_column")
+    text = f"column of the {side} texts in a file of pairs: its number or its name"
+    annotation = Annotated[str | None, Option(help=text, metavar="COLUMN")]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def check_dev_files(recipe: Recipe, files: Mapping[Split, Files]) -> None:
+    """Raise ConfigError if a built-in corpus would be validated on files."""
+    from heedful.data.sources import SyntheticConfig
+
+    options, train = recipe.task.file_options, recipe.data.train
+    if isinstance(train, SyntheticConfig) and (selected := options.selected(files["dev"])):
+        message = f"given without training data; that of the recipe is {train.describe()}"
+        raise ConfigError(selected[0].flag("dev"), message, f"add {options.usage()}")
 
 
 # ----- options that stand for a setting

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heedful.errors import ConfigError, DataError, check
-from heedful.tasks.command_line import Files
-from heedful.tasks.registry import all_file_options
+from heedful.tasks.command_line import PARALLEL_FILES, Files
+from heedful.tasks.registry import all_file_options, check_columns
 
 if TYPE_CHECKING:
     from heedful.recipes import Recipe
@@ -28,17 +28,23 @@ class ReferenceSet(NamedTuple):
 
 def find_test_source(recipe: Recipe, files: Files) -> Any:
     """Return the data source of the given files, or else the test set of the recipe."""
+    check_files(recipe.task, files)
+    options = recipe.task.file_options
+    setting = options.data_setting(files, "test")
+    check_columns([setting], {"test": files})
+    if setting:
+        return _data_source(setting)
+    message = "the recipe of the run names no test set"
+    check(recipe.data.test is not None, "data.test", message, f"give {options.usage('test')}")
+    return recipe.data.test
+
+
+def _data_source(setting: Any) -> Any:
     from pydantic import TypeAdapter
 
     from heedful.recipes.recipe import EvalDataConfig
 
-    check_files(recipe.task, files)
-    options = recipe.task.file_options
-    if setting := options.data_setting(files, "test"):
-        return TypeAdapter[Any](EvalDataConfig).validate_python(setting)
-    message = "the recipe of the run names no test set"
-    check(recipe.data.test is not None, "data.test", message, f"give {options.usage('test')}")
-    return recipe.data.test
+    return TypeAdapter[Any](EvalDataConfig).validate_python(setting)
 
 
 def references_from_recipe(recipe: Recipe, files: Files) -> ReferenceSet:
@@ -63,6 +69,12 @@ def references_from_files(files: Files, outputs: str) -> ReferenceSet:
     """Read the references of a file of outputs, and the sources if they are given."""
     from heedful.data.text_files import display_name, read_lines
 
+    if files.get("pairs"):
+        source = _data_source(PARALLEL_FILES.data_setting(files, "test"))
+        pairs: list[Any] = source.read()
+        title = f"{len(pairs)} outputs of {display_name(outputs)} against {source.describe()}"
+        sources = [pair.source for pair in pairs]
+        return ReferenceSet(title, [(pair.target,) for pair in pairs], sources)
     first, *more = files["target"]
     lines = list(read_lines(first))
     check(lines, display_name(first), "contains no lines", "give a file with text in it", DataError)

@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from heedful.cli.options import SHORTCUTS, file_overrides, with_file_options, with_shortcuts
+from heedful.cli.options import SHORTCUTS, check_dev_files, with_file_options, with_shortcuts
 from heedful.errors import check
 from heedful.tasks.command_line import Files, Split
+from heedful.tasks.registry import file_overrides
 from heedful.terminal import Device, Overrides, parse_bytes, program_name, stderr_console
 
 RecipeName = Annotated[str, Argument(help="recipe name (see `heedful recipes`) or .yaml file")]
@@ -60,6 +61,8 @@ def train(
 
     Example: heedful train --source train.de --target train.en --minutes 5
 
+    Example: heedful train --pairs train.csv --source-column fr --target-column en
+
     Example: heedful train reverse-tiny --set model.decoder.attention.score.type=dot
 
     Example: torchrun --nproc-per-node 2 -m -- heedful train latin-demo
@@ -71,6 +74,7 @@ def train(
 
     settings = [*file_overrides(files), *(overrides or [])]
     config = load_training_recipe(recipe, settings, device=device)
+    check_dev_files(config, files)
     folder = run or Path("runs") / Path(recipe).stem
     if recipe == DEFAULT_RECIPE and is_rank_zero():
         typer.echo(describe_default(config), err=True)
@@ -125,10 +129,12 @@ def prepare(
     from heedful.data.dataset_builder import SHARD_SIZE
     from heedful.data.sharded_dataset import PreparedDataConfig
     from heedful.experiment import build_prepared_dataset, load_training_recipe
-    from heedful.experiment.data_modules import require_training_data
+    from heedful.experiment.data_modules import print_source_warnings, require_training_data
     from heedful.storage.atomic import lock_folder
 
-    config = load_training_recipe(recipe, [*file_overrides(files), *(overrides or [])])
+    settings = [*file_overrides(files), *(overrides or [])]
+    config = load_training_recipe(recipe, settings)
+    check_dev_files(config, files)
     require_training_data(config)
     message = "this data is already tokenized"
     hint = "name the texts that the tokens were made from"
@@ -139,6 +145,7 @@ def prepare(
         message = f"there are no tokenizers in {tokenizer_from}"
         check(folder.is_dir(), "--tokenizer-from", message, "name a run, or a folder of tokens")
         tokenizers = config.tokenizers.load(folder)
+    print_source_warnings(config, stderr_console())
     with lock_folder(output_dir, activity="preparing data", option="--output-dir"):
         prepared = build_prepared_dataset(
             config,
@@ -149,7 +156,10 @@ def prepare(
             shard_size=shard_size or SHARD_SIZE,
         )
     num_shards, setting = len(prepared.shards), {"type": "prepared", "path": str(output_dir)}
-    hint = f"train {quote(recipe)} --set {quote(f'data.train={json.dumps(setting)}')}"
+    # The settings of `prepare` again, those of the training data replaced by the tokens.
+    settings = [text for text in settings if not text.startswith(("data.train=", "data.train."))]
+    settings.append(f"data.train={json.dumps(setting)}")
+    hint = " ".join([f"train {quote(recipe)}", *(f"--set {quote(text)}" for text in settings)])
     shards = f"{num_shards} shard{'s' if num_shards != 1 else ''}"
     typer.echo(f"{output_dir}: {shards}; try: {program_name()} {hint}")
 

@@ -33,7 +33,8 @@ from heedful.data.examples import (
     TokenizationJob,
     TokenizedChunk,
 )
-from heedful.data.filtering import DuplicateFinder, FilterConfig, check_not_empty, hash_pairs
+from heedful.data.filtering import DuplicateFinder, FilterConfig, check_not_empty
+from heedful.data.held_out import HeldOut, SideHashes, combine_sides
 from heedful.data.sharded_dataset import DUPLICATES_FILE, TOKENIZER_FOLDER, shard_name, write_shard
 from heedful.data.sources import SourceConfig
 from heedful.errors import CorruptRunError, DataError, RunError, check
@@ -102,6 +103,7 @@ class ExampleBlock(NamedTuple):
     shard: int
     corpus_index: int
     first_row: int  # in the whole data
+    source_row: int  # in the source
     examples: list[Any]
     texts: bytes  # the same as JSON
 
@@ -119,6 +121,7 @@ class ShardingPlan(NamedTuple):
 
     num_rows: int
     held_out: list[int]  # rows of the dev set
+    left_out: list[int]  # rows that are not trained on: those and what shares a text with them
     shards: list[ShardSpec]
 
 
@@ -126,10 +129,10 @@ def iter_blocks(sources: Sequence[SourceConfig], shard_size: int) -> Iterator[Ex
     """Yield the examples of all sources in blocks; no shard contains two sources."""
     shard = row = 0
     for corpus_index, source in enumerate(sources):
-        stream, num_in_shard = source.stream(), 0
+        stream, num_in_shard, source_start = source.stream(), 0, row
         while examples := list(islice(stream, min(shard_size - num_in_shard, CHUNK_SIZE))):
             texts = json.dumps(examples, ensure_ascii=False).encode()
-            yield ExampleBlock(shard, corpus_index, row, examples, texts)
+            yield ExampleBlock(shard, corpus_index, row, row - source_start, examples, texts)
             row += len(examples)
             num_in_shard += len(examples)
             if num_in_shard == shard_size:
@@ -189,7 +192,7 @@ class TokenizationPass:
     shard_size: int
     duplicate_mask: ByteMask
     on_progress: Callable[[int], None]
-    held_out: list[Any] = field(default_factory=list)
+    held_out: list[tuple[str, Any]] = field(default_factory=list)  # with where each was read
     requested_shards: deque[int] = field(default_factory=deque)
     _counter: ShardCounter = field(default_factory=ShardCounter)
 
@@ -199,12 +202,17 @@ class TokenizationPass:
             self._counter.add(block)
             end = block.first_row + len(block.examples)
             held_out = rows_between(self.plan.held_out, block.first_row, end)
-            self.held_out.extend(block.examples[row] for row in held_out)
+            left_out = rows_between(self.plan.left_out, block.first_row, end)
+            locate = self.sources[block.corpus_index].locate
+            self.held_out.extend(
+                (locate(block.source_row + row), block.examples[row]) for row in held_out
+            )
             if block.shard in self.missing:
                 self.requested_shards.append(block.shard)
                 duplicates = np.flatnonzero(self.duplicate_mask[block.first_row : end]).tolist()
-                first_row = block.first_row - bisect_left(self.plan.held_out, block.first_row)
-                yield TextChunk(block.texts, first_row, held_out, duplicates)
+                first_row = block.first_row - bisect_left(self.plan.left_out, block.first_row)
+                source = block.corpus_index, block.source_row
+                yield TextChunk(block.texts, *source, first_row, left_out, duplicates)
             self.on_progress(end)
 
     def verified(self, shard: int, chunks: Iterable[TokenizedChunk]) -> Iterator[TokenizedChunk]:
@@ -285,43 +293,58 @@ class DatasetBuilder:
             self.folder.mkdir()
             return None
         shards = [ShardSpec(*spec) for spec in saved["shards"]]
-        return ShardingPlan(saved["num_rows"], saved["held_out"], shards), saved["complete"]
+        plan = ShardingPlan(saved["num_rows"], saved["held_out"], saved["left_out"], shards)
+        return plan, saved["complete"]
 
     def _make_plan(self) -> ShardingPlan:
         """Read the data once: count it, choose the dev set, train tokenizers if none are given."""
         config, counter = self.config, ShardCounter()
-        held_out: list[int] = []
+        held_out = HeldOut(())
         sample_size = 0 if self.tokenizers else config.max_tokenizer_lines
         sampler = ReservoirSampler(sample_size, seed=config.seed)
-        drops_duplicates = config.filtering is not None and config.filtering.duplicates == "drop"
         # The name lets `clean_up_interrupted` remove it after a kill.
         with TemporaryDirectory(prefix=".writing-", dir=self.folder) as temporary:
-            finder = DuplicateFinder(Path(temporary)) if drops_duplicates else None
+            hash_file, folder = Path(temporary) / "sides", Path(temporary) / "pairs"
+            folder.mkdir()
+            finder = DuplicateFinder(folder) if config.filtering else None
             for block in iter_blocks(self.sources, config.shard_size):
                 counter.add(block)
                 sampler.add(block.first_row, block.examples)
+                hashes = self.format.hash(block.examples)
+                with explain_os_errors(hash_file), hash_file.open("ab") as file:
+                    file.write(hashes.tobytes() if config.needs_held_out else b"")
                 if finder is not None:
-                    finder.add(hash_pairs(block.examples))
+                    finder.add(combine_sides(hashes))
                 self.on_progress("reading", counter.num_rows, None)
             if config.needs_held_out:
-                location = "; ".join(source.describe() for source in self.sources)
-                count, seed = counter.num_rows, config.seed
-                held_out += self.format.choose_held_out(count, seed=seed, location=location)
+                held_out = self._choose_held_out(hash_file, counter.num_rows)
             if finder is not None:
                 with atomic_replace(self.folder / DUPLICATES_FILE) as path:
-                    finder.write_duplicate_mask(path, held_out)
+                    finder.write_duplicate_mask(path, held_out.all_rows)
         tokenizers = self.tokenizers
         if tokenizers is None:
-            sample, total = sampler.exclude_rows(held_out), f"{counter.num_rows} {self.format.name}"
+            sample = sampler.exclude_rows(held_out.all_rows)
+            total = f"{counter.num_rows} {self.format.name}"
             self.log_message(f"training the tokenizers on {len(sample)} of {total}")
             self.on_progress("training the tokenizers", 0, None)
             tokenizers = config.tokenizers.train(*self.format.tokenizer_texts(sample))
         with atomic_replace(self.folder / TOKENIZER_FOLDER) as path:
             path.mkdir()
             tokenizers.save(path)
-        plan = ShardingPlan(counter.num_rows, held_out, counter.specs)
+        rows, left_out = list(held_out.rows), held_out.all_rows
+        plan = ShardingPlan(counter.num_rows, rows, left_out, counter.specs)
         self._write_manifest(plan, is_complete=False)
         return plan
+
+    def _choose_held_out(self, hash_file: Path, count: int) -> HeldOut:
+        hashes: SideHashes = np.empty((count, 0), dtype=np.uint64)
+        if hash_file.stat().st_size:
+            hashes = np.memmap(hash_file, np.uint64, "r").reshape(count, -1)
+        location = "; ".join(source.describe() for source in self.sources)
+        held_out = self.format.choose_held_out(hashes, seed=self.config.seed, location=location)
+        if held_out.note:
+            self.log_message(held_out.note)
+        return held_out
 
     def _missing_shards(self, plan: ShardingPlan) -> dict[int, str]:
         """Return the shards to build, with hashes of everything that determines their contents."""
@@ -331,9 +354,9 @@ class DatasetBuilder:
         keys: list[str] = []
         for index, spec in enumerate(plan.shards):
             end = first_row + spec.num_rows
-            held_out = rows_between(plan.held_out, first_row, end)
+            left_out = rows_between(plan.left_out, first_row, end)
             duplicates = _digest(mask[first_row:end].tobytes())
-            contents = [index == 0, *spec, held_out, duplicates]
+            contents = [index == 0, *spec, left_out, duplicates]
             keys.append(_digest(json.dumps([common, contents]).encode()))
             first_row = end
         folders = [self.folder / shard_name(index) for index in range(len(keys))]
@@ -354,7 +377,7 @@ class DatasetBuilder:
             folder=self.folder / TOKENIZER_FOLDER,
             example_format=self.config.example_format,
             filtering=self.config.filtering,
-            data_name=_DATA_SETTING,
+            sources=self.sources,
         )
         second_pass = TokenizationPass(
             *(self.sources, plan, missing, self.config.shard_size, self._duplicate_mask()),
@@ -372,7 +395,7 @@ class DatasetBuilder:
                 write_shard(folder, chunks, metadata, prefix)
         second_pass.check_unchanged()
         if plan.held_out:
-            lines = [json.dumps(example, ensure_ascii=False) for example in second_pass.held_out]
+            lines = [json.dumps(located, ensure_ascii=False) for located in second_pass.held_out]
             write_text(self.folder / sharded.HELD_OUT_FILE, "\n".join([*lines, ""]))
 
     def _write_manifest(self, plan: ShardingPlan, *, is_complete: bool) -> None:

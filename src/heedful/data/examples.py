@@ -21,26 +21,40 @@ from heedful.config import BaseConfig
 from heedful.data.filtering import (
     ChunkFilter,
     FilterConfig,
-    FilterReason,
     FilterReport,
     check_not_empty,
     compute_filter_reasons,
+    kept_rows,
     make_report,
     merge_reports,
 )
-from heedful.data.pair_dataset import InMemoryPairDataset, Pair, deinterleave, permute_indices
+from heedful.data.held_out import (
+    HELD_OUT_DIVISOR,
+    MAX_HELD_OUT_LINES,
+    MAX_HELD_OUT_PAIRS,
+    HeldOut,
+    SideHashes,
+    choose_pairs,
+    hash_sides,
+)
+from heedful.data.pair_dataset import InMemoryPairDataset, Pair, deinterleave
+from heedful.data.sources import SourceConfig
 from heedful.errors import DataError, check
 from heedful.tokenization.ragged_array import Integers, RaggedArray
 from heedful.tokenization.tokenizer_pair import TokenizerPair, TokenizersConfig
 from heedful.tokenization.vocabulary import EOS, UNK
 
-MAX_HELD_OUT_PAIRS = 1000
-MAX_HELD_OUT_LINES = 5000
-HELD_OUT_DIVISOR = 20  # at most one example in 20 is held out
 CHUNK_SIZE = 10_000
 """Examples tokenized at once: lists of ids take many times the memory of the array they become."""
 
-ExampleFormatName = Literal["pairs", "lines"]
+ExampleFormatName = Literal["pairs", "texts", "lines"]
+
+
+class Corpus(NamedTuple):
+    """Examples of a source in memory."""
+
+    examples: Sequence[Any]
+    locate: Callable[[int], str]  # where an example was read
 
 
 class TokenizedChunk(NamedTuple):
@@ -63,8 +77,12 @@ class ExampleFormat(ABC):
     """Whether single examples can be dropped."""
 
     @abstractmethod
-    def choose_held_out(self, count: int, *, seed: int, location: str) -> Sequence[int]:
-        """Return the sorted rows that become the dev set if the recipe names none."""
+    def hash(self, examples: Sequence[Any]) -> SideHashes:
+        """Return the hashes that `choose_held_out` needs."""
+
+    @abstractmethod
+    def choose_held_out(self, hashes: SideHashes, *, seed: int, location: str) -> HeldOut:
+        """Choose the rows that become the dev set if the recipe names none."""
 
     @abstractmethod
     def tokenizer_texts(self, examples: Sequence[Any]) -> tuple[Sequence[str], Sequence[str]]:
@@ -84,18 +102,24 @@ class ExampleFormat(ABC):
 class PairFormat(ExampleFormat):
     """Pairs of a source and a target text, in any order."""
 
-    name = "pairs"
+    name: ClassVar[ExampleFormatName] = "pairs"
     description = "pairs of texts"
     supports_filtering = True
+    dev_options: ClassVar[str] = "--dev-source FILE --dev-target FILE"
+    num_unshared_sides: ClassVar[int] = 2
+    """Whose texts dev and training pairs do not share: 1 for the source, 2 for both."""
 
     @override
-    def choose_held_out(self, count: int, *, seed: int, location: str) -> list[int]:
+    def hash(self, examples: Sequence[Pair]) -> SideHashes:
+        return hash_sides(examples)
+
+    @override
+    def choose_held_out(self, hashes: SideHashes, *, seed: int, location: str) -> HeldOut:
         message = "one pair is not enough: one is needed to train on and one to validate on"
-        hint = "give more lines, or files to validate on: --dev-source FILE --dev-target FILE"
-        check(count >= 2, location, message, hint, DataError)
-        num_held_out = max(1, min(MAX_HELD_OUT_PAIRS, count // HELD_OUT_DIVISOR))
-        rows = permute_indices(np.arange(num_held_out), count, seed=seed, epoch=-1)
-        return sorted(rows.tolist())
+        hint = f"give more lines, or files to validate on: {self.dev_options}"
+        check(len(hashes) >= 2, location, message, hint, DataError)
+        num_held_out = max(1, min(MAX_HELD_OUT_PAIRS, len(hashes) // HELD_OUT_DIVISOR))
+        return choose_pairs(hashes, num_held_out, seed=seed, sides=self.num_unshared_sides)
 
     @override
     def tokenizer_texts(self, examples: Sequence[Pair]) -> tuple[list[str], list[str]]:
@@ -112,12 +136,21 @@ class PairFormat(ExampleFormat):
         sources = tokenizers.source.encode_batch([pair.source for pair in examples])
         targets = tokenizers.target.encode_batch([pair.target for pair in examples])
         reasons = compute_filter_reasons(examples, sources, targets, filtering)
-        kept = np.flatnonzero(reasons == FilterReason.KEPT).tolist()
+        kept = kept_rows(reasons, filtering.config)
         interleaved = RaggedArray.from_sequences(
             chain.from_iterable((sources[row], targets[row]) for row in kept)
         )
-        report = make_report(reasons, examples, filtering)
+        report = make_report(reasons, filtering)
         return TokenizedChunk(interleaved.values, interleaved.lengths, report.to_metadata())
+
+
+class LabeledTextFormat(PairFormat):
+    """Pairs of a text and its label; many texts have the same label."""
+
+    name = "texts"
+    description = "labeled texts"
+    dev_options = "--dev-labeled FILE"
+    num_unshared_sides = 1
 
 
 class LineFormat(ExampleFormat):
@@ -129,12 +162,17 @@ class LineFormat(ExampleFormat):
     prefix_tokens = (EOS,)
 
     @override
-    def choose_held_out(self, count: int, *, seed: int, location: str) -> range:
+    def hash(self, examples: Sequence[str]) -> SideHashes:
+        return np.empty((len(examples), 0), dtype=np.uint64)  # only their number counts
+
+    @override
+    def choose_held_out(self, hashes: SideHashes, *, seed: int, location: str) -> HeldOut:
+        count = len(hashes)
         message = "one line is not enough: some are needed to train on and some to validate on"
         hint = "give a text of more lines, or one to validate on: --dev-text FILE"
         check(count >= 2, location, message, hint, DataError)
         num_held_out = max(1, min(MAX_HELD_OUT_LINES, count // HELD_OUT_DIVISOR))
-        return range(count - num_held_out, count)
+        return HeldOut(range(count - num_held_out, count))
 
     @override
     def tokenizer_texts(self, examples: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
@@ -154,12 +192,14 @@ class LineFormat(ExampleFormat):
         return TokenizedChunk(lines.values, lines.lengths, counts)
 
 
-PAIRS, LINES = PairFormat(), LineFormat()
-EXAMPLE_FORMATS: dict[str, ExampleFormat] = {PAIRS.name: PAIRS, LINES.name: LINES}
+PAIRS, LABELED_TEXTS, LINES = PairFormat(), LabeledTextFormat(), LineFormat()
+EXAMPLE_FORMATS: dict[str, ExampleFormat] = {
+    example_format.name: example_format for example_format in (PAIRS, LABELED_TEXTS, LINES)
+}
 
 
 def tokenize_corpora(
-    corpora: Sequence[Sequence[Pair]],
+    corpora: Sequence[Corpus],
     tokenizers: TokenizerPair,
     config: FilterConfig,
     *,
@@ -170,10 +210,10 @@ def tokenize_corpora(
     first_row = 1
     datasets: list[InMemoryPairDataset] = []
     reports: list[FilterReport] = []
-    for pairs in corpora:
+    for pairs, locate in corpora:
         chunks: list[TokenizedChunk] = []
         for start in range(0, max(1, len(pairs)), CHUNK_SIZE):
-            filtering = ChunkFilter(config, location, first_row + start, seen=seen)
+            filtering = ChunkFilter(config, _after(start, locate), first_row + start, seen=seen)
             chunk = PAIRS.tokenize(pairs[start : start + CHUNK_SIZE], tokenizers, filtering)
             chunks.append(chunk)
             reports.append(FilterReport(config, **chunk.metadata))
@@ -185,12 +225,18 @@ def tokenize_corpora(
     return datasets, merged
 
 
+def _after(start: int, locate: Callable[[int], str]) -> Callable[[int], str]:
+    return lambda index: locate(start + index)
+
+
 class TextChunk(NamedTuple):
     """Consecutive examples of a corpus."""
 
     texts: bytes  # a JSON list of texts, or of pairs of texts
+    source_index: int = 0
+    source_row: int = 0  # row of its first example in the source
     first_row: int = 0  # number of training examples before it
-    held_out: Sequence[int] = ()
+    left_out: Sequence[int] = ()
     duplicates: Sequence[int] = ()
 
 
@@ -205,8 +251,8 @@ class TokenizationJob(BaseConfig):
     """Pairs of texts or lines of running text."""
     filtering: FilterConfig | None
     """Which pairs are filtered out."""
-    data_name: str
-    """Name of the data in errors."""
+    sources: Sequence[SourceConfig]
+    """Where the texts come from."""
 
     def setup(self, *, is_shared: bool) -> Callable[[TextChunk], TokenizedChunk]:
         """Load the tokenizers, in each worker process (see `heedful.parallel.WorkerJob`)."""
@@ -214,14 +260,18 @@ class TokenizationJob(BaseConfig):
         return partial(self._tokenize, self.tokenizers.load(self.folder))
 
     def _tokenize(self, tokenizers: TokenizerPair, chunk: TextChunk) -> TokenizedChunk:
-        """Tokenize the examples of a chunk that are not held out."""
+        """Tokenize the examples of a chunk that are not left out."""
         example_format = EXAMPLE_FORMATS[self.example_format]
-        held_out, duplicates = set(chunk.held_out), set(chunk.duplicates)
+        left_out, duplicates = set(chunk.left_out), set(chunk.duplicates)
         values = json.loads(chunk.texts)
-        rows = [row for row in range(len(values)) if row not in held_out]
+        rows = [row for row in range(len(values)) if row not in left_out]
         known_duplicates = [index for index, row in enumerate(rows) if row in duplicates]
+        source, source_row = self.sources[chunk.source_index], chunk.source_row
         filtering = ChunkFilter(
-            self.filtering or FilterConfig(), self.data_name, chunk.first_row + 1, known_duplicates
+            self.filtering or FilterConfig(),
+            lambda index: source.locate(source_row + rows[index]),
+            chunk.first_row + 1,
+            known_duplicates,
         )
         examples = [example_format.from_json(values[row]) for row in rows]
         tokenized = example_format.tokenize(examples, tokenizers, filtering)

@@ -5,9 +5,8 @@ the last reason look at a pair alone. Invariant: filtering a corpus in chunks, i
 by any number of workers, gives the rows and counts of filtering it at once.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import IntEnum
-from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -16,13 +15,13 @@ from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
 
 from heedful.config import BaseConfig
+from heedful.data.held_out import Hashes, combine_sides, hash_sides
 from heedful.data.pair_dataset import Pair
 from heedful.errors import DataError, check
 from heedful.storage.atomic import explain_os_errors
 
 Ids = Sequence[int]
 FilterReasons = NDArray[np.uint8]
-Hashes = NDArray[np.uint64]
 
 
 class FilterConfig(BaseConfig):
@@ -54,12 +53,13 @@ class FilterReport(NamedTuple):
     config: FilterConfig
     counts: Sequence[int]
     first_rows: Sequence[int]  # number of the first such pair, counted from 1; 0 for none
-    carriage_returns: int
+    first_locations: Sequence[str]  # where it was read
 
     @property
     def num_kept(self) -> int:
         """Pairs to train on."""
-        return self.counts[FilterReason.KEPT]
+        duplicates = self.counts[FilterReason.DUPLICATE] if _keeps_duplicates(self.config) else 0
+        return self.counts[FilterReason.KEPT] + duplicates
 
     @property
     def num_pairs(self) -> int:
@@ -75,22 +75,13 @@ class FilterReport(NamedTuple):
         lines = [f"{self.num_kept} of {self.num_pairs} pairs kept"]
         for reason, message in _reason_messages(self.config).items():
             if self.counts[reason]:
-                first = f"(first: pair {self.first_rows[reason]})"
-                lines.append(f"{self.counts[reason]} dropped: {message} {first}")
-        if self.carriage_returns:
-            kept = "which is kept as text unless `normalization.strip` is set"
-            lines.append(f"{self.carriage_returns} end with a carriage return, {kept}")
+                first = f"(first: {self.first_locations[reason]})"
+                if reason == FilterReason.DUPLICATE and _keeps_duplicates(self.config):
+                    hint = "; drop them with data.filtering.duplicates=drop"
+                    lines.append(f"{self.counts[reason]} of them are {message} {first}{hint}")
+                else:
+                    lines.append(f"{self.counts[reason]} dropped: {message} {first}")
         return lines
-
-
-def hash_pairs(pairs: Sequence[Pair]) -> Hashes:
-    """Return a 64-bit hash of each pair; 100 million collide with a probability of 0.0003."""
-    # UTF-8 has no byte 0xFF, so it separates source and target.
-    digests = [
-        blake2b(pair.source.encode() + b"\xff" + pair.target.encode(), digest_size=8).digest()
-        for pair in pairs
-    ]
-    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
 
 def mark_duplicates(hashes: Hashes, seen: set[int]) -> NDArray[np.bool_]:
@@ -106,7 +97,7 @@ class ChunkFilter(NamedTuple):
     """How a chunk of examples is filtered, and how errors name them."""
 
     config: FilterConfig
-    location: str  # of the data
+    locate: Callable[[int], str]  # where an example of the chunk was read
     first_row: int = 1  # number of the first example
     duplicates: Collection[int] = ()  # examples that are known to be duplicates
     seen: set[int] | None = None  # hashes of earlier pairs, to find duplicates in memory
@@ -115,7 +106,10 @@ class ChunkFilter(NamedTuple):
 def compute_filter_reasons(
     pairs: Sequence[Pair], source_ids: Sequence[Ids], target_ids: Sequence[Ids], chunk: ChunkFilter
 ) -> FilterReasons:
-    """Return the reason of each pair or `FilterReason.KEPT`; add the hashes of pairs to `seen`."""
+    """Return the reason of each pair or `FilterReason.KEPT`; add the hashes of pairs to `seen`.
+
+    Duplicates are marked even if they are kept.
+    """
     config = chunk.config
     sides = zip(pairs, source_ids, target_ids, strict=True)
     lengths = np.array([(len(source), len(target)) for _, source, target in sides]).reshape(-1, 2)
@@ -133,15 +127,24 @@ def compute_filter_reasons(
     policies = {FilterReason.EMPTY: config.on_empty, FilterReason.TOO_LONG: config.on_too_long}
     rejected = [reason for reason, policy in policies.items() if policy == "error"]
     for row in np.flatnonzero(np.isin(reasons, rejected)).tolist():
-        location = f"{chunk.location}, pair {chunk.first_row + row}"
-        raise _rejection(pairs[row], lengths[row], config, location)
+        raise _rejection(pairs[row], lengths[row], config, chunk.locate(row))
     kept = np.flatnonzero(reasons == FilterReason.KEPT)
     is_duplicate = np.isin(kept, list(chunk.duplicates))
-    if chunk.seen is not None and config.duplicates == "drop":
-        hashes = hash_pairs([pairs[row] for row in kept.tolist()])
+    if chunk.seen is not None:
+        hashes = combine_sides(hash_sides([pairs[row] for row in kept.tolist()]))
         is_duplicate |= mark_duplicates(hashes, chunk.seen)
     reasons[kept[is_duplicate]] = FilterReason.DUPLICATE
     return reasons
+
+
+def kept_rows(reasons: FilterReasons, config: FilterConfig) -> list[int]:
+    """Return the rows that are trained on."""
+    last = FilterReason.DUPLICATE if _keeps_duplicates(config) else FilterReason.KEPT
+    return np.flatnonzero(np.isin(reasons, [FilterReason.KEPT, last])).tolist()
+
+
+def _keeps_duplicates(config: FilterConfig) -> bool:
+    return config.duplicates == "keep"
 
 
 def _rejection(
@@ -159,23 +162,28 @@ def _rejection(
     )
 
 
-def make_report(reasons: FilterReasons, pairs: Sequence[Pair], chunk: ChunkFilter) -> FilterReport:
+def make_report(reasons: FilterReasons, chunk: ChunkFilter) -> FilterReport:
     """Count the reasons of a chunk."""
     rows_by_reason = [np.flatnonzero(reasons == reason) for reason in FilterReason]
     counts = [len(rows) for rows in rows_by_reason]
     first_rows = [chunk.first_row + int(rows[0]) if len(rows) else 0 for rows in rows_by_reason]
-    carriage_returns = sum(any(text.endswith("\r") for text in pair) for pair in pairs)
-    return FilterReport(chunk.config, counts, first_rows, carriage_returns)
+    locations = [chunk.locate(int(rows[0])) if len(rows) else "" for rows in rows_by_reason]
+    return FilterReport(chunk.config, counts, first_rows, locations)
 
 
 def merge_reports(reports: Iterable[FilterReport]) -> FilterReport:
     """Merge the reports of all chunks of a corpus, in any order."""
-    configs, counts, first_rows, carriage_returns = zip(*reports, strict=True)
+    configs, counts, first_rows, locations = zip(*reports, strict=True)
+    columns = zip(zip(*first_rows, strict=True), zip(*locations, strict=True), strict=True)
+    firsts = [
+        min((first for first in zip(*column, strict=True) if first[0]), default=(0, ""))
+        for column in columns
+    ]
     return FilterReport(
         configs[0],
         [sum(column) for column in zip(*counts, strict=True)],
-        [min(filter(None, column), default=0) for column in zip(*first_rows, strict=True)],
-        sum(carriage_returns),
+        [row for row, _ in firsts],
+        [location for _, location in firsts],
     )
 
 
@@ -197,7 +205,7 @@ def _reason_messages(config: FilterConfig) -> dict[FilterReason, str]:
         FilterReason.TOO_LONG: f"more than {config.max_length} tokens on a side",
         FilterReason.TOO_SHORT: f"fewer than {config.min_length} tokens on a side",
         FilterReason.LENGTH_RATIO: f"a side more than {ratio} times as long as the other",
-        FilterReason.DUPLICATE: "a duplicate of an earlier pair",
+        FilterReason.DUPLICATE: "duplicates of an earlier pair",
     }
 
 
@@ -224,8 +232,8 @@ class DuplicateFinder:
         if sum(map(len, self._buffer)) >= _BUFFER_SIZE:
             self._flush()
 
-    def write_duplicate_mask(self, path: Path, held_out: Sequence[int]) -> None:
-        """Write a byte per row: 1 if an equal row that is not held out came before."""
+    def write_duplicate_mask(self, path: Path, left_out: Sequence[int]) -> None:
+        """Write a byte per row: 1 if an equal row that is not left out came before."""
         self._flush()
         with path.open("wb") as file:
             # Write zeros instead of extending the file: a full disk would kill the process below.
@@ -236,7 +244,7 @@ class DuplicateFinder:
         mask = np.memmap(path, np.uint8, "r+")
         for file_path in self.folder.iterdir():
             entries = np.fromfile(file_path, dtype=_ENTRY)
-            entries = entries[~np.isin(entries["row"], held_out)]
+            entries = entries[~np.isin(entries["row"], left_out)]
             entries = entries[np.argsort(entries["hash"], kind="stable")]
             is_duplicate = entries["hash"][1:] == entries["hash"][:-1]
             mask[entries["row"][1:][is_duplicate]] = 1

@@ -25,7 +25,8 @@ from heedful.data.pair_dataset import (
     concatenate_datasets,
     permute_indices,
 )
-from heedful.data.sources import PairSourceConfig, SourceConfig
+from heedful.data.pair_files import PairSourceConfig
+from heedful.data.sources import SourceConfig
 from heedful.tokenization.ragged_array import Integers, RaggedArray, offsets_from_lengths
 
 
@@ -54,6 +55,11 @@ class MixtureConfig(SourceConfig):
     def stream(self) -> Iterator[Pair]:
         """Yield the pairs of all corpora, each once."""
         return chain.from_iterable(corpus.source.stream() for corpus in self.corpora)
+
+    @property
+    @override
+    def paths(self) -> list[str]:
+        return [path for corpus in self.corpora for path in corpus.source.paths]
 
     @override
     def describe(self) -> str:

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heedful.config import BaseConfig
-from heedful.data.examples import EXAMPLE_FORMATS, ExampleFormat, TokenizedChunk
+from heedful.data.examples import EXAMPLE_FORMATS, Corpus, ExampleFormat, TokenizedChunk
 from heedful.data.filtering import FilterConfig, FilterReport, merge_reports
 from heedful.data.pair_dataset import InMemoryPairDataset, deinterleave
 from heedful.errors import CorruptRunError, DataError, check
@@ -33,7 +33,7 @@ from heedful.storage.manifest import (
 )
 from heedful.tokenization.ragged_array import Integers, offsets_from_lengths, range_indices
 
-FORMAT = 2
+FORMAT = 3
 MANIFEST_KEY, METADATA_KEY = "prepared", "shard"
 TOKENS_FILE = "tokens.bin"
 TOKENIZER_FOLDER, HELD_OUT_FILE, DUPLICATES_FILE = "tokenizers", "held-out.jsonl", "duplicates.bin"
@@ -169,6 +169,8 @@ class PreparedDataConfig(BaseConfig):
     verify: bool = True
     """Whether to check the hash of every file; if not, only sizes are checked."""
 
+    is_single_pass: ClassVar[bool] = False
+
     def describe(self) -> str:
         """Name the source in messages."""
         return f"the tokens in {self.path}"
@@ -209,11 +211,12 @@ class PreparedDataset(NamedTuple):
         """Return the number of lines, or of unknown tokens."""
         return sum(report[name] for report in self.reports())
 
-    def held_out_examples(self) -> list[Any]:
+    def held_out_corpus(self) -> Corpus:
         """Return the dev examples, none if the recipe named others."""
         path = self.folder / HELD_OUT_FILE
         lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
-        return [self.example_format.from_json(json.loads(line)) for line in lines]
+        locations, values = zip(*map(json.loads, lines), strict=True) if lines else ((), ())
+        return Corpus(list(map(self.example_format.from_json, values)), locations.__getitem__)
 
 
 def load_prepared_dataset(folder: Path, *, verify: bool = True) -> PreparedDataset:

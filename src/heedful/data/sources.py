@@ -1,14 +1,14 @@
-"""Sources of examples: parallel files, TSV, JSON lines, text files and synthetic corpora.
+"""Sources of examples: the interface, parallel files, text files and synthetic corpora.
 
 `read` returns a whole source after checking all of it, so no model trains on the valid half of a
 broken file. `stream` yields examples as they are read, for data that does not fit in memory:
 whoever uses it reads it to the end before training on it.
 """
 
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice, zip_longest
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
@@ -16,10 +16,8 @@ from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.data.pair_dataset import Pair
-from heedful.data.text_files import MAX_LINE_BYTES, STANDARD_INPUT, display_name, read_lines
-from heedful.errors import DataError, check, did_you_mean
-from heedful.storage.json_files import MAX_BYTES, parse_json
-from heedful.tokenization.tokenizer import check_no_surrogates
+from heedful.data.text_files import STANDARD_INPUT, display_name, nonempty_lines, read_lines
+from heedful.errors import DataError, check
 
 
 class SourceConfig(BaseConfig, ABC):
@@ -33,6 +31,10 @@ class SourceConfig(BaseConfig, ABC):
     def describe(self) -> str:
         """Name the source in messages."""
 
+    def locate(self, row: int) -> str:
+        """Name an example in messages; rows are counted from 0."""
+        return f"{self.describe()}, row {row + 1}"
+
     def read(self) -> list[Any]:
         """Return all examples."""
         return list(self.stream())
@@ -40,6 +42,11 @@ class SourceConfig(BaseConfig, ABC):
     @property
     def paths(self) -> Sequence[str]:
         """The files that it reads."""
+        return ()
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What is unusual about it, for the user to check."""
         return ()
 
     @property
@@ -67,7 +74,7 @@ class ParallelFilesConfig(SourceConfig):
     @override
     def stream(self) -> Iterator[Pair]:
         hint = "line n of one must belong to line n of the other: look for lost or added lines"
-        sources, targets = _nonempty_lines(self.source), _nonempty_lines(self.target)
+        sources, targets = nonempty_lines(self.source), nonempty_lines(self.target)
         for index, (source, target) in enumerate(zip_longest(sources, targets)):
             if source is None or target is None:
                 longer = 1 + index + sum(1 for _ in chain(sources, targets))
@@ -76,107 +83,26 @@ class ParallelFilesConfig(SourceConfig):
                 raise DataError(display_name(self.source), message, hint)
             yield Pair(source, target)
 
+    @override
+    def locate(self, row: int) -> str:
+        return f"{self.describe()}, line {row + 1}"
+
     @property
     @override
     def paths(self) -> Sequence[str]:
         return self.source, self.target
 
+    @property
+    @override
+    def warnings(self) -> Sequence[str]:
+        source, target = Path(self.source), Path(self.target)
+        if source.exists() and target.exists() and source.samefile(target):
+            return (f"source and target are the same file, {source}: the model learns to copy",)
+        return ()
+
     @override
     def describe(self) -> str:
         return f"{display_name(self.source)} and {display_name(self.target)}"
-
-
-class FileConfig(SourceConfig):
-    """A file of pairs."""
-
-    type: str  # first, so that it is written first
-    path: str
-    """The file; also .gz, .xz and "-" for stdin."""
-
-    @property
-    @override
-    def paths(self) -> Sequence[str]:
-        return (self.path,)
-
-
-class TSVConfig(FileConfig):
-    """A file of tab-separated columns without quoting; all lines have as many columns."""
-
-    type: Literal["tsv"] = "tsv"
-    source_column: PositiveInt = 1
-    """Column of the source texts, counted from 1."""
-    target_column: PositiveInt = 2
-    """Column of the target texts, counted from 1."""
-    num_columns: PositiveInt | None = None
-    """Number of columns that every line must have; default: as many as line 1."""
-    header: bool = False
-    """Whether the first line names the columns."""
-
-    @override
-    def stream(self) -> Iterator[Pair]:
-        num_columns, line_number = self.num_columns, 0
-        for line_number, line in enumerate(_nonempty_lines(self.path), start=1):
-            row = line.split("\t")
-            num_columns = num_columns or len(row)
-            if len(row) != num_columns or num_columns < max(self.source_column, self.target_column):
-                raise self._column_error(len(row), line_number, num_columns)
-            if line_number > 1 or not self.header:
-                yield Pair(row[self.source_column - 1], row[self.target_column - 1])
-        if self.header and line_number == 1:
-            message, hint = "contains only a header", "set `header: false`, or add lines"
-            raise DataError(display_name(self.path), message, hint)
-
-    def _column_error(self, count: int, line_number: int, num_columns: int) -> DataError:
-        message = f"{count} tab-separated column{'s' if count > 1 else ''}, but "
-        if line_number > 1:
-            message += f"line 1 has {num_columns}"
-            hint = "look for lost or added tabs; a text must not contain any"
-        elif count > num_columns:
-            message += f"{num_columns} are expected"
-            columns = ",".join(map(str, [*range(1, num_columns), count]))
-            hint = f"keep {num_columns} columns, for example with `cut -f{columns}`, "
-            hint += "or name them in the recipe: source_column and target_column"
-        else:
-            message += f"column {max(self.source_column, self.target_column)} is needed"
-            hint = "set source_column and target_column, or look for lost tabs"
-        return DataError(f"{display_name(self.path)}:{line_number}", message, hint)
-
-    @override
-    def describe(self) -> str:
-        return f"{display_name(self.path)}, columns {self.source_column} and {self.target_column}"
-
-
-class JSONLConfig(FileConfig):
-    """A file with a JSON object on each line."""
-
-    type: Literal["jsonl"] = "jsonl"
-    source_key: str = "source"
-    """Key of the source texts."""
-    target_key: str = "target"
-    """Key of the target texts."""
-
-    @override
-    def stream(self) -> Iterator[Pair]:
-        example = json.dumps({self.source_key: "...", self.target_key: "..."}, ensure_ascii=False)
-        hint = f"each line must be an object such as {example}"
-        for line_number, line in enumerate(_nonempty_lines(self.path, MAX_BYTES), start=1):
-            location = f"{display_name(self.path)}:{line_number}"
-            try:
-                record = parse_json(line)
-            except json.JSONDecodeError as error:
-                message = f"not JSON at column {error.colno}: {error.msg}"
-                raise DataError(location, message, hint) from None
-            except ValueError:
-                message = "JSON with a number too long, or nested too deep"
-                raise DataError(location, message, hint) from None
-            message = f"not an object but {_json_type_name(record)}"
-            check(isinstance(record, dict), location, message, hint, DataError)
-            source = _get_text(record, self.source_key, location)
-            yield Pair(source, _get_text(record, self.target_key, location))
-
-    @override
-    def describe(self) -> str:
-        return f"{display_name(self.path)}, keys {self.source_key!r} and {self.target_key!r}"
 
 
 class SyntheticConfig(SourceConfig):
@@ -211,12 +137,6 @@ class SyntheticPairsConfig(SyntheticConfig):
     @override
     def describe(self) -> str:
         return f"built-in {self.name}, {self.split}, {self.num_examples} pairs, seed {self.seed}"
-
-
-PairSourceConfig = Annotated[
-    ParallelFilesConfig | TSVConfig | JSONLConfig | SyntheticPairsConfig,
-    Field(discriminator="type"),
-]
 
 
 class TextFilesConfig(SourceConfig):
@@ -264,30 +184,3 @@ class SyntheticTextConfig(SyntheticConfig):
 
 
 TextSourceConfig = Annotated[TextFilesConfig | SyntheticTextConfig, Field(discriminator="type")]
-
-
-def _nonempty_lines(path: str, max_bytes: int = MAX_LINE_BYTES) -> Iterator[str]:
-    line: str | None = None
-    for line in read_lines(path, max_bytes):
-        yield line
-    if line is None:
-        raise DataError(display_name(path), "contains no lines", "give a file with text in it")
-
-
-def _get_text(record: Mapping[str, Any], key: str, location: str) -> str:
-    if key not in record:
-        message = f"no key is called {key!r}{did_you_mean(key, record)}"
-        keys = ", ".join(sorted(record)) or "none"
-        raise DataError(location, message, f"set source_key and target_key; keys found: {keys}")
-    text = record[key]
-    message = f"the value of {key!r} is {_json_type_name(text)}, not a string"
-    check(isinstance(text, str), location, message, "put the text in quotation marks", DataError)
-    check_no_surrogates(text, location=f"{location}, {key}")
-    return text
-
-
-def _json_type_name(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    names = {dict: "an object", list: "an array", str: "a string", type(None): "null"}
-    return names.get(type(value), "a number")

@@ -1,7 +1,8 @@
 r"""Reading of text files as lines of UTF-8.
 
-Only "\n" ends a line: "\r", U+2028 and the like are text. A last line without "\n" counts. A byte
-order mark at the start is dropped; elsewhere it is text. Errors name file, line and column.
+A line ends with "\n" or, in files of Windows, with "\r\n"; other "\r", U+2028 and the like are
+text. A last line without "\n" counts. A byte order mark at the start is dropped; elsewhere it is
+text. Errors name file, line and column.
 """
 
 import gzip
@@ -31,10 +32,10 @@ def read_lines(path: str, max_bytes: int = MAX_LINE_BYTES) -> Iterator[str]:
     """
     line_number = 0
     try:
-        with _open(path) as stream:
+        with open_file(path) as stream:
             lines = iter(lambda: stream.readline(max_bytes + 2), b"")  # one more, and the line end
             for line_number, line in enumerate(lines, start=1):
-                if len(line.removesuffix(b"\n")) > max_bytes:
+                if len(_without_line_end(line)) > max_bytes:
                     location = f"{display_name(path)}:{line_number}"
                     message = f"the line has more than {max_bytes:,} bytes"
                     raise DataError(location, message, "split it into several lines")
@@ -44,7 +45,16 @@ def read_lines(path: str, max_bytes: int = MAX_LINE_BYTES) -> Iterator[str]:
         message = f"cannot be decompressed beyond line {line_number}: {cause}"
         raise DataError(path, message, "copy or download the file again") from None
     except OSError as error:
-        raise _read_error(display_name(path), error) from None
+        raise read_error(path, error) from None
+
+
+def nonempty_lines(path: str, max_bytes: int = MAX_LINE_BYTES) -> Iterator[str]:
+    """Yield the lines of a file; raise DataError at its end if there are none."""
+    line: str | None = None
+    for line in read_lines(path, max_bytes):
+        yield line
+    if line is None:
+        raise DataError(display_name(path), "contains no lines", "give a file with text in it")
 
 
 def display_name(path: str) -> str:
@@ -52,18 +62,23 @@ def display_name(path: str) -> str:
     return "standard input" if path == STANDARD_INPUT else path
 
 
-def _open(path: str) -> AbstractContextManager[BinaryIO]:
+def open_file(path: str) -> AbstractContextManager[BinaryIO]:
+    """Open a file to read bytes, after decompression."""
     if path == STANDARD_INPUT:
         return nullcontext(sys.stdin.buffer)
     opener = _OPENERS.get(Path(path).suffix)
     return opener(path) if opener else open(path, "rb")
 
 
+def _without_line_end(line: bytes) -> bytes:
+    return line.removesuffix(b"\n").removesuffix(b"\r")
+
+
 def _decode(line: bytes, path: str, line_number: int) -> str:
     if line_number == 1:
         line = line.removeprefix(_BYTE_ORDER_MARK)
     try:
-        return line.removesuffix(b"\n").decode("utf-8")
+        return _without_line_end(line).decode("utf-8")
     except UnicodeDecodeError as error:
         location, encoding = f"{display_name(path)}:{line_number}", "latin1"
         column = len(line[: error.start].decode("utf-8")) + 1
@@ -75,7 +90,9 @@ def _decode(line: bytes, path: str, line_number: int) -> str:
         raise DataError(location, message, hint) from None
 
 
-def _read_error(path: str, error: OSError) -> DataError:
+def read_error(path: str, error: OSError) -> DataError:
+    """Return the message for a file that cannot be read."""
+    path = display_name(path)
     match error:
         case FileNotFoundError():
             folder, name = Path(path).parent, Path(path).name

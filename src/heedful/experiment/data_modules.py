@@ -5,15 +5,17 @@ tokenizers and dev set.
 """
 
 from collections.abc import Callable
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from heedful.config import differences
 from heedful.data import dataset_builder, sharded_dataset
-from heedful.data.dataset_builder import folder_digest
+from heedful.data.dataset_builder import folder_digest, rows_between
+from heedful.data.examples import Corpus
 from heedful.data.filtering import FilterConfig
 from heedful.data.mixing import MixtureConfig
 from heedful.data.sharded_dataset import TOKENIZER_FOLDER, PreparedDataConfig, PreparedDataset
@@ -41,6 +43,7 @@ def load_data(recipe: Recipe, run: Run, console: Console) -> DataModule:
     if isinstance(train, PreparedDataConfig):
         prepared = open_prepared_dataset(recipe, train)
         return _build_from_prepared(recipe, run, prepared, console)
+    print_source_warnings(recipe, console)
     folder, max_examples = run.folder / TOKENS_FOLDER, data.max_in_memory_examples
     if not folder.exists():
         with console.status("reading the data"):
@@ -56,6 +59,14 @@ def load_data(recipe: Recipe, run: Run, console: Console) -> DataModule:
     return _build_from_prepared(recipe, run, prepared, console)
 
 
+def print_source_warnings(recipe: Recipe, console: Console) -> None:
+    """Print what is unusual about the training and dev files."""
+    dev = [recipe.data.dev] if recipe.data.dev else []
+    for source in [*_training_sources(recipe), *dev]:
+        for warning in source.warnings:
+            print_line(console, f"warning: {warning}")
+
+
 def _training_sources(recipe: Recipe) -> list[Any]:
     train = recipe.data.train
     return [part.source for part in train.corpora] if isinstance(train, MixtureConfig) else [train]
@@ -64,7 +75,7 @@ def _training_sources(recipe: Recipe) -> list[Any]:
 def _build_data_module(
     recipe: Recipe,
     run: Run,
-    dev_examples: list[Any],
+    dev: Corpus,
     console: Console,
     load_train: Callable[[TokenizerPair], TrainData],
 ) -> DataModule:
@@ -74,7 +85,7 @@ def _build_data_module(
     train = load_train(tokenizers)
     for line in train.report:
         print_line(console, f"train: {line}")
-    data_module = recipe.task.build_data_module(recipe, tokenizers, train, dev_examples)
+    data_module = recipe.task.build_data_module(recipe, tokenizers, train, dev)
     for line in data_module.dev_report:
         print_line(console, f"dev: {line}")
     return data_module
@@ -92,39 +103,60 @@ def _read_if_small(recipe: Recipe, max_examples: int) -> list[list[Any]] | None:
 
 
 def _build_in_memory(
-    recipe: Recipe, run: Run, corpora: list[list[Any]], console: Console
+    recipe: Recipe, run: Run, examples: list[list[Any]], console: Console
 ) -> DataModule:
-    if recipe.data.dev is not None:
-        dev_examples = recipe.data.dev.read()
-    else:
-        corpora, dev_examples = _split_dev(recipe, corpora)
+    corpora, dev = _split_dev(recipe, examples, console)
     if not run.exists:
         with console.status("training the tokenizers"):
-            texts = recipe.task.example_format.tokenizer_texts(list(chain.from_iterable(corpora)))
+            joined = [example for corpus in corpora for example in corpus.examples]
+            texts = recipe.task.example_format.tokenizer_texts(joined)
             run.initialize(recipe, recipe.tokenizers.train(*texts))
 
     def tokenize(tokenizers: TokenizerPair) -> TrainData:
         with console.status("tokenizing"):
             return recipe.task.tokenize_train(recipe, tokenizers, corpora)
 
-    return _build_data_module(recipe, run, dev_examples, console, tokenize)
+    return _build_data_module(recipe, run, dev, console, tokenize)
 
 
-def _split_dev(recipe: Recipe, corpora: list[list[Any]]) -> tuple[list[list[Any]], list[Any]]:
+def _split_dev(
+    recipe: Recipe, examples: list[list[Any]], console: Console
+) -> tuple[list[Corpus], Corpus]:
     """Split the examples of each source into training examples and a common dev set."""
-    assert recipe.data.train is not None
-    held_out = recipe.task.example_format.choose_held_out(
-        sum(map(len, corpora)), seed=recipe.training.seed, location=recipe.data.train.describe()
+    data, sources = recipe.data, _training_sources(recipe)
+    if data.dev is not None:
+        locators = (source.locate for source in sources)
+        return list(map(Corpus, examples, locators)), Corpus(data.dev.read(), data.dev.locate)
+    assert data.train is not None
+    example_format = recipe.task.example_format
+    hashes = np.concatenate([example_format.hash(part) for part in examples])
+    held_out = example_format.choose_held_out(
+        hashes, seed=recipe.training.seed, location=data.train.describe()
     )
-    rows, start = set(held_out), 0
-    train: list[list[Any]] = []
-    dev: list[Any] = []
-    for corpus in corpora:
-        numbered = list(enumerate(corpus, start))
-        train.append([example for row, example in numbered if row not in rows])
-        dev += [example for row, example in numbered if row in rows]
-        start += len(corpus)
-    return train, dev
+    if held_out.note:
+        print_line(console, held_out.note)
+    train: list[Corpus] = []
+    start = 0
+    dev_rows: list[tuple[Any, int]] = []  # source and row
+    dev_examples: list[Any] = []
+    for source, part in zip(sources, examples, strict=True):
+        end = start + len(part)
+        train.append(_leave_out(part, rows_between(held_out.all_rows, start, end), source))
+        rows = rows_between(held_out.rows, start, end)
+        dev_rows += [(source, row) for row in rows]
+        dev_examples += [part[row] for row in rows]
+        start = end
+
+    def locate(index: int) -> str:
+        source, row = dev_rows[index]
+        return source.locate(row)
+
+    return train, Corpus(dev_examples, locate)
+
+
+def _leave_out(examples: list[Any], left_out: list[int], source: Any) -> Corpus:
+    rows = np.setdiff1d(np.arange(len(examples)), left_out).tolist()
+    return Corpus([examples[row] for row in rows], lambda index: source.locate(rows[index]))
 
 
 def build_prepared_dataset(
@@ -212,11 +244,11 @@ def _build_from_prepared(
     hint = "name another folder with --run, or prepare the tokens with `--tokenizer-from RUN`"
     check(is_same, "data.train", message, hint)
     dev = recipe.data.dev
-    dev_examples: list[Any] = dev.read() if dev else prepared.held_out_examples()
+    dev_corpus = Corpus(dev.read(), dev.locate) if dev else prepared.held_out_corpus()
     message = f"{prepared.folder} has no dev data, and the recipe names none"
     options = recipe.task.file_options.usage("dev")
     hint = f"give what was given to `heedful prepare`, such as {options}"
-    check(dev_examples, "data.dev", message, hint)
+    check(dev_corpus.examples, "data.dev", message, hint)
     return _build_data_module(
-        recipe, run, dev_examples, console, lambda _: recipe.task.load_train(recipe, prepared)
+        recipe, run, dev_corpus, console, lambda _: recipe.task.load_train(recipe, prepared)
     )

@@ -42,7 +42,8 @@ def load_training_recipe(name: str, overrides: Sequence[str] = (), device: str =
 def _complete_default(overrides: Sequence[str], device: torch.device) -> Recipe:
     base = DEFAULT_RECIPE if device.type == "cpu" else GPU_RECIPE
     draft = load_recipe(base, overrides)
-    if draft.task.name != "translation" or draft.data.train is None:
+    train = draft.data.train
+    if draft.task.name != "translation" or train is None or train.is_single_pass:
         return draft
     chosen = _precision(device)
     has_own_tokenizers = draft.tokenizers == load_recipe(base).tokenizers

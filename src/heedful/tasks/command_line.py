@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 from typer import Option
 
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, check
 
 Split = Literal["train", "dev", "test"]
 Files = Mapping[str, Any]
@@ -42,33 +42,93 @@ class FileOption(NamedTuple):
         return f"--dev-{self.name}" if split == "dev" else f"--{self.name}"
 
 
+class PairFileOption(NamedTuple):
+    """A file of pairs, whose format follows from its name."""
+
+    option: FileOption
+    columns: tuple[int, int]  # default numbers of source and target column
+    names: tuple[str, str]  # default names of them, where columns have no numbers
+    num_columns: int | None = None  # of the default columns
+
+    def data_setting(self, files: Files) -> dict[str, Any]:
+        """Return the data setting of the file, with the columns that are given."""
+        path = files[self.option.name]
+        suffixes = [suffix for suffix in Path(path).suffixes if suffix not in (".gz", ".xz")]
+        data_type = _PAIR_FILE_TYPES.get(suffixes[-1].lower() if suffixes else "", "tsv")
+        is_table = data_type in ("tsv", "csv")
+        setting: dict[str, Any] = {"type": data_type, "path": path}
+        defaults = self.columns if is_table else self.names
+        for name, default in zip(COLUMN_OPTIONS, defaults, strict=True):
+            column: Any = files.get(name) or default
+            if str(column).isdecimal() and data_type != "jsonl":
+                column = int(column)
+                hint = "give the number of the column, or its name"
+                check(column > 0, column_flag(name), "columns are counted from 1", hint)
+            setting[name] = column
+        if is_table and self.num_columns and not any(map(files.get, COLUMN_OPTIONS)):
+            setting["num_columns"] = self.num_columns
+        return setting
+
+
 class FileOptions(NamedTuple):
-    """The files of a task, which together make one data setting."""
+    """The files of a task, which together make one data setting; or a file of pairs."""
 
     options: tuple[FileOption, ...]
     settings: Mapping[str, Any]  # the data setting without its files
+    pair_file: PairFileOption | None = None
+
+    @property
+    def all_options(self) -> tuple[FileOption, ...]:
+        """All options for files."""
+        return (*self.options, *([self.pair_file.option] if self.pair_file else []))
+
+    @property
+    def single_file(self) -> FileOption:
+        """The option that is enough on its own."""
+        return self.pair_file.option if self.pair_file else self.options[0]
 
     def usage(self, split: Split = "train") -> str:
         """Return the options as a hint shows them: "--source FILE --target FILE"."""
-        return " ".join(f"{option.flag(split)} FILE" for option in self.options)
+        options = self.options or self.all_options
+        return " ".join(f"{option.flag(split)} FILE" for option in options)
 
     def selected(self, files: Files) -> list[FileOption]:
         """Return the options that files are given for."""
-        return [option for option in self.options if files.get(option.name)]
+        return [option for option in self.all_options if files.get(option.name)]
 
     def data_setting(self, files: Files, split: Split = "train") -> dict[str, Any] | None:
         """Return the data setting of these files; None if no file is given."""
         selected = self.selected(files)
-        missing = [option for option in self.options if option not in selected]
-        if selected and missing:
-            flag, other = selected[0].flag(split), missing[0].flag(split)
-            hint = f"add {other} FILE with one line per line of {flag}"
-            raise ConfigError(flag, f"given without {other}", hint)
+        if not selected:
+            return None
+        flag = selected[0].flag(split)
+        if self.pair_file and self.pair_file.option in selected:
+            other = self.pair_file.option.flag(split)
+            hint = f"leave out {other}, or give nothing else"
+            check(len(selected) == 1, flag, f"given together with {other}", hint)
+            return self.pair_file.data_setting(files)
+        missing = [option.flag(split) for option in self.options if option not in selected]
+        if missing:
+            hint = f"add {missing[0]} FILE with one line per line of {flag}"
+            raise ConfigError(flag, f"given without {missing[0]}", hint)
         paths = {option.field: files[option.name] for option in selected}
         first = {field: path if isinstance(path, str) else path[0] for field, path in paths.items()}
-        return {**self.settings, **first} if selected else None
+        return {**self.settings, **first}
 
 
+def column_flag(name: str) -> str:
+    """Return the option of a column setting."""
+    return f"--{name.replace('_', '-')}"
+
+
+COLUMN_OPTIONS = ("source_column", "target_column")
+_PAIR_FILE_TYPES = {
+    ".csv": "csv",
+    ".json": "jsonl",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+}
 _TEXT_HELP: Mapping[Split, str] = {
     "train": "running text for a language model; also .gz and .xz",
     "dev": "text to validate on; default: the end of the training text",
@@ -84,6 +144,11 @@ _TARGET_HELP: Mapping[Split, str] = {
     "dev": "reference texts for --dev-source",
     "test": "reference texts, one per line; repeatable",
 }
+_PAIRS_HELP: Mapping[Split, str] = {
+    "train": "both texts in one file: .tsv, .csv, .jsonl or .parquet; also .gz and .xz",
+    "dev": "pairs to validate on, in a file as for --pairs",
+    "test": "sources and references in one file: .tsv, .csv, .jsonl or .parquet",
+}
 TEXT_FILES = FileOptions((FileOption("text", "path", _TEXT_HELP),), settings={"type": "text"})
 PARALLEL_FILES = FileOptions(
     (
@@ -91,4 +156,7 @@ PARALLEL_FILES = FileOptions(
         FileOption("target", "target", _TARGET_HELP, is_repeatable=True),
     ),
     settings={"type": "parallel-files"},
+    pair_file=PairFileOption(
+        FileOption("pairs", "path", _PAIRS_HELP), columns=(1, 2), names=("source", "target")
+    ),
 )

@@ -16,12 +16,12 @@ from heedful.data.batching import (
     epoch_batches,
     padded_lengths,
 )
-from heedful.data.examples import PAIRS, tokenize_corpora
+from heedful.data.examples import PAIRS, Corpus, tokenize_corpora
 from heedful.data.filtering import FilterReport
 from heedful.data.mixing import MixedDataset, MixtureConfig
 from heedful.data.pair_dataset import InMemoryPairDataset, Pair, PairDataset, ResegmentedDataset
+from heedful.data.pair_files import PAIR_SOURCES
 from heedful.data.sharded_dataset import PreparedDataConfig, PreparedDataset
-from heedful.data.sources import JSONLConfig, ParallelFilesConfig, SyntheticPairsConfig, TSVConfig
 from heedful.tasks.task import (
     BatchShape,
     DataModule,
@@ -65,7 +65,7 @@ class PairTask(Task):
     """A task whose examples are pairs of a source and a target text."""
 
     example_format = PAIRS
-    source_configs = (ParallelFilesConfig, TSVConfig, JSONLConfig, SyntheticPairsConfig)
+    source_configs = PAIR_SOURCES
     train_source_configs = (MixtureConfig, PreparedDataConfig)
     has_references = True
     batch_size_setting = "training.batching.max_tokens"
@@ -77,7 +77,7 @@ class PairTask(Task):
 
     @override
     def tokenize_train(
-        self, config: ExperimentConfig, tokenizers: TokenizerPair, corpora: Sequence[list[Pair]]
+        self, config: ExperimentConfig, tokenizers: TokenizerPair, corpora: Sequence[Corpus]
     ) -> TrainData:
         datasets, report = tokenize_corpora(
             corpora, tokenizers, config.data.filtering, location="data.train"
@@ -96,14 +96,14 @@ class PairTask(Task):
 
     @override
     def build_data_module(
-        self, config: ExperimentConfig, tokenizers: TokenizerPair, train: TrainData, dev: list[Pair]
+        self, config: ExperimentConfig, tokenizers: TokenizerPair, train: TrainData, dev: Corpus
     ) -> PairDataModule:
         (dataset,), report = tokenize_corpora(
             [dev], tokenizers, config.data.filtering, location="data.dev"
         )
         lines = list(report.format_lines())
         return PairDataModule(
-            config, tokenizers, train.dataset, dataset, train.fingerprint, lines, dev_pairs=dev
+            config, tokenizers, train.dataset, dataset, train.fingerprint, lines, dev.examples
         )
 
     @override

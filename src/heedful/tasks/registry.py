@@ -6,14 +6,18 @@ and the functions of its own commands, `COMMANDS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from heedful.errors import ConfigError
+from heedful.tasks.command_line import COLUMN_OPTIONS, column_flag
+
 if TYPE_CHECKING:
     from heedful.evaluation.registry import MetricSpec
-    from heedful.tasks.command_line import FileOptions
+    from heedful.tasks.command_line import FileOptions, Files, Split
     from heedful.tasks.task import Task
 
 TASKS = {
@@ -56,6 +60,32 @@ def all_file_options() -> list[FileOptions]:
         if module.FILE_OPTIONS not in options:
             options.append(module.FILE_OPTIONS)
     return options
+
+
+def file_overrides(files: Mapping[Split, Files]) -> list[str]:
+    """Return the recipe overrides that name these files.
+
+    Training files replace all data of the recipe: its dev and test data are of other texts.
+    """
+    settings: dict[Split, dict[str, Any] | None] = {
+        split: setting
+        for split, split_files in files.items()
+        for options in all_file_options()
+        if (setting := options.data_setting(split_files, split))
+    }
+    check_columns(settings.values(), files)
+    if "train" in settings:
+        settings = {"dev": None, "test": None, **settings}
+    return [f"data.{split}={json.dumps(setting)}" for split, setting in settings.items()]
+
+
+def check_columns(settings: Iterable[Any], files: Mapping[Split, Files]) -> None:
+    """Raise ConfigError if columns are given, but no file that has any."""
+    has_columns = any(COLUMN_OPTIONS[0] in setting for setting in settings if setting)
+    given = (name for split in files.values() for name in COLUMN_OPTIONS if split.get(name))
+    for name in given if not has_columns else ():
+        hint = "add --pairs FILE or --labeled FILE"
+        raise ConfigError(column_flag(name), "works only with a file of pairs", hint)
 
 
 def _command_modules() -> list[Any]:

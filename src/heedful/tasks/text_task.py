@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.batching import DataCursor
-from heedful.data.examples import LINES
+from heedful.data.examples import LINES, Corpus
 from heedful.data.sharded_dataset import PreparedDataConfig, PreparedDataset, ShardedTokenStream
 from heedful.data.sources import SyntheticTextConfig, TextFilesConfig
 from heedful.data.token_stream import (
@@ -136,9 +136,9 @@ class TextTask(Task):
 
     @override
     def tokenize_train(
-        self, config: ExperimentConfig, tokenizers: TokenizerPair, corpora: Sequence[list[str]]
+        self, config: ExperimentConfig, tokenizers: TokenizerPair, corpora: Sequence[Corpus]
     ) -> TrainData:
-        tokens, report = _tokenize(corpora[0], tokenizers)
+        tokens, report = _tokenize(corpora[0].examples, tokenizers)
         return TrainData(tokens, tokens_fingerprint(tokens), [report])
 
     @override
@@ -150,9 +150,9 @@ class TextTask(Task):
 
     @override
     def build_data_module(
-        self, config: ExperimentConfig, tokenizers: TokenizerPair, train: TrainData, dev: list[str]
+        self, config: ExperimentConfig, tokenizers: TokenizerPair, train: TrainData, dev: Corpus
     ) -> TextDataModule:
-        tokens, report = _tokenize(dev, tokenizers)
+        tokens, report = _tokenize(dev.examples, tokenizers)
         return self.data_module_class(
             config, tokenizers, train.dataset, tokens, train.fingerprint, [report]
         )
@@ -201,7 +201,7 @@ def _window_length(data_module: TextDataModule) -> int:
     return min(data_module.recipe.data.lm_batching.context_length, len(data_module.train) - 1)
 
 
-def _tokenize(lines: list[str], tokenizers: TokenizerPair) -> tuple[Tokens, str]:
+def _tokenize(lines: Sequence[str], tokenizers: TokenizerPair) -> tuple[Tokens, str]:
     tokens = concatenate_lines(lines, tokenizers.target)
     return tokens, _format_size(len(lines), len(tokens), int((tokens == UNK).sum()))
 

@@ -73,6 +73,27 @@ def test_outputs_of_a_file_are_scored(call, files):
     ]
 
 
+def test_files_of_pairs_are_scored_as_parallel_files_are(call, files, trained, tmp_path):
+    rows = zip(files["source"], files["target"], strict=True)
+    (tmp_path / "test.csv").write_text("".join(f"{b},1,{a}\r\n" for a, b in rows))
+    columns = "--source-column", "3", "--target-column", "1"
+    scores = "--metrics", "bleu,chrf", "--json"
+    for option in (["--pairs", "test.csv"], ["test.csv"]):
+        expected = call(trained, "--source", "source", "--target", "target", *scores)
+        assert call(trained, *option, *columns, *scores).out == expected.out != ""
+    expected = call("--outputs", "good", "--source", "source", "--target", "target", *scores)
+    assert call("--outputs", "good", "--pairs", "test.csv", *columns, *scores).out == expected.out
+
+
+def test_columns_need_a_file_of_pairs(call, files, trained):
+    result = call(trained, "--source", "source", "--target", "target", "--source-column", "3")
+    assert (result.code, result.err) == (
+        2,
+        "heedful: --source-column: works only with a file of pairs\n"
+        "  add --pairs FILE or --labeled FILE\n",
+    )
+
+
 def test_outputs_of_standard_input_are_scored(call, files):
     text = "\n".join(files["good"])
     ended = call("--outputs", "-", "--target", "target", stdin=text)

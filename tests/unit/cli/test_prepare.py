@@ -2,9 +2,11 @@
 
 import json
 import os
+import shlex
 
 import pytest
 
+from heedful.runs import Run
 from heedful.storage.atomic import lock_folder
 from tests.commands import heedful, write_recipe
 from tests.language_modeling import write_text_recipe
@@ -42,6 +44,28 @@ def test_files_replace_the_data_of_the_recipe(command, tmp_path):
     made = command("prepare", *files, "--output-dir", tmp_path / "tokens", *settings)
     assert made.code == 0, made.err
     assert f"{tmp_path}/tokens: 1 shard; try: heedful train default" in made.out
+
+
+def test_advice_can_be_copied(command, tmp_path, monkeypatch):
+    """Also for a recipe that brings data and tokenizers of its own, and with dev files."""
+    monkeypatch.chdir(tmp_path)
+    write_recipe(tmp_path)
+    (tmp_path / "dev set").write_text("a b\nc d\n")
+    files = ["--source", "source.txt", "--target", "target.txt"]
+    dev = ["--dev-source", "dev set", "--dev-target", "dev set"]
+    settings = ["--set", "tokenizers.source.min_frequency=2", "--set", "training.max_steps=1"]
+    for name, more in (("held-out", []), ("with-dev", dev)):
+        words = ["prepare", "reverse-tiny", *files, *more, "--output-dir", f"the {name}"]
+        made = command(*words, *settings)
+        assert made.code == 0, made.err
+        program, *advice = shlex.split(made.out.split("; try: ")[1])
+        assert program == "heedful"
+        trained = command(*advice, "--run", name)
+        assert trained.code == 0, trained.err
+        assert ("dev: 2 of 2 pairs kept" in trained.err) == bool(more)
+        data = Run(name).read_recipe().data
+        assert (data.train.type, data.train.path) == ("prepared", f"the {name}")
+        assert data.test is None
 
 
 def test_running_text_is_prepared(command, tmp_path):

@@ -1,9 +1,12 @@
 """`heedful train`."""
 
 import json
+from pathlib import Path
 
+import pytest
 import yaml
 
+from heedful.runs import Run
 from tests.commands import heedful, write_recipe
 
 QUICK = ["--set", "training.max_steps=4", "--set", "training.validate_every=2"]
@@ -92,7 +95,10 @@ def test_dev_files_are_used_for_validation(capsys, monkeypatch, tmp_path):
         "--dev-target",
         tmp_path / "y",
     )
-    assert "train: 600 of 600 pairs kept\ndev: 7 of 7 pairs kept\n" in ended.err
+    assert "train: 600 of 600 pairs kept\n" in ended.err
+    assert "dev: 7 of 7 pairs kept\n" in ended.err
+    kept = f"duplicates of an earlier pair (first: {tmp_path}/x and {tmp_path}/y, line 2)"
+    assert f"dev: 6 of them are {kept}" in ended.err
 
 
 def test_shortcuts_are_short_for_settings(capsys, monkeypatch, tmp_path):
@@ -124,3 +130,104 @@ def test_set_wins_over_a_shortcut(capsys, monkeypatch, tmp_path):
     options = ["--steps", 9, "--set", "training.max_steps=2", "-o", tmp_path / "run"]
     ended = heedful(capsys, monkeypatch, "train", recipe, *options)
     assert "reached max_steps=2" in ended.out
+
+
+# --- own data ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_pairs(tmp_path, monkeypatch):
+    """Sixty different pairs in every format, with the line ends of Windows."""
+    monkeypatch.chdir(tmp_path)
+    rows = [(f"a{number} b", f"c{number}, d") for number in range(60)]
+    for name, side in (("train.fr", 0), ("train.en", 1)):
+        Path(name).write_bytes("".join(f"{row[side]}\r\n" for row in rows).encode())
+    Path("train.tsv").write_bytes("".join(f"{a}\t{b}\r\n" for a, b in rows).encode("utf-8-sig"))
+    quoted = "".join(f'{number},"{b}",{a}\r\n' for number, (a, b) in enumerate(rows))
+    Path("train.csv").write_bytes(f"id,en,fr\r\n{quoted}".encode("utf-8-sig"))
+    records = ({"translation": {"fr": a, "en": b}} for a, b in rows)
+    Path("train.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    return rows
+
+
+SHORT = ["--set", "training.max_steps=1", "--set", "training.validate_every=1"]
+
+
+def train_on(capsys, monkeypatch, *words, recipe="reverse-tiny"):
+    """Train a run that is named after its first file, and read its data again."""
+    run = Path("runs") / Path(words[1]).name
+    ended = heedful(capsys, monkeypatch, "train", recipe, *words, "--run", run, *SHORT)
+    assert ended.code == 0, ended.err
+    return ended.err, Run(run)
+
+
+def test_own_files_replace_all_data_of_a_recipe(capsys, monkeypatch, own_pairs):
+    files = "--source", "train.fr", "--target", "train.en"
+    printed, run = train_on(capsys, monkeypatch, *files)
+    assert "train: 57 of 57 pairs kept\ndev: 3 of 3 pairs kept\n" in printed
+    data = run.read_recipe().data
+    assert (data.train.type, data.dev, data.test) == ("parallel-files", None, None)
+    sample = json.loads((run.folder / "samples.jsonl").read_text().splitlines()[0])
+    assert sample["reference"] in {target for _, target in own_pairs}
+    ended = heedful(capsys, monkeypatch, "evaluate", run.folder)
+    assert ended.code == 2
+    assert "data.test: the recipe of the run names no test set\n" in ended.err
+
+
+def test_files_of_pairs_train_as_parallel_files_do(capsys, monkeypatch, own_pairs):
+    _, expected = train_on(capsys, monkeypatch, "--source", "train.fr", "--target", "train.en")
+    weights = (expected.folder / "weights.safetensors").read_bytes()
+    columns = {
+        "train.tsv": [],
+        "train.csv": ["--source-column", "fr", "--target-column", "2"],  # named, so a header
+        "train.jsonl": ["--source-column", "translation.fr", "--target-column", "translation.en"],
+    }
+    for name, options in columns.items():
+        _, run = train_on(capsys, monkeypatch, "--pairs", name, *options)
+        assert (run.folder / "weights.safetensors").read_bytes() == weights
+
+
+def test_dev_pairs_are_read_with_the_same_columns(capsys, monkeypatch, own_pairs):
+    lines = Path("train.csv").read_text(encoding="utf-8-sig").splitlines()
+    Path("dev.csv").write_text("\n".join(lines[:5]) + "\n")
+    columns = "--source-column", "fr", "--target-column", "en"
+    files = "--pairs", "train.csv", "--dev-pairs", "dev.csv"
+    printed, _ = train_on(capsys, monkeypatch, *files, *columns)
+    assert "train: 60 of 60 pairs kept\ndev: 4 of 4 pairs kept\n" in printed
+
+
+def test_same_file_on_both_sides_is_warned_of(capsys, monkeypatch, own_pairs):
+    printed, _ = train_on(capsys, monkeypatch, "--source", "train.fr", "--target", "train.fr")
+    assert "warning: source and target are the same file, train.fr: the model learns to copy\n" in (
+        printed
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--pairs", "a.tsv", "--source", "a"],
+            "--source: given together with --pairs\n  leave out --pairs, or give nothing else",
+        ),
+        (
+            ["--source", "a", "--target", "b", "--source-column", "fr"],
+            "--source-column: works only with a file of pairs\n"
+            "  add --pairs FILE or --labeled FILE",
+        ),
+        (
+            ["--pairs", "a.csv", "--target-column", "0"],
+            "--target-column: columns are counted from 1\n"
+            "  give the number of the column, or its name",
+        ),
+        (
+            ["--dev-pairs", "a.csv"],
+            "--dev-pairs: given without training data; that of the recipe is built-in reverse, "
+            "train, 8000 pairs, seed 0\n  add --source FILE --target FILE",
+        ),
+    ],
+)
+def test_errors_of_data_files(capsys, monkeypatch, tmp_path, words, message):
+    monkeypatch.chdir(tmp_path)
+    ended = heedful(capsys, monkeypatch, "train", "reverse-tiny", *words)
+    assert (ended.code, ended.err) == (2, f"heedful: {message}\n")

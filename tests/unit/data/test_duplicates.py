@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.data import filtering
-from heedful.data.filtering import DuplicateFinder, hash_pairs, mark_duplicates
+from heedful.data.filtering import DuplicateFinder, mark_duplicates
+from heedful.data.held_out import combine_sides, hash_sides
 from heedful.data.pair_dataset import Pair
 
 letters = st.sampled_from("abc")
@@ -26,11 +27,12 @@ def test_duplicate_finder_matches_in_memory_search(pairs, size, data, tmp_path_f
     (folder / "hashes").mkdir()
     finder = DuplicateFinder(folder / "hashes")
     for start in range(0, len(pairs), size):
-        finder.add(hash_pairs(pairs[start : start + size]))
+        finder.add(combine_sides(hash_sides(pairs[start : start + size])))
     finder.write_duplicate_mask(folder / "mask", held_out)
     mask = np.fromfile(folder / "mask", np.uint8)
     train_rows = [row for row in rows if row not in held_out]
-    is_duplicate = mark_duplicates(hash_pairs([pairs[row] for row in train_rows]), set())
+    hashes = combine_sides(hash_sides([pairs[row] for row in train_rows]))
+    is_duplicate = mark_duplicates(hashes, set())
     assert np.flatnonzero(mask).tolist() == [
         row for row, duplicate in zip(train_rows, is_duplicate, strict=True) if duplicate
     ]

@@ -14,10 +14,11 @@ from heedful.data.filtering import (
     FilterReport,
     check_not_empty,
     compute_filter_reasons,
-    hash_pairs,
+    kept_rows,
     make_report,
     merge_reports,
 )
+from heedful.data.held_out import combine_sides, hash_sides
 from heedful.data.pair_dataset import Pair
 from heedful.errors import DataError
 
@@ -45,11 +46,15 @@ def ids_of(pairs):
 
 def filter_pairs(pairs, config, source_ids, target_ids):
     """Return the rows that are kept, and the report."""
-    chunk = ChunkFilter(config, "train", seen=set())
+    chunk = ChunkFilter(config, name_row, seen=set())
     reasons = compute_filter_reasons(pairs, source_ids, target_ids, chunk)
-    report = make_report(reasons, pairs, chunk)
+    report = make_report(reasons, chunk)
     check_not_empty(report, location="train")
-    return FilterResult(np.flatnonzero(reasons == FilterReason.KEPT).tolist(), report)
+    return FilterResult(kept_rows(reasons, config), report)
+
+
+def name_row(row):
+    return f"train, row {row + 1}"
 
 
 def filtered(pairs, **settings):
@@ -75,12 +80,18 @@ def test_pair_of_exactly_max_length_is_kept():
 
 
 def test_filter_report_lists_drops():
-    report = filtered([*MIXED, ("a\r", "b\r")], max_length=3).report
-    assert report.format_lines() == [
-        "3 of 8 pairs kept",
-        "3 dropped: an empty side (first: pair 2)",
-        "2 dropped: more than 3 tokens on a side (first: pair 4)",
-        "1 end with a carriage return, which is kept as text unless `normalization.strip` is set",
+    assert filtered(MIXED, max_length=3).report.format_lines() == [
+        "2 of 7 pairs kept",
+        "3 dropped: an empty side (first: train, row 2)",
+        "2 dropped: more than 3 tokens on a side (first: train, row 4)",
+    ]
+
+
+def test_filter_report_counts_duplicates_that_are_kept():
+    assert filtered([("a", "b"), ("c", "d"), ("a", "b"), ("a", "b")]).report.format_lines() == [
+        "4 of 4 pairs kept",
+        "2 of them are duplicates of an earlier pair (first: train, row 3); drop them with "
+        "data.filtering.duplicates=drop",
     ]
 
 
@@ -89,9 +100,9 @@ def test_filter_report_lists_optional_filters():
     report = filtered(pairs, min_length=2, max_length_ratio=1.5, duplicates="drop").report
     assert report.format_lines() == [
         "2 of 5 pairs kept",
-        "1 dropped: fewer than 2 tokens on a side (first: pair 2)",
-        "1 dropped: a side more than 1.5 times as long as the other (first: pair 3)",
-        "1 dropped: a duplicate of an earlier pair (first: pair 4)",
+        "1 dropped: fewer than 2 tokens on a side (first: train, row 2)",
+        "1 dropped: a side more than 1.5 times as long as the other (first: train, row 3)",
+        "1 dropped: duplicates of an earlier pair (first: train, row 4)",
     ]
 
 
@@ -125,7 +136,8 @@ def test_pairs_equal_on_one_side_are_not_duplicates():
 
 
 def test_hash_depends_on_source_boundary():
-    hashes = hash_pairs([Pair("ab", "c"), Pair("a", "bc"), Pair("ab", "c")])
+    pairs = [Pair("ab", "c"), Pair("a", "bc"), Pair("ab", "c")]
+    hashes = combine_sides(hash_sides(pairs))
     assert hashes[0] == hashes[2] != hashes[1]
 
 
@@ -162,7 +174,7 @@ def _expected_reason(pair, config, before):
         return FilterReason.TOO_SHORT
     if config.max_length_ratio is not None and long / short > config.max_length_ratio:
         return FilterReason.LENGTH_RATIO
-    if config.duplicates == "drop" and pair in before:
+    if pair in before:
         return FilterReason.DUPLICATE
     return FilterReason.KEPT
 
@@ -177,20 +189,22 @@ def test_chunked_filtering_matches_whole_corpus(pairs, settings, size):
     reasons, reports = [], []
     for start in range(0, len(pairs), size):
         chunk = pairs[start : start + size]
-        filtering = ChunkFilter(config, "train", start + 1, seen=seen)
+        names = [name_row(start + row) for row in range(size)]
+        filtering = ChunkFilter(config, names.__getitem__, start + 1, seen=seen)
         reasons.append(compute_filter_reasons(chunk, *ids_of(chunk), filtering))
-        reports.append(make_report(reasons[-1], chunk, filtering))
+        reports.append(make_report(reasons[-1], filtering))
     expected = [_expected_reason(pair, config, pairs[:row]) for row, pair in enumerate(pairs)]
     assert [reason for chunk in reasons for reason in chunk.tolist()] == expected
     if pairs:
         report = merge_reports(reversed(reports))
-        assert report == make_report(np.array(expected), pairs, ChunkFilter(config, "train"))
+        assert report == make_report(np.array(expected), ChunkFilter(config, name_row))
         assert report.num_pairs == len(pairs)
+        assert report.num_kept == len(kept_rows(np.array(expected), config))
 
 
-def test_rejected_pair_is_numbered_in_whole_corpus():
+def test_rejected_pair_is_named():
     pairs = [Pair("a", "b"), Pair("a", "")]
-    chunk = ChunkFilter(FilterConfig(on_empty="error"), "train", first_row=1001)
+    chunk = ChunkFilter(FilterConfig(on_empty="error"), lambda row: f"a.tsv:{1001 + row}")
     with pytest.raises(DataError) as caught:
         compute_filter_reasons(pairs, *ids_of(pairs), chunk)
-    assert caught.value.location == "train, pair 1002"
+    assert caught.value.location == "a.tsv:1002"

@@ -1,6 +1,5 @@
 import gzip
 import io
-import json
 import lzma
 import sys
 
@@ -8,16 +7,11 @@ import pytest
 from pydantic import TypeAdapter
 
 from heedful.data.pair_dataset import Pair
-from heedful.data.sources import (
-    JSONLConfig,
-    PairSourceConfig,
-    ParallelFilesConfig,
-    SyntheticPairsConfig,
-    TSVConfig,
-)
+from heedful.data.pair_files import PairSourceConfig
+from heedful.data.sources import ParallelFilesConfig, SyntheticPairsConfig
 from heedful.errors import DataError
 
-PAIRS = [Pair("puella in horto", "the girl in the garden"), Pair("leo\r", ""), Pair("a\0", "漢 ")]
+PAIRS = [Pair("puella in horto", "the girl in the garden"), Pair("leo\ra", ""), Pair("a\0", "漢 ")]
 SOURCES = "".join(f"{pair.source}\n" for pair in PAIRS).encode()
 TARGETS = "".join(f"{pair.target}\n" for pair in PAIRS).encode()
 PACKINGS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
@@ -51,43 +45,6 @@ def test_parallel_files_are_read_line_by_line(store, ending):
 def test_parallel_files_accept_stdin_on_one_side(store, standard_input):
     standard_input(TARGETS)
     assert ParallelFilesConfig(source=store("train.la", SOURCES), target="-").read() == PAIRS
-
-
-@each_packing
-def test_tsv_reads_columns(store, ending):
-    content = "".join(f"{each.source}\t{each.target}\n" for each in PAIRS).encode()
-    assert TSVConfig(path=store("train.tsv", content, ending)).read() == PAIRS
-
-
-def test_tsv_columns_are_one_based(store):
-    path = store("train.tsv", b'1\tthe "girl"\tpuella\n2\t\tleo\n')
-    config = TSVConfig(path=path, source_column=3, target_column=2)
-    assert config.read() == [Pair("puella", 'the "girl"'), Pair("leo", "")]
-
-
-def test_tsv_header_is_skipped(store):
-    path = store("train.tsv", b"latin\tenglish\npuella\tgirl\n")
-    assert TSVConfig(path=path, header=True).read() == [Pair("puella", "girl")]
-
-
-@each_packing
-@pytest.mark.parametrize("ascii_only", [True, False])
-def test_jsonl_reads_keys(store, ending, ascii_only):
-    records = [{"la": each.source, "en": each.target, "other": [1, None]} for each in PAIRS]
-    lines = [json.dumps(record, ensure_ascii=ascii_only) + "\n" for record in records]
-    path = store("train.jsonl", "".join(lines).encode(), ending)
-    assert JSONLConfig(path=path, source_key="la", target_key="en").read() == PAIRS
-
-
-def test_jsonl_accepts_newlines_and_paired_surrogates(store):
-    path = store("train.jsonl", b'{"source": "a\\nb", "target": "\\ud83d\\ude00"}\n')
-    assert JSONLConfig(path=path).read() == [Pair("a\nb", "\U0001f600")]
-
-
-@pytest.mark.parametrize("kind", [TSVConfig, JSONLConfig])
-def test_sources_read_stdin(standard_input, kind):
-    standard_input({TSVConfig: b"a\tb\n", JSONLConfig: b'{"source":"a","target":"b"}\n'}[kind])
-    assert kind(path="-").read() == [Pair("a", "b")]
 
 
 def test_last_line_needs_no_newline(store):
@@ -126,3 +83,15 @@ def test_source_is_selected_by_type_and_describes_itself(settings, description):
     source = TypeAdapter(PairSourceConfig).validate_python(settings)
     assert source.type == settings["type"]
     assert source.describe() == description
+
+
+def test_same_file_on_both_sides_is_a_warning(store, tmp_path):
+    path, link = store("a", b"one\n"), tmp_path / "link"
+    link.symlink_to(path)
+    warning = f"source and target are the same file, {path}: the model learns to copy"
+    for other in (path, str(link)):
+        assert list(ParallelFilesConfig(source=path, target=other).warnings) == [warning]
+    other = ParallelFilesConfig(source=path, target=store("b", b"one\n"))
+    absent = ParallelFilesConfig(source="absent", target="absent")
+    assert not other.warnings
+    assert not absent.warnings

@@ -22,8 +22,10 @@ def written(folder, content, name="text.txt"):
 def test_read_lines_round_trip(tmp_path, lines):
     if lines and lines[0].startswith("\ufeff"):
         lines[0] = "a" + lines[0]
-    content = "".join(f"{line}\n" for line in lines).encode()
-    assert list(read_lines(written(tmp_path, content))) == lines
+    lines = [line.removesuffix("\r") for line in lines]
+    for ending in ("\n", "\r\n"):
+        content = "".join(f"{line}{ending}" for line in lines).encode()
+        assert list(read_lines(written(tmp_path, content))) == lines
 
 
 @pytest.mark.parametrize(
@@ -33,8 +35,9 @@ def test_read_lines_round_trip(tmp_path, lines):
         (b"\n", [""]),
         (b"a", ["a"]),
         (b"a\n\n\nb", ["a", "", "", "b"]),
-        (b"a\r\nb\r\n", ["a\r", "b\r"]),
+        (b"a\r\n\r\nb\r", ["a", "", "b"]),
         (b"a\rb\n", ["a\rb"]),
+        (b"a\r\r\n", ["a\r"]),
         ("a\u2028b\x85c\x0bd\x0ce\x1cf\n".encode(), ["a\u2028b\x85c\x0bd\x0ce\x1cf"]),
         (b"a\0b\n", ["a\0b"]),
         ("\ufeffa\n".encode(), ["a"]),
@@ -42,7 +45,7 @@ def test_read_lines_round_trip(tmp_path, lines):
         ("\ufeff".encode(), [""]),
     ],
 )
-def test_only_newline_ends_a_line(tmp_path, content, lines):
+def test_newlines_of_unix_and_windows_end_a_line(tmp_path, content, lines):
     assert list(read_lines(written(tmp_path, content))) == lines
 
 
@@ -51,7 +54,7 @@ def test_compressed_files_read_like_plain_files(tmp_path, ending, pack):
     content = "\ufeffa\r\n漢\n\nlast".encode()
     plain = list(read_lines(written(tmp_path, content)))
     assert list(read_lines(written(tmp_path, pack(content), f"text{ending}"))) == plain
-    assert plain == ["a\r", "漢", "", "last"]
+    assert plain == ["a", "漢", "", "last"]
 
 
 def test_concatenated_archives_are_one_file(tmp_path):
@@ -68,7 +71,7 @@ def test_stdin_is_read_as_utf8_in_any_locale():
         check=True,
         env={"LC_ALL": "C", "PYTHONIOENCODING": "ascii"},
     )
-    assert result.stdout == b"['a\\r', '\\u6f22', '', 'last']" + b"\n"
+    assert result.stdout == b"['a', '\\u6f22', '', 'last']" + b"\n"
 
 
 def test_stdin_stays_open(monkeypatch):

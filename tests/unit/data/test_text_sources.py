@@ -10,7 +10,7 @@ from heedful.errors import DataError
 def test_text_file_keeps_empty_lines(tmp_path):
     (tmp_path / "a.txt").write_text("one\n\n  two\u2028 \r\nthree")
     lines = TextFilesConfig(path=str(tmp_path / "a.txt")).read()
-    assert lines == ["one", "", "  two\u2028 \r", "three"]
+    assert lines == ["one", "", "  two\u2028 ", "three"]
 
 
 def test_text_files_are_concatenated(tmp_path):

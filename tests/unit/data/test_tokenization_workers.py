@@ -6,6 +6,7 @@ import pytest
 
 from heedful.data.examples import TextChunk, TokenizationJob
 from heedful.data.filtering import FilterConfig
+from heedful.data.pair_files import TSVConfig
 from heedful.errors import DataError
 from heedful.parallel import worker_pool
 from heedful.tokenization.tokenizer import WordTokenizerConfig
@@ -22,7 +23,7 @@ def job(tmp_path_factory):
         tokenizers=TOKENIZERS,
         folder=folder,
         filtering=FilterConfig(max_length=3),
-        data_name="here",
+        sources=[TSVConfig(path="a.tsv"), TSVConfig(path="b.tsv")],
     )
 
 
@@ -30,7 +31,7 @@ def chunks(count):
     for index in range(count):
         pairs = [["a b", "x\n"], ["a b c d", "x"], ["\u2028 a", "z"], ["", "y"], ["a", "x"]]
         texts = json.dumps(pairs[: 1 + index % 5], ensure_ascii=False).encode()
-        yield TextChunk(texts, index, [0] if index % 2 else [], [4])
+        yield TextChunk(texts, 1, 10 * index, index, [0] if index % 2 else [], [4])
 
 
 def as_values(chunk):
@@ -48,5 +49,5 @@ def test_error_of_a_worker_names_the_pair(job):
     strict = job.model_copy(update={"filtering": FilterConfig(on_empty="error")})
     with pytest.raises(DataError) as caught, worker_pool(strict, num_workers=2) as tokenize:
         list(tokenize(chunks(9)))
-    # 3 pairs come before its chunk, of which one is held out; it is the third of the others.
-    assert caught.value.location == "here, pair 6"
+    # It is the fourth pair of the fourth chunk, of which each begins ten rows after the one before.
+    assert caught.value.location == "b.tsv, line 34"

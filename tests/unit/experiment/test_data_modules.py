@@ -141,6 +141,24 @@ def test_token_folder_and_filtered_pairs_are_logged(tmp_path):
     assert set(reports) <= set(whole.file.getvalue().splitlines())
 
 
+@pytest.mark.parametrize("max_examples", [1000, 50])
+def test_line_numbers_in_reports_are_those_of_the_file(tmp_path, max_examples):
+    recipe = str(write_recipe(tmp_path))
+    lines = (tmp_path / "source.txt").read_text().splitlines()
+    (tmp_path / "source.txt").write_bytes(b"".join(f"{x}\r\n".encode() for x in lines[:-1]))
+    (tmp_path / "target.txt").write_text("".join(f"{x}\n" for x in [*lines[:-2], ""]))
+    console = Console(file=io.StringIO(), width=1000)
+    loaded = load_recipe(recipe, [f"data.max_in_memory_examples={max_examples}"])
+    data = load_data(loaded, Run(tmp_path / "run"), console)
+    files = f"{tmp_path}/source.txt and {tmp_path}/target.txt"
+    empty = f"train: 1 dropped: an empty side (first: {files}, line {len(lines) - 1})"
+    printed = console.file.getvalue().splitlines()
+    assert empty in printed
+    first = next(row for row, line in enumerate(lines) if line in lines[:row])
+    assert any(f"(first: {files}, line {first + 1})" in line for line in printed)
+    assert not any("\r" in token for token in data.tokenizers.source.ids_to_tokens(range(4, 12)))
+
+
 @pytest.mark.parametrize("model", ["language-model", "masked-language-model"])
 def test_text_in_files_gives_the_same_batches_as_in_memory(model, tmp_path):
     in_memory = text_data(tmp_path, model)

@@ -8,7 +8,14 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from heedful.tasks.command_line import EnsembleWith, FileOption, FileOptions, PredictorLoader, Split
+from heedful.tasks.command_line import (
+    EnsembleWith,
+    FileOption,
+    FileOptions,
+    PairFileOption,
+    PredictorLoader,
+    Split,
+)
 from heedful.terminal import handle_stdout_errors, is_typed, prompt
 
 
@@ -61,10 +68,12 @@ def classify(
 
 
 _HELP: Mapping[Split, str] = {
-    "train": "labeled texts for a classifier: label, tab, text; also .gz and .xz",
+    "train": "labeled texts for a classifier: label, tab, text; or a file as for --pairs",
     "dev": "labeled texts to validate on; default: some training texts",
     "test": "labeled texts for a classifier: label, tab, text",
 }
-_COLUMNS = {"source_column": 2, "target_column": 1, "num_columns": 2}
-FILE_OPTIONS = FileOptions((FileOption("labeled", "path", _HELP),), {"type": "tsv", **_COLUMNS})
+_LABELED_FILE = PairFileOption(
+    FileOption("labeled", "path", _HELP), columns=(2, 1), names=("text", "label"), num_columns=2
+)
+FILE_OPTIONS = FileOptions((), {}, _LABELED_FILE)
 COMMANDS = (classify,)

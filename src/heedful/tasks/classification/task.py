@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.data.batching import Batch
+from heedful.data.examples import LABELED_TEXTS
 from heedful.errors import RunError, check
 from heedful.evaluation.registry import ACCURACY, LOSS, MetricSpec
 from heedful.models.scheduled_sampling import TeacherForcingConfig
@@ -82,6 +83,7 @@ class ClassificationTask(PairTask):
     description = "classifies texts"
     next_command = "classify {run} FILE"
     model_configs = (TextClassifierConfig,)
+    example_format = LABELED_TEXTS
     file_options = FILE_OPTIONS
     metrics: ClassVar[Mapping[str, MetricSpec]] = {
         "loss": LOSS,

@@ -167,10 +167,11 @@ def test_evaluation_files_of_another_task_are_reported(call, run, trained):
         "heedful: --source: this run is a language model: it continues a text\n"
         "  give --text FILE\n",
     )
-    result = call("evaluate", trained, "a")
+    result = call("evaluate", trained, "a.txt", "--source", "b")
     assert (result.code, result.err) == (
         2,
-        "heedful: FILE: this run translates\n  give --source FILE --target FILE\n",
+        "heedful: --source: given together with --pairs\n"
+        "  leave out --pairs, or give nothing else\n",
     )
     result = call("evaluate", run)
     assert (result.code, result.err) == (

@@ -1,0 +1,111 @@
+"""Held-out examples: the dev set of a run whose recipe names none.
+
+Invariant: no held-out pair has a text in common with a training pair, on the sides that count, as
+long as that costs few training pairs; else `HeldOut.note` says what they have in common.
+"""
+
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.data.pair_dataset import Pair, permute_indices
+from heedful.tokenization.ragged_array import Integers
+
+MAX_HELD_OUT_PAIRS = 1000
+MAX_HELD_OUT_LINES = 5000
+HELD_OUT_DIVISOR = 20  # at most one example in 20 is held out
+_CANDIDATES = 8  # pairs to choose from, per pair to be held out
+_MAX_EXCLUDED = 10  # training pairs that may be lost, per pair to be held out
+_SIDES = ("source", "target")
+_PAIR_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # any odd number
+_BLOCK_SIZE = 1 << 20  # rows compared at once
+
+Hashes = NDArray[np.uint64]
+SideHashes = NDArray[np.uint64]
+"""Hashes of source and target of each pair: (pairs, 2)."""
+
+
+class HeldOut(NamedTuple):
+    """Rows of a corpus that are not trained on."""
+
+    rows: Sequence[int]  # of the dev set, sorted
+    excluded: Sequence[int] = ()  # of pairs that share a text with it, sorted
+    note: str = ""  # what the user should know about them
+
+    @property
+    def all_rows(self) -> list[int]:
+        """All of them, sorted."""
+        return sorted({*self.rows, *self.excluded})
+
+
+def hash_sides(pairs: Sequence[Pair]) -> SideHashes:
+    """Return 64-bit hashes of both texts of each pair."""
+    texts = (text for pair in pairs for text in pair)
+    digests = b"".join(blake2b(text.encode(), digest_size=8).digest() for text in texts)
+    return np.frombuffer(digests, dtype="<u8").astype(np.uint64).reshape(-1, 2)
+
+
+def combine_sides(hashes: SideHashes) -> Hashes:
+    """Return a 64-bit hash of each pair; 100 million collide with a probability of 0.0003."""
+    return hashes[:, 0] * _PAIR_MULTIPLIER + hashes[:, 1]
+
+
+def choose_pairs(hashes: SideHashes, num_held_out: int, *, seed: int, sides: int) -> HeldOut:
+    """Choose random pairs whose texts occur nowhere else, or as few times as possible.
+
+    Texts of the first `sides` sides may not be shared with training pairs: what shares one is
+    excluded, at most one pair in 10. Where this excludes more, fewer sides count.
+    """
+    count, permuted = len(hashes), np.arange(min(len(hashes), _CANDIDATES * num_held_out))
+    candidates = permute_indices(permuted, count, seed=seed, epoch=-1)
+    budget = min(2 * count // HELD_OUT_DIVISOR, _MAX_EXCLUDED * num_held_out)
+    num_others = np.zeros(len(candidates), dtype=np.int64)
+    costs = [num_others]  # by the number of sides that count
+    for side in range(sides):
+        num_others = num_others + _count(hashes, hashes[candidates, side], side) - 1
+        costs.append(num_others)
+    for num_sides in range(sides, -1, -1):
+        order = np.argsort(costs[num_sides], kind="stable")[:num_held_out]
+        order = order[np.cumsum(costs[num_sides][order]) <= budget]
+        if 2 * len(order) >= num_held_out or not num_sides:
+            rows = np.sort(candidates[order])
+            excluded = np.setdiff1d(_sharing(hashes, hashes[rows], num_sides), rows)
+            return HeldOut(rows.tolist(), excluded.tolist(), _note(len(excluded), num_sides, sides))
+    raise AssertionError(sides)
+
+
+def _note(num_excluded: int, num_sides: int, sides: int) -> str:
+    if num_sides < sides:
+        shared = " and ".join(f"{side}s" for side in _SIDES[num_sides:sides])
+        return f"most {shared} occur repeatedly, so that dev and training pairs have some in common"
+    if not num_excluded:
+        return ""
+    texts = " or ".join(f"a {side}" for side in _SIDES[:sides])
+    return f"{num_excluded} pairs left out: they share {texts} with a dev pair"
+
+
+def _blocks(hashes: SideHashes) -> Iterator[tuple[int, SideHashes]]:
+    for start in range(0, len(hashes), _BLOCK_SIZE):  # a corpus may be larger than memory
+        yield start, np.asarray(hashes[start : start + _BLOCK_SIZE])
+
+
+def _count(hashes: SideHashes, wanted: Hashes, side: int) -> Integers:
+    """Return how often each of the wanted hashes occurs."""
+    unique, inverse = np.unique(wanted, return_inverse=True)
+    counts = np.zeros(len(unique), dtype=np.int64)
+    for _, block in _blocks(hashes):
+        slots = np.searchsorted(unique, block[:, side]).clip(max=len(unique) - 1)
+        counts += np.bincount(slots[unique[slots] == block[:, side]], minlength=len(unique))
+    return counts[inverse]
+
+
+def _sharing(hashes: SideHashes, held_out: SideHashes, num_sides: int) -> Integers:
+    """Return the rows that have a text in common with held-out pairs."""
+    rows = [np.empty(0, dtype=np.int64)]
+    for start, block in _blocks(hashes) if num_sides else ():
+        matches = [np.isin(block[:, side], held_out[:, side]) for side in range(num_sides)]
+        rows.append(start + np.flatnonzero(np.logical_or.reduce(matches)))
+    return np.concatenate(rows)

@@ -1,0 +1,320 @@
+"""Files that hold both texts of a pair: TSV, CSV, JSON lines and Parquet.
+
+Each is read row by row. Invariant: the same pairs in any of the formats, compressed or not, are
+the same examples; what breaks a format is an error that names file and line.
+"""
+
+import csv
+import json
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from itertools import chain
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, PositiveInt
+from typing_extensions import override
+
+from heedful.data.pair_dataset import Pair
+from heedful.data.sources import ParallelFilesConfig, SourceConfig, SyntheticPairsConfig
+from heedful.data.text_files import display_name, nonempty_lines, open_file, read_error
+from heedful.errors import DataError, check, did_you_mean
+from heedful.storage.json_files import MAX_BYTES, parse_json
+from heedful.tokenization.tokenizer import check_no_surrogates
+
+_COLUMN_OPTIONS = "--source-column and --target-column"
+_USUAL_HEADERS = ({"source", "target"}, {"text", "label"})
+
+
+class PairFileConfig(SourceConfig):
+    """A file of pairs."""
+
+    type: str  # first, so that it is written first
+    path: str
+    """The file; also .gz, .xz and "-" for stdin."""
+
+    row_name: ClassVar[str] = "line"
+
+    @property
+    @override
+    def paths(self) -> Sequence[str]:
+        return (self.path,)
+
+    @override
+    def locate(self, row: int) -> str:
+        return f"{display_name(self.path)}, {self.row_name} {row + 1}"
+
+
+class TableConfig(PairFileConfig):
+    """A file whose rows have as many columns each."""
+
+    source_column: PositiveInt | str = 1
+    """Column of the source texts: its number, counted from 1, or its name in the first line."""
+    target_column: PositiveInt | str = 2
+    """Column of the target texts: its number, counted from 1, or its name in the first line."""
+    num_columns: PositiveInt | None = None
+    """Number of columns that every line must have; default: as many as line 1."""
+    header: bool = False
+    """Whether the first line names the columns, as it does if one is given by name."""
+
+    separation: ClassVar[str]
+    """How columns are separated, in messages."""
+    separation_hint: ClassVar[str]
+    """Why a row may have too many or too few of them."""
+
+    @abstractmethod
+    def _rows(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield the rows, each with the number of its first line."""
+
+    @property
+    def _columns(self) -> tuple[int | str, int | str]:
+        return self.source_column, self.target_column
+
+    @property
+    def _has_header(self) -> bool:
+        return self.header or any(isinstance(column, str) for column in self._columns)
+
+    @override
+    def stream(self) -> Iterator[Pair]:
+        num_columns, num_rows = self.num_columns, 0
+        indices: list[int] = []
+        for num_rows, (line_number, row) in enumerate(self._rows(), start=1):
+            num_columns = num_columns or len(row)
+            indices = indices or [self._find_column(column, row) for column in self._columns]
+            if len(row) != num_columns or len(row) <= max(indices):
+                raise self._column_error(len(row), line_number, num_columns, max(indices) + 1)
+            pair = Pair(*(row[index] for index in indices))
+            if num_rows > 1:
+                yield pair
+            elif not self._has_header:
+                self._check_no_header(pair)
+                yield pair
+        if self._has_header and num_rows == 1:
+            message, hint = "contains only a header", "set `header: false`, or add lines"
+            raise DataError(display_name(self.path), message, hint)
+
+    def _find_column(self, column: int | str, names: Sequence[str]) -> int:
+        if isinstance(column, int):
+            return column - 1
+        message = f"no column is called {column!r}{did_you_mean(column, names)}"
+        hint = f"give {_COLUMN_OPTIONS}; columns found: {', '.join(names)}"
+        check(column in names, f"{display_name(self.path)}:1", message, hint, DataError)
+        return names.index(column)
+
+    def _check_no_header(self, pair: Pair) -> None:
+        message = f"{pair.source!r} and {pair.target!r} are names of columns, not a pair"
+        hint = f"give {_COLUMN_OPTIONS} by name, or set `header: true`"
+        is_header = {text.strip().lower() for text in pair} in _USUAL_HEADERS
+        check(not is_header, f"{display_name(self.path)}:1", message, hint, DataError)
+
+    def _column_error(
+        self, count: int, line_number: int, num_columns: int, needed: int
+    ) -> DataError:
+        message = f"{count} {self.separation} column{'s' if count != 1 else ''}, but "
+        if line_number > 1:
+            message += f"line 1 has {num_columns}"
+            hint = self.separation_hint
+        elif count > num_columns:
+            message += f"{num_columns} are expected"
+            hint = f"name the two that count with {_COLUMN_OPTIONS}"
+        else:
+            message += f"column {needed} is needed"
+            hint = f"give {_COLUMN_OPTIONS}, or {self.separation_hint}"
+        return DataError(f"{display_name(self.path)}:{line_number}", message, hint)
+
+    @override
+    def locate(self, row: int) -> str:
+        return super().locate(row + self._has_header)
+
+    @override
+    def describe(self) -> str:
+        return f"{display_name(self.path)}, columns {self.source_column} and {self.target_column}"
+
+
+class TSVConfig(TableConfig):
+    """A file of tab-separated columns without quoting."""
+
+    type: Literal["tsv"] = "tsv"
+
+    separation = "tab-separated"
+    separation_hint = "look for lost or added tabs; a text must not contain any"
+
+    @override
+    def _rows(self) -> Iterator[tuple[int, list[str]]]:
+        for line_number, line in enumerate(nonempty_lines(self.path), start=1):
+            yield line_number, line.split("\t")
+
+
+class CSVConfig(TableConfig):
+    """A file of comma-separated columns, in quotation marks where a text contains a comma."""
+
+    type: Literal["csv"] = "csv"
+    delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
+    """What separates the columns."""
+
+    row_name = "row"  # a text may have more than one line
+    separation = "comma-separated"
+    separation_hint = (
+        "put texts that contain commas in quotation marks; another separator: `delimiter: ';'`"
+    )
+
+    @override
+    def _rows(self) -> Iterator[tuple[int, list[str]]]:
+        lines = (f"{line}\n" for line in nonempty_lines(self.path))
+        reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
+        line_number, blank_line = 1, 0
+        while True:
+            try:
+                row = next(reader, None)
+            except csv.Error as error:
+                message = f"unbalanced quotation marks in the row that starts here ({error})"
+                hint = 'write quotation marks inside a text twice, as in """Yes"", she said."'
+                location = f"{display_name(self.path)}:{line_number}"
+                raise DataError(location, message, hint) from None
+            if row is None:
+                return
+            if row and blank_line:  # only at the end of the file are they nothing
+                yield blank_line, []
+            elif row:
+                yield line_number, row
+            else:
+                blank_line = blank_line or line_number
+            line_number = reader.line_num + 1
+
+
+class JSONLConfig(PairFileConfig):
+    """A file with a JSON object on each line."""
+
+    type: Literal["jsonl"] = "jsonl"
+    source_column: str = "source"
+    """Key of the source texts; `translation.fr` for the key `fr` of the object `translation`."""
+    target_column: str = "target"
+    """Key of the target texts."""
+
+    @override
+    def stream(self) -> Iterator[Pair]:
+        columns = self.source_column, self.target_column
+        example = json.dumps(dict.fromkeys(columns, "..."), ensure_ascii=False)
+        hint = f"each line must be an object such as {example}"
+        for line_number, line in enumerate(nonempty_lines(self.path, MAX_BYTES), start=1):
+            location = f"{display_name(self.path)}:{line_number}"
+            try:
+                record = parse_json(line)
+            except json.JSONDecodeError as error:
+                message = f"not JSON at column {error.colno}: {error.msg}"
+                raise DataError(location, message, hint) from None
+            except ValueError:
+                message = "JSON with a number too long, or nested too deep"
+                raise DataError(location, message, hint) from None
+            message = f"not an object but {_type_name(record)}"
+            check(isinstance(record, dict), location, message, hint, DataError)
+            yield Pair(*(_get_text(record, column, location) for column in columns))
+
+    @override
+    def describe(self) -> str:
+        return f"{display_name(self.path)}, keys {self.source_column!r} and {self.target_column!r}"
+
+
+class ParquetConfig(PairFileConfig):
+    """A Parquet file; needs the extra `parquet` (pyarrow)."""
+
+    type: Literal["parquet"] = "parquet"
+    source_column: PositiveInt | str = "source"
+    """Column of the source texts: its name, or its number, counted from 1; `translation.fr` for
+    the field `fr` of the column `translation`."""
+    target_column: PositiveInt | str = "target"
+    """Column of the target texts: its name, or its number, counted from 1."""
+
+    row_name = "row"
+
+    @override
+    def stream(self) -> Iterator[Pair]:
+        location = display_name(self.path)
+        try:
+            parquet, errors = import_module("pyarrow.parquet"), import_module("pyarrow").lib
+        except ImportError:
+            message = "reading Parquet needs the package pyarrow"
+            hint = "install it with: pip install 'heedful[parquet]'"
+            raise DataError(location, message, hint) from None
+        row = -1
+        try:
+            with open_file(self.path) as stream:
+                file = parquet.ParquetFile(stream)
+                names = file.schema_arrow.names
+                columns = [
+                    self._column_name(column, names)
+                    for column in (self.source_column, self.target_column)
+                ]
+                batches = file.iter_batches(columns=[_top_level(name, names) for name in columns])
+                records = chain.from_iterable(batch.to_pylist() for batch in batches)
+                for row, record in enumerate(records):
+                    texts = (_get_text(record, name, self.locate(row)) for name in columns)
+                    yield Pair(*texts)
+        except errors.ArrowException as error:
+            message = f"cannot be read as Parquet ({str(error).splitlines()[0]})"
+            raise DataError(location, message, "copy or download the file again") from None
+        except OSError as error:
+            raise read_error(self.path, error) from None
+        check(row >= 0, location, "contains no rows", "give a file with text in it", DataError)
+
+    def _column_name(self, column: int | str, names: Sequence[str]) -> str:
+        location, hint = display_name(self.path), f"give {_COLUMN_OPTIONS}; columns found: "
+        if isinstance(column, str):
+            message = f"no column is called {column!r}{did_you_mean(column, names)}"
+            found = _top_level(column, names) in names
+            check(found, location, message, hint + ", ".join(names), DataError)
+            return column
+        message = f"there is no column {column}"
+        check(column <= len(names), location, message, hint + ", ".join(names), DataError)
+        return names[column - 1]
+
+    @override
+    def describe(self) -> str:
+        return f"{display_name(self.path)}, columns {self.source_column} and {self.target_column}"
+
+
+PAIR_SOURCES = (
+    ParallelFilesConfig,
+    TSVConfig,
+    CSVConfig,
+    JSONLConfig,
+    ParquetConfig,
+    SyntheticPairsConfig,
+)
+PairSourceConfig = Annotated[
+    ParallelFilesConfig
+    | TSVConfig
+    | CSVConfig
+    | JSONLConfig
+    | ParquetConfig
+    | SyntheticPairsConfig,
+    Field(discriminator="type"),
+]
+
+
+def _top_level(column: str, names: Sequence[str]) -> str:
+    return column if column in names else column.partition(".")[0]
+
+
+def _get_text(record: Mapping[str, Any], key: str, location: str) -> str:
+    """Return the text of a key, or of a path of keys such as `translation.fr`."""
+    value: Any = record
+    for part in [key] if key in record else key.split("."):
+        keys = value if isinstance(value, dict) else {}
+        if part not in keys:
+            message = f"no key is called {key!r}{did_you_mean(part, keys)}"
+            found = ", ".join(sorted(keys)) or "none"
+            raise DataError(location, message, f"give {_COLUMN_OPTIONS}; keys found: {found}")
+        value = value[part]
+    message = f"the value of {key!r} is {_type_name(value)}, not a string"
+    hint = "every value must be a text; convert or remove the others"
+    check(isinstance(value, str), location, message, hint, DataError)
+    check_no_surrogates(value, location=f"{location}, {key}")
+    return value
+
+
+def _type_name(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    names = {dict: "an object", list: "an array", str: "a string", type(None): "null"}
+    return names.get(type(value), "bytes" if isinstance(value, bytes) else "a number")
