@@ -61,8 +61,8 @@ test-extras: $(EXTRAS) ## Install the optional packages and run their tests
 	@$(BIN)/pytest -m extras
 
 $(EXTRAS): $(READY)
-	@echo "Installing the trackers TensorBoard, MLflow and wandb ..."
-	@$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev,track]'
+	@echo "Installing TensorBoard, MLflow, wandb and pyarrow ..."
+	@$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev,track,parquet]'
 	@touch $@
 
 test-all: setup $(EXTRAS) ## Run every test; GPU tests are skipped without a GPU
@@ -87,7 +87,7 @@ constraints: setup ## Resolve newer versions of everything but torch and write c
 	@mkdir -p .setup
 	@$(BIN)/python -m pip install --isolated --quiet --dry-run --ignore-installed \
 	  --report .setup/resolved.json "$$(grep '^torch==' constraints.txt)" \
-	  hatchling editables setuptools '.[dev,track]'
+	  hatchling editables setuptools '.[dev,track,parquet]'
 	@$(BIN)/python tools/write_constraints.py .setup/resolved.json
 	@echo "Wrote constraints.txt. Now: make check test"
 

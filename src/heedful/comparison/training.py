@@ -35,18 +35,20 @@ SIZES = {"train": 100_000, "dev": 500, "test": 1000}
 """Number of pairs or lines of a built-in corpus."""
 
 _COMPRESSION_SUFFIXES = ("", ".gz", ".xz")
-_SYNTHETIC_TYPES = {"pairs": "synthetic", "lines": "synthetic-text"}
+_SYNTHETIC_TYPES = {"pairs": "synthetic", "texts": "synthetic", "lines": "synthetic-text"}
+_PAIR_LAYOUTS = [
+    ("parallel-files", {"source": "source", "target": "target"}),
+    ("parallel-files", {"source": "src", "target": "tgt"}),
+    *((suffix, {"path": suffix}) for suffix in ("tsv", "csv", "jsonl", "parquet")),
+]
 _FOLDER_LAYOUTS: Mapping[str, Sequence[tuple[str, Mapping[str, str]]]] = {
-    "pairs": [
-        ("parallel-files", {"source": "source", "target": "target"}),
-        ("parallel-files", {"source": "src", "target": "tgt"}),
-        ("tsv", {"path": "tsv"}),
-        ("jsonl", {"path": "jsonl"}),
-    ],
+    "pairs": _PAIR_LAYOUTS,
+    "texts": _PAIR_LAYOUTS,
     "lines": [("text", {"path": "txt"})],
 }
 """By format of the examples: types of data sources, and suffixes of their files."""
-_EXPECTED_FILES = {"pairs": "train.source and train.target, or train.tsv", "lines": "train.txt"}
+_EXPECTED_PAIRS = "train.source and train.target, or train.tsv"
+_EXPECTED_FILES = {"pairs": _EXPECTED_PAIRS, "texts": _EXPECTED_PAIRS, "lines": "train.txt"}
 
 
 class Dataset(NamedTuple):

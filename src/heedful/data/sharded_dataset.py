@@ -3,7 +3,7 @@
 tokenizers/        the tokenizers
 shard-00000/ ...   the tokens, each shard with a manifest
 held-out.jsonl     the dev examples, unless the recipe names others
-duplicates.bin      which pairs are duplicates, if these are dropped
+duplicates.bin     which pairs are duplicates
 manifest.json      settings and SHA-256 of all of it
 
 Invariant: a shard is written completely or not at all, and memory does not grow with the corpus.

@@ -289,12 +289,17 @@ class TrainingJob:
 
     def is_validation_due(self) -> bool:
         """Return whether a validation follows the last step; to be called after each."""
-        step, interval = self.trainer.step, self.config.validate_every
-        if interval is not None:
-            return step % interval == 0
-        due = int(NUM_VALIDATIONS * self.limits.fraction_done(step, self.progress))
+        step, epoch = self.trainer.step, self.progress.cursor.epoch
+        interval, epochs = self.config.validate_every, self.config.validate_every_epochs
+        if interval is None:
+            due = int(NUM_VALIDATIONS * self.limits.fraction_done(step, self.progress))
+        else:
+            due = epoch // epochs if epochs else 0
         is_due, self._num_validations_due = due > self._num_validations_due, due
-        return is_due
+        if interval is None:
+            return is_due
+        is_shorter = epochs is not None and step * epochs < interval * epoch  # than the interval
+        return step % interval == 0 or (is_due and is_shorter)
 
     def validate(self) -> ValidationResult:
         """Evaluate on the dev data, and save the weights if they are the best so far."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from heedful.tasks.command_line import FileOptions, Files, Split
     from heedful.tasks.task import Task
 
+VALIDATE_EVERY_EPOCHS = 10  # of small files
 TASKS = {
     "translation": "heedful.tasks.translation",
     "language-modeling": "heedful.tasks.language_modeling",
@@ -65,7 +66,8 @@ def all_file_options() -> list[FileOptions]:
 def file_overrides(files: Mapping[Split, Files]) -> list[str]:
     """Return the recipe overrides that name these files.
 
-    Training files replace all data of the recipe: its dev and test data are of other texts.
+    Training files replace all data of the recipe: its dev and test data are of other texts, and
+    its interval of validations fits another size.
     """
     settings: dict[Split, dict[str, Any] | None] = {
         split: setting
@@ -74,9 +76,11 @@ def file_overrides(files: Mapping[Split, Files]) -> list[str]:
         if (setting := options.data_setting(split_files, split))
     }
     check_columns(settings.values(), files)
+    overrides = []
     if "train" in settings:
+        overrides.append(f"training.validate_every_epochs={VALIDATE_EVERY_EPOCHS}")
         settings = {"dev": None, "test": None, **settings}
-    return [f"data.{split}={json.dumps(setting)}" for split, setting in settings.items()]
+    return overrides + [f"data.{split}={json.dumps(data)}" for split, data in settings.items()]
 
 
 def check_columns(settings: Iterable[Any], files: Mapping[Split, Files]) -> None:

@@ -36,6 +36,9 @@ class TrainingConfig(BaseConfig):
     """Metric of the task that selects the best checkpoint and that `patience` watches."""
     validate_every: Annotated[PositiveInt | None, "execution"] = 500
     """Steps between validations; each also saves a checkpoint. If null, ten are spread evenly."""
+    validate_every_epochs: Annotated[PositiveInt | None, "execution"] = None
+    """Epochs between validations where they take fewer steps than `validate_every`. With files on
+    the command line it is 10, so that small data is validated on before it is learned by heart."""
     max_eval_samples: Annotated[PositiveInt, "execution"] = 500
     """Maximum number of dev examples to decode for metrics such as bleu."""
     num_logged_samples: Annotated[NonNegativeInt, "execution"] = 3

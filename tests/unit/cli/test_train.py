@@ -196,6 +196,24 @@ def test_dev_pairs_are_read_with_the_same_columns(capsys, monkeypatch, own_pairs
     assert "train: 60 of 60 pairs kept\ndev: 4 of 4 pairs kept\n" in printed
 
 
+@pytest.mark.parametrize(
+    ("settings", "steps"),
+    [
+        (["--set", "training.validate_every=500"], [10, 20, 25]),
+        (["--set", "training.validate_every=4"], [4, 8, 12, 16, 20, 24, 25]),
+        (["--set", "training.validate_every_epochs=null"], [25]),
+    ],
+)
+def test_small_data_is_validated_every_ten_epochs(capsys, monkeypatch, own_pairs, settings, steps):
+    one_batch = ["--batch-tokens", "10000", "--steps", "25", *settings]
+    files = "--source", "train.fr", "--target", "train.en"
+    ended = heedful(capsys, monkeypatch, "train", "reverse-tiny", *files, *one_batch)
+    assert ended.code == 0, ended.err
+    lines = Path("runs/reverse-tiny/metrics.jsonl").read_text().splitlines()
+    records = [record for record in map(json.loads, lines) if record["type"] == "validation"]
+    assert [record["step"] for record in records] == steps
+
+
 def test_same_file_on_both_sides_is_warned_of(capsys, monkeypatch, own_pairs):
     printed, _ = train_on(capsys, monkeypatch, "--source", "train.fr", "--target", "train.fr")
     assert "warning: source and target are the same file, train.fr: the model learns to copy\n" in (

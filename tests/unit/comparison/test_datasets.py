@@ -64,6 +64,7 @@ def test_lm_batching_of_the_dataset_is_used_if_set(tmp_path):
             ["parallel-files", None, "parallel-files"],
         ),
         (["train.tsv.gz", "dev.jsonl"], ["tsv", "jsonl", None]),
+        (["train.csv", "test.parquet"], ["csv", None, "parquet"]),
         (["train.src.xz", "train.tgt.xz", "train.tsv"], ["parallel-files", None, None]),
     ],
 )

@@ -55,6 +55,16 @@ def test_every_line_gives_one_line(translate):
     assert [outputs[index] for index in (0, 1, 2, 5)] == ["a b", "", "c d e", "f"]
 
 
+def test_windows_files_are_translated_like_unix_files(translate, tmp_path):
+    lines = ["a b c", "", "d e"]
+    (tmp_path / "unix").write_text("\n".join(lines) + "\n")
+    windows = "\ufeff" + "\r\n".join(lines) + "\r\n"
+    (tmp_path / "windows").write_bytes(windows.encode())
+    expected = translate(tmp_path / "unix").out
+    assert translate(tmp_path / "windows").out == translate(stdin=windows).out == expected
+    assert expected.count("\n") == 3
+
+
 def test_file_may_be_compressed(translate, tmp_path):
     (tmp_path / "in.txt").write_text("a b\nc\n")
     with gzip.open(tmp_path / "in.txt.gz", "wt") as file:
