@@ -137,7 +137,7 @@ def test_token_folder_and_filtered_pairs_are_logged(tmp_path):
     whole = Console(file=io.StringIO(), width=1000)
     pairs(tmp_path, settings[1], run="whole", console=whole)
     reports = [line for line in lines if line.startswith(("train:", "dev:"))]
-    assert len(reports) == 4
+    assert len(reports) == 5
     assert set(reports) <= set(whole.file.getvalue().splitlines())
 
 
