@@ -193,8 +193,8 @@ def test_batch_of_padding_gives_zeros(gating, training):
 
 
 def test_token_without_experts_passes_the_sublayer():
-    sublayer = MoESublayerConfig(num_experts=4, gating="strictly-balanced").build(
-        size=3, dropout=0.0
+    sublayer = MoESublayerConfig(num_experts=4, gating="strictly-balanced").build_after(
+        1, 2, size=3, dropout=0.0
     )
     torch.nn.init.constant_(sublayer.experts.gate.threshold, 1.0)  # no value is above it
     inputs = torch.randn(2, 3, 3)

@@ -280,6 +280,6 @@ def test_half_precision_is_kept_and_finite(dtype, training):
 
 
 def test_expert_has_the_papers_number_of_parameters():
-    sublayer = MoESublayerConfig(num_experts=4).build(size=512, dropout=0.1)
+    sublayer = MoESublayerConfig(num_experts=4).build_after(1, 2, size=512, dropout=0.1)
     first = sublayer.experts.experts[0]
     assert sum(weight.numel() for weight in first.parameters()) == 512 * 1024 + 1024 * 512
