@@ -43,8 +43,15 @@ def load(
 def train(
     recipe: str, output_dir: str | Path, *, overrides: Sequence[str] = (), device: str = "auto"
 ) -> TrainingResult:
-    """Train a recipe, by name or file; `overrides` such as "training.max_steps=500" change it."""
+    """Train a recipe, by name or file; `overrides` such as "training.max_steps=500" change it.
+
+    Ctrl-C raises KeyboardInterrupt after a checkpoint is saved; the same call resumes.
+    """
     from heedful.experiment import load_training_recipe
     from heedful.experiment import train as train_into
 
-    return train_into(load_training_recipe(recipe, overrides, device), output_dir, device=device)
+    config = load_training_recipe(recipe, overrides, device)
+    result = train_into(config, output_dir, device=device)
+    if not result.stop_reason:
+        raise KeyboardInterrupt(f"{output_dir}: saved at step {result.step}; the same call resumes")
+    return result

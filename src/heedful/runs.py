@@ -6,7 +6,9 @@
     manifest.json        versions, and the SHA-256 of each file above
     metrics.jsonl        training and validation metrics, one line each
     samples.jsonl        predictions for a few dev examples at each validation
+    train.log            what training printed, with the time
     checkpoints/         training states to resume from, one folder per step
+    token-cache/         tokens of small data, for resuming
     bad-steps/           debug data of non-finite steps
 
 Invariant: nothing is pickled, and a missing or altered file is reported before it is used.

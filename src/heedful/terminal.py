@@ -30,6 +30,9 @@ Overrides = Annotated[
 BeamSize = Annotated[
     int | None, Option(min=1, help="beam size; 1 is greedy", show_default="the recipe's")
 ]
+Quiet = Annotated[
+    bool, Option("--quiet", "-q", help="print only errors and, at the end, the result")
+]
 AsJSON = Annotated[bool, Option("--json", help="print JSON")]
 
 
@@ -57,11 +60,11 @@ def handle_stdout_errors() -> Iterator[None]:
         raise
 
 
-def stderr_console() -> Console:
+def stderr_console(*, quiet: bool = False) -> Console:
     """Return a console for messages; results go to standard output."""
     from rich.console import Console
 
-    return Console(stderr=True)
+    return Console(stderr=True, quiet=quiet)
 
 
 def with_progress(

@@ -14,7 +14,7 @@ from heedful.cli.options import SHORTCUTS, check_dev_files, with_file_options, w
 from heedful.errors import check
 from heedful.tasks.command_line import Files, Split
 from heedful.tasks.registry import file_overrides
-from heedful.terminal import Device, Overrides, parse_bytes, program_name, stderr_console
+from heedful.terminal import Device, Overrides, Quiet, parse_bytes, program_name, stderr_console
 
 RecipeName = Annotated[str, Argument(help="recipe name (see `heedful recipes`) or .yaml file")]
 DEFAULT_RECIPE = "default"
@@ -50,8 +50,11 @@ def train(
     report_to: ReportTo = None,
     auto_find_batch_size: AutoFindBatchSize = False,
     memory_limit: MemoryLimit = None,
+    quiet: Quiet = False,
 ) -> None:
     """Train a model. The same command resumes an interrupted run.
+
+    What is printed is also in RUN/train.log.
 
     Ctrl-C, SIGTERM or SIGUSR1 saves a checkpoint and exits with code 0, or 143 if saving failed.
     Too many non-finite losses in a row exit with code 3. To train a finished run further, raise
@@ -82,7 +85,7 @@ def train(
         config,
         folder,
         device=device,
-        console=stderr_console(),
+        console=stderr_console(quiet=quiet),
         report_to=[tracker.value for tracker in report_to or []],
         auto_find_batch_size=auto_find_batch_size or memory_limit is not None,
         memory_limit=None if memory_limit is None else parse_bytes(memory_limit),
@@ -117,6 +120,7 @@ def prepare(
     num_workers: TokenizingProcesses = None,
     shard_size: ShardSize = None,
     overrides: Overrides = None,
+    quiet: Quiet = False,
 ) -> None:
     """Tokenize data that is larger than memory, once.
 
@@ -150,7 +154,7 @@ def prepare(
         prepared = build_prepared_dataset(
             config,
             output_dir,
-            stderr_console(),
+            stderr_console(quiet=quiet),
             tokenizers=tokenizers,
             workers=num_workers,
             shard_size=shard_size or SHARD_SIZE,

@@ -15,11 +15,12 @@ from rich.console import Console
 from heedful.config import differences
 from heedful.data import dataset_builder, sharded_dataset
 from heedful.data.dataset_builder import folder_digest, rows_between
-from heedful.data.examples import Corpus
+from heedful.data.examples import CHUNK_SIZE, Corpus
 from heedful.data.filtering import FilterConfig
 from heedful.data.mixing import MixtureConfig
 from heedful.data.sharded_dataset import TOKENIZER_FOLDER, PreparedDataConfig, PreparedDataset
 from heedful.errors import ConfigError, DataError, check
+from heedful.experiment.token_cache import CachedTokens, TokenCache
 from heedful.recipes import Recipe
 from heedful.runs import Run
 from heedful.tasks.task import DataModule, TrainData, VocabSizes
@@ -39,6 +40,12 @@ def require_training_data(recipe: Recipe) -> Any:
 def load_data(recipe: Recipe, run: Run, console: Console) -> DataModule:
     """Load the data of a recipe; a new run trains its tokenizers on it."""
     data, train = recipe.data, require_training_data(recipe)
+    if not isinstance(train, PreparedDataConfig):
+        cache = TokenCache(recipe, run, _training_sources(recipe))
+        if (tokens := cache.load()) is not None:
+            print_line(console, f"using the tokens in {cache.folder}: the files are unchanged")
+            dev = tokens.held_out or Corpus(data.dev.read(), data.dev.locate)
+            return _build_data_module(recipe, run, dev, console, lambda _: tokens.train)
     print_line(console, f"reading {train.describe()}")
     if isinstance(train, PreparedDataConfig):
         prepared = open_prepared_dataset(recipe, train)
@@ -46,8 +53,8 @@ def load_data(recipe: Recipe, run: Run, console: Console) -> DataModule:
     print_source_warnings(recipe, console)
     folder, max_examples = run.folder / TOKENS_FOLDER, data.max_in_memory_examples
     if not folder.exists():
-        with console.status("reading the data"):
-            corpora = _read_if_small(recipe, max_examples)
+        with ProgressReporter(console) as on_progress:
+            corpora = _read_if_small(recipe, max_examples, on_progress)
         if corpora is not None:
             return _build_in_memory(recipe, run, corpora, console)
         unit = recipe.task.example_format.name
@@ -91,12 +98,19 @@ def _build_data_module(
     return data_module
 
 
-def _read_if_small(recipe: Recipe, max_examples: int) -> list[list[Any]] | None:
+def _read_if_small(
+    recipe: Recipe, max_examples: int, on_progress: ProgressReporter
+) -> list[list[Any]] | None:
     """Read the examples of each source; return None if there are more than `max_examples`."""
     corpora: list[list[Any]] = []
     for source in _training_sources(recipe):
-        remaining = max_examples - sum(map(len, corpora))
-        corpora.append(list(islice(source.stream(), remaining + 1)))
+        num_read = sum(map(len, corpora))
+        remaining = max_examples - num_read
+        corpora.append([])
+        stream = islice(source.stream(), remaining + 1)
+        while examples := list(islice(stream, CHUNK_SIZE)):
+            corpora[-1] += examples
+            on_progress("reading", num_read + len(corpora[-1]), None)
         if len(corpora[-1]) > remaining:
             return None
     return corpora
@@ -106,6 +120,11 @@ def _build_in_memory(
     recipe: Recipe, run: Run, examples: list[list[Any]], console: Console
 ) -> DataModule:
     corpora, dev = _split_dev(recipe, examples, console)
+    sources, held_out = _training_sources(recipe), None if recipe.data.dev else dev
+    num_examples = sum(len(corpus.examples) for corpus in corpora)
+    split = f", {len(held_out.examples):,} more held out for validation" if held_out else ""
+    name = recipe.task.example_format.name
+    print_line(console, f"read {num_examples:,} {name} to train on{split}")
     if not run.exists:
         with console.status("training the tokenizers"):
             joined = [example for corpus in corpora for example in corpus.examples]
@@ -114,7 +133,10 @@ def _build_in_memory(
 
     def tokenize(tokenizers: TokenizerPair) -> TrainData:
         with console.status("tokenizing"):
-            return recipe.task.tokenize_train(recipe, tokenizers, corpora)
+            train = recipe.task.tokenize_train(recipe, tokenizers, corpora)
+        cache, tokens = TokenCache(recipe, run, sources), CachedTokens(train, held_out)
+        cache.save(tokens, log=lambda line: print_line(console, line))
+        return train
 
     return _build_data_module(recipe, run, dev, console, tokenize)
 

@@ -5,6 +5,7 @@ import os
 import platform
 import shlex
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -196,3 +197,33 @@ def handle_stop_signals(
     finally:
         for number, handler in previous_handlers.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def notify_on_signal(notify: Callable[[int], None]) -> Iterator[None]:
+    """Call `notify` in a thread with each signal that has a handler, as soon as it arrives.
+
+    The handler itself runs only when an operation of the main thread ends: a backward pass may
+    take seconds. In other threads than the main one nothing happens.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    previous_descriptor = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+
+    def watch() -> None:
+        while number := reader.recv(1)[0]:
+            notify(number)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(previous_descriptor)
+        writer.send(b"\0")
+        thread.join()
+        reader.close()
+        writer.close()

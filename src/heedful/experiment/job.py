@@ -38,7 +38,7 @@ from heedful.training.callbacks import Callback, MetricsLogger, StepMetrics, Val
 from heedful.training.checkpoints import CheckpointManager, Snapshot
 from heedful.training.distributed import SINGLE_PROCESS, DistributedContext
 from heedful.training.optim import LRSchedule
-from heedful.training.progress import print_line, show_progress
+from heedful.training.progress import print_line, print_samples, show_progress
 from heedful.training.state import TrainingLimits, TrainingProgress
 from heedful.training.trackers import build_tracker_callbacks
 from heedful.training.trainer import GradientClipper, MixedPrecision, Trainer
@@ -49,6 +49,10 @@ BAD_STEPS_FOLDER = "bad-steps"
 NUM_VALIDATIONS = 10  # if `validate_every` is null
 PLAN_SECONDS, PLAN_FRACTION = 60, 0.1  # after which the speed is known
 MAX_DEBUG_DUMPS = 10  # per run; the first ones tell the most
+FIRST_VALIDATION_SECONDS = 60.0
+_FIRST_VALIDATION_FRACTION = 0.1  # of training.max_minutes, if that is earlier
+_MAX_SHOWN_EXAMPLES = 200  # decoded for metrics that are only shown
+_MAX_DECODING_FRACTION = 0.1  # of the training time, for these metrics
 
 
 class NonFiniteError(HeedfulError):
@@ -163,6 +167,7 @@ class TrainingJob:
         self._is_plan_logged = False
         self._num_validations_due = 0  # if they are spread over the limits
         self._unsaved_best: tuple[int, Mapping[str, Tensor]] | None = None  # step and weights
+        self._decoding_seconds: list[float] = []  # for metrics that are only shown
         self.stop_requested: Callable[[], bool] = lambda: False
 
     def start(self) -> None:
@@ -281,11 +286,12 @@ class TrainingJob:
         check(count < self.config.max_nonfinite_steps, location, message, hint, NonFiniteError)
         self.log(f"{location}: {metrics.skip_reason}; the step was skipped{dump}")
 
-    def agree(self, limit: str, /) -> tuple[str, bool]:
-        """Return the limit reached on any rank, and whether any rank was asked to stop."""
-        flags = bool(limit), self.stop_requested()
-        is_reached, is_interrupted = self.dist_context.all_reduce_any(*flags)
-        return limit or ("another rank has reached a limit" if is_reached else ""), is_interrupted
+    def agree(self, limit: str, /) -> tuple[str, bool, bool]:
+        """Return what any rank finds: the limit reached, a signal to stop, an early validation."""
+        flags = bool(limit), self.stop_requested(), self._is_early_validation_due()
+        is_reached, is_interrupted, is_early = self.dist_context.all_reduce_any(*flags)
+        limit = limit or ("another rank has reached a limit" if is_reached else "")
+        return limit, is_interrupted, is_early
 
     def is_validation_due(self) -> bool:
         """Return whether a validation follows the last step; to be called after each."""
@@ -301,20 +307,37 @@ class TrainingJob:
         is_shorter = epochs is not None and step * epochs < interval * epoch  # than the interval
         return step % interval == 0 or (is_due and is_shorter)
 
-    def validate(self) -> ValidationResult:
-        """Evaluate on the dev data, and save the weights if they are the best so far."""
+    def _is_early_validation_due(self) -> bool:
+        """Whether nothing was validated in the first minute or tenth of the time budget."""
+        progress, seconds = self.progress, FIRST_VALIDATION_SECONDS
+        if progress.scores or progress.has_early_validation:
+            return False
+        if self.config.max_minutes is not None:
+            seconds = min(seconds, _FIRST_VALIDATION_FRACTION * 60 * self.config.max_minutes)
+        return progress.seconds >= seconds
+
+    def validate(self, *, is_early: bool = False) -> ValidationResult:
+        """Evaluate on the dev data, and save the weights if they are the best so far.
+
+        An early validation counts neither for early stopping and learning-rate schedules nor as the
+        best later: its step depends on the speed of the machine.
+        """
         step, progress, metric = self.trainer.step, self.progress, self.config.metric_for_best_model
         with self.trainer.averaged_parameters():
             with self.dist_context.summon_full_params(self.trainer.model):
                 scores = self._dev_scores(metric)
                 num_samples = self.config.num_logged_samples
                 is_main = self.dist_context.is_main_process
-                samples = self.dev_evaluator.sample_predictions(num_samples) if is_main else []
+                has_samples = is_main and not self.stop_requested()
+                samples = self.dev_evaluator.sample_predictions(num_samples) if has_samples else []
             sign = -1 if self.task.metrics[metric].higher_is_better else 1
             # NaN is the worst score; the first weights are the best, whatever they score.
             score = math.inf if math.isnan(scores[metric]) else sign * scores[metric]
             is_best = not progress.scores or score < progress.best_score
-            progress.scores.append(score)
+            if is_early:
+                progress.has_early_validation = True
+            else:
+                progress.scores.append(score)
             if is_best:
                 state_dict = self.dist_context.full_state_dict(self.trainer.model)
                 self._unsaved_best = (step, state_dict) if is_main else None
@@ -324,6 +347,7 @@ class TrainingJob:
                 self._unsaved_best = step, copies
         best = "" if is_best else f"  (best {metric} so far: {sign * progress.best_score:.4f})"
         self.log(f"step {step}: {self.task.format_metrics(scores)}{best}")
+        print_samples(self.console, samples)
         self._write(lambda: self.run.append_samples(step, samples))
         seconds = time.monotonic() - self.start_time
         return ValidationResult(step, seconds, scores, is_best, samples)
@@ -350,12 +374,26 @@ class TrainingJob:
                 device=self.device,
                 dist_context=self.dist_context,
             )
+        decoded: dict[str, float] = {}
+        if self.dist_context.is_main_process:
+            decoded = self._decoded_scores([] if metric in scores else [metric])
         if metric not in scores:
-            score = 0.0
-            if self.dist_context.is_main_process:
-                score = self.dev_evaluator.compute_scores([metric])[metric]
-            summed = self.dist_context.all_reduce(torch.tensor(score, dtype=torch.float64))
-            scores[metric] = summed.item()
+            score = torch.tensor(decoded.get(metric, 0.0), dtype=torch.float64)
+            scores[metric] = self.dist_context.all_reduce(score).item()
+        return {**scores, **decoded}
+
+    def _decoded_scores(self, required: Sequence[str]) -> dict[str, float]:
+        """Return metrics of outputs: the required ones, and others while they take little time."""
+        shown = self.config.validation_metrics
+        names = [*required, *(self.task.validation_metrics if shown is None else shown)]
+        if required:
+            return self.dev_evaluator.compute_scores(names)
+        start, spent = time.monotonic(), self._decoding_seconds
+        max_seconds = _MAX_DECODING_FRACTION * (start - self.start_time)
+        if self.stop_requested() or sum([*spent, *spent[-1:]]) > max_seconds:
+            return {}
+        scores = self.dev_evaluator.compute_scores(names, max_examples=_MAX_SHOWN_EXAMPLES)
+        spent.append(time.monotonic() - start)
         return scores
 
     def _save_best_weights(self) -> None:

@@ -5,6 +5,7 @@ change on resume; that is how a finished run is extended. A run that was interru
 takes the same steps, and validates and saves at the same steps, as one that was not.
 """
 
+import signal
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from itertools import islice
@@ -16,7 +17,12 @@ from heedful.config import differences, fields_with_role
 from heedful.errors import ConfigError, RunError, StorageError, check
 from heedful.experiment.batch_size import with_largest_batch_size, with_saved_batch_size
 from heedful.experiment.data_modules import load_data, require_training_data
-from heedful.experiment.environment import InterruptedUnsavedError, handle_stop_signals
+from heedful.experiment.environment import (
+    STOP_SIGNALS,
+    InterruptedUnsavedError,
+    handle_stop_signals,
+    notify_on_signal,
+)
 from heedful.experiment.flops import check_trainable
 from heedful.experiment.job import BAD_STEPS_FOLDER, TrainingJob
 from heedful.recipes import Recipe
@@ -26,10 +32,11 @@ from heedful.training.callbacks import Callback
 from heedful.training.checkpoints import CheckpointManager, Snapshot
 from heedful.training.config import TrainingConfig
 from heedful.training.distributed import init_distributed
-from heedful.training.progress import print_line
+from heedful.training.progress import log_line, log_to_file, print_line
 from heedful.training.state import ResumableBatches, TrainingResult, finished_progress
 from heedful.training.trackers import check_trackers
 
+LOG_FILE = "train.log"
 _RESUMABLE_SETTINGS = (
     "info",
     "decoding",
@@ -64,6 +71,7 @@ def train(
             console = console or Console(stderr=True)
             stack.enter_context(lock_folder(run.folder))
             clean_up_interrupted(run.folder, run.folder / BAD_STEPS_FOLDER)
+            stack.enter_context(log_to_file(run.folder / LOG_FILE))
         else:
             console = Console(quiet=True)
 
@@ -74,6 +82,8 @@ def train(
             recipe = with_saved_batch_size(recipe, run)
         checkpoints = CheckpointManager(run.checkpoints, recipe.training.checkpoints, log)
         stack.callback(checkpoints.close)
+        notice = StopNotice(log)
+        stack.enter_context(notify_on_signal(notice))
         if dist_context.is_main_process and run.exists:
             check_resume_compatible(run, recipe, log)
         snapshot = dist_context.main_process_first(lambda: _find_snapshot(run, recipe, checkpoints))
@@ -94,11 +104,35 @@ def train(
             device=local_device,
             console=console,
         )
-        return _run_job(job, snapshot, report_to)
+        return _run_job(job, snapshot, report_to, notice)
+
+
+class StopNotice:
+    """Logs a line for each signal to stop; there is something to save once `job` is set."""
+
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self._log = log
+        self._is_stopping = False
+        self.job: TrainingJob | None = None
+
+    def __call__(self, number: int) -> None:
+        """Log what happens now."""
+        if number not in STOP_SIGNALS:
+            return
+        if self.job is None:
+            if not self._is_stopping:  # worker processes may report the same signal
+                self._log("stopping before the first step: there is nothing to save")
+        elif self._is_stopping:
+            self._log("stopping without saving")
+        else:
+            again = "press again" if number == signal.SIGINT else "a second signal is needed"
+            saving = f"finishing step {self.job.trainer.step}, saving a checkpoint"
+            self._log(f"{saving}; {again} to stop without saving")
+        self._is_stopping = True
 
 
 def _run_job(
-    job: TrainingJob, snapshot: Snapshot | None, report_to: Sequence[str]
+    job: TrainingJob, snapshot: Snapshot | None, report_to: Sequence[str], notice: StopNotice
 ) -> TrainingResult:
     if snapshot is None:
         job.start()
@@ -106,12 +140,16 @@ def _run_job(
         job.resume(snapshot)
     batches = job.data_module.train_batches(job.progress.cursor)
     with handle_stop_signals() as job.stop_requested, job.callbacks(report_to) as callbacks:
+        notice.job = job
         try:
-            return run_training(job, batches, callbacks)
+            result = run_training(job, batches, callbacks)
+            end = result.stop_reason or "saved; training was interrupted"
+            log_line(f"step {result.step}: {end}")
         except StorageError as error:
             if job.stop_requested():
                 raise InterruptedUnsavedError(error.location, error.message, error.hint) from error
             raise
+        return result
 
 
 def run_training(
@@ -130,17 +168,19 @@ def run_training(
         for callback in callbacks:
             callback.on_step_end(metrics)
         job.handle_nonfinite_step(metrics, micro_batches)
-        limit, is_interrupted = job.agree(job.limits.reached(metrics.step, progress))
-        is_validated = bool(limit) or job.is_validation_due()
+        limit, is_interrupted, is_early = job.agree(job.limits.reached(metrics.step, progress))
+        is_regular = bool(limit) or job.is_validation_due()
+        is_validated = is_regular or (is_early and not is_interrupted)
         if is_validated:
-            result = job.validate()
+            result = job.validate(is_early=not is_regular)
             for callback in callbacks:
                 callback.on_validation_end(result)
+            _, is_interrupted, _ = job.agree("")  # a signal may have come meanwhile
         progress.stop_reason = limit or job.limits.early_stopping_reason(progress)
         is_last = bool(progress.stop_reason) or is_interrupted
         is_due = config.save_every is not None and metrics.step % config.save_every == 0
         if is_last or is_validated or is_due:
-            score = progress.scores[-1] if is_validated else None
+            score = progress.scores[-1] if is_regular else None
             job.save_checkpoint(score=score, is_last=is_last)
         if is_last:
             break

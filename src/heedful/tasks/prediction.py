@@ -85,7 +85,9 @@ class DevEvaluator:
     config: Any  # a recipe
     device: torch.device
 
-    def compute_scores(self, names: Sequence[str]) -> dict[str, float]:
+    def compute_scores(
+        self, names: Sequence[str], *, max_examples: int | None = None
+    ) -> dict[str, float]:
         """Return those of these metrics that are computed from predictions."""
         return {}
 

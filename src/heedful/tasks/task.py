@@ -34,6 +34,7 @@ from heedful.training.objectives import Objective, count_correct, negative_log_l
 from heedful.training.state import ResumableBatches
 
 METRIC_SETTING = "training.metric_for_best_model"
+SHOWN_METRICS_SETTING = "training.validation_metrics"
 
 
 class ExperimentConfig(Protocol):
@@ -129,6 +130,8 @@ class Task(ABC):
     """The files that `train`, `prepare`, `evaluate` and `compare` take for it."""
     metrics: ClassVar[Mapping[str, MetricSpec]]
     """What a validation can be judged by; "loss" first."""
+    validation_metrics: ClassVar[tuple[str, ...]] = ()
+    """Those that it shows beside what `metric_sums` gives, unless the recipe names others."""
     has_references: ClassVar[bool]
     """Whether `evaluate` and `compare` score predicted texts against references; if not, they
     show what `Predictor.evaluate` returns."""
@@ -156,10 +159,13 @@ class Task(ABC):
         """Raise ConfigError for sections that do not fit together."""
         self.check_sources(config)
         self.build_objective(config.training)
-        metric = config.training.metric_for_best_model
-        message = f"the model (type: {config.model.type}) has no metric called {metric!r}"
-        message += did_you_mean(metric, self.metrics)
-        check(metric in self.metrics, METRIC_SETTING, message, choices_hint(self.metrics))
+        shown = config.training.validation_metrics or ()
+        names = [(METRIC_SETTING, config.training.metric_for_best_model)]
+        names += [(SHOWN_METRICS_SETTING, metric) for metric in shown]
+        for setting, metric in names:
+            message = f"the model (type: {config.model.type}) has no metric called {metric!r}"
+            message += did_you_mean(metric, self.metrics)
+            check(metric in self.metrics, setting, message, choices_hint(self.metrics))
 
     def check_sources(self, config: ExperimentConfig) -> None:
         """Raise ConfigError for data of another task."""

@@ -37,6 +37,7 @@ class LoggedSample(NamedTuple):
     output: list[str]  # tokens
     text: str
     attention: Sequence[Sequence[float]]  # (output, source); empty without attention
+    source_text: str = ""
 
 
 class ValidationResult(NamedTuple):

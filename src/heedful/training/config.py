@@ -39,10 +39,12 @@ class TrainingConfig(BaseConfig):
     validate_every_epochs: Annotated[PositiveInt | None, "execution"] = None
     """Epochs between validations where they take fewer steps than `validate_every`. With files on
     the command line it is 10, so that small data is validated on before it is learned by heart."""
+    validation_metrics: Annotated[tuple[str, ...] | None, "execution"] = None
+    """Metrics to show beside the loss; those of the task if null, such as bleu and chrf."""
     max_eval_samples: Annotated[PositiveInt, "execution"] = 500
-    """Maximum number of dev examples to decode for metrics such as bleu."""
+    """Maximum number of dev examples to decode for the metric that selects the best checkpoint."""
     num_logged_samples: Annotated[NonNegativeInt, "execution"] = 3
-    """Dev examples whose predictions each validation writes to samples.jsonl."""
+    """Dev examples whose predictions each validation writes to samples.jsonl; it shows three."""
     save_every: Annotated[PositiveInt | None, "execution"] = None
     """Steps between further checkpoints; only at validations if null."""
     checkpoints: Annotated[CheckpointConfig, "execution"] = CheckpointConfig()

@@ -3,10 +3,12 @@
 On a terminal there is a bar; elsewhere a line is printed every ten seconds. Both show the same.
 """
 
+import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Self
 
 from rich import progress
@@ -14,18 +16,78 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 from typing_extensions import override
 
-from heedful.training.callbacks import Callback, StepMetrics, ValidationResult
+from heedful.training.callbacks import Callback, LoggedSample, StepMetrics, ValidationResult
 
 _PLAIN_EVERY_SECONDS = 10.0
+_SHOWN_SAMPLES = 3
+_LINE_END = " / "  # in a sample
 _SMOOTHING = 0.95  # decay of the running means, per step
 
 FractionDone = Callable[[int], float]
 """From a step to the fraction of training that is done, 0 to 1."""
 
 
+_LOGGER = logging.getLogger("heedful.progress")
+_LOGGER.setLevel(logging.INFO)
+_LOGGER.propagate = False  # the lines are on the console already
+
+
 def print_line(console: Console, line: str) -> None:
-    """Print a line without wrapping, highlighting or markup."""
+    """Print a line without wrapping, highlighting or markup, and log it."""
+    _print(console, line)
+    log_line(line)
+
+
+def log_line(line: str) -> None:
+    """Write a line to the log file, if there is one."""
+    _LOGGER.info(line)
+
+
+def _print(console: Console, line: str) -> None:
     console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+class _LogFile(logging.FileHandler):
+    """A log file whose errors end nothing: the disk may be full."""
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError):
+            super().emit(record)
+
+    @override
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+
+@contextmanager
+def log_to_file(path: Path) -> Iterator[None]:
+    """Append each line that is printed to a file, with the time, and the error at the end."""
+    handler = _LogFile(path, encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    _LOGGER.addHandler(handler)
+    try:
+        yield
+    except BaseException as error:
+        log_line(f"{type(error).__name__}: {error}")
+        raise
+    finally:
+        _LOGGER.removeHandler(handler)
+        handler.close()
+
+
+def print_samples(console: Console, samples: Sequence[LoggedSample]) -> None:
+    """Print predictions with source and reference; on a terminal each in one line."""
+    for sample in samples[:_SHOWN_SAMPLES]:
+        texts = {"source": sample.source_text, "reference": sample.reference, "output": sample.text}
+        for name, text in texts.items():
+            line = f"  {name:<9}  {text.strip()}".replace("\n", _LINE_END)
+            log_line(line)
+            shown = Text(line)
+            if console.is_terminal:
+                shown.truncate(console.width, overflow="ellipsis")
+            _print(console, shown.plain)
+        print_line(console, "")
 
 
 def _is_plain(console: Console) -> bool:
@@ -204,11 +266,13 @@ class _ProgressCallback(Callback):
         if not self._bar.disable:
             shown = f"step {metrics.step}  {self._meter}"
             self._bar.update(self._task, completed=done, shown=shown)
-        elif done >= 1 or now - self._last_printed >= _PLAIN_EVERY_SECONDS:
+        if done >= 1 or now - self._last_printed >= _PLAIN_EVERY_SECONDS:
             self._last_printed = now
             status = f"  {self._status}".rstrip()
             line = f"step {metrics.step} ({100 * done:.0f} %)  {self._meter}{status}"
-            print_line(self._bar.console, line)
+            log_line(line)
+            if self._bar.disable:
+                _print(self._bar.console, line)
 
     @override
     def on_validation_end(self, result: ValidationResult) -> None:

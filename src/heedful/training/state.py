@@ -48,6 +48,7 @@ class TrainingProgress:
     learning_rate: float = 0.0  # of the last step
     flops: float = 0.0  # forward and backward
     scores: list[float] = field(default_factory=list)  # one per validation; lower is better
+    has_early_validation: bool = False  # which has no score here: its step depends on the clock
     num_skipped_steps: int = 0
     num_consecutive_skips: int = 0
     stop_reason: str = ""  # empty while training runs

@@ -42,9 +42,19 @@ def test_two_files_are_trained_into_a_run(capsys, monkeypatch, tmp_path):
         "manifest.json",
         "metrics.jsonl",
         "samples.jsonl",
+        "token-cache",
         "tokenizers",
+        "train.log",
         "weights.safetensors",
     ]
+
+
+def test_quiet_training_prints_only_the_result(capsys, monkeypatch, tmp_path):
+    recipe, run = write_recipe(tmp_path, steps=4, every=2), tmp_path / "run"
+    ended = heedful(capsys, monkeypatch, "train", recipe, "--run", run, "-q")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith(f"{run}: reached max_steps=4; try: ")
+    assert "step 2: validation loss" in (run / "train.log").read_text()
 
 
 def test_metrics_are_json_lines(capsys, monkeypatch, tmp_path):

@@ -1,5 +1,6 @@
 """Memory, backends and stop signals."""
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from heedful.experiment.environment import (
     configure_backends,
     free_memory,
     handle_stop_signals,
+    notify_on_signal,
     peak_memory,
     resident_memory,
 )
@@ -149,6 +151,19 @@ def test_first_stop_signal_is_recorded_and_handlers_are_restored():
         os.kill(os.getpid(), signal.SIGTERM)
     assert calls == ["stop"]
     assert {number: signal.getsignal(number) for number in previous} == previous
+
+
+def test_signal_is_notified_before_a_long_operation_ends():
+    """One call of OpenSSL, which no Python handler interrupts."""
+    events = []
+    send = threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGUSR1))
+    handling = handle_stop_signals(on_stop=lambda: events.append("handled"))
+    with handling, notify_on_signal(events.append):
+        send.start()
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 3_000_000)
+    send.join()
+    assert events == [signal.SIGUSR1, "handled"]
+    assert signal.set_wakeup_fd(-1) == -1
 
 
 def test_stop_signals_are_ignored_outside_the_main_thread():

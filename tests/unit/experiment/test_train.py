@@ -2,6 +2,9 @@
 
 import io
 import json
+import os
+import re
+import signal
 import sys
 from pathlib import Path
 
@@ -10,13 +13,16 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
+import heedful
 from heedful.config import fields_with_role
 from heedful.data.batching import epoch_batches
+from heedful.data.sources import ParallelFilesConfig
 from heedful.errors import ConfigError, RunError
 from heedful.experiment import load_data, train
 from heedful.experiment.train import check_resume_compatible
 from heedful.recipes import load_recipe
 from heedful.runs import Run
+from heedful.tasks.translation.evaluation import GreedyTranslationEvaluator
 from heedful.training.config import TrainingConfig
 from tests.commands import write_recipe
 
@@ -165,6 +171,156 @@ def test_samples_are_logged_at_every_validation(train_recipe, tmp_path):
     assert samples[0]["source"] == samples[2]["source"], "the same examples every time"
 
 
+def test_translation_shows_bleu_chrf_and_three_samples_by_default(train_recipe, tmp_path):
+    console = Console(file=io.StringIO())
+    train_recipe("training.max_steps=10", console=console)
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    (validation,) = [json.loads(line) for line in lines if '"validation"' in line]
+    assert list(validation) == ["type", "step", "loss", "accuracy", "bleu", "chrf", "seconds"]
+    shown = console.file.getvalue()
+    assert re.search(r"step 10: validation loss .*, bleu [\d.]+, chrf [\d.]+\n", shown)
+    samples = re.findall(r"(?m)^  source     .+\n  reference  .+\n  output     .*$", shown)
+    assert len(samples) == 3
+
+
+def test_validation_metrics_can_be_chosen(train_recipe, tmp_path):
+    train_recipe("training.max_steps=10", "training.validation_metrics=[ter]")
+    assert "ter" in (tmp_path / "run" / "metrics.jsonl").read_text()
+    with pytest.raises(ConfigError) as error:
+        train_recipe("training.validation_metrics=[blue]")
+    assert "training.validation_metrics: the model (type: encoder-decoder) has no metric " in str(
+        error.value
+    )
+    assert "did you mean 'bleu'?" in str(error.value)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that each step advances by one second."""
+    now = [0.0]
+    monkeypatch.setattr("heedful.experiment.job.time.monotonic", lambda: now[0])
+
+    def on_step_end(self, metrics):
+        now[0] += 1
+
+    monkeypatch.setattr("heedful.training.callbacks.MetricsLogger.on_step_end", on_step_end)
+    return now
+
+
+def validations_of(run):
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines if '"validation"' in line]
+
+
+def test_decoding_for_shown_metrics_takes_a_tenth_of_the_time(
+    clock, train_recipe, tmp_path, monkeypatch
+):
+    compute = GreedyTranslationEvaluator.compute_scores
+    counts = []
+
+    def compute_scores(self, names, *, max_examples=None):
+        counts.append(len(self.pairs[:max_examples]))
+        clock[0] += 3
+        return compute(self, names, max_examples=max_examples)
+
+    monkeypatch.setattr(GreedyTranslationEvaluator, "compute_scores", compute_scores)
+    train_recipe("training.max_steps=100", "training.validation_metrics=[bleu]")
+    validations = validations_of(tmp_path / "run")
+    assert len(validations) == 10
+    # The second one would bring it to 6 s, the third to 9: too much before 60 s and 90 s.
+    assert [entry["step"] for entry in validations if "bleu" in entry] == [10, 60, 90]
+    assert max(counts) <= 200
+
+
+@pytest.mark.parametrize(("minutes", "first"), [(None, 61), (20, 61), (5, 31), (0.1, 2)])
+def test_first_validation_comes_in_a_minute_or_a_tenth_of_the_time(
+    clock, train_recipe, tmp_path, minutes, first
+):
+    settings = ["training.max_steps=70", "training.validate_every=65"]
+    train_recipe(*settings, f"training.max_minutes={'null' if minutes is None else minutes}")
+    steps = [entry["step"] for entry in validations_of(tmp_path / "run")]
+    assert steps == [first, *([7] if minutes == 0.1 else [65, 70])]
+
+
+def test_early_validation_changes_no_result(train_recipe, tmp_path, monkeypatch):
+    """Neither parameters nor scores, and so neither the plateau schedule nor early stopping."""
+    plateau = "training.lr_scheduler={type: plateau, patience: 1, warmup_steps: 5}"
+    settings = [plateau, "training.patience=2", "model.encoder.dropout=0.2"]
+    progress, weights = [], []
+    for seconds in (60.0, 0.0):
+        monkeypatch.setattr("heedful.experiment.job.FIRST_VALIDATION_SECONDS", seconds)
+        train_recipe(*settings)
+        (tmp_path / "run").rename(tmp_path / f"run-{seconds}")
+        steps = [entry["step"] for entry in validations_of(tmp_path / f"run-{seconds}")]
+        assert (steps[0] == 1) == (seconds == 0)
+        last = tmp_path / f"run-{seconds}" / "checkpoints" / "step-00000040"
+        progress.append(json.loads((last / "progress.json").read_text())["scores"])
+        weights.append(load_file(last / "model.safetensors"))
+    assert progress[0] == progress[1]
+    assert len(progress[0]) == 4
+    assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
+
+
+def interrupt_at(step, monkeypatch):
+    def on_step_end(self, metrics):
+        if metrics.step == step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("heedful.training.callbacks.MetricsLogger.on_step_end", on_step_end)
+
+
+def test_interrupt_is_acknowledged_saved_and_logged(train_recipe, tmp_path, monkeypatch):
+    console = Console(file=io.StringIO())
+    with monkeypatch.context() as patches:
+        interrupt_at(3, patches)
+        assert train_recipe(console=console).stop_reason == ""
+    notice = "finishing step 3, saving a checkpoint; press again to stop without saving"
+    assert f"\n{notice}\n" in console.file.getvalue()
+    log = (tmp_path / "run" / "train.log").read_text()
+    shown = console.file.getvalue().splitlines()
+    assert [line[20:] for line in log.splitlines()] == [
+        *shown,
+        "step 3: saved; training was interrupted",
+    ]
+    train_recipe(console=Console(quiet=True))
+    resumed = (tmp_path / "run" / "train.log").read_text()
+    assert resumed.startswith(log)
+    assert "resuming from step 3" in resumed.removeprefix(log)
+    assert resumed.endswith("step 40: reached max_steps=40\n")
+
+
+def test_interrupt_before_the_first_step_is_acknowledged(train_recipe, tmp_path, monkeypatch):
+    def stream_interrupted(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        return iter(())
+
+    monkeypatch.setattr(ParallelFilesConfig, "stream", stream_interrupted)
+    console = Console(file=io.StringIO())
+    with pytest.raises(KeyboardInterrupt):
+        train_recipe(console=console)
+    notice = "stopping before the first step: there is nothing to save\n"
+    assert console.file.getvalue().endswith(notice)
+
+
+def test_interrupt_of_a_script_raises_after_saving(tmp_path, monkeypatch):
+    recipe, run = str(write_recipe(tmp_path, steps=6, every=3)), tmp_path / "run"
+    with monkeypatch.context() as patches:
+        interrupt_at(2, patches)
+        with pytest.raises(KeyboardInterrupt, match="saved at step 2; the same call resumes"):
+            heedful.train(recipe, run)
+    assert (run / "checkpoints" / "step-00000002").is_dir()
+    assert heedful.train(recipe, run).step == 6
+
+
+def test_log_has_the_error_that_ended_training(train_recipe, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoints").mkdir()
+    (tmp_path / "run" / "checkpoints" / "step-00000001").mkdir()
+    with pytest.raises(RunError):
+        train_recipe()
+    assert "RunError: " in (tmp_path / "run" / "train.log").read_text()
+
+
 def test_init_from_uses_weights_and_tokenizers_of_another_run(train_recipe, tmp_path):
     train_recipe()
     recipe = load_recipe(
@@ -221,6 +377,7 @@ def test_roles_of_training_settings():
     assert fields_with_role(TrainingConfig, "execution") == [
         "max_nonfinite_steps",
         "validate_every",
+        "validation_metrics",
         "max_eval_samples",
         "num_logged_samples",
         "save_every",

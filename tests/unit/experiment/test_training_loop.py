@@ -80,7 +80,7 @@ class FakeTrainer:
 
 
 class FakeJob:
-    def __init__(self, scores=(), stop_at=None, **settings):
+    def __init__(self, scores=(), stop_at=None, early_at=None, **settings):
         self.events = []
         self.config = TrainingConfig(**settings)
         self.trainer = FakeTrainer(self.events)
@@ -88,6 +88,7 @@ class FakeJob:
         self.limits = TrainingLimits(self.config)
         self.scores = iter(scores)
         self.stop_at = stop_at
+        self.early_at = early_at
 
     def record_step(self, metrics, cursor):
         self.progress.cursor = cursor
@@ -96,14 +97,15 @@ class FakeJob:
         pass
 
     def agree(self, limit):
-        return limit, self.trainer.step == self.stop_at
+        return limit, self.trainer.step == self.stop_at, self.trainer.step == self.early_at
 
     def is_validation_due(self):
         return self.trainer.step % self.config.validate_every == 0
 
-    def validate(self):
-        self.progress.scores.append(next(self.scores, 0.0))
-        self.events.append("validate")
+    def validate(self, *, is_early):
+        if not is_early:
+            self.progress.scores.append(next(self.scores, 0.0))
+        self.events.append("validate early" if is_early else "validate")
         return ValidationResult(self.trainer.step, 0.0, {}, is_best=False)
 
     def save_checkpoint(self, *, score, is_last):
@@ -162,6 +164,39 @@ def test_interrupt_saves_without_validating_and_has_no_stop_reason():
     assert events[-1] == "save score=None is_last=True"
     assert "validate" not in events
     assert (result.step, result.stop_reason) == (2, "")
+
+
+def test_early_validation_saves_and_has_no_score():
+    result, events = run(FakeJob(scores=[0.5], max_steps=4, early_at=2, validate_every=4))
+    start = events.index("validate early")
+    assert events[start - 1 : start + 3] == [
+        "on_step_end 2",
+        "validate early",
+        "on_validation_end 2",
+        "save score=None is_last=False",
+    ]
+    assert events.count("validate") == 1
+    assert result.best_score == 0.5
+
+
+def test_early_validation_is_regular_where_one_is_due():
+    _, events = run(FakeJob(max_steps=4, early_at=2, validate_every=2))
+    assert events.count("validate") == 2
+    assert "validate early" not in events
+
+
+def test_signal_during_a_validation_ends_training_after_it():
+    job = FakeJob(validate_every=2, max_steps=10)
+    validate = job.validate
+
+    def interrupted(**options):
+        job.stop_at = job.trainer.step
+        return validate(**options)
+
+    job.validate = interrupted
+    result, events = run(job)
+    assert (result.step, result.stop_reason) == (2, "")
+    assert events[-1] == "save score=0.0 is_last=True"
 
 
 def test_save_every_saves_between_validations():

@@ -4,10 +4,11 @@ import io
 import math
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
-from heedful.training.callbacks import StepMetrics, ValidationResult
-from heedful.training.progress import ProgressMeter, ValidationStatus, show_progress
+from heedful.training.callbacks import LoggedSample, StepMetrics, ValidationResult
+from heedful.training.progress import ProgressMeter, ValidationStatus, print_samples, show_progress
 
 
 @pytest.fixture
@@ -162,6 +163,29 @@ def test_terminal_shows_a_bar_with_dev_scores_below(monkeypatch):
     assert "step 2" in drawn
     assert "tokens/s" in drawn
     assert "dev loss 1.500 (best)" in drawn
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_samples_are_cut_to_the_width_of_a_terminal_only(is_terminal):
+    console = Console(file=io.StringIO(), width=30, force_terminal=is_terminal, color_system=None)
+    source, output = "\u732b\u306f\u8d70\u308b" * 9, "the cat\nruns [red]and[/red] runs"
+    samples = [LoggedSample([], "ref", [], output, (), source)] * 4
+    print_samples(console, samples)
+    lines = console.file.getvalue().split("\n")
+    assert [line[:11].strip() for line in lines[:5]] == [
+        "source",
+        "reference",
+        "output",
+        "",
+        "source",
+    ]
+    assert len(lines) == 3 * 4 + 1
+    if is_terminal:
+        assert all(cell_len(line) <= 30 for line in lines)
+        assert lines[2] == "  output     the cat / runs [\u2026"
+    else:
+        assert lines[0] == f"  source     {source}"
+        assert lines[2] == "  output     the cat / runs [red]and[/red] runs"
 
 
 def test_quiet_console_prints_nothing(monkeypatch):

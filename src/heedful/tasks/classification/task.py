@@ -71,6 +71,7 @@ class SampleClassifier(DevEvaluator):
                 output=[result.text],
                 text=result.text,
                 attention=() if result.weights is None else round_weights(result.weights[None]),
+                source_text=pair.source,
             )
             for result, pair in zip(results, pairs, strict=True)
         ]

@@ -59,6 +59,7 @@ class ContinuationSampler(DevEvaluator):
             output=_display_tokens(tokens, tokenizer),
             text="".join(stream_text(tokenizer, prompt, tokens)),
             attention=(),
+            source_text="".join(stream_text(tokenizer, prompt[:1], prompt[1:])),
         )
 
 

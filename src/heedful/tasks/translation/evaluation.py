@@ -17,7 +17,7 @@ from heedful.evaluation.base import Metric, compute_score
 from heedful.evaluation.registry import METRICS, MODEL_METRICS, VALIDATION_METRICS
 from heedful.search.hypotheses import NaNLogProbsError
 from heedful.tasks.prediction import DevEvaluator, SystemOutputs, round_weights
-from heedful.tasks.task import METRIC_SETTING
+from heedful.tasks.task import METRIC_SETTING, SHOWN_METRICS_SETTING
 from heedful.tasks.translation.translator import Translator
 from heedful.training.callbacks import LoggedSample
 
@@ -90,30 +90,35 @@ class GreedyTranslationEvaluator(DevEvaluator):
                 self.pairs.append(pair)
             if len(self.pairs) == config.training.max_eval_samples:
                 break
-        self._check_metric(config.training.metric_for_best_model)
+        self._check_metric(config.training.metric_for_best_model, METRIC_SETTING)
+        for name in config.training.validation_metrics or ():
+            self._check_metric(name, SHOWN_METRICS_SETTING)
 
-    def _check_metric(self, name: str) -> None:
+    def _check_metric(self, name: str, setting: str) -> None:
         metric = VALIDATION_METRICS[name].metric
         if metric is None:
             return
         message = f"{name} needs outputs, but no dev source is short enough to be decoded"
-        hint = f"raise decoding.max_source_length, or set {METRIC_SETTING} to loss or accuracy"
-        check(self.pairs, METRIC_SETTING, message, hint)
+        hint = f"raise decoding.max_source_length, or set {setting} to loss or accuracy"
+        check(self.pairs, setting, message, hint)
         references = [pair.target for pair in self.pairs]
         try:
             compute_score(metric, references, references)
         except DataError as error:
             message = f"{name} cannot read the dev references: {error.message}"
-            hint = f"set {METRIC_SETTING} to a metric of text, such as bleu or exact-match"
-            raise ConfigError(METRIC_SETTING, message, hint) from error
+            hint = f"set {setting} to a metric of text, such as bleu or exact-match"
+            raise ConfigError(setting, message, hint) from error
 
     @override
-    def compute_scores(self, names: Sequence[str]) -> dict[str, float]:
+    def compute_scores(
+        self, names: Sequence[str], *, max_examples: int | None = None
+    ) -> dict[str, float]:
         metrics = {name: metric for name in names if (metric := VALIDATION_METRICS[name].metric)}
-        if not metrics:
+        pairs = self.pairs[:max_examples]
+        if not metrics or not pairs:
             return {}
-        references = [pair.target for pair in self.pairs]
-        outputs = [result.text for result in self._translate(self.pairs)] or [""] * len(references)
+        references = [pair.target for pair in pairs]
+        outputs = [result.text for result in self._translate(pairs)] or [""] * len(references)
         return {
             name: compute_score(metric, outputs, references).value
             for name, metric in metrics.items()
@@ -132,6 +137,7 @@ class GreedyTranslationEvaluator(DevEvaluator):
                     text=result.text,
                     # A model without attention returns zeros.
                     attention=weights if any(map(any, weights)) else (),
+                    source_text=pair.source,
                 )
             )
         return samples

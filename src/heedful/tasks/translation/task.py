@@ -35,6 +35,7 @@ class TranslationTask(PairTask):
     model_configs = (EncoderDecoderConfig, PrefixLanguageModelConfig)
     file_options = PARALLEL_FILES
     metrics = VALIDATION_METRICS
+    validation_metrics = ("bleu", "chrf")
     has_search = True
     evaluation_metrics: ClassVar[Mapping[str, Metric]] = {**METRICS, **MODEL_METRICS}
     comparison_metrics: ClassVar[Mapping[str, Metric]] = {

@@ -1,0 +1,151 @@
+"""Tokens of small data in the run folder: a resumed run neither reads nor tokenizes the text again.
+
+They take two bytes a token (four with more than 65,536 types) and 16 a pair. A cache is used only
+if the files have the size and modification time, and the settings the values, it was made with.
+Invariant: a run that uses it has the batches and the dev set of one that reads the text.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+
+from heedful.data.dataset_builder import folder_digest, tokenization_settings
+from heedful.data.examples import Corpus
+from heedful.data.mixing import MixedDataset
+from heedful.data.pair_dataset import InMemoryPairDataset
+from heedful.data.sharded_dataset import TOKENIZER_FOLDER
+from heedful.data.sources import SourceConfig
+from heedful.errors import CorruptRunError, DiskFullError
+from heedful.recipes import Recipe
+from heedful.runs import Run
+from heedful.storage.atomic import atomic_replace, check_free_space
+from heedful.storage.manifest import read_and_verify_manifest, write_manifest
+from heedful.tasks.task import TrainData
+from heedful.tokenization.ragged_array import RaggedArray
+from heedful.version import VERSION
+
+_FOLDER, _FILE, _MANIFEST_KEY = "token-cache", "tokens.safetensors", "token_cache"
+_FORMAT = 1
+_SIZE_TO_REPORT = 1_000_000  # bytes
+
+
+class CachedTokens(NamedTuple):
+    """Training data as tokens, and the dev examples that were held out; None if none were."""
+
+    train: TrainData
+    held_out: Corpus | None
+
+
+class TokenCache:
+    """The cache of a run for the sources of a recipe."""
+
+    def __init__(self, recipe: Recipe, run: Run, sources: Sequence[SourceConfig]) -> None:
+        self.folder = run.folder / _FOLDER
+        self._recipe, self._run, self._sources = recipe, run, sources
+
+    def load(self) -> CachedTokens | None:
+        """Return the tokens; None if there are none, or not of this data."""
+        if not (self._run.exists and self.folder.exists()):
+            return None
+        try:
+            saved = read_and_verify_manifest(self.folder)[_MANIFEST_KEY]
+        except CorruptRunError:
+            return None
+        if saved["key"] != self._key():
+            return None
+        arrays, weights = load_file(self.folder / _FILE), saved["weights"]
+        parts = [_from_arrays(arrays, f"{index}.") for index in range(saved["num_parts"])]
+        seed = self._recipe.training.seed
+        dataset = parts[0] if weights is None else MixedDataset(parts, weights, seed=seed)
+        train = TrainData(dataset, saved["fingerprint"], saved["report"])
+        if saved["held_out"] is None:
+            return CachedTokens(train, None)
+        examples, locations = saved["held_out"]
+        from_json = self._recipe.task.example_format.from_json
+        return CachedTokens(train, Corpus(list(map(from_json, examples)), locations.__getitem__))
+
+    def save(self, tokens: CachedTokens, log: Callable[[str], None]) -> None:
+        """Write the tokens, unless the data cannot be recognized later or the disk is full."""
+        key, (train, held_out) = self._key(), tokens
+        if key is None:
+            return
+        is_mixed = isinstance(train.dataset, MixedDataset)
+        parts = train.dataset.datasets if is_mixed else [train.dataset]
+        metadata = {
+            "key": key,
+            "num_parts": len(parts),
+            "weights": list(train.dataset.weights) if is_mixed else None,
+            "fingerprint": train.fingerprint,
+            "report": list(train.report),
+            "held_out": None,
+        }
+        if held_out is not None:
+            locations = list(map(held_out.locate, range(len(held_out.examples))))
+            metadata["held_out"] = held_out.examples, locations
+        arrays: dict[str, NDArray[Any]] = {}
+        for index, part in enumerate(parts):
+            arrays |= _to_arrays(part, f"{index}.")
+        size = sum(array.nbytes for array in arrays.values())
+        try:
+            with atomic_replace(self.folder) as temporary:
+                temporary.mkdir()
+                check_free_space(temporary, size)
+                save_file(arrays, temporary / _FILE)
+                write_manifest(temporary, [temporary / _FILE], {_MANIFEST_KEY: metadata})
+        except DiskFullError as error:
+            log(f"not saved: {error}\n  a resumed run will tokenize the data again")
+            return
+        if size > _SIZE_TO_REPORT:
+            log(f"saved the tokens for resuming: {size / 1e6:,.0f} MB in {self.folder}")
+
+    def _key(self) -> str | None:
+        """Return a hash of what the tokens depend on; None if a source can be read only once."""
+        recipe, sources = self._recipe, self._sources
+        if any(source.is_single_pass for source in sources):
+            return None
+        try:
+            stats = [Path(path).stat() for source in sources for path in source.paths]
+        except OSError:
+            return None
+        settings = [
+            *(_FORMAT, VERSION, recipe.training.seed, recipe.data.dev is None),
+            [source.model_dump(mode="json") for source in sources],
+            [(stat.st_size, stat.st_mtime_ns) for stat in stats],
+            tokenization_settings(recipe.tokenizers.model_dump(mode="json")),
+            recipe.data.filtering.model_dump(mode="json"),
+            folder_digest(self._run.folder / TOKENIZER_FOLDER),
+        ]
+        return blake2b(json.dumps(settings).encode(), digest_size=16).hexdigest()
+
+
+def _to_arrays(dataset: Any, prefix: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a corpus of pairs, or of running text."""
+    if not isinstance(dataset, InMemoryPairDataset):
+        return {f"{prefix}text": _smallest(dataset)}
+    arrays = {}
+    for name, side in dataset._asdict().items():
+        arrays[f"{prefix}{name}.values"] = _smallest(side.values)
+        arrays[f"{prefix}{name}.offsets"] = side.offsets
+    return arrays
+
+
+def _from_arrays(arrays: dict[str, NDArray[Any]], prefix: str) -> Any:
+    if (text := arrays.get(f"{prefix}text")) is not None:
+        return text.astype(np.int32)
+    sides = (
+        RaggedArray(
+            arrays[f"{prefix}{name}.values"].astype(np.int32), arrays[f"{prefix}{name}.offsets"]
+        )
+        for name in InMemoryPairDataset._fields
+    )
+    return InMemoryPairDataset(*sides)
+
+
+def _smallest(ids: NDArray[Any]) -> NDArray[Any]:
+    return ids.astype(np.uint16) if ids.max(initial=0) < 2**16 else ids
