@@ -34,6 +34,13 @@ def _seeds():
         sys.modules["torch"].manual_seed(SEED)
 
 
+@pytest.fixture(autouse=True)
+def _no_early_validation(monkeypatch):
+    """Validate at the configured steps only, however slow the machine is."""
+    if "heedful.experiment.job" in sys.modules:
+        monkeypatch.setattr("heedful.experiment.job.FIRST_VALIDATION_SECONDS", float("inf"))
+
+
 @pytest.fixture(scope="session")
 def heedful_data() -> Path:
     """Return the folder of real corpora: $HEEDFUL_DATA, or shared/data beside the checkout."""

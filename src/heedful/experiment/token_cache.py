@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from heedful.data.dataset_builder import folder_digest, tokenization_settings
 from heedful.data.examples import Corpus
@@ -96,7 +96,7 @@ class TokenCache:
             with atomic_replace(self.folder) as temporary:
                 temporary.mkdir()
                 check_free_space(temporary, size)
-                save_file(arrays, temporary / _FILE)
+                (temporary / _FILE).write_bytes(save(arrays))
                 write_manifest(temporary, [temporary / _FILE], {_MANIFEST_KEY: metadata})
         except DiskFullError as error:
             log(f"not saved: {error}\n  a resumed run will tokenize the data again")

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import os
 import re
 import signal
@@ -234,8 +235,9 @@ def test_decoding_for_shown_metrics_takes_a_tenth_of_the_time(
 
 @pytest.mark.parametrize(("minutes", "first"), [(None, 61), (20, 61), (5, 31), (0.1, 2)])
 def test_first_validation_comes_in_a_minute_or_a_tenth_of_the_time(
-    clock, train_recipe, tmp_path, minutes, first
+    clock, train_recipe, tmp_path, monkeypatch, minutes, first
 ):
+    monkeypatch.setattr("heedful.experiment.job.FIRST_VALIDATION_SECONDS", 60.0)
     settings = ["training.max_steps=70", "training.validate_every=65"]
     train_recipe(*settings, f"training.max_minutes={'null' if minutes is None else minutes}")
     steps = [entry["step"] for entry in validations_of(tmp_path / "run")]
@@ -247,7 +249,7 @@ def test_early_validation_changes_no_result(train_recipe, tmp_path, monkeypatch)
     plateau = "training.lr_scheduler={type: plateau, patience: 1, warmup_steps: 5}"
     settings = [plateau, "training.patience=2", "model.encoder.dropout=0.2"]
     progress, weights = [], []
-    for seconds in (60.0, 0.0):
+    for seconds in (math.inf, 0.0):
         monkeypatch.setattr("heedful.experiment.job.FIRST_VALIDATION_SECONDS", seconds)
         train_recipe(*settings)
         (tmp_path / "run").rename(tmp_path / f"run-{seconds}")
@@ -296,8 +298,13 @@ def test_interrupt_before_the_first_step_is_acknowledged(train_recipe, tmp_path,
 
     monkeypatch.setattr(ParallelFilesConfig, "stream", stream_interrupted)
     console = Console(file=io.StringIO())
-    with pytest.raises(KeyboardInterrupt):
-        train_recipe(console=console)
+    # A background process may have been started with SIGINT ignored.
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train_recipe(console=console)
+    finally:
+        signal.signal(signal.SIGINT, previous)
     notice = "stopping before the first step: there is nothing to save\n"
     assert console.file.getvalue().endswith(notice)
 
