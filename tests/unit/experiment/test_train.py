@@ -384,6 +384,7 @@ def test_roles_of_training_settings():
     assert fields_with_role(TrainingConfig, "execution") == [
         "max_nonfinite_steps",
         "validate_every",
+        "validate_every_epochs",
         "validation_metrics",
         "max_eval_samples",
         "num_logged_samples",
