@@ -7,6 +7,10 @@ a traceback and exits with `exit_code`: 2 where the user can fix the cause, 1 wh
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+MAX_CHOICES = 12
+"""More names than this are not listed in an error."""
+NUM_NEAREST = 6
+
 
 class HeedfulError(Exception):
     """Base class of all errors with a message for the user."""
@@ -85,6 +89,15 @@ def did_you_mean(name: str, allowed: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def choices_hint(allowed: Iterable[str]) -> str:
-    """Return a hint that lists the allowed names."""
-    return f"choose from: {', '.join(sorted(allowed))}"
+def choices_hint(allowed: Iterable[str], *, name: str = "", listing: str = "") -> str:
+    """Return a hint with the allowed names.
+
+    Of many names it has those that are like `name`, and the command that lists all (`listing`).
+    """
+    names = sorted(allowed)
+    if not listing or len(names) <= MAX_CHOICES:
+        return f"choose from: {', '.join(names)}"
+    containing = [other for other in names if name and name in other]
+    near = [*containing, *get_close_matches(name, names, n=len(names), cutoff=0.5)]
+    shown = list(dict.fromkeys(near))[:NUM_NEAREST]
+    return "; ".join([*(["choose from: " + ", ".join(shown)] if shown else []), listing])

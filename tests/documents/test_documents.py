@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import heedful
-from heedful.config import validate_settings
-from heedful.config.loading import read_yaml
+from heedful.config import read_yaml, validate_settings
 from heedful.recipes import Recipe
 from tests.documents.commands import mistakes, shell_lines
 from tests.documents.markdown import DOCUMENTS, ROOT, anchors, blocks, links, name_of, python_of

@@ -53,16 +53,21 @@ def demo(
 
 
 def recipes(
-    name: Annotated[str | None, Argument(help="recipe to print, with all settings")] = None,
+    name: Annotated[str | None, Argument(help="recipe or file to print, with all settings")] = None,
     schema: Annotated[
         bool, Option("--schema", help="print the JSON Schema of every setting")
     ] = False,
 ) -> None:
     """List the recipes, print one, or print the JSON Schema for editors.
 
+    A printed recipe has all settings, with their help as comments. A file that begins with
+    `extends: NAME` needs only the settings that it changes.
+
+    Example: heedful recipes
+
     Example: heedful recipes reverse-tiny > mine.yaml
     """
-    from heedful.config import to_yaml
+    from heedful.config import to_commented_yaml
     from heedful.recipes import Recipe, load_recipe
     from heedful.recipes.recipe import recipe_groups
 
@@ -71,7 +76,7 @@ def recipes(
             typer.echo(json.dumps(Recipe.model_json_schema(), indent=2))
             return
         if name:
-            typer.echo(to_yaml(load_recipe(name)), nl=False)
+            typer.echo(to_commented_yaml(load_recipe(name)), nl=False)
             return
         rows = [(system, ", ".join(variants)) for system, variants in recipe_groups()]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

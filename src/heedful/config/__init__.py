@@ -13,16 +13,22 @@ from heedful.config.base import (
     flatten_settings,
 )
 from heedful.config.loading import (
+    LocatedSettings,
     Override,
     parse_override,
+    validate_settings,
+    wrong_type_error,
+)
+from heedful.config.yaml_files import (
     read_settings,
     read_yaml,
+    to_commented_yaml,
     to_yaml,
-    validate_settings,
 )
 
 __all__ = [
     "BaseConfig",
+    "LocatedSettings",
     "Override",
     "Settings",
     "differences",
@@ -31,6 +37,8 @@ __all__ = [
     "parse_override",
     "read_settings",
     "read_yaml",
+    "to_commented_yaml",
     "to_yaml",
     "validate_settings",
+    "wrong_type_error",
 ]

@@ -1,16 +1,15 @@
-"""From YAML and `--set` to a validated config, or to the first error in them.
+"""From settings and `--set` to a validated config, or to the first error in them.
 
-YAML differs from version 1.1 in two points: `1e-3` is a number and a date is a string. A
-duplicate key is an error, and so is too much nesting or text. Invariants: `to_yaml` of a config
-reads back equal; every error names its location, the value, what is allowed and what to do.
+Invariant: every error names its location, the value, what is allowed and what to do.
 """
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from difflib import get_close_matches
+from functools import reduce
 from typing import Any, NamedTuple, TypeVar
 
-import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
@@ -24,6 +23,7 @@ from heedful.config.base import (
     locate,
     type_of,
 )
+from heedful.config.yaml_files import parse_value
 from heedful.errors import ConfigError, check, choices_hint, did_you_mean
 from heedful.storage.json_files import MAX_DEPTH
 
@@ -37,30 +37,65 @@ class Override(NamedTuple):
     value: Any
 
 
+class LocatedSettings(NamedTuple):
+    """The settings of a file, and its name in errors."""
+
+    location: str
+    settings: Settings
+
+
 def validate_settings(
     config_class: type[ConfigT],
     settings: Settings,
     *,
     location: str,
     overrides: Sequence[Override] = (),
+    bases: Sequence[LocatedSettings] = (),
 ) -> ConfigT:
     """Apply the overrides, validate the settings and fill in defaults.
 
-    An error is located in `location`, or in the `--set` that caused it.
+    The settings extend the last of the `bases`, which extends the one before it. An error is
+    located in the file of the setting, or in the `--set` that caused it.
     """
+    layers = [*bases, LocatedSettings(location, settings)]
+    merged: Settings = reduce(
+        lambda base, layer: _merge([config_class], base, layer.settings), layers, {}
+    )
     for path, value in overrides:
-        settings = _set_in([config_class], settings, path, value, prefix=())
+        merged = _set_in([config_class], merged, path, value, prefix=())
     try:
-        config = config_class.model_validate(settings)
+        config = config_class.model_validate(merged)
     except ValidationError as failure:
         error = failure.errors()[0]
-        setting = locate(config_class, settings, error["loc"])
-        where = _describe_location(setting.path, location, overrides)
+        setting = locate(config_class, merged, error["loc"])
+        where = _describe_location(setting.path, layers, overrides)
+        if error["type"] == "extra_forbidden":
+            raise _unknown_setting_error(
+                config_class, merged, setting, overrides, location=where
+            ) from None
         raise to_config_error(error, setting, location=where) from None
-    for setting_path, number in _booleans_as_numbers(settings, config):
-        where = _describe_location(setting_path, location, overrides)
+    for setting_path, number in _booleans_as_numbers(merged, config):
+        where = _describe_location(setting_path, layers, overrides)
         raise wrong_type_error("a number", number, location=where)
     return config
+
+
+def _merge(config_classes: Sequence[type[BaseConfig]], base: Any, changes: Any) -> Any:
+    """Return the base with these changes; a section of another type replaces the one in it."""
+    types = list(filter(None, map(type_of, config_classes)))
+    base, changes = ({"type": part} if part in types else part for part in (base, changes))
+    if not (isinstance(base, dict) and isinstance(changes, dict)):
+        return changes
+    old = find_config(config_classes, base)
+    new = find_config(config_classes, {**base, **changes})
+    if old is not new:
+        return changes
+    inner = {name: configs_of(new, name) if new else [] for name in changes}
+    merged = {
+        name: _merge(inner[name], base[name], value) if name in base else value
+        for name, value in changes.items()
+    }
+    return {**base, **merged}
 
 
 def _booleans_as_numbers(
@@ -77,8 +112,11 @@ def _booleans_as_numbers(
             yield from _booleans_as_numbers(inner, item, (*path, index))
 
 
-def _describe_location(path: SettingPath, location: str, overrides: Sequence[Override]) -> str:
-    """Return where a setting was given: in the file, or in an override of it or around it."""
+def _describe_location(
+    path: SettingPath, layers: Sequence[LocatedSettings], overrides: Sequence[Override]
+) -> str:
+    """Return where a setting was given: in a file, or in an override of it or around it."""
+    location = layers[-1].location
     if not path:
         return location
     name = ".".join(map(str, path))
@@ -88,11 +126,22 @@ def _describe_location(path: SettingPath, location: str, overrides: Sequence[Ove
         length = min(len(path), len(changed))
         if path[:length] == changed[:length]:
             return f"--set {name}"
-    return f"{location}: {name}"
+    files = [layer.location for layer in layers if _contains(layer.settings, path)]
+    return f"{files[-1] if files else location}: {name}"
+
+
+def _contains(settings: Any, path: SettingPath) -> bool:
+    for name in path:
+        try:
+            settings = settings[name]
+        except (LookupError, TypeError):
+            return False
+    return True
 
 
 # ----- errors of pydantic as errors for users
 
+_MAX_SEARCH_DEPTH = 5  # sections within sections
 _SCHEMA_HINT = "`heedful recipes --schema` lists every setting and its values"
 _QUOTES_HINT = "YAML reads yes, no, on and off as true and false: put a name in quotes"
 _EXPECTED_TYPES = {
@@ -114,9 +163,6 @@ def to_config_error(error: ErrorDetails, setting: SettingLocation, *, location: 
     """Turn an error of pydantic into one that says where, what was found and what to do."""
     value = error["input"]
     match error["type"]:
-        case "extra_forbidden":
-            name, allowed = str(setting.path[-1]), _setting_names(setting.parents)
-            return _unknown_name_error("setting", name, allowed, location=location)
         case "model_type" | "model_attributes_type":
             return _not_a_section_error(value, setting, location=location)
         case "union_tag_invalid" | "union_tag_not_found":
@@ -149,7 +195,56 @@ def _unknown_name_error(
     category: str, name: str, allowed: Sequence[str], *, location: str
 ) -> ConfigError:
     message = f"no {category} is called {name!r}{did_you_mean(name, allowed)}"
-    return ConfigError(location, message, choices_hint(allowed))
+    return ConfigError(location, message, choices_hint(allowed, name=name, listing=_SCHEMA_HINT))
+
+
+def _unknown_setting_error(
+    config_class: type[BaseConfig],
+    settings: Settings,
+    setting: SettingLocation,
+    overrides: Sequence[Override],
+    *,
+    location: str,
+) -> ConfigError:
+    """Return the error for an unknown setting; it names sections that have a setting like it."""
+    *section, name = map(str, setting.path)
+    paths = sorted(_setting_paths(config_class, settings), key=len)
+    names = {path[-1]: None for path in paths}
+    siblings = _setting_names(setting.parents)
+    words = [other for other in names if name in other.split("_")]
+    elsewhere = [name] if name in names else words or get_close_matches(name, names, 1, cutoff=0.8)
+    found = [path for path in paths if path[-1] in elsewhere]
+    found = [path for path in found if [*path[: len(section)]] == section] or found
+    if not found or get_close_matches(name, siblings, n=1):
+        return _unknown_name_error("setting", name, siblings, location=location)
+    override = next(
+        (other for other in overrides if other.path[: len(section) + 1] == (*section, name)), None
+    )
+    rest = override.path[len(section) + 1 :] if override else ()
+    full_names = [".".join((*path, *rest)) for path in found[:3]]
+    message = f"no setting is called {name!r}; did you mean {' or '.join(map(repr, full_names))}?"
+    if override is None:
+        hint = f"move it into the section {'.'.join(found[0][:-1])!r}"
+    else:
+        value = override.value if isinstance(override.value, str) else json.dumps(override.value)
+        hint = f"write --set {shlex.quote(f'{full_names[0]}={value}')}"
+    return ConfigError(location, message, hint)
+
+
+def _setting_paths(
+    config_class: type[BaseConfig], section: Any, depth: int = 0
+) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of all settings, those of absent sections by their defaults."""
+    for name in config_class.model_fields:
+        yield (name,)
+        inner = section.get(name) if isinstance(section, Mapping) else None
+        inner_classes = configs_of(config_class, name)
+        if inner in map(type_of, inner_classes):
+            inner = {"type": inner}
+        inner = _default(config_class, name) if inner is None else inner
+        config = find_config(inner_classes, inner) if isinstance(inner, Mapping) else None
+        if config and depth < _MAX_SEARCH_DEPTH:
+            yield from ((name, *path) for path in _setting_paths(config, inner, depth + 1))
 
 
 def _not_a_section_error(value: Any, setting: SettingLocation, *, location: str) -> ConfigError:
@@ -185,128 +280,6 @@ def _describe_value(value: Any) -> str:
     if isinstance(value, Mapping):
         return "a section"
     return "nothing" if value is None else repr(value)
-
-
-# ----- YAML
-
-_FLOAT = "tag:yaml.org,2002:float"
-_TIMESTAMP = "tag:yaml.org,2002:timestamp"
-_EXPONENT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
-_RESOLVERS = {
-    first: [*(pair for pair in resolvers if pair[0] != _TIMESTAMP), (_FLOAT, _EXPONENT)]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
-MAX_CHARACTERS, MAX_VALUES = 1_000_000, 100_000
-
-
-class _Loader(yaml.SafeLoader):
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._depth = self._num_values = 0
-        self._num_values_of: dict[str | None, int] = {}  # by anchor
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Count levels and values; an alias counts as all that it stands for."""
-        event: Any = self.peek_event()
-        before = self._num_values
-        is_alias = isinstance(event, yaml.AliasEvent)
-        is_cyclic = is_alias and event.anchor in self.anchors.keys() - self._num_values_of.keys()
-        self._depth += 1
-        self._num_values += self._num_values_of.get(event.anchor, 1) if is_alias else 1
-        if is_cyclic or self._depth > MAX_DEPTH or self._num_values > MAX_VALUES:
-            limits = f"{MAX_DEPTH} levels and {MAX_VALUES} values"
-            message = f"more than {limits}, or a value within itself"
-            raise yaml.MarkedYAMLError(problem=message, problem_mark=event.start_mark)
-        node = super().compose_node(parent, index)
-        self._depth -= 1
-        if not is_alias:
-            self._num_values_of[event.anchor] = self._num_values - before
-        return node
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in seen:
-                message = f"duplicate key {key.value!r}"
-                raise yaml.MarkedYAMLError(problem=message, problem_mark=key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep=deep)
-
-    def construct_number(self, node: yaml.ScalarNode) -> int:
-        if abs(number := self.construct_yaml_int(node)) >= 2**63:
-            message = "a number does not fit into 64 bits"
-            raise yaml.MarkedYAMLError(problem=message, problem_mark=node.start_mark)
-        return number
-
-
-class _Dumper(yaml.SafeDumper):
-    def represent_text(self, text: str) -> yaml.ScalarNode:
-        # Only double quotes preserve a line break such as U+0085.
-        style = None if text.isprintable() else '"'
-        return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Loader.yaml_implicit_resolvers = _RESOLVERS
-_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_number)
-_Dumper.yaml_implicit_resolvers = _RESOLVERS
-_Dumper.add_representer(str, _Dumper.represent_text)
-
-
-def read_yaml(text: str, *, location: str) -> Settings:
-    """Parse a YAML mapping; errors name file and line."""
-    settings = parse_value(text, location=location)
-    if settings is None:
-        return {}
-    message = f"expected settings of the form `key: value`, got {settings!r}"
-    check(isinstance(settings, dict), location, message, "write each setting on a separate line")
-    return settings
-
-
-def read_settings(path: Path) -> Settings:
-    """Read a YAML file of settings."""
-    try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(MAX_CHARACTERS + 1)
-    except FileNotFoundError:
-        raise ConfigError(str(path), "no such file", "check the path") from None
-    except UnicodeDecodeError:
-        raise ConfigError(str(path), "the file is not UTF-8", "save it as UTF-8") from None
-    except OSError as error:
-        message = f"the file cannot be read: {error.strerror}"
-        raise ConfigError(str(path), message, "check the path and its permissions") from None
-    return read_yaml(text, location=str(path))
-
-
-def to_yaml(config: BaseConfig) -> str:
-    """Return a config as YAML that reads back equal."""
-    settings = config.model_dump(mode="json")
-    return yaml.dump(settings, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
-
-
-def parse_value(text: str, *, location: str) -> Any:
-    """Parse any YAML value; errors name file and line."""
-    message = f"more than {MAX_CHARACTERS} characters"
-    check(len(text) <= MAX_CHARACTERS, location, message, "write only settings here")
-    try:
-        return yaml.load(text, Loader=_Loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f"{location}:{mark.line + 1}" if mark else location
-        raise ConfigError(where, f"not YAML: {error.problem}", "correct the line") from None
-    except yaml.reader.ReaderError as error:
-        where = f"{location}:{text.count(chr(10), 0, error.position) + 1}"
-        message = f"not YAML: the character {chr(error.character)!r} is not allowed"
-        raise ConfigError(where, message, "remove the character") from None
-    except (
-        ValueError,
-        LookupError,
-        AttributeError,
-        TypeError,
-    ):  # a tag such as !!int before other text
-        message = "not YAML: a tag does not fit its value"
-        raise ConfigError(location, message, "remove the tag that starts with !!") from None
 
 
 # ----- overrides

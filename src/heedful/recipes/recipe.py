@@ -4,6 +4,7 @@ The unions of models and data sources come from the registry of tasks, which als
 sections of a recipe fit together.
 """
 
+import os
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from importlib import resources
@@ -11,14 +12,23 @@ from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import ConfigDict, Field, PositiveInt, model_validator
 
-from heedful.config import BaseConfig, parse_override, read_settings, read_yaml, validate_settings
+from heedful.config import (
+    BaseConfig,
+    LocatedSettings,
+    Settings,
+    parse_override,
+    read_settings,
+    read_yaml,
+    validate_settings,
+    wrong_type_error,
+)
 from heedful.config.base import type_of, with_default_type
 from heedful.data.filtering import FilterConfig
 from heedful.data.token_stream import LMBatchingConfig
 from heedful.decoding.config import DecodingConfig
-from heedful.errors import ConfigError, choices_hint, did_you_mean
+from heedful.errors import ConfigError, check, choices_hint, did_you_mean
 from heedful.tasks.registry import all_tasks, task_of_model
 from heedful.tasks.task import Task
 from heedful.tokenization.subword import SubwordTokenizerConfig
@@ -29,6 +39,8 @@ from heedful.training.config import TrainingConfig
 class RecipeInfo(BaseConfig):
     """Origin and expected score of a recipe."""
 
+    name: str = ""
+    """Name of the recipe, or of its file."""
     summary: str = ""
     """The system in one line."""
     paper: str = ""
@@ -37,6 +49,8 @@ class RecipeInfo(BaseConfig):
     """Score, data and cost."""
 
 
+_EXTENDS = "extends"
+_MAX_BASES = 10
 _TASKS = all_tasks()
 _DEFAULT_MODEL = _TASKS[0].model_configs[0]
 
@@ -81,8 +95,16 @@ class DataConfig(BaseConfig):
     """Pairs or lines that tokenizers are trained on, sampled from data that lies in files."""
 
 
+def _add_extends(schema: dict[str, Any]) -> None:
+    """Describe the key that files may have, to editors."""
+    description = "Recipe or file whose settings this file changes."
+    schema["properties"][_EXTENDS] = {"type": "string", "description": description}
+
+
 class Recipe(BaseConfig):
     """The configuration of a whole experiment."""
+
+    model_config = ConfigDict(json_schema_extra=_add_extends)
 
     info: RecipeInfo = RecipeInfo()
     """Where it comes from."""
@@ -138,15 +160,52 @@ def read_recipe_text(name: str) -> str:
 
 
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Load a recipe by name or file, with `a.b=c` overrides."""
+    """Load a recipe by name or file, with `a.b=c` overrides.
+
+    Its key `extends` names another recipe, or a file relative to its own, that it changes.
+    """
+    *bases, (location, settings) = _read_layers(name_or_path)
+    name = LocatedSettings(location, {"info": {"name": Path(name_or_path).stem}})
+    return validate_settings(
+        Recipe,
+        settings,
+        location=location,
+        overrides=[parse_override(text) for text in overrides],
+        bases=[name, *bases],
+    )
+
+
+def _read_layers(name_or_path: str, extended_by: Sequence[str] = ()) -> list[LocatedSettings]:
+    """Read a recipe after those that it extends."""
+    settings = _read_recipe_settings(name_or_path, extended_by)
+    base = settings.pop(_EXTENDS, None)
+    if base is None:
+        return [LocatedSettings(name_or_path, settings)]
+    location = f"{name_or_path}: {_EXTENDS}"
+    if not isinstance(base, str):
+        raise wrong_type_error("a name", base, location=location)
+    if _is_file(base):
+        base = str(Path(name_or_path).parent / base)
+    chain = [*extended_by, name_or_path]
+    is_cycle = os.path.normpath(base) in map(os.path.normpath, chain)
+    message = f"a recipe extends itself: {' -> '.join([*chain, base])}"
+    check(not is_cycle, location, message, f"remove `{_EXTENDS}` from one of them")
+    message = f"more than {_MAX_BASES} recipes extend one another"
+    check(len(chain) <= _MAX_BASES, location, message, "write their settings into fewer files")
+    return [*_read_layers(base, chain), LocatedSettings(name_or_path, settings)]
+
+
+def _is_file(name_or_path: str) -> bool:
+    return name_or_path.endswith((".yaml", ".yml"))
+
+
+def _read_recipe_settings(name_or_path: str, extended_by: Sequence[str]) -> Settings:
+    if _is_file(name_or_path):
+        return read_settings(Path(name_or_path))
     names = recipe_names()
-    if name_or_path.endswith((".yaml", ".yml")):
-        settings = read_settings(Path(name_or_path))
-    elif name_or_path in names:
-        settings = read_yaml(read_recipe_text(name_or_path), location=name_or_path)
-    else:
-        message = f"no recipe has this name{did_you_mean(name_or_path, names)}"
-        hint = f"{choices_hint(names)}; or give a file that ends in .yaml"
-        raise ConfigError(name_or_path, message, hint)
-    parsed = [parse_override(text) for text in overrides]
-    return validate_settings(Recipe, settings, location=name_or_path, overrides=parsed)
+    if name_or_path in names:
+        return read_yaml(read_recipe_text(name_or_path), location=name_or_path)
+    location = f"{extended_by[-1]}: {_EXTENDS}" if extended_by else name_or_path
+    message = f"no recipe is called {name_or_path!r}{did_you_mean(name_or_path, names)}"
+    choices = choices_hint(names, name=name_or_path, listing="`heedful recipes` lists all")
+    raise ConfigError(location, message, f"{choices}; or give a file that ends in .yaml")

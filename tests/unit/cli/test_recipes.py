@@ -21,6 +21,6 @@ def test_printed_recipe_loads_as_a_file(capsys, monkeypatch, tmp_path):
 
 def test_schema_names_every_section(capsys, monkeypatch):
     schema = json.loads(heedful(capsys, monkeypatch, "recipes", "--schema").out)
-    assert set(schema["properties"]) == set(Recipe.model_fields)
+    assert set(schema["properties"]) == {"extends", *Recipe.model_fields}
     described = schema["$defs"]["RecurrentEncoderConfig"]["properties"]["num_layers"]
     assert described["description"] == "Number of layers."

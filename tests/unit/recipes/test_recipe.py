@@ -145,3 +145,154 @@ def test_numbers_out_of_range_are_an_error(name, value):
 def test_beam_sizes_have_a_limit_in_python_too():
     with pytest.raises(ConfigError, match=r"decoding\.beam_size: 1000000 is over 10000"):
         load_recipe("reverse-tiny").decoding.with_beam_size(beam_size=1_000_000)
+
+
+def write_files(folder, **texts):
+    for name, text in texts.items():
+        (folder / f"{name}.yaml").write_text(text)
+    return str(folder / f"{next(iter(texts))}.yaml")
+
+
+def load_error(path):
+    with pytest.raises(ConfigError) as caught:
+        load_recipe(path)
+    return str(caught.value)
+
+
+def test_extending_file_changes_only_what_it_names(tmp_path):
+    text = "extends: default\ninfo: {name: default}\ntraining: {batching: {max_tokens: 99}}\n"
+    path = write_files(tmp_path, mine=text)
+    assert load_recipe(path) == load_recipe("default", ["training.batching.max_tokens=99"])
+
+
+def test_extended_file_is_relative_to_the_extending_one(monkeypatch, tmp_path):
+    (tmp_path / "bases").mkdir()
+    write_files(
+        tmp_path / "bases", base="extends: other.yaml\ntraining: {max_steps: 7, patience: 3}"
+    )
+    write_files(tmp_path / "bases", other="extends: reverse-tiny\ntraining: {seed: 5, patience: 2}")
+    path = write_files(tmp_path, mine="extends: bases/base.yaml\ntraining: {max_steps: 8}")
+    monkeypatch.chdir("/")
+    training = load_recipe(path).training
+    assert (training.seed, training.patience, training.max_steps) == (5, 3, 8)
+    assert load_recipe(path).model == load_recipe("reverse-tiny").model
+
+
+def test_section_of_another_type_is_replaced(tmp_path):
+    base = "training: {lr_scheduler: {type: linear, warmup_steps: 7}}\n"
+    same = "extends: base.yaml\ntraining: {lr_scheduler: {type: linear}}\n"
+    other = "extends: base.yaml\ntraining: {lr_scheduler: {type: inverse-sqrt}}\n"
+    write_files(tmp_path, base=base, same=same, other=other)
+    kept, replaced = (load_recipe(f"{tmp_path}/{name}.yaml") for name in ("same", "other"))
+    assert kept.training.lr_scheduler.warmup_steps == 7
+    alone = build(training={"lr_scheduler": {"type": "inverse-sqrt"}})
+    assert replaced.training.lr_scheduler == alone.training.lr_scheduler
+
+
+def test_default_type_counts_as_a_type(tmp_path):
+    """A base without `type` has the default one: a model of another type replaces it."""
+    base = "model: {encoder: {type: recurrent, hidden_size: 8}}\n"
+    child = "extends: base.yaml\nmodel: {type: prefix-lm}\n"
+    assert load_recipe(write_files(tmp_path, child=child, base=base)).model.type == "prefix-lm"
+    child = "extends: base.yaml\nmodel: {type: encoder-decoder}\n"
+    recipe = load_recipe(write_files(tmp_path, child=child, base=base))
+    assert recipe.model.encoder.hidden_size == 8
+
+
+def test_lists_are_replaced_and_null_resets(tmp_path):
+    base = "decoding: {forbidden_phrases: [a, b], max_length: 9}\n"
+    child = "extends: base.yaml\ndecoding: {forbidden_phrases: [c], max_length: null}\n"
+    decoding = load_recipe(write_files(tmp_path, child=child, base=base)).decoding
+    assert (decoding.forbidden_phrases, decoding.max_length) == (("c",), None)
+
+
+def test_error_names_the_file_of_the_setting(tmp_path):
+    base = "training: {max_stepz: 3}\ndecoding: {beam_size: two}\n"
+    path = write_files(tmp_path, child="extends: base.yaml\ninfo: {summary: mine}", base=base)
+    assert load_error(path).startswith(f"{tmp_path}/base.yaml: training.max_stepz: ")
+    child = "extends: base.yaml\ntraining: {max_stepz: 4}"
+    path = write_files(tmp_path, child=child)
+    assert load_error(path).startswith(f"{tmp_path}/child.yaml: training.max_stepz: ")
+
+
+def test_cycle_is_refused(tmp_path):
+    path = write_files(tmp_path, a="extends: b.yaml", b="extends: ./a.yaml")
+    chain = f"{tmp_path}/a.yaml -> {tmp_path}/b.yaml -> {tmp_path}/a.yaml"
+    assert load_error(path) == (
+        f"{tmp_path}/b.yaml: extends: a recipe extends itself: {chain}\n"
+        "  remove `extends` from one of them"
+    )
+
+
+def test_long_chain_is_refused(tmp_path):
+    files = {f"f{i}": f"extends: f{i + 1}.yaml" for i in range(12)}
+    assert load_error(write_files(tmp_path, **files, f12="")) == (
+        f"{tmp_path}/f10.yaml: extends: more than 10 recipes extend one another\n"
+        "  write their settings into fewer files"
+    )
+
+
+@pytest.mark.parametrize(
+    ("base", "message"),
+    [
+        ("defautl", "no recipe is called 'defautl'; did you mean 'default'?"),
+        ("[default]", "expected a name, got ['default']"),
+    ],
+)
+def test_unknown_base_is_reported(tmp_path, base, message):
+    path = write_files(tmp_path, mine=f"extends: {base}")
+    assert load_error(path).startswith(f"{path}: extends: {message}\n")
+
+
+def test_missing_base_file_is_reported(tmp_path):
+    path = write_files(tmp_path, mine="extends: base.yaml")
+    assert load_error(path) == f"{tmp_path}/base.yaml: no such file\n  check the path"
+
+
+def test_recipe_knows_its_name(tmp_path):
+    assert load_recipe("default").info.name == "default"
+    assert load_recipe(write_files(tmp_path, mine="extends: default")).info.name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("override", "message", "hint"),
+    [
+        ("max_minutes=3", "training.max_minutes", "training.max_minutes=3"),
+        ("max_minuts=3", "training.max_minutes", "training.max_minutes=3"),
+        ("beam=3", "decoding.beam_size", "decoding.beam_size=3"),
+        ("training.learning_rate=0.1", "training.optimizer.learning_rate", None),
+        ("optimizer.learning_rate=0.1", "training.optimizer.learning_rate", None),
+        ("metric_for_best_model=bleu", "training.metric_for_best_model", None),
+    ],
+)
+def test_setting_of_another_section_is_answered_with_its_path(override, message, hint):
+    with pytest.raises(ConfigError) as caught:
+        load_recipe("default", [override])
+    assert f"; did you mean {message!r}" in caught.value.message
+    assert caught.value.hint == f"write --set {hint or message + '=' + override.split('=')[1]}"
+
+
+def test_misplaced_key_of_a_file_is_answered_with_its_section(tmp_path):
+    assert load_error(write_files(tmp_path, mine="max_minutes: 3")) == (
+        f"{tmp_path}/mine.yaml: max_minutes: no setting is called 'max_minutes'; "
+        "did you mean 'training.max_minutes'?\n  move it into the section 'training'"
+    )
+
+
+@pytest.mark.parametrize("name", ["bahdanau", "luong", "nothing-like-it", "trasformer-2017"])
+def test_unknown_recipe_is_answered_with_few_names(name):
+    text = load_error(name)
+    named = [other for other in recipe_names() if f" {other}" in text]
+    assert len(named) <= 7
+    assert all(name[:5] in other or name == "trasformer-2017" for other in named)
+    assert "`heedful recipes` lists all" in text
+
+
+@pytest.mark.parametrize("section", ["training", "decoding"])
+def test_unknown_setting_is_answered_with_few_names(section):
+    with pytest.raises(ConfigError) as caught:
+        load_recipe("default", [f"{section}.max_lenght=3"])
+    assert caught.value.hint.count(",") < 7
+    assert caught.value.hint.endswith(
+        "`heedful recipes --schema` lists every setting and its values"
+    )
