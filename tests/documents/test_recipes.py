@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import heedful
-from heedful.config import read_yaml, to_yaml, validate_settings
+from heedful.config import read_yaml, to_commented_yaml, to_yaml, validate_settings
 from heedful.recipes import load_recipe, recipe_names
 from heedful.recipes.recipe import read_recipe_text
 from tests.documents.commands import shell_lines
@@ -56,8 +56,9 @@ def test_recipe_loads_equally_by_name_and_by_path(file):
 @each_file
 def test_resolved_recipe_round_trips_through_yaml(file):
     recipe = load_recipe(file.stem)
-    settings = read_yaml(to_yaml(recipe), location="written")
-    assert validate_settings(type(recipe), settings, location="written") == recipe
+    for text in (to_yaml(recipe), to_commented_yaml(recipe)):
+        settings = read_yaml(text, location="written")
+        assert validate_settings(type(recipe), settings, location="written") == recipe
 
 
 @each_file

@@ -20,6 +20,7 @@ from heedful.cli.compare import compare
 from heedful.cli.evaluate import evaluate
 from heedful.cli.examples import data, demo, recipes
 from heedful.cli.options import with_run
+from heedful.cli.runs import runs
 from heedful.cli.show import report, show
 from heedful.cli.train import average, prepare, train
 from heedful.errors import ConfigError, HeedfulError, StorageError, shorten
@@ -61,7 +62,7 @@ app = typer.Typer(
 )
 _COMMANDS: list[Callable[..., None]] = [demo, train]
 _COMMANDS += [with_run(command, task) for task, command in task_commands()]
-_COMMANDS += [evaluate, compare, show, report, average, prepare, recipes, data]
+_COMMANDS += [evaluate, compare, show, report, runs, average, prepare, recipes, data]
 
 
 def _command_help(text: str) -> tuple[str, str]:

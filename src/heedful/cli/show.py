@@ -123,7 +123,7 @@ def report(
     """
     import webbrowser
 
-    from heedful.config.loading import MAX_CHARACTERS
+    from heedful.config.yaml_files import MAX_CHARACTERS
     from heedful.evaluation.registry import VALIDATION_METRICS
     from heedful.inspection.run_report import render_run_page
     from heedful.storage.atomic import write_text

@@ -3,6 +3,7 @@
 Invariant: every error names its location, the value, what is allowed and what to do.
 """
 
+import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence

@@ -200,6 +200,24 @@ def lock_folder(
             _close(descriptor)
 
 
+def is_locked(folder: Path) -> bool:
+    """Return True if a process holds the lock of a folder."""
+    path = folder / _LOCK
+    if not path.exists():
+        return False
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except OSError:  # of another user
+        return False
+    try:
+        _lock_file(descriptor)
+    except (BlockingIOError, PermissionError):
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _acquire(path: Path, activity: str, option: str) -> int:
     with explain_os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
 import json
 
 from heedful.recipes import Recipe, load_recipe
-from heedful.recipes.recipe import recipe_groups
+from heedful.recipes.recipe import DataConfig, recipe_groups
+from heedful.training.config import TrainingConfig
 from tests.commands import heedful
 
 
@@ -17,6 +18,20 @@ def test_printed_recipe_loads_as_a_file(capsys, monkeypatch, tmp_path):
     shown = heedful(capsys, monkeypatch, "recipes", "latin-demo").out
     (tmp_path / "mine.yaml").write_text(shown)
     assert load_recipe(str(tmp_path / "mine.yaml")) == load_recipe("latin-demo")
+
+
+def help_of(config_class, name):
+    return config_class.model_fields[name].description
+
+
+def test_printed_recipe_explains_its_settings(capsys, monkeypatch):
+    lines = heedful(capsys, monkeypatch, "recipes", "latin-demo").out.splitlines()
+    patience = load_recipe("latin-demo").training.patience
+    assert f"  patience: {patience}  # {help_of(TrainingConfig, 'patience')}" in lines
+    assert f"training:  # {help_of(Recipe, 'training')}" in lines
+    above = lines[lines.index("  max_tokenizer_lines: 1000000") - 1]
+    assert above == f"  # {help_of(DataConfig, 'max_tokenizer_lines')}"
+    assert max(map(len, lines)) <= 100
 
 
 def test_schema_names_every_section(capsys, monkeypatch):

@@ -1,0 +1,130 @@
+"""`heedful runs`: the runs in a folder, and how far each has come.
+
+It reads small files only and verifies nothing: a damaged run is listed by what can be read of it.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer import Argument
+
+from heedful.errors import ConfigError, check
+from heedful.terminal import AsJSON, handle_stdout_errors
+
+FoldersOfRuns = Annotated[Path, Argument(help="folder with runs, or with folders of them")]
+_MAX_DEPTH = 3  # a run, a folder of runs, a comparison with its folder of runs
+
+
+def runs(folder: FoldersOfRuns = Path("runs"), *, as_json: AsJSON = False) -> None:
+    """List the runs in a folder: recipe, step, best score, state and date.
+
+    The state is `training`, `interrupted` (the same command resumes), `no checkpoint` (a new
+    command may start over), or why training ended. The best score is that of the dev data.
+
+    Example: heedful runs
+
+    Example: heedful runs comparison
+    """
+    check(folder.is_dir(), str(folder), "no such folder", "name a folder that contains runs")
+    summaries = list(map(summarize_run, find_runs(folder)))
+    hint = "name a folder that contains runs, or write one with `heedful train`"
+    check(summaries, str(folder), "there are no runs here", hint)
+    with handle_stdout_errors():
+        if as_json:
+            typer.echo(json.dumps([summary._asdict() for summary in summaries], indent=2))
+            return
+        header = ("run", "recipe", "step", "best score", "state", "date")
+        rows = [header, *(summary.cells() for summary in summaries)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            cells = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)]
+            typer.echo("  ".join(cells).rstrip())
+
+
+class RunSummary(NamedTuple):
+    """How far a run has come."""
+
+    run: str
+    recipe: str
+    step: int
+    metric: str
+    best_score: float | None  # None before the first validation
+    state: str
+    date: str  # of the last entry in its logs
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the cells of a table."""
+        score = "" if self.best_score is None else f"{self.metric} {self.best_score:.4g}"
+        return self.run, self.recipe, str(self.step), score, self.state, self.date
+
+
+def find_runs(folder: Path) -> Iterator[Path]:
+    """Yield the run folders in a folder, or the folder itself, by name."""
+    for depth in range(_MAX_DEPTH + 1):
+        for config in sorted(folder.glob("/".join([*["*"] * depth, "config.yaml"]))):
+            if (config.parent / "tokenizers").is_dir():
+                yield config.parent
+
+
+def summarize_run(run: Path) -> RunSummary:
+    """Read how far a run has come."""
+    from heedful.config import flatten_settings, read_settings
+    from heedful.storage.atomic import is_locked
+    from heedful.storage.json_files import read_json_lines
+
+    try:
+        settings = dict(flatten_settings(read_settings(run / "config.yaml")))
+    except ConfigError:
+        settings = {}
+    log = run / "metrics.jsonl"
+    entries = read_json_lines(log)
+    step, stop_reason = _last_checkpoint(run)
+    state = "training" if is_locked(run) else stop_reason
+    metric = str(settings.get("training.metric_for_best_model", "loss"))
+    return RunSummary(
+        run=str(run),
+        recipe=str(settings.get("info.name", "")),
+        step=int(max([step, *_numbers(entries, "step")])),
+        metric=metric,
+        best_score=_best_score(entries, metric),
+        state=state,
+        date=f"{datetime.fromtimestamp(max(_times(run, log))):%Y-%m-%d %H:%M}",
+    )
+
+
+def _times(run: Path, log: Path) -> list[float]:
+    return [path.stat().st_mtime for path in (run / "config.yaml", log) if path.exists()]
+
+
+def _last_checkpoint(run: Path) -> tuple[int, str]:
+    """Return the step of the newest checkpoint and the state it describes."""
+    from heedful.storage.json_files import read_json
+
+    for folder in sorted((run / "checkpoints").glob("step-*"), reverse=True):
+        try:
+            progress = read_json(folder / "progress.json")
+            return int(folder.name.removeprefix("step-")), progress["stop_reason"] or "interrupted"
+        except (OSError, ValueError, TypeError, KeyError):  # damaged: the one before counts
+            continue
+    return 0, "finished" if (run / "manifest.json").exists() else "no checkpoint"
+
+
+def _best_score(entries: list[dict[str, Any]], metric: str) -> float | None:
+    from heedful.evaluation.registry import VALIDATION_METRICS
+
+    validations = [entry for entry in entries if entry.get("type") == "validation"]
+    scores = _numbers(validations, metric)
+    spec = VALIDATION_METRICS.get(metric)
+    best = max if spec is not None and spec.higher_is_better else min
+    return best(scores) if scores else None
+
+
+def _numbers(entries: Iterable[Mapping[str, Any]], name: str) -> list[float]:
+    from heedful.inspection.training_curves import as_finite_float
+
+    values = (as_finite_float(entry.get(name)) for entry in entries)
+    return [value for value in values if value is not None]
